@@ -1,0 +1,25 @@
+//! What a person may set about the admin server.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// The admin server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// Longest a client may take to send a request head.
+    pub header_timeout: Duration,
+    /// Most connections at a time.
+    pub max_connections: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            listen: SocketAddr::from(([0, 0, 0, 0], 9464)),
+            header_timeout: Duration::from_secs(10),
+            max_connections: 256,
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! Builds the pieces and joins them: the only place that sees them all.

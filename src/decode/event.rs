@@ -1,0 +1,220 @@
+//! What one event of a response said, in numbers: never its text.
+
+/// The channels on which an event carried something that is not empty.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Channels(pub u8);
+
+impl Channels {
+    /// Answer text (`delta.content`, `text`).
+    pub const CONTENT: Channels = Channels(1);
+    /// Reasoning text (`delta.reasoning`, `delta.reasoning_content`).
+    pub const REASONING: Channels = Channels(2);
+    /// A tool or function call, its name or its arguments.
+    pub const TOOL: Channels = Channels(4);
+    /// A refusal.
+    pub const REFUSAL: Channels = Channels(8);
+    /// Audio data or its transcript.
+    pub const AUDIO: Channels = Channels(16);
+
+    /// True when no channel is set.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// True when every channel of `other` is set here.
+    pub fn contains(self, other: Channels) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Sets the channels of `other` too.
+    pub fn insert(&mut self, other: Channels) {
+        self.0 |= other.0;
+    }
+}
+
+/// Why a choice ended. A closed set: what an engine says beside it is [`FinishReason::Other`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum FinishReason {
+    /// The model or a stop string ended it.
+    Stop,
+    /// The token limit ended it.
+    Length,
+    /// It ends in a tool call.
+    ToolCalls,
+    /// It ends in a (legacy) function call.
+    FunctionCall,
+    /// A content filter ended it.
+    ContentFilter,
+    /// The engine aborted it.
+    Abort,
+    /// The engine saw a repetition and ended it (vLLM).
+    Repetition,
+    /// The engine failed.
+    Error,
+    /// Any other word.
+    Other,
+}
+
+impl FinishReason {
+    /// The word on the wire, or `other`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            FinishReason::Stop => "stop",
+            FinishReason::Length => "length",
+            FinishReason::ToolCalls => "tool_calls",
+            FinishReason::FunctionCall => "function_call",
+            FinishReason::ContentFilter => "content_filter",
+            FinishReason::Abort => "abort",
+            FinishReason::Repetition => "repetition",
+            FinishReason::Error => "error",
+            FinishReason::Other => "other",
+        }
+    }
+
+    /// The reason that this word on the wire means.
+    pub fn from_wire(word: &[u8]) -> FinishReason {
+        match word {
+            b"stop" | b"eos_token" | b"stop_sequence" | b"end_turn" => FinishReason::Stop,
+            b"length" | b"max_tokens" => FinishReason::Length,
+            b"tool_calls" | b"tool_use" => FinishReason::ToolCalls,
+            b"function_call" => FinishReason::FunctionCall,
+            b"content_filter" => FinishReason::ContentFilter,
+            b"abort" | b"cancelled" => FinishReason::Abort,
+            b"repetition" => FinishReason::Repetition,
+            b"error" => FinishReason::Error,
+            _ => FinishReason::Other,
+        }
+    }
+}
+
+/// Up to 8 finish reasons of one event or exchange; further ones are counted, not kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Finishes {
+    kept: [Option<FinishReason>; 8],
+    len: u32,
+}
+
+impl Finishes {
+    /// Adds one.
+    pub fn push(&mut self, reason: FinishReason) {
+        if let Some(place) = self.kept.get_mut(self.len as usize) {
+            *place = Some(reason);
+        }
+        self.len = self.len.saturating_add(1);
+    }
+
+    /// How many there were, also those that are not kept.
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// True when there was none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The kept ones, in order.
+    pub fn iter(&self) -> impl Iterator<Item = FinishReason> + '_ {
+        self.kept.iter().flatten().copied()
+    }
+}
+
+/// A `usage` object, as far as its keys were there. Token counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// `prompt_tokens`: the whole prompt, cached tokens included.
+    pub input: Option<u64>,
+    /// `completion_tokens`: reasoning tokens included.
+    pub output: Option<u64>,
+    /// `prompt_tokens_details.cached_tokens`.
+    pub cached: Option<u64>,
+    /// `completion_tokens_details.reasoning_tokens`, or SGLang's top-level `reasoning_tokens`.
+    pub reasoning: Option<u64>,
+    /// True when the event had no choice (`choices: []`): the total of the request, not of one choice.
+    pub total: bool,
+}
+
+/// What an engine said of its own times, in its own words. Milliseconds as it sent them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct EngineTiming {
+    /// vLLM `metrics.queue_time_ms`: waiting for the scheduler.
+    pub queue_ms: Option<f64>,
+    /// vLLM `metrics.time_to_first_token_ms`: scheduled to first token; leaves the queue out.
+    pub prefill_ms: Option<f64>,
+    /// vLLM `metrics.generation_time_ms`, llama.cpp `timings.predicted_ms`.
+    pub decode_ms: Option<f64>,
+    /// vLLM `metrics.mean_itl_ms`.
+    pub mean_itl_ms: Option<f64>,
+    /// llama.cpp `timings.prompt_ms`.
+    pub prompt_ms: Option<f64>,
+    /// llama.cpp `timings.cache_n`: prompt tokens that came from the cache.
+    pub cached_tokens: Option<u64>,
+    /// llama.cpp `timings.prompt_n`: prompt tokens that were computed.
+    pub prompt_tokens: Option<u64>,
+    /// llama.cpp `timings.predicted_n`: output tokens so far.
+    pub predicted_tokens: Option<u64>,
+    /// Speculative decoding: draft tokens proposed.
+    pub draft_tokens: Option<u64>,
+    /// Speculative decoding: draft tokens accepted.
+    pub accepted_tokens: Option<u64>,
+}
+
+/// Marks of an engine in the body's shape, a set of bits; `observe` weighs them with the response head's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EngineFacts(pub u16);
+
+impl EngineFacts {
+    /// `system_fingerprint` begins with `vllm-`, or a key that only vLLM's Python front end sends
+    /// (`prompt_token_ids`, `stop_reason`, `kv_transfer_params`).
+    pub const VLLM: EngineFacts = EngineFacts(1);
+    /// `matched_stop` is there (SGLang 0.5).
+    pub const SGLANG: EngineFacts = EngineFacts(2);
+    /// `timings.predicted_n` or `prompt_progress` is there (llama.cpp).
+    pub const LLAMA_CPP: EngineFacts = EngineFacts(4);
+    /// `system_fingerprint` is `fp_ollama`.
+    pub const OLLAMA: EngineFacts = EngineFacts(8);
+
+    /// True when every mark of `other` is set here.
+    pub fn contains(self, other: EngineFacts) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Sets the marks of `other` too.
+    pub fn insert(&mut self, other: EngineFacts) {
+        self.0 |= other.0;
+    }
+}
+
+/// What one event of a stream said, or the whole body of an answer that is not streamed.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct StreamEvent {
+    /// `choices[].index` of the event's last choice.
+    pub choice: u32,
+    /// How many choices the event carried (`0`: `choices: []` or no such key).
+    pub choices: u32,
+    /// Channels with something in them: at least one token, and visible.
+    pub channels: Channels,
+    /// The event gave a role.
+    pub role: bool,
+    /// An empty text delta without a role, finish included: in vLLM's Python front end and TensorRT-LLM a token whose
+    /// text is held back (or the end-of-text token), elsewhere nothing.
+    pub empty_delta: bool,
+    /// Elements of `token_ids` in this event, if the key was there and an array.
+    pub token_ids: Option<u32>,
+    /// Elements of `logprobs.content` or `logprobs.tokens`, if there.
+    pub logprobs: Option<u32>,
+    /// A prompt was echoed or measured here: llama.cpp's `prompt_progress`. No token.
+    pub progress: bool,
+    /// `usage`, when it was an object.
+    pub usage: Option<Usage>,
+    /// `finish_reason` of each choice that gave a non-empty one, in order.
+    pub finishes: Finishes,
+    /// An error envelope (`error` is an object or a string, or `object` is `error`).
+    pub error: bool,
+    /// The `[DONE]` marker.
+    pub done: bool,
+    /// vLLM `metrics` or llama.cpp `timings`.
+    pub timing: Option<EngineTiming>,
+    /// The event was not JSON that the scanner could follow to its end.
+    pub malformed: bool,
+}

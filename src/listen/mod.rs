@@ -1,0 +1,5 @@
+//! Addresses, sockets and TLS: hands accepted connections to `relay`.
+
+mod settings;
+
+pub use settings::{Address, ClientTls, Pair, ServerTls};

@@ -1,0 +1,65 @@
+//! Which addresses are listened on, and where each leads.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// An address to listen on or to connect to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// A TCP address. A host name is resolved at every connect.
+    Tcp {
+        /// IP address or host name.
+        host: String,
+        /// Port; 0 to listen on a free one.
+        port: u16,
+    },
+    /// A Unix socket at this path (`unix:/run/vllm.sock`).
+    Unix(PathBuf),
+    /// Upstream only: where the client's packets went before a REDIRECT rule turned them to us (`original`).
+    OriginalDestination,
+}
+
+impl From<SocketAddr> for Address {
+    fn from(address: SocketAddr) -> Address {
+        Address::Tcp { host: address.ip().to_string(), port: address.port() }
+    }
+}
+
+/// TLS towards clients: PEM files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerTls {
+    /// Certificate chain.
+    pub certificate: PathBuf,
+    /// Private key.
+    pub key: PathBuf,
+    /// When set, clients must show a certificate that one of these authorities signed.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// TLS towards the server: PEM files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientTls {
+    /// Authorities to trust; `None` for the built-in web roots.
+    pub ca: Option<PathBuf>,
+    /// Name to check and to send as SNI; `None` for the host of the upstream address.
+    pub server_name: Option<String>,
+    /// Our certificate chain and key, if the server asks for them.
+    pub identity: Option<(PathBuf, PathBuf)>,
+    /// Accept any certificate. For tests and for servers on loopback with certificates of their own.
+    pub insecure: bool,
+}
+
+/// One listen -> upstream pair.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pair {
+    /// Name of the pair in logs; the listen address if none was given.
+    pub name: String,
+    /// Where clients connect.
+    pub listen: Address,
+    /// Where the server is.
+    pub upstream: Address,
+    /// TLS towards clients.
+    pub tls: Option<ServerTls>,
+    /// TLS towards the server.
+    pub upstream_tls: Option<ClientTls>,
+}

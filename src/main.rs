@@ -1,0 +1,3 @@
+//! The `tokometer` command.
+
+fn main() {}

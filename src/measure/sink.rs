@@ -1,0 +1,126 @@
+//! Where numbers go: implemented by `export`, by `replay` and by tests.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::decode::Route;
+use crate::measure::Record;
+
+/// What series are told apart by. Free text comes as the wire had it (cut at 128 bytes); the sink interns and caps it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Labels {
+    /// Index of the listen -> upstream pair.
+    pub pair: usize,
+    /// What kind of request it is.
+    pub route: Route,
+    /// `gen_ai.provider.name`: `vllm`, `sglang`, `llama_cpp`, ... `None` while it is not recognised.
+    pub engine: Option<&'static str>,
+    /// `model` of the request.
+    pub request_model: Option<Box<str>>,
+    /// `model` of the answer.
+    pub response_model: Option<Box<str>>,
+    /// The answer is a stream of events (`None` when no answer came and the request did not say).
+    pub streaming: Option<bool>,
+}
+
+/// Where an open exchange stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// No token yet.
+    WaitingFirstToken,
+    /// Tokens are coming.
+    Streaming,
+}
+
+/// The gap before one token-bearing event.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Gap {
+    /// Time since the token-bearing event before.
+    pub gap: Duration,
+    /// Tokens in the event, where known: the event stands for this many inter-token latencies of gap / tokens.
+    pub tokens: Option<u32>,
+}
+
+/// Why an observer stopped reading its connection. The relay goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Detach {
+    /// The connection switched to another protocol (101, or CONNECT).
+    Upgraded,
+    /// The bytes are HTTP/2 (connection preface).
+    Http2,
+    /// The first bytes are no HTTP.
+    NotHttp,
+    /// A request head that RFC 9112 does not allow, or two readings of its length.
+    MalformedRequest,
+    /// A response head or chunk that RFC 9112 does not allow, or two readings of its length.
+    MalformedResponse,
+    /// A head over its cap.
+    HeadTooLarge,
+    /// A response without a request.
+    UnexpectedResponse,
+    /// More requests waiting for their answers than the cap.
+    PipelineTooDeep,
+    /// A panic in the observer.
+    Panic,
+    /// The process is over its observer memory cap: observers are shed before traffic is.
+    Shed,
+}
+
+impl Detach {
+    /// Every reason, in the order of the documentation.
+    pub const ALL: [Detach; 10] = [
+        Detach::Upgraded,
+        Detach::Http2,
+        Detach::NotHttp,
+        Detach::MalformedRequest,
+        Detach::MalformedResponse,
+        Detach::HeadTooLarge,
+        Detach::UnexpectedResponse,
+        Detach::PipelineTooDeep,
+        Detach::Panic,
+        Detach::Shed,
+    ];
+
+    /// The value of the label `reason`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Detach::Upgraded => "upgraded",
+            Detach::Http2 => "http2",
+            Detach::NotHttp => "not_http",
+            Detach::MalformedRequest => "malformed_request",
+            Detach::MalformedResponse => "malformed_response",
+            Detach::HeadTooLarge => "head_too_large",
+            Detach::UnexpectedResponse => "unexpected_response",
+            Detach::PipelineTooDeep => "pipeline_too_deep",
+            Detach::Panic => "panic",
+            Detach::Shed => "shed",
+        }
+    }
+}
+
+/// Takes what exchanges give. Called from the data path's threads: must not block and must not allocate per token.
+pub trait Sink: Send + Sync + 'static {
+    /// An exchange entered (`+1`) or left (`-1`) this phase.
+    fn in_flight(&self, pair: usize, phase: Phase, delta: i64);
+
+    /// The handles for the series of these labels; asked for once per exchange, at its first token.
+    fn live(&self, labels: &Labels) -> Arc<dyn Live>;
+
+    /// An exchange ended. Called exactly once for each, also for those that an observer detached from or lost.
+    fn record(&self, record: &Record);
+
+    /// An observer stopped reading a connection of this pair.
+    fn detached(&self, pair: usize, why: Detach);
+}
+
+/// Handles of one label set, resolved: what moves while a stream runs.
+pub trait Live: Send + Sync {
+    /// Gaps since the last call (in batches, so that locks are rare) and the tokens seen since then (a lower bound).
+    fn progress(&self, gaps: &[Gap], tokens: u64);
+
+    /// A gap over the stall threshold is open or has just ended; counted once per gap.
+    fn stalled(&self);
+
+    /// At the end: the exact count was higher than what [`Live::progress`] was told, by this many tokens.
+    fn reconcile(&self, tokens: u64);
+}

@@ -1,0 +1,81 @@
+//! What the relay shows of a connection, and to whom.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Which way bytes went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From the client to the server.
+    Request,
+    /// From the server to the client.
+    Response,
+}
+
+/// One end of a relayed connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The client, downstream of us.
+    Client,
+    /// The server, upstream of us.
+    Server,
+}
+
+/// How a relayed connection ended, by what came first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Close {
+    /// Both sides finished in order; `first` is the side whose FIN came first.
+    Finished {
+        /// The side that finished first.
+        first: Side,
+    },
+    /// This side reset the connection (RST, or an I/O error of its own).
+    Reset(Side),
+    /// The server could not be reached: nothing was relayed.
+    Refused,
+    /// The connection to the server was not made within the configured time: nothing was relayed.
+    ConnectTimeout,
+    /// We closed it: the grace period of a drain was over.
+    Drained,
+}
+
+/// What is known of a connection when it is accepted.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    /// Number of the connection in this process, from 1.
+    pub id: u64,
+    /// The client's address; `None` for a Unix socket.
+    pub peer: Option<SocketAddr>,
+    /// Index of the listen -> upstream pair in the configuration.
+    pub pair: usize,
+    /// The upstream address as text (`127.0.0.1:8001`, `unix:/run/vllm.sock`).
+    pub upstream: Arc<str>,
+    /// When the connection was accepted.
+    pub accepted: Instant,
+}
+
+/// Watches one connection. All calls for a connection come from one task, in the order in which things happened;
+/// bytes are shown after they were forwarded (or put in the remainder that waits for the other side).
+pub trait Observer: Send {
+    /// These bytes were read at `at`.
+    fn seen(&mut self, direction: Direction, bytes: &[u8], at: Instant);
+
+    /// The sender of `direction` finished in order (FIN read at `at`); the other direction may go on.
+    fn finished(&mut self, direction: Direction, at: Instant);
+
+    /// Bytes of `direction` waited for their receiver from `since` until `until`.
+    fn blocked(&mut self, direction: Direction, since: Instant, until: Instant);
+
+    /// The connection is over. The last call.
+    fn closed(&mut self, close: Close, at: Instant);
+
+    /// True when no exchange is open: a drain may close the connection now.
+    fn idle(&self) -> bool;
+}
+
+/// Makes the observer of each accepted connection.
+pub trait Observe: Send + Sync + 'static {
+    /// The observer for this connection; `None` to relay it unobserved.
+    fn accepted(&self, connection: &Connection) -> Option<Box<dyn Observer>>;
+}

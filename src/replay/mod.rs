@@ -1,0 +1,1 @@
+//! Reads recordings of real servers and runs them through observe and measure.

@@ -1,0 +1,1 @@
+//! A simulated inference server and a load generator, for `demo`, tests and benches.
