@@ -26,6 +26,11 @@ impl Channels {
         self.0 & other.0 == other.0
     }
 
+    /// True when any channel of `other` is set here.
+    pub fn intersects(self, other: Channels) -> bool {
+        self.0 & other.0 != 0
+    }
+
     /// Sets the channels of `other` too.
     pub fn insert(&mut self, other: Channels) {
         self.0 |= other.0;
