@@ -114,6 +114,8 @@ pub struct Closing {
     pub labels: Labels,
     /// `id` of the answer.
     pub response_id: Option<Box<str>>,
+    /// What an error in the answer named as its kind.
+    pub error_type: Option<Box<str>>,
     /// What the engine's answers mean.
     pub profile: Profile,
 }
@@ -238,7 +240,7 @@ impl Exchange {
         if event.done || event.progress {
             return;
         }
-        let step = self.tokens.event(event, profile.habits);
+        let step = self.tokens.event(event, profile.habits, self.asked.echo);
         if !step.bears {
             return;
         }
@@ -311,7 +313,7 @@ impl Exchange {
     }
 
     fn record(&mut self, closing: Closing, at: Instant, thresholds: &Thresholds) -> Record {
-        let Closing { ending, mut labels, response_id, profile } = closing;
+        let Closing { ending, mut labels, response_id, error_type, profile } = closing;
         let choices = self.asked.n.unwrap_or(1).max(1).saturating_mul(self.asked.prompts.unwrap_or(1).max(1));
         let finished = if self.streaming { self.tokens.finished() } else { u64::from(self.finishes.len()) };
         let marked_end = self.done || finished >= choices.max(1);
@@ -340,6 +342,7 @@ impl Exchange {
             status: self.status,
             finish_reasons: self.finishes.iter().collect(),
             response_id,
+            error_type,
             request_id: self.request_id.take(),
             trace: self.trace,
             started: self.started,

@@ -205,6 +205,8 @@ pub struct Record {
     pub finish_reasons: Vec<FinishReason>,
     /// `id` of the answer (`chatcmpl-…`), at most 128 bytes.
     pub response_id: Option<Box<str>>,
+    /// What an error in the answer named as its kind (`NotFoundError`), at most 48 bytes.
+    pub error_type: Option<Box<str>>,
     /// `x-request-id` of the request, else of the response, at most 128 bytes.
     pub request_id: Option<Box<str>>,
     /// The caller's trace, if it sent a valid one.

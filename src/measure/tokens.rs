@@ -80,7 +80,7 @@ pub(super) struct Whole {
 
 impl Tokens {
     /// Takes one event of a stream.
-    pub(super) fn event(&mut self, event: &StreamEvent, habits: Habits) -> Step {
+    pub(super) fn event(&mut self, event: &StreamEvent, habits: Habits, echo: bool) -> Step {
         let finishing = !event.finishes.is_empty();
         let held_back = event.empty_delta && habits.empty_delta_is_token && (!event.role || finishing);
         let bears = !event.channels.is_empty() || held_back || event.token_ids.is_some_and(|n| n > 0);
@@ -125,6 +125,10 @@ impl Tokens {
                 if finishing {
                     choice.finished = true;
                     choice.finished_uncounted = event.usage.is_none();
+                }
+                if echo && bears && !choice.begun {
+                    // The prompt, handed back: at most one token of output in it.
+                    step.tokens = Some(0);
                 }
                 choice.begun |= bears;
             }

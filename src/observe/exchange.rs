@@ -109,14 +109,14 @@ impl Exchange {
                 measured.whole_answer(event, at);
                 return;
             }
-            let engine = engine.or_else(|| engine::of_facts(said.engine));
-            let profile = engine::profile(engine, said.engine);
+            let engine = engine.or_else(|| engine::of_facts(said.engine()));
+            let profile = engine::profile(engine, said.engine());
             measured.event(event, at, profile, &shared.thresholds, shared.sink.as_ref(), || Labels {
                 pair: *pair,
                 route,
                 engine: engine.or_else(|| shared.last_engine(*pair)),
                 request_model: request_model.clone(),
-                response_model: said.model.map(Into::into),
+                response_model: said.model().map(Into::into),
                 streaming: Some(true),
             });
         };
@@ -137,8 +137,8 @@ impl Exchange {
         if let Some(asked) = self.request.is_some().then(|| self.asked()) {
             self.measured.asked(asked);
         }
-        let said = self.response.as_ref().map(|decoder| decoder.said()).unwrap_or_default();
-        let engine = self.engine.or_else(|| engine::of_facts(said.engine));
+        let facts = self.response.as_ref().map(|decoder| decoder.engine()).unwrap_or_default();
+        let engine = self.engine.or_else(|| engine::of_facts(facts));
         if let Some(engine) = engine {
             shared.recognised(self.pair, engine);
         }
@@ -149,11 +149,12 @@ impl Exchange {
                 route: self.measured.route(),
                 engine: engine.or_else(|| shared.last_engine(self.pair)),
                 request_model: self.request_model.take(),
-                response_model: said.model.map(Into::into),
+                response_model: self.response.as_ref().and_then(|d| d.model()).map(Into::into),
                 streaming: self.asked_stream,
             },
-            response_id: said.id.map(Into::into),
-            profile: engine::profile(engine, said.engine),
+            response_id: self.response.as_ref().and_then(|d| d.response_id()).map(Into::into),
+            error_type: self.response.as_ref().and_then(|d| d.error_type()).map(Into::into),
+            profile: engine::profile(engine, facts),
         };
         self.measured.end(closing, at, &shared.thresholds, shared.sink.as_ref());
     }
