@@ -41,7 +41,7 @@ impl ResponseDecoder {
             handed_out: false,
             scanner: Scanner::new(root),
             reading: Reading::new(),
-            prediction: Prediction::default(),
+            prediction: Prediction::new(root),
         }
     }
 

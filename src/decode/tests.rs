@@ -1,6 +1,7 @@
 use crate::decode::Channels;
 use crate::decode::FinishReason;
 use crate::decode::Framing;
+use crate::decode::RequestDecoder;
 use crate::decode::ResponseDecoder;
 use crate::decode::Route;
 use crate::decode::StreamEvent;
@@ -40,4 +41,11 @@ data: [DONE]
     assert_eq!(decoder.response_id(), Some("chatcmpl-81"));
     assert_eq!(decoder.model(), Some("tiny"));
     assert!(decoder.engine().contains(crate::decode::EngineFacts::VLLM));
+}
+
+#[test]
+fn decoders_keep_their_size() {
+    assert!(size_of::<ResponseDecoder>() <= 900, "{}", size_of::<ResponseDecoder>());
+    assert!(size_of::<RequestDecoder>() <= 500, "{}", size_of::<RequestDecoder>());
+    println!("{} {}", size_of::<ResponseDecoder>(), size_of::<RequestDecoder>());
 }

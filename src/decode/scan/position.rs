@@ -62,7 +62,7 @@ pub(crate) struct Position<P> {
 
 impl<P: Place> Position<P> {
     /// Before the top-level value, which lies at `root`.
-    pub(super) fn before(root: P) -> Self {
+    pub(crate) fn before(root: P) -> Self {
         Self { state: State::Value, place: Some(root), depth: 0, stack: [root; DEPTH] }
     }
 
@@ -89,6 +89,12 @@ impl<P: Place> Position<P> {
     /// A value has ended.
     pub(super) fn end_value(&mut self) {
         self.state = if self.depth == 0 { State::Done } else { State::AfterValue };
+    }
+
+    /// After the top-level value.
+    pub(super) fn finish(&mut self) {
+        self.depth = 0;
+        self.state = State::Done;
     }
 
     /// True outside of every container.

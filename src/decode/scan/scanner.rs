@@ -48,15 +48,14 @@ impl<P: Place> Scanner<P> {
         self.unescape = Unescape::default();
     }
 
-    /// Where it stands; whole only where [`Scanner::feed`] paused or a text ended.
+    /// Where it stands. That is all it knows where [`Scanner::feed`] paused.
     pub(crate) fn position(&self) -> Position<P> {
         self.position
     }
 
-    /// Stands there again.
+    /// Stands where it once paused.
     pub(crate) fn resume_at(&mut self, position: Position<P>) {
         self.position = position;
-        self.partial.clear();
     }
 
     /// True while nothing but white space has come.
@@ -69,9 +68,14 @@ impl<P: Place> Scanner<P> {
         self.position.state == State::Done
     }
 
-    /// True once something came that is not JSON. Everything up to [`Scanner::restart`] is then ignored.
-    pub(crate) fn is_broken(&self) -> bool {
-        self.position.state == State::Broken
+    /// True where [`Pause::TextStart`] stops.
+    pub(crate) fn is_at_text(&self) -> bool {
+        self.position.state == State::Text
+    }
+
+    /// Stands after the top-level value.
+    pub(crate) fn skip_to_end(&mut self) {
+        self.position.finish();
     }
 
     /// The text has ended: completes a top-level number or literal.
