@@ -1,0 +1,158 @@
+//! Reads one response.
+
+use super::dialect::Place;
+use super::dialect::Reading;
+use super::done::DoneMark;
+use super::done::Verdict;
+use super::framing::Framing;
+use super::framing::Piece;
+use super::framing::SseFramer;
+use super::prediction::Prediction;
+use super::scan::Pause;
+use super::scan::Scanner;
+use crate::decode::EngineFacts;
+use crate::decode::Route;
+use crate::decode::StreamEvent;
+
+/// Reads the body of one response, cut anywhere, in fixed memory.
+///
+/// Feed it the body without its transfer and content codings. It takes an error body (4xx, 5xx) as any other.
+#[derive(Clone, Debug)]
+pub struct ResponseDecoder {
+    framing: Framing,
+    root: Place,
+    framer: SseFramer,
+    done: DoneMark,
+    handed_out: bool,
+    scanner: Scanner<Place>,
+    reading: Reading,
+    prediction: Prediction,
+}
+
+impl ResponseDecoder {
+    /// For a response on this route whose body is framed so. Of [`Route::Other`] nothing is read.
+    pub fn new(route: Route, framing: Framing) -> Self {
+        let root = Place::root(route);
+        Self {
+            framing,
+            root,
+            framer: SseFramer::new(),
+            done: DoneMark::default(),
+            handed_out: false,
+            scanner: Scanner::new(root),
+            reading: Reading::new(),
+            prediction: Prediction::new(root),
+        }
+    }
+
+    /// Takes the next bytes of the body. Each event is handed out as soon as its last byte is in: the blank line of a
+    /// server-sent event, the closing bracket of a JSON text.
+    pub fn feed(&mut self, bytes: &[u8], each: &mut impl FnMut(&StreamEvent)) {
+        if self.root == Place::Unread {
+            return;
+        }
+        match self.framing {
+            Framing::Json => self.feed_json(bytes, each),
+            Framing::Sse => {
+                let mut rest = bytes;
+                while let Some(piece) = self.framer.next(&mut rest) {
+                    match piece {
+                        Piece::Line(line) => self.read_line(line),
+                        Piece::Part(part) => self.read_part(part),
+                        Piece::Join => self.read_part(b"\n"),
+                        Piece::End => self.end_event(each),
+                    }
+                }
+            }
+        }
+    }
+
+    /// The body has ended. A last event without its blank line counts, and so does a JSON text that was cut off (it is
+    /// [`StreamEvent::malformed`]).
+    pub fn finish(&mut self, each: &mut impl FnMut(&StreamEvent)) {
+        let is_open = match self.framing {
+            Framing::Sse => self.framer.finish(),
+            Framing::Json => !self.handed_out,
+        };
+        if is_open && self.root != Place::Unread {
+            self.end_event(each);
+        }
+        self.handed_out = true;
+    }
+
+    /// The first `id`, cut to 128 bytes. `None` also if it was empty or not Unicode.
+    pub fn response_id(&self) -> Option<&str> {
+        self.reading.id()
+    }
+
+    /// The first `model`, cut to 128 bytes. `None` also if it was empty or not Unicode.
+    pub fn model(&self) -> Option<&str> {
+        self.reading.model()
+    }
+
+    /// The marks of engines so far.
+    pub fn engine(&self) -> EngineFacts {
+        self.reading.engine()
+    }
+
+    /// What the first error event named as its kind, cut to 48 bytes: `error.type`, `error_type` (TGI), or `type` beside
+    /// `object: "error"` (SGLang). Known once that event was handed out.
+    pub fn error_type(&self) -> Option<&str> {
+        self.reading.error_type()
+    }
+
+    fn feed_json(&mut self, bytes: &[u8], each: &mut impl FnMut(&StreamEvent)) {
+        if self.handed_out {
+            return;
+        }
+        self.scan(bytes);
+        if self.scanner.is_done() {
+            self.handed_out = true;
+            self.end_event(each);
+        }
+    }
+
+    /// The first line of an event's data, whole.
+    fn read_line(&mut self, line: &[u8]) {
+        if line.starts_with(DoneMark::WORD) {
+            self.done.set();
+        } else {
+            self.done.rule_out();
+            self.prediction.scan_line(line, &mut self.scanner, &mut self.reading);
+        }
+    }
+
+    /// A part of an event's data.
+    fn read_part(&mut self, part: &[u8]) {
+        match self.done.take(part) {
+            Verdict::Open | Verdict::Done => {}
+            Verdict::NotDone(held_back, rest) => {
+                self.scan(held_back);
+                self.scan(rest);
+            }
+        }
+    }
+
+    fn scan(&mut self, bytes: &[u8]) {
+        self.scanner.feed(bytes, Pause::Never, &mut self.reading);
+    }
+
+    fn end_event(&mut self, each: &mut impl FnMut(&StreamEvent)) {
+        if self.done.is_set() {
+            self.done = DoneMark::default();
+            self.scanner.restart(self.root);
+            self.reading.take(false);
+            each(&StreamEvent { done: true, ..StreamEvent::default() });
+            return;
+        }
+        self.scan(self.done.held_back());
+        self.done = DoneMark::default();
+        if self.scanner.is_untouched() {
+            return;
+        }
+        self.scanner.finish(&mut self.reading);
+        let event = self.reading.take(!self.scanner.is_done());
+        self.scanner.restart(self.root);
+        each(&event);
+    }
+}
