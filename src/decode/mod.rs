@@ -17,5 +17,5 @@ mod tests;
 pub use event::{Channels, EngineFacts, EngineTiming, FinishReason, Finishes, StreamEvent, Usage};
 pub use framing::Framing;
 pub use request::{RequestDecoder, RequestFacts};
-pub use response::ResponseDecoder;
+pub use response::{Each, ResponseDecoder, Said};
 pub use route::Route;

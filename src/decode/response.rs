@@ -14,6 +14,34 @@ use crate::decode::EngineFacts;
 use crate::decode::Route;
 use crate::decode::StreamEvent;
 
+/// What a response said of itself up to an event.
+#[derive(Clone, Copy, Debug)]
+pub struct Said<'a>(&'a Reading);
+
+impl Said<'_> {
+    /// As [`ResponseDecoder::model`].
+    pub fn model(&self) -> Option<&str> {
+        self.0.model()
+    }
+
+    /// As [`ResponseDecoder::engine`].
+    pub fn engine(&self) -> EngineFacts {
+        self.0.engine()
+    }
+}
+
+/// Takes the events of a response. Any closure over a [`StreamEvent`] does.
+pub trait Each {
+    /// One event, and what the response said of itself so far.
+    fn event(&mut self, event: &StreamEvent, said: &Said<'_>);
+}
+
+impl<F: FnMut(&StreamEvent)> Each for F {
+    fn event(&mut self, event: &StreamEvent, _said: &Said<'_>) {
+        self(event);
+    }
+}
+
 /// Reads the body of one response, cut anywhere, in fixed memory.
 ///
 /// Feed it the body without its transfer and content codings. It takes an error body (4xx, 5xx) as any other.
@@ -47,7 +75,7 @@ impl ResponseDecoder {
 
     /// Takes the next bytes of the body. Each event is handed out as soon as its last byte is in: the blank line of a
     /// server-sent event, the closing bracket of a JSON text.
-    pub fn feed(&mut self, bytes: &[u8], each: &mut impl FnMut(&StreamEvent)) {
+    pub fn feed(&mut self, bytes: &[u8], each: &mut impl Each) {
         if self.root == Place::Unread {
             return;
         }
@@ -69,7 +97,7 @@ impl ResponseDecoder {
 
     /// The body has ended. A last event without its blank line counts, and so does a JSON text that was cut off (it is
     /// [`StreamEvent::malformed`]).
-    pub fn finish(&mut self, each: &mut impl FnMut(&StreamEvent)) {
+    pub fn finish(&mut self, each: &mut impl Each) {
         let is_open = match self.framing {
             Framing::Sse => self.framer.finish(),
             Framing::Json => !self.handed_out,
@@ -101,7 +129,7 @@ impl ResponseDecoder {
         self.reading.error_type()
     }
 
-    fn feed_json(&mut self, bytes: &[u8], each: &mut impl FnMut(&StreamEvent)) {
+    fn feed_json(&mut self, bytes: &[u8], each: &mut impl Each) {
         if self.handed_out {
             return;
         }
@@ -137,12 +165,12 @@ impl ResponseDecoder {
         self.scanner.feed(bytes, Pause::Never, &mut self.reading);
     }
 
-    fn end_event(&mut self, each: &mut impl FnMut(&StreamEvent)) {
+    fn end_event(&mut self, each: &mut impl Each) {
         if self.done.is_set() {
             self.done = DoneMark::default();
             self.scanner.restart(self.root);
             self.reading.take(false);
-            each(&StreamEvent { done: true, ..StreamEvent::default() });
+            each.event(&StreamEvent { done: true, ..StreamEvent::default() }, &Said(&self.reading));
             return;
         }
         self.scan(self.done.held_back());
@@ -153,6 +181,6 @@ impl ResponseDecoder {
         self.scanner.finish(&mut self.reading);
         let event = self.reading.take(!self.scanner.is_done());
         self.scanner.restart(self.root);
-        each(&event);
+        each.event(&event, &Said(&self.reading));
     }
 }

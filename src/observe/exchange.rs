@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use crate::decode::Each;
 use crate::decode::Framing;
 use crate::decode::RequestDecoder;
 use crate::decode::ResponseDecoder;
@@ -103,23 +104,8 @@ impl Exchange {
     fn decode(&mut self, bytes: Option<&[u8]>, at: Instant, shared: &Shared) {
         let Exchange { measured, pair, engine, request_model, response, streaming, .. } = self;
         let Some(decoder) = response else { return };
-        let route = measured.route();
-        let each = &mut |event: &StreamEvent, said: &Said<'_>| {
-            if !*streaming {
-                measured.whole_answer(event, at);
-                return;
-            }
-            let engine = engine.or_else(|| engine::of_facts(said.engine()));
-            let profile = engine::profile(engine, said.engine());
-            measured.event(event, at, profile, &shared.thresholds, shared.sink.as_ref(), || Labels {
-                pair: *pair,
-                route,
-                engine: engine.or_else(|| shared.last_engine(*pair)),
-                request_model: request_model.clone(),
-                response_model: said.model().map(Into::into),
-                streaming: Some(true),
-            });
-        };
+        let each =
+            &mut Tell { measured, pair: *pair, engine: *engine, request_model, streaming: *streaming, at, shared };
         match bytes {
             Some(bytes) => decoder.feed(bytes, each),
             None => decoder.finish(each),
@@ -162,6 +148,39 @@ impl Exchange {
     /// Leaves the exchange unrecorded: its connection can no longer be read.
     pub(super) fn abandon(self, shared: &Shared) {
         self.measured.abandon(shared.sink.as_ref());
+    }
+}
+
+/// Tells `measure` what the decoder reads, all of it at one time.
+struct Tell<'a> {
+    measured: &'a mut Measured,
+    pair: usize,
+    engine: Option<&'static str>,
+    request_model: &'a Option<Box<str>>,
+    streaming: bool,
+    at: Instant,
+    shared: &'a Shared,
+}
+
+impl Each for Tell<'_> {
+    fn event(&mut self, event: &StreamEvent, said: &Said<'_>) {
+        if !self.streaming {
+            self.measured.whole_answer(event, self.at);
+            return;
+        }
+        let Tell { pair, shared, .. } = *self;
+        let route = self.measured.route();
+        let engine = self.engine.or_else(|| engine::of_facts(said.engine()));
+        let profile = engine::profile(engine, said.engine());
+        let request_model = self.request_model;
+        self.measured.event(event, self.at, profile, &shared.thresholds, shared.sink.as_ref(), || Labels {
+            pair,
+            route,
+            engine: engine.or_else(|| shared.last_engine(pair)),
+            request_model: request_model.clone(),
+            response_model: said.model().map(Into::into),
+            streaming: Some(true),
+        });
     }
 }
 
