@@ -38,6 +38,18 @@ struct Pieces {
     first: Instant,
 }
 
+impl Pieces {
+    /// Grows by doubling like any `Vec`, but never past `cap`, which the pieces stay under.
+    fn add(&mut self, piece: &[u8], cap: usize) {
+        let needed = self.bytes.len() + piece.len();
+        if needed > self.bytes.capacity() {
+            let capacity = needed.max(2 * self.bytes.len()).min(cap);
+            self.bytes.reserve_exact(capacity.saturating_sub(self.bytes.len()));
+        }
+        self.bytes.extend_from_slice(piece);
+    }
+}
+
 /// Gathers one head. Holds memory only between the pieces of a split head.
 #[derive(Debug, Default)]
 pub(super) struct Gather(Option<Box<Pieces>>);
@@ -83,7 +95,7 @@ impl Gather {
                 return Err(BadHead::TooLarge);
             }
             let pieces = self.0.get_or_insert_with(|| Box::new(Pieces { bytes: Vec::new(), first: at }));
-            pieces.bytes.extend_from_slice(window);
+            pieces.add(window, cap);
             return Ok(None);
         };
         let (last, rest) = bytes.split_at_checked(end).ok_or(BadHead::Malformed)?;
@@ -132,11 +144,10 @@ fn empty_line(bytes: &[u8]) -> Option<usize> {
 pub(super) fn split_request<T>(head: &[u8], mut seen: impl FnMut(&RequestHead<'_>) -> T) -> Result<T, BadHead> {
     with_fields(|fields| {
         let mut request = Request::new(&mut []);
-        let status = request.parse_with_uninit_headers(head, fields)?;
+        whole(request.parse_with_uninit_headers(head, fields)?)?;
         let Request { method: Some(method), path: Some(target), version: Some(minor), headers } = request else {
             return Err(Error::NewLine);
         };
-        whole(status)?;
         Ok(seen(&RequestHead { method, target, minor, headers }))
     })
 }
@@ -145,11 +156,10 @@ pub(super) fn split_request<T>(head: &[u8], mut seen: impl FnMut(&RequestHead<'_
 pub(super) fn split_response<T>(head: &[u8], mut seen: impl FnMut(&ResponseHead<'_>) -> T) -> Result<T, BadHead> {
     with_fields(|fields| {
         let mut response = Response::new(&mut []);
-        let status = ParserConfig::default().parse_response_with_uninit_headers(&mut response, head, fields)?;
+        whole(ParserConfig::default().parse_response_with_uninit_headers(&mut response, head, fields)?)?;
         let Response { code: Some(status), version: Some(minor), headers, .. } = response else {
             return Err(Error::NewLine);
         };
-        whole(status)?;
         Ok(seen(&ResponseHead { status, minor, headers }))
     })
 }
@@ -170,4 +180,44 @@ fn with_fields<'b, T>(mut split: impl FnMut(&mut [MaybeUninit<Header<'b>>]) -> R
         Error::TooManyHeaders => BadHead::TooLarge,
         _ => BadHead::Malformed,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CAP: usize = 50;
+
+    #[test]
+    fn a_head_that_lies_whole_in_a_slice_is_not_copied() {
+        let bytes = b"HTTP/1.1 200 OK\r\n\r\nbody";
+        let whole = Gather::default().add(bytes, Instant::now(), CAP).unwrap().unwrap();
+        assert!(matches!(whole.head, Cow::Borrowed(b"HTTP/1.1 200 OK\r\n\r\n")));
+        assert_eq!(whole.rest, b"body");
+    }
+
+    #[test]
+    fn memory_is_held_only_between_the_pieces_of_a_head() {
+        let at = Instant::now();
+        let mut gather = Gather::default();
+        assert!(gather.add(b"HTTP/1.1 200 OK\r", at, CAP).unwrap().is_none());
+        assert!(gather.0.is_some());
+        assert!(gather.add(b"\n\r\n", at, CAP).unwrap().is_some());
+        assert!(gather.0.is_none());
+        assert!(gather.add(b"HTTP/1.1 200 OK\r", at, CAP).unwrap().is_none());
+        gather.clear();
+        assert!(gather.0.is_none());
+    }
+
+    #[test]
+    fn no_more_than_the_cap_is_gathered() {
+        let mut gather = Gather::default();
+        for _ in 0..CAP - 1 {
+            assert!(gather.add(b"x", Instant::now(), CAP).unwrap().is_none());
+            assert!(gather.0.as_ref().unwrap().bytes.capacity() <= CAP);
+        }
+        assert_eq!(gather.len(), CAP - 1);
+        assert_eq!(gather.add(&[b'x'; 1000], Instant::now(), CAP).err(), Some(BadHead::TooLarge));
+        assert_eq!(gather.len(), CAP - 1);
+    }
 }

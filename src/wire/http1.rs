@@ -68,7 +68,8 @@ enum ResponseAt {
 /// Reads one connection as a passive observer: feed each direction's bytes in the order in which they were read.
 ///
 /// What is not clear ends in a [`Fault`]; the connection can then be read no further, and every later call returns the
-/// same fault. A request whose first bytes are no request at all (`NotHttp`, `Http2`) is never shown to the visitor.
+/// same fault. A request whose first bytes are no request at all (`NotHttp`, `Http2`) is never shown to the visitor:
+/// it is begun when its method is read, with the time of its first byte, which may lie before that of the call before.
 ///
 /// Holds memory only for the pieces of a split head and, once a request came, a few bytes for the queue.
 #[derive(Debug)]

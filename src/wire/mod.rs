@@ -12,8 +12,5 @@ mod head;
 mod http1;
 mod message;
 
-#[cfg(test)]
-mod tests;
-
 pub use http1::{Http1, Limits};
 pub use message::{Fault, RequestHead, ResponseHead, Visitor};
