@@ -147,18 +147,16 @@ fn naive(case: &Case) -> Option<Naive> {
             naive.first_event.get_or_insert(*at);
             let Ok(json) = serde_json::from_slice::<Value>(&data) else { continue };
             let vllm_python = String::from_utf8_lossy(&all).contains("prompt_token_ids")
-                || String::from_utf8_lossy(&all).contains("\"stop_reason\"")
                 || String::from_utf8_lossy(&all).contains("\"vllm-");
             for choice in json["choices"].as_array().into_iter().flatten() {
                 let delta = &choice["delta"];
                 let full = |v: &Value| v.as_str().is_some_and(|s| !s.is_empty());
-                let empty = |v: &Value| v.as_str() == Some("");
                 let visible = full(&delta["content"]) || full(&choice["text"]);
                 let tool = delta["tool_calls"].as_array().into_iter().flatten();
                 let tool = tool.map(|t| &t["function"]).any(|f| full(&f["name"]) || full(&f["arguments"]));
                 let thinks = full(&delta["reasoning"]) || full(&delta["reasoning_content"]);
-                let held_back =
-                    vllm_python && (empty(&delta["content"]) || empty(&choice["text"])) && !full(&delta["role"]);
+                // In vLLM's Python front end every chunk but the role's is an engine step: at least one token.
+                let held_back = vllm_python && !full(&delta["role"]);
                 let ids = choice["token_ids"].as_array().is_some_and(|ids| !ids.is_empty());
                 if full(&choice["finish_reason"]) {
                     naive.finishes.push(choice["finish_reason"].as_str().unwrap_or_default().to_owned());
