@@ -27,8 +27,8 @@ impl<const N: usize> Capture<N> {
     pub(crate) fn push(&mut self, part: &[u8]) {
         let room = self.bytes.get_mut(usize::from(self.len)..).unwrap_or_default();
         let fits = part.len().min(room.len());
-        for (to, from) in room.iter_mut().zip(part) {
-            *to = *from;
+        if let (Some(room), Some(part)) = (room.get_mut(..fits), part.get(..fits)) {
+            room.copy_from_slice(part);
         }
         self.cut |= fits < part.len();
         self.len += fits as u8;

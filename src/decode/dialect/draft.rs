@@ -120,7 +120,7 @@ impl Draft {
     }
 
     /// What the event said.
-    pub(super) fn event(&self) -> StreamEvent {
+    pub(super) fn event(&self, malformed: bool) -> StreamEvent {
         let facts = self.facts;
         let plain = self.present == 0;
         StreamEvent {
@@ -140,7 +140,7 @@ impl Draft {
             error: facts.has(Flag::Error),
             done: false,
             timing: if facts.has(Flag::Timing) { Some(self.timing()) } else { None },
-            malformed: false,
+            malformed,
         }
     }
 

@@ -79,7 +79,7 @@ impl Reading {
 
     /// Ends the event at hand and gets ready for the next.
     pub(crate) fn take(&mut self, malformed: bool) -> StreamEvent {
-        let event = StreamEvent { malformed, ..self.draft.event() };
+        let event = self.draft.event(malformed);
         self.draft.clear();
         if !self.id.is_settled() {
             self.id.clear();

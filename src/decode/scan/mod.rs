@@ -3,6 +3,7 @@
 //! It builds nothing. A [`Place`] is a node of a fixed tree of keys; what is not in the tree is stepped over, strings by
 //! `memchr`, containers by counting. Memory is a few dozen bytes, whatever the size of the text.
 
+mod class;
 mod partial;
 mod position;
 mod scanner;

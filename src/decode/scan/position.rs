@@ -57,20 +57,23 @@ pub(crate) struct Position<P> {
     /// Where the value at hand lies, if that is a known place.
     pub(super) place: Option<P>,
     depth: u8,
+    /// One bit for each open container, the innermost lowest: set if it is an object.
+    objects: u8,
     stack: [P; DEPTH],
 }
 
 impl<P: Place> Position<P> {
     /// Before the top-level value, which lies at `root`.
     pub(crate) fn before(root: P) -> Self {
-        Self { state: State::Value, place: Some(root), depth: 0, stack: [root; DEPTH] }
+        Self { state: State::Value, place: Some(root), depth: 0, objects: 0, stack: [root; DEPTH] }
     }
 
     /// Goes into the container at `place`; false if there is no room.
-    pub(super) fn descend(&mut self, place: P) -> bool {
+    pub(super) fn descend(&mut self, place: P, is_object: bool) -> bool {
         let Some(top) = self.stack.get_mut(usize::from(self.depth)) else { return false };
         *top = place;
         self.depth += 1;
+        self.objects = self.objects << 1 | u8::from(is_object);
         true
     }
 
@@ -80,9 +83,15 @@ impl<P: Place> Position<P> {
         self.stack.get(top).map(|place| place.shape())
     }
 
+    /// True if the innermost container is an object, not an array.
+    pub(super) fn is_in_object(&self) -> bool {
+        self.objects & 1 != 0
+    }
+
     /// Leaves the container: a value has ended.
     pub(super) fn ascend(&mut self) {
         self.depth = self.depth.saturating_sub(1);
+        self.objects >>= 1;
         self.end_value();
     }
 

@@ -1,7 +1,8 @@
 //! The state machine.
 
-use memchr::memchr2;
-
+use super::class::is_number_byte;
+use super::class::is_scalar_end;
+use super::class::string_stop;
 use super::Place;
 use super::Position;
 use super::Shape;
@@ -184,8 +185,8 @@ impl<P: Place> Scanner<P> {
             (place, place.shape())
         });
         self.position.state = match (byte, shape) {
-            (b'{', Some((place, Shape::Object(_)))) if self.position.descend(place) => State::FirstKey,
-            (b'[', Some((place, Shape::Array(element)))) if self.position.descend(place) => {
+            (b'{', Some((place, Shape::Object(_)))) if self.position.descend(place, true) => State::FirstKey,
+            (b'[', Some((place, Shape::Array(element)))) if self.position.descend(place, false) => {
                 self.position.place = Some(element);
                 State::FirstValue
             }
@@ -209,7 +210,7 @@ impl<P: Place> Scanner<P> {
     /// Inside a key; returns the place after what was taken of it.
     fn take_key(&mut self, bytes: &[u8], start: usize) -> usize {
         let rest = bytes.get(start..).unwrap_or_default();
-        let Some(len) = memchr2(b'"', b'\\', rest) else {
+        let Some(len) = string_stop(rest) else {
             self.partial.push(rest);
             return bytes.len();
         };
@@ -226,19 +227,27 @@ impl<P: Place> Scanner<P> {
             }
             _ => None,
         };
+        // The colon follows at once in everything that servers write.
+        if end.get(1) == Some(&b':') {
+            self.position.state = State::Value;
+            return start + len + 2;
+        }
         self.position.state = State::Colon;
         start + len + 1
     }
 
     fn after_value(&mut self, byte: u8) {
-        match (byte, self.position.container()) {
-            (b' ' | b'\n' | b'\r' | b'\t', _) => {}
-            (b',', Some(Shape::Object(_))) => self.position.state = State::NextKey,
-            (b',', Some(Shape::Array(element))) => {
-                self.position.place = Some(element);
+        match (byte, self.position.is_in_object()) {
+            (b',', true) => self.position.state = State::NextKey,
+            (b',', false) => {
+                self.position.place = match self.position.container() {
+                    Some(Shape::Array(element)) => Some(element),
+                    _ => None,
+                };
                 self.position.state = State::Value;
             }
-            (b'}', Some(Shape::Object(_))) | (b']', Some(Shape::Array(_))) => self.position.ascend(),
+            (b'}', true) | (b']', false) => self.position.ascend(),
+            (b' ' | b'\n' | b'\r' | b'\t', _) => {}
             _ => self.position.state = State::Broken,
         }
     }
@@ -247,7 +256,7 @@ impl<P: Place> Scanner<P> {
     fn skip_string(&mut self, bytes: &[u8], start: usize) -> usize {
         let in_nested = self.position.state == State::NestedString;
         let rest = bytes.get(start..).unwrap_or_default();
-        let Some(len) = memchr2(b'"', b'\\', rest) else { return bytes.len() };
+        let Some(len) = string_stop(rest) else { return bytes.len() };
         match (rest.get(len), in_nested) {
             (Some(b'"'), true) => self.position.state = State::Nested,
             (Some(b'"'), false) => self.position.end_value(),
@@ -264,7 +273,7 @@ impl<P: Place> Scanner<P> {
             return start;
         };
         let rest = bytes.get(start..).unwrap_or_default();
-        let len = memchr2(b'"', b'\\', rest).unwrap_or(rest.len());
+        let len = string_stop(rest).unwrap_or(rest.len());
         let (part, end) = rest.split_at_checked(len).unwrap_or((rest, &[]));
         let closes = end.first() == Some(&b'"');
         if !part.is_empty() || closes {
@@ -285,8 +294,7 @@ impl<P: Place> Scanner<P> {
     /// Inside a number or literal; returns the place after what was taken of it.
     fn take_scalar<S: Sink<P>>(&mut self, bytes: &[u8], start: usize, sink: &mut S) -> usize {
         let rest = bytes.get(start..).unwrap_or_default();
-        let ends = |byte: &u8| matches!(byte, b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t');
-        match rest.iter().position(ends) {
+        match rest.iter().position(|byte| is_scalar_end(*byte)) {
             Some(len) => {
                 let part = rest.get(..len).unwrap_or_default();
                 self.end_scalar(part, sink);
@@ -305,7 +313,7 @@ impl<P: Place> Scanner<P> {
         let Some(whole) = self.partial.complete(last) else { return };
         match whole {
             b"true" | b"false" | b"null" => {}
-            _ if !whole.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E')) => {
+            _ if !whole.iter().all(|byte| is_number_byte(*byte)) => {
                 self.position.state = State::Broken;
             }
             _ => {
