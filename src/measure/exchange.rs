@@ -68,7 +68,8 @@ pub struct Exchange {
     started: Instant,
     route: Route,
     asked: Asked,
-    trace: Option<TraceParent>,
+    /// Boxed: few requests carry one.
+    trace: Option<Box<TraceParent>>,
     request_id: Option<Box<str>>,
     request_bytes: u64,
     response_bytes: u64,
@@ -90,7 +91,8 @@ pub struct Exchange {
     tokens: Tokens,
     gaps: Gaps,
     finishes: Finishes,
-    timing: Option<EngineTiming>,
+    /// Boxed: most answers have none until their last event.
+    timing: Option<Box<EngineTiming>>,
     events: u64,
     done: bool,
     error: bool,
@@ -179,7 +181,7 @@ impl Exchange {
         sink: &dyn Sink,
     ) {
         self.route = route;
-        self.trace = trace;
+        self.trace = trace.map(Box::new);
         self.request_id = request_id;
         if self.generates() {
             self.enter(Some(Phase::WaitingFirstToken), sink);
@@ -274,8 +276,8 @@ impl Exchange {
         for reason in event.finishes.iter() {
             self.finishes.push(reason);
         }
-        if event.timing.is_some() {
-            self.timing = event.timing;
+        if let Some(timing) = event.timing {
+            **self.timing.get_or_insert_default() = timing;
         }
     }
 
@@ -344,7 +346,7 @@ impl Exchange {
             response_id,
             error_type,
             request_id: self.request_id.take(),
-            trace: self.trace,
+            trace: self.trace.as_deref().copied(),
             started: self.started,
             requested: self.requested,
             headers: self.headers,
@@ -366,7 +368,7 @@ impl Exchange {
             stalls: self.gaps.stalls(),
             delivery_blocked: self.blocked,
             queue: self.queue(profile),
-            timing: self.timing,
+            timing: self.timing.as_deref().copied(),
             max_tokens: self.asked.max_tokens,
             choices: u32::try_from(choices).unwrap_or(u32::MAX),
             request_bytes: self.request_bytes,
@@ -385,7 +387,7 @@ impl Exchange {
     }
 
     fn queue(&self, profile: Profile) -> Option<QueueTime> {
-        if let Some(ms) = self.timing.and_then(|t| t.queue_ms) {
+        if let Some(ms) = self.timing.as_ref().and_then(|t| t.queue_ms) {
             let value = Duration::try_from_secs_f64(ms / 1e3).ok()?;
             return Some(QueueTime { value, source: QueueSource::InBand });
         }

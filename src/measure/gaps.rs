@@ -6,18 +6,22 @@ use crate::measure::Gap;
 use crate::measure::Live;
 
 /// Gaps kept before they are handed on.
-const BATCH: usize = 16;
+const BATCH: usize = 8;
 /// Choices whose gaps are told apart; an event of a further choice has no gap of its own.
 const CHOICES: usize = 4;
 /// Gaps are handed on at least this often while tokens come, so that a slow stream moves its counters too.
 const PERIOD: Duration = Duration::from_secs(1);
 
+/// Stands for a number of tokens that is not known.
+const UNKNOWN: u32 = u32::MAX;
+
 /// The gaps of one answer. Times are since the start of the exchange.
 #[derive(Clone, Debug)]
 pub(super) struct Gaps {
     last: [Option<Duration>; CHOICES],
-    batch: [Gap; BATCH],
-    len: usize,
+    /// Nanoseconds and tokens, [`UNKNOWN`] for a number that is not known: half the size of a [`Gap`].
+    batch: [(u64, u32); BATCH],
+    len: u8,
     tokens: u64,
     told: u64,
     handed_on: Duration,
@@ -31,7 +35,7 @@ impl Default for Gaps {
     fn default() -> Gaps {
         Gaps {
             last: [None; CHOICES],
-            batch: [Gap { gap: Duration::ZERO, tokens: None }; BATCH],
+            batch: [(0, UNKNOWN); BATCH],
             len: 0,
             tokens: 0,
             told: 0,
@@ -60,13 +64,14 @@ impl Gaps {
                 self.stalls += 1;
                 live.stalled();
             }
-            if let Some(place) = self.batch.get_mut(self.len) {
-                *place = Gap { gap, tokens: tokens.map(|n| u32::try_from(n).unwrap_or(u32::MAX)) };
+            if let Some(place) = self.batch.get_mut(usize::from(self.len)) {
+                let tokens = tokens.and_then(|n| u32::try_from(n).ok()).unwrap_or(UNKNOWN);
+                *place = (u64::try_from(gap.as_nanos()).unwrap_or(u64::MAX), tokens);
                 self.len += 1;
             }
         }
         self.interrupted = false;
-        if self.len == BATCH || at.saturating_sub(self.handed_on) >= PERIOD {
+        if usize::from(self.len) == BATCH || at.saturating_sub(self.handed_on) >= PERIOD {
             self.hand_on(live);
             self.handed_on = at;
         }
@@ -80,7 +85,11 @@ impl Gaps {
     /// Hands on what is kept.
     pub(super) fn hand_on(&mut self, live: &dyn Live) {
         if self.len > 0 || self.tokens > 0 {
-            live.progress(self.batch.get(..self.len).unwrap_or_default(), self.tokens);
+            let kept = self.batch.map(|(nanos, tokens)| Gap {
+                gap: Duration::from_nanos(nanos),
+                tokens: (tokens != UNKNOWN).then_some(tokens),
+            });
+            live.progress(kept.get(..usize::from(self.len)).unwrap_or_default(), self.tokens);
             self.told += self.tokens;
             self.len = 0;
             self.tokens = 0;

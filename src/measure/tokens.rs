@@ -12,9 +12,9 @@ const CHOICES: usize = 4;
 #[derive(Clone, Copy, Debug, Default)]
 struct Choice {
     /// The last cumulative `usage.completion_tokens` that came beside this choice.
-    usage: Option<u64>,
+    usage: Option<u32>,
     /// The last cumulative native counter (llama.cpp `timings.predicted_n`).
-    native: Option<u64>,
+    native: Option<u32>,
     /// A token-bearing event came.
     begun: bool,
     /// A finish reason came.
@@ -112,11 +112,11 @@ impl Tokens {
         match choice {
             None => self.beyond = true,
             Some(choice) => {
-                if let Some(output) = event.usage.and_then(|u| u.output) {
+                if let Some(output) = event.usage.and_then(|u| u32::try_from(u.output?).ok()) {
                     let known = choice.continuous || !choice.begun;
                     choice.continuous = known;
                     if known && step.tokens.is_none() {
-                        step.tokens = Some(output.saturating_sub(choice.usage.unwrap_or(0)));
+                        step.tokens = Some(u64::from(output.saturating_sub(choice.usage.unwrap_or(0))));
                     }
                     choice.usage = Some(output);
                 } else if bears {
@@ -162,7 +162,7 @@ impl Tokens {
         if let Some(choice) = self.choices.get_mut(event.choice as usize)
             && timing.predicted_tokens.is_some()
         {
-            choice.native = timing.predicted_tokens;
+            choice.native = timing.predicted_tokens.and_then(|n| u32::try_from(n).ok());
         }
     }
 
@@ -208,7 +208,7 @@ impl Tokens {
                 && choices > 0
                 && (choices == 1 || whole.habits.usage_per_choice || own.clone().all(|c| c.continuous))
             {
-                return exact(own.filter_map(|c| c.usage).sum(), CountSource::Usage);
+                return exact(own.filter_map(|c| c.usage).map(u64::from).sum(), CountSource::Usage);
             }
         }
         if let Some(ids) = self.token_ids
@@ -218,13 +218,13 @@ impl Tokens {
             return exact(ids, CountSource::TokenIds);
         }
         if whole.complete && !self.beyond && choices > 0 && self.widest <= 1 {
-            let natives: Vec<u64> = self.choices.iter().filter_map(|c| c.native).collect();
+            let natives: Vec<u64> = self.choices.iter().filter_map(|c| c.native).map(u64::from).collect();
             if natives.len() as u64 == choices {
                 return exact(natives.iter().sum(), CountSource::NativeCounter);
             }
         }
-        let usage: u64 = self.choices.iter().filter_map(|c| c.usage).sum();
-        let native: u64 = self.choices.iter().filter_map(|c| c.native).sum();
+        let usage: u64 = self.choices.iter().filter_map(|c| c.usage).map(u64::from).sum();
+        let native: u64 = self.choices.iter().filter_map(|c| c.native).map(u64::from).sum();
         // An echoed prompt comes as text too, and its log probabilities with it: neither is output.
         let deltas = if whole.echo { self.deltas.saturating_sub(choices.max(1)) } else { self.deltas };
         let logprobs = if whole.echo { 0 } else { self.logprobs };

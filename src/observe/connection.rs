@@ -33,7 +33,7 @@ struct Exchanges {
     connection: u64,
     pair: usize,
     begun: u64,
-    open: VecDeque<Exchange>,
+    open: VecDeque<Box<Exchange>>,
     /// Requests whose answers were complete before they were (early answers): their end is only noted.
     answered_early: bool,
 }
@@ -143,7 +143,7 @@ impl Drop for ConnectionObserver {
 
 impl Visitor for Exchanges {
     fn request_begin(&mut self, at: Instant) {
-        self.open.push_back(Exchange::begin(self.connection, self.begun, self.pair, at));
+        self.open.push_back(Box::new(Exchange::begin(self.connection, self.begun, self.pair, at)));
         self.begun += 1;
         self.answered_early = false;
     }

@@ -6,6 +6,8 @@ mod connection;
 mod engine;
 mod exchange;
 mod settings;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::sync::Arc;

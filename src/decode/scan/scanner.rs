@@ -1,12 +1,12 @@
 //! The state machine.
 
-use super::class::is_number_byte;
-use super::class::is_scalar_end;
-use super::class::string_stop;
 use super::Place;
 use super::Position;
 use super::Shape;
 use super::Sink;
+use super::class::is_number_byte;
+use super::class::is_scalar_end;
+use super::class::string_stop;
 use super::partial::Partial;
 use super::position::State;
 use super::unescape::Unescape;
