@@ -27,7 +27,6 @@ pub(super) struct Prediction {
     tail_len: u16,
     at_text: Position<Place>,
     facts_at_text: Facts,
-    facts_after_text: Facts,
     facts_at_end: Facts,
 }
 
@@ -40,9 +39,25 @@ impl Prediction {
             tail_len: 0,
             at_text: Position::before(root),
             facts_at_text: Facts::default(),
-            facts_after_text: Facts::default(),
             facts_at_end: Facts::default(),
         }
+    }
+
+    /// Skips the first line of an event's data if it is the known head, a short string that is not empty, the known tail
+    /// and a line feed; returns what follows. `value` need not end where the line ends: finding that end would cost
+    /// more than all the rest.
+    pub(super) fn skip_line<'a>(
+        &self,
+        value: &'a [u8],
+        scanner: &mut Scanner<Place>,
+        reading: &mut Reading,
+    ) -> Option<&'a [u8]> {
+        let tail = self.tail()?;
+        let rest = value.strip_prefix(self.head()?)?;
+        let rest = skip_short_string(rest)?.strip_prefix(tail)?.strip_prefix(b"\n")?;
+        scanner.skip_to_end();
+        reading.assume(self.facts_at_end);
+        Some(rest)
     }
 
     /// Scans the first line of an event's data.
@@ -66,16 +81,21 @@ impl Prediction {
         let taken = scanner.feed(rest, Pause::TextEnd, reading);
         let tail = rest.get(taken..).unwrap_or_default();
         let facts = reading.plain_facts();
-        if facts == Some(self.facts_after_text) && self.tail() == Some(tail) {
+        if facts.is_none_or(|facts| facts == self.facts_at_text) {
+            // The string was empty, or more is known than facts say.
+            scanner.feed(tail, Pause::Never, reading);
+            return;
+        }
+        if self.tail() == Some(tail) {
             scanner.skip_to_end();
             reading.assume(self.facts_at_end);
             return;
         }
         scanner.feed(tail, Pause::Never, reading);
-        if let (Some(before), Some(after)) = (facts, reading.plain_facts())
+        if let Some(facts) = reading.plain_facts()
             && scanner.is_done()
         {
-            self.learn_tail(tail, before, after);
+            self.learn_tail(tail, facts);
         }
     }
 
@@ -99,15 +119,33 @@ impl Prediction {
         }
     }
 
-    /// The tail goes with the head that is known; without one there is nothing to learn.
-    fn learn_tail(&mut self, tail: &[u8], before: Facts, after: Facts) {
+    /// The tail of an event whose string was not empty. It goes with the head that is known; without one there is nothing
+    /// to learn.
+    fn learn_tail(&mut self, tail: &[u8], after: Facts) {
         self.tail_len = 0;
         let start = usize::from(self.head_len);
         if let (true, Some(room)) = (start > 0, self.bytes.get_mut(start..start + tail.len())) {
             room.copy_from_slice(tail);
             self.tail_len = tail.len() as u16;
-            self.facts_after_text = before;
             self.facts_at_end = after;
         }
     }
+}
+
+/// What follows the string that begins here (after its quote), if it is not empty, is short, and ends before the line.
+fn skip_short_string(bytes: &[u8]) -> Option<&[u8]> {
+    /// Nearly every token is shorter.
+    const SHORT: usize = 48;
+    let mut escaped = false;
+    for (at, byte) in bytes.iter().enumerate().take(SHORT) {
+        match byte {
+            b'\n' | b'\r' => return None,
+            _ if escaped => escaped = false,
+            b'\\' => escaped = true,
+            b'"' if at == 0 => return None,
+            b'"' => return bytes.get(at + 1..),
+            _ => {}
+        }
+    }
+    None
 }

@@ -83,12 +83,20 @@ impl ResponseDecoder {
             Framing::Json => self.feed_json(bytes, each),
             Framing::Sse => {
                 let mut rest = bytes;
-                while let Some(piece) = self.framer.next(&mut rest) {
-                    match piece {
-                        Piece::Line(line) => self.read_line(line),
-                        Piece::Part(part) => self.read_part(part),
-                        Piece::Join => self.read_part(b"\n"),
-                        Piece::End => self.end_event(each),
+                loop {
+                    if let Some(value) = self.framer.peek(rest)
+                        && let Some(after) = self.prediction.skip_line(value, &mut self.scanner, &mut self.reading)
+                    {
+                        self.framer.take_line();
+                        self.done.rule_out();
+                        rest = after;
+                    }
+                    match self.framer.next(&mut rest) {
+                        Some(Piece::Line(line)) => self.read_line(line),
+                        Some(Piece::Part(part)) => self.read_part(part),
+                        Some(Piece::Join) => self.read_part(b"\n"),
+                        Some(Piece::End) => self.end_event(each),
+                        None => break,
                     }
                 }
             }

@@ -128,6 +128,19 @@ impl SseFramer {
         None
     }
 
+    /// What is here after the start of an event's first data line, if the stream stands before one. Nothing is taken.
+    pub(crate) fn peek<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
+        if self.has_data || self.after_return || self.state != State::LineStart {
+            return None;
+        }
+        bytes.strip_prefix(b"data: ")
+    }
+
+    /// Takes what [`SseFramer::peek`] showed up to its line feed; `rest` is what follows.
+    pub(crate) fn take_line(&mut self) {
+        self.has_data = true;
+    }
+
     /// The stream has ended: true if an event was still open.
     pub(crate) fn finish(&mut self) -> bool {
         self.state = State::LineStart;

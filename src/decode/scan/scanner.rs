@@ -99,18 +99,17 @@ impl<P: Place> Scanner<P> {
                     }
                     _ => {
                         at += usize::from(self.begin_value(byte, sink));
-                        if pause == Pause::TextStart && self.position.state == State::Text {
-                            return at;
+                        match self.position.state {
+                            State::Scalar => at = self.take_scalar(bytes, at, sink),
+                            State::Text if pause == Pause::TextStart => return at,
+                            _ => {}
                         }
                     }
                 },
                 State::FirstKey | State::NextKey => {
                     match byte {
                         b' ' | b'\n' | b'\r' | b'\t' => {}
-                        b'"' => {
-                            self.partial.clear();
-                            self.position.state = State::Key;
-                        }
+                        b'"' => self.begin_key(),
                         b'}' if self.position.state == State::FirstKey => self.position.ascend(),
                         _ => self.position.state = State::Broken,
                     }
@@ -129,10 +128,7 @@ impl<P: Place> Scanner<P> {
                     }
                     at += 1;
                 }
-                State::AfterValue => {
-                    self.after_value(byte);
-                    at += 1;
-                }
+                State::AfterValue => at = self.after_value(bytes, at),
                 State::Text => {
                     if let Some(place) = self.position.place {
                         sink.text(place, byte == b'"');
@@ -236,20 +232,37 @@ impl<P: Place> Scanner<P> {
         start + len + 1
     }
 
-    fn after_value(&mut self, byte: u8) {
-        match (byte, self.position.is_in_object()) {
-            (b',', true) => self.position.state = State::NextKey,
-            (b',', false) => {
-                self.position.place = match self.position.container() {
-                    Some(Shape::Array(element)) => Some(element),
-                    _ => None,
-                };
-                self.position.state = State::Value;
+    /// After a value; returns the place after what was taken: a comma with the quote of the next key, or all that closes.
+    fn after_value(&mut self, bytes: &[u8], start: usize) -> usize {
+        let mut at = start;
+        while let (State::AfterValue, Some(byte)) = (self.position.state, bytes.get(at)) {
+            at += 1;
+            match (byte, self.position.is_in_object()) {
+                (b',', true) => {
+                    self.position.state = State::NextKey;
+                    if bytes.get(at) == Some(&b'"') {
+                        self.begin_key();
+                        at += 1;
+                    }
+                }
+                (b',', false) => {
+                    self.position.place = match self.position.container() {
+                        Some(Shape::Array(element)) => Some(element),
+                        _ => None,
+                    };
+                    self.position.state = State::Value;
+                }
+                (b'}', true) | (b']', false) => self.position.ascend(),
+                (b' ' | b'\n' | b'\r' | b'\t', _) => {}
+                _ => self.position.state = State::Broken,
             }
-            (b'}', true) | (b']', false) => self.position.ascend(),
-            (b' ' | b'\n' | b'\r' | b'\t', _) => {}
-            _ => self.position.state = State::Broken,
         }
+        at
+    }
+
+    fn begin_key(&mut self) {
+        self.partial.clear();
+        self.position.state = State::Key;
     }
 
     /// Inside a string of no interest; returns the place after what was taken of it.
