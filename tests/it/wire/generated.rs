@@ -8,6 +8,7 @@ use tokometer::wire::Limits;
 
 use crate::wire::model;
 use crate::wire::model::Stop;
+use crate::wire::model::agree;
 use crate::wire::traffic::Step;
 use crate::wire::traffic::Told;
 use crate::wire::traffic::Trace;
@@ -107,39 +108,11 @@ fn damage(bytes: &mut Vec<u8>, (place, kind, byte): &(Index, u8, u8)) {
     }
 }
 
-/// The parser tells what the model tells, and stops where it stops.
-fn agree(requests: &[u8], responses: &[u8]) {
-    let asked = model::requests(requests);
-    let steps = [ask(requests), answer(responses)];
-    let outcome = feed(Limits::default(), &steps);
-    feed_random_splits(Limits::default(), &steps, &outcome);
-    assert_eq!(outcome.of(true), asked.told);
-    let fault = |stop: Stop| match stop {
-        Stop::Bad(fault) => Some(fault),
-        Stop::Clean | Stop::Cut => None,
-    };
-    let asking = feed(Limits::default(), &steps[..1]);
-    if asked.stop != Stop::Cut {
-        assert_eq!(asking.fault, fault(asked.stop));
-    }
-    if asking.fault.is_some() {
-        return;
-    }
-    // A request that began counts as asked, though its method is not known.
-    let begun = asked.told.iter().filter(|told| **told == Told::RequestBegin).count();
-    let mut methods = asked.methods;
-    methods.resize(begun, String::new());
-    let answered = model::responses(responses, &methods);
-    assert_eq!(outcome.of(false), answered.told);
-    if answered.stop != Stop::Cut {
-        assert_eq!(outcome.fault, fault(answered.stop));
-    }
-}
-
 proptest! {
     #[test]
     fn whole_traffic_reads_as_the_model_says((requests, responses) in exchanges()) {
-        agree(&requests.concat(), &responses.concat());
+        let steps = [ask(requests.concat()), answer(responses.concat())];
+        feed_random_splits(Limits::default(), &steps, &agree(&requests.concat(), &responses.concat()));
     }
 
     #[test]
@@ -154,7 +127,8 @@ proptest! {
         answered.iter().for_each(|one| damage(&mut responses, one));
         requests.truncate((requests.len() as f64 * keep.0) as usize);
         responses.truncate((responses.len() as f64 * keep.1) as usize);
-        agree(&requests, &responses);
+        let steps = [ask(&requests), answer(&responses)];
+        feed_random_splits(Limits::default(), &steps, &agree(&requests, &responses));
     }
 
     #[test]

@@ -1,8 +1,13 @@
 //! A naive reading of one direction's bytes, all of them at once: slow and plain, to compare the parser with.
 
 use tokometer::wire::Fault;
+use tokometer::wire::Limits;
 
+use crate::wire::traffic::Outcome;
 use crate::wire::traffic::Told;
+use crate::wire::traffic::answer;
+use crate::wire::traffic::ask;
+use crate::wire::traffic::feed;
 use crate::wire::traffic::fields;
 
 /// Why the model stopped.
@@ -45,6 +50,14 @@ fn token(byte: &u8) -> bool {
 impl<'a> Cursor<'a> {
     fn bad<T>(&self) -> Result<T, Stop> {
         Err(Stop::Bad(self.malformed))
+    }
+
+    fn split(&self, result: httparse::Result<usize>) -> Result<(), Stop> {
+        match result {
+            Ok(httparse::Status::Complete(_)) => Ok(()),
+            Err(httparse::Error::TooManyHeaders) => Err(Stop::Bad(Fault::HeadTooLarge)),
+            _ => self.bad(),
+        }
     }
 
     fn head(&mut self) -> Result<&'a [u8], Stop> {
@@ -90,7 +103,8 @@ impl<'a> Cursor<'a> {
                 let line = self.line()?;
                 let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
                 let (digits, after) = line.split_at(digits);
-                let after = after.trim_ascii_start();
+                let blanks = after.iter().take_while(|byte| b" \t".contains(byte)).count();
+                let after = &after[blanks..];
                 if digits.is_empty() || !(after.is_empty() || after[0] == b';') {
                     return self.bad();
                 }
@@ -124,8 +138,12 @@ impl<'a> Cursor<'a> {
     fn length(&self, headers: &[httparse::Header<'_>]) -> Result<Option<Length>, Stop> {
         let values = |name: &str| -> Vec<String> {
             let of_name = headers.iter().filter(|header| header.name.to_lowercase() == name);
-            let lists = of_name.map(|header| String::from_utf8_lossy(header.value).to_lowercase());
-            lists.flat_map(|list| list.split(',').map(|item| item.trim().to_owned()).collect::<Vec<_>>()).collect()
+            let lists = of_name.map(|header| String::from_utf8_lossy(header.value).to_ascii_lowercase());
+            lists
+                .flat_map(|list| {
+                    list.split(',').map(|item| item.trim_matches([' ', '\t']).to_owned()).collect::<Vec<_>>()
+                })
+                .collect()
         };
         let mut codings = values("transfer-encoding");
         let lengths = values("content-length");
@@ -173,7 +191,7 @@ impl<'a> Cursor<'a> {
         };
         let mut headers = [httparse::EMPTY_HEADER; 512];
         let mut request = httparse::Request::new(&mut headers);
-        let Ok(httparse::Status::Complete(_)) = request.parse(head) else { return self.bad() };
+        self.split(request.parse(head))?;
         let (method, minor) = (request.method.unwrap(), request.version.unwrap());
         let length = self.length(request.headers)?;
         let coded = request.headers.iter().any(|header| header.name.eq_ignore_ascii_case("transfer-encoding"));
@@ -200,7 +218,7 @@ impl<'a> Cursor<'a> {
             let head = self.head()?;
             let mut headers = [httparse::EMPTY_HEADER; 512];
             let mut response = httparse::Response::new(&mut headers);
-            let Ok(httparse::Status::Complete(_)) = response.parse(head) else { return self.bad() };
+            self.split(response.parse(head))?;
             let (status, minor) = (response.code.unwrap(), response.version.unwrap());
             let told = Told::ResponseHead { status, minor, fields: fields(response.headers) };
             if status < 100 {
@@ -247,4 +265,34 @@ pub(crate) fn responses(bytes: &[u8], methods: &[String]) -> Reading {
             return Reading { told: cursor.told, stop, methods: methods.to_owned() };
         }
     }
+}
+
+/// The parser tells what the model tells, and stops where it stops.
+pub(crate) fn agree(requests: &[u8], responses: &[u8]) -> Outcome {
+    let limits = Limits { head_bytes: usize::MAX, pipeline_depth: usize::MAX };
+    let asked = self::requests(requests);
+    let steps = [ask(requests), answer(responses)];
+    let outcome = feed(limits, &steps);
+    assert_eq!(outcome.of(true), asked.told);
+    let fault = |stop: Stop| match stop {
+        Stop::Bad(fault) => Some(fault),
+        Stop::Clean | Stop::Cut => None,
+    };
+    let asking = feed(limits, &steps[..1]);
+    if asked.stop != Stop::Cut {
+        assert_eq!(asking.fault, fault(asked.stop));
+    }
+    if asking.fault.is_some() {
+        return outcome;
+    }
+    // A request that began counts as asked, though its method is not known.
+    let begun = asked.told.iter().filter(|told| **told == Told::RequestBegin).count();
+    let mut methods = asked.methods;
+    methods.resize(begun, String::new());
+    let answered = self::responses(responses, &methods);
+    assert_eq!(outcome.of(false), answered.told);
+    if answered.stop != Stop::Cut {
+        assert_eq!(outcome.fault, fault(answered.stop));
+    }
+    outcome
 }

@@ -182,14 +182,15 @@ fn cut(steps: &[Step], mut is_cut: impl FnMut(usize) -> bool) -> Vec<Step> {
     let mut offset = 0;
     let mut pieces = Vec::new();
     for step in steps {
-        let (bytes, step_of): (&[u8], fn(Vec<u8>) -> Step) = match step {
-            Step::Request(bytes) => (bytes, Step::Request),
-            Step::Response(bytes) => (bytes, Step::Response),
+        let (bytes, of_client) = match step {
+            Step::Request(bytes) => (bytes, true),
+            Step::Response(bytes) => (bytes, false),
             Step::ServerFin => {
                 pieces.push(Step::ServerFin);
                 continue;
             }
         };
+        let step_of = if of_client { Step::Request } else { Step::Response };
         let mut piece = Vec::new();
         for byte in bytes {
             if is_cut(offset) && !piece.is_empty() {
