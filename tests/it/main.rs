@@ -1,5 +1,7 @@
 //! The integration tests: one binary, one module per boundary or property.
 
 mod endings;
+mod export;
+mod export;
 mod truth;
 mod wire;
