@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn a_chunked_body_is_the_same_wherever_it_is_cut() {
-        let whole = b"5\r\nhello\r\nA;x=1\r\n, the world\r\n0\r\nTrailer: x\r\n\r\n";
+        let whole = b"5\r\nhello\r\nB;x=1\r\n, the world\r\n0\r\nTrailer: x\r\n\r\n";
         for cut in 0..whole.len() {
             let mut delimiter = Delimiter::chunked();
             let mut body = Vec::new();

@@ -135,7 +135,7 @@ impl<'a> Events<'a> {
         }
         self.event.extend_from_slice(b"}]");
         self.continuous_usage(piece.generated);
-        if self.job.api == Api::Chat && piece.finish.is_some() && !self.job.include_usage {
+        if piece.finish.is_some() && !self.job.include_usage {
             put!(self.event, r#","system_fingerprint":"{}""#, self.fingerprint);
         }
         self.event.push(b'}');
