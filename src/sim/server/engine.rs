@@ -12,6 +12,7 @@ use crate::sim::server::fault::Fault;
 use crate::sim::server::histogram::FIRST_TOKEN;
 use crate::sim::server::histogram::Histogram;
 use crate::sim::server::histogram::REQUEST;
+use crate::sim::server::pacer::Pacer;
 use crate::sim::server::settings::Settings;
 
 /// What the server did so far.
@@ -43,6 +44,7 @@ pub struct Stats {
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub(crate) settings: Settings,
+    pub(crate) pacer: Option<Pacer>,
     slots: Semaphore,
     requests: AtomicU64,
     running: AtomicU64,
@@ -63,6 +65,7 @@ impl Engine {
     pub(crate) fn new(settings: Settings) -> Engine {
         let zero = || AtomicU64::new(0);
         Engine {
+            pacer: settings.spin.then(Pacer::default),
             slots: Semaphore::new(settings.max_concurrency.clamp(1, Semaphore::MAX_PERMITS)),
             settings,
             requests: zero(),
@@ -93,6 +96,14 @@ impl Engine {
             aborted: self.aborted.load(Relaxed),
             refused: self.refused.load(Relaxed),
             faulted: self.faulted.load(Relaxed),
+        }
+    }
+
+    /// Sleeps as exactly as the settings ask for.
+    pub(crate) async fn sleep_until(&self, at: Instant) {
+        match &self.pacer {
+            Some(pacer) => pacer.sleep_until(at).await,
+            None => tokio::time::sleep_until(at).await,
         }
     }
 

@@ -100,7 +100,7 @@ impl Exchange<'_> {
                 self.client.send(b"\x16\x03\x01\x00\xff this is no HTTP\n\x00\n").await?;
                 return Ok(After::Close);
             }
-            Some(Fault::SlowHeaders(time)) => self.client.wait_until(Instant::now() + time).await?,
+            Some(Fault::SlowHeaders(time)) => self.client.with(tokio::time::sleep(time)).await?,
             _ => {}
         }
         if self.job.stream { self.stream().await } else { self.answer().await }
@@ -196,7 +196,7 @@ impl Exchange<'_> {
             if let Some(Fault::Stall(time)) = self.fault.take_if(|fault| matches!(fault, Fault::Stall(_))) {
                 start += time;
             }
-            self.client.wait_until(start + due).await?;
+            self.pause_until(start + due).await?;
             self.generation.speak();
             first.get_or_insert_with(|| {
                 slot.first_token();
@@ -271,7 +271,7 @@ impl Exchange<'_> {
         if at <= Instant::now() {
             return Ok(());
         }
-        self.patiently(tokio::time::sleep_until(at)).await
+        self.patiently(self.engine.sleep_until(at)).await
     }
 
     /// Waits as long as the client stays, and sends it a comment now and then if that is set.

@@ -7,7 +7,6 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
-use tokio::time::Instant;
 
 /// Most headers and bytes of a request head, and bytes of a body.
 const HEADERS: usize = 64;
@@ -160,14 +159,6 @@ impl Client {
                 std::future::pending().await
             } => Err(gone),
         }
-    }
-
-    /// Waits until `at`, but no longer than the client stays. A moment that has passed is not waited for.
-    pub(crate) async fn wait_until(&mut self, at: Instant) -> Result<(), Ended> {
-        if at <= Instant::now() {
-            return Ok(());
-        }
-        self.with(tokio::time::sleep_until(at)).await
     }
 
     /// Ends the connection so that the client sees a reset.

@@ -17,6 +17,7 @@ mod histogram;
 mod http;
 mod job;
 mod metrics;
+mod pacer;
 mod render;
 mod schedule;
 mod settings;
@@ -115,6 +116,14 @@ fn listen_on(address: SocketAddr) -> io::Result<TcpListener> {
 /// Accepts until it is aborted; the connections live in the set, so that they end with it.
 async fn accept(listener: TcpListener, engine: Arc<Engine>) {
     let mut connections = JoinSet::new();
+    if engine.pacer.is_some() {
+        let engine = Arc::clone(&engine);
+        connections.spawn(async move {
+            if let Some(pacer) = &engine.pacer {
+                pacer.spin().await;
+            }
+        });
+    }
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {

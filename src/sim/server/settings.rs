@@ -76,6 +76,9 @@ pub struct Settings {
     pub faults: Vec<(Fault, f64)>,
     /// Close a connection on which no request came for so long (uvicorn: 5 s).
     pub idle_timeout: Duration,
+    /// Keep moments to the microsecond instead of the millisecond of a common timer, with a task that never sleeps
+    /// and takes a whole core. For benches, where a timer's bursts would hide what a proxy adds.
+    pub spin: bool,
     /// What all chance is drawn from, together with the number of the request.
     pub seed: u64,
 }
@@ -96,6 +99,7 @@ impl Default for Settings {
             sse_keep_alive: None,
             faults: Vec::new(),
             idle_timeout: Duration::from_secs(5),
+            spin: false,
             seed: 0,
         }
     }

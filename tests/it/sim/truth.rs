@@ -152,3 +152,16 @@ async fn read_past(stream: &mut TcpStream, mark: &[u8]) -> Vec<u8> {
     }
     bytes
 }
+
+#[tokio::test]
+async fn a_spinning_server_paces_as_a_sleeping_one_does() {
+    let mut settings = Settings { spin: true, ..exchange::swift() };
+    settings.pace.tokens_per_second = 1000.0;
+    let simulator = Simulator::start(settings).await.unwrap();
+    let body = r#"{"messages":[],"stream":true,"max_tokens":11,"ignore_eos":true}"#;
+    let began = std::time::Instant::now();
+    let received = exchange::post(simulator.local_address(), CHAT, "", body).await;
+    assert!(began.elapsed() >= Duration::from_millis(10), "eleven tokens have ten gaps");
+    assert_eq!(exchange::events(exchange::split(&received.bytes).1).len(), 12);
+    assert_eq!(simulator.stats().generation_tokens, 11);
+}
