@@ -3,5 +3,6 @@
 mod endings;
 mod export;
 mod export;
+mod sim;
 mod truth;
 mod wire;
