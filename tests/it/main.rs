@@ -2,7 +2,6 @@
 
 mod endings;
 mod export;
-mod export;
 mod sim;
 mod truth;
 mod wire;
