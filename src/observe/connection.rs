@@ -2,10 +2,12 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use crate::measure::Detach;
 use crate::measure::Ending;
+use crate::observe::SAMPLE;
 use crate::observe::Shared;
 use crate::observe::exchange::Exchange;
 use crate::relay::Close;
@@ -23,6 +25,8 @@ use crate::wire::Visitor;
 #[derive(Debug)]
 pub(super) struct ConnectionObserver {
     http: Option<Box<Http1>>,
+    /// Calls since the last timed one.
+    untimed: u8,
     exchanges: Exchanges,
 }
 
@@ -42,6 +46,7 @@ impl ConnectionObserver {
     pub(super) fn new(connection: &Connection, shared: Arc<Shared>) -> ConnectionObserver {
         ConnectionObserver {
             http: Some(Box::new(Http1::new(shared.limits()))),
+            untimed: 0,
             exchanges: Exchanges {
                 shared,
                 connection: connection.id,
@@ -58,6 +63,15 @@ impl ConnectionObserver {
         self.http = None;
         self.exchanges.abandon();
         self.exchanges.shared.sink.detached(self.exchanges.pair, why);
+    }
+
+    fn read(&mut self, direction: Direction, bytes: &[u8], at: Instant) {
+        let Some(http) = &mut self.http else { return };
+        let result = match direction {
+            Direction::Request => http.request(bytes, at, &mut self.exchanges),
+            Direction::Response => http.response(bytes, at, &mut self.exchanges),
+        };
+        self.followed(result);
     }
 
     fn followed(&mut self, result: Result<(), Fault>) {
@@ -78,12 +92,15 @@ impl ConnectionObserver {
 
 impl Observer for ConnectionObserver {
     fn seen(&mut self, direction: Direction, bytes: &[u8], at: Instant) {
-        let Some(http) = &mut self.http else { return };
-        let result = match direction {
-            Direction::Request => http.request(bytes, at, &mut self.exchanges),
-            Direction::Response => http.response(bytes, at, &mut self.exchanges),
-        };
-        self.followed(result);
+        self.untimed += 1;
+        if self.untimed < SAMPLE {
+            return self.read(direction, bytes, at);
+        }
+        self.untimed = 0;
+        let begin = Instant::now();
+        self.read(direction, bytes, at);
+        let nanos = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX).saturating_mul(u64::from(SAMPLE));
+        self.exchanges.shared.lasting.busy_nanos.fetch_add(nanos, Ordering::Relaxed);
     }
 
     fn finished(&mut self, direction: Direction, at: Instant) {
@@ -131,10 +148,10 @@ impl Exchanges {
     }
 }
 
-/// What is dropped without having been closed (the observer panicked) still leaves the gauges it entered.
+/// What is dropped without having been closed or detached has panicked: it still leaves the gauges it entered.
 impl Drop for ConnectionObserver {
     fn drop(&mut self) {
-        if !self.exchanges.open.is_empty() {
+        if self.http.is_some() {
             self.detach(Detach::Panic);
         }
         self.exchanges.shared.forget();

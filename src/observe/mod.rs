@@ -11,7 +11,10 @@ mod tests;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
 
 use crate::decode::Route;
 use crate::measure::Detach;
@@ -29,17 +32,28 @@ pub use settings::Settings;
 /// Observes every connection of the process, and tells a [`Sink`] what it saw.
 #[derive(Debug)]
 pub struct Observatory {
-    shared: Arc<Shared>,
+    shared: ArcSwap<Shared>,
 }
 
-/// What all observers share.
+/// What the observers of one configuration share.
 struct Shared {
     settings: Settings,
     thresholds: Thresholds,
     sink: Arc<dyn Sink>,
+    lasting: Arc<Lasting>,
+}
+
+/// What outlives a reload of the configuration.
+#[derive(Debug)]
+struct Lasting {
     engines: Vec<LastSeen>,
     observed: AtomicUsize,
+    /// Time in observers, estimated from one call in [`SAMPLE`].
+    busy_nanos: AtomicU64,
 }
+
+/// One call in this many is timed.
+const SAMPLE: u8 = 64;
 
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -50,44 +64,60 @@ impl fmt::Debug for Shared {
 impl Observatory {
     /// Observes the connections of `pairs` listen -> upstream pairs.
     pub fn new(settings: Settings, pairs: usize, sink: Arc<dyn Sink>) -> Observatory {
-        let thresholds = Thresholds {
-            stall: settings.stall,
-            min_rate_tokens: settings.min_rate_tokens,
-            min_rate_span: settings.min_rate_span,
-        };
         let engines = (0..pairs).map(|_| LastSeen::default()).collect();
-        Observatory { shared: Arc::new(Shared { settings, thresholds, sink, engines, observed: AtomicUsize::new(0) }) }
+        let lasting = Arc::new(Lasting { engines, observed: AtomicUsize::new(0), busy_nanos: AtomicU64::new(0) });
+        Observatory { shared: ArcSwap::from_pointee(Shared::new(settings, sink, lasting)) }
+    }
+
+    /// Observes connections that are accepted from now on by these settings; open ones keep what they began with.
+    pub fn reload(&self, settings: Settings) {
+        let old = self.shared.load();
+        self.shared.store(Arc::new(Shared::new(settings, Arc::clone(&old.sink), Arc::clone(&old.lasting))));
     }
 
     /// Connections that are observed now.
     pub fn observed(&self) -> usize {
-        self.shared.observed.load(Ordering::Relaxed)
+        self.shared.load().lasting.observed.load(Ordering::Relaxed)
+    }
+
+    /// Time spent in observers so far, all threads together. An estimate: one call in 64 is timed.
+    pub fn busy(&self) -> Duration {
+        Duration::from_nanos(self.shared.load().lasting.busy_nanos.load(Ordering::Relaxed))
     }
 }
 
 impl Observe for Observatory {
     fn accepted(&self, connection: &Connection) -> Option<Box<dyn Observer>> {
-        let shared = &self.shared;
+        let shared = self.shared.load_full();
         if !shared.settings.enabled {
             return None;
         }
-        if shared.observed.fetch_add(1, Ordering::Relaxed) >= shared.settings.max_observed {
+        if shared.lasting.observed.fetch_add(1, Ordering::Relaxed) >= shared.settings.max_observed {
             shared.forget();
             shared.sink.detached(connection.pair, Detach::Shed);
             return None;
         }
-        Some(Box::new(ConnectionObserver::new(connection, Arc::clone(shared))))
+        Some(Box::new(ConnectionObserver::new(connection, shared)))
     }
 }
 
 impl Shared {
+    fn new(settings: Settings, sink: Arc<dyn Sink>, lasting: Arc<Lasting>) -> Shared {
+        let thresholds = Thresholds {
+            stall: settings.stall,
+            min_rate_tokens: settings.min_rate_tokens,
+            min_rate_span: settings.min_rate_span,
+        };
+        Shared { settings, thresholds, sink, lasting }
+    }
+
     fn limits(&self) -> Limits {
         Limits { head_bytes: self.settings.head_bytes, pipeline_depth: self.settings.pipeline_depth }
     }
 
     /// A connection is no longer observed.
     fn forget(&self) {
-        self.observed.fetch_sub(1, Ordering::Relaxed);
+        self.lasting.observed.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// The route of this request target, a configured prefix taken off.
@@ -98,12 +128,12 @@ impl Shared {
     }
 
     fn recognised(&self, pair: usize, engine: &'static str) {
-        if let Some(last) = self.engines.get(pair) {
+        if let Some(last) = self.lasting.engines.get(pair) {
             last.set(engine);
         }
     }
 
     fn last_engine(&self, pair: usize) -> Option<&'static str> {
-        self.settings.engine.or_else(|| self.engines.get(pair)?.get())
+        self.settings.engine.or_else(|| self.lasting.engines.get(pair)?.get())
     }
 }

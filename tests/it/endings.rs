@@ -248,5 +248,6 @@ fn an_observer_that_is_dropped_in_mid_stream_leaves_no_exchange_in_flight() {
     let notebook = wire.notebook.clone();
     drop(wire.observer);
     let replayed = notebook.take();
+    assert_eq!(replayed.detached, [Detach::Panic]);
     assert_eq!((replayed.records.len(), replayed.in_flight), (0, 0));
 }

@@ -1,5 +1,6 @@
 //! The integration tests: one binary, one module per boundary or property.
 
+mod end_to_end;
 mod endings;
 mod export;
 mod sim;
