@@ -1,5 +1,9 @@
 //! Builds the pieces and joins them: the only place that sees them all.
 
+pub mod access_log;
+pub mod lines;
+pub mod log;
+
 mod demo;
 mod path;
 mod replay;

@@ -1,5 +1,8 @@
 //! The integration tests: one binary, one module per boundary or property.
 
+mod config;
+mod config_documents;
+mod config_otel;
 mod end_to_end;
 mod endings;
 mod export;
