@@ -62,16 +62,13 @@ const HEX: [u8; 256] = {
 #[inline]
 fn plain_size_line(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut size = 0u64;
-    // Fifteen digits cannot overflow, so no check is needed here.
+    // Sixteen digits fit 64 bits, so overflow need not be looked for.
     for (index, byte) in bytes.iter().take(16).enumerate() {
         let digit = HEX[usize::from(*byte)];
         if digit == NOT_HEX {
             let line_end = bytes.get(index..)?;
             let rest = line_end.strip_prefix(b"\r\n")?;
             return (index > 0).then_some((size, rest));
-        }
-        if index == 15 {
-            return None;
         }
         size = size << 4 | u64::from(digit);
     }

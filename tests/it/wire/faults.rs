@@ -114,6 +114,7 @@ fn malformed_chunks_are_refused() {
         ("10000000000000000\r\n", ""),
         ("ffffffffffffffffff\r\n", ""),
         ("5\r\nhello0\r\n\r\n", r#" "hello""#),
+        ("5\r\nhelloxx0\r\n\r\n", r#" "hello""#),
         ("5\r\nhello\n0\r\n\r\n", r#" "hello""#),
         ("5\r\nhello\r0\r\n\r\n", r#" "hello""#),
         ("0\r\n\n", ""),

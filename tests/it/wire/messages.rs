@@ -78,7 +78,7 @@ fn chunks_longer_than_a_slice_pass_in_parts() {
 #[test]
 fn transfer_coding_names_have_no_case_and_come_in_lists() {
     let body = "1\r\na\r\n0\r\n\r\n";
-    for coding in ["CHUNKED", "gzip, chunked", "gzip ,, Chunked", "gzip\r\nTransfer-Encoding: chunked"] {
+    for coding in ["CHUNKED", "chunked ,", "gzip, chunked", "gzip ,, Chunked", "gzip\r\nTransfer-Encoding: chunked"] {
         asked(format!("POST /x HTTP/1.1\r\ntransfer-ENCODING: {coding}\r\n\r\n{body}"), r#"+ POST /x "a" ."#);
     }
 }
@@ -244,4 +244,17 @@ fn an_exchange_begins_with_its_first_byte_and_its_head_comes_with_the_last() {
     http1.response(b"b", at(8), &mut trace).unwrap();
     assert_eq!(trace.told.len(), 6);
     assert_eq!(trace.times, [1, 5, 5, 7, 7, 8, 8].map(at));
+}
+
+#[test]
+fn what_may_be_the_http2_preface_is_no_request_until_its_head_is_whole() {
+    let mut http1 = Http1::new(Limits::default());
+    let mut trace = Trace::default();
+    let start = Instant::now();
+    let later = start + Duration::from_millis(1);
+    http1.request(b"PRI * HTTP/", start, &mut trace).unwrap();
+    assert_eq!((trace.told.len(), http1.open(), http1.request_open()), (0, 0, false));
+    http1.request(b"1.1\r\n\r\n", later, &mut trace).unwrap();
+    assert_eq!((trace.told.len(), http1.open()), (3, 1));
+    assert_eq!(trace.times, [start, later, later]);
 }
