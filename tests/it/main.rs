@@ -1,1 +1,4 @@
 //! The integration tests: one binary, one module per boundary or property.
+
+mod allocation;
+mod decode;
