@@ -51,7 +51,6 @@ pub struct ResponseDecoder {
     root: Place,
     framer: SseFramer,
     done: DoneMark,
-    handed_out: bool,
     scanner: Scanner<Place>,
     reading: Reading,
     prediction: Prediction,
@@ -66,21 +65,20 @@ impl ResponseDecoder {
             root,
             framer: SseFramer::new(),
             done: DoneMark::default(),
-            handed_out: false,
             scanner: Scanner::new(root),
             reading: Reading::new(),
             prediction: Prediction::new(root),
         }
     }
 
-    /// Takes the next bytes of the body. Each event is handed out as soon as its last byte is in: the blank line of a
-    /// server-sent event, the closing bracket of a JSON text.
+    /// Takes the next bytes of the body. A server-sent event is handed out as soon as its last byte, the blank line's, is
+    /// in; a JSON text at [`ResponseDecoder::finish`].
     pub fn feed(&mut self, bytes: &[u8], each: &mut impl Each) {
         if self.root == Place::Unread {
             return;
         }
         match self.framing {
-            Framing::Json => self.feed_json(bytes, each),
+            Framing::Json => self.scan(bytes),
             Framing::Sse => {
                 let mut rest = bytes;
                 loop {
@@ -103,17 +101,16 @@ impl ResponseDecoder {
         }
     }
 
-    /// The body has ended. A last event without its blank line counts, and so does a JSON text that was cut off (it is
+    /// The body has ended. A last event without its blank line counts, and so does a text that was cut off (it is
     /// [`StreamEvent::malformed`]).
     pub fn finish(&mut self, each: &mut impl Each) {
         let is_open = match self.framing {
             Framing::Sse => self.framer.finish(),
-            Framing::Json => !self.handed_out,
+            Framing::Json => true,
         };
         if is_open && self.root != Place::Unread {
             self.end_event(each);
         }
-        self.handed_out = true;
     }
 
     /// The first `id`, cut to 128 bytes. `None` also if it was empty or not Unicode.
@@ -135,17 +132,6 @@ impl ResponseDecoder {
     /// `object: "error"` (SGLang). Known once that event was handed out.
     pub fn error_type(&self) -> Option<&str> {
         self.reading.error_type()
-    }
-
-    fn feed_json(&mut self, bytes: &[u8], each: &mut impl Each) {
-        if self.handed_out {
-            return;
-        }
-        self.scan(bytes);
-        if self.scanner.is_done() {
-            self.handed_out = true;
-            self.end_event(each);
-        }
     }
 
     /// The first line of an event's data, whole.
