@@ -1,0 +1,58 @@
+# Every task of the project. `make help` lists them; continuous integration calls the same ones.
+
+.DEFAULT_GOAL := help
+TIME ?=
+
+.PHONY: help
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: test
+test: ## Everything: format, lints, build, tests, generated files, short fuzzing, real components (< 30 min)
+	@tests/stages.sh
+
+.PHONY: check
+check: fmt-check lint ## The quick part of `make test`: format, lints, unit and integration tests
+	cargo test --locked --lib --test it
+
+.PHONY: fmt
+fmt: ## Format the source
+	cargo fmt
+
+.PHONY: fmt-check
+fmt-check:
+	cargo fmt --check
+
+.PHONY: lint
+lint: ## Clippy on everything, warnings are errors
+	cargo clippy --locked --all-targets -- -D warnings
+
+.PHONY: docs
+docs: ## Write the generated files anew (config/, docs/METRICS.md, ...) and the API documentation
+	tests/generated.sh write
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps
+
+.PHONY: components
+components: ## Get the real components of the live tests (llama-server, openai client, Prometheus)
+	tests/components/fetch.sh
+
+.PHONY: live
+live: ## Only the tests against real components
+	tests/stages.sh live
+
+.PHONY: bench
+bench: ## The relay against no proxy, and against nginx and haproxy where installed; criterion for the parts
+	cargo bench --locked
+	@[ ! -x tests/bench.sh ] || tests/bench.sh
+
+.PHONY: fuzz
+fuzz: ## Every fuzz target for TIME seconds (make fuzz TIME=300)
+	tests/fuzz.sh $(or $(TIME),60)
+
+.PHONY: soak
+soak: ## Traffic for TIME seconds: memory and file descriptors must stay flat (make soak TIME=600)
+	SOAK_SECONDS=$(or $(TIME),600) tests/stages.sh soak
+
+.PHONY: deny
+deny: ## Licences, advisories and sources of the dependencies (needs cargo-deny)
+	cargo deny --locked check

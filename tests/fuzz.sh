@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Runs every fuzz target in fuzz/ for SECONDS each: tests/fuzz.sh SECONDS [TARGET...]
+#
+# The flags are those of cargo-fuzz, which need not be installed. They are unstable ones: a nightly toolchain takes them,
+# and a stable one does under RUSTC_BOOTSTRAP=1. libFuzzer itself is C++.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+seconds=${1:?usage: tests/fuzz.sh SECONDS [TARGET...]}
+shift
+[ -f fuzz/Cargo.toml ] || { echo "there is no fuzz/Cargo.toml"; exit 77; }
+command -v g++ >/dev/null || command -v c++ >/dev/null || { echo "no C++ compiler for libFuzzer"; exit 77; }
+host=$(rustc -vV | sed -n 's/^host: //p')
+
+export RUSTC_BOOTSTRAP=1
+export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_odr_violation=0}
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}/fuzz
+export RUSTFLAGS="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+-Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+-Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing -Zsanitizer=address -Ccodegen-units=1 \
+-Cdebug-assertions=on -Coverflow-checks=on"
+cargo build --locked --release --manifest-path fuzz/Cargo.toml --target "$host" --bins
+
+[ $# -gt 0 ] || set -- $(sed -n '/^\[\[bin\]\]/,/^$/s/^name = "\(.*\)"/\1/p' fuzz/Cargo.toml)
+for target in "$@"; do
+    mkdir -p "fuzz/corpus/$target" "fuzz/artifacts/$target"
+    log=$(mktemp)
+    "$CARGO_TARGET_DIR/$host/release/$target" "fuzz/corpus/$target" $(find "fuzz/seeds/$target" -maxdepth 0 2>/dev/null) \
+        -artifact_prefix="fuzz/artifacts/$target/" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
+        >"$log" 2>&1 || { tail -n 60 "$log"; echo "fuzz target $target found something (input in fuzz/artifacts/$target)"; exit 1; }
+    echo "$target: $(tail -n 1 "$log")"
+    rm -f "$log"
+done

@@ -1,0 +1,183 @@
+"""A real llama-server, the official openai client, and tokometer between them: what it says is what they saw."""
+
+import statistics
+import threading
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import openai
+
+import names
+from process import Tokometer, start_llama_server, until
+
+PROMPTS = ["Say hello.", "Count.", "Emoji please.", "Loop.", "Think about it."]
+STREAMS = 20
+
+# Client and relay look at the same moment from the two ends of a loopback connection. Their views differ by two passes
+# through the kernel, the client's own work, and how long either waits for a processor.
+MEDIAN_NOISE_MS = 2.0
+WORST_NOISE_MS = 25.0
+# With 20 client threads, a server and a relay on two cores, waiting for a processor is most of it.
+CROWDED_MEDIAN_NOISE_MS = 50.0
+# The relay sees a request a moment after the client began to send it, and an answer before the client does; only the
+# rounding of the access log can turn that around.
+ROUNDING_MS = 0.5
+
+
+class _Wire(httpx.HTTPTransport):
+    """Takes the times of an exchange where its bytes go to the socket and come from it."""
+
+    def handle_request(self, request):
+        self.sent = time.perf_counter()
+        self.first_body = None
+        response = super().handle_request(request)
+        chunks, wire = response.stream, self
+
+        class Timed(httpx.SyncByteStream):
+            def __iter__(self):
+                for chunk in chunks:
+                    if wire.first_body is None:
+                        wire.first_body = time.perf_counter()
+                    yield chunk
+
+            def close(self):
+                chunks.close()
+
+        return httpx.Response(response.status_code, headers=response.headers, stream=Timed(), extensions=response.extensions)
+
+    def first_body_ms(self):
+        return (self.first_body - self.sent) * 1000.0
+
+
+def _client(port):
+    wire = _Wire()
+    http = httpx.Client(transport=wire, timeout=60.0)
+    return openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0, http_client=http), wire
+
+
+def _stream(client, prompt, request_id, **more):
+    """Streams an answer to its end; its usage."""
+    usage = None
+    options = {"model": "tiny", "temperature": 0, "max_tokens": 200, "stream_options": {"include_usage": True}} | more
+    messages = prompt if isinstance(prompt, list) else [{"role": "user", "content": prompt}]
+    for chunk in client.chat.completions.create(
+        messages=messages, stream=True, extra_headers={"x-request-id": request_id}, **options
+    ):
+        usage = chunk.usage or usage
+    assert usage is not None, "the server gave no usage"
+    return usage
+
+
+def _by_request_id(records):
+    return {record["request_id"]: record for record in records}
+
+
+def twenty_streams_at_a_time_are_counted_as_the_server_counts_them():
+    with start_llama_server() as server, Tokometer(server.port) as relay:
+        together = threading.Barrier(STREAMS)
+
+        def one(number):
+            client, wire = _client(relay.port)
+            request_id = f"stream-{number}"
+            together.wait()
+            usage = _stream(client, PROMPTS[number % len(PROMPTS)], request_id, max_tokens=100 + 7 * number)
+            return request_id, usage, wire.first_body_ms()
+
+        with ThreadPoolExecutor(STREAMS) as pool:
+            answers = list(pool.map(one, range(STREAMS)))
+        records = _by_request_id(relay.wait_for_records(STREAMS))
+        late = []
+        for request_id, usage, first_ms in answers:
+            record = records[request_id]
+            said = (record["input_tokens"], record["output_tokens"], record["output_tokens_source"], record["outcome"])
+            assert said == (usage.prompt_tokens, usage.completion_tokens, "usage", names.OK), f"{request_id}: {said}, {usage}"
+            assert record["streaming"] is True and record["status"] == 200 and record["engine"] == "llama_cpp", record
+            late.append(first_ms - record["time_to_first_token_ms"])
+        median = statistics.median(late)
+        print(f"    client minus relay, first token: median {median:.2f} ms, worst {max(late):.2f} ms, {STREAMS} at a time")
+        assert min(late) > -ROUNDING_MS, f"the relay saw a first token {-min(late):.2f} ms after the client had it"
+        assert median < CROWDED_MEDIAN_NOISE_MS, f"median {median:.2f} ms"
+
+        total = sum(usage.completion_tokens for _, usage, _ in answers)
+        until(lambda: relay.total(names.OUTPUT_TOKENS) == total, lambda: f"{names.OUTPUT_TOKENS} = {total}, is {relay.total(names.OUTPUT_TOKENS)}")
+        assert relay.total(names.EXCHANGES, outcome=names.OK) == STREAMS
+        assert relay.total(names.FIRST_TOKEN_COUNT) == STREAMS
+        until(lambda: relay.total(names.IN_FLIGHT) == 0, "no exchange in flight")
+
+
+def first_token_times_are_those_of_the_client():
+    with start_llama_server() as server, Tokometer(server.port) as relay:
+        client, wire = _client(relay.port)
+        _stream(client, "Say hello.", "warm-up")
+        late, firsts = [], []
+        for number in range(20):
+            # A prompt that no cache holds, long enough that its time is well above what is compared.
+            story = f"{uuid.uuid4()} " + "The quick brown fox jumps over the lazy dog. " * 40
+            prompt = [{"role": "system", "content": story}, {"role": "user", "content": "Say hello."}]
+            _stream(client, prompt, f"turn-{number}", max_tokens=20)
+            firsts.append(wire.first_body_ms())
+        records = _by_request_id(relay.wait_for_records(21))
+        late = [first - records[f"turn-{n}"]["time_to_first_token_ms"] for n, first in enumerate(firsts)]
+        median = statistics.median(late)
+        print(
+            f"    client minus relay, first token: median {median:.2f} ms, worst {max(late):.2f} ms;"
+            f" first token after {statistics.median(firsts):.1f} ms"
+        )
+        assert min(late) > -ROUNDING_MS, f"the relay saw a first token {-min(late):.2f} ms after the client had it"
+        assert median < MEDIAN_NOISE_MS and max(late) < WORST_NOISE_MS, f"{late}"
+
+
+def an_answer_in_one_piece_is_counted_too():
+    with start_llama_server() as server, Tokometer(server.port) as relay:
+        client, _ = _client(relay.port)
+        answer = client.chat.completions.create(
+            model="tiny", messages=[{"role": "user", "content": "Count."}], temperature=0, max_tokens=200
+        )
+        (record,) = relay.wait_for_records(1)
+        assert record["streaming"] is False and record["outcome"] == names.OK, record
+        assert record["output_tokens"] == answer.usage.completion_tokens, (record, answer.usage)
+        assert record["input_tokens"] == answer.usage.prompt_tokens, (record, answer.usage)
+
+
+def an_aborted_stream_keeps_its_partial_tokens():
+    with start_llama_server() as server, Tokometer(server.port) as relay:
+        client, _ = _client(relay.port)
+        stream = client.chat.completions.create(
+            model="tiny",
+            messages=[{"role": "user", "content": "Loop."}],
+            temperature=0,
+            max_tokens=3000,
+            stream=True,
+            extra_body={"ignore_eos": True},
+        )
+        read = 0
+        for chunk in stream:
+            read += bool(chunk.choices and chunk.choices[0].delta.content)
+            if read == 5:
+                break
+        stream.close()
+        client.close()
+        (record,) = relay.wait_for_records(1)
+        assert record["outcome"] == names.ABORTED, record
+        assert record["output_tokens_source"] == names.LOWER_BOUND, record
+        assert read <= record["output_tokens"] < 3000, record
+        print(f"    read {read} tokens, then left: {record['output_tokens']} had passed")
+        until(lambda: relay.total(names.OUTPUT_TOKENS) == record["output_tokens"], "the metrics hold the partial tokens")
+        assert relay.total(names.EXCHANGES, outcome=names.ABORTED) == 1
+
+
+def an_error_reaches_the_client_as_the_server_sent_it():
+    with start_llama_server() as server, Tokometer(server.port) as relay:
+        messages = [{"role": "user", "content": "hi"}]
+        bodies = []
+        for port in (server.port, relay.port):
+            client, _ = _client(port)
+            try:
+                client.chat.completions.create(model="tiny", messages=messages, extra_body={"grammar": "root ::= ["})
+            except openai.APIStatusError as error:
+                bodies.append((error.status_code, error.body))
+        assert len(bodies) == 2 and bodies[0] == bodies[1] and 400 <= bodies[0][0] < 600, bodies
+        (record,) = relay.wait_for_records(1)
+        assert record["status"] == bodies[0][0] and record["outcome"] in ("http_4xx", "http_5xx"), record

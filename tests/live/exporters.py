@@ -1,0 +1,163 @@
+"""The Prometheus endpoint and OTLP say the same: one real Prometheus scrapes the first and is pushed the second."""
+
+import asyncio
+import json
+import subprocess
+import tempfile
+import urllib.parse
+from pathlib import Path
+
+import names
+from process import Process, Skip, Tokometer, free_port, get, start_sim, until
+from stream import Stream, whole
+
+# What Prometheus adds by itself, and what stands for the resource instead of a measurement.
+NOT_OURS = ("up", "scrape_", "target_info", "otel_scope_info")
+IDENTITY = ("__name__", "job", "instance")
+
+CONFIG = """
+global: {{ scrape_interval: 1s }}
+scrape_configs:
+  - job_name: scraped
+    scrape_protocols: [{protocol}]
+    static_configs: [{{ targets: ["127.0.0.1:{admin}"] }}]
+storage:
+  tsdb: {{ out_of_order_time_window: 10m }}
+"""
+
+
+def _start_prometheus(directory, port, admin, protocol):
+    try:
+        known = subprocess.run(["prometheus", "--help"], capture_output=True, text=True, timeout=20)
+    except FileNotFoundError:
+        raise Skip("no prometheus") from None
+    if "otlp-receiver" not in known.stdout + known.stderr:
+        raise Skip("this build of prometheus has no OTLP receiver (with Go, tests/components/fetch.sh builds one)")
+    config = Path(directory) / "prometheus.yml"
+    config.write_text(CONFIG.format(admin=admin, protocol=protocol))
+    argv = ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={directory}/data"]
+    argv += [f"--web.listen-address=127.0.0.1:{port}", "--web.enable-otlp-receiver", "--log.level=warn"]
+    return Process("prometheus", argv)
+
+
+def _query(port, selector):
+    """The newest sample of every series that matches."""
+    status, body = get(f"http://127.0.0.1:{port}/api/v1/query?query={urllib.parse.quote(selector)}")
+    assert status == 200, body
+    return json.loads(body)["data"]["result"]
+
+
+def _bound(value):
+    return float(value.replace("+Inf", "inf"))
+
+
+def _series(port, selector):
+    """(name, labels without job and instance) -> value."""
+    found = {}
+    for series in _query(port, selector):
+        metric = series["metric"]
+        name = metric["__name__"]
+        if name.startswith(NOT_OURS):
+            continue
+        labels = {
+            key: _bound(value) if key == "le" else value
+            for key, value in metric.items()
+            if key not in IDENTITY and not key.startswith("otel_scope_")
+        }
+        found[name, tuple(sorted(labels.items()))] = float(series["value"][1])
+    return found
+
+
+def _differences(scraped, pushed):
+    """Series that only one of them has, and series with different values."""
+    told = [f"only scraped: {key}" for key in scraped.keys() - pushed.keys()]
+    told += [f"only pushed: {key}" for key in pushed.keys() - scraped.keys()]
+    for key in scraped.keys() & pushed.keys():
+        moving = key[0].startswith(names.MOVING)
+        # Sums of seconds are added up in another order on each side.
+        if not moving and abs(scraped[key] - pushed[key]) > 1e-9 * max(1.0, abs(scraped[key])):
+            told.append(f"{key}: scraped {scraped[key]}, pushed {pushed[key]}")
+    return sorted(told)
+
+
+async def _mixed_traffic(port):
+    """Exchanges of every kind that leave different series; their number."""
+    faults = [None, None, "status:400", "status:503", "status:500", "error-event:4", "cut:4", "reset:4", "no-done", "empty", "bad-json:2"]
+    requests = [whole(port, tokens=10 + 7 * n, fault=fault) for n, fault in enumerate(faults)]
+    requests += [whole(port, tokens=30, stream=False) for _ in range(3)]
+    await asyncio.gather(*requests)
+    for fault in ("hang", None):
+        stream = await Stream.open(port, tokens=2000, fault=fault)
+        if fault:
+            await stream.reader.readuntil(b"\r\n\r\n")
+        else:
+            await stream.events(5)
+        stream.leave()
+    return len(requests) + 2
+
+
+def scrape_and_push_hold_the_same_counts_and_sums():
+    with tempfile.TemporaryDirectory() as directory, start_sim("--tokens-per-second", "400") as sim:
+        port = free_port()
+        push = f"http://127.0.0.1:{port}/api/v1/otlp/v1/metrics"
+        with Tokometer(sim.port, otlp_metrics=push, resource={"service.name": "pushed"}) as relay:
+            with _start_prometheus(directory, port, relay.admin, "OpenMetricsText1.0.0") as prometheus:
+                prometheus.ready(f"http://127.0.0.1:{port}/-/ready")
+                count = asyncio.run(_mixed_traffic(relay.port))
+                relay.wait_for_records(count)
+                state = {}
+
+                def agree():
+                    state["scraped"] = _series(port, '{job="scraped"}')
+                    state["pushed"] = _series(port, '{job="pushed"}')
+                    total = sum(v for (n, _), v in state["pushed"].items() if n == names.EXCHANGES)
+                    return total == count and not _differences(state["scraped"], state["pushed"])
+
+                def difference():
+                    told = _differences(state["scraped"], state["pushed"])
+                    return f"both exporters agree; {len(told)} differences:\n      " + "\n      ".join(told[:40])
+
+                until(agree, difference, 30)
+                metrics = {name for name, _ in state["scraped"]}
+                compared = [key for key in state["scraped"] if not key[0].startswith(names.MOVING)]
+                print(f"    {len(compared)} series equal, {len(state['scraped'])} in all, of {len(metrics)} sample names")
+
+
+def prometheus_takes_the_page_in_every_form():
+    with tempfile.TemporaryDirectory() as directory, start_sim(*names.SIM_UNPACED) as sim, Tokometer(sim.port) as relay:
+        asyncio.run(whole(relay.port, tokens=30))
+        relay.wait_for_records(1)
+        for protocol in ("PrometheusProto", "OpenMetricsText1.0.0", "PrometheusText0.0.4"):
+            port = free_port()
+            with tempfile.TemporaryDirectory(dir=directory) as data:
+                with _start_prometheus(data, port, relay.admin, protocol) as prometheus:
+                    prometheus.ready(f"http://127.0.0.1:{port}/-/ready")
+                    until(lambda: _query(port, 'up{job="scraped"} == 1'), f"a scrape as {protocol}", 20)
+                    until(lambda: _query(port, f"{names.EXCHANGES} == 1"), f"the exchange, scraped as {protocol}", 20)
+
+
+def the_page_is_strict_openmetrics():
+    from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
+    from prometheus_client.parser import text_string_to_metric_families as text
+
+    with start_sim(*names.SIM_UNPACED) as sim, Tokometer(sim.port) as relay:
+        count = asyncio.run(_mixed_traffic(relay.port))
+        relay.wait_for_records(count)
+        url = f"http://127.0.0.1:{relay.admin}/metrics"
+        status, page = get(url, "application/openmetrics-text; version=1.0.0")
+        assert status == 200 and page.endswith("# EOF\n"), page[-80:]
+        strict = {(s.name, tuple(sorted(s.labels.items()))): s.value for f in openmetrics(page) for s in f.samples}
+        status, page = get(url, "text/plain; version=0.0.4")
+        assert status == 200 and "# EOF" not in page
+        plain = {(s.name, tuple(sorted(s.labels.items()))): s.value for f in text(page) for s in f.samples}
+
+        def ours(samples):
+            return {
+                (name, tuple((k, _bound(v) if k == "le" else v) for k, v in labels)): value
+                for (name, labels), value in samples.items()
+                if not name.startswith(names.MOVING) and name != "target_info"
+            }
+
+        assert ours(strict) == ours(plain), set(ours(strict).items()) ^ set(ours(plain).items())
+        total = sum(value for (name, _), value in strict.items() if name == names.EXCHANGES)
+        assert total == count, (total, count)

@@ -1,0 +1,48 @@
+"""Every name of tokometer's interface that these tests use, in one place."""
+
+import json
+
+# Metrics, as Prometheus sees them (docs/METRICS.md).
+EXCHANGES = "tokometer_exchanges_total"
+OUTPUT_TOKENS = "tokometer_output_tokens_total"
+INPUT_TOKENS = "tokometer_input_tokens_total"
+LIVE_TOKENS = "tokometer_live_tokens_total"
+IN_FLIGHT = "tokometer_in_flight"
+CONNECTIONS_OPEN = "tokometer_connections_open"
+DELIVERY_BLOCKED_SUM = "tokometer_delivery_blocked_seconds_sum"
+EXPORTS_FAILED = "tokometer_telemetry_exports_failed_total"
+FIRST_TOKEN_COUNT = "tokometer_time_to_first_token_seconds_count"
+
+# Metrics about the process itself move between a scrape and a push: they are compared by their labels alone.
+MOVING = (
+    "process_",
+    "tokometer_event_loop_lag",
+    "tokometer_telemetry_",
+    "tokometer_observer_time",
+)
+
+# Words of the access log.
+OK = "ok"
+ABORTED_EARLY = "client_abort_before_first_token"
+ABORTED = "client_abort_mid_stream"
+REFUSED = "upstream_refused"
+SERVER_DIED = {"upstream_reset", "truncated"}
+DRAINED = "drained"
+LOWER_BOUND = "deltas_lower_bound"
+
+# The simulator names a fault to itself by this header of the request.
+SIM_FAULT = "x-sim-fault"
+# As many tokens as the client takes.
+SIM_UNPACED = ["--tokens-per-second", "0", "--time-to-first-token", "0"]
+
+
+def config(*, access_log, otlp_metrics=None, grace_secs=None, resource=None):
+    """A configuration file. Every JSON text is YAML too."""
+    settings = {"access_log": {"enabled": True, "path": str(access_log), "format": "json"}}
+    if otlp_metrics:
+        settings["otlp"] = {"metrics": {"endpoint": otlp_metrics, "interval_ms": 500, "timeout_ms": 1000}}
+    if grace_secs is not None:
+        settings["process"] = {"grace_period_secs": grace_secs}
+    if resource:
+        settings["telemetry"] = {"resource": resource}
+    return json.dumps(settings)

@@ -1,0 +1,253 @@
+"""What must not hurt the traffic, and what must be counted: each test is one thing that goes wrong."""
+
+import asyncio
+import http.server
+import json
+import resource
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+import names
+from process import Process, Skip, Tokometer, free_port, get, start_sim, until
+from stream import Stream, complete, whole
+
+CLIENTS = 1000
+
+
+def a_server_killed_in_mid_stream_is_counted_with_its_partial_tokens():
+    with start_sim() as sim, Tokometer(sim.port) as relay:
+
+        async def traffic():
+            streams = [await Stream.open(relay.port, tokens=1000) for _ in range(5)]
+            assert all(await asyncio.gather(*(stream.events(4) for stream in streams)))
+            sim.child.send_signal(signal.SIGKILL)
+            rests = await asyncio.wait_for(asyncio.gather(*(stream.rest() for stream in streams)), 10)
+            assert not any(b"[DONE]" in rest for rest in rests)
+            for stream in streams:
+                await stream.close()
+
+        asyncio.run(traffic())
+        for record in relay.wait_for_records(5):
+            assert record["outcome"] in names.SERVER_DIED and record["output_tokens"] >= 2, record
+        until(lambda: relay.total(names.IN_FLIGHT) == 0, "no exchange in flight")
+        assert relay.alive() and get(f"http://127.0.0.1:{relay.admin}/readyz")[0] == 200
+
+
+def a_server_that_is_not_up_yet_is_answered_for_and_then_served():
+    port = free_port()
+    with Tokometer(port) as relay:
+        refusals = 50
+        for _ in range(refusals):
+            answer = asyncio.run(whole(relay.port))
+            assert answer.startswith(b"HTTP/1.1 503 "), answer[:200]
+            error = json.loads(answer.partition(b"\r\n\r\n")[2])
+            assert "tokometer" in json.dumps(error) and f"127.0.0.1:{port}" in json.dumps(error), error
+        for path in ("startz", "livez", "readyz"):
+            assert get(f"http://127.0.0.1:{relay.admin}/{path}")[0] == 200, path
+        assert {record["outcome"] for record in relay.wait_for_records(refusals)} == {names.REFUSED}
+        with start_sim(port=port):
+            assert complete(asyncio.run(whole(relay.port)))
+            assert relay.wait_for_records(refusals + 1)[-1]["outcome"] == names.OK
+
+
+def a_collector_that_never_answers_costs_nothing_but_its_telemetry():
+    with socket.create_server(("127.0.0.1", free_port())) as hole, start_sim(*names.SIM_UNPACED) as sim:
+        # It takes connections and requests into its queue, and is silent for ever.
+        with Tokometer(sim.port, otlp_metrics=f"http://127.0.0.1:{hole.getsockname()[1]}/v1/metrics") as relay:
+            until(lambda: relay.total(names.EXPORTS_FAILED) >= 1, "a failed export is counted", 30)
+            before, count = relay.rss_bytes(), 0
+            deadline = time.monotonic() + 60
+            while relay.total(names.EXPORTS_FAILED) < 4:
+                assert complete(asyncio.run(whole(relay.port)))
+                count += 1
+                assert time.monotonic() < deadline, "exports no longer fail, or are no longer tried"
+            assert all(record["outcome"] == names.OK for record in relay.wait_for_records(count))
+            grown = relay.rss_bytes() - before
+            assert grown < 16 << 20, f"{grown >> 20} MiB more after {count} exchanges with a silent collector"
+            relay.terminate()
+            started = time.monotonic()
+            assert relay.wait(10) == 0
+            took = time.monotonic() - started
+            print(f"    {count} exchanges meanwhile; ended {took:.2f} s after SIGTERM")
+            assert took < 3.0, "the last flush holds up the end"
+
+
+def a_thousand_clients_that_leave_are_all_counted():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 3 * CLIENTS + 200
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        raise Skip(f"the limit of open files is {hard}, {wanted} are needed")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+    with start_sim() as sim, Tokometer(sim.port) as relay:
+        assert complete(asyncio.run(whole(relay.port, tokens=2)))
+        fds = relay.fds()
+
+        async def client(number):
+            early = number % 2 == 0
+            stream = await Stream.open(relay.port, tokens=2000, fault="hang" if early else None)
+            if early:
+                # Headers come at once; then nothing does.
+                assert await stream.reader.readuntil(b"\r\n\r\n")
+            elif not await stream.events(2):
+                raise AssertionError("the stream ended before its client left")
+            stream.leave()
+
+        async def crowd():
+            # The simulator serves 256 at a time: in groups, so that each stream has its first token.
+            for start in range(0, CLIENTS, 200):
+                await asyncio.gather(*(client(n) for n in range(start, start + 200)))
+
+        asyncio.run(crowd())
+        records = relay.wait_for_records(CLIENTS + 1, 30)
+        outcomes = [record["outcome"] for record in records]
+        assert outcomes.count(names.ABORTED_EARLY) == CLIENTS // 2, {o: outcomes.count(o) for o in outcomes}
+        assert outcomes.count(names.ABORTED) == CLIENTS // 2, {o: outcomes.count(o) for o in outcomes}
+        assert all(r["output_tokens"] >= 1 for r in records if r["outcome"] == names.ABORTED)
+        until(lambda: relay.total(names.IN_FLIGHT) == 0, "no exchange in flight")
+        until(lambda: relay.total(names.CONNECTIONS_OPEN) == 0, "no connection open")
+        until(lambda: relay.fds() <= fds, lambda: f"{fds} file descriptors as before, {relay.fds()} are open")
+
+
+def a_slow_client_holds_up_the_server_and_loses_nothing():
+    tokens = 20_000
+    with start_sim(*names.SIM_UNPACED) as sim, Tokometer(sim.port) as relay:
+        expected = asyncio.run(whole(sim.port, tokens=tokens))
+        assert complete(expected)
+        before = relay.rss_bytes()
+
+        async def slowly():
+            stream = await Stream.open(relay.port, tokens=tokens, receive_buffer=8192)
+            # Nothing is read until the server has been held up for a while: bytes in, none out.
+            loop = asyncio.get_running_loop()
+            moved = [-1, loop.time()]
+
+            def stopped():
+                now = relay.total("tokometer_relay_io_bytes_total")
+                if now != moved[0]:
+                    moved[:] = [now, loop.time()]
+                return loop.time() - moved[1] > 1.0
+
+            await asyncio.to_thread(until, stopped, "the flow stops while the client does not read", 30)
+            held = relay.rss_bytes() - before
+            assert held < 8 << 20, f"{held >> 10} KiB kept for a client that does not read"
+            answer = await asyncio.wait_for(stream.rest(), 60)
+            await stream.close()
+            return answer, moved[0]
+
+        answer, stopped_at = asyncio.run(slowly())
+        assert complete(answer) and answer.count(b"data: ") == expected.count(b"data: ")
+        assert stopped_at < len(expected) * 0.9, "the whole answer fitted into buffers: nothing was held up"
+        (record,) = relay.wait_for_records(1)
+        assert record["outcome"] == names.OK and record["output_tokens"] == tokens, record
+        until(lambda: relay.total(names.DELIVERY_BLOCKED_SUM) >= 1.0, "the wait is booked as delivery blocked")
+
+
+class _Collector(http.server.BaseHTTPRequestHandler):
+    """Takes every push, and keeps when it came."""
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["content-length"]))
+        self.server.pushes.append(time.monotonic())
+        self.send_response(200)
+        self.send_header("content-type", "application/x-protobuf")
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+def sigterm_lets_streams_end_and_sends_the_last_telemetry():
+    collector = http.server.ThreadingHTTPServer(("127.0.0.1", free_port()), _Collector)
+    collector.pushes = []
+    threading.Thread(target=collector.serve_forever, daemon=True).start()
+    with start_sim() as sim:
+        with Tokometer(sim.port, otlp_metrics=f"http://127.0.0.1:{collector.server_port}/v1/metrics") as relay:
+
+            async def traffic():
+                stream = await Stream.open(relay.port, tokens=100)
+                assert await stream.events(3)
+                relay.terminate()
+
+                def refused():
+                    try:
+                        socket.create_connection(("127.0.0.1", relay.port), 1).close()
+                        return False
+                    except OSError:
+                        return True
+
+                await asyncio.to_thread(until, refused, "new connections are refused while it drains")
+                assert relay.alive(), "it ended before its stream did"
+                rest = await asyncio.wait_for(stream.rest(), 20)
+                await stream.close()
+                return rest, time.monotonic()
+
+            rest, ended = asyncio.run(traffic())
+            assert rest.endswith(b"0\r\n\r\n") and b"[DONE]" in rest, rest[-200:]
+            assert relay.wait(10) == 0
+            took = time.monotonic() - ended
+            print(f"    ended {took:.2f} s after its last stream")
+            assert took < 3.0
+            (record,) = relay.wait_for_records(1)
+            assert record["outcome"] == names.OK and record["output_tokens"] == 100, record
+            assert any(push >= ended - 0.05 for push in collector.pushes), "no push after the last stream"
+    collector.shutdown()
+    collector.server_close()
+
+
+def a_stream_longer_than_the_grace_period_is_cut_and_counted():
+    with start_sim() as sim, Tokometer(sim.port, grace_secs=1) as relay:
+
+        async def traffic():
+            stream = await Stream.open(relay.port, tokens=5000)
+            assert await stream.events(3)
+            relay.terminate()
+            rest = await asyncio.wait_for(stream.rest(), 20)
+            await stream.close()
+            return rest
+
+        assert b"[DONE]" not in asyncio.run(traffic())
+        assert relay.wait(10) == 0
+        (record,) = relay.wait_for_records(1)
+        assert record["outcome"] == names.DRAINED and record["output_tokens"] >= 2, record
+
+
+def at_the_limit_of_open_files_it_lives_on():
+    with start_sim() as sim, Tokometer(sim.port, fd_limit=96) as relay:
+
+        async def traffic():
+            streams = await asyncio.gather(
+                *(Stream.open(relay.port, tokens=5000) for _ in range(200)), return_exceptions=True
+            )
+            opened = [stream for stream in streams if isinstance(stream, Stream)]
+            # Some are served while many wait or are turned away.
+            first = [asyncio.ensure_future(stream.events(2)) for stream in opened]
+            done, _ = await asyncio.wait(first, timeout=5, return_when=asyncio.FIRST_COMPLETED)
+            assert done and relay.alive()
+            cpu, since = relay.cpu_seconds(), time.monotonic()
+            await asyncio.wait(first, timeout=2)
+            busy = (relay.cpu_seconds() - cpu) / (time.monotonic() - since)
+            served = sum(task.done() and not task.cancelled() and task.exception() is None and task.result() for task in first)
+            for task in first:
+                task.cancel()
+            await asyncio.gather(*first, return_exceptions=True)
+            for stream in opened:
+                stream.leave()
+            return served, busy
+
+        served, busy = asyncio.run(traffic())
+        print(f"    {served} of 200 streams served with 96 descriptors, {busy:.0%} of a processor")
+        assert served >= 10, f"only {served} streams were served"
+        assert busy < 0.8, "it spins on accept"
+        until(lambda: complete(asyncio.run(whole(relay.port, tokens=2))), "it serves again once there is room", 20)
+        assert get(f"http://127.0.0.1:{relay.admin}/livez")[0] == 200
+
+
+def a_bad_configuration_ends_with_exit_code_two():
+    from process import BINARY
+
+    ended = subprocess.run([BINARY, "run", "--listen", "nonsense"], capture_output=True, text=True, timeout=20)
+    assert ended.returncode == 2 and "nonsense" in ended.stderr, (ended.returncode, ended.stderr)

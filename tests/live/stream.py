@@ -1,0 +1,92 @@
+"""A plain client: many streams at a time, each of which can be slow, rude or gone."""
+
+import asyncio
+import json
+import socket
+
+import names
+
+
+class Stream:
+    """One request on a connection of its own, its answer read event by event."""
+
+    def __init__(self, reader, writer):
+        self.reader, self.writer = reader, writer
+
+    @classmethod
+    async def open(cls, port, *, tokens=20, fault=None, stream=True, receive_buffer=None):
+        sock = socket.socket()
+        sock.setblocking(False)
+        if receive_buffer:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        try:
+            await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
+            # The limit is small, so that what is not asked for stays in the kernel and the sender feels it.
+            reader, writer = await asyncio.open_connection(sock=sock, limit=4096)
+        except BaseException:
+            sock.close()
+            raise
+        body = {"model": "sim", "stream": stream, "max_tokens": tokens, "ignore_eos": True}
+        body["messages"] = [{"role": "user", "content": "Say hello."}]
+        if stream:
+            body["stream_options"] = {"include_usage": True}
+        body = json.dumps(body).encode()
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\nconnection: close\r\n"
+        head += f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
+        head += f"{names.SIM_FAULT}: {fault}\r\n\r\n" if fault else "\r\n"
+        writer.write(head.encode() + body)
+        await writer.drain()
+        return cls(reader, writer)
+
+    async def events(self, count):
+        """Reads until so many events have come; true if they did before the end."""
+        seen = b""
+        while seen.count(b"data: ") < count:
+            try:
+                piece = await self.reader.read(4096)
+            except ConnectionError:
+                return False
+            if not piece:
+                return False
+            seen += piece
+        return True
+
+    async def rest(self):
+        """Everything up to the end of the connection, in order or not."""
+        pieces = []
+        while True:
+            try:
+                piece = await self.reader.read(65536)
+            except ConnectionError:
+                return b"".join(pieces)
+            if not piece:
+                return b"".join(pieces)
+            pieces.append(piece)
+
+    def leave(self):
+        """Goes away without reading on: unread bytes make it a reset."""
+        self.writer.transport.abort()
+
+    async def close(self):
+        self.writer.close()
+        try:
+            await self.writer.wait_closed()
+        except ConnectionError:
+            pass
+
+
+async def whole(port, **request):
+    """One exchange from beginning to end; what came, or b"" when nobody was there."""
+    try:
+        stream = await Stream.open(port, **request)
+    except OSError:
+        return b""
+    try:
+        return await stream.rest()
+    finally:
+        await stream.close()
+
+
+def complete(answer):
+    """True for a stream that came to its own end."""
+    return answer.startswith(b"HTTP/1.1 200") and b"data: [DONE]" in answer and answer.endswith(b"0\r\n\r\n")

@@ -1,0 +1,135 @@
+#!/usr/bin/env bash
+# The stages of `make test`. Without arguments all of them run; with names only those (`tests/stages.sh live`).
+#
+# A stage passes, fails, or is skipped when this machine cannot run it (`SKIP name: reason`). A skipped stage is never
+# counted as passed, and under CI=true it is a failure, because everything here can be had on a CI machine.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly SKIPPED=77 # The exit code by which a stage says so; its last line is the reason.
+cache=${TOKOMETER_TEST_CACHE:-$HOME/.cache/tokometer-tests}
+# A directory of its own, so that what was compiled with other tools at hand is not taken over.
+bare_target=${CARGO_TARGET_DIR:-$PWD/target}/rust-and-gcc
+# The binary that the live stages run.
+export TOKOMETER_BIN=${TOKOMETER_BIN:-$bare_target/debug/tokometer}
+export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-auto}
+
+# Prints a PATH on which every program is that is on this one, except the build tools a fresh machine lacks.
+bare_path() {
+    local dir=$1 directory program name
+    rm -rf "$dir"
+    mkdir -p "$dir"
+    local IFS=:
+    for directory in $PATH; do
+        for program in "${directory:-.}"/*; do
+            name=${program##*/}
+            case $name in
+            cmake* | ccmake* | ctest* | cpack* | go | gofmt | protoc* | buf | clang* | llvm-config* | nasm | ninja) continue ;;
+            esac
+            [ -x "$program" ] && [ -f "$program" ] && [ ! -e "$dir/$name" ] && ln -s "$program" "$dir/$name"
+        done
+    done
+    printf '%s' "$dir"
+}
+
+stage_format() { cargo fmt --check; }
+
+stage_lint() { cargo clippy --locked --all-targets -- -D warnings; }
+
+stage_build() {
+    local bare lock hidden
+    lock=$(cat Cargo.toml Cargo.lock | cat - $(find vendor -type f | sort) | cksum)
+    if [ "$(cat "$bare_target/lock" 2>/dev/null)" != "$lock" ]; then
+        rm -rf "$bare_target"
+        mkdir -p "$bare_target"
+        printf '%s\n' "$lock" >"$bare_target/lock"
+    fi
+    bare=$(mktemp -d)
+    (
+        PATH=$(bare_path "$bare/bin")
+        export PATH
+        unset CMAKE PROTOC CLANG_PATH LIBCLANG_PATH LLVM_CONFIG_PATH
+        for hidden in cmake go protoc clang; do
+            if command -v "$hidden" >/dev/null; then
+                echo "$hidden is still on PATH"
+                exit 1
+            fi
+        done
+        echo "cmake, go, protoc and clang are hidden; $(cargo --version), $(gcc --version | head -n 1)"
+        cargo build --locked --bin tokometer --target-dir "$bare_target"
+    )
+    local code=$?
+    rm -rf "$bare"
+    return $code
+}
+
+stage_unit() { cargo test --locked --lib --bins; }
+
+stage_integration() { cargo test --locked --test it -- --show-output; }
+
+stage_doc() { cargo test --locked --doc && RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps; }
+
+stage_generated() { tests/generated.sh check; }
+
+stage_fuzz() { tests/fuzz.sh "${FUZZ_SECONDS:-10}"; }
+
+stage_components() {
+    tests/components/fetch.sh | tee "$cache/last-fetch"
+    local missing
+    missing=$(sed -n 's/^SKIP //p' "$cache/last-fetch" | paste -sd ';')
+    [ -z "$missing" ] || { echo "$missing"; return $SKIPPED; }
+}
+
+live() {
+    [ -x "$cache/bin/python" ] || { echo "no Python with the openai client (see the stage components)"; return $SKIPPED; }
+    [ -x "$TOKOMETER_BIN" ] || { echo "no binary at $TOKOMETER_BIN (the stage build makes it)"; return $SKIPPED; }
+    PYTHONDONTWRITEBYTECODE=1 PATH=$cache/bin:$PATH "$cache/bin/python" tests/live "$@"
+}
+
+stage_live_engine() { live engine; }
+stage_live_exporters() { live exporters; }
+stage_live_reliability() { live reliability; }
+stage_soak() { live soak; }
+
+passed=0 failed=0 skipped=0 summary=""
+
+run_stage() {
+    local name=$1 log started seconds code
+    printf '\n=== %s\n' "$name"
+    log=$(mktemp)
+    started=$SECONDS
+    "stage_${name//-/_}" 2>&1 | tee "$log"
+    code=${PIPESTATUS[0]}
+    seconds=$((SECONDS - started))
+    if [ "$code" = $SKIPPED ] && [ "${CI:-}" = true ]; then
+        printf 'FAIL %s: skipped, which CI does not allow: %s\n' "$name" "$(tail -n 1 "$log")"
+        failed=$((failed + 1)) summary+="  FAIL $name (skipped in CI)"$'\n'
+    elif [ "$code" = $SKIPPED ]; then
+        printf 'SKIP %s: %s\n' "$name" "$(tail -n 1 "$log")"
+        skipped=$((skipped + 1)) summary+="  SKIP $name: $(tail -n 1 "$log")"$'\n'
+    elif [ "$code" = 0 ]; then
+        printf -- '--- %s passed in %d s\n' "$name" "$seconds"
+        passed=$((passed + 1)) summary+="  pass $name (${seconds} s)"$'\n'
+    else
+        printf -- '--- %s FAILED (exit code %d) after %d s\n' "$name" "$code" "$seconds"
+        failed=$((failed + 1)) summary+="  FAIL $name"$'\n'
+    fi
+    rm -f "$log"
+}
+
+mkdir -p "$cache"
+live_stages=(live-engine live-exporters live-reliability)
+case ${1:-all} in
+all) stages=(format lint build unit integration doc generated fuzz components "${live_stages[@]}") ;;
+live) stages=(build components "${live_stages[@]}") ;;
+soak) stages=(build components soak) ;;
+*) stages=("$@") ;;
+esac
+
+for stage in "${stages[@]}"; do
+    declare -F "stage_${stage//-/_}" >/dev/null || { echo "no stage is called $stage" >&2; exit 2; }
+    run_stage "$stage"
+done
+
+printf '\n=== summary (%d s)\n%s\n%d passed, %d failed, %d skipped\n' "$SECONDS" "$summary" "$passed" "$failed" "$skipped"
+[ "$failed" = 0 ]
