@@ -6,3 +6,5 @@ mod otlp;
 mod prometheus;
 mod records;
 mod text;
+mod tls;
+mod traces;
