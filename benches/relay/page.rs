@@ -15,6 +15,10 @@ Made by the load bench from one run on one machine; do not edit. Make it again w
     make bench            # measures and writes target/bench/relay.json (about 40 minutes on two cores)
     cargo bench --profile quick --bench relay -- --render
 
+Before that, once, for the peer that is no program of its own:
+
+    cargo build --release --manifest-path benches/peers/pingora-proxy/Cargo.toml --target-dir target/peers
+
 `make bench ROWS=s1,rss` measures some rows only. Absolute figures hold for that machine; the ratios are what counts.
 The proxy is pinned to one core, the simulated server and the load generator to the other one. CPU is what the proxy's
 process and its children used, user and kernel. Peers run in turns, each figure is the median of the runs, and a ratio is

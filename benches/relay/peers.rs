@@ -3,6 +3,7 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::net::TcpListener;
+use std::path::Path;
 use std::path::PathBuf;
 use std::process::Command;
 use std::process::Stdio;
@@ -30,11 +31,13 @@ pub(crate) enum Peer {
     Floor,
     Nginx,
     Haproxy,
+    /// pingora-proxy without a filter, if `benches/peers/pingora-proxy` was built.
+    Pingora,
 }
 
 impl Peer {
-    pub(crate) const ALL: [Peer; 6] =
-        [Peer::None, Peer::Tokometer, Peer::Relay, Peer::Floor, Peer::Nginx, Peer::Haproxy];
+    pub(crate) const ALL: [Peer; 7] =
+        [Peer::None, Peer::Tokometer, Peer::Relay, Peer::Floor, Peer::Nginx, Peer::Haproxy, Peer::Pingora];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -44,6 +47,7 @@ impl Peer {
             Peer::Floor => "tokio-byte-relay",
             Peer::Nginx => "nginx",
             Peer::Haproxy => "haproxy",
+            Peer::Pingora => "pingora-proxy",
         }
     }
 
@@ -62,6 +66,11 @@ impl Peer {
                 let answers = Command::new(&binary).args(["run", "--help"]).stderr(Stdio::null()).output();
                 let runs = answers.is_ok_and(|out| String::from_utf8_lossy(&out.stdout).contains("--upstream"));
                 return (!runs).then(|| format!("{} has no `run` command", binary.display()));
+            }
+            Peer::Pingora => {
+                let build = "cargo build --release --manifest-path benches/peers/pingora-proxy/Cargo.toml --target-dir \
+                             target/peers";
+                return (!Path::new(PINGORA).exists()).then(|| format!("not built: {build}"));
             }
             Peer::None | Peer::Floor => return None,
         };
@@ -89,6 +98,9 @@ impl Drop for Running {
         }
     }
 }
+
+/// Where the command in [`Peer::missing`] puts it.
+const PINGORA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/peers/release/pingora-proxy-peer");
 
 fn tokometer() -> PathBuf {
     std::env::var_os("TOKOMETER_BIN").map_or_else(|| env!("CARGO_BIN_EXE_tokometer").into(), PathBuf::from)
@@ -155,6 +167,11 @@ pub(crate) async fn start(peer: Peer, origin: SocketAddr) -> Outcome<Running> {
             fs::write(&config, text)?;
             let mut command = pin::on_proxy_core("nginx")?;
             command.arg("-e").arg("stderr").arg("-c").arg(config);
+            command
+        }
+        Peer::Pingora => {
+            let mut command = pin::on_proxy_core(PINGORA)?;
+            command.args([listen.to_string(), origin.to_string()]);
             command
         }
         Peer::Haproxy => {
