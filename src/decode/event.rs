@@ -26,6 +26,11 @@ impl Channels {
         self.0 & other.0 == other.0
     }
 
+    /// True when any channel of `other` is set here.
+    pub fn intersects(self, other: Channels) -> bool {
+        self.0 & other.0 != 0
+    }
+
     /// Sets the channels of `other` too.
     pub fn insert(&mut self, other: Channels) {
         self.0 |= other.0;
@@ -164,12 +169,12 @@ pub struct EngineTiming {
 pub struct EngineFacts(pub u16);
 
 impl EngineFacts {
-    /// `system_fingerprint` begins with `vllm-`, or a key that only vLLM's Python front end sends
-    /// (`prompt_token_ids`, `stop_reason`, `kv_transfer_params`).
+    /// `system_fingerprint` begins with `vllm-`, or a key that vLLM's Python front end sends is there
+    /// (`prompt_token_ids`, `kv_transfer_params`; not `stop_reason`, which TensorRT-LLM sends too).
     pub const VLLM: EngineFacts = EngineFacts(1);
     /// `matched_stop` is there (SGLang 0.5).
     pub const SGLANG: EngineFacts = EngineFacts(2);
-    /// `timings.predicted_n` or `prompt_progress` is there (llama.cpp).
+    /// `timings.predicted_n` or `prompt_progress` is there, or `system_fingerprint` begins with `b<digits>-` (llama.cpp).
     pub const LLAMA_CPP: EngineFacts = EngineFacts(4);
     /// `system_fingerprint` is `fp_ollama`.
     pub const OLLAMA: EngineFacts = EngineFacts(8);
@@ -209,7 +214,8 @@ pub struct StreamEvent {
     pub usage: Option<Usage>,
     /// `finish_reason` of each choice that gave a non-empty one, in order.
     pub finishes: Finishes,
-    /// An error envelope (`error` is an object or a string, or `object` is `error`).
+    /// An error envelope: `error` is an object or a string, or `object` is `error` (SGLang). `detail` alone, as FastAPI
+    /// sends it, is none: there the status says it.
     pub error: bool,
     /// The `[DONE]` marker.
     pub done: bool,

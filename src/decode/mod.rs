@@ -2,8 +2,20 @@
 //!
 //! No clock, no sockets, no exporters; fixed memory whatever the size of an event.
 
+mod dialect;
+mod done;
 mod event;
+mod framing;
+mod prediction;
+mod request;
+mod response;
 mod route;
+mod scan;
+#[cfg(test)]
+mod tests;
 
 pub use event::{Channels, EngineFacts, EngineTiming, FinishReason, Finishes, StreamEvent, Usage};
+pub use framing::Framing;
+pub use request::{RequestDecoder, RequestFacts};
+pub use response::{Each, ResponseDecoder, Said};
 pub use route::Route;

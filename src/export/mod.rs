@@ -1,5 +1,26 @@
 //! The metric table and both exporters: records in, Prometheus pages and OTLP batches out.
 
+mod attributes;
+mod distribution;
+mod docs;
+mod exporters;
+mod failure;
+mod handles;
+mod labels;
+mod live;
+mod observed;
+mod page;
+mod process;
+mod recorder;
+mod series;
 mod settings;
+mod telemetry;
 
+/// The one table of metrics.
+pub mod table;
+
+pub use docs::metrics_markdown;
+pub use exporters::{Error, Exporters};
+pub use page::Page;
+pub use process::{PairStats, ProcessFigures, ProcessStats, Snapshot};
 pub use settings::{Endpoint, Metrics, Protocol, Sampler, Semconv, Settings, Temporality, Traces};

@@ -2,8 +2,15 @@
 //!
 //! Reads no clock and names no exporter. What is unknown stays `None`.
 
+mod exchange;
+mod gaps;
+mod outcome;
 mod record;
 mod sink;
+mod tokens;
 
+pub use exchange::{Asked, Closing, Exchange, Profile, Thresholds};
+pub use outcome::Ending;
 pub use record::{Count, CountSource, Outcome, QueueSource, QueueTime, Record, TraceParent};
 pub use sink::{Detach, Gap, Labels, Live, Phase, Sink};
+pub use tokens::Habits;

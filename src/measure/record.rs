@@ -205,6 +205,8 @@ pub struct Record {
     pub finish_reasons: Vec<FinishReason>,
     /// `id` of the answer (`chatcmpl-…`), at most 128 bytes.
     pub response_id: Option<Box<str>>,
+    /// What an error in the answer named as its kind (`NotFoundError`), at most 48 bytes.
+    pub error_type: Option<Box<str>>,
     /// `x-request-id` of the request, else of the response, at most 128 bytes.
     pub request_id: Option<Box<str>>,
     /// The caller's trace, if it sent a valid one.
@@ -220,7 +222,7 @@ pub struct Record {
     pub first_event: Option<Duration>,
     /// First event that carried a token, whatever its channel, held-back text included.
     pub first_token: Option<Duration>,
-    /// First event with visible text or a visible tool call.
+    /// First event with text of the answer itself (content, refusal, audio): neither reasoning nor a tool call.
     pub first_visible: Option<Duration>,
     /// Last event that carried a token.
     pub last_token: Option<Duration>,
@@ -239,6 +241,8 @@ pub struct Record {
     pub first_tokens: Option<u64>,
     /// Tokens per second between the first and the last token-bearing event: (n - n_first) / (t_last - t_first).
     pub decode_rate: Option<f64>,
+    /// The same from a count that is a lower bound: the true rate is at least this. `None` where `decode_rate` is told.
+    pub decode_rate_at_least: Option<f64>,
     /// Events that carried a token.
     pub chunks: u64,
     /// Events of any kind (`[DONE]` included, comments not).

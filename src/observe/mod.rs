@@ -1,5 +1,139 @@
 //! One connection from its first byte to its last: joins `wire`, `decode` and `measure`, and contains their faults.
+//!
+//! What it cannot follow it stops reading, counts why, and lets pass.
 
+mod connection;
+mod engine;
+mod exchange;
 mod settings;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+
+use crate::decode::Route;
+use crate::measure::Detach;
+use crate::measure::Sink;
+use crate::measure::Thresholds;
+use crate::observe::connection::ConnectionObserver;
+use crate::observe::engine::LastSeen;
+use crate::relay::Connection;
+use crate::relay::Observe;
+use crate::relay::Observer;
+use crate::wire::Limits;
 
 pub use settings::Settings;
+
+/// Observes every connection of the process, and tells a [`Sink`] what it saw.
+#[derive(Debug)]
+pub struct Observatory {
+    shared: ArcSwap<Shared>,
+}
+
+/// What the observers of one configuration share.
+struct Shared {
+    settings: Settings,
+    thresholds: Thresholds,
+    sink: Arc<dyn Sink>,
+    lasting: Arc<Lasting>,
+}
+
+/// What outlives a reload of the configuration.
+#[derive(Debug)]
+struct Lasting {
+    engines: Vec<LastSeen>,
+    observed: AtomicUsize,
+    /// Time in observers, estimated from one call in [`SAMPLE`].
+    busy_nanos: AtomicU64,
+}
+
+/// One call in this many is timed.
+const SAMPLE: u8 = 64;
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+impl Observatory {
+    /// Observes the connections of `pairs` listen -> upstream pairs.
+    pub fn new(settings: Settings, pairs: usize, sink: Arc<dyn Sink>) -> Observatory {
+        let engines = (0..pairs).map(|_| LastSeen::default()).collect();
+        let lasting = Arc::new(Lasting { engines, observed: AtomicUsize::new(0), busy_nanos: AtomicU64::new(0) });
+        Observatory { shared: ArcSwap::from_pointee(Shared::new(settings, sink, lasting)) }
+    }
+
+    /// Observes connections that are accepted from now on by these settings; open ones keep what they began with.
+    pub fn reload(&self, settings: Settings) {
+        let old = self.shared.load();
+        self.shared.store(Arc::new(Shared::new(settings, Arc::clone(&old.sink), Arc::clone(&old.lasting))));
+    }
+
+    /// Connections that are observed now.
+    pub fn observed(&self) -> usize {
+        self.shared.load().lasting.observed.load(Ordering::Relaxed)
+    }
+
+    /// Time spent in observers so far, all threads together. An estimate: one call in 64 is timed.
+    pub fn busy(&self) -> Duration {
+        Duration::from_nanos(self.shared.load().lasting.busy_nanos.load(Ordering::Relaxed))
+    }
+}
+
+impl Observe for Observatory {
+    fn accepted(&self, connection: &Connection) -> Option<Box<dyn Observer>> {
+        let shared = self.shared.load_full();
+        if !shared.settings.enabled {
+            return None;
+        }
+        if shared.lasting.observed.fetch_add(1, Ordering::Relaxed) >= shared.settings.max_observed {
+            shared.forget();
+            shared.sink.detached(connection.pair, Detach::Shed);
+            return None;
+        }
+        Some(Box::new(ConnectionObserver::new(connection, shared)))
+    }
+}
+
+impl Shared {
+    fn new(settings: Settings, sink: Arc<dyn Sink>, lasting: Arc<Lasting>) -> Shared {
+        let thresholds = Thresholds {
+            stall: settings.stall,
+            min_rate_tokens: settings.min_rate_tokens,
+            min_rate_span: settings.min_rate_span,
+        };
+        Shared { settings, thresholds, sink, lasting }
+    }
+
+    fn limits(&self) -> Limits {
+        Limits { head_bytes: self.settings.head_bytes, pipeline_depth: self.settings.pipeline_depth }
+    }
+
+    /// A connection is no longer observed.
+    fn forget(&self) {
+        self.lasting.observed.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// The route of this request target, a configured prefix taken off.
+    fn route(&self, target: &str) -> Route {
+        let prefixes = &self.settings.path_prefixes;
+        let rest = prefixes.iter().find_map(|prefix| target.strip_prefix(prefix.as_str()));
+        Route::of_target(rest.unwrap_or(target))
+    }
+
+    fn recognised(&self, pair: usize, engine: &'static str) {
+        if let Some(last) = self.lasting.engines.get(pair) {
+            last.set(engine);
+        }
+    }
+
+    fn last_engine(&self, pair: usize) -> Option<&'static str> {
+        self.settings.engine.or_else(|| self.lasting.engines.get(pair)?.get())
+    }
+}

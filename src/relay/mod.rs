@@ -4,8 +4,23 @@
 //! connection's [`Observer`]. Nothing here knows HTTP, JSON or exporters, and nothing an observer does can change,
 //! delay or end a stream.
 
+mod drain;
+mod entrance;
+mod guard;
+mod joined;
+mod lane;
 mod observer;
+mod refuse;
+mod reset;
+mod scratch;
 mod settings;
+mod stats;
+mod stream;
 
+pub use drain::{Drain, Phase};
+pub use entrance::{Accepted, Relay};
+pub use joined::Joined;
 pub use observer::{Close, Connection, Direction, Observe, Observer, Side};
 pub use settings::{Settings, Unreachable};
+pub use stats::Stats;
+pub use stream::{Socket, Stream};

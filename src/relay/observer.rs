@@ -36,7 +36,8 @@ pub enum Close {
     Refused,
     /// The connection to the server was not made within the configured time: nothing was relayed.
     ConnectTimeout,
-    /// We closed it: the grace period of a drain was over.
+    /// We closed it: the connection was idle in a drain, the grace period was over, or nothing moved for the configured
+    /// idle timeout.
     Drained,
 }
 
@@ -78,4 +79,7 @@ pub trait Observer: Send {
 pub trait Observe: Send + Sync + 'static {
     /// The observer for this connection; `None` to relay it unobserved.
     fn accepted(&self, connection: &Connection) -> Option<Box<dyn Observer>>;
+
+    /// An observer panicked: it was dropped, and its connection goes on unobserved.
+    fn panicked(&self) {}
 }

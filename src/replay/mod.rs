@@ -1,1 +1,117 @@
-//! Reads recordings of real servers and runs them through observe and measure.
+//! Reads recordings of real servers and runs them through observe and measure: the same code as on the wire, with the
+//! recording's own times.
+
+mod line;
+mod recording;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::measure::Detach;
+use crate::measure::Gap;
+use crate::measure::Labels;
+use crate::measure::Live;
+use crate::measure::Phase;
+use crate::measure::Record;
+use crate::measure::Sink;
+use crate::observe::Observatory;
+use crate::observe::Settings;
+use crate::relay::Close;
+use crate::relay::Connection;
+use crate::relay::Direction;
+use crate::relay::Observe;
+use crate::relay::Side;
+
+pub use line::Line;
+pub use recording::{End, Error, Recording};
+
+/// What a replay gave.
+#[derive(Clone, Debug, Default)]
+pub struct Replayed {
+    /// One for each exchange that ended.
+    pub records: Vec<Record>,
+    /// Why the observer stopped reading, if it did.
+    pub detached: Vec<Detach>,
+    /// Every gap that was handed on while the stream ran.
+    pub gaps: Vec<Gap>,
+    /// Exchanges in flight: entered less left, over both phases.
+    pub in_flight: i64,
+    /// Tokens that were counted while the stream ran, reconciled at its end.
+    pub live_tokens: u64,
+}
+
+/// A sink that keeps everything, for replays and tests.
+#[derive(Clone, Debug, Default)]
+pub struct Notebook(Arc<Mutex<Replayed>>);
+
+impl Notebook {
+    /// What was kept so far; nothing is left.
+    pub fn take(&self) -> Replayed {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn note(&self, write: impl FnOnce(&mut Replayed)) {
+        write(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+impl Sink for Notebook {
+    fn in_flight(&self, _pair: usize, _phase: Phase, delta: i64) {
+        self.note(|all| all.in_flight += delta);
+    }
+
+    fn live(&self, _labels: &Labels) -> Arc<dyn Live> {
+        Arc::new(self.clone())
+    }
+
+    fn record(&self, record: &Record) {
+        self.note(|all| all.records.push(record.clone()));
+    }
+
+    fn detached(&self, _pair: usize, why: Detach) {
+        self.note(|all| all.detached.push(why));
+    }
+}
+
+impl Live for Notebook {
+    fn progress(&self, gaps: &[Gap], tokens: u64) {
+        self.note(|all| {
+            all.gaps.extend_from_slice(gaps);
+            all.live_tokens += tokens;
+        });
+    }
+
+    fn stalled(&self) {}
+
+    fn reconcile(&self, tokens: u64) {
+        self.note(|all| all.live_tokens += tokens);
+    }
+}
+
+/// Runs one recording through the observer.
+pub fn replay(recording: &Recording, settings: &Settings) -> Replayed {
+    let notebook = Notebook::default();
+    let observatory = Observatory::new(settings.clone(), 1, Arc::new(notebook.clone()));
+    let start = Instant::now();
+    let connection = Connection { id: 1, peer: None, pair: 0, upstream: Arc::from("recording"), accepted: start };
+    let Some(mut observer) = observatory.accepted(&connection) else { return Replayed::default() };
+    observer.seen(Direction::Request, &recording.request, start);
+    let mut last = Duration::ZERO;
+    for (at, bytes) in &recording.reads {
+        observer.seen(Direction::Response, bytes, start + *at);
+        last = last.max(*at);
+    }
+    let (at, close) = match recording.end {
+        // A client that has what it wanted hangs up.
+        None => (last, Close::Finished { first: Side::Client }),
+        Some((at, End::Eof)) => (at, Close::Finished { first: Side::Server }),
+        Some((at, End::Reset)) => (at, Close::Reset(Side::Server)),
+        Some((at, End::ClientAbort | End::ClientTimeout)) => (at, Close::Finished { first: Side::Client }),
+    };
+    if close == (Close::Finished { first: Side::Server }) {
+        observer.finished(Direction::Response, start + at);
+    }
+    observer.closed(close, start + at);
+    drop(observer);
+    notebook.take()
+}

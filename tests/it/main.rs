@@ -1,1 +1,13 @@
 //! The integration tests: one binary, one module per boundary or property.
+
+mod allocation;
+mod config;
+mod config_documents;
+mod config_otel;
+mod decode;
+mod end_to_end;
+mod endings;
+mod export;
+mod sim;
+mod truth;
+mod wire;

@@ -1,0 +1,93 @@
+//! Bytes of both directions of a connection: the parser tells the same however they are cut, and what the naive model
+//! tells.
+//!
+//! The input is the traffic itself, with four byte values as marks (they are no part of UTF-8 text): `FF` the other
+//! direction speaks, `FE` the server's FIN, `FD` a byte of the value that follows, raised by 128, `FC` a read ends here.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use tokometer::wire::Limits;
+
+use crate::wire::model::agree;
+use crate::wire::traffic::Step;
+use crate::wire::traffic::feed;
+
+#[path = "../wire/mod.rs"]
+mod wire;
+
+/// The traffic in the reads that the marks tell.
+fn reads(input: &[u8]) -> Vec<Step> {
+    let mut steps = vec![Step::Request(Vec::new())];
+    let mut of_client = true;
+    let mut bytes = input.iter().copied();
+    let turn = |of_client| if of_client { Step::Request(Vec::new()) } else { Step::Response(Vec::new()) };
+    while let Some(byte) = bytes.next() {
+        let byte = match byte {
+            0xff => {
+                of_client = !of_client;
+                steps.push(turn(of_client));
+                continue;
+            }
+            0xfe => {
+                steps.extend([Step::ServerFin, turn(of_client)]);
+                continue;
+            }
+            0xfc => {
+                steps.push(turn(of_client));
+                continue;
+            }
+            0xfd => bytes.next().unwrap_or_default() | 0x80,
+            byte => byte,
+        };
+        if let Some(Step::Request(read) | Step::Response(read)) = steps.last_mut() {
+            read.push(byte);
+        }
+    }
+    steps
+}
+
+/// Neighbouring reads of one direction as one read.
+fn joined(steps: &[Step]) -> Vec<Step> {
+    let mut joined: Vec<Step> = Vec::new();
+    for step in steps {
+        match (joined.last_mut(), step) {
+            (Some(Step::Request(read)), Step::Request(more)) => read.extend_from_slice(more),
+            (Some(Step::Response(read)), Step::Response(more)) => read.extend_from_slice(more),
+            _ => joined.push(step.clone()),
+        }
+    }
+    joined
+}
+
+/// One byte in each read.
+fn bytewise(steps: &[Step]) -> Vec<Step> {
+    let mut bytewise = Vec::new();
+    for step in steps {
+        match step {
+            Step::Request(read) => bytewise.extend(read.iter().map(|byte| Step::Request(vec![*byte]))),
+            Step::Response(read) => bytewise.extend(read.iter().map(|byte| Step::Response(vec![*byte]))),
+            Step::ServerFin => bytewise.push(Step::ServerFin),
+        }
+    }
+    bytewise
+}
+
+fuzz_target!(|input: &[u8]| {
+    let steps = reads(input);
+    // Caps that an input of usual length reaches, and those that are the default.
+    for limits in [Limits { head_bytes: 100, pipeline_depth: 3 }, Limits::default()] {
+        let outcome = feed(limits, &steps);
+        assert_eq!(outcome, feed(limits, &joined(&steps)), "joined reads");
+        assert_eq!(outcome, feed(limits, &bytewise(&steps)), "bytewise reads");
+        assert!(outcome.open <= limits.pipeline_depth);
+    }
+    let (mut requests, mut responses) = (Vec::new(), Vec::new());
+    for step in &steps {
+        match step {
+            Step::Request(read) => requests.extend_from_slice(read),
+            Step::Response(read) => responses.extend_from_slice(read),
+            Step::ServerFin => {}
+        }
+    }
+    agree(&requests, &responses);
+});

@@ -1,0 +1,104 @@
+use std::sync::Arc;
+
+use crate::decode::FinishReason;
+use crate::decode::Route;
+use crate::measure::Count;
+use crate::measure::CountSource;
+use crate::measure::Labels;
+use crate::measure::Outcome;
+
+use super::*;
+
+fn record(started: Instant) -> Record {
+    let ms = Duration::from_millis;
+    Record {
+        labels: Arc::new(Labels {
+            pair: 1,
+            route: Route::Chat,
+            engine: Some("vllm"),
+            request_model: Some("my model".into()),
+            response_model: None,
+            streaming: Some(true),
+        }),
+        connection: 7,
+        sequence: 2,
+        outcome: Outcome::Ok,
+        status: Some(200),
+        finish_reasons: vec![FinishReason::Stop, FinishReason::Length],
+        response_id: Some("chatcmpl-1".into()),
+        error_type: None,
+        request_id: None,
+        trace: None,
+        started,
+        requested: Some(ms(1)),
+        headers: Some(ms(11)),
+        first_event: Some(ms(21)),
+        first_token: Some(ms(31)),
+        first_visible: None,
+        last_token: Some(ms(1031)),
+        ended: ms(1040),
+        input_tokens: None,
+        cached_tokens: None,
+        output_tokens: Some(Count { tokens: 101, source: CountSource::Usage }),
+        reasoning_tokens: None,
+        first_tokens: Some(1),
+        decode_rate: Some(100.0),
+        decode_rate_at_least: None,
+        chunks: 101,
+        events: 103,
+        longest_gap: Some(ms(12)),
+        stalls: 0,
+        delivery_blocked: Duration::ZERO,
+        queue: None,
+        timing: None,
+        max_tokens: Some(256),
+        choices: 1,
+        request_bytes: 300,
+        response_bytes: 25_000,
+    }
+}
+
+/// The one line that a record gives.
+fn written(json: bool) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("access.log");
+    let log = AccessLog::open(&Settings { path: Some(path.clone()), json, queue_lines: 8 }).unwrap();
+    let now = Instant::now();
+    let wall = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+    log.write_at(&record(now), now + Duration::from_secs(2), wall);
+    assert!(log.flush(Duration::from_secs(10)));
+    assert_eq!((log.dropped(), log.failed()), (0, 0));
+    std::fs::read_to_string(path).unwrap()
+}
+
+#[test]
+fn a_json_line_has_the_names_of_replay_and_null_for_what_is_absent() {
+    let line: serde_json::Value = serde_json::from_str(&written(true)).unwrap();
+    let expected = serde_json::json!({
+        "time": "2023-11-14T22:13:18.000Z", "outcome": "ok", "status": 200, "operation": "chat", "engine": "vllm",
+        "model": "my model", "streaming": true, "finish_reasons": ["stop", "length"], "input_tokens": null,
+        "input_tokens_source": null, "cached_tokens": null, "reasoning_tokens": null, "output_tokens": 101,
+        "output_tokens_source": "usage", "time_to_headers_ms": 10.0, "time_to_first_event_ms": 20.0,
+        "time_to_first_token_ms": 30.0, "time_to_first_visible_ms": null, "last_token_ms": 1030.0,
+        "decode_tokens_per_second": 100.0, "chunks": 101, "queue_time_ms": null, "queue_time_source": null,
+    });
+    for (name, value) in expected.as_object().unwrap() {
+        assert_eq!(line.get(name), Some(value), "{name}");
+    }
+}
+
+#[test]
+fn a_text_line_leaves_out_what_is_absent() {
+    let line = written(false);
+    assert!(line.starts_with("time=2023-11-14T22:13:18.000Z outcome=ok status=200 operation=chat"), "{line}");
+    assert!(line.contains(" model=\"my model\" ") && line.contains(" finish_reasons=stop,length "), "{line}");
+    assert!(!line.contains("input_tokens=") && !line.contains("null"), "{line}");
+    assert_eq!(line.matches('\n').count(), 1);
+}
+
+#[test]
+fn a_file_that_cannot_be_opened_is_named() {
+    let path = PathBuf::from("/nonexistent/access.log");
+    let error = AccessLog::open(&Settings { path: Some(path), json: false, queue_lines: 1 }).unwrap_err().to_string();
+    assert!(error.contains("/nonexistent/access.log") && error.contains("access_log.path"), "{error}");
+}

@@ -1,0 +1,144 @@
+//! The figures of a demo, as the instrument sees them.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hdrhistogram::Histogram;
+
+use crate::measure::Detach;
+use crate::measure::Gap;
+use crate::measure::Labels;
+use crate::measure::Live;
+use crate::measure::Outcome;
+use crate::measure::Phase;
+use crate::measure::Record;
+use crate::measure::Sink;
+
+/// Takes what exchanges give and keeps the figures that a demo shows.
+#[derive(Debug, Default)]
+pub(super) struct Board {
+    waiting: AtomicI64,
+    streaming: AtomicI64,
+    tokens: Arc<AtomicU64>,
+    gaps: Arc<Mutex<Distribution>>,
+    ended: Mutex<Ended>,
+}
+
+/// What ended so far.
+#[derive(Debug, Default)]
+struct Ended {
+    outcomes: BTreeMap<Outcome, u64>,
+    first_token: Distribution,
+    rate: Distribution,
+}
+
+/// A distribution of positive numbers, kept to three digits.
+#[derive(Debug)]
+pub(super) struct Distribution(Histogram<u32>);
+
+/// Numbers are kept in thousandths.
+const SCALE: f64 = 1000.0;
+
+impl Default for Distribution {
+    fn default() -> Distribution {
+        Distribution(Histogram::new(3).expect("three digits are within what the histogram allows"))
+    }
+}
+
+impl Distribution {
+    fn add(&mut self, value: f64) {
+        self.0.saturating_record((value * SCALE) as u64);
+    }
+
+    /// The value under which this share lies; `None` while there is none.
+    pub(super) fn quantile(&self, share: f64) -> Option<f64> {
+        (!self.0.is_empty()).then(|| self.0.value_at_quantile(share) as f64 / SCALE)
+    }
+}
+
+/// The figures of one moment.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Figures {
+    /// Requests without a token yet.
+    pub(super) waiting: i64,
+    /// Requests whose tokens are coming.
+    pub(super) streaming: i64,
+    /// Tokens so far.
+    pub(super) tokens: u64,
+    /// Exchanges ended, by outcome.
+    pub(super) outcomes: BTreeMap<Outcome, u64>,
+    /// Time to first token, p50 and p99, milliseconds.
+    pub(super) first_token: [Option<f64>; 2],
+    /// Inter-token latency, p50 and p99, milliseconds.
+    pub(super) gap: [Option<f64>; 2],
+    /// Decode rate, p50 and p1 (the slowest percent), tokens per second.
+    pub(super) rate: [Option<f64>; 2],
+}
+
+impl Board {
+    /// The figures of this moment.
+    pub(super) fn figures(&self) -> Figures {
+        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let gaps = self.gaps.lock().unwrap_or_else(PoisonError::into_inner);
+        Figures {
+            waiting: self.waiting.load(Relaxed),
+            streaming: self.streaming.load(Relaxed),
+            tokens: self.tokens.load(Relaxed),
+            outcomes: ended.outcomes.clone(),
+            first_token: [0.5, 0.99].map(|q| ended.first_token.quantile(q)),
+            gap: [0.5, 0.99].map(|q| gaps.quantile(q)),
+            rate: [0.5, 0.01].map(|q| ended.rate.quantile(q)),
+        }
+    }
+}
+
+impl Sink for Board {
+    fn in_flight(&self, _pair: usize, phase: Phase, delta: i64) {
+        let gauge = match phase {
+            Phase::WaitingFirstToken => &self.waiting,
+            Phase::Streaming => &self.streaming,
+        };
+        gauge.fetch_add(delta, Relaxed);
+    }
+
+    fn live(&self, _labels: &Labels) -> Arc<dyn Live> {
+        Arc::new(Moving { tokens: Arc::clone(&self.tokens), gaps: Arc::clone(&self.gaps) })
+    }
+
+    fn record(&self, record: &Record) {
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        *ended.outcomes.entry(record.outcome).or_default() += 1;
+        if let Some(first) = record.since_requested(record.first_token) {
+            ended.first_token.add(first.as_secs_f64() * 1e3);
+        }
+        if let Some(rate) = record.decode_rate {
+            ended.rate.add(rate);
+        }
+    }
+
+    fn detached(&self, _pair: usize, _why: Detach) {}
+}
+
+/// What moves while a stream runs.
+struct Moving {
+    tokens: Arc<AtomicU64>,
+    gaps: Arc<Mutex<Distribution>>,
+}
+
+impl Live for Moving {
+    fn progress(&self, gaps: &[Gap], tokens: u64) {
+        self.tokens.fetch_add(tokens, Relaxed);
+        let mut kept = self.gaps.lock().unwrap_or_else(PoisonError::into_inner);
+        for gap in gaps {
+            let tokens = gap.tokens.unwrap_or(1).max(1);
+            kept.add(gap.gap.as_secs_f64() * 1e3 / f64::from(tokens));
+        }
+    }
+
+    fn stalled(&self) {}
+
+    fn reconcile(&self, tokens: u64) {
+        self.tokens.fetch_add(tokens, Relaxed);
+    }
+}

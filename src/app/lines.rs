@@ -1,0 +1,247 @@
+//! A bounded queue of lines and the thread that writes them.
+//!
+//! Whoever adds a line never waits: with the queue full the line is dropped and counted, so that a blocked pipe or a
+//! slow disk cannot slow a stream.
+
+use std::io;
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Receiver;
+use std::sync::mpsc::SyncSender;
+use std::sync::mpsc::TryRecvError;
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+use std::time::Instant;
+
+/// How long the queue may take to empty when it is dropped. Short: a blocked reader must not hold up an exit.
+const LAST_FLUSH: Duration = Duration::from_millis(500);
+
+/// Opens what is written to: at the start, and again for each [`Lines::reopen`].
+pub type Open = Box<dyn FnMut() -> io::Result<Box<dyn Write + Send>> + Send>;
+
+/// The queue. Cloning gives another end of the same queue; the last one dropped writes out what waits.
+#[derive(Clone, Debug)]
+pub struct Lines {
+    queue: SyncSender<Message>,
+    counts: Arc<Counts>,
+    _last: Arc<FlushOnDrop>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    dropped: AtomicU64,
+    failed: AtomicU64,
+}
+
+#[derive(Debug)]
+enum Message {
+    Line(Vec<u8>),
+    Reopen,
+    Flush(SyncSender<()>),
+}
+
+impl Lines {
+    /// Opens the sink and starts the thread `name`, with room for `queue_lines` waiting lines.
+    ///
+    /// # Errors
+    ///
+    /// What opening the sink or starting a thread gave.
+    pub fn start(name: &str, queue_lines: usize, mut open: Open) -> io::Result<Lines> {
+        let sink = open()?;
+        let (queue, messages) = sync_channel(queue_lines.max(1));
+        let counts = Arc::new(Counts::default());
+        let writer = Writer { sink: io::BufWriter::new(sink), open, counts: counts.clone() };
+        std::thread::Builder::new().name(name.to_owned()).spawn(move || writer.run(&messages))?;
+        Ok(Lines { _last: Arc::new(FlushOnDrop(queue.clone())), queue, counts })
+    }
+
+    /// Adds a line, its line end included, or drops it when the queue is full.
+    pub fn add(&self, line: Vec<u8>) {
+        if self.queue.try_send(Message::Line(line)).is_err() {
+            self.counts.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Opens the sink anew, after the lines that wait now: for files that were rotated. False when the queue is full.
+    pub fn reopen(&self) -> bool {
+        self.queue.try_send(Message::Reopen).is_ok()
+    }
+
+    /// Waits until what waits now is written, at most this long; false when it was not.
+    pub fn flush(&self, at_most: Duration) -> bool {
+        flush(&self.queue, at_most)
+    }
+
+    /// Lines that found the queue full.
+    pub fn dropped(&self) -> u64 {
+        self.counts.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Lines, or reopenings, that the sink refused.
+    pub fn failed(&self) -> u64 {
+        self.counts.failed.load(Ordering::Relaxed)
+    }
+}
+
+#[derive(Debug)]
+struct FlushOnDrop(SyncSender<Message>);
+
+impl Drop for FlushOnDrop {
+    fn drop(&mut self) {
+        flush(&self.0, LAST_FLUSH);
+    }
+}
+
+fn flush(queue: &SyncSender<Message>, at_most: Duration) -> bool {
+    let end = Instant::now() + at_most;
+    let (done, written) = sync_channel(1);
+    let mut message = Message::Flush(done);
+    loop {
+        match queue.try_send(message) {
+            Ok(()) => break,
+            Err(std::sync::mpsc::TrySendError::Disconnected(_)) => return false,
+            Err(std::sync::mpsc::TrySendError::Full(back)) => message = back,
+        }
+        if Instant::now() >= end {
+            return false;
+        }
+        // The standard channel has no bounded wait for room.
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    written.recv_timeout(end.saturating_duration_since(Instant::now())).is_ok()
+}
+
+struct Writer {
+    sink: io::BufWriter<Box<dyn Write + Send>>,
+    open: Open,
+    counts: Arc<Counts>,
+}
+
+impl Writer {
+    fn run(mut self, messages: &Receiver<Message>) {
+        loop {
+            let message = match messages.try_recv() {
+                Ok(message) => message,
+                Err(TryRecvError::Disconnected) => break,
+                Err(TryRecvError::Empty) => {
+                    // Nothing waits: what is buffered goes out before we sleep.
+                    self.count(|writer| writer.sink.flush());
+                    match messages.recv() {
+                        Ok(message) => message,
+                        Err(_) => break,
+                    }
+                }
+            };
+            match message {
+                Message::Line(line) => self.count(|writer| writer.sink.write_all(&line)),
+                Message::Reopen => {
+                    self.count(|writer| writer.sink.flush());
+                    self.count(|writer| {
+                        writer.sink = io::BufWriter::new((writer.open)()?);
+                        Ok(())
+                    });
+                }
+                Message::Flush(done) => {
+                    self.count(|writer| writer.sink.flush());
+                    // Whoever asked may have stopped waiting.
+                    done.try_send(()).ok();
+                }
+            }
+        }
+        self.count(|writer| writer.sink.flush());
+    }
+
+    fn count(&mut self, act: impl FnOnce(&mut Writer) -> io::Result<()>) {
+        if act(self).is_err() {
+            self.counts.failed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::mpsc::Sender;
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    /// A sink that stands still until it is let go.
+    struct Gate {
+        entered: Sender<()>,
+        go: Arc<Mutex<Receiver<()>>>,
+        into: Arc<Mutex<Vec<u8>>>,
+    }
+
+    impl Write for Gate {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.entered.send(()).ok();
+            self.go.lock().unwrap().recv().ok();
+            self.into.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_blocked_sink_drops_lines_and_counts_them_and_nobody_waits() {
+        let (entered, has_entered) = channel();
+        let (go, wait) = channel();
+        let into = Arc::new(Mutex::new(Vec::new()));
+        let (sink, wait) = (into.clone(), Arc::new(Mutex::new(wait)));
+        let open: Open =
+            Box::new(move || Ok(Box::new(Gate { entered: entered.clone(), go: wait.clone(), into: sink.clone() })));
+        let lines = Lines::start("gate", 2, open).unwrap();
+        lines.add(b"1\n".to_vec());
+        has_entered.recv().unwrap(); // The writer is in the sink, the queue is empty.
+        for line in [b"2\n", b"3\n", b"4\n", b"5\n"] {
+            lines.add(line.to_vec());
+        }
+        assert_eq!(lines.dropped(), 2);
+        assert!(!lines.flush(Duration::ZERO), "the queue is full");
+        drop(go); // Every later write passes at once.
+        assert!(lines.flush(Duration::from_secs(10)));
+        assert_eq!(*into.lock().unwrap(), b"1\n2\n3\n");
+        assert_eq!(lines.failed(), 0);
+    }
+
+    #[test]
+    fn a_file_is_opened_anew_after_a_rotation() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let opened = path.clone();
+        let open: Open =
+            Box::new(move || Ok(Box::new(std::fs::OpenOptions::new().create(true).append(true).open(&opened)?)));
+        let lines = Lines::start("file", 8, open).unwrap();
+        lines.add(b"old\n".to_vec());
+        assert!(lines.flush(Duration::from_secs(10)));
+        std::fs::rename(&path, folder.path().join("log.1")).unwrap();
+        assert!(lines.reopen());
+        lines.add(b"new\n".to_vec());
+        drop(lines); // The last end writes out what waits.
+        assert_eq!(std::fs::read_to_string(folder.path().join("log.1")).unwrap(), "old\n");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "new\n");
+    }
+
+    #[test]
+    fn a_sink_that_refuses_is_counted() {
+        struct Full;
+        impl Write for Full {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                Err(io::ErrorKind::StorageFull.into())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let lines = Lines::start("full", 8, Box::new(|| Ok(Box::new(Full)))).unwrap();
+        lines.add(b"x\n".to_vec());
+        lines.flush(Duration::from_secs(10));
+        assert!(lines.failed() > 0);
+    }
+}

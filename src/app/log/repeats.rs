@@ -1,0 +1,121 @@
+//! Limits how often one place in the code may log.
+
+use std::collections::HashMap;
+use std::time::Duration;
+use std::time::Instant;
+
+use tracing::Level;
+
+/// The time over which lines of one place are counted.
+const WINDOW: Duration = Duration::from_secs(10);
+
+/// How often all places are looked through for what was left out, at most.
+const SWEEP: Duration = Duration::from_secs(1);
+
+/// A place in the code.
+#[derive(Clone, Debug)]
+pub(super) struct Place<'a> {
+    pub(super) target: &'a str,
+    pub(super) line: Option<u32>,
+    pub(super) level: Level,
+}
+
+/// What is to be done with a line, and what was left out of other places' lines since the last look.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Verdict {
+    pub(super) pass: bool,
+    /// `target:line`, and how many of its lines.
+    pub(super) left_out: Vec<(String, u64)>,
+}
+
+/// Counts lines per place. The number of places is that of log statements in the code: no cap is needed.
+#[derive(Debug)]
+pub(super) struct Repeats {
+    most: u64,
+    places: HashMap<(String, Option<u32>, Level), Window>,
+    swept: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Window {
+    began: Instant,
+    seen: u64,
+}
+
+impl Repeats {
+    /// `most` lines per place and window; 0 for no limit.
+    pub(super) fn new(most: u64) -> Repeats {
+        Repeats { most, places: HashMap::new(), swept: None }
+    }
+
+    pub(super) fn see(&mut self, place: &Place<'_>, now: Instant) -> Verdict {
+        if self.most == 0 {
+            return Verdict { pass: true, left_out: Vec::new() };
+        }
+        let left_out = self.sweep(now);
+        let key = (place.target.to_owned(), place.line, place.level);
+        let window = self.places.entry(key).or_insert(Window { began: now, seen: 0 });
+        window.seen += 1;
+        Verdict { pass: window.seen <= self.most, left_out }
+    }
+
+    /// Ends the windows that are over and tells what they left out.
+    fn sweep(&mut self, now: Instant) -> Vec<(String, u64)> {
+        if self.swept.is_some_and(|last| now.saturating_duration_since(last) < SWEEP) {
+            return Vec::new();
+        }
+        self.swept = Some(now);
+        let most = self.most;
+        let mut left_out = Vec::new();
+        self.places.retain(|(target, line, _), window| {
+            let open = now.saturating_duration_since(window.began) < WINDOW;
+            if !open && window.seen > most {
+                let line = line.map(|line| format!(":{line}")).unwrap_or_default();
+                left_out.push((format!("{target}{line}"), window.seen - most));
+            }
+            open
+        });
+        left_out.sort();
+        left_out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_storm_passes_the_first_lines_and_is_summed_up_by_whoever_logs_next() {
+        let start = Instant::now();
+        let at = |ms: u64| start + Duration::from_millis(ms);
+        let storm = Place { target: "a", line: Some(7), level: Level::WARN };
+        let other = Place { target: "b", line: None, level: Level::WARN };
+        let mut repeats = Repeats::new(2);
+        let passed = (0..100).filter(|ms| repeats.see(&storm, at(*ms)).pass).count();
+        assert_eq!(passed, 2);
+        assert!(repeats.see(&other, at(200)).pass, "another place is not held back");
+        assert_eq!(repeats.see(&other, at(9_900)).left_out, []);
+        assert_eq!(repeats.see(&other, at(11_000)).left_out, [("a:7".to_owned(), 98)]);
+        let verdict = repeats.see(&storm, at(12_100));
+        assert_eq!(verdict, Verdict { pass: true, left_out: Vec::new() }, "a new window, and told only once");
+    }
+
+    #[test]
+    fn lines_at_another_level_or_line_are_counted_apart() {
+        let now = Instant::now();
+        let mut repeats = Repeats::new(1);
+        for level in [Level::WARN, Level::INFO] {
+            for line in [Some(1), Some(2), None] {
+                assert!(repeats.see(&Place { target: "a", line, level }, now).pass);
+            }
+        }
+        assert!(!repeats.see(&Place { target: "a", line: None, level: Level::INFO }, now).pass);
+    }
+
+    #[test]
+    fn zero_is_no_limit() {
+        let now = Instant::now();
+        let mut repeats = Repeats::new(0);
+        assert!((0..1000).all(|_| repeats.see(&Place { target: "a", line: None, level: Level::INFO }, now).pass));
+    }
+}

@@ -1,0 +1,93 @@
+use std::sync::Arc;
+
+use super::*;
+
+#[derive(Clone, Default)]
+struct Shared(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Shared {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What the given settings write while `act` runs.
+fn logged(settings: &Settings, act: impl FnOnce(&Handle)) -> String {
+    let shared = Shared::default();
+    let sink = shared.clone();
+    let (subscriber, handle) = build(settings, false, Box::new(move || Ok(Box::new(sink.clone())))).unwrap();
+    tracing::subscriber::with_default(subscriber, || act(&handle));
+    assert!(handle.flush(Duration::from_secs(10)));
+    String::from_utf8(shared.0.lock().unwrap().clone()).unwrap()
+}
+
+fn levels(text: &str) -> Levels {
+    text.parse().unwrap()
+}
+
+#[test]
+fn levels_hold_by_module_and_can_be_changed() {
+    let settings = Settings { levels: levels("warn,relay=debug,other=off"), ..Settings::default() };
+    let text = logged(&settings, |handle| {
+        tracing::info!("not this");
+        tracing::warn!("a warning");
+        tracing::debug!(target: "tokometer::relay::copy", "a detail");
+        tracing::error!(target: "other", "not this either");
+        handle.set_levels(&levels("trace"));
+        tracing::trace!("now this");
+    });
+    assert!(!text.contains("not this"), "{text}");
+    for part in ["WARN", "a warning", "DEBUG tokometer::relay::copy: a detail", "now this"] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+}
+
+#[test]
+fn json_lines_are_objects_with_flat_fields() {
+    let settings = Settings { json: true, ..Settings::default() };
+    let text = logged(&settings, |_| tracing::info!(address = %"127.0.0.1:1", "Listening."));
+    let line: serde_json::Value = serde_json::from_str(text.trim()).unwrap();
+    assert_eq!(line["message"], "Listening.");
+    assert_eq!(line["address"], "127.0.0.1:1");
+    assert_eq!(line["level"], "INFO");
+    assert!(line["timestamp"].is_string() && line["target"].is_string());
+}
+
+#[test]
+fn repeats_of_one_place_are_limited() {
+    let settings = Settings { max_repeats: 3, ..Settings::default() };
+    let text = logged(&settings, |_| {
+        for number in 0..50 {
+            tracing::warn!(number, "The same again.");
+        }
+        tracing::warn!("Something else.");
+    });
+    assert_eq!(text.matches("The same again.").count(), 3, "{text}");
+    assert_eq!(text.matches("Something else.").count(), 1);
+}
+
+#[test]
+fn a_summary_is_a_line_of_its_own_in_both_forms() {
+    let limited = |json| Limited { inner: (), repeats: Mutex::new(Repeats::new(1)), json };
+    let mut text = String::new();
+    limited(false).summarise(&mut Writer::new(&mut text), "relay:7", 98).unwrap();
+    assert!(text.ends_with(": 98 more lines from relay:7 were left out in the last 10 s\n"), "{text}");
+    let mut text = String::new();
+    limited(true).summarise(&mut Writer::new(&mut text), "relay:7", 98).unwrap();
+    let line: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(line["left_out"], 98);
+}
+
+#[test]
+fn bad_levels_are_told() {
+    for (text, part) in [("loud", "`loud` is no level"), ("info,relay=loud", "`loud`"), ("=debug", "names no module")] {
+        let message = text.parse::<Levels>().unwrap_err();
+        assert!(message.contains(part), "{text}: {message}");
+    }
+    assert_eq!(levels(""), Levels::default());
+}

@@ -1,0 +1,81 @@
+//! The data path, put together: listeners, relay and observers.
+
+use std::io;
+use std::sync::Arc;
+
+use crate::app::serve::{Serving, serve};
+use crate::listen;
+use crate::listen::Address;
+use crate::listen::Pair;
+use crate::measure::Sink;
+use crate::observe;
+use crate::observe::Observatory;
+use crate::relay;
+use crate::relay::Drain;
+use crate::relay::Relay;
+
+/// Why the data path cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// An address or a TLS file cannot be used.
+    #[error(transparent)]
+    Listen(#[from] listen::Error),
+    /// The threads cannot be started.
+    #[error("cannot start the relay's threads: {0}")]
+    Threads(#[from] io::Error),
+}
+
+/// A running data path. Dropping it ends every connection: drain first.
+#[derive(Debug)]
+pub struct DataPath {
+    relay: Arc<Relay>,
+    observatory: Arc<Observatory>,
+    addresses: Vec<Address>,
+    serving: Serving,
+}
+
+/// What of the data path outlives the hand that started it: for the admin server, the exporters and the signals.
+#[derive(Clone, Debug)]
+pub struct Handles {
+    /// The relay: its counters and its drain.
+    pub relay: Arc<Relay>,
+    /// The observers.
+    pub observatory: Arc<Observatory>,
+}
+
+impl DataPath {
+    /// Opens every listener, then serves on `threads` threads.
+    ///
+    /// # Errors
+    /// When an address cannot be listened on, a TLS file is wrong, or no thread can be started. Nothing runs then.
+    pub fn start(
+        pairs: &[Pair],
+        relay: relay::Settings,
+        observe: observe::Settings,
+        sink: Arc<dyn Sink>,
+        threads: usize,
+    ) -> Result<DataPath, Error> {
+        let keepalive = relay.keepalive;
+        let bound = pairs.iter().map(|pair| listen::bind(pair.clone(), keepalive)).collect::<Result<Vec<_>, _>>()?;
+        let addresses = bound.iter().map(|bound| bound.address().clone()).collect();
+        let observatory = Arc::new(Observatory::new(observe, pairs.len(), sink));
+        let relay = Relay::new(relay, Arc::clone(&observatory) as Arc<dyn relay::Observe>, Drain::new());
+        let serving = serve(listen::serve(bound, &relay)?, threads)?;
+        Ok(DataPath { relay, observatory, addresses, serving })
+    }
+
+    /// Where it listens, by pair; port 0 is the real one here.
+    pub fn addresses(&self) -> &[Address] {
+        &self.addresses
+    }
+
+    /// Handles on what runs.
+    pub fn handles(&self) -> Handles {
+        Handles { relay: Arc::clone(&self.relay), observatory: Arc::clone(&self.observatory) }
+    }
+
+    /// Ends it; connections that are open are closed. Returns when its threads have ended.
+    pub fn stop(self) {
+        self.serving.stop();
+    }
+}

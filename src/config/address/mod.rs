@@ -1,0 +1,149 @@
+//! Reads addresses as people write them.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use crate::listen::Address;
+
+const LISTEN_FORMS: &str = "write 0.0.0.0:8000, [::]:8000, localhost:8000, :8000 or unix:/path";
+const UPSTREAM_FORMS: &str =
+    "write 127.0.0.1:8001, [::1]:8001, host:8001, :8001, http://host:port, https://host:port, unix:/path or original";
+
+/// Reads a listen address. `:8000` is every IPv4 address of this machine.
+pub(crate) fn listen(text: &str) -> Result<Address, String> {
+    if text == "original" {
+        return Err(format!("`original` is an upstream, not a place to listen on; {LISTEN_FORMS}"));
+    }
+    if text.contains("://") {
+        return Err(format!("`{text}` is a URL; {LISTEN_FORMS} (for TLS set `tls.certificate` and `tls.key`)"));
+    }
+    address(text, "0.0.0.0", LISTEN_FORMS)
+}
+
+/// Reads an upstream address; true when it asks for TLS. `:8001` is this machine (127.0.0.1).
+pub(crate) fn upstream(text: &str) -> Result<(Address, bool), String> {
+    if text == "original" {
+        return Ok((Address::OriginalDestination, false));
+    }
+    let (scheme, rest) = text.split_once("://").map_or((None, text), |(scheme, rest)| (Some(scheme), rest));
+    let (rest, tls, default_port) = match scheme {
+        None => (rest, false, None),
+        Some("http") => (rest, false, Some(80)),
+        Some("https") => (rest, true, Some(443)),
+        Some(scheme) => return Err(format!("the scheme `{scheme}` is not known; {UPSTREAM_FORMS}")),
+    };
+    let rest = if scheme.is_some() { rest.strip_suffix('/').unwrap_or(rest) } else { rest };
+    if scheme.is_some() && rest.contains(['/', '?', '#']) {
+        return Err(format!(
+            "`{text}` has a path, but requests pass with the path they have; write only scheme, host and port"
+        ));
+    }
+    if scheme.is_some() && rest.contains('@') {
+        return Err("user and password cannot be given here: requests pass with the headers they have".to_owned());
+    }
+    let with_port = match default_port {
+        // A port stands after the last colon, unless that colon belongs to a bracketed IPv6 address.
+        Some(port) if !rest.rsplit(']').next().is_some_and(|tail| tail.contains(':')) => format!("{rest}:{port}"),
+        _ => rest.to_owned(),
+    };
+    let address = address(&with_port, "127.0.0.1", UPSTREAM_FORMS)?;
+    if matches!(address, Address::Tcp { port: 0, .. }) {
+        return Err(format!("port 0 is no port to connect to; {UPSTREAM_FORMS}"));
+    }
+    Ok((address, tls))
+}
+
+/// Reads the admin address: an IP address (or `localhost`) and a port.
+pub(crate) fn admin(text: &str) -> Result<SocketAddr, String> {
+    let forms = "write 0.0.0.0:9464, [::]:9464, localhost:9464 or :9464";
+    match address(text, "0.0.0.0", forms)? {
+        Address::Tcp { host, port } => {
+            let ip = match host.as_str() {
+                "localhost" => IpAddr::V4(Ipv4Addr::LOCALHOST),
+                host => host.parse().map_err(|_| format!("`{host}` is not an IP address; {forms}"))?,
+            };
+            Ok(SocketAddr::new(ip, port))
+        }
+        _ => Err(format!("the admin server listens on TCP only; {forms}")),
+    }
+}
+
+/// Splits `LISTEN=UPSTREAM`.
+pub(crate) fn split_pair(text: &str) -> Result<(&str, &str), String> {
+    text.split_once('=')
+        .map(|(listen, upstream)| (listen.trim(), upstream.trim()))
+        .filter(|(listen, upstream)| !listen.is_empty() && !upstream.is_empty())
+        .ok_or_else(|| format!("`{text}` is no pair; write LISTEN=UPSTREAM, such as 0.0.0.0:8000=127.0.0.1:8001"))
+}
+
+fn address(text: &str, any_host: &str, forms: &str) -> Result<Address, String> {
+    if let Some(path) = text.strip_prefix("unix:") {
+        // sockaddr_un holds 108 bytes, a closing zero included (unix(7)).
+        return match path.len() {
+            0 => Err(format!("the path of the Unix socket is missing; {forms}")),
+            108.. => Err(format!("the path of the Unix socket has {} bytes; at most 107 are allowed", path.len())),
+            _ => Ok(Address::Unix(path.into())),
+        };
+    }
+    let (host, port) = text.rsplit_once(':').ok_or_else(|| format!("`{text}` has no port; {forms}"))?;
+    let port = port.parse::<u16>().map_err(|_| format!("`{port}` is no port (0 to 65535); {forms}"))?;
+    let host = match host.strip_prefix('[').map(|rest| rest.strip_suffix(']')) {
+        Some(Some(inner)) => {
+            // A zone (`fe80::1%eth0`) is for the resolver; the address before it must be right.
+            let ip = inner.split('%').next().unwrap_or_default();
+            ip.parse::<Ipv6Addr>().map_err(|_| format!("`[{inner}]` is not an IPv6 address; {forms}"))?;
+            inner
+        }
+        Some(None) => return Err(format!("`{text}` opens a bracket that does not close; {forms}")),
+        None if host.is_empty() => any_host,
+        None if host.contains(':') => return Err(format!("IPv6 addresses stand in brackets; write [{host}]:{port}")),
+        None if !is_host(host) => return Err(format!("`{host}` is neither an IP address nor a host name; {forms}")),
+        None => host,
+    };
+    Ok(Address::Tcp { host: host.to_owned(), port })
+}
+
+/// A host name (RFC 1123 section 2.1, with the underscores that Docker and Kubernetes names may hold) or IPv4 address.
+fn is_host(host: &str) -> bool {
+    let name = host.strip_suffix('.').unwrap_or(host);
+    let all_numeric = name.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    if all_numeric {
+        return name.parse::<Ipv4Addr>().is_ok();
+    }
+    name.len() <= 253
+        && name.split('.').all(|label| {
+            (1..=63).contains(&label.len())
+                && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+        })
+}
+
+/// True when a connect to `upstream` reaches a listener on `listen` of this machine, as far as the text tells.
+pub(crate) fn reaches(upstream: &Address, listen: &Address) -> bool {
+    match (upstream, listen) {
+        (Address::Unix(a), Address::Unix(b)) => a == b,
+        (Address::Tcp { host, port }, Address::Tcp { host: on, port: at }) => {
+            port == at && *port != 0 && (host == on || (is_this_machine(host) && (is_any(on) || is_this_machine(on))))
+        }
+        _ => false,
+    }
+}
+
+/// True when two listeners cannot both have their address.
+pub(crate) fn collide(a: &Address, b: &Address) -> bool {
+    match (a, b) {
+        (Address::Tcp { host: x, port: p }, Address::Tcp { host: y, port: q }) => {
+            p == q && *p != 0 && (x == y || is_any(x) || is_any(y) || (is_this_machine(x) && is_this_machine(y)))
+        }
+        _ => a == b,
+    }
+}
+
+fn is_any(host: &str) -> bool {
+    host.parse::<IpAddr>().is_ok_and(|ip| ip.is_unspecified())
+}
+
+fn is_this_machine(host: &str) -> bool {
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback() || ip.is_unspecified())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,215 @@
+//! From what a person wrote to what the modules use, and every check that needs more than one key.
+
+mod otlp;
+mod pairs;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::admin;
+use crate::app::access_log;
+use crate::app::log;
+use crate::config::Settings;
+use crate::config::address;
+use crate::config::environment::Environment;
+use crate::config::error::Problem;
+use crate::config::raw::Engine;
+use crate::config::raw::LogFormat;
+use crate::config::raw::Observe;
+use crate::config::raw::Raw;
+use crate::config::raw::Relay;
+use crate::config::raw::Semconv;
+use crate::config::raw::Unreachable;
+use crate::config::resource;
+use crate::config::value::Node;
+use crate::export;
+use crate::listen::Address;
+use crate::observe;
+use crate::relay;
+
+/// Collects what is wrong, each with the place where it was set.
+pub(crate) struct Problems<'a> {
+    set: &'a Node,
+    pub(crate) errors: Vec<Problem>,
+    pub(crate) warnings: Vec<Problem>,
+}
+
+impl<'a> Problems<'a> {
+    pub(crate) fn new(set: &'a Node) -> Problems<'a> {
+        Problems { set, errors: Vec::new(), warnings: Vec::new() }
+    }
+
+    fn error(&mut self, path: &str, message: impl Into<String>) {
+        self.errors.push(self.problem(path, message.into()));
+    }
+
+    fn warn(&mut self, path: &str, message: impl Into<String>) {
+        self.warnings.push(self.problem(path, message.into()));
+    }
+
+    fn problem(&self, path: &str, message: String) -> Problem {
+        Problem { origin: self.set.origin(path), path: path.to_owned(), message }
+    }
+
+    /// True when a layer set this key.
+    fn is_set(&self, path: &str) -> bool {
+        self.set.find(path).is_some()
+    }
+
+    /// The value, or a problem at this path.
+    fn take<T>(&mut self, path: &str, result: Result<T, String>) -> Option<T> {
+        result.map_err(|message| self.error(path, message)).ok()
+    }
+
+    /// A certificate and its key: both or none.
+    fn identity(
+        &mut self,
+        path: &str,
+        (certificate_key, certificate): (&str, &Option<String>),
+        (key_key, key): (&str, &Option<String>),
+    ) -> Option<(PathBuf, PathBuf)> {
+        match (certificate, key) {
+            (Some(certificate), Some(key)) => Some((certificate.into(), key.into())),
+            (None, None) => None,
+            (Some(_), None) => {
+                self.error(
+                    &format!("{path}.{certificate_key}"),
+                    format!("a certificate without its key; set `{path}.{key_key}` too, or neither"),
+                );
+                None
+            }
+            (None, Some(_)) => {
+                self.error(
+                    &format!("{path}.{key_key}"),
+                    format!("a key without its certificate; set `{path}.{certificate_key}` too, or neither"),
+                );
+                None
+            }
+        }
+    }
+}
+
+/// Checks everything; `None` when there is a problem that forbids to start (it is in `problems.errors`).
+pub(crate) fn checked(raw: &Raw, environment: &Environment, problems: &mut Problems<'_>) -> Option<Settings> {
+    let pairs = pairs::checked(&raw.pairs, problems);
+    let admin_address = problems.take("admin.listen", address::admin(&raw.admin.listen));
+    if let Some(address) = admin_address {
+        pairs::keep_clear_of_admin(&pairs, &address.into(), problems);
+    }
+    let observe = observe(&raw.observe, problems);
+    let export = export(raw, &pairs, environment, problems);
+    let levels = problems.take("log.level", raw.log.level.parse::<log::Levels>());
+    if raw.access_log.path.as_deref() == Some("") {
+        problems.error("access_log.path", "the path is empty; write a path, or null for stdout");
+    }
+    if !problems.errors.is_empty() {
+        return None;
+    }
+    let json = |format| format == LogFormat::Json;
+    Some(Settings {
+        pairs,
+        relay: relay(&raw.relay),
+        observe,
+        export,
+        admin: admin::Settings {
+            listen: admin_address?,
+            header_timeout: Duration::from_millis(raw.admin.header_timeout_ms),
+            max_connections: size(raw.admin.max_connections),
+            drain_wait: Duration::from_secs(raw.process.grace_period_secs),
+        },
+        log: log::Settings { levels: levels?, json: json(raw.log.format), max_repeats: raw.log.max_repeats },
+        access_log: raw.access_log.enabled.then(|| access_log::Settings {
+            path: raw.access_log.path.as_ref().map(PathBuf::from),
+            json: json(raw.access_log.format),
+            queue_lines: size(raw.access_log.queue_lines),
+        }),
+        threads: Some(size(raw.process.threads)).filter(|threads| *threads > 0),
+        grace_period: Duration::from_secs(raw.process.grace_period_secs),
+    })
+}
+
+fn relay(raw: &Relay) -> relay::Settings {
+    relay::Settings {
+        unreachable: match raw.unreachable {
+            Unreachable::Http503 => relay::Unreachable::Http503,
+            Unreachable::Reset => relay::Unreachable::Reset,
+        },
+        connect_timeout: unless_zero(Duration::from_millis(raw.connect_timeout_ms)),
+        remainder_bytes: size(raw.remainder_bytes),
+        scratch_bytes: size(raw.scratch_bytes),
+        keepalive: unless_zero(Duration::from_secs(raw.keepalive_secs)),
+        idle_timeout: unless_zero(Duration::from_secs(raw.idle_timeout_secs)),
+    }
+}
+
+fn observe(raw: &Observe, problems: &mut Problems<'_>) -> observe::Settings {
+    for (index, prefix) in raw.path_prefixes.iter().enumerate() {
+        if !prefix.starts_with('/') || prefix.len() < 2 {
+            problems.error(
+                &format!("observe.path_prefixes[{index}]"),
+                format!("`{prefix}` is no path prefix; write one that begins with `/`, such as /engine1"),
+            );
+        }
+    }
+    observe::Settings {
+        enabled: raw.enabled,
+        engine: match raw.engine {
+            Engine::Auto => None,
+            Engine::Vllm => Some("vllm"),
+            Engine::Sglang => Some("sglang"),
+            Engine::LlamaCpp => Some("llama_cpp"),
+            Engine::Tgi => Some("tgi"),
+            Engine::Ollama => Some("ollama"),
+            Engine::TensorrtLlm => Some("tensorrt_llm"),
+        },
+        head_bytes: size(raw.head_bytes),
+        pipeline_depth: size(raw.pipeline_depth),
+        max_observed: size(raw.max_observed),
+        stall: Duration::from_millis(raw.stall_ms),
+        min_rate_tokens: raw.min_rate_tokens,
+        min_rate_span: Duration::from_millis(raw.min_rate_span_ms),
+        path_prefixes: raw.path_prefixes.iter().map(|prefix| prefix.trim_end_matches('/').to_owned()).collect(),
+    }
+}
+
+fn export(
+    raw: &Raw,
+    pairs: &[crate::listen::Pair],
+    environment: &Environment,
+    problems: &mut Problems<'_>,
+) -> export::Settings {
+    export::Settings {
+        semconv: match raw.telemetry.semconv {
+            Semconv::V141 => export::Semconv::V1_41,
+            Semconv::Latest => export::Semconv::Latest,
+            Semconv::Both => export::Semconv::Both,
+        },
+        resource: resource::attributes(environment, &raw.telemetry.resource, &raw.admin.listen),
+        servers: pairs.iter().map(|pair| server(&pair.upstream)).collect(),
+        max_models: size(raw.telemetry.max_models),
+        max_label_sets: size(raw.telemetry.max_label_sets),
+        native_histograms: raw.prometheus.native_histograms,
+        exemplars: raw.prometheus.exemplars,
+        metrics: otlp::metrics(&raw.otlp, problems),
+        traces: otlp::traces(&raw.otlp, problems),
+    }
+}
+
+/// `server.address` and `server.port` of an upstream (semantic conventions, "server": a Unix socket's path is its
+/// address, without a port).
+fn server(upstream: &Address) -> (String, Option<u16>) {
+    match upstream {
+        Address::Tcp { host, port } => (host.clone(), Some(*port)),
+        Address::Unix(path) => (path.display().to_string(), None),
+        Address::OriginalDestination => ("original".to_owned(), None),
+    }
+}
+
+fn unless_zero(duration: Duration) -> Option<Duration> {
+    (!duration.is_zero()).then_some(duration)
+}
+
+/// Ranges are checked before, so nothing is cut where `usize` has 32 bits either.
+fn size(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,186 @@
+//! The block `otlp`: each signal's way to a collector, from what is set for both and for it alone.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::config::checked::Problems;
+use crate::config::checked::size;
+use crate::config::checked::unless_zero;
+use crate::config::raw;
+use crate::config::raw::Otlp;
+use crate::config::redact;
+use crate::export;
+
+/// Checks `otlp.metrics`.
+pub(super) fn metrics(otlp: &Otlp, problems: &mut Problems<'_>) -> export::Metrics {
+    let raw = &otlp.metrics;
+    export::Metrics {
+        endpoint: endpoint("metrics", otlp, &raw.destination, problems),
+        interval: Duration::from_millis(raw.interval_ms),
+        temporality: match raw.temporality {
+            raw::Temporality::Cumulative => export::Temporality::Cumulative,
+            raw::Temporality::Delta => export::Temporality::Delta,
+            raw::Temporality::Lowmemory => export::Temporality::LowMemory,
+        },
+        exponential: raw.histograms == raw::Histograms::Base2ExponentialBucketHistogram,
+    }
+}
+
+/// Checks `otlp.traces`.
+pub(super) fn traces(otlp: &Otlp, problems: &mut Problems<'_>) -> export::Traces {
+    use raw::Sampler as S;
+    let raw = &otlp.traces;
+    // A batch size that nobody set follows a smaller queue.
+    if raw.batch_size > raw.queue_size && problems.is_set("otlp.traces.batch_size") {
+        problems.error(
+            "otlp.traces.batch_size",
+            format!(
+                "a batch of {} never fills from a queue of {}; write at most `queue_size`",
+                raw.batch_size, raw.queue_size
+            ),
+        );
+    }
+    let by_ratio = matches!(raw.sampler, S::Traceidratio | S::ParentbasedTraceidratio);
+    if !by_ratio && raw.sampler_ratio != 1.0 {
+        problems.warn("otlp.traces.sampler_ratio", "has no effect: only the samplers with `traceidratio` use it");
+    }
+    export::Traces {
+        endpoint: endpoint("traces", otlp, &raw.destination, problems),
+        sampler: match raw.sampler {
+            S::AlwaysOn | S::ParentbasedAlwaysOn => export::Sampler::AlwaysOn,
+            S::AlwaysOff | S::ParentbasedAlwaysOff => export::Sampler::AlwaysOff,
+            S::Traceidratio | S::ParentbasedTraceidratio => export::Sampler::Ratio(raw.sampler_ratio),
+        },
+        parent_based: matches!(
+            raw.sampler,
+            S::ParentbasedAlwaysOn | S::ParentbasedAlwaysOff | S::ParentbasedTraceidratio
+        ),
+        keep_failed: raw.keep_failed,
+        keep_first_token_over: unless_zero(Duration::from_millis(raw.keep_first_token_over_ms)),
+        queue_size: size(raw.queue_size),
+        batch_size: size(raw.batch_size.min(raw.queue_size)),
+        schedule_delay: Duration::from_millis(raw.schedule_delay_ms),
+    }
+}
+
+fn endpoint(
+    signal: &str,
+    otlp: &Otlp,
+    own: &raw::Destination,
+    problems: &mut Problems<'_>,
+) -> Option<export::Endpoint> {
+    let at = |own: bool, key: &str| if own { format!("otlp.{signal}.{key}") } else { format!("otlp.{key}") };
+    let protocol = own.protocol.unwrap_or(otlp.protocol);
+    let insecure = own.insecure.unwrap_or(otlp.insecure);
+    let headers = own.headers.as_ref().unwrap_or(&otlp.headers);
+    check_headers(&at(own.headers.is_some(), "headers"), headers, problems);
+    let path = at(own.client_certificate.is_some() || own.client_key.is_some(), "");
+    let certificate = own.client_certificate.as_ref().or(otlp.client_certificate.as_ref()).cloned();
+    let key = own.client_key.as_ref().or(otlp.client_key.as_ref()).cloned();
+    let identity =
+        problems.identity(path.trim_end_matches('.'), ("client_certificate", &certificate), ("client_key", &key));
+
+    let is_own = own.endpoint.is_some();
+    let set = own.endpoint.as_deref().or(otlp.endpoint.as_deref());
+    let default = match protocol {
+        raw::Protocol::HttpProtobuf => "http://localhost:4318",
+        raw::Protocol::Grpc => "http://localhost:4317",
+    };
+    let base = match (own.enabled, set) {
+        (Some(false), _) | (None, None) => return None,
+        (_, Some(set)) => set,
+        (Some(true), None) => default,
+    };
+    let path = at(is_own, "endpoint");
+    let url = problems.take(&path, url(base, protocol, insecure))?;
+    let usual = |port: &str| url.trim_end_matches('/').ends_with(port);
+    match protocol {
+        raw::Protocol::HttpProtobuf if !is_own && usual(":4317") => {
+            problems.warn(
+                &path,
+                "port 4317 is usually gRPC, but the protocol is http/protobuf; use port 4318 or `protocol: grpc`",
+            );
+        }
+        raw::Protocol::Grpc if usual(":4318") => {
+            problems.warn(
+                &path,
+                "port 4318 is usually HTTP, but the protocol is grpc; use port 4317 or `protocol: http/protobuf`",
+            );
+        }
+        _ => {}
+    }
+    let url = match protocol {
+        raw::Protocol::HttpProtobuf if !is_own => with_signal_path(&url, signal),
+        _ => url,
+    };
+    Some(export::Endpoint {
+        url,
+        protocol: match protocol {
+            raw::Protocol::HttpProtobuf => export::Protocol::HttpProtobuf,
+            raw::Protocol::Grpc => export::Protocol::Grpc,
+        },
+        headers: headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
+        gzip: own.compression.unwrap_or(otlp.compression) == raw::Compression::Gzip,
+        timeout: Duration::from_millis(own.timeout_ms.unwrap_or(otlp.timeout_ms)),
+        ca: own.certificate.as_ref().or(otlp.certificate.as_ref()).map(Into::into),
+        identity,
+    })
+}
+
+/// The endpoint with a scheme; `insecure` chooses it where gRPC has none.
+fn url(text: &str, protocol: raw::Protocol, insecure: bool) -> Result<String, String> {
+    let with_scheme = match (text.contains("://"), protocol) {
+        (true, _) => text.to_owned(),
+        (false, raw::Protocol::Grpc) => format!("{}://{text}", if insecure { "http" } else { "https" }),
+        (false, raw::Protocol::HttpProtobuf) => {
+            return Err(format!("`{}` has no scheme; write http://host:4318 or https://host:4318", redact::url(text)));
+        }
+    };
+    let uri: http::Uri =
+        with_scheme.parse().map_err(|_| format!("`{}` is no URL; write http://host:port", redact::url(text)))?;
+    match (uri.scheme_str(), uri.host()) {
+        (Some("http" | "https"), Some(host)) if !host.is_empty() => Ok(with_scheme),
+        (Some("http" | "https"), _) => Err(format!("`{}` names no host; write http://host:port", redact::url(text))),
+        (scheme, _) => {
+            Err(format!("the scheme `{}` is not known; write http:// or https://", scheme.unwrap_or_default()))
+        }
+    }
+}
+
+/// Appends `v1/metrics` or `v1/traces` to the path, before a query.
+fn with_signal_path(url: &str, signal: &str) -> String {
+    let (address, query) = url.split_once('?').map_or((url, None), |(address, query)| (address, Some(query)));
+    let query = query.map(|query| format!("?{query}")).unwrap_or_default();
+    format!("{}/v1/{signal}{query}", address.trim_end_matches('/'))
+}
+
+fn check_headers(path: &str, headers: &BTreeMap<String, String>, problems: &mut Problems<'_>) {
+    for (name, value) in headers {
+        if http::HeaderName::try_from(name.as_str()).is_err() {
+            problems.error(path, format!("`{name}` is no header name; write letters, digits and dashes"));
+        } else if http::HeaderValue::try_from(value.as_str()).is_err() {
+            problems.error(
+                path,
+                format!("the value of `{name}` holds characters that no header may hold; write visible ASCII"),
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_signal_path_is_appended_once_and_before_a_query() {
+        let table = [
+            ("http://a:4318", "http://a:4318/v1/traces"),
+            ("http://a:4318/", "http://a:4318/v1/traces"),
+            ("http://a/otlp", "http://a/otlp/v1/traces"),
+            ("http://a/otlp?k=1", "http://a/otlp/v1/traces?k=1"),
+        ];
+        for (base, expected) in table {
+            assert_eq!(with_signal_path(base, "traces"), expected);
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! The pairs: addresses, TLS, and what they may not do to each other.
+
+use crate::config::address;
+use crate::config::checked::Problems;
+use crate::config::raw;
+use crate::listen::Address;
+use crate::listen::ClientTls;
+use crate::listen::Pair;
+use crate::listen::ServerTls;
+
+/// Reads the pairs; those with problems are left out.
+pub(super) fn checked(raw: &[raw::Pair], problems: &mut Problems<'_>) -> Vec<Pair> {
+    if raw.is_empty() {
+        problems.error(
+            "pairs",
+            "there is no pair, so nothing would be relayed; write one with `listen` and `upstream`, or use --listen and --upstream",
+        );
+    }
+    let pairs: Vec<(usize, Pair)> =
+        raw.iter().enumerate().filter_map(|(index, raw)| Some((index, pair(index, raw, problems)?))).collect();
+    for (place, (index, pair)) in pairs.iter().enumerate() {
+        for (other_index, other) in pairs.iter().take(place) {
+            if address::collide(&pair.listen, &other.listen) {
+                problems.error(
+                    &format!("pairs[{index}].listen"),
+                    format!(
+                        "pairs[{other_index}] already listens on `{}`; give each pair an address of its own",
+                        raw_listen(raw, *other_index)
+                    ),
+                );
+            }
+            if pair.name == other.name && !address::collide(&pair.listen, &other.listen) {
+                problems.error(
+                    &format!("pairs[{index}].name"),
+                    format!(
+                        "pairs[{other_index}] already has the name `{}`; give each pair a name of its own",
+                        pair.name
+                    ),
+                );
+            }
+        }
+    }
+    tell_loops(&pairs, problems);
+    pairs.into_iter().map(|(_, pair)| pair).collect()
+}
+
+/// The admin port must be free of relayed traffic, in both directions.
+pub(super) fn keep_clear_of_admin(pairs: &[Pair], admin: &Address, problems: &mut Problems<'_>) {
+    for pair in pairs {
+        if address::collide(&pair.listen, admin) {
+            problems.error(
+                "admin.listen",
+                format!(
+                    "the pair `{}` listens there already; give the admin server another port, such as 9464",
+                    pair.name
+                ),
+            );
+        }
+        if address::reaches(&pair.upstream, admin) {
+            problems.error(
+                "admin.listen",
+                format!("this is the upstream of the pair `{}`; give the admin server a port of its own", pair.name),
+            );
+        }
+    }
+}
+
+fn raw_listen(raw: &[raw::Pair], index: usize) -> &str {
+    raw.get(index).map(|pair| pair.listen.as_str()).unwrap_or_default()
+}
+
+fn pair(index: usize, raw: &raw::Pair, problems: &mut Problems<'_>) -> Option<Pair> {
+    let at = |key: &str| format!("pairs[{index}].{key}");
+    let listen = problems.take(&at("listen"), address::listen(&raw.listen));
+    let upstream = problems.take(&at("upstream"), address::upstream(&raw.upstream));
+    let tls = server_tls(&at("tls"), &raw.tls, problems);
+    let (listen, (upstream, https)) = listen.zip(upstream)?;
+    if upstream == Address::OriginalDestination {
+        if matches!(listen, Address::Unix(_)) {
+            problems.error(
+                &at("upstream"),
+                "a Unix socket has no original destination; listen on a TCP address, or write the server's address",
+            );
+        }
+        if tls.is_some() {
+            problems.warn(&at("upstream"), "with `original`, clients are redirected here without their knowledge: TLS is ended with our certificate");
+        }
+    }
+    let upstream_tls = client_tls(&at("upstream_tls"), &raw.upstream_tls, https, &upstream, problems);
+    Some(Pair {
+        name: raw.name.clone().filter(|name| !name.is_empty()).unwrap_or_else(|| raw.listen.clone()),
+        listen,
+        upstream,
+        tls,
+        upstream_tls,
+    })
+}
+
+fn server_tls(path: &str, raw: &raw::Tls, problems: &mut Problems<'_>) -> Option<ServerTls> {
+    let identity = problems.identity(path, ("certificate", &raw.certificate), ("key", &raw.key));
+    if raw.client_ca.is_some() && raw.certificate.is_none() && raw.key.is_none() {
+        problems.error(
+            &format!("{path}.client_ca"),
+            format!(
+                "clients can show certificates only where TLS is on; set `{path}.certificate` and `{path}.key` too"
+            ),
+        );
+    }
+    let (certificate, key) = identity?;
+    Some(ServerTls { certificate, key, client_ca: raw.client_ca.as_ref().map(Into::into) })
+}
+
+fn client_tls(
+    path: &str,
+    raw: &raw::UpstreamTls,
+    https: bool,
+    upstream: &Address,
+    problems: &mut Problems<'_>,
+) -> Option<ClientTls> {
+    let identity = problems.identity(path, ("certificate", &raw.certificate), ("key", &raw.key));
+    if !raw.enabled && !https {
+        let set = [
+            ("ca", raw.ca.is_some()),
+            ("server_name", raw.server_name.is_some()),
+            ("certificate", identity.is_some()),
+            ("insecure", raw.insecure),
+        ];
+        if let Some((key, _)) = set.iter().find(|(_, set)| *set) {
+            problems.error(
+                &format!("{path}.{key}"),
+                format!("TLS towards the server is off, so this does nothing; set `{path}.enabled: true` or write the upstream as https://host:port"),
+            );
+        }
+        return None;
+    }
+    if raw.server_name.is_none() && !raw.insecure && !matches!(upstream, Address::Tcp { .. }) {
+        problems.error(
+            &format!("{path}.server_name"),
+            "the upstream address names no host to check the certificate against; set `server_name`",
+        );
+    }
+    if raw.insecure {
+        problems.warn(&format!("{path}.insecure"), "any certificate is accepted from the server");
+        if raw.ca.is_some() {
+            problems.error(
+                &format!("{path}.insecure"),
+                format!("with `insecure` nothing is checked against `{path}.ca`; keep one of the two"),
+            );
+        }
+    }
+    Some(ClientTls {
+        ca: raw.ca.as_ref().map(Into::into),
+        server_name: raw.server_name.clone(),
+        identity,
+        insecure: raw.insecure,
+    })
+}
+
+/// Follows each pair's upstream from listener to listener: whoever comes back to a pair goes round for ever.
+fn tell_loops(pairs: &[(usize, Pair)], problems: &mut Problems<'_>) {
+    let next = |from: &Pair| pairs.iter().position(|(_, to)| address::reaches(&from.upstream, &to.listen));
+    for (start, (index, pair)) in pairs.iter().enumerate() {
+        let mut at = next(pair);
+        for _ in 0..pairs.len() {
+            match at {
+                Some(place) if place == start => {
+                    let message = if next(pair) == Some(start) {
+                        "this is our own listen address, so every request would come back to us; write the server's address"
+                    } else {
+                        "this leads over other pairs back to our own listen address; write the server's address"
+                    };
+                    problems.error(&format!("pairs[{index}].upstream"), message);
+                    break;
+                }
+                Some(place) => at = pairs.get(place).and_then(|(_, pair)| next(pair)),
+                None => break,
+            }
+        }
+    }
+}

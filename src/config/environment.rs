@@ -1,0 +1,204 @@
+//! The environment variables that are read: taken from the process once, here, and handed on as a map.
+
+use std::collections::BTreeMap;
+
+use crate::config::address;
+use crate::config::error::Problem;
+use crate::config::nearest::nearest;
+use crate::config::shape::{self, Kind, Shape};
+use crate::config::value::{Entry, Node, Origin, Value};
+
+/// Prefixes of the variables that are kept; everything else in the environment is not even looked at.
+const PREFIXES: [&str; 3] = ["TOKOMETER_", "OTEL_", "K8S_"];
+
+/// Names beside them: downward-API variables as people commonly call them.
+const NAMES: [&str; 6] = ["NODE_NAME", "POD_NAME", "POD_NAMESPACE", "POD_UID", "CONTAINER_NAME", "HOSTNAME"];
+
+/// Variables that stand for no single key.
+pub(crate) const SPECIAL: [(&str, &str); 4] = [
+    ("TOKOMETER_CONFIG", "Configuration file, as `--config`."),
+    ("TOKOMETER_LISTEN", "Where clients connect, as `--listen`."),
+    ("TOKOMETER_UPSTREAM", "Where the server is, as `--upstream`."),
+    ("TOKOMETER_PAIRS", "Several `LISTEN=UPSTREAM` with commas between, as `--pair`."),
+];
+
+/// The variables that tokometer reads, by name. An empty one counts as not set (OpenTelemetry's rule).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Environment(BTreeMap<String, String>);
+
+impl Environment {
+    /// The environment of this process; where `HOSTNAME` is not exported, the kernel's host name stands for it.
+    pub fn from_process() -> Environment {
+        let mut environment: Environment = std::env::vars_os()
+            .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()))
+            .collect();
+        if environment.get("HOSTNAME").is_none()
+            && let Ok(name) = std::fs::read_to_string("/proc/sys/kernel/hostname")
+        {
+            environment.0.insert("HOSTNAME".to_owned(), name.trim().to_owned());
+        }
+        environment
+    }
+
+    /// The value of a variable that is set and not empty.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(|value| value.trim()).filter(|value| !value.is_empty())
+    }
+
+    pub(crate) fn remove(&mut self, name: &str) {
+        self.0.remove(name);
+    }
+}
+
+impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Environment {
+    fn from_iter<I: IntoIterator<Item = (N, V)>>(variables: I) -> Environment {
+        let kept =
+            |name: &String| PREFIXES.iter().any(|prefix| name.starts_with(prefix)) || NAMES.contains(&name.as_str());
+        Environment(
+            variables
+                .into_iter()
+                .map(|(name, value)| (name.into(), value.into()))
+                .filter(|(name, _)| kept(name))
+                .collect(),
+        )
+    }
+}
+
+/// The layer that the `TOKOMETER_*` variables set; unknown ones become warnings.
+pub(crate) fn layer(environment: &Environment, warnings: &mut Vec<Problem>) -> Node {
+    let mut layer = Node::empty();
+    let mut known: Vec<String> = SPECIAL.iter().map(|(name, _)| (*name).to_owned()).collect();
+    for (path, shape) in shape::keys() {
+        let Some(name) = shape::variable(&path) else { continue };
+        if let Some(text) = environment.get(&name) {
+            layer.overlay(Node::at(&path, value(text, shape), &Origin::Environment(name.clone())));
+        }
+        known.push(name);
+    }
+    for name in environment.0.keys().filter(|name| name.starts_with("TOKOMETER_")) {
+        if known.contains(name) || is_service_link(name) {
+            continue;
+        }
+        let near = nearest(name, known.iter().map(String::as_str));
+        let hint = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+        warnings.push(Problem {
+            origin: Origin::Environment(name.clone()),
+            path: String::new(),
+            message: format!("this variable is not known and does nothing{hint}"),
+        });
+    }
+    layer
+}
+
+/// What Kubernetes sets by itself in every pod beside a Service named `tokometer` or `tokometer-...`.
+fn is_service_link(name: &str) -> bool {
+    ["_SERVICE_HOST", "_SERVICE_PORT", "_PORT"].iter().any(|end| name.ends_with(end))
+        || name.contains("_SERVICE_PORT_")
+        || ["_TCP", "_UDP", "_SCTP"]
+            .iter()
+            .any(|protocol| name.split_once("_PORT_").is_some_and(|(_, rest)| rest.contains(protocol)))
+}
+
+/// Reads text by the type of its key. Text that does not fit stays text, for `conform` to tell.
+pub(crate) fn value(text: &str, shape: &Shape) -> Value {
+    let as_text = || Value::Text(text.to_owned());
+    if shape.nullable && text == "null" {
+        return Value::Null;
+    }
+    match &shape.kind {
+        Kind::Bool => match text.to_ascii_lowercase().as_str() {
+            "true" | "1" => Value::Bool(true),
+            "false" | "0" => Value::Bool(false),
+            _ => as_text(),
+        },
+        Kind::Integer => text.parse().map_or_else(|_| as_text(), Value::Integer),
+        Kind::Number => text.parse().map_or_else(|_| as_text(), Value::Number),
+        Kind::Text | Kind::Words(_) | Kind::Block { .. } => as_text(),
+        Kind::List(item) => {
+            let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
+            Value::List(items.map(|text| Node::new(value(text, item), Origin::Default)).collect())
+        }
+        Kind::Names => names(text).unwrap_or_else(|_| as_text()),
+    }
+}
+
+/// Reads `name=value,name=value` with percent-encoding (OpenTelemetry's form for headers and resource attributes).
+pub(crate) fn names(text: &str) -> Result<Value, String> {
+    let mut entries: Vec<Entry> = Vec::new();
+    for (index, pair) in text.split(',').map(str::trim).enumerate().filter(|(_, pair)| !pair.is_empty()) {
+        let number = index + 1;
+        // The message must not show the text: it may be a secret.
+        let (name, value) =
+            pair.split_once('=').ok_or_else(|| format!("entry {number} has no `=`; write name=value,name=value"))?;
+        let name = percent_decoded(name.trim());
+        if name.is_empty() {
+            return Err(format!("entry {number} has no name; write name=value,name=value"));
+        }
+        let node = Node::new(Value::Text(percent_decoded(value.trim())), Origin::Default);
+        entries.retain(|entry| entry.key != name);
+        entries.push(Entry { key: name, origin: Origin::Default, node });
+    }
+    Ok(Value::Map(entries))
+}
+
+fn percent_decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        let decoded = (first == b'%').then(|| after.split_at_checked(2)).flatten().and_then(|(hex, after)| {
+            let hex = std::str::from_utf8(hex).ok().filter(|hex| hex.bytes().all(|b| b.is_ascii_hexdigit()))?;
+            Some((u8::from_str_radix(hex, 16).ok()?, after))
+        });
+        let (byte, after) = decoded.unwrap_or((first, after));
+        bytes.push(byte);
+        rest = after;
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// `pairs` as a value, from texts of the form `LISTEN=UPSTREAM`.
+pub(crate) fn pairs<'a>(texts: impl IntoIterator<Item = &'a str>, origin: &Origin) -> Result<Value, Problem> {
+    let pairs = texts.into_iter().map(|text| {
+        let (listen, upstream) = address::split_pair(text).map_err(|message| Problem {
+            origin: origin.clone(),
+            path: "pairs".to_owned(),
+            message,
+        })?;
+        let mut pair = Node::at("listen", Value::Text(listen.to_owned()), origin);
+        pair.overlay(Node::at("upstream", Value::Text(upstream.to_owned()), origin));
+        Ok(pair)
+    });
+    Ok(Value::List(pairs.collect::<Result<_, Problem>>()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_key_has_a_name_that_kubernetes_gives_to_service_links() {
+        for (path, _) in shape::keys() {
+            if let Some(name) = shape::variable(&path) {
+                assert!(!is_service_link(&name), "{name} would be overwritten beside a Service called tokometer");
+            }
+        }
+    }
+
+    #[test]
+    fn percent_encoding_is_undone_and_broken_encoding_is_kept() {
+        let table = [("a%20b", "a b"), ("100%", "100%"), ("%zz", "%zz"), ("%2", "%2"), ("%C3%A9", "é"), ("%+1", "%+1")];
+        for (text, expected) in table {
+            assert_eq!(percent_decoded(text), expected);
+        }
+    }
+
+    #[test]
+    fn only_named_variables_are_kept() {
+        let environment: Environment =
+            [("AWS_SECRET", "x"), ("POD_NAME", "p"), ("OTEL_X", " "), ("K8S_A", "b")].into_iter().collect();
+        assert_eq!(environment.0.len(), 3);
+        assert_eq!(environment.get("AWS_SECRET"), None);
+        assert_eq!(environment.get("OTEL_X"), None, "empty counts as not set");
+        assert_eq!(environment.get("POD_NAME"), Some("p"));
+    }
+}

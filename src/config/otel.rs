@@ -1,0 +1,240 @@
+//! The standard `OTEL_*` variables, each with the key that it sets.
+//!
+//! They are often set for every program of a cluster, so a value that we cannot use is a warning and not an error
+//! (the specification's own rule for unknown values): a sidecar must not stop a pod over a setting meant for others.
+//!
+//! Source: OpenTelemetry specification 1.60, "Environment variable specification", "OTLP exporter configuration".
+
+use crate::config::conform::conform;
+use crate::config::environment::{self, Environment};
+use crate::config::error::Problem;
+use crate::config::shape::{self, Kind};
+use crate::config::value::{Entry, Node, Origin, Value};
+
+/// One variable that is read.
+#[derive(Clone, Debug)]
+pub(crate) struct Variable {
+    pub(crate) name: String,
+    /// The key that it sets, or in words what it does.
+    pub(crate) sets: String,
+    read: Read,
+}
+
+/// How a variable's text becomes values of keys.
+#[derive(Clone, Copy, Debug)]
+enum Read {
+    /// The text is the value of the key.
+    Plain,
+    /// What this function says; its error is a warning.
+    Special(fn(&str) -> Set),
+    /// Known, but without effect here: the reason.
+    Unused(&'static str),
+}
+
+/// Settings of an exporter that exist for both signals and for each (`OTEL_EXPORTER_OTLP_[TRACES_|METRICS_]...`).
+const PER_SIGNAL: [(&str, &str); 9] = [
+    ("ENDPOINT", "endpoint"),
+    ("HEADERS", "headers"),
+    ("COMPRESSION", "compression"),
+    ("TIMEOUT", "timeout_ms"),
+    ("PROTOCOL", "protocol"),
+    ("INSECURE", "insecure"),
+    ("CERTIFICATE", "certificate"),
+    ("CLIENT_KEY", "client_key"),
+    ("CLIENT_CERTIFICATE", "client_certificate"),
+];
+
+const PLAIN: [(&str, &str); 10] = [
+    ("OTEL_METRIC_EXPORT_INTERVAL", "otlp.metrics.interval_ms"),
+    ("OTEL_TRACES_SAMPLER", "otlp.traces.sampler"),
+    ("OTEL_TRACES_SAMPLER_ARG", "otlp.traces.sampler_ratio"),
+    ("OTEL_BSP_MAX_QUEUE_SIZE", "otlp.traces.queue_size"),
+    ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "otlp.traces.batch_size"),
+    ("OTEL_BSP_SCHEDULE_DELAY", "otlp.traces.schedule_delay_ms"),
+    ("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "otlp.metrics.temporality"),
+    ("OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION", "otlp.metrics.histograms"),
+    ("OTEL_RESOURCE_ATTRIBUTES", "telemetry.resource"),
+    ("OTEL_SERVICE_NAME", "telemetry.resource"),
+];
+
+/// Every variable that is known, in the order in which they apply: a later one wins.
+pub(crate) fn variables() -> Vec<Variable> {
+    let mut variables = Vec::new();
+    let mut add = |name: String, sets: String, read: Read| variables.push(Variable { name, sets, read });
+    for (suffix, key) in PER_SIGNAL {
+        add(format!("OTEL_EXPORTER_OTLP_{suffix}"), format!("otlp.{key}"), Read::Plain);
+        for (signal, block) in [("TRACES", "traces"), ("METRICS", "metrics")] {
+            add(format!("OTEL_EXPORTER_OTLP_{signal}_{suffix}"), format!("otlp.{block}.{key}"), Read::Plain);
+        }
+    }
+    for (name, key) in PLAIN {
+        let read = if name == "OTEL_SERVICE_NAME" { Read::Special(service_name) } else { Read::Plain };
+        add(name.to_owned(), key.to_owned(), read);
+    }
+    let special: [(&str, &str, Read); 7] = [
+        ("OTEL_LOG_LEVEL", "log.level", Read::Special(log_level)),
+        ("OTEL_SEMCONV_STABILITY_OPT_IN", "telemetry.semconv", Read::Special(semconv)),
+        ("OTEL_METRICS_EXEMPLAR_FILTER", "prometheus.exemplars", Read::Special(exemplars)),
+        ("OTEL_PROPAGATORS", "nothing; `tracecontext` is what is read", Read::Special(propagators)),
+        ("OTEL_TRACES_EXPORTER", "otlp.traces.enabled", Read::Special(traces_exporter)),
+        ("OTEL_METRICS_EXPORTER", "otlp.metrics.enabled", Read::Special(metrics_exporter)),
+        (
+            "OTEL_SDK_DISABLED",
+            "otlp.metrics.enabled, otlp.traces.enabled (the Prometheus endpoint stays)",
+            Read::Special(sdk_disabled),
+        ),
+    ];
+    for (name, sets, read) in special {
+        add(name.to_owned(), sets.to_owned(), read);
+    }
+    let unused = [
+        ("OTEL_METRIC_EXPORT_TIMEOUT", "OTEL_EXPORTER_OTLP_METRICS_TIMEOUT bounds an export"),
+        ("OTEL_BSP_EXPORT_TIMEOUT", "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT bounds an export"),
+        ("OTEL_CONFIG_FILE", "write a file of our own and name it with --config or TOKOMETER_CONFIG"),
+    ];
+    for (name, why) in unused {
+        add(name.to_owned(), format!("nothing: {why}"), Read::Unused(why));
+    }
+    variables
+}
+
+/// The layer that the `OTEL_*` variables set; what cannot be used becomes a warning.
+pub(crate) fn layer(environment: &Environment, warnings: &mut Vec<Problem>) -> Node {
+    let mut layer = Node::empty();
+    for variable in variables() {
+        let Some(text) = environment.get(&variable.name) else { continue };
+        let origin = Origin::Environment(variable.name.clone());
+        let mut warn = |message: String| {
+            warnings.push(Problem { origin: origin.clone(), path: String::new(), message });
+        };
+        let set = match variable.read {
+            Read::Plain => match plain(&variable.sets, text) {
+                Ok(value) => vec![(variable.sets.as_str(), value)],
+                Err(message) => {
+                    warn(format!("{message}; this variable is left out"));
+                    continue;
+                }
+            },
+            Read::Special(read) => match read(text) {
+                Ok(set) => set,
+                Err(message) => {
+                    warn(message);
+                    continue;
+                }
+            },
+            Read::Unused(why) => {
+                warn(format!("has no effect: {why}"));
+                continue;
+            }
+        };
+        for (path, value) in set {
+            let node = Node::at(path, value, &origin);
+            let mut problems = Vec::new();
+            conform(&node, &mut problems);
+            match problems.first() {
+                Some(problem) => warn(format!("{}: {}; this variable is left out", problem.path, problem.message)),
+                None => layer.overlay(node),
+            }
+        }
+    }
+    layer
+}
+
+/// `admin.listen` with the host and port of `OTEL_EXPORTER_PROMETHEUS_HOST` and `_PORT` in place of its own.
+pub(crate) fn prometheus_address(environment: &Environment, current: &str) -> Option<(String, Origin)> {
+    let host = environment.get("OTEL_EXPORTER_PROMETHEUS_HOST");
+    let port = environment.get("OTEL_EXPORTER_PROMETHEUS_PORT");
+    let name = host.map(|_| "OTEL_EXPORTER_PROMETHEUS_HOST").or(port.map(|_| "OTEL_EXPORTER_PROMETHEUS_PORT"))?;
+    let (own_host, own_port) = current.rsplit_once(':').unwrap_or((current, "9464"));
+    let host = match host {
+        Some(host) if host.contains(':') && !host.starts_with('[') => format!("[{host}]"),
+        Some(host) => host.to_owned(),
+        None => own_host.to_owned(),
+    };
+    Some((format!("{host}:{}", port.unwrap_or(own_port)), Origin::Environment(name.to_owned())))
+}
+
+fn plain(path: &str, text: &str) -> Result<Value, String> {
+    let shape = shape::root().find(path).ok_or_else(|| format!("{path} is no key"))?;
+    match &shape.kind {
+        Kind::Names => environment::names(text),
+        // The specification makes enum values case-insensitive by custom, and booleans by rule.
+        Kind::Words(_) => Ok(Value::Text(text.to_ascii_lowercase())),
+        Kind::Bool => Ok(Value::Bool(text.eq_ignore_ascii_case("true"))),
+        _ => Ok(environment::value(text, shape)),
+    }
+}
+
+/// The keys that a text sets, or why it cannot be used.
+type Set = Result<Vec<(&'static str, Value)>, String>;
+
+fn service_name(text: &str) -> Set {
+    let origin = Origin::Environment("OTEL_SERVICE_NAME".to_owned());
+    // Not through `Node::at` as a path: the attribute's name holds a dot.
+    let entry = Entry {
+        key: "service.name".to_owned(),
+        origin: origin.clone(),
+        node: Node::new(Value::Text(text.to_owned()), origin),
+    };
+    Ok(vec![("telemetry.resource", Value::Map(vec![entry]))])
+}
+
+fn log_level(text: &str) -> Set {
+    let level = match text.to_ascii_lowercase().as_str() {
+        "none" | "off" => "off",
+        "fatal" | "error" => "error",
+        "warn" | "warning" => "warn",
+        "info" => "info",
+        "debug" => "debug",
+        "trace" | "verbose" | "all" => "trace",
+        _ => return Err(format!("`{text}` is no level; write off, error, warn, info, debug or trace")),
+    };
+    Ok(vec![("log.level", Value::Text(level.to_owned()))])
+}
+
+fn semconv(text: &str) -> Set {
+    let latest = text.split(',').any(|word| word.trim() == "gen_ai_latest_experimental");
+    Ok(if latest { vec![("telemetry.semconv", Value::Text("latest".to_owned()))] } else { Vec::new() })
+}
+
+fn exemplars(text: &str) -> Set {
+    match text.to_ascii_lowercase().as_str() {
+        "always_off" => Ok(vec![("prometheus.exemplars", Value::Bool(false))]),
+        "trace_based" | "always_on" => Ok(vec![("prometheus.exemplars", Value::Bool(true))]),
+        _ => Err(format!("`{text}` is not known; write trace_based, always_on or always_off")),
+    }
+}
+
+fn propagators(text: &str) -> Set {
+    if text.split(',').any(|word| word.trim().eq_ignore_ascii_case("tracecontext")) {
+        return Ok(Vec::new());
+    }
+    Err(format!("`{text}`: only W3C trace context is read here (`traceparent`), and it is read all the same"))
+}
+
+fn traces_exporter(text: &str) -> Set {
+    exporter(text, "otlp.traces.enabled", &["otlp", "none"])
+}
+
+fn metrics_exporter(text: &str) -> Set {
+    exporter(text, "otlp.metrics.enabled", &["otlp", "none", "prometheus"])
+}
+
+fn exporter(text: &str, path: &'static str, known: &[&str]) -> Set {
+    let words: Vec<String> = text.split(',').map(|word| word.trim().to_ascii_lowercase()).collect();
+    match words.iter().find(|word| !known.contains(&word.as_str())) {
+        Some(word) => Err(format!(
+            "the exporter `{word}` is not known here and the variable is left out; write one of {}",
+            known.join(", ")
+        )),
+        None => Ok(vec![(path, Value::Bool(words.iter().any(|word| word == "otlp")))]),
+    }
+}
+
+fn sdk_disabled(text: &str) -> Set {
+    Ok(if text.eq_ignore_ascii_case("true") {
+        vec![("otlp.metrics.enabled", Value::Bool(false)), ("otlp.traces.enabled", Value::Bool(false))]
+    } else {
+        Vec::new()
+    })
+}

@@ -1,0 +1,205 @@
+//! The configuration as a person writes it: one struct per block, a unit in each key name, every key with a default.
+//!
+//! The doc comments here are the documentation: `config --print-default`, `config --schema` and `docs/CONFIG.md` are
+//! made from them. Nothing is checked beyond types and ranges; [`crate::config::Settings`] is what the program uses.
+
+mod otlp;
+mod traffic;
+
+pub use otlp::{Compression, Destination, Histograms, Otlp, OtlpMetrics, OtlpTraces, Protocol, Sampler, Temporality};
+pub use traffic::{Engine, Observe, Pair, Relay, Tls, Unreachable, UpstreamTls};
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Configuration of tokometer. Every key is optional and shown with its default.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Raw {
+    /// Which addresses are listened on, and which server each leads to. One process may serve several servers.
+    pub pairs: Vec<Pair>,
+    /// The process itself.
+    pub process: Process,
+    /// How connections are relayed. Every byte passes unchanged whatever stands here.
+    pub relay: Relay,
+    /// How exchanges are read and measured. Nothing here changes what clients and server see of each other.
+    pub observe: Observe,
+    /// What is common to every metric and span.
+    pub telemetry: Telemetry,
+    /// The Prometheus endpoint `/metrics` on the admin address. It is always on.
+    pub prometheus: Prometheus,
+    /// Push to an OpenTelemetry collector. Off until an endpoint is set.
+    pub otlp: Otlp,
+    /// The admin server: `/metrics`, `/startz`, `/livez`, `/readyz`, `/drain`, `/config`.
+    pub admin: Admin,
+    /// Logs of tokometer itself, on stderr. They never hold prompts or answers.
+    pub log: Log,
+    /// One line per exchange with its figures. It never holds prompts or answers.
+    pub access_log: AccessLog,
+}
+
+impl Default for Raw {
+    fn default() -> Raw {
+        Raw {
+            pairs: vec![Pair::default()],
+            process: Process::default(),
+            relay: Relay::default(),
+            observe: Observe::default(),
+            telemetry: Telemetry::default(),
+            prometheus: Prometheus::default(),
+            otlp: Otlp::default(),
+            admin: Admin::default(),
+            log: Log::default(),
+            access_log: AccessLog::default(),
+        }
+    }
+}
+
+/// The process itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Process {
+    /// Threads that relay. 0: one per CPU that the process may use (cgroup limits included).
+    #[schemars(range(min = 0, max = 1024))]
+    pub threads: u64,
+    /// Seconds that open streams may go on after SIGTERM. 0: they are cut at once. Keep it below the pod's
+    /// `terminationGracePeriodSeconds`.
+    #[schemars(range(min = 0, max = 86400))]
+    pub grace_period_secs: u64,
+}
+
+impl Default for Process {
+    fn default() -> Process {
+        Process { threads: 0, grace_period_secs: 30 }
+    }
+}
+
+/// What is common to every metric and span.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Telemetry {
+    /// Which generation of the OpenTelemetry GenAI names is emitted. The `gen_ai.server.*` metrics are the same in all.
+    pub semconv: Semconv,
+    /// Resource attributes, `name: value`; they stand beside what is found by itself (`service.*`, `host.name`, and
+    /// `k8s.*` from downward-API variables) and win over it.
+    pub resource: BTreeMap<String, String>,
+    /// Most different model names in labels; further ones are counted as `other`.
+    #[schemars(range(min = 1, max = 100000))]
+    pub max_models: u64,
+    /// Most label sets in all; further ones are folded into `other`.
+    #[schemars(range(min = 1, max = 1000000))]
+    pub max_label_sets: u64,
+}
+
+impl Default for Telemetry {
+    fn default() -> Telemetry {
+        Telemetry { semconv: Semconv::default(), resource: BTreeMap::new(), max_models: 64, max_label_sets: 512 }
+    }
+}
+
+/// Generation of the GenAI names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Semconv {
+    /// Semantic conventions v1.41: what backends know today.
+    #[default]
+    #[serde(rename = "v1.41")]
+    V141,
+    /// The newest names of the GenAI conventions' own repository.
+    #[serde(rename = "latest")]
+    Latest,
+    /// Both side by side.
+    #[serde(rename = "both")]
+    Both,
+}
+
+/// The Prometheus endpoint.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Prometheus {
+    /// Native histograms beside the classic ones, for scrapers that ask for the protobuf form.
+    pub native_histograms: bool,
+    /// Exemplars with trace ids, for scrapers that ask for the OpenMetrics form.
+    pub exemplars: bool,
+}
+
+impl Default for Prometheus {
+    fn default() -> Prometheus {
+        Prometheus { native_histograms: true, exemplars: true }
+    }
+}
+
+/// The admin server.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Admin {
+    /// Where it listens: `0.0.0.0:9464`, `[::]:9464`, `localhost:9464`, `:9464` (every IPv4 address). Port 0: a free one.
+    pub listen: String,
+    /// Milliseconds that a client may take to send a request head; idle connections end after the same time.
+    #[schemars(range(min = 100, max = 600000))]
+    pub header_timeout_ms: u64,
+    /// Most connections at a time; further ones get a 503 and are closed.
+    #[schemars(range(min = 1, max = 100000))]
+    pub max_connections: u64,
+}
+
+impl Default for Admin {
+    fn default() -> Admin {
+        Admin { listen: "0.0.0.0:9464".to_owned(), header_timeout_ms: 10_000, max_connections: 256 }
+    }
+}
+
+/// Form of log lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LogFormat {
+    /// One readable line per event.
+    #[default]
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+/// Logs of tokometer itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Log {
+    /// Lowest level that is logged (`off`, `error`, `warn`, `info`, `debug`, `trace`), also by module:
+    /// `info,relay=debug,pingora=error`.
+    pub level: String,
+    /// Text or JSON.
+    pub format: LogFormat,
+    /// Most lines from one place in the code per 10 seconds; further ones are left out and counted in one line.
+    /// 0: no limit.
+    #[schemars(range(min = 0, max = 1000000))]
+    pub max_repeats: u64,
+}
+
+impl Default for Log {
+    fn default() -> Log {
+        Log { level: "info".to_owned(), format: LogFormat::Text, max_repeats: 20 }
+    }
+}
+
+/// One line per exchange.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct AccessLog {
+    /// True writes one line per exchange.
+    pub enabled: bool,
+    /// File to append to; SIGHUP opens it anew after a rotation. null: stdout.
+    pub path: Option<String>,
+    /// Text or JSON. The JSON names are those of `tokometer replay --json`.
+    pub format: LogFormat,
+    /// Most lines that wait for the writer; further ones are dropped and counted, so that a slow disk never slows a
+    /// stream.
+    #[schemars(range(min = 1, max = 1000000))]
+    pub queue_lines: u64,
+}
+
+impl Default for AccessLog {
+    fn default() -> AccessLog {
+        AccessLog { enabled: false, path: None, format: LogFormat::Text, queue_lines: 4096 }
+    }
+}

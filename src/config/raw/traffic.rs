@@ -1,0 +1,184 @@
+//! The blocks about the data path: `pairs`, `relay`, `observe`.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// One listen -> upstream pair.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Pair {
+    /// Name of the pair in logs. null: its listen address.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// Where clients connect: `0.0.0.0:8000`, `[::]:8000`, `localhost:8000`, `:8000` (every IPv4 address), or
+    /// `unix:/run/tokometer.sock`. Port 0: a free one.
+    pub listen: String,
+    /// Where the server is: `127.0.0.1:8001`, `[::1]:8001`, `server:8001` (resolved at every connect), `:8001` (this
+    /// machine), `unix:/run/vllm.sock`, `http://host:port`, `https://host:port` (turns TLS on), or `original`: where the
+    /// packets went before an iptables REDIRECT turned them to us.
+    pub upstream: String,
+    /// TLS towards clients. On when a certificate is set; files are PEM.
+    #[serde(default)]
+    pub tls: Tls,
+    /// TLS towards the server. On with `enabled`, or when the upstream begins with `https://`.
+    #[serde(default)]
+    pub upstream_tls: UpstreamTls,
+}
+
+impl Default for Pair {
+    fn default() -> Pair {
+        Pair {
+            name: None,
+            listen: "0.0.0.0:8000".to_owned(),
+            upstream: "127.0.0.1:8001".to_owned(),
+            tls: Tls::default(),
+            upstream_tls: UpstreamTls::default(),
+        }
+    }
+}
+
+/// TLS towards clients.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Tls {
+    /// File with the certificate chain. null: no TLS.
+    pub certificate: Option<String>,
+    /// File with the private key of the certificate.
+    pub key: Option<String>,
+    /// File with authorities: clients must show a certificate that one of them signed. null: clients need none.
+    pub client_ca: Option<String>,
+}
+
+/// TLS towards the server.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct UpstreamTls {
+    /// True speaks TLS to the server.
+    pub enabled: bool,
+    /// File with the authorities to trust. null: the built-in web roots.
+    pub ca: Option<String>,
+    /// Name that the server's certificate must carry, also sent as SNI. null: the host of the upstream address.
+    pub server_name: Option<String>,
+    /// File with our own certificate chain, if the server asks for one.
+    pub certificate: Option<String>,
+    /// File with the private key of our own certificate.
+    pub key: Option<String>,
+    /// True accepts any certificate. For a server on this machine with a certificate of its own making, and for tests.
+    pub insecure: bool,
+}
+
+/// What a client gets when the server cannot be reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Unreachable {
+    /// HTTP/1: a `503` with a JSON error that names tokometer and the address. A reset for what is not HTTP/1.
+    #[default]
+    #[serde(rename = "503")]
+    Http503,
+    /// A TCP reset.
+    #[serde(rename = "reset")]
+    Reset,
+}
+
+/// How connections are relayed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Relay {
+    /// What a client gets when the server cannot be reached.
+    pub unreachable: Unreachable,
+    /// Milliseconds that a connect to the server may take. 0: as long as the kernel tries.
+    #[schemars(range(min = 0, max = 3600000))]
+    pub connect_timeout_ms: u64,
+    /// Most bytes kept per connection and direction while the other side does not take them; above it we stop reading,
+    /// so that the sender slows down.
+    #[schemars(range(min = 1024, max = 16777216))]
+    pub remainder_bytes: u64,
+    /// Bytes of the read buffer that each thread has.
+    #[schemars(range(min = 4096, max = 16777216))]
+    pub scratch_bytes: u64,
+    /// Seconds of silence after which TCP keep-alive probes start, on both sides. 0: no probes.
+    #[schemars(range(min = 0, max = 32767))]
+    pub keepalive_secs: u64,
+    /// Seconds without a byte in either direction after which a connection is closed. 0: never; a model may think long.
+    #[schemars(range(min = 0, max = 604800))]
+    pub idle_timeout_secs: u64,
+}
+
+impl Default for Relay {
+    fn default() -> Relay {
+        Relay {
+            unreachable: Unreachable::default(),
+            connect_timeout_ms: 10_000,
+            remainder_bytes: 65_536,
+            scratch_bytes: 65_536,
+            keepalive_secs: 60,
+            idle_timeout_secs: 0,
+        }
+    }
+}
+
+/// The engine behind a pair.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Engine {
+    /// Recognised from what it sends.
+    #[default]
+    Auto,
+    /// vLLM.
+    Vllm,
+    /// SGLang.
+    Sglang,
+    /// llama.cpp (llama-server).
+    LlamaCpp,
+    /// Hugging Face Text Generation Inference.
+    Tgi,
+    /// Ollama.
+    Ollama,
+    /// TensorRT-LLM (trtllm-serve).
+    TensorrtLlm,
+}
+
+/// How exchanges are read and measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Observe {
+    /// False relays without looking: no metrics of exchanges, no traces.
+    pub enabled: bool,
+    /// The engine behind us, for `gen_ai.provider.name`.
+    pub engine: Engine,
+    /// Most bytes of a request or response head. A longer one is relayed, but its connection is no longer observed.
+    #[schemars(range(min = 1024, max = 16777216))]
+    pub head_bytes: u64,
+    /// Most requests that may wait for their answers on one connection; with more it is no longer observed.
+    #[schemars(range(min = 1, max = 65536))]
+    pub pipeline_depth: u64,
+    /// Most connections that are observed at a time; further ones are relayed unobserved and counted.
+    #[schemars(range(min = 1, max = 10000000))]
+    pub max_observed: u64,
+    /// Milliseconds between two tokens above which a gap is a stall.
+    #[schemars(range(min = 1, max = 3600000))]
+    pub stall_ms: u64,
+    /// Fewest output tokens for which a decode rate is told.
+    #[schemars(range(min = 2, max = 1000000))]
+    pub min_rate_tokens: u64,
+    /// Shortest time in milliseconds between first and last token for which a decode rate is told.
+    #[schemars(range(min = 0, max = 3600000))]
+    pub min_rate_span_ms: u64,
+    /// Path prefixes to strip before a path is recognised, such as `/engine1`. Each begins with `/`.
+    pub path_prefixes: Vec<String>,
+}
+
+impl Default for Observe {
+    fn default() -> Observe {
+        Observe {
+            enabled: true,
+            engine: Engine::Auto,
+            head_bytes: 65_536,
+            pipeline_depth: 64,
+            max_observed: 100_000,
+            stall_ms: 1000,
+            min_rate_tokens: 2,
+            min_rate_span_ms: 1,
+            path_prefixes: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! A second look at the configuration while the program runs (SIGHUP).
+
+use crate::config::Config;
+use crate::config::Error;
+use crate::config::environment::Environment;
+use crate::config::flags::Flags;
+use crate::config::print;
+use crate::config::redact;
+use crate::config::value::Node;
+use crate::config::value::Value;
+
+/// Keys, or blocks of keys, that take effect on a reload. Connections that are open keep what they began with.
+/// Everything else takes effect at the next start.
+pub(crate) const LIVE: [&str; 8] = [
+    "log.level",
+    "observe",
+    "relay.unreachable",
+    "relay.connect_timeout_ms",
+    "relay.remainder_bytes",
+    "relay.keepalive_secs",
+    "relay.idle_timeout_secs",
+    "process.grace_period_secs",
+];
+
+/// True when a change of this key takes effect without a restart.
+pub(crate) fn is_live(path: &str) -> bool {
+    LIVE.iter().any(|live| path == *live || path.strip_prefix(live).is_some_and(|rest| rest.starts_with(['.', '['])))
+}
+
+/// One key whose value is another one now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The key.
+    pub path: String,
+    /// Its value before, as YAML on one line, secrets hidden.
+    pub from: String,
+    /// Its value now, likewise.
+    pub to: String,
+    /// True when it takes effect only at the next start.
+    pub needs_restart: bool,
+}
+
+/// What a reload brought.
+#[derive(Clone, Debug)]
+pub struct Reload {
+    /// The new configuration.
+    pub config: Config,
+    /// What differs from the old one.
+    pub changes: Vec<Change>,
+}
+
+/// Reads the configuration again in the same way as at the start. The caller keeps `old` when there is an error.
+///
+/// # Errors
+///
+/// As [`Config::load`]: the file cannot be read, is not YAML, or holds values that cannot be used.
+pub fn reload(old: &Config, flags: &Flags, environment: &Environment) -> Result<Reload, Error> {
+    let config = Config::load(flags, environment)?;
+    let changes = changes(old, &config);
+    Ok(Reload { config, changes })
+}
+
+fn changes(old: &Config, new: &Config) -> Vec<Change> {
+    let mut changes = Vec::new();
+    compare("", Some(&print::tree(old.raw())), Some(&print::tree(new.raw())), &mut changes);
+    changes
+}
+
+fn compare(path: &str, old: Option<&Node>, new: Option<&Node>, changes: &mut Vec<Change>) {
+    if let (Some(Node { value: Value::Map(before), .. }), Some(Node { value: Value::Map(after), .. })) = (old, new) {
+        let keys = before.iter().chain(after.iter().filter(|entry| !before.iter().any(|b| b.key == entry.key)));
+        for key in keys.map(|entry| &entry.key) {
+            let of = |entries: &'_ [crate::config::value::Entry]| {
+                entries.iter().find(|entry| entry.key == *key).map(|entry| entry.node.clone())
+            };
+            let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+            compare(&path, of(before).as_ref(), of(after).as_ref(), changes);
+        }
+        return;
+    }
+    let json = |node: Option<&Node>| node.map(Node::to_json);
+    if json(old) != json(new) {
+        let shown = |node: Option<&Node>| {
+            node.map_or_else(
+                || "not set".to_owned(),
+                |node| {
+                    let mut node = node.clone();
+                    redact::tree(path, &mut node);
+                    node.value.inline()
+                },
+            )
+        };
+        changes.push(Change { path: path.to_owned(), from: shown(old), to: shown(new), needs_restart: !is_live(path) });
+    }
+}

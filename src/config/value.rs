@@ -1,0 +1,335 @@
+//! What the layers (file, environment, flags) set, as one tree in which every value knows where it comes from.
+
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{self, MapAccess, SeqAccess, Visitor};
+use serde_yaml::Spanned;
+
+use crate::config::shape;
+use crate::config::shape::Shape;
+
+/// Where a value was set.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Origin {
+    /// Nowhere: it is the default.
+    #[default]
+    Default,
+    /// A line and column of the file, both from 1.
+    File {
+        /// The file as it was named.
+        file: String,
+        /// Line.
+        line: u64,
+        /// Column, in characters.
+        column: u64,
+    },
+    /// An environment variable.
+    Environment(String),
+    /// A command-line flag, with its dashes.
+    Flag(String),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Default => f.write_str("default"),
+            Origin::File { file, line, column } => write!(f, "{file}:{line}:{column}"),
+            Origin::Environment(name) => write!(f, "environment variable {name}"),
+            Origin::Flag(name) => write!(f, "flag {name}"),
+        }
+    }
+}
+
+/// A value and where it was set.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Node {
+    pub(crate) value: Value,
+    pub(crate) origin: Origin,
+}
+
+/// One key of a map.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Entry {
+    pub(crate) key: String,
+    /// Where the key stands (its value may be on a later line).
+    pub(crate) origin: Origin,
+    pub(crate) node: Node,
+}
+
+/// A value as YAML has them. Maps keep their order.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Value {
+    Null,
+    Bool(bool),
+    Integer(i64),
+    Number(f64),
+    Text(String),
+    List(Vec<Node>),
+    Map(Vec<Entry>),
+}
+
+impl Value {
+    /// What it is, in words, for messages.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Value::Null => "null",
+            Value::Bool(_) => "a boolean",
+            Value::Integer(_) => "an integer",
+            Value::Number(_) => "a number",
+            Value::Text(_) => "a string",
+            Value::List(_) => "a list",
+            Value::Map(_) => "a block of keys",
+        }
+    }
+
+    /// The text of a string.
+    pub(crate) fn text(&self) -> Option<&str> {
+        match self {
+            Value::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The value on one line, as YAML (maps and lists in short).
+    pub(crate) fn inline(&self) -> String {
+        match self {
+            Value::Null => "null".to_owned(),
+            Value::Bool(value) => value.to_string(),
+            Value::Integer(value) => value.to_string(),
+            Value::Number(value) => format!("{value:?}"),
+            Value::Text(text) => quoted(text),
+            Value::List(items) => {
+                format!("[{}]", items.iter().map(|item| item.value.inline()).collect::<Vec<_>>().join(", "))
+            }
+            Value::Map(entries) => {
+                let entries =
+                    entries.iter().map(|entry| format!("{}: {}", quoted(&entry.key), entry.node.value.inline()));
+                format!("{{{}}}", entries.collect::<Vec<_>>().join(", "))
+            }
+        }
+    }
+}
+
+impl Node {
+    pub(crate) fn new(value: Value, origin: Origin) -> Node {
+        Node { value, origin }
+    }
+
+    /// An empty map: a layer that sets nothing.
+    pub(crate) fn empty() -> Node {
+        Node::new(Value::Map(Vec::new()), Origin::Default)
+    }
+
+    /// The node at this path (`relay.keepalive_secs`, `pairs[0].listen`), if it was set.
+    pub(crate) fn find(&self, path: &str) -> Option<&Node> {
+        path.split('.').try_fold(self, |node, step| {
+            let (key, indices) = step.split_once('[').unwrap_or((step, ""));
+            let Value::Map(entries) = &node.value else { return None };
+            let found = &entries.iter().find(|entry| entry.key == key)?.node;
+            indices.split_terminator(['[', ']']).filter(|index| !index.is_empty()).try_fold(found, |node, index| {
+                match &node.value {
+                    Value::List(items) => items.get(index.parse::<usize>().ok()?),
+                    _ => None,
+                }
+            })
+        })
+    }
+
+    /// Where this path was set. For what is not set itself (a key that is missing), the nearest block around it in the
+    /// file.
+    pub(crate) fn origin(&self, path: &str) -> Origin {
+        if let Some(node) = self.find(path) {
+            return node.origin.clone();
+        }
+        let mut path = path;
+        while let Some(cut) = path.rfind(['.', '[']) {
+            path = path.split_at(cut).0;
+            match self.find(path) {
+                Some(Node { origin: origin @ Origin::File { .. }, .. }) => return origin.clone(),
+                Some(_) => break,
+                None => {}
+            }
+        }
+        Origin::Default
+    }
+
+    /// A tree that sets this one dotted path and nothing else.
+    pub(crate) fn at(path: &str, value: Value, origin: &Origin) -> Node {
+        path.rsplit('.').fold(Node::new(value, origin.clone()), |node, key| {
+            let entry = Entry { key: key.to_owned(), origin: origin.clone(), node };
+            Node::new(Value::Map(vec![entry]), origin.clone())
+        })
+    }
+
+    /// Lays `top` over this tree: maps key by key, everything else as a whole.
+    pub(crate) fn overlay(&mut self, top: Node) {
+        match (&mut self.value, top.value) {
+            (Value::Map(base), Value::Map(entries)) => {
+                for entry in entries {
+                    match base.iter_mut().find(|below| below.key == entry.key) {
+                        Some(below) => below.node.overlay(entry.node),
+                        None => base.push(entry),
+                    }
+                }
+            }
+            (_, value) => *self = Node::new(value, top.origin),
+        }
+    }
+
+    /// The tree without keys that are set to nothing where a block belongs (`relay:` alone on its line).
+    pub(crate) fn without_empty_blocks(&self) -> Node {
+        fn kept(path: &str, node: &Node) -> Node {
+            let value = match &node.value {
+                Value::Map(entries) => Value::Map(
+                    entries
+                        .iter()
+                        .filter_map(|entry| {
+                            let path =
+                                if path.is_empty() { entry.key.clone() } else { format!("{path}.{}", entry.key) };
+                            let shape = shape::root().find(&path);
+                            let is_block = matches!(shape, Some(Shape { nullable: false, .. }));
+                            let empty = entry.node.value == Value::Null && is_block;
+                            (!empty).then(|| Entry { node: kept(&path, &entry.node), ..entry.clone() })
+                        })
+                        .collect(),
+                ),
+                Value::List(items) => Value::List(items.iter().map(|item| kept(&format!("{path}[0]"), item)).collect()),
+                value => value.clone(),
+            };
+            Node::new(value, node.origin.clone())
+        }
+        kept("", self)
+    }
+
+    /// The tree as JSON, for serde.
+    pub(crate) fn to_json(&self) -> serde_json::Value {
+        match &self.value {
+            Value::Null => serde_json::Value::Null,
+            Value::Bool(value) => (*value).into(),
+            Value::Integer(value) => (*value).into(),
+            Value::Number(value) => (*value).into(),
+            Value::Text(text) => text.clone().into(),
+            Value::List(items) => items.iter().map(Node::to_json).collect(),
+            Value::Map(entries) => entries.iter().map(|entry| (entry.key.clone(), entry.node.to_json())).collect(),
+        }
+    }
+}
+
+/// Reads YAML text; `file` is the name that origins carry. An empty document is an empty map.
+///
+/// # Errors
+///
+/// What the YAML reader says of text that is not YAML, with its line and column.
+pub(crate) fn read(text: &str, file: &str) -> Result<Node, serde_yaml::Error> {
+    // Nothing but comments is no document at all for the reader.
+    let is_empty = text.lines().map(str::trim).all(|line| line.is_empty() || line == "---" || line.starts_with('#'));
+    if is_empty {
+        return Ok(Node::empty());
+    }
+    let parsed: Spanned<Parsed> = serde_yaml::from_str(text)?;
+    Ok(parsed.into_node(file))
+}
+
+/// A string as YAML: bare where nothing else can be read in it, else in double quotes.
+pub(crate) fn quoted(text: &str) -> String {
+    let plain = text.chars().next().is_some_and(|c| c.is_ascii_alphabetic() || c == '/')
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || "._-/:+@".contains(c))
+        && !text.ends_with(':')
+        && !["null", "true", "false", "yes", "no", "on", "off", "y", "n"].contains(&text.to_ascii_lowercase().as_str());
+    if plain { text.to_owned() } else { serde_json::Value::from(text).to_string() }
+}
+
+/// A value as the YAML reader hands it over.
+enum Parsed {
+    Scalar(Value),
+    List(Vec<Spanned<Parsed>>),
+    Map(Vec<(Spanned<String>, Spanned<Parsed>)>),
+}
+
+trait IntoNode {
+    fn into_node(self, file: &str) -> Node;
+}
+
+impl IntoNode for Spanned<Parsed> {
+    fn into_node(self, file: &str) -> Node {
+        let origin =
+            |at: serde_yaml::Location| Origin::File { file: file.to_owned(), line: at.line(), column: at.column() };
+        let value = match self.value {
+            Parsed::Scalar(value) => value,
+            Parsed::List(items) => Value::List(items.into_iter().map(|item| item.into_node(file)).collect()),
+            Parsed::Map(entries) => Value::Map(
+                entries
+                    .into_iter()
+                    .map(|(key, node)| Entry {
+                        origin: origin(key.referenced),
+                        key: key.value,
+                        node: node.into_node(file),
+                    })
+                    .collect(),
+            ),
+        };
+        Node::new(value, origin(self.referenced))
+    }
+}
+
+impl<'de> Deserialize<'de> for Parsed {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Parsed, D::Error> {
+        deserializer.deserialize_any(ParsedVisitor)
+    }
+}
+
+struct ParsedVisitor;
+
+impl<'de> Visitor<'de> for ParsedVisitor {
+    type Value = Parsed;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<Parsed, E> {
+        Ok(Parsed::Scalar(Value::Null))
+    }
+
+    fn visit_none<E: de::Error>(self) -> Result<Parsed, E> {
+        self.visit_unit()
+    }
+
+    fn visit_bool<E: de::Error>(self, value: bool) -> Result<Parsed, E> {
+        Ok(Parsed::Scalar(Value::Bool(value)))
+    }
+
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Parsed, E> {
+        Ok(Parsed::Scalar(Value::Integer(value)))
+    }
+
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Parsed, E> {
+        let wide = Value::Number(value as f64);
+        Ok(Parsed::Scalar(i64::try_from(value).map_or(wide, Value::Integer)))
+    }
+
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Parsed, E> {
+        Ok(Parsed::Scalar(Value::Number(value)))
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Parsed, E> {
+        Ok(Parsed::Scalar(Value::Text(text.to_owned())))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Parsed, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = seq.next_element()? {
+            items.push(item);
+        }
+        Ok(Parsed::List(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Parsed, A::Error> {
+        let mut entries = Vec::new();
+        while let Some(entry) = map.next_entry()? {
+            entries.push(entry);
+        }
+        Ok(Parsed::Map(entries))
+    }
+}

@@ -1,0 +1,62 @@
+//! A short text that is kept.
+
+/// At most `N` bytes of a text that comes in pieces.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Capture<const N: usize> {
+    bytes: [u8; N],
+    len: u8,
+    cut: bool,
+    settled: bool,
+}
+
+impl<const N: usize> Capture<N> {
+    /// Nothing so far.
+    pub(crate) fn new() -> Self {
+        const { assert!(N <= 128) };
+        Self { bytes: [0; N], len: 0, cut: false, settled: false }
+    }
+
+    /// Forgets what it holds.
+    pub(crate) fn clear(&mut self) {
+        self.len = 0;
+        self.cut = false;
+        self.settled = false;
+    }
+
+    /// Adds a piece; what does not fit is left out.
+    pub(crate) fn push(&mut self, part: &[u8]) {
+        let room = self.bytes.get_mut(usize::from(self.len)..).unwrap_or_default();
+        let fits = part.len().min(room.len());
+        if let (Some(room), Some(part)) = (room.get_mut(..fits), part.get(..fits)) {
+            room.copy_from_slice(part);
+        }
+        self.cut |= fits < part.len();
+        self.len += fits as u8;
+    }
+
+    /// The text is complete: keeps it, cut to whole characters, or forgets it if it is empty or not UTF-8.
+    pub(crate) fn settle(&mut self) {
+        let valid = match std::str::from_utf8(self.bytes()) {
+            Ok(text) => text.len(),
+            Err(error) if self.cut && error.error_len().is_none() => error.valid_up_to(),
+            Err(_) => 0,
+        };
+        self.len = valid as u8;
+        self.settled = valid > 0;
+    }
+
+    /// True once it keeps a text.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.settled
+    }
+
+    /// The bytes so far.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.bytes.get(..usize::from(self.len)).unwrap_or_default()
+    }
+
+    /// The kept text.
+    pub(crate) fn text(&self) -> Option<&str> {
+        if self.settled { std::str::from_utf8(self.bytes()).ok() } else { None }
+    }
+}

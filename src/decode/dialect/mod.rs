@@ -1,0 +1,14 @@
+//! What the keys of an API's answers mean: the tree of known places, and what is drafted of an event from them.
+
+mod capture;
+mod draft;
+mod openai;
+mod openai_chat;
+mod openai_completions;
+mod place;
+mod reading;
+
+pub(crate) use capture::Capture;
+pub(crate) use draft::Facts;
+pub(crate) use place::Place;
+pub(crate) use reading::Reading;

@@ -1,0 +1,55 @@
+//! `/v1/chat/completions`: `chat.completion.chunk` events and `chat.completion` bodies.
+
+use super::Place;
+use super::openai::Keys;
+
+/// The whole event or body, or an error in its place.
+pub(super) const ANSWER: Keys = &[
+    ("id", Place::Id),
+    ("object", Place::Object),
+    ("model", Place::Model),
+    ("choices", Place::ChatChoices),
+    ("usage", Place::Usage),
+    ("system_fingerprint", Place::Fingerprint),
+    ("prompt_token_ids", Place::VllmMark),
+    ("kv_transfer_params", Place::VllmMark),
+    ("metrics", Place::Metrics),
+    ("timings", Place::Timings),
+    ("prompt_progress", Place::PromptProgress),
+    ("error", Place::Error),
+    ("error_type", Place::OuterErrorType),
+    ("type", Place::FlatErrorType),
+];
+
+/// `choices[]`
+pub(super) const CHOICE: Keys = &[
+    ("index", Place::Index),
+    ("delta", Place::Delta),
+    ("logprobs", Place::Logprobs),
+    ("finish_reason", Place::FinishReason),
+    ("token_ids", Place::TokenIds),
+    ("matched_stop", Place::SglangMark),
+    ("message", Place::Message),
+];
+
+/// `choices[].delta`, `choices[].message`
+pub(super) const MESSAGE: Keys = &[
+    ("content", Place::Content),
+    ("role", Place::Role),
+    ("reasoning", Place::Reasoning),
+    ("reasoning_content", Place::Reasoning),
+    ("tool_calls", Place::ToolCalls),
+    ("refusal", Place::Refusal),
+    ("function_call", Place::Function),
+    ("audio", Place::Audio),
+];
+
+/// `tool_calls[]`
+pub(super) const TOOL_CALL: Keys = &[("function", Place::Function), ("custom", Place::Function)];
+
+/// `function_call`, `tool_calls[].function`, and `tool_calls[].custom` with its `input`
+pub(super) const FUNCTION: Keys =
+    &[("arguments", Place::FunctionText), ("name", Place::FunctionText), ("input", Place::FunctionText)];
+
+/// `audio`
+pub(super) const AUDIO: Keys = &[("data", Place::AudioText), ("transcript", Place::AudioText)];

@@ -1,0 +1,269 @@
+//! What the scanner's finds mean: fills the draft of the event, and keeps what is said of the whole answer.
+
+use super::Capture;
+use super::Place;
+use super::draft::Draft;
+use super::draft::Facts;
+use super::draft::Flag;
+use super::draft::Number;
+use crate::decode::Channels;
+use crate::decode::EngineFacts;
+use crate::decode::FinishReason;
+use crate::decode::StreamEvent;
+use crate::decode::scan::Sink;
+
+/// How well a key is known to name the kind of an error; the best one seen wins.
+const RANKS: [Place; 3] = [Place::FlatErrorType, Place::OuterErrorType, Place::ErrorType];
+
+/// One answer as far as it was read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reading {
+    draft: Draft,
+    id: Capture<128>,
+    model: Capture<128>,
+    error_type: Capture<48>,
+    /// 0: none; else one more than the place in [`RANKS`] that `error_type` comes from.
+    error_rank: u8,
+    /// An event with an error has ended: `error_type` stays.
+    error_closed: bool,
+    /// A finish reason, an object's kind, a fingerprint or a role: longer ones are cut, and are no known word.
+    word: Capture<24>,
+    engine: EngineFacts,
+}
+
+impl Reading {
+    /// Nothing read.
+    pub(crate) fn new() -> Self {
+        Self {
+            draft: Draft::default(),
+            id: Capture::new(),
+            model: Capture::new(),
+            error_type: Capture::new(),
+            error_rank: 0,
+            error_closed: false,
+            word: Capture::new(),
+            engine: EngineFacts::default(),
+        }
+    }
+
+    /// The first `id`.
+    pub(crate) fn id(&self) -> Option<&str> {
+        self.id.text()
+    }
+
+    /// The first `model`.
+    pub(crate) fn model(&self) -> Option<&str> {
+        self.model.text()
+    }
+
+    /// The kind of the first error.
+    pub(crate) fn error_type(&self) -> Option<&str> {
+        if self.error_closed { self.error_type.text() } else { None }
+    }
+
+    /// The marks of engines so far.
+    pub(crate) fn engine(&self) -> EngineFacts {
+        self.engine
+    }
+
+    /// The small facts of the event at hand, if they are all that is known of it.
+    pub(crate) fn plain_facts(&self) -> Option<Facts> {
+        let settled = self.error_rank == 0 || self.error_closed;
+        (self.draft.is_plain() && settled).then_some(self.draft.facts)
+    }
+
+    /// Takes these facts as those of the event at hand, of which nothing else is known.
+    pub(crate) fn assume(&mut self, facts: Facts) {
+        self.draft.facts = facts;
+    }
+
+    /// Ends the event at hand and gets ready for the next.
+    pub(crate) fn take(&mut self, malformed: bool) -> StreamEvent {
+        let event = self.draft.event(malformed);
+        self.draft.clear();
+        if !self.id.is_settled() {
+            self.id.clear();
+        }
+        if !self.model.is_settled() {
+            self.model.clear();
+        }
+        if !self.error_closed {
+            if event.error {
+                self.error_closed = true;
+            } else {
+                self.error_type.clear();
+                self.error_rank = 0;
+            }
+        }
+        event
+    }
+
+    fn channel(&mut self, channel: Channels) {
+        self.draft.facts.channels.insert(channel);
+    }
+
+    fn word_is_complete(&mut self, place: Place) {
+        let word = self.word.bytes();
+        match place {
+            Place::FinishReason if !word.is_empty() => {
+                self.draft.finishes.push(FinishReason::from_wire(word));
+            }
+            Place::Role if !word.is_empty() => self.draft.facts.set(Flag::Role),
+            Place::Object if word == b"error" => self.draft.facts.set(Flag::Error),
+            Place::Fingerprint => self.engine.insert(engine_of_fingerprint(word)),
+            _ => {}
+        }
+    }
+}
+
+impl Sink<Place> for Reading {
+    fn begin(&mut self, place: Place, first: u8) {
+        match (place, first) {
+            (Place::ChatChoice | Place::CompletionChoice, b'{') => {
+                self.draft.facts.choices = self.draft.facts.choices.saturating_add(1);
+                self.draft.facts.choice = 0;
+            }
+            (Place::Delta, b'{') | (Place::CompletionText, b'"') => self.draft.facts.set(Flag::Delta),
+            (Place::TokenIds, b'[') => self.draft.add(Number::TokenIds, 0),
+            (Place::TokenId, _) => self.draft.add(Number::TokenIds, 1),
+            (Place::LogprobList, b'[') => self.draft.add(Number::Logprobs, 0),
+            (Place::Logprob, _) => self.draft.add(Number::Logprobs, 1),
+            (Place::Usage, b'{') => self.draft.facts.set(Flag::Usage),
+            (Place::Metrics | Place::Timings, b'{') => self.draft.facts.set(Flag::Timing),
+            (Place::Error, b'{' | b'"') => self.draft.facts.set(Flag::Error),
+            (Place::PromptProgress, b'{') => {
+                self.draft.facts.set(Flag::Progress);
+                self.engine.insert(EngineFacts::LLAMA_CPP);
+            }
+            (Place::PredictedN, _) => self.engine.insert(EngineFacts::LLAMA_CPP),
+            (Place::VllmMark, _) => self.engine.insert(EngineFacts::VLLM),
+            (Place::SglangMark, _) => self.engine.insert(EngineFacts::SGLANG),
+            _ => {}
+        }
+    }
+
+    fn text(&mut self, place: Place, empty: bool) {
+        if empty {
+            return;
+        }
+        match place {
+            Place::Content | Place::CompletionText => self.channel(Channels::CONTENT),
+            Place::Reasoning => self.channel(Channels::REASONING),
+            Place::FunctionText => self.channel(Channels::TOOL),
+            Place::Refusal => self.channel(Channels::REFUSAL),
+            Place::AudioText => self.channel(Channels::AUDIO),
+            _ => {}
+        }
+    }
+
+    fn wants_word(&mut self, place: Place) -> bool {
+        match place {
+            Place::Id => {
+                let wanted = !self.id.is_settled();
+                if wanted {
+                    self.id.clear();
+                }
+                wanted
+            }
+            Place::Model => {
+                let wanted = !self.model.is_settled();
+                if wanted {
+                    self.model.clear();
+                }
+                wanted
+            }
+            Place::ErrorType | Place::OuterErrorType | Place::FlatErrorType => {
+                let rank = rank(place);
+                let wanted = !self.error_closed && rank > self.error_rank;
+                if wanted {
+                    self.error_type.clear();
+                    self.error_rank = rank;
+                }
+                wanted
+            }
+            _ => {
+                self.word.clear();
+                true
+            }
+        }
+    }
+
+    fn word_part(&mut self, place: Place, part: &[u8]) {
+        match place {
+            Place::Id => self.id.push(part),
+            Place::Model => self.model.push(part),
+            Place::ErrorType | Place::OuterErrorType | Place::FlatErrorType => self.error_type.push(part),
+            _ => self.word.push(part),
+        }
+    }
+
+    fn word_end(&mut self, place: Place) {
+        match place {
+            Place::Id => self.id.settle(),
+            Place::Model => self.model.settle(),
+            Place::ErrorType | Place::OuterErrorType | Place::FlatErrorType => self.error_type.settle(),
+            _ => self.word_is_complete(place),
+        }
+    }
+
+    fn number(&mut self, place: Place, written: &[u8]) {
+        let Ok(written) = std::str::from_utf8(written) else { return };
+        let number = match place {
+            Place::Index => {
+                if let Ok(index) = written.parse() {
+                    self.draft.facts.choice = index;
+                }
+                return;
+            }
+            Place::QueueMs => Number::QueueMs,
+            Place::PrefillMs => Number::PrefillMs,
+            Place::DecodeMs => Number::DecodeMs,
+            Place::MeanItlMs => Number::MeanItlMs,
+            Place::PromptMs => Number::PromptMs,
+            place => return self.count(place, written),
+        };
+        if let Ok(value) = written.parse::<f64>()
+            && value.is_finite()
+        {
+            self.draft.put(number, value.to_bits());
+        }
+    }
+}
+
+impl Reading {
+    fn count(&mut self, place: Place, written: &str) {
+        let number = match place {
+            Place::PromptTokens => Number::Input,
+            Place::CompletionTokens => Number::Output,
+            Place::CachedTokens => Number::Cached,
+            Place::ReasoningTokens => Number::Reasoning,
+            Place::OuterReasoningTokens => Number::OuterReasoning,
+            Place::CacheN => Number::CacheTokens,
+            Place::PromptN => Number::PromptTokens,
+            Place::PredictedN => Number::PredictedTokens,
+            Place::DraftTokens => Number::DraftTokens,
+            Place::AcceptedTokens => Number::AcceptedTokens,
+            _ => return,
+        };
+        if let Ok(value) = written.parse() {
+            self.draft.put(number, value);
+        }
+    }
+}
+
+fn rank(place: Place) -> u8 {
+    RANKS.iter().position(|ranked| *ranked == place).map_or(0, |place| place as u8 + 1)
+}
+
+/// vLLM: `vllm-0.32.0-9bb3537e`; llama.cpp: `b<build>-<commit>`; Ollama: `fp_ollama`.
+fn engine_of_fingerprint(word: &[u8]) -> EngineFacts {
+    if word.starts_with(b"vllm-") {
+        return EngineFacts::VLLM;
+    }
+    if word == b"fp_ollama" {
+        return EngineFacts::OLLAMA;
+    }
+    let build = word.strip_prefix(b"b").unwrap_or_default();
+    let digits = build.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    if digits > 0 && build.get(digits) == Some(&b'-') { EngineFacts::LLAMA_CPP } else { EngineFacts::default() }
+}

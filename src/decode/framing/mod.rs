@@ -1,0 +1,29 @@
+//! How events lie in a body.
+
+mod sse;
+
+pub(crate) use sse::Piece;
+pub(crate) use sse::SseFramer;
+
+/// How events lie in a response body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// Server-sent events (WHATWG HTML, section 9.2).
+    Sse,
+    /// One JSON text.
+    Json,
+}
+
+impl Framing {
+    /// The framing that this `content-type` names, whatever its case and parameters. `None`: one that is not read.
+    pub fn of_content_type(value: &[u8]) -> Option<Framing> {
+        let essence = value.split(|byte| *byte == b';').next()?.trim_ascii();
+        if essence.eq_ignore_ascii_case(b"text/event-stream") {
+            return Some(Framing::Sse);
+        }
+        let (start, suffix) = essence.split_at_checked(essence.len().saturating_sub(b"+json".len()))?;
+        let is_json = essence.eq_ignore_ascii_case(b"application/json")
+            || !start.is_empty() && suffix.eq_ignore_ascii_case(b"+json");
+        is_json.then_some(Framing::Json)
+    }
+}

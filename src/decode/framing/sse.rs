@@ -1,0 +1,192 @@
+//! Server-sent events (WHATWG HTML, section 9.2), cut anywhere, with the data handed on as it comes.
+//!
+//! Only `data` lines mean something here; `event`, `id`, `retry`, comments and unknown fields are stepped over. Two
+//! things are looser than the standard: an event whose blank line is missing at the end of the body counts, and one
+//! whose data is empty does not.
+
+use memchr::memchr2;
+
+const FIELD: &[u8] = b"data";
+const BOM: &[u8] = b"\xef\xbb\xbf";
+
+/// What comes next in a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Piece<'a> {
+    /// The first line of an event's data, whole.
+    Line(&'a [u8]),
+    /// A part of the data.
+    Part(&'a [u8]),
+    /// A line feed between two lines of data.
+    Join,
+    /// The event is complete.
+    End,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// At the start of the stream, after so many bytes of a byte order mark.
+    Bom(u8),
+    /// At the start of a line.
+    LineStart,
+    /// After so many bytes of the field's name.
+    Name(u8),
+    /// After the colon.
+    Colon,
+    /// In the value of a data line.
+    Data,
+    /// In a line of no interest.
+    Skip,
+}
+
+/// Cuts a stream into the pieces of its events' data.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SseFramer {
+    state: State,
+    /// The last byte was a carriage return, so that a line feed belongs to it.
+    after_return: bool,
+    /// The event at hand has a data line.
+    has_data: bool,
+    /// A line feed is due before the next byte of data.
+    join: bool,
+}
+
+impl SseFramer {
+    /// At the start of a stream.
+    pub(crate) fn new() -> Self {
+        Self { state: State::Bom(0), after_return: false, has_data: false, join: false }
+    }
+
+    /// The next piece of `bytes`, which is taken from them; `None` when all bytes are taken.
+    pub(crate) fn next<'a>(&mut self, bytes: &mut &'a [u8]) -> Option<Piece<'a>> {
+        while let Some((&byte, rest)) = bytes.split_first() {
+            if self.after_return {
+                self.after_return = false;
+                if byte == b'\n' {
+                    *bytes = rest;
+                    continue;
+                }
+            }
+            match self.state {
+                State::Bom(seen) => match BOM.get(usize::from(seen)) {
+                    Some(expected) if *expected == byte => {
+                        self.state = State::Bom(seen + 1);
+                        *bytes = rest;
+                    }
+                    Some(_) if seen > 0 => self.state = State::Skip,
+                    _ => self.state = State::LineStart,
+                },
+                State::LineStart => match byte {
+                    b'd' => {
+                        if let Some(line) = self.whole_line(bytes) {
+                            return Some(Piece::Line(line));
+                        }
+                        self.state = State::Name(1);
+                        *bytes = rest;
+                    }
+                    b'\n' | b'\r' => {
+                        *bytes = rest;
+                        self.after_return = byte == b'\r';
+                        if self.end_event() {
+                            return Some(Piece::End);
+                        }
+                    }
+                    _ => self.state = State::Skip,
+                },
+                State::Name(seen) => match (FIELD.get(usize::from(seen)), byte) {
+                    (Some(expected), _) if *expected == byte => {
+                        self.state = State::Name(seen + 1);
+                        *bytes = rest;
+                    }
+                    (None, b':') => {
+                        self.begin_data(State::Colon);
+                        *bytes = rest;
+                    }
+                    (None, b'\n' | b'\r') => self.begin_data(State::Data),
+                    _ => self.state = State::Skip,
+                },
+                State::Colon => {
+                    self.state = State::Data;
+                    if byte == b' ' {
+                        *bytes = rest;
+                    }
+                }
+                State::Data => {
+                    if self.join {
+                        self.join = false;
+                        return Some(Piece::Join);
+                    }
+                    let part = self.rest_of_line(bytes);
+                    if !part.is_empty() {
+                        return Some(Piece::Part(part));
+                    }
+                }
+                State::Skip => {
+                    self.rest_of_line(bytes);
+                }
+            }
+        }
+        None
+    }
+
+    /// What is here after the start of an event's first data line, if the stream stands before one. Nothing is taken.
+    pub(crate) fn peek<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
+        if self.has_data || self.after_return || self.state != State::LineStart {
+            return None;
+        }
+        bytes.strip_prefix(b"data: ")
+    }
+
+    /// Takes what [`SseFramer::peek`] showed up to its line feed; `rest` is what follows.
+    pub(crate) fn take_line(&mut self) {
+        self.has_data = true;
+    }
+
+    /// The stream has ended: true if an event was still open.
+    pub(crate) fn finish(&mut self) -> bool {
+        self.state = State::LineStart;
+        self.after_return = false;
+        self.end_event()
+    }
+
+    fn begin_data(&mut self, state: State) {
+        self.state = state;
+        self.join = self.has_data;
+        self.has_data = true;
+    }
+
+    fn end_event(&mut self) -> bool {
+        self.join = false;
+        std::mem::take(&mut self.has_data)
+    }
+
+    /// The value of the data line that begins here, if it is the event's first and is here with its end.
+    fn whole_line<'a>(&mut self, bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
+        if self.has_data {
+            return None;
+        }
+        let value = bytes.strip_prefix(b"data:")?;
+        let value = value.strip_prefix(b" ").unwrap_or(value);
+        let end = memchr2(b'\n', b'\r', value)?;
+        let (line, rest) = value.split_at_checked(end)?;
+        let (end, rest) = rest.split_first()?;
+        self.after_return = *end == b'\r';
+        self.has_data = true;
+        *bytes = rest;
+        Some(line)
+    }
+
+    /// Takes what is here of the line, and its end.
+    fn rest_of_line<'a>(&mut self, bytes: &mut &'a [u8]) -> &'a [u8] {
+        let all = *bytes;
+        let Some((line, end)) = memchr2(b'\n', b'\r', all).and_then(|end| all.split_at_checked(end)) else {
+            *bytes = &[];
+            return all;
+        };
+        if let Some((byte, rest)) = end.split_first() {
+            self.state = State::LineStart;
+            self.after_return = *byte == b'\r';
+            *bytes = rest;
+        }
+        line
+    }
+}

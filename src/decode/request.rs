@@ -1,0 +1,199 @@
+//! Reads one request, as far as it says what to expect of the response.
+
+use super::dialect::Capture;
+use super::scan;
+use super::scan::Pause;
+use super::scan::Scanner;
+use super::scan::Shape;
+use super::scan::Sink;
+use crate::decode::Route;
+
+/// Reads the JSON body of one request, cut anywhere, in fixed memory. Prompts are stepped over.
+#[derive(Clone, Debug)]
+pub struct RequestDecoder {
+    scanner: Scanner<Place>,
+    asked: Asked,
+}
+
+/// What a request asked for, as far as it said so and as far as the body was read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequestFacts<'a> {
+    /// `model`, cut to 128 bytes.
+    pub model: Option<&'a str>,
+    /// `stream`.
+    pub stream: Option<bool>,
+    /// `n`: answers per prompt.
+    pub n: Option<u64>,
+    /// `max_completion_tokens`, else `max_tokens`: output tokens per answer.
+    pub max_tokens: Option<u64>,
+    /// `stream_options.include_usage`.
+    pub include_usage: Option<bool>,
+    /// `stream_options.continuous_usage_stats` (vLLM, SGLang).
+    pub continuous_usage: Option<bool>,
+    /// `return_token_ids` (vLLM).
+    pub return_token_ids: Option<bool>,
+    /// `echo`: the first text of the answer is the prompt.
+    pub echo: Option<bool>,
+    /// Prompts, if `prompt` is an array of strings or of arrays.
+    pub prompts: Option<u64>,
+    /// The whole body was read, and was JSON.
+    pub complete: bool,
+}
+
+impl RequestDecoder {
+    /// For a request on this route. Of [`Route::Other`] nothing is read.
+    pub fn new(route: Route) -> Self {
+        let root = if route == Route::Other { Place::Unread } else { Place::Body };
+        Self { scanner: Scanner::new(root), asked: Asked::new() }
+    }
+
+    /// Takes the next bytes of the body, without its transfer and content codings.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        self.scanner.feed(bytes, Pause::Never, &mut self.asked);
+    }
+
+    /// What is known so far.
+    pub fn facts(&self) -> RequestFacts<'_> {
+        let asked = &self.asked;
+        RequestFacts {
+            model: asked.model.text(),
+            stream: asked.stream,
+            n: asked.n,
+            max_tokens: asked.max_completion_tokens.or(asked.max_tokens),
+            include_usage: asked.include_usage,
+            continuous_usage: asked.continuous_usage,
+            return_token_ids: asked.return_token_ids,
+            echo: asked.echo,
+            prompts: asked.prompts,
+            complete: self.scanner.is_done(),
+        }
+    }
+}
+
+/// A place in a request that means something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Unread,
+    Body,
+    Model,
+    Stream,
+    N,
+    MaxTokens,
+    MaxCompletionTokens,
+    StreamOptions,
+    IncludeUsage,
+    ContinuousUsage,
+    ReturnTokenIds,
+    Echo,
+    Prompt,
+    PromptItem,
+}
+
+impl scan::Place for Place {
+    fn shape(self) -> Shape<Place> {
+        match self {
+            Place::Body => Shape::Object(&[
+                ("model", Place::Model),
+                ("stream", Place::Stream),
+                ("stream_options", Place::StreamOptions),
+                ("max_tokens", Place::MaxTokens),
+                ("max_completion_tokens", Place::MaxCompletionTokens),
+                ("n", Place::N),
+                ("prompt", Place::Prompt),
+                ("echo", Place::Echo),
+                ("return_token_ids", Place::ReturnTokenIds),
+            ]),
+            Place::StreamOptions => Shape::Object(&[
+                ("include_usage", Place::IncludeUsage),
+                ("continuous_usage_stats", Place::ContinuousUsage),
+            ]),
+            Place::Prompt => Shape::Array(Place::PromptItem),
+            Place::Model => Shape::Word,
+            Place::N | Place::MaxTokens | Place::MaxCompletionTokens => Shape::Number,
+            Place::Unread
+            | Place::Stream
+            | Place::IncludeUsage
+            | Place::ContinuousUsage
+            | Place::ReturnTokenIds
+            | Place::Echo
+            | Place::PromptItem => Shape::Mark,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    model: Capture<128>,
+    stream: Option<bool>,
+    n: Option<u64>,
+    max_tokens: Option<u64>,
+    max_completion_tokens: Option<u64>,
+    include_usage: Option<bool>,
+    continuous_usage: Option<bool>,
+    return_token_ids: Option<bool>,
+    echo: Option<bool>,
+    prompts: Option<u64>,
+}
+
+impl Asked {
+    fn new() -> Self {
+        Self {
+            model: Capture::new(),
+            stream: None,
+            n: None,
+            max_tokens: None,
+            max_completion_tokens: None,
+            include_usage: None,
+            continuous_usage: None,
+            return_token_ids: None,
+            echo: None,
+            prompts: None,
+        }
+    }
+}
+
+impl Sink<Place> for Asked {
+    fn begin(&mut self, place: Place, first: u8) {
+        let boolean = match first {
+            b't' => Some(true),
+            b'f' => Some(false),
+            _ => None,
+        };
+        match place {
+            Place::Stream => self.stream = boolean,
+            Place::IncludeUsage => self.include_usage = boolean,
+            Place::ContinuousUsage => self.continuous_usage = boolean,
+            Place::ReturnTokenIds => self.return_token_ids = boolean,
+            Place::Echo => self.echo = boolean,
+            Place::PromptItem if matches!(first, b'"' | b'[') => {
+                self.prompts = Some(self.prompts.unwrap_or(0).saturating_add(1));
+            }
+            _ => {}
+        }
+    }
+
+    fn text(&mut self, _: Place, _: bool) {}
+
+    fn wants_word(&mut self, _: Place) -> bool {
+        self.model.clear();
+        true
+    }
+
+    fn word_part(&mut self, _: Place, part: &[u8]) {
+        self.model.push(part);
+    }
+
+    fn word_end(&mut self, _: Place) {
+        self.model.settle();
+    }
+
+    fn number(&mut self, place: Place, written: &[u8]) {
+        let value = std::str::from_utf8(written).ok().and_then(|written| written.parse().ok());
+        match place {
+            Place::N => self.n = value,
+            Place::MaxTokens => self.max_tokens = value,
+            Place::MaxCompletionTokens => self.max_completion_tokens = value,
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Reads one response.
+
+use super::dialect::Place;
+use super::dialect::Reading;
+use super::done::DoneMark;
+use super::done::Verdict;
+use super::framing::Framing;
+use super::framing::Piece;
+use super::framing::SseFramer;
+use super::prediction::Prediction;
+use super::scan::Pause;
+use super::scan::Scanner;
+use crate::decode::EngineFacts;
+use crate::decode::Route;
+use crate::decode::StreamEvent;
+
+/// What a response said of itself up to an event.
+#[derive(Clone, Copy, Debug)]
+pub struct Said<'a>(&'a Reading);
+
+impl Said<'_> {
+    /// As [`ResponseDecoder::model`].
+    pub fn model(&self) -> Option<&str> {
+        self.0.model()
+    }
+
+    /// As [`ResponseDecoder::engine`].
+    pub fn engine(&self) -> EngineFacts {
+        self.0.engine()
+    }
+}
+
+/// Takes the events of a response. Any closure over a [`StreamEvent`] does.
+pub trait Each {
+    /// One event, and what the response said of itself so far.
+    fn event(&mut self, event: &StreamEvent, said: &Said<'_>);
+}
+
+impl<F: FnMut(&StreamEvent)> Each for F {
+    fn event(&mut self, event: &StreamEvent, _said: &Said<'_>) {
+        self(event);
+    }
+}
+
+/// Reads the body of one response, cut anywhere, in fixed memory.
+///
+/// Feed it the body without its transfer and content codings. It takes an error body (4xx, 5xx) as any other.
+#[derive(Clone, Debug)]
+pub struct ResponseDecoder {
+    framing: Framing,
+    root: Place,
+    framer: SseFramer,
+    done: DoneMark,
+    scanner: Scanner<Place>,
+    reading: Reading,
+    prediction: Prediction,
+}
+
+impl ResponseDecoder {
+    /// For a response on this route whose body is framed so. Of [`Route::Other`] nothing is read.
+    pub fn new(route: Route, framing: Framing) -> Self {
+        let root = Place::root(route);
+        Self {
+            framing,
+            root,
+            framer: SseFramer::new(),
+            done: DoneMark::default(),
+            scanner: Scanner::new(root),
+            reading: Reading::new(),
+            prediction: Prediction::new(root),
+        }
+    }
+
+    /// Takes the next bytes of the body. A server-sent event is handed out as soon as its last byte, the blank line's, is
+    /// in; a JSON text at [`ResponseDecoder::finish`].
+    pub fn feed(&mut self, bytes: &[u8], each: &mut impl Each) {
+        if self.root == Place::Unread {
+            return;
+        }
+        match self.framing {
+            Framing::Json => self.scan(bytes),
+            Framing::Sse => {
+                let mut rest = bytes;
+                loop {
+                    if let Some(value) = self.framer.peek(rest)
+                        && let Some(after) = self.prediction.skip_line(value, &mut self.scanner, &mut self.reading)
+                    {
+                        self.framer.take_line();
+                        self.done.rule_out();
+                        rest = after;
+                    }
+                    match self.framer.next(&mut rest) {
+                        Some(Piece::Line(line)) => self.read_line(line),
+                        Some(Piece::Part(part)) => self.read_part(part),
+                        Some(Piece::Join) => self.read_part(b"\n"),
+                        Some(Piece::End) => self.end_event(each),
+                        None => break,
+                    }
+                }
+            }
+        }
+    }
+
+    /// The body has ended. A last event without its blank line counts, and so does a text that was cut off (it is
+    /// [`StreamEvent::malformed`]).
+    pub fn finish(&mut self, each: &mut impl Each) {
+        let is_open = match self.framing {
+            Framing::Sse => self.framer.finish(),
+            Framing::Json => true,
+        };
+        if is_open && self.root != Place::Unread {
+            self.end_event(each);
+        }
+    }
+
+    /// The first `id`, cut to 128 bytes. `None` also if it was empty or not Unicode.
+    pub fn response_id(&self) -> Option<&str> {
+        self.reading.id()
+    }
+
+    /// The first `model`, cut to 128 bytes. `None` also if it was empty or not Unicode.
+    pub fn model(&self) -> Option<&str> {
+        self.reading.model()
+    }
+
+    /// The marks of engines so far.
+    pub fn engine(&self) -> EngineFacts {
+        self.reading.engine()
+    }
+
+    /// What the first error event named as its kind, cut to 48 bytes: `error.type`, `error_type` (TGI), or `type` beside
+    /// `object: "error"` (SGLang). Known once that event was handed out.
+    pub fn error_type(&self) -> Option<&str> {
+        self.reading.error_type()
+    }
+
+    /// The first line of an event's data, whole.
+    fn read_line(&mut self, line: &[u8]) {
+        if line.starts_with(DoneMark::WORD) {
+            self.done.set();
+        } else {
+            self.done.rule_out();
+            self.prediction.scan_line(line, &mut self.scanner, &mut self.reading);
+        }
+    }
+
+    /// A part of an event's data.
+    fn read_part(&mut self, part: &[u8]) {
+        match self.done.take(part) {
+            Verdict::Open | Verdict::Done => {}
+            Verdict::NotDone(held_back, rest) => {
+                self.scan(held_back);
+                self.scan(rest);
+            }
+        }
+    }
+
+    fn scan(&mut self, bytes: &[u8]) {
+        self.scanner.feed(bytes, Pause::Never, &mut self.reading);
+    }
+
+    fn end_event(&mut self, each: &mut impl Each) {
+        if self.done.is_set() {
+            self.done = DoneMark::default();
+            self.scanner.restart(self.root);
+            self.reading.take(false);
+            each.event(&StreamEvent { done: true, ..StreamEvent::default() }, &Said(&self.reading));
+            return;
+        }
+        self.scan(self.done.held_back());
+        self.done = DoneMark::default();
+        if self.scanner.is_untouched() {
+            return;
+        }
+        self.scanner.finish(&mut self.reading);
+        let event = self.reading.take(!self.scanner.is_done());
+        self.scanner.restart(self.root);
+        each.event(&event, &Said(&self.reading));
+    }
+}

@@ -1,0 +1,118 @@
+//! Where in a JSON text the scanner stands.
+
+use super::Place;
+use super::Shape;
+
+/// How many known containers may lie in each other; the deepest dialect has seven.
+const DEPTH: usize = 8;
+
+/// What the next byte may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// A value.
+    Value,
+    /// A value, or the end of an array.
+    FirstValue,
+    /// A key, or the end of an object.
+    FirstKey,
+    /// A key.
+    NextKey,
+    /// Inside a key.
+    Key,
+    /// Inside a key, after a backslash.
+    KeyEscape,
+    /// The colon after a key.
+    Colon,
+    /// A comma, or the end of the container.
+    AfterValue,
+    /// The first byte of a measured string.
+    Text,
+    /// Inside a string that is stepped over.
+    String,
+    /// The same, after a backslash.
+    StringEscape,
+    /// Inside a string that is handed out.
+    Word,
+    /// The same, inside an escape.
+    WordEscape,
+    /// Inside a number, `true`, `false` or `null`.
+    Scalar,
+    /// Inside a container that is stepped over.
+    Nested,
+    /// Inside a string in such a container.
+    NestedString,
+    /// The same, after a backslash.
+    NestedEscape,
+    /// After the top-level value.
+    Done,
+    /// After something that is not JSON.
+    Broken,
+}
+
+/// The scanner's place in the text, without what it holds of a token that is not complete yet.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Position<P> {
+    /// What the next byte may be.
+    pub(super) state: State,
+    /// Where the value at hand lies, if that is a known place.
+    pub(super) place: Option<P>,
+    depth: u8,
+    /// One bit for each open container, the innermost lowest: set if it is an object.
+    objects: u8,
+    stack: [P; DEPTH],
+}
+
+impl<P: Place> Position<P> {
+    /// Before the top-level value, which lies at `root`.
+    pub(crate) fn before(root: P) -> Self {
+        Self { state: State::Value, place: Some(root), depth: 0, objects: 0, stack: [root; DEPTH] }
+    }
+
+    /// Goes into the container at `place`; false if there is no room.
+    pub(super) fn descend(&mut self, place: P, is_object: bool) -> bool {
+        let Some(top) = self.stack.get_mut(usize::from(self.depth)) else { return false };
+        *top = place;
+        self.depth += 1;
+        self.objects = self.objects << 1 | u8::from(is_object);
+        true
+    }
+
+    /// The container that the scanner is in.
+    pub(super) fn container(&self) -> Option<Shape<P>> {
+        let top = usize::from(self.depth).checked_sub(1)?;
+        self.stack.get(top).map(|place| place.shape())
+    }
+
+    /// True if the innermost container is an object, not an array.
+    pub(super) fn is_in_object(&self) -> bool {
+        self.objects & 1 != 0
+    }
+
+    /// Leaves the container: a value has ended.
+    pub(super) fn ascend(&mut self) {
+        self.depth = self.depth.saturating_sub(1);
+        self.objects >>= 1;
+        self.end_value();
+    }
+
+    /// A value has ended.
+    pub(super) fn end_value(&mut self) {
+        self.state = if self.depth == 0 { State::Done } else { State::AfterValue };
+    }
+
+    /// After the top-level value.
+    pub(super) fn finish(&mut self) {
+        self.depth = 0;
+        self.state = State::Done;
+    }
+
+    /// True outside of every container.
+    pub(super) fn is_top(&self) -> bool {
+        self.depth == 0
+    }
+
+    /// True right after a value.
+    pub(super) fn has_ended_value(&self) -> bool {
+        matches!(self.state, State::AfterValue | State::Done)
+    }
+}

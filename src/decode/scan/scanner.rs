@@ -1,0 +1,364 @@
+//! The state machine.
+
+use super::Place;
+use super::Position;
+use super::Shape;
+use super::Sink;
+use super::class::is_number_byte;
+use super::class::is_scalar_end;
+use super::class::string_stop;
+use super::partial::Partial;
+use super::position::State;
+use super::unescape::Unescape;
+
+/// Where [`Scanner::feed`] stops before the end of its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pause {
+    /// Nowhere.
+    Never,
+    /// After the opening quote of a [`Shape::Text`] string.
+    TextStart,
+    /// After the closing quote of the string at hand.
+    TextEnd,
+}
+
+/// Scans one JSON text after the other; see the module's words.
+///
+/// It is lenient where strictness would help nobody: control characters in strings, leading zeros, and brackets of the
+/// wrong kind inside a container that is stepped over.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scanner<P> {
+    position: Position<P>,
+    /// Open containers inside the one that is stepped over.
+    nested: u32,
+    partial: Partial,
+    unescape: Unescape,
+}
+
+impl<P: Place> Scanner<P> {
+    /// A scanner before a text whose top-level value lies at `root`.
+    pub(crate) fn new(root: P) -> Self {
+        let position = Position::before(root);
+        Self { position, nested: 0, partial: Partial::new(), unescape: Unescape::default() }
+    }
+
+    /// Gets ready for the next text.
+    pub(crate) fn restart(&mut self, root: P) {
+        self.position = Position::before(root);
+        self.partial.clear();
+        self.unescape = Unescape::default();
+    }
+
+    /// Where it stands. That is all it knows where [`Scanner::feed`] paused.
+    pub(crate) fn position(&self) -> Position<P> {
+        self.position
+    }
+
+    /// Stands where it once paused.
+    pub(crate) fn resume_at(&mut self, position: Position<P>) {
+        self.position = position;
+    }
+
+    /// True while nothing but white space has come.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.position.state == State::Value && self.position.is_top()
+    }
+
+    /// True once the top-level value is complete.
+    pub(crate) fn is_done(&self) -> bool {
+        self.position.state == State::Done
+    }
+
+    /// True where [`Pause::TextStart`] stops.
+    pub(crate) fn is_at_text(&self) -> bool {
+        self.position.state == State::Text
+    }
+
+    /// Stands after the top-level value.
+    pub(crate) fn skip_to_end(&mut self) {
+        self.position.finish();
+    }
+
+    /// The text has ended: completes a top-level number or literal.
+    pub(crate) fn finish<S: Sink<P>>(&mut self, sink: &mut S) {
+        if self.position.state == State::Scalar {
+            self.end_scalar(&[], sink);
+        }
+    }
+
+    /// Takes the next bytes of the text and returns how many, which is all of them unless it paused.
+    pub(crate) fn feed<S: Sink<P>>(&mut self, bytes: &[u8], pause: Pause, sink: &mut S) -> usize {
+        let mut at = 0;
+        while let Some(&byte) = bytes.get(at) {
+            match self.position.state {
+                State::Value | State::FirstValue => match byte {
+                    b' ' | b'\n' | b'\r' | b'\t' => at += 1,
+                    b']' if self.position.state == State::FirstValue => {
+                        self.position.ascend();
+                        at += 1;
+                    }
+                    _ => {
+                        at += usize::from(self.begin_value(byte, sink));
+                        match self.position.state {
+                            State::Scalar => at = self.take_scalar(bytes, at, sink),
+                            State::Text if pause == Pause::TextStart => return at,
+                            _ => {}
+                        }
+                    }
+                },
+                State::FirstKey | State::NextKey => {
+                    match byte {
+                        b' ' | b'\n' | b'\r' | b'\t' => {}
+                        b'"' => self.begin_key(),
+                        b'}' if self.position.state == State::FirstKey => self.position.ascend(),
+                        _ => self.position.state = State::Broken,
+                    }
+                    at += 1;
+                }
+                State::Key => at = self.take_key(bytes, at),
+                State::KeyEscape => {
+                    self.position.state = State::Key;
+                    at += 1;
+                }
+                State::Colon => {
+                    match byte {
+                        b' ' | b'\n' | b'\r' | b'\t' => {}
+                        b':' => self.position.state = State::Value,
+                        _ => self.position.state = State::Broken,
+                    }
+                    at += 1;
+                }
+                State::AfterValue => at = self.after_value(bytes, at),
+                State::Text => {
+                    if let Some(place) = self.position.place {
+                        sink.text(place, byte == b'"');
+                    }
+                    self.position.state = State::String;
+                }
+                State::String => {
+                    at = self.skip_string(bytes, at);
+                    if pause == Pause::TextEnd && self.position.has_ended_value() {
+                        return at;
+                    }
+                }
+                State::StringEscape => {
+                    self.position.state = State::String;
+                    at += 1;
+                }
+                State::Word => at = self.take_word(bytes, at, sink),
+                State::WordEscape => {
+                    if let Some(place) = self.position.place
+                        && self.unescape.push(byte, &mut |part| sink.word_part(place, part))
+                    {
+                        self.position.state = State::Word;
+                    }
+                    at += 1;
+                }
+                State::Scalar => at = self.take_scalar(bytes, at, sink),
+                State::Nested => at = self.skip_nested(bytes, at),
+                State::NestedString => at = self.skip_string(bytes, at),
+                State::NestedEscape => {
+                    self.position.state = State::NestedString;
+                    at += 1;
+                }
+                State::Done => {
+                    if !matches!(byte, b' ' | b'\n' | b'\r' | b'\t') {
+                        self.position.state = State::Broken;
+                    }
+                    at += 1;
+                }
+                State::Broken => return bytes.len(),
+            }
+        }
+        at
+    }
+
+    /// A value begins with this byte. True if the byte is taken.
+    fn begin_value<S: Sink<P>>(&mut self, byte: u8, sink: &mut S) -> bool {
+        let place = self.position.place;
+        let shape = place.map(|place| {
+            sink.begin(place, byte);
+            (place, place.shape())
+        });
+        self.position.state = match (byte, shape) {
+            (b'{', Some((place, Shape::Object(_)))) if self.position.descend(place, true) => State::FirstKey,
+            (b'[', Some((place, Shape::Array(element)))) if self.position.descend(place, false) => {
+                self.position.place = Some(element);
+                State::FirstValue
+            }
+            (b'{' | b'[', _) => {
+                self.nested = 1;
+                State::Nested
+            }
+            (b'"', Some((_, Shape::Text))) => State::Text,
+            (b'"', Some((place, Shape::Word))) if sink.wants_word(place) => State::Word,
+            (b'"', _) => State::String,
+            (b'-' | b'0'..=b'9' | b't' | b'f' | b'n', _) => {
+                self.partial.clear();
+                self.position.state = State::Scalar;
+                return false;
+            }
+            _ => State::Broken,
+        };
+        true
+    }
+
+    /// Inside a key; returns the place after what was taken of it.
+    fn take_key(&mut self, bytes: &[u8], start: usize) -> usize {
+        let rest = bytes.get(start..).unwrap_or_default();
+        let Some(len) = string_stop(rest) else {
+            self.partial.push(rest);
+            return bytes.len();
+        };
+        let (part, end) = rest.split_at_checked(len).unwrap_or((rest, &[]));
+        if end.first() == Some(&b'\\') {
+            // No known key is ever written with an escape, so a key with one is taken as unknown.
+            self.partial.lose();
+            self.position.state = State::KeyEscape;
+            return start + len + 1;
+        }
+        self.position.place = match (self.partial.complete(part), self.position.container()) {
+            (Some(key), Some(Shape::Object(keys))) => {
+                keys.iter().find(|(name, _)| name.as_bytes() == key).map(|&(_, place)| place)
+            }
+            _ => None,
+        };
+        // The colon follows at once in everything that servers write.
+        if end.get(1) == Some(&b':') {
+            self.position.state = State::Value;
+            return start + len + 2;
+        }
+        self.position.state = State::Colon;
+        start + len + 1
+    }
+
+    /// After a value; returns the place after what was taken: a comma with the quote of the next key, or all that closes.
+    fn after_value(&mut self, bytes: &[u8], start: usize) -> usize {
+        let mut at = start;
+        while let (State::AfterValue, Some(byte)) = (self.position.state, bytes.get(at)) {
+            at += 1;
+            match (byte, self.position.is_in_object()) {
+                (b',', true) => {
+                    self.position.state = State::NextKey;
+                    if bytes.get(at) == Some(&b'"') {
+                        self.begin_key();
+                        at += 1;
+                    }
+                }
+                (b',', false) => {
+                    self.position.place = match self.position.container() {
+                        Some(Shape::Array(element)) => Some(element),
+                        _ => None,
+                    };
+                    self.position.state = State::Value;
+                }
+                (b'}', true) | (b']', false) => self.position.ascend(),
+                (b' ' | b'\n' | b'\r' | b'\t', _) => {}
+                _ => self.position.state = State::Broken,
+            }
+        }
+        at
+    }
+
+    fn begin_key(&mut self) {
+        self.partial.clear();
+        self.position.state = State::Key;
+    }
+
+    /// Inside a string of no interest; returns the place after what was taken of it.
+    fn skip_string(&mut self, bytes: &[u8], start: usize) -> usize {
+        let in_nested = self.position.state == State::NestedString;
+        let rest = bytes.get(start..).unwrap_or_default();
+        let Some(len) = string_stop(rest) else { return bytes.len() };
+        match (rest.get(len), in_nested) {
+            (Some(b'"'), true) => self.position.state = State::Nested,
+            (Some(b'"'), false) => self.position.end_value(),
+            (_, true) => self.position.state = State::NestedEscape,
+            (_, false) => self.position.state = State::StringEscape,
+        }
+        start + len + 1
+    }
+
+    /// Inside a wanted string; returns the place after what was taken of it.
+    fn take_word<S: Sink<P>>(&mut self, bytes: &[u8], start: usize, sink: &mut S) -> usize {
+        let Some(place) = self.position.place else {
+            self.position.state = State::String;
+            return start;
+        };
+        let rest = bytes.get(start..).unwrap_or_default();
+        let len = string_stop(rest).unwrap_or(rest.len());
+        let (part, end) = rest.split_at_checked(len).unwrap_or((rest, &[]));
+        let closes = end.first() == Some(&b'"');
+        if !part.is_empty() || closes {
+            self.unescape.settle(&mut |part| sink.word_part(place, part));
+        }
+        if !part.is_empty() {
+            sink.word_part(place, part);
+        }
+        if closes {
+            sink.word_end(place);
+            self.position.end_value();
+        } else if !end.is_empty() {
+            self.position.state = State::WordEscape;
+        }
+        start + len + usize::from(!end.is_empty())
+    }
+
+    /// Inside a number or literal; returns the place after what was taken of it.
+    fn take_scalar<S: Sink<P>>(&mut self, bytes: &[u8], start: usize, sink: &mut S) -> usize {
+        let rest = bytes.get(start..).unwrap_or_default();
+        match rest.iter().position(|byte| is_scalar_end(*byte)) {
+            Some(len) => {
+                let part = rest.get(..len).unwrap_or_default();
+                self.end_scalar(part, sink);
+                start + len
+            }
+            None => {
+                self.partial.push(rest);
+                bytes.len()
+            }
+        }
+    }
+
+    /// The number or literal ends with these bytes.
+    fn end_scalar<S: Sink<P>>(&mut self, last: &[u8], sink: &mut S) {
+        self.position.end_value();
+        let Some(whole) = self.partial.complete(last) else { return };
+        match whole {
+            b"true" | b"false" | b"null" => {}
+            _ if !whole.iter().all(|byte| is_number_byte(*byte)) => {
+                self.position.state = State::Broken;
+            }
+            _ => {
+                if let Some(place) = self.position.place
+                    && matches!(place.shape(), Shape::Number)
+                {
+                    sink.number(place, whole);
+                }
+            }
+        }
+    }
+
+    /// Inside a container of no interest; returns the place after what was taken of it.
+    fn skip_nested(&mut self, bytes: &[u8], start: usize) -> usize {
+        let rest = bytes.get(start..).unwrap_or_default();
+        for (offset, byte) in rest.iter().enumerate() {
+            match byte {
+                b'"' => {
+                    self.position.state = State::NestedString;
+                    return start + offset + 1;
+                }
+                b'{' | b'[' => self.nested = self.nested.saturating_add(1),
+                b'}' | b']' => {
+                    self.nested = self.nested.saturating_sub(1);
+                    if self.nested == 0 {
+                        self.position.end_value();
+                        return start + offset + 1;
+                    }
+                }
+                _ => {}
+            }
+        }
+        bytes.len()
+    }
+}

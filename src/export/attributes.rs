@@ -1,0 +1,80 @@
+//! The attributes of one series: the same for both exporters.
+
+use std::sync::Arc;
+
+use opentelemetry::KeyValue;
+use prometheus_client::encoding::EncodeLabel;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::LabelSetEncoder;
+
+use crate::export::table::Key;
+use crate::export::table::Metric;
+
+/// The value of an attribute. A key always uses the same kind, so that equal values are equal here.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Value {
+    /// Text that came from outside, cleaned and capped.
+    Text(Arc<str>),
+    /// A word of a closed set.
+    Word(&'static str),
+    /// A number.
+    Number(i64),
+    /// A flag.
+    Flag(bool),
+}
+
+impl Value {
+    fn to_otel(&self) -> opentelemetry::Value {
+        match self {
+            Value::Text(text) => Arc::clone(text).into(),
+            Value::Word(word) => (*word).into(),
+            Value::Number(number) => (*number).into(),
+            Value::Flag(flag) => (*flag).into(),
+        }
+    }
+}
+
+/// Attributes that are known, in the order of [`Metric::keys`]. What is unknown is left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Attributes(Vec<(Key, Value)>);
+
+impl Attributes {
+    /// Those of `known` that the metric has.
+    pub(crate) fn of(metric: &Metric, known: &[(Key, Value)], extra: &[(Key, Value)]) -> Attributes {
+        let find = |key| known.iter().chain(extra).find(|(k, _)| *k == key).cloned();
+        Attributes(metric.keys().filter_map(find).collect())
+    }
+
+    /// For the OpenTelemetry side.
+    pub(crate) fn to_otel(&self) -> Vec<KeyValue> {
+        self.0.iter().map(|(key, value)| KeyValue::new(key.name(), value.to_otel())).collect()
+    }
+
+    fn get(&self, key: Key) -> Option<&Value> {
+        self.0.iter().find(|(k, _)| *k == key).map(|(_, value)| value)
+    }
+}
+
+/// For the Prometheus side: every label of the metric, an unknown one empty (which Prometheus takes as absent), because
+/// the series of an OpenMetrics family should all have the same labels.
+#[derive(Debug)]
+pub(crate) struct LabelSet<'a> {
+    pub(crate) metric: &'a Metric,
+    pub(crate) attributes: &'a Attributes,
+}
+
+impl EncodeLabelSet for LabelSet<'_> {
+    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> Result<(), std::fmt::Error> {
+        for key in self.metric.keys() {
+            let label = encoder.encode_label();
+            match self.attributes.get(key) {
+                None => (key.label(), "").encode(label)?,
+                Some(Value::Text(text)) => (key.label(), text.as_ref()).encode(label)?,
+                Some(Value::Word(word)) => (key.label(), *word).encode(label)?,
+                Some(Value::Number(number)) => (key.label(), *number).encode(label)?,
+                Some(Value::Flag(flag)) => (key.label(), *flag).encode(label)?,
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,98 @@
+//! A histogram for the Prometheus endpoint: classic buckets, native buckets and exemplars in one.
+//!
+//! prometheus-client 0.25 has no type with all three (its `HistogramWithExemplars` cannot be native, and an exemplar
+//! cannot be made outside that crate), and takes its lock for every observation. This one takes a batch under one lock
+//! and is written out through prometheus-client's encoders.
+
+mod native;
+
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+use std::time::SystemTime;
+
+pub(crate) use native::Native;
+
+/// A pointer from a bucket to an exchange that fell in it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Exemplar {
+    pub(crate) trace_id: u128,
+    pub(crate) span_id: u64,
+    pub(crate) value: f64,
+    pub(crate) at: SystemTime,
+}
+
+/// The state of a histogram.
+#[derive(Clone, Debug)]
+pub(crate) struct State {
+    bounds: &'static [f64],
+    pub(crate) sum: f64,
+    pub(crate) count: u64,
+    /// Not cumulative; the last one is `+Inf`.
+    pub(crate) counts: Vec<u64>,
+    /// The newest exemplar of each bucket; empty when the histogram has none.
+    pub(crate) exemplars: Vec<Option<Exemplar>>,
+    pub(crate) native: Option<Native>,
+}
+
+impl State {
+    /// Takes `value` as seen `times` times; returns its bucket. What is no number is left out on both exporters.
+    pub(crate) fn observe(&mut self, value: f64, times: u64) -> Option<usize> {
+        if !value.is_finite() {
+            return None;
+        }
+        let bucket = self.bounds.partition_point(|bound| *bound < value);
+        if let Some(count) = self.counts.get_mut(bucket) {
+            *count += times;
+        }
+        self.sum += value * times as f64;
+        self.count += times;
+        if let Some(native) = &mut self.native {
+            native.observe(value, times);
+        }
+        Some(bucket)
+    }
+
+    /// Upper bound and count of each bucket, the last one `+Inf`.
+    pub(crate) fn buckets(&self) -> Vec<(f64, u64)> {
+        self.bounds.iter().copied().chain([f64::INFINITY]).zip(self.counts.iter().copied()).collect()
+    }
+}
+
+/// A histogram that threads share.
+#[derive(Debug)]
+pub(crate) struct Distribution(Mutex<State>);
+
+impl Distribution {
+    /// An empty one over these upper bounds.
+    pub(crate) fn new(bounds: &'static [f64], native: bool, exemplars: bool) -> Distribution {
+        Distribution(Mutex::new(State {
+            bounds,
+            sum: 0.0,
+            count: 0,
+            counts: vec![0; bounds.len() + 1],
+            exemplars: if exemplars { vec![None; bounds.len() + 1] } else { Vec::new() },
+            native: native.then(Native::default),
+        }))
+    }
+
+    /// The state, for a batch of observations.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        // No code under the lock can leave it half changed.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes one observation.
+    pub(crate) fn observe(&self, value: f64, exemplar: Option<Exemplar>) {
+        let mut state = self.lock();
+        let bucket = state.observe(value, 1);
+        if let (Some(exemplar), Some(bucket)) = (exemplar, bucket)
+            && let Some(place) = state.exemplars.get_mut(bucket)
+        {
+            *place = Some(exemplar);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

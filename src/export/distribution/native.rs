@@ -1,0 +1,161 @@
+//! The buckets of a native histogram (Prometheus, "Native histograms" specification, standard exponential schemas).
+
+/// The finest schema that is used: 8 buckets per doubling, a relative error under 4.5 %.
+const SCHEMA: i32 = 3;
+/// The coarsest schema there is.
+const SCHEMA_MIN: i32 = -4;
+/// Most buckets in a window; over it, neighbours are merged.
+const MAX_BUCKETS: usize = 160;
+/// Values up to this one are in the zero bucket: 2^-128, as the specification advises.
+const ZERO_THRESHOLD: f64 = 2.938735877055719e-39;
+/// 2^(-k/8) for k = 8..1: lower bounds of the eight parts of [0.5, 1).
+const PARTS: [f64; 8] = [
+    0.5,
+    0.5452538663326288,
+    0.5946035575013605,
+    0.6484197773255048,
+    0.7071067811865475,
+    0.7711054127039704,
+    0.8408964152537144,
+    0.9170040432046711,
+];
+
+/// Native buckets for values of 0 and above.
+#[derive(Clone, Debug)]
+pub(crate) struct Native {
+    pub(crate) schema: i32,
+    pub(crate) zero_count: u64,
+    /// Index of the first bucket of the window.
+    start: i32,
+    /// Counts of a window without holes at its ends.
+    counts: Vec<u64>,
+}
+
+impl Default for Native {
+    fn default() -> Native {
+        Native { schema: SCHEMA, zero_count: 0, start: 0, counts: Vec::new() }
+    }
+}
+
+/// Spans and deltas as the exposition has them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Sparse {
+    /// Gap to the span before (the first: the index) and length of each span.
+    pub(crate) spans: Vec<(i32, u32)>,
+    /// Each count, less the one before.
+    pub(crate) deltas: Vec<i64>,
+}
+
+impl Native {
+    /// Breadth of the zero bucket.
+    pub(crate) const ZERO_THRESHOLD: f64 = ZERO_THRESHOLD;
+
+    /// Takes a finite value as seen `times` times. A negative one (there is none in our units) counts as zero.
+    pub(crate) fn observe(&mut self, value: f64, times: u64) {
+        if value <= ZERO_THRESHOLD {
+            self.zero_count += times;
+            return;
+        }
+        let finest = index(value);
+        loop {
+            let at = coarser(finest, SCHEMA - self.schema);
+            if self.make_room(at) {
+                let place = usize::try_from(at - self.start).ok().and_then(|place| self.counts.get_mut(place));
+                if let Some(count) = place {
+                    *count += times;
+                }
+                return;
+            }
+            self.merge();
+        }
+    }
+
+    /// Widens the window to `at`; false when it would become too wide.
+    fn make_room(&mut self, at: i32) -> bool {
+        if self.counts.is_empty() {
+            self.start = at;
+            self.counts.push(0);
+            return true;
+        }
+        let end = self.start + self.counts.len() as i32;
+        let wide = (end.max(at + 1) - self.start.min(at)) as usize;
+        if wide > MAX_BUCKETS && self.schema > SCHEMA_MIN {
+            return false;
+        }
+        if at < self.start {
+            self.counts.splice(0..0, std::iter::repeat_n(0, (self.start - at) as usize));
+            self.start = at;
+        } else if at >= end {
+            self.counts.resize(wide, 0);
+        }
+        true
+    }
+
+    /// The next coarser schema: pairs of buckets become one.
+    fn merge(&mut self) {
+        let start = coarser(self.start, 1);
+        let mut merged: Vec<u64> = Vec::with_capacity(self.counts.len() / 2 + 1);
+        for (offset, count) in (self.start..).zip(&self.counts) {
+            let place = (coarser(offset, 1) - start) as usize;
+            merged.resize(merged.len().max(place + 1), 0);
+            merged[place] += count;
+        }
+        self.start = start;
+        self.counts = merged;
+        self.schema -= 1;
+    }
+
+    /// The buckets in the exposition's form. Runs of up to two empty buckets stay in their span: a new span costs more.
+    pub(crate) fn sparse(&self) -> Sparse {
+        let mut sparse = Sparse::default();
+        let mut last_count = 0i64;
+        let mut end: Option<i32> = None;
+        for (at, count) in (self.start..).zip(&self.counts).filter(|(_, count)| **count > 0) {
+            let gap = end.map_or(at, |end| at - end);
+            match sparse.spans.last_mut() {
+                Some(span) if gap <= 2 => {
+                    for _ in 0..gap {
+                        sparse.deltas.push(-last_count);
+                        last_count = 0;
+                        span.1 += 1;
+                    }
+                    span.1 += 1;
+                }
+                _ => sparse.spans.push((gap, 1)),
+            }
+            sparse.deltas.push(*count as i64 - last_count);
+            last_count = *count as i64;
+            end = Some(at + 1);
+        }
+        // A native histogram without any bucket is told from a classic one by an empty span.
+        if sparse.spans.is_empty() && self.zero_count == 0 {
+            sparse.spans.push((0, 0));
+        }
+        sparse
+    }
+}
+
+/// Index of the bucket `(2^((i-1)/8), 2^(i/8)]` that holds a positive finite value.
+fn index(value: f64) -> i32 {
+    let (fraction, exponent) = split(value);
+    // The bounds are inclusive above: the first part that is not below the fraction.
+    PARTS.partition_point(|bound| *bound < fraction) as i32 + (exponent - 1) * 8
+}
+
+/// `value` = fraction * 2^exponent with fraction in [0.5, 1).
+fn split(value: f64) -> (f64, i32) {
+    const EXPONENT: u64 = 0x7ff;
+    let bits = value.to_bits();
+    let exponent = (bits >> 52) & EXPONENT;
+    if exponent == 0 {
+        // Subnormal: below the zero threshold, so never asked for; still right.
+        let (fraction, exponent) = split(value * 2f64.powi(64));
+        return (fraction, exponent - 64);
+    }
+    (f64::from_bits((bits & !(EXPONENT << 52)) | (1022 << 52)), exponent as i32 - 1022)
+}
+
+/// The index of the same bucket in a schema that is `steps` coarser.
+fn coarser(index: i32, steps: i32) -> i32 {
+    (index + (1 << steps) - 1) >> steps
+}

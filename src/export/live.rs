@@ -1,0 +1,71 @@
+//! What moves while a stream runs.
+
+use std::sync::Arc;
+
+use crate::export::handles::Handles;
+use crate::export::handles::NONE;
+use crate::export::series::Counter;
+use crate::export::series::Histogram;
+use crate::export::table::Id;
+use crate::measure::Gap;
+use crate::measure::Live;
+
+/// The handles of one label set that are used per token.
+#[derive(Debug)]
+pub(crate) struct LiveHandles {
+    inter_token_latency: Option<Arc<Histogram>>,
+    chunk_gap: Option<Arc<Histogram>>,
+    chunk_tokens: Option<Arc<Histogram>>,
+    tokens: Option<Arc<Counter>>,
+    stalls: Option<Arc<Counter>>,
+}
+
+impl LiveHandles {
+    pub(crate) fn new(handles: &Handles) -> LiveHandles {
+        LiveHandles {
+            inter_token_latency: handles.histogram(Id::InterTokenLatency, NONE),
+            chunk_gap: handles.histogram(Id::ChunkGap, NONE),
+            chunk_tokens: handles.histogram(Id::ChunkTokens, NONE),
+            tokens: handles.counter(Id::LiveTokens, NONE),
+            stalls: handles.counter(Id::Stalls, NONE),
+        }
+    }
+}
+
+impl Live for LiveHandles {
+    fn progress(&self, gaps: &[Gap], tokens: u64) {
+        if let Some(counter) = &self.tokens {
+            counter.add(tokens);
+        }
+        if gaps.is_empty() {
+            return;
+        }
+        if let Some(histogram) = &self.inter_token_latency {
+            // k tokens in an event are k observations of gap/k; of an unknown number it is at least one.
+            histogram.observe_all(gaps.iter().map(|gap| {
+                let tokens = gap.tokens.unwrap_or(1).max(1);
+                (gap.gap.as_secs_f64() / f64::from(tokens), tokens)
+            }));
+        }
+        if let Some(histogram) = &self.chunk_gap {
+            histogram.observe_all(gaps.iter().map(|gap| (gap.gap.as_secs_f64(), 1)));
+        }
+        if let Some(histogram) = &self.chunk_tokens
+            && gaps.iter().any(|gap| gap.tokens.is_some())
+        {
+            histogram.observe_all(gaps.iter().filter_map(|gap| Some((f64::from(gap.tokens?), 1))));
+        }
+    }
+
+    fn stalled(&self) {
+        if let Some(counter) = &self.stalls {
+            counter.add(1);
+        }
+    }
+
+    fn reconcile(&self, tokens: u64) {
+        if let Some(counter) = &self.tokens {
+            counter.add(tokens);
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! From records to observations.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::PoisonError;
+use std::sync::RwLock;
+use std::sync::atomic::Ordering;
+
+use crate::decode::Route;
+use crate::export::Settings;
+use crate::export::attributes::Attributes;
+use crate::export::attributes::Value;
+use crate::export::distribution::Exemplar;
+use crate::export::failure;
+use crate::export::handles::Extra;
+use crate::export::handles::Handles;
+use crate::export::handles::NONE;
+use crate::export::handles::one;
+use crate::export::labels::Name;
+use crate::export::labels::Names;
+use crate::export::observed;
+use crate::export::series::Counter;
+use crate::export::series::Families;
+use crate::export::series::Series;
+use crate::export::series::UpDown;
+use crate::export::table::Id;
+use crate::export::table::Key;
+use crate::export::telemetry::Telemetry;
+use crate::measure::Count;
+use crate::measure::Detach;
+use crate::measure::Labels;
+use crate::measure::Outcome;
+use crate::measure::Phase;
+use crate::measure::Record;
+
+/// What is known of a label set as it came from the wire.
+#[derive(Clone, Debug)]
+struct Resolved {
+    handles: Arc<Handles>,
+    folded_model: bool,
+    folded_set: bool,
+}
+
+/// Series of one listen -> upstream pair.
+#[derive(Debug)]
+struct Pair {
+    phases: [Option<Arc<UpDown>>; 2],
+    detached: Vec<Option<Arc<Counter>>>,
+}
+
+/// Records for both exporters.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    families: Arc<Families>,
+    telemetry: Arc<Telemetry>,
+    servers: Vec<(String, Option<u16>)>,
+    names: Names,
+    max_label_sets: usize,
+    /// By the labels as they came; bounded, because clients choose them.
+    by_labels: RwLock<HashMap<Labels, Resolved>>,
+    /// By the attributes that they become.
+    by_known: RwLock<HashMap<Vec<(Key, Value)>, Arc<Handles>>>,
+    pairs: Vec<Pair>,
+}
+
+impl Recorder {
+    pub(crate) fn new(families: Arc<Families>, telemetry: Arc<Telemetry>, settings: &Settings) -> Recorder {
+        let pairs = (0..settings.servers.len()).map(|pair| Pair::new(&families, &settings.servers, pair)).collect();
+        Recorder {
+            families,
+            telemetry,
+            servers: settings.servers.clone(),
+            names: Names::new(settings.max_models),
+            max_label_sets: settings.max_label_sets,
+            by_labels: RwLock::default(),
+            by_known: RwLock::default(),
+            pairs,
+        }
+    }
+
+    pub(crate) fn in_flight(&self, pair: usize, phase: Phase, delta: i64) {
+        let phase = match phase {
+            Phase::WaitingFirstToken => 0,
+            Phase::Streaming => 1,
+        };
+        if let Some(Some(up_down)) = self.pairs.get(pair).and_then(|pair| pair.phases.get(phase)) {
+            up_down.add(delta);
+        }
+    }
+
+    pub(crate) fn detached(&self, pair: usize, why: Detach) {
+        let at = Detach::ALL.iter().position(|reason| *reason == why);
+        if let Some(Some(counter)) = self.pairs.get(pair).zip(at).and_then(|(pair, at)| pair.detached.get(at)) {
+            counter.add(1);
+        }
+    }
+
+    /// The series of these labels. `admitted`: the server took the request, so its model name may have a place.
+    pub(crate) fn handles(&self, labels: &Labels, admitted: bool) -> Arc<Handles> {
+        let found = self.by_labels.read().unwrap_or_else(PoisonError::into_inner).get(labels).cloned();
+        let resolved = found.unwrap_or_else(|| self.resolve(labels, admitted));
+        if resolved.folded_model {
+            self.telemetry.folded_models.fetch_add(1, Ordering::Relaxed);
+        }
+        if resolved.folded_set {
+            self.telemetry.folded_label_sets.fetch_add(1, Ordering::Relaxed);
+        }
+        resolved.handles
+    }
+
+    fn resolve(&self, labels: &Labels, admitted: bool) -> Resolved {
+        let intern = |raw: &Option<Box<str>>, admitted| self.names.intern(raw.as_deref()?, admitted);
+        let request = intern(&labels.request_model, admitted);
+        // What the server says of itself needs nobody to vouch for it.
+        let response = intern(&labels.response_model, true);
+        let folded_model = [&request, &response].into_iter().flatten().any(|name| name.folded);
+        let known = self.known(labels, request, response);
+        let (handles, folded_set) = self.handles_of(labels, known);
+        let resolved = Resolved { handles, folded_model, folded_set };
+        let mut by_labels = self.by_labels.write().unwrap_or_else(PoisonError::into_inner);
+        // An unadmitted name may still be admitted later; it must not be remembered as folded.
+        if (admitted || !folded_model) && by_labels.len() < self.max_label_sets.saturating_mul(2) {
+            by_labels.insert(labels.clone(), resolved.clone());
+        }
+        resolved
+    }
+
+    /// The handles of these attributes; over the cap those of the same with `other` as model. The folded sets are few:
+    /// all that is left in them are closed sets.
+    fn handles_of(&self, labels: &Labels, known: Vec<(Key, Value)>) -> (Arc<Handles>, bool) {
+        let mut by_known = self.by_known.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(handles) = by_known.get(&known) {
+            return (Arc::clone(handles), false);
+        }
+        let folded = by_known.len() >= self.max_label_sets;
+        let known = if folded {
+            let other = |raw: &Option<Box<str>>| raw.as_ref().map(|_| Name { text: self.names.other(), folded: true });
+            self.known(labels, other(&labels.request_model), other(&labels.response_model))
+        } else {
+            known
+        };
+        let handles = by_known.entry(known).or_insert_with_key(|known| {
+            let handles = Handles::new(Arc::clone(&self.families), known.clone());
+            if labels.route != Route::Other {
+                for (outcome, class) in failure::EXPECTED {
+                    handles.add(Id::Exchanges, ended(outcome, class), 0);
+                }
+            }
+            Arc::new(handles)
+        });
+        (Arc::clone(handles), folded)
+    }
+
+    /// The attributes of a label set, in the order of the table.
+    fn known(&self, labels: &Labels, request: Option<Name>, response: Option<Name>) -> Vec<(Key, Value)> {
+        let mut known = vec![(Key::Operation, Value::Word(labels.route.operation()))];
+        known.extend(labels.engine.map(|engine| (Key::Provider, Value::Word(engine))));
+        known.extend(request.map(|name| (Key::RequestModel, Value::Text(name.text))));
+        known.extend(response.map(|name| (Key::ResponseModel, Value::Text(name.text))));
+        known.extend(observed::server(&self.servers, labels.pair));
+        known.extend(labels.streaming.map(|streaming| (Key::Streaming, Value::Flag(streaming))));
+        known
+    }
+
+    /// Records an exchange that has ended. `exemplar` points to its span, if that is kept.
+    pub(crate) fn record(&self, record: &Record, exemplar: Option<Exemplar>) {
+        let admitted = record.outcome != Outcome::Http4xx;
+        let handles = self.handles(&record.labels, admitted);
+        handles.add(Id::Exchanges, ended(record.outcome, failure::status_class(record.status)), 1);
+        handles.add(Id::RequestBody, NONE, record.request_bytes);
+        handles.add(Id::ResponseBody, NONE, record.response_bytes);
+        // Other paths are counted, not read: nothing else is known of them.
+        if record.labels.route != Route::Other {
+            times(&handles, record, exemplar);
+            tokens(&handles, record);
+            rates(&handles, record, exemplar);
+        }
+    }
+}
+
+impl Pair {
+    fn new(families: &Families, servers: &[(String, Option<u16>)], pair: usize) -> Pair {
+        let server = observed::server(servers, pair);
+        let series =
+            |id, key, word| families.get(id, |metric| Attributes::of(metric, &server, &[(key, Value::Word(word))]));
+        let phase = |word| match series(Id::InFlight, Key::Phase, word) {
+            Some(Series::UpDown(up_down)) => Some(up_down),
+            _ => None,
+        };
+        let reason = |why: &Detach| match series(Id::ObserverDetached, Key::Reason, why.as_str()) {
+            Some(Series::Counter(counter)) => Some(counter),
+            _ => None,
+        };
+        Pair {
+            phases: [phase("waiting_first_token"), phase("streaming")],
+            detached: Detach::ALL.iter().map(reason).collect(),
+        }
+    }
+}
+
+/// The attributes of an ending.
+fn ended(outcome: Outcome, class: Option<&'static str>) -> Extra {
+    [Some((Key::Outcome, Value::Word(outcome.as_str()))), class.map(|class| (Key::StatusClass, Value::Word(class)))]
+}
+
+fn error(record: &Record) -> Extra {
+    [failure::error_type(record).map(|error| (Key::ErrorType, Value::Word(error))), None]
+}
+
+fn times(handles: &Handles, record: &Record, exemplar: Option<Exemplar>) {
+    // A request that never ended has no last byte to count from.
+    let duration = record.since_requested(Some(record.ended)).unwrap_or(record.ended).as_secs_f64();
+    handles.observe(Id::RequestDuration, error(record), duration, exemplar);
+
+    let class = || one(Key::OutcomeClass, Value::Word(failure::outcome_class(record.outcome)));
+    let wait = |id, then| {
+        if let Some(wait) = record.since_requested(then) {
+            handles.observe(id, class(), wait.as_secs_f64(), exemplar);
+        }
+    };
+    wait(Id::OwnTimeToHeaders, record.headers);
+    if record.labels.streaming == Some(true) {
+        wait(Id::OwnTimeToFirstEvent, record.first_event);
+        wait(Id::OwnTimeToFirstToken, record.first_token);
+        wait(Id::OwnTimeToFirstVisible, record.first_visible);
+        handles.observe(Id::DeliveryBlocked, NONE, record.delivery_blocked.as_secs_f64(), exemplar);
+        // The conventions want successful answers alone; when a token of a whole answer was made, nobody told us.
+        if record.outcome.is_ok() {
+            if let Some(first) = record.since_requested(record.first_token) {
+                handles.observe(Id::TimeToFirstToken, NONE, first.as_secs_f64(), exemplar);
+            }
+            if let Some(per_token) = record.time_per_output_token() {
+                handles.observe(Id::TimePerOutputToken, NONE, per_token, exemplar);
+            }
+        }
+    }
+    if record.first_token.is_none() {
+        let outcome = one(Key::Outcome, Value::Word(record.outcome.as_str()));
+        handles.observe(Id::WaitWithoutFirstToken, outcome, duration, exemplar);
+    }
+    if let Some(queue) = record.queue {
+        let source = one(Key::Source, Value::Word(queue.source.as_str()));
+        handles.observe(Id::QueueTime, source, queue.value.as_secs_f64(), exemplar);
+    }
+}
+
+fn tokens(handles: &Handles, record: &Record) {
+    let own = |id, count: Option<Count>| {
+        if let Some(count) = count {
+            handles.add(id, one(Key::Source, Value::Word(count.source.as_str())), count.tokens);
+        }
+    };
+    own(Id::InputTokens, record.input_tokens);
+    own(Id::OutputTokens, record.output_tokens);
+    if let Some(cached) = record.cached_tokens {
+        handles.add(Id::CachedTokens, NONE, cached);
+    }
+    if let Some(reasoning) = record.reasoning_tokens {
+        handles.add(Id::ReasoningTokens, NONE, reasoning);
+    }
+    for reason in &record.finish_reasons {
+        handles.add(Id::Finishes, one(Key::FinishReason, Value::Word(reason.as_str())), 1);
+    }
+
+    // The conventions' metrics are for the engine's count, not for a lower bound.
+    let exact = |count: Option<Count>| count.filter(|count| count.source.is_exact()).map(|count| count.tokens);
+    let (input, output) = (exact(record.input_tokens), exact(record.output_tokens));
+    for (word, id, count) in [("input", Id::OperationInput, input), ("output", Id::OperationOutput, output)] {
+        if let Some(count) = count {
+            handles.observe(Id::TokenUsage, one(Key::TokenType, Value::Word(word)), count as f64, None);
+            handles.observe(id, error(record), count as f64, None);
+        }
+    }
+    // The newest conventions count every operation, one without usage with 0 of modality `unknown`.
+    let usage = |id, count: Option<u64>, always: bool| {
+        if count.is_some() || always {
+            let modality = if count.is_some() { "text" } else { "unknown" };
+            handles.add(id, one(Key::TokenModality, Value::Word(modality)), count.unwrap_or(0));
+        }
+    };
+    usage(Id::UsageInput, input, true);
+    usage(Id::UsageOutput, output, true);
+    usage(Id::UsageCacheRead, record.cached_tokens, false);
+    usage(Id::UsageReasoning, record.reasoning_tokens, false);
+}
+
+fn rates(handles: &Handles, record: &Record, exemplar: Option<Exemplar>) {
+    if let (Some(rate), Some(count)) = (record.decode_rate, record.output_tokens) {
+        let source = one(Key::Source, Value::Word(count.source.as_str()));
+        handles.observe(Id::DecodeRate, source, rate, exemplar);
+    }
+    if let Some((rate, source)) = prefill_rate(record) {
+        handles.observe(Id::PrefillRate, one(Key::Source, Value::Word(source)), rate, exemplar);
+    }
+}
+
+/// Uncached prompt tokens per second of the time to the first token without the queue, and the queue time's source;
+/// `None` unless all of it is known and the answer was streamed.
+fn prefill_rate(record: &Record) -> Option<(f64, &'static str)> {
+    let queue = record.queue?;
+    let input = record.input_tokens.filter(|count| count.source.is_exact())?.tokens;
+    let uncached = input.checked_sub(record.cached_tokens?).filter(|tokens| *tokens > 0)?;
+    let first = record.since_requested(record.first_token)?;
+    let prefill = first.checked_sub(queue.value).filter(|span| !span.is_zero())?;
+    let streamed = record.labels.streaming == Some(true);
+    streamed.then(|| (uncached as f64 / prefill.as_secs_f64(), queue.source.as_str()))
+}

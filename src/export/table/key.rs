@@ -1,0 +1,158 @@
+//! The attributes that series are told apart by.
+
+/// An attribute of a series: a label in Prometheus, an attribute in OTLP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Key {
+    /// `gen_ai.operation.name`.
+    Operation,
+    /// `gen_ai.provider.name`.
+    Provider,
+    /// `gen_ai.request.model`.
+    RequestModel,
+    /// `gen_ai.response.model`.
+    ResponseModel,
+    /// `server.address`.
+    ServerAddress,
+    /// `server.port`.
+    ServerPort,
+    /// `streaming`.
+    Streaming,
+    /// `error.type`.
+    ErrorType,
+    /// `gen_ai.token.type`.
+    TokenType,
+    /// `gen_ai.token.modality`.
+    TokenModality,
+    /// `outcome`.
+    Outcome,
+    /// `outcome_class`.
+    OutcomeClass,
+    /// `status_class`.
+    StatusClass,
+    /// `finish_reason`.
+    FinishReason,
+    /// `source`.
+    Source,
+    /// `phase`.
+    Phase,
+    /// `reason`.
+    Reason,
+    /// `direction`.
+    Direction,
+    /// `signal`.
+    Signal,
+    /// `kind`.
+    Kind,
+    /// `version`.
+    Version,
+}
+
+impl Key {
+    /// Every attribute, in the order of the documentation.
+    pub const ALL: [Key; 21] = [
+        Key::Operation,
+        Key::Provider,
+        Key::RequestModel,
+        Key::ResponseModel,
+        Key::ServerAddress,
+        Key::ServerPort,
+        Key::Streaming,
+        Key::ErrorType,
+        Key::TokenType,
+        Key::TokenModality,
+        Key::Outcome,
+        Key::OutcomeClass,
+        Key::StatusClass,
+        Key::FinishReason,
+        Key::Source,
+        Key::Phase,
+        Key::Reason,
+        Key::Direction,
+        Key::Signal,
+        Key::Kind,
+        Key::Version,
+    ];
+
+    /// The OpenTelemetry name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Key::Operation => "gen_ai.operation.name",
+            Key::Provider => "gen_ai.provider.name",
+            Key::RequestModel => "gen_ai.request.model",
+            Key::ResponseModel => "gen_ai.response.model",
+            Key::ServerAddress => "server.address",
+            Key::ServerPort => "server.port",
+            Key::Streaming => "streaming",
+            Key::ErrorType => "error.type",
+            Key::TokenType => "gen_ai.token.type",
+            Key::TokenModality => "gen_ai.token.modality",
+            Key::Outcome => "outcome",
+            Key::OutcomeClass => "outcome_class",
+            Key::StatusClass => "status_class",
+            Key::FinishReason => "finish_reason",
+            Key::Source => "source",
+            Key::Phase => "phase",
+            Key::Reason => "reason",
+            Key::Direction => "direction",
+            Key::Signal => "signal",
+            Key::Kind => "kind",
+            Key::Version => "version",
+        }
+    }
+
+    /// The Prometheus label: the name with every `.` as `_`.
+    pub fn label(self) -> &'static str {
+        match self {
+            Key::Operation => "gen_ai_operation_name",
+            Key::Provider => "gen_ai_provider_name",
+            Key::RequestModel => "gen_ai_request_model",
+            Key::ResponseModel => "gen_ai_response_model",
+            Key::ServerAddress => "server_address",
+            Key::ServerPort => "server_port",
+            Key::ErrorType => "error_type",
+            Key::TokenType => "gen_ai_token_type",
+            Key::TokenModality => "gen_ai_token_modality",
+            other => other.name(),
+        }
+    }
+
+    /// What it says, for the documentation.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Key::Operation => "`chat`, `text_completion`, or `other` for paths that are not read.",
+            Key::Provider => "The engine: `vllm`, `sglang`, `llama_cpp`, ... Absent while it is not recognised.",
+            Key::RequestModel => "`model` of the request; `other` over the cap or when the server did not know it.",
+            Key::ResponseModel => "`model` of the answer; `other` over the cap.",
+            Key::ServerAddress => "Upstream address of the listen -> upstream pair.",
+            Key::ServerPort => "Upstream port of the pair; absent for a Unix socket.",
+            Key::Streaming => "`true` when the answer is a stream of events.",
+            Key::ErrorType => "Only on failures: the status (`429`, `500`) or the outcome.",
+            Key::TokenType => "`input` or `output`.",
+            Key::TokenModality => "`text`, or `unknown` when the engine told no usage.",
+            Key::Outcome => "How the exchange ended, exactly one of the outcomes.",
+            Key::OutcomeClass => "`success`, `client_abort` or `failure`.",
+            Key::StatusClass => "`2xx`, `4xx`, `5xx`, ...; absent when no response head came.",
+            Key::FinishReason => "`stop`, `length`, `tool_calls`, ...",
+            Key::Source => "Where the figure comes from; figures of different sources are never in one series.",
+            Key::Phase => "`waiting_first_token` or `streaming`.",
+            Key::Reason => "Why.",
+            Key::Direction => "`request` (towards the server) or `response`.",
+            Key::Signal => "`metrics` or `traces`.",
+            Key::Kind => "`model` or `label_set`.",
+            Key::Version => "Version of tokometer.",
+        }
+    }
+
+    /// Upper bound of the different values this attribute gives beside one set of the exchange's own attributes.
+    pub(crate) fn values(self) -> usize {
+        match self {
+            Key::Outcome => 16,
+            Key::ErrorType => 24,
+            Key::FinishReason | Key::Reason => 10,
+            Key::StatusClass | Key::Source => 6,
+            Key::OutcomeClass => 3,
+            Key::TokenType | Key::TokenModality | Key::Phase | Key::Direction | Key::Signal | Key::Kind => 2,
+            _ => 1,
+        }
+    }
+}

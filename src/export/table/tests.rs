@@ -1,0 +1,89 @@
+//! The table's own consistency, and the naming rules.
+
+use std::collections::HashSet;
+
+use super::*;
+
+#[test]
+fn prometheus_names_follow_the_compatibility_rules() {
+    let cases = [
+        ("gen_ai.server.request.duration", "s", Kind::Histogram, "gen_ai_server_request_duration_seconds"),
+        ("gen_ai.server.time_to_first_token", "s", Kind::Histogram, "gen_ai_server_time_to_first_token_seconds"),
+        ("gen_ai.client.token.usage", "{token}", Kind::Histogram, "gen_ai_client_token_usage"),
+        (
+            "gen_ai.client.inference.usage.input_tokens",
+            "{token}",
+            Kind::Counter,
+            "gen_ai_client_inference_usage_input_tokens_total",
+        ),
+        ("tokometer.decode.tokens", "{token}/s", Kind::Histogram, "tokometer_decode_tokens_per_second"),
+        ("tokometer.request.body", "By", Kind::Counter, "tokometer_request_body_bytes_total"),
+        ("process.cpu", "s", Kind::Counter, "process_cpu_seconds_total"),
+        ("process.resident_memory", "By", Kind::Gauge, "process_resident_memory_bytes"),
+        ("already.seconds", "s", Kind::Gauge, "already_seconds"),
+        ("already.seconds.total", "s", Kind::Counter, "already_seconds_total"),
+        ("hits_total", "1", Kind::Counter, "hits_total"),
+        ("share", "1", Kind::Gauge, "share_ratio"),
+        ("odd..name--here", "", Kind::Gauge, "odd_name_here"),
+        ("speed", "m/s", Kind::Gauge, "speed_m_per_second"),
+        ("2xx", "", Kind::Gauge, "_2xx"),
+        ("wait", "ms", Kind::UpDownCounter, "wait_milliseconds"),
+    ];
+    for (name, unit, kind, want) in cases {
+        assert_eq!(prometheus_name(name, unit, kind).full(), want, "{name} {unit}");
+    }
+}
+
+#[test]
+fn every_entry_stands_at_its_id() {
+    for (at, entry) in TABLE.iter().enumerate() {
+        assert_eq!(entry.id as usize, at, "{}", entry.name);
+        assert_eq!(metric(entry.id).name, entry.name);
+    }
+}
+
+#[test]
+fn names_are_unique_on_both_sides() {
+    let mut otel = HashSet::new();
+    let mut prometheus = HashSet::new();
+    for entry in &TABLE {
+        assert!(otel.insert(entry.name), "{} stands twice", entry.name);
+        assert!(prometheus.insert(entry.prometheus().family()), "{} collides in Prometheus", entry.name);
+    }
+}
+
+#[test]
+fn histograms_have_rising_buckets_and_others_have_none() {
+    for entry in &TABLE {
+        assert_eq!(entry.kind == Kind::Histogram, !entry.buckets.is_empty(), "{}", entry.name);
+        assert!(entry.buckets.windows(2).all(|pair| pair[0] < pair[1]), "{}", entry.name);
+        assert!(!entry.exemplar || entry.kind == Kind::Histogram, "{}", entry.name);
+    }
+}
+
+#[test]
+fn every_help_is_one_line_and_every_attribute_is_named_once() {
+    for entry in &TABLE {
+        assert!(!entry.help.is_empty() && !entry.help.contains('\n') && !entry.help.ends_with('.'), "{}", entry.name);
+        let mut keys = HashSet::new();
+        assert!(entry.keys().all(|key| keys.insert(key)), "{}", entry.name);
+    }
+}
+
+#[test]
+fn labels_are_the_attribute_names_with_underscores() {
+    for key in Key::ALL {
+        assert_eq!(key.label(), key.name().replace('.', "_"));
+    }
+}
+
+#[test]
+fn the_generations_choose_between_the_client_metrics() {
+    let names =
+        |semconv| TABLE.iter().filter(move |m| m.generation.is_in(semconv)).map(|m| m.name).collect::<HashSet<_>>();
+    let (old, new, both) = (names(Semconv::V1_41), names(Semconv::Latest), names(Semconv::Both));
+    assert!(old.contains("gen_ai.client.token.usage") && !new.contains("gen_ai.client.token.usage"));
+    assert!(!old.contains("gen_ai.client.inference.usage.input_tokens"));
+    assert!(new.contains("gen_ai.client.inference.usage.input_tokens"));
+    assert_eq!(both.len(), TABLE.len());
+}

@@ -1,0 +1,157 @@
+//! Opens the listening sockets before anything runs: errors show at start, and port 0 is a real port.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::net::ToSocketAddrs;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixListener;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use socket2::Domain;
+use socket2::Protocol;
+use socket2::SockRef;
+use socket2::Socket;
+use socket2::TcpKeepalive;
+use socket2::Type;
+
+use crate::listen::error::Error;
+use crate::listen::settings::Address;
+use crate::listen::settings::Pair;
+
+/// The kernel caps it at net.core.somaxconn.
+const BACKLOG: i32 = 65_535;
+
+/// A pair whose listening socket is open. Connections wait in its queue until the pair is served.
+#[derive(Debug)]
+pub struct Bound {
+    pub(crate) pair: Pair,
+    pub(crate) address: Address,
+    pub(crate) socket: OwnedFd,
+    pub(crate) file: Option<SocketFile>,
+}
+
+impl Bound {
+    /// Where clients connect: as configured, with the real port if that was 0.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// The pair as configured.
+    pub fn pair(&self) -> &Pair {
+        &self.pair
+    }
+}
+
+/// Opens the listening socket of this pair.
+///
+/// TCP sockets get SO_REUSEPORT, so that a new process can take over beside an old one, and keep-alive and TCP_NODELAY,
+/// which accepted sockets inherit (tcp(7)).
+///
+/// # Errors
+/// When the address is in use, not of this machine, or not permitted.
+pub fn bind(pair: Pair, keepalive: Option<Duration>) -> Result<Bound, Error> {
+    let opened = match &pair.listen {
+        Address::Tcp { host, port } => bind_tcp(host, *port, keepalive),
+        Address::Unix(path) => bind_unix(path),
+        Address::OriginalDestination => return Err(Error::ListenOnOriginal),
+    };
+    match opened {
+        Ok((socket, address, file)) => Ok(Bound { pair, address, socket, file }),
+        Err(source) => Err(Error::Bind { mend: mend(&source), address: pair.listen, source }),
+    }
+}
+
+fn bind_tcp(host: &str, port: u16, keepalive: Option<Duration>) -> io::Result<(OwnedFd, Address, Option<SocketFile>)> {
+    let address = (host, port).to_socket_addrs()?.next().ok_or(io::ErrorKind::AddrNotAvailable)?;
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(true)?;
+    socket.set_tcp_nodelay(true)?;
+    keep_alive(SockRef::from(&socket), keepalive)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    let port = socket.local_addr()?.as_socket().map_or(port, |bound: SocketAddr| bound.port());
+    Ok((socket.into(), Address::Tcp { host: address.ip().to_string(), port }, None))
+}
+
+/// Probes start after `idle` and are repeated at a tenth of it: a dead peer is noticed within twice that time.
+pub(crate) fn keep_alive(socket: SockRef<'_>, idle: Option<Duration>) -> io::Result<()> {
+    let Some(idle) = idle else { return Ok(()) };
+    let interval = (idle / 10).max(Duration::from_secs(1));
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(idle).with_interval(interval))
+}
+
+fn bind_unix(path: &Path) -> io::Result<(OwnedFd, Address, Option<SocketFile>)> {
+    remove_stale(path)?;
+    let listener = UnixListener::bind(path)?;
+    listener.set_nonblocking(true)?;
+    let file = SocketFile::of(path)?;
+    Ok((listener.into(), Address::Unix(path.to_path_buf()), Some(file)))
+}
+
+/// Removes a socket file on which nobody listens any more; leaves everything else alone.
+fn remove_stale(path: &Path) -> io::Result<()> {
+    let is_socket = match std::fs::symlink_metadata(path) {
+        Ok(metadata) => metadata.file_type().is_socket(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    match UnixStream::connect(path) {
+        Err(error) if is_socket && error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
+        _ => Err(io::ErrorKind::AddrInUse.into()),
+    }
+}
+
+fn mend(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => "stop the program that uses it, or listen on another address",
+        io::ErrorKind::AddrNotAvailable => "use an address of this machine, or 0.0.0.0 for all of them",
+        io::ErrorKind::PermissionDenied => "use a port above 1023 or a folder you may write to",
+        io::ErrorKind::NotFound => "create the folder of the socket first",
+        _ => "check the address",
+    }
+}
+
+/// The file of a listening Unix socket; removed when the listener ends, unless another process has replaced it.
+#[derive(Debug)]
+pub(crate) struct SocketFile {
+    path: PathBuf,
+    inode: (u64, u64),
+}
+
+impl SocketFile {
+    fn of(path: &Path) -> io::Result<SocketFile> {
+        Ok(SocketFile { path: path.to_path_buf(), inode: inode(path)? })
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if inode(&self.path).is_ok_and(|inode| inode == self.inode) {
+            // A file that cannot be removed now is found stale by the next start.
+            std::fs::remove_file(&self.path).ok();
+        }
+    }
+}
+
+fn inode(path: &Path) -> io::Result<(u64, u64)> {
+    let metadata = std::fs::symlink_metadata(path)?;
+    Ok((metadata.dev(), metadata.ino()))
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Address::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+            Address::OriginalDestination => f.write_str("original"),
+        }
+    }
+}

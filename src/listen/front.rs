@@ -1,0 +1,86 @@
+//! What happens to an accepted connection: TLS, the way to the server, and then the relay has it.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use pingora::apps::ServerApp;
+use pingora::protocols::Stream as Accepted;
+use pingora::server::ShutdownWatch;
+use tokio::net::TcpStream;
+use tokio::net::UnixStream;
+use tokio_rustls::TlsAcceptor;
+
+use crate::listen::descriptor;
+use crate::listen::upstream::Upstream;
+use crate::listen::upstream::patiently;
+use crate::relay::Close;
+use crate::relay::Relay;
+use crate::relay::Side;
+use crate::relay::Socket;
+use crate::relay::Stream;
+
+/// A client that does not finish its TLS handshake in this time is not going to.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The application behind one listening socket.
+pub(crate) struct Front {
+    pub(crate) relay: Arc<Relay>,
+    pub(crate) pair: usize,
+    pub(crate) unix: bool,
+    pub(crate) tls: Option<TlsAcceptor>,
+    pub(crate) upstream: Upstream,
+}
+
+#[async_trait]
+impl ServerApp for Front {
+    async fn process_new(self: &Arc<Self>, accepted: Accepted, _: &ShutdownWatch) -> Option<Accepted> {
+        let peer = accepted.get_socket_digest().and_then(|digest| digest.peer_addr()?.as_inet().copied());
+        let socket =
+            patiently(async || descriptor::duplicate(&accepted)).await.and_then(|socket| self.register(socket));
+        drop(accepted);
+        // Without a descriptor there is nothing to answer on: dropping it above has closed the connection.
+        if let Ok(socket) = socket {
+            self.serve(socket, peer).await;
+        }
+        None
+    }
+}
+
+impl Front {
+    fn register(&self, socket: OwnedFd) -> io::Result<Socket> {
+        if self.unix {
+            UnixStream::from_std(socket.into()).map(Socket::Unix)
+        } else {
+            TcpStream::from_std(socket.into()).map(Socket::Tcp)
+        }
+    }
+
+    async fn serve(&self, socket: Socket, peer: Option<std::net::SocketAddr>) {
+        let (upstream, route) = self.upstream.route(&socket);
+        let accepted = self.relay.accept(self.pair, Arc::clone(&upstream), peer);
+        let client = match &self.tls {
+            None => Stream::Plain(socket),
+            Some(acceptor) => match tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(socket)).await {
+                Ok(Ok(stream)) => Stream::Tls(Box::new(stream.into())),
+                _ => {
+                    accepted.relay().stats().count_handshake_failure();
+                    return accepted.end(Close::Reset(Side::Client));
+                }
+            },
+        };
+        let connect = async { self.upstream.connect(route?).await };
+        let connected = match self.relay.settings().connect_timeout {
+            None => Ok(connect.await),
+            Some(limit) => tokio::time::timeout(limit, connect).await,
+        };
+        match connected {
+            // A task of its own, because the relay's future is small and this one is not.
+            Ok(Ok(server)) => drop(tokio::spawn(accepted.join(client, server))),
+            Ok(Err(error)) => accepted.refuse(client, Close::Refused, &upstream, &error.to_string()).await,
+            Err(_) => accepted.refuse(client, Close::ConnectTimeout, &upstream, "the connect timed out").await,
+        }
+    }
+}

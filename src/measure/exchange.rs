@@ -1,0 +1,398 @@
+//! One exchange while it runs: takes heads, events and times, gives a [`Record`] at its end.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::decode::Channels;
+use crate::decode::EngineTiming;
+use crate::decode::Finishes;
+use crate::decode::Route;
+use crate::decode::StreamEvent;
+use crate::measure::Count;
+use crate::measure::CountSource;
+use crate::measure::Ending;
+use crate::measure::Habits;
+use crate::measure::Labels;
+use crate::measure::Live;
+use crate::measure::Phase;
+use crate::measure::QueueSource;
+use crate::measure::QueueTime;
+use crate::measure::Record;
+use crate::measure::Sink;
+use crate::measure::TraceParent;
+use crate::measure::gaps::Gaps;
+use crate::measure::outcome::{Answer, outcome};
+use crate::measure::tokens::{Tokens, Whole};
+
+/// The channels a person reads as the answer: neither reasoning nor tool calls.
+const VISIBLE: Channels = Channels(Channels::CONTENT.0 | Channels::REFUSAL.0 | Channels::AUDIO.0);
+
+/// Thresholds of the arithmetic.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Thresholds {
+    /// A gap between two tokens longer than this is a stall.
+    pub stall: Duration,
+    /// Fewest output tokens for which a decode rate is told.
+    pub min_rate_tokens: u64,
+    /// Shortest time between first and last token for which a decode rate is told.
+    pub min_rate_span: Duration,
+}
+
+/// What the request asked for, as far as it said so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// `n`.
+    pub n: Option<u64>,
+    /// Prompts in one request (`prompt: [..., ...]`).
+    pub prompts: Option<u64>,
+    /// `max_tokens` or `max_completion_tokens`.
+    pub max_tokens: Option<u64>,
+    /// `echo`: the answer begins with the prompt.
+    pub echo: bool,
+}
+
+/// What an engine's answers mean beyond their words.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Profile {
+    /// How its events count.
+    pub habits: Habits,
+    /// It sends the response head of a stream when it begins to work on the prompt (llama.cpp, server-context.cpp
+    /// `send_partial_response(.., is_begin)`): the time until then is queueing.
+    pub head_when_scheduled: bool,
+}
+
+/// One exchange. Times go in as instants and are kept as durations since the first byte of the request.
+pub struct Exchange {
+    connection: u64,
+    sequence: u64,
+    started: Instant,
+    route: Route,
+    asked: Asked,
+    /// Boxed: few requests carry one.
+    trace: Option<Box<TraceParent>>,
+    request_id: Option<Box<str>>,
+    request_bytes: u64,
+    response_bytes: u64,
+    phase: Option<Phase>,
+    pair: usize,
+    live: Option<Arc<dyn Live>>,
+
+    requested: Option<Duration>,
+    status: Option<u16>,
+    streaming: bool,
+    headers: Option<Duration>,
+    first_event: Option<Duration>,
+    first_token: Option<Duration>,
+    first_visible: Option<Duration>,
+    last_token: Option<Duration>,
+    first_tokens: Option<u64>,
+    blocked: Duration,
+
+    tokens: Tokens,
+    gaps: Gaps,
+    finishes: Finishes,
+    /// Boxed: most answers have none until their last event.
+    timing: Option<Box<EngineTiming>>,
+    events: u64,
+    done: bool,
+    error: bool,
+}
+
+impl std::fmt::Debug for Exchange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Exchange")
+            .field("connection", &self.connection)
+            .field("sequence", &self.sequence)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What is known only to the one who closes an exchange.
+#[derive(Debug)]
+pub struct Closing {
+    /// How it came to its end on the wire.
+    pub ending: Ending,
+    /// What its series are told apart by.
+    pub labels: Labels,
+    /// `id` of the answer.
+    pub response_id: Option<Box<str>>,
+    /// What an error in the answer named as its kind.
+    pub error_type: Option<Box<str>>,
+    /// What the engine's answers mean.
+    pub profile: Profile,
+}
+
+impl Exchange {
+    /// An exchange whose first byte was read at `started`.
+    pub fn begin(connection: u64, sequence: u64, pair: usize, started: Instant) -> Exchange {
+        Exchange {
+            connection,
+            sequence,
+            started,
+            route: Route::Other,
+            asked: Asked::default(),
+            trace: None,
+            request_id: None,
+            request_bytes: 0,
+            response_bytes: 0,
+            phase: None,
+            pair,
+            live: None,
+            requested: None,
+            status: None,
+            streaming: false,
+            headers: None,
+            first_event: None,
+            first_token: None,
+            first_visible: None,
+            last_token: None,
+            first_tokens: None,
+            blocked: Duration::ZERO,
+            tokens: Tokens::default(),
+            gaps: Gaps::default(),
+            finishes: Finishes::default(),
+            timing: None,
+            events: 0,
+            done: false,
+            error: false,
+        }
+    }
+
+    fn since(&self, at: Instant) -> Duration {
+        at.saturating_duration_since(self.started)
+    }
+
+    /// What kind of request it is.
+    pub fn route(&self) -> Route {
+        self.route
+    }
+
+    /// True when the request is one that generates tokens.
+    pub fn generates(&self) -> bool {
+        self.route != Route::Other
+    }
+
+    /// The request head came.
+    pub fn request_head(
+        &mut self,
+        route: Route,
+        trace: Option<TraceParent>,
+        request_id: Option<Box<str>>,
+        sink: &dyn Sink,
+    ) {
+        self.route = route;
+        self.trace = trace.map(Box::new);
+        self.request_id = request_id;
+        if self.generates() {
+            self.enter(Some(Phase::WaitingFirstToken), sink);
+        }
+    }
+
+    /// Bytes of the request body came.
+    pub fn request_body(&mut self, bytes: usize) {
+        self.request_bytes += bytes as u64;
+    }
+
+    /// The request is complete.
+    pub fn request_end(&mut self, asked: Asked, at: Instant) {
+        self.asked = asked;
+        self.requested = Some(self.since(at));
+    }
+
+    /// What was read of a request that never came to its end.
+    pub fn asked(&mut self, asked: Asked) {
+        self.asked = asked;
+    }
+
+    /// The final response head came. `streaming`: its body is a stream of events.
+    pub fn response_head(&mut self, status: u16, streaming: bool, request_id: Option<Box<str>>, at: Instant) {
+        self.status = Some(status);
+        self.streaming = streaming;
+        self.headers = Some(self.since(at));
+        if self.request_id.is_none() {
+            self.request_id = request_id;
+        }
+    }
+
+    /// Bytes of the response body came.
+    pub fn response_body(&mut self, bytes: usize) {
+        self.response_bytes += bytes as u64;
+    }
+
+    /// The client did not take bytes of the answer from `since` until `until`.
+    pub fn blocked(&mut self, since: Instant, until: Instant) {
+        self.blocked += until.saturating_duration_since(since.max(self.started));
+        self.gaps.interrupt();
+    }
+
+    /// One event of a stream came at `at`. `labels` is asked for at the first token.
+    pub fn event(
+        &mut self,
+        event: &StreamEvent,
+        at: Instant,
+        profile: Profile,
+        thresholds: &Thresholds,
+        sink: &dyn Sink,
+        labels: impl FnOnce() -> Labels,
+    ) {
+        let at = self.since(at);
+        self.events += 1;
+        self.first_event.get_or_insert(at);
+        self.note(event);
+        if event.done || event.progress {
+            return;
+        }
+        let step = self.tokens.event(event, profile.habits, self.asked.echo);
+        if !step.bears {
+            return;
+        }
+        if event.channels.intersects(VISIBLE) {
+            self.first_visible.get_or_insert(at);
+        }
+        if self.first_token.is_none() {
+            self.first_token = Some(at);
+            self.first_tokens = step.tokens.filter(|n| *n > 0);
+            self.enter(Some(Phase::Streaming), sink);
+            self.live = Some(sink.live(&labels()));
+        }
+        self.last_token = Some(at);
+        if let Some(live) = &self.live {
+            self.gaps.token(event.choice, at, step.tokens, thresholds.stall, live.as_ref());
+        }
+    }
+
+    /// The body of an answer that is not streamed is complete: its first token's time is not known.
+    pub fn whole_answer(&mut self, event: &StreamEvent, at: Instant) {
+        let at = self.since(at);
+        self.events += 1;
+        self.first_event.get_or_insert(at);
+        self.note(event);
+        self.tokens.whole_answer(event);
+    }
+
+    fn note(&mut self, event: &StreamEvent) {
+        self.done |= event.done;
+        self.error |= event.error;
+        for reason in event.finishes.iter() {
+            self.finishes.push(reason);
+        }
+        if let Some(timing) = event.timing {
+            **self.timing.get_or_insert_default() = timing;
+        }
+    }
+
+    fn enter(&mut self, phase: Option<Phase>, sink: &dyn Sink) {
+        if let Some(left) = std::mem::replace(&mut self.phase, phase) {
+            sink.in_flight(self.pair, left, -1);
+        }
+        if let Some(entered) = phase {
+            sink.in_flight(self.pair, entered, 1);
+        }
+    }
+
+    /// Leaves the exchange unrecorded: the observer lost its connection's thread.
+    pub fn abandon(mut self, sink: &dyn Sink) {
+        self.enter(None, sink);
+        if let Some(live) = self.live.take() {
+            self.gaps.hand_on(live.as_ref());
+        }
+    }
+
+    /// The exchange is over.
+    pub fn end(mut self, closing: Closing, at: Instant, thresholds: &Thresholds, sink: &dyn Sink) {
+        self.enter(None, sink);
+        let record = self.record(closing, at, thresholds);
+        if let Some(live) = &self.live {
+            self.gaps.hand_on(live.as_ref());
+        }
+        let told = self.gaps.told();
+        let exact = record.output_tokens.filter(|n| n.source.is_exact()).map_or(0, |n| n.tokens);
+        if exact > told {
+            let live = self.live.take().unwrap_or_else(|| sink.live(&record.labels));
+            live.reconcile(exact - told);
+        }
+        sink.record(&record);
+    }
+
+    fn record(&mut self, closing: Closing, at: Instant, thresholds: &Thresholds) -> Record {
+        let Closing { ending, mut labels, response_id, error_type, profile } = closing;
+        let choices = self.asked.n.unwrap_or(1).max(1).saturating_mul(self.asked.prompts.unwrap_or(1).max(1));
+        let finished = if self.streaming { self.tokens.finished() } else { u64::from(self.finishes.len()) };
+        let marked_end = self.done || finished >= choices.max(1);
+        let complete = match ending {
+            Ending::Complete => !self.error && (!self.streaming || marked_end),
+            _ => marked_end && !self.error,
+        };
+        let whole = Whole { choices, echo: self.asked.echo, complete, habits: profile.habits };
+        let answered = self.status.is_some_and(|s| (200..300).contains(&s));
+        let output = self.tokens.output(whole).filter(|_| answered);
+        let answer = Answer {
+            status: self.status,
+            generates: self.generates(),
+            streaming: self.streaming,
+            has_output: output.is_some_and(|n| n.tokens > 0) || (!self.streaming && finished > 0),
+            begun: self.first_token.is_some(),
+            marked_end,
+            error: self.error,
+        };
+        labels.streaming = self.status.map(|_| self.streaming).or(labels.streaming);
+        Record {
+            labels: Arc::new(labels),
+            connection: self.connection,
+            sequence: self.sequence,
+            outcome: outcome(ending, answer),
+            status: self.status,
+            finish_reasons: self.finishes.iter().collect(),
+            response_id,
+            error_type,
+            request_id: self.request_id.take(),
+            trace: self.trace.as_deref().copied(),
+            started: self.started,
+            requested: self.requested,
+            headers: self.headers,
+            first_event: self.first_event,
+            first_token: self.first_token,
+            first_visible: self.first_visible,
+            last_token: self.last_token,
+            ended: self.since(at),
+            input_tokens: self.tokens.input().filter(|_| answered),
+            cached_tokens: self.tokens.cached(),
+            output_tokens: output,
+            reasoning_tokens: self.tokens.reasoning(),
+            first_tokens: self.first_tokens,
+            decode_rate: self.decode_rate(output, true, thresholds),
+            decode_rate_at_least: self.decode_rate(output, false, thresholds),
+            chunks: self.tokens.deltas(),
+            events: self.events,
+            longest_gap: self.gaps.longest(),
+            stalls: self.gaps.stalls(),
+            delivery_blocked: self.blocked,
+            queue: self.queue(profile),
+            timing: self.timing.as_deref().copied(),
+            max_tokens: self.asked.max_tokens,
+            choices: u32::try_from(choices).unwrap_or(u32::MAX),
+            request_bytes: self.request_bytes,
+            response_bytes: self.response_bytes,
+        }
+    }
+
+    /// (n - n_first) / (t_last - t_first), with n_first = 1 where it is not known. `exact` asks for a count that is one;
+    /// else for one that is not.
+    fn decode_rate(&self, output: Option<Count>, exact: bool, thresholds: &Thresholds) -> Option<f64> {
+        let output = output.filter(|n| (n.source != CountSource::Deltas) == exact)?.tokens;
+        let span = self.last_token?.checked_sub(self.first_token?)?;
+        let after = output.checked_sub(self.first_tokens.unwrap_or(1)).filter(|n| *n > 0)?;
+        let enough = output >= thresholds.min_rate_tokens && span >= thresholds.min_rate_span && !span.is_zero();
+        enough.then(|| after as f64 / span.as_secs_f64())
+    }
+
+    fn queue(&self, profile: Profile) -> Option<QueueTime> {
+        if let Some(ms) = self.timing.as_ref().and_then(|t| t.queue_ms) {
+            let value = Duration::try_from_secs_f64(ms / 1e3).ok()?;
+            return Some(QueueTime { value, source: QueueSource::InBand });
+        }
+        let scheduled = profile.head_when_scheduled && self.streaming && self.status == Some(200);
+        let value = self.headers.filter(|_| scheduled)?.saturating_sub(self.requested?);
+        Some(QueueTime { value, source: QueueSource::HeaderTiming })
+    }
+}

@@ -1,0 +1,113 @@
+//! Gaps between token-bearing events, handed on in batches so that locks are rare.
+
+use std::time::Duration;
+
+use crate::measure::Gap;
+use crate::measure::Live;
+
+/// Gaps kept before they are handed on.
+const BATCH: usize = 8;
+/// Choices whose gaps are told apart; an event of a further choice has no gap of its own.
+const CHOICES: usize = 4;
+/// Gaps are handed on at least this often while tokens come, so that a slow stream moves its counters too.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// Stands for a number of tokens that is not known.
+const UNKNOWN: u32 = u32::MAX;
+
+/// The gaps of one answer. Times are since the start of the exchange.
+#[derive(Clone, Debug)]
+pub(super) struct Gaps {
+    last: [Option<Duration>; CHOICES],
+    /// Nanoseconds and tokens, [`UNKNOWN`] for a number that is not known: half the size of a [`Gap`].
+    batch: [(u64, u32); BATCH],
+    len: u8,
+    tokens: u64,
+    told: u64,
+    handed_on: Duration,
+    longest: Option<Duration>,
+    stalls: u32,
+    /// The client did not take bytes since the last token: the next gap is not the engine's.
+    interrupted: bool,
+}
+
+impl Default for Gaps {
+    fn default() -> Gaps {
+        Gaps {
+            last: [None; CHOICES],
+            batch: [(0, UNKNOWN); BATCH],
+            len: 0,
+            tokens: 0,
+            told: 0,
+            handed_on: Duration::ZERO,
+            longest: None,
+            stalls: 0,
+            interrupted: false,
+        }
+    }
+}
+
+impl Gaps {
+    /// A token-bearing event of `choice` came at `at` with this many tokens (`None`: unknown, counted as one).
+    pub(super) fn token(&mut self, choice: u32, at: Duration, tokens: Option<u64>, stall: Duration, live: &dyn Live) {
+        if tokens == Some(0) {
+            return;
+        }
+        self.tokens += tokens.unwrap_or(1);
+        if let Some(last) = self.last.get_mut(choice as usize)
+            && let Some(before) = last.replace(at)
+            && !self.interrupted
+        {
+            let gap = at.saturating_sub(before);
+            self.longest = self.longest.max(Some(gap));
+            if gap > stall {
+                self.stalls += 1;
+                live.stalled();
+            }
+            if let Some(place) = self.batch.get_mut(usize::from(self.len)) {
+                let tokens = tokens.and_then(|n| u32::try_from(n).ok()).unwrap_or(UNKNOWN);
+                *place = (u64::try_from(gap.as_nanos()).unwrap_or(u64::MAX), tokens);
+                self.len += 1;
+            }
+        }
+        self.interrupted = false;
+        if usize::from(self.len) == BATCH || at.saturating_sub(self.handed_on) >= PERIOD {
+            self.hand_on(live);
+            self.handed_on = at;
+        }
+    }
+
+    /// The client did not take bytes for a while.
+    pub(super) fn interrupt(&mut self) {
+        self.interrupted = true;
+    }
+
+    /// Hands on what is kept.
+    pub(super) fn hand_on(&mut self, live: &dyn Live) {
+        if self.len > 0 || self.tokens > 0 {
+            let kept = self.batch.map(|(nanos, tokens)| Gap {
+                gap: Duration::from_nanos(nanos),
+                tokens: (tokens != UNKNOWN).then_some(tokens),
+            });
+            live.progress(kept.get(..usize::from(self.len)).unwrap_or_default(), self.tokens);
+            self.told += self.tokens;
+            self.len = 0;
+            self.tokens = 0;
+        }
+    }
+
+    /// Tokens handed on so far.
+    pub(super) fn told(&self) -> u64 {
+        self.told
+    }
+
+    /// The longest gap.
+    pub(super) fn longest(&self) -> Option<Duration> {
+        self.longest
+    }
+
+    /// Gaps over the stall threshold.
+    pub(super) fn stalls(&self) -> u32 {
+        self.stalls
+    }
+}

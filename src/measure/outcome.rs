@@ -1,0 +1,76 @@
+//! Which of the closed set of outcomes an exchange ended in.
+
+use crate::measure::Outcome;
+
+/// How an exchange came to its end on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The response message is complete.
+    Complete,
+    /// The client finished or reset the connection first.
+    ClientGone,
+    /// The server finished the connection in the middle of the answer, or without one.
+    ServerFinished,
+    /// The server reset the connection.
+    ServerReset,
+    /// The server could not be reached.
+    Refused,
+    /// The server did not accept the connection in the configured time.
+    ConnectTimeout,
+    /// We closed it at the end of a drain.
+    Drained,
+}
+
+/// What of an answer decides its outcome.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Answer {
+    pub(super) status: Option<u16>,
+    /// The route is one that generates tokens.
+    pub(super) generates: bool,
+    pub(super) streaming: bool,
+    /// A token was seen, or usage told of one.
+    pub(super) has_output: bool,
+    /// A first token was seen.
+    pub(super) begun: bool,
+    /// The stream's own end mark came: `[DONE]`, or a finish reason for every choice.
+    pub(super) marked_end: bool,
+    /// An error event came.
+    pub(super) error: bool,
+}
+
+/// The outcome.
+pub(super) fn outcome(ending: Ending, answer: Answer) -> Outcome {
+    match ending {
+        Ending::Refused => return Outcome::UpstreamRefused,
+        Ending::ConnectTimeout => return Outcome::UpstreamTimeout,
+        _ => {}
+    }
+    let failed_status = match answer.status {
+        Some(429 | 503 | 529) => Some(Outcome::RejectedBusy),
+        Some(400..=499) => Some(Outcome::Http4xx),
+        Some(500..=599) => Some(Outcome::Http5xx),
+        _ => None,
+    };
+    if let Some(failed) = failed_status {
+        return failed;
+    }
+    // An error said in the stream is the cause of whatever came after it.
+    if answer.error {
+        return Outcome::ErrorInStream;
+    }
+    match ending {
+        Ending::Complete if !answer.generates => Outcome::Ok,
+        Ending::Complete if !answer.has_output => Outcome::NoOutput,
+        Ending::Complete if answer.streaming && !answer.marked_end => Outcome::Truncated,
+        Ending::Complete => Outcome::Ok,
+        // Many clients hang up at the end mark, before the last bytes of the message.
+        Ending::ClientGone if answer.streaming && answer.marked_end => Outcome::Ok,
+        Ending::ClientGone if answer.begun => Outcome::ClientAbortMidStream,
+        Ending::ClientGone => Outcome::ClientAbortBeforeFirstToken,
+        Ending::ServerFinished => Outcome::Truncated,
+        Ending::ServerReset => Outcome::UpstreamReset,
+        Ending::Drained => Outcome::Drained,
+        Ending::Refused => Outcome::UpstreamRefused,
+        Ending::ConnectTimeout => Outcome::UpstreamTimeout,
+    }
+}

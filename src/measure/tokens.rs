@@ -1,0 +1,254 @@
+//! How many tokens there were, and how we know: the ladder of sources.
+
+use crate::decode::StreamEvent;
+use crate::decode::Usage;
+use crate::measure::Count;
+use crate::measure::CountSource;
+
+/// Choices whose own counts are kept; further ones make every count of the exchange a lower bound.
+const CHOICES: usize = 4;
+
+/// What one choice said of itself so far.
+#[derive(Clone, Copy, Debug, Default)]
+struct Choice {
+    /// The last cumulative `usage.completion_tokens` that came beside this choice.
+    usage: Option<u32>,
+    /// The last cumulative native counter (llama.cpp `timings.predicted_n`).
+    native: Option<u32>,
+    /// A token-bearing event came.
+    begun: bool,
+    /// A finish reason came.
+    finished: bool,
+    /// The finish reason came in an event without `usage`: what was counted before may lack the last tokens.
+    finished_uncounted: bool,
+    /// Cumulative usage came from the first token-bearing event on: its steps are tokens per event.
+    continuous: bool,
+}
+
+/// What a sender's habits mean for counting.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Habits {
+    /// An empty text delta without a role is a token whose text is held back, and an empty one beside a finish reason
+    /// is the end-of-text token (vLLM 0.32's Python front end).
+    pub empty_delta_is_token: bool,
+    /// `usage` counts one choice, not the request (llama.cpp).
+    pub usage_per_choice: bool,
+}
+
+/// Counts the tokens of one answer.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tokens {
+    choices: [Choice; CHOICES],
+    beyond: bool,
+    /// `usage` with `choices: []`: the request's total. How often it came, and the sum of its outputs.
+    totals: u32,
+    totals_output: u64,
+    last: Usage,
+    last_total_output: Option<u64>,
+    /// Sum of the lengths of `token_ids`, and whether a token-bearing event came without.
+    token_ids: Option<u64>,
+    token_ids_missing: bool,
+    logprobs: u64,
+    deltas: u64,
+    native_input: Option<u64>,
+    native_cached: Option<u64>,
+    /// Most choices in one event: over 1 in answers that are not streamed.
+    widest: u32,
+}
+
+/// What an event added.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Step {
+    /// The event carried a token, visible or not.
+    pub(super) bears: bool,
+    /// How many, where known. 0: more text of tokens that were counted before.
+    pub(super) tokens: Option<u64>,
+}
+
+/// What the count needs to know of the whole exchange.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Whole {
+    /// Choices asked for, prompts times `n`.
+    pub(super) choices: u64,
+    /// The request asked for its prompt back: the first text is not output.
+    pub(super) echo: bool,
+    /// The answer came to its end mark.
+    pub(super) complete: bool,
+    /// What the sender's habits mean.
+    pub(super) habits: Habits,
+}
+
+impl Tokens {
+    /// Takes one event of a stream.
+    pub(super) fn event(&mut self, event: &StreamEvent, habits: Habits, echo: bool) -> Step {
+        let finishing = !event.finishes.is_empty();
+        let held_back = event.empty_delta && habits.empty_delta_is_token && (!event.role || finishing);
+        let bears = !event.channels.is_empty() || held_back || event.token_ids.is_some_and(|n| n > 0);
+        let mut step = Step { bears, tokens: event.token_ids.map(u64::from) };
+
+        self.widest = self.widest.max(event.choices);
+        if bears {
+            self.deltas += 1;
+            match event.token_ids {
+                Some(_) => {}
+                None => self.token_ids_missing = true,
+            }
+        }
+        if let Some(ids) = event.token_ids {
+            self.token_ids = Some(self.token_ids.unwrap_or(0) + u64::from(ids));
+        }
+        self.logprobs += u64::from(event.logprobs.unwrap_or(0));
+        self.timing(event);
+
+        let Some(choice) = (event.choices > 0).then(|| self.choices.get_mut(event.choice as usize)) else {
+            if let Some(usage) = event.usage {
+                self.totals += 1;
+                self.totals_output += usage.output.unwrap_or(0);
+                self.last_total_output = usage.output.or(self.last_total_output);
+                self.keep(usage);
+            }
+            return step;
+        };
+        match choice {
+            None => self.beyond = true,
+            Some(choice) => {
+                if let Some(output) = event.usage.and_then(|u| u32::try_from(u.output?).ok()) {
+                    let known = choice.continuous || !choice.begun;
+                    choice.continuous = known;
+                    if known && step.tokens.is_none() {
+                        step.tokens = Some(u64::from(output.saturating_sub(choice.usage.unwrap_or(0))));
+                    }
+                    choice.usage = Some(output);
+                } else if bears {
+                    choice.continuous = false;
+                }
+                if finishing {
+                    choice.finished = true;
+                    choice.finished_uncounted = event.usage.is_none();
+                }
+                if echo && bears && !choice.begun {
+                    // The prompt, handed back: at most one token of output in it.
+                    step.tokens = Some(0);
+                }
+                choice.begun |= bears;
+            }
+        }
+        if let Some(usage) = event.usage {
+            self.keep(usage);
+        }
+        step
+    }
+
+    /// Takes the body of an answer that is not streamed: its usage is the request's.
+    pub(super) fn whole_answer(&mut self, event: &StreamEvent) {
+        self.widest = self.widest.max(event.choices);
+        self.logprobs += u64::from(event.logprobs.unwrap_or(0));
+        self.token_ids = event.token_ids.map(u64::from);
+        self.timing(event);
+        if let Some(usage) = event.usage {
+            self.totals = 1;
+            self.totals_output = usage.output.unwrap_or(0);
+            self.last_total_output = usage.output;
+            self.keep(usage);
+        }
+    }
+
+    fn timing(&mut self, event: &StreamEvent) {
+        let Some(timing) = event.timing else { return };
+        if let Some(prompt) = timing.prompt_tokens {
+            self.native_input = Some(prompt + timing.cached_tokens.unwrap_or(0));
+        }
+        self.native_cached = timing.cached_tokens.or(self.native_cached);
+        if let Some(choice) = self.choices.get_mut(event.choice as usize)
+            && timing.predicted_tokens.is_some()
+        {
+            choice.native = timing.predicted_tokens.and_then(|n| u32::try_from(n).ok());
+        }
+    }
+
+    fn keep(&mut self, usage: Usage) {
+        self.last.input = usage.input.or(self.last.input);
+        self.last.output = usage.output.or(self.last.output);
+        self.last.cached = usage.cached.or(self.last.cached);
+        self.last.reasoning = usage.reasoning.or(self.last.reasoning);
+    }
+
+    /// Choices of which something was seen.
+    fn seen(&self) -> u64 {
+        let begun = self.choices.iter().filter(|c| c.begun || c.finished || c.usage.is_some()).count() as u64;
+        begun.max(u64::from(self.widest))
+    }
+
+    /// Choices that gave a finish reason.
+    pub(super) fn finished(&self) -> u64 {
+        self.choices.iter().filter(|c| c.finished).count() as u64
+    }
+
+    /// Events that carried a token.
+    pub(super) fn deltas(&self) -> u64 {
+        self.deltas
+    }
+
+    /// The output tokens, by the most trusted source there is.
+    pub(super) fn output(&self, whole: Whole) -> Option<Count> {
+        let exact = |tokens, source| Some(Count { tokens, source });
+        let choices = whole.choices.max(self.seen());
+        if let Some(total) = self.last_total_output {
+            if !whole.habits.usage_per_choice || choices == 1 {
+                return exact(total, CountSource::Usage);
+            }
+            if u64::from(self.totals) == choices {
+                return exact(self.totals_output, CountSource::Usage);
+            }
+        }
+        if whole.complete && !self.beyond && self.totals == 0 && choices == self.seen() {
+            let own = self.choices.iter().filter(|c| c.begun || c.finished || c.usage.is_some());
+            let counted = own.clone().all(|c| c.usage.is_some() && c.finished && !c.finished_uncounted);
+            if counted
+                && choices > 0
+                && (choices == 1 || whole.habits.usage_per_choice || own.clone().all(|c| c.continuous))
+            {
+                return exact(own.filter_map(|c| c.usage).map(u64::from).sum(), CountSource::Usage);
+            }
+        }
+        if let Some(ids) = self.token_ids
+            && whole.complete
+            && !self.token_ids_missing
+        {
+            return exact(ids, CountSource::TokenIds);
+        }
+        if whole.complete && !self.beyond && choices > 0 && self.widest <= 1 {
+            let natives: Vec<u64> = self.choices.iter().filter_map(|c| c.native).map(u64::from).collect();
+            if natives.len() as u64 == choices {
+                return exact(natives.iter().sum(), CountSource::NativeCounter);
+            }
+        }
+        let usage: u64 = self.choices.iter().filter_map(|c| c.usage).map(u64::from).sum();
+        let native: u64 = self.choices.iter().filter_map(|c| c.native).map(u64::from).sum();
+        // An echoed prompt comes as text too, and its log probabilities with it: neither is output.
+        let deltas = if whole.echo { self.deltas.saturating_sub(choices.max(1)) } else { self.deltas };
+        let logprobs = if whole.echo { 0 } else { self.logprobs };
+        let at_least =
+            [deltas, logprobs, usage, native, self.token_ids.unwrap_or(0), self.last_total_output.unwrap_or(0)]
+                .into_iter()
+                .max()
+                .filter(|n| *n > 0)?;
+        exact(at_least, CountSource::Deltas)
+    }
+
+    /// The prompt tokens.
+    pub(super) fn input(&self) -> Option<Count> {
+        let usage = self.last.input.map(|tokens| Count { tokens, source: CountSource::Usage });
+        usage.or(self.native_input.map(|tokens| Count { tokens, source: CountSource::NativeCounter }))
+    }
+
+    /// Prompt tokens out of the engine's cache.
+    pub(super) fn cached(&self) -> Option<u64> {
+        self.last.cached.or(self.native_cached)
+    }
+
+    /// Output tokens that were reasoning.
+    pub(super) fn reasoning(&self) -> Option<u64> {
+        self.last.reasoning
+    }
+}

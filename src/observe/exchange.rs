@@ -1,0 +1,197 @@
+//! One exchange of a connection: feeds its bodies to the decoders and what they say to `measure`.
+
+use std::time::Instant;
+
+use crate::decode::Each;
+use crate::decode::Framing;
+use crate::decode::RequestDecoder;
+use crate::decode::ResponseDecoder;
+use crate::decode::Route;
+use crate::decode::Said;
+use crate::decode::StreamEvent;
+use crate::measure::Asked;
+use crate::measure::Closing;
+use crate::measure::Ending;
+use crate::measure::Exchange as Measured;
+use crate::measure::Labels;
+use crate::measure::TraceParent;
+use crate::observe::Shared;
+use crate::observe::engine;
+use crate::wire::RequestHead;
+use crate::wire::ResponseHead;
+
+/// Bytes kept of an id.
+const ID_BYTES: usize = 128;
+
+/// An exchange, its decoders while their bodies run, and what of them is needed after.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    measured: Measured,
+    pair: usize,
+    /// The engine by configuration or by the response head.
+    engine: Option<&'static str>,
+    request_model: Option<Box<str>>,
+    asked_stream: Option<bool>,
+    request: Option<Box<RequestDecoder>>,
+    response: Option<Box<ResponseDecoder>>,
+    streaming: bool,
+}
+
+impl Exchange {
+    pub(super) fn begin(connection: u64, sequence: u64, pair: usize, at: Instant) -> Exchange {
+        Exchange {
+            measured: Measured::begin(connection, sequence, pair, at),
+            pair,
+            engine: None,
+            request_model: None,
+            asked_stream: None,
+            request: None,
+            response: None,
+            streaming: false,
+        }
+    }
+
+    pub(super) fn request_head(&mut self, head: &RequestHead<'_>, shared: &Shared) {
+        let route = if head.method == "POST" { shared.route(head.target) } else { Route::Other };
+        let trace = head.header("traceparent").and_then(TraceParent::parse);
+        self.measured.request_head(route, trace, id(head.header("x-request-id")), shared.sink.as_ref());
+        if self.measured.generates() && !coded(head.header("content-encoding")) {
+            self.request = Some(Box::new(RequestDecoder::new(route)));
+        }
+    }
+
+    pub(super) fn request_body(&mut self, bytes: &[u8]) {
+        self.measured.request_body(bytes.len());
+        if let Some(decoder) = &mut self.request {
+            decoder.feed(bytes);
+        }
+    }
+
+    pub(super) fn request_end(&mut self, at: Instant) {
+        let asked = self.asked();
+        self.measured.request_end(asked, at);
+    }
+
+    /// What the request said, as far as it came; its decoder is no longer needed then.
+    fn asked(&mut self) -> Asked {
+        let Some(decoder) = self.request.take() else { return Asked::default() };
+        let facts = decoder.facts();
+        self.request_model = facts.model.map(Into::into);
+        self.asked_stream = facts.stream;
+        Asked { n: facts.n, prompts: facts.prompts, max_tokens: facts.max_tokens, echo: facts.echo.unwrap_or(false) }
+    }
+
+    pub(super) fn response_head(&mut self, head: &ResponseHead<'_>, at: Instant, shared: &Shared) {
+        self.engine = shared.settings.engine.or_else(|| engine::of_head(head));
+        let coded = coded(head.header("content-encoding"));
+        let framing = head.header("content-type").and_then(Framing::of_content_type);
+        self.streaming = self.measured.generates() && framing == Some(Framing::Sse);
+        if let Some(framing) = framing
+            && self.measured.generates()
+            && !coded
+        {
+            self.response = Some(Box::new(ResponseDecoder::new(self.measured.route(), framing)));
+        }
+        self.measured.response_head(head.status, self.streaming, id(head.header("x-request-id")), at);
+    }
+
+    pub(super) fn response_body(&mut self, bytes: &[u8], at: Instant, shared: &Shared) {
+        self.measured.response_body(bytes.len());
+        self.decode(Some(bytes), at, shared);
+    }
+
+    /// Shows the decoder these bytes, or the end of the body.
+    fn decode(&mut self, bytes: Option<&[u8]>, at: Instant, shared: &Shared) {
+        let Exchange { measured, pair, engine, request_model, response, streaming, .. } = self;
+        let Some(decoder) = response else { return };
+        let each =
+            &mut Tell { measured, pair: *pair, engine: *engine, request_model, streaming: *streaming, at, shared };
+        match bytes {
+            Some(bytes) => decoder.feed(bytes, each),
+            None => decoder.finish(each),
+        }
+    }
+
+    pub(super) fn blocked(&mut self, since: Instant, until: Instant) {
+        self.measured.blocked(since, until);
+    }
+
+    pub(super) fn end(mut self, ending: Ending, at: Instant, shared: &Shared) {
+        if ending == Ending::Complete || self.streaming {
+            self.decode(None, at, shared);
+        }
+        if let Some(asked) = self.request.is_some().then(|| self.asked()) {
+            self.measured.asked(asked);
+        }
+        let facts = self.response.as_ref().map(|decoder| decoder.engine()).unwrap_or_default();
+        let engine = self.engine.or_else(|| engine::of_facts(facts));
+        if let Some(engine) = engine {
+            shared.recognised(self.pair, engine);
+        }
+        let closing = Closing {
+            ending,
+            labels: Labels {
+                pair: self.pair,
+                route: self.measured.route(),
+                engine: engine.or_else(|| shared.last_engine(self.pair)),
+                request_model: self.request_model.take(),
+                response_model: self.response.as_ref().and_then(|d| d.model()).map(Into::into),
+                streaming: self.asked_stream,
+            },
+            response_id: self.response.as_ref().and_then(|d| d.response_id()).map(Into::into),
+            error_type: self.response.as_ref().and_then(|d| d.error_type()).map(Into::into),
+            profile: engine::profile(engine, facts),
+        };
+        self.measured.end(closing, at, &shared.thresholds, shared.sink.as_ref());
+    }
+
+    /// Leaves the exchange unrecorded: its connection can no longer be read.
+    pub(super) fn abandon(self, shared: &Shared) {
+        self.measured.abandon(shared.sink.as_ref());
+    }
+}
+
+/// Tells `measure` what the decoder reads, all of it at one time.
+struct Tell<'a> {
+    measured: &'a mut Measured,
+    pair: usize,
+    engine: Option<&'static str>,
+    request_model: &'a Option<Box<str>>,
+    streaming: bool,
+    at: Instant,
+    shared: &'a Shared,
+}
+
+impl Each for Tell<'_> {
+    fn event(&mut self, event: &StreamEvent, said: &Said<'_>) {
+        if !self.streaming {
+            self.measured.whole_answer(event, self.at);
+            return;
+        }
+        let Tell { pair, shared, .. } = *self;
+        let route = self.measured.route();
+        let engine = self.engine.or_else(|| engine::of_facts(said.engine()));
+        let profile = engine::profile(engine, said.engine());
+        let request_model = self.request_model;
+        self.measured.event(event, self.at, profile, &shared.thresholds, shared.sink.as_ref(), || Labels {
+            pair,
+            route,
+            engine: engine.or_else(|| shared.last_engine(pair)),
+            request_model: request_model.clone(),
+            response_model: said.model().map(Into::into),
+            streaming: Some(true),
+        });
+    }
+}
+
+/// True when a content coding hides the body.
+fn coded(value: Option<&[u8]>) -> bool {
+    value.is_some_and(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case(b"identity"))
+}
+
+/// An id out of a header field, cut to a length that a span may carry.
+fn id(value: Option<&[u8]>) -> Option<Box<str>> {
+    let text = std::str::from_utf8(value?).ok()?.trim();
+    let end = (0..=text.len().min(ID_BYTES)).rev().find(|i| text.is_char_boundary(*i))?;
+    text.get(..end).filter(|t| !t.is_empty()).map(Into::into)
+}

@@ -1,0 +1,102 @@
+//! What all connections of a process share, and the way in for each of them.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use crate::relay::drain::Drain;
+use crate::relay::drain::Ticket;
+use crate::relay::guard::Faults;
+use crate::relay::guard::Guard;
+use crate::relay::joined::Joined;
+use crate::relay::observer::Close;
+use crate::relay::observer::Connection;
+use crate::relay::observer::Observe;
+use crate::relay::settings::Settings;
+use crate::relay::stats::Stats;
+use crate::relay::stream::Stream;
+
+/// The data path of a process: settings, observers, drain and counters.
+pub struct Relay {
+    settings: Settings,
+    observe: Arc<dyn Observe>,
+    drain: Drain,
+    stats: Stats,
+    last_id: AtomicU64,
+}
+
+impl fmt::Debug for Relay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Relay").field("settings", &self.settings).field("drain", &self.drain).finish_non_exhaustive()
+    }
+}
+
+impl Relay {
+    /// A relay that shows its connections to `observe` and ends with `drain`.
+    pub fn new(settings: Settings, observe: Arc<dyn Observe>, drain: Drain) -> Arc<Relay> {
+        Arc::new(Relay { settings, observe, drain, stats: Stats::default(), last_id: AtomicU64::new(0) })
+    }
+
+    /// The settings.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The drain that ends the relay.
+    pub fn drain(&self) -> &Drain {
+        &self.drain
+    }
+
+    /// The counters.
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// Takes in a connection of this pair; it counts as open until what is returned here, or made from it, is gone.
+    pub fn accept(self: &Arc<Relay>, pair: usize, upstream: Arc<str>, peer: Option<SocketAddr>) -> Accepted {
+        let ticket = self.drain.enter();
+        self.stats.count_accepted();
+        let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
+        let connection = Connection { id, peer, pair, upstream, accepted: Instant::now() };
+        let observer = self.faults().contain(|| self.observe.accepted(&connection)).flatten();
+        Accepted { relay: Arc::clone(self), guard: Guard::new(observer), ticket }
+    }
+
+    pub(crate) fn faults(&self) -> Faults<'_> {
+        Faults { observe: self.observe.as_ref(), stats: &self.stats }
+    }
+}
+
+/// A connection that is accepted, but not yet connected to its server.
+pub struct Accepted {
+    pub(crate) relay: Arc<Relay>,
+    pub(crate) guard: Guard,
+    pub(crate) ticket: Ticket,
+}
+
+impl fmt::Debug for Accepted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Accepted").field("ticket", &self.ticket).finish_non_exhaustive()
+    }
+}
+
+impl Accepted {
+    /// The relay that took it in.
+    pub fn relay(&self) -> &Arc<Relay> {
+        &self.relay
+    }
+
+    /// Joins the two ends. Spawn what is returned: it relays until the connection is over.
+    pub fn join(self, client: Stream, server: Stream) -> Joined {
+        let Accepted { relay, guard, ticket } = self;
+        Joined::new(relay, guard, ticket, client, server)
+    }
+
+    /// The connection ended before it could be joined.
+    pub fn end(mut self, close: Close) {
+        self.guard.closed(self.relay.faults(), close, Instant::now());
+    }
+}

@@ -1,0 +1,248 @@
+//! A client and its server, joined: the whole life of a relayed connection as one small future.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Context;
+use std::task::Poll;
+use std::time::Duration;
+use std::time::Instant;
+
+use tokio::time::Sleep;
+
+use crate::relay::drain::Phase;
+use crate::relay::drain::Ticket;
+use crate::relay::entrance::Relay;
+use crate::relay::guard::Guard;
+use crate::relay::lane::Eyes;
+use crate::relay::lane::Lane;
+use crate::relay::lane::Turn;
+use crate::relay::observer::Close;
+use crate::relay::observer::Direction;
+use crate::relay::observer::Side;
+use crate::relay::reset::ResetWatch;
+use crate::relay::scratch;
+use crate::relay::stream::Stream;
+
+/// Relays both directions until the connection ends. Owns no buffer while nothing waits for its receiver.
+///
+/// A task waits for this future, so its size is memory per connection; a test keeps it small.
+pub struct Joined {
+    relay: Arc<Relay>,
+    /// `None` once closed.
+    ends: Option<Ends>,
+    guard: Guard,
+    request: Lane,
+    response: Lane,
+    /// Whose FIN came first.
+    first: Option<Side>,
+    ticket: Ticket,
+    /// The waker is known to the drain.
+    entered: bool,
+    /// Anything was relayed.
+    used: bool,
+    idle: Option<Box<Idle>>,
+}
+
+struct Ends {
+    client: Stream,
+    server: Stream,
+    client_watch: Option<Box<ResetWatch>>,
+    server_watch: Option<Box<ResetWatch>>,
+}
+
+struct Idle {
+    moved: Instant,
+    timeout: Duration,
+    timer: Pin<Box<Sleep>>,
+}
+
+/// How both sockets are left.
+#[derive(Clone, Copy)]
+enum Farewell {
+    /// FIN to whoever has not got one.
+    Orderly,
+    /// RST to both; the one that reset the connection itself does not see it.
+    Reset,
+}
+
+impl fmt::Debug for Joined {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Joined").finish_non_exhaustive()
+    }
+}
+
+impl Joined {
+    pub(crate) fn new(relay: Arc<Relay>, guard: Guard, ticket: Ticket, client: Stream, server: Stream) -> Joined {
+        let idle = relay.settings().idle_timeout.map(|timeout| {
+            let timer = Box::pin(tokio::time::sleep(timeout));
+            Box::new(Idle { moved: Instant::now(), timeout, timer })
+        });
+        Joined {
+            relay,
+            ends: Some(Ends { client, server, client_watch: None, server_watch: None }),
+            guard,
+            request: Lane::new(Direction::Request),
+            response: Lane::new(Direction::Response),
+            first: None,
+            ticket,
+            entered: false,
+            used: false,
+            idle,
+        }
+    }
+
+    /// Moves bytes both ways; `Some` when that ended the connection.
+    fn relay(&mut self, cx: &mut Context<'_>) -> Option<(Close, Farewell)> {
+        let Ends { client, server, .. } = self.ends.as_mut()?;
+        let settings = self.relay.settings();
+        let size = settings.scratch_bytes.min(settings.remainder_bytes).max(1);
+        let (request, response, moved) = scratch::with(size, |scratch| {
+            let faults = self.relay.faults();
+            let mut eyes = Eyes { scratch, guard: &mut self.guard, faults, moved: None };
+            let request = self.request.turn(cx, client, server, &mut eyes);
+            if request == Turn::ReceiverGone {
+                self.response.lose_sender();
+            }
+            let response = self.response.turn(cx, server, client, &mut eyes);
+            if response == Turn::ReceiverGone {
+                self.request.lose_sender();
+            }
+            (request, response, eyes.moved)
+        });
+        if let Some(at) = moved {
+            self.used = true;
+            if let Some(idle) = &mut self.idle {
+                idle.moved = at;
+            }
+        }
+        if request == Turn::More || response == Turn::More {
+            cx.waker().wake_by_ref();
+        }
+        if self.first.is_none() {
+            self.first = match (self.request.ended(), self.response.ended()) {
+                (true, _) => Some(Side::Client),
+                (false, true) => Some(Side::Server),
+                (false, false) => None,
+            };
+        }
+        if request == Turn::SenderReset {
+            return Some((Close::Reset(Side::Client), Farewell::Reset));
+        }
+        if response == Turn::SenderReset {
+            return Some((Close::Reset(Side::Server), Farewell::Reset));
+        }
+        if request == Turn::ReceiverGone && self.response.ended() {
+            return Some((Close::Reset(Side::Server), Farewell::Reset));
+        }
+        if response == Turn::ReceiverGone && self.request.ended() {
+            return Some((Close::Reset(Side::Client), Farewell::Reset));
+        }
+        if self.request.finished() && self.response.finished() {
+            let first = self.first.unwrap_or(Side::Client);
+            return Some((Close::Finished { first }, Farewell::Orderly));
+        }
+        None
+    }
+
+    /// Looks after ends that are not read.
+    fn watch(&mut self, cx: &mut Context<'_>) -> Option<(Close, Farewell)> {
+        let ends = self.ends.as_mut()?;
+        // Once an end has our FIN and has sent its own, there is nothing left that a reset could cut.
+        let watch_client = self.request.deaf() && !self.response.finished();
+        // Bytes of the server that wait for a slow client are delivered before a reset of the server is passed on.
+        let watch_server = self.response.deaf() && !self.response.pending() && !self.request.finished();
+        if poll_watch(cx, &mut ends.client_watch, watch_client, &ends.client) {
+            return Some((Close::Reset(Side::Client), Farewell::Reset));
+        }
+        if poll_watch(cx, &mut ends.server_watch, watch_server, &ends.server) {
+            return Some((Close::Reset(Side::Server), Farewell::Reset));
+        }
+        None
+    }
+
+    /// What a drain asks of this connection.
+    fn drain(&mut self) -> Option<(Close, Farewell)> {
+        match self.ticket.phase() {
+            Phase::Running => None,
+            Phase::Forced => Some((Close::Drained, Farewell::Reset)),
+            Phase::Draining => {
+                if self.request.pending() || self.response.pending() {
+                    return None;
+                }
+                // Without an observer only a connection that was never used is known to be idle.
+                let idle = self.guard.idle(self.relay.faults()).unwrap_or(!self.used);
+                idle.then_some((Close::Drained, Farewell::Orderly))
+            }
+        }
+    }
+
+    fn idle_out(&mut self, cx: &mut Context<'_>) -> Option<(Close, Farewell)> {
+        let idle = self.idle.as_mut()?;
+        while idle.timer.as_mut().poll(cx).is_ready() {
+            let until = idle.moved + idle.timeout;
+            if until <= Instant::now() {
+                return Some((Close::Drained, Farewell::Reset));
+            }
+            idle.timer.as_mut().reset(until.into());
+        }
+        None
+    }
+
+    fn close(&mut self, close: Close, farewell: Farewell) {
+        if let Some(Ends { client, server, .. }) = self.ends.take() {
+            match farewell {
+                Farewell::Orderly => {
+                    client.close();
+                    server.close();
+                }
+                Farewell::Reset => {
+                    client.reset();
+                    server.reset();
+                }
+            }
+            let faults = self.relay.faults();
+            self.request.settle(&mut self.guard, faults);
+            self.response.settle(&mut self.guard, faults);
+            self.guard.closed(faults, close, Instant::now());
+        }
+    }
+}
+
+impl Future for Joined {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        if !this.entered {
+            // Once is enough: the waker of a spawned task stays the same.
+            this.ticket.wake(cx.waker());
+            this.entered = true;
+        }
+        let end = this.relay(cx).or_else(|| this.watch(cx)).or_else(|| this.drain()).or_else(|| this.idle_out(cx));
+        match end {
+            Some((close, farewell)) => {
+                this.close(close, farewell);
+                Poll::Ready(())
+            }
+            None if this.ends.is_none() => Poll::Ready(()),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for Joined {
+    /// A runtime that stops drops its tasks: the ending is told also then.
+    fn drop(&mut self) {
+        self.close(Close::Drained, Farewell::Reset);
+    }
+}
+
+fn poll_watch(cx: &mut Context<'_>, watch: &mut Option<Box<ResetWatch>>, wanted: bool, stream: &Stream) -> bool {
+    if !wanted {
+        *watch = None;
+        return false;
+    }
+    watch.get_or_insert_with(|| Box::new(ResetWatch::new())).poll(cx, stream).is_ready()
+}

@@ -1,0 +1,158 @@
+//! What a client gets whose server cannot be reached.
+
+use std::io;
+use std::time::Duration;
+use std::time::Instant;
+
+use tokio::io::AsyncReadExt;
+use tokio::io::AsyncWriteExt;
+use tokio::time::timeout;
+
+use crate::relay::drain::Phase;
+use crate::relay::entrance::Accepted;
+use crate::relay::observer::Close;
+use crate::relay::observer::Direction;
+use crate::relay::settings::Unreachable;
+use crate::relay::stream::Stream;
+
+/// A client that has not sent anything by then is let go: it holds a descriptor, and there is nothing to answer.
+const FIRST_BYTES: Duration = Duration::from_secs(10);
+
+/// After the answer the client may still be sending its request. Closing on unread bytes would make the kernel send a
+/// reset that overtakes the answer (RFC 9112 section 9.6), so they are read away, up to these bounds.
+const LINGER: Duration = Duration::from_secs(10);
+const LINGER_BYTES: usize = 64 * 1024 * 1024;
+
+/// Read size; such connections are few and short.
+const CHUNK_BYTES: usize = 4 * 1024;
+
+impl Accepted {
+    /// Answers a client whose server cannot be reached, as the settings say, and ends the connection.
+    ///
+    /// The client's bytes are shown to the observer; the answer, which is ours and not the server's, is not.
+    pub async fn refuse(mut self, client: Stream, close: Close, address: &str, reason: &str) {
+        self.relay.stats().count_connect_failure();
+        match self.relay.settings().unreachable {
+            Unreachable::Reset => client.reset(),
+            Unreachable::Http503 => self.answer(client, address, reason).await,
+        }
+        self.end(close);
+    }
+
+    async fn answer(&mut self, mut client: Stream, address: &str, reason: &str) {
+        let mut chunk = vec![0; CHUNK_BYTES];
+        let mut start = Vec::new();
+        let first = async {
+            loop {
+                let bytes = self.read(&mut client, &mut chunk).await?;
+                start.extend_from_slice(bytes);
+                if let Some(known) = is_http1(&start) {
+                    return Ok::<bool, io::Error>(known);
+                }
+            }
+        };
+        if !matches!(timeout(FIRST_BYTES, first).await, Ok(Ok(true))) || self.ticket.phase() == Phase::Forced {
+            return client.reset();
+        }
+        let linger = async {
+            client.write_all(&service_unavailable(address, reason)).await?;
+            client.shutdown().await?;
+            let mut left = LINGER_BYTES;
+            while left > 0 {
+                left = left.saturating_sub(self.read(&mut client, &mut chunk).await?.len());
+            }
+            Ok::<(), io::Error>(())
+        };
+        // However it ends, by the client's FIN or by a bound: the answer had its time.
+        drop(timeout(LINGER, linger).await);
+        client.close();
+    }
+
+    async fn read<'a>(&mut self, client: &mut Stream, chunk: &'a mut [u8]) -> io::Result<&'a [u8]> {
+        let length = client.read(chunk).await?;
+        let at = Instant::now();
+        let bytes = chunk.get(..length).unwrap_or_default();
+        let relay = &self.relay;
+        if bytes.is_empty() {
+            self.guard.finished(relay.faults(), Direction::Request, at);
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.guard.seen(relay.faults(), Direction::Request, bytes, at);
+        Ok(bytes)
+    }
+}
+
+/// Whether these first bytes begin an HTTP/1 request: a method in capitals and a space. `None` while both is possible.
+/// The preface of HTTP/2 (`PRI * HTTP/2.0`, RFC 9113 section 3.4) looks like one and is none.
+fn is_http1(start: &[u8]) -> Option<bool> {
+    const LONGEST_METHOD: usize = 24;
+    let method = start.iter().take_while(|byte| byte.is_ascii_uppercase() || **byte == b'-').count();
+    match start.get(method) {
+        Some(b' ') => Some(method > 0 && !start.starts_with(b"PRI ")),
+        Some(_) => Some(false),
+        None if method > LONGEST_METHOD => Some(false),
+        None => None,
+    }
+}
+
+fn service_unavailable(address: &str, reason: &str) -> Vec<u8> {
+    let message = format!("tokometer: cannot reach the inference server at {address}: {reason}");
+    let body = format!(
+        r#"{{"error":{{"message":"{}","type":"upstream_unreachable","param":null,"code":503}}}}"#,
+        escape(&message)
+    );
+    format!(
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\
+         retry-after: 1\r\nconnection: close\r\n\r\n{body}",
+        body.len()
+    )
+    .into_bytes()
+}
+
+/// JSON string escapes (RFC 8259 section 7) for text of our own, paths and system messages.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => escaped.extend(['\\', c]),
+            c if c.is_control() => escaped.extend(format!("\\u{:04x}", c as u32).chars()),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_http1_request_is_known_by_its_first_bytes() {
+        for (start, expected) in [
+            (&b"POST /v1/chat/completions HTTP/1.1\r\n"[..], Some(true)),
+            (b"G", None),
+            (b"GET ", Some(true)),
+            (b"M-SEARCH * HTTP/1.1", Some(true)),
+            (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Some(false)),
+            (b" / HTTP/1.1", Some(false)),
+            (b"\x16\x03\x01", Some(false)),
+            (b"get / HTTP/1.1", Some(false)),
+            (b"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", Some(false)),
+            (b"", None),
+        ] {
+            assert_eq!(is_http1(start), expected, "{:?}", start.escape_ascii().to_string());
+        }
+    }
+
+    #[test]
+    fn the_answer_is_json_whatever_the_address_holds() {
+        let answer = service_unavailable("unix:/run/a\"b\\c\n", "refused");
+        let answer = String::from_utf8(answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains(&format!("content-length: {}\r\n", body.len())), "{head}");
+        let body: serde_json::Value = serde_json::from_str(body).unwrap();
+        let message = "tokometer: cannot reach the inference server at unix:/run/a\"b\\c\n: refused";
+        assert_eq!(body["error"]["message"], message);
+        assert_eq!(body["error"]["code"], 503);
+    }
+}

@@ -1,0 +1,21 @@
+//! The read buffer of a thread: every connection of the thread reads into it, none owns one.
+
+use std::cell::Cell;
+
+thread_local! {
+    static SCRATCH: Cell<Option<Box<[u8]>>> = const { Cell::new(None) };
+}
+
+/// Lends the thread's buffer of `size` bytes to `work`.
+pub(crate) fn with<R>(size: usize, work: impl FnOnce(&mut [u8]) -> R) -> R {
+    SCRATCH.with(|scratch| {
+        // Taken out while it is lent: a nested call would get a buffer of its own instead of an alias.
+        let mut buffer = match scratch.take() {
+            Some(buffer) if buffer.len() == size => buffer,
+            _ => vec![0; size].into_boxed_slice(),
+        };
+        let result = work(&mut buffer);
+        scratch.set(Some(buffer));
+        result
+    })
+}

@@ -1,0 +1,62 @@
+//! The target of the load.
+
+use std::str::FromStr;
+
+/// A plain HTTP target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Url {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    /// As it stands in the Host header.
+    pub(crate) authority: String,
+    pub(crate) path: String,
+}
+
+/// A target that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no target for load: give http://HOST:PORT or http://HOST:PORT/PATH (TLS is not spoken)")]
+pub struct BadUrl(String);
+
+impl FromStr for Url {
+    type Err = BadUrl;
+
+    fn from_str(text: &str) -> Result<Url, BadUrl> {
+        let bad = || BadUrl(text.to_owned());
+        let uri: http::Uri = text.parse().map_err(|_| bad())?;
+        if uri.scheme_str() != Some("http") {
+            return Err(bad());
+        }
+        let authority = uri.authority().ok_or_else(bad)?;
+        let path = match uri.path_and_query().map(http::uri::PathAndQuery::as_str) {
+            None | Some("" | "/") => "/v1/chat/completions",
+            Some(path) => path,
+        };
+        Ok(Url {
+            host: authority.host().trim_matches(['[', ']']).to_owned(),
+            port: authority.port_u16().unwrap_or(80),
+            authority: authority.as_str().to_owned(),
+            path: path.to_owned(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_without_a_path_means_chat() {
+        let url: Url = "http://127.0.0.1:8000".parse().unwrap();
+        assert_eq!((url.host.as_str(), url.port, url.path.as_str()), ("127.0.0.1", 8000, "/v1/chat/completions"));
+        let url: Url = "http://[::1]:81/v1/completions?x=1".parse().unwrap();
+        assert_eq!((url.host.as_str(), url.port, url.path.as_str()), ("::1", 81, "/v1/completions?x=1"));
+        assert_eq!(url.authority, "[::1]:81");
+    }
+
+    #[test]
+    fn what_is_no_plain_http_target_is_refused() {
+        for text in ["", "127.0.0.1:8000", "https://host:1", "http://", "ftp://x"] {
+            assert!(text.parse::<Url>().is_err(), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! A simulated inference server: vLLM's Python front end on the wire, without a model behind it.
+//!
+//! It answers `/v1/chat/completions` and `/v1/completions` (streaming and not), `/v1/models`, `/health` and `/metrics`
+//! in the shapes that vLLM 0.32.0 was recorded with: the headers come at once, also while a request waits in the queue;
+//! each event is one HTTP chunk; the role event comes with the first token; the finish, usage and `[DONE]` events and
+//! the terminator come in one write. Faults come by chance, by the request header `x-sim-fault: NAME[:ARG]`, or
+//! by asking for the model `fault/NAME[:ARG]`.
+
+mod answer;
+mod body;
+mod connection;
+mod engine;
+mod exchange;
+mod fault;
+mod generation;
+mod histogram;
+mod http;
+mod job;
+mod metrics;
+mod pacer;
+mod render;
+mod schedule;
+mod settings;
+mod vocabulary;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
+use tokio::net::TcpSocket;
+use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
+
+use crate::sim::server::engine::Engine;
+
+pub use crate::sim::server::engine::Stats;
+pub use crate::sim::server::fault::Fault;
+pub use crate::sim::server::fault::UnknownFault;
+pub use crate::sim::server::settings::Pace;
+pub use crate::sim::server::settings::STAMP_DIGITS;
+pub use crate::sim::server::settings::Settings;
+pub use crate::sim::server::settings::Text;
+
+/// Why the simulated server could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The address could not be listened on.
+    #[error("the simulated server cannot listen on {address}: {source}; choose another address or port 0")]
+    Listen {
+        /// The address from the settings.
+        address: SocketAddr,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// A running simulated server. Dropping it ends it, and every connection with it.
+#[derive(Debug)]
+pub struct Simulator {
+    local_address: SocketAddr,
+    engine: Arc<Engine>,
+    accepting: JoinHandle<()>,
+}
+
+impl Simulator {
+    /// Listens, and serves on the runtime of the caller from then on.
+    ///
+    /// # Errors
+    /// When the address cannot be listened on.
+    pub async fn start(settings: Settings) -> Result<Simulator, Error> {
+        let address = settings.listen;
+        let listen = |source| Error::Listen { address, source };
+        let listener = listen_on(address).map_err(listen)?;
+        let local_address = listener.local_addr().map_err(listen)?;
+        let engine = Arc::new(Engine::new(settings));
+        let accepting = tokio::spawn(accept(listener, Arc::clone(&engine)));
+        Ok(Simulator { local_address, engine, accepting })
+    }
+
+    /// Where it listens.
+    pub fn local_address(&self) -> SocketAddr {
+        self.local_address
+    }
+
+    /// What it did so far: the truth to hold measurements against.
+    pub fn stats(&self) -> Stats {
+        self.engine.stats()
+    }
+
+    /// Closes the listener and every connection, whatever state it is in, and returns when that is done.
+    pub async fn stop(mut self) -> Stats {
+        self.accepting.abort();
+        // The only way for this task to end is the abort above.
+        if let Err(error) = (&mut self.accepting).await {
+            debug_assert!(error.is_cancelled(), "the accept loop panicked: {error}");
+        }
+        self.stats()
+    }
+}
+
+impl Drop for Simulator {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+fn listen_on(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    // Load tests open thousands of connections at once.
+    socket.listen(4096)
+}
+
+/// Accepts until it is aborted; the connections live in the set, so that they end with it.
+async fn accept(listener: TcpListener, engine: Arc<Engine>) {
+    let mut connections = JoinSet::new();
+    if engine.pacer.is_some() {
+        let engine = Arc::clone(&engine);
+        connections.spawn(async move {
+            if let Some(pacer) = &engine.pacer {
+                pacer.spin().await;
+            }
+        });
+    }
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    connections.spawn(connection::serve(stream, Arc::clone(&engine)));
+                }
+                // Out of file descriptors, or a client that was gone again: both pass.
+                Err(error) => {
+                    tracing::warn!(%error, "the simulated server could not accept a connection");
+                    tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+                }
+            },
+            Some(ended) = connections.join_next() => {
+                if let Err(error) = ended {
+                    tracing::error!(%error, "a connection of the simulated server panicked");
+                }
+            }
+        }
+    }
+}

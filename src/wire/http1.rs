@@ -1,0 +1,376 @@
+//! Both directions of one HTTP/1.1 connection.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use crate::wire::body::Body;
+use crate::wire::chunked::BadChunk;
+use crate::wire::framing;
+use crate::wire::framing::BadFraming;
+use crate::wire::head;
+use crate::wire::head::BadHead;
+use crate::wire::head::Gather;
+use crate::wire::message::Fault;
+use crate::wire::message::ResponseHead;
+use crate::wire::message::Visitor;
+
+/// The head of the HTTP/2 connection preface (RFC 9113, section 3.4), which reads as a request head. The method PRI is
+/// used for nothing else (section 11.6), so the `SM` behind it need not be waited for.
+const HTTP2_PREFACE_HEAD: &[u8] = b"PRI * HTTP/2.0\r\n\r\n";
+
+/// What every response of HTTP/1 starts with (RFC 9112, section 2.3).
+const RESPONSE_START: &[u8] = b"HTTP/1.";
+
+/// What one connection may cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Most bytes of a head, its empty line included.
+    pub head_bytes: usize,
+    /// Most requests that may wait for their answers.
+    pub pipeline_depth: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { head_bytes: 64 * 1024, pipeline_depth: 64 }
+    }
+}
+
+/// What must be known of a request to find the end of its response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    Head,
+    Connect,
+    /// Any other method, or one whose head is not complete.
+    Other,
+}
+
+#[derive(Debug)]
+enum RequestAt {
+    /// Before a request line; empty lines are skipped (RFC 9112, section 2.2).
+    Between,
+    /// In the method.
+    Method,
+    /// In a head whose method is read. `begun` is false while it may still be the HTTP/2 preface.
+    Head {
+        begun: bool,
+    },
+    Body(Body),
+}
+
+#[derive(Debug)]
+enum ResponseAt {
+    /// Before a status line, or in a head.
+    Head,
+    Body(Body),
+}
+
+/// Reads one connection as a passive observer: feed each direction's bytes in the order in which they were read.
+///
+/// What is not clear ends in a [`Fault`]; the connection can then be read no further, and every later call returns the
+/// same fault. A request whose first bytes are no request at all (`NotHttp`, `Http2`) is never shown to the visitor:
+/// it is begun when its method is read, with the time of its first byte, which may lie before that of the call before.
+///
+/// Holds memory only for the pieces of a split head and, once a request came, a few bytes for the queue.
+#[derive(Debug)]
+pub struct Http1 {
+    limits: Limits,
+    /// Requests begun and not answered whole, oldest first. While a request is being sent it is the last of these, or,
+    /// answered early, the queue is empty.
+    waiting: VecDeque<Asked>,
+    request_at: RequestAt,
+    response_at: ResponseAt,
+    request_head: Gather,
+    response_head: Gather,
+    /// No request was read yet.
+    fresh: bool,
+    fault: Option<Fault>,
+}
+
+impl Http1 {
+    /// A connection that carried nothing yet.
+    pub fn new(limits: Limits) -> Http1 {
+        Http1 {
+            limits,
+            waiting: VecDeque::new(),
+            request_at: RequestAt::Between,
+            response_at: ResponseAt::Head,
+            request_head: Gather::default(),
+            response_head: Gather::default(),
+            fresh: true,
+            fault: None,
+        }
+    }
+
+    /// The client sent `bytes`, read at `at`.
+    ///
+    /// # Errors
+    /// What makes the connection unreadable; final.
+    pub fn request(&mut self, bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
+        match self.fault {
+            None => self.read_request(bytes, at, visitor).map_err(|fault| self.stop(fault)),
+            Some(fault) => Err(fault),
+        }
+    }
+
+    /// The server sent `bytes`, read at `at`.
+    ///
+    /// # Errors
+    /// What makes the connection unreadable; final.
+    pub fn response(&mut self, bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
+        match self.fault {
+            None => self.read_response(bytes, at, visitor).map_err(|fault| self.stop(fault)),
+            Some(fault) => Err(fault),
+        }
+    }
+
+    /// The client sent its FIN. A request it cut stays open (see [`Http1::request_open`]): it may still be answered.
+    pub fn request_finished(&mut self) {
+        self.request_head.clear();
+    }
+
+    /// The server sent its FIN at `at`: ends a body that is delimited by the end of the connection. What is cut stays
+    /// open (see [`Http1::open`]).
+    ///
+    /// # Errors
+    /// The fault the connection already had.
+    pub fn response_finished(&mut self, at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
+        if let Some(fault) = self.fault {
+            return Err(fault);
+        }
+        self.response_head.clear();
+        if let ResponseAt::Body(Body::UntilClose) = self.response_at {
+            self.end_response(at, visitor);
+        }
+        Ok(())
+    }
+
+    /// How many requests began and are not answered whole.
+    pub fn open(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// True while a request that began has not been sent whole.
+    pub fn request_open(&self) -> bool {
+        matches!(self.request_at, RequestAt::Head { begun: true } | RequestAt::Body(_))
+    }
+
+    /// True when the head of a final response came and its body is not whole.
+    pub fn response_open(&self) -> bool {
+        matches!(self.response_at, ResponseAt::Body(_))
+    }
+
+    fn stop(&mut self, fault: Fault) -> Fault {
+        self.fault = Some(fault);
+        self.request_head.clear();
+        self.response_head.clear();
+        fault
+    }
+
+    fn read_request(&mut self, mut bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
+        let cap = self.limits.head_bytes;
+        while !bytes.is_empty() {
+            match &mut self.request_at {
+                RequestAt::Body(body) => {
+                    let read = body.read(bytes, |data| visitor.request_body(data, at));
+                    let Some(rest) = read.map_err(|BadChunk| Fault::MalformedRequest)? else { return Ok(()) };
+                    bytes = rest;
+                    self.end_request(at, visitor);
+                }
+                RequestAt::Between => {
+                    let line_ends = bytes.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
+                    bytes = bytes.get(line_ends..).unwrap_or_default();
+                    if !bytes.is_empty() {
+                        self.request_at = RequestAt::Method;
+                    }
+                }
+                RequestAt::Method => {
+                    if self.method_ends(bytes)? {
+                        let begun = !(self.fresh && self.request_head.starts_with(bytes, b"PRI "));
+                        self.fresh = false;
+                        if begun {
+                            self.begin_request(self.request_head.first(at), visitor)?;
+                        }
+                        self.request_at = RequestAt::Head { begun };
+                    } else {
+                        return self.request_head.add(bytes, at, cap).map(drop).map_err(bad_request);
+                    }
+                }
+                RequestAt::Head { begun } => {
+                    let begun = *begun;
+                    let first = self.request_head.first(at);
+                    let whole = self.request_head.add(bytes, at, cap).map_err(bad_request)?;
+                    let Some(whole) = whole else { return Ok(()) };
+                    if !begun {
+                        if *whole.head == *HTTP2_PREFACE_HEAD {
+                            return Err(Fault::Http2);
+                        }
+                        self.begin_request(first, visitor)?;
+                    }
+                    self.read_request_head(&whole.head, at, visitor)?;
+                    bytes = whole.rest;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// True when the method of the request being gathered ends within `bytes`, that is, with a space.
+    fn method_ends(&self, bytes: &[u8]) -> Result<bool, Fault> {
+        let window = self.request_head.window(bytes, self.limits.head_bytes);
+        match window.iter().enumerate().find(|(_, byte)| !is_token(**byte)) {
+            None => Ok(false),
+            Some((index, b' ')) if index > 0 || self.request_head.len() > 0 => Ok(true),
+            Some(_) if self.fresh => Err(Fault::NotHttp),
+            Some(_) => Err(Fault::MalformedRequest),
+        }
+    }
+
+    fn begin_request(&mut self, first: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
+        if self.waiting.len() >= self.limits.pipeline_depth {
+            return Err(Fault::PipelineTooDeep);
+        }
+        self.waiting.push_back(Asked::Other);
+        visitor.request_begin(first);
+        Ok(())
+    }
+
+    fn read_request_head(&mut self, head: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
+        let (asked, body) = head::split_request(head, |head| {
+            let body = framing::of_request(head.minor, head.headers)?;
+            visitor.request_head(head, at);
+            Ok((Asked::of(head.method), body))
+        })
+        .map_err(bad_request)?
+        .map_err(|BadFraming| Fault::MalformedRequest)?;
+        // Not there when the request was answered before its head was complete.
+        if let Some(newest) = self.waiting.back_mut() {
+            *newest = asked;
+        }
+        match body {
+            Some(body) => self.request_at = RequestAt::Body(body),
+            None => self.end_request(at, visitor),
+        }
+        Ok(())
+    }
+
+    fn end_request(&mut self, at: Instant, visitor: &mut impl Visitor) {
+        self.request_at = RequestAt::Between;
+        visitor.request_end(at);
+    }
+
+    fn read_response(&mut self, mut bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
+        while !bytes.is_empty() {
+            match &mut self.response_at {
+                ResponseAt::Body(body) => {
+                    let read = body.read(bytes, |data| visitor.response_body(data, at));
+                    let Some(rest) = read.map_err(|BadChunk| Fault::MalformedResponse)? else { return Ok(()) };
+                    bytes = rest;
+                    self.end_response(at, visitor);
+                }
+                ResponseAt::Head => {
+                    let Some(asked) = self.waiting.front().copied() else { return Err(Fault::UnexpectedResponse) };
+                    let cap = self.limits.head_bytes;
+                    let window = self.response_head.window(bytes, cap);
+                    let expected = RESPONSE_START.iter().skip(self.response_head.len());
+                    if window.iter().zip(expected).any(|(byte, expected)| byte != expected) {
+                        return Err(Fault::MalformedResponse);
+                    }
+                    let whole = self.response_head.add(bytes, at, cap).map_err(bad_response)?;
+                    let Some(whole) = whole else { return Ok(()) };
+                    self.read_response_head(asked, &whole.head, at, visitor)?;
+                    bytes = whole.rest;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn read_response_head(
+        &mut self,
+        asked: Asked,
+        head: &[u8],
+        at: Instant,
+        visitor: &mut impl Visitor,
+    ) -> Result<(), Fault> {
+        let follows = head::split_response(head, |head| {
+            let follows = Follows::of(asked, head)?;
+            match follows {
+                Follows::Response => visitor.interim(head.status, at),
+                Follows::Nothing | Follows::Body(_) | Follows::Protocol => visitor.response_head(head, at),
+            }
+            Ok(follows)
+        })
+        .map_err(bad_response)?
+        .map_err(|BadFraming| Fault::MalformedResponse)?;
+        match follows {
+            Follows::Response => {}
+            Follows::Nothing => self.end_response(at, visitor),
+            Follows::Body(body) => self.response_at = ResponseAt::Body(body),
+            Follows::Protocol => return Err(Fault::Upgraded),
+        }
+        Ok(())
+    }
+
+    fn end_response(&mut self, at: Instant, visitor: &mut impl Visitor) {
+        self.response_at = ResponseAt::Head;
+        self.waiting.pop_front();
+        visitor.response_end(at);
+    }
+}
+
+impl Asked {
+    /// Methods are case-sensitive (RFC 9110, section 9.1).
+    fn of(method: &str) -> Asked {
+        match method {
+            "HEAD" => Asked::Head,
+            "CONNECT" => Asked::Connect,
+            _ => Asked::Other,
+        }
+    }
+}
+
+/// What follows a response head.
+enum Follows {
+    /// The next response to the same request: this one was interim.
+    Response,
+    /// The next message.
+    Nothing,
+    Body(Body),
+    /// Another protocol.
+    Protocol,
+}
+
+impl Follows {
+    fn of(asked: Asked, head: &ResponseHead<'_>) -> Result<Follows, BadFraming> {
+        match (head.status, asked) {
+            // No class of status is below 1xx (RFC 9110, section 15), so how such a message ends is unknown.
+            (0..100, _) => Err(BadFraming),
+            (101, _) | (200..300, Asked::Connect) => Ok(Follows::Protocol),
+            (100..200, _) => Ok(Follows::Response),
+            (_, Asked::Head) => Ok(Follows::Nothing),
+            (status, Asked::Connect | Asked::Other) => {
+                Ok(framing::of_response(status, head.headers)?.map_or(Follows::Nothing, Follows::Body))
+            }
+        }
+    }
+}
+
+fn bad_request(bad: BadHead) -> Fault {
+    match bad {
+        BadHead::TooLarge => Fault::HeadTooLarge,
+        BadHead::Malformed => Fault::MalformedRequest,
+    }
+}
+
+fn bad_response(bad: BadHead) -> Fault {
+    match bad {
+        BadHead::TooLarge => Fault::HeadTooLarge,
+        BadHead::Malformed => Fault::MalformedResponse,
+    }
+}
+
+/// RFC 9110, section 5.6.2.
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}

@@ -1,0 +1,3 @@
+//! Tests of the parser as a whole.
+
+mod trace;

@@ -1,0 +1,1 @@
+//! A visitor that writes down what it is told.

@@ -1,0 +1,423 @@
+//! Layers of the configuration, what they make, and what is said of values that cannot be used.
+
+use std::path::Path;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokometer::config::Config;
+use tokometer::config::Environment;
+use tokometer::config::Error;
+use tokometer::config::Flags;
+use tokometer::config::Origin;
+use tokometer::config::reload;
+use tokometer::export;
+use tokometer::listen::Address;
+use tokometer::relay;
+
+fn load(yaml: &str, variables: &[(&str, &str)], flags: &Flags) -> Result<Config, Error> {
+    let environment: Environment = variables.iter().copied().collect();
+    Config::from_layers(Some((Path::new("t.yaml"), yaml)), flags, &environment)
+}
+
+fn from_yaml(yaml: &str) -> Config {
+    load(yaml, &[], &Flags::default()).expect("a configuration without errors")
+}
+
+fn from_variables(variables: &[(&str, &str)]) -> Config {
+    load("", variables, &Flags::default()).expect("a configuration without errors")
+}
+
+fn message(yaml: &str) -> String {
+    load(yaml, &[], &Flags::default()).expect_err(yaml).to_string()
+}
+
+fn tcp(host: &str, port: u16) -> Address {
+    Address::Tcp { host: host.to_owned(), port }
+}
+
+#[test]
+fn nothing_set_gives_the_defaults_of_every_module() {
+    let environment = Environment::default();
+    let config = Config::from_layers(None, &Flags::default(), &environment).unwrap();
+    let settings = &config.settings;
+    assert_eq!(settings.relay, relay::Settings::default());
+    assert_eq!(settings.observe, tokometer::observe::Settings::default());
+    assert_eq!(settings.admin, tokometer::admin::Settings::default());
+    assert_eq!(settings.log, tokometer::app::log::Settings::default());
+    assert_eq!(settings.access_log, None);
+    assert_eq!(settings.threads, None);
+    let defaults = export::Settings::default();
+    let export =
+        export::Settings { resource: defaults.resource.clone(), servers: Vec::new(), ..settings.export.clone() };
+    assert_eq!(export, defaults);
+    assert_eq!(settings.export.servers, [("127.0.0.1".to_owned(), Some(8001))]);
+    assert_eq!(settings.pairs.len(), 1);
+    assert_eq!(settings.pairs[0].listen, tcp("0.0.0.0", 8000));
+    assert_eq!(settings.pairs[0].upstream, tcp("127.0.0.1", 8001));
+    assert_eq!(config.warnings, []);
+}
+
+#[test]
+fn an_empty_file_and_empty_blocks_set_nothing() {
+    for yaml in ["", "# only a comment\n", "---\n", "relay:\n", "otlp:\n  headers:\n", "{}"] {
+        assert_eq!(from_yaml(yaml).settings, from_yaml("").settings, "{yaml}");
+    }
+}
+
+#[test]
+fn each_layer_wins_over_the_one_before() {
+    let yaml = "otlp: {endpoint: 'http://file:4318'}\nlog: {level: error}\nadmin: {listen: 127.0.0.1:1}\n";
+    let shown = |config: &Config| config.settings.export.metrics.endpoint.as_ref().unwrap().url.clone();
+    assert_eq!(shown(&from_yaml(yaml)), "http://file:4318/v1/metrics");
+    let otel = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://otel:4318");
+    let own = ("TOKOMETER_OTLP_ENDPOINT", "http://own:4318");
+    let flags = Flags { set: vec!["otlp.endpoint=http://flag:4318".to_owned()], ..Flags::default() };
+    let none = Flags::default();
+    assert_eq!(shown(&load(yaml, &[otel], &none).unwrap()), "http://otel:4318/v1/metrics");
+    assert_eq!(shown(&load(yaml, &[otel, own], &none).unwrap()), "http://own:4318/v1/metrics");
+    assert_eq!(shown(&load(yaml, &[otel, own], &flags).unwrap()), "http://flag:4318/v1/metrics");
+    let flags = Flags { admin: Some(":9".to_owned()), ..Flags::default() };
+    let config = load(yaml, &[("TOKOMETER_ADMIN_LISTEN", ":8")], &flags).unwrap();
+    assert_eq!(config.settings.admin.listen.port(), 9);
+}
+
+#[test]
+fn flags_and_variables_give_pairs() {
+    let flags = Flags { listen: Some(":1".into()), upstream: Some("unix:/s".into()), ..Flags::default() };
+    let settings = load("", &[("TOKOMETER_LISTEN", ":2")], &flags).unwrap().settings;
+    assert_eq!(settings.pairs[0].listen, tcp("0.0.0.0", 1));
+    assert_eq!(settings.pairs[0].upstream, Address::Unix(PathBuf::from("/s")));
+    assert_eq!(settings.pairs[0].name, ":1");
+
+    let flags = Flags { pairs: vec![":1=:2".into(), ":3=https://h".into()], ..Flags::default() };
+    let settings = load("pairs: [{listen: ':9', upstream: ':8'}]", &[], &flags).unwrap().settings;
+    assert_eq!(settings.pairs.len(), 2);
+    assert_eq!(settings.pairs[1].upstream, tcp("h", 443));
+    assert!(settings.pairs[1].upstream_tls.is_some() && settings.pairs[0].upstream_tls.is_none());
+
+    let settings = from_variables(&[("TOKOMETER_PAIRS", ":1=:2, :3=original")]).settings;
+    assert_eq!(settings.pairs[1].upstream, Address::OriginalDestination);
+
+    // An address from a flag leaves the rest of the file's pair as it is.
+    let yaml = "pairs: [{name: a, listen: ':9', upstream: ':8', tls: {certificate: c, key: k}}]";
+    let flags = Flags { upstream: Some(":7".into()), ..Flags::default() };
+    let settings = load(yaml, &[], &flags).unwrap().settings;
+    assert_eq!((settings.pairs[0].name.as_str(), &settings.pairs[0].upstream), ("a", &tcp("127.0.0.1", 7)));
+    assert!(settings.pairs[0].tls.is_some());
+
+    let two = "pairs: [{listen: ':9', upstream: ':8'}, {listen: ':7', upstream: ':6'}]";
+    let error = load(two, &[], &flags).unwrap_err().to_string();
+    assert!(error.contains("flag --upstream: pairs[].upstream: there are 2 pairs"), "{error}");
+}
+
+/// YAML, the place that must be named (line:column), the key path, and words of the mend.
+const BAD: &[(&str, &str, &str, &str)] = &[
+    ("relay:\n  keep_alive_secs: 1", "t.yaml:2:3", "relay.keep_alive_secs", "did you mean `keepalive_secs`?"),
+    ("relai: {}", "t.yaml:1:1", "relai", "did you mean `relay`?"),
+    ("keepalive_secs: 1", "t.yaml:1:1", "keepalive_secs", "did you mean `relay.keepalive_secs`?"),
+    ("admin:\n  colour: red", "t.yaml:2:3", "admin.colour", "knows `header_timeout_ms`, `listen`, `max_connections`"),
+    ("relay:\n  keepalive_secs: soon", "t.yaml:2:19", "relay.keepalive_secs", "write integer from 0 to 32767"),
+    ("relay:\n  keepalive_secs: 1.5", "t.yaml:2:19", "relay.keepalive_secs", "write integer"),
+    ("relay:\n  keepalive_secs: -1", "t.yaml:2:19", "relay.keepalive_secs", "out of range; write integer from 0"),
+    ("relay: {remainder_bytes: 0}", "t.yaml:1:26", "relay.remainder_bytes", "from 1024"),
+    ("relay: {scratch_bytes: 0}", "t.yaml:1:24", "relay.scratch_bytes", "from 4096"),
+    ("relay: {unreachable: reset_}", "t.yaml:1:22", "relay.unreachable", "did you mean `reset`?"),
+    ("relay: {unreachable: 503}", "t.yaml:1:22", "relay.unreachable", "put it in quotes"),
+    ("relay: 5", "t.yaml:1:8", "relay", "write block of keys"),
+    ("relay: {connect_timeout_ms: 99999999}", "t.yaml:1:29", "relay.connect_timeout_ms", "to 3600000"),
+    ("observe: {enabled: maybe}", "t.yaml:1:20", "observe.enabled", "write true or false"),
+    ("observe: {head_bytes: 0}", "t.yaml:1:23", "observe.head_bytes", "from 1024"),
+    ("observe: {pipeline_depth: 0}", "t.yaml:1:27", "observe.pipeline_depth", "from 1"),
+    ("observe: {max_observed: 0}", "t.yaml:1:25", "observe.max_observed", "from 1"),
+    ("observe: {engine: vlm}", "t.yaml:1:19", "observe.engine", "did you mean `vllm`?"),
+    ("observe: {path_prefixes: [engine1]}", "t.yaml:1:27", "observe.path_prefixes[0]", "begins with `/`"),
+    ("observe: {path_prefixes: /a}", "t.yaml:1:26", "observe.path_prefixes", "write list of string"),
+    ("telemetry: {max_models: 0}", "t.yaml:1:25", "telemetry.max_models", "from 1"),
+    ("telemetry: {max_label_sets: 0}", "t.yaml:1:29", "telemetry.max_label_sets", "from 1"),
+    ("telemetry: {semconv: v1.40}", "t.yaml:1:22", "telemetry.semconv", "`v1.41`, `latest`, `both`"),
+    ("telemetry: {resource: {a: 1}}", "t.yaml:1:27", "telemetry.resource.a", "put it in quotes"),
+    ("otlp: {endpoint: 'localhost:4318'}", "t.yaml:1:18", "otlp.endpoint", "write http://host:4318"),
+    ("otlp: {endpoint: 'ftp://a'}", "t.yaml:1:18", "otlp.endpoint", "write http:// or https://"),
+    ("otlp: {endpoint: 'http://'}", "t.yaml:1:18", "otlp.endpoint", "write http://host:port"),
+    ("otlp: {protocol: http/json}", "t.yaml:1:18", "otlp.protocol", "`http/protobuf`, `grpc`"),
+    ("otlp: {compression: zstd}", "t.yaml:1:21", "otlp.compression", "`none`, `gzip`"),
+    ("otlp: {timeout_ms: 0}", "t.yaml:1:20", "otlp.timeout_ms", "from 1"),
+    ("otlp: {client_key: k}", "t.yaml:1:20", "otlp.client_key", "set `otlp.client_certificate` too"),
+    ("otlp: {metrics: {client_certificate: c}}", "t.yaml:1:38", "otlp.metrics.client_certificate", "client_key` too"),
+    ("otlp: {headers: {'a b': c}}", "t.yaml:1:17", "otlp.headers", "letters, digits and dashes"),
+    ("otlp: {metrics: {intervall_ms: 1}}", "t.yaml:1:18", "otlp.metrics.intervall_ms", "did you mean `interval_ms`?"),
+    ("otlp: {metrics: {interval_ms: 0}}", "t.yaml:1:31", "otlp.metrics.interval_ms", "from 100"),
+    ("otlp: {traces: {sampler_ratio: 1.1}}", "t.yaml:1:32", "otlp.traces.sampler_ratio", "from 0 to 1"),
+    ("otlp: {traces: {sampler_ratio: -0.1}}", "t.yaml:1:32", "otlp.traces.sampler_ratio", "from 0 to 1"),
+    ("otlp: {traces: {sampler: xray}}", "t.yaml:1:26", "otlp.traces.sampler", "`parentbased_always_on`"),
+    ("otlp: {traces: {batch_size: 9, queue_size: 8}}", "t.yaml:1:29", "otlp.traces.batch_size", "at most `queue_size`"),
+    ("admin: {listen: 9464}", "t.yaml:1:17", "admin.listen", "put it in quotes"),
+    ("admin: {listen: 'unix:/a'}", "t.yaml:1:17", "admin.listen", "TCP only"),
+    ("admin: {listen: ':8000'}", "t.yaml:1:17", "admin.listen", "give the admin server another port"),
+    ("admin: {listen: '127.0.0.1:8001'}", "t.yaml:1:17", "admin.listen", "a port of its own"),
+    ("admin: {max_connections: 0}", "t.yaml:1:26", "admin.max_connections", "from 1"),
+    ("log: {level: loud}", "t.yaml:1:14", "log.level", "write off, error, warn"),
+    ("log: {format: xml}", "t.yaml:1:15", "log.format", "`text`, `json`"),
+    ("access_log: {path: ''}", "t.yaml:1:20", "access_log.path", "null for stdout"),
+    ("access_log: {queue_lines: 0}", "t.yaml:1:27", "access_log.queue_lines", "from 1"),
+    ("process: {threads: 5000}", "t.yaml:1:20", "process.threads", "to 1024"),
+    ("pairs: []", "t.yaml:1:8", "pairs", "use --listen and --upstream"),
+    ("pairs: [{listen: ':1'}]", "t.yaml:1:9", "pairs[0].upstream", "missing; add `upstream: ...`"),
+    ("pairs: [{listen: ':1', upstream: ':2', tsl: {}}]", "t.yaml:1:40", "pairs[0].tsl", "did you mean `tls`?"),
+    ("pairs: [{listen: '1', upstream: ':2'}]", "t.yaml:1:18", "pairs[0].listen", "has no port"),
+    ("pairs: [{listen: ':1', upstream: 'ftp://a'}]", "t.yaml:1:34", "pairs[0].upstream", "https://host:port"),
+    ("pairs: [{listen: ':1', upstream: ':1'}]", "t.yaml:1:34", "pairs[0].upstream", "our own listen address"),
+    ("pairs: [{listen: 'unix:/a', upstream: original}]", "t.yaml:1:39", "pairs[0].upstream", "listen on a TCP address"),
+    (
+        "pairs: [{listen: ':1', upstream: ':2', tls: {key: k}}]",
+        "t.yaml:1:51",
+        "pairs[0].tls.key",
+        "set `pairs[0].tls.certificate` too",
+    ),
+    (
+        "pairs: [{listen: ':1', upstream: ':2', tls: {client_ca: k}}]",
+        "t.yaml:1:57",
+        "pairs[0].tls.client_ca",
+        "only where TLS is on",
+    ),
+    (
+        "pairs: [{listen: ':1', upstream: ':2', upstream_tls: {ca: k}}]",
+        "t.yaml:1:59",
+        "pairs[0].upstream_tls.ca",
+        "write the upstream as https://",
+    ),
+    (
+        "pairs: [{listen: ':1', upstream: 'https://a', upstream_tls: {certificate: k}}]",
+        "t.yaml:1:75",
+        "pairs[0].upstream_tls.certificate",
+        "set `pairs[0].upstream_tls.key` too",
+    ),
+    (
+        "pairs: [{listen: ':1', upstream: 'unix:/a', upstream_tls: {enabled: true}}]",
+        "t.yaml:1:59",
+        "pairs[0].upstream_tls.server_name",
+        "set `server_name`",
+    ),
+    (
+        "pairs: [{listen: ':1', upstream: ':2'}, {listen: '127.0.0.1:1', upstream: ':3'}]",
+        "t.yaml:1:50",
+        "pairs[1].listen",
+        "pairs[0] already listens on `:1`",
+    ),
+    (
+        "pairs: [{name: a, listen: ':1', upstream: ':2'}, {name: a, listen: ':3', upstream: ':4'}]",
+        "t.yaml:1:57",
+        "pairs[1].name",
+        "a name of its own",
+    ),
+    (
+        "pairs: [{listen: ':1', upstream: ':2'}, {listen: ':2', upstream: ':1'}]",
+        "t.yaml:1:34",
+        "pairs[0].upstream",
+        "over other pairs back",
+    ),
+];
+
+#[test]
+fn a_bad_value_is_told_with_its_place_its_key_and_its_mend() {
+    for (yaml, place, path, mend) in BAD {
+        let message = message(yaml);
+        let expected = format!("{place}: {path}: ");
+        assert!(message.contains(&expected), "{yaml}\nexpected: {expected}\nmessage:  {message}");
+        assert!(message.contains(mend), "{yaml}\nexpected: {mend}\nmessage:  {message}");
+    }
+}
+
+#[test]
+fn every_problem_is_told_at_once_and_each_only_once() {
+    let message = message("relay: {keepalive_secs: x}\nlog: {format: xml}\nfoo: 1\n");
+    assert_eq!(message.lines().count(), 3, "{message}");
+    let message = self::message("otlp: {client_key: k}\npairs: [{listen: '1', upstream: '2'}]");
+    assert_eq!(message.lines().count(), 3, "{message}");
+}
+
+#[test]
+fn text_that_is_not_yaml_is_told_with_its_place() {
+    for (yaml, place) in [("relay: [1\nadmin: {", "t.yaml:2:"), ("a: 1\na: 2\n", "t.yaml:2:1")] {
+        let message = message(yaml);
+        assert!(message.starts_with(place) && message.contains("not valid YAML"), "{yaml}: {message}");
+        assert_eq!(message.lines().count(), 1, "{message}");
+    }
+    assert!(message("\t- x").contains("begins with a tab"), "{}", message("\t- x"));
+    assert!(message("- a").contains("a list does not fit here"));
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_named() {
+    let flags = Flags { config: Some(PathBuf::from("/nonexistent/t.yaml")), ..Flags::default() };
+    let error = Config::load(&flags, &Environment::default()).unwrap_err().to_string();
+    assert!(error.contains("/nonexistent/t.yaml") && error.contains("check the path"), "{error}");
+}
+
+#[test]
+fn bad_flags_and_variables_are_named() {
+    let flags = |text: &str| Flags { set: vec![text.to_owned()], ..Flags::default() };
+    let table = [
+        (
+            flags("relay.keepalive_sec=1"),
+            "flag --set: relay.keepalive_sec: unknown key; did you mean `relay.keepalive_secs`?",
+        ),
+        (flags("relay.keepalive_secs"), "flag --set: no `=` in it; write KEY=VALUE"),
+        (flags("relay.keepalive_secs=x"), "flag --set: relay.keepalive_secs: `x` (a string) does not fit here"),
+        (flags("pairs[].listen=x"), "use --pair"),
+        (
+            Flags { pairs: vec!["x".into()], ..Flags::default() },
+            "flag --pair: pairs: `x` is no pair; write LISTEN=UPSTREAM",
+        ),
+        (Flags { listen: Some("x".into()), ..Flags::default() }, "flag --listen: pairs[0].listen: `x` has no port"),
+        (Flags { admin: Some("x".into()), ..Flags::default() }, "flag --admin: admin.listen: `x` has no port"),
+    ];
+    for (flags, expected) in table {
+        let error = load("", &[], &flags).unwrap_err().to_string();
+        assert!(error.contains(expected), "{expected}: {error}");
+    }
+    let table = [
+        (
+            ("TOKOMETER_RELAY_KEEPALIVE_SECS", "x"),
+            "environment variable TOKOMETER_RELAY_KEEPALIVE_SECS: relay.keepalive_secs:",
+        ),
+        (("TOKOMETER_UPSTREAM", "x"), "environment variable TOKOMETER_UPSTREAM: pairs[0].upstream: `x` has no port"),
+        (("TOKOMETER_OTLP_TRACES_SAMPLER_RATIO", "nan"), "otlp.traces.sampler_ratio: NaN is out of range"),
+        (("TOKOMETER_PAIRS", "x"), "environment variable TOKOMETER_PAIRS: pairs: `x` is no pair"),
+    ];
+    for (variable, expected) in table {
+        let error = load("", &[variable], &Flags::default()).unwrap_err().to_string();
+        assert!(error.contains(expected), "{expected}: {error}");
+    }
+}
+
+#[test]
+fn unknown_own_variables_are_warned_of_but_service_links_are_not() {
+    let config = from_variables(&[
+        ("TOKOMETER_LOG_LEVL", "debug"),
+        ("TOKOMETER_PORT", "tcp://10.0.0.1:9464"),
+        ("TOKOMETER_SERVICE_HOST", "10.0.0.1"),
+        ("TOKOMETER_ADMIN_PORT_9464_TCP_ADDR", "10.0.0.1"),
+    ]);
+    let warnings: Vec<String> = config.warnings.iter().map(ToString::to_string).collect();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(warnings[0].contains("TOKOMETER_LOG_LEVL") && warnings[0].contains("did you mean TOKOMETER_LOG_LEVEL?"));
+}
+
+#[test]
+fn variables_are_read_by_the_type_of_their_key() {
+    let settings = from_variables(&[
+        ("TOKOMETER_OBSERVE_ENABLED", "0"),
+        ("TOKOMETER_OBSERVE_PATH_PREFIXES", "/a, /b/"),
+        ("TOKOMETER_RELAY_KEEPALIVE_SECS", "0"),
+        ("TOKOMETER_RELAY_UNREACHABLE", "reset"),
+        ("TOKOMETER_TELEMETRY_RESOURCE", "team=ml,cost%20centre=7"),
+        ("TOKOMETER_LOG_MAX_REPEATS", ""),
+        ("TOKOMETER_ACCESS_LOG_ENABLED", "true"),
+        ("TOKOMETER_ACCESS_LOG_PATH", "null"),
+    ])
+    .settings;
+    assert!(!settings.observe.enabled);
+    assert_eq!(settings.observe.path_prefixes, ["/a", "/b"]);
+    assert_eq!(settings.relay.keepalive, None);
+    assert_eq!(settings.relay.unreachable, relay::Unreachable::Reset);
+    assert!(settings.export.resource.contains(&("cost centre".to_owned(), "7".to_owned())));
+    assert_eq!(settings.log.max_repeats, 20, "an empty variable counts as not set");
+    assert_eq!(settings.access_log.unwrap().path, None);
+}
+
+#[test]
+fn zero_turns_off_what_can_be_turned_off() {
+    let yaml = "relay: {connect_timeout_ms: 0, keepalive_secs: 0, idle_timeout_secs: 0}\n\
+                otlp: {traces: {keep_first_token_over_ms: 0}}\nprocess: {threads: 0, grace_period_secs: 0}";
+    let settings = from_yaml(yaml).settings;
+    assert_eq!(settings.relay.connect_timeout, None);
+    assert_eq!(settings.relay.keepalive, None);
+    assert_eq!(settings.relay.idle_timeout, None);
+    assert_eq!(settings.export.traces.keep_first_token_over, None);
+    assert_eq!(settings.threads, None);
+    assert_eq!(settings.grace_period, Duration::ZERO);
+    assert_eq!(settings.admin.drain_wait, Duration::ZERO);
+}
+
+#[test]
+fn secrets_are_not_shown() {
+    let yaml = "otlp:\n  endpoint: https://user:hunter2@otel.example:4318/x?key=hunter2\n  headers: {authorization: Bearer hunter2}\n  traces: {headers: {x-key: hunter2}}\n";
+    let config = load(yaml, &[("OTEL_EXPORTER_OTLP_METRICS_HEADERS", "k=hunter2")], &Flags::default()).unwrap();
+    let shown = config.effective_yaml();
+    assert!(!shown.contains("hunter2"), "{shown}");
+    for part in ["authorization: \"<redacted>\"", "x-key: \"<redacted>\"", "<redacted>@otel.example:4318"] {
+        assert!(shown.contains(part), "{part} in {shown}");
+    }
+    let endpoint = config.settings.export.metrics.endpoint.as_ref().unwrap();
+    assert_eq!(endpoint.headers, [("k".to_owned(), "hunter2".to_owned())]);
+    for yaml in ["otlp: {headers: hunter2}", "otlp: {headers: {a: [hunter2]}}", "otlp: {headers: {a: \"hunter2\\n\"}}"]
+    {
+        assert!(!message(yaml).contains("hunter2"), "{}", message(yaml));
+    }
+    let config = from_variables(&[("OTEL_EXPORTER_OTLP_HEADERS", "hunter2")]);
+    assert!(!config.warnings.is_empty() && !format!("{:?}", config.warnings).contains("hunter2"));
+    let error = load("", &[("TOKOMETER_OTLP_HEADERS", "hunter2")], &Flags::default()).unwrap_err().to_string();
+    assert!(!error.contains("hunter2"), "{error}");
+}
+
+#[test]
+fn the_effective_configuration_tells_where_values_come_from_and_can_be_read_again() {
+    let yaml = "pairs:\n  - listen: :1\n    upstream: :2\n  - listen: ':3'\n    upstream: 'unix:/run/a b.sock'\n    name: \"no\"\n\
+                telemetry:\n  resource: {a.b: 'x # y', version: '1.10'}\nobserve: {path_prefixes: [/a, '/b: c']}\n";
+    let variables = [("OTEL_BSP_SCHEDULE_DELAY", "1000"), ("TOKOMETER_LOG_FORMAT", "json")];
+    let config = load(yaml, &variables, &Flags { admin: Some(":5".into()), ..Flags::default() }).unwrap();
+    let shown = config.effective_yaml();
+    for part in [
+        "  - name: null\n    listen: \":1\"  # t.yaml:2:13\n",
+        "    name: \"no\"  # t.yaml:6:11\n".trim_start(),
+        "  schedule_delay_ms: 1000  # environment variable OTEL_BSP_SCHEDULE_DELAY\n",
+        "  format: json  # environment variable TOKOMETER_LOG_FORMAT\n",
+        "  listen: \":5\"  # flag --admin\n",
+        "  keepalive_secs: 60\n",
+    ] {
+        assert!(shown.contains(part), "{part} in\n{shown}");
+    }
+    let again = from_yaml(&shown);
+    assert_eq!(again.settings, config.settings);
+}
+
+#[test]
+fn a_reload_tells_what_changed_and_what_needs_a_restart_and_a_bad_file_gives_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.yaml");
+    let flags = Flags { config: Some(path.clone()), ..Flags::default() };
+    let environment = Environment::default();
+    std::fs::write(&path, "log: {level: info}\notlp: {headers: {a: one}}\n").unwrap();
+    let old = Config::load(&flags, &environment).unwrap();
+
+    assert_eq!(reload(&old, &flags, &environment).unwrap().changes, []);
+
+    std::fs::write(&path, "log: {level: debug}\notlp: {headers: {a: two}}\nobserve: {path_prefixes: [/x]}\n").unwrap();
+    let new = reload(&old, &flags, &environment).unwrap();
+    let changes: Vec<String> = new
+        .changes
+        .iter()
+        .map(|c| format!("{} {} -> {} {}", c.path, c.from, c.to, if c.needs_restart { "restart" } else { "live" }))
+        .collect();
+    assert_eq!(
+        changes,
+        [
+            "observe.path_prefixes [] -> [/x] live",
+            "otlp.headers.a \"<redacted>\" -> \"<redacted>\" restart",
+            "log.level info -> debug live",
+        ]
+    );
+    assert_eq!(new.config.settings.observe.path_prefixes, ["/x"]);
+
+    std::fs::write(&path, "log: {level: loud}\n").unwrap();
+    let error = reload(&old, &flags, &environment).unwrap_err().to_string();
+    assert!(error.contains("log.level"), "{error}");
+}
+
+#[test]
+fn origins_are_words() {
+    let file = Origin::File { file: "a.yaml".into(), line: 3, column: 5 };
+    assert_eq!(file.to_string(), "a.yaml:3:5");
+    assert_eq!(Origin::Flag("--admin".into()).to_string(), "flag --admin");
+}

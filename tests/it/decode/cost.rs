@@ -1,0 +1,58 @@
+//! What decoding costs in memory.
+
+use tokometer::decode::Framing;
+use tokometer::decode::RequestDecoder;
+use tokometer::decode::ResponseDecoder;
+use tokometer::decode::Route;
+
+use super::recording::recordings;
+use crate::allocation::allocations_of;
+
+#[test]
+fn decoders_stay_small() {
+    assert!(size_of::<ResponseDecoder>() <= 900, "{}", size_of::<ResponseDecoder>());
+    assert!(size_of::<RequestDecoder>() <= 500, "{}", size_of::<RequestDecoder>());
+}
+
+#[test]
+fn decoding_allocates_nothing() {
+    for recording in recordings("vllm-0.32.0") {
+        let mut events = 0;
+        let allocations = allocations_of(|| {
+            let mut decoder = ResponseDecoder::new(recording.route, recording.framing);
+            for piece in recording.body.chunks(97) {
+                decoder.feed(piece, &mut |_| events += 1);
+            }
+            decoder.finish(&mut |_| events += 1);
+        });
+        assert!(events > 0, "{}", recording.name);
+        assert_eq!(allocations, 0, "{}", recording.name);
+    }
+}
+
+#[test]
+fn a_huge_event_allocates_nothing() {
+    let text = "word \\n\\u00e9".repeat(200_000);
+    let body = format!("data: {{\"pad\":[[\"{text}\"]],\"choices\":[{{\"delta\":{{\"content\":\"{text}\"}}}}]}}\n\n");
+    let mut choices = 0;
+    let allocations = allocations_of(|| {
+        let mut decoder = ResponseDecoder::new(Route::Chat, Framing::Sse);
+        for piece in body.as_bytes().chunks(65_536) {
+            decoder.feed(piece, &mut |event: &StreamEvent| choices += event.choices);
+        }
+    });
+    assert_eq!((choices, allocations), (1, 0));
+}
+
+#[test]
+fn a_request_allocates_nothing() {
+    let body =
+        format!(r#"{{"messages":[{{"role":"user","content":"{}"}}],"model":"m","n":2}}"#, "x\\n".repeat(100_000));
+    let allocations = allocations_of(|| {
+        let mut decoder = RequestDecoder::new(Route::Chat);
+        decoder.feed(body.as_bytes());
+        assert_eq!(decoder.facts().n, Some(2));
+        assert!(decoder.facts().complete);
+    });
+    assert_eq!(allocations, 0);
+}

@@ -1,0 +1,41 @@
+//! `decode` against recordings of real servers, against a naive model, and against random bytes.
+
+mod cost;
+mod model;
+mod random;
+mod recording;
+mod recordings;
+
+use tokometer::decode::Framing;
+use tokometer::decode::ResponseDecoder;
+use tokometer::decode::Route;
+use tokometer::decode::StreamEvent;
+
+/// The events of a body that comes in these pieces, and the decoder after it.
+fn decode<'a>(
+    route: Route,
+    framing: Framing,
+    pieces: impl IntoIterator<Item = &'a [u8]>,
+) -> (Vec<StreamEvent>, ResponseDecoder) {
+    let mut events = Vec::new();
+    let mut decoder = ResponseDecoder::new(route, framing);
+    for piece in pieces {
+        decoder.feed(piece, &mut |event: &StreamEvent| events.push(*event));
+    }
+    decoder.finish(&mut |event: &StreamEvent| events.push(*event));
+    (events, decoder)
+}
+
+/// `body` cut before each of these places.
+fn cut<'a>(body: &'a [u8], places: &[usize]) -> Vec<&'a [u8]> {
+    let mut places: Vec<usize> = places.iter().map(|place| place % (body.len() + 1)).collect();
+    places.sort_unstable();
+    let mut pieces = Vec::new();
+    let mut start = 0;
+    for place in places {
+        pieces.push(&body[start..place]);
+        start = place;
+    }
+    pieces.push(&body[start..]);
+    pieces
+}

@@ -1,0 +1,175 @@
+//! The same as `decode`, written the naive way: whole texts, `serde_json`, no state.
+
+use serde_json::Value;
+use tokometer::decode::Channels;
+use tokometer::decode::EngineTiming;
+use tokometer::decode::FinishReason;
+use tokometer::decode::Framing;
+use tokometer::decode::Route;
+use tokometer::decode::StreamEvent;
+use tokometer::decode::Usage;
+
+/// The events of a whole body.
+pub(crate) fn events(route: Route, framing: Framing, body: &[u8]) -> Vec<StreamEvent> {
+    match framing {
+        Framing::Json if body.trim_ascii().is_empty() => Vec::new(),
+        Framing::Json => vec![event(route, &String::from_utf8_lossy(body))],
+        Framing::Sse => {
+            datas(body).iter().filter(|data| !data.trim().is_empty()).map(|data| event(route, data)).collect()
+        }
+    }
+}
+
+/// The data of each event, by the standard's words.
+fn datas(body: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(body).into_owned();
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text).replace("\r\n", "\n").replace('\r', "\n");
+    let mut datas = Vec::new();
+    let mut data: Option<String> = None;
+    for line in text.split('\n') {
+        if line.is_empty() {
+            datas.extend(data.take());
+            continue;
+        }
+        let (field, value) = line.split_once(':').unwrap_or((line, ""));
+        if field == "data" {
+            let value = value.strip_prefix(' ').unwrap_or(value);
+            match &mut data {
+                Some(data) => {
+                    data.push('\n');
+                    data.push_str(value);
+                }
+                None => data = Some(value.to_owned()),
+            }
+        }
+    }
+    datas.extend(data);
+    datas
+}
+
+fn event(route: Route, data: &str) -> StreamEvent {
+    if data.starts_with("[DONE]") {
+        return StreamEvent { done: true, ..StreamEvent::default() };
+    }
+    match serde_json::from_str::<Value>(data) {
+        Ok(value) => of_value(route, &value),
+        Err(_) => StreamEvent { malformed: true, ..StreamEvent::default() },
+    }
+}
+
+/// What this JSON value says.
+pub(crate) fn of_value(route: Route, value: &Value) -> StreamEvent {
+    let mut event = StreamEvent::default();
+    let mut has_delta = false;
+    for choice in value["choices"].as_array().into_iter().flatten().filter(|choice| choice.is_object()) {
+        event.choices += 1;
+        event.choice = choice["index"].as_u64().unwrap_or(0) as u32;
+        match route {
+            Route::Completions => {
+                has_delta |= choice["text"].is_string();
+                mark(&mut event, &choice["text"], Channels::CONTENT);
+            }
+            _ => {
+                has_delta |= choice["delta"].is_object();
+                message(&mut event, &choice["delta"]);
+                message(&mut event, &choice["message"]);
+            }
+        }
+        if let Some(word) = choice["finish_reason"].as_str().filter(|word| !word.is_empty()) {
+            event.finishes.push(FinishReason::from_wire(word.as_bytes()));
+        }
+        let token_ids = choice["token_ids"].as_array();
+        add(&mut event.token_ids, token_ids);
+        add(&mut event.logprobs, choice["logprobs"]["content"].as_array());
+        add(&mut event.logprobs, choice["logprobs"]["tokens"].as_array());
+    }
+    event.progress = value["prompt_progress"].is_object();
+    event.empty_delta = has_delta && !event.role && !event.progress && event.channels.is_empty();
+    event.error = value["error"].is_object() || value["error"].is_string() || value["object"] == "error";
+    event.usage = value["usage"].is_object().then(|| usage(&value["usage"], event.choices == 0));
+    event.timing = timing(&value["metrics"], &value["timings"]);
+    event
+}
+
+fn message(event: &mut StreamEvent, message: &Value) {
+    event.role |= message["role"].as_str().is_some_and(|role| !role.is_empty());
+    mark(event, &message["content"], Channels::CONTENT);
+    mark(event, &message["reasoning"], Channels::REASONING);
+    mark(event, &message["reasoning_content"], Channels::REASONING);
+    mark(event, &message["refusal"], Channels::REFUSAL);
+    mark(event, &message["audio"]["data"], Channels::AUDIO);
+    mark(event, &message["audio"]["transcript"], Channels::AUDIO);
+    let calls = message["tool_calls"].as_array().into_iter().flatten();
+    let functions = calls.flat_map(|call| [&call["function"], &call["custom"]]).chain([&message["function_call"]]);
+    for function in functions {
+        for key in ["name", "arguments", "input"] {
+            mark(event, &function[key], Channels::TOOL);
+        }
+    }
+}
+
+fn mark(event: &mut StreamEvent, text: &Value, channel: Channels) {
+    if text.as_str().is_some_and(|text| !text.is_empty()) {
+        event.channels.insert(channel);
+    }
+}
+
+fn add(sum: &mut Option<u32>, list: Option<&Vec<Value>>) {
+    if let Some(list) = list {
+        *sum = Some(sum.unwrap_or(0) + list.len() as u32);
+    }
+}
+
+fn usage(usage: &Value, total: bool) -> Usage {
+    Usage {
+        input: usage["prompt_tokens"].as_u64(),
+        output: usage["completion_tokens"].as_u64(),
+        cached: usage["prompt_tokens_details"]["cached_tokens"].as_u64(),
+        reasoning: usage["completion_tokens_details"]["reasoning_tokens"]
+            .as_u64()
+            .or(usage["reasoning_tokens"].as_u64()),
+        total,
+    }
+}
+
+fn timing(metrics: &Value, timings: &Value) -> Option<EngineTiming> {
+    (metrics.is_object() || timings.is_object()).then(|| EngineTiming {
+        queue_ms: metrics["queue_time_ms"].as_f64(),
+        prefill_ms: metrics["time_to_first_token_ms"].as_f64(),
+        decode_ms: metrics["generation_time_ms"].as_f64().or(timings["predicted_ms"].as_f64()),
+        mean_itl_ms: metrics["mean_itl_ms"].as_f64(),
+        prompt_ms: timings["prompt_ms"].as_f64(),
+        cached_tokens: timings["cache_n"].as_u64(),
+        prompt_tokens: timings["prompt_n"].as_u64(),
+        predicted_tokens: timings["predicted_n"].as_u64(),
+        draft_tokens: metrics["speculative_decoding"]["num_draft_tokens"].as_u64().or(timings["draft_n"].as_u64()),
+        accepted_tokens: metrics["speculative_decoding"]["num_accepted_draft_tokens"]
+            .as_u64()
+            .or(timings["draft_n_accepted"].as_u64()),
+    })
+}
+
+/// Fails unless both say the same. Doubles may differ in the last place, as `serde_json` rounds its own way; of a text
+/// that is no JSON only that is compared.
+pub(crate) fn assert_same(name: &str, got: &[StreamEvent], expected: &[StreamEvent]) {
+    assert_eq!(got.len(), expected.len(), "{name}: number of events");
+    for (place, (got, expected)) in got.iter().zip(expected).enumerate() {
+        assert_eq!(got.malformed, expected.malformed, "{name}: event {place} {got:?}");
+        if !expected.malformed {
+            assert_eq!(rounded(got), rounded(expected), "{name}: event {place}");
+        }
+    }
+}
+
+fn rounded(event: &StreamEvent) -> StreamEvent {
+    let round = |value: Option<f64>| value.map(|value| value as f32 as f64);
+    let timing = event.timing.map(|timing| EngineTiming {
+        queue_ms: round(timing.queue_ms),
+        prefill_ms: round(timing.prefill_ms),
+        decode_ms: round(timing.decode_ms),
+        mean_itl_ms: round(timing.mean_itl_ms),
+        prompt_ms: round(timing.prompt_ms),
+        ..timing
+    });
+    StreamEvent { timing, ..*event }
+}

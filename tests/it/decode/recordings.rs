@@ -1,0 +1,156 @@
+//! Every recording, whole and cut, against the naive model and against what the recorder counted.
+
+use tokometer::decode::Channels;
+use tokometer::decode::EngineFacts;
+use tokometer::decode::Framing;
+use tokometer::decode::ResponseDecoder;
+use tokometer::decode::StreamEvent;
+
+use super::cut;
+use super::decode;
+use super::model;
+use super::recording::Recording;
+use super::recording::recordings;
+
+const ENGINES: [(&str, EngineFacts); 5] = [
+    ("vllm-0.32.0", EngineFacts::VLLM),
+    ("vllm-0.32.0-rustfe", EngineFacts::VLLM),
+    ("sglang-0.5.23", EngineFacts::SGLANG),
+    ("llamacpp-0.5.0-dev", EngineFacts::LLAMA_CPP),
+    ("ollama-0.17.4", EngineFacts::OLLAMA),
+];
+
+fn all() -> impl Iterator<Item = Recording> {
+    ENGINES.iter().flat_map(|(engine, _)| recordings(engine))
+}
+
+#[test]
+fn every_recording_reads_as_the_model_reads_it() {
+    for recording in all() {
+        let expected = model::events(recording.route, recording.framing, &recording.body);
+        let (got, _) = decode(recording.route, recording.framing, [recording.body.as_slice()]);
+        model::assert_same(&recording.name, &got, &expected);
+    }
+}
+
+/// Fed byte by byte nothing is predicted, so this also shows that prediction changes nothing.
+#[test]
+fn every_recording_reads_the_same_byte_by_byte() {
+    for recording in all() {
+        let (whole, a) = decode(recording.route, recording.framing, [recording.body.as_slice()]);
+        let (bytes, b) = decode(recording.route, recording.framing, recording.body.chunks(1));
+        assert_eq!(whole, bytes, "{}", recording.name);
+        assert_eq!(a.response_id(), b.response_id(), "{}", recording.name);
+        assert_eq!(a.model(), b.model(), "{}", recording.name);
+        assert_eq!(a.engine(), b.engine(), "{}", recording.name);
+        assert_eq!(a.error_type(), b.error_type(), "{}", recording.name);
+    }
+}
+
+#[test]
+fn every_recording_reads_the_same_in_random_pieces() {
+    let mut random = fastrand::Rng::with_seed(7);
+    for recording in all() {
+        let (whole, _) = decode(recording.route, recording.framing, [recording.body.as_slice()]);
+        for pieces in [1, 1, 1, 8, 64] {
+            let places: Vec<usize> = (0..pieces).map(|_| random.usize(..)).collect();
+            let (got, _) = decode(recording.route, recording.framing, cut(&recording.body, &places));
+            assert_eq!(whole, got, "{} cut at {places:?}", recording.name);
+        }
+    }
+}
+
+/// A cut matters to the event it is in and to the one after it. So each event is cut at each of its bytes, from a copy
+/// of the decoder as it stood before it; of long runs of like events every 32nd.
+#[test]
+fn every_recording_reads_the_same_cut_once_anywhere() {
+    for recording in all() {
+        let events = pieces_of(&recording);
+        let last = events.len();
+        let mut decoder = ResponseDecoder::new(recording.route, recording.framing);
+        for (place, event) in events.iter().enumerate() {
+            if place < 5 || place + 5 > last || place % 32 == 0 {
+                let next = events.get(place + 1).copied().unwrap_or_default();
+                let expected = feed(&decoder, &[event, next]);
+                for at in 0..=event.len() {
+                    let got = feed(&decoder, &[&event[..at], &event[at..], next]);
+                    assert_eq!(got, expected, "{}: event {place} cut at {at}", recording.name);
+                }
+            }
+            decoder.feed(event, &mut |_| {});
+        }
+    }
+}
+
+fn pieces_of(recording: &Recording) -> Vec<&[u8]> {
+    if recording.framing == Framing::Json {
+        return vec![&recording.body];
+    }
+    let mut events = Vec::new();
+    let mut rest = recording.body.as_slice();
+    while let Some(end) = rest.windows(2).position(|window| window == b"\n\n") {
+        events.push(&rest[..end + 2]);
+        rest = &rest[end + 2..];
+    }
+    events.push(rest);
+    events
+}
+
+fn feed(decoder: &ResponseDecoder, pieces: &[&[u8]]) -> Vec<StreamEvent> {
+    let mut decoder = decoder.clone();
+    let mut events = Vec::new();
+    for piece in pieces {
+        decoder.feed(piece, &mut |event: &StreamEvent| events.push(*event));
+    }
+    events
+}
+
+#[test]
+fn every_stream_counts_as_its_recorder_counted() {
+    let mut streams = 0;
+    for recording in all().filter(|recording| recording.framing == Framing::Sse) {
+        let (events, _) = decode(recording.route, recording.framing, [recording.body.as_slice()]);
+        let count = |channel| events.iter().filter(|event| event.channels.contains(channel)).count() as u64;
+        let meta = &recording.meta;
+        let name = &recording.name;
+        assert_eq!(Some(count(Channels::CONTENT)), meta["content_chunks"].as_u64(), "{name}: content");
+        assert_eq!(Some(count(Channels::REASONING)), meta["reasoning_chunks"].as_u64(), "{name}: reasoning");
+        assert_eq!(Some(count(Channels::TOOL)), meta["tool_chunks"].as_u64(), "{name}: tools");
+        if let Some(done) = meta["done_marker"].as_bool() {
+            assert_eq!(events.iter().any(|event| event.done), done, "{name}: done");
+        }
+        if let Some(output) = meta["usage_seen"]["completion_tokens"].as_u64() {
+            let last = events.iter().filter_map(|event| event.usage).last().unwrap();
+            assert_eq!(last.output, Some(output), "{name}: output tokens");
+            assert_eq!(last.input, meta["usage_seen"]["prompt_tokens"].as_u64(), "{name}: input tokens");
+        }
+        streams += 1;
+    }
+    assert!(streams > 100, "{streams}");
+}
+
+#[test]
+fn engines_are_known_by_their_marks_and_by_no_other() {
+    for (engine, mark) in ENGINES {
+        for recording in recordings(engine) {
+            let (events, decoder) = decode(recording.route, recording.framing, [recording.body.as_slice()]);
+            let seen = decoder.engine();
+            assert!(mark.contains(seen), "{}: {seen:?}", recording.name);
+            // The streams of vLLM's Rust front end bear no mark.
+            if !engine.ends_with("rustfe") && events.iter().any(|event| event.channels.contains(Channels::CONTENT)) {
+                assert_eq!(seen, mark, "{}", recording.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_answer_is_named_by_its_id_and_model() {
+    for recording in all() {
+        let (events, decoder) = decode(recording.route, recording.framing, [recording.body.as_slice()]);
+        if events.iter().any(|event| event.choices > 0) {
+            assert!(decoder.response_id().is_some_and(|id| id.len() >= 8), "{}", recording.name);
+            assert!(decoder.model().is_some(), "{}", recording.name);
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! The relay in front of the simulated server: what it records equals what the server did and what the client saw.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokometer::app::DataPath;
+use tokometer::listen::{Address, Pair};
+use tokometer::measure::{CountSource, Outcome};
+use tokometer::replay::Notebook;
+use tokometer::sim::load;
+use tokometer::sim::server::{self, Simulator};
+use tokometer::{observe, relay};
+
+/// A relay on a free port in front of `upstream`, and where it listens.
+pub(crate) fn relay_to(upstream: std::net::SocketAddr, notebook: &Notebook) -> (DataPath, String) {
+    let pair = Pair {
+        name: "test".to_owned(),
+        listen: Address::Tcp { host: "127.0.0.1".to_owned(), port: 0 },
+        upstream: upstream.into(),
+        tls: None,
+        upstream_tls: None,
+    };
+    let sink = Arc::new(notebook.clone());
+    let path = DataPath::start(&[pair], relay::Settings::default(), observe::Settings::default(), sink, 1)
+        .expect("loopback has a free port");
+    let Address::Tcp { host, port } = path.addresses()[0].clone() else { panic!("a TCP listener has a TCP address") };
+    (path, format!("http://{host}:{port}"))
+}
+
+#[test]
+fn the_relay_counts_what_the_server_generated_and_the_client_read() {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
+    let notebook = Notebook::default();
+    let (summary, stats, path) = runtime.block_on(async {
+        let pace = server::Pace {
+            time_to_first_token: Duration::from_millis(5),
+            tokens_per_second: 1000.0,
+            tokens_per_chunk: 3,
+            jitter: 0.5,
+        };
+        let simulator =
+            Simulator::start(server::Settings { pace, ..server::Settings::default() }).await.expect("a free port");
+        let (path, url) = relay_to(simulator.local_address(), &notebook);
+        let settings = load::Settings {
+            url,
+            concurrency: 8,
+            requests: Some(40),
+            max_tokens: 60,
+            include_usage: true,
+            ..load::Settings::default()
+        };
+        let summary = load::run(settings, |_| {}).await.expect("the relay answers");
+        (summary, simulator.stop().await, path)
+    });
+    // Ends every connection, so that every exchange is recorded.
+    path.stop();
+    let replayed = notebook.take();
+    assert_eq!(summary.requests, 40);
+    assert_eq!(replayed.records.len(), 40);
+    assert_eq!(replayed.in_flight, 0);
+    for record in &replayed.records {
+        assert_eq!(record.outcome, Outcome::Ok, "{record:?}");
+        assert_eq!(record.output_tokens.expect("usage was asked for").source, CountSource::Usage);
+        assert!(record.first_token.is_some() && record.decode_rate.is_some());
+    }
+    let ours: u64 = replayed.records.iter().filter_map(|r| r.output_tokens).map(|n| n.tokens).sum();
+    assert_eq!(ours, summary.tokens_from_usage);
+    assert_eq!(ours, replayed.live_tokens);
+    assert_eq!(ours, stats.generation_tokens);
+}

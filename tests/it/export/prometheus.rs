@@ -1,0 +1,247 @@
+//! The page in its three forms.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use prometheus_client::encoding::prometheus_protobuf::prometheus_data_model as model;
+use prost::Message;
+use tokometer::export::Exporters;
+use tokometer::export::Semconv;
+use tokometer::export::Settings;
+use tokometer::measure::Labels;
+use tokometer::measure::Outcome;
+use tokometer::measure::Record;
+use tokometer::measure::Sink;
+
+use super::records;
+use super::text;
+use super::text::Form;
+
+const OPEN: &str = "application/openmetrics-text;version=1.0.0";
+const PROTOBUF: &str = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited";
+
+fn start(settings: &Settings) -> Arc<Exporters> {
+    Exporters::start(settings, Arc::new(records::Still)).unwrap()
+}
+
+fn scrape(exporters: &Exporters, accept: &str) -> String {
+    String::from_utf8(exporters.scrape(Some(accept)).body).unwrap()
+}
+
+/// Compares with a file, which UPDATE=1 writes.
+fn golden(name: &str, have: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/export/golden").join(name);
+    if std::env::vars().any(|(name, value)| name == "UPDATE" && value == "1") {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, have).unwrap();
+    }
+    let want = std::fs::read_to_string(&path).unwrap_or_default();
+    for (at, (have, want)) in have.lines().zip(want.lines()).enumerate() {
+        assert_eq!(have, want, "line {} of {name}", at + 1);
+    }
+    assert_eq!(have.len(), want.len(), "{name}: run with UPDATE=1 if the change is meant");
+}
+
+fn value(samples: &text::Samples, name: &str, labels: &[(&str, &str)]) -> f64 {
+    let matches = |found: &BTreeMap<String, String>| {
+        labels.iter().all(|(key, value)| found.get(*key).is_some_and(|have| have == value))
+    };
+    let found: Vec<_> = samples.iter().filter(|((n, l), _)| n == name && matches(l)).collect();
+    assert!(!found.is_empty(), "no {name} with {labels:?}");
+    found.iter().map(|(_, value)| **value).sum()
+}
+
+#[test]
+fn the_scripted_exchanges_give_the_golden_pages() {
+    let exporters = start(&records::settings());
+    records::play(&exporters);
+    let (open, plain) = (scrape(&exporters, OPEN), scrape(&exporters, "text/plain"));
+    let open_samples = text::parse(&open, Form::OpenMetrics).samples;
+    let plain_samples = text::parse(&plain, Form::Plain).samples;
+    assert_eq!(open_samples, plain_samples, "both forms say the same");
+    golden("openmetrics.txt", &open);
+    golden("plain.txt", &plain);
+}
+
+#[test]
+fn every_quantity_of_the_script_is_where_it_belongs() {
+    let exporters = start(&Settings { semconv: Semconv::Both, ..records::settings() });
+    records::play(&exporters);
+    let samples = text::parse(&scrape(&exporters, OPEN), Form::OpenMetrics).samples;
+    let of = |name: &str, labels: &[(&str, &str)]| value(&samples, name, labels);
+    let near = |have: f64, want: f64| assert!((have - want).abs() < 1e-9, "{have} is not {want}");
+
+    assert_eq!(of("tokometer_exchanges_total", &[("outcome", "ok")]), 2.0);
+    assert_eq!(of("tokometer_exchanges_total", &[("outcome", "rejected_busy"), ("status_class", "4xx")]), 1.0);
+    assert_eq!(of("tokometer_exchanges_total", &[("outcome", "upstream_refused")]), 0.0);
+    assert_eq!(of("tokometer_exchanges_total", &[("gen_ai_operation_name", "other")]), 1.0);
+    assert_eq!(of("tokometer_finishes_total", &[("finish_reason", "stop")]), 2.0);
+
+    // Only the two that ended well, counted from the last byte of the request.
+    assert_eq!(of("gen_ai_server_time_to_first_token_seconds_count", &[]), 2.0);
+    near(of("gen_ai_server_time_to_first_token_seconds_sum", &[]), 0.4);
+    near(of("gen_ai_server_time_per_output_token_seconds_sum", &[]), 2.0 * 1.01 / 100.0);
+    // All five exchanges of a known path, failures by type.
+    assert_eq!(of("gen_ai_server_request_duration_seconds_count", &[]), 5.0);
+    assert_eq!(of("gen_ai_server_request_duration_seconds_count", &[("error_type", "429")]), 1.0);
+    assert_eq!(of("gen_ai_server_request_duration_seconds_count", &[("error_type", "truncated")]), 1.0);
+    // The cut stream too.
+    assert_eq!(of("tokometer_time_to_first_token_seconds_count", &[]), 3.0);
+    assert_eq!(of("tokometer_time_to_first_token_seconds_count", &[("outcome_class", "failure")]), 1.0);
+    near(of("tokometer_time_to_first_visible_seconds_sum", &[]), 0.9);
+    // Who waited without a token.
+    near(of("tokometer_wait_without_first_token_seconds_sum", &[("outcome", "client_abort_before_first_token")]), 5.0);
+
+    // A lower bound never stands beside an exact count.
+    assert_eq!(of("tokometer_output_tokens_total", &[("source", "usage")]), 202.0);
+    assert_eq!(of("tokometer_output_tokens_total", &[("source", "deltas_lower_bound")]), 5.0);
+    assert_eq!(of("gen_ai_client_token_usage_sum", &[("gen_ai_token_type", "output")]), 202.0);
+    assert_eq!(of("gen_ai_client_inference_usage_output_tokens_total", &[("gen_ai_token_modality", "text")]), 202.0);
+    assert_eq!(of("gen_ai_client_inference_usage_input_tokens_total", &[("gen_ai_token_modality", "unknown")]), 0.0);
+    assert_eq!(of("gen_ai_client_inference_usage_cache_read_input_tokens_total", &[]), 1200.0);
+    assert_eq!(of("tokometer_reasoning_tokens_total", &[]), 40.0);
+    assert_eq!(of("tokometer_live_tokens_total", &[]), 101.0);
+
+    // 1 + 1 + 3 inter-token latencies of 10 ms from three gaps.
+    assert_eq!(of("tokometer_inter_token_latency_seconds_count", &[]), 5.0);
+    near(of("tokometer_inter_token_latency_seconds_sum", &[]), 0.05);
+    assert_eq!(of("tokometer_inter_token_latency_seconds_bucket", &[("le", "0.01")]), 5.0);
+    assert_eq!(of("tokometer_chunk_gap_seconds_count", &[]), 3.0);
+    assert_eq!(of("tokometer_chunk_tokens_count", &[]), 2.0);
+    assert_eq!(of("tokometer_stalls_total", &[]), 1.0);
+
+    near(of("tokometer_queue_time_seconds_sum", &[("source", "in_band")]), 0.08);
+    // 400 uncached tokens in 160 ms.
+    near(of("tokometer_prefill_tokens_per_second_sum", &[]), 5000.0);
+    assert_eq!(of("tokometer_decode_tokens_per_second_bucket", &[("source", "usage"), ("le", "100.0")]), 2.0);
+    near(of("tokometer_delivery_blocked_seconds_sum", &[]), 0.03);
+
+    assert_eq!(of("tokometer_in_flight", &[("phase", "waiting_first_token")]), 2.0);
+    assert_eq!(of("tokometer_in_flight", &[("phase", "streaming")]), 1.0);
+    assert_eq!(of("tokometer_observer_detached_total", &[("reason", "http2"), ("server_port", "8001")]), 1.0);
+    assert_eq!(of("tokometer_observer_detached_total", &[("reason", "panic")]), 0.0);
+    assert_eq!(of("tokometer_relay_io_bytes_total", &[("direction", "response")]), 340_000.0);
+    assert_eq!(of("tokometer_connect_failures_total", &[("reason", "refused")]), 1.0);
+    near(of("process_cpu_seconds_total", &[]), 12.34);
+    assert_eq!(of("process_open_fds", &[]), 21.0);
+    assert_eq!(of("process_start_time_seconds", &[]), 1.7e9);
+    assert_eq!(of("tokometer_build_info", &[("version", env!("CARGO_PKG_VERSION"))]), 1.0);
+    assert_eq!(of("target_info", &[("k8s_pod_name", "vllm-0"), ("service_name", "tokometer")]), 1.0);
+}
+
+#[test]
+fn a_whole_answer_gives_no_time_to_first_token() {
+    let exporters = start(&records::settings());
+    let labels = Labels { streaming: Some(false), ..records::labels("llama") };
+    exporters.record(&Record { labels: Arc::new(labels), ..records::good("llama") });
+    let page = scrape(&exporters, OPEN);
+    assert!(!page.contains("time_to_first_token"), "when its first token was made, nobody told us");
+    assert!(page.contains("gen_ai_server_request_duration_seconds_count"));
+}
+
+#[test]
+fn labels_are_escaped_and_unreadable_ones_cleaned() {
+    let exporters = start(&records::settings());
+    exporters.record(&records::good("a\"b\\c\nd"));
+    for (accept, form) in [(OPEN, Form::OpenMetrics), ("", Form::Plain)] {
+        let samples = text::parse(&scrape(&exporters, accept), form).samples;
+        assert_eq!(
+            value(&samples, "tokometer_exchanges_total", &[("outcome", "ok"), ("gen_ai_request_model", "a\"b\\c_d")]),
+            1.0
+        );
+    }
+}
+
+#[test]
+fn models_over_the_cap_are_other_and_are_counted() {
+    let exporters = start(&Settings { max_models: 2, ..records::settings() });
+    for model in ["a", "b", "c", "d", "a"] {
+        exporters.record(&records::good(model));
+    }
+    let samples = text::parse(&scrape(&exporters, OPEN), Form::OpenMetrics).samples;
+    let ended = |model| value(&samples, "tokometer_exchanges_total", &[("gen_ai_request_model", model)]);
+    assert_eq!((ended("a"), ended("b"), ended("other")), (2.0, 1.0, 2.0));
+    assert_eq!(value(&samples, "tokometer_labels_folded_total", &[("kind", "model")]), 2.0);
+}
+
+#[test]
+fn label_sets_over_the_cap_are_folded_and_are_counted() {
+    let exporters = start(&Settings { max_label_sets: 3, ..records::settings() });
+    for model in ["a", "b", "c", "d", "e", "d"] {
+        exporters.record(&records::good(model));
+    }
+    let samples = text::parse(&scrape(&exporters, OPEN), Form::OpenMetrics).samples;
+    assert_eq!(value(&samples, "tokometer_exchanges_total", &[("gen_ai_request_model", "other")]), 3.0);
+    assert_eq!(value(&samples, "tokometer_labels_folded_total", &[("kind", "label_set")]), 3.0);
+    assert_eq!(value(&samples, "gen_ai_server_request_duration_seconds_count", &[]), 6.0);
+}
+
+#[test]
+fn made_up_models_that_the_server_refuses_use_up_no_place() {
+    let exporters = start(&Settings { max_models: 1, ..records::settings() });
+    for made_up in ["x1", "x2"] {
+        exporters.record(&Record { outcome: Outcome::Http4xx, status: Some(404), ..records::busy(made_up) });
+    }
+    exporters.record(&records::good("real"));
+    let samples = text::parse(&scrape(&exporters, OPEN), Form::OpenMetrics).samples;
+    assert_eq!(value(&samples, "tokometer_exchanges_total", &[("gen_ai_request_model", "real")]), 1.0);
+    assert_eq!(
+        value(&samples, "gen_ai_server_request_duration_seconds_count", &[("gen_ai_request_model", "other")]),
+        2.0
+    );
+}
+
+#[test]
+fn the_content_type_follows_the_accept_header() {
+    let exporters = start(&records::settings());
+    let of = |accept| exporters.scrape(accept).content_type;
+    assert_eq!(of(None), "text/plain; version=0.0.4; charset=utf-8");
+    assert_eq!(of(Some(OPEN)), "application/openmetrics-text; version=1.0.0; charset=utf-8");
+    assert!(of(Some(PROTOBUF)).starts_with("application/vnd.google.protobuf"));
+}
+
+#[test]
+fn protobuf_holds_native_histograms_beside_the_classic_ones() {
+    let exporters = start(&records::settings());
+    records::play(&exporters);
+    let body = exporters.scrape(Some(PROTOBUF)).body;
+    let mut rest = body.as_slice();
+    let mut families = BTreeMap::new();
+    while !rest.is_empty() {
+        let family = model::MetricFamily::decode_length_delimited(&mut rest).unwrap();
+        families.insert(family.name.clone(), family);
+    }
+    let samples = text::parse(&scrape(&exporters, OPEN), Form::OpenMetrics).samples;
+    assert_eq!(families["tokometer_live_tokens_total"].metric[0].counter.as_ref().unwrap().value, 101.0);
+    let mut histograms = 0;
+    for (name, family) in &families {
+        for histogram in family.metric.iter().filter_map(|metric| metric.histogram.as_ref()) {
+            histograms += 1;
+            let mut count = 0;
+            let mut native = histogram.zero_count;
+            for delta in &histogram.positive_delta {
+                count += delta;
+                native += count as u64;
+            }
+            let spans: u32 = histogram.positive_span.iter().map(|span| span.length).sum();
+            assert_eq!(spans as usize, histogram.positive_delta.len(), "{name}");
+            assert_eq!(native, histogram.sample_count, "{name}: native buckets hold every observation");
+            assert_eq!(histogram.bucket.last().unwrap().cumulative_count, histogram.sample_count, "{name}");
+        }
+        let total: u64 = family.metric.iter().filter_map(|m| m.histogram.as_ref()).map(|h| h.sample_count).sum();
+        if family.r#type() == model::MetricType::Histogram {
+            assert_eq!(total as f64, value(&samples, &format!("{name}_count"), &[]));
+        }
+    }
+    assert!(histograms > 10);
+
+    let classic = start(&Settings { native_histograms: false, ..records::settings() });
+    records::play(&classic);
+    let body = classic.scrape(Some(PROTOBUF)).body;
+    let mut rest = body.as_slice();
+    while !rest.is_empty() {
+        let family = model::MetricFamily::decode_length_delimited(&mut rest).unwrap();
+        assert!(family.metric.iter().filter_map(|m| m.histogram.as_ref()).all(|h| h.positive_span.is_empty()));
+    }
+}

@@ -1,0 +1,114 @@
+//! Each fault ends as its name says.
+
+use std::io;
+use std::time::Duration;
+use std::time::Instant;
+
+use tokometer::sim::server::Fault;
+use tokometer::sim::server::Settings;
+use tokometer::sim::server::Simulator;
+
+use crate::sim::exchange;
+use crate::sim::exchange::Received;
+
+const CHAT: &str = "/v1/chat/completions";
+const BODY: &str = r#"{"messages":[],"stream":true,"max_tokens":9,"ignore_eos":true,
+    "stream_options":{"include_usage":true}}"#;
+
+async fn befall(fault: &str) -> (Received, Simulator) {
+    let simulator = Simulator::start(exchange::swift()).await.unwrap();
+    let header = format!("X-Sim-Fault: {fault}\r\n");
+    let received = exchange::post(simulator.local_address(), CHAT, &header, BODY).await;
+    (received, simulator)
+}
+
+/// How many of the chunks hold a token.
+fn tokens(chunks: &[String]) -> usize {
+    chunks.iter().filter(|chunk| chunk.contains("\"delta\":{\"content\":\"")).count()
+}
+
+#[tokio::test]
+async fn a_status_is_answered_with_an_error_envelope() {
+    for status in [400, 404, 429, 500, 503] {
+        let (received, simulator) = befall(&format!("status:{status}")).await;
+        let (head, body) = exchange::split(&received.bytes);
+        assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{head}");
+        let body: serde_json::Value = serde_json::from_slice(body).unwrap();
+        assert_eq!(body["error"]["code"], status);
+        assert_eq!(simulator.stats().refused, 1);
+    }
+}
+
+#[tokio::test]
+async fn an_error_event_is_followed_by_done_and_a_clean_end() {
+    let (received, simulator) = befall("error-event:2").await;
+    let (chunks, terminated) = exchange::chunks(exchange::split(&received.bytes).1);
+    assert!(terminated);
+    assert_eq!(tokens(&chunks), 2);
+    let [.., error, done] = chunks.as_slice() else { panic!("{chunks:?}") };
+    assert!(error.starts_with("data: {\"error\": {"), "{error}");
+    assert_eq!(done, "data: [DONE]\n\n");
+    let stats = simulator.stop().await;
+    assert_eq!((stats.generation_tokens, stats.faulted, stats.aborted), (2, 1, 0));
+}
+
+#[tokio::test]
+async fn a_cut_ends_without_terminator_and_a_reset_with_a_reset() {
+    let (received, _) = befall("cut").await;
+    let (chunks, terminated) = exchange::chunks(exchange::split(&received.bytes).1);
+    assert_eq!((tokens(&chunks), terminated, received.end.is_ok()), (3, false, true));
+    let (received, _) = befall("reset:4").await;
+    assert_eq!(received.end.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+}
+
+#[tokio::test]
+async fn a_missing_done_an_empty_stream_and_a_broken_event_are_otherwise_clean() {
+    let (received, _) = befall("no-done").await;
+    let (chunks, terminated) = exchange::chunks(exchange::split(&received.bytes).1);
+    assert_eq!((tokens(&chunks), terminated), (9, true));
+    assert!(chunks.last().unwrap().contains("\"usage\":"));
+    let (received, _) = befall("empty").await;
+    let (head, body) = exchange::split(&received.bytes);
+    assert!(head.contains("text/event-stream"));
+    assert_eq!(body, b"0\r\n\r\n");
+    let (received, _) = befall("bad-json:1").await;
+    let (chunks, terminated) = exchange::chunks(exchange::split(&received.bytes).1);
+    assert_eq!((tokens(&chunks), terminated), (9, true));
+    assert_eq!(chunks.iter().filter(|chunk| chunk.ends_with("chatcmpl-\n\n")).count(), 1);
+}
+
+#[tokio::test]
+async fn silences_last_as_long_as_they_are_told_to() {
+    for fault in ["stall:0.05", "hang:0.05", "slow-headers:0.05"] {
+        let began = Instant::now();
+        let (received, simulator) = befall(fault).await;
+        assert!(began.elapsed() >= Duration::from_millis(50), "{fault}");
+        let (chunks, terminated) = exchange::chunks(exchange::split(&received.bytes).1);
+        assert_eq!((tokens(&chunks), terminated), (9, true), "{fault}");
+        assert_eq!(simulator.stats().exhausted, 1);
+    }
+}
+
+#[tokio::test]
+async fn garbage_is_no_http() {
+    let (received, _) = befall("garbage").await;
+    assert!(!received.bytes.starts_with(b"HTTP/"));
+    assert!(received.end.is_ok());
+}
+
+#[tokio::test]
+async fn a_fault_can_be_asked_for_by_model_name_and_can_come_by_chance() {
+    let faults = vec![(Fault::Status(503), 0.5)];
+    let simulator = Simulator::start(Settings { faults, ..exchange::swift() }).await.unwrap();
+    let body = BODY.replace("{\"messages\"", "{\"model\":\"fault/status:429\",\"messages\"");
+    let received = exchange::post(simulator.local_address(), CHAT, "", &body).await;
+    assert!(received.bytes.starts_with(b"HTTP/1.1 429 "));
+    let mut unlucky = 0;
+    for _ in 0..40 {
+        let received = exchange::post(simulator.local_address(), CHAT, "", BODY).await;
+        unlucky += usize::from(received.bytes.starts_with(b"HTTP/1.1 503 "));
+    }
+    assert!((8..=32).contains(&unlucky), "{unlucky} of 40");
+    let received = exchange::post(simulator.local_address(), CHAT, "X-Sim-Fault: explode\r\n", BODY).await;
+    assert!(received.bytes.starts_with(b"HTTP/1.1 400 "));
+}

@@ -1,0 +1,119 @@
+//! The load generator tells what happened to its requests, as the simulated server knows it.
+
+use std::time::Duration;
+
+use tokometer::sim::load;
+use tokometer::sim::load::End;
+use tokometer::sim::load::Inspect;
+use tokometer::sim::server;
+use tokometer::sim::server::Simulator;
+
+use crate::sim::exchange;
+
+fn toward(simulator: &Simulator) -> load::Settings {
+    load::Settings {
+        url: format!("http://{}", simulator.local_address()),
+        model: "tiny".to_owned(),
+        concurrency: 4,
+        requests: Some(20),
+        max_tokens: 30,
+        ..load::Settings::default()
+    }
+}
+
+#[tokio::test]
+async fn every_token_is_counted() {
+    let simulator = Simulator::start(exchange::swift()).await.unwrap();
+    for (keep_alive, stream) in [(true, true), (false, true), (true, false)] {
+        let before = simulator.stats().generation_tokens;
+        let settings = load::Settings { keep_alive, stream, ..toward(&simulator) };
+        let mut calls = 0;
+        let summary = load::run(settings, |_| calls += 1).await.unwrap();
+        assert_eq!((summary.requests, summary.count(End::Complete)), (20, 20), "{summary}");
+        assert_eq!(summary.statuses[&200], 20);
+        assert!(calls > 0);
+        if stream {
+            assert_eq!(summary.tokens, simulator.stats().generation_tokens - before);
+            assert_eq!(summary.tokens_from_usage, summary.tokens);
+            assert_eq!(summary.time_to_first_token_ms.count, 20);
+        }
+    }
+}
+
+#[tokio::test]
+async fn each_way_to_end_is_told_apart() {
+    let simulator = Simulator::start(exchange::swift()).await.unwrap();
+    for (fault, end) in [
+        ("status:503", End::ErrorStatus),
+        ("error-event", End::ErrorEvent),
+        ("cut", End::Truncated),
+        ("reset", End::Reset),
+        ("no-done", End::NoDone),
+        ("empty", End::NoTokens),
+        ("garbage", End::Malformed),
+        ("hang", End::Timeout),
+        ("stall:0.001", End::Complete),
+        ("slow-headers:0.001", End::Complete),
+    ] {
+        let settings = load::Settings {
+            requests: Some(2),
+            model: format!("fault/{fault}"),
+            timeout: (fault == "hang").then_some(Duration::from_millis(20)),
+            ..toward(&simulator)
+        };
+        let summary = load::run(settings, |_| {}).await.unwrap();
+        assert_eq!((summary.requests, summary.count(end)), (2, 2), "{fault}: {:?}", summary.ends);
+    }
+    let settings = load::Settings { requests: Some(1), ..toward(&simulator) };
+    simulator.stop().await;
+    let summary = load::run(settings, |_| {}).await.unwrap();
+    assert_eq!(summary.count(End::Refused), 1);
+}
+
+#[tokio::test]
+async fn requests_that_are_given_up_are_aborted_on_both_sides() {
+    let mut settings = exchange::swift();
+    settings.pace.tokens_per_second = 1000.0;
+    let simulator = Simulator::start(settings).await.unwrap();
+    let settings = load::Settings { abort: 1.0, ignore_eos: true, max_tokens: 4000, ..toward(&simulator) };
+    let settings = load::Settings { requests: Some(4), duration: Some(Duration::from_secs(20)), ..settings };
+    let summary = load::run(settings, |_| {}).await.unwrap();
+    assert_eq!(summary.count(End::Aborted), 4, "{summary}");
+    while simulator.stats().aborted < 4 {
+        tokio::task::yield_now().await;
+    }
+    assert!(simulator.stats().generation_tokens >= summary.tokens);
+}
+
+#[tokio::test]
+async fn stamps_tell_how_long_events_travel_and_a_run_ends_on_time() {
+    let epoch = std::time::Instant::now();
+    let mut settings = exchange::swift();
+    settings.pace.tokens_per_second = 200.0;
+    settings.text = server::Text::Stamp(epoch);
+    let simulator = Simulator::start(settings).await.unwrap();
+    let settings = load::Settings {
+        stamp: Some(epoch),
+        requests: None,
+        ignore_eos: true,
+        max_tokens: 30_000,
+        duration: Some(Duration::from_millis(300)),
+        ..toward(&simulator)
+    };
+    let summary = load::run(settings, |_| {}).await.unwrap();
+    assert_eq!(summary.count(End::Unfinished), 4, "{summary}");
+    assert!(summary.transit_us.count > 0 && summary.transit_us.p50 < 1e6, "{summary}");
+}
+
+#[tokio::test]
+async fn alike_events_are_as_many_and_as_long_whether_they_are_looked_at_or_not() {
+    let settings = server::Settings { text: server::Text::Filler, ..exchange::swift() };
+    let simulator = Simulator::start(settings).await.unwrap();
+    let settings = load::Settings { ignore_eos: true, max_tokens: 2000, requests: Some(2), ..toward(&simulator) };
+    let looked = load::run(settings.clone(), |_| {}).await.unwrap();
+    assert_eq!((looked.tokens, looked.token_events), (4000, 4000));
+    let settings = load::Settings { inspect: Inspect::Bytes, ..settings };
+    let counted = load::run(settings, |_| {}).await.unwrap();
+    assert_eq!((counted.bytes, counted.count(End::Complete)), (looked.bytes, 2));
+    assert_eq!(simulator.stats().generation_tokens, 8000);
+}

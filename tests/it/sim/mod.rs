@@ -1,0 +1,10 @@
+//! The simulated server speaks as the real one was recorded to speak, tells the truth about itself, and fails as it is
+//! told to; and the load generator tells how it went.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod exchange;
+mod faults;
+mod load;
+mod shapes;
+mod truth;

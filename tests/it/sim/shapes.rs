@@ -1,0 +1,161 @@
+//! What the simulated server sends has the shape of what vLLM 0.32.0 was recorded to send: `tests/fixtures/vllm`.
+
+use std::fs;
+use std::path::Path;
+
+use tokometer::sim::server::Settings;
+use tokometer::sim::server::Simulator;
+
+use crate::sim::exchange;
+
+fn recorded(case: &str) -> Vec<u8> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/vllm").join(case).with_extension("http");
+    fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// JSON text with its keys in their order, and each value replaced by its kind.
+fn skeleton(json: &str) -> String {
+    let mut out = String::new();
+    let mut rest = json.chars().peekable();
+    while let Some(letter) = rest.next() {
+        match letter {
+            '"' => {
+                let mut text = String::new();
+                while let Some(letter) = rest.next().filter(|letter| *letter != '"') {
+                    text.push(letter);
+                    if letter == '\\' {
+                        text.extend(rest.next());
+                    }
+                }
+                out.push_str(&if rest.peek() == Some(&':') { format!("{text:?}") } else { "text".to_owned() });
+            }
+            '0'..='9' | '-' => {
+                while rest.next_if(|letter| matches!(letter, '0'..='9' | '.' | 'e' | '-' | '+')).is_some() {}
+                out.push('0');
+            }
+            letter => out.push(letter),
+        }
+    }
+    // A list of ids is as long as it is.
+    while out.contains("0,0") {
+        out = out.replace("0,0", "0");
+    }
+    out
+}
+
+/// The head without the values that differ each time.
+fn head_skeleton(head: &str) -> Vec<String> {
+    let lines = head.split("\r\n").filter(|line| *line != "connection: close");
+    lines
+        .map(|line| match line.split_once(": ") {
+            Some((name @ ("date" | "content-length"), _)) => name.to_owned(),
+            _ => line.to_owned(),
+        })
+        .collect()
+}
+
+/// The different events of a stream, in the order of their first appearance.
+fn kinds(body: &[u8]) -> Vec<String> {
+    let (chunks, terminated) = exchange::chunks(body);
+    assert!(terminated);
+    let mut kinds = Vec::new();
+    for chunk in chunks.iter().filter(|chunk| !chunk.starts_with(':')) {
+        let kind = skeleton(chunk);
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
+        }
+    }
+    kinds
+}
+
+async fn assert_same_shape(settings: Settings, case: &str, path: &str, headers: &str, body: &str) {
+    let simulator = Simulator::start(settings).await.unwrap();
+    let received = exchange::post(simulator.local_address(), path, headers, body).await;
+    let recorded = recorded(case);
+    let ((head, body), (recorded_head, recorded_body)) = (exchange::split(&received.bytes), exchange::split(&recorded));
+    assert_eq!(head_skeleton(&head), head_skeleton(&recorded_head), "{case}");
+    if head.contains("transfer-encoding: chunked") {
+        assert_eq!(kinds(body), kinds(recorded_body), "{case}");
+    } else {
+        let text = |body: &[u8]| skeleton(std::str::from_utf8(body).unwrap());
+        assert_eq!(text(body), text(recorded_body), "{case}");
+    }
+}
+
+const CHAT: &str = "/v1/chat/completions";
+const TEXT: &str = "/v1/completions";
+
+#[tokio::test]
+async fn a_chat_stream_has_the_recorded_shape() {
+    let one = r#"{"model":"tiny","messages":[{"role":"user","content":"Say hello."}],"stream":true,"max_tokens":1,
+        "stream_options":{"include_usage":true}}"#;
+    assert_same_shape(exchange::swift(), "chat-stream-one-token", CHAT, "", one).await;
+    let continuous = r#"{"model":"tiny","messages":[{"role":"user","content":"Count."}],"stream":true,"max_tokens":9,
+        "ignore_eos":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true}}"#;
+    assert_same_shape(exchange::swift(), "chat-stream-continuous-usage", CHAT, "", continuous).await;
+    let two = r#"{"model":"tiny","messages":[{"role":"user","content":"Loop."}],"stream":true,"max_tokens":9,"n":2,
+        "ignore_eos":true,"stream_options":{"include_usage":true}}"#;
+    assert_same_shape(exchange::swift(), "chat-stream-n2", CHAT, "", two).await;
+}
+
+#[tokio::test]
+async fn a_chat_stream_without_usage_tells_the_fingerprint_at_its_finish_and_takes_the_request_id_over() {
+    let body = r#"{"model":"tiny","messages":[],"stream":true,"max_tokens":5,"ignore_eos":true}"#;
+    let header = "X-Request-Id: my-req-0001\r\n";
+    assert_same_shape(exchange::swift(), "chat-stream-request-id", CHAT, header, body).await;
+    let simulator = Simulator::start(exchange::swift()).await.unwrap();
+    let received = exchange::post(simulator.local_address(), CHAT, header, body).await;
+    let (_, stream) = exchange::split(&received.bytes);
+    assert!(exchange::events(stream).iter().all(|event| event["id"] == "chatcmpl-my-req-0001"));
+}
+
+#[tokio::test]
+async fn an_answer_that_ends_by_itself_ends_with_an_empty_delta_and_per_request_metrics_when_they_are_on() {
+    let body = r#"{"model":"tiny","messages":[],"stream":true,"stream_options":{"include_usage":true}}"#;
+    let settings = Settings { per_request_metrics: true, prompt_tokens_details: true, ..exchange::swift() };
+    assert_same_shape(settings, "spec-metrics-chat-stream-count", CHAT, "", body).await;
+}
+
+#[tokio::test]
+async fn token_ids_and_several_tokens_per_event_have_the_recorded_shape() {
+    let mut settings = exchange::swift();
+    settings.pace.tokens_per_chunk = 5;
+    let body = r#"{"model":"tiny","messages":[],"stream":true,"max_tokens":23,"ignore_eos":true,
+        "stream_options":{"include_usage":true,"continuous_usage_stats":true},"return_token_ids":true}"#;
+    assert_same_shape(settings, "stream-interval-chat-continuous", CHAT, "", body).await;
+}
+
+#[tokio::test]
+async fn a_completions_stream_has_the_recorded_shape() {
+    let body = r#"{"model":"tiny","prompt":"Count.","stream":true,"max_tokens":9,"ignore_eos":true}"#;
+    assert_same_shape(exchange::swift(), "completions-stream", TEXT, "", body).await;
+    let body = r#"{"model":"tiny","prompt":[1,2,3],"stream":true,"max_tokens":9,"ignore_eos":true,
+        "stream_options":{"include_usage":true,"continuous_usage_stats":true}}"#;
+    assert_same_shape(exchange::swift(), "completions-stream-continuous", TEXT, "", body).await;
+}
+
+#[tokio::test]
+async fn whole_answers_and_refusals_have_the_recorded_shape() {
+    let chat = r#"{"model":"tiny","messages":[{"role":"user","content":"Say hello."}]}"#;
+    assert_same_shape(exchange::swift(), "chat-nonstream", CHAT, "", chat).await;
+    let text = r#"{"model":"tiny","prompt":"Count.","max_tokens":6}"#;
+    assert_same_shape(exchange::swift(), "completions-nonstream", TEXT, "", text).await;
+    let unknown = r#"{"model":"nope","messages":[],"stream":true}"#;
+    assert_same_shape(exchange::swift(), "err-bad-model-stream", CHAT, "", unknown).await;
+    assert_same_shape(exchange::swift(), "err-404", "/v1/nothing", "", "").await;
+}
+
+#[tokio::test]
+async fn the_model_list_and_a_wrong_method_have_the_recorded_shape() {
+    let simulator = Simulator::start(exchange::swift()).await.unwrap();
+    for (case, path) in [("models", "/v1/models"), ("err-405", CHAT)] {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: sim\r\nConnection: close\r\n\r\n");
+        let received = exchange::exchange(simulator.local_address(), request.as_bytes()).await;
+        let recorded = recorded(case);
+        let ((head, body), (recorded_head, recorded_body)) =
+            (exchange::split(&received.bytes), exchange::split(&recorded));
+        assert_eq!(head_skeleton(&head), head_skeleton(&recorded_head), "{case}");
+        let text = |body: &[u8]| skeleton(std::str::from_utf8(body).unwrap());
+        assert_eq!(text(body), text(recorded_body), "{case}");
+    }
+}

@@ -1,0 +1,167 @@
+//! What the simulated server says about itself is what it did.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::io::AsyncReadExt;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokometer::sim::server::Pace;
+use tokometer::sim::server::Settings;
+use tokometer::sim::server::Simulator;
+
+use crate::sim::exchange;
+
+const CHAT: &str = "/v1/chat/completions";
+
+#[tokio::test]
+async fn usage_token_ids_and_counters_agree() {
+    for tokens_per_chunk in [1, 4] {
+        let mut settings = exchange::swift();
+        settings.pace.tokens_per_chunk = tokens_per_chunk;
+        let simulator = Simulator::start(settings).await.unwrap();
+        let mut total = 0;
+        for (limit, n) in [(1, 1), (2, 1), (30, 1), (30, 3), (1000, 2)] {
+            let body = format!(
+                r#"{{"model":"tiny","messages":[{{"role":"user","content":"Hello"}}],"stream":true,"n":{n},
+                "max_tokens":{limit},"return_token_ids":true,"stream_options":{{"include_usage":true}}}}"#
+            );
+            let received = exchange::post(simulator.local_address(), CHAT, "", &body).await;
+            let (_, stream) = exchange::split(&received.bytes);
+            let events = exchange::events(stream);
+            let ids: usize = events
+                .iter()
+                .flat_map(|event| event["choices"].as_array().unwrap())
+                .filter_map(|choice| choice["token_ids"].as_array())
+                .map(Vec::len)
+                .sum();
+            let usage = &events.last().unwrap()["usage"];
+            assert_eq!(usage["completion_tokens"], ids);
+            let sum = usage["prompt_tokens"].as_u64().unwrap() + ids as u64;
+            assert_eq!(usage["total_tokens"], sum);
+            total += ids as u64;
+            assert_eq!(simulator.stats().generation_tokens, total);
+        }
+        let stats = simulator.stop().await;
+        assert_eq!((stats.requests, stats.stopped + stats.exhausted, stats.aborted), (5, 5, 0));
+        assert_eq!((stats.running, stats.waiting), (0, 0));
+    }
+}
+
+#[tokio::test]
+async fn the_same_seed_gives_the_same_answers_and_another_one_others() {
+    let mut answers = Vec::new();
+    for seed in [1, 1, 2] {
+        let simulator = Simulator::start(Settings { seed, ..exchange::swift() }).await.unwrap();
+        let body = r#"{"model":"tiny","messages":[],"stream":true}"#;
+        let mut contents = Vec::new();
+        for _ in 0..3 {
+            let received = exchange::post(simulator.local_address(), CHAT, "", body).await;
+            let (_, stream) = exchange::split(&received.bytes);
+            let text = |event: &Value| event["choices"][0]["delta"]["content"].as_str().unwrap_or("").to_owned();
+            contents.push(exchange::events(stream).iter().map(text).collect::<String>());
+        }
+        assert_ne!(contents[0], contents[1], "each request has an answer of its own");
+        answers.push(contents);
+    }
+    assert_eq!(answers[0], answers[1]);
+    assert_ne!(answers[1], answers[2]);
+}
+
+#[tokio::test]
+async fn a_request_waits_in_the_queue_with_its_headers_out_and_an_aborted_one_keeps_its_tokens() {
+    let pace = Pace { time_to_first_token: Duration::ZERO, tokens_per_second: 0.001, ..Pace::default() };
+    let settings = Settings { max_concurrency: 1, pace, per_request_metrics: true, ..exchange::swift() };
+    let simulator = Simulator::start(settings).await.unwrap();
+    let request = |tokens: u32| {
+        let body = format!(
+            r#"{{"messages":[],"stream":true,"max_tokens":{tokens},"ignore_eos":true,
+            "stream_options":{{"include_usage":true}}}}"#
+        );
+        format!("POST {CHAT} HTTP/1.1\r\nHost: sim\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+    };
+    let mut first = TcpStream::connect(simulator.local_address()).await.unwrap();
+    first.write_all(request(2).as_bytes()).await.unwrap();
+    read_past(&mut first, b"\"role\"").await;
+    let mut second = TcpStream::connect(simulator.local_address()).await.unwrap();
+    second.write_all(request(1).as_bytes()).await.unwrap();
+    read_past(&mut second, b"\r\n\r\n").await;
+    while simulator.stats().waiting == 0 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!((simulator.stats().running, simulator.stats().waiting), (1, 1));
+    // The first one would go on for a quarter of an hour; its client leaves, and the second one moves up.
+    drop(first);
+    let rest = read_past(&mut second, b"[DONE]").await;
+    let rest = String::from_utf8(rest).unwrap();
+    assert!(rest.contains("\"queue_time_ms\":"), "{rest}");
+    let stats = simulator.stop().await;
+    assert_eq!((stats.aborted, stats.exhausted, stats.generation_tokens), (1, 1, 2));
+}
+
+#[tokio::test]
+async fn the_metrics_page_has_vllms_names_and_the_true_numbers() {
+    let simulator = Simulator::start(exchange::swift()).await.unwrap();
+    let body = r#"{"model":"tiny","messages":[],"stream":true,"max_tokens":7,"ignore_eos":true}"#;
+    exchange::post(simulator.local_address(), CHAT, "", body).await;
+    let request = b"GET /metrics HTTP/1.1\r\nHost: sim\r\nConnection: close\r\n\r\n";
+    let received = exchange::exchange(simulator.local_address(), request).await;
+    let (head, page) = exchange::split(&received.bytes);
+    assert!(head.contains("content-type: text/plain; version=1.0.0; charset=utf-8"), "{head}");
+    let page = std::str::from_utf8(page).unwrap();
+    let labels = r#"{engine="0",model_name="tiny"}"#;
+    for line in [
+        format!("vllm:num_requests_running{labels} 0.0"),
+        format!("vllm:num_requests_waiting{labels} 0.0"),
+        format!("vllm:kv_cache_usage_perc{labels} 0.0"),
+        format!("vllm:generation_tokens_total{labels} 7.0"),
+        format!("vllm:time_to_first_token_seconds_count{labels} 1.0"),
+        format!("vllm:request_queue_time_seconds_count{labels} 1.0"),
+        r#"vllm:request_success_total{engine="0",finished_reason="length",model_name="tiny"} 1.0"#.to_owned(),
+    ] {
+        assert!(page.lines().any(|had| had == line), "{line} is not in\n{page}");
+    }
+}
+
+#[tokio::test]
+async fn connections_are_kept_closed_and_left_as_uvicorn_does() {
+    let settings = Settings { idle_timeout: Duration::from_millis(50), ..exchange::swift() };
+    let simulator = Simulator::start(settings).await.unwrap();
+    // Two requests at once on one connection, then silence: both are answered and the connection is closed.
+    let twice = b"GET /health HTTP/1.1\r\nHost: sim\r\n\r\nHEAD /health HTTP/1.1\r\nHost: sim\r\n\r\n";
+    let received = exchange::exchange(simulator.local_address(), twice).await;
+    let text = String::from_utf8(received.bytes).unwrap();
+    assert_eq!(text.matches("HTTP/1.1 200 OK\r\n").count(), 2, "{text}");
+    assert!(received.end.is_ok());
+    // Chunked request bodies and 100-continue.
+    let chunked = b"POST /v1/completions HTTP/1.1\r\nHost: sim\r\nExpect: 100-continue\r\nConnection: close\r\n\
+        Transfer-Encoding: chunked\r\n\r\nB;x=1\r\n{\"prompt\":\"\r\n14\r\na\",\"max_tokens\":2  }\r\n0\r\n\r\n";
+    let received = exchange::exchange(simulator.local_address(), chunked).await;
+    let text = String::from_utf8(received.bytes).unwrap();
+    assert!(text.starts_with("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n"), "{text}");
+    assert!(text.contains("connection: close\r\n"), "{text}");
+    let received = exchange::exchange(simulator.local_address(), b"\x16\x03\x01 no HTTP\r\n\r\n").await;
+    assert!(received.bytes.starts_with(b"HTTP/1.1 400 Bad Request\r\n"));
+}
+
+/// Reads until `mark` has come; returns all that came.
+async fn read_past(stream: &mut TcpStream, mark: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while !bytes.windows(mark.len()).any(|window| window == mark) {
+        assert_ne!(stream.read_buf(&mut bytes).await.unwrap(), 0, "{:?}", String::from_utf8_lossy(&bytes));
+    }
+    bytes
+}
+
+#[tokio::test]
+async fn a_spinning_server_paces_as_a_sleeping_one_does() {
+    let mut settings = Settings { spin: true, ..exchange::swift() };
+    settings.pace.tokens_per_second = 1000.0;
+    let simulator = Simulator::start(settings).await.unwrap();
+    let body = r#"{"messages":[],"stream":true,"max_tokens":11,"ignore_eos":true}"#;
+    let began = std::time::Instant::now();
+    let received = exchange::post(simulator.local_address(), CHAT, "", body).await;
+    assert!(began.elapsed() >= Duration::from_millis(10), "eleven tokens have ten gaps");
+    assert_eq!(exchange::events(exchange::split(&received.bytes).1).len(), 12);
+    assert_eq!(simulator.stats().generation_tokens, 11);
+}

@@ -1,0 +1,238 @@
+//! What stops the parser: bytes that are no HTTP/1.1, or that allow two readings.
+
+use std::time::Instant;
+
+use tokometer::wire::Fault;
+use tokometer::wire::Http1;
+use tokometer::wire::Limits;
+
+use crate::wire::traffic::Trace;
+use crate::wire::traffic::answer;
+use crate::wire::traffic::ask;
+use crate::wire::traffic::feed_every_split;
+use crate::wire::traffic::read;
+
+const GET: &str = "GET /x HTTP/1.1\r\nHost: a\r\n\r\n";
+
+/// The fault of these request bytes, and what was told before it.
+fn asking(request: impl AsRef<[u8]>, fault: Fault, told: &str) {
+    let request = request.as_ref();
+    let outcome = read(&[ask(request)]);
+    let text = request.escape_ascii().to_string();
+    assert_eq!((outcome.fault, outcome.line().as_str()), (Some(fault), told), "{text}");
+}
+
+/// The fault of these response bytes to a GET, and what was told before it.
+fn answering(response: impl AsRef<[u8]>, fault: Fault, told: &str) {
+    let response = response.as_ref();
+    let outcome = read(&[ask(GET), answer(response)]);
+    let text = response.escape_ascii().to_string();
+    assert_eq!((outcome.fault, outcome.line()), (Some(fault), format!("+ GET /x .{told}")), "{text}");
+}
+
+#[test]
+fn first_bytes_without_a_method_are_no_http() {
+    let hello: &[u8] = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03";
+    for bytes in
+        [hello, b"\0", b" GET / HTTP/1.1\r\n\r\n", b"SSH-2.0-OpenSSH_9.6\r\n", b"PING\r\n", b"{\"a\": 1}", b"\xff"]
+    {
+        asking(bytes, Fault::NotHttp, "");
+    }
+    // Later bytes are a malformed request: what came first was HTTP.
+    let later = format!("{GET}\0");
+    asking(later, Fault::MalformedRequest, "+ GET /x .");
+}
+
+#[test]
+fn the_http2_preface_is_known_however_it_is_cut() {
+    asking("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\x12\x04\0\0\0\0\0", Fault::Http2, "");
+    asking("PRI * HTTP/2.0\r\n\r\n", Fault::Http2, "");
+    asking("PRI * HTTP/2.0\r\nHost: a\r\n\r\n", Fault::MalformedRequest, "+");
+    asking(format!("{GET}PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), Fault::MalformedRequest, "+ GET /x . +");
+}
+
+#[test]
+fn malformed_request_heads_are_refused() {
+    for head in [
+        "GET / HTTP/3.0\r\n\r\n",
+        "GET  / HTTP/1.1\r\n\r\n",
+        "GET /\r\n\r\n",
+        "GET / HTTP/1.1\r\nno colon\r\n\r\n",
+        "GET / HTTP/1.1\r\nspace : a\r\n\r\n",
+        "GET / HTTP/1.1\r\n leading: a\r\n\r\n",
+        "GET / HTTP/1.1\r\na: b\r\n folded\r\n\r\n",
+        "GET / HTTP/1.1\r\na: b\0c\r\n\r\n",
+        "GET / HTTP/1.1\r\na: b\rc\r\n\r\n",
+        "GET /\0 HTTP/1.1\r\n\r\n",
+    ] {
+        asking(head, Fault::MalformedRequest, "+");
+    }
+}
+
+#[test]
+fn a_request_length_with_two_readings_is_refused() {
+    for fields in [
+        "Content-Length: 5\r\nTransfer-Encoding: chunked",
+        "Transfer-Encoding: chunked\r\nContent-Length: 5",
+        "Content-Length: 5\r\nContent-Length: 6",
+        "Content-Length: 5, 6",
+        "Content-Length: 5,",
+        "Content-Length:",
+        "Content-Length: +5",
+        "Content-Length: -5",
+        "Content-Length: 5 5",
+        "Content-Length: 0x5",
+        "Content-Length: 18446744073709551616",
+        "Transfer-Encoding: gzip",
+        "Transfer-Encoding: identity",
+        "Transfer-Encoding: chunked, gzip",
+        "Transfer-Encoding: chunked, chunked",
+        "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked",
+        "Transfer-Encoding: chunked;q=1",
+        "Transfer-Encoding: xchunked",
+        "Transfer-Encoding:",
+    ] {
+        asking(format!("POST / HTTP/1.1\r\n{fields}\r\n\r\n"), Fault::MalformedRequest, "+");
+    }
+    asking("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n", Fault::MalformedRequest, "+");
+}
+
+#[test]
+fn malformed_chunks_are_refused() {
+    for (body, told) in [
+        ("\r\n", ""),
+        ("x\r\n", ""),
+        (" 5\r\nhello", ""),
+        (";a\r\nhello", ""),
+        ("-1\r\n", ""),
+        ("0x5\r\nhello", ""),
+        ("5\nhello", ""),
+        ("5\rhello", ""),
+        ("5 x\r\nhello", ""),
+        ("5;a\nhello", ""),
+        ("5;a\rb\r\nhello", ""),
+        ("10000000000000000\r\n", ""),
+        ("ffffffffffffffffff\r\n", ""),
+        ("5\r\nhello0\r\n\r\n", r#" "hello""#),
+        ("5\r\nhelloxx0\r\n\r\n", r#" "hello""#),
+        ("5\r\nhello\n0\r\n\r\n", r#" "hello""#),
+        ("5\r\nhello\r0\r\n\r\n", r#" "hello""#),
+        ("0\r\n\n", ""),
+        ("0\r\n\rx", ""),
+        ("0\r\nA: b\n\r\n", ""),
+        ("0\r\nA: b\r\r\n", ""),
+    ] {
+        asking(
+            format!("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n{body}"),
+            Fault::MalformedRequest,
+            &format!("+ POST /{told}"),
+        );
+        answering(
+            format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{body}"),
+            Fault::MalformedResponse,
+            &format!(" 200{told}"),
+        );
+    }
+}
+
+#[test]
+fn the_largest_chunk_size_is_no_overflow() {
+    let outcome =
+        read(&[ask(GET), answer("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\nand so on")]);
+    assert_eq!((outcome.line().as_str(), outcome.fault), (r#"+ GET /x . 200 "and so on""#, None));
+    let outcome = read(&[ask(GET), answer("HTTP/1.1 200 OK\r\nContent-Length: 18446744073709551615\r\n\r\nand so on")]);
+    assert_eq!((outcome.line().as_str(), outcome.fault), (r#"+ GET /x . 200 "and so on""#, None));
+}
+
+#[test]
+fn malformed_responses_are_refused() {
+    for head in [
+        "x",
+        "\r\nHTTP/1.1 200 OK\r\n\r\n",
+        "http/1.1 200 OK\r\n\r\n",
+        "HTTP/2 200\r\n\r\n",
+        "HTTP/1.2 200 OK\r\n\r\n",
+        "HTTP/1.1 20 OK\r\n\r\n",
+        "HTTP/1.1 2000 OK\r\n\r\n",
+        "HTTP/1.1 099 OK\r\n\r\n",
+        "HTTP/1.1 200 OK\r\na: b\r\n folded\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: five\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked, chunked\r\n\r\n",
+    ] {
+        answering(head, Fault::MalformedResponse, "");
+    }
+}
+
+#[test]
+fn bytes_nobody_asked_for_are_refused() {
+    let outcome = read(&[answer("HTTP/1.1 408 Request Timeout\r\nConnection: close\r\n\r\n")]);
+    assert_eq!((outcome.line().as_str(), outcome.fault), ("", Some(Fault::UnexpectedResponse)));
+    answering("HTTP/1.1 204 -\r\n\r\nHTTP/1.1 204 -\r\n\r\n", Fault::UnexpectedResponse, " 204 !");
+    answering("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nab", Fault::UnexpectedResponse, r#" 200 "a" !"#);
+}
+
+#[test]
+fn a_switch_of_protocols_is_told_with_its_head() {
+    answering("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\n\x01\x02", Fault::Upgraded, " 101");
+    for status in [200, 299] {
+        let outcome = read(&[
+            ask("CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n"),
+            answer(format!("HTTP/1.1 {status} Connection established\r\nContent-Length: 5\r\n\r\n\x16\x03")),
+        ]);
+        assert_eq!(outcome.fault, Some(Fault::Upgraded));
+        assert_eq!(outcome.line(), format!("+ CONNECT a:443 . {status}"));
+    }
+}
+
+#[test]
+fn heads_over_the_cap_are_refused() {
+    let limits = Limits { head_bytes: 60, ..Limits::default() };
+    let head = |length: usize| {
+        let start = "GET / HTTP/1.1\r\na: ";
+        format!("{start}{}\r\n\r\n", "x".repeat(length - start.len() - 4))
+    };
+    let fits = feed_every_split(limits, &[ask(head(60) + &head(60))]);
+    assert_eq!((fits.line().as_str(), fits.fault), ("+ GET / . + GET / .", None));
+    let over = feed_every_split(limits, &[ask(head(60) + &head(61))]);
+    assert_eq!((over.line().as_str(), over.fault), ("+ GET / . +", Some(Fault::HeadTooLarge)));
+    let endless = feed_every_split(limits, &[ask("x".repeat(200))]);
+    assert_eq!((endless.line().as_str(), endless.fault), ("", Some(Fault::HeadTooLarge)));
+    let response = format!("HTTP/1.1 200 OK\r\na: {}", "x".repeat(200));
+    let endless = feed_every_split(limits, &[ask(head(60)), answer(response)]);
+    assert_eq!((endless.line().as_str(), endless.fault), ("+ GET / .", Some(Fault::HeadTooLarge)));
+}
+
+#[test]
+fn heads_with_more_than_512_fields_are_refused() {
+    let fields = "a: b\r\n".repeat(513);
+    let limits = Limits::default();
+    let request = crate::wire::traffic::feed(limits, &[ask(format!("GET / HTTP/1.1\r\n{fields}\r\n"))]);
+    assert_eq!((request.line().as_str(), request.fault), ("+", Some(Fault::HeadTooLarge)));
+    let response = answer(format!("HTTP/1.1 200 OK\r\n{fields}\r\n"));
+    let response = crate::wire::traffic::feed(limits, &[ask(GET), response]);
+    assert_eq!((response.line().as_str(), response.fault), ("+ GET /x .", Some(Fault::HeadTooLarge)));
+}
+
+#[test]
+fn a_pipeline_over_the_cap_is_refused() {
+    let limits = Limits { pipeline_depth: 3, ..Limits::default() };
+    let fits = feed_every_split(limits, &[ask(GET.repeat(3)), answer("HTTP/1.1 204 -\r\n\r\n"), ask(GET)]);
+    assert_eq!((fits.fault, fits.open), (None, 3));
+    let over = feed_every_split(limits, &[ask(GET.repeat(4))]);
+    assert_eq!(over.line(), "+ GET /x . + GET /x . + GET /x .");
+    assert_eq!((over.fault, over.open), (Some(Fault::PipelineTooDeep), 3));
+}
+
+#[test]
+fn a_fault_is_final() {
+    let mut http1 = Http1::new(Limits::default());
+    let mut trace = Trace::default();
+    let at = Instant::now();
+    assert_eq!(http1.request(b"\0", at, &mut trace), Err(Fault::NotHttp));
+    assert_eq!(http1.request(GET.as_bytes(), at, &mut trace), Err(Fault::NotHttp));
+    assert_eq!(http1.response(b"HTTP/1.1 204 -\r\n\r\n", at, &mut trace), Err(Fault::NotHttp));
+    assert_eq!(http1.response_finished(at, &mut trace), Err(Fault::NotHttp));
+    assert!(trace.told.is_empty());
+}

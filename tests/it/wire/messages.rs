@@ -1,0 +1,260 @@
+//! Messages that RFC 9110 and RFC 9112 allow, among them the odd ones.
+
+use std::time::Duration;
+use std::time::Instant;
+
+use tokometer::wire::Http1;
+use tokometer::wire::Limits;
+
+use crate::wire::traffic::Step;
+use crate::wire::traffic::Told;
+use crate::wire::traffic::Trace;
+use crate::wire::traffic::answer;
+use crate::wire::traffic::ask;
+use crate::wire::traffic::read;
+
+const GET: &str = "GET /x HTTP/1.1\r\nHost: a\r\n\r\n";
+
+/// A response to a plain GET: what it tells behind the request, and that it is whole.
+fn answered(response: impl AsRef<[u8]>, expected: &str) {
+    let outcome = read(&[ask(GET), answer(response)]);
+    assert_eq!(outcome.line(), format!("+ GET /x . {expected}"));
+    assert_eq!((outcome.fault, outcome.open, outcome.response_open), (None, 0, false));
+}
+
+/// A request: what it tells, and that it is whole.
+fn asked(request: impl AsRef<[u8]>, expected: &str) {
+    let outcome = read(&[ask(request)]);
+    assert_eq!(outcome.line(), expected);
+    assert_eq!((outcome.fault, outcome.open, outcome.request_open), (None, 1, false));
+}
+
+#[test]
+fn a_length_delimits_a_body() {
+    asked("POST /x HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello", r#"+ POST /x "hello" ."#);
+    asked("POST /x HTTP/1.1\r\nContent-Length: 0\r\n\r\n", "+ POST /x .");
+    asked("POST /x HTTP/1.1\r\ncontent-length:  0005 \r\n\r\nhello", r#"+ POST /x "hello" ."#);
+    answered("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", r#"200 "hi" !"#);
+    answered("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "200 !");
+}
+
+#[test]
+fn a_length_told_twice_alike_is_one_length() {
+    asked("POST /x HTTP/1.1\r\nContent-Length: 5\r\ncontent-length: 5\r\n\r\nhello", r#"+ POST /x "hello" ."#);
+    answered("HTTP/1.1 200 OK\r\nContent-Length: 2, 2\r\n\r\nhi", r#"200 "hi" !"#);
+}
+
+#[test]
+fn chunks_delimit_a_body() {
+    let head = "POST /x HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
+    for (body, expected) in [
+        ("5\r\nhello\r\n0\r\n\r\n", r#"+ POST /x "hello" ."#),
+        ("0\r\n\r\n", "+ POST /x ."),
+        ("3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n", r#"+ POST /x "hello" ."#),
+        ("c\r\nhello, world\r\n0\r\n\r\n", r#"+ POST /x "hello, world" ."#),
+        ("C\r\nhello, world\r\n0\r\n\r\n", r#"+ POST /x "hello, world" ."#),
+        ("0000000000000000000005\r\nhello\r\n000\r\n\r\n", r#"+ POST /x "hello" ."#),
+        ("5;name=value\r\nhello\r\n0;last\r\n\r\n", r#"+ POST /x "hello" ."#),
+        ("5 ; name = \"va;lue\"\r\nhello\r\n0 \r\n\r\n", r#"+ POST /x "hello" ."#),
+        ("5\t\r\nhello\r\n0\r\nChecksum: 1\r\nOther: 2\r\n\r\n", r#"+ POST /x "hello" ."#),
+        ("2\r\n\r\n\r\n0\r\n\r\n", r#"+ POST /x "\r\n" ."#),
+    ] {
+        asked(format!("{head}{body}"), expected);
+        let response = format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{body}");
+        let body = expected.trim_start_matches("+ POST /x").trim_end_matches('.');
+        answered(response, &format!("200{body}!"));
+    }
+}
+
+#[test]
+fn chunks_longer_than_a_slice_pass_in_parts() {
+    let data = "x".repeat(70_000);
+    answered(
+        format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n{data}\r\n0\r\n\r\n", data.len()),
+        &format!(r#"200 "{data}" !"#),
+    );
+}
+
+#[test]
+fn transfer_coding_names_have_no_case_and_come_in_lists() {
+    let body = "1\r\na\r\n0\r\n\r\n";
+    for coding in ["CHUNKED", "chunked ,", "gzip, chunked", "gzip ,, Chunked", "gzip\r\nTransfer-Encoding: chunked"] {
+        asked(format!("POST /x HTTP/1.1\r\ntransfer-ENCODING: {coding}\r\n\r\n{body}"), r#"+ POST /x "a" ."#);
+    }
+}
+
+#[test]
+fn the_end_of_the_connection_delimits_a_body_without_length() {
+    for head in [
+        "HTTP/1.1 200 OK\r\n\r\n",
+        "HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: identity\r\n\r\n",
+    ] {
+        let open = read(&[ask(GET), answer(format!("{head}to the end\r\n\r\n"))]);
+        assert_eq!(open.line(), r#"+ GET /x . 200 "to the end\r\n\r\n""#);
+        assert_eq!((open.fault, open.open, open.response_open), (None, 1, true));
+
+        let ended = read(&[ask(GET), answer(format!("{head}to the end\r\n\r\n")), Step::ServerFin]);
+        assert_eq!(ended.line(), r#"+ GET /x . 200 "to the end\r\n\r\n" !"#);
+        assert_eq!((ended.fault, ended.open, ended.response_open), (None, 0, false));
+    }
+}
+
+#[test]
+fn a_fin_elsewhere_leaves_the_cut_response_open() {
+    for (response, expected) in [
+        ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel", r#"+ GET /x . 200 "hel""#),
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n", r#"+ GET /x . 200 "hel""#),
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n0\r\n", r#"+ GET /x . 200 "hel""#),
+    ] {
+        let outcome = read(&[ask(GET), answer(response), Step::ServerFin]);
+        assert_eq!(outcome.line(), expected);
+        assert_eq!((outcome.fault, outcome.open, outcome.response_open), (None, 1, true));
+    }
+    for cut_head in ["", "HTT", "HTTP/1.1 200 OK\r\nContent-Le", "HTTP/1.1 100 Continue\r\n\r\n"] {
+        let outcome = read(&[ask(GET), answer(cut_head), Step::ServerFin]);
+        assert_eq!((outcome.fault, outcome.open, outcome.response_open), (None, 1, false), "{cut_head}");
+    }
+}
+
+#[test]
+fn some_responses_have_no_body_whatever_their_length_says() {
+    answered("HTTP/1.1 204 No Content\r\n\r\n", "204 !");
+    answered("HTTP/1.1 304 Not Modified\r\nContent-Length: 500\r\n\r\n", "304 !");
+    let head = "HEAD /x HTTP/1.1\r\n\r\n";
+    for response in [
+        "HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "HTTP/1.0 404 Not Found\r\n\r\n",
+    ] {
+        let outcome = read(&[ask([head, GET].concat()), answer([response, "HTTP/1.1 204 -\r\n\r\n"].concat())]);
+        let status = &response[9..12];
+        assert_eq!(outcome.line(), format!("+ HEAD /x . + GET /x . {status} ! 204 !"));
+        assert_eq!((outcome.fault, outcome.open), (None, 0));
+    }
+}
+
+#[test]
+fn any_number_of_interim_responses_may_come_first() {
+    answered(
+        "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n\
+         HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na",
+        r#"100 102 103 100 200 "a" !"#,
+    );
+}
+
+#[test]
+fn http_1_0_responses_in_chunks_are_read_as_they_say() {
+    let outcome = read(&[
+        ask("GET /x HTTP/1.0\r\n\r\n"),
+        answer("HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n"),
+    ]);
+    assert_eq!(outcome.line(), r#"+ GET /x . 200 "a" !"#);
+}
+
+#[test]
+fn empty_lines_before_a_request_are_no_request() {
+    asked("\r\n\r\nGET / HTTP/1.1\r\n\r\n\r\n", "+ GET / .");
+    let outcome = read(&[ask("\r\n\r\n")]);
+    assert_eq!((outcome.line().as_str(), outcome.fault, outcome.open), ("", None, 0));
+}
+
+#[test]
+fn any_token_is_a_method_and_any_target_a_target() {
+    asked("M-SEARCH * HTTP/1.1\r\n\r\n", "+ M-SEARCH * .");
+    asked("!#$%&'*+-.^_`|~09aZ http://a/b?c HTTP/1.1\r\n\r\n", "+ !#$%&'*+-.^_`|~09aZ http://a/b?c .");
+    asked("CONNECT a:443 HTTP/1.1\r\n\r\n", "+ CONNECT a:443 .");
+    asked("PRIOR / HTTP/1.1\r\n\r\n", "+ PRIOR / .");
+    asked("PRI / HTTP/1.1\r\n\r\n", "+ PRI / .");
+    asked("head / HTTP/1.1\r\n\r\n", "+ head / .");
+}
+
+#[test]
+fn bare_line_feeds_end_head_lines() {
+    asked("GET / HTTP/1.1\nHost: a\n\n", "+ GET / .");
+    asked("GET / HTTP/1.1\r\nHost: a\n\r\n", "+ GET / .");
+    answered("HTTP/1.1 200 OK\nContent-Length: 1\n\na", r#"200 "a" !"#);
+}
+
+#[test]
+fn a_refused_connect_is_a_message_like_others() {
+    let outcome = read(&[
+        ask("CONNECT a:443 HTTP/1.1\r\n\r\n"),
+        answer("HTTP/1.1 405 Method Not Allowed\r\nContent-Length: 2\r\n\r\nno"),
+        ask(GET),
+    ]);
+    assert_eq!(outcome.line(), r#"+ CONNECT a:443 . 405 "no" ! + GET /x ."#);
+    assert_eq!((outcome.fault, outcome.open), (None, 1));
+}
+
+#[test]
+fn heads_are_shown_with_all_their_fields() {
+    let outcome = read(&[
+        ask("POST /v1/chat?x=1 HTTP/1.0\r\nHost: A\r\nx-Y:  caf\u{e9} \r\nEmpty:\r\n\r\n"),
+        answer("HTTP/1.1 429\r\nretry-after: 3\r\ncontent-length: 0\r\n\r\n"),
+    ]);
+    let owned = |pairs: &[(&str, &str)]| {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), value.as_bytes().to_owned())).collect()
+    };
+    assert_eq!(
+        outcome.told,
+        [
+            Told::RequestBegin,
+            Told::RequestHead {
+                method: "POST".to_owned(),
+                target: "/v1/chat?x=1".to_owned(),
+                minor: 0,
+                fields: owned(&[("Host", "A"), ("x-Y", "caf\u{e9}"), ("Empty", "")]),
+            },
+            Told::RequestEnd,
+            Told::ResponseHead {
+                status: 429,
+                minor: 1,
+                fields: owned(&[("retry-after", "3"), ("content-length", "0")]),
+            },
+            Told::ResponseEnd,
+        ]
+    );
+}
+
+#[test]
+fn heads_may_have_512_fields() {
+    for count in [127, 128, 129, 511, 512] {
+        let request = format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(count));
+        let response = format!("HTTP/1.1 204 -\r\n{}\r\n", "a: b\r\n".repeat(count));
+        let outcome = crate::wire::traffic::feed(Limits::default(), &[ask(request), answer(response)]);
+        assert_eq!((outcome.line().as_str(), outcome.fault), ("+ GET / . 204 !", None), "{count}");
+    }
+}
+
+#[test]
+fn an_exchange_begins_with_its_first_byte_and_its_head_comes_with_the_last() {
+    let mut http1 = Http1::new(Limits::default());
+    let mut trace = Trace::default();
+    let start = Instant::now();
+    let at = |ms| start + Duration::from_millis(ms);
+    // The method is cut twice: what begins is known at the third piece, but it began with the first.
+    for (ms, piece) in [(0, "\r\n"), (1, "G"), (2, "E"), (3, "T / HTTP/1.1\r\n"), (4, "\r"), (5, "\n")] {
+        http1.request(piece.as_bytes(), at(ms), &mut trace).unwrap();
+        assert_eq!(trace.told.len(), [0, 0, 0, 1, 1, 3][ms as usize], "after piece {ms}");
+    }
+    http1.response(b"HTTP/1.1 200 OK\r\n", at(6), &mut trace).unwrap();
+    http1.response(b"Content-Length: 2\r\n\r\na", at(7), &mut trace).unwrap();
+    http1.response(b"b", at(8), &mut trace).unwrap();
+    assert_eq!(trace.told.len(), 6);
+    assert_eq!(trace.times, [1, 5, 5, 7, 7, 8, 8].map(at));
+}
+
+#[test]
+fn what_may_be_the_http2_preface_is_no_request_until_its_head_is_whole() {
+    let mut http1 = Http1::new(Limits::default());
+    let mut trace = Trace::default();
+    let start = Instant::now();
+    let later = start + Duration::from_millis(1);
+    http1.request(b"PRI * HTTP/", start, &mut trace).unwrap();
+    assert_eq!((trace.told.len(), http1.open(), http1.request_open()), (0, 0, false));
+    http1.request(b"1.1\r\n\r\n", later, &mut trace).unwrap();
+    assert_eq!((trace.told.len(), http1.open()), (3, 1));
+    assert_eq!(trace.times, [start, later, later]);
+}

@@ -1,0 +1,298 @@
+//! A naive reading of one direction's bytes, all of them at once: slow and plain, to compare the parser with.
+
+use tokometer::wire::Fault;
+use tokometer::wire::Limits;
+
+use crate::wire::traffic::Outcome;
+use crate::wire::traffic::Told;
+use crate::wire::traffic::answer;
+use crate::wire::traffic::ask;
+use crate::wire::traffic::feed;
+use crate::wire::traffic::fields;
+
+/// Why the model stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// The bytes end between two messages.
+    Clean,
+    /// The bytes end within a message.
+    Cut,
+    Bad(Fault),
+}
+
+/// What one direction's bytes say.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    pub(crate) told: Vec<Told>,
+    pub(crate) stop: Stop,
+    /// The methods of the requests whose heads are whole.
+    pub(crate) methods: Vec<String>,
+}
+
+struct Cursor<'a> {
+    bytes: &'a [u8],
+    told: Vec<Told>,
+    /// The fault of what is malformed in this direction.
+    malformed: Fault,
+}
+
+enum Length {
+    Exactly(usize),
+    Chunked,
+    UntilClose,
+}
+
+fn token(byte: &u8) -> bool {
+    matches!(byte, b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'!' | b'#' | b'$' | b'%' | b'&' | b'\'' | b'*' | b'+')
+        || matches!(byte, b'-' | b'.' | b'^' | b'_' | b'`' | b'|' | b'~')
+}
+
+impl<'a> Cursor<'a> {
+    fn bad<T>(&self) -> Result<T, Stop> {
+        Err(Stop::Bad(self.malformed))
+    }
+
+    fn split(&self, result: httparse::Result<usize>) -> Result<(), Stop> {
+        match result {
+            Ok(httparse::Status::Complete(_)) => Ok(()),
+            Err(httparse::Error::TooManyHeaders) => Err(Stop::Bad(Fault::HeadTooLarge)),
+            _ => self.bad(),
+        }
+    }
+
+    fn head(&mut self) -> Result<&'a [u8], Stop> {
+        let end = (1..=self.bytes.len())
+            .find(|end| self.bytes[..*end].ends_with(b"\n\n") || self.bytes[..*end].ends_with(b"\n\r\n"));
+        let (head, rest) = self.bytes.split_at(end.ok_or(Stop::Cut)?);
+        self.bytes = rest;
+        Ok(head)
+    }
+
+    /// A line that ends with CRLF; a bare CR or LF is malformed.
+    fn line(&mut self) -> Result<&'a [u8], Stop> {
+        let end = self.bytes.iter().position(|byte| b"\r\n".contains(byte)).ok_or(Stop::Cut)?;
+        match &self.bytes[end..] {
+            [b'\r'] => Err(Stop::Cut),
+            [b'\r', b'\n', rest @ ..] => {
+                let line = &self.bytes[..end];
+                self.bytes = rest;
+                Ok(line)
+            }
+            _ => self.bad(),
+        }
+    }
+
+    /// `length` bytes of a body, or those that are there.
+    fn data(&mut self, length: usize, told: fn(Vec<u8>) -> Told) -> Result<(), Stop> {
+        let (data, rest) = self.bytes.split_at(length.min(self.bytes.len()));
+        self.bytes = rest;
+        if !data.is_empty() {
+            match self.told.last_mut() {
+                Some(Told::RequestBody(body) | Told::ResponseBody(body)) => body.extend_from_slice(data),
+                _ => self.told.push(told(data.to_owned())),
+            }
+        }
+        if data.len() < length { Err(Stop::Cut) } else { Ok(()) }
+    }
+
+    fn body(&mut self, length: Length, told: fn(Vec<u8>) -> Told) -> Result<(), Stop> {
+        match length {
+            Length::Exactly(length) => self.data(length, told),
+            Length::UntilClose => self.data(usize::MAX, told),
+            Length::Chunked => loop {
+                let line = self.line()?;
+                let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+                let (digits, after) = line.split_at(digits);
+                let blanks = after.iter().take_while(|byte| b" \t".contains(byte)).count();
+                let after = &after[blanks..];
+                if digits.is_empty() || !(after.is_empty() || after[0] == b';') {
+                    return self.bad();
+                }
+                let digits = std::str::from_utf8(digits).unwrap();
+                let Ok(size) = u64::from_str_radix(digits, 16) else { return self.bad() };
+                if size == 0 {
+                    while !self.line()?.is_empty() {}
+                    return Ok(());
+                }
+                self.data(size as usize, told)?;
+                if !self.line_end()? {
+                    return self.bad();
+                }
+            },
+        }
+    }
+
+    /// True when CRLF comes next.
+    fn line_end(&mut self) -> Result<bool, Stop> {
+        match self.bytes {
+            [] | [b'\r'] => Err(Stop::Cut),
+            [b'\r', b'\n', rest @ ..] => {
+                self.bytes = rest;
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// The length that the fields tell; `None` when they tell none.
+    fn length(&self, headers: &[httparse::Header<'_>]) -> Result<Option<Length>, Stop> {
+        let values = |name: &str| -> Vec<String> {
+            let of_name = headers.iter().filter(|header| header.name.to_lowercase() == name);
+            let lists = of_name.map(|header| String::from_utf8_lossy(header.value).to_ascii_lowercase());
+            lists
+                .flat_map(|list| {
+                    list.split(',').map(|item| item.trim_matches([' ', '\t']).to_owned()).collect::<Vec<_>>()
+                })
+                .collect()
+        };
+        let mut codings = values("transfer-encoding");
+        let lengths = values("content-length");
+        let coded = !codings.is_empty();
+        codings.retain(|coding| !coding.is_empty());
+        if coded && !lengths.is_empty() {
+            return self.bad();
+        }
+        if coded {
+            return match codings.iter().position(|coding| coding == "chunked") {
+                Some(place) if place + 1 == codings.len() => Ok(Some(Length::Chunked)),
+                Some(_) => self.bad(),
+                None => Ok(Some(Length::UntilClose)),
+            };
+        }
+        let Some(first) = lengths.first() else { return Ok(None) };
+        if lengths.iter().any(|length| length.is_empty() || !length.bytes().all(|byte| byte.is_ascii_digit())) {
+            return self.bad();
+        }
+        let Ok(length) = first.parse::<u64>() else { return self.bad() };
+        if lengths.iter().any(|other| other.parse() != Ok(length)) {
+            return self.bad();
+        }
+        Ok(Some(Length::Exactly(length as usize)))
+    }
+
+    fn request(&mut self, first: bool, methods: &mut Vec<String>) -> Result<(), Stop> {
+        let Some(start) = self.bytes.iter().position(|byte| !b"\r\n".contains(byte)) else { return Err(Stop::Clean) };
+        self.bytes = &self.bytes[start..];
+        let method = self.bytes.iter().position(|byte| !token(byte)).ok_or(Stop::Cut)?;
+        if method == 0 || self.bytes[method] != b' ' {
+            return Err(Stop::Bad(if first { Fault::NotHttp } else { Fault::MalformedRequest }));
+        }
+        let head = if first && self.bytes.starts_with(b"PRI ") {
+            // Perhaps the preface of HTTP/2, which is no request: known when the head is whole.
+            let head = self.head()?;
+            if head == b"PRI * HTTP/2.0\r\n\r\n" {
+                return Err(Stop::Bad(Fault::Http2));
+            }
+            self.told.push(Told::RequestBegin);
+            head
+        } else {
+            self.told.push(Told::RequestBegin);
+            self.head()?
+        };
+        let mut headers = [httparse::EMPTY_HEADER; 512];
+        let mut request = httparse::Request::new(&mut headers);
+        self.split(request.parse(head))?;
+        let (method, minor) = (request.method.unwrap(), request.version.unwrap());
+        let length = self.length(request.headers)?;
+        let coded = request.headers.iter().any(|header| header.name.eq_ignore_ascii_case("transfer-encoding"));
+        if matches!(length, Some(Length::UntilClose)) || coded && minor == 0 {
+            return self.bad();
+        }
+        methods.push(method.to_owned());
+        let (method, target) = (method.to_owned(), request.path.unwrap().to_owned());
+        self.told.push(Told::RequestHead { method, target, minor, fields: fields(request.headers) });
+        self.body(length.unwrap_or(Length::Exactly(0)), Told::RequestBody)?;
+        self.told.push(Told::RequestEnd);
+        Ok(())
+    }
+
+    fn response(&mut self, methods: &mut impl Iterator<Item = String>) -> Result<(), Stop> {
+        if self.bytes.is_empty() {
+            return Err(Stop::Clean);
+        }
+        let method = methods.next().ok_or(Stop::Bad(Fault::UnexpectedResponse))?;
+        loop {
+            if self.bytes.iter().zip(b"HTTP/1.").any(|(byte, expected)| byte != expected) {
+                return self.bad();
+            }
+            let head = self.head()?;
+            let mut headers = [httparse::EMPTY_HEADER; 512];
+            let mut response = httparse::Response::new(&mut headers);
+            self.split(response.parse(head))?;
+            let (status, minor) = (response.code.unwrap(), response.version.unwrap());
+            let told = Told::ResponseHead { status, minor, fields: fields(response.headers) };
+            if status < 100 {
+                return self.bad();
+            } else if status == 101 || method == "CONNECT" && status / 100 == 2 {
+                self.told.push(told);
+                return Err(Stop::Bad(Fault::Upgraded));
+            } else if status < 200 {
+                self.told.push(Told::Interim(status));
+                continue;
+            }
+            let length = if method == "HEAD" || status == 204 || status == 304 {
+                Length::Exactly(0)
+            } else {
+                self.length(response.headers)?.unwrap_or(Length::UntilClose)
+            };
+            self.told.push(told);
+            self.body(length, Told::ResponseBody)?;
+            self.told.push(Told::ResponseEnd);
+            return Ok(());
+        }
+    }
+}
+
+/// All that a client sent.
+pub(crate) fn requests(bytes: &[u8]) -> Reading {
+    let mut cursor = Cursor { bytes, told: Vec::new(), malformed: Fault::MalformedRequest };
+    let mut methods = Vec::new();
+    let mut first = true;
+    loop {
+        if let Err(stop) = cursor.request(first, &mut methods) {
+            return Reading { told: cursor.told, stop, methods };
+        }
+        first = false;
+    }
+}
+
+/// All that a server sent in answer to requests with these methods.
+pub(crate) fn responses(bytes: &[u8], methods: &[String]) -> Reading {
+    let mut cursor = Cursor { bytes, told: Vec::new(), malformed: Fault::MalformedResponse };
+    let mut asked = methods.iter().cloned();
+    loop {
+        if let Err(stop) = cursor.response(&mut asked) {
+            return Reading { told: cursor.told, stop, methods: methods.to_owned() };
+        }
+    }
+}
+
+/// The parser tells what the model tells, and stops where it stops.
+pub(crate) fn agree(requests: &[u8], responses: &[u8]) -> Outcome {
+    let limits = Limits { head_bytes: usize::MAX, pipeline_depth: usize::MAX };
+    let asked = self::requests(requests);
+    let steps = [ask(requests), answer(responses)];
+    let outcome = feed(limits, &steps);
+    assert_eq!(outcome.of(true), asked.told);
+    let fault = |stop: Stop| match stop {
+        Stop::Bad(fault) => Some(fault),
+        Stop::Clean | Stop::Cut => None,
+    };
+    let asking = feed(limits, &steps[..1]);
+    if asked.stop != Stop::Cut {
+        assert_eq!(asking.fault, fault(asked.stop));
+    }
+    if asking.fault.is_some() {
+        return outcome;
+    }
+    // A request that began counts as asked, though its method is not known.
+    let begun = asked.told.iter().filter(|told| **told == Told::RequestBegin).count();
+    let mut methods = asked.methods;
+    methods.resize(begun, String::new());
+    let answered = self::responses(responses, &methods);
+    assert_eq!(outcome.of(false), answered.told);
+    if answered.stop != Stop::Cut {
+        assert_eq!(outcome.fault, fault(answered.stop));
+    }
+    outcome
+}

@@ -1,0 +1,240 @@
+//! Traffic of one connection, fed to the parser, and what the parser tells of it.
+
+use std::time::Duration;
+use std::time::Instant;
+
+use tokometer::wire::Fault;
+use tokometer::wire::Http1;
+use tokometer::wire::Limits;
+use tokometer::wire::RequestHead;
+use tokometer::wire::ResponseHead;
+use tokometer::wire::Visitor;
+
+/// Header fields as names and values.
+pub(crate) type Fields = Vec<(String, Vec<u8>)>;
+
+/// One call of the visitor. Calls for neighbouring body slices are joined.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    RequestBegin,
+    RequestHead { method: String, target: String, minor: u8, fields: Fields },
+    RequestBody(Vec<u8>),
+    RequestEnd,
+    Interim(u16),
+    ResponseHead { status: u16, minor: u8, fields: Fields },
+    ResponseBody(Vec<u8>),
+    ResponseEnd,
+}
+
+impl Told {
+    /// True for what the client's bytes say.
+    pub(crate) fn of_request(&self) -> bool {
+        use Told::*;
+        matches!(self, RequestBegin | RequestHead { .. } | RequestBody(_) | RequestEnd)
+    }
+}
+
+impl std::fmt::Display for Told {
+    /// `+ POST /x "body" .` for a request, `100 200 "body" !` for its response.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Told::RequestBegin => f.write_str("+"),
+            Told::RequestHead { method, target, .. } => write!(f, "{method} {target}"),
+            Told::RequestBody(body) | Told::ResponseBody(body) => write!(f, "\"{}\"", body.escape_ascii()),
+            Told::RequestEnd => f.write_str("."),
+            Told::Interim(status) | Told::ResponseHead { status, .. } => write!(f, "{status}"),
+            Told::ResponseEnd => f.write_str("!"),
+        }
+    }
+}
+
+/// Writes down what it is told.
+#[derive(Debug, Default)]
+pub(crate) struct Trace {
+    pub(crate) told: Vec<Told>,
+    /// The time of each call, joined body slices counted one by one.
+    pub(crate) times: Vec<Instant>,
+}
+
+pub(crate) fn fields(headers: &[httparse::Header<'_>]) -> Fields {
+    headers.iter().map(|header| (header.name.to_owned(), header.value.to_owned())).collect()
+}
+
+impl Trace {
+    pub(crate) fn note(&mut self, told: Told, at: Instant) {
+        self.times.push(at);
+        match (self.told.last_mut(), &told) {
+            (Some(Told::RequestBody(body)), Told::RequestBody(more)) => body.extend_from_slice(more),
+            (Some(Told::ResponseBody(body)), Told::ResponseBody(more)) => body.extend_from_slice(more),
+            _ => self.told.push(told),
+        }
+    }
+}
+
+impl Visitor for Trace {
+    fn request_begin(&mut self, at: Instant) {
+        self.note(Told::RequestBegin, at);
+    }
+
+    fn request_head(&mut self, head: &RequestHead<'_>, at: Instant) {
+        let (method, target) = (head.method.to_owned(), head.target.to_owned());
+        self.note(Told::RequestHead { method, target, minor: head.minor, fields: fields(head.headers) }, at);
+    }
+
+    fn request_body(&mut self, bytes: &[u8], at: Instant) {
+        assert!(!bytes.is_empty(), "an empty slice says nothing");
+        self.note(Told::RequestBody(bytes.to_owned()), at);
+    }
+
+    fn request_end(&mut self, at: Instant) {
+        self.note(Told::RequestEnd, at);
+    }
+
+    fn interim(&mut self, status: u16, at: Instant) {
+        self.note(Told::Interim(status), at);
+    }
+
+    fn response_head(&mut self, head: &ResponseHead<'_>, at: Instant) {
+        let told = Told::ResponseHead { status: head.status, minor: head.minor, fields: fields(head.headers) };
+        self.note(told, at);
+    }
+
+    fn response_body(&mut self, bytes: &[u8], at: Instant) {
+        assert!(!bytes.is_empty(), "an empty slice says nothing");
+        self.note(Told::ResponseBody(bytes.to_owned()), at);
+    }
+
+    fn response_end(&mut self, at: Instant) {
+        self.note(Told::ResponseEnd, at);
+    }
+}
+
+/// One read of one direction.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    Request(Vec<u8>),
+    Response(Vec<u8>),
+    /// The server's FIN.
+    ServerFin,
+}
+
+/// The client sends these bytes.
+pub(crate) fn ask(bytes: impl AsRef<[u8]>) -> Step {
+    Step::Request(bytes.as_ref().to_owned())
+}
+
+/// The server sends these bytes.
+pub(crate) fn answer(bytes: impl AsRef<[u8]>) -> Step {
+    Step::Response(bytes.as_ref().to_owned())
+}
+
+/// All that can be seen of a connection from outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    pub(crate) told: Vec<Told>,
+    pub(crate) fault: Option<Fault>,
+    pub(crate) open: usize,
+    pub(crate) request_open: bool,
+    pub(crate) response_open: bool,
+}
+
+impl Outcome {
+    /// What was told, in one line.
+    pub(crate) fn line(&self) -> String {
+        self.told.iter().map(Told::to_string).collect::<Vec<_>>().join(" ")
+    }
+
+    /// What one direction's bytes said.
+    pub(crate) fn of(&self, request: bool) -> Vec<Told> {
+        self.told.iter().filter(|told| told.of_request() == request).cloned().collect()
+    }
+}
+
+/// Feeds `steps` until the first fault.
+pub(crate) fn feed(limits: Limits, steps: &[Step]) -> Outcome {
+    let mut http1 = Http1::new(limits);
+    let mut trace = Trace::default();
+    let mut at = Instant::now();
+    let mut fault = None;
+    for step in steps {
+        at += Duration::from_millis(1);
+        let result = match step {
+            Step::Request(bytes) => http1.request(bytes, at, &mut trace),
+            Step::Response(bytes) => http1.response(bytes, at, &mut trace),
+            Step::ServerFin => http1.response_finished(at, &mut trace),
+        };
+        fault = result.err();
+        if fault.is_some() {
+            break;
+        }
+    }
+    Outcome {
+        told: trace.told,
+        fault,
+        open: http1.open(),
+        request_open: http1.request_open(),
+        response_open: http1.response_open(),
+    }
+}
+
+/// The same bytes, cut before each offset (counted over all steps) that `is_cut` names.
+fn cut(steps: &[Step], mut is_cut: impl FnMut(usize) -> bool) -> Vec<Step> {
+    let mut offset = 0;
+    let mut pieces = Vec::new();
+    for step in steps {
+        let (bytes, of_client) = match step {
+            Step::Request(bytes) => (bytes, true),
+            Step::Response(bytes) => (bytes, false),
+            Step::ServerFin => {
+                pieces.push(Step::ServerFin);
+                continue;
+            }
+        };
+        let step_of = if of_client { Step::Request } else { Step::Response };
+        let mut piece = Vec::new();
+        for byte in bytes {
+            if is_cut(offset) && !piece.is_empty() {
+                pieces.push(step_of(std::mem::take(&mut piece)));
+            }
+            piece.push(*byte);
+            offset += 1;
+        }
+        pieces.push(step_of(piece));
+    }
+    pieces
+}
+
+/// Feeds `steps` whole, byte by byte, cut once at every place, and cut at random places; demands the same outcome each
+/// time, and returns it.
+pub(crate) fn feed_every_split(limits: Limits, steps: &[Step]) -> Outcome {
+    let whole = feed(limits, steps);
+    let length: usize = steps
+        .iter()
+        .map(|step| match step {
+            Step::Request(bytes) | Step::Response(bytes) => bytes.len(),
+            Step::ServerFin => 0,
+        })
+        .sum();
+    assert_eq!(whole, feed(limits, &cut(steps, |_| true)), "byte by byte");
+    // Long traffic is cut at a few hundred places: all of its first and last bytes, and some between.
+    let stride = (length / 400).max(1);
+    for place in (0..length).filter(|place| *place < 300 || length - place < 100 || place % stride == 0) {
+        assert_eq!(whole, feed(limits, &cut(steps, |offset| offset == place)), "cut at {place}");
+    }
+    feed_random_splits(limits, steps, &whole);
+    whole
+}
+
+/// Feeds `steps` cut at random places (the same in every run) and demands the outcome `whole`.
+pub(crate) fn feed_random_splits(limits: Limits, steps: &[Step], whole: &Outcome) {
+    for seed in 0..20 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mean = [2, 5, 17, 60][seed as usize % 4];
+        assert_eq!(*whole, feed(limits, &cut(steps, |_| random.usize(..mean) == 0)), "random cuts, seed {seed}");
+    }
+}
+
+/// [`feed_every_split`] with the default limits.
+pub(crate) fn read(steps: &[Step]) -> Outcome {
+    feed_every_split(Limits::default(), steps)
+}
