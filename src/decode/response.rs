@@ -30,15 +30,18 @@ impl Said<'_> {
     }
 }
 
-/// Takes the events of a response. Any closure over a [`StreamEvent`] does.
+/// Takes the events of a response.
 pub trait Each {
     /// One event, and what the response said of itself so far.
     fn event(&mut self, event: &StreamEvent, said: &Said<'_>);
 }
 
-impl<F: FnMut(&StreamEvent)> Each for F {
+/// A closure over the events alone.
+struct Plain<'a, F>(&'a mut F);
+
+impl<F: FnMut(&StreamEvent)> Each for Plain<'_, F> {
     fn event(&mut self, event: &StreamEvent, _said: &Said<'_>) {
-        self(event);
+        (self.0)(event);
     }
 }
 
@@ -73,7 +76,12 @@ impl ResponseDecoder {
 
     /// Takes the next bytes of the body. A server-sent event is handed out as soon as its last byte, the blank line's, is
     /// in; a JSON text at [`ResponseDecoder::finish`].
-    pub fn feed(&mut self, bytes: &[u8], each: &mut impl Each) {
+    pub fn feed(&mut self, bytes: &[u8], each: &mut impl FnMut(&StreamEvent)) {
+        self.feed_to(bytes, &mut Plain(each));
+    }
+
+    /// As [`ResponseDecoder::feed`], for one who also asks what the response said of itself.
+    pub fn feed_to(&mut self, bytes: &[u8], each: &mut impl Each) {
         if self.root == Place::Unread {
             return;
         }
@@ -103,7 +111,12 @@ impl ResponseDecoder {
 
     /// The body has ended. A last event without its blank line counts, and so does a text that was cut off (it is
     /// [`StreamEvent::malformed`]).
-    pub fn finish(&mut self, each: &mut impl Each) {
+    pub fn finish(&mut self, each: &mut impl FnMut(&StreamEvent)) {
+        self.finish_to(&mut Plain(each));
+    }
+
+    /// As [`ResponseDecoder::finish`], for one who also asks what the response said of itself.
+    pub fn finish_to(&mut self, each: &mut impl Each) {
         let is_open = match self.framing {
             Framing::Sse => self.framer.finish(),
             Framing::Json => true,

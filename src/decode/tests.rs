@@ -9,8 +9,8 @@ use crate::decode::StreamEvent;
 fn events_of(route: Route, framing: Framing, body: &[u8]) -> (Vec<StreamEvent>, ResponseDecoder) {
     let mut events = Vec::new();
     let mut decoder = ResponseDecoder::new(route, framing);
-    decoder.feed(body, &mut |event: &StreamEvent| events.push(*event));
-    decoder.finish(&mut |event: &StreamEvent| events.push(*event));
+    decoder.feed(body, &mut |event| events.push(*event));
+    decoder.finish(&mut |event| events.push(*event));
     (events, decoder)
 }
 

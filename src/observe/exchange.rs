@@ -107,8 +107,8 @@ impl Exchange {
         let each =
             &mut Tell { measured, pair: *pair, engine: *engine, request_model, streaming: *streaming, at, shared };
         match bytes {
-            Some(bytes) => decoder.feed(bytes, each),
-            None => decoder.finish(each),
+            Some(bytes) => decoder.feed_to(bytes, each),
+            None => decoder.finish_to(each),
         }
     }
 

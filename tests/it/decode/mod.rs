@@ -20,9 +20,9 @@ fn decode<'a>(
     let mut events = Vec::new();
     let mut decoder = ResponseDecoder::new(route, framing);
     for piece in pieces {
-        decoder.feed(piece, &mut |event: &StreamEvent| events.push(*event));
+        decoder.feed(piece, &mut |event| events.push(*event));
     }
-    decoder.finish(&mut |event: &StreamEvent| events.push(*event));
+    decoder.finish(&mut |event| events.push(*event));
     (events, decoder)
 }
 

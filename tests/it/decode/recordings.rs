@@ -100,7 +100,7 @@ fn feed(decoder: &ResponseDecoder, pieces: &[&[u8]]) -> Vec<StreamEvent> {
     let mut decoder = decoder.clone();
     let mut events = Vec::new();
     for piece in pieces {
-        decoder.feed(piece, &mut |event: &StreamEvent| events.push(*event));
+        decoder.feed(piece, &mut |event| events.push(*event));
     }
     events
 }
