@@ -1,6 +1,7 @@
 //! The integration tests: one binary, one module per boundary or property.
 
 mod allocation;
+mod architecture;
 mod config;
 mod config_documents;
 mod config_otel;
