@@ -66,7 +66,12 @@ impl Observatory {
     /// Observes the connections of `pairs` listen -> upstream pairs.
     pub fn new(settings: Settings, pairs: usize, sink: Arc<dyn Sink>) -> Observatory {
         let engines = (0..pairs).map(|_| LastSeen::default()).collect();
-        let lasting = Arc::new(Lasting { engines, observed: AtomicUsize::new(0), open: AtomicUsize::new(0), busy_nanos: AtomicU64::new(0) });
+        let lasting = Arc::new(Lasting {
+            engines,
+            observed: AtomicUsize::new(0),
+            open: AtomicUsize::new(0),
+            busy_nanos: AtomicU64::new(0),
+        });
         Observatory { shared: ArcSwap::from_pointee(Shared::new(settings, sink, lasting)) }
     }
 
