@@ -7,6 +7,7 @@ mod config;
 mod config_documents;
 mod config_otel;
 mod decode;
+mod demo;
 mod end_to_end;
 mod endings;
 mod export;
