@@ -2,5 +2,6 @@
 
 mod admin;
 mod config;
+mod config_cli;
 mod config_documents;
 mod config_otel;
