@@ -4,6 +4,7 @@ mod admin;
 mod allocation;
 mod architecture;
 mod config;
+mod config_cli;
 mod config_documents;
 mod config_otel;
 mod decode;
