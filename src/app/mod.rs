@@ -5,12 +5,18 @@ pub mod lines;
 pub mod log;
 
 mod demo;
+mod instrument;
 mod path;
 mod replay;
+mod run;
 mod serve;
+mod stats;
 mod tee;
 
+pub use demo::{Error as DemoError, Settings as DemoSettings, run as demo};
+pub use instrument::{Error as StartError, Instrument};
 pub use path::{DataPath, Error as PathError, Handles};
 pub use replay::{ReplayError, print as replay};
+pub use run::{Error as RunError, run};
 pub use serve::{Serving, serve};
 pub use tee::{Tee, Unmoved};

@@ -18,10 +18,6 @@ fn check(path: &str, node: &Node, shape: &Shape, problems: &mut Vec<Problem>) {
         problems.push(Problem { origin: node.origin.clone(), path: path.to_owned(), message });
     };
     match (&node.value, &shape.kind) {
-        // The reader makes null of some text that is no YAML (a tab before the first key).
-        (Value::Null, Kind::Block { .. }) if path.is_empty() => {
-            tell("no keys are found in this file; check that no line begins with a tab".to_owned());
-        }
         (Value::Null, Kind::Block { .. } | Kind::Names) => {} // `relay:` with nothing under it: as if it were not there.
         (Value::Null, _) if shape.nullable => {}
         (Value::Bool(_), Kind::Bool) => {}

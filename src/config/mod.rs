@@ -168,17 +168,24 @@ impl Config {
 
 fn read(path: &Path, text: &str) -> Result<Node, Error> {
     let file = path.display().to_string();
-    value::read(text, &file).map_err(|error| {
-        let at = error.location();
-        let error = error.without_snippet();
-        // The reader's own words begin with the place; we have put it in front already.
-        let message = error.to_string();
-        let message = match at {
-            Some(at) => message.replace(&format!(" at line {}, column {}", at.line(), at.column()), ""),
-            None => message,
-        };
-        Error::Syntax { file, line: at.map_or(1, |at| at.line()), column: at.map_or(1, |at| at.column()), message }
-    })
+    let node = value::read(text, &file).map_err(|error| {
+        let (line, column) = error.location().map_or((1, 1), |at| (at.line(), at.column()));
+        // The reader's own words end with the place; we put it in front.
+        let message = error.without_snippet().to_string();
+        let message = message.replace(&format!(" at line {line}, column {column}"), "");
+        Error::Syntax { file, line, column, message }
+    })?;
+    match node.value {
+        Value::Map(_) => Ok(node),
+        // The reader makes null of some text that is no YAML, such as a list behind a tab.
+        value => {
+            let message = format!(
+                "{} does not fit here; write keys such as `relay:` at the beginning of lines, without tabs",
+                value.kind()
+            );
+            Err(Error::Invalid(vec![Problem { origin: node.origin, path: String::new(), message }]))
+        }
+    }
 }
 
 /// Each problem once, in the order in which they were found.

@@ -1,16 +1,21 @@
 //! Both exporters behind the sink.
 
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::export::Page;
 use crate::export::ProcessStats;
 use crate::export::Settings;
 use crate::export::observed;
+use crate::export::otlp::Otlp;
+use crate::export::otlp::Setup;
 use crate::export::page::Content;
 use crate::export::recorder::Recorder;
 use crate::export::series::Families;
 use crate::export::series::Forms;
 use crate::export::telemetry::Telemetry;
+use crate::export::trace::Tracer;
 use crate::measure::Detach;
 use crate::measure::Labels;
 use crate::measure::Live;
@@ -20,12 +25,35 @@ use crate::measure::Sink;
 
 /// Why the exporters cannot start.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {}
+#[non_exhaustive]
+pub enum Error {
+    /// The settings of an OTLP endpoint are wrong.
+    #[error("the OTLP endpoint {url} cannot be used: {reason}")]
+    Endpoint {
+        /// The URL of the settings.
+        url: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A PEM file for an OTLP endpoint is wrong.
+    #[error("{} cannot be used for OTLP over TLS: {reason}", path.display())]
+    Pem {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The system gave no thread or runtime for OTLP.
+    #[error("cannot start the OTLP thread: {0}")]
+    Runtime(#[source] std::io::Error),
+}
 
 /// The Prometheus page, OTLP metrics and OTLP traces, fed by one sink.
 pub struct Exporters {
     families: Arc<Families>,
     recorder: Recorder,
+    tracer: Tracer,
+    otlp: Otlp,
     telemetry: Arc<Telemetry>,
     process: Arc<dyn ProcessStats>,
     servers: Vec<(String, Option<u16>)>,
@@ -41,18 +69,44 @@ impl std::fmt::Debug for Exporters {
 impl Exporters {
     /// Starts what the settings ask for. Without an OTLP endpoint nothing of OpenTelemetry runs.
     pub fn start(settings: &Settings, process: Arc<dyn ProcessStats>) -> Result<Arc<Exporters>, Error> {
-        let forms = Forms { native: settings.native_histograms, exemplars: settings.exemplars };
-        let families = Arc::new(Families::new(settings.semconv, None, forms));
         let telemetry = Arc::new(Telemetry::default());
+        let setup = Setup::new(settings, &telemetry)?;
+        let meter = setup.meter();
+        let tracer = Tracer::new(settings, setup.spans.clone());
+        let latest = observed::Latest::default();
+        if let Some(meter) = &meter {
+            observed::instruments(meter, &latest);
+        }
+        let otlp = setup.run({
+            let (process, telemetry) = (Arc::clone(&process), Arc::clone(&telemetry));
+            let servers = settings.servers.clone();
+            Box::new(move || latest.store(Arc::new(observed::observe(&process.snapshot(), &telemetry, &servers))))
+        })?;
+        let forms = Forms { native: settings.native_histograms, exemplars: settings.exemplars };
+        let families = Arc::new(Families::new(settings.semconv, meter.as_ref(), forms));
         let recorder = Recorder::new(Arc::clone(&families), Arc::clone(&telemetry), settings);
         Ok(Arc::new(Exporters {
             families,
             recorder,
+            tracer,
+            otlp,
             telemetry,
             process,
             servers: settings.servers.clone(),
             resource: settings.resource.iter().map(|(name, value)| (label(name), value.clone())).collect(),
         }))
+    }
+
+    /// Pushes now what OTLP has to push; true when all of it got through within `limit`. Blocks the caller, never the
+    /// data path.
+    pub fn flush(&self, limit: Duration) -> bool {
+        self.otlp.flush(limit)
+    }
+
+    /// Pushes a last time and ends the OTLP exporters; true when all of it got through. Takes at most `limit` and
+    /// never more than 1.5 s. The page can still be scraped afterwards.
+    pub fn shutdown(&self, limit: Duration) -> bool {
+        self.otlp.shutdown(limit)
     }
 
     /// The page for a scraper that sent this `Accept` header. Called from the admin's threads.
@@ -80,7 +134,8 @@ impl Sink for Exporters {
     }
 
     fn record(&self, record: &Record) {
-        self.recorder.record(record, None);
+        let exemplar = self.tracer.trace(record);
+        self.recorder.record(record, exemplar);
     }
 
     fn detached(&self, pair: usize, why: Detach) {

@@ -9,12 +9,14 @@ mod handles;
 mod labels;
 mod live;
 mod observed;
+mod otlp;
 mod page;
 mod process;
 mod recorder;
 mod series;
 mod settings;
 mod telemetry;
+mod trace;
 
 /// The one table of metrics.
 pub mod table;

@@ -129,7 +129,7 @@ impl Observer for ConnectionObserver {
             Close::ConnectTimeout => Ending::ConnectTimeout,
             Close::Drained => Ending::Drained,
         };
-        while let Some(exchange) = self.exchanges.open.pop_front() {
+        while let Some(exchange) = self.exchanges.take_oldest() {
             exchange.end(ending, at, &self.exchanges.shared);
         }
     }
@@ -141,8 +141,14 @@ impl Observer for ConnectionObserver {
 }
 
 impl Exchanges {
+    fn take_oldest(&mut self) -> Option<Box<Exchange>> {
+        let exchange = self.open.pop_front()?;
+        self.shared.lasting.open.fetch_sub(1, Ordering::Relaxed);
+        Some(exchange)
+    }
+
     fn abandon(&mut self) {
-        while let Some(exchange) = self.open.pop_front() {
+        while let Some(exchange) = self.take_oldest() {
             exchange.abandon(&self.shared);
         }
     }
@@ -160,6 +166,7 @@ impl Drop for ConnectionObserver {
 
 impl Visitor for Exchanges {
     fn request_begin(&mut self, at: Instant) {
+        self.shared.lasting.open.fetch_add(1, Ordering::Relaxed);
         self.open.push_back(Box::new(Exchange::begin(self.connection, self.begun, self.pair, at)));
         self.begun += 1;
         self.answered_early = false;
@@ -203,7 +210,7 @@ impl Visitor for Exchanges {
     fn response_end(&mut self, at: Instant) {
         // With one exchange left, its request may still be coming: what follows of it belongs to nobody.
         self.answered_early = self.open.len() == 1;
-        if let Some(exchange) = self.open.pop_front() {
+        if let Some(exchange) = self.take_oldest() {
             exchange.end(Ending::Complete, at, &self.shared);
         }
     }

@@ -48,6 +48,7 @@ struct Shared {
 struct Lasting {
     engines: Vec<LastSeen>,
     observed: AtomicUsize,
+    open: AtomicUsize,
     /// Time in observers, estimated from one call in [`SAMPLE`].
     busy_nanos: AtomicU64,
 }
@@ -65,7 +66,12 @@ impl Observatory {
     /// Observes the connections of `pairs` listen -> upstream pairs.
     pub fn new(settings: Settings, pairs: usize, sink: Arc<dyn Sink>) -> Observatory {
         let engines = (0..pairs).map(|_| LastSeen::default()).collect();
-        let lasting = Arc::new(Lasting { engines, observed: AtomicUsize::new(0), busy_nanos: AtomicU64::new(0) });
+        let lasting = Arc::new(Lasting {
+            engines,
+            observed: AtomicUsize::new(0),
+            open: AtomicUsize::new(0),
+            busy_nanos: AtomicU64::new(0),
+        });
         Observatory { shared: ArcSwap::from_pointee(Shared::new(settings, sink, lasting)) }
     }
 
@@ -78,6 +84,11 @@ impl Observatory {
     /// Connections that are observed now.
     pub fn observed(&self) -> usize {
         self.shared.load().lasting.observed.load(Ordering::Relaxed)
+    }
+
+    /// Exchanges that are under way on observed connections.
+    pub fn open(&self) -> usize {
+        self.shared.load().lasting.open.load(Ordering::Relaxed)
     }
 
     /// Time spent in observers so far, all threads together. An estimate: one call in 64 is timed.

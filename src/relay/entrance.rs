@@ -7,6 +7,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use arc_swap::ArcSwap;
+
 use crate::relay::drain::Drain;
 use crate::relay::drain::Ticket;
 use crate::relay::guard::Faults;
@@ -21,7 +23,7 @@ use crate::relay::stream::Stream;
 
 /// The data path of a process: settings, observers, drain and counters.
 pub struct Relay {
-    settings: Settings,
+    settings: ArcSwap<Settings>,
     observe: Arc<dyn Observe>,
     drain: Drain,
     stats: Stats,
@@ -37,12 +39,18 @@ impl fmt::Debug for Relay {
 impl Relay {
     /// A relay that shows its connections to `observe` and ends with `drain`.
     pub fn new(settings: Settings, observe: Arc<dyn Observe>, drain: Drain) -> Arc<Relay> {
+        let settings = ArcSwap::from_pointee(settings);
         Arc::new(Relay { settings, observe, drain, stats: Stats::default(), last_id: AtomicU64::new(0) })
     }
 
-    /// The settings.
-    pub fn settings(&self) -> &Settings {
-        &self.settings
+    /// The settings of connections that are accepted now.
+    pub fn settings(&self) -> Arc<Settings> {
+        self.settings.load_full()
+    }
+
+    /// Relays connections that are accepted from now on by these settings; open ones keep what they began with.
+    pub fn reload(&self, settings: Settings) {
+        self.settings.store(Arc::new(settings));
     }
 
     /// The drain that ends the relay.

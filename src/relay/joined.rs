@@ -23,6 +23,7 @@ use crate::relay::observer::Direction;
 use crate::relay::observer::Side;
 use crate::relay::reset::ResetWatch;
 use crate::relay::scratch;
+use crate::relay::settings::Settings;
 use crate::relay::stream::Stream;
 
 /// Relays both directions until the connection ends. Owns no buffer while nothing waits for its receiver.
@@ -30,6 +31,7 @@ use crate::relay::stream::Stream;
 /// A task waits for this future, so its size is memory per connection; a test keeps it small.
 pub struct Joined {
     relay: Arc<Relay>,
+    settings: Arc<Settings>,
     /// `None` once closed.
     ends: Option<Ends>,
     guard: Guard,
@@ -75,12 +77,14 @@ impl fmt::Debug for Joined {
 
 impl Joined {
     pub(crate) fn new(relay: Arc<Relay>, guard: Guard, ticket: Ticket, client: Stream, server: Stream) -> Joined {
-        let idle = relay.settings().idle_timeout.map(|timeout| {
+        let settings = relay.settings();
+        let idle = settings.idle_timeout.map(|timeout| {
             let timer = Box::pin(tokio::time::sleep(timeout));
             Box::new(Idle { moved: Instant::now(), timeout, timer })
         });
         Joined {
             relay,
+            settings,
             ends: Some(Ends { client, server, client_watch: None, server_watch: None }),
             guard,
             request: Lane::new(Direction::Request),
@@ -96,8 +100,7 @@ impl Joined {
     /// Moves bytes both ways; `Some` when that ended the connection.
     fn relay(&mut self, cx: &mut Context<'_>) -> Option<(Close, Farewell)> {
         let Ends { client, server, .. } = self.ends.as_mut()?;
-        let settings = self.relay.settings();
-        let size = settings.scratch_bytes.min(settings.remainder_bytes).max(1);
+        let size = self.settings.scratch_bytes.min(self.settings.remainder_bytes).max(1);
         let (request, response, moved) = scratch::with(size, |scratch| {
             let faults = self.relay.faults();
             let mut eyes = Eyes { scratch, guard: &mut self.guard, faults, moved: None };

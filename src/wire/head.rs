@@ -102,7 +102,7 @@ impl Gather {
         let head = match self.0.take() {
             None => Cow::Borrowed(last),
             Some(mut pieces) => {
-                pieces.bytes.extend_from_slice(last);
+                pieces.add(last, cap);
                 Cow::Owned(pieces.bytes)
             }
         };

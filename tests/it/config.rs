@@ -243,7 +243,7 @@ fn text_that_is_not_yaml_is_told_with_its_place() {
         assert!(message.starts_with(place) && message.contains("not valid YAML"), "{yaml}: {message}");
         assert_eq!(message.lines().count(), 1, "{message}");
     }
-    assert!(message("\t- x").contains("begins with a tab"), "{}", message("\t- x"));
+    assert!(message("\t- x").contains("without tabs"), "{}", message("\t- x"));
     assert!(message("- a").contains("a list does not fit here"));
 }
 

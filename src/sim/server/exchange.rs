@@ -111,8 +111,9 @@ impl Exchange<'_> {
         self.client.send(&answer::stream_head(self.close)).await?;
         let engine = self.engine;
         let slot = self.patiently(engine.schedule(self.job.prompt_tokens)).await?;
+        let mut start = slot.scheduled();
         match self.fault {
-            Some(Fault::Hang(time)) => self.hang(time).await?,
+            Some(Fault::Hang(time)) => start = self.hang(time).await?,
             Some(Fault::Empty) => {
                 slot.end(Finish::Fault);
                 self.client.send(b"0\r\n\r\n").await?;
@@ -123,7 +124,6 @@ impl Exchange<'_> {
         let (job, identity) = (self.job.clone(), self.identity.clone());
         let mut events = Events::new(&job, &identity, &engine.settings);
         let mut out = Vec::new();
-        let mut start = slot.scheduled();
         let mut first = None;
         while let Some(due) = self.generation.advance() {
             if let Some(after) = self.strike(&mut out, &mut start).await? {
@@ -186,11 +186,11 @@ impl Exchange<'_> {
     async fn answer(&mut self) -> Result<After, Ended> {
         let engine = self.engine;
         let slot = self.client.with(engine.schedule(self.job.prompt_tokens)).await?;
+        let mut start = slot.scheduled();
         if let Some(Fault::Hang(time)) = self.fault {
-            self.hang(time).await?;
+            start = self.hang(time).await?;
         }
         let mut choices: Vec<Choice> = (0..self.job.choices).map(|_| Choice::default()).collect();
-        let mut start = slot.scheduled();
         let mut first = None;
         while let Some(due) = self.generation.advance() {
             if let Some(Fault::Stall(time)) = self.fault.take_if(|fault| matches!(fault, Fault::Stall(_))) {
@@ -260,11 +260,13 @@ impl Exchange<'_> {
         }
     }
 
-    async fn hang(&mut self, time: Option<Duration>) -> Result<(), Ended> {
+    /// Says nothing for `time`, or for ever; returns the moment from which generation is reckoned then.
+    async fn hang(&mut self, time: Option<Duration>) -> Result<Instant, Ended> {
         match time {
-            Some(time) => self.pause_until(Instant::now() + time).await,
-            None => self.patiently(std::future::pending()).await,
+            Some(time) => self.pause_until(Instant::now() + time).await?,
+            None => self.patiently(std::future::pending()).await?,
         }
+        Ok(Instant::now())
     }
 
     async fn pause_until(&mut self, at: Instant) -> Result<(), Ended> {

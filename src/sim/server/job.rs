@@ -217,3 +217,50 @@ impl Job {
 fn bad_request(param: Option<&'static str>, message: String) -> Refusal {
     Refusal { status: 400, kind: "BadRequestError", param, message }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(api: Api, body: &str) -> Result<Job, Refusal> {
+        Job::read(api, body.as_bytes(), &Settings { max_model_len: 100, ..Settings::default() })
+    }
+
+    #[test]
+    fn prompts_of_every_shape_are_measured() {
+        for (api, body, tokens, choices) in [
+            (Api::Completions, r#"{"prompt":"12345678"}"#, 2, 1),
+            (Api::Completions, r#"{"prompt":[7,8,9]}"#, 3, 1),
+            (Api::Completions, r#"{"prompt":["1234","5678"],"n":2}"#, 2, 4),
+            (Api::Completions, r#"{"prompt":[[1,2],[3]]}"#, 3, 2),
+            (Api::Completions, r#"{"prompt":""}"#, 1, 1),
+            (Api::Chat, r#"{"messages":[{"role":"user","content":"12345678"}]}"#, 9, 1),
+            (Api::Chat, r#"{"messages":[{"content":[{"type":"text","text":"\u00e9456"},{"x":1}]}]}"#, 9, 1),
+            (Api::Chat, r#"{"messages":[{"content":null,"tool_calls":[{"id":"a"}]}],"n":3}"#, 7, 3),
+        ] {
+            let job = read(api, body).unwrap();
+            assert_eq!((job.prompt_tokens, job.choices), (tokens, choices), "{body}");
+        }
+    }
+
+    #[test]
+    fn an_answer_is_as_long_as_asked_and_as_there_is_room() {
+        assert_eq!(read(Api::Completions, r#"{"prompt":"1234"}"#).unwrap().max_tokens, 16);
+        assert_eq!(read(Api::Chat, r#"{"messages":[]}"#).unwrap().max_tokens, 97);
+        let both = r#"{"messages":[],"max_tokens":5,"max_completion_tokens":6}"#;
+        assert_eq!(read(Api::Chat, both).unwrap().max_tokens, 6);
+        for body in [r#"{"messages":[],"max_tokens":98}"#, r#"{"max_tokens":1}"#, "{", "[]", ""] {
+            assert_eq!(read(Api::Chat, body).unwrap_err().status, 400, "{body}");
+        }
+    }
+
+    #[test]
+    fn continuous_usage_needs_usage_unless_it_is_forced() {
+        let body = r#"{"messages":[],"stream_options":{"continuous_usage_stats":true}}"#;
+        let job = read(Api::Chat, body).unwrap();
+        assert_eq!((job.include_usage, job.continuous_usage), (false, false));
+        let forced = Settings { force_include_usage: true, ..Settings::default() };
+        let job = Job::read(Api::Chat, br#"{"messages":[]}"#, &forced).unwrap();
+        assert_eq!((job.include_usage, job.continuous_usage), (true, true));
+    }
+}

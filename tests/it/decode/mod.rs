@@ -1,5 +1,8 @@
 //! `decode` against recordings of real servers, against a naive model, and against random bytes.
 
+// The whole module is tests.
+#![allow(clippy::unwrap_used)]
+
 mod cost;
 mod model;
 mod random;

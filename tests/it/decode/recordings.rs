@@ -120,7 +120,7 @@ fn every_stream_counts_as_its_recorder_counted() {
             assert_eq!(events.iter().any(|event| event.done), done, "{name}: done");
         }
         if let Some(output) = meta["usage_seen"]["completion_tokens"].as_u64() {
-            let last = events.iter().filter_map(|event| event.usage).last().unwrap();
+            let last = events.iter().filter_map(|event| event.usage).next_back().unwrap();
             assert_eq!(last.output, Some(output), "{name}: output tokens");
             assert_eq!(last.input, meta["usage_seen"]["prompt_tokens"].as_u64(), "{name}: input tokens");
         }

@@ -31,6 +31,7 @@ async fn every_token_is_counted() {
         let summary = load::run(settings, |_| calls += 1).await.unwrap();
         assert_eq!((summary.requests, summary.count(End::Complete)), (20, 20), "{summary}");
         assert_eq!(summary.statuses[&200], 20);
+        assert_eq!(serde_json::to_value(&summary).unwrap()["ends"]["complete"], 20);
         assert!(calls > 0);
         if stream {
             assert_eq!(summary.tokens, simulator.stats().generation_tokens - before);

@@ -165,3 +165,35 @@ async fn a_spinning_server_paces_as_a_sleeping_one_does() {
     assert_eq!(exchange::events(exchange::split(&received.bytes).1).len(), 12);
     assert_eq!(simulator.stats().generation_tokens, 11);
 }
+
+#[tokio::test]
+async fn comments_keep_a_silent_stream_alive_when_that_is_set() {
+    let sse_keep_alive = Some(Duration::from_millis(10));
+    let simulator = Simulator::start(Settings { sse_keep_alive, ..exchange::swift() }).await.unwrap();
+    let body = r#"{"messages":[],"stream":true,"max_tokens":3,"ignore_eos":true}"#;
+    let received = exchange::post(simulator.local_address(), CHAT, "X-Sim-Fault: hang:0.05\r\n", body).await;
+    let (chunks, terminated) = exchange::chunks(exchange::split(&received.bytes).1);
+    let comments = chunks.iter().take_while(|chunk| *chunk == ": keep-alive\n\n").count();
+    assert!((1..=5).contains(&comments), "{chunks:?}");
+    assert_eq!((chunks.len(), terminated), (comments + 5, true));
+}
+
+#[tokio::test]
+async fn an_answer_that_is_not_streamed_stops_with_its_client_too() {
+    let mut settings = exchange::swift();
+    settings.pace.tokens_per_second = 0.001;
+    let simulator = Simulator::start(settings).await.unwrap();
+    let body = r#"{"messages":[],"max_tokens":3,"ignore_eos":true}"#;
+    let request = format!("POST {CHAT} HTTP/1.1\r\nHost: sim\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    let mut client = TcpStream::connect(simulator.local_address()).await.unwrap();
+    client.write_all(request.as_bytes()).await.unwrap();
+    while simulator.stats().generation_tokens == 0 {
+        tokio::task::yield_now().await;
+    }
+    drop(client);
+    while simulator.stats().running > 0 {
+        tokio::task::yield_now().await;
+    }
+    let stats = simulator.stop().await;
+    assert_eq!((stats.aborted, stats.generation_tokens), (1, 1));
+}

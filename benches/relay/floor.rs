@@ -1,0 +1,30 @@
+//! The least that a relay in this language and runtime can do: copy bytes both ways. What tokometer is measured against.
+
+use std::io;
+use std::net::SocketAddr;
+
+use tokio::net::TcpSocket;
+use tokio::net::TcpStream;
+
+/// Relays until it is killed.
+pub(crate) async fn relay(listen: SocketAddr, upstream: SocketAddr) -> io::Result<()> {
+    let socket = TcpSocket::new_v4()?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(listen)?;
+    let listener = socket.listen(4096)?;
+    loop {
+        let (downstream, _) = listener.accept().await?;
+        tokio::spawn(async move {
+            // A connection that breaks is the end of the copy, nothing else.
+            copy(downstream, upstream).await.unwrap_or_default();
+        });
+    }
+}
+
+async fn copy(mut downstream: TcpStream, upstream: SocketAddr) -> io::Result<()> {
+    let mut upstream = TcpStream::connect(upstream).await?;
+    downstream.set_nodelay(true)?;
+    upstream.set_nodelay(true)?;
+    tokio::io::copy_bidirectional(&mut downstream, &mut upstream).await?;
+    Ok(())
+}

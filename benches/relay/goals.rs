@@ -1,0 +1,115 @@
+//! What tokometer wants to reach, as ratios within one run.
+
+use std::fmt::Write;
+
+use crate::results::Results;
+use crate::results::number;
+
+/// What a figure is held against.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Against {
+    /// A peer's figure in the same rounds.
+    Peer(&'static str),
+    /// What the figure has over that of no proxy, as a ratio of the same of a peer.
+    Added(&'static str),
+    /// Nothing: the limit is absolute.
+    Nothing,
+    /// The same figure in another row.
+    Row(&'static str),
+}
+
+/// One goal.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Goal {
+    pub(crate) what: &'static str,
+    row: &'static str,
+    figure: &'static str,
+    against: Against,
+    limit: f64,
+    /// The figure has to be at least, not at most, the limit.
+    at_least: bool,
+}
+
+const fn at_most(what: &'static str, row: &'static str, figure: &'static str, against: Against, limit: f64) -> Goal {
+    Goal { what, row, figure, against, limit, at_least: false }
+}
+
+const fn at_least(what: &'static str, row: &'static str, figure: &'static str, against: Against, limit: f64) -> Goal {
+    Goal { what, row, figure, against, limit, at_least: true }
+}
+
+/// Every goal.
+pub(crate) const GOALS: &[Goal] = &[
+    at_most("CPU per token, 256 streams", "s1", "cpu_us_per_token", Against::Peer("nginx"), 0.97),
+    at_most("CPU per token, 256 streams", "s1", "cpu_us_per_token", Against::Peer("tokio-byte-relay"), 1.06),
+    at_most("CPU per token, 256 streams", "s1", "cpu_us_per_token", Against::Peer("pingora-proxy"), 0.87),
+    at_most("CPU per token, 1,024 streams", "s2", "cpu_us_per_token", Against::Peer("nginx"), 0.93),
+    at_most("CPU per token, 1,024 streams", "s2", "cpu_us_per_token", Against::Peer("pingora-proxy"), 0.78),
+    at_most("transit p50, 256 streams", "s1", "transit_p50_us", Against::Peer("nginx"), 1.0),
+    at_most("transit p99, 256 streams", "s1", "transit_p99_us", Against::Peer("nginx"), 1.0),
+    at_most("transit p50, 1,024 streams", "s2", "transit_p50_us", Against::Peer("nginx"), 1.0),
+    at_most("transit p99, 1,024 streams", "s2", "transit_p99_us", Against::Peer("nginx"), 1.0),
+    at_most("added TTFT p50, 256 streams", "s1", "ttft_p50_us", Against::Added("nginx"), 1.0),
+    at_most("added TTFT p50, 1,024 streams", "s2", "ttft_p50_us", Against::Added("nginx"), 1.0),
+    at_most("added TTFT p50, 256 streams", "s1", "ttft_p50_us", Against::Added("pingora-proxy"), 0.55),
+    at_most("added TTFT p50, 1,024 streams", "s2", "ttft_p50_us", Against::Added("pingora-proxy"), 0.55),
+    at_most("KiB per open stream, 5,000 streams", "rss", "kib_per_stream", Against::Nothing, 7.5),
+    at_most("MB resident when idle, all on", "idle", "rss_mb", Against::Nothing, 15.0),
+    at_least("events per second, saturated", "saturation", "events_per_s", Against::Peer("nginx"), 1.0),
+    at_least("events per second, saturated", "saturation", "events_per_s", Against::Peer("pingora-proxy"), 3.0),
+    at_least("short requests per second", "short", "requests_per_s", Against::Peer("nginx"), 0.9),
+    at_least("short requests per second", "short", "requests_per_s", Against::Peer("pingora-proxy"), 2.5),
+    at_least("10 MB requests per second", "body", "requests_per_s", Against::Peer("nginx"), 1.0),
+    at_most("CPU per 10 MB request", "body", "cpu_us_per_request", Against::Peer("nginx"), 1.2),
+    at_most("CPU per new connection", "connect", "cpu_us_per_request", Against::Peer("nginx"), 1.35),
+    at_most("CPU per new connection", "connect", "cpu_us_per_request", Against::Peer("pingora-proxy"), 1.0),
+    at_most("CPU per token, 1,024 against 16 streams", "s2", "cpu_us_per_token", Against::Row("s16"), 1.1),
+    at_most("CPU per token, 5,000 against 16 streams", "rss", "cpu_us_per_token", Against::Row("s16"), 1.1),
+    at_most("KiB grown per stream over 60,000 tokens", "long", "kib_per_stream", Against::Nothing, 64.0),
+];
+
+/// Who the goals are for.
+const US: &str = "tokometer";
+
+impl Goal {
+    /// What was reached.
+    fn reached(&self, results: &Results) -> Option<f64> {
+        let Goal { row, figure, .. } = *self;
+        match self.against {
+            Against::Nothing => results.figure(row, US, figure),
+            Against::Peer(peer) => results.ratio(row, US, peer, figure),
+            Against::Row(other) => Some(results.figure(row, US, figure)? / results.figure(other, US, figure)?),
+            Against::Added(peer) => {
+                let none = results.figure(row, "none", figure)?;
+                Some((results.figure(row, US, figure)? - none) / (results.figure(row, peer, figure)? - none))
+            }
+        }
+    }
+
+    fn limit(&self) -> String {
+        let sign = if self.at_least { ">=" } else { "<=" };
+        let limit = self.limit;
+        match self.against {
+            Against::Nothing => format!("{sign} {limit}"),
+            Against::Peer(peer) | Against::Added(peer) => format!("{sign} {limit} x {peer}"),
+            Against::Row(row) => format!("{sign} {limit} x row {row}"),
+        }
+    }
+}
+
+/// The goals whose rows were measured: what, goal, reached, whether.
+pub(crate) fn table(results: &Results) -> String {
+    let mut page = "| figure | goal | reached | |\n|---|---|---|---|\n".to_owned();
+    for goal in GOALS.iter().filter(|goal| results.rows.contains_key(goal.row)) {
+        let reached = goal.reached(results);
+        let verdict = match reached {
+            None => "not measured",
+            Some(reached) if (reached >= goal.limit) == goal.at_least || reached == goal.limit => "met",
+            Some(_) => "missed",
+        };
+        let reached = reached.map_or("-".to_owned(), number);
+        let written = writeln!(page, "| {} | {} | {reached} | {verdict} |", goal.what, goal.limit());
+        debug_assert!(written.is_ok());
+    }
+    page
+}

@@ -1,0 +1,67 @@
+//! `docs/PERFORMANCE.md`, made from what was measured.
+
+use std::fs;
+use std::path::Path;
+
+use crate::Outcome;
+use crate::goals;
+use crate::results::Results;
+
+/// What the page says besides the figures.
+const HEAD: &str = "# What tokometer costs
+
+Made by the load bench from one run on one machine; do not edit. Make it again with
+
+    make bench            # measures and writes target/bench/relay.json (about 40 minutes on two cores)
+    cargo bench --profile quick --bench relay -- --render
+
+Before that, once, for the peer that is no program of its own:
+
+    cargo build --release --manifest-path benches/peers/pingora-proxy/Cargo.toml --target-dir target/peers
+
+`make bench ROWS=s1,rss` measures some rows only. Absolute figures hold for that machine; the ratios are what counts.
+The proxy is pinned to one core, the simulated server and the load generator to the other one. CPU is what the proxy's
+process and its children used, user and kernel. Peers run in turns, each figure is the median of the runs, and a ratio is
+the median of the ratios of neighbouring runs. Transit is the time from the moment an event was rendered by the server
+to the moment its bytes were read by the client. `tokometer` observes with both exporters on (a collector that is pushed to
+every 5 s, and a scrape every 5 s); `tokometer-relay-only` has `observe.enabled: false`: the difference of the two is the
+observer and the exporters, and the difference of the latter to `tokio-byte-relay` is the relay.
+";
+
+/// What the rows mean.
+const ROWS: &str = "
+- **s16, s1, s2**: 16, 256 and 1,024 streams of 50 tokens per second, one event of about 250 bytes per token, answers of
+  150 tokens, one after the other on kept-alive connections.
+- **rss**: 5,000 streams of one token per second. **long**: 4 streams of 60,000 tokens, 4,000 per second.
+- **idle**: nobody connected. **saturation**: 16 streams as fast as they go. **short**: answers of one token, not
+  streamed, on 64 kept-alive connections. **body**: 4 clients that post 10 MB each time. **connect**: 16 clients with a
+  new connection for each request.
+";
+
+/// Writes the page.
+pub(crate) fn write(results: &Results) -> Outcome<()> {
+    let mut page = HEAD.to_owned();
+    if results.quick {
+        page.push_str(
+            "\n**These figures are from a quick run: they show that the bench works, not what it measures.**\n",
+        );
+    }
+    page.push_str(&format!("\nMachine: {}, Linux {}.\n", results.cpu, results.kernel));
+    for (peer, why) in &results.missing {
+        page.push_str(&format!("Not measured: {peer} ({why}).\n"));
+    }
+    page.push_str("\n## Goals\n\n");
+    page.push_str(&goals::table(results));
+    page.push_str("\n## Figures\n");
+    page.push_str(ROWS);
+    page.push('\n');
+    page.push_str(results.table().trim_end());
+    page.push('\n');
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/PERFORMANCE.md");
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    fs::write(&path, page)?;
+    println!("written to {}", path.display());
+    Ok(())
+}

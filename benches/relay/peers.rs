@@ -1,0 +1,192 @@
+//! Who is measured, and how each is set up to do the same job on one core.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::net::TcpListener;
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::Command;
+use std::process::Stdio;
+use std::sync::atomic::AtomicU16;
+use std::sync::atomic::Ordering::Relaxed;
+
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+
+use crate::Outcome;
+use crate::pin;
+use crate::process::Process;
+use crate::sink;
+
+/// Who stands between client and server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Peer {
+    /// Nobody.
+    None,
+    /// tokometer, observing, with both exporters on.
+    Tokometer,
+    /// tokometer, relaying only.
+    Relay,
+    /// A plain copy of bytes on tokio.
+    Floor,
+    Nginx,
+    Haproxy,
+    /// pingora-proxy without a filter, if `benches/peers/pingora-proxy` was built.
+    Pingora,
+}
+
+impl Peer {
+    pub(crate) const ALL: [Peer; 7] =
+        [Peer::None, Peer::Tokometer, Peer::Relay, Peer::Floor, Peer::Nginx, Peer::Haproxy, Peer::Pingora];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Peer::None => "none",
+            Peer::Tokometer => "tokometer",
+            Peer::Relay => "tokometer-relay-only",
+            Peer::Floor => "tokio-byte-relay",
+            Peer::Nginx => "nginx",
+            Peer::Haproxy => "haproxy",
+            Peer::Pingora => "pingora-proxy",
+        }
+    }
+
+    pub(crate) fn named(name: &str) -> Outcome<Peer> {
+        let found = Peer::ALL.into_iter().find(|peer| peer.name() == name);
+        found.ok_or_else(|| format!("{name:?} is no peer: {}", Peer::ALL.map(Peer::name).join(", ")).into())
+    }
+
+    /// Why it cannot run here, if it cannot.
+    pub(crate) fn missing(self) -> Option<String> {
+        let (program, flag) = match self {
+            Peer::Nginx => ("nginx", "-v"),
+            Peer::Haproxy => ("haproxy", "-v"),
+            Peer::Tokometer | Peer::Relay => {
+                let binary = tokometer();
+                let answers = Command::new(&binary).args(["run", "--help"]).stderr(Stdio::null()).output();
+                let runs = answers.is_ok_and(|out| String::from_utf8_lossy(&out.stdout).contains("--upstream"));
+                return (!runs).then(|| format!("{} has no `run` command", binary.display()));
+            }
+            Peer::Pingora => {
+                let build = "cargo build --release --manifest-path benches/peers/pingora-proxy/Cargo.toml --target-dir \
+                             target/peers";
+                return (!Path::new(PINGORA).exists()).then(|| format!("not built: {build}"));
+            }
+            Peer::None | Peer::Floor => return None,
+        };
+        let found = Command::new(program).arg(flag).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        found.is_err().then(|| format!("{program} is not installed"))
+    }
+}
+
+/// A peer at work.
+#[derive(Debug)]
+pub(crate) struct Running {
+    /// Where clients connect.
+    pub(crate) address: SocketAddr,
+    /// `None` for nobody.
+    pub(crate) process: Option<Process>,
+    scraper: Option<JoinHandle<()>>,
+    /// Its configuration; removed with it.
+    _folder: TempDir,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(scraper) = &self.scraper {
+            scraper.abort();
+        }
+    }
+}
+
+/// Where the command in [`Peer::missing`] puts it.
+const PINGORA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/peers/release/pingora-proxy-peer");
+
+fn tokometer() -> PathBuf {
+    std::env::var_os("TOKOMETER_BIN").map_or_else(|| env!("CARGO_BIN_EXE_tokometer").into(), PathBuf::from)
+}
+
+/// A free port below those that the kernel hands out by itself.
+fn free_address() -> Outcome<SocketAddr> {
+    static NEXT: AtomicU16 = AtomicU16::new(18_000);
+    for _ in 0..5_000 {
+        let address = SocketAddr::from(([127, 0, 0, 1], NEXT.fetch_add(1, Relaxed)));
+        if TcpListener::bind(address).is_ok() {
+            return Ok(address);
+        }
+    }
+    Err("no free port was found".into())
+}
+
+/// Starts `peer` in front of `origin`.
+pub(crate) async fn start(peer: Peer, origin: SocketAddr) -> Outcome<Running> {
+    let folder = tempfile::tempdir()?;
+    let listen = free_address()?;
+    let path = folder.path().display();
+    let mut scraper = None;
+    let command = match peer {
+        Peer::None => return Ok(Running { address: origin, process: None, scraper, _folder: folder }),
+        Peer::Floor => {
+            let own = std::env::current_exe()?;
+            let mut command = pin::on_proxy_core(&own.to_string_lossy())?;
+            command.args(["--floor", &listen.to_string(), &origin.to_string()]);
+            command
+        }
+        Peer::Tokometer | Peer::Relay => {
+            let admin = free_address()?;
+            let observe = peer == Peer::Tokometer;
+            let config = folder.path().join("tokometer.yaml");
+            let text = format!(
+                "process:\n  threads: 1\n  grace_period_secs: 0\nobserve:\n  enabled: {observe}\nlog:\n  level: error\n"
+            );
+            fs::write(&config, text)?;
+            let mut command = pin::on_proxy_core(&tokometer().to_string_lossy())?;
+            command.args(["run", "--listen", &listen.to_string(), "--upstream", &origin.to_string()]);
+            command.args(["--admin", &admin.to_string(), "--config"]).arg(config);
+            if observe {
+                let collector = sink::collect().await?;
+                command.env("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://{collector}"));
+                command.env("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf");
+                command.env("OTEL_METRIC_EXPORT_INTERVAL", "5000");
+                scraper = Some(tokio::spawn(sink::scrape(admin)));
+            }
+            command
+        }
+        Peer::Nginx => {
+            let config = folder.path().join("nginx.conf");
+            let text = format!(
+                "daemon off;\nworker_processes 1;\nworker_rlimit_nofile 20000;\npid {path}/pid;\n\
+                 error_log stderr crit;\nevents {{ worker_connections 15000; }}\nhttp {{\n  access_log off;\n  \
+                 client_body_temp_path {path}/b;\n  proxy_temp_path {path}/p;\n  fastcgi_temp_path {path}/f;\n  \
+                 uwsgi_temp_path {path}/u;\n  scgi_temp_path {path}/s;\n  client_max_body_size 0;\n  upstream origin \
+                 {{ server {origin}; keepalive 6000; keepalive_requests 100000000; }}\n  server {{\n    listen {listen} \
+                 backlog=4096;\n    keepalive_requests 100000000;\n    tcp_nodelay on;\n    location / {{\n      \
+                 proxy_pass http://origin;\n      proxy_http_version 1.1;\n      proxy_set_header Connection \"\";\n      \
+                 proxy_buffering off;\n      proxy_request_buffering off;\n      proxy_read_timeout 1h;\n    }}\n  }}\n}}\n"
+            );
+            fs::write(&config, text)?;
+            let mut command = pin::on_proxy_core("nginx")?;
+            command.arg("-e").arg("stderr").arg("-c").arg(config);
+            command
+        }
+        Peer::Pingora => {
+            let mut command = pin::on_proxy_core(PINGORA)?;
+            command.args([listen.to_string(), origin.to_string()]);
+            command
+        }
+        Peer::Haproxy => {
+            let config = folder.path().join("haproxy.cfg");
+            let text = format!(
+                "global\n  nbthread 1\n  maxconn 9000\ndefaults\n  mode http\n  option http-no-delay\n  timeout connect 5s\n  timeout client \
+                 1h\n  timeout server 1h\nfrontend in\n  bind {listen} backlog 4096\n  default_backend out\nbackend \
+                 out\n  http-reuse always\n  server origin {origin}\n"
+            );
+            fs::write(&config, text)?;
+            let mut command = pin::on_proxy_core("haproxy")?;
+            command.arg("-q").arg("-f").arg(config);
+            command
+        }
+    };
+    let process = Process::start(command, listen).await?;
+    Ok(Running { address: listen, process: Some(process), scraper, _folder: folder })
+}

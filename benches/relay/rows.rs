@@ -1,0 +1,275 @@
+//! What is measured.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+use std::time::Instant;
+
+use tokometer::sim::load;
+use tokometer::sim::load::End;
+use tokometer::sim::load::Inspect;
+use tokometer::sim::load::Summary;
+use tokometer::sim::server;
+use tokometer::sim::server::Pace;
+use tokometer::sim::server::Simulator;
+use tokometer::sim::server::Text;
+
+use crate::Outcome;
+use crate::options::Options;
+use crate::peers;
+use crate::peers::Peer;
+use crate::peers::Running;
+use crate::results::Figures;
+use crate::results::Results;
+
+/// One kind of traffic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Row {
+    /// 16 streams of 50 tokens per second: the low end of "flat".
+    S16,
+    /// 256 streams of 50 tokens per second.
+    S1,
+    /// 1,024 streams of 50 tokens per second.
+    S2,
+    /// 4 streams of 60,000 tokens, 4,000 per second.
+    Long,
+    /// 5,000 streams of one token per second: memory.
+    Rss,
+    /// Nobody connected: memory.
+    Idle,
+    /// 16 streams as fast as they go.
+    Saturation,
+    /// Short answers on 64 kept-alive connections.
+    Short,
+    /// Request bodies of 10 MB.
+    Body,
+    /// A new connection for every request.
+    Connect,
+}
+
+impl Row {
+    pub(crate) const ALL: [Row; 10] = [
+        Row::S1,
+        Row::S2,
+        Row::Rss,
+        Row::Idle,
+        Row::Saturation,
+        Row::Short,
+        Row::Body,
+        Row::Connect,
+        Row::S16,
+        Row::Long,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Row::S16 => "s16",
+            Row::S1 => "s1",
+            Row::S2 => "s2",
+            Row::Long => "long",
+            Row::Rss => "rss",
+            Row::Idle => "idle",
+            Row::Saturation => "saturation",
+            Row::Short => "short",
+            Row::Body => "body",
+            Row::Connect => "connect",
+        }
+    }
+
+    pub(crate) fn named(name: &str) -> Outcome<Row> {
+        let found = Row::ALL.into_iter().find(|row| row.name() == name);
+        found.ok_or_else(|| format!("{name:?} is no row: {}", Row::ALL.map(Row::name).join(", ")).into())
+    }
+
+    fn rounds(self) -> usize {
+        match self {
+            Row::S1 | Row::S2 => 7,
+            Row::Idle => 1,
+            _ => 3,
+        }
+    }
+}
+
+/// Runs every row with every peer, in turns: what disturbs the machine disturbs all of them.
+pub(crate) async fn run(options: &Options, results: &mut Results) -> Outcome<()> {
+    let mut peers = options.peers.clone();
+    peers.retain(|peer| match peer.missing() {
+        Some(why) => {
+            eprintln!("without {}: {why}", peer.name());
+            results.missing.insert(peer.name().to_owned(), why);
+            false
+        }
+        None => true,
+    });
+    for row in &options.rows {
+        let rounds = options.rounds.unwrap_or(if options.quick { 1 } else { row.rounds() });
+        for round in 1..=rounds {
+            for peer in &peers {
+                if *peer == Peer::None && *row == Row::Idle {
+                    continue;
+                }
+                eprintln!("{} {round}/{rounds} {}", row.name(), peer.name());
+                let figures = measure(*row, *peer, options.quick).await;
+                let figures = figures.map_err(|error| format!("{} with {}: {error}", row.name(), peer.name()))?;
+                results.add(row.name(), peer.name(), figures);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// One run's times.
+struct Window {
+    warm_up: Duration,
+    measure: Duration,
+}
+
+async fn measure(row: Row, peer: Peer, quick: bool) -> Outcome<Figures> {
+    let seconds = |full, quick_ones| Duration::from_secs(if quick { quick_ones } else { full });
+    let window = Window { warm_up: seconds(4, 2), measure: seconds(8, 2) };
+    match row {
+        Row::S16 => streams(peer, 16, 50.0, 150, window).await,
+        Row::S1 => streams(peer, 256, 50.0, 150, window).await,
+        Row::S2 => streams(peer, 1024, 50.0, 150, window).await,
+        Row::Long => streams(peer, 4, 4000.0, 60_000, Window { measure: seconds(16, 2), ..window }).await,
+        Row::Rss => streams(peer, 5000, 1.0, 3600, Window { warm_up: seconds(8, 6), ..window }).await,
+        Row::Idle => idle(peer).await,
+        Row::Saturation => {
+            let settings = load::Settings { concurrency: 16, max_tokens: 20_000, ..load::Settings::default() };
+            flood(peer, load::Settings { inspect: Inspect::Bytes, ..settings }, "event", window).await
+        }
+        Row::Short => {
+            let settings =
+                load::Settings { concurrency: 64, max_tokens: 1, stream: false, ..load::Settings::default() };
+            flood(peer, settings, "request", window).await
+        }
+        Row::Body => {
+            let prompt = "a".repeat(10_000_000);
+            let settings =
+                load::Settings { concurrency: 4, max_tokens: 1, stream: false, prompt, ..Default::default() };
+            flood(peer, settings, "request", window).await
+        }
+        Row::Connect => {
+            let settings =
+                load::Settings { concurrency: 16, max_tokens: 1, stream: false, ..load::Settings::default() };
+            // As many as there are ports for both sides, with those of the run before still in TIME_WAIT.
+            let settings = load::Settings { keep_alive: false, ..settings };
+            let window = Window { warm_up: Duration::from_millis(200), measure: Duration::from_secs(1) };
+            flood(peer, settings, "request", window).await
+        }
+    }
+}
+
+fn origin(pace: Pace, text: Text, spin: bool) -> server::Settings {
+    server::Settings {
+        pace,
+        text,
+        spin,
+        max_model_len: 100_000_000,
+        max_concurrency: 100_000,
+        idle_timeout: Duration::from_secs(600),
+        ..server::Settings::default()
+    }
+}
+
+fn pace(tokens_per_second: f64) -> Pace {
+    Pace { time_to_first_token: Duration::ZERO, tokens_per_second, tokens_per_chunk: 1, jitter: 0.0 }
+}
+
+fn url(address: SocketAddr) -> String {
+    format!("http://{address}")
+}
+
+/// What the proxy used and the origin made over the window, while `load` goes on.
+async fn over(
+    window: &Window,
+    settings: load::Settings,
+    running: &Running,
+    simulator: &Simulator,
+) -> Outcome<(Figures, Summary, u64, Duration)> {
+    let mut figures = Figures::new();
+    let idle = running.process.as_ref().map(|process| process.resident_kib());
+    let settings = load::Settings {
+        url: url(running.address),
+        ignore_eos: true,
+        warm_up: window.warm_up,
+        duration: Some(window.warm_up + window.measure),
+        ..settings
+    };
+    let load = tokio::spawn(load::run(settings, |_| {}));
+    tokio::time::sleep(window.warm_up).await;
+    let (tokens, cpu, began) = (simulator.stats().generation_tokens, used(running), Instant::now());
+    // A little less than the load's own time, so that its end is not part of the window.
+    tokio::time::sleep(window.measure.mul_f64(0.97)).await;
+    let tokens = simulator.stats().generation_tokens - tokens;
+    let (cpu, wall) = (used(running).saturating_sub(cpu), began.elapsed());
+    if let (Some(process), Some(idle)) = (&running.process, idle) {
+        figures.insert("rss_grown_kib".to_owned(), process.resident_kib() - idle);
+    }
+    figures.insert("cpu_s".to_owned(), cpu.as_secs_f64());
+    let summary = load.await??;
+    let well = summary.count(End::Complete) + summary.count(End::Unfinished);
+    if well != summary.requests || tokens == 0 {
+        return Err(format!("requests failed: {:?}, statuses {:?}", summary.ends, summary.statuses).into());
+    }
+    Ok((figures, summary, tokens, wall))
+}
+
+fn used(running: &Running) -> Duration {
+    running.process.as_ref().map_or(Duration::ZERO, |process| process.cpu())
+}
+
+/// Paced streams, one after the other on each connection.
+async fn streams(peer: Peer, count: usize, rate: f64, tokens: u64, window: Window) -> Outcome<Figures> {
+    let epoch = Instant::now();
+    let simulator = Simulator::start(origin(pace(rate), Text::Stamp(epoch), true)).await?;
+    let running = peers::start(peer, simulator.local_address()).await?;
+    // Streams begin evenly over the time that one of them lasts, as far as the warm-up goes.
+    let lasts = Duration::from_secs_f64(tokens as f64 / rate);
+    let settings = load::Settings {
+        concurrency: count,
+        max_tokens: tokens,
+        ramp: lasts.min(window.warm_up.mul_f64(0.75)),
+        stamp: Some(epoch),
+        ..load::Settings::default()
+    };
+    let (mut figures, summary, generated, wall) = over(&window, settings, &running, &simulator).await?;
+    let cpu = figures.remove("cpu_s").unwrap_or_default();
+    let grown = figures.remove("rss_grown_kib");
+    if peer != Peer::None {
+        figures.insert("cpu_us_per_token".to_owned(), cpu * 1e6 / generated as f64);
+    }
+    if let Some(grown) = grown {
+        figures.insert("kib_per_stream".to_owned(), grown / count as f64);
+    }
+    figures.insert("tokens_per_s".to_owned(), generated as f64 / wall.as_secs_f64());
+    figures.insert("transit_p50_us".to_owned(), summary.transit_us.p50);
+    figures.insert("transit_p99_us".to_owned(), summary.transit_us.p99);
+    if summary.time_to_first_token_ms.count > 0 {
+        figures.insert("ttft_p50_us".to_owned(), summary.time_to_first_token_ms.p50 * 1e3);
+        figures.insert("ttft_p99_us".to_owned(), summary.time_to_first_token_ms.p99 * 1e3);
+    }
+    Ok(figures)
+}
+
+/// Requests as fast as they go.
+async fn flood(peer: Peer, settings: load::Settings, unit: &str, window: Window) -> Outcome<Figures> {
+    let simulator = Simulator::start(origin(pace(0.0), Text::Filler, false)).await?;
+    let running = peers::start(peer, simulator.local_address()).await?;
+    let (mut figures, _, generated, wall) = over(&window, settings, &running, &simulator).await?;
+    let cpu = figures.remove("cpu_s").unwrap_or_default();
+    // One token is one event, and a request that counts as a unit asks for one token.
+    let units = generated as f64;
+    if peer != Peer::None {
+        figures.insert(format!("cpu_us_per_{unit}"), cpu * 1e6 / units);
+    }
+    figures.insert(format!("{unit}s_per_s"), units / wall.as_secs_f64());
+    Ok(figures)
+}
+
+async fn idle(peer: Peer) -> Outcome<Figures> {
+    let simulator = Simulator::start(origin(pace(0.0), Text::Filler, false)).await?;
+    let running = peers::start(peer, simulator.local_address()).await?;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let kib = running.process.as_ref().map_or(0.0, |process| process.resident_kib());
+    Ok(Figures::from([("rss_mb".to_owned(), kib * 1024.0 / 1e6)]))
+}

@@ -1,0 +1,49 @@
+//! Durations as people type them: `500ms`, `10s`, `2m`, `1h`.
+
+use std::time::Duration;
+
+/// Reads a duration: a number with at most three decimals (`1.5s`), and a unit.
+///
+/// # Errors
+///
+/// What is wrong, and what to write.
+pub fn parse(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("`{text}` is no duration; write a number and a unit: 500ms, 10s, 2m or 1h");
+    let unit_at = text.find(|c: char| c.is_ascii_alphabetic()).ok_or_else(wrong)?;
+    let (number, unit) = text.split_at(unit_at);
+    let seconds = match unit {
+        "ms" => 0.001,
+        "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(wrong()),
+    };
+    let digits = |text: &str, most: usize| text.len() <= most && text.bytes().all(|b| b.is_ascii_digit());
+    let (whole, decimals) = number.split_once('.').unwrap_or((number, "0"));
+    if whole.is_empty() || decimals.is_empty() || !digits(whole, 9) || !digits(decimals, 3) {
+        return Err(wrong());
+    }
+    let number: f64 = number.parse().map_err(|_| wrong())?;
+    Duration::try_from_secs_f64(number * seconds).map_err(|_| wrong())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read_by_their_unit() {
+        let table = [("500ms", 500), ("10s", 10_000), ("2m", 120_000), ("1h", 3_600_000), ("1.5s", 1_500), ("0s", 0)];
+        for (text, milliseconds) in table {
+            assert_eq!(parse(text), Ok(Duration::from_millis(milliseconds)), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_duration_is_told_with_what_to_write() {
+        for text in ["", "10", "s", "-1s", "1e3s", "10 s", "10d", "1.s", ".5s", "inf s", "1.2345s", "9999999999s", "ms"]
+        {
+            assert!(parse(text).unwrap_err().contains("10s"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! `tokometer run`: the instrument until a signal ends it.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::app::instrument;
+use crate::app::instrument::Instrument;
+use crate::app::log;
+use crate::config;
+use crate::config::Config;
+use crate::config::Environment;
+use crate::config::Flags;
+
+/// Why `run` failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The instrument cannot start.
+    #[error(transparent)]
+    Start(#[from] instrument::Error),
+    /// Signals cannot be caught.
+    #[error("cannot listen for signals: {0}")]
+    Signals(#[from] io::Error),
+}
+
+/// What a signal asks for.
+enum Asked {
+    Stop,
+    Reload,
+}
+
+/// Runs until SIGTERM or SIGINT, then drains and sends the last telemetry. A second signal cuts the drain short. SIGHUP
+/// reads the configuration again and opens the access log anew; a configuration that cannot be used changes nothing.
+///
+/// # Errors
+/// When something cannot start; a running instrument ends well.
+pub fn run(config: Config, flags: &Flags, environment: &Environment, logs: &log::Handle) -> Result<(), Error> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(2).build()?;
+    runtime.block_on(async {
+        let mut signals = Signals::new()?;
+        let current = Arc::new(Mutex::new(config.clone()));
+        let shown = Arc::clone(&current);
+        let effective = Arc::new(move || shown.lock().unwrap_or_else(PoisonError::into_inner).effective_yaml());
+        let instrument = Instrument::start(&config.settings, None, effective)?;
+        for (pair, address) in config.settings.pairs.iter().zip(instrument.addresses()) {
+            tracing::info!(listen = %address, upstream = %pair.upstream, "Relaying.");
+        }
+        tracing::info!(address = %instrument.admin(), "The admin server listens: /metrics, /readyz, /drain.");
+        loop {
+            match signals.next().await {
+                Asked::Stop => break,
+                Asked::Reload => {
+                    instrument.reopen();
+                    reload(&current, flags, environment, &instrument, logs);
+                }
+            }
+        }
+        let grace = current.lock().unwrap_or_else(PoisonError::into_inner).settings.grace_period;
+        instrument.drain(grace, signals.stop()).await;
+        tracing::info!("Stopped.");
+        tokio::task::spawn_blocking(move || instrument.stop()).await.ok();
+        Ok(())
+    })
+}
+
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Signals> {
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn next(&mut self) -> Asked {
+        tokio::select! {
+            _ = self.terminate.recv() => Asked::Stop,
+            _ = self.interrupt.recv() => Asked::Stop,
+            _ = self.hangup.recv() => Asked::Reload,
+        }
+    }
+
+    /// The next signal that asks for an end.
+    async fn stop(&mut self) {
+        while !matches!(self.next().await, Asked::Stop) {}
+    }
+}
+
+/// Takes over what can change while connections are open; the rest is told to need a restart.
+fn reload(
+    current: &Mutex<Config>,
+    flags: &Flags,
+    environment: &Environment,
+    instrument: &Instrument,
+    logs: &log::Handle,
+) {
+    let mut current = current.lock().unwrap_or_else(PoisonError::into_inner);
+    let reloaded = match config::reload(&current, flags, environment) {
+        Ok(reloaded) => reloaded,
+        Err(error) => {
+            tracing::error!(%error, "The new configuration cannot be used; the old one stays in force.");
+            return;
+        }
+    };
+    for change in &reloaded.changes {
+        let (key, from, to) = (&change.path, &change.from, &change.to);
+        if change.needs_restart {
+            tracing::warn!(%key, %from, %to, "Changed, but takes effect only after a restart.");
+        } else {
+            tracing::info!(%key, %from, %to, "Changed.");
+        }
+    }
+    if reloaded.changes.is_empty() {
+        tracing::info!("The configuration was read again; nothing differs.");
+    }
+    let settings = &reloaded.config.settings;
+    logs.set_levels(&settings.log.levels);
+    let handles = instrument.handles();
+    handles.observatory.reload(settings.observe.clone());
+    handles.relay.reload(settings.relay.clone());
+    *current = reloaded.config;
+}

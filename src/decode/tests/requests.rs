@@ -1,0 +1,75 @@
+use crate::decode::RequestDecoder;
+use crate::decode::RequestFacts;
+use crate::decode::Route;
+
+fn check(body: &str, expected: RequestFacts<'_>) {
+    for size in [body.len().max(1), 1, 7] {
+        let mut decoder = RequestDecoder::new(Route::Chat);
+        for piece in body.as_bytes().chunks(size) {
+            decoder.feed(piece);
+        }
+        assert_eq!(decoder.facts(), expected, "{body} in pieces of {size}");
+    }
+}
+
+#[test]
+fn what_a_chat_asks_for_is_read() {
+    check(
+        r#"{"model": "tiny", "messages": [{"role": "user", "content": "{\"model\": \"no\", \"n\": 9}", "n": 9}], "temperature": 0, "stream": true, "max_tokens": 200, "n": 2, "stream_options": {"include_usage": true, "continuous_usage_stats": false}, "return_token_ids": true}"#,
+        RequestFacts {
+            model: Some("tiny"),
+            stream: Some(true),
+            n: Some(2),
+            max_tokens: Some(200),
+            include_usage: Some(true),
+            continuous_usage: Some(false),
+            return_token_ids: Some(true),
+            complete: true,
+            ..RequestFacts::default()
+        },
+    );
+}
+
+#[test]
+fn the_newer_name_of_the_token_limit_wins() {
+    let facts = RequestFacts { max_tokens: Some(5), complete: true, ..RequestFacts::default() };
+    check(r#"{"max_completion_tokens":5,"max_tokens":7}"#, facts);
+    check(r#"{"max_tokens":7,"max_completion_tokens":5}"#, facts);
+    check(r#"{"max_tokens":5,"max_completion_tokens":null}"#, facts);
+}
+
+#[test]
+fn prompts_are_counted_when_there_are_several() {
+    for (prompt, prompts) in [
+        (r#""one""#, None),
+        (r#"["one"]"#, Some(1)),
+        (r#"["one","t\"w,o"]"#, Some(2)),
+        (r#"[[1,2],[3,[4]]]"#, Some(2)),
+        (r#"[1,2,3]"#, None),
+        (r#"[]"#, None),
+    ] {
+        check(
+            &format!(r#"{{"prompt":{prompt},"echo":true}}"#),
+            RequestFacts { prompts, echo: Some(true), complete: true, ..RequestFacts::default() },
+        );
+    }
+}
+
+#[test]
+fn what_is_cut_off_or_no_json_is_not_complete() {
+    let facts = RequestFacts { model: Some("m"), ..RequestFacts::default() };
+    check(r#"{"model":"m","messages":["#, facts);
+    check(r#"{"model":"m","messages":}"#, facts);
+    check("", RequestFacts::default());
+    check(
+        r#"{"stream":null,"stream_options":null,"n":null,"model":7}"#,
+        RequestFacts { complete: true, ..RequestFacts::default() },
+    );
+}
+
+#[test]
+fn nothing_is_read_of_other_routes() {
+    let mut decoder = RequestDecoder::new(Route::Other);
+    decoder.feed(br#"{"model":"m"}"#);
+    assert_eq!(decoder.facts().model, None);
+}

@@ -1,0 +1,91 @@
+//! OTLP exporters for an endpoint: HTTP with protobuf, or gRPC.
+
+use std::collections::HashMap;
+
+use http::HeaderMap;
+use http::HeaderName;
+use http::HeaderValue;
+use opentelemetry_otlp::Compression;
+use opentelemetry_otlp::ExporterBuildError;
+use opentelemetry_otlp::MetricExporter;
+use opentelemetry_otlp::Protocol as Wire;
+use opentelemetry_otlp::SpanExporter;
+use opentelemetry_otlp::WithExportConfig;
+use opentelemetry_otlp::WithHttpConfig;
+use opentelemetry_otlp::WithTonicConfig;
+use opentelemetry_otlp::tonic_types::metadata::MetadataMap;
+use opentelemetry_sdk::metrics::Temporality;
+
+use crate::export::Endpoint;
+use crate::export::Error;
+use crate::export::Protocol;
+use crate::export::otlp::client::Client;
+use crate::export::otlp::tls;
+
+fn build_error(endpoint: &Endpoint) -> impl Fn(ExporterBuildError) -> Error {
+    let url = endpoint.url.clone();
+    move |error| Error::Endpoint { url: url.clone(), reason: error.to_string() }
+}
+
+/// Sets what both signals have in common over HTTP.
+fn over_http<B: WithExportConfig + WithHttpConfig>(builder: B, endpoint: &Endpoint) -> Result<B, Error> {
+    let headers: HashMap<String, String> = endpoint.headers.iter().cloned().collect();
+    let builder = builder
+        .with_protocol(Wire::HttpBinary)
+        .with_endpoint(&endpoint.url)
+        .with_timeout(endpoint.timeout)
+        .with_headers(headers)
+        .with_http_client(Client::new(endpoint)?);
+    Ok(if endpoint.gzip { builder.with_compression(Compression::Gzip) } else { builder })
+}
+
+/// Sets what both signals have in common over gRPC.
+fn over_grpc<B: WithExportConfig + WithTonicConfig>(builder: B, endpoint: &Endpoint) -> Result<B, Error> {
+    let mut builder = builder
+        .with_protocol(Wire::Grpc)
+        .with_endpoint(&endpoint.url)
+        .with_timeout(endpoint.timeout)
+        .with_metadata(MetadataMap::from_headers(headers(endpoint)?));
+    if endpoint.url.starts_with("https:") {
+        builder = builder.with_tls_config(tls::grpc(endpoint)?);
+    }
+    Ok(if endpoint.gzip { builder.with_compression(Compression::Gzip) } else { builder })
+}
+
+fn headers(endpoint: &Endpoint) -> Result<HeaderMap, Error> {
+    let mut headers = HeaderMap::new();
+    for (name, value) in &endpoint.headers {
+        let wrong = |reason: String| Error::Endpoint {
+            url: endpoint.url.clone(),
+            // The value may be a secret.
+            reason: format!("the header {name:?} cannot be sent: {reason}"),
+        };
+        let key = HeaderName::from_bytes(name.to_ascii_lowercase().as_bytes()).map_err(|e| wrong(e.to_string()))?;
+        let value = HeaderValue::from_str(value).map_err(|e| wrong(e.to_string()))?;
+        headers.append(key, value);
+    }
+    Ok(headers)
+}
+
+/// The exporter of metrics.
+pub(super) fn metric_exporter(endpoint: &Endpoint, temporality: Temporality) -> Result<MetricExporter, Error> {
+    // The same check for both protocols: over HTTP the crate would drop a bad header in silence.
+    headers(endpoint)?;
+    let builder = MetricExporter::builder().with_temporality(temporality);
+    match endpoint.protocol {
+        Protocol::HttpProtobuf => over_http(builder.with_http(), endpoint)?.build(),
+        Protocol::Grpc => over_grpc(builder.with_tonic(), endpoint)?.build(),
+    }
+    .map_err(build_error(endpoint))
+}
+
+/// The exporter of spans.
+pub(super) fn span_exporter(endpoint: &Endpoint) -> Result<SpanExporter, Error> {
+    headers(endpoint)?;
+    let builder = SpanExporter::builder();
+    match endpoint.protocol {
+        Protocol::HttpProtobuf => over_http(builder.with_http(), endpoint)?.build(),
+        Protocol::Grpc => over_grpc(builder.with_tonic(), endpoint)?.build(),
+    }
+    .map_err(build_error(endpoint))
+}

@@ -1,0 +1,171 @@
+//! OTLP metrics: collects from the SDK and pushes.
+//!
+//! The SDK's own periodic reader blocks a thread in each export and waits a fixed 5 s at its shutdown; this one drives
+//! a manual reader from our runtime, so that every export and the shutdown have their limits.
+
+use std::sync::Arc;
+use std::sync::Weak;
+use std::time::Duration;
+
+use opentelemetry::InstrumentationScope;
+use opentelemetry::metrics::Meter;
+use opentelemetry::metrics::MeterProvider;
+use opentelemetry_otlp::MetricExporter;
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::metrics::Aggregation;
+use opentelemetry_sdk::metrics::Instrument;
+use opentelemetry_sdk::metrics::InstrumentKind;
+use opentelemetry_sdk::metrics::ManualReader;
+use opentelemetry_sdk::metrics::SdkMeterProvider;
+use opentelemetry_sdk::metrics::Stream;
+use opentelemetry_sdk::metrics::Temporality as SdkTemporality;
+use opentelemetry_sdk::metrics::data::ResourceMetrics;
+use opentelemetry_sdk::metrics::exporter::PushMetricExporter;
+use opentelemetry_sdk::metrics::reader::MetricReader;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::MissedTickBehavior;
+
+use crate::export::Endpoint;
+use crate::export::Error;
+use crate::export::Settings;
+use crate::export::Temporality;
+use crate::export::otlp::Closing;
+use crate::export::otlp::Command;
+use crate::export::otlp::bounded;
+use crate::export::otlp::endpoint;
+use crate::export::table::TABLE;
+use crate::export::telemetry::Telemetry;
+
+/// Resolution of exponential histograms: the SDK's and the specification's defaults.
+const MAX_SIZE: u32 = 160;
+const MAX_SCALE: i8 = 20;
+
+/// A reader that the provider and we hold.
+#[derive(Clone, Debug)]
+struct Shared(Arc<ManualReader>);
+
+impl MetricReader for Shared {
+    fn register_pipeline(&self, pipeline: Weak<opentelemetry_sdk::metrics::Pipeline>) {
+        self.0.register_pipeline(pipeline);
+    }
+
+    fn collect(&self, metrics: &mut ResourceMetrics) -> OTelSdkResult {
+        self.0.collect(metrics)
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        self.0.force_flush()
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.0.shutdown_with_timeout(timeout)
+    }
+
+    fn temporality(&self, kind: InstrumentKind) -> SdkTemporality {
+        self.0.temporality(kind)
+    }
+}
+
+/// The SDK's side and the exporter.
+pub(crate) struct Pipeline {
+    provider: SdkMeterProvider,
+    reader: Shared,
+    exporter: MetricExporter,
+    interval: Duration,
+    limit: Duration,
+    telemetry: Arc<Telemetry>,
+}
+
+impl Pipeline {
+    pub(crate) fn new(
+        settings: &Settings,
+        endpoint: &Endpoint,
+        resource: Resource,
+        telemetry: Arc<Telemetry>,
+    ) -> Result<Pipeline, Error> {
+        let temporality = match settings.metrics.temporality {
+            Temporality::Cumulative => SdkTemporality::Cumulative,
+            Temporality::Delta => SdkTemporality::Delta,
+            Temporality::LowMemory => SdkTemporality::LowMemory,
+        };
+        let reader = Shared(Arc::new(ManualReader::builder().with_temporality(temporality).build()));
+        let exponential = settings.metrics.exponential;
+        let label_sets = settings.max_label_sets;
+        let provider = SdkMeterProvider::builder()
+            .with_resource(resource)
+            .with_reader(reader.clone())
+            .with_view(move |instrument: &Instrument| view(instrument, exponential, label_sets))
+            .build();
+        Ok(Pipeline {
+            provider,
+            reader,
+            exporter: endpoint::metric_exporter(endpoint, temporality)?,
+            interval: settings.metrics.interval.max(Duration::from_millis(1)),
+            limit: endpoint.timeout,
+            telemetry,
+        })
+    }
+
+    pub(crate) fn meter(&self) -> Meter {
+        let scope = InstrumentationScope::builder("tokometer").with_version(env!("CARGO_PKG_VERSION")).build();
+        self.provider.meter_with_scope(scope)
+    }
+
+    /// Exports at each interval and when asked, until it is told to close.
+    pub(super) async fn run(
+        self,
+        refresh: Box<dyn Fn() + Send>,
+        mut commands: UnboundedReceiver<Command>,
+        closing: Closing,
+    ) {
+        let mut ticks = tokio::time::interval_at(tokio::time::Instant::now() + self.interval, self.interval);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut metrics = ResourceMetrics::default();
+        loop {
+            let command = tokio::select! {
+                _ = ticks.tick() => None,
+                command = commands.recv() => match command {
+                    Some(command) => Some(command),
+                    None => return,
+                },
+            };
+            refresh();
+            let result = match self.reader.collect(&mut metrics) {
+                Ok(()) => bounded(self.exporter.export(&metrics), self.limit, &closing).await,
+                Err(error) => Err(error.to_string()),
+            };
+            let good = result.is_ok();
+            self.telemetry.metrics.done("metrics", result);
+            match command {
+                // Who asked may have stopped waiting.
+                Some(Command::Flush(reply)) => {
+                    reply.try_send(good).ok();
+                }
+                Some(Command::Close(reply)) => {
+                    reply.try_send(good).ok();
+                    return;
+                }
+                None => {}
+            }
+        }
+    }
+}
+
+/// How the SDK keeps an instrument. The limit on series leaves room for all that the label caps let through, because
+/// the SDK would fold the rest into a series that the Prometheus page does not have.
+fn view(instrument: &Instrument, exponential: bool, label_sets: usize) -> Option<Stream> {
+    let metric = TABLE.iter().find(|metric| metric.name == instrument.name())?;
+    let limit = label_sets.saturating_add(64).saturating_mul(metric.spread());
+    let stream = Stream::builder().with_cardinality_limit(limit);
+    let stream = if exponential && instrument.kind() == InstrumentKind::Histogram {
+        stream.with_aggregation(Aggregation::Base2ExponentialHistogram {
+            max_size: MAX_SIZE,
+            max_scale: MAX_SCALE,
+            record_min_max: true,
+        })
+    } else {
+        stream
+    };
+    stream.build().ok()
+}

@@ -1,0 +1,88 @@
+//! Wall-clock times of monotonic moments.
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::time::Duration;
+use std::time::Instant;
+use std::time::SystemTime;
+
+/// A pair is checked against the wall clock this often.
+const CHECK_EVERY: Duration = Duration::from_secs(60);
+/// The wall clock was set, or has drifted, when it is off by more: then a new pair is taken.
+const TOLERANCE: Duration = Duration::from_millis(5);
+
+/// The same moment on both clocks. All times of one exchange are told by one anchor, so that its spans fit together
+/// even when the wall clock was set meanwhile.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Anchor {
+    instant: Instant,
+    system: SystemTime,
+}
+
+impl Anchor {
+    /// The wall-clock time of this moment.
+    pub(crate) fn at(&self, moment: Instant) -> SystemTime {
+        match moment.checked_duration_since(self.instant) {
+            Some(after) => self.system + after,
+            None => self.system - self.instant.duration_since(moment),
+        }
+    }
+}
+
+/// Gives anchors.
+#[derive(Debug)]
+pub(crate) struct Clock(Mutex<(Anchor, Instant)>);
+
+impl Clock {
+    pub(crate) fn new() -> Clock {
+        let (instant, system) = (Instant::now(), SystemTime::now());
+        Clock(Mutex::new((Anchor { instant, system }, instant)))
+    }
+
+    /// The anchor of this moment.
+    pub(crate) fn anchor(&self) -> Anchor {
+        self.anchor_at(Instant::now(), SystemTime::now)
+    }
+
+    fn anchor_at(&self, instant: Instant, wall: impl FnOnce() -> SystemTime) -> Anchor {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (anchor, checked) = &mut *kept;
+        if instant.saturating_duration_since(*checked) >= CHECK_EVERY {
+            *checked = instant;
+            let (told, system) = (anchor.at(instant), wall());
+            let off = told.duration_since(system).unwrap_or_else(|error| error.duration());
+            if off > TOLERANCE {
+                *anchor = Anchor { instant, system };
+            }
+        }
+        *anchor
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_before_and_after_the_anchor_have_their_wall_times() {
+        let anchor = Anchor { instant: Instant::now() + Duration::from_secs(10), system: SystemTime::UNIX_EPOCH };
+        let second = Duration::from_secs(1);
+        assert_eq!(anchor.at(anchor.instant + second), SystemTime::UNIX_EPOCH + second);
+        assert_eq!(anchor.at(anchor.instant - second), SystemTime::UNIX_EPOCH - second);
+    }
+
+    #[test]
+    fn a_wall_clock_that_was_set_is_followed_and_one_that_jitters_is_not() {
+        let clock = Clock::new();
+        let start = clock.0.lock().unwrap().0;
+        let minute = Duration::from_secs(61);
+        let at = |n: u32| start.instant + minute * n;
+        let jitter = clock.anchor_at(at(1), || start.system + minute + Duration::from_millis(1));
+        assert_eq!(jitter.at(at(1)), start.system + minute);
+        let unseen = clock.anchor_at(at(1) + Duration::from_secs(1), || unreachable!("checked a second ago"));
+        assert_eq!(unseen.instant, start.instant);
+        let hour = Duration::from_secs(3600);
+        let set = clock.anchor_at(at(2), || start.system + minute * 2 + hour);
+        assert_eq!(set.at(at(2)), start.system + minute * 2 + hour);
+    }
+}

@@ -1,0 +1,68 @@
+//! Traces: whether an exchange's spans are kept, their ids, and the spans themselves, all made when it has ended.
+
+mod clock;
+mod decision;
+mod spans;
+
+use std::time::SystemTime;
+
+use crate::decode::Route;
+use crate::export::Settings;
+use crate::export::distribution::Exemplar;
+use crate::export::otlp::SpanQueue;
+use crate::measure::Record;
+
+use clock::Clock;
+use decision::Decision;
+
+/// The ids of an exchange's span.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ids {
+    pub(crate) trace_id: u128,
+    pub(crate) span_id: u64,
+    /// The caller's span.
+    pub(crate) parent: Option<u64>,
+}
+
+/// Decides on and makes spans.
+#[derive(Debug)]
+pub(crate) struct Tracer {
+    decision: Decision,
+    clock: Clock,
+    servers: Vec<(String, Option<u16>)>,
+    queue: Option<SpanQueue>,
+}
+
+impl Tracer {
+    pub(crate) fn new(settings: &Settings, queue: Option<SpanQueue>) -> Tracer {
+        Tracer {
+            decision: Decision::new(&settings.traces),
+            clock: Clock::new(),
+            servers: settings.servers.clone(),
+            queue,
+        }
+    }
+
+    /// Sends the exchange's spans on their way if they are kept, and gives what its exemplars shall point to: our own
+    /// span; without an exporter of our own the caller's span if the caller keeps it; else nothing, because an
+    /// exemplar must not point to a trace that nobody has.
+    pub(crate) fn trace(&self, record: &Record) -> Option<Exemplar> {
+        let anchor = self.clock.anchor();
+        let at = anchor.at(record.started + record.ended);
+        let Some(queue) = &self.queue else {
+            let caller = record.trace.filter(|caller| caller.sampled)?;
+            return Some(exemplar(caller.trace_id, caller.span_id, at));
+        };
+        // Health checks and the like: a span only where the caller's trace would have a hole without it.
+        if record.labels.route == Route::Other && record.trace.is_none() {
+            return None;
+        }
+        let ids = self.decision.decide(record)?;
+        queue.push(spans::spans(record, ids, anchor, &self.servers));
+        Some(exemplar(ids.trace_id, ids.span_id, at))
+    }
+}
+
+fn exemplar(trace_id: u128, span_id: u64, at: SystemTime) -> Exemplar {
+    Exemplar { trace_id, span_id, value: 0.0, at }
+}

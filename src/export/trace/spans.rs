@@ -1,0 +1,190 @@
+//! The spans of one exchange, laid out after the fact with their true times.
+//!
+//! One SERVER span from the first byte of the request to the end, and below it, as far as their times are known:
+//! `queue` (in the server's queue), `prefill` (from there to the first token, or to the end where none came), `decode`
+//! (first to last token), `delivery` (from the last token to the end, where the client had kept bytes waiting).
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use opentelemetry::Array;
+use opentelemetry::InstrumentationScope;
+use opentelemetry::KeyValue;
+use opentelemetry::StringValue;
+use opentelemetry::Value;
+use opentelemetry::trace::SpanContext;
+use opentelemetry::trace::SpanId;
+use opentelemetry::trace::SpanKind;
+use opentelemetry::trace::Status;
+use opentelemetry::trace::TraceFlags;
+use opentelemetry::trace::TraceId;
+use opentelemetry::trace::TraceState;
+use opentelemetry_sdk::trace::SpanData;
+use opentelemetry_sdk::trace::SpanEvents;
+use opentelemetry_sdk::trace::SpanLinks;
+
+use crate::export::failure;
+use crate::export::labels::clean;
+use crate::export::trace::Ids;
+use crate::export::trace::clock::Anchor;
+use crate::measure::Count;
+use crate::measure::Record;
+
+/// The word of the conventions for a finish reason that was expected and never came.
+const MISSING_FINISH: &str = "error";
+
+/// All spans of the exchange, the SERVER span first.
+pub(crate) fn spans(record: &Record, ids: Ids, anchor: Anchor, servers: &[(String, Option<u16>)]) -> Vec<SpanData> {
+    let span = |span_id, parent: Option<u64>, kind, name, from: Duration, to: Duration| SpanData {
+        span_context: SpanContext::new(
+            TraceId::from(ids.trace_id),
+            SpanId::from(span_id),
+            TraceFlags::SAMPLED,
+            false,
+            TraceState::default(),
+        ),
+        parent_span_id: parent.map_or(SpanId::INVALID, SpanId::from),
+        parent_span_is_remote: false,
+        span_kind: kind,
+        name,
+        start_time: anchor.at(record.started + from),
+        end_time: anchor.at(record.started + to.max(from)),
+        attributes: Vec::new(),
+        dropped_attributes_count: 0,
+        events: SpanEvents::default(),
+        links: SpanLinks::default(),
+        status: Status::Unset,
+        instrumentation_scope: InstrumentationScope::builder("tokometer")
+            .with_version(env!("CARGO_PKG_VERSION"))
+            .build(),
+    };
+    let mut server = span(ids.span_id, ids.parent, SpanKind::Server, name(record), Duration::ZERO, record.ended);
+    server.parent_span_is_remote = ids.parent.is_some();
+    server.attributes = attributes(record, servers);
+    if let Some(description) = failure::description(record) {
+        server.status = Status::error(description);
+    }
+    let mut all = vec![server];
+    for (name, from, to) in phases(record) {
+        all.push(span(fastrand::u64(1..), Some(ids.span_id), SpanKind::Internal, Cow::Borrowed(name), from, to));
+    }
+    all
+}
+
+/// `{operation} {model}`, as the conventions have it.
+fn name(record: &Record) -> Cow<'static, str> {
+    let operation = record.labels.route.operation();
+    match record.labels.request_model.as_deref().and_then(clean) {
+        Some(model) => Cow::Owned(format!("{operation} {model}")),
+        None => Cow::Borrowed(operation),
+    }
+}
+
+/// Name, begin and end of each child.
+fn phases(record: &Record) -> Vec<(&'static str, Duration, Duration)> {
+    let mut phases = Vec::with_capacity(4);
+    let Some(requested) = record.requested else { return phases };
+    let queue = record.queue.map(|queue| requested + queue.value).filter(|until| *until <= record.ended);
+    if let Some(until) = queue {
+        phases.push(("queue", requested, until));
+    }
+    // When the tokens of a whole answer were made, nobody told us.
+    if record.labels.streaming != Some(true) {
+        return phases;
+    }
+    let begun = queue.unwrap_or(requested);
+    phases.push(("prefill", begun, record.first_token.unwrap_or(record.ended).max(begun)));
+    if let (Some(first), Some(last)) = (record.first_token, record.last_token) {
+        phases.push(("decode", first, last));
+        if !record.delivery_blocked.is_zero() {
+            phases.push(("delivery", last, record.ended));
+        }
+    }
+    phases
+}
+
+fn attributes(record: &Record, servers: &[(String, Option<u16>)]) -> Vec<KeyValue> {
+    let mut all = Vec::with_capacity(40);
+    let mut put = |key: &'static str, value: Option<Value>| {
+        if let Some(value) = value {
+            all.push(KeyValue::new(key, value));
+        }
+    };
+    let text = |text: Option<&str>| text.and_then(clean).map(|text| Value::from(text.into_owned()));
+    let word = |word: Option<&'static str>| word.map(Value::from);
+    let whole = |n: Option<u64>| n.and_then(|n| i64::try_from(n).ok()).map(Value::from);
+    let seconds = |span: Option<Duration>| span.map(|span| Value::from(span.as_secs_f64()));
+    let milliseconds = |ms: Option<f64>| ms.map(|ms| Value::from(ms / 1000.0));
+    let exact = |count: Option<Count>| count.filter(|count| count.source.is_exact()).map(|count| count.tokens);
+    let labels = &record.labels;
+    let streaming = labels.streaming == Some(true);
+
+    put("gen_ai.operation.name", word(Some(labels.route.operation())));
+    put("gen_ai.provider.name", word(labels.engine));
+    put("gen_ai.request.model", text(labels.request_model.as_deref()));
+    put("gen_ai.request.stream", streaming.then(|| Value::from(true)));
+    put("gen_ai.request.max_tokens", whole(record.max_tokens));
+    put("gen_ai.request.choice.count", (record.choices != 1).then(|| Value::from(i64::from(record.choices))));
+    put("gen_ai.response.model", text(labels.response_model.as_deref()));
+    put("gen_ai.response.id", text(record.response_id.as_deref()));
+    put("gen_ai.response.finish_reasons", finish_reasons(record));
+    put(
+        "gen_ai.response.time_to_first_chunk",
+        seconds(record.since_requested(record.first_event).filter(|_| streaming)),
+    );
+    put("gen_ai.usage.input_tokens", whole(exact(record.input_tokens)));
+    put("gen_ai.usage.output_tokens", whole(exact(record.output_tokens)));
+    put("gen_ai.usage.cache_read.input_tokens", whole(record.cached_tokens));
+    put("gen_ai.usage.reasoning.output_tokens", whole(record.reasoning_tokens));
+    if let Some((address, port)) = servers.get(labels.pair) {
+        put("server.address", Some(Value::from(address.clone())));
+        put("server.port", port.map(|port| Value::from(i64::from(port))));
+    }
+    put("http.response.status_code", record.status.map(|status| Value::from(i64::from(status))));
+    put("error.type", word(failure::error_type(record)));
+
+    // The keys that vLLM and SGLang share. Ours are measured on the wire; those of the model are the engine's own.
+    put("gen_ai.latency.e2e", seconds(record.since_requested(Some(record.ended))));
+    let first = record.since_requested(record.first_token).filter(|_| streaming);
+    put("gen_ai.latency.time_to_first_token", seconds(first));
+    put("gen_ai.latency.time_in_queue", seconds(record.queue.map(|queue| queue.value)));
+    let timing = record.timing.unwrap_or_default();
+    let prefill = timing.prefill_ms.or(timing.prompt_ms);
+    put("gen_ai.latency.time_in_model_prefill", milliseconds(prefill));
+    put("gen_ai.latency.time_in_model_decode", milliseconds(timing.decode_ms));
+    put(
+        "gen_ai.latency.time_in_model_inference",
+        milliseconds(prefill.zip(timing.decode_ms).map(|(prefill, decode)| prefill + decode)),
+    );
+
+    put("tokometer.outcome", word(Some(record.outcome.as_str())));
+    put("tokometer.request_id", text(record.request_id.as_deref()));
+    put("tokometer.connection", whole(Some(record.connection)));
+    put("tokometer.sequence", whole(Some(record.sequence)));
+    put("tokometer.queue.source", word(record.queue.map(|queue| queue.source.as_str())));
+    put("tokometer.input_tokens.source", word(record.input_tokens.map(|count| count.source.as_str())));
+    put("tokometer.output_tokens", whole(record.output_tokens.map(|count| count.tokens)));
+    put("tokometer.output_tokens.source", word(record.output_tokens.map(|count| count.source.as_str())));
+    put("tokometer.decode_tokens_per_second", record.decode_rate.map(Value::from));
+    put("tokometer.time_to_first_visible", seconds(record.since_requested(record.first_visible).filter(|_| streaming)));
+    put("tokometer.chunks", whole(Some(record.chunks)));
+    put("tokometer.events", whole(Some(record.events)));
+    put("tokometer.stalls", whole(Some(u64::from(record.stalls))));
+    put("tokometer.longest_gap", seconds(record.longest_gap));
+    put("tokometer.delivery_blocked", seconds(Some(record.delivery_blocked)));
+    put("tokometer.request.bytes", whole(Some(record.request_bytes)));
+    put("tokometer.response.bytes", whole(Some(record.response_bytes)));
+    all
+}
+
+/// The reasons that came, and `error` for each choice of an answer that was cut before it gave one.
+fn finish_reasons(record: &Record) -> Option<Value> {
+    let mut reasons: Vec<StringValue> = record.finish_reasons.iter().map(|reason| reason.as_str().into()).collect();
+    let begun = record.status.is_some_and(|status| (200..300).contains(&status));
+    if begun && !record.outcome.is_ok() {
+        // At most as many as a record keeps.
+        let expected = record.choices.clamp(1, 8) as usize;
+        reasons.resize(reasons.len().max(expected), MISSING_FINISH.into());
+    }
+    (!reasons.is_empty()).then(|| Value::Array(Array::String(reasons)))
+}

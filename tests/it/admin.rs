@@ -1,0 +1,323 @@
+//! The admin server through real sockets.
+#![expect(clippy::unwrap_used, reason = "these functions are called by tests only")]
+
+use std::io::Read;
+use std::io::Write;
+use std::net::TcpListener;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::watch;
+use tokometer::admin::Control;
+use tokometer::admin::Pages;
+use tokometer::admin::Server;
+use tokometer::admin::Settings;
+
+/// A program with a number of open streams, and words for why it is not well.
+struct Program {
+    open: watch::Sender<usize>,
+    drains: AtomicUsize,
+    unwell: Mutex<Option<String>>,
+}
+
+impl Program {
+    fn new(open: usize) -> Arc<Program> {
+        Arc::new(Program { open: watch::channel(open).0, drains: AtomicUsize::new(0), unwell: Mutex::new(None) })
+    }
+
+    fn state(&self) -> Result<(), String> {
+        self.unwell.lock().unwrap().clone().map_or(Ok(()), Err)
+    }
+}
+
+#[async_trait]
+impl Control for Program {
+    fn started(&self) -> Result<(), String> {
+        self.state()
+    }
+
+    fn ready(&self) -> Result<(), String> {
+        self.state()
+    }
+
+    fn begin_drain(&self) {
+        self.drains.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn is_draining(&self) -> bool {
+        self.drains.load(Ordering::SeqCst) > 0
+    }
+
+    fn open_streams(&self) -> usize {
+        *self.open.borrow()
+    }
+
+    async fn wait_until_idle(&self) {
+        self.open.subscribe().wait_for(|open| *open == 0).await.ok();
+    }
+}
+
+fn settings() -> Settings {
+    Settings { listen: "127.0.0.1:0".parse().unwrap(), ..Settings::default() }
+}
+
+fn pages(program: Arc<Program>) -> Pages {
+    Pages {
+        metrics: Arc::new(|accept| match accept {
+            Some("panic") => panic!("injected"),
+            accept => (format!("text/plain; accept={}", accept.unwrap_or("none")), b"tokometer_up 1\n".to_vec()),
+        }),
+        config: Arc::new(|| "log:\n  level: info\n".to_owned()),
+        control: program,
+    }
+}
+
+fn serve(program: Arc<Program>) -> Server {
+    Server::start(&settings(), pages(program)).unwrap()
+}
+
+fn connect(server: &Server) -> TcpStream {
+    let stream = TcpStream::connect(server.address()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    stream
+}
+
+/// Sends these bytes and reads until the server closes.
+fn exchange(server: &Server, request: &str) -> String {
+    let mut stream = connect(server);
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+fn ask(server: &Server, method: &str, target: &str) -> String {
+    exchange(server, &format!("{method} {target} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"))
+}
+
+fn status(answer: &str) -> u16 {
+    answer.split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+fn body(answer: &str) -> &str {
+    answer.split_once("\r\n\r\n").unwrap().1
+}
+
+fn json(answer: &str) -> serde_json::Value {
+    serde_json::from_str(body(answer)).unwrap()
+}
+
+#[test]
+fn every_path_of_the_index_answers() {
+    let server = serve(Program::new(0));
+    let index = ask(&server, "GET", "/");
+    for path in ["/metrics", "/startz", "/livez", "/readyz", "/drain", "/config"] {
+        assert!(index.contains(&format!("href=\"{path}\"")), "{index}");
+        assert_eq!(status(&ask(&server, "GET", path)), 200, "{path}");
+    }
+    assert!(ask(&server, "GET", "/config").ends_with("log:\n  level: info\n"));
+    server.stop();
+}
+
+#[test]
+fn metrics_get_the_accept_header_and_a_panic_is_an_error_not_an_end() {
+    let server = serve(Program::new(0));
+    let answer = ask(&server, "GET", "/metrics");
+    assert!(answer.contains("content-type: text/plain; accept=none\r\n") && answer.ends_with("tokometer_up 1\n"));
+    let with = |accept: &str| {
+        exchange(&server, &format!("GET /metrics HTTP/1.1\r\nhost: a\r\naccept: {accept}\r\nconnection: close\r\n\r\n"))
+    };
+    assert!(with("application/openmetrics-text").contains("accept=application/openmetrics-text"));
+    assert_eq!(status(&with("panic")), 500);
+    assert_eq!(status(&ask(&server, "GET", "/metrics")), 200);
+}
+
+#[test]
+fn head_is_get_without_a_body() {
+    let server = serve(Program::new(0));
+    for path in ["/", "/metrics", "/livez", "/drain"] {
+        let (head, get) = (ask(&server, "HEAD", path), ask(&server, "GET", path));
+        assert_eq!(status(&head), 200, "{path}");
+        assert_eq!(body(&head), "", "{path}");
+        assert!(head.contains(&format!("content-length: {}\r\n", body(&get).len())), "{path}: {head}");
+    }
+}
+
+#[test]
+fn probes_tell_why_they_fail() {
+    let program = Program::new(0);
+    let server = serve(program.clone());
+    *program.unwell.lock().unwrap() = Some("the listener 0.0.0.0:8000 is not up yet".to_owned());
+    for path in ["/startz", "/readyz"] {
+        let answer = ask(&server, "GET", path);
+        assert_eq!(status(&answer), 503, "{path}");
+        assert!(body(&answer).contains("0.0.0.0:8000 is not up"), "{answer}");
+    }
+    assert_eq!(status(&ask(&server, "GET", "/livez")), 200, "a restart would not help");
+}
+
+#[test]
+fn unknown_paths_and_methods_are_told_what_there_is() {
+    let server = serve(Program::new(0));
+    let answer = ask(&server, "GET", "/v1/models");
+    assert_eq!(status(&answer), 404);
+    assert!(json(&answer)["error"]["paths"].as_array().unwrap().contains(&"/metrics".into()));
+    assert!(json(&answer)["error"]["message"].as_str().unwrap().contains("/v1/models"));
+    for (method, path, allow) in [("POST", "/metrics", "GET, HEAD"), ("DELETE", "/drain", "GET, HEAD, POST")] {
+        let answer = ask(&server, method, path);
+        assert_eq!(status(&answer), 405, "{method} {path}");
+        assert!(answer.contains(&format!("allow: {allow}\r\n")), "{answer}");
+    }
+}
+
+#[test]
+fn post_begins_a_drain_and_get_only_looks() {
+    let program = Program::new(2);
+    let server = serve(program.clone());
+    let answer = ask(&server, "GET", "/drain");
+    assert_eq!((status(&answer), &json(&answer)["draining"]), (200, &false.into()));
+    assert_eq!(program.drains.load(Ordering::SeqCst), 0);
+    assert_eq!(status(&ask(&server, "GET", "/readyz")), 200);
+
+    let answer = ask(&server, "POST", "/drain");
+    assert_eq!(status(&answer), 200);
+    assert_eq!(json(&answer), serde_json::json!({"draining": true, "open_streams": 2, "waited_ms": null}));
+    let answer = ask(&server, "GET", "/readyz");
+    assert_eq!(status(&answer), 503);
+    assert!(body(&answer).contains("draining"));
+    assert_eq!(status(&ask(&server, "GET", "/livez")), 200);
+}
+
+#[test]
+fn a_wait_ends_with_the_last_stream() {
+    for (method, target) in [("GET", "/drain?wait=60s"), ("POST", "/drain?wait=60s"), ("GET", "/drain?wait")] {
+        let program = Program::new(1);
+        let server = serve(program.clone());
+        let mut stream = connect(&server);
+        let request = format!("{method} {target} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        // Probes are answered while somebody waits; the drain has begun when one says so.
+        while status(&ask(&server, "GET", "/readyz")) == 200 {}
+        program.open.send_replace(0);
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert_eq!(status(&answer), 200, "{answer}");
+        assert_eq!(json(&answer)["open_streams"], 0);
+        assert!(json(&answer)["waited_ms"].as_u64().unwrap() < 30_000);
+    }
+}
+
+#[test]
+fn a_wait_that_is_over_says_so() {
+    let program = Program::new(3);
+    let server = serve(program.clone());
+    let answer = ask(&server, "GET", "/drain?wait=1ms");
+    assert_eq!((status(&answer), &json(&answer)["open_streams"]), (503, &3.into()));
+    let bad = ask(&server, "POST", "/drain?wait=soon");
+    assert_eq!(status(&bad), 400);
+    assert!(json(&bad)["error"]["message"].as_str().unwrap().contains("10s"));
+    let program = Program::new(3);
+    let server = serve(program.clone());
+    assert_eq!(status(&ask(&server, "POST", "/drain?wait=soon")), 400);
+    assert_eq!(program.drains.load(Ordering::SeqCst), 0, "a request that is not understood begins nothing");
+}
+
+#[test]
+fn a_long_head_is_refused() {
+    let server = serve(Program::new(0));
+    let mut stream = connect(&server);
+    // The server may answer and close before it took all.
+    stream.write_all(format!("GET / HTTP/1.1\r\nhost: a\r\nx: {}\r\n\r\n", "x".repeat(20_000)).as_bytes()).ok();
+    let mut first = [0; 12];
+    stream.read_exact(&mut first).unwrap();
+    assert_eq!(&first, b"HTTP/1.1 431");
+}
+
+#[test]
+fn a_slow_head_is_cut() {
+    let settings = Settings { header_timeout: Duration::from_millis(50), ..settings() };
+    let server = Server::start(&settings, pages(Program::new(0))).unwrap();
+    let mut stream = connect(&server);
+    stream.write_all(b"GET / HTTP/1.1\r\nhost").unwrap();
+    let mut rest = Vec::new();
+    // It ends by a close or a reset; without the limit the read would run into its own timeout.
+    let ended = stream.read_to_end(&mut rest);
+    assert!(!ended.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock), "nothing cut it");
+}
+
+#[test]
+fn over_the_cap_of_connections_new_ones_are_refused_and_a_place_comes_free_again() {
+    let settings = Settings { max_connections: 1, ..settings() };
+    let server = Server::start(&settings, pages(Program::new(0))).unwrap();
+    let mut first = connect(&server);
+    first.write_all(b"GET /livez HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+    let mut byte = [0; 1];
+    first.read_exact(&mut byte).unwrap(); // It has its place.
+    let mut second = connect(&server);
+    let mut answer = String::new();
+    second.read_to_string(&mut answer).unwrap();
+    assert_eq!(status(&answer), 503);
+    assert!(answer.contains("admin.max_connections"), "{answer}");
+    drop(first);
+    loop {
+        let mut stream = connect(&server);
+        stream.write_all(b"GET /livez HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").ok();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok();
+        if answer.starts_with("HTTP/1.1 200") {
+            break;
+        }
+    }
+}
+
+#[test]
+fn an_address_in_use_is_told_with_the_mend() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let settings = Settings { listen: taken.local_addr().unwrap(), ..settings() };
+    let error = Server::start(&settings, pages(Program::new(0))).unwrap_err().to_string();
+    for part in [settings.listen.to_string().as_str(), "admin.listen", "--admin", "in use"] {
+        assert!(error.contains(part), "{part} in {error}");
+    }
+}
+
+#[test]
+fn a_stop_lets_an_answer_end_and_frees_the_address() {
+    let (entered, has_entered) = channel();
+    let (go, wait) = channel::<()>();
+    let wait = Mutex::new(wait);
+    let slow = Pages {
+        metrics: Arc::new(move |_| {
+            entered.send(()).ok();
+            wait.lock().unwrap().recv().ok();
+            ("text/plain".to_owned(), b"late\n".to_vec())
+        }),
+        ..pages(Program::new(0))
+    };
+    let server = Server::start(&settings(), slow).unwrap();
+    let address = server.address();
+    let mut stream = connect(&server);
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+    has_entered.recv().unwrap();
+    let stopping = std::thread::spawn(move || server.stop());
+    // The listener is closed first: once nobody answers there, the stop has begun.
+    while TcpStream::connect(address).is_ok() {}
+    go.send(()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("late\n"), "{answer}");
+    stopping.join().unwrap();
+}
+
+#[test]
+fn dropping_the_server_stops_it() {
+    let server = serve(Program::new(0));
+    let address = server.address();
+    drop(server);
+    while TcpStream::connect(address).is_ok() {}
+}

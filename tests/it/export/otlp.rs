@@ -1,0 +1,318 @@
+//! What a collector gets is what a scraper gets.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use std::time::Instant;
+
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
+use opentelemetry_proto::tonic::metrics::v1::metric::Data;
+use opentelemetry_proto::tonic::metrics::v1::number_data_point;
+use opentelemetry_proto::tonic::metrics::v1::{AggregationTemporality, Metric};
+use tokometer::export::Endpoint;
+use tokometer::export::Exporters;
+use tokometer::export::Metrics;
+use tokometer::export::Protocol;
+use tokometer::export::Semconv;
+use tokometer::export::Settings;
+use tokometer::export::Temporality;
+
+use super::collector::Collector;
+use super::records;
+use super::text;
+use super::text::Form;
+use super::text::Samples;
+
+const WAIT: Duration = Duration::from_secs(20);
+
+pub(crate) fn endpoint(url: String, protocol: Protocol) -> Endpoint {
+    Endpoint {
+        url,
+        protocol,
+        headers: vec![("authorization".to_owned(), "Bearer of-tokens".to_owned())],
+        gzip: true,
+        timeout: Duration::from_secs(10),
+        ca: None,
+        identity: None,
+    }
+}
+
+fn settings(endpoint: Endpoint) -> Settings {
+    Settings {
+        semconv: Semconv::Both,
+        metrics: Metrics { endpoint: Some(endpoint), ..Settings::default().metrics },
+        ..records::settings()
+    }
+}
+
+/// The name a Prometheus gives to a metric that it gets by OTLP, written down apart from the exporter's own function.
+fn translated(metric: &Metric, counter: bool) -> String {
+    let unit = match metric.unit.as_str() {
+        "s" => "_seconds",
+        "By" => "_bytes",
+        "{token}/s" => "_per_second",
+        _ => "",
+    };
+    format!("{}{unit}{}", metric.name.replace('.', "_"), if counter { "_total" } else { "" })
+}
+
+fn word(value: &Option<AnyValue>) -> String {
+    match value.as_ref().unwrap().value.as_ref().unwrap() {
+        Value::StringValue(text) => text.clone(),
+        Value::IntValue(n) => n.to_string(),
+        Value::BoolValue(flag) => flag.to_string(),
+        other => panic!("{other:?} in an attribute of a metric"),
+    }
+}
+
+fn labels(attributes: &[KeyValue]) -> BTreeMap<String, String> {
+    attributes.iter().map(|kv| (kv.key.replace('.', "_"), word(&kv.value))).collect()
+}
+
+/// What a backend holds after these exports: deltas added up, of cumulative ones the newest.
+fn held(collector: &Collector, exponential: bool) -> Samples {
+    let mut held = Samples::new();
+    let got = collector.got.lock().unwrap();
+    for request in &got.metrics {
+        for resource in &request.resource_metrics {
+            let attributes = labels(&resource.resource.as_ref().unwrap().attributes);
+            assert_eq!(attributes["k8s_pod_name"], "vllm-0");
+            for metric in resource.scope_metrics.iter().flat_map(|scope| &scope.metrics) {
+                take(metric, exponential, &mut held);
+            }
+        }
+    }
+    held
+}
+
+fn take(metric: &Metric, exponential: bool, held: &mut Samples) {
+    let mut put = |name: String, labels: BTreeMap<String, String>, value: f64, delta: bool| {
+        let place = held.entry((name, labels)).or_insert(0.0);
+        *place = if delta { *place + value } else { value };
+    };
+    let delta = |temporality: i32| temporality == AggregationTemporality::Delta as i32;
+    let number = |value: &Option<number_data_point::Value>| match value.unwrap() {
+        number_data_point::Value::AsDouble(n) => n,
+        number_data_point::Value::AsInt(n) => n as f64,
+    };
+    match metric.data.as_ref().unwrap() {
+        Data::Gauge(gauge) => {
+            for point in &gauge.data_points {
+                put(translated(metric, false), labels(&point.attributes), number(&point.value), false);
+            }
+        }
+        Data::Sum(sum) => {
+            for point in &sum.data_points {
+                let name = translated(metric, sum.is_monotonic);
+                put(name, labels(&point.attributes), number(&point.value), delta(sum.aggregation_temporality));
+            }
+        }
+        Data::Histogram(histogram) => {
+            assert!(!exponential, "{}", metric.name);
+            let name = translated(metric, false);
+            let delta = delta(histogram.aggregation_temporality);
+            for point in &histogram.data_points {
+                let labels = labels(&point.attributes);
+                put(format!("{name}_count"), labels.clone(), point.count as f64, delta);
+                put(format!("{name}_sum"), labels.clone(), point.sum.unwrap(), delta);
+                let mut below = 0;
+                for (at, count) in point.bucket_counts.iter().enumerate() {
+                    below += count;
+                    let mut labels = labels.clone();
+                    let bound = point.explicit_bounds.get(at).map_or("+Inf".to_owned(), |bound| format!("{bound:?}"));
+                    labels.insert("le".to_owned(), bound);
+                    put(format!("{name}_bucket"), labels, below as f64, delta);
+                }
+            }
+        }
+        Data::ExponentialHistogram(histogram) => {
+            assert!(exponential, "{}", metric.name);
+            let name = translated(metric, false);
+            let delta = delta(histogram.aggregation_temporality);
+            for point in &histogram.data_points {
+                let labels = labels(&point.attributes);
+                let buckets: u64 = point.positive.iter().flat_map(|buckets| &buckets.bucket_counts).sum();
+                assert_eq!(buckets + point.zero_count, point.count, "{}", metric.name);
+                put(format!("{name}_count"), labels.clone(), point.count as f64, delta);
+                put(format!("{name}_sum"), labels, point.sum.unwrap(), delta);
+            }
+        }
+        Data::Summary(_) => panic!("a summary"),
+    }
+}
+
+/// Both sides hold the same series with the same values. Left out: what moves by the export itself, `target_info`,
+/// which a backend makes from the resource, and with exponential histograms the buckets.
+fn assert_agreement(exporters: &Exporters, collector: &Collector, exponential: bool) {
+    let page = exporters.scrape(Some("application/openmetrics-text")).body;
+    let scraped = text::parse(&String::from_utf8(page).unwrap(), Form::OpenMetrics).samples;
+    let held = held(collector, exponential);
+    let compared = |(name, _): &&(String, BTreeMap<String, String>)| {
+        !name.starts_with("tokometer_telemetry_")
+            && name != "target_info"
+            && !(exponential && name.ends_with("_bucket"))
+    };
+    let (ours, theirs): (Vec<_>, Vec<_>) =
+        (scraped.keys().filter(compared).collect(), held.keys().filter(compared).collect());
+    for missing in ours.iter().filter(|key| !held.contains_key(key)) {
+        panic!("only scraped: {missing:?}");
+    }
+    for missing in theirs.iter().filter(|key| !scraped.contains_key(key)) {
+        panic!("only pushed: {missing:?}");
+    }
+    assert!(ours.len() > 100);
+    for key in ours {
+        let (ours, theirs) = (scraped[key], held[key]);
+        assert!((ours - theirs).abs() <= 1e-9 * ours.abs(), "{key:?}: {ours} scraped, {theirs} pushed");
+    }
+}
+
+fn http(collector: &Collector) -> Endpoint {
+    endpoint(format!("http://127.0.0.1:{}/v1/metrics", collector.port), Protocol::HttpProtobuf)
+}
+
+/// Plays the script twice with a push after each, and compares.
+fn compare(collector: &Collector, settings: &Settings) {
+    let exporters = Exporters::start(settings, Arc::new(records::Still)).unwrap();
+    records::play(&exporters);
+    assert!(exporters.flush(WAIT));
+    records::play(&exporters);
+    assert!(exporters.shutdown(WAIT));
+    assert_agreement(&exporters, collector, settings.metrics.exponential);
+}
+
+#[test]
+fn http_protobuf_with_gzip_holds_what_the_page_says() {
+    let collector = Collector::http();
+    compare(&collector, &settings(http(&collector)));
+    let got = collector.got.lock().unwrap();
+    assert_eq!(got.heads, ["/v1/metrics gzip Bearer of-tokens", "/v1/metrics gzip Bearer of-tokens"]);
+}
+
+#[test]
+fn grpc_with_gzip_holds_what_the_page_says() {
+    let collector = Collector::grpc_metrics();
+    let url = format!("http://127.0.0.1:{}", collector.port);
+    compare(&collector, &settings(endpoint(url, Protocol::Grpc)));
+    assert_eq!(collector.got.lock().unwrap().heads[0], "metrics gzip Bearer of-tokens");
+}
+
+#[test]
+fn deltas_add_up_to_what_the_page_says() {
+    for temporality in [Temporality::Delta, Temporality::LowMemory] {
+        let collector = Collector::http();
+        let mut settings = settings(Endpoint { gzip: false, ..http(&collector) });
+        settings.metrics.temporality = temporality;
+        compare(&collector, &settings);
+        assert_eq!(collector.got.lock().unwrap().heads[0], "/v1/metrics - Bearer of-tokens");
+    }
+}
+
+#[test]
+fn exponential_histograms_hold_what_the_page_says() {
+    for temporality in [Temporality::Cumulative, Temporality::Delta] {
+        let collector = Collector::http();
+        let mut settings = settings(http(&collector));
+        settings.metrics.exponential = true;
+        settings.metrics.temporality = temporality;
+        compare(&collector, &settings);
+    }
+}
+
+#[test]
+fn the_caps_fold_alike_on_both_sides() {
+    let collector = Collector::http();
+    let settings = Settings { max_models: 2, max_label_sets: 4, ..settings(http(&collector)) };
+    let exporters = Exporters::start(&settings, Arc::new(records::Still)).unwrap();
+    for n in 0..200 {
+        let model = format!("model-{n}");
+        for record in [records::good(&model), records::cut(&model), records::busy(&model), records::gave_up(&model)] {
+            tokometer::measure::Sink::record(&*exporters, &record);
+        }
+    }
+    assert!(exporters.shutdown(WAIT));
+    assert_agreement(&exporters, &collector, false);
+}
+
+#[test]
+fn it_pushes_at_each_interval_without_being_asked() {
+    let collector = Collector::http();
+    let mut settings = settings(http(&collector));
+    settings.metrics.interval = Duration::from_millis(20);
+    let exporters = Exporters::start(&settings, Arc::new(records::Still)).unwrap();
+    let started = Instant::now();
+    while collector.got.lock().unwrap().metrics.len() < 3 {
+        assert!(started.elapsed() < WAIT);
+        std::thread::yield_now();
+    }
+    assert!(exporters.shutdown(WAIT));
+}
+
+#[test]
+fn a_collector_that_answers_nothing_delays_nobody_and_is_counted() {
+    // Accepts connections (the kernel does) and never answers.
+    let hole = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = hole.local_addr().unwrap().port();
+    for (protocol, path) in [(Protocol::HttpProtobuf, "/v1/metrics"), (Protocol::Grpc, "")] {
+        let url = format!("http://127.0.0.1:{port}{path}");
+        let mut settings = settings(Endpoint { timeout: Duration::from_millis(50), ..endpoint(url, protocol) });
+        settings.traces.endpoint = settings.metrics.endpoint.clone();
+        settings.traces.queue_size = 8;
+        settings.traces.batch_size = 4;
+        let exporters = Exporters::start(&settings, Arc::new(records::Still)).unwrap();
+        let started = Instant::now();
+        for _ in 0..50 {
+            records::play(&exporters);
+        }
+        assert!(started.elapsed() < Duration::from_secs(2), "recording does not wait for the collector");
+        assert!(!exporters.flush(WAIT));
+        let page = String::from_utf8(exporters.scrape(None).body).unwrap();
+        let samples = text::parse(&page, Form::Plain).samples;
+        let of = |name: &str, signal: &str| {
+            let labels = BTreeMap::from([("signal".to_owned(), signal.to_owned())]);
+            samples[&(name.to_owned(), labels)]
+        };
+        assert!(of("tokometer_telemetry_exports_failed_total", "metrics") >= 1.0);
+        assert!(of("tokometer_telemetry_exports_failed_total", "traces") >= 1.0);
+        assert!(samples[&("tokometer_telemetry_spans_dropped_total".to_owned(), BTreeMap::new())] > 100.0);
+        let closing = Instant::now();
+        assert!(!exporters.shutdown(WAIT));
+        assert!(closing.elapsed() <= Duration::from_millis(1600), "{:?}", closing.elapsed());
+    }
+}
+
+#[test]
+fn a_shutdown_in_the_middle_of_a_hanging_export_is_bounded() {
+    let hole = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/v1/metrics", hole.local_addr().unwrap());
+    let mut settings = settings(Endpoint { timeout: WAIT, ..endpoint(url, Protocol::HttpProtobuf) });
+    settings.metrics.interval = Duration::from_millis(1);
+    let exporters = Exporters::start(&settings, Arc::new(records::Still)).unwrap();
+    // The export hangs once its connection is there.
+    let _connection = hole.accept().unwrap();
+    let closing = Instant::now();
+    assert!(!exporters.shutdown(Duration::from_millis(300)));
+    assert!(closing.elapsed() < Duration::from_millis(800), "{:?}", closing.elapsed());
+}
+
+#[test]
+fn settings_that_cannot_work_are_refused_at_the_start() {
+    let start = |endpoint| Exporters::start(&settings(endpoint), Arc::new(records::Still)).unwrap_err().to_string();
+    let good = || endpoint("http://127.0.0.1:1/v1/metrics".to_owned(), Protocol::HttpProtobuf);
+    let error = start(Endpoint { url: "127.0.0.1:4318".to_owned(), ..good() });
+    assert!(error.contains("127.0.0.1:4318") && error.contains("http://"), "{error}");
+    let error = start(Endpoint { headers: vec![("bad name".to_owned(), "x".to_owned())], ..good() });
+    assert!(error.contains("bad name"), "{error}");
+    let missing = Some("/nowhere/ca.pem".into());
+    let error = start(Endpoint { url: "https://127.0.0.1:1".to_owned(), ca: missing.clone(), ..good() });
+    assert!(error.contains("/nowhere/ca.pem"), "{error}");
+    let grpc = Endpoint { url: "https://127.0.0.1:1".to_owned(), protocol: Protocol::Grpc, ca: missing, ..good() };
+    assert!(start(grpc).contains("/nowhere/ca.pem"));
+}
+
+#[test]
+fn without_an_endpoint_nothing_runs_and_flush_is_good() {
+    let exporters = Exporters::start(&records::settings(), Arc::new(records::Still)).unwrap();
+    assert!(exporters.flush(Duration::ZERO) && exporters.shutdown(Duration::ZERO));
+}
