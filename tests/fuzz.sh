@@ -17,7 +17,7 @@ export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_odr_violation=0}
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}/fuzz
 export RUSTFLAGS="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
--Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing -Zsanitizer=address -Ccodegen-units=1 \
+-Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing -Zsanitizer=address \
 -Cdebug-assertions=on -Coverflow-checks=on"
 cargo build --release --manifest-path fuzz/Cargo.toml --target "$host" --bins
 

@@ -33,7 +33,8 @@ LOWER_BOUND = "deltas_lower_bound"
 # The simulator names a fault to itself by this header of the request.
 SIM_FAULT = "x-sim-fault"
 # As many tokens as the client takes.
-SIM_UNPACED = ["--tokens-per-second", "0", "--time-to-first-token", "0"]
+SIM_UNPACED = ["--rate", "1000000", "--ttft-ms", "0"]
+SIM_QUICK = ["--rate", "400"]
 
 
 def config(*, access_log, otlp_metrics=None, otlp=None, grace_secs=None, resource=None, log_level=None):
