@@ -41,9 +41,8 @@ live: ## Only the tests against real components
 	tests/stages.sh live
 
 .PHONY: bench
-bench: ## The relay against no proxy, and against nginx and haproxy where installed; criterion for the parts
-	cargo bench --locked
-	@[ ! -x tests/bench.sh ] || tests/bench.sh
+bench: ## The relay against no proxy, and against nginx and haproxy where installed; and its parts
+	cargo bench --locked --profile quick --bench '*'
 
 .PHONY: fuzz
 fuzz: ## Every fuzz target for TIME seconds (make fuzz TIME=300)

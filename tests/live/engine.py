@@ -11,7 +11,8 @@ import httpx2 as httpx
 import openai
 
 import names
-from process import Tokometer, start_llama_server, until
+from collector import Collector
+from process import Tokometer, get, start_llama_server, until
 
 PROMPTS = ["Say hello.", "Count.", "Emoji please.", "Loop.", "Think about it."]
 STREAMS = 20
@@ -231,3 +232,25 @@ def an_error_reaches_the_client_as_the_server_sent_it():
         assert len(bodies) == 2 and bodies[0] == bodies[1] and 400 <= bodies[0][0] < 600, bodies
         (record,) = relay.wait_for_records(1)
         assert record["status"] == bodies[0][0] and record["outcome"] in ("http_4xx", "http_5xx"), record
+
+
+def no_text_of_prompts_answers_or_secrets_leaves_it():
+    secret, question, answer = "key-5f1c9", "Say hello.", "small language model"
+    with Collector() as collector, start_llama_server() as server:
+        with Tokometer(server.port, otlp=collector.url, log_level="trace") as relay:
+            for streamed in (False, True):
+                body = {"model": "tiny", "messages": [{"role": "user", "content": question}], "stream": streamed}
+                body |= {"temperature": 0, "max_tokens": 60, "user": "person-77"}
+                headers = {"authorization": f"Bearer {secret}", "cookie": f"session={secret}"}
+                reply = httpx.post(f"http://127.0.0.1:{relay.port}/v1/chat/completions", json=body, headers=headers)
+                assert reply.status_code == 200 and (streamed or answer in reply.text), reply.text
+            relay.wait_for_records(2)
+            until(lambda: {path for _, path, _ in collector.pushes} == {"/v1/metrics", "/v1/traces"}, "both signals are pushed", 20)
+            pages = [get(f"http://127.0.0.1:{relay.admin}/{path}")[1] for path in ("metrics", "config")]
+            relay.terminate()
+            assert relay.wait(10) == 0
+            left = [relay.output(), relay.access_log.read_text(), *pages]
+            left += [body.decode("latin-1") for _, _, body in collector.pushes]
+            for text in (secret, question, answer, "language", "person-77"):
+                assert not any(text in place for place in left), f"{text!r} left through {[text in place for place in left]}"
+            print(f"    {sum(map(len, left)) >> 10} KiB of logs, metrics, spans and pages looked through")

@@ -97,7 +97,7 @@ async def _mixed_traffic(port):
 
 
 def scrape_and_push_hold_the_same_counts_and_sums():
-    with tempfile.TemporaryDirectory() as directory, start_sim("--tokens-per-second", "400") as sim:
+    with tempfile.TemporaryDirectory() as directory, start_sim(*names.SIM_QUICK) as sim:
         port = free_port()
         push = f"http://127.0.0.1:{port}/api/v1/otlp/v1/metrics"
         with Tokometer(sim.port, otlp_metrics=push, resource={"service.name": "pushed"}) as relay:

@@ -33,14 +33,19 @@ LOWER_BOUND = "deltas_lower_bound"
 # The simulator names a fault to itself by this header of the request.
 SIM_FAULT = "x-sim-fault"
 # As many tokens as the client takes.
-SIM_UNPACED = ["--tokens-per-second", "0", "--time-to-first-token", "0"]
+SIM_UNPACED = ["--rate", "1000000", "--ttft-ms", "0"]
+SIM_QUICK = ["--rate", "400"]
 
 
-def config(*, access_log, otlp_metrics=None, grace_secs=None, resource=None):
+def config(*, access_log, otlp_metrics=None, otlp=None, grace_secs=None, resource=None, log_level=None):
     """A configuration file. Every JSON text is YAML too."""
     settings = {"access_log": {"enabled": True, "path": str(access_log), "format": "json"}}
     if otlp_metrics:
         settings["otlp"] = {"metrics": {"endpoint": otlp_metrics, "interval_ms": 500, "timeout_ms": 1000}}
+    if otlp:
+        settings["otlp"] = {"endpoint": otlp, "metrics": {"interval_ms": 500}}
+    if log_level:
+        settings["log"] = {"level": log_level, "format": "json"}
     if grace_secs is not None:
         settings["process"] = {"grace_period_secs": grace_secs}
     if resource:

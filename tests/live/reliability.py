@@ -1,17 +1,16 @@
 """What must not hurt the traffic, and what must be counted: each test is one thing that goes wrong."""
 
 import asyncio
-import http.server
 import json
 import resource
 import signal
 import socket
 import subprocess
-import threading
 import time
 
 import names
-from process import Process, Skip, Tokometer, free_port, get, start_sim, until
+from collector import Collector
+from process import BINARY, Skip, Tokometer, free_port, get, start_sim, until
 from stream import Stream, complete, whole
 
 CLIENTS = 1000
@@ -145,27 +144,9 @@ def a_slow_client_holds_up_the_server_and_loses_nothing():
         until(lambda: relay.total(names.DELIVERY_BLOCKED_SUM) >= 1.0, "the wait is booked as delivery blocked")
 
 
-class _Collector(http.server.BaseHTTPRequestHandler):
-    """Takes every push, and keeps when it came."""
-
-    def do_POST(self):
-        self.rfile.read(int(self.headers["content-length"]))
-        self.server.pushes.append(time.monotonic())
-        self.send_response(200)
-        self.send_header("content-type", "application/x-protobuf")
-        self.send_header("content-length", "0")
-        self.end_headers()
-
-    def log_message(self, *_):
-        pass
-
-
 def sigterm_lets_streams_end_and_sends_the_last_telemetry():
-    collector = http.server.ThreadingHTTPServer(("127.0.0.1", free_port()), _Collector)
-    collector.pushes = []
-    threading.Thread(target=collector.serve_forever, daemon=True).start()
-    with start_sim() as sim:
-        with Tokometer(sim.port, otlp_metrics=f"http://127.0.0.1:{collector.server_port}/v1/metrics") as relay:
+    with Collector() as collector, start_sim() as sim:
+        with Tokometer(sim.port, otlp=collector.url) as relay:
 
             async def traffic():
                 stream = await Stream.open(relay.port, tokens=100)
@@ -193,9 +174,9 @@ def sigterm_lets_streams_end_and_sends_the_last_telemetry():
             assert took < 3.0
             (record,) = relay.wait_for_records(1)
             assert record["outcome"] == names.OK and record["output_tokens"] == 100, record
-            assert any(push >= ended - 0.05 for push in collector.pushes), "no push after the last stream"
-    collector.shutdown()
-    collector.server_close()
+            for signal_name in ("metrics", "traces"):
+                pushes = [at for at, path, _ in collector.pushes if path == f"/v1/{signal_name}"]
+                assert any(at >= ended - 0.05 for at in pushes), f"no {signal_name} after the last stream"
 
 
 def a_stream_longer_than_the_grace_period_is_cut_and_counted():
@@ -247,7 +228,5 @@ def at_the_limit_of_open_files_it_lives_on():
 
 
 def a_bad_configuration_ends_with_exit_code_two():
-    from process import BINARY
-
     ended = subprocess.run([BINARY, "run", "--listen", "nonsense"], capture_output=True, text=True, timeout=20)
     assert ended.returncode == 2 and "nonsense" in ended.stderr, (ended.returncode, ended.stderr)
