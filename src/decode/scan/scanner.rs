@@ -218,9 +218,7 @@ impl<P: Place> Scanner<P> {
             return start + len + 1;
         }
         self.position.place = match (self.partial.complete(part), self.position.container()) {
-            (Some(key), Some(Shape::Object(keys))) => {
-                keys.iter().find(|(name, _)| name.as_bytes() == key).map(|&(_, place)| place)
-            }
+            (Some(key), Some(Shape::Object(keys))) => keys.find(key),
             _ => None,
         };
         // The colon follows at once in everything that servers write.
