@@ -2,11 +2,10 @@
 
 use std::process::ExitCode;
 
+use tokometer::app;
 use tokometer::cli;
-use tokometer::cli::Programs;
 use tokometer::config::Environment;
 
 fn main() -> ExitCode {
-    let programs = Programs::default();
-    cli::main(std::env::args_os(), Environment::from_process(), &programs)
+    cli::main(std::env::args_os(), Environment::from_process(), &app::programs())
 }
