@@ -1,3 +1,11 @@
 //! The `tokometer` command.
 
-fn main() {}
+use std::process::ExitCode;
+
+use tokometer::app;
+use tokometer::cli;
+use tokometer::config::Environment;
+
+fn main() -> ExitCode {
+    cli::main(std::env::args_os(), Environment::from_process(), &app::programs())
+}

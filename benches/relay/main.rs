@@ -53,5 +53,8 @@ fn run() -> Outcome<()> {
     print!("\n{}", goals::table(&results));
     results.save(&options.json)?;
     println!("\nwritten to {}", options.json.display());
-    Ok(())
+    match results.failed.first_key_value() {
+        None => Ok(()),
+        Some((what, why)) => Err(format!("{} failed, first {what}: {why}", results.failed.len()).into()),
+    }
 }

@@ -12,7 +12,7 @@ const HEAD: &str = "# What tokometer costs
 
 Made by the load bench from one run on one machine; do not edit. Make it again with
 
-    make bench            # measures and writes target/bench/relay.json (about 40 minutes on two cores)
+    make bench            # measures and writes target/bench/relay.json (about 50 minutes with all peers)
     cargo bench --profile quick --bench relay -- --render
 
 Before that, once, for the peer that is no program of its own:
@@ -49,6 +49,9 @@ pub(crate) fn write(results: &Results) -> Outcome<()> {
     page.push_str(&format!("\nMachine: {}, Linux {}.\n", results.cpu, results.kernel));
     for (peer, why) in &results.missing {
         page.push_str(&format!("Not measured: {peer} ({why}).\n"));
+    }
+    for (what, why) in &results.failed {
+        page.push_str(&format!("Failed: {what} ({why}).\n"));
     }
     page.push_str("\n## Goals\n\n");
     page.push_str(&goals::table(results));

@@ -24,6 +24,8 @@ pub(crate) struct Results {
     pub(crate) quick: bool,
     /// Peers that could not run, and why.
     pub(crate) missing: BTreeMap<String, String>,
+    /// Peers that failed in a row, and how.
+    pub(crate) failed: BTreeMap<String, String>,
     /// Row, peer, runs.
     pub(crate) rows: BTreeMap<String, BTreeMap<String, Vec<Figures>>>,
 }
@@ -48,6 +50,7 @@ impl Results {
             kernel: kernel.trim().to_owned(),
             quick: options.quick,
             missing: BTreeMap::new(),
+            failed: BTreeMap::new(),
             rows: BTreeMap::new(),
         }
     }

@@ -101,17 +101,26 @@ pub(crate) async fn run(options: &Options, results: &mut Results) -> Outcome<()>
         None => true,
     });
     for row in &options.rows {
+        let mut peers = peers.clone();
+        // Without a proxy there is no process to look at.
+        peers.retain(|peer| *row != Row::Idle || *peer != Peer::None);
         let rounds = options.rounds.unwrap_or(if options.quick { 1 } else { row.rounds() });
         for round in 1..=rounds {
+            let mut failed = Vec::new();
             for peer in &peers {
-                if *peer == Peer::None && *row == Row::Idle {
-                    continue;
-                }
                 eprintln!("{} {round}/{rounds} {}", row.name(), peer.name());
-                let figures = measure(*row, *peer, options.quick).await;
-                let figures = figures.map_err(|error| format!("{} with {}: {error}", row.name(), peer.name()))?;
-                results.add(row.name(), peer.name(), figures);
+                match measure(*row, *peer, options.quick).await {
+                    Ok(figures) => results.add(row.name(), peer.name(), figures),
+                    Err(error) => {
+                        eprintln!("  failed: {error}");
+                        let what = format!("{} in row {}", peer.name(), row.name());
+                        results.failed.insert(what, error.to_string());
+                        failed.push(*peer);
+                    }
+                }
             }
+            // A peer that failed has no further runs in this row, so that runs of the same index stay pairs.
+            peers.retain(|peer| !failed.contains(peer));
         }
     }
     Ok(())

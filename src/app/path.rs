@@ -60,7 +60,7 @@ impl DataPath {
         let addresses = bound.iter().map(|bound| bound.address().clone()).collect();
         let observatory = Arc::new(Observatory::new(observe, pairs.len(), sink));
         let relay = Relay::new(relay, Arc::clone(&observatory) as Arc<dyn relay::Observe>, Drain::new());
-        let serving = serve(listen::serve(bound, &relay)?, threads)?;
+        let serving = serve(listen::serve(bound, &relay, threads)?)?;
         Ok(DataPath { relay, observatory, addresses, serving })
     }
 

@@ -1,47 +1,51 @@
-//! Runs the data path: a pingora server on a thread of its own, without its signals, its sleeps and its `exit`.
+//! Runs the data path: threads with a runtime each, so that a connection stays on the thread that accepted it.
+//!
+//! pingora's own server is not used for this: it ends with a fixed sleep and `exit`, and a second one in the same process
+//! may be handed the runtime of the first (pingora-runtime 0.9.1 keeps handles by recycled thread numbers).
 
 use std::fmt;
 use std::io;
-use std::sync::Arc;
 use std::thread;
 use std::thread::JoinHandle;
 
-use async_trait::async_trait;
-use pingora::server::RunArgs;
-use pingora::server::Server;
-use pingora::server::ShutdownSignal;
-use pingora::server::ShutdownSignalWatch;
-use pingora::server::configuration::ServerConf;
-use tokio::sync::Notify;
+use tokio::runtime::Builder;
+use tokio::sync::watch;
 
-use crate::listen::Service;
+use crate::listen::Worker;
 
 /// A running data path. Dropping it stops it at once: drain first (`relay::Drain`) to let streams finish.
 pub struct Serving {
-    stop: Arc<Notify>,
-    thread: Option<JoinHandle<()>>,
+    stop: watch::Sender<bool>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl fmt::Debug for Serving {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Serving").finish_non_exhaustive()
+        f.debug_struct("Serving").field("threads", &self.threads.len()).finish_non_exhaustive()
     }
 }
 
-/// Serves on `threads` threads. A connection stays on the thread that took it.
+/// Serves each worker on a thread of its own.
 ///
 /// # Errors
-/// When the thread cannot be started.
-pub fn serve(service: Service, threads: usize) -> io::Result<Serving> {
-    let conf = ServerConf { threads: threads.max(1), work_stealing: false, ..ServerConf::default() };
-    let stop = Arc::new(Notify::new());
-    let shutdown_signal = Box::new(Stop(Arc::clone(&stop)));
-    let thread = thread::Builder::new().name("tokometer server".to_owned()).spawn(move || {
-        let mut server = Server::new_with_opt_and_conf(None, conf);
-        server.add_service(service);
-        server.run(RunArgs { shutdown_signal });
-    })?;
-    Ok(Serving { stop, thread: Some(thread) })
+/// When a thread or its runtime cannot be made.
+pub fn serve(workers: Vec<Worker>) -> io::Result<Serving> {
+    let mut serving = Serving { stop: watch::Sender::new(false), threads: Vec::new() };
+    for (number, worker) in workers.into_iter().enumerate() {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let mut stop = serving.stop.subscribe();
+        let thread = thread::Builder::new().name(format!("relay-{number}")).spawn(move || {
+            runtime.block_on(async move {
+                let accepting = tokio::spawn(worker.accept());
+                // An error means that the handle is gone, which is a stop as well.
+                stop.wait_for(|stop| *stop).await.ok();
+                accepting.abort();
+            });
+            // Dropping the runtime drops the connections that are left; each tells its observer.
+        })?;
+        serving.threads.push(thread);
+    }
+    Ok(serving)
 }
 
 impl Serving {
@@ -51,9 +55,9 @@ impl Serving {
     }
 
     fn end(&mut self) {
-        self.stop.notify_one();
-        if let Some(thread) = self.thread.take() {
-            // A panic of the server's thread has been printed; there is nothing left to stop.
+        self.stop.send_replace(true);
+        for thread in self.threads.drain(..) {
+            // A panic of that thread has been printed; there is nothing left to stop.
             thread.join().ok();
         }
     }
@@ -62,16 +66,5 @@ impl Serving {
 impl Drop for Serving {
     fn drop(&mut self) {
         self.end();
-    }
-}
-
-/// pingora's graceful ends sleep for a fixed time, 300 s by default; the drain is ours, so this is always the fast one.
-struct Stop(Arc<Notify>);
-
-#[async_trait]
-impl ShutdownSignalWatch for Stop {
-    async fn recv(&self) -> ShutdownSignal {
-        self.0.notified().await;
-        ShutdownSignal::FastShutdown
     }
 }

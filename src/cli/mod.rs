@@ -1,1 +1,150 @@
 //! The command line: what a person types, checked and handed to `app`.
+//!
+//! Exit codes, part of the interface: 0 good, 1 failure, 2 wrong usage or configuration.
+
+mod arguments;
+mod check;
+
+pub use arguments::{Cli, Command, ConfigArgs, DemoArgs, LoadArgs, PrintArgs, ReplayArgs, RunArgs, SimArgs};
+pub use check::explain;
+
+use std::ffi::OsString;
+use std::io;
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::config;
+use crate::config::Config;
+use crate::config::Environment;
+use crate::config::Flags;
+
+/// Exit code for a failure while running.
+pub const FAILURE: u8 = 1;
+
+/// Exit code for wrong usage or a configuration that cannot be used.
+pub const WRONG_USAGE: u8 = 2;
+
+/// A checked configuration, and what it takes to read it again for a reload.
+#[derive(Clone, Debug)]
+pub struct Start {
+    /// The configuration, with its settings.
+    pub config: Config,
+    /// The flags, for [`config::reload`].
+    pub flags: Flags,
+    /// The environment, for [`config::reload`].
+    pub environment: Environment,
+}
+
+/// The commands that are built elsewhere and joined to this one. `None`: not part of this build.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Programs {
+    /// `run`: relays until a signal ends it.
+    pub run: Option<fn(Start) -> ExitCode>,
+    /// `demo`.
+    pub demo: Option<fn(&DemoArgs) -> ExitCode>,
+    /// `sim`.
+    pub sim: Option<fn(&SimArgs) -> ExitCode>,
+    /// `load`.
+    pub load: Option<fn(&LoadArgs) -> ExitCode>,
+    /// `replay`.
+    pub replay: Option<fn(&ReplayArgs) -> ExitCode>,
+    /// `metrics`: the text of `docs/METRICS.md`.
+    pub metrics: Option<fn() -> String>,
+}
+
+/// Reads the command line and does what it says.
+pub fn main(
+    arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>,
+    environment: Environment,
+    programs: &Programs,
+) -> ExitCode {
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version come as errors too, and go to stdout. A closed pipe is nobody's fault.
+            error.print().ok();
+            return if error.use_stderr() { ExitCode::from(WRONG_USAGE) } else { ExitCode::SUCCESS };
+        }
+    };
+    match cli.command {
+        Command::Run(arguments) => join("run", programs.run, |run| match load(&arguments.config, &environment) {
+            Ok((config, flags)) => run(Start { config, flags, environment: environment.clone() }),
+            Err(code) => code,
+        }),
+        Command::Check(arguments) => check(&arguments, &environment),
+        Command::Config(arguments) => print_config(&arguments, &environment),
+        Command::Metrics => join("metrics", programs.metrics, |metrics| print(&metrics())),
+        Command::Demo(arguments) => join("demo", programs.demo, |demo| demo(&arguments)),
+        Command::Sim(arguments) => join("sim", programs.sim, |sim| sim(&arguments)),
+        Command::Load(arguments) => join("load", programs.load, |load| load(&arguments)),
+        Command::Replay(arguments) => join("replay", programs.replay, |replay| replay(&arguments)),
+        Command::Version => print(concat!("tokometer ", env!("CARGO_PKG_VERSION"), "\n")),
+    }
+}
+
+fn join<P>(name: &str, program: Option<P>, call: impl FnOnce(P) -> ExitCode) -> ExitCode {
+    match program {
+        Some(program) => call(program),
+        None => {
+            complain(&format!("`tokometer {name}` is not part of this build"));
+            ExitCode::from(FAILURE)
+        }
+    }
+}
+
+fn load(arguments: &ConfigArgs, environment: &Environment) -> Result<(Config, Flags), ExitCode> {
+    let flags = arguments.flags();
+    match Config::load(&flags, environment) {
+        Ok(config) => Ok((config, flags)),
+        Err(error) => {
+            complain(&error.to_string());
+            complain("`tokometer check` explains a configuration, `tokometer config --print-default` shows every key.");
+            Err(ExitCode::from(WRONG_USAGE))
+        }
+    }
+}
+
+fn check(arguments: &ConfigArgs, environment: &Environment) -> ExitCode {
+    let (config, _) = match load(arguments, environment) {
+        Ok(loaded) => loaded,
+        Err(code) => return code,
+    };
+    let missing = check::unreadable_files(&config);
+    let code = print(&explain(&config));
+    for message in &missing {
+        complain(message);
+    }
+    if missing.is_empty() { code } else { ExitCode::from(WRONG_USAGE) }
+}
+
+fn print_config(arguments: &PrintArgs, environment: &Environment) -> ExitCode {
+    if arguments.print_default {
+        return print(&config::default_yaml());
+    }
+    if arguments.schema {
+        return print(&format!("{:#}\n", config::schema()));
+    }
+    match load(&arguments.config, environment) {
+        Ok((config, _)) => print(&config.effective_yaml()),
+        Err(code) => code,
+    }
+}
+
+/// Writes to stdout. A reader that has gone (`| head`) is a good end.
+fn print(text: &str) -> ExitCode {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            complain(&format!("cannot write to stdout: {error}"));
+            ExitCode::from(FAILURE)
+        }
+        _ => ExitCode::SUCCESS,
+    }
+}
+
+fn complain(message: &str) {
+    // With stderr closed there is nowhere left to say it.
+    writeln!(io::stderr(), "{message}").ok();
+}

@@ -80,8 +80,8 @@ fn check(path: &str, node: &Node, shape: &Shape, problems: &mut Vec<Problem>) {
                 _ if redact::is_secret(path) => value.kind().to_owned(),
                 _ => format!("`{}` ({})", value.inline(), value.kind()),
             };
-            let quotes = matches!(shape.kind, Kind::Text | Kind::Words(_))
-                && !matches!(value, Value::List(_) | Value::Map(_) | Value::Null);
+            let scalar = !matches!(value, Value::List(_) | Value::Map(_) | Value::Null);
+            let quotes = scalar && shape.kind == Kind::Text;
             let hint = if quotes { "; put it in quotes" } else { "" };
             tell(format!("{shown} does not fit here; write {}{hint}", shape.words()));
         }

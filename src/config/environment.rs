@@ -1,6 +1,7 @@
 //! The environment variables that are read: taken from the process once, here, and handed on as a map.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use crate::config::address;
 use crate::config::error::Problem;
@@ -23,8 +24,15 @@ pub(crate) const SPECIAL: [(&str, &str); 4] = [
 ];
 
 /// The variables that tokometer reads, by name. An empty one counts as not set (OpenTelemetry's rule).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Environment(BTreeMap<String, String>);
+
+/// Names only: values may be secrets.
+impl fmt::Debug for Environment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
 
 impl Environment {
     /// The environment of this process; where `HOSTNAME` is not exported, the kernel's host name stands for it.

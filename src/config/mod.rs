@@ -28,6 +28,7 @@ pub use environment::Environment;
 pub use error::{Error, Problem};
 pub use flags::Flags;
 pub use print::default_yaml;
+pub use redact::url as shown_url;
 pub use reload::{Change, Reload, reload};
 pub use settings::Settings;
 pub use shape::schema;

@@ -238,3 +238,15 @@ fn sdk_disabled(text: &str) -> Set {
         Vec::new()
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_variables_set_keys_that_exist() {
+        for variable in variables().into_iter().filter(|variable| matches!(variable.read, Read::Plain)) {
+            assert!(shape::root().find(&variable.sets).is_some(), "{} sets {}", variable.name, variable.sets);
+        }
+    }
+}

@@ -9,8 +9,8 @@ pub(crate) fn is_secret(path: &str) -> bool {
     path.split('.').any(|step| step == "headers")
 }
 
-/// A URL without user, password and query.
-pub(crate) fn url(text: &str) -> String {
+/// A URL as it may be shown: without user, password and query.
+pub fn url(text: &str) -> String {
     let (address, query) = text.split_once('?').map_or((text, false), |(address, _)| (address, true));
     let (scheme, rest) = address.split_once("://").map_or(("", address), |(scheme, rest)| (scheme, rest));
     let (authority, path) = rest.find('/').map_or((rest, ""), |cut| rest.split_at(cut));

@@ -93,3 +93,19 @@ fn compare(path: &str, old: Option<&Node>, new: Option<&Node>, changes: &mut Vec
         changes.push(Change { path: path.to_owned(), from: shown(old), to: shown(new), needs_restart: !is_live(path) });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn live_keys_exist_and_cover_what_is_under_them_but_no_neighbour() {
+        for path in LIVE {
+            assert!(crate::config::shape::root().find(path).is_some(), "{path}");
+        }
+        let table = [("observe.stall_ms", true), ("observe.path_prefixes[0]", true), ("log.level", true)];
+        for (path, live) in table.into_iter().chain([("log.level_x", false), ("pairs[0].listen", false)]) {
+            assert_eq!(is_live(path), live, "{path}");
+        }
+    }
+}

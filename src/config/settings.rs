@@ -32,3 +32,20 @@ pub struct Settings {
     /// How long open streams may go on after SIGTERM.
     pub grace_period: Duration,
 }
+
+impl Settings {
+    /// The defaults, for this one pair and without looking at files, environment or flags.
+    pub fn of_pair(pair: listen::Pair) -> Settings {
+        Settings {
+            pairs: vec![pair],
+            relay: relay::Settings::default(),
+            observe: observe::Settings::default(),
+            export: export::Settings::default(),
+            admin: admin::Settings::default(),
+            log: log::Settings::default(),
+            access_log: None,
+            threads: None,
+            grace_period: Duration::ZERO,
+        }
+    }
+}

@@ -2,6 +2,7 @@
 
 use super::dialect::Capture;
 use super::scan;
+use super::scan::Keys;
 use super::scan::Pause;
 use super::scan::Scanner;
 use super::scan::Shape;
@@ -89,24 +90,26 @@ enum Place {
     PromptItem,
 }
 
+static BODY: Keys<Place> = Keys::new(&[
+    ("model", Place::Model),
+    ("stream", Place::Stream),
+    ("stream_options", Place::StreamOptions),
+    ("max_tokens", Place::MaxTokens),
+    ("max_completion_tokens", Place::MaxCompletionTokens),
+    ("n", Place::N),
+    ("prompt", Place::Prompt),
+    ("echo", Place::Echo),
+    ("return_token_ids", Place::ReturnTokenIds),
+]);
+
+static STREAM_OPTIONS: Keys<Place> =
+    Keys::new(&[("include_usage", Place::IncludeUsage), ("continuous_usage_stats", Place::ContinuousUsage)]);
+
 impl scan::Place for Place {
     fn shape(self) -> Shape<Place> {
         match self {
-            Place::Body => Shape::Object(&[
-                ("model", Place::Model),
-                ("stream", Place::Stream),
-                ("stream_options", Place::StreamOptions),
-                ("max_tokens", Place::MaxTokens),
-                ("max_completion_tokens", Place::MaxCompletionTokens),
-                ("n", Place::N),
-                ("prompt", Place::Prompt),
-                ("echo", Place::Echo),
-                ("return_token_ids", Place::ReturnTokenIds),
-            ]),
-            Place::StreamOptions => Shape::Object(&[
-                ("include_usage", Place::IncludeUsage),
-                ("continuous_usage_stats", Place::ContinuousUsage),
-            ]),
+            Place::Body => Shape::Object(&BODY),
+            Place::StreamOptions => Shape::Object(&STREAM_OPTIONS),
             Place::Prompt => Shape::Array(Place::PromptItem),
             Place::Model => Shape::Word,
             Place::N | Place::MaxTokens | Place::MaxCompletionTokens => Shape::Number,

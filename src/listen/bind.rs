@@ -11,6 +11,7 @@ use std::os::unix::net::UnixListener;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use socket2::Domain;
@@ -33,7 +34,7 @@ pub struct Bound {
     pub(crate) pair: Pair,
     pub(crate) address: Address,
     pub(crate) socket: OwnedFd,
-    pub(crate) file: Option<SocketFile>,
+    pub(crate) file: Option<Arc<SocketFile>>,
 }
 
 impl Bound {
@@ -45,6 +46,21 @@ impl Bound {
     /// The pair as configured.
     pub fn pair(&self) -> &Pair {
         &self.pair
+    }
+
+    /// One socket for each thread. The kernel spreads TCP connections over sockets with SO_REUSEPORT; a Unix socket has no
+    /// such thing, there the threads share one.
+    pub(crate) fn sockets(&self, threads: usize, keepalive: Option<Duration>) -> Result<Vec<OwnedFd>, Error> {
+        let first = std::iter::once_with(|| self.socket.try_clone());
+        let more = (1..threads).map(|_| match &self.address {
+            Address::Tcp { host, port } => bind_tcp(host, *port, keepalive).map(|(socket, ..)| socket),
+            _ => self.socket.try_clone(),
+        });
+        first.chain(more).collect::<io::Result<_>>().map_err(|source| Error::Bind {
+            address: self.address.clone(),
+            mend: mend(&source),
+            source,
+        })
     }
 }
 
@@ -62,7 +78,7 @@ pub fn bind(pair: Pair, keepalive: Option<Duration>) -> Result<Bound, Error> {
         Address::OriginalDestination => return Err(Error::ListenOnOriginal),
     };
     match opened {
-        Ok((socket, address, file)) => Ok(Bound { pair, address, socket, file }),
+        Ok((socket, address, file)) => Ok(Bound { pair, address, socket, file: file.map(Arc::new) }),
         Err(source) => Err(Error::Bind { mend: mend(&source), address: pair.listen, source }),
     }
 }
@@ -113,6 +129,7 @@ fn mend(error: &io::Error) -> &'static str {
         io::ErrorKind::AddrInUse => "stop the program that uses it, or listen on another address",
         io::ErrorKind::AddrNotAvailable => "use an address of this machine, or 0.0.0.0 for all of them",
         io::ErrorKind::PermissionDenied => "use a port above 1023 or a folder you may write to",
+        _ if error.raw_os_error() == Some(24) => "raise the limit of open files (ulimit -n)",
         io::ErrorKind::NotFound => "create the folder of the socket first",
         _ => "check the address",
     }

@@ -1,14 +1,12 @@
 //! What happens to an accepted connection: TLS, the way to the server, and then the relay has it.
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
-use pingora::apps::ServerApp;
 use pingora::protocols::Stream as Accepted;
-use pingora::server::ShutdownWatch;
 use tokio::net::TcpStream;
 use tokio::net::UnixStream;
 use tokio_rustls::TlsAcceptor;
@@ -34,22 +32,18 @@ pub(crate) struct Front {
     pub(crate) upstream: Upstream,
 }
 
-#[async_trait]
-impl ServerApp for Front {
-    async fn process_new(self: &Arc<Self>, accepted: Accepted, _: &ShutdownWatch) -> Option<Accepted> {
+impl Front {
+    /// Takes the socket out of pingora's stream and serves it.
+    pub(crate) async fn process(&self, accepted: Accepted) {
         let peer = accepted.get_socket_digest().and_then(|digest| digest.peer_addr()?.as_inet().copied());
-        let socket =
-            patiently(async || descriptor::duplicate(&accepted)).await.and_then(|socket| self.register(socket));
+        let socket = patiently(async || descriptor::duplicate(&accepted)).await;
         drop(accepted);
-        // Without a descriptor there is nothing to answer on: dropping it above has closed the connection.
-        if let Ok(socket) = socket {
+        // Without a descriptor there is nothing to answer on: the drop above has closed the connection.
+        if let Ok(socket) = socket.and_then(|socket| self.register(socket)) {
             self.serve(socket, peer).await;
         }
-        None
     }
-}
 
-impl Front {
     fn register(&self, socket: OwnedFd) -> io::Result<Socket> {
         if self.unix {
             UnixStream::from_std(socket.into()).map(Socket::Unix)
@@ -58,7 +52,7 @@ impl Front {
         }
     }
 
-    async fn serve(&self, socket: Socket, peer: Option<std::net::SocketAddr>) {
+    async fn serve(&self, socket: Socket, peer: Option<SocketAddr>) {
         let (upstream, route) = self.upstream.route(&socket);
         let accepted = self.relay.accept(self.pair, Arc::clone(&upstream), peer);
         let client = match &self.tls {

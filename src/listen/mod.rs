@@ -14,5 +14,5 @@ mod upstream;
 
 pub use bind::{Bound, bind};
 pub use error::Error;
-pub use service::{Service, serve};
+pub use service::{Worker, serve};
 pub use settings::{Address, ClientTls, Pair, ServerTls};

@@ -1,4 +1,4 @@
-//! The listeners as one pingora service, so that all pairs share the same threads.
+//! The listeners as pingora services: one set for each thread, so that a connection is served where it was accepted.
 
 use std::fmt;
 use std::os::fd::IntoRawFd;
@@ -6,13 +6,16 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use pingora::apps::ServerApp;
 use pingora::listeners::L4BufferSettings;
 use pingora::listeners::ListenerConfig;
+use pingora::protocols::Stream as Accepted;
 use pingora::server::Fds;
 use pingora::server::ListenFds;
 use pingora::server::ShutdownWatch;
-use pingora::services::Service as PingoraService;
-use pingora::services::listening::Service as ListeningService;
+use pingora::services::Service as _;
+use pingora::services::listening::Service;
+use tokio::task::JoinSet;
 
 use crate::listen::bind::Bound;
 use crate::listen::bind::SocketFile;
@@ -24,93 +27,95 @@ use crate::listen::upstream::Upstream;
 use crate::relay::Drain;
 use crate::relay::Relay;
 
-/// All pairs of a process, for [`pingora::server::Server::add_service`].
-pub struct Service {
+/// What one thread accepts: every pair, on sockets of its own.
+pub struct Worker {
     doors: Vec<Door>,
     drain: Drain,
 }
 
 /// One listening socket and what serves it.
 struct Door {
-    service: ListeningService<Front>,
+    service: Service<Shared>,
     key: String,
-    socket: Option<OwnedFd>,
-    file: Option<SocketFile>,
+    socket: OwnedFd,
+    /// Removed when the last thread has stopped listening.
+    _file: Option<Arc<SocketFile>>,
 }
 
-impl fmt::Debug for Service {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Service").field("doors", &self.doors.len()).field("drain", &self.drain).finish()
+struct Shared(Arc<Front>);
+
+#[async_trait]
+impl ServerApp for Shared {
+    async fn process_new(self: &Arc<Self>, accepted: Accepted, _: &ShutdownWatch) -> Option<Accepted> {
+        self.0.process(accepted).await;
+        None
     }
 }
 
-/// Makes the service of these pairs; a pair's number is its index here.
+impl fmt::Debug for Worker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worker").field("doors", &self.doors.len()).field("drain", &self.drain).finish()
+    }
+}
+
+/// Makes the workers that serve these pairs, one for each thread; a pair's number is its index here.
 ///
 /// # Errors
-/// When a TLS file is missing or wrong.
-pub fn serve(bound: Vec<Bound>, relay: &Arc<Relay>) -> Result<Service, Error> {
-    let doors = bound.into_iter().enumerate().map(|(index, bound)| Door::new(index, bound, relay));
-    Ok(Service { doors: doors.collect::<Result<_, _>>()?, drain: relay.drain().clone() })
+/// When a TLS file is missing or wrong, or a socket cannot be opened for each thread.
+pub fn serve(bound: Vec<Bound>, relay: &Arc<Relay>, threads: usize) -> Result<Vec<Worker>, Error> {
+    let mut workers: Vec<Worker> = Vec::new();
+    workers.resize_with(threads.max(1), || Worker { doors: Vec::new(), drain: relay.drain().clone() });
+    for (pair, bound) in bound.into_iter().enumerate() {
+        let front = Arc::new(Front {
+            relay: Arc::clone(relay),
+            pair,
+            unix: matches!(bound.address, Address::Unix(_)),
+            tls: bound.pair.tls.as_ref().map(tls::acceptor).transpose()?,
+            upstream: Upstream::new(
+                &bound.pair.upstream,
+                bound.pair.upstream_tls.as_ref(),
+                relay.settings().keepalive,
+            )?,
+        });
+        for (worker, socket) in workers.iter_mut().zip(bound.sockets(threads.max(1), relay.settings().keepalive)?) {
+            worker.doors.push(Door::new(&bound, socket, Shared(Arc::clone(&front))));
+        }
+    }
+    Ok(workers)
+}
+
+impl Worker {
+    /// Accepts until the drain begins. Each connection becomes a task of the current runtime, which must be a
+    /// single-threaded one that outlives them.
+    pub async fn accept(self) {
+        let mut open = JoinSet::new();
+        for door in self.doors {
+            open.spawn(door.accept(self.drain.stopping()));
+        }
+        while open.join_next().await.is_some() {}
+    }
 }
 
 impl Door {
-    fn new(pair: usize, bound: Bound, relay: &Arc<Relay>) -> Result<Door, Error> {
-        let Bound { pair: settings, address, socket, file } = bound;
-        let front = Front {
-            relay: Arc::clone(relay),
-            pair,
-            unix: matches!(address, Address::Unix(_)),
-            tls: settings.tls.as_ref().map(tls::acceptor).transpose()?,
-            upstream: Upstream::new(&settings.upstream, settings.upstream_tls.as_ref(), relay.settings().keepalive)?,
-        };
-        let (key, listener) = match &address {
+    fn new(bound: &Bound, socket: OwnedFd, front: Shared) -> Door {
+        let (key, listener) = match &bound.address {
             Address::Unix(path) => {
                 let path = path.display().to_string();
                 (path.clone(), ListenerConfig::uds(path))
             }
             address => (address.to_string(), ListenerConfig::tcp(address.to_string())),
         };
-        let mut service = ListeningService::new(settings.name, front);
+        let mut service = Service::new(bound.pair.name.clone(), front);
         // The relay reads and writes for itself: buffers of pingora's would be 64 KiB per connection for nothing.
         service.add_listener(listener.l4_buffer(L4BufferSettings::new(0, 0)));
-        Ok(Door { service, key, socket: Some(socket), file })
+        Door { service, key, socket, _file: bound.file.clone() }
     }
 
-    async fn open(&mut self, stopping: ShutdownWatch, listeners_per_fd: usize) {
-        let Some(socket) = self.socket.take() else { return };
+    async fn accept(mut self, stopping: ShutdownWatch) {
         // pingora takes a listening socket that it finds under its address in this table, instead of making one.
         let mut descriptors = Fds::new();
-        descriptors.add(self.key.clone(), socket.into_raw_fd());
+        descriptors.add(self.key, self.socket.into_raw_fd());
         let descriptors: ListenFds = Arc::new(descriptors.into());
-        self.service.start_service(Some(descriptors), stopping, listeners_per_fd).await;
-        self.file = None;
-    }
-}
-
-#[async_trait]
-impl PingoraService for Service {
-    /// Accepts until the drain begins, or the server stops.
-    async fn start_service(&mut self, _: Option<ListenFds>, mut shutdown: ShutdownWatch, listeners_per_fd: usize) {
-        let drain = self.drain.clone();
-        let begin = async move {
-            if shutdown.wait_for(|stop| *stop).await.is_ok() {
-                drain.begin();
-            }
-            std::future::pending::<()>().await;
-        };
-        let mut open = tokio::task::JoinSet::new();
-        for mut door in self.doors.drain(..) {
-            let stopping = self.drain.stopping();
-            open.spawn(async move { door.open(stopping, listeners_per_fd).await });
-        }
-        let ended = async { while open.join_next().await.is_some() {} };
-        tokio::select! {
-            () = begin => {}
-            () = ended => {}
-        }
-    }
-
-    fn name(&self) -> &str {
-        "tokometer relay"
+        self.service.start_service(Some(descriptors), stopping, 1).await;
     }
 }

@@ -122,7 +122,7 @@ const BAD: &[(&str, &str, &str, &str)] = &[
     ("relay: {remainder_bytes: 0}", "t.yaml:1:26", "relay.remainder_bytes", "from 1024"),
     ("relay: {scratch_bytes: 0}", "t.yaml:1:24", "relay.scratch_bytes", "from 4096"),
     ("relay: {unreachable: reset_}", "t.yaml:1:22", "relay.unreachable", "did you mean `reset`?"),
-    ("relay: {unreachable: 503}", "t.yaml:1:22", "relay.unreachable", "put it in quotes"),
+    ("relay: {unreachable: 503}", "t.yaml:1:22", "relay.unreachable", "write `http_503`, `reset`"),
     ("relay: 5", "t.yaml:1:8", "relay", "write block of keys"),
     ("relay: {connect_timeout_ms: 99999999}", "t.yaml:1:29", "relay.connect_timeout_ms", "to 3600000"),
     ("observe: {enabled: maybe}", "t.yaml:1:20", "observe.enabled", "write true or false"),

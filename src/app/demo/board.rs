@@ -40,15 +40,18 @@ pub(super) struct Distribution(Histogram<u32>);
 /// Numbers are kept in thousandths.
 const SCALE: f64 = 1000.0;
 
+/// An hour, or a million tokens per second.
+const MOST: u64 = 3_600_000_000;
+
 impl Default for Distribution {
     fn default() -> Distribution {
-        Distribution(Histogram::new(3).expect("three digits are within what the histogram allows"))
+        Distribution(Histogram::new_with_bounds(1, MOST, 3).expect("the bounds are within what the histogram allows"))
     }
 }
 
 impl Distribution {
     fn add(&mut self, value: f64) {
-        self.0.saturating_record((value * SCALE) as u64);
+        self.0.saturating_record(((value * SCALE) as u64).max(1));
     }
 
     /// The value under which this share lies; `None` while there is none.

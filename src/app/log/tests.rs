@@ -91,3 +91,25 @@ fn bad_levels_are_told() {
     }
     assert_eq!(levels(""), Levels::default());
 }
+
+#[test]
+fn records_of_the_log_crate_have_their_own_target_and_level() {
+    let settings = Settings { levels: levels("info,pingora=warn"), max_repeats: 1, ..Settings::default() };
+    let record = |level, target: &str, text: &str| {
+        let text = format_args!("{text}").to_string();
+        let arguments = format_args!("{text}");
+        let record =
+            tracing_log::log::Record::builder().level(level).target(target).line(Some(1)).args(arguments).build();
+        tracing_log::format_trace(&record).unwrap();
+    };
+    use tracing_log::log::Level;
+    let text = logged(&settings, |_| {
+        record(Level::Info, "pingora_core::server", "not this");
+        record(Level::Warn, "pingora_core::server", "a warning");
+        record(Level::Warn, "pingora_core::server", "the same place");
+        record(Level::Warn, "rustls", "another place");
+    });
+    assert!(text.contains("WARN pingora_core::server: a warning"), "{text}");
+    assert!(text.contains("WARN rustls: another place"), "{text}");
+    assert!(!text.contains("not this") && !text.contains("the same place"), "{text}");
+}

@@ -72,7 +72,7 @@ pub struct UpstreamTls {
 pub enum Unreachable {
     /// HTTP/1: a `503` with a JSON error that names tokometer and the address. A reset for what is not HTTP/1.
     #[default]
-    #[serde(rename = "503")]
+    #[serde(rename = "http_503")]
     Http503,
     /// A TCP reset.
     #[serde(rename = "reset")]

@@ -1,10 +1,10 @@
 //! `/v1/chat/completions`: `chat.completion.chunk` events and `chat.completion` bodies.
 
 use super::Place;
-use super::openai::Keys;
+use crate::decode::scan::Keys;
 
 /// The whole event or body, or an error in its place.
-pub(super) const ANSWER: Keys = &[
+pub(super) static ANSWER: Keys<Place> = Keys::new(&[
     ("id", Place::Id),
     ("object", Place::Object),
     ("model", Place::Model),
@@ -19,10 +19,10 @@ pub(super) const ANSWER: Keys = &[
     ("error", Place::Error),
     ("error_type", Place::OuterErrorType),
     ("type", Place::FlatErrorType),
-];
+]);
 
 /// `choices[]`
-pub(super) const CHOICE: Keys = &[
+pub(super) static CHOICE: Keys<Place> = Keys::new(&[
     ("index", Place::Index),
     ("delta", Place::Delta),
     ("logprobs", Place::Logprobs),
@@ -30,10 +30,10 @@ pub(super) const CHOICE: Keys = &[
     ("token_ids", Place::TokenIds),
     ("matched_stop", Place::SglangMark),
     ("message", Place::Message),
-];
+]);
 
 /// `choices[].delta`, `choices[].message`
-pub(super) const MESSAGE: Keys = &[
+pub(super) static MESSAGE: Keys<Place> = Keys::new(&[
     ("content", Place::Content),
     ("role", Place::Role),
     ("reasoning", Place::Reasoning),
@@ -42,14 +42,14 @@ pub(super) const MESSAGE: Keys = &[
     ("refusal", Place::Refusal),
     ("function_call", Place::Function),
     ("audio", Place::Audio),
-];
+]);
 
 /// `tool_calls[]`
-pub(super) const TOOL_CALL: Keys = &[("function", Place::Function), ("custom", Place::Function)];
+pub(super) static TOOL_CALL: Keys<Place> = Keys::new(&[("function", Place::Function), ("custom", Place::Function)]);
 
 /// `function_call`, `tool_calls[].function`, and `tool_calls[].custom` with its `input`
-pub(super) const FUNCTION: Keys =
-    &[("arguments", Place::FunctionText), ("name", Place::FunctionText), ("input", Place::FunctionText)];
+pub(super) static FUNCTION: Keys<Place> =
+    Keys::new(&[("arguments", Place::FunctionText), ("name", Place::FunctionText), ("input", Place::FunctionText)]);
 
 /// `audio`
-pub(super) const AUDIO: Keys = &[("data", Place::AudioText), ("transcript", Place::AudioText)];
+pub(super) static AUDIO: Keys<Place> = Keys::new(&[("data", Place::AudioText), ("transcript", Place::AudioText)]);

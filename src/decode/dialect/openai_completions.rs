@@ -1,10 +1,10 @@
 //! `/v1/completions`: `text_completion` events and bodies.
 
 use super::Place;
-use super::openai::Keys;
+use crate::decode::scan::Keys;
 
 /// The whole event or body, or an error in its place.
-pub(super) const ANSWER: Keys = &[
+pub(super) static ANSWER: Keys<Place> = Keys::new(&[
     ("id", Place::Id),
     ("object", Place::Object),
     ("model", Place::Model),
@@ -18,10 +18,10 @@ pub(super) const ANSWER: Keys = &[
     ("error", Place::Error),
     ("error_type", Place::OuterErrorType),
     ("type", Place::FlatErrorType),
-];
+]);
 
 /// `choices[]`
-pub(super) const CHOICE: Keys = &[
+pub(super) static CHOICE: Keys<Place> = Keys::new(&[
     ("index", Place::Index),
     ("text", Place::CompletionText),
     ("logprobs", Place::Logprobs),
@@ -29,4 +29,4 @@ pub(super) const CHOICE: Keys = &[
     ("token_ids", Place::TokenIds),
     ("prompt_token_ids", Place::VllmMark),
     ("matched_stop", Place::SglangMark),
-];
+]);

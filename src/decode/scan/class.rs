@@ -20,22 +20,39 @@ const CLASSES: [u8; 256] = {
 };
 
 /// True for a byte that ends a number or a literal.
+#[inline]
 pub(super) fn is_scalar_end(byte: u8) -> bool {
     CLASSES[usize::from(byte)] == SCALAR_END
 }
 
 /// True for a byte that a number may have.
+#[inline]
 pub(super) fn is_number_byte(byte: u8) -> bool {
     CLASSES[usize::from(byte)] == NUMBER
 }
 
 /// Where the first quote or backslash is.
+#[inline]
 pub(super) fn string_stop(bytes: &[u8]) -> Option<usize> {
     /// Most keys and token texts are shorter than it takes to call `memchr`.
-    const SHORT: usize = 16;
-    let (short, long) = bytes.split_at_checked(SHORT).unwrap_or((bytes, &[]));
-    match short.iter().position(|byte| matches!(byte, b'"' | b'\\')) {
-        Some(place) => Some(place),
-        None => memchr2(b'"', b'\\', long).map(|place| place + SHORT),
+    const SHORT: usize = 3;
+    let (words, _) = bytes.as_chunks::<8>();
+    for (at, word) in words.iter().take(SHORT).enumerate() {
+        let word = u64::from_le_bytes(*word);
+        let stops = zero_bytes(word ^ repeated(b'"')) | zero_bytes(word ^ repeated(b'\\'));
+        if stops != 0 {
+            return Some(at * 8 + stops.trailing_zeros() as usize / 8);
+        }
     }
+    let seen = words.len().min(SHORT) * 8;
+    memchr2(b'"', b'\\', bytes.get(seen..).unwrap_or_default()).map(|place| place + seen)
+}
+
+const fn repeated(byte: u8) -> u64 {
+    byte as u64 * 0x0101_0101_0101_0101
+}
+
+/// The highest bit of the lowest byte that is 0 is set, and no lower one; higher ones may be set too.
+const fn zero_bytes(word: u64) -> u64 {
+    word.wrapping_sub(repeated(0x01)) & !word & repeated(0x80)
 }

@@ -4,11 +4,13 @@
 //! `memchr`, containers by counting. Memory is a few dozen bytes, whatever the size of the text.
 
 mod class;
+mod keys;
 mod partial;
 mod position;
 mod scanner;
 mod unescape;
 
+pub(crate) use keys::Keys;
 pub(crate) use position::Position;
 pub(crate) use scanner::Pause;
 pub(crate) use scanner::Scanner;
@@ -23,7 +25,7 @@ pub(crate) trait Place: Copy + PartialEq + 'static {
 #[derive(Debug)]
 pub(crate) enum Shape<P: 'static> {
     /// An object and the keys of it that are known.
-    Object(&'static [(&'static str, P)]),
+    Object(&'static Keys<P>),
     /// An array and the place of each of its elements.
     Array(P),
     /// A string of which only matters whether it is empty. The scanner can pause at its ends.

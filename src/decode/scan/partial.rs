@@ -19,9 +19,16 @@ impl Partial {
     }
 
     /// Forgets what it holds.
+    #[inline]
     pub(super) fn clear(&mut self) {
         self.len = 0;
         self.lost = false;
+    }
+
+    /// True if nothing came since it was cleared.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.len == 0 && !self.lost
     }
 
     /// Gives up on this token.
@@ -42,8 +49,9 @@ impl Partial {
     }
 
     /// The whole token, of which `last` are the last bytes, unless it is lost. The same wherever the token was cut.
+    #[inline]
     pub(super) fn complete<'a>(&'a mut self, last: &'a [u8]) -> Option<&'a [u8]> {
-        if self.len == 0 && !self.lost {
+        if self.is_empty() {
             return (last.len() <= ROOM).then_some(last);
         }
         self.push(last);

@@ -69,6 +69,7 @@ impl<P: Place> Position<P> {
     }
 
     /// Goes into the container at `place`; false if there is no room.
+    #[inline]
     pub(super) fn descend(&mut self, place: P, is_object: bool) -> bool {
         let Some(top) = self.stack.get_mut(usize::from(self.depth)) else { return false };
         *top = place;
@@ -78,17 +79,20 @@ impl<P: Place> Position<P> {
     }
 
     /// The container that the scanner is in.
+    #[inline]
     pub(super) fn container(&self) -> Option<Shape<P>> {
         let top = usize::from(self.depth).checked_sub(1)?;
         self.stack.get(top).map(|place| place.shape())
     }
 
     /// True if the innermost container is an object, not an array.
+    #[inline]
     pub(super) fn is_in_object(&self) -> bool {
         self.objects & 1 != 0
     }
 
     /// Leaves the container: a value has ended.
+    #[inline]
     pub(super) fn ascend(&mut self) {
         self.depth = self.depth.saturating_sub(1);
         self.objects >>= 1;
@@ -96,6 +100,7 @@ impl<P: Place> Position<P> {
     }
 
     /// A value has ended.
+    #[inline]
     pub(super) fn end_value(&mut self) {
         self.state = if self.depth == 0 { State::Done } else { State::AfterValue };
     }

@@ -218,9 +218,7 @@ impl<P: Place> Scanner<P> {
             return start + len + 1;
         }
         self.position.place = match (self.partial.complete(part), self.position.container()) {
-            (Some(key), Some(Shape::Object(keys))) => {
-                keys.iter().find(|(name, _)| name.as_bytes() == key).map(|&(_, place)| place)
-            }
+            (Some(key), Some(Shape::Object(keys))) => keys.find(key),
             _ => None,
         };
         // The colon follows at once in everything that servers write.
@@ -307,6 +305,13 @@ impl<P: Place> Scanner<P> {
     /// Inside a number or literal; returns the place after what was taken of it.
     fn take_scalar<S: Sink<P>>(&mut self, bytes: &[u8], start: usize, sink: &mut S) -> usize {
         let rest = bytes.get(start..).unwrap_or_default();
+        if let [b'n', b'u', b'l', b'l', end, ..] = rest
+            && is_scalar_end(*end)
+            && self.partial.is_empty()
+        {
+            self.position.end_value();
+            return start + 4;
+        }
         match rest.iter().position(|byte| is_scalar_end(*byte)) {
             Some(len) => {
                 let part = rest.get(..len).unwrap_or_default();

@@ -144,11 +144,15 @@ impl Recorder {
         }
     }
 
-    /// A request ended; its times only count when it is not part of the warm-up.
+    /// A request ended; its times only count when `timed`: when it is not part of the warm-up.
     pub(crate) fn end(&self, outcome: Outcome, timed: bool) {
         let now = Instant::now();
         let mut state = self.state();
         state.open = state.open.saturating_sub(1);
+        if outcome.end == End::Unfinished && outcome.sent.is_none() {
+            // The run was over before anything was sent: nobody else can know of this request.
+            return;
+        }
         state.ended += 1;
         *state.ends.entry(outcome.end).or_default() += 1;
         if let Some(status) = outcome.status {

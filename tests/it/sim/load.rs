@@ -118,3 +118,20 @@ async fn alike_events_are_as_many_and_as_long_whether_they_are_looked_at_or_not(
     assert_eq!((counted.bytes, counted.count(End::Complete)), (looked.bytes, 2));
     assert_eq!(simulator.stats().generation_tokens, 8000);
 }
+
+#[tokio::test]
+async fn a_request_that_was_never_sent_is_no_request() {
+    // Nobody accepts here, and the backlog is full at once: further connects hang.
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = socket.listen(1).unwrap();
+    let settings = load::Settings {
+        url: format!("http://{}", listener.local_addr().unwrap()),
+        concurrency: 20,
+        duration: Some(Duration::from_millis(100)),
+        ..load::Settings::default()
+    };
+    let summary = load::run(settings, |_| {}).await.unwrap();
+    assert!((1..=5).contains(&summary.requests), "only those in the backlog were sent: {summary}");
+    assert_eq!(summary.count(End::Unfinished), summary.requests);
+}

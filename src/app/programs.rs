@@ -1,0 +1,195 @@
+//! What the commands do: joins the command line to the pieces.
+
+use std::fmt::Display;
+use std::io::{self, IsTerminal, Write};
+use std::net::ToSocketAddrs;
+use std::process::ExitCode;
+
+use crate::app::demo;
+use crate::app::log;
+use crate::app::replay;
+use crate::app::replay::ReplayError;
+use crate::app::run;
+use crate::cli;
+use crate::cli::{DemoArgs, LoadArgs, Programs, ReplayArgs, SimArgs, Start};
+use crate::export;
+use crate::observe;
+use crate::sim::load;
+use crate::sim::server;
+use crate::sim::server::{Fault, Pace, Simulator};
+
+/// Every command.
+pub fn programs() -> Programs {
+    Programs {
+        run: Some(start),
+        demo: Some(show),
+        sim: Some(simulate),
+        load: Some(offer),
+        replay: Some(replayed),
+        metrics: Some(export::metrics_markdown),
+    }
+}
+
+fn failed(error: &dyn Display) -> ExitCode {
+    complain(error);
+    ExitCode::from(cli::FAILURE)
+}
+
+fn wrong(error: &dyn Display) -> ExitCode {
+    complain(error);
+    ExitCode::from(cli::WRONG_USAGE)
+}
+
+fn complain(error: &dyn Display) {
+    // With stderr closed there is nowhere left to say it.
+    writeln!(io::stderr(), "tokometer: {error}").ok();
+}
+
+fn ended<E: Display>(result: Result<(), E>) -> ExitCode {
+    result.map_or_else(|error| failed(&error), |()| ExitCode::SUCCESS)
+}
+
+fn start(start: Start) -> ExitCode {
+    let Start { config, flags, environment } = start;
+    let logs = match log::install(&config.settings.log) {
+        Ok(logs) => logs,
+        Err(error) => return failed(&error),
+    };
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
+    let result = run::run(config, &flags, &environment, &logs);
+    drop(logs);
+    ended(result)
+}
+
+fn show(arguments: &DemoArgs) -> ExitCode {
+    let settings = demo::Settings {
+        duration: arguments.duration,
+        streams: arguments.streams as usize,
+        plain: arguments.plain,
+        ..demo::Settings::default()
+    };
+    ended(demo::run(&settings, &mut io::stdout().lock()))
+}
+
+fn simulate(arguments: &SimArgs) -> ExitCode {
+    let Some(listen) = arguments.listen.to_socket_addrs().ok().and_then(|mut found| found.next()) else {
+        let listen = &arguments.listen;
+        return wrong(&format!("--listen {listen}: not an address; write IP:PORT, such as 127.0.0.1:8001"));
+    };
+    let faults = match faults(arguments.faults.as_deref().unwrap_or_default()) {
+        Ok(faults) => faults,
+        Err(error) => return wrong(&format!("--faults: {error}")),
+    };
+    let pace = Pace {
+        time_to_first_token: std::time::Duration::from_millis(arguments.ttft_ms),
+        tokens_per_second: arguments.rate,
+        tokens_per_chunk: arguments.tokens_per_chunk,
+        ..Pace::default()
+    };
+    let settings = server::Settings {
+        listen,
+        model: arguments.model.clone(),
+        pace,
+        answer_tokens: arguments.tokens..=arguments.tokens,
+        faults,
+        ..server::Settings::default()
+    };
+    let served = runtime().and_then(|runtime| {
+        runtime.block_on(async {
+            let simulator = Simulator::start(settings).await.map_err(io::Error::other)?;
+            writeln!(io::stderr(), "simulated vLLM on http://{}", simulator.local_address())?;
+            let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+            tokio::select! {
+                stopped = tokio::signal::ctrl_c() => stopped?,
+                _ = terminate.recv() => {}
+            }
+            writeln!(io::stderr(), "{:?}", simulator.stop().await)
+        })
+    });
+    ended(served)
+}
+
+/// `NAME[:ARG]=PROBABILITY`, with commas between.
+fn faults(text: &str) -> Result<Vec<(Fault, f64)>, String> {
+    let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+    let fault = |part: &str| {
+        let (name, chance) = part.split_once('=').unwrap_or((part, "1"));
+        let fault: Fault = name.parse().map_err(|error: server::UnknownFault| error.to_string())?;
+        let chance = chance.parse().ok().filter(|p| (0.0..=1.0).contains(p));
+        Ok((fault, chance.ok_or_else(|| format!("`{part}`: a probability is a number from 0 to 1"))?))
+    };
+    parts.map(fault).collect()
+}
+
+fn offer(arguments: &LoadArgs) -> ExitCode {
+    let mut settings = load::Settings {
+        url: arguments.url.clone(),
+        concurrency: arguments.concurrency as usize,
+        requests: arguments.requests,
+        duration: arguments.duration,
+        max_tokens: arguments.max_tokens,
+        ..load::Settings::default()
+    };
+    if let Some(model) = &arguments.model {
+        settings.model.clone_from(model);
+    }
+    if settings.requests.is_none() && settings.duration.is_none() {
+        settings.duration = Some(std::time::Duration::from_secs(10));
+    }
+    let terminal = io::stderr().is_terminal();
+    let progress = move |progress: load::Progress| {
+        let line = format!(
+            "{:>6.1} s  open {:>5}  ended {:>6}  failed {:>4}  token events {:>8}  TTFT p50 {:.1} ms",
+            progress.elapsed.as_secs_f64(),
+            progress.open,
+            progress.ended,
+            progress.failed,
+            progress.token_events,
+            progress.time_to_first_token_ms,
+        );
+        // Progress that cannot be shown is not worth ending for.
+        if terminal {
+            write!(io::stderr(), "\r{line}").ok()
+        } else {
+            writeln!(io::stderr(), "{line}").ok()
+        };
+    };
+    let offered =
+        runtime().and_then(|runtime| runtime.block_on(load::run(settings, progress)).map_err(io::Error::other));
+    if terminal {
+        writeln!(io::stderr()).ok();
+    }
+    let summary = match offered {
+        Ok(summary) => summary,
+        Err(error) => return failed(&error),
+    };
+    let mut out = io::stdout().lock();
+    let written = if arguments.json {
+        serde_json::to_string(&summary).map_err(io::Error::from).and_then(|text| writeln!(out, "{text}"))
+    } else {
+        writeln!(out, "{summary}")
+    };
+    ended(written)
+}
+
+fn replayed(arguments: &ReplayArgs) -> ExitCode {
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    for path in &arguments.paths {
+        match replay::print(path, arguments.json, &observe::Settings::default(), &mut out) {
+            Ok(()) => {}
+            // A reader that has gone (`| head`) is a good end.
+            Err(ReplayError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
+            Err(error) => {
+                out.flush().ok();
+                return failed(&error);
+            }
+        }
+    }
+    ended(out.flush())
+}
+
+fn runtime() -> io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()
+}

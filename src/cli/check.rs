@@ -1,0 +1,201 @@
+//! The configuration in plain words.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::config::Config;
+use crate::config::Settings;
+use crate::export;
+use crate::listen::Address;
+use crate::listen::Pair;
+use crate::relay;
+
+/// What is in effect, what each value means for traffic and figures, and what deserves a second look.
+pub fn explain(config: &Config) -> String {
+    let settings = &config.settings;
+    let mut lines = Vec::new();
+    lines.push(match &config.file {
+        Some(file) => format!("The configuration can be used. File: {}.", file.display()),
+        None => "The configuration can be used. There is no file: defaults, variables and flags.".to_owned(),
+    });
+    lines.push(String::new());
+    lines.push("Traffic".to_owned());
+    settings.pairs.iter().for_each(|pair| lines.push(format!("  {}", describe(pair))));
+    traffic(settings, &mut lines);
+    lines.push(String::new());
+    lines.push("Figures".to_owned());
+    figures(settings, &mut lines);
+    lines.push(String::new());
+    let warnings = warnings(config);
+    if warnings.is_empty() {
+        lines.push("No warnings.".to_owned());
+    } else {
+        lines.push("Warnings".to_owned());
+        lines.extend(warnings.iter().map(|warning| format!("  - {warning}")));
+    }
+    lines.push(String::new());
+    lines.join("\n")
+}
+
+/// Files that are named but cannot be read, in words that name the mend.
+pub(super) fn unreadable_files(config: &Config) -> Vec<String> {
+    let mut files: Vec<(&str, &Path)> = Vec::new();
+    for pair in &config.settings.pairs {
+        if let Some(tls) = &pair.tls {
+            files.push(("certificate", &tls.certificate));
+            files.push(("key", &tls.key));
+            files.extend(tls.client_ca.iter().map(|path| ("client_ca", path.as_path())));
+        }
+        if let Some(tls) = &pair.upstream_tls {
+            files.extend(tls.ca.iter().map(|path| ("upstream_tls.ca", path.as_path())));
+            if let Some((certificate, key)) = &tls.identity {
+                files.push(("upstream_tls.certificate", certificate));
+                files.push(("upstream_tls.key", key));
+            }
+        }
+    }
+    let export = &config.settings.export;
+    for endpoint in export.metrics.endpoint.iter().chain(&export.traces.endpoint) {
+        files.extend(endpoint.ca.iter().map(|path| ("otlp certificate", path.as_path())));
+        if let Some((certificate, key)) = &endpoint.identity {
+            files.push(("otlp client_certificate", certificate));
+            files.push(("otlp client_key", key));
+        }
+    }
+    let mut messages: Vec<String> = files
+        .into_iter()
+        .filter_map(|(what, path)| {
+            let error = std::fs::File::open(path).err()?;
+            Some(format!("{what}: cannot read {}: {error}; check the path and its permissions", path.display()))
+        })
+        .collect();
+    messages.dedup();
+    messages
+}
+
+fn describe(pair: &Pair) -> String {
+    let listen = address(&pair.listen);
+    let name = if pair.name == listen { String::new() } else { format!("{}: ", pair.name) };
+    let tls = if pair.tls.is_some() { " with TLS" } else { "" };
+    let upstream = match (&pair.upstream, &pair.upstream_tls) {
+        (Address::OriginalDestination, _) => "where the packets were going before they were redirected".to_owned(),
+        (upstream, Some(tls)) if tls.insecure => format!("{} with TLS, any certificate accepted", address(upstream)),
+        (upstream, Some(_)) => format!("{} with TLS", address(upstream)),
+        (upstream, None) => address(upstream),
+    };
+    format!("{name}clients connect to {listen}{tls}; every byte goes to {upstream}.")
+}
+
+fn traffic(settings: &Settings, lines: &mut Vec<String>) {
+    let relay = &settings.relay;
+    let answer = match relay.unreachable {
+        relay::Unreachable::Http503 => "a 503 with a JSON error",
+        relay::Unreachable::Reset => "a TCP reset",
+    };
+    let patience =
+        relay.connect_timeout.map_or("the kernel gives up".to_owned(), |limit| format!("{} ms", limit.as_millis()));
+    lines.push(format!("  When the server cannot be reached, clients get {answer}; a connect may take {patience}."));
+    lines.push(match relay.idle_timeout {
+        None => "  Requests and streams have no time limit.".to_owned(),
+        Some(limit) => format!("  Connections on which nothing moves for {} are closed.", seconds(limit)),
+    });
+    let threads = settings.threads.map_or("one thread per CPU".to_owned(), |threads| format!("{threads} threads"));
+    lines.push(format!(
+        "  It runs on {threads}; after SIGTERM open streams may go on for {}.",
+        seconds(settings.grace_period)
+    ));
+}
+
+fn figures(settings: &Settings, lines: &mut Vec<String>) {
+    if settings.observe.enabled {
+        let engine = settings.observe.engine.map_or("recognised from what it sends".to_owned(), str::to_owned);
+        lines.push(format!("  Exchanges are measured; the engine is {engine}."));
+    } else {
+        lines.push("  Exchanges are not measured (observe.enabled is false).".to_owned());
+    }
+    let admin = settings.admin.listen;
+    lines.push(format!("  Prometheus scrapes http://{admin}/metrics; health and drain are there too."));
+    lines.push(match &settings.export.metrics.endpoint {
+        None => "  OTLP metrics: off.".to_owned(),
+        Some(endpoint) => {
+            format!("  OTLP metrics: {} every {}.", target(endpoint), seconds(settings.export.metrics.interval))
+        }
+    });
+    let traces = &settings.export.traces;
+    lines.push(match &traces.endpoint {
+        None => "  OTLP traces: off.".to_owned(),
+        Some(endpoint) => {
+            let share = match traces.sampler {
+                export::Sampler::AlwaysOn => "all".to_owned(),
+                export::Sampler::AlwaysOff => "none".to_owned(),
+                export::Sampler::Ratio(share) => format!("{}%", share * 100.0),
+            };
+            let parent = if traces.parent_based { " where the caller did not decide" } else { "" };
+            let failed = if traces.keep_failed { ", and every failed one" } else { "" };
+            let slow = traces
+                .keep_first_token_over
+                .map(|limit| format!(", and every one slower than {} to its first token", seconds(limit)))
+                .unwrap_or_default();
+            format!("  OTLP traces: {}; kept: {share}{parent}{failed}{slow}.", target(endpoint))
+        }
+    });
+    let name = settings.export.resource.iter().find(|(name, _)| name == "service.name");
+    let instance = settings.export.resource.iter().find(|(name, _)| name == "service.instance.id");
+    if let (Some((_, name)), Some((_, instance))) = (name, instance) {
+        lines.push(format!("  The service is called {name}, this instance {instance}."));
+    }
+    lines.push(match &settings.access_log {
+        None => "  Access log: off.".to_owned(),
+        Some(log) => {
+            let place = log.path.as_ref().map_or("stdout".to_owned(), |path| path.display().to_string());
+            format!("  Access log: {place}.")
+        }
+    });
+}
+
+fn warnings(config: &Config) -> Vec<String> {
+    let settings = &config.settings;
+    let mut warnings: Vec<String> = config.warnings.iter().map(ToString::to_string).collect();
+    if settings.export.metrics.endpoint.is_none() && settings.export.traces.endpoint.is_none() {
+        warnings.push(
+            "OTLP is not configured, so nothing is pushed and there are no traces; set otlp.endpoint or \
+             OTEL_EXPORTER_OTLP_ENDPOINT. The Prometheus endpoint works without it."
+                .to_owned(),
+        );
+    }
+    if !settings.observe.enabled {
+        warnings.push("observe.enabled is false: traffic is relayed, but there are no figures about it.".to_owned());
+    }
+    if settings.grace_period.is_zero() {
+        warnings.push("process.grace_period_secs is 0: SIGTERM cuts every open stream.".to_owned());
+    }
+    if let Some(limit) = settings.relay.idle_timeout.filter(|limit| *limit < Duration::from_secs(60)) {
+        warnings.push(format!(
+            "relay.idle_timeout_secs is {}: a model that takes longer to its first token is cut off.",
+            limit.as_secs()
+        ));
+    }
+    warnings
+}
+
+fn target(endpoint: &export::Endpoint) -> String {
+    let protocol = match endpoint.protocol {
+        export::Protocol::HttpProtobuf => "http/protobuf",
+        export::Protocol::Grpc => "gRPC",
+    };
+    let gzip = if endpoint.gzip { ", gzip" } else { "" };
+    format!("{} ({protocol}{gzip})", crate::config::shown_url(&endpoint.url))
+}
+
+fn address(address: &Address) -> String {
+    match address {
+        Address::Tcp { host, port } if host.contains(':') => format!("[{host}]:{port}"),
+        Address::Tcp { host, port } => format!("{host}:{port}"),
+        Address::Unix(path) => format!("unix:{}", path.display()),
+        Address::OriginalDestination => "original".to_owned(),
+    }
+}
+
+fn seconds(duration: Duration) -> String {
+    format!("{} s", duration.as_secs_f64())
+}

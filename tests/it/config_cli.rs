@@ -1,0 +1,126 @@
+//! The command itself: what it prints where, and its exit codes.
+#![expect(clippy::unwrap_used, reason = "these functions are called by tests only")]
+
+use std::process::Command;
+use std::process::Output;
+use std::process::Stdio;
+
+/// Runs the command with an environment of its own.
+fn tokometer(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tokometer"))
+        .args(arguments)
+        .env_clear()
+        .envs(variables.iter().copied())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+#[test]
+fn help_and_version_go_to_stdout_and_end_well() {
+    for command in ["run", "check", "config", "metrics", "demo", "sim", "load", "replay", "version"] {
+        let output = tokometer(&[command, "--help"], &[]);
+        assert_eq!(output.status.code(), Some(0), "{command}");
+        assert!(stdout(&output).contains(&format!("Examples:\n  tokometer {command}")), "{}", stdout(&output));
+    }
+    for arguments in [["version"], ["--version"]] {
+        let output = tokometer(&arguments, &[]);
+        assert_eq!(stdout(&output), format!("tokometer {}\n", env!("CARGO_PKG_VERSION")));
+        assert_eq!(output.status.code(), Some(0));
+    }
+}
+
+#[test]
+fn wrong_usage_ends_with_2_on_stderr() {
+    for arguments in [&["rnu"][..], &["run", "--lisen", "x"], &["replay"], &["demo", "--for", "soon"], &[]] {
+        let output = tokometer(arguments, &[]);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(!output.stderr.is_empty() && output.stdout.is_empty(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_configuration_that_cannot_be_used_ends_with_2_and_every_problem() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("bad.yaml");
+    std::fs::write(&path, "relay:\n  keepalive_sec: 1\nlog: {level: loud}\n").unwrap();
+    let path = path.to_str().unwrap();
+    for command in ["check", "config"] {
+        let output = tokometer(&[command, "--config", path], &[]);
+        assert_eq!(output.status.code(), Some(2));
+        let told = stderr(&output);
+        assert!(told.contains(&format!("{path}:2:3: relay.keepalive_sec: unknown key")), "{told}");
+    }
+    let output = tokometer(&["check"], &[("TOKOMETER_CONFIG", "/nonexistent.yaml")]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("/nonexistent.yaml"));
+    let output = tokometer(&["check", "--listen", ":1", "--upstream", ":1"], &[]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("flag --upstream: pairs[0].upstream"), "{}", stderr(&output));
+}
+
+#[test]
+fn check_explains_in_plain_words_and_warns() {
+    let output = tokometer(&["check", "--listen", ":8000", "--upstream", "unix:/run/vllm.sock"], &[]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let told = stdout(&output);
+    for part in [
+        "clients connect to 0.0.0.0:8000; every byte goes to unix:/run/vllm.sock.",
+        "Prometheus scrapes http://0.0.0.0:9464/metrics",
+        "OTLP is not configured",
+        "after SIGTERM open streams may go on for 30 s",
+    ] {
+        assert!(told.contains(part), "{part} in\n{told}");
+    }
+    let variables = [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://u:hunter2@c:4318"), ("OTEL_TRACES_SAMPLER", "xray")];
+    let output = tokometer(&["check"], &variables);
+    let told = stdout(&output);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(told.contains("OTLP metrics: http://<redacted>@c:4318/v1/metrics (http/protobuf) every 60 s."), "{told}");
+    assert!(told.contains("environment variable OTEL_TRACES_SAMPLER: ") && !told.contains("not configured"), "{told}");
+    assert!(!told.contains("hunter2"));
+}
+
+#[test]
+fn check_tells_of_files_that_cannot_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.yaml");
+    std::fs::write(&path, "pairs: [{listen: ':1', upstream: ':2', tls: {certificate: /no/c.pem, key: /no/k.pem}}]")
+        .unwrap();
+    let output = tokometer(&["check", "--config", path.to_str().unwrap()], &[]);
+    assert_eq!(output.status.code(), Some(2));
+    let told = stderr(&output);
+    assert!(told.contains("/no/c.pem") && told.contains("/no/k.pem") && told.contains("check the path"), "{told}");
+}
+
+#[test]
+fn config_prints_the_default_the_schema_and_what_is_in_effect() {
+    let default = stdout(&tokometer(&["config", "--print-default"], &[("TOKOMETER_LOG_LEVEL", "debug")]));
+    assert_eq!(default, tokometer::config::default_yaml());
+    let schema: serde_json::Value = serde_json::from_str(&stdout(&tokometer(&["config", "--schema"], &[]))).unwrap();
+    assert_eq!(schema, tokometer::config::schema());
+    let effective = stdout(&tokometer(&["config", "--admin", ":1"], &[("TOKOMETER_LOG_LEVEL", "debug")]));
+    assert!(effective.contains("level: debug  # environment variable TOKOMETER_LOG_LEVEL"), "{effective}");
+    assert!(effective.contains("listen: \":1\"  # flag --admin"), "{effective}");
+}
+
+#[test]
+fn a_reader_that_goes_away_is_a_good_end() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tokometer"))
+        .args(["config", "--schema"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+}

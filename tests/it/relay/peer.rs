@@ -1,0 +1,175 @@
+//! Two scripted ends of a connection, and what each of them got.
+
+use std::io;
+use std::io::Read;
+use std::io::Write;
+use std::net::Shutdown;
+use std::net::SocketAddr;
+use std::net::TcpListener;
+use std::net::TcpStream;
+use std::sync::Barrier;
+use std::thread;
+use std::time::Duration;
+
+use socket2::SockRef;
+
+/// Longer than anything here takes; only a failing test waits for it.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// One thing an end does.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    /// Writes all of it. An error is not told: when a write starts to fail is a matter of timing.
+    Send(Vec<u8>),
+    /// Writes one byte at a time.
+    Drip(Vec<u8>),
+    /// Reads until this many bytes came in all.
+    Read(usize),
+    /// Reads to the end of the stream.
+    ReadEnd,
+    /// Sends FIN and goes on reading.
+    Finish,
+    /// Closes with a reset.
+    Reset,
+    /// Closes (as the end of a script does too).
+    Close,
+    /// Waits until the other end is at its `Meet`.
+    Meet,
+}
+
+/// How an end's stream ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// Nobody looked.
+    Unread,
+    Fin,
+    Reset,
+    /// It did not end in time.
+    Hangs,
+}
+
+/// What an end got.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Got {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) ending: Ending,
+}
+
+impl std::fmt::Debug for Got {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let start = &self.bytes[..self.bytes.len().min(120)];
+        write!(f, "{:?} after {} bytes: {}", self.ending, self.bytes.len(), start.escape_ascii())
+    }
+}
+
+/// What both ends do.
+#[derive(Clone, Debug)]
+pub(crate) struct Script {
+    pub(crate) name: String,
+    pub(crate) client: Vec<Step>,
+    pub(crate) server: Vec<Step>,
+}
+
+/// Anything a script can be played on.
+pub(crate) trait Wire: Read + Write + Send {
+    fn finish(&mut self);
+    fn reset(&mut self);
+}
+
+impl Wire for TcpStream {
+    fn finish(&mut self) {
+        self.shutdown(Shutdown::Write).ok();
+    }
+
+    fn reset(&mut self) {
+        SockRef::from(&*self).set_linger(Some(Duration::ZERO)).unwrap();
+    }
+}
+
+impl Wire for std::os::unix::net::UnixStream {
+    fn finish(&mut self) {
+        self.shutdown(Shutdown::Write).ok();
+    }
+
+    fn reset(&mut self) {}
+}
+
+/// Connects with a patience.
+pub(crate) fn dial(address: SocketAddr) -> TcpStream {
+    prepare(TcpStream::connect(address).unwrap())
+}
+
+pub(crate) fn prepare(stream: TcpStream) -> TcpStream {
+    stream.set_nodelay(true).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// A server's listening socket.
+pub(crate) fn listen() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+/// Plays a script: the client on what `connect` gives, the server on what `accept` gives.
+pub(crate) fn play<C: Wire, S: Wire>(
+    script: &Script,
+    connect: impl FnOnce() -> C + Send,
+    accept: impl FnOnce() -> S + Send,
+) -> (Got, Got) {
+    let barrier = Barrier::new(2);
+    thread::scope(|scope| {
+        let server = scope.spawn(|| act(accept(), &script.server, &barrier));
+        let client = act(connect(), &script.client, &barrier);
+        (client, server.join().unwrap())
+    })
+}
+
+/// Plays a script over TCP against a server at `listener`, through `address`.
+pub(crate) fn play_tcp(script: &Script, address: SocketAddr, listener: &TcpListener) -> (Got, Got) {
+    play(script, || dial(address), || prepare(listener.accept().unwrap().0))
+}
+
+fn act(mut wire: impl Wire, steps: &[Step], barrier: &Barrier) -> Got {
+    let mut got = Got { bytes: Vec::new(), ending: Ending::Unread };
+    for step in steps {
+        match step {
+            Step::Send(bytes) => drop(wire.write_all(bytes).and_then(|()| wire.flush())),
+            Step::Drip(bytes) => {
+                bytes.iter().for_each(|byte| drop(wire.write_all(&[*byte]).and_then(|()| wire.flush())))
+            }
+            Step::Read(total) => read_until(&mut wire, &mut got, *total),
+            Step::ReadEnd => read_until(&mut wire, &mut got, usize::MAX),
+            Step::Finish => wire.finish(),
+            Step::Reset => {
+                wire.reset();
+                break;
+            }
+            Step::Close => break,
+            Step::Meet => drop(barrier.wait()),
+        }
+    }
+    drop(wire);
+    // Steps after the close are for the meeting only.
+    let closed = steps.iter().position(|step| matches!(step, Step::Reset | Step::Close)).unwrap_or(steps.len());
+    steps[closed..].iter().filter(|step| matches!(step, Step::Meet)).for_each(|_| drop(barrier.wait()));
+    got
+}
+
+fn read_until(wire: &mut impl Wire, got: &mut Got, total: usize) {
+    let mut chunk = vec![0; 64 * 1024];
+    while got.bytes.len() < total && got.ending == Ending::Unread {
+        let most = chunk.len().min(total - got.bytes.len());
+        match wire.read(&mut chunk[..most]) {
+            Ok(0) => got.ending = Ending::Fin,
+            Ok(length) => got.bytes.extend_from_slice(&chunk[..length]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                got.ending = Ending::Hangs;
+            }
+            Err(_) => got.ending = Ending::Reset,
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! A relay in this process, on a free port.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokometer::app::Serving;
+use tokometer::app::serve;
+use tokometer::listen;
+use tokometer::listen::Address;
+use tokometer::listen::Pair;
+use tokometer::relay::Drain;
+use tokometer::relay::Relay;
+use tokometer::relay::Settings;
+
+use super::watcher::Mood;
+use super::watcher::Watcher;
+
+/// A running relay of one or more pairs.
+pub(crate) struct Rig {
+    pub(crate) addresses: Vec<Address>,
+    pub(crate) relay: Arc<Relay>,
+    pub(crate) watcher: Arc<Watcher>,
+    pub(crate) drain: Drain,
+    // Last, so that the rest is still there while it stops.
+    pub(crate) serving: Serving,
+}
+
+impl Rig {
+    /// A relay on a free TCP port with default settings.
+    pub(crate) fn to(upstream: impl Into<Address>) -> Rig {
+        Rig::watched(upstream, Mood::Calm)
+    }
+
+    /// One whose observers are in this mood.
+    pub(crate) fn watched(upstream: impl Into<Address>, mood: Mood) -> Rig {
+        Rig::with(vec![pair(upstream)], Settings::default(), Watcher::new(mood, true))
+    }
+
+    pub(crate) fn with(pairs: Vec<Pair>, settings: Settings, watcher: Arc<Watcher>) -> Rig {
+        let drain = Drain::new();
+        let bound: Vec<_> = pairs.into_iter().map(|pair| listen::bind(pair, settings.keepalive).unwrap()).collect();
+        let addresses = bound.iter().map(|bound| bound.address().clone()).collect();
+        let relay = Relay::new(settings, Arc::clone(&watcher) as _, drain.clone());
+        let serving = serve(listen::serve(bound, &relay, 2).unwrap()).unwrap();
+        Rig { addresses, relay, watcher, drain, serving }
+    }
+
+    /// The TCP address of the first pair.
+    pub(crate) fn address(&self) -> SocketAddr {
+        tcp(&self.addresses[0])
+    }
+}
+
+pub(crate) fn tcp(address: &Address) -> SocketAddr {
+    match address {
+        Address::Tcp { host, port } => SocketAddr::new(host.parse().unwrap(), *port),
+        other => panic!("{other} is no TCP address"),
+    }
+}
+
+/// A plain pair on a free TCP port.
+pub(crate) fn pair(upstream: impl Into<Address>) -> Pair {
+    Pair {
+        name: "test".to_owned(),
+        listen: Address::Tcp { host: "127.0.0.1".to_owned(), port: 0 },
+        upstream: upstream.into(),
+        tls: None,
+        upstream_tls: None,
+    }
+}

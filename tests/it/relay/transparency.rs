@@ -1,0 +1,99 @@
+//! Both ends get the same through the relay as without it.
+
+use tokometer::relay::Close;
+use tokometer::relay::Direction;
+use tokometer::relay::Side;
+
+use super::corpus;
+use super::peer;
+use super::peer::Ending;
+use super::peer::Got;
+use super::peer::Script;
+use super::rig::Rig;
+use super::watcher::Call;
+use super::watcher::Log;
+use super::watcher::Mood;
+
+/// Plays every script directly and through a relay, and returns those whose ends differ.
+fn differences(mood: Mood) -> Vec<String> {
+    let (listener, server) = peer::listen();
+    let rig = Rig::watched(server, mood);
+    let mut differences = Vec::new();
+    for script in corpus::scripts() {
+        let direct = peer::play_tcp(&script, server, &listener);
+        assert!(direct.0.ending != Ending::Hangs && direct.1.ending != Ending::Hangs, "{}: {direct:?}", script.name);
+        let relayed = peer::play_tcp(&script, rig.address(), &listener);
+        if direct != relayed {
+            differences.push(format!("{}:\n  direct  {direct:?}\n  relayed {relayed:?}", script.name));
+        }
+    }
+    differences
+}
+
+fn none(differences: Vec<String>) {
+    assert!(differences.is_empty(), "\n{}", differences.join("\n"));
+}
+
+#[test]
+fn odd_http_and_its_endings_pass_unchanged() {
+    none(differences(Mood::Calm));
+}
+
+#[test]
+fn they_pass_unchanged_when_the_observer_panics_at_once() {
+    none(differences(Mood::Seeing(1)));
+}
+
+#[test]
+fn they_pass_unchanged_when_the_observer_panics_later_and_in_its_drop() {
+    none(differences(Mood::Seeing(3)));
+    none(differences(Mood::Dropping));
+}
+
+#[test]
+fn an_observer_is_shown_what_was_forwarded_and_then_the_ending() {
+    let (listener, server) = peer::listen();
+    let rig = Rig::to(server);
+    for (index, script) in corpus::scripts().iter().enumerate() {
+        let (client, server) = peer::play_tcp(script, rig.address(), &listener);
+        let log = rig.watcher.closed(index);
+        check(script, &client, &server, &log);
+    }
+}
+
+fn check(script: &Script, client: &Got, server: &Got, log: &Log) {
+    let name = &script.name;
+    // An end that stopped reading got less than was forwarded to it.
+    assert!(log.bytes(Direction::Request).starts_with(&server.bytes), "{name}");
+    assert!(log.bytes(Direction::Response).starts_with(&client.bytes), "{name}");
+    if client.ending == Ending::Fin && server.ending == Ending::Fin {
+        assert_eq!(log.bytes(Direction::Request), server.bytes, "{name}");
+        assert_eq!(log.bytes(Direction::Response), client.bytes, "{name}");
+        assert!(matches!(log.close(), Some(Close::Finished { .. })), "{name}: {:?}", log.close());
+    }
+    let mut last = None;
+    let mut finished = Vec::new();
+    for (index, call) in log.calls.iter().enumerate() {
+        match call {
+            Call::Seen(direction, bytes, at) => {
+                assert!(!bytes.is_empty(), "{name}");
+                assert!(!finished.contains(direction), "{name}: bytes after the end of {direction:?}");
+                assert!(last <= Some(*at), "{name}: time went back");
+                last = Some(*at);
+            }
+            Call::Finished(direction, at) => {
+                assert!(!finished.contains(direction), "{name}: {direction:?} finished twice");
+                assert!(last <= Some(*at), "{name}: time went back");
+                last = Some(*at);
+                finished.push(*direction);
+            }
+            Call::Blocked(_, since, until) => assert!(since <= until, "{name}"),
+            Call::Closed(_) => assert_eq!(index, log.calls.len() - 1, "{name}: calls after the end"),
+        }
+    }
+    if let Some(Close::Finished { first }) = log.close() {
+        let expected = if first == Side::Client { Direction::Request } else { Direction::Response };
+        assert_eq!(finished.first(), Some(&expected), "{name}");
+        assert_eq!(finished.len(), 2, "{name}");
+    }
+}

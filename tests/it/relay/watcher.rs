@@ -1,0 +1,194 @@
+//! An observer that writes down what it is told.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::Condvar;
+use std::sync::Mutex;
+use std::sync::Once;
+use std::time::Duration;
+use std::time::Instant;
+
+use tokometer::relay::Close;
+use tokometer::relay::Connection;
+use tokometer::relay::Direction;
+use tokometer::relay::Observe;
+use tokometer::relay::Observer;
+
+/// One call of an observer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    Seen(Direction, Vec<u8>, Instant),
+    Finished(Direction, Instant),
+    Blocked(Direction, Instant, Instant),
+    Closed(Close),
+}
+
+/// When an observer panics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mood {
+    /// Never.
+    Calm,
+    /// When the connection is accepted.
+    Accepting,
+    /// At the n-th call of `seen`.
+    Seeing(usize),
+    /// In `finished`.
+    Finishing,
+    /// In `closed`.
+    Closing,
+    /// In its drop, as well as in `seen`.
+    Dropping,
+}
+
+/// Everything observed.
+pub(crate) struct Watcher {
+    mood: Mood,
+    idle: bool,
+    journal: Arc<Journal>,
+}
+
+#[derive(Default)]
+struct Journal {
+    connections: Mutex<Vec<Log>>,
+    changed: Condvar,
+}
+
+/// What was told of one connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Log {
+    pub(crate) peer: Option<SocketAddr>,
+    pub(crate) pair: usize,
+    pub(crate) upstream: String,
+    pub(crate) calls: Vec<Call>,
+}
+
+impl Log {
+    /// The bytes shown of one direction.
+    pub(crate) fn bytes(&self, wanted: Direction) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for call in &self.calls {
+            if let Call::Seen(direction, seen, _) = call
+                && *direction == wanted
+            {
+                bytes.extend_from_slice(seen);
+            }
+        }
+        bytes
+    }
+
+    /// How it ended, if it has.
+    pub(crate) fn close(&self) -> Option<Close> {
+        match self.calls.last() {
+            Some(Call::Closed(close)) => Some(*close),
+            _ => None,
+        }
+    }
+}
+
+impl Watcher {
+    /// Connections are told to be idle, or not.
+    pub(crate) fn new(mood: Mood, idle: bool) -> Arc<Watcher> {
+        hush();
+        Arc::new(Watcher { mood, idle, journal: Arc::default() })
+    }
+
+    /// Waits until connection `index` meets `wanted`.
+    pub(crate) fn wait(&self, index: usize, wanted: impl Fn(&Log) -> bool) -> Log {
+        let connections = self.journal.connections.lock().unwrap();
+        let unmet = |connections: &mut Vec<Log>| !connections.get(index).is_some_and(&wanted);
+        let (connections, timeout) =
+            self.journal.changed.wait_timeout_while(connections, Duration::from_secs(20), unmet).unwrap();
+        assert!(!timeout.timed_out(), "connection {index} of {connections:?}");
+        connections[index].clone()
+    }
+
+    /// Waits for the end of connection `index`.
+    pub(crate) fn closed(&self, index: usize) -> Log {
+        self.wait(index, |log| log.close().is_some())
+    }
+}
+
+/// Keeps injected panics out of the test output.
+fn hush() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let report = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !info.payload_as_str().is_some_and(|message| message.starts_with("injected")) {
+                report(info);
+            }
+        }));
+    });
+}
+
+impl Observe for Watcher {
+    fn accepted(&self, connection: &Connection) -> Option<Box<dyn Observer>> {
+        if self.mood == Mood::Accepting {
+            panic!("injected: accepted");
+        }
+        let mut connections = self.journal.connections.lock().unwrap();
+        connections.push(Log {
+            peer: connection.peer,
+            pair: connection.pair,
+            upstream: connection.upstream.to_string(),
+            calls: Vec::new(),
+        });
+        let index = connections.len() - 1;
+        Some(Box::new(Eye { index, mood: self.mood, idle: self.idle, seen: 0, journal: Arc::clone(&self.journal) }))
+    }
+}
+
+struct Eye {
+    index: usize,
+    mood: Mood,
+    idle: bool,
+    seen: usize,
+    journal: Arc<Journal>,
+}
+
+impl Eye {
+    fn note(&self, call: Call) {
+        self.journal.connections.lock().unwrap()[self.index].calls.push(call);
+        self.journal.changed.notify_all();
+    }
+}
+
+impl Observer for Eye {
+    fn seen(&mut self, direction: Direction, bytes: &[u8], at: Instant) {
+        self.seen += 1;
+        if self.mood == Mood::Seeing(self.seen) || self.mood == Mood::Dropping {
+            panic!("injected: seen");
+        }
+        self.note(Call::Seen(direction, bytes.to_vec(), at));
+    }
+
+    fn finished(&mut self, direction: Direction, at: Instant) {
+        if self.mood == Mood::Finishing {
+            panic!("injected: finished");
+        }
+        self.note(Call::Finished(direction, at));
+    }
+
+    fn blocked(&mut self, direction: Direction, since: Instant, until: Instant) {
+        self.note(Call::Blocked(direction, since, until));
+    }
+
+    fn closed(&mut self, close: Close, _: Instant) {
+        self.note(Call::Closed(close));
+        if self.mood == Mood::Closing {
+            panic!("injected: closed");
+        }
+    }
+
+    fn idle(&self) -> bool {
+        self.idle
+    }
+}
+
+impl Drop for Eye {
+    fn drop(&mut self) {
+        if self.mood == Mood::Dropping {
+            panic!("injected: drop");
+        }
+    }
+}
