@@ -6,13 +6,21 @@ failed and one could not run here (the last line says why).
 
 import importlib
 import inspect
+import os
+import signal
 import sys
 import time
 import traceback
 
 from process import Skip
 
+# No test takes longer; one that does hangs.
+MOST_SECONDS = 180 + int(float(os.environ.get("SOAK_SECONDS", "0")))
 SUITES = ("engine", "exporters", "reliability", "soak")
+
+
+def _hangs(*_):
+    raise TimeoutError(f"not done within {MOST_SECONDS} s")
 
 
 def main(suite, *wanted):
@@ -22,11 +30,13 @@ def main(suite, *wanted):
         for name, test in vars(module).items()
         if inspect.isfunction(test) and test.__module__ == suite and not name.startswith("_")
     ]
+    signal.signal(signal.SIGALRM, _hangs)
     passed, failed, skipped = 0, 0, []
     for name, test in tests:
         if wanted and name not in wanted:
             continue
         started = time.monotonic()
+        signal.alarm(MOST_SECONDS)
         try:
             test()
         except Skip as reason:
@@ -39,6 +49,8 @@ def main(suite, *wanted):
         else:
             passed += 1
             print(f"  pass {name} ({time.monotonic() - started:.1f} s)", flush=True)
+        finally:
+            signal.alarm(0)
     print(f"{suite}: {passed} passed, {failed} failed, {len(skipped)} skipped")
     if failed:
         return 1
