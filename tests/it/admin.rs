@@ -265,15 +265,40 @@ fn over_the_cap_of_connections_new_ones_are_refused_and_a_place_comes_free_again
     assert_eq!(status(&answer), 503);
     assert!(answer.contains("admin.max_connections"), "{answer}");
     drop(first);
-    loop {
-        let mut stream = connect(&server);
-        stream.write_all(b"GET /livez HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").ok();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).ok();
-        if answer.starts_with("HTTP/1.1 200") {
-            break;
-        }
+    while !ask_or_nothing(&server).starts_with("HTTP/1.1 200") {}
+}
+
+/// A page that no socket buffer holds, for a client that never reads it.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_client_that_does_not_read_loses_its_place() {
+    let settings = Settings { max_connections: 1, header_timeout: Duration::from_millis(200), ..settings() };
+    let (entered, has_entered) = channel();
+    let large = Pages {
+        metrics: Arc::new(move |_| {
+            entered.send(()).ok();
+            ("text/plain".to_owned(), vec![b'x'; 64 << 20])
+        }),
+        ..pages(Program::new(0))
+    };
+    let server = Server::start(&settings, large).unwrap();
+    let mut stuck = connect(&server);
+    stuck.write_all(b"GET /metrics HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+    has_entered.recv().unwrap();
+    let began = std::time::Instant::now();
+    while !ask_or_nothing(&server).starts_with("HTTP/1.1 200") {
+        assert!(began.elapsed() < Duration::from_secs(30), "it holds its place");
     }
+    drop(stuck);
+}
+
+/// The answer of `/livez`, as far as it came.
+fn ask_or_nothing(server: &Server) -> String {
+    let mut stream = connect(server);
+    stream.write_all(b"GET /livez HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").ok();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok();
+    answer
 }
 
 #[test]
