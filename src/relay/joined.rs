@@ -3,7 +3,6 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::Context;
 use std::task::Poll;
 use std::time::Duration;
@@ -13,7 +12,6 @@ use tokio::time::Sleep;
 
 use crate::relay::drain::Phase;
 use crate::relay::drain::Ticket;
-use crate::relay::entrance::Relay;
 use crate::relay::guard::Guard;
 use crate::relay::lane::Eyes;
 use crate::relay::lane::Lane;
@@ -29,7 +27,6 @@ use crate::relay::stream::Stream;
 ///
 /// A task waits for this future, so its size is memory per connection; a test keeps it small.
 pub struct Joined {
-    relay: Arc<Relay>,
     /// `None` once closed.
     ends: Option<Ends>,
     guard: Guard,
@@ -74,13 +71,12 @@ impl fmt::Debug for Joined {
 }
 
 impl Joined {
-    pub(crate) fn new(relay: Arc<Relay>, guard: Guard, ticket: Ticket, client: Stream, server: Stream) -> Joined {
-        let idle = relay.settings().idle_timeout.map(|timeout| {
+    pub(crate) fn new(guard: Guard, ticket: Ticket, client: Stream, server: Stream) -> Joined {
+        let idle = guard.relay().settings().idle_timeout.map(|timeout| {
             let timer = Box::pin(tokio::time::sleep(timeout));
             Box::new(Idle { moved: Instant::now(), timeout, timer })
         });
         Joined {
-            relay,
             ends: Some(Ends { client, server, client_watch: None, server_watch: None }),
             guard,
             request: Lane::new(Direction::Request),
@@ -96,11 +92,10 @@ impl Joined {
     /// Moves bytes both ways; `Some` when that ended the connection.
     fn relay(&mut self, cx: &mut Context<'_>) -> Option<(Close, Farewell)> {
         let Ends { client, server, .. } = self.ends.as_mut()?;
-        let settings = self.relay.settings();
+        let settings = self.guard.relay().settings();
         let size = settings.scratch_bytes.min(settings.remainder_bytes).max(1);
         let (request, response, moved) = scratch::with(size, |scratch| {
-            let faults = self.relay.faults();
-            let mut eyes = Eyes { scratch, guard: &mut self.guard, faults, moved: None };
+            let mut eyes = Eyes { scratch, guard: &mut self.guard, moved: None };
             let request = self.request.turn(cx, client, server, &mut eyes);
             if request == Turn::ReceiverGone {
                 self.response.lose_sender();
@@ -172,7 +167,7 @@ impl Joined {
                     return None;
                 }
                 // Without an observer only a connection that was never used is known to be idle.
-                let idle = self.guard.idle(self.relay.faults()).unwrap_or(!self.used);
+                let idle = self.guard.idle().unwrap_or(!self.used);
                 idle.then_some((Close::Drained, Farewell::Orderly))
             }
         }
@@ -202,10 +197,9 @@ impl Joined {
                     server.reset();
                 }
             }
-            let faults = self.relay.faults();
-            self.request.settle(&mut self.guard, faults);
-            self.response.settle(&mut self.guard, faults);
-            self.guard.closed(faults, close, Instant::now());
+            self.request.settle(&mut self.guard);
+            self.response.settle(&mut self.guard);
+            self.guard.closed(close, Instant::now());
         }
     }
 }
