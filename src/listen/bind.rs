@@ -1,6 +1,5 @@
 //! Opens the listening sockets before anything runs: errors show at start, and port 0 is a real port.
 
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::net::ToSocketAddrs;
@@ -160,15 +159,4 @@ impl Drop for SocketFile {
 fn inode(path: &Path) -> io::Result<(u64, u64)> {
     let metadata = std::fs::symlink_metadata(path)?;
     Ok((metadata.dev(), metadata.ino()))
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Address::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
-            Address::Tcp { host, port } => write!(f, "{host}:{port}"),
-            Address::Unix(path) => write!(f, "unix:{}", path.display()),
-            Address::OriginalDestination => f.write_str("original"),
-        }
-    }
 }

@@ -40,7 +40,11 @@ impl Front {
         drop(accepted);
         // Without a descriptor there is nothing to answer on: the drop above has closed the connection.
         if let Ok(socket) = socket.and_then(|socket| self.register(socket)) {
-            self.serve(socket, peer).await;
+            // Joined connections watch the drain for themselves; this is for those that never get there.
+            tokio::select! {
+                () = self.serve(socket, peer) => {}
+                () = self.relay.drain().forced() => {}
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 //! Addresses, sockets and TLS: hands accepted connections to `relay`.
 //!
-//! Sockets are opened and files are read before anything runs ([`bind`], [`serve`]), so that what is wrong with them is
+//! Sockets are opened and files are read before anything runs (`bind`, `serve`), so that what is wrong with them is
 //! told at start. pingora accepts; the socket then leaves pingora and belongs to the relay.
 
 mod bind;

@@ -1,5 +1,6 @@
 //! Which addresses are listened on, and where each leads.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -22,6 +23,18 @@ pub enum Address {
 impl From<SocketAddr> for Address {
     fn from(address: SocketAddr) -> Address {
         Address::Tcp { host: address.ip().to_string(), port: address.port() }
+    }
+}
+
+/// As it is written in the configuration.
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Address::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+            Address::OriginalDestination => f.write_str("original"),
+        }
     }
 }
 

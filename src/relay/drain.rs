@@ -35,6 +35,7 @@ struct Shared {
     phase: AtomicU8,
     connections: Mutex<Slots>,
     emptied: Notify,
+    forced: Notify,
     stopping: watch::Sender<bool>,
 }
 
@@ -70,6 +71,7 @@ impl Drain {
             phase: AtomicU8::new(Phase::Running as u8),
             connections: Mutex::new(Slots::default()),
             emptied: Notify::new(),
+            forced: Notify::new(),
             stopping: watch::Sender::new(false),
         };
         Drain { shared: Arc::new(shared) }
@@ -112,6 +114,15 @@ impl Drain {
         }
     }
 
+    /// Resolves when the grace period is over.
+    pub async fn forced(&self) {
+        let mut forced = std::pin::pin!(self.shared.forced.notified());
+        forced.as_mut().enable();
+        if self.phase() < Phase::Forced {
+            forced.await;
+        }
+    }
+
     /// Turns true when the listeners have to stop.
     pub fn stopping(&self) -> watch::Receiver<bool> {
         self.shared.stopping.subscribe()
@@ -133,6 +144,9 @@ impl Drain {
     fn advance(&self, phase: Phase) {
         self.shared.phase.fetch_max(phase as u8, Ordering::AcqRel);
         self.shared.stopping.send_replace(true);
+        if phase == Phase::Forced {
+            self.shared.forced.notify_waiters();
+        }
         let wakers: Vec<Waker> = self.slots().wakers.iter().flatten().cloned().collect();
         wakers.into_iter().for_each(Waker::wake);
     }

@@ -244,3 +244,13 @@ fn poll_watch(cx: &mut Context<'_>, watch: &mut Option<Box<ResetWatch>>, wanted:
     }
     watch.get_or_insert_with(|| Box::new(ResetWatch::new())).poll(cx, stream).is_ready()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_future_of_a_connection_stays_small() {
+        assert!(size_of::<Joined>() <= 256, "{} bytes", size_of::<Joined>());
+    }
+}

@@ -1,8 +1,8 @@
 //! The data path: two byte streams, relayed unchanged.
 //!
 //! Bytes are read into a per-thread scratch buffer, timed, written to the other side, and only then shown to the
-//! connection's [`Observer`]. Nothing here knows HTTP, JSON or exporters, and nothing an observer does can change,
-//! delay or end a stream.
+//! connection's `Observer`. Nothing here knows HTTP, JSON or exporters (but for the one answer in `refuse`), and nothing
+//! an observer does can change or end a stream.
 
 mod drain;
 mod entrance;

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use crate::relay::observer::Direction;
 
-/// Totals since the start. Bytes are added once per [`REPORT_BYTES`] and when a connection ends, not per read.
+/// Totals since the start. Bytes are added every 256 KiB and when a connection ends, not per read.
 #[derive(Debug, Default)]
 pub struct Stats {
     accepted: AtomicU64,
@@ -16,7 +16,7 @@ pub struct Stats {
     observer_panics: AtomicU64,
 }
 
-/// A direction's bytes are added to the totals in steps of this size, so that an event of a few hundred bytes costs no
+/// A direction adds its bytes to the totals in steps of this size, so that an event of a few hundred bytes costs no
 /// shared write.
 pub(crate) const REPORT_BYTES: u64 = 256 * 1024;
 

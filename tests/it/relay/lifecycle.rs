@@ -42,7 +42,8 @@ fn with(upstream: impl Into<Address>, settings: Settings, idle: bool) -> Rig {
 #[test]
 fn a_slow_reader_holds_the_server_back_and_the_wait_is_told() {
     let (listener, server) = peer::listen();
-    let rig = Rig::to(server);
+    let settings = Settings { remainder_bytes: 1000, ..Settings::default() };
+    let rig = with(server, settings, true);
     let body = noise(30_000_000);
     let mut client = peer::dial(rig.address());
     let (mut upstream, _) = listener.accept().unwrap();
@@ -62,6 +63,10 @@ fn a_slow_reader_holds_the_server_back_and_the_wait_is_told() {
     let shown = rig.watcher.wait(0, |log| !log.bytes(Direction::Response).is_empty());
     assert!(!shown.calls.iter().any(|call| matches!(call, Call::Blocked(..))), "told before it was over");
     assert_eq!(shown.bytes(Direction::Response), body[..shown.bytes(Direction::Response).len()]);
+    // One read waits, at most, and nothing is read beside it.
+    let largest = shown.calls.iter().map(|call| if let Call::Seen(_, bytes, _) = call { bytes.len() } else { 0 });
+    assert_eq!(largest.max(), Some(1000));
+    assert_eq!(rig.watcher.wait(0, |_| true).calls.len(), shown.calls.len());
     upstream.set_nonblocking(false).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -202,14 +207,14 @@ fn a_drain_stops_the_listener_and_closes_idle_connections_only() {
     // Not idle: it goes on, and is closed as soon as it is.
     upstream.write_all(b"HTTP/1.1 200 OK\r\n").unwrap();
     client.read_exact(&mut [0; 17]).unwrap();
-    // One of the connects above may still have been accepted; it has gone since.
-    eventually(|| rig.drain.open() == 1);
-    rig.watcher.be_idle();
-    upstream.write_all(b"\r\n").unwrap();
+    assert_eq!(rig.watcher.wait(0, |_| true).close(), None);
+    upstream.write_all(b"\n\n").unwrap();
     let mut rest = Vec::new();
     client.read_to_end(&mut rest).unwrap();
-    assert_eq!(rest, b"\r\n");
+    assert_eq!(rest, b"\n\n");
     assert_eq!(rig.watcher.closed(0).close(), Some(Close::Drained));
+    // One of the connects above may still have been accepted, and waits for the server.
+    drop(listener);
     wait_until_empty(&rig);
 }
 
@@ -241,6 +246,19 @@ fn a_forced_drain_resets_what_is_left() {
     assert_eq!(rig.watcher.closed(0).close(), Some(Close::Drained));
     wait_until_empty(&rig);
     assert_eq!(rig.drain.phase(), Phase::Forced);
+}
+
+#[test]
+fn a_forced_drain_ends_connections_that_were_never_joined() {
+    let rig = Rig::to(nobody());
+    // Waits for the client's first bytes, to answer 503.
+    let mut client = peer::dial(rig.address());
+    eventually(|| rig.relay.stats().connect_failures() == 1);
+    rig.drain.begin();
+    rig.drain.force();
+    assert!(matches!(client.read(&mut [0; 1]), Ok(0) | Err(_)));
+    assert_eq!(rig.watcher.closed(0).close(), Some(Close::Drained));
+    wait_until_empty(&rig);
 }
 
 #[test]

@@ -148,13 +148,19 @@ fn act(mut wire: impl Wire, steps: &[Step], barrier: &Barrier) -> Got {
                 break;
             }
             Step::Close => break,
-            Step::Meet => drop(barrier.wait()),
+            Step::Meet => {
+                barrier.wait();
+            }
         }
     }
     drop(wire);
     // Steps after the close are for the meeting only.
     let closed = steps.iter().position(|step| matches!(step, Step::Reset | Step::Close)).unwrap_or(steps.len());
-    steps[closed..].iter().filter(|step| matches!(step, Step::Meet)).for_each(|_| drop(barrier.wait()));
+    for step in &steps[closed..] {
+        if matches!(step, Step::Meet) {
+            barrier.wait();
+        }
+    }
     got
 }
 

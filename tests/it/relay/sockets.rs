@@ -262,7 +262,11 @@ fn tls_on_both_sides_relays_the_plaintext_and_its_endings() {
     let mut index = 0;
     for script in corpus::scripts() {
         // Resets and closes in mid-handshake are told by TLS in its own way.
-        if script.name.contains("reset") || script.name.contains("at once") || script.name.contains("dies") {
+        if script.name.contains("reset")
+            || script.name.contains("at once")
+            || script.name.contains("dies")
+            || script.name.contains("says nothing")
+        {
             continue;
         }
         let direct = peer::play_tcp(&script, upstream, &listener);
@@ -384,6 +388,8 @@ fn a_client_that_closes_without_close_notify_has_finished() {
         client.flush().unwrap();
         Wire::finish(&mut client.sock);
         assert_eq!(server.join().unwrap(), b"hello");
+        // Closing on unread session tickets would be a reset of the client's.
+        client.read_to_end(&mut Vec::new()).ok();
     });
     assert!(matches!(rig.watcher.closed(0).close(), Some(Close::Finished { .. })));
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::Condvar;
 use std::sync::Mutex;
 use std::sync::Once;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -46,7 +45,7 @@ pub(crate) enum Mood {
 /// Everything observed.
 pub(crate) struct Watcher {
     mood: Mood,
-    idle: Arc<AtomicBool>,
+    idle: bool,
     panics: AtomicUsize,
     journal: Arc<Journal>,
 }
@@ -90,15 +89,10 @@ impl Log {
 }
 
 impl Watcher {
-    /// Connections are told to be idle, or not.
+    /// Connections are told to be idle, or not before an answer ends in an empty line.
     pub(crate) fn new(mood: Mood, idle: bool) -> Arc<Watcher> {
         hush();
-        Arc::new(Watcher {
-            mood,
-            idle: Arc::new(AtomicBool::new(idle)),
-            panics: AtomicUsize::new(0),
-            journal: Arc::default(),
-        })
+        Arc::new(Watcher { mood, idle, panics: AtomicUsize::new(0), journal: Arc::default() })
     }
 
     /// Waits until connection `index` meets `wanted`.
@@ -109,11 +103,6 @@ impl Watcher {
             self.journal.changed.wait_timeout_while(connections, Duration::from_secs(20), unmet).unwrap();
         assert!(!timeout.timed_out(), "connection {index} of {connections:?}");
         connections[index].clone()
-    }
-
-    /// From now on connections are idle.
-    pub(crate) fn be_idle(&self) {
-        self.idle.store(true, Ordering::SeqCst);
     }
 
     /// Panics that were reported.
@@ -133,7 +122,7 @@ fn hush() {
     ONCE.call_once(|| {
         let report = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            if !info.payload_as_str().is_some_and(|message| message.starts_with("injected")) {
+            if !info.payload().downcast_ref::<&str>().is_some_and(|message| message.starts_with("injected")) {
                 report(info);
             }
         }));
@@ -153,13 +142,7 @@ impl Observe for Watcher {
             calls: Vec::new(),
         });
         let index = connections.len() - 1;
-        Some(Box::new(Eye {
-            index,
-            mood: self.mood,
-            idle: Arc::clone(&self.idle),
-            seen: 0,
-            journal: Arc::clone(&self.journal),
-        }))
+        Some(Box::new(Eye { index, mood: self.mood, idle: self.idle, seen: 0, journal: Arc::clone(&self.journal) }))
     }
 
     fn panicked(&self) {
@@ -170,7 +153,7 @@ impl Observe for Watcher {
 struct Eye {
     index: usize,
     mood: Mood,
-    idle: Arc<AtomicBool>,
+    idle: bool,
     seen: usize,
     journal: Arc<Journal>,
 }
@@ -188,6 +171,7 @@ impl Observer for Eye {
         if self.mood == Mood::Seeing(self.seen) || self.mood == Mood::Dropping {
             panic!("injected: seen");
         }
+        self.idle |= direction == Direction::Response && bytes.ends_with(b"\n\n");
         self.note(Call::Seen(direction, bytes.to_vec(), at));
     }
 
@@ -210,7 +194,7 @@ impl Observer for Eye {
     }
 
     fn idle(&self) -> bool {
-        self.idle.load(Ordering::SeqCst)
+        self.idle
     }
 }
 

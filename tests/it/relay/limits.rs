@@ -1,0 +1,116 @@
+//! What the relay does without descriptors, and what a connection costs. Both need a process of their own.
+
+use std::fs::File;
+use std::io::Read;
+use std::io::Write;
+use std::net::TcpStream;
+use std::process::Command;
+use std::time::Duration;
+use std::time::Instant;
+
+use super::peer;
+use super::rig::Rig;
+use super::watcher::Mood;
+
+/// Runs this test alone in a new process with this limit of open files. False in that process.
+fn rerun(test: &str, limit: usize) -> bool {
+    if soft_limit() == limit {
+        return false;
+    }
+    let this = std::env::current_exe().unwrap();
+    let run = format!("ulimit -n {limit} && exec \"$0\" --exact relay::limits::{test} --nocapture --test-threads 1");
+    let output = Command::new("sh").arg("-c").arg(run).arg(this).output().unwrap();
+    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    println!("{text}");
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    true
+}
+
+fn soft_limit() -> usize {
+    let limits = std::fs::read_to_string("/proc/self/limits").unwrap();
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    line.split_whitespace().nth(3).unwrap().parse().unwrap_or(usize::MAX)
+}
+
+/// CPU time of this process, user and system.
+fn cpu() -> Duration {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
+    Duration::from_millis(ticks * 10)
+}
+
+fn resident_bytes() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 4096
+}
+
+#[test]
+fn without_descriptors_connections_wait_and_are_served_later() {
+    if rerun("without_descriptors_connections_wait_and_are_served_later", 96) {
+        return;
+    }
+    let (listener, server) = peer::listen();
+    let rig = Rig::to(server);
+    let mut first = peer::dial(rig.address());
+    let (mut first_upstream, _) = listener.accept().unwrap();
+    let mut ping = || {
+        first.write_all(b"ping").unwrap();
+        first_upstream.read_exact(&mut [0; 4]).unwrap();
+    };
+    ping();
+    // The sources of time and CPU figures are opened before there is nothing left to open.
+    let before = cpu();
+    let mut ballast: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+    drop(ballast.pop());
+    let mut second = peer::dial(rig.address());
+    second.write_all(b"hello").unwrap();
+    // No descriptor to accept with, then one to accept with and none to connect with.
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(1500) {
+        std::thread::sleep(Duration::from_millis(50));
+        ping();
+        if ballast.len() > 40 && start.elapsed() > Duration::from_millis(700) {
+            ballast.truncate(40.max(ballast.len() - 1));
+        }
+    }
+    drop(ballast);
+    let (mut upstream, _) = listener.accept().unwrap();
+    let mut got = [0; 5];
+    upstream.read_exact(&mut got).unwrap();
+    assert_eq!(&got, b"hello");
+    ping();
+    let used = cpu() - before;
+    assert!(used < start.elapsed() / 3, "busy without descriptors: {used:?} of CPU in {:?}", start.elapsed());
+}
+
+#[test]
+fn an_idle_connection_costs_little_memory() {
+    const CONNECTIONS: usize = 1000;
+    if rerun("an_idle_connection_costs_little_memory", 4 * CONNECTIONS + 200) {
+        return;
+    }
+    let (listener, server) = peer::listen();
+    // Observers panic when asked for, so that only the relay itself is counted.
+    let rig = Rig::watched(server, Mood::Accepting);
+    let open = |count: usize| -> Vec<(TcpStream, TcpStream)> {
+        (0..count)
+            .map(|_| {
+                let mut client = peer::dial(rig.address());
+                let (mut upstream, _) = listener.accept().unwrap();
+                client.write_all(b"ping").unwrap();
+                upstream.read_exact(&mut [0; 4]).unwrap();
+                upstream.write_all(b"pong").unwrap();
+                client.read_exact(&mut [0; 4]).unwrap();
+                (client, upstream)
+            })
+            .collect()
+    };
+    let few = open(50);
+    let before = resident_bytes();
+    let many = open(CONNECTIONS - 50);
+    let each = (resident_bytes() - before) / many.len();
+    println!("resident memory per idle connection: {each} bytes");
+    assert!(each < 5 * 1024, "{each} bytes per connection");
+    drop((few, many));
+}
