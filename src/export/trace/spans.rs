@@ -195,5 +195,5 @@ fn finish_reasons(record: &Record) -> Option<Value> {
         let expected = record.choices.clamp(1, 8) as usize;
         reasons.resize(reasons.len().max(expected), MISSING_FINISH.into());
     }
-    (!reasons.is_empty()).then(|| Value::Array(Array::String(reasons)))
+    if reasons.is_empty() { None } else { Some(Value::Array(Array::String(reasons))) }
 }
