@@ -106,7 +106,8 @@ async fn serve_http(listener: tokio::net::TcpListener, got: Arc<Mutex<Got>>, tls
 }
 
 async fn answer(request: Request<Incoming>, got: Arc<Mutex<Got>>) -> Result<Response<Full<Bytes>>, Infallible> {
-    let path = request.uri().path().to_owned();
+    // Whole: a client must name the path alone.
+    let path = request.uri().to_string();
     let header = |name| request.headers().get(name).map_or("-", |value| value.to_str().unwrap()).to_owned();
     let (encoding, authorization) = (header("content-encoding"), header("authorization"));
     let body = request.into_body().collect().await.unwrap().to_bytes();

@@ -1,6 +1,7 @@
 //! What a collector gets is what a scraper gets.
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 use std::time::Instant;
@@ -293,10 +294,13 @@ fn a_shutdown_in_the_middle_of_a_hanging_export_is_bounded() {
     settings.metrics.interval = Duration::from_millis(1);
     let exporters = Exporters::start(&settings, Arc::new(records::Still)).unwrap();
     // The export hangs once its connection is there.
-    let _connection = hole.accept().unwrap();
+    let mut connection = hole.accept().unwrap().0;
     let closing = Instant::now();
     assert!(!exporters.shutdown(Duration::from_millis(300)));
     assert!(closing.elapsed() < Duration::from_millis(800), "{:?}", closing.elapsed());
+    // And the export itself ends: its connection is closed.
+    connection.set_read_timeout(Some(WAIT / 2)).unwrap();
+    connection.read_to_end(&mut Vec::new()).unwrap();
 }
 
 #[test]
