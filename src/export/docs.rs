@@ -11,7 +11,7 @@ use crate::export::table::TABLE;
 
 const HEAD: &str = "# Metrics
 
-<!-- Made from the table in src/export/table by `tokometer docs metrics`; do not edit. -->
+<!-- Made from the table in src/export/table: `UPDATE=1 cargo test metrics_md` rewrites it. -->
 
 Every metric exists under its OpenTelemetry name (OTLP) and under the Prometheus name that a Prometheus gives to the same
 metric when it gets it by OTLP: a Prometheus that both scrapes tokometer and receives its OTLP push holds the same counts
@@ -20,7 +20,8 @@ and sums, series by series.
 What is unknown is absent: an attribute that is not known is left out over OTLP and is an empty label on the Prometheus
 page (the same series to Prometheus). Times are monotonic and taken when the read returned.
 
-The GenAI generation column says with which setting of `semconv` (`v1.41`, `latest`, `both`) a metric is emitted.
+The setting `semconv` (`v1.41`, `latest`, `both`) chooses the generation of the GenAI names; a metric that is not emitted with
+all of them says so. Counters of closed sets stand at zero from the start, so that a rate sees the first failure.
 
 The page speaks OpenMetrics 1.0.0 (with exemplars), the text format 0.0.4, and delimited protobuf (with native histograms
 beside the classic ones, and exemplars), as the `Accept` header asks. `target_info` carries the resource attributes.

@@ -93,7 +93,7 @@ impl Exporters {
             telemetry,
             process,
             servers: settings.servers.clone(),
-            resource: settings.resource.iter().map(|(name, value)| (label(name), value.clone())).collect(),
+            resource: info_labels(&settings.resource),
         }))
     }
 
@@ -118,7 +118,24 @@ impl Exporters {
     }
 }
 
-/// A resource attribute's name as a Prometheus label.
+/// Resource attributes as labels of `target_info`. Values of names that become one label are joined with `;`, as the
+/// OpenTelemetry specification has it (compatibility/prometheus_and_openmetrics.md): a label must not stand twice.
+fn info_labels(resource: &[(String, String)]) -> Vec<(String, String)> {
+    let mut labels: Vec<(String, String)> = Vec::with_capacity(resource.len());
+    for (name, value) in resource {
+        let label = label(name);
+        match labels.iter_mut().find(|(known, _)| *known == label) {
+            Some((_, joined)) => {
+                joined.push(';');
+                joined.push_str(value);
+            }
+            None => labels.push((label, value.clone())),
+        }
+    }
+    labels
+}
+
+/// A name as a Prometheus label.
 fn label(name: &str) -> String {
     let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
     if name.starts_with(|c: char| c.is_ascii_digit()) { format!("key_{name}") } else { name }
@@ -140,5 +157,17 @@ impl Sink for Exporters {
 
     fn detached(&self, pair: usize, why: Detach) {
         self.recorder.detached(pair, why);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::info_labels;
+
+    #[test]
+    fn resource_attributes_that_become_one_label_are_joined() {
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let resource = [pair("a.b", "1"), pair("2nd", "x"), pair("a_b", "3")];
+        assert_eq!(info_labels(&resource), [pair("a_b", "1;3"), pair("key_2nd", "x")]);
     }
 }

@@ -40,15 +40,17 @@ impl Live for LiveHandles {
         if gaps.is_empty() {
             return;
         }
-        if let Some(histogram) = &self.inter_token_latency {
-            // k tokens in an event are k observations of gap/k; of an unknown number it is at least one.
-            histogram.observe_all(gaps.iter().map(|gap| {
-                let tokens = gap.tokens.unwrap_or(1).max(1);
-                (gap.gap.as_secs_f64() / f64::from(tokens), tokens)
-            }));
-        }
-        if let Some(histogram) = &self.chunk_gap {
-            histogram.observe_all(gaps.iter().map(|gap| (gap.gap.as_secs_f64(), 1)));
+        let tokens_of = |gap: &Gap| gap.tokens.unwrap_or(1).max(1);
+        let seconds = |gap: &Gap| gap.gap.as_secs_f64();
+        if let (Some(latency), Some(chunk_gap)) = (&self.inter_token_latency, &self.chunk_gap) {
+            // One token in an event (of an unknown number it is at least one): its gap is both.
+            latency.observe_with(chunk_gap, gaps.iter().filter(|gap| tokens_of(gap) == 1).map(seconds));
+            let several = || gaps.iter().filter(|gap| tokens_of(gap) > 1);
+            if several().next().is_some() {
+                // k tokens in an event are k observations of gap/k.
+                latency.observe_all(several().map(|gap| (seconds(gap) / f64::from(tokens_of(gap)), tokens_of(gap))));
+                chunk_gap.observe_all(several().map(|gap| (seconds(gap), 1)));
+            }
         }
         if let Some(histogram) = &self.chunk_tokens
             && gaps.iter().any(|gap| gap.tokens.is_some())

@@ -33,6 +33,9 @@ use crate::measure::Outcome;
 use crate::measure::Phase;
 use crate::measure::Record;
 
+/// The attributes of a label set, in the order of the table.
+type Known = Vec<(Key, Value)>;
+
 /// What is known of a label set as it came from the wire.
 #[derive(Clone, Debug)]
 struct Resolved {
@@ -59,7 +62,7 @@ pub(crate) struct Recorder {
     /// By the labels as they came; bounded, because clients choose them.
     by_labels: RwLock<HashMap<Labels, Resolved>>,
     /// By the attributes that they become.
-    by_known: RwLock<HashMap<Vec<(Key, Value)>, Arc<Handles>>>,
+    by_known: RwLock<HashMap<Known, Arc<Handles>>>,
     pairs: Vec<Pair>,
 }
 
@@ -127,7 +130,7 @@ impl Recorder {
 
     /// The handles of these attributes; over the cap those of the same with `other` as model. The folded sets are few:
     /// all that is left in them are closed sets.
-    fn handles_of(&self, labels: &Labels, known: Vec<(Key, Value)>) -> (Arc<Handles>, bool) {
+    fn handles_of(&self, labels: &Labels, known: Known) -> (Arc<Handles>, bool) {
         let mut by_known = self.by_known.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(handles) = by_known.get(&known) {
             return (Arc::clone(handles), false);
@@ -152,7 +155,7 @@ impl Recorder {
     }
 
     /// The attributes of a label set, in the order of the table.
-    fn known(&self, labels: &Labels, request: Option<Name>, response: Option<Name>) -> Vec<(Key, Value)> {
+    fn known(&self, labels: &Labels, request: Option<Name>, response: Option<Name>) -> Known {
         let mut known = vec![(Key::Operation, Value::Word(labels.route.operation()))];
         known.extend(labels.engine.map(|engine| (Key::Provider, Value::Word(engine))));
         known.extend(request.map(|name| (Key::RequestModel, Value::Text(name.text))));

@@ -17,6 +17,7 @@ use crate::export::Semconv;
 use crate::export::attributes::Attributes;
 use crate::export::distribution::Distribution;
 use crate::export::distribution::Exemplar;
+use crate::export::distribution::State;
 use crate::export::page;
 use crate::export::table::Id;
 use crate::export::table::Kind;
@@ -59,6 +60,9 @@ impl UpDown {
 #[derive(Debug)]
 pub(crate) struct Histogram {
     own: Distribution,
+    /// Observations that another series has too, kept once for both: the gap of an event with one token is an
+    /// inter-token latency and a chunk gap, and nothing is recorded as often.
+    shared: Option<Arc<Distribution>>,
     otel: Option<BoundHistogram<f64>>,
 }
 
@@ -71,6 +75,28 @@ impl Histogram {
         self.own.observe(value, exemplar.map(|exemplar| Exemplar { value, ..exemplar }));
         if let Some(otel) = &self.otel {
             otel.record(value);
+        }
+    }
+
+    /// What it has seen, for the page.
+    fn state(&self) -> State {
+        let mut state = self.own.lock().clone();
+        if let Some(shared) = &self.shared {
+            state.add(&shared.lock());
+        }
+        state
+    }
+
+    /// Takes finite values for this series and for `other`, which share them.
+    pub(crate) fn observe_with(&self, other: &Histogram, values: impl Iterator<Item = f64> + Clone) {
+        if let Some(shared) = &self.shared {
+            let mut state = shared.lock();
+            for value in values.clone() {
+                state.observe(value, 1);
+            }
+        }
+        for otel in [&self.otel, &other.otel].into_iter().flatten() {
+            values.clone().for_each(|value| otel.record(value));
         }
     }
 
@@ -127,6 +153,8 @@ pub(crate) struct Forms {
 pub(crate) struct Families {
     by_id: Vec<Option<Family>>,
     forms: Forms,
+    /// What inter-token latencies and chunk gaps share.
+    gaps: RwLock<HashMap<Attributes, Arc<Distribution>>>,
 }
 
 impl Families {
@@ -139,7 +167,7 @@ impl Families {
                 series: RwLock::default(),
             })
         };
-        Families { by_id: TABLE.iter().map(family).collect(), forms }
+        Families { by_id: TABLE.iter().map(family).collect(), forms, gaps: RwLock::default() }
     }
 
     /// The series of these attributes, made at its first use; `None` when the metric is not of this generation.
@@ -149,9 +177,16 @@ impl Families {
         if let Some(found) = family.series.read().unwrap_or_else(PoisonError::into_inner).get(&attributes) {
             return Some(found.clone());
         }
+        let shared = matches!(id, Id::InterTokenLatency | Id::ChunkGap).then(|| self.shared(family, &attributes));
         let mut series = family.series.write().unwrap_or_else(PoisonError::into_inner);
-        let made = series.entry(attributes).or_insert_with_key(|attributes| family.make(attributes, self.forms));
+        let made = series.entry(attributes).or_insert_with_key(|known| family.make(known, self.forms, shared));
         Some(made.clone())
+    }
+
+    fn shared(&self, family: &Family, attributes: &Attributes) -> Arc<Distribution> {
+        let mut gaps = self.gaps.write().unwrap_or_else(PoisonError::into_inner);
+        let made = || Arc::new(Distribution::new(family.metric.buckets, self.forms.native, false));
+        Arc::clone(gaps.entry(attributes.clone()).or_insert_with(made))
     }
 
     /// Everything recorded so far, series in the order of their attributes.
@@ -160,7 +195,7 @@ impl Families {
             let value = match series {
                 Series::Counter(counter) => page::Value::Whole(counter.own.load(Ordering::Relaxed)),
                 Series::UpDown(up_down) => page::Value::Signed(up_down.own.load(Ordering::Relaxed)),
-                Series::Histogram(histogram) => page::Value::Histogram(Box::new(histogram.own.lock().clone())),
+                Series::Histogram(histogram) => page::Value::Histogram(Box::new(histogram.state())),
             };
             // The OpenTelemetry SDK keeps back a histogram that has seen nothing; so do we.
             let empty = matches!(&value, page::Value::Histogram(state) if state.count == 0);
@@ -177,7 +212,7 @@ impl Families {
 }
 
 impl Family {
-    fn make(&self, attributes: &Attributes, forms: Forms) -> Series {
+    fn make(&self, attributes: &Attributes, forms: Forms, shared: Option<Arc<Distribution>>) -> Series {
         let metric = self.metric;
         match metric.kind {
             Kind::Counter => {
@@ -207,7 +242,7 @@ impl Family {
                     _ => None,
                 };
                 let own = Distribution::new(metric.buckets, forms.native, forms.exemplars && metric.exemplar);
-                Series::Histogram(Arc::new(Histogram { own, otel }))
+                Series::Histogram(Arc::new(Histogram { own, shared, otel }))
             }
         }
     }

@@ -53,6 +53,18 @@ impl State {
         Some(bucket)
     }
 
+    /// Takes over all that `other`, over the same bounds, has seen. Exemplars stay.
+    pub(crate) fn add(&mut self, other: &State) {
+        for (count, more) in self.counts.iter_mut().zip(&other.counts) {
+            *count += more;
+        }
+        self.sum += other.sum;
+        self.count += other.count;
+        if let (Some(native), Some(other)) = (&mut self.native, &other.native) {
+            native.add(other);
+        }
+    }
+
     /// Upper bound and count of each bucket, the last one `+Inf`.
     pub(crate) fn buckets(&self) -> Vec<(f64, u64)> {
         self.bounds.iter().copied().chain([f64::INFINITY]).zip(self.counts.iter().copied()).collect()

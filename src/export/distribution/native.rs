@@ -59,14 +59,30 @@ impl Native {
         let finest = index(value);
         loop {
             let at = coarser(finest, SCHEMA - self.schema);
-            if self.make_room(at) {
-                let place = usize::try_from(at - self.start).ok().and_then(|place| self.counts.get_mut(place));
-                if let Some(count) = place {
-                    *count += times;
-                }
+            // Below the window this wraps to far beyond it.
+            if let Some(count) = self.counts.get_mut(at.wrapping_sub(self.start) as usize) {
+                *count += times;
                 return;
             }
+            if !self.make_room(at) {
+                self.merge();
+            }
+        }
+    }
+
+    /// Takes over all that `other` has seen.
+    pub(super) fn add(&mut self, other: &Native) {
+        self.zero_count += other.zero_count;
+        let mut other = other.clone();
+        while other.schema > self.schema {
+            other.merge();
+        }
+        while self.schema > other.schema {
             self.merge();
+        }
+        for (at, count) in (other.start..).zip(&other.counts).filter(|(_, count)| **count > 0) {
+            // Its upper bound lies in the bucket and in every coarser one over it.
+            self.observe(2f64.powf(f64::from(at) * 2f64.powi(-other.schema)) * (1.0 - 1e-9), *count);
         }
     }
 
@@ -138,8 +154,8 @@ impl Native {
 /// Index of the bucket `(2^((i-1)/8), 2^(i/8)]` that holds a positive finite value.
 fn index(value: f64) -> i32 {
     let (fraction, exponent) = split(value);
-    // The bounds are inclusive above: the first part that is not below the fraction.
-    PARTS.partition_point(|bound| *bound < fraction) as i32 + (exponent - 1) * 8
+    // The bounds are inclusive above: the first part that is not below the fraction. Counting them all has no branch.
+    PARTS.iter().filter(|bound| **bound < fraction).count() as i32 + (exponent - 1) * 8
 }
 
 /// `value` = fraction * 2^exponent with fraction in [0.5, 1).

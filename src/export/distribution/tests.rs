@@ -99,3 +99,27 @@ fn the_newest_exemplar_of_a_bucket_is_kept() {
     let state = own.lock();
     assert_eq!(state.exemplars, [Some(exemplar(0.7, 2)), None]);
 }
+
+#[test]
+fn two_that_are_added_are_as_if_one_had_seen_all() {
+    let values = |from: i32, to: i32| (from..to).map(|step| 1e-4 * 1.3f64.powi(step));
+    // The second pair spans so many buckets that its resolution differs from the first's.
+    for (low, high) in [(30, 45), (-200, 200)] {
+        let seen = |ranges: &[(i32, i32)]| {
+            let own = Distribution::new(&[0.001, 0.01, 0.1], true, false);
+            for (from, to) in ranges {
+                values(*from, *to).for_each(|value| own.observe(value, None));
+            }
+            own.observe(0.0, None);
+            own.lock().clone()
+        };
+        let (mut one, two, all) = (seen(&[(0, 40)]), seen(&[(low, high)]), seen(&[(0, 40), (low, high)]));
+        one.add(&two);
+        assert_eq!(one.counts.iter().sum::<u64>(), all.count + 1);
+        assert_eq!(one.counts[1..], all.counts[1..]);
+        assert!((one.sum - all.sum).abs() < 1e-9 * all.sum);
+        let (one, all) = (one.native.unwrap(), all.native.unwrap());
+        assert_eq!(one.zero_count, 2);
+        assert_eq!((one.schema, spelled(&one.sparse())), (all.schema, spelled(&all.sparse())));
+    }
+}

@@ -36,11 +36,10 @@ pub(crate) struct SpanQueue {
 }
 
 impl SpanQueue {
-    /// Takes all spans of one exchange, or none when there is no room for them.
-    pub(crate) fn push(&self, spans: Vec<SpanData>) {
-        let count = spans.len();
+    /// Takes all `count` spans of one exchange, or none when there is no room for them; then they are not even made.
+    pub(crate) fn push(&self, count: usize, spans: impl FnOnce() -> Vec<SpanData>) {
         match self.sender.try_reserve_many(count) {
-            Ok(permits) => permits.zip(spans).for_each(|(permit, span)| permit.send(span)),
+            Ok(permits) => permits.zip(spans()).for_each(|(permit, span)| permit.send(span)),
             Err(_) => {
                 self.telemetry.spans_dropped.fetch_add(count as u64, Ordering::Relaxed);
             }

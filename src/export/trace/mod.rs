@@ -58,7 +58,9 @@ impl Tracer {
             return None;
         }
         let ids = self.decision.decide(record)?;
-        queue.push(spans::spans(record, ids, anchor, &self.servers));
+        let phases = spans::phases(record);
+        let spans = || spans::spans(record, &phases, ids, anchor, &self.servers);
+        queue.push(1 + phases.len(), spans);
         Some(exemplar(ids.trace_id, ids.span_id, at))
     }
 }

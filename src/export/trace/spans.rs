@@ -33,8 +33,18 @@ use crate::measure::Record;
 /// The word of the conventions for a finish reason that was expected and never came.
 const MISSING_FINISH: &str = "error";
 
+/// Name, begin and end of a child, counted from the first byte of the request.
+pub(crate) type Phase = (&'static str, Duration, Duration);
+
 /// All spans of the exchange, the SERVER span first.
-pub(crate) fn spans(record: &Record, ids: Ids, anchor: Anchor, servers: &[(String, Option<u16>)]) -> Vec<SpanData> {
+pub(crate) fn spans(
+    record: &Record,
+    phases: &[Phase],
+    ids: Ids,
+    anchor: Anchor,
+    servers: &[(String, Option<u16>)],
+) -> Vec<SpanData> {
+    let scope = InstrumentationScope::builder("tokometer").with_version(env!("CARGO_PKG_VERSION")).build();
     let span = |span_id, parent: Option<u64>, kind, name, from: Duration, to: Duration| SpanData {
         span_context: SpanContext::new(
             TraceId::from(ids.trace_id),
@@ -54,9 +64,7 @@ pub(crate) fn spans(record: &Record, ids: Ids, anchor: Anchor, servers: &[(Strin
         events: SpanEvents::default(),
         links: SpanLinks::default(),
         status: Status::Unset,
-        instrumentation_scope: InstrumentationScope::builder("tokometer")
-            .with_version(env!("CARGO_PKG_VERSION"))
-            .build(),
+        instrumentation_scope: scope.clone(),
     };
     let mut server = span(ids.span_id, ids.parent, SpanKind::Server, name(record), Duration::ZERO, record.ended);
     server.parent_span_is_remote = ids.parent.is_some();
@@ -64,8 +72,9 @@ pub(crate) fn spans(record: &Record, ids: Ids, anchor: Anchor, servers: &[(Strin
     if let Some(description) = failure::description(record) {
         server.status = Status::error(description);
     }
-    let mut all = vec![server];
-    for (name, from, to) in phases(record) {
+    let mut all = Vec::with_capacity(1 + phases.len());
+    all.push(server);
+    for &(name, from, to) in phases {
         all.push(span(fastrand::u64(1..), Some(ids.span_id), SpanKind::Internal, Cow::Borrowed(name), from, to));
     }
     all
@@ -80,8 +89,8 @@ fn name(record: &Record) -> Cow<'static, str> {
     }
 }
 
-/// Name, begin and end of each child.
-fn phases(record: &Record) -> Vec<(&'static str, Duration, Duration)> {
+/// The children of the exchange's span.
+pub(crate) fn phases(record: &Record) -> Vec<Phase> {
     let mut phases = Vec::with_capacity(4);
     let Some(requested) = record.requested else { return phases };
     let queue = record.queue.map(|queue| requested + queue.value).filter(|until| *until <= record.ended);
@@ -186,5 +195,5 @@ fn finish_reasons(record: &Record) -> Option<Value> {
         let expected = record.choices.clamp(1, 8) as usize;
         reasons.resize(reasons.len().max(expected), MISSING_FINISH.into());
     }
-    (!reasons.is_empty()).then(|| Value::Array(Array::String(reasons)))
+    if reasons.is_empty() { None } else { Some(Value::Array(Array::String(reasons))) }
 }

@@ -22,6 +22,7 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
 use tokio_rustls::TlsAcceptor;
 use tonic::codec::CompressionEncoding;
+use tonic::transport::ServerTlsConfig;
 use tonic::transport::server::TcpIncoming;
 
 /// What came, in order.
@@ -48,16 +49,21 @@ impl Collector {
     }
 
     pub(crate) fn grpc_metrics() -> Collector {
-        Collector::start(None, serve_grpc_metrics)
+        Collector::start((), serve_grpc_metrics)
     }
 
     pub(crate) fn grpc_traces() -> Collector {
-        Collector::start(None, serve_grpc_traces)
+        Collector::start((), serve_grpc_traces)
     }
 
-    fn start<F, R>(tls: Option<TlsAcceptor>, serve: F) -> Collector
+    pub(crate) fn grpcs(tls: ServerTlsConfig) -> Collector {
+        Collector::start(tls, serve_grpcs_traces)
+    }
+
+    fn start<F, R, T>(tls: T, serve: F) -> Collector
     where
-        F: FnOnce(tokio::net::TcpListener, Arc<Mutex<Got>>, Option<TlsAcceptor>) -> R + Send + 'static,
+        T: Send + 'static,
+        F: FnOnce(tokio::net::TcpListener, Arc<Mutex<Got>>, T) -> R + Send + 'static,
         R: Future<Output = ()>,
     {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -100,7 +106,8 @@ async fn serve_http(listener: tokio::net::TcpListener, got: Arc<Mutex<Got>>, tls
 }
 
 async fn answer(request: Request<Incoming>, got: Arc<Mutex<Got>>) -> Result<Response<Full<Bytes>>, Infallible> {
-    let path = request.uri().path().to_owned();
+    // Whole: a client must name the path alone.
+    let path = request.uri().to_string();
     let header = |name| request.headers().get(name).map_or("-", |value| value.to_str().unwrap()).to_owned();
     let (encoding, authorization) = (header("content-encoding"), header("authorization"));
     let body = request.into_body().collect().await.unwrap().to_bytes();
@@ -122,16 +129,23 @@ async fn answer(request: Request<Incoming>, got: Arc<Mutex<Got>>) -> Result<Resp
 }
 
 /// One service for each port: what joins services would need one crate more.
-async fn serve_grpc_metrics(listener: tokio::net::TcpListener, got: Arc<Mutex<Got>>, _: Option<TlsAcceptor>) {
+async fn serve_grpc_metrics(listener: tokio::net::TcpListener, got: Arc<Mutex<Got>>, (): ()) {
     let service = MetricsServiceServer::new(Service(got)).accept_compressed(CompressionEncoding::Gzip);
     let incoming = TcpIncoming::from(listener);
     tonic::transport::Server::builder().serve_with_incoming(service, incoming).await.unwrap();
 }
 
-async fn serve_grpc_traces(listener: tokio::net::TcpListener, got: Arc<Mutex<Got>>, _: Option<TlsAcceptor>) {
+async fn serve_grpc_traces(listener: tokio::net::TcpListener, got: Arc<Mutex<Got>>, (): ()) {
     let service = TraceServiceServer::new(Service(got)).accept_compressed(CompressionEncoding::Gzip);
     let incoming = TcpIncoming::from(listener);
     tonic::transport::Server::builder().serve_with_incoming(service, incoming).await.unwrap();
+}
+
+async fn serve_grpcs_traces(listener: tokio::net::TcpListener, got: Arc<Mutex<Got>>, tls: ServerTlsConfig) {
+    let service = TraceServiceServer::new(Service(got)).accept_compressed(CompressionEncoding::Gzip);
+    let mut server = tonic::transport::Server::builder().tls_config(tls).unwrap();
+    server = server.tcp_nodelay(true);
+    server.serve_with_incoming(service, TcpIncoming::from(listener)).await.unwrap();
 }
 
 #[derive(Clone)]

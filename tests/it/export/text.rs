@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::collections::HashSet;
 
 /// Samples by name and labels (empty ones left out: to Prometheus they are absent).
-pub(crate) type Samples = BTreeMap<(String, BTreeMap<String, String>), f64>;
+pub(crate) type Samples = BTreeMap<Name, f64>;
+
+/// A sample's name and labels.
+pub(crate) type Name = (String, BTreeMap<String, String>);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
@@ -51,8 +54,8 @@ pub(crate) fn parse(text: &str, form: Form) -> Parsed {
             let known: &[&str] =
                 if open { &["counter", "gauge", "histogram", "info"] } else { &["counter", "gauge", "histogram"] };
             assert!(known.contains(&word), "{word}");
-            assert_eq!(open && word == "counter" && name.ends_with("_total"), false);
-            assert!(open || word != "counter" || name.ends_with("_total"), "{name}");
+            // In OpenMetrics the family's name is without `_total`, in 0.0.4 it is with it.
+            assert!(word != "counter" || name.ends_with("_total") != open, "{name}");
             (family, kind) = (name.to_owned(), word.to_owned());
             parsed.types.insert(family.clone(), kind.clone());
         } else if let Some(rest) = line.strip_prefix("# UNIT ") {
@@ -143,7 +146,7 @@ fn braces(text: &str) -> (BTreeMap<String, String>, &str) {
 
 /// Buckets rise, and `+Inf` is the count.
 fn histograms(parsed: &Parsed) {
-    let mut buckets: BTreeMap<(String, BTreeMap<String, String>), Vec<(f64, f64)>> = BTreeMap::new();
+    let mut buckets: BTreeMap<Name, Vec<(f64, f64)>> = BTreeMap::new();
     for ((name, labels), value) in &parsed.samples {
         if let Some(family) = name.strip_suffix("_bucket") {
             let mut rest = labels.clone();

@@ -9,12 +9,13 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair}
 use rustls::RootCertStore;
 use rustls::ServerConfig;
 use rustls::server::WebPkiClientVerifier;
-use rustls_pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio_rustls::TlsAcceptor;
 use tokometer::export::Endpoint;
 use tokometer::export::Exporters;
 use tokometer::export::Protocol;
 use tokometer::measure::Sink;
+use tonic::transport::{Certificate, Identity, ServerTlsConfig};
 
 use super::collector::Collector;
 use super::otlp::endpoint;
@@ -28,8 +29,18 @@ fn write(dir: &Path, name: &str, pem: String) -> PathBuf {
     path
 }
 
-#[test]
-fn a_collector_with_a_private_authority_that_asks_for_our_certificate_is_reached() {
+/// An authority, a certificate of the collector, and the files that we are configured with.
+struct Identities {
+    _dir: tempfile::TempDir,
+    authority: (CertificateDer<'static>, String),
+    server: (CertificateDer<'static>, String),
+    server_key: KeyPair,
+    ca: PathBuf,
+    chain: PathBuf,
+    private: PathBuf,
+}
+
+fn identities() -> Identities {
     let dir = tempfile::tempdir().unwrap();
     let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -42,24 +53,22 @@ fn a_collector_with_a_private_authority_that_asks_for_our_certificate_is_reached
     let (server, server_key) = issue();
     let (client, client_key) = issue();
 
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut roots = RootCertStore::empty();
-    roots.add(authority.der().clone()).unwrap();
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build().unwrap();
-    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(server_key.serialize_der()));
-    let config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_client_cert_verifier(verifier)
-        .with_single_cert(vec![server.der().clone()], key)
-        .unwrap();
-    let collector = Collector::https(TlsAcceptor::from(Arc::new(config)));
-
     let ca = write(dir.path(), "ca.pem", authority.pem());
     let chain = write(dir.path(), "client.pem", client.pem());
     let private = write(dir.path(), "client.key", client_key.serialize_pem());
-    let url = format!("https://127.0.0.1:{}/v1/traces", collector.port);
-    let plain = endpoint(url, Protocol::HttpProtobuf);
+    Identities {
+        authority: (authority.der().clone(), authority.pem()),
+        server: (server.der().clone(), server.pem()),
+        _dir: dir,
+        server_key,
+        ca,
+        chain,
+        private,
+    }
+}
+
+/// Pushes without our authority, with it, and with our certificate too: only the last gets through.
+fn assert_only_the_trusted_get_through(collector: &Collector, plain: Endpoint, with: &Identities) {
     let push = |endpoint| {
         let mut settings = records::settings();
         settings.traces.endpoint = Some(endpoint);
@@ -67,10 +76,41 @@ fn a_collector_with_a_private_authority_that_asks_for_our_certificate_is_reached
         exporters.record(&records::good("m"));
         exporters.shutdown(WAIT)
     };
-    let trusting = Endpoint { ca: Some(ca), ..plain.clone() };
+    let trusting = Endpoint { ca: Some(with.ca.clone()), ..plain.clone() };
     assert!(!push(plain), "the built-in roots do not know this authority");
     assert!(!push(trusting.clone()), "the collector wants a certificate");
     assert!(collector.spans().is_empty());
-    assert!(push(Endpoint { identity: Some((chain, private)), ..trusting }));
+    assert!(push(Endpoint { identity: Some((with.chain.clone(), with.private.clone())), ..trusting }));
     assert!(!collector.spans().is_empty());
+}
+
+#[test]
+fn a_collector_with_a_private_authority_that_asks_for_our_certificate_is_reached() {
+    let with = identities();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut roots = RootCertStore::empty();
+    roots.add(with.authority.0.clone()).unwrap();
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build().unwrap();
+    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(with.server_key.serialize_der()));
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(vec![with.server.0.clone()], key)
+        .unwrap();
+    let collector = Collector::https(TlsAcceptor::from(Arc::new(config)));
+    let url = format!("https://127.0.0.1:{}/v1/traces", collector.port);
+    assert_only_the_trusted_get_through(&collector, endpoint(url, Protocol::HttpProtobuf), &with);
+}
+
+#[test]
+fn the_same_holds_for_grpc() {
+    let with = identities();
+    let tls = ServerTlsConfig::new()
+        .identity(Identity::from_pem(&with.server.1, with.server_key.serialize_pem()))
+        .client_ca_root(Certificate::from_pem(&with.authority.1));
+    let collector = Collector::grpcs(tls);
+    let url = format!("https://127.0.0.1:{}", collector.port);
+    let limited = Endpoint { timeout: Duration::from_secs(2), ..endpoint(url, Protocol::Grpc) };
+    assert_only_the_trusted_get_through(&collector, limited, &with);
 }

@@ -10,6 +10,8 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
+use prometheus_client::encoding::prometheus_protobuf::prometheus_data_model::MetricFamily;
+use prost::Message;
 use tokometer::decode::Route;
 use tokometer::export::Endpoint;
 use tokometer::export::Exporters;
@@ -174,7 +176,9 @@ fn the_callers_decision_is_followed_unless_the_exchange_failed_or_was_slow() {
     let good = |trace| Record { trace, ..records::good("m") };
     let failed = Record { trace: caller(false), ..records::cut("m") };
     let slow = Record { first_token: Some(ms(11_000)), ended: ms(12_000), ..good(caller(false)) };
-    let names = |change: fn(&mut Traces), record: &Record| spans(change, std::slice::from_ref(record)).len() > 0;
+    let long = Record { ended: ms(60_000), ..good(caller(false)) };
+    let silent = Record { trace: caller(false), outcome: Outcome::Ok, ended: ms(11_000), ..records::gave_up("m") };
+    let kept = |change: fn(&mut Traces), record: &Record| !spans(change, std::slice::from_ref(record)).is_empty();
     let off: fn(&mut Traces) = |traces| traces.sampler = Sampler::AlwaysOff;
     let bare: fn(&mut Traces) = |traces| {
         traces.sampler = Sampler::AlwaysOff;
@@ -182,14 +186,16 @@ fn the_callers_decision_is_followed_unless_the_exchange_failed_or_was_slow() {
         traces.keep_first_token_over = None;
     };
     let own: fn(&mut Traces) = |traces| traces.parent_based = false;
-    assert!(names(off, &good(caller(true))));
-    assert!(!names(off, &good(caller(false))));
-    assert!(!names(off, &good(None)));
-    assert!(names(|_| {}, &good(None)));
-    assert!(!names(|_| {}, &good(caller(false))));
-    assert!(names(own, &good(caller(false))));
-    assert!(names(off, &failed) && !names(bare, &failed));
-    assert!(names(off, &slow) && !names(bare, &slow));
+    assert!(kept(off, &good(caller(true))));
+    assert!(!kept(off, &good(caller(false))));
+    assert!(!kept(off, &good(None)));
+    assert!(kept(|_| {}, &good(None)));
+    assert!(!kept(|_| {}, &good(caller(false))));
+    assert!(kept(own, &good(caller(false))));
+    assert!(kept(off, &failed) && !kept(bare, &failed));
+    assert!(kept(off, &slow) && !kept(bare, &slow));
+    assert!(!kept(off, &long), "a long answer is not a slow first token");
+    assert!(kept(off, &silent) && !kept(bare, &silent), "none came for as long");
 }
 
 #[test]
@@ -213,7 +219,7 @@ fn a_share_is_kept_by_trace_id() {
 #[test]
 fn a_path_that_is_not_read_has_a_span_only_in_a_callers_trace() {
     let probe = records::other();
-    assert!(spans(|_| {}, &[probe.clone()]).is_empty());
+    assert!(spans(|_| {}, std::slice::from_ref(&probe)).is_empty());
     let kept = spans(|_| {}, &[Record { trace: caller(true), outcome: Outcome::Ok, ..probe }]);
     assert_eq!(kept[0].name, "other");
 }
@@ -240,8 +246,15 @@ fn exemplars_point_to_kept_spans_alone() {
     assert!(exemplars.iter().any(|e| e.sample == "gen_ai_server_request_duration_seconds_bucket"));
     let protobuf = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited";
     let body = exporters.scrape(Some(protobuf)).body;
-    let id = exemplars[0].labels["trace_id"].as_bytes();
-    assert!(body.windows(id.len()).any(|window| window == id), "the protobuf form has them too");
+    let (mut rest, mut classic, mut native) = (body.as_slice(), 0, 0);
+    while !rest.is_empty() {
+        let family = MetricFamily::decode_length_delimited(&mut rest).unwrap();
+        for histogram in family.metric.iter().filter_map(|metric| metric.histogram.as_ref()) {
+            classic += histogram.bucket.iter().filter(|bucket| bucket.exemplar.is_some()).count();
+            native += histogram.exemplars.len();
+        }
+    }
+    assert_eq!((classic, native), (exemplars.len(), exemplars.len()), "the protobuf form has them twice");
     assert!(!text::parse(&String::from_utf8(exporters.scrape(None).body).unwrap(), Form::Plain).samples.is_empty());
 }
 

@@ -1,5 +1,7 @@
 //! Both exporters, from records to what a scraper or a collector gets.
 
+#![allow(clippy::unwrap_used, reason = "in a test's own functions too, a panic is the right answer")]
+
 mod collector;
 mod docs;
 mod otlp;
