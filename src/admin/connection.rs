@@ -27,6 +27,9 @@ pub(super) async fn serve(
 ) {
     // Small answers should not wait for an acknowledgement; without it they are only slower.
     stream.set_nodelay(true).ok();
+    // A client that asks and does not read would hold its place for ever; enough of them would keep probes out.
+    #[cfg(target_os = "linux")]
+    socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(settings.header_timeout)).ok();
     let drain_wait = settings.drain_wait;
     let service = service_fn(move |request| {
         let pages = pages.clone();

@@ -39,6 +39,13 @@ mod tests {
         }
     }
 
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_read_or_refused_without_a_panic(text in "\\PC{0,20}|[0-9.]{0,12}(ms|s|m|h)") {
+            drop(parse(&text));
+        }
+    }
+
     #[test]
     fn what_is_no_duration_is_told_with_what_to_write() {
         for text in ["", "10", "s", "-1s", "1e3s", "10 s", "10d", "1.s", ".5s", "inf s", "1.2345s", "9999999999s", "ms"]

@@ -8,7 +8,8 @@ use std::time::Duration;
 pub struct Settings {
     /// Where it listens; port 0 for a free one.
     pub listen: SocketAddr,
-    /// Longest a client may take to send a request head, and longest an idle connection stays open.
+    /// Longest a client may take to send a request head or to take any of an answer, and longest an idle connection
+    /// stays open.
     pub header_timeout: Duration,
     /// Most connections at a time.
     pub max_connections: usize,

@@ -20,7 +20,10 @@ pub fn explain(config: &Config) -> String {
     });
     lines.push(String::new());
     lines.push("Traffic".to_owned());
-    settings.pairs.iter().for_each(|pair| lines.push(format!("  {}", describe(pair))));
+    for (pair, raw) in settings.pairs.iter().zip(&config.raw().pairs) {
+        let name = raw.name.as_ref().map(|name| format!("{name}: ")).unwrap_or_default();
+        lines.push(format!("  {name}{}", describe(pair)));
+    }
     traffic(settings, &mut lines);
     lines.push(String::new());
     lines.push("Figures".to_owned());
@@ -75,7 +78,6 @@ pub(super) fn unreadable_files(config: &Config) -> Vec<String> {
 
 fn describe(pair: &Pair) -> String {
     let listen = address(&pair.listen);
-    let name = if pair.name == listen { String::new() } else { format!("{}: ", pair.name) };
     let tls = if pair.tls.is_some() { " with TLS" } else { "" };
     let upstream = match (&pair.upstream, &pair.upstream_tls) {
         (Address::OriginalDestination, _) => "where the packets were going before they were redirected".to_owned(),
@@ -83,7 +85,7 @@ fn describe(pair: &Pair) -> String {
         (upstream, Some(_)) => format!("{} with TLS", address(upstream)),
         (upstream, None) => address(upstream),
     };
-    format!("{name}clients connect to {listen}{tls}; every byte goes to {upstream}.")
+    format!("clients connect to {listen}{tls}; every byte goes to {upstream}.")
 }
 
 fn traffic(settings: &Settings, lines: &mut Vec<String>) {

@@ -174,6 +174,8 @@ fn read(path: &Path, text: &str) -> Result<Node, Error> {
         // The reader's own words end with the place; we put it in front.
         let message = error.without_snippet().to_string();
         let message = message.replace(&format!(" at line {line}, column {column}"), "");
+        // Nor has its advice to programmers a place here.
+        let message = message.split(", set DuplicateKeyPolicy").next().unwrap_or_default().to_owned();
         Error::Syntax { file, line, column, message }
     })?;
     match node.value {

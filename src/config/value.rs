@@ -333,3 +333,48 @@ impl<'de> Visitor<'de> for ParsedVisitor {
         Ok(Parsed::Map(entries))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn any_text_written_as_key_and_value_is_read_back(key in any::<String>(), text in any::<String>()) {
+            let yaml = format!("top:\n  {}: {}\n", quoted(&key), quoted(&text));
+            let node = read(&yaml, "t").unwrap();
+            let json = node.to_json();
+            prop_assert_eq!(&json["top"][&key], &serde_json::Value::from(text), "{}", yaml);
+        }
+
+        #[test]
+        fn words_that_yaml_knows_stay_text(text in "(null|true|No|~|0x1|1e3|1_000|0o7|\\.inf|-|[a-z]:|=|<<|[0-9:.]{1,8})") {
+            let node = read(&format!("k: {}\n", quoted(&text)), "t").unwrap();
+            prop_assert_eq!(&node.to_json()["k"], &serde_json::Value::from(text));
+        }
+
+        #[test]
+        fn what_is_no_yaml_is_an_error_and_no_panic(text in "[a-z:\\[\\]{}&*!|>'\"%@`#,\\-? \t\n]{0,40}") {
+            drop(read(&text, "t"));
+        }
+    }
+
+    #[test]
+    fn maps_are_laid_over_each_other_key_by_key_and_lists_as_a_whole() {
+        let mut base = read("a: {x: 1, y: 2}\nl: [1, 2]\n", "base").unwrap();
+        base.overlay(read("a: {y: 3, z: 4}\nl: [5]\n", "top").unwrap());
+        assert_eq!(base.to_json(), serde_json::json!({"a": {"x": 1, "y": 3, "z": 4}, "l": [5]}));
+        assert!(base.origin("a.x").to_string().starts_with("base:1:8"));
+        assert!(base.origin("a.y").to_string().starts_with("top:1:8"));
+    }
+
+    #[test]
+    fn a_missing_key_has_the_place_of_the_block_around_it() {
+        let node = read("pairs:\n  - listen: x\n", "t").unwrap();
+        assert_eq!(node.origin("pairs[0].listen").to_string(), "t:2:13");
+        assert_eq!(node.origin("pairs[0].upstream").to_string(), "t:2:5");
+        assert_eq!(node.origin("relay.x"), Origin::Default);
+    }
+}

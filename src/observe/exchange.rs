@@ -55,7 +55,8 @@ impl Exchange {
         let route = if head.method == "POST" { shared.route(head.target) } else { Route::Other };
         let trace = head.header("traceparent").and_then(TraceParent::parse);
         self.measured.request_head(route, trace, id(head.header("x-request-id")), shared.sink.as_ref());
-        if self.measured.generates() && !coded(head.header("content-encoding")) {
+        let coded = coded(head.header("content-encoding")) || transfer_coded(head.header("transfer-encoding"));
+        if self.measured.generates() && !coded {
             self.request = Some(Box::new(RequestDecoder::new(route)));
         }
     }
@@ -83,7 +84,7 @@ impl Exchange {
 
     pub(super) fn response_head(&mut self, head: &ResponseHead<'_>, at: Instant, shared: &Shared) {
         self.engine = shared.settings.engine.or_else(|| engine::of_head(head));
-        let coded = coded(head.header("content-encoding"));
+        let coded = coded(head.header("content-encoding")) || transfer_coded(head.header("transfer-encoding"));
         let framing = head.header("content-type").and_then(Framing::of_content_type);
         self.streaming = self.measured.generates() && framing == Some(Framing::Sse);
         if let Some(framing) = framing
@@ -187,6 +188,13 @@ impl Each for Tell<'_> {
 /// True when a content coding hides the body.
 fn coded(value: Option<&[u8]>) -> bool {
     value.is_some_and(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case(b"identity"))
+}
+
+/// True when a transfer coding beside `chunked` hides the body.
+fn transfer_coded(value: Option<&[u8]>) -> bool {
+    value.is_some_and(|codings| {
+        codings.split(|b| *b == b',').any(|coding| !coding.trim_ascii().eq_ignore_ascii_case(b"chunked"))
+    })
 }
 
 /// An id out of a header field, cut to a length that a span may carry.

@@ -11,7 +11,6 @@ use arc_swap::ArcSwap;
 
 use crate::relay::drain::Drain;
 use crate::relay::drain::Ticket;
-use crate::relay::guard::Faults;
 use crate::relay::guard::Guard;
 use crate::relay::joined::Joined;
 use crate::relay::observer::Close;
@@ -69,18 +68,16 @@ impl Relay {
         self.stats.count_accepted();
         let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
         let connection = Connection { id, peer, pair, upstream, accepted: Instant::now() };
-        let observer = self.faults().contain(|| self.observe.accepted(&connection)).flatten();
-        Accepted { relay: Arc::clone(self), guard: Guard::new(observer), ticket }
+        Accepted { guard: Guard::new(Arc::clone(self), &connection), ticket }
     }
 
-    pub(crate) fn faults(&self) -> Faults<'_> {
-        Faults { observe: self.observe.as_ref(), stats: &self.stats }
+    pub(crate) fn observe(&self) -> &dyn Observe {
+        self.observe.as_ref()
     }
 }
 
 /// A connection that is accepted, but not yet connected to its server.
 pub struct Accepted {
-    pub(crate) relay: Arc<Relay>,
     pub(crate) guard: Guard,
     pub(crate) ticket: Ticket,
 }
@@ -94,17 +91,17 @@ impl fmt::Debug for Accepted {
 impl Accepted {
     /// The relay that took it in.
     pub fn relay(&self) -> &Arc<Relay> {
-        &self.relay
+        self.guard.relay()
     }
 
     /// Joins the two ends. Spawn what is returned: it relays until the connection is over.
     pub fn join(self, client: Stream, server: Stream) -> Joined {
-        let Accepted { relay, guard, ticket } = self;
-        Joined::new(relay, guard, ticket, client, server)
+        let Accepted { guard, ticket } = self;
+        Joined::new(guard, ticket, client, server)
     }
 
     /// The connection ended before it could be joined.
     pub fn end(mut self, close: Close) {
-        self.guard.closed(self.relay.faults(), close, Instant::now());
+        self.guard.closed(close, Instant::now());
     }
 }

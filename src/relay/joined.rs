@@ -13,7 +13,6 @@ use tokio::time::Sleep;
 
 use crate::relay::drain::Phase;
 use crate::relay::drain::Ticket;
-use crate::relay::entrance::Relay;
 use crate::relay::guard::Guard;
 use crate::relay::lane::Eyes;
 use crate::relay::lane::Lane;
@@ -30,7 +29,6 @@ use crate::relay::stream::Stream;
 ///
 /// A task waits for this future, so its size is memory per connection; a test keeps it small.
 pub struct Joined {
-    relay: Arc<Relay>,
     settings: Arc<Settings>,
     /// `None` once closed.
     ends: Option<Ends>,
@@ -76,14 +74,13 @@ impl fmt::Debug for Joined {
 }
 
 impl Joined {
-    pub(crate) fn new(relay: Arc<Relay>, guard: Guard, ticket: Ticket, client: Stream, server: Stream) -> Joined {
-        let settings = relay.settings();
+    pub(crate) fn new(guard: Guard, ticket: Ticket, client: Stream, server: Stream) -> Joined {
+        let settings = guard.relay().settings();
         let idle = settings.idle_timeout.map(|timeout| {
             let timer = Box::pin(tokio::time::sleep(timeout));
             Box::new(Idle { moved: Instant::now(), timeout, timer })
         });
         Joined {
-            relay,
             settings,
             ends: Some(Ends { client, server, client_watch: None, server_watch: None }),
             guard,
@@ -102,8 +99,7 @@ impl Joined {
         let Ends { client, server, .. } = self.ends.as_mut()?;
         let size = self.settings.scratch_bytes.min(self.settings.remainder_bytes).max(1);
         let (request, response, moved) = scratch::with(size, |scratch| {
-            let faults = self.relay.faults();
-            let mut eyes = Eyes { scratch, guard: &mut self.guard, faults, moved: None };
+            let mut eyes = Eyes { scratch, guard: &mut self.guard, moved: None };
             let request = self.request.turn(cx, client, server, &mut eyes);
             if request == Turn::ReceiverGone {
                 self.response.lose_sender();
@@ -175,7 +171,7 @@ impl Joined {
                     return None;
                 }
                 // Without an observer only a connection that was never used is known to be idle.
-                let idle = self.guard.idle(self.relay.faults()).unwrap_or(!self.used);
+                let idle = self.guard.idle().unwrap_or(!self.used);
                 idle.then_some((Close::Drained, Farewell::Orderly))
             }
         }
@@ -205,10 +201,9 @@ impl Joined {
                     server.reset();
                 }
             }
-            let faults = self.relay.faults();
-            self.request.settle(&mut self.guard, faults);
-            self.response.settle(&mut self.guard, faults);
-            self.guard.closed(faults, close, Instant::now());
+            self.request.settle(&mut self.guard);
+            self.response.settle(&mut self.guard);
+            self.guard.closed(close, Instant::now());
         }
     }
 }

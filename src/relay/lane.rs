@@ -11,7 +11,6 @@ use tokio::io::AsyncRead;
 use tokio::io::AsyncWrite;
 use tokio::io::ReadBuf;
 
-use crate::relay::guard::Faults;
 use crate::relay::guard::Guard;
 use crate::relay::observer::Direction;
 use crate::relay::stats::REPORT_BYTES;
@@ -70,7 +69,6 @@ pub(crate) enum Turn {
 pub(crate) struct Eyes<'a> {
     pub(crate) scratch: &'a mut [u8],
     pub(crate) guard: &'a mut Guard,
-    pub(crate) faults: Faults<'a>,
     /// Set when anything moved.
     pub(crate) moved: Option<Instant>,
 }
@@ -139,7 +137,7 @@ impl Lane {
             self.remainder = None;
             let until = Instant::now();
             eyes.moved = Some(until);
-            eyes.guard.blocked(eyes.faults, self.direction, since, until);
+            eyes.guard.blocked(self.direction, since, until);
         }
         match self.state {
             State::Open => self.poll_read(cx, from, to, eyes),
@@ -175,10 +173,10 @@ impl Lane {
             }
             Err(_) => return Poll::Ready(Some(self.lose_receiver(eyes))),
         }
-        eyes.guard.seen(eyes.faults, self.direction, bytes, at);
+        eyes.guard.seen(self.direction, bytes, at);
         self.unreported += bytes.len() as u64;
         if self.unreported >= REPORT_BYTES {
-            self.report(eyes.faults);
+            self.report(eyes.guard);
         }
         Poll::Ready(None)
     }
@@ -196,7 +194,7 @@ impl Lane {
         }
         self.state = State::Finishing;
         let turn = self.poll_finish(cx, to);
-        eyes.guard.finished(eyes.faults, self.direction, at);
+        eyes.guard.finished(self.direction, at);
         turn
     }
 
@@ -209,20 +207,20 @@ impl Lane {
 
     fn lose_receiver(&mut self, eyes: &mut Eyes<'_>) -> Turn {
         self.state = State::Broken;
-        self.settle(eyes.guard, eyes.faults);
+        self.settle(eyes.guard);
         Turn::ReceiverGone
     }
 
     /// The last word of this direction: what still waits will not be delivered any more.
-    pub(crate) fn settle(&mut self, guard: &mut Guard, faults: Faults<'_>) {
+    pub(crate) fn settle(&mut self, guard: &mut Guard) {
         if let Some(remainder) = self.remainder.take() {
-            guard.blocked(faults, self.direction, remainder.since, Instant::now());
+            guard.blocked(self.direction, remainder.since, Instant::now());
         }
-        self.report(faults);
+        self.report(guard);
     }
 
-    fn report(&mut self, faults: Faults<'_>) {
-        faults.stats.count_bytes(self.direction, std::mem::take(&mut self.unreported));
+    fn report(&mut self, guard: &Guard) {
+        guard.relay().stats().count_bytes(self.direction, std::mem::take(&mut self.unreported));
     }
 }
 

@@ -31,8 +31,8 @@ impl Accepted {
     ///
     /// The client's bytes are shown to the observer; the answer, which is ours and not the server's, is not.
     pub async fn refuse(mut self, client: Stream, close: Close, address: &str, reason: &str) {
-        self.relay.stats().count_connect_failure();
-        match self.relay.settings().unreachable {
+        self.relay().stats().count_connect_failure();
+        match self.relay().settings().unreachable {
             Unreachable::Reset => client.reset(),
             Unreachable::Http503 => self.answer(client, address, reason).await,
         }
@@ -72,12 +72,11 @@ impl Accepted {
         let length = client.read(chunk).await?;
         let at = Instant::now();
         let bytes = chunk.get(..length).unwrap_or_default();
-        let relay = &self.relay;
         if bytes.is_empty() {
-            self.guard.finished(relay.faults(), Direction::Request, at);
+            self.guard.finished(Direction::Request, at);
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        self.guard.seen(relay.faults(), Direction::Request, bytes, at);
+        self.guard.seen(Direction::Request, bytes, at);
         Ok(bytes)
     }
 }

@@ -2,8 +2,14 @@
 #![expect(clippy::unwrap_used, reason = "these functions are called by tests only")]
 
 use std::process::Command;
+use std::process::ExitCode;
 use std::process::Output;
 use std::process::Stdio;
+
+use tokometer::cli;
+use tokometer::cli::Programs;
+use tokometer::cli::Start;
+use tokometer::config;
 
 /// Runs the command with an environment of its own.
 fn tokometer(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
@@ -73,7 +79,7 @@ fn check_explains_in_plain_words_and_warns() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let told = stdout(&output);
     for part in [
-        "clients connect to 0.0.0.0:8000; every byte goes to unix:/run/vllm.sock.",
+        "\n  clients connect to 0.0.0.0:8000; every byte goes to unix:/run/vllm.sock.",
         "Prometheus scrapes http://0.0.0.0:9464/metrics",
         "OTLP is not configured",
         "after SIGTERM open streams may go on for 30 s",
@@ -123,4 +129,24 @@ fn a_reader_that_goes_away_is_a_good_end() {
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+}
+
+#[test]
+fn run_is_handed_the_checked_configuration_and_what_it_takes_to_reload() {
+    fn run(start: Start) -> ExitCode {
+        let again = config::reload(&start.config, &start.flags, &start.environment);
+        let unchanged = again.is_ok_and(|reload| reload.changes.is_empty());
+        let asked_for =
+            start.config.settings.admin.listen.port() == 7 && start.config.settings.relay.keepalive.is_none();
+        ExitCode::from(if unchanged && asked_for { 77 } else { 1 })
+    }
+    let programs = Programs { run: Some(run), metrics: Some(String::new), ..Programs::default() };
+    let ended = |arguments: &[&str]| {
+        let environment = [("TOKOMETER_RELAY_KEEPALIVE_SECS", "0")].into_iter().collect();
+        let ended = cli::main(std::iter::once(&"tokometer").chain(arguments), environment, &programs);
+        format!("{ended:?}")
+    };
+    assert_eq!(ended(&["run", "--admin", ":7"]), format!("{:?}", ExitCode::from(77)));
+    assert_eq!(ended(&["run", "--admin", "7"]), format!("{:?}", ExitCode::from(cli::WRONG_USAGE)));
+    assert_eq!(ended(&["metrics"]), format!("{:?}", ExitCode::SUCCESS));
 }

@@ -8,29 +8,30 @@ use tokometer::observe::{Observatory, Settings};
 use tokometer::relay::{Close, Connection, Direction, Observe, Observer, Side};
 use tokometer::replay::{Notebook, Replayed};
 
-const REQUEST: &[u8] =
+pub(crate) const REQUEST: &[u8] =
     b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 28\r\n\r\n{\"model\":\"m\",\"stream\":true }";
-const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
-const ROLE: &str = r#"data: {"id":"c","choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}"#;
-const DELTA: &str = r#"data: {"id":"c","choices":[{"index":0,"delta":{"content":"a"}}]}"#;
-const FINISH: &str = r#"data: {"id":"c","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#;
-const ERROR: &str = r#"data: {"error": {"message": "m", "type": "InternalServerError", "code": 500}}"#;
-const DONE: &str = "data: [DONE]";
-const LAST: &[u8] = b"0\r\n\r\n";
+pub(crate) const HEAD: &[u8] =
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+pub(crate) const ROLE: &str = r#"data: {"id":"c","choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}"#;
+pub(crate) const DELTA: &str = r#"data: {"id":"c","choices":[{"index":0,"delta":{"content":"a"}}]}"#;
+pub(crate) const FINISH: &str = r#"data: {"id":"c","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#;
+pub(crate) const ERROR: &str = r#"data: {"error": {"message": "m", "type": "InternalServerError", "code": 500}}"#;
+pub(crate) const DONE: &str = "data: [DONE]";
+pub(crate) const LAST: &[u8] = b"0\r\n\r\n";
 
-fn chunk(event: &str) -> Vec<u8> {
+pub(crate) fn chunk(event: &str) -> Vec<u8> {
     format!("{:x}\r\n{event}\n\n\r\n", event.len() + 2).into_bytes()
 }
 
 /// A connection whose observer is told what the test says, one millisecond apart.
-struct Wire {
-    observer: Box<dyn Observer>,
+pub(crate) struct Wire {
+    pub(crate) observer: Box<dyn Observer>,
     notebook: Notebook,
-    now: Instant,
+    pub(crate) now: Instant,
 }
 
 impl Wire {
-    fn open() -> Wire {
+    pub(crate) fn open() -> Wire {
         let notebook = Notebook::default();
         let observatory = Observatory::new(Settings::default(), 1, Arc::new(notebook.clone()));
         let now = Instant::now();
@@ -39,7 +40,7 @@ impl Wire {
     }
 
     /// A connection on which the usual request was sent.
-    fn asked() -> Wire {
+    pub(crate) fn asked() -> Wire {
         Wire::open().client(REQUEST)
     }
 
@@ -48,26 +49,26 @@ impl Wire {
         self.now
     }
 
-    fn client(mut self, bytes: &[u8]) -> Wire {
+    pub(crate) fn client(mut self, bytes: &[u8]) -> Wire {
         let at = self.tick();
         self.observer.seen(Direction::Request, bytes, at);
         self
     }
 
-    fn server(mut self, bytes: &[u8]) -> Wire {
+    pub(crate) fn server(mut self, bytes: &[u8]) -> Wire {
         let at = self.tick();
         self.observer.seen(Direction::Response, bytes, at);
         self
     }
 
-    fn events(mut self, events: &[&str]) -> Wire {
+    pub(crate) fn events(mut self, events: &[&str]) -> Wire {
         for event in events {
             self = self.server(&chunk(event));
         }
         self
     }
 
-    fn close(mut self, close: Close) -> Replayed {
+    pub(crate) fn close(mut self, close: Close) -> Replayed {
         let at = self.tick();
         if close == (Close::Finished { first: Side::Server }) {
             self.observer.finished(Direction::Response, at);

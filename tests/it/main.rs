@@ -12,6 +12,7 @@ mod demo;
 mod end_to_end;
 mod endings;
 mod export;
+mod measure;
 mod relay;
 mod sim;
 mod truth;

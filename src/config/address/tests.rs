@@ -113,3 +113,17 @@ fn pairs_are_split() {
         assert!(split_pair(text).unwrap_err().contains("LISTEN=UPSTREAM"), "{text}");
     }
 }
+
+proptest::proptest! {
+    #[test]
+    fn any_text_is_read_or_refused_without_a_panic(text in "[a-z0-9:/\\[\\]@?#.%=é ]{0,30}") {
+        for result in [listen(&text), upstream(&text).map(|(address, _)| address)] {
+            if let Err(message) = result {
+                proptest::prop_assert!(!message.is_empty());
+            }
+        }
+        drop(admin(&text));
+        drop(split_pair(&text));
+        drop(crate::config::redact::url(&text));
+    }
+}

@@ -136,7 +136,8 @@ impl Default for Prometheus {
 pub struct Admin {
     /// Where it listens: `0.0.0.0:9464`, `[::]:9464`, `localhost:9464`, `:9464` (every IPv4 address). Port 0: a free one.
     pub listen: String,
-    /// Milliseconds that a client may take to send a request head; idle connections end after the same time.
+    /// Milliseconds that a client may take to send a request head, or to take nothing of an answer; idle connections
+    /// end after the same time.
     #[schemars(range(min = 100, max = 600000))]
     pub header_timeout_ms: u64,
     /// Most connections at a time; further ones get a 503 and are closed.

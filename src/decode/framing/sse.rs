@@ -128,7 +128,8 @@ impl SseFramer {
         None
     }
 
-    /// What is here after the start of an event's first data line, if the stream stands before one. Nothing is taken.
+    /// What is here after the start of an event's first data line, if the stream stands before one; it need not end with
+    /// the line. Nothing is taken.
     pub(crate) fn peek<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
         if self.has_data || self.after_return || self.state != State::LineStart {
             return None;
@@ -136,7 +137,7 @@ impl SseFramer {
         bytes.strip_prefix(b"data: ")
     }
 
-    /// Takes what [`SseFramer::peek`] showed up to its line feed; `rest` is what follows.
+    /// The line that [`SseFramer::peek`] showed was read elsewhere, up to and with its line feed.
     pub(crate) fn take_line(&mut self) {
         self.has_data = true;
     }

@@ -266,15 +266,24 @@ impl<P: Place> Scanner<P> {
     /// Inside a string of no interest; returns the place after what was taken of it.
     fn skip_string(&mut self, bytes: &[u8], start: usize) -> usize {
         let in_nested = self.position.state == State::NestedString;
-        let rest = bytes.get(start..).unwrap_or_default();
-        let Some(len) = string_stop(rest) else { return bytes.len() };
-        match (rest.get(len), in_nested) {
-            (Some(b'"'), true) => self.position.state = State::Nested,
-            (Some(b'"'), false) => self.position.end_value(),
-            (_, true) => self.position.state = State::NestedEscape,
-            (_, false) => self.position.state = State::StringEscape,
+        let mut at = start;
+        loop {
+            let rest = bytes.get(at..).unwrap_or_default();
+            let Some(len) = string_stop(rest) else { return bytes.len() };
+            at += len + 1;
+            match (rest.get(len), in_nested) {
+                (Some(b'"'), true) => self.position.state = State::Nested,
+                (Some(b'"'), false) => self.position.end_value(),
+                // The byte after the backslash is here: no need to remember that it is escaped.
+                _ if at < bytes.len() => {
+                    at += 1;
+                    continue;
+                }
+                (_, true) => self.position.state = State::NestedEscape,
+                (_, false) => self.position.state = State::StringEscape,
+            }
+            return at;
         }
-        start + len + 1
     }
 
     /// Inside a wanted string; returns the place after what was taken of it.

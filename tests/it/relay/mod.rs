@@ -5,4 +5,7 @@ mod peer;
 mod rig;
 mod watcher;
 
+mod captures;
+mod lifecycle;
+mod sockets;
 mod transparency;

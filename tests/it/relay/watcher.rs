@@ -5,6 +5,9 @@ use std::sync::Arc;
 use std::sync::Condvar;
 use std::sync::Mutex;
 use std::sync::Once;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -43,7 +46,8 @@ pub(crate) enum Mood {
 /// Everything observed.
 pub(crate) struct Watcher {
     mood: Mood,
-    idle: bool,
+    idle: Arc<AtomicBool>,
+    panics: AtomicUsize,
     journal: Arc<Journal>,
 }
 
@@ -89,7 +93,12 @@ impl Watcher {
     /// Connections are told to be idle, or not.
     pub(crate) fn new(mood: Mood, idle: bool) -> Arc<Watcher> {
         hush();
-        Arc::new(Watcher { mood, idle, journal: Arc::default() })
+        Arc::new(Watcher {
+            mood,
+            idle: Arc::new(AtomicBool::new(idle)),
+            panics: AtomicUsize::new(0),
+            journal: Arc::default(),
+        })
     }
 
     /// Waits until connection `index` meets `wanted`.
@@ -100,6 +109,16 @@ impl Watcher {
             self.journal.changed.wait_timeout_while(connections, Duration::from_secs(20), unmet).unwrap();
         assert!(!timeout.timed_out(), "connection {index} of {connections:?}");
         connections[index].clone()
+    }
+
+    /// From now on connections are idle.
+    pub(crate) fn be_idle(&self) {
+        self.idle.store(true, Ordering::SeqCst);
+    }
+
+    /// Panics that were reported.
+    pub(crate) fn panics(&self) -> usize {
+        self.panics.load(Ordering::SeqCst)
     }
 
     /// Waits for the end of connection `index`.
@@ -134,14 +153,24 @@ impl Observe for Watcher {
             calls: Vec::new(),
         });
         let index = connections.len() - 1;
-        Some(Box::new(Eye { index, mood: self.mood, idle: self.idle, seen: 0, journal: Arc::clone(&self.journal) }))
+        Some(Box::new(Eye {
+            index,
+            mood: self.mood,
+            idle: Arc::clone(&self.idle),
+            seen: 0,
+            journal: Arc::clone(&self.journal),
+        }))
+    }
+
+    fn panicked(&self) {
+        self.panics.fetch_add(1, Ordering::SeqCst);
     }
 }
 
 struct Eye {
     index: usize,
     mood: Mood,
-    idle: bool,
+    idle: Arc<AtomicBool>,
     seen: usize,
     journal: Arc<Journal>,
 }
@@ -181,7 +210,7 @@ impl Observer for Eye {
     }
 
     fn idle(&self) -> bool {
-        self.idle
+        self.idle.load(Ordering::SeqCst)
     }
 }
 

@@ -1,0 +1,138 @@
+//! The arithmetic of an exchange, told by times that the tests choose.
+
+use std::time::Duration;
+
+use tokometer::measure::{CountSource, QueueSource, Record};
+use tokometer::relay::{Close, Direction, Side};
+use tokometer::replay::Replayed;
+
+use crate::endings::{DELTA, DONE, FINISH, HEAD, LAST, REQUEST, ROLE, Wire, chunk};
+
+const CLOSE: Close = Close::Finished { first: Side::Client };
+
+fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+/// Lets this much time pass before the next read (which itself takes a millisecond).
+fn after(mut wire: Wire, pause: Duration) -> Wire {
+    wire.now += pause;
+    wire
+}
+
+fn record(wire: Wire) -> Record {
+    let Replayed { mut records, .. } = wire.close(CLOSE);
+    records.pop().expect("one exchange")
+}
+
+fn usage(output: u64) -> String {
+    format!(r#"data: {{"choices":[],"usage":{{"prompt_tokens":9,"completion_tokens":{output}}}}}"#)
+}
+
+#[test]
+fn times_count_from_the_last_byte_of_the_request() {
+    let wire = after(Wire::open().client(&REQUEST[..50]), ms(500)).client(&REQUEST[50..]);
+    let wire = after(wire.server(HEAD), ms(98)).events(&[ROLE, DELTA, FINISH, DONE]).server(LAST);
+    let record = record(wire);
+    assert_eq!(record.since_requested(record.headers), Some(ms(1)));
+    assert_eq!(record.since_requested(record.first_event), Some(ms(100)));
+    assert_eq!(record.since_requested(record.first_token), Some(ms(101)));
+    assert_eq!(record.first_token, Some(ms(602)), "from the first byte it is more");
+}
+
+#[test]
+fn comments_are_no_events_and_a_role_is_no_token() {
+    let wire = Wire::asked().server(HEAD).events(&[": keep-alive", ": keep-alive", ROLE, DELTA, FINISH]).server(LAST);
+    let record = record(wire);
+    assert_eq!(record.since_requested(record.first_event), Some(ms(4)));
+    assert_eq!(record.since_requested(record.first_token), Some(ms(5)));
+    assert_eq!((record.chunks, record.events), (1, 3));
+}
+
+#[test]
+fn reasoning_and_tool_calls_are_tokens_but_not_the_visible_answer() {
+    let reasoning = r#"data: {"choices":[{"index":0,"delta":{"reasoning_content":"hm","content":null}}]}"#;
+    let tool = r#"data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{"}}]}}]}"#;
+    let record = record(Wire::asked().server(HEAD).events(&[reasoning, tool, DELTA, FINISH]).server(LAST));
+    assert_eq!(record.since_requested(record.first_token), Some(ms(2)));
+    assert_eq!(record.since_requested(record.first_visible), Some(ms(4)));
+}
+
+#[test]
+fn the_decode_rate_leaves_the_first_event_out() {
+    let events = [DELTA; 5];
+    let wire = Wire::asked().server(HEAD).events(&events).events(&[FINISH, &usage(5), DONE]).server(LAST);
+    let rate = record(wire).decode_rate.expect("five tokens by usage");
+    assert!((rate - 1000.0).abs() < 1e-6, "4 tokens in 4 ms, not {rate}");
+}
+
+#[test]
+fn no_decode_rate_when_one_write_carried_everything() {
+    let all = [DELTA, DELTA, FINISH, &usage(2), DONE].map(chunk).concat();
+    let record = record(Wire::asked().server(HEAD).server(&[&all[..], LAST].concat()));
+    assert_eq!((record.decode_rate, record.output_tokens.map(|n| n.tokens)), (None, Some(2)));
+}
+
+#[test]
+fn without_an_exact_count_the_rate_is_told_as_a_lower_bound_only() {
+    let record = record(Wire::asked().server(HEAD).events(&[DELTA, DELTA, DELTA, FINISH, DONE]).server(LAST));
+    assert_eq!(record.output_tokens.map(|n| n.source), Some(CountSource::Deltas));
+    assert_eq!(record.decode_rate, None);
+    assert!(record.decode_rate_at_least.is_some_and(|rate| (rate - 1000.0).abs() < 1e-6));
+}
+
+#[test]
+fn a_gap_is_handed_on_with_the_tokens_that_came_after_it() {
+    let with_usage = |n: u64| {
+        format!(r#"data: {{"choices":[{{"index":0,"delta":{{"content":"a"}}}}],"usage":{{"completion_tokens":{n}}}}}"#)
+    };
+    let wire = Wire::asked().server(HEAD).events(&[&with_usage(2)]);
+    let wire = after(wire, ms(29)).events(&[&with_usage(5)]).events(&[FINISH, &usage(5), DONE]).server(LAST);
+    let Replayed { records, gaps, .. } = wire.close(CLOSE);
+    assert_eq!(records[0].first_tokens, Some(2));
+    assert_eq!(gaps.iter().map(|g| (g.gap, g.tokens)).collect::<Vec<_>>(), [(ms(30), Some(3))]);
+    let rate = records[0].decode_rate.expect("three tokens after the first event");
+    assert!((rate - 100.0).abs() < 1e-6, "(5 - 2) in 30 ms, not {rate}");
+}
+
+#[test]
+fn a_long_gap_is_a_stall_unless_the_client_took_nothing() {
+    let stalled =
+        record(after(Wire::asked().server(HEAD).events(&[DELTA]), ms(1500)).events(&[DELTA, FINISH]).server(LAST));
+    assert_eq!((stalled.stalls, stalled.delivery_blocked), (1, Duration::ZERO));
+
+    let mut wire = Wire::asked().server(HEAD).events(&[DELTA]);
+    let since = wire.now;
+    wire = after(wire, ms(1500));
+    wire.observer.blocked(Direction::Response, since, since + ms(1500));
+    let blocked = record(wire.events(&[DELTA, FINISH]).server(LAST));
+    assert_eq!((blocked.stalls, blocked.delivery_blocked), (0, ms(1500)));
+    assert_eq!(blocked.longest_gap, None, "what the client held up is not the engine's gap");
+}
+
+#[test]
+fn queue_time_is_in_band_or_by_the_head_where_an_engine_sends_it_when_work_begins() {
+    let llama = b"HTTP/1.1 200 OK\r\nServer: llama.cpp\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let by_head = record(after(Wire::asked(), ms(49)).server(llama).events(&[DELTA, FINISH]).server(LAST));
+    assert_eq!(by_head.queue.map(|q| (q.value, q.source)), Some((ms(50), QueueSource::HeaderTiming)));
+
+    let metrics = r#"data: {"choices":[],"usage":{"completion_tokens":1},"metrics":{"queue_time_ms":12.5}}"#;
+    let in_band = record(Wire::asked().server(HEAD).events(&[DELTA, FINISH, metrics]).server(LAST));
+    assert_eq!(in_band.queue.map(|q| (q.value, q.source)), Some((Duration::from_micros(12_500), QueueSource::InBand)));
+
+    let unknown = record(after(Wire::asked(), ms(49)).server(HEAD).events(&[DELTA, FINISH]).server(LAST));
+    assert_eq!(unknown.queue, None, "vLLM sends its head before the queue");
+}
+
+#[test]
+fn an_explicit_zero_is_not_missing() {
+    let record = record(Wire::asked().server(HEAD).events(&[ROLE, FINISH, &usage(0), DONE]).server(LAST));
+    assert_eq!(record.output_tokens.map(|n| (n.tokens, n.source)), Some((0, CountSource::Usage)));
+}
+
+#[test]
+fn a_coded_body_is_relayed_unread() {
+    let head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: gzip, chunked\r\n\r\n";
+    let record = record(Wire::asked().server(head).events(&[DELTA, FINISH]).server(LAST));
+    assert_eq!((record.output_tokens, record.first_token), (None, None));
+}

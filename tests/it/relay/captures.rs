@@ -1,0 +1,93 @@
+//! Every recording of a real server passes unchanged, in the reads in which it was recorded.
+
+use std::path::Path;
+use std::path::PathBuf;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+
+use tokometer::relay::Direction;
+
+use super::peer;
+use super::peer::Script;
+use super::peer::Step;
+use super::rig::Rig;
+
+/// Recordings: `<engine>/<case>.jsonl`, one object per read, and `<case>.meta.json` with the request.
+const CAPTURES: &str = "tests/fixtures/captures";
+
+#[test]
+fn every_recording_passes_byte_for_byte() {
+    let cases = cases(Path::new(CAPTURES));
+    assert!(cases.len() >= 200, "only {} recordings in {CAPTURES}", cases.len());
+    let (listener, server) = peer::listen();
+    let rig = Rig::to(server);
+    for (index, case) in cases.iter().enumerate() {
+        let name = case.display().to_string();
+        let request = request(case);
+        let (reads, ending) = reads(case);
+        let answer = reads.concat();
+        let mut server = vec![Step::Read(request.len())];
+        server.extend(reads.into_iter().map(Step::Send));
+        let client = vec![Step::Send(request.clone()), Step::Read(answer.len())];
+        let (client, server) = match ending.as_deref() {
+            Some("reset") => {
+                server.extend([Step::Meet, Step::Reset]);
+                ([client, vec![Step::Meet, Step::ReadEnd]].concat(), server)
+            }
+            Some("client_abort" | "client_timeout") => {
+                server.push(Step::ReadEnd);
+                ([client, vec![Step::Reset]].concat(), server)
+            }
+            Some("eof") => {
+                server.push(Step::Close);
+                ([client, vec![Step::ReadEnd]].concat(), server)
+            }
+            _ => {
+                server.push(Step::ReadEnd);
+                (client, server)
+            }
+        };
+        let script = Script { name: name.clone(), client, server };
+        let direct = peer::play_tcp(&script, listener.local_addr().unwrap(), &listener);
+        let relayed = peer::play_tcp(&script, rig.address(), &listener);
+        assert_eq!(direct, relayed, "{name}");
+        assert!(relayed.0.bytes == answer && relayed.1.bytes == request, "{name}");
+        let log = rig.watcher.closed(index);
+        assert!(log.bytes(Direction::Request) == request && log.bytes(Direction::Response) == answer, "{name}");
+    }
+}
+
+fn cases(folder: &Path) -> Vec<PathBuf> {
+    let mut cases = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            cases.extend(self::cases(&path));
+        } else if path.extension().is_some_and(|extension| extension == "jsonl") {
+            cases.push(path);
+        }
+    }
+    cases.sort();
+    cases
+}
+
+fn request(case: &Path) -> Vec<u8> {
+    let meta: Value = serde_json::from_slice(&std::fs::read(case.with_extension("meta.json")).unwrap()).unwrap();
+    STANDARD.decode(meta["request_raw_b64"].as_str().unwrap()).unwrap()
+}
+
+/// The server's writes as they were read, and how the recording ended.
+fn reads(case: &Path) -> (Vec<Vec<u8>>, Option<String>) {
+    let mut reads = Vec::new();
+    let mut ending = None;
+    for line in std::fs::read_to_string(case).unwrap().lines() {
+        let line: Value = serde_json::from_str(line).unwrap();
+        match line["b64"].as_str() {
+            Some(bytes) => reads.push(STANDARD.decode(bytes).unwrap()),
+            None => ending = line["event"].as_str().map(str::to_owned),
+        }
+    }
+    (reads, ending)
+}

@@ -1,0 +1,389 @@
+//! Unix sockets, TLS, several pairs, and addresses that cannot be used.
+
+use std::io;
+use std::io::Read;
+use std::io::Write;
+use std::net::TcpStream;
+use std::os::unix::net::UnixListener;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rcgen::BasicConstraints;
+use rcgen::CertificateParams;
+use rcgen::CertifiedIssuer;
+use rcgen::IsCa;
+use rcgen::KeyPair;
+use rustls::ClientConfig;
+use rustls::ClientConnection;
+use rustls::RootCertStore;
+use rustls::ServerConfig;
+use rustls::ServerConnection;
+use rustls::StreamOwned;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::PrivateKeyDer;
+use rustls_pki_types::pem::PemObject;
+
+use tokometer::listen;
+use tokometer::listen::Address;
+use tokometer::listen::ClientTls;
+use tokometer::listen::Error;
+use tokometer::listen::Pair;
+use tokometer::listen::ServerTls;
+use tokometer::relay::Close;
+use tokometer::relay::Direction;
+use tokometer::relay::Settings;
+
+use super::corpus;
+use super::corpus::noise;
+use super::peer;
+use super::peer::Wire;
+use super::rig::Rig;
+use super::rig::pair;
+use super::rig::tcp;
+use super::watcher::Mood;
+use super::watcher::Watcher;
+
+#[test]
+fn unix_sockets_on_both_sides_pass_everything_but_resets() {
+    let folder = tempfile::tempdir().unwrap();
+    let (inside, outside) = (folder.path().join("server"), folder.path().join("relay"));
+    let listener = UnixListener::bind(&inside).unwrap();
+    let pair = Pair { listen: Address::Unix(outside.clone()), ..pair(Address::Unix(inside.clone())) };
+    let rig = Rig::with(vec![pair], Settings::default(), Watcher::new(Mood::Calm, true));
+    let prepared = |stream: UnixStream| {
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        stream
+    };
+    let mut played = 0;
+    for script in corpus::scripts() {
+        if script.name.contains("reset") {
+            continue;
+        }
+        let play = |path: &Path| {
+            let accept = || prepared(listener.accept().unwrap().0);
+            peer::play(&script, || prepared(UnixStream::connect(path).unwrap()), accept)
+        };
+        assert_eq!(play(&inside), play(&outside), "{}", script.name);
+        played += 1;
+    }
+    let log = rig.watcher.closed(played - 1);
+    assert_eq!((log.peer, log.upstream), (None, format!("unix:{}", inside.display())));
+    drop(rig);
+    assert!(!outside.exists(), "the socket file is left behind");
+}
+
+#[test]
+fn a_stale_socket_file_is_replaced_and_a_used_one_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    drop(UnixListener::bind(&path).unwrap());
+    let pair = || Pair { listen: Address::Unix(path.clone()), ..pair(Address::OriginalDestination) };
+    let bound = listen::bind(pair(), None).unwrap();
+    let error = listen::bind(pair(), None).unwrap_err().to_string();
+    assert!(error.contains("unix:") && error.contains("stop the program that uses it"), "{error}");
+    drop(bound);
+    std::fs::write(&path, "precious").unwrap();
+    assert!(listen::bind(pair(), None).is_err());
+    assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+}
+
+#[test]
+fn several_pairs_lead_to_their_own_servers() {
+    let servers = [peer::listen(), peer::listen(), peer::listen()];
+    let pairs = servers.iter().map(|(_, address)| pair(*address)).collect();
+    let rig = Rig::with(pairs, Settings::default(), Watcher::new(Mood::Calm, true));
+    for (index, (listener, server)) in servers.iter().enumerate() {
+        let client = peer::dial(tcp(&rig.addresses[index]));
+        let (mut upstream, _) = listener.accept().unwrap();
+        upstream.write_all(&[index as u8]).unwrap();
+        drop(upstream);
+        let mut got = Vec::new();
+        (&client).read_to_end(&mut got).unwrap();
+        assert_eq!(got, [index as u8]);
+        let local = client.local_addr().unwrap();
+        drop(client);
+        let log = rig.watcher.closed(index);
+        assert_eq!((log.pair, log.upstream, log.peer), (index, server.to_string(), Some(local)));
+    }
+}
+
+#[test]
+fn a_host_name_is_resolved_at_each_connect() {
+    let (listener, server) = peer::listen();
+    let rig = Rig::to(Address::Tcp { host: "localhost".to_owned(), port: server.port() });
+    let mut client = peer::dial(rig.address());
+    client.write_all(b"hello").unwrap();
+    let mut got = [0; 5];
+    listener.accept().unwrap().0.read_exact(&mut got).unwrap();
+    assert_eq!(&got, b"hello");
+}
+
+#[test]
+fn without_a_redirect_rule_the_original_destination_is_refused_and_not_ourselves() {
+    let rig = Rig::to(Address::OriginalDestination);
+    let mut client = peer::dial(rig.address());
+    client.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).unwrap();
+    drop(client);
+    assert!(answer.contains("no REDIRECT rule"), "{answer}");
+    assert_eq!(rig.watcher.closed(0).close(), Some(Close::Refused));
+}
+
+#[test]
+fn an_address_that_cannot_be_listened_on_is_told_with_its_mend() {
+    let far = Address::Tcp { host: "192.0.2.1".to_owned(), port: 0 };
+    let error = listen::bind(Pair { listen: far, ..pair(Address::OriginalDestination) }, None).unwrap_err();
+    let text = error.to_string();
+    assert!(text.starts_with("cannot listen on 192.0.2.1:0: ") && text.contains("0.0.0.0"), "{text}");
+    let original = Pair { listen: Address::OriginalDestination, ..pair(Address::OriginalDestination) };
+    assert!(matches!(listen::bind(original, None), Err(Error::ListenOnOriginal)));
+}
+
+/// A CA and certificates it signed, as files.
+struct Authority {
+    folder: tempfile::TempDir,
+    issuer: CertifiedIssuer<'static, KeyPair>,
+}
+
+impl Authority {
+    fn new() -> Authority {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("ca.pem"), issuer.pem()).unwrap();
+        Authority { folder, issuer }
+    }
+
+    fn ca(&self) -> PathBuf {
+        self.folder.path().join("ca.pem")
+    }
+
+    /// Certificate and key for this name.
+    fn sign(&self, name: &str) -> (PathBuf, PathBuf) {
+        let key = KeyPair::generate().unwrap();
+        let certificate = CertificateParams::new([name.to_owned()]).unwrap().signed_by(&key, &self.issuer).unwrap();
+        let path = |suffix: &str| self.folder.path().join(format!("{name}.{suffix}"));
+        std::fs::write(path("pem"), certificate.pem()).unwrap();
+        std::fs::write(path("key"), key.serialize_pem()).unwrap();
+        (path("pem"), path("key"))
+    }
+
+    fn client(&self, identity: Option<(PathBuf, PathBuf)>) -> Arc<ClientConfig> {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_file(self.ca()).unwrap()).unwrap();
+        let builder = ClientConfig::builder_with_provider(rustls::crypto::ring::default_provider().into())
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots);
+        let mut config = match identity {
+            None => builder.with_no_client_auth(),
+            Some(identity) => builder.with_client_auth_cert(chain(&identity), key(&identity)).unwrap(),
+        };
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Arc::new(config)
+    }
+
+    fn server(&self, name: &str) -> Arc<ServerConfig> {
+        let identity = self.sign(name);
+        let config = ServerConfig::builder_with_provider(rustls::crypto::ring::default_provider().into())
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(chain(&identity), key(&identity))
+            .unwrap();
+        Arc::new(config)
+    }
+}
+
+fn chain((certificate, _): &(PathBuf, PathBuf)) -> Vec<CertificateDer<'static>> {
+    vec![CertificateDer::from_pem_file(certificate).unwrap()]
+}
+
+fn key((_, key): &(PathBuf, PathBuf)) -> PrivateKeyDer<'static> {
+    PrivateKeyDer::from_pem_file(key).unwrap()
+}
+
+type TlsClient = StreamOwned<ClientConnection, TcpStream>;
+
+fn tls_client(config: &Arc<ClientConfig>, stream: TcpStream) -> TlsClient {
+    StreamOwned::new(ClientConnection::new(Arc::clone(config), "relay.test".try_into().unwrap()).unwrap(), stream)
+}
+
+impl Wire for TlsClient {
+    fn finish(&mut self) {
+        self.conn.send_close_notify();
+        while self.conn.wants_write() && self.conn.write_tls(&mut self.sock).is_ok() {}
+        Wire::finish(&mut self.sock);
+    }
+
+    fn reset(&mut self) {
+        Wire::reset(&mut self.sock);
+    }
+}
+
+impl Wire for StreamOwned<ServerConnection, TcpStream> {
+    fn finish(&mut self) {
+        self.conn.send_close_notify();
+        while self.conn.wants_write() && self.conn.write_tls(&mut self.sock).is_ok() {}
+        Wire::finish(&mut self.sock);
+    }
+
+    fn reset(&mut self) {
+        Wire::reset(&mut self.sock);
+    }
+}
+
+fn tls_rig(authority: &Authority, upstream: std::net::SocketAddr, client_ca: bool, insecure: bool) -> Rig {
+    let (certificate, key) = authority.sign("relay.test");
+    let pair = Pair {
+        tls: Some(ServerTls { certificate, key, client_ca: client_ca.then(|| authority.ca()) }),
+        upstream_tls: Some(ClientTls {
+            ca: (!insecure).then(|| authority.ca()),
+            server_name: Some("server.test".to_owned()),
+            identity: None,
+            insecure,
+        }),
+        ..pair(upstream)
+    };
+    Rig::with(vec![pair], Settings::default(), Watcher::new(Mood::Calm, true))
+}
+
+#[test]
+fn tls_on_both_sides_relays_the_plaintext_and_its_endings() {
+    let authority = Authority::new();
+    let (listener, upstream) = peer::listen();
+    let rig = tls_rig(&authority, upstream, false, false);
+    let (client, server) = (authority.client(None), authority.server("server.test"));
+    let mut index = 0;
+    for script in corpus::scripts() {
+        // Resets and closes in mid-handshake are told by TLS in its own way.
+        if script.name.contains("reset") || script.name.contains("at once") || script.name.contains("dies") {
+            continue;
+        }
+        let direct = peer::play_tcp(&script, upstream, &listener);
+        let relayed = peer::play(
+            &script,
+            || tls_client(&client, peer::dial(rig.address())),
+            || {
+                let connection = ServerConnection::new(Arc::clone(&server)).unwrap();
+                StreamOwned::new(connection, peer::prepare(listener.accept().unwrap().0))
+            },
+        );
+        assert!(direct.0.bytes == relayed.0.bytes, "{}: {direct:?} {relayed:?}", script.name);
+        assert!(direct.1.bytes == relayed.1.bytes, "{}: {direct:?} {relayed:?}", script.name);
+        let log = rig.watcher.closed(index);
+        assert!(log.bytes(Direction::Response).starts_with(&relayed.0.bytes), "{}", script.name);
+        index += 1;
+    }
+    assert!(index > 50);
+}
+
+#[test]
+fn alpn_agrees_on_http1_only() {
+    let authority = Authority::new();
+    let (_listener, upstream) = peer::listen();
+    let rig = tls_rig(&authority, upstream, false, true);
+    let mut client = tls_client(&authority.client(None), peer::dial(rig.address()));
+    client.conn.complete_io(&mut client.sock).unwrap();
+    assert_eq!(client.conn.alpn_protocol(), Some(&b"http/1.1"[..]));
+}
+
+#[test]
+fn clients_must_show_a_certificate_where_a_client_ca_is_set() {
+    let authority = Authority::new();
+    let (listener, upstream) = peer::listen();
+    let rig = tls_rig(&authority, upstream, true, true);
+    let hello = |identity| -> io::Result<()> {
+        let mut client = tls_client(&authority.client(identity), peer::dial(rig.address()));
+        client.write_all(b"hello")?;
+        let config = authority.server("server.test");
+        if rig.relay.stats().handshake_failures() == 0 && rig.relay.stats().accepted() == 1 {
+            let mut server =
+                StreamOwned::new(ServerConnection::new(config).unwrap(), peer::prepare(listener.accept()?.0));
+            server.write_all(b"x")?;
+            return client.read_exact(&mut [0; 1]);
+        }
+        client.read_exact(&mut [0; 1])
+    };
+    hello(Some(authority.sign("client.test"))).unwrap();
+    assert!(hello(None).is_err());
+    assert_eq!(rig.relay.stats().handshake_failures(), 1);
+}
+
+#[test]
+fn a_server_with_a_certificate_of_another_name_counts_as_unreachable() {
+    let authority = Authority::new();
+    let (listener, upstream) = peer::listen();
+    let rig = tls_rig(&authority, upstream, false, false);
+    let config = authority.server("other.test");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut server = ServerConnection::new(config).unwrap();
+            let mut socket = peer::prepare(listener.accept().unwrap().0);
+            assert!(server.complete_io(&mut socket).is_err());
+        });
+        let mut client = tls_client(&authority.client(None), peer::dial(rig.address()));
+        client.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("certificate"), "{answer}");
+    });
+    assert_eq!(rig.watcher.closed(0).close(), Some(Close::Refused));
+}
+
+#[test]
+fn tls_files_are_checked_at_start_and_named_with_their_mend() {
+    let authority = Authority::new();
+    let (certificate, key) = authority.sign("relay.test");
+    let (_, other_key) = authority.sign("other.test");
+    let garbage = authority.folder.path().join("garbage.pem");
+    std::fs::write(&garbage, noise(100)).unwrap();
+    let missing = authority.folder.path().join("missing.pem");
+    let message = |certificate: &Path, key: &Path, client_ca: Option<&Path>| {
+        let tls = ServerTls { certificate: certificate.into(), key: key.into(), client_ca: client_ca.map(Into::into) };
+        let pair = Pair { tls: Some(tls), ..pair(Address::OriginalDestination) };
+        let relay = tokometer::relay::Relay::new(
+            Settings::default(),
+            Watcher::new(Mood::Calm, true) as _,
+            tokometer::relay::Drain::new(),
+        );
+        listen::serve(vec![listen::bind(pair, None).unwrap()], &relay, 1).unwrap_err().to_string()
+    };
+    for (text, named, mend) in [
+        (message(&missing, &key, None), "missing.pem", "check the path"),
+        (message(&garbage, &key, None), "garbage.pem", "-----BEGIN CERTIFICATE-----"),
+        (message(&certificate, &certificate, None), "the key file", "-----BEGIN PRIVATE KEY-----"),
+        (message(&certificate, &other_key, None), "other.test.key", "must belong to the first certificate"),
+        (message(&certificate, &key, Some(&missing)), "the client CA file", "check the path"),
+    ] {
+        assert!(text.contains(named) && text.contains(mend), "{text}");
+    }
+}
+
+#[test]
+fn a_client_that_closes_without_close_notify_has_finished() {
+    let authority = Authority::new();
+    let (listener, upstream) = peer::listen();
+    let rig = tls_rig(&authority, upstream, false, true);
+    let config = authority.server("server.test");
+    std::thread::scope(|scope| {
+        let server = scope.spawn(|| {
+            let connection = ServerConnection::new(config).unwrap();
+            let mut server = StreamOwned::new(connection, peer::prepare(listener.accept().unwrap().0));
+            let mut got = Vec::new();
+            server.read_to_end(&mut got).unwrap();
+            got
+        });
+        let mut client = tls_client(&authority.client(None), peer::dial(rig.address()));
+        client.write_all(b"hello").unwrap();
+        client.flush().unwrap();
+        Wire::finish(&mut client.sock);
+        assert_eq!(server.join().unwrap(), b"hello");
+    });
+    assert!(matches!(rig.watcher.closed(0).close(), Some(Close::Finished { .. })));
+}
