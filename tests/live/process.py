@@ -65,7 +65,9 @@ class Process:
         self.name = name
         self.log = tempfile.NamedTemporaryFile(prefix=f"{name}-", suffix=".log")
         limit = (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (fd_limit, fd_limit))) if fd_limit else None
-        self.child = subprocess.Popen(argv, stdout=self.log, stderr=self.log, preexec_fn=limit)
+        # What is set for the tests, or for other programs on this machine, is not meant for the one under test.
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("TOKOMETER_", "OTEL_"))}
+        self.child = subprocess.Popen(argv, stdout=self.log, stderr=self.log, preexec_fn=limit, env=environment)
 
     def __enter__(self):
         return self
