@@ -79,7 +79,8 @@ pub(crate) fn layer(environment: &Environment, warnings: &mut Vec<Problem>) -> N
     for (path, shape) in shape::keys() {
         let Some(name) = shape::variable(&path) else { continue };
         if let Some(text) = environment.get(&name) {
-            layer.overlay(Node::at(&path, value(text, shape), &Origin::Environment(name.clone())));
+            let origin = Origin::Environment(name.clone());
+            layer.overlay(Node::at(&path, value(text, shape), &origin).stamped(&origin));
         }
         known.push(name);
     }

@@ -106,7 +106,7 @@ fn set_key(set: &mut Node, text: &str, errors: &mut Vec<Problem>) {
     };
     match shape::keys().into_iter().find(|(key, _)| key == path) {
         Some((_, shape)) if !path.contains("[]") => {
-            set.overlay(Node::at(path, environment::value(text, shape), &origin));
+            set.overlay(Node::at(path, environment::value(text, shape), &origin).stamped(&origin));
         }
         Some(_) => tell(path, "keys of pairs cannot be set here; use --pair LISTEN=UPSTREAM or a file".to_owned()),
         None => {

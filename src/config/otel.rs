@@ -128,7 +128,7 @@ pub(crate) fn layer(environment: &Environment, warnings: &mut Vec<Problem>) -> N
             }
         };
         for (path, value) in set {
-            let node = Node::at(path, value, &origin);
+            let node = Node::at(path, value, &origin).stamped(&origin);
             let mut problems = Vec::new();
             conform(&node, &mut problems);
             match problems.first() {

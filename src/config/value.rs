@@ -162,6 +162,22 @@ impl Node {
         })
     }
 
+    /// The tree with this origin wherever it says none: for values that were read from one text.
+    pub(crate) fn stamped(mut self, origin: &Origin) -> Node {
+        fn stamp(node: &mut Node, origin: &Origin) {
+            if node.origin == Origin::Default {
+                node.origin = origin.clone();
+            }
+            match &mut node.value {
+                Value::Map(entries) => entries.iter_mut().for_each(|entry| stamp(&mut entry.node, origin)),
+                Value::List(items) => items.iter_mut().for_each(|item| stamp(item, origin)),
+                _ => {}
+            }
+        }
+        stamp(&mut self, origin);
+        self
+    }
+
     /// Lays `top` over this tree: maps key by key, everything else as a whole.
     pub(crate) fn overlay(&mut self, top: Node) {
         match (&mut self.value, top.value) {

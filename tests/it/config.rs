@@ -144,7 +144,7 @@ const BAD: &[(&str, &str, &str, &str)] = &[
     ("otlp: {timeout_ms: 0}", "t.yaml:1:20", "otlp.timeout_ms", "from 1"),
     ("otlp: {client_key: k}", "t.yaml:1:20", "otlp.client_key", "set `otlp.client_certificate` too"),
     ("otlp: {metrics: {client_certificate: c}}", "t.yaml:1:38", "otlp.metrics.client_certificate", "client_key` too"),
-    ("otlp: {headers: {'a b': c}}", "t.yaml:1:17", "otlp.headers", "letters, digits and dashes"),
+    ("otlp: {headers: {'a b': c}}", "t.yaml:1:25", "otlp.headers.a b", "letters, digits and dashes"),
     ("otlp: {metrics: {intervall_ms: 1}}", "t.yaml:1:18", "otlp.metrics.intervall_ms", "did you mean `interval_ms`?"),
     ("otlp: {metrics: {interval_ms: 0}}", "t.yaml:1:31", "otlp.metrics.interval_ms", "from 100"),
     ("otlp: {traces: {sampler_ratio: 1.1}}", "t.yaml:1:32", "otlp.traces.sampler_ratio", "from 0 to 1"),
@@ -365,13 +365,18 @@ fn secrets_are_not_shown() {
 fn the_effective_configuration_tells_where_values_come_from_and_can_be_read_again() {
     let yaml = "pairs:\n  - listen: :1\n    upstream: :2\n  - listen: ':3'\n    upstream: 'unix:/run/a b.sock'\n    name: \"no\"\n\
                 telemetry:\n  resource: {a.b: 'x # y', version: '1.10'}\nobserve: {path_prefixes: [/a, '/b: c']}\n";
-    let variables = [("OTEL_BSP_SCHEDULE_DELAY", "1000"), ("TOKOMETER_LOG_FORMAT", "json")];
+    let variables = [
+        ("OTEL_BSP_SCHEDULE_DELAY", "1000"),
+        ("TOKOMETER_LOG_FORMAT", "json"),
+        ("OTEL_RESOURCE_ATTRIBUTES", "team=ml"),
+    ];
     let config = load(yaml, &variables, &Flags { admin: Some(":5".into()), ..Flags::default() }).unwrap();
     let shown = config.effective_yaml();
     for part in [
         "  - name: null\n    listen: \":1\"  # t.yaml:2:13\n",
         "    name: \"no\"  # t.yaml:6:11\n".trim_start(),
         "  schedule_delay_ms: 1000  # environment variable OTEL_BSP_SCHEDULE_DELAY\n",
+        "    team: ml  # environment variable OTEL_RESOURCE_ATTRIBUTES\n",
         "  format: json  # environment variable TOKOMETER_LOG_FORMAT\n",
         "  listen: \":5\"  # flag --admin\n",
         "  keepalive_secs: 60\n",

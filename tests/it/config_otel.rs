@@ -204,6 +204,7 @@ fn a_value_that_cannot_be_used_is_a_warning_and_changes_nothing() {
         ("OTEL_EXPORTER_OTLP_COMPRESSION", "zstd", "`none`, `gzip`"),
         ("OTEL_EXPORTER_OTLP_TIMEOUT", "10s", "write integer"),
         ("OTEL_EXPORTER_OTLP_HEADERS", "nothing", "entry 1 has no `=`"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "a b=c", "letters, digits and dashes"),
         ("OTEL_RESOURCE_ATTRIBUTES", "a=1,=2", "entry 2 has no name"),
         ("OTEL_METRIC_EXPORT_INTERVAL", "0", "out of range"),
         ("OTEL_METRIC_EXPORT_TIMEOUT", "1", "OTEL_EXPORTER_OTLP_METRICS_TIMEOUT"),

@@ -156,6 +156,7 @@ fn with_signal_path(url: &str, signal: &str) -> String {
 
 fn check_headers(path: &str, headers: &BTreeMap<String, String>, problems: &mut Problems<'_>) {
     for (name, value) in headers {
+        let path = &format!("{path}.{name}");
         if http::HeaderName::try_from(name.as_str()).is_err() {
             problems.error(path, format!("`{name}` is no header name; write letters, digits and dashes"));
         } else if http::HeaderValue::try_from(value.as_str()).is_err() {

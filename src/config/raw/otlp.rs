@@ -126,7 +126,8 @@ pub struct Destination {
     /// True sends this signal (to `http://localhost:4318`, for gRPC `:4317`, if no endpoint is set), false does not.
     /// null: sends it if there is an endpoint.
     pub enabled: Option<bool>,
-    /// URL for this signal alone, used as it stands (`http://127.0.0.1:4318/v1/metrics`). null: from `otlp.endpoint`.
+    /// URL for this signal alone, used as it stands: over HTTP it ends in `/v1/metrics` or `/v1/traces`. null: from
+    /// `otlp.endpoint`.
     pub endpoint: Option<String>,
     /// HTTP or gRPC. null: `otlp.protocol`.
     pub protocol: Option<Protocol>,
