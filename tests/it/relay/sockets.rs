@@ -306,7 +306,7 @@ fn clients_must_show_a_certificate_where_a_client_ca_is_set() {
         let mut client = tls_client(&authority.client(identity), peer::dial(rig.address()));
         client.write_all(b"hello")?;
         let config = authority.server("server.test");
-        if rig.relay.stats_of(0).handshake_failures() == 0 && rig.relay.stats().accepted() == 1 {
+        if rig.relay.stats_of(0).handshake_failures() == 0 && rig.relay.stats_of(0).accepted() == 1 {
             let mut server =
                 StreamOwned::new(ServerConnection::new(config).unwrap(), peer::prepare(listener.accept()?.0));
             server.write_all(b"x")?;
