@@ -13,6 +13,7 @@ mod end_to_end;
 mod endings;
 mod export;
 mod measure;
+mod observer_cost;
 mod relay;
 mod sim;
 mod truth;
