@@ -59,7 +59,7 @@ impl DataPath {
         let bound = pairs.iter().map(|pair| listen::bind(pair.clone(), keepalive)).collect::<Result<Vec<_>, _>>()?;
         let addresses = bound.iter().map(|bound| bound.address().clone()).collect();
         let observatory = Arc::new(Observatory::new(observe, pairs.len(), sink));
-        let relay = Relay::new(relay, Arc::clone(&observatory) as Arc<dyn relay::Observe>, Drain::new());
+        let relay = Relay::new(relay, pairs.len(), Arc::clone(&observatory) as Arc<dyn relay::Observe>, Drain::new());
         let serving = serve(listen::serve(bound, &relay, threads)?)?;
         Ok(DataPath { relay, observatory, addresses, serving })
     }

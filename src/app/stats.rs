@@ -27,20 +27,19 @@ impl ProcessStats for Figures {
         let Some(Handles { relay, observatory }) = self.0.get() else {
             return Snapshot { process, ..Snapshot::default() };
         };
-        let stats = relay.stats();
-        let pairs = vec![PairStats {
+        let pairs = relay.stats().iter().map(|stats| PairStats {
             opened: stats.accepted(),
-            open: relay.drain().open() as u64,
+            open: stats.open(),
             refused: stats.connect_failures(),
-            timed_out: 0,
+            timed_out: stats.connect_timeouts(),
             request_bytes: stats.bytes(Direction::Request),
             response_bytes: stats.bytes(Direction::Response),
-        }];
+        });
         Snapshot {
-            pairs,
+            pairs: pairs.collect(),
             observed_connections: observatory.observed() as u64,
             observer_time: observatory.busy(),
-            event_loop_lag: None,
+            event_loop_lag: relay.lag(),
             process,
         }
     }

@@ -288,7 +288,9 @@ fn tokens(handles: &Handles, record: &Record) {
 }
 
 fn rates(handles: &Handles, record: &Record, exemplar: Option<Exemplar>) {
-    if let (Some(rate), Some(count)) = (record.decode_rate, record.output_tokens) {
+    // The source says where the rate is a lower bound, because the count is one.
+    let rate = record.decode_rate.or(record.decode_rate_at_least);
+    if let (Some(rate), Some(count)) = (rate, record.output_tokens) {
         let source = one(Key::Source, Value::Word(count.source.as_str()));
         handles.observe(Id::DecodeRate, source, rate, exemplar);
     }

@@ -64,7 +64,7 @@ impl Front {
             Some(acceptor) => match tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(socket)).await {
                 Ok(Ok(stream)) => Stream::Tls(Box::new(stream.into())),
                 _ => {
-                    accepted.relay().stats().count_handshake_failure();
+                    accepted.relay().stats_of(self.pair).count_handshake_failure();
                     return accepted.end(Close::Reset(Side::Client));
                 }
             },

@@ -4,6 +4,8 @@ use std::fmt;
 use std::os::fd::IntoRawFd;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
+use std::time::Instant;
 
 use async_trait::async_trait;
 use pingora::apps::ServerApp;
@@ -24,13 +26,15 @@ use crate::listen::front::Front;
 use crate::listen::settings::Address;
 use crate::listen::tls;
 use crate::listen::upstream::Upstream;
-use crate::relay::Drain;
 use crate::relay::Relay;
+
+/// Time between two looks at the lag of a thread's timers.
+const LAG_PERIOD: Duration = Duration::from_secs(1);
 
 /// What one thread accepts: every pair, on sockets of its own.
 pub struct Worker {
     doors: Vec<Door>,
-    drain: Drain,
+    relay: Arc<Relay>,
 }
 
 /// One listening socket and what serves it.
@@ -54,7 +58,7 @@ impl ServerApp for Shared {
 
 impl fmt::Debug for Worker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Worker").field("doors", &self.doors.len()).field("drain", &self.drain).finish()
+        f.debug_struct("Worker").field("doors", &self.doors.len()).field("relay", &self.relay).finish()
     }
 }
 
@@ -64,7 +68,7 @@ impl fmt::Debug for Worker {
 /// When a TLS file is missing or wrong, or a socket cannot be opened for each thread.
 pub fn serve(bound: Vec<Bound>, relay: &Arc<Relay>, threads: usize) -> Result<Vec<Worker>, Error> {
     let mut workers: Vec<Worker> = Vec::new();
-    workers.resize_with(threads.max(1), || Worker { doors: Vec::new(), drain: relay.drain().clone() });
+    workers.resize_with(threads.max(1), || Worker { doors: Vec::new(), relay: Arc::clone(relay) });
     for (pair, bound) in bound.into_iter().enumerate() {
         let front = Arc::new(Front {
             relay: Arc::clone(relay),
@@ -90,9 +94,21 @@ impl Worker {
     pub async fn accept(self) {
         let mut open = JoinSet::new();
         for door in self.doors {
-            open.spawn(door.accept(self.drain.stopping()));
+            open.spawn(door.accept(self.relay.drain().stopping()));
         }
-        while open.join_next().await.is_some() {}
+        tokio::select! {
+            () = async { while open.join_next().await.is_some() {} } => {}
+            () = watch_lag(&self.relay) => {}
+        }
+    }
+}
+
+/// Measures, once in a while, how late this thread's timers fire: what waits for the thread waits as long.
+async fn watch_lag(relay: &Relay) {
+    loop {
+        let due = Instant::now() + LAG_PERIOD;
+        tokio::time::sleep_until(due.into()).await;
+        relay.note_lag(due.elapsed());
     }
 }
 

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
@@ -25,7 +26,8 @@ pub struct Relay {
     settings: ArcSwap<Settings>,
     observe: Arc<dyn Observe>,
     drain: Drain,
-    stats: Stats,
+    stats: Vec<Stats>,
+    lag_nanos: AtomicU64,
     last_id: AtomicU64,
 }
 
@@ -36,10 +38,13 @@ impl fmt::Debug for Relay {
 }
 
 impl Relay {
-    /// A relay that shows its connections to `observe` and ends with `drain`.
-    pub fn new(settings: Settings, observe: Arc<dyn Observe>, drain: Drain) -> Arc<Relay> {
+    /// A relay of this many listen -> upstream pairs (at least one) that shows its connections to `observe` and ends with
+    /// `drain`.
+    pub fn new(settings: Settings, pairs: usize, observe: Arc<dyn Observe>, drain: Drain) -> Arc<Relay> {
         let settings = ArcSwap::from_pointee(settings);
-        Arc::new(Relay { settings, observe, drain, stats: Stats::default(), last_id: AtomicU64::new(0) })
+        let stats = (0..pairs.max(1)).map(|_| Stats::default()).collect();
+        let (last_id, lag_nanos) = (AtomicU64::new(0), AtomicU64::new(0));
+        Arc::new(Relay { settings, observe, drain, stats, lag_nanos, last_id })
     }
 
     /// The settings of connections that are accepted now.
@@ -57,15 +62,30 @@ impl Relay {
         &self.drain
     }
 
-    /// The counters.
-    pub fn stats(&self) -> &Stats {
+    /// The counters, by pair.
+    pub fn stats(&self) -> &[Stats] {
         &self.stats
+    }
+
+    /// The counters of this pair.
+    pub fn stats_of(&self, pair: usize) -> &Stats {
+        &self.stats[pair.min(self.stats.len() - 1)]
+    }
+
+    /// How late a timer of the data path's threads fired last; `None` while none did.
+    pub fn lag(&self) -> Option<Duration> {
+        Some(self.lag_nanos.load(Ordering::Relaxed)).filter(|nanos| *nanos > 0).map(Duration::from_nanos)
+    }
+
+    /// A timer of the data path's threads fired this late.
+    pub fn note_lag(&self, lag: Duration) {
+        self.lag_nanos.store(u64::try_from(lag.as_nanos()).unwrap_or(u64::MAX).max(1), Ordering::Relaxed);
     }
 
     /// Takes in a connection of this pair; it counts as open until what is returned here, or made from it, is gone.
     pub fn accept(self: &Arc<Relay>, pair: usize, upstream: Arc<str>, peer: Option<SocketAddr>) -> Accepted {
         let ticket = self.drain.enter();
-        self.stats.count_accepted();
+        self.stats_of(pair).count_accepted();
         let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
         let connection = Connection { id, peer, pair, upstream, accepted: Instant::now() };
         Accepted { guard: Guard::new(Arc::clone(self), &connection), ticket }

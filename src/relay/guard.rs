@@ -10,24 +10,33 @@ use crate::relay::observer::Close;
 use crate::relay::observer::Connection;
 use crate::relay::observer::Direction;
 use crate::relay::observer::Observer;
+use crate::relay::stats::Stats;
 
 /// The observer of one connection. A panic in it ends the observer, not the connection.
 ///
 /// Whoever drops this without telling how the connection ended (a runtime that stops) has drained it.
 pub(crate) struct Guard {
     relay: Arc<Relay>,
+    pair: u32,
+    ended: bool,
     observer: Option<Box<dyn Observer>>,
 }
 
 impl Guard {
     /// Asks for the observer of this connection.
     pub(crate) fn new(relay: Arc<Relay>, connection: &Connection) -> Guard {
-        let observer = contain(&relay, || relay.observe().accepted(connection)).flatten();
-        Guard { relay, observer }
+        let observer =
+            contain(relay.stats_of(connection.pair), &relay, || relay.observe().accepted(connection)).flatten();
+        Guard { relay, pair: connection.pair as u32, ended: false, observer }
     }
 
     pub(crate) fn relay(&self) -> &Arc<Relay> {
         &self.relay
+    }
+
+    /// The counters of the connection's pair.
+    pub(crate) fn stats(&self) -> &Stats {
+        self.relay.stats_of(self.pair as usize)
     }
 
     pub(crate) fn seen(&mut self, direction: Direction, bytes: &[u8], at: Instant) {
@@ -44,6 +53,9 @@ impl Guard {
 
     /// The last call; also drops the observer.
     pub(crate) fn closed(&mut self, close: Close, at: Instant) {
+        if !std::mem::replace(&mut self.ended, true) {
+            self.stats().count_ended();
+        }
         self.call(|observer| observer.closed(close, at));
         self.dismiss();
     }
@@ -55,7 +67,7 @@ impl Guard {
 
     fn call<R>(&mut self, call: impl FnOnce(&mut dyn Observer) -> R) -> Option<R> {
         let observer = self.observer.as_mut()?;
-        let result = contain(&self.relay, || call(observer.as_mut()));
+        let result = contain(self.relay.stats_of(self.pair as usize), &self.relay, || call(observer.as_mut()));
         if result.is_none() {
             self.dismiss();
         }
@@ -64,7 +76,7 @@ impl Guard {
 
     fn dismiss(&mut self) {
         if let Some(observer) = self.observer.take() {
-            contain(&self.relay, || drop(observer));
+            contain(self.stats(), &self.relay, || drop(observer));
         }
     }
 }
@@ -76,13 +88,13 @@ impl Drop for Guard {
 }
 
 /// Runs foreign code; `None` if it panicked, which is counted.
-fn contain<R>(relay: &Relay, call: impl FnOnce() -> R) -> Option<R> {
+fn contain<R>(stats: &Stats, relay: &Relay, call: impl FnOnce() -> R) -> Option<R> {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(result) => Some(result),
         Err(payload) => {
             // A payload may panic in its own drop; a few leaked bytes are cheaper than the connection.
             std::mem::forget(payload);
-            relay.stats().count_observer_panic();
+            stats.count_observer_panic();
             if let Err(payload) = catch_unwind(AssertUnwindSafe(|| relay.observe().panicked())) {
                 std::mem::forget(payload);
             }

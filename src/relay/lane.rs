@@ -220,7 +220,7 @@ impl Lane {
     }
 
     fn report(&mut self, guard: &Guard) {
-        guard.relay().stats().count_bytes(self.direction, std::mem::take(&mut self.unreported));
+        guard.stats().count_bytes(self.direction, std::mem::take(&mut self.unreported));
     }
 }
 

@@ -31,7 +31,10 @@ impl Accepted {
     ///
     /// The client's bytes are shown to the observer; the answer, which is ours and not the server's, is not.
     pub async fn refuse(mut self, client: Stream, close: Close, address: &str, reason: &str) {
-        self.relay().stats().count_connect_failure();
+        match close {
+            Close::ConnectTimeout => self.guard.stats().count_connect_timeout(),
+            _ => self.guard.stats().count_connect_failure(),
+        }
         match self.relay().settings().unreachable {
             Unreachable::Reset => client.reset(),
             Unreachable::Http503 => self.answer(client, address, reason).await,

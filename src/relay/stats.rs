@@ -9,9 +9,11 @@ use crate::relay::observer::Direction;
 #[derive(Debug, Default)]
 pub struct Stats {
     accepted: AtomicU64,
+    ended: AtomicU64,
     request_bytes: AtomicU64,
     response_bytes: AtomicU64,
     connect_failures: AtomicU64,
+    connect_timeouts: AtomicU64,
     handshake_failures: AtomicU64,
     observer_panics: AtomicU64,
 }
@@ -26,6 +28,13 @@ impl Stats {
         self.accepted.load(Ordering::Relaxed)
     }
 
+    /// Connections open now.
+    pub fn open(&self) -> u64 {
+        // Read in this order, a connection that comes in between is not missing from both.
+        let ended = self.ended.load(Ordering::Relaxed);
+        self.accepted().saturating_sub(ended)
+    }
+
     /// Bytes relayed in this direction (plaintext, if a side speaks TLS).
     pub fn bytes(&self, direction: Direction) -> u64 {
         self.bytes_of(direction).load(Ordering::Relaxed)
@@ -34,6 +43,11 @@ impl Stats {
     /// Connections for which the server could not be reached.
     pub fn connect_failures(&self) -> u64 {
         self.connect_failures.load(Ordering::Relaxed)
+    }
+
+    /// Connections that the server did not accept in the configured time.
+    pub fn connect_timeouts(&self) -> u64 {
+        self.connect_timeouts.load(Ordering::Relaxed)
     }
 
     /// Connections that ended in the TLS handshake with the client.
@@ -48,6 +62,14 @@ impl Stats {
 
     pub(crate) fn count_accepted(&self) {
         self.accepted.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_ended(&self) {
+        self.ended.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_connect_timeout(&self) {
+        self.connect_timeouts.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn count_bytes(&self, direction: Direction, bytes: u64) {

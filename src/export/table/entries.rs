@@ -278,7 +278,7 @@ pub static TABLE: [Metric; 54] = [
             "{token}/s",
             Scope::Exchange,
             buckets::RATE,
-            "Tokens per second between the first and the last token-bearing event of one stream",
+            "Tokens per second between the first and the last token-bearing event of one stream; a lower bound where `source` says so",
         ),
         &[Key::Source],
     )),

@@ -112,7 +112,7 @@ fn an_unreachable_server_is_answered_with_503_after_the_first_bytes() {
     assert!(log.bytes(Direction::Request).starts_with(b"POST /v1/completions"));
     assert!(log.bytes(Direction::Response).is_empty());
     assert_eq!(log.upstream, upstream.to_string());
-    assert_eq!(rig.relay.stats().connect_failures(), 1);
+    assert_eq!(rig.relay.stats_of(0).connect_failures(), 1);
 }
 
 #[test]
@@ -253,7 +253,7 @@ fn a_forced_drain_ends_connections_that_were_never_joined() {
     let rig = Rig::to(nobody());
     // Waits for the client's first bytes, to answer 503.
     let mut client = peer::dial(rig.address());
-    eventually(|| rig.relay.stats().connect_failures() == 1);
+    eventually(|| rig.relay.stats_of(0).connect_failures() == 1);
     rig.drain.begin();
     rig.drain.force();
     assert!(matches!(client.read(&mut [0; 1]), Ok(0) | Err(_)));
@@ -302,7 +302,7 @@ fn bytes_connections_and_panics_are_counted() {
     let (client, _) = peer::play_tcp(&script, rig.address(), &listener);
     assert_eq!((client.bytes.len(), client.ending), (600_000, Ending::Fin));
     wait_until_empty(&rig);
-    let stats = rig.relay.stats();
+    let stats = rig.relay.stats_of(0);
     assert_eq!((stats.accepted(), stats.observer_panics()), (1, 1));
     assert_eq!(stats.bytes(Direction::Request), GET.len() as u64);
     assert_eq!(stats.bytes(Direction::Response), 600_000);

@@ -306,7 +306,7 @@ fn clients_must_show_a_certificate_where_a_client_ca_is_set() {
         let mut client = tls_client(&authority.client(identity), peer::dial(rig.address()));
         client.write_all(b"hello")?;
         let config = authority.server("server.test");
-        if rig.relay.stats().handshake_failures() == 0 && rig.relay.stats().accepted() == 1 {
+        if rig.relay.stats_of(0).handshake_failures() == 0 && rig.relay.stats_of(0).accepted() == 1 {
             let mut server =
                 StreamOwned::new(ServerConnection::new(config).unwrap(), peer::prepare(listener.accept()?.0));
             server.write_all(b"x")?;
@@ -316,7 +316,7 @@ fn clients_must_show_a_certificate_where_a_client_ca_is_set() {
     };
     hello(Some(authority.sign("client.test"))).unwrap();
     assert!(hello(None).is_err());
-    assert_eq!(rig.relay.stats().handshake_failures(), 1);
+    assert_eq!(rig.relay.stats_of(0).handshake_failures(), 1);
 }
 
 #[test]
@@ -353,6 +353,7 @@ fn tls_files_are_checked_at_start_and_named_with_their_mend() {
         let pair = Pair { tls: Some(tls), ..pair(Address::OriginalDestination) };
         let relay = tokometer::relay::Relay::new(
             Settings::default(),
+            1,
             Watcher::new(Mood::Calm, true) as _,
             tokometer::relay::Drain::new(),
         );
