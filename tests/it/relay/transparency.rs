@@ -1,8 +1,18 @@
 //! Both ends get the same through the relay as without it.
 
+use std::net::SocketAddr;
+use std::net::TcpListener;
+use std::sync::Arc;
+
+use tokometer::app::DataPath;
+use tokometer::measure::Detach;
+use tokometer::observe;
 use tokometer::relay::Close;
 use tokometer::relay::Direction;
+use tokometer::relay::Settings;
 use tokometer::relay::Side;
+use tokometer::replay::Notebook;
+use tokometer::replay::Replayed;
 
 use super::corpus;
 use super::peer;
@@ -10,19 +20,27 @@ use super::peer::Ending;
 use super::peer::Got;
 use super::peer::Script;
 use super::rig::Rig;
+use super::rig::pair;
+use super::rig::tcp;
 use super::watcher::Call;
 use super::watcher::Log;
 use super::watcher::Mood;
 
-/// Plays every script directly and through a relay, and returns those whose ends differ.
+/// Plays every script directly and through a relay whose observers are in this mood, and returns those whose ends
+/// differ.
 fn differences(mood: Mood) -> Vec<String> {
     let (listener, server) = peer::listen();
     let rig = Rig::watched(server, mood);
+    differences_through(rig.address(), server, &listener)
+}
+
+/// The same through the relay at this address.
+fn differences_through(relay: SocketAddr, server: SocketAddr, listener: &TcpListener) -> Vec<String> {
     let mut differences = Vec::new();
     for script in corpus::scripts() {
-        let direct = peer::play_tcp(&script, server, &listener);
+        let direct = peer::play_tcp(&script, server, listener);
         assert!(direct.0.ending != Ending::Hangs && direct.1.ending != Ending::Hangs, "{}: {direct:?}", script.name);
-        let relayed = peer::play_tcp(&script, rig.address(), &listener);
+        let relayed = peer::play_tcp(&script, relay, listener);
         if direct != relayed {
             differences.push(format!("{}:\n  direct  {direct:?}\n  relayed {relayed:?}", script.name));
         }
@@ -48,6 +66,41 @@ fn they_pass_unchanged_when_the_observer_panics_at_once() {
 fn they_pass_unchanged_when_the_observer_panics_later_and_in_its_drop() {
     none(differences(Mood::Seeing(3)));
     none(differences(Mood::Dropping));
+}
+
+/// The real observers by these settings; what they kept is returned.
+fn differences_observed(settings: observe::Settings) -> (Vec<String>, Replayed) {
+    let (listener, server) = peer::listen();
+    let notebook = Notebook::default();
+    let sink = Arc::new(notebook.clone());
+    let path = DataPath::start(&[pair(server)], Settings::default(), settings, sink, 1).unwrap();
+    let differences = differences_through(tcp(&path.addresses()[0]), server, &listener);
+    path.stop();
+    (differences, notebook.take())
+}
+
+#[test]
+fn they_pass_unchanged_under_the_real_observer_and_leave_nothing_in_flight() {
+    let (differences, kept) = differences_observed(observe::Settings::default());
+    none(differences);
+    assert_eq!(kept.in_flight, 0);
+    assert!(kept.records.len() > 10 && kept.detached.len() > 5, "{} {:?}", kept.records.len(), kept.detached);
+}
+
+#[test]
+fn they_pass_unchanged_over_the_observers_caps() {
+    let (differences, kept) =
+        differences_observed(observe::Settings { head_bytes: 16, pipeline_depth: 1, ..observe::Settings::default() });
+    none(differences);
+    assert!(kept.detached.contains(&Detach::HeadTooLarge), "{:?}", kept.detached);
+}
+
+#[test]
+fn they_pass_unchanged_when_observers_are_shed() {
+    let (differences, kept) =
+        differences_observed(observe::Settings { max_observed: 0, ..observe::Settings::default() });
+    none(differences);
+    assert!(kept.records.is_empty() && kept.detached.iter().all(|why| *why == Detach::Shed));
 }
 
 #[test]
