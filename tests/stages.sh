@@ -4,7 +4,7 @@
 # A stage passes, fails, or is skipped when this machine cannot run it (`SKIP name: reason`). A skipped stage is never
 # counted as passed, and under CI=true it is a failure, because everything here can be had on a CI machine.
 set -uo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
 readonly SKIPPED=77 # The exit code by which a stage says so; its last line is the reason.
 cache=${TOKOMETER_TEST_CACHE:-$HOME/.cache/tokometer-tests}
@@ -13,6 +13,7 @@ bare_target=${CARGO_TARGET_DIR:-$PWD/target}/rust-and-gcc
 # The binary that the live stages run.
 export TOKOMETER_BIN=${TOKOMETER_BIN:-$bare_target/debug/tokometer}
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-auto}
+mkdir -p "$cache"
 
 # Prints a PATH on which every program is that is on this one, except the build tools a fresh machine lacks.
 bare_path() {
@@ -91,15 +92,32 @@ stage_live_exporters() { live exporters; }
 stage_live_reliability() { live reliability; }
 stage_soak() { live soak; }
 
+# This script, called by itself: one stage, whose output and exit code the caller takes.
+if [ "${1:-}" = --stage ]; then
+    "stage_${2//-/_}"
+    exit
+fi
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+# A stage is a process group of its own, so that one that hangs can be ended with all it started.
+trap 'kill "$(cat "$work/pid")"; exit 130' INT TERM
+limit=$((20 * 60 + ${SOAK_SECONDS:-0}))
 passed=0 failed=0 skipped=0 summary=""
 
 run_stage() {
-    local name=$1 log started seconds code
+    local name=$1 log=$work/log started seconds code
     printf '\n=== %s\n' "$name"
-    log=$(mktemp)
     started=$SECONDS
-    "stage_${name//-/_}" 2>&1 | tee "$log"
-    code=${PIPESTATUS[0]}
+    {
+        timeout --kill-after=10 $limit tests/stages.sh --stage "$name" &
+        echo $! >"$work/pid"
+        wait $!
+        echo $? >"$work/code"
+    } 2>&1 | tee "$log" &
+    wait $!
+    code=$(cat "$work/code")
+    [ "$code" != 124 ] || echo "not done within $limit s" | tee -a "$log"
     seconds=$((SECONDS - started))
     if [ "$code" = $SKIPPED ] && [ "${CI:-}" = true ]; then
         printf 'FAIL %s: skipped, which CI does not allow: %s\n' "$name" "$(tail -n 1 "$log")"
@@ -114,10 +132,8 @@ run_stage() {
         printf -- '--- %s FAILED (exit code %d) after %d s\n' "$name" "$code" "$seconds"
         failed=$((failed + 1)) summary+="  FAIL $name"$'\n'
     fi
-    rm -f "$log"
 }
 
-mkdir -p "$cache"
 live_stages=(live-engine live-exporters live-reliability)
 case ${1:-all} in
 all) stages=(format lint build unit integration doc generated fuzz components "${live_stages[@]}") ;;
