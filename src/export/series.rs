@@ -191,19 +191,19 @@ impl Families {
 
     /// Everything recorded so far, series in the order of their attributes.
     pub(crate) fn snapshot(&self) -> Vec<page::Family> {
+        // A series is there from the moment its handle is, with nothing in it: so it is in what the SDK pushes of bound
+        // instruments, and both exporters show the same.
         let point = |(attributes, series): (&Attributes, &Series)| {
             let value = match series {
                 Series::Counter(counter) => page::Value::Whole(counter.own.load(Ordering::Relaxed)),
                 Series::UpDown(up_down) => page::Value::Signed(up_down.own.load(Ordering::Relaxed)),
                 Series::Histogram(histogram) => page::Value::Histogram(Box::new(histogram.state())),
             };
-            // The OpenTelemetry SDK keeps back a histogram that has seen nothing; so do we.
-            let empty = matches!(&value, page::Value::Histogram(state) if state.count == 0);
-            (!empty).then(|| page::Point { attributes: attributes.clone(), value })
+            page::Point { attributes: attributes.clone(), value }
         };
         let families = self.by_id.iter().flatten().map(|family| {
             let series = family.series.read().unwrap_or_else(PoisonError::into_inner);
-            let mut points: Vec<page::Point> = series.iter().filter_map(point).collect();
+            let mut points: Vec<page::Point> = series.iter().map(point).collect();
             points.sort_by(|a, b| a.attributes.cmp(&b.attributes));
             page::Family { metric: family.metric, points }
         });
