@@ -19,7 +19,7 @@ export RUSTFLAGS="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4
 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
 -Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing -Zsanitizer=address \
 -Cdebug-assertions=on -Coverflow-checks=on"
-cargo build --release --manifest-path fuzz/Cargo.toml --target "$host" --bins
+cargo build --locked --release --manifest-path fuzz/Cargo.toml --target "$host" --bins
 
 [ $# -gt 0 ] || set -- $(sed -n '/^\[\[bin\]\]/,/^$/s/^name = "\(.*\)"/\1/p' fuzz/Cargo.toml)
 for target in "$@"; do
@@ -31,6 +31,7 @@ for target in "$@"; do
     "$CARGO_TARGET_DIR/$host/release/$target" "fuzz/corpus/$target" "${options[@]}" -max_len=4096 \
         -artifact_prefix="fuzz/artifacts/$target/" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
         >"$log" 2>&1 || { tail -n 60 "$log"; echo "fuzz target $target found something (input in fuzz/artifacts/$target)"; exit 1; }
+    echo "$target: $(grep 'cov: ' "$log" | tail -n 1 | tr -s '\t ' ' ')"
     echo "$target: $(tail -n 1 "$log")"
     rm -f "$log"
 done
