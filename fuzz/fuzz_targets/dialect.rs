@@ -82,7 +82,8 @@ fn asked(body: &Value) -> RequestFacts<'_> {
         return_token_ids: body["return_token_ids"].as_bool(),
         echo: body["echo"].as_bool(),
         prompts: (prompts > 0).then_some(prompts),
-        complete: true,
+        // A number or a literal could go on: only its request's end, which the decoder is not told, ends it.
+        complete: body.is_string() || body.is_array() || body.is_object(),
     }
 }
 
