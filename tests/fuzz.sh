@@ -10,6 +10,8 @@ seconds=${1:?usage: tests/fuzz.sh SECONDS [TARGET...]}
 shift
 [ -f fuzz/Cargo.toml ] || { echo "there is no fuzz/Cargo.toml"; exit 77; }
 command -v g++ >/dev/null || command -v c++ >/dev/null || { echo "no C++ compiler for libFuzzer"; exit 77; }
+compgen -G "$(rustc --print target-libdir)/librustc*_rt.asan.*" >/dev/null \
+    || { echo "this Rust toolchain comes without AddressSanitizer"; exit 77; }
 host=$(rustc -vV | sed -n 's/^host: //p')
 
 export RUSTC_BOOTSTRAP=1
