@@ -7,6 +7,8 @@ mod gaps;
 mod outcome;
 mod record;
 mod sink;
+#[cfg(test)]
+mod tests;
 mod tokens;
 
 pub use exchange::{Asked, Closing, Exchange, Profile, Thresholds};

@@ -103,7 +103,7 @@ impl Tokens {
         let Some(choice) = (event.choices > 0).then(|| self.choices.get_mut(event.choice as usize)) else {
             if let Some(usage) = event.usage {
                 self.totals += 1;
-                self.totals_output += usage.output.unwrap_or(0);
+                self.totals_output = self.totals_output.saturating_add(usage.output.unwrap_or(0));
                 self.last_total_output = usage.output.or(self.last_total_output);
                 self.keep(usage);
             }
@@ -156,7 +156,7 @@ impl Tokens {
     fn timing(&mut self, event: &StreamEvent) {
         let Some(timing) = event.timing else { return };
         if let Some(prompt) = timing.prompt_tokens {
-            self.native_input = Some(prompt + timing.cached_tokens.unwrap_or(0));
+            self.native_input = Some(prompt.saturating_add(timing.cached_tokens.unwrap_or(0)));
         }
         self.native_cached = timing.cached_tokens.or(self.native_cached);
         if let Some(choice) = self.choices.get_mut(event.choice as usize)

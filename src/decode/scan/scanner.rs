@@ -9,6 +9,7 @@ use super::class::is_scalar_end;
 use super::class::string_stop;
 use super::partial::Partial;
 use super::position::State;
+use super::unescape::Escape;
 use super::unescape::Unescape;
 
 /// Where [`Scanner::feed`] stops before the end of its bytes.
@@ -147,12 +148,14 @@ impl<P: Place> Scanner<P> {
                 }
                 State::Word => at = self.take_word(bytes, at, sink),
                 State::WordEscape => {
-                    if let Some(place) = self.position.place
-                        && self.unescape.push(byte, &mut |part| sink.word_part(place, part))
-                    {
+                    let escape = match self.position.place {
+                        Some(place) => self.unescape.push(byte, &mut |part| sink.word_part(place, part)),
+                        None => Escape::Complete,
+                    };
+                    if escape != Escape::Open {
                         self.position.state = State::Word;
                     }
-                    at += 1;
+                    at += usize::from(escape != Escape::Broken);
                 }
                 State::Scalar => at = self.take_scalar(bytes, at, sink),
                 State::Nested => at = self.skip_nested(bytes, at),

@@ -3,6 +3,17 @@
 /// A byte that no UTF-8 text holds: stands for what cannot be decoded, so that the whole word is found out as invalid.
 const INVALID: &[u8] = &[0xff];
 
+/// Where an escape stands after a byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Escape {
+    /// More bytes are to come.
+    Open,
+    /// The byte was its last.
+    Complete,
+    /// The byte is none of it, and is still to be read: a quote there ends the string.
+    Broken,
+}
+
 /// What is known of an escape that is not complete yet.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Unescape {
@@ -15,8 +26,8 @@ pub(super) struct Unescape {
 }
 
 impl Unescape {
-    /// Takes one byte after the backslash. Hands decoded bytes out; true when the escape is complete.
-    pub(super) fn push(&mut self, byte: u8, out: &mut impl FnMut(&[u8])) -> bool {
+    /// Takes one byte after the backslash. Hands decoded bytes out.
+    pub(super) fn push(&mut self, byte: u8, out: &mut impl FnMut(&[u8])) -> Escape {
         if self.digits_left > 0 {
             return self.push_digit(byte, out);
         }
@@ -24,7 +35,7 @@ impl Unescape {
             b'u' => {
                 self.digits_left = 4;
                 self.unit = 0;
-                return false;
+                return Escape::Open;
             }
             b'"' => b"\"",
             b'\\' => b"\\",
@@ -38,7 +49,7 @@ impl Unescape {
         };
         self.settle(out);
         out(decoded);
-        true
+        Escape::Complete
     }
 
     /// Something other than a second half follows, so a first half stands alone and is invalid.
@@ -49,16 +60,16 @@ impl Unescape {
         }
     }
 
-    fn push_digit(&mut self, byte: u8, out: &mut impl FnMut(&[u8])) -> bool {
+    fn push_digit(&mut self, byte: u8, out: &mut impl FnMut(&[u8])) -> Escape {
         let Some(digit) = char::from(byte).to_digit(16) else {
             *self = Self::default();
             out(INVALID);
-            return true;
+            return Escape::Broken;
         };
         self.unit = self.unit << 4 | digit as u16;
         self.digits_left -= 1;
         if self.digits_left > 0 {
-            return false;
+            return Escape::Open;
         }
         match self.unit {
             0xd800..=0xdbff => {
@@ -75,7 +86,7 @@ impl Unescape {
                 encode(u32::from(unit), out);
             }
         }
-        true
+        Escape::Complete
     }
 }
 

@@ -254,6 +254,18 @@ fn the_model_is_decoded_or_left_out_and_never_wrong() {
 }
 
 #[test]
+fn a_string_ends_in_one_place_whether_or_not_it_is_kept() {
+    // The first model is kept, the second is stepped over; a broken escape swallows neither a quote nor a backslash.
+    for model in [r#""\u12""#, r#""\ud8\"x""#, r#""\ud83d\u1""#, r#""\u\u\\""#] {
+        let event = format!("data: {{\"model\":{model},\"choices\":[]}}\n\n");
+        for first in ["", "data: {\"model\":\"m\"}\n\n"] {
+            let (events, _) = decode(Route::Chat, Framing::Sse, format!("{first}{event}").as_bytes());
+            assert!(events.iter().all(|event| !event.malformed), "{first}{model}");
+        }
+    }
+}
+
+#[test]
 fn engines_are_marked_by_what_only_they_send() {
     for (json, mark) in [
         (r#"{"system_fingerprint":"vllm-0.32.0-9bb3537e"}"#, EngineFacts::VLLM),

@@ -63,7 +63,7 @@ pub(crate) fn of_value(route: Route, value: &Value) -> StreamEvent {
     let mut has_delta = false;
     for choice in value["choices"].as_array().into_iter().flatten().filter(|choice| choice.is_object()) {
         event.choices += 1;
-        event.choice = choice["index"].as_u64().unwrap_or(0) as u32;
+        event.choice = choice["index"].as_u64().and_then(|index| u32::try_from(index).ok()).unwrap_or(0);
         match route {
             Route::Completions => {
                 has_delta |= choice["text"].is_string();

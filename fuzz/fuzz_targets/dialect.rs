@@ -1,0 +1,140 @@
+//! Both decoders on both routes and framings: the same events and facts however a body is cut, and, of what `serde_json`
+//! wrote from the JSON in it, what the naive model of the decoder's own tests reads.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use serde_json::Value;
+use tokometer::cut::Cut;
+use tokometer::decode::Each;
+use tokometer::decode::EngineFacts;
+use tokometer::decode::Framing;
+use tokometer::decode::RequestDecoder;
+use tokometer::decode::RequestFacts;
+use tokometer::decode::ResponseDecoder;
+use tokometer::decode::Route;
+use tokometer::decode::Said;
+use tokometer::decode::StreamEvent;
+
+#[path = "../../tests/it/decode/model.rs"]
+mod model;
+
+/// The events of a response, each with what was said of the response by then.
+#[derive(Debug, Default, PartialEq)]
+struct Told {
+    events: Vec<StreamEvent>,
+    said: Vec<(Option<String>, EngineFacts)>,
+}
+
+impl Each for Told {
+    fn event(&mut self, event: &StreamEvent, said: &Said<'_>) {
+        self.events.push(*event);
+        self.said.push((said.model().map(str::to_owned), said.engine()));
+    }
+}
+
+fn respond(route: Route, framing: Framing, pieces: &[&[u8]]) -> (Told, ResponseDecoder) {
+    let mut decoder = ResponseDecoder::new(route, framing);
+    let mut told = Told::default();
+    for piece in pieces {
+        decoder.feed_to(piece, &mut told);
+    }
+    decoder.finish_to(&mut told);
+    (told, decoder)
+}
+
+/// The same however it is cut; returns the events.
+fn respond_every_way(route: Route, framing: Framing, cut: &Cut) -> Vec<StreamEvent> {
+    let [whole, ways @ ..] = cut.ways();
+    let (told, decoder) = respond(route, framing, &whole);
+    for pieces in ways {
+        let (again, other) = respond(route, framing, &pieces);
+        assert_eq!(told, again, "{route:?} {framing:?}, {} reads", pieces.len());
+        assert_eq!(decoder.response_id(), other.response_id());
+        assert_eq!(decoder.model(), other.model());
+        assert_eq!(decoder.error_type(), other.error_type());
+    }
+    told.events
+}
+
+fn ask(route: Route, pieces: &[&[u8]]) -> RequestDecoder {
+    let mut decoder = RequestDecoder::new(route);
+    for piece in pieces {
+        decoder.feed(piece);
+    }
+    decoder
+}
+
+/// What a request says, by its value.
+fn asked(body: &Value) -> RequestFacts<'_> {
+    let prompts =
+        body["prompt"].as_array().into_iter().flatten().filter(|prompt| prompt.is_string() || prompt.is_array());
+    let prompts = prompts.count() as u64;
+    RequestFacts {
+        model: body["model"]
+            .as_str()
+            .and_then(|model| model.get(..model.floor_char_boundary(128)))
+            .filter(|m| !m.is_empty()),
+        stream: body["stream"].as_bool(),
+        n: body["n"].as_u64(),
+        max_tokens: body["max_completion_tokens"].as_u64().or(body["max_tokens"].as_u64()),
+        include_usage: body["stream_options"]["include_usage"].as_bool(),
+        continuous_usage: body["stream_options"]["continuous_usage_stats"].as_bool(),
+        return_token_ids: body["return_token_ids"].as_bool(),
+        echo: body["echo"].as_bool(),
+        prompts: (prompts > 0).then_some(prompts),
+        // A number or a literal could go on: only its request's end, which the decoder is not told, ends it.
+        complete: body.is_string() || body.is_array() || body.is_object(),
+    }
+}
+
+/// A value that decoder and model read alike: the decoder takes what comes last of vLLM's and llama.cpp's names for one
+/// number, the model has its own order, and no engine sends both.
+fn plain(json: &[u8]) -> Option<Value> {
+    let mut value: Value = serde_json::from_slice(json).ok()?;
+    if value["metrics"].is_object()
+        && let Some(members) = value.as_object_mut()
+    {
+        members.remove("timings");
+    }
+    Some(value)
+}
+
+/// What is JSON in a body, written by `serde_json`: no key twice, nothing escaped that need not be.
+fn rewritten(body: &[u8]) -> (Vec<u8>, Vec<Value>) {
+    let mut written = Vec::new();
+    let mut values = Vec::new();
+    for line in body.split(|byte| *byte == b'\n') {
+        let data = line.strip_prefix(b"data: ").unwrap_or(line);
+        if data == b"[DONE]" {
+            written.extend_from_slice(b"data: [DONE]\n\n");
+        } else if let Some(value) = plain(data) {
+            written.extend_from_slice(format!("data: {value}\n\n").as_bytes());
+            values.push(value);
+        }
+    }
+    (written, values)
+}
+
+fuzz_target!(|input: &[u8]| {
+    let cut = Cut::of(input);
+    let (stream, values) = rewritten(&cut.body);
+    let stream_cut = Cut::of(&stream);
+    for route in [Route::Chat, Route::Completions] {
+        for framing in [Framing::Sse, Framing::Json] {
+            respond_every_way(route, framing, &cut);
+        }
+        let events = respond_every_way(route, Framing::Sse, &stream_cut);
+        model::assert_same("stream", &events, &model::events(route, Framing::Sse, &stream));
+        for value in plain(&cut.body).iter().chain(&values) {
+            let text = value.to_string();
+            let (told, _) = respond(route, Framing::Json, &[text.as_bytes()]);
+            model::assert_same("body", &told.events, &[model::of_value(route, value)]);
+            assert_eq!(ask(route, &[text.as_bytes()]).facts(), asked(value));
+        }
+        let [whole, ways @ ..] = cut.ways();
+        let decoder = ask(route, &whole);
+        for pieces in ways {
+            assert_eq!(decoder.facts(), ask(route, &pieces).facts(), "a request in {} reads", pieces.len());
+        }
+    }
+});

@@ -1,0 +1,100 @@
+//! Server-sent events: the framer tells the same data however the bytes are cut and whether or not lines are taken ahead
+//! of it, and the data that a naive reading of the whole stream finds.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use memchr::memchr2;
+use tokometer::cut::Cut;
+
+use crate::framing::Piece;
+use crate::framing::SseFramer;
+
+// A private part of `decode`, which names nothing else of it.
+#[allow(dead_code, unused_imports, reason = "the framer is one of several things there")]
+#[path = "../../src/decode/framing/mod.rs"]
+mod framing;
+
+/// The data of each event. `ahead`: lines that the framer shows are taken before it reads them, as predictions do.
+fn read(pieces: &[&[u8]], ahead: bool) -> Vec<Vec<u8>> {
+    let mut framer = SseFramer::new();
+    let mut events = Vec::new();
+    let mut data = Vec::new();
+    for piece in pieces {
+        let mut rest = *piece;
+        loop {
+            if ahead
+                && let Some(value) = framer.peek(rest)
+                && let Some(end) = memchr2(b'\n', b'\r', value)
+                && value[end] == b'\n'
+            {
+                framer.take_line();
+                data.extend_from_slice(&value[..end]);
+                rest = &value[end + 1..];
+            }
+            match framer.next(&mut rest) {
+                Some(Piece::Line(line)) => {
+                    assert!(data.is_empty(), "a first line after other data");
+                    data.extend_from_slice(line);
+                }
+                Some(Piece::Part(part)) => {
+                    assert!(!part.is_empty(), "an empty part says nothing");
+                    data.extend_from_slice(part);
+                }
+                Some(Piece::Join) => data.push(b'\n'),
+                Some(Piece::End) => events.push(std::mem::take(&mut data)),
+                None => break,
+            }
+        }
+        assert!(rest.is_empty(), "all bytes are taken");
+    }
+    if framer.finish() {
+        events.push(data);
+    } else {
+        assert!(data.is_empty(), "data without an event");
+    }
+    events
+}
+
+/// The same by the standard's words, from the whole stream.
+fn model(body: &[u8]) -> Vec<Vec<u8>> {
+    let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
+    let mut lines: Vec<Vec<u8>> = vec![Vec::new()];
+    let mut bytes = body.iter().copied().peekable();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'\r' => {
+                bytes.next_if_eq(&b'\n');
+                lines.push(Vec::new());
+            }
+            b'\n' => lines.push(Vec::new()),
+            byte => lines.last_mut().expect("it began with one").push(byte),
+        }
+    }
+    // The field's name may go on after the end.
+    if lines.last().is_some_and(|line| line == b"data") {
+        lines.pop();
+    }
+    let mut events = Vec::new();
+    let mut data: Option<Vec<Vec<u8>>> = None;
+    for line in lines {
+        if line.is_empty() {
+            events.extend(data.take());
+        } else if line == b"data" {
+            data.get_or_insert_default().push(Vec::new());
+        } else if let Some(value) = line.strip_prefix(b"data:") {
+            data.get_or_insert_default().push(value.strip_prefix(b" ").unwrap_or(value).to_vec());
+        }
+    }
+    events.extend(data);
+    events.into_iter().map(|lines| lines.join(&b'\n')).collect()
+}
+
+fuzz_target!(|input: &[u8]| {
+    let cut = Cut::of(input);
+    let expected = model(&cut.body);
+    for pieces in cut.ways() {
+        for ahead in [false, true] {
+            assert_eq!(read(&pieces, ahead), expected, "{} reads, ahead: {ahead}", pieces.len());
+        }
+    }
+});

@@ -1,0 +1,79 @@
+//! Connections from their first byte to their last: whatever happens on them, the observer records each exchange at most
+//! once, leaves every gauge it entered, and tells the sink the same however the reads of one instant are cut.
+#![no_main]
+
+use std::sync::Arc;
+use std::time::Duration;
+use std::time::Instant;
+
+use libfuzzer_sys::fuzz_target;
+use tokometer::observe::Observatory;
+use tokometer::observe::Settings;
+use tokometer::relay::Connection;
+use tokometer::relay::Observe;
+use tokometer::relay::Observer;
+
+use crate::observer::log::Log;
+use crate::observer::script::Step;
+use crate::observer::script::bytewise;
+use crate::observer::script::joined;
+use crate::observer::script::steps;
+
+#[path = "../observer/mod.rs"]
+mod observer;
+
+/// Caps that an input of usual length reaches.
+fn settings() -> Settings {
+    Settings { head_bytes: 1024, pipeline_depth: 3, path_prefixes: vec!["/engine1".to_owned()], ..Settings::default() }
+}
+
+/// What a sink is told of these connections, the first accepted at `begin`.
+fn play(steps: &[Step], begin: Instant) -> Vec<String> {
+    let log = Arc::new(Log::default());
+    let observatory = Observatory::new(settings(), 1, Arc::clone(&log) as _);
+    let mut at = begin;
+    let mut id = 0;
+    let mut accept = |at| {
+        id += 1;
+        let connection = Connection { id, peer: None, pair: 0, upstream: "127.0.0.1:8001".into(), accepted: at };
+        observatory.accepted(&connection).expect("far below the most that are observed")
+    };
+    let mut observer: Box<dyn Observer> = accept(at);
+    let mut finished = Vec::new();
+    for step in steps {
+        match step {
+            // The relay shows nothing of a sender after its end.
+            Step::Seen(direction, bytes) if !finished.contains(direction) => observer.seen(*direction, bytes, at),
+            Step::Finished(direction) if !finished.contains(direction) => {
+                finished.push(*direction);
+                observer.finished(*direction, at);
+            }
+            Step::Seen(..) | Step::Finished(_) => {}
+            Step::Blocked(direction, time) => {
+                at += *time;
+                observer.blocked(*direction, at - *time, at);
+            }
+            Step::Passed(time) => at += *time,
+            Step::Ended(close) => {
+                if let Some(close) = close {
+                    observer.closed(*close, at);
+                }
+                drop(std::mem::replace(&mut observer, accept(at)));
+                finished.clear();
+                assert_eq!((observatory.open(), observatory.observed()), (0, 1), "after a connection's end");
+            }
+        }
+        assert!(!observer.idle() || observatory.open() == 0, "idle with an open exchange");
+    }
+    drop(observer);
+    assert_eq!((observatory.open(), observatory.observed()), (0, 0), "after the last connection's end");
+    log.lines()
+}
+
+fuzz_target!(|input: &[u8]| {
+    let steps = steps(input);
+    let begin = Instant::now() + Duration::from_secs(1);
+    let told = play(&steps, begin);
+    assert_eq!(told, play(&joined(&steps), begin), "joined reads");
+    assert_eq!(told, play(&bytewise(&steps), begin), "bytewise reads");
+});

@@ -1,0 +1,86 @@
+//! The JSON scanner: it finds the same however a text is cut and wherever it pauses, follows exactly the texts that its
+//! leniency allows, and finds in JSON what `serde_json` finds there.
+//!
+//! Texts follow each other after a byte `1E`; one scanner reads them all.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use tokometer::cut::Cut;
+
+use crate::scan::Pause;
+use crate::scan::Scanner;
+use crate::scanner::lenient;
+use crate::scanner::strict;
+use crate::scanner::tree::Finds;
+use crate::scanner::tree::Node;
+
+// A private part of `decode`, which names nothing else of it.
+#[allow(dead_code, reason = "predictions need more of it")]
+#[path = "../../src/decode/scan/mod.rs"]
+mod scan;
+#[path = "../scanner/mod.rs"]
+mod scanner;
+
+/// What is found, and whether the text was followed to its end.
+fn read(scanner: &mut Scanner<Node>, pieces: &[&[u8]]) -> (Finds, bool) {
+    let mut finds = Finds::default();
+    for piece in pieces {
+        assert_eq!(scanner.feed(piece, Pause::Never, &mut finds), piece.len());
+    }
+    end(scanner, finds)
+}
+
+/// The same with a pause at both ends of every measured string, where another scanner takes over.
+fn read_with_pauses(scanner: &mut Scanner<Node>, pieces: &[&[u8]]) -> (Finds, bool) {
+    let mut finds = Finds::default();
+    for piece in pieces {
+        let mut rest = *piece;
+        while !rest.is_empty() {
+            let pause = if scanner.is_at_text() {
+                let position = scanner.position();
+                *scanner = Scanner::new(Node::Mark);
+                scanner.resume_at(position);
+                Pause::TextEnd
+            } else {
+                Pause::TextStart
+            };
+            let taken = scanner.feed(rest, pause, &mut finds);
+            assert!(taken > 0, "a pause without an end");
+            rest = &rest[taken..];
+        }
+    }
+    end(scanner, finds)
+}
+
+fn end(scanner: &mut Scanner<Node>, mut finds: Finds) -> (Finds, bool) {
+    scanner.finish(&mut finds);
+    let done = scanner.is_done();
+    scanner.restart(Node::Node);
+    (finds, done)
+}
+
+fuzz_target!(|input: &[u8]| {
+    let mut shared = Scanner::new(Node::Node);
+    for text in input.split(|byte| *byte == 0x1e) {
+        let cut = Cut::of(text);
+        let (finds, done) = read(&mut Scanner::new(Node::Node), &[&cut.body]);
+        for pieces in cut.ways() {
+            assert_eq!((&finds, done), as_ref(&read(&mut shared, &pieces)), "{} reads", pieces.len());
+            assert_eq!(
+                (&finds, done),
+                as_ref(&read_with_pauses(&mut shared, &pieces)),
+                "{} reads, paused",
+                pieces.len()
+            );
+        }
+        assert_eq!(done, lenient::accepts(&cut.body), "followed to its end");
+        if let Some(expected) = strict::finds(&cut.body) {
+            assert!(done, "JSON is followed to its end");
+            assert_eq!(finds, expected);
+        }
+    }
+});
+
+fn as_ref(read: &(Finds, bool)) -> (&Finds, bool) {
+    (&read.0, read.1)
+}

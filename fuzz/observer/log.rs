@@ -1,0 +1,136 @@
+//! A sink that writes down all it is told, and demands what must be true of it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::time::Duration;
+
+use tokometer::measure::Detach;
+use tokometer::measure::Gap;
+use tokometer::measure::Labels;
+use tokometer::measure::Live;
+use tokometer::measure::Outcome;
+use tokometer::measure::Phase;
+use tokometer::measure::Record;
+use tokometer::measure::Sink;
+
+/// What a sink was told.
+#[derive(Debug, Default)]
+pub(crate) struct Log(Arc<Mutex<Told>>);
+
+#[derive(Debug, Default)]
+struct Told {
+    lines: Vec<String>,
+    in_flight: HashMap<(usize, Phase), i64>,
+    /// The connection last recorded, and the sequence of its next exchange.
+    next: (u64, u64),
+    live: Totals,
+}
+
+/// What the handle of the exchange at hand was told: only the oldest one of a connection has an answer.
+#[derive(Debug, Default)]
+struct Totals {
+    handed_out: bool,
+    tokens: u64,
+    reconciled: Option<u64>,
+}
+
+struct Handle(Arc<Mutex<Told>>);
+
+impl Log {
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.0.lock().expect("one thread")
+    }
+
+    /// All of it, in order; nothing may be under way.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let told = self.told();
+        assert!(told.in_flight.values().all(|count| *count == 0), "still in flight: {:?}", told.in_flight);
+        told.lines.clone()
+    }
+}
+
+impl Sink for Log {
+    fn in_flight(&self, pair: usize, phase: Phase, delta: i64) {
+        let mut told = self.told();
+        let count = told.in_flight.entry((pair, phase)).or_default();
+        *count += delta;
+        assert!(*count >= 0, "more left {phase:?} than entered");
+        told.lines.push(format!("{phase:?} {delta}"));
+    }
+
+    fn live(&self, labels: &Labels) -> Arc<dyn Live> {
+        let mut told = self.told();
+        assert!(!told.live.handed_out, "two handles for one exchange");
+        told.live.handed_out = true;
+        told.lines.push(format!("live {labels:?}"));
+        Arc::new(Handle(Arc::clone(&self.0)))
+    }
+
+    fn record(&self, record: &Record) {
+        let mut told = self.told();
+        let live = std::mem::take(&mut told.live);
+        let first = if told.next.0 == record.connection { told.next.1 } else { 0 };
+        assert_eq!(record.sequence, first, "exchanges are recorded once, in their order");
+        told.next = (record.connection, first + 1);
+        reconciled(record, &live);
+        consistent(record);
+        told.lines.push(format!("{record:?}"));
+    }
+
+    fn detached(&self, pair: usize, why: Detach) {
+        let mut told = self.told();
+        told.live = Totals::default();
+        told.lines.push(format!("detached {pair} {why:?}"));
+    }
+}
+
+impl Live for Handle {
+    fn progress(&self, gaps: &[Gap], tokens: u64) {
+        let mut told = self.0.lock().expect("one thread");
+        assert!(told.live.reconciled.is_none(), "progress after the end");
+        told.live.tokens += tokens;
+        told.lines.push(format!("progress {gaps:?} {tokens}"));
+    }
+
+    fn stalled(&self) {
+        self.0.lock().expect("one thread").lines.push("stalled".to_owned());
+    }
+
+    fn reconcile(&self, tokens: u64) {
+        let mut told = self.0.lock().expect("one thread");
+        assert!(tokens > 0 && told.live.reconciled.is_none());
+        told.live.reconciled = Some(tokens);
+        told.lines.push(format!("reconcile {tokens}"));
+    }
+}
+
+/// The live tokens end at the exact count, unless they were more before.
+fn reconciled(record: &Record, live: &Totals) {
+    let more = live.reconciled.unwrap_or_default();
+    match record.output_tokens.filter(|count| count.source.is_exact()) {
+        Some(exact) => assert_eq!(live.tokens.max(exact.tokens) - live.tokens, more, "{record:?}"),
+        None => assert_eq!(more, 0, "reconciled with a lower bound: {record:?}"),
+    }
+}
+
+/// What is true of every record.
+fn consistent(record: &Record) {
+    let order = |times: &[Option<Duration>]| times.iter().flatten().is_sorted();
+    let ended = Some(record.ended);
+    assert!(order(&[record.headers, record.first_event, record.first_token, record.last_token, ended]), "{record:?}");
+    assert!(order(&[record.first_token, record.first_visible, record.last_token, ended]), "{record:?}");
+    assert!(order(&[record.requested, ended]), "{record:?}");
+    assert!(record.delivery_blocked <= record.ended, "{record:?}");
+    assert_eq!(record.first_token.is_some(), record.chunks > 0, "{record:?}");
+    assert!(record.chunks <= record.events && u64::from(record.stalls) <= record.chunks, "{record:?}");
+    let rates = [record.decode_rate, record.decode_rate_at_least, record.time_per_output_token()];
+    assert!(rates.iter().flatten().all(|rate| rate.is_finite() && *rate > 0.0), "{record:?}");
+    assert!(record.decode_rate.is_none() || record.decode_rate_at_least.is_none(), "{record:?}");
+    assert!(record.outcome != Outcome::Ok || record.status.is_some(), "{record:?}");
+    assert!(record.finish_reasons.len() <= 8);
+    let longest = |text: &Option<Box<str>>, most| text.as_ref().is_none_or(|text| (1..=most).contains(&text.len()));
+    assert!(longest(&record.response_id, 128) && longest(&record.request_id, 128), "{record:?}");
+    assert!(longest(&record.error_type, 48) && longest(&record.labels.response_model, 128), "{record:?}");
+}

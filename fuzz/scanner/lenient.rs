@@ -1,0 +1,118 @@
+//! Whether a whole text is what the scanner takes for JSON, by recursion: JSON, and what the scanner's words let pass.
+
+use super::tree::DEPTH;
+use super::tree::LONGEST;
+use super::tree::Node;
+use crate::scan::Place;
+use crate::scan::Shape;
+
+/// True if the scanner must follow this text to its end.
+pub(crate) fn accepts(text: &[u8]) -> bool {
+    let mut rest = text;
+    value(&mut rest, Some(Node::Node), 0).is_some() && space(rest).is_empty()
+}
+
+fn space(text: &[u8]) -> &[u8] {
+    let end = text.iter().position(|byte| !b" \n\r\t".contains(byte)).unwrap_or(text.len());
+    &text[end..]
+}
+
+/// Takes white space and this byte.
+fn expect(rest: &mut &[u8], byte: u8) -> Option<()> {
+    *rest = space(rest).strip_prefix(&[byte])?;
+    Some(())
+}
+
+/// Takes the rest of a string whose quote is taken; returns it as it is written.
+fn string<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let all = *rest;
+    let mut at = 0;
+    loop {
+        match all.get(at)? {
+            b'\\' => at += 2,
+            b'"' => {
+                *rest = &all[at + 1..];
+                return Some(&all[..at]);
+            }
+            _ => at += 1,
+        }
+    }
+}
+
+fn value(rest: &mut &[u8], place: Option<Node>, depth: usize) -> Option<()> {
+    *rest = space(rest);
+    let shape = place.filter(|_| depth < DEPTH).map(|place| place.shape());
+    match (rest.first()?, shape) {
+        (b'"', _) => {
+            *rest = &rest[1..];
+            string(rest).map(|_| ())
+        }
+        (b'{', Some(Shape::Object(_))) => members(rest, depth + 1),
+        (b'[', Some(Shape::Array(element))) => elements(rest, element, depth + 1),
+        (b'{' | b'[', _) => nested(rest),
+        (b'-' | b'0'..=b'9' | b't' | b'f' | b'n', _) => scalar(rest),
+        _ => None,
+    }
+}
+
+fn members(rest: &mut &[u8], depth: usize) -> Option<()> {
+    expect(rest, b'{')?;
+    if expect(rest, b'}').is_some() {
+        return Some(());
+    }
+    loop {
+        expect(rest, b'"')?;
+        let key = string(rest)?;
+        expect(rest, b':')?;
+        value(rest, Node::of_key(key), depth)?;
+        if expect(rest, b'}').is_some() {
+            return Some(());
+        }
+        expect(rest, b',')?;
+    }
+}
+
+fn elements(rest: &mut &[u8], element: Node, depth: usize) -> Option<()> {
+    expect(rest, b'[')?;
+    if expect(rest, b']').is_some() {
+        return Some(());
+    }
+    loop {
+        value(rest, Some(element), depth)?;
+        if expect(rest, b']').is_some() {
+            return Some(());
+        }
+        expect(rest, b',')?;
+    }
+}
+
+/// A container that is stepped over: strings are strings, and brackets are counted, whatever their kind.
+fn nested(rest: &mut &[u8]) -> Option<()> {
+    let mut open = 0;
+    loop {
+        let (byte, after) = rest.split_first()?;
+        *rest = after;
+        match byte {
+            b'"' => {
+                string(rest)?;
+            }
+            b'{' | b'[' => open += 1,
+            b'}' | b']' => open -= 1,
+            _ => {}
+        }
+        if open == 0 {
+            return Some(());
+        }
+    }
+}
+
+/// A literal, or any bytes of numbers. What is longer than every number is not looked at.
+fn scalar(rest: &mut &[u8]) -> Option<()> {
+    let end = rest.iter().position(|byte| b",}] \n\r\t".contains(byte)).unwrap_or(rest.len());
+    let (written, after) = rest.split_at(end);
+    *rest = after;
+    let fine = written.len() > LONGEST
+        || [&b"true"[..], b"false", b"null"].contains(&written)
+        || written.iter().all(|byte| b"0123456789+-.eE".contains(byte));
+    fine.then_some(())
+}

@@ -1,0 +1,124 @@
+//! A tree of known places with every shape in it, of any depth.
+
+use crate::scan;
+use crate::scan::Keys;
+use crate::scan::Shape;
+use crate::scan::Sink;
+
+/// How many known containers the scanner goes into.
+pub(crate) const DEPTH: usize = 8;
+
+/// The longest number and the longest key that the scanner tells.
+pub(crate) const LONGEST: usize = 36;
+
+/// A known place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Node {
+    Node,
+    Nodes,
+    Lists,
+    Text,
+    Word,
+    Words,
+    Number,
+    Numbers,
+    Mark,
+}
+
+/// The known keys of every known object.
+pub(crate) const PAIRS: &[(&str, Node)] = &[
+    ("node", Node::Node),
+    ("nodes", Node::Nodes),
+    ("lists", Node::Lists),
+    ("text", Node::Text),
+    ("word", Node::Word),
+    ("words", Node::Words),
+    ("number", Node::Number),
+    ("numbers", Node::Numbers),
+    ("mark", Node::Mark),
+];
+
+static KEYS: Keys<Node> = Keys::new(PAIRS);
+
+impl Node {
+    /// The place of the value of this key, as it is written in the text.
+    pub(crate) fn of_key(key: &[u8]) -> Option<Node> {
+        PAIRS.iter().find_map(|(name, node)| (name.as_bytes() == key).then_some(*node))
+    }
+}
+
+impl scan::Place for Node {
+    fn shape(self) -> Shape<Node> {
+        match self {
+            Node::Node => Shape::Object(&KEYS),
+            Node::Nodes => Shape::Array(Node::Node),
+            Node::Lists => Shape::Array(Node::Lists),
+            Node::Words => Shape::Array(Node::Word),
+            Node::Numbers => Shape::Array(Node::Number),
+            Node::Text => Shape::Text,
+            Node::Word => Shape::Word,
+            Node::Number => Shape::Number,
+            Node::Mark => Shape::Mark,
+        }
+    }
+}
+
+/// What the scanner tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    Begin(Node, u8),
+    Text(Node, bool),
+    /// `None`: not UTF-8.
+    Word(Node, Option<String>),
+    Number(Node, Vec<u8>),
+    /// A word that was not to be handed out.
+    Refused(Node),
+}
+
+/// Writes down what it is told. Refuses every third word.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Finds {
+    pub(crate) found: Vec<Found>,
+    /// The word that is not complete yet.
+    pub(crate) word: Vec<u8>,
+    words: usize,
+}
+
+impl Finds {
+    /// True when the next word is to be handed out.
+    pub(crate) fn want(&mut self, node: Node) -> bool {
+        self.words += 1;
+        let wanted = self.words % 3 != 0;
+        if !wanted {
+            self.found.push(Found::Refused(node));
+        }
+        wanted
+    }
+}
+
+impl Sink<Node> for Finds {
+    fn begin(&mut self, node: Node, first: u8) {
+        self.found.push(Found::Begin(node, first));
+    }
+
+    fn text(&mut self, node: Node, empty: bool) {
+        self.found.push(Found::Text(node, empty));
+    }
+
+    fn wants_word(&mut self, node: Node) -> bool {
+        self.word.clear();
+        self.want(node)
+    }
+
+    fn word_part(&mut self, _: Node, part: &[u8]) {
+        self.word.extend_from_slice(part);
+    }
+
+    fn word_end(&mut self, node: Node) {
+        self.found.push(Found::Word(node, String::from_utf8(std::mem::take(&mut self.word)).ok()));
+    }
+
+    fn number(&mut self, node: Node, written: &[u8]) {
+        self.found.push(Found::Number(node, written.to_vec()));
+    }
+}
