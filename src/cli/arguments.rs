@@ -83,7 +83,7 @@ pub struct ConfigArgs {
     /// Configuration file (YAML); TOKOMETER_CONFIG does the same
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Where clients connect: 0.0.0.0:8000, [::]:8000, :8000 or unix:/path
+    /// Where clients connect: 0.0.0.0:8000, :8000 (the same) or unix:/path
     #[arg(long, value_name = "ADDRESS", conflicts_with = "pairs")]
     pub listen: Option<String>,
     /// Where the server is: 127.0.0.1:8001, :8001, https://host:port, unix:/path or original

@@ -156,7 +156,7 @@ pub struct QueueTime {
     pub source: QueueSource,
 }
 
-/// An incoming W3C `traceparent` (https://www.w3.org/TR/trace-context/ section 3.2).
+/// An incoming W3C `traceparent` (<https://www.w3.org/TR/trace-context/>, section 3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceParent {
     /// Trace id, never all zero.
