@@ -70,19 +70,24 @@ fn model(body: &[u8]) -> Vec<Vec<u8>> {
             byte => lines.last_mut().expect("it began with one").push(byte),
         }
     }
-    // The field's name may go on after the end.
-    if lines.last().is_some_and(|line| line == b"data") {
-        lines.pop();
-    }
+    // What is not complete at the end: a name that could go on is no field yet, and the line feed before a further line
+    // of data is told with the line's first byte.
+    let cut_off = lines.pop().filter(|line| line != b"data").unwrap_or_default();
     let mut events = Vec::new();
     let mut data: Option<Vec<Vec<u8>>> = None;
-    for line in lines {
+    for line in &lines {
         if line.is_empty() {
             events.extend(data.take());
         } else if line == b"data" {
             data.get_or_insert_default().push(Vec::new());
         } else if let Some(value) = line.strip_prefix(b"data:") {
             data.get_or_insert_default().push(value.strip_prefix(b" ").unwrap_or(value).to_vec());
+        }
+    }
+    if let Some(value) = cut_off.strip_prefix(b"data:") {
+        let value = value.strip_prefix(b" ").unwrap_or(value);
+        if data.is_none() || !value.is_empty() {
+            data.get_or_insert_default().push(value.to_vec());
         }
     }
     events.extend(data);

@@ -55,15 +55,15 @@ fn read_with_pauses(scanner: &mut Scanner<Node>, pieces: &[&[u8]]) -> (Finds, bo
 fn end(scanner: &mut Scanner<Node>, mut finds: Finds) -> (Finds, bool) {
     scanner.finish(&mut finds);
     let done = scanner.is_done();
-    scanner.restart(Node::Node);
+    scanner.restart(Node::Tree);
     (finds, done)
 }
 
 fuzz_target!(|input: &[u8]| {
-    let mut shared = Scanner::new(Node::Node);
+    let mut shared = Scanner::new(Node::Tree);
     for text in input.split(|byte| *byte == 0x1e) {
         let cut = Cut::of(text);
-        let (finds, done) = read(&mut Scanner::new(Node::Node), &[&cut.body]);
+        let (finds, done) = read(&mut Scanner::new(Node::Tree), &[&cut.body]);
         for pieces in cut.ways() {
             assert_eq!((&finds, done), as_ref(&read(&mut shared, &pieces)), "{} reads", pieces.len());
             assert_eq!(

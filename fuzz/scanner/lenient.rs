@@ -9,7 +9,7 @@ use crate::scan::Shape;
 /// True if the scanner must follow this text to its end.
 pub(crate) fn accepts(text: &[u8]) -> bool {
     let mut rest = text;
-    value(&mut rest, Some(Node::Node), 0).is_some() && space(rest).is_empty()
+    value(&mut rest, Some(Node::Tree), 0).is_some() && space(rest).is_empty()
 }
 
 fn space(text: &[u8]) -> &[u8] {

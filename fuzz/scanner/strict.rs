@@ -21,7 +21,7 @@ use crate::scan::Shape;
 pub(crate) fn finds(text: &[u8]) -> Option<Finds> {
     let mut finds = Finds::default();
     let value: &RawValue = serde_json::from_slice(text).ok()?;
-    walk(value, Node::Node, 0, &mut finds).ok()?;
+    walk(value, Node::Tree, 0, &mut finds).ok()?;
     Some(finds)
 }
 

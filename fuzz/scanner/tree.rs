@@ -14,7 +14,7 @@ pub(crate) const LONGEST: usize = 36;
 /// A known place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Node {
-    Node,
+    Tree,
     Nodes,
     Lists,
     Text,
@@ -27,7 +27,7 @@ pub(crate) enum Node {
 
 /// The known keys of every known object.
 pub(crate) const PAIRS: &[(&str, Node)] = &[
-    ("node", Node::Node),
+    ("node", Node::Tree),
     ("nodes", Node::Nodes),
     ("lists", Node::Lists),
     ("text", Node::Text),
@@ -50,8 +50,8 @@ impl Node {
 impl scan::Place for Node {
     fn shape(self) -> Shape<Node> {
         match self {
-            Node::Node => Shape::Object(&KEYS),
-            Node::Nodes => Shape::Array(Node::Node),
+            Node::Tree => Shape::Object(&KEYS),
+            Node::Nodes => Shape::Array(Node::Tree),
             Node::Lists => Shape::Array(Node::Lists),
             Node::Words => Shape::Array(Node::Word),
             Node::Numbers => Shape::Array(Node::Number),
@@ -88,7 +88,7 @@ impl Finds {
     /// True when the next word is to be handed out.
     pub(crate) fn want(&mut self, node: Node) -> bool {
         self.words += 1;
-        let wanted = self.words % 3 != 0;
+        let wanted = !self.words.is_multiple_of(3);
         if !wanted {
             self.found.push(Found::Refused(node));
         }
