@@ -41,8 +41,12 @@ live: ## Only the tests against real components
 	tests/stages.sh live
 
 .PHONY: bench
-bench: ## The relay against no proxy, and against nginx and haproxy where installed; and its parts
-	cargo bench --locked --profile quick --bench '*'
+bench: ## What it costs: the parts (criterion), then the relay against its peers (ROWS=s1,rss for some rows only)
+	cargo bench --locked --bench decode --bench observer
+	command -v nginx >/dev/null || echo "SKIP nginx: not installed"
+	command -v haproxy >/dev/null || echo "SKIP haproxy: not installed"
+	cargo build --locked --release --manifest-path benches/peers/pingora-proxy/Cargo.toml --target-dir target/peers
+	cargo bench --locked --bench relay -- $(if $(ROWS),--rows $(ROWS))
 
 .PHONY: fuzz
 fuzz: ## Every fuzz target for TIME seconds (make fuzz TIME=300)

@@ -1,7 +1,7 @@
 //! What the relay costs: tokometer between a simulated server and a load generator, beside no proxy, a plain byte
 //! relay, nginx and haproxy, all in one run on this machine.
 //!
-//! `cargo bench --profile quick --bench relay -- [--rows s1,rss] [--peers tokometer,nginx] [--rounds N] [--quick]`
+//! `cargo bench --bench relay -- [--rows s1,rss] [--peers tokometer,nginx] [--rounds N] [--quick]`
 //! prints medians, ratios and goals, and writes `target/bench/relay.json`; `--render` writes `docs/PERFORMANCE.md`
 //! from that file. `TOKOMETER_BIN` names another binary than the one built beside the bench.
 //!

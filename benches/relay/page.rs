@@ -13,7 +13,7 @@ const HEAD: &str = "# What tokometer costs
 Made by the load bench from one run on one machine; do not edit. Make it again with
 
     make bench            # measures and writes target/bench/relay.json (about 50 minutes with all peers)
-    cargo bench --profile quick --bench relay -- --render
+    cargo bench --bench relay -- --render
 
 Before that, once, for the peer that is no program of its own:
 

@@ -176,7 +176,7 @@ fetch_prometheus() {
         fi
     fi
     have $name "$("$cache/bin/$name" --version 2>&1 | sed -n '1s/^prometheus, version \([^ ]*\).*/\1/p'), \
-OTLP receiver: $("$cache/bin/$name" --help 2>&1 | grep -q otlp-receiver && echo yes || echo no)"
+OTLP receiver: $("$cache/bin/$name" --help 2>&1 | grep otlp-receiver >/dev/null && echo yes || echo no)"
 }
 
 [ $# -gt 0 ] || set -- llama-server python prometheus
