@@ -7,8 +7,10 @@ mod openai_chat;
 mod openai_completions;
 mod place;
 mod reading;
+mod usage;
 
 pub(crate) use capture::Capture;
 pub(crate) use draft::Facts;
 pub(crate) use place::Place;
 pub(crate) use reading::Reading;
+pub(crate) use usage::skip_counts;

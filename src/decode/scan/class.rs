@@ -34,8 +34,8 @@ pub(super) fn is_number_byte(byte: u8) -> bool {
 /// Where the first quote or backslash is.
 #[inline]
 pub(super) fn string_stop(bytes: &[u8]) -> Option<usize> {
-    /// Most keys and token texts are shorter than it takes to call `memchr`.
-    const SHORT: usize = 3;
+    /// Words. Most token texts, and all keys of `usage`, end before it pays to call `memchr`.
+    const SHORT: usize = 4;
     let (words, _) = bytes.as_chunks::<8>();
     for (at, word) in words.iter().take(SHORT).enumerate() {
         let word = u64::from_le_bytes(*word);

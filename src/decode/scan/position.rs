@@ -105,10 +105,10 @@ impl<P: Place> Position<P> {
         self.state = if self.depth == 0 { State::Done } else { State::AfterValue };
     }
 
-    /// After the top-level value.
-    pub(super) fn finish(&mut self) {
-        self.depth = 0;
-        self.state = State::Done;
+    /// Before the value of a member of the top-level object.
+    #[inline]
+    pub(super) fn is_before_member(&self) -> bool {
+        self.depth == 1 && self.state == State::Value && self.is_in_object()
     }
 
     /// True outside of every container.

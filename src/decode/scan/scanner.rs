@@ -21,6 +21,8 @@ pub(crate) enum Pause {
     TextStart,
     /// After the closing quote of the string at hand.
     TextEnd,
+    /// Before the value of each member of the top-level object.
+    Member,
 }
 
 /// Scans one JSON text after the other; see the module's words.
@@ -75,9 +77,24 @@ impl<P: Place> Scanner<P> {
         self.position.state == State::Text
     }
 
-    /// Stands after the top-level value.
-    pub(crate) fn skip_to_end(&mut self) {
-        self.position.finish();
+    /// True if the next byte is the first of the value at `place`, or white space before it.
+    pub(crate) fn is_before(&self, place: P) -> bool {
+        self.position.state == State::Value && self.position.place == Some(place)
+    }
+
+    /// True where [`Pause::Member`] stops.
+    pub(crate) fn is_before_member(&self) -> bool {
+        self.position.is_before_member()
+    }
+
+    /// Before the object at `place`: goes into it and stands after some of its members, which were read elsewhere. (Which
+    /// member was the last means nothing there: the next key says where the next value lies.) False if there is no room.
+    pub(crate) fn skip_members(&mut self, place: P) -> bool {
+        let has_room = self.position.descend(place, true);
+        if has_room {
+            self.position.end_value();
+        }
+        has_room
     }
 
     /// The text has ended: completes a top-level number or literal.
@@ -116,7 +133,12 @@ impl<P: Place> Scanner<P> {
                     }
                     at += 1;
                 }
-                State::Key => at = self.take_key(bytes, at),
+                State::Key => {
+                    at = self.take_key(bytes, at);
+                    if pause == Pause::Member && self.position.is_before_member() {
+                        return at;
+                    }
+                }
                 State::KeyEscape => {
                     self.position.state = State::Key;
                     at += 1;

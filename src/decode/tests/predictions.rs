@@ -2,6 +2,12 @@ use super::decode;
 use crate::decode::Channels;
 use crate::decode::Framing;
 use crate::decode::Route;
+use crate::decode::dialect::Place;
+use crate::decode::dialect::Reading;
+use crate::decode::dialect::skip_counts;
+use crate::decode::prediction::Prediction;
+use crate::decode::scan::Pause;
+use crate::decode::scan::Scanner;
 
 /// What each event of these says; `decode` has compared it with the same read byte by byte, where nothing is predicted.
 fn channels_and_choices(events: &[&str]) -> Vec<(Channels, u32, bool)> {
@@ -76,4 +82,97 @@ fn texts_of_every_length_are_skipped_alike() {
     let events: Vec<&str> = events.iter().map(String::as_str).collect();
     let got = channels_and_choices(&events);
     assert_eq!(got.iter().filter(|(channels, ..)| *channels == Channels::CONTENT).count(), 199);
+}
+
+/// An event as vLLM sends it with `continuous_usage_stats`: these three as `usage`, and what follows them.
+fn counted(text: &str, prompt: &str, total: &str, completion: &str) -> String {
+    format!(
+        r#"{{"choices":[{{"index":0,"delta":{{"content":"{text}"}}}}],"usage":{{"prompt_tokens":{prompt},"total_tokens":{total},"completion_tokens":{completion},"completion_tokens_details":null}}}}"#
+    )
+}
+
+#[test]
+fn counts_are_each_event_s_own() {
+    for (completion, output) in [
+        ("3", Some(3)),
+        ("0", Some(0)),
+        ("007", Some(7)),
+        ("123456789012", Some(123_456_789_012)),
+        ("1234567890123", Some(1_234_567_890_123)),
+        ("99999999999999999999", None),
+        ("0000000000000000000000000000000000000001", None),
+        ("-1", None),
+        ("1.5", None),
+        ("1e3", None),
+        ("null", None),
+        (" 4", Some(4)),
+        ("4 ", Some(4)),
+        ("4\ndata:", Some(4)),
+    ] {
+        let events =
+            [counted("a", "13", "14", "1"), counted("b", "13", "15", "2"), counted("c", "13", "16", completion)];
+        let stream: String = events.iter().chain(&events).map(|event| format!("data: {event}\n\n")).collect();
+        let (events, _) = decode(Route::Chat, Framing::Sse, stream.as_bytes());
+        let usages: Vec<_> =
+            events.iter().map(|event| event.usage.unwrap()).map(|u| (u.input, u.output, u.total)).collect();
+        let expected = [Some(1), Some(2), output].map(|output| (Some(13), output, false));
+        assert_eq!(usages, [expected, expected].concat(), "{completion}");
+        assert!(events.iter().all(|event| event.channels == Channels::CONTENT && !event.malformed), "{completion}");
+    }
+}
+
+#[test]
+fn what_is_wrong_after_a_known_tail_is_seen() {
+    for wrong in
+        [counted("a", "1", "1", "1x"), counted("a", "1", "1", ""), counted("a", "1", "1", "1]"), format!("{A}x")]
+    {
+        for good in [A.to_owned(), counted("a", "1", "2", "3")] {
+            let got = channels_and_choices(&[&good, &good, &wrong, &good]);
+            let malformed: Vec<_> = got.iter().map(|(.., malformed)| *malformed).collect();
+            assert_eq!(malformed, [false, false, true, false], "{wrong}");
+        }
+    }
+}
+
+#[test]
+fn the_value_of_usage_may_stand_on_another_line() {
+    let event = counted("a", "1", "2", "3");
+    let stream = format!("data: {event}\n\ndata: {}\n\n", event.replace("\"usage\":", "\"usage\":\ndata: "));
+    let (events, _) = decode(Route::Chat, Framing::Sse, stream.as_bytes());
+    assert_eq!(events[0], events[1]);
+    assert_eq!(events[1].usage.unwrap().output, Some(3));
+}
+
+/// Not what is read, but that it is skipped: a line is known from one that differs in its text and its counts.
+#[test]
+fn a_line_with_another_text_and_other_counts_is_skipped() {
+    let root = Place::root(Route::Chat);
+    let b = A.replace("\"a\"", "\"b\"");
+    for (first, second, output) in
+        [(A.to_owned(), b, None), (counted("a", "13", "14", "1"), counted("b", "13", "15", "2"), Some(2))]
+    {
+        let (mut scanner, mut reading, mut prediction) = (Scanner::new(root), Reading::new(), Prediction::new(root));
+        prediction.scan_line(first.as_bytes(), &mut scanner, &mut reading);
+        reading.take(false);
+        scanner.restart(root);
+        let value = format!("{second}\n\n");
+        let after = prediction.skip_line(value.as_bytes(), &mut scanner, &mut reading);
+        assert_eq!(after, Some(&b"\n"[..]));
+        assert!(scanner.is_done());
+        assert_eq!(reading.take(false).usage.and_then(|usage| usage.output), output);
+    }
+}
+
+#[test]
+fn counts_are_read_in_one_go_only_where_usage_begins() {
+    let counts = br#"{"prompt_tokens":1,"total_tokens":2,"completion_tokens":3}}"#;
+    for (before, skipped) in
+        [(r#"{"usage":"#, true), (r#"{"usage""#, false), (r#"{"x":"#, false), (r#"{"metrics":"#, false)]
+    {
+        let (mut scanner, mut reading) = (Scanner::new(Place::root(Route::Chat)), Reading::new());
+        scanner.feed(before.as_bytes(), Pause::Never, &mut reading);
+        let rest = skip_counts(counts, &mut scanner, &mut reading);
+        assert_eq!(rest, skipped.then_some(&b"}}"[..]), "{before}");
+        assert_eq!(reading.take(false).usage.is_some(), skipped, "{before}");
+    }
 }

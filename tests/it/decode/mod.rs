@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod cost;
+mod counts;
 mod model;
 mod random;
 mod recording;
