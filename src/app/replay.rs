@@ -24,7 +24,7 @@ pub enum ReplayError {
 /// or a table for people.
 ///
 /// # Errors
-/// At the first recording that cannot be read; those before it are written.
+/// When a recording cannot be read: the others are written all the same, and the first error is returned.
 pub fn print(path: &Path, json: bool, settings: &Settings, out: &mut impl Write) -> Result<(), ReplayError> {
     if !json {
         writeln!(
@@ -33,8 +33,16 @@ pub fn print(path: &Path, json: bool, settings: &Settings, out: &mut impl Write)
             "recording", "outcome", "tokens", "source", "TTFT ms", "last ms", "tok/s", "queue ms"
         )?;
     }
+    let mut failed = None;
     for path in Recording::find(path)? {
-        let recording = Recording::read(&path)?;
+        let recording = match Recording::read(&path) {
+            Ok(recording) => recording,
+            Err(error) => {
+                writeln!(io::stderr(), "left out: {error}")?;
+                failed = failed.or(Some(error));
+                continue;
+            }
+        };
         let replayed = replay(&recording, settings);
         for why in &replayed.detached {
             writeln!(io::stderr(), "{}: the observer detached: {}", path.display(), why.as_str())?;
@@ -49,7 +57,7 @@ pub fn print(path: &Path, json: bool, settings: &Settings, out: &mut impl Write)
             }
         }
     }
-    Ok(())
+    failed.map_or(Ok(()), |error| Err(error.into()))
 }
 
 fn row(recording: &Recording, line: &Line, out: &mut impl Write) -> io::Result<()> {

@@ -15,6 +15,7 @@ mod export;
 mod measure;
 mod observer_cost;
 mod relay;
+mod replay;
 mod sim;
 mod truth;
 mod wire;
