@@ -2,7 +2,6 @@
 
 use std::io::Read;
 use std::io::Write;
-use std::net::TcpListener;
 use std::time::Duration;
 use std::time::Instant;
 
