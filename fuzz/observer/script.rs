@@ -68,7 +68,7 @@ fn time(value: u8) -> Duration {
 }
 
 fn close(value: u8) -> Option<Close> {
-    match value % 8 {
+    match value % 9 {
         0 => Some(Close::Finished { first: Side::Client }),
         1 => Some(Close::Finished { first: Side::Server }),
         2 => Some(Close::Reset(Side::Client)),
@@ -76,6 +76,7 @@ fn close(value: u8) -> Option<Close> {
         4 => Some(Close::Refused),
         5 => Some(Close::ConnectTimeout),
         6 => Some(Close::Drained),
+        7 => Some(Close::IdleTimeout),
         _ => None,
     }
 }

@@ -62,7 +62,7 @@ pub(crate) fn description(record: &Record) -> Option<String> {
         Outcome::ClientAbortMidStream => "the client went away in mid-stream",
         Outcome::UpstreamRefused => "the server could not be reached",
         Outcome::UpstreamReset => "the server reset the connection",
-        Outcome::UpstreamTimeout => "the server did not accept the connection in time",
+        Outcome::UpstreamTimeout => "the server did not answer in time",
         Outcome::Truncated => "the answer ended before its end mark",
         Outcome::ErrorInStream => "the server sent an error inside the stream",
         Outcome::NoOutput => "the answer held no token",

@@ -17,6 +17,8 @@ pub enum Ending {
     Refused,
     /// The server did not accept the connection in the configured time.
     ConnectTimeout,
+    /// We closed it: nothing moved for the configured idle timeout.
+    IdleTimeout,
     /// We closed it at the end of a drain.
     Drained,
 }
@@ -71,6 +73,6 @@ pub(super) fn outcome(ending: Ending, answer: Answer) -> Outcome {
         Ending::ServerReset => Outcome::UpstreamReset,
         Ending::Drained => Outcome::Drained,
         Ending::Refused => Outcome::UpstreamRefused,
-        Ending::ConnectTimeout => Outcome::UpstreamTimeout,
+        Ending::ConnectTimeout | Ending::IdleTimeout => Outcome::UpstreamTimeout,
     }
 }

@@ -127,6 +127,7 @@ impl Observer for ConnectionObserver {
             Close::Reset(Side::Server) => Ending::ServerReset,
             Close::Refused => Ending::Refused,
             Close::ConnectTimeout => Ending::ConnectTimeout,
+            Close::IdleTimeout => Ending::IdleTimeout,
             Close::Drained => Ending::Drained,
         };
         while let Some(exchange) = self.exchanges.take_oldest() {

@@ -182,7 +182,7 @@ impl Joined {
         while idle.timer.as_mut().poll(cx).is_ready() {
             let until = idle.moved + idle.timeout;
             if until <= Instant::now() {
-                return Some((Close::Drained, Farewell::Reset));
+                return Some((Close::IdleTimeout, Farewell::Reset));
             }
             idle.timer.as_mut().reset(until.into());
         }

@@ -36,8 +36,9 @@ pub enum Close {
     Refused,
     /// The connection to the server was not made within the configured time: nothing was relayed.
     ConnectTimeout,
-    /// We closed it: the connection was idle in a drain, the grace period was over, or nothing moved for the configured
-    /// idle timeout.
+    /// We closed it: nothing moved for the configured idle timeout.
+    IdleTimeout,
+    /// We closed it: the connection was idle in a drain, or the grace period was over.
     Drained,
 }
 

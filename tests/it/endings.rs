@@ -197,6 +197,12 @@ fn a_drain_that_runs_out_of_patience_is_drained() {
 }
 
 #[test]
+fn an_answer_that_nothing_follows_for_the_idle_timeout_timed_out() {
+    assert_eq!(Wire::asked().outcome_of(Close::IdleTimeout), Outcome::UpstreamTimeout);
+    assert_eq!(Wire::asked().server(HEAD).events(&[DELTA]).outcome_of(Close::IdleTimeout), Outcome::UpstreamTimeout);
+}
+
+#[test]
 fn a_switch_of_protocol_ends_its_exchange_and_detaches() {
     let switch = b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n\x81\x01a";
     let replayed = Wire::open()

@@ -291,7 +291,7 @@ fn a_connection_on_which_nothing_moves_ends_after_the_idle_timeout() {
     }
     assert!(client.read(&mut [0; 1]).is_err());
     assert!(start.elapsed() >= Duration::from_millis(700));
-    assert_eq!(rig.watcher.closed(0).close(), Some(Close::Drained));
+    assert_eq!(rig.watcher.closed(0).close(), Some(Close::IdleTimeout));
 }
 
 #[test]
