@@ -19,7 +19,7 @@ pub enum Outcome {
     UpstreamRefused,
     /// The server reset the connection.
     UpstreamReset,
-    /// The server did not accept the connection in the configured time, or nothing moved for the configured idle timeout.
+    /// The server did not accept the connection in the configured time, or nothing moved for the idle timeout.
     UpstreamTimeout,
     /// The server finished the connection before the end of the message, or the stream before its own end mark.
     Truncated,

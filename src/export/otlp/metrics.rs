@@ -137,16 +137,8 @@ impl Pipeline {
             };
             let good = result.is_ok();
             self.telemetry.metrics.done("metrics", result);
-            match command {
-                // Who asked may have stopped waiting.
-                Some(Command::Flush(reply)) => {
-                    reply.try_send(good).ok();
-                }
-                Some(Command::Close(reply)) => {
-                    reply.try_send(good).ok();
-                    return;
-                }
-                None => {}
+            if command.is_some_and(|command| command.done(good)) {
+                return;
             }
         }
     }

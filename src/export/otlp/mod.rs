@@ -45,6 +45,19 @@ enum Command {
     Close(SyncSender<bool>),
 }
 
+impl Command {
+    /// Tells whoever asked whether the export was good; true when the task has to end now.
+    fn done(self, good: bool) -> bool {
+        let (reply, ends) = match self {
+            Command::Flush(reply) => (reply, false),
+            Command::Close(reply) => (reply, true),
+        };
+        // Who asked may have stopped waiting.
+        reply.try_send(good).ok();
+        ends
+    }
+}
+
 /// When everything has to end; `None` while nobody asked.
 type Closing = watch::Receiver<Option<Instant>>;
 

@@ -90,16 +90,8 @@ impl Batcher {
                 },
             };
             let good = self.drain(&closing).await;
-            match command {
-                // Who asked may have stopped waiting.
-                Some(Command::Flush(reply)) => {
-                    reply.try_send(good).ok();
-                }
-                Some(Command::Close(reply)) => {
-                    reply.try_send(good).ok();
-                    return;
-                }
-                None => {}
+            if command.is_some_and(|command| command.done(good)) {
+                return;
             }
         }
     }
