@@ -18,4 +18,4 @@ pub use event::{Channels, EngineFacts, EngineTiming, FinishReason, Finishes, Str
 pub use framing::Framing;
 pub use request::{RequestDecoder, RequestFacts};
 pub use response::{Each, ResponseDecoder, Said};
-pub use route::Route;
+pub use route::{Route, Work};

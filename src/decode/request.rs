@@ -42,9 +42,9 @@ pub struct RequestFacts<'a> {
 }
 
 impl RequestDecoder {
-    /// For a request on this route. Of [`Route::Other`] nothing is read.
+    /// For a request on this route. Nothing is read of a route whose answers are not ([`Route::is_read`]).
     pub fn new(route: Route) -> Self {
-        let root = if route == Route::Other { Place::Unread } else { Place::Body };
+        let root = if route.is_read() { Place::Body } else { Place::Unread };
         Self { scanner: Scanner::new(root), asked: Asked::new() }
     }
 

@@ -60,7 +60,8 @@ pub struct ResponseDecoder {
 }
 
 impl ResponseDecoder {
-    /// For a response on this route whose body is framed so. Of [`Route::Other`] nothing is read.
+    /// For a response on this route whose body is framed so. Nothing is read of a route
+    /// whose dialect is not known ([`Route::is_read`]).
     pub fn new(route: Route, framing: Framing) -> Self {
         let root = Place::root(route);
         Self {

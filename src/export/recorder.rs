@@ -6,7 +6,6 @@ use std::sync::PoisonError;
 use std::sync::RwLock;
 use std::sync::atomic::Ordering;
 
-use crate::decode::Route;
 use crate::export::Settings;
 use crate::export::attributes::Attributes;
 use crate::export::attributes::Value;
@@ -144,7 +143,7 @@ impl Recorder {
         };
         let handles = by_known.entry(known).or_insert_with_key(|known| {
             let handles = Handles::new(Arc::clone(&self.families), known.clone());
-            if labels.route != Route::Other {
+            if labels.route.is_read() {
                 for (outcome, class) in failure::EXPECTED {
                     handles.add(Id::Exchanges, ended(outcome, class), 0);
                 }
@@ -173,7 +172,7 @@ impl Recorder {
         handles.add(Id::RequestBody, NONE, record.request_bytes);
         handles.add(Id::ResponseBody, NONE, record.response_bytes);
         // Other paths are counted, not read: nothing else is known of them.
-        if record.labels.route != Route::Other {
+        if record.labels.route.is_read() {
             times(&handles, record, exemplar);
             tokens(&handles, record);
             rates(&handles, record, exemplar);

@@ -169,7 +169,7 @@ impl Exchange {
 
     /// True when the request is one that generates tokens.
     pub fn generates(&self) -> bool {
-        self.route != Route::Other
+        self.route.generates()
     }
 
     /// The request head came.

@@ -6,7 +6,6 @@ use crate::decode::Each;
 use crate::decode::Framing;
 use crate::decode::RequestDecoder;
 use crate::decode::ResponseDecoder;
-use crate::decode::Route;
 use crate::decode::Said;
 use crate::decode::StreamEvent;
 use crate::measure::Asked;
@@ -52,7 +51,7 @@ impl Exchange {
     }
 
     pub(super) fn request_head(&mut self, head: &RequestHead<'_>, shared: &Shared) {
-        let route = if head.method == "POST" { shared.route(head.target) } else { Route::Other };
+        let route = shared.route(head.method, head.target);
         let trace = head.header("traceparent").and_then(TraceParent::parse);
         self.measured.request_head(route, trace, id(head.header("x-request-id")), shared.sink.as_ref());
         let coded = coded(head.header("content-encoding")) || transfer_coded(head.header("transfer-encoding"));

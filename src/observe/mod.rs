@@ -131,11 +131,11 @@ impl Shared {
         self.lasting.observed.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// The route of this request target, a configured prefix taken off.
-    fn route(&self, target: &str) -> Route {
+    /// The route of this request, a configured prefix taken off its target.
+    fn route(&self, method: &str, target: &str) -> Route {
         let prefixes = &self.settings.path_prefixes;
         let rest = prefixes.iter().find_map(|prefix| target.strip_prefix(prefix.as_str()));
-        Route::of_target(rest.unwrap_or(target))
+        Route::of_request(method, rest.unwrap_or(target))
     }
 
     fn recognised(&self, pair: usize, engine: &'static str) {

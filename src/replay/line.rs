@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::decode::Route;
 use crate::measure::Record;
 
 /// The figures of one exchange. Absent is `null`. Times are milliseconds since the last byte of the request.
@@ -77,7 +76,7 @@ impl From<&Record> for Line {
         let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
         let since = |then| record.since_requested(then).map(ms);
         let labels = &record.labels;
-        let streamed = labels.streaming == Some(true) && labels.route != Route::Other;
+        let streamed = labels.streaming == Some(true) && labels.route.generates();
         Line {
             engine: labels.engine,
             operation: labels.route.operation(),

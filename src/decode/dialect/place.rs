@@ -132,11 +132,34 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    /// The place of the whole answer on this route.
+    /// The place of the whole answer on this route. The one switch of a dialect: a route whose answers lie at
+    /// [`Place::Unread`] is counted, not read ([`Route::is_read`]).
     pub(crate) fn root(route: Route) -> Place {
         match route {
             Route::Chat => Place::Chat,
             Route::Completions => Place::Completion,
+            // Their dialects are not read yet: a line of its own above this one switches a route on.
+            Route::Responses
+            | Route::Messages
+            | Route::Generate
+            | Route::TgiStream
+            | Route::TgiCompat
+            | Route::LlamaCompletion
+            | Route::Infill
+            | Route::OllamaChat
+            | Route::OllamaGenerate
+            | Route::TritonGenerate
+            | Route::VllmGenerate
+            | Route::CohereChat
+            | Route::AudioTranscription
+            | Route::AudioTranslation
+            | Route::Realtime
+            | Route::Embeddings
+            | Route::Rerank
+            | Route::Score
+            | Route::Classify
+            | Route::Pooling
+            | Route::Invocations => Place::Unread,
             Route::Other => Place::Unread,
         }
     }

@@ -6,7 +6,6 @@ mod spans;
 
 use std::time::SystemTime;
 
-use crate::decode::Route;
 use crate::export::Settings;
 use crate::export::distribution::Exemplar;
 use crate::export::otlp::SpanQueue;
@@ -54,7 +53,7 @@ impl Tracer {
             return Some(exemplar(caller.trace_id, caller.span_id, at));
         };
         // Health checks and the like: a span only where the caller's trace would have a hole without it.
-        if record.labels.route == Route::Other && record.trace.is_none() {
+        if !record.labels.route.is_read() && record.trace.is_none() {
             return None;
         }
         let ids = self.decision.decide(record)?;

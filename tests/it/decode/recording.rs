@@ -38,7 +38,7 @@ pub(crate) fn recordings(engine: &str) -> Vec<Recording> {
 fn read(folder: &Path, engine: &str, name: &str) -> Option<Recording> {
     let meta: Value = serde_json::from_slice(&fs::read(folder.join(format!("{name}.meta.json"))).unwrap()).unwrap();
     let route = Route::of_target(meta["request"]["path"].as_str()?);
-    if route == Route::Other {
+    if !route.is_read() {
         return None;
     }
     let lines = fs::read_to_string(folder.join(format!("{name}.jsonl"))).unwrap();
