@@ -33,7 +33,7 @@ docs: ## Write the generated files anew (config/, docs/METRICS.md, ...) and the 
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps
 
 .PHONY: components
-components: ## Get the real components of the live tests (llama-server, openai client, Prometheus)
+components: ## Get the real components of the live tests (llama-server, the official clients, Prometheus, h2load)
 	tests/components/fetch.sh
 
 .PHONY: live

@@ -82,7 +82,7 @@ stage_components() {
 }
 
 live() {
-    [ -x "$cache/bin/python" ] || { echo "no Python with the openai client (see the stage components)"; return $SKIPPED; }
+    [ -x "$cache/bin/python" ] || { echo "no Python with the official clients (see the stage components)"; return $SKIPPED; }
     [ -x "$TOKOMETER_BIN" ] || { echo "no binary at $TOKOMETER_BIN (the stage build makes it)"; return $SKIPPED; }
     PYTHONDONTWRITEBYTECODE=1 PATH=$cache/bin:$PATH "$cache/bin/python" tests/live "$@"
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Gets the real components that the live tests run against, into a directory outside the tree:
-#   ${TOKOMETER_TEST_CACHE:-$HOME/.cache/tokometer-tests}/bin/{llama-server,prometheus,python}
+#   ${TOKOMETER_TEST_CACHE:-$HOME/.cache/tokometer-tests}/bin/{llama-server,prometheus,python,h2load,nghttp}
 #
 #   tests/components/fetch.sh                 all of them
 #   tests/components/fetch.sh llama-server    only those named
@@ -99,6 +99,19 @@ ggml_backend() {
     return 1
 }
 
+# Debian's newer suite has its own C library: its programs run under that one's loader. Puts a program of it into bin/,
+# with these directories of libraries besides, and these lines before it starts.
+install_debian_program() {
+    local name=$1 more=${2:-} before=${3:-} loader libraries
+    loader=$(find "$debian/root/usr/lib" -name 'ld-linux-*.so.*' | head -n 1)
+    libraries=$(dirname "$loader")
+    install_wrapper "$name" <<WRAPPER
+#!/bin/sh
+$before
+exec '$loader' --library-path '$libraries${more:+:$libraries/$more}$(find "$debian/root/usr/lib" -maxdepth 2 -path '*/llvm-*/lib' -printf ':%p')' '$debian/root/usr/bin/$name' "\$@"
+WRAPPER
+}
+
 fetch_llama_server() {
     local name=llama-server reason mirror
     if [ ! -x "$cache/bin/$name" ]; then
@@ -108,32 +121,43 @@ fetch_llama_server() {
             mirror=$(debian_mirror) || { skip $name "not on PATH, and this is no Debian whose mirror could be asked"; return; }
             [ -x "$debian/root/usr/bin/$name" ] || logged $name debian_packages "$mirror" llama.cpp-tools ||
                 { skip $name "$reason"; return; }
-            local loader libraries backend
-            loader=$(find "$debian/root/usr/lib" -name 'ld-linux-*.so.*' | head -n 1)
+            local backend
             backend=$(ggml_backend) || { skip $name "no ggml backend for this processor in the package"; return; }
-            libraries=$(dirname "$loader")
-            libraries=$libraries:$libraries/llama$(find "$debian/root/usr/lib" -maxdepth 2 -path '*/llvm-*/lib' -printf ':%p')
-            install_wrapper $name <<WRAPPER
-#!/bin/sh
-# Debian's newer suite has its own C library: the program runs under that one's loader.
-export GGML_BACKEND_PATH='$backend'
-exec '$loader' --library-path '$libraries' '$debian/root/usr/bin/$name' "\$@"
-WRAPPER
+            install_debian_program $name llama "export GGML_BACKEND_PATH='$backend'"
         fi
     fi
     logged $name-version "$cache/bin/$name" --version || { rm -f "$cache/bin/$name"; skip $name "does not start: $reason"; return; }
     have $name "$(sed -n 's/^version: *//p' "$cache/log/$name-version.log" | head -n 1)"
 }
 
-# The official openai client and the strict OpenMetrics parser.
+# Clients of HTTP/2 that are not ours: load, and single requests.
+fetch_h2load() {
+    local name=h2load reason mirror program
+    if [ ! -x "$cache/bin/$name" ]; then
+        for program in h2load nghttp; do
+            if command -v $program >/dev/null; then
+                ln -sf "$(command -v $program)" "$cache/bin/$program"
+                continue
+            fi
+            mirror=$(debian_mirror) || { skip $name "not on PATH, and this is no Debian whose mirror could be asked"; return; }
+            [ -x "$debian/root/usr/bin/$program" ] || logged $name debian_packages "$mirror" nghttp2-client ||
+                { skip $name "$reason"; return; }
+            install_debian_program $program
+        done
+    fi
+    logged $name-version "$cache/bin/$name" --version || { rm -f "$cache/bin/$name"; skip $name "does not start: $reason"; return; }
+    have $name "$(tail -n 1 "$cache/log/$name-version.log")"
+}
+
+# The official clients (openai, anthropic, ollama), independent ones of HTTP/2, gRPC and WebSocket, and the strict
+# OpenMetrics parser.
 fetch_python() {
     local name=python reason wanted=$here/../live/requirements.txt stamp=$cache/venv/requirements.txt
     command -v python3 >/dev/null || { skip $name "no python3 on PATH"; return; }
     if ! cmp -s "$wanted" "$stamp"; then
-        rm -rf "$cache/venv"
-        logged $name-venv python3 -m venv "$cache/venv" || { rm -rf "$cache/venv"; skip $name "no virtual environment: $reason"; return; }
+        [ -x "$cache/venv/bin/python" ] || logged $name-venv python3 -m venv "$cache/venv" || { rm -rf "$cache/venv"; skip $name "no virtual environment: $reason"; return; }
         logged $name-pip "$cache/venv/bin/python" -m pip install -q --no-input -r "$wanted" ||
-            { rm -rf "$cache/venv"; skip $name "packages not to be had: $reason"; return; }
+            { skip $name "packages not to be had: $reason"; return; }
         cp "$wanted" "$stamp"
     fi
     install_wrapper $name <<WRAPPER
@@ -141,9 +165,9 @@ fetch_python() {
 exec '$cache/venv/bin/python' "\$@"
 WRAPPER
     have $name "$("$cache/venv/bin/python" -c '
-import platform, openai
+import platform, sys
 from importlib.metadata import version
-print(platform.python_version(), "openai", openai.__version__, "prometheus_client", version("prometheus_client"))')"
+print(platform.python_version(), *(f"{name} {version(name)}" for name in sys.argv[1:]))' $(sed 's/==.*//' "$wanted"))"
 }
 
 # A Prometheus that scrapes and takes OTLP. Debian's own build has no OTLP receiver, so this one is built from its Go
@@ -179,14 +203,15 @@ fetch_prometheus() {
 OTLP receiver: $("$cache/bin/$name" --help 2>&1 | grep otlp-receiver >/dev/null && echo yes || echo no)"
 }
 
-[ $# -gt 0 ] || set -- llama-server python prometheus
+[ $# -gt 0 ] || set -- llama-server python prometheus h2load
 for component in "$@"; do
     case $component in
     llama-server) fetch_llama_server ;;
     python) fetch_python ;;
     prometheus) fetch_prometheus ;;
+    h2load) fetch_h2load ;;
     *)
-        echo "fetch.sh: no component '$component' (llama-server, python, prometheus)" >&2
+        echo "fetch.sh: no component '$component' (llama-server, python, prometheus, h2load)" >&2
         exit 2
         ;;
     esac
