@@ -31,7 +31,7 @@ pub(super) enum BadHead {
 }
 
 /// The pieces of a head whose end has not come.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Pieces {
     bytes: Vec<u8>,
     /// When the first of them was read.
@@ -51,7 +51,7 @@ impl Pieces {
 }
 
 /// Gathers one head. Holds memory only between the pieces of a split head.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Gather(Option<Box<Pieces>>);
 
 /// A head with its empty line.

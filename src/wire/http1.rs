@@ -45,7 +45,7 @@ enum Asked {
     Other,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum RequestAt {
     /// Before a request line; empty lines are skipped (RFC 9112, section 2.2).
     Between,
@@ -58,7 +58,7 @@ enum RequestAt {
     Body(Body),
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum ResponseAt {
     /// Before a status line, or in a head.
     Head,
@@ -72,7 +72,7 @@ enum ResponseAt {
 /// it is begun when its method is read, with the time of its first byte, which may lie before that of the call before.
 ///
 /// Holds memory only for the pieces of a split head and, once a request came, a few bytes for the queue.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Http1 {
     limits: Limits,
     /// Requests begun and not answered whole, oldest first. While a request is being sent it is the last of these, or,

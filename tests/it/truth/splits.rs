@@ -1,0 +1,203 @@
+//! The same bytes cut elsewhere say the same.
+//!
+//! What an exchange's record is made of is what `wire` and `decode` tell, and when. So each read is cut at each of its
+//! bytes from copies of the two as they stood before it, and what they tell of both halves and of what follows is compared.
+//! Whole recordings, cut at random and byte by byte, go through all of observe and measure.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tokometer::decode::{EngineFacts, Framing, ResponseDecoder, Route, StreamEvent};
+use tokometer::replay::{Line, Recording};
+use tokometer::wire::{Http1, Limits, RequestHead, ResponseHead, Visitor};
+
+use super::{Case, cases, run};
+
+/// A read longer than this is first cut into pieces of this length, which are then cut at every byte: the cost of a read
+/// is the square of its length.
+const PIECE: usize = 2048;
+
+/// Bytes after a cut read that are read too: they hold the next event, and what was learned of the last one shows there.
+const AHEAD: usize = 512;
+
+/// What was told, in the order in which it was told.
+#[derive(Clone, Debug, PartialEq)]
+enum Told {
+    Interim(u16),
+    Head(u16),
+    Event(Box<StreamEvent>),
+    End,
+}
+
+/// What an answer says of itself: id, model, kind of error, marks of engines.
+type Names<'a> = (Option<&'a str>, Option<&'a str>, Option<&'a str>, EngineFacts);
+
+/// A decoder for the bodies that `wire` finds, and what both told.
+#[derive(Clone, Default)]
+struct Reader {
+    route: Route,
+    decoder: Option<ResponseDecoder>,
+    told: Vec<Told>,
+    body_bytes: usize,
+}
+
+impl Reader {
+    fn events(&mut self, read: impl FnOnce(&mut ResponseDecoder, &mut dyn FnMut(&StreamEvent))) {
+        let Reader { decoder, told, .. } = self;
+        if let Some(decoder) = decoder {
+            read(decoder, &mut |event| told.push(Told::Event(Box::new(*event))));
+        }
+    }
+
+    /// All that can be known of an answer so far.
+    fn said(&self) -> (&[Told], usize, Option<Names<'_>>) {
+        let names = self.decoder.as_ref().map(|d| (d.response_id(), d.model(), d.error_type(), d.engine()));
+        (&self.told, self.body_bytes, names)
+    }
+}
+
+impl Visitor for Reader {
+    fn request_begin(&mut self, _at: Instant) {}
+
+    fn request_head(&mut self, head: &RequestHead<'_>, _at: Instant) {
+        self.route = Route::of_target(head.target);
+    }
+
+    fn request_body(&mut self, _bytes: &[u8], _at: Instant) {}
+
+    fn request_end(&mut self, _at: Instant) {}
+
+    fn interim(&mut self, status: u16, _at: Instant) {
+        self.told.push(Told::Interim(status));
+    }
+
+    fn response_head(&mut self, head: &ResponseHead<'_>, _at: Instant) {
+        self.told.push(Told::Head(head.status));
+        let framing = head.header("content-type").and_then(Framing::of_content_type);
+        self.decoder = framing.map(|framing| ResponseDecoder::new(self.route, framing));
+    }
+
+    fn response_body(&mut self, bytes: &[u8], _at: Instant) {
+        self.body_bytes += bytes.len();
+        self.events(|decoder, mut each| decoder.feed(bytes, &mut each));
+    }
+
+    fn response_end(&mut self, _at: Instant) {
+        self.events(|decoder, mut each| decoder.finish(&mut each));
+        self.told.push(Told::End);
+    }
+}
+
+/// Both machines, at some place of a connection.
+#[derive(Clone)]
+struct Place {
+    http: Http1,
+    reader: Reader,
+}
+
+impl Place {
+    fn after_request(request: &[u8], now: Instant) -> Place {
+        let mut place = Place { http: Http1::new(Limits::default()), reader: Reader::default() };
+        place.http.request(request, now, &mut place.reader).expect("a request");
+        place
+    }
+
+    /// Reads on.
+    fn reads(&mut self, pieces: &[&[u8]], now: Instant) {
+        for piece in pieces {
+            self.http.response(piece, now, &mut self.reader).expect("a response");
+        }
+    }
+
+    /// Where these reads lead from here; what was told before is left out.
+    fn then(&self, pieces: &[&[u8]], now: Instant) -> Place {
+        let Reader { route, decoder, .. } = &self.reader;
+        let reader = Reader { route: *route, decoder: decoder.clone(), ..Reader::default() };
+        let mut place = Place { http: self.http.clone(), reader };
+        place.reads(pieces, now);
+        place
+    }
+}
+
+/// Cuts each read of a recording at each of its bytes; how many cuts that were.
+fn cut_everywhere(case: &Case) -> usize {
+    let now = Instant::now();
+    let mut place = Place::after_request(&case.recording.request, now);
+    let reads: Vec<&[u8]> = case.recording.reads.iter().flat_map(|(_, bytes)| bytes.chunks(PIECE)).collect();
+    let mut cuts = 0;
+    for (number, read) in reads.iter().enumerate() {
+        let next = reads.get(number + 1).copied().unwrap_or_default();
+        let ahead = &next[..next.len().min(AHEAD)];
+        let whole = place.then(&[read, ahead], now);
+        for at in 1..read.len() {
+            let (a, b) = read.split_at(at);
+            let cut = place.then(&[a, b, ahead], now);
+            if cut.reader.said() != whole.reader.said() {
+                let (cut, whole) = (cut.reader.said(), whole.reader.said());
+                panic!("{} {}, read {number} cut at {at}:\n  {cut:?}\nwhole:\n  {whole:?}", case.engine, case.name);
+            }
+        }
+        cuts += read.len().saturating_sub(1);
+        place.reads(&[read], now);
+    }
+    cuts
+}
+
+#[test]
+fn each_read_of_each_recording_cut_in_two_at_each_of_its_bytes_tells_the_same() {
+    let mut cases = cases();
+    // The dear ones first, so that no thread is left alone with one at the end.
+    cases
+        .sort_by_key(|case| std::cmp::Reverse(case.recording.reads.iter().map(|(_, b)| b.len().pow(2)).sum::<usize>()));
+    let (next, cuts) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    cuts.fetch_add(cut_everywhere(case), Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    let (cuts, bytes) = (cuts.into_inner(), cases.iter().map(|case| length(&case.recording)).sum::<usize>());
+    println!("{} recordings, {bytes} bytes, {cuts} cuts", cases.len());
+    assert!(cuts > bytes * 9 / 10 && cuts > 1_000_000, "only {cuts} cuts of {bytes} bytes");
+}
+
+fn length(recording: &Recording) -> usize {
+    recording.reads.iter().map(|(_, bytes)| bytes.len()).sum()
+}
+
+/// The recording with its reads cut into pieces as long as `length` says, each at its read's time.
+fn in_pieces(recording: &Recording, mut length: impl FnMut() -> usize) -> Recording {
+    let mut reads: Vec<(Duration, Vec<u8>)> = Vec::new();
+    for (at, bytes) in &recording.reads {
+        let mut rest = bytes.as_slice();
+        while !rest.is_empty() {
+            let (piece, after) = rest.split_at(length().clamp(1, rest.len()));
+            reads.push((*at, piece.to_vec()));
+            rest = after;
+        }
+    }
+    Recording { reads, ..recording.clone() }
+}
+
+#[test]
+fn whole_recordings_cut_byte_by_byte_and_at_random_give_the_same_record() {
+    let mut random = fastrand::Rng::with_seed(7);
+    let record = |recording: &Recording| format!("{:?}", run(recording).records.first().map(Line::from));
+    for case in cases() {
+        let whole = record(&case.recording);
+        let same = |pieces: &str, length: &mut dyn FnMut() -> usize| {
+            let cut = record(&in_pieces(&case.recording, length));
+            assert_eq!(cut, whole, "{} {} in pieces of {pieces}", case.engine, case.name);
+        };
+        same("1", &mut || 1);
+        // As the test of each cut has them.
+        same("2048", &mut || PIECE);
+        for most in [7, 40, 40, 300, 300, 4000] {
+            same(&format!("1 to {most}"), &mut || random.usize(1..=most));
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! Times, gaps and rates, against a naive reading of the recordings' own times.
+
+use super::naive::{Naive, naive};
+use super::{cases, run};
+
+#[test]
+fn times_and_chunks_equal_a_naive_reading_of_the_recordings_own_times() {
+    let mut compared = 0;
+    let mut wrong = Vec::new();
+    for case in cases() {
+        let (Some(naive), Some(record)) = (naive(&case), run(&case.recording).records.into_iter().next()) else {
+            continue;
+        };
+        let ours = Naive {
+            headers: record.headers,
+            first_event: record.first_event,
+            first_token: record.first_token,
+            first_visible: record.first_visible,
+            last_token: record.last_token,
+            chunks: record.chunks,
+            longest_gap: record.longest_gap,
+            finishes: record.finish_reasons.iter().map(|r| r.as_str().to_owned()).collect(),
+        };
+        compared += 1;
+        if ours != naive {
+            wrong.push(format!("{} {}:\n  ours  {ours:?}\n  naive {naive:?}", case.engine, case.name));
+        }
+        let rate = || {
+            let span = (naive.last_token? - naive.first_token?).as_secs_f64();
+            let output = record.output_tokens.filter(|n| n.source.is_exact())?.tokens;
+            let after = output.checked_sub(record.first_tokens.unwrap_or(1)).filter(|n| *n > 0)?;
+            (span >= 0.001).then(|| after as f64 / span)
+        };
+        let close = |a: f64, b: f64| (a - b).abs() <= 1e-9 * b.abs();
+        let same = match (record.decode_rate, rate()) {
+            (Some(a), Some(b)) => close(a, b),
+            (a, b) => a.is_none() && b.is_none(),
+        };
+        if !same {
+            wrong.push(format!("{} {}: rate {:?}, naive {:?}", case.engine, case.name, record.decode_rate, rate()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(compared > 80, "only {compared} streams compared");
+}
