@@ -17,6 +17,7 @@ use crate::relay::guard::Guard;
 use crate::relay::lane::Eyes;
 use crate::relay::lane::Lane;
 use crate::relay::lane::Turn;
+use crate::relay::lane::Way;
 use crate::relay::observer::Close;
 use crate::relay::observer::Direction;
 use crate::relay::observer::Side;
@@ -100,11 +101,11 @@ impl Joined {
         let size = self.settings.scratch_bytes.min(self.settings.remainder_bytes).max(1);
         let (request, response, moved) = scratch::with(size, |scratch| {
             let mut eyes = Eyes { scratch, guard: &mut self.guard, moved: None };
-            let request = self.request.turn(cx, client, server, &mut eyes);
+            let request = self.request.turn(cx, &mut Way { from: client, to: server }, &mut eyes);
             if request == Turn::ReceiverGone {
                 self.response.lose_sender();
             }
-            let response = self.response.turn(cx, server, client, &mut eyes);
+            let response = self.response.turn(cx, &mut Way { from: server, to: client }, &mut eyes);
             if response == Turn::ReceiverGone {
                 self.request.lose_sender();
             }

@@ -65,6 +65,12 @@ pub(crate) enum Turn {
     ReceiverGone,
 }
 
+/// The two ends of a lane.
+pub(crate) struct Way<'a> {
+    pub(crate) from: &'a mut Stream,
+    pub(crate) to: &'a mut Stream,
+}
+
 /// Where a lane reads to, and who is shown what it read.
 pub(crate) struct Eyes<'a> {
     pub(crate) scratch: &'a mut [u8],
@@ -104,15 +110,9 @@ impl Lane {
     }
 
     /// Moves what can be moved now.
-    pub(crate) fn turn(
-        &mut self,
-        cx: &mut Context<'_>,
-        from: &mut Stream,
-        to: &mut Stream,
-        eyes: &mut Eyes<'_>,
-    ) -> Turn {
+    pub(crate) fn turn(&mut self, cx: &mut Context<'_>, way: &mut Way<'_>, eyes: &mut Eyes<'_>) -> Turn {
         for _ in 0..READS_PER_TURN {
-            match self.step(cx, from, to, eyes) {
+            match self.step(cx, way, eyes) {
                 Poll::Pending => return Turn::Waits,
                 Poll::Ready(Some(turn)) => return turn,
                 Poll::Ready(None) => {}
@@ -122,16 +122,10 @@ impl Lane {
     }
 
     /// Delivers the remainder, or reads once and passes on.
-    fn step(
-        &mut self,
-        cx: &mut Context<'_>,
-        from: &mut Stream,
-        to: &mut Stream,
-        eyes: &mut Eyes<'_>,
-    ) -> Poll<Option<Turn>> {
+    fn step(&mut self, cx: &mut Context<'_>, way: &mut Way<'_>, eyes: &mut Eyes<'_>) -> Poll<Option<Turn>> {
         if let Some(remainder) = &mut self.remainder {
             let since = remainder.since;
-            if ready!(remainder.poll_deliver(cx, to)).is_err() {
+            if ready!(remainder.poll_deliver(cx, way.to)).is_err() {
                 return Poll::Ready(Some(self.lose_receiver(eyes)));
             }
             self.remainder = None;
@@ -140,32 +134,26 @@ impl Lane {
             eyes.guard.blocked(self.direction, since, until);
         }
         match self.state {
-            State::Open => self.poll_read(cx, from, to, eyes),
-            State::Finishing => self.poll_finish(cx, to),
+            State::Open => self.poll_read(cx, way, eyes),
+            State::Finishing => self.poll_finish(cx, way.to),
             State::Finished | State::Broken => Poll::Pending,
         }
     }
 
-    fn poll_read(
-        &mut self,
-        cx: &mut Context<'_>,
-        from: &mut Stream,
-        to: &mut Stream,
-        eyes: &mut Eyes<'_>,
-    ) -> Poll<Option<Turn>> {
+    fn poll_read(&mut self, cx: &mut Context<'_>, way: &mut Way<'_>, eyes: &mut Eyes<'_>) -> Poll<Option<Turn>> {
         let mut buf = ReadBuf::new(eyes.scratch);
-        let read = ready!(Pin::new(from).poll_read(cx, &mut buf));
+        let read = ready!(Pin::new(&mut *way.from).poll_read(cx, &mut buf));
         let at = Instant::now();
         eyes.moved = Some(at);
         match read {
             Ok(()) if !buf.filled().is_empty() => {}
             // A TLS peer that closes without close_notify has finished all the same.
-            Ok(()) => return self.finish(cx, to, at, eyes),
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return self.finish(cx, to, at, eyes),
+            Ok(()) => return self.finish(cx, way.to, at, eyes),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return self.finish(cx, way.to, at, eyes),
             Err(_) => return Poll::Ready(Some(Turn::SenderReset)),
         }
         let bytes = buf.filled();
-        match poll_send(cx, to, bytes) {
+        match poll_send(cx, way.to, bytes) {
             Ok(None) => {}
             Ok(Some(sent)) => {
                 let bytes = bytes.get(sent..).unwrap_or_default().to_vec();
