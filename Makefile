@@ -56,6 +56,10 @@ fuzz: ## Every fuzz target for TIME seconds (make fuzz TIME=300)
 soak: ## Traffic for TIME seconds: memory and file descriptors must stay flat (make soak TIME=600)
 	SOAK_SECONDS=$(or $(TIME),600) tests/stages.sh soak
 
+.PHONY: reliability
+reliability: ## What goes wrong, at the length it has in life: TIME seconds without a server and with a slow client (TIME=180)
+	RELIABILITY_SECONDS=$(or $(TIME),180) tests/stages.sh reliability
+
 .PHONY: deny
 deny: ## Licences, advisories and sources of the dependencies (needs cargo-deny)
 	cargo deny --locked check

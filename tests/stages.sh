@@ -102,7 +102,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 # A stage is a process group of its own, so that one that hangs can be ended with all it started.
 trap 'kill "$(cat "$work/pid")"; exit 130' INT TERM
-limit=$((20 * 60 + ${SOAK_SECONDS:-0}))
+limit=$((20 * 60 + ${SOAK_SECONDS:-0} + 2 * ${RELIABILITY_SECONDS:-0}))
 passed=0 failed=0 skipped=0 summary=""
 
 run_stage() {
@@ -139,6 +139,7 @@ case ${1:-all} in
 all) stages=(format lint build unit integration doc generated fuzz components "${live_stages[@]}") ;;
 live) stages=(build components "${live_stages[@]}") ;;
 soak) stages=(build components soak) ;;
+reliability) stages=(build components live-reliability) ;;
 *) stages=("$@") ;;
 esac
 

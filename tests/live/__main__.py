@@ -15,7 +15,7 @@ import traceback
 from process import Skip
 
 # No test takes longer; one that does hangs.
-MOST_SECONDS = 180 + int(float(os.environ.get("SOAK_SECONDS", "0")))
+MOST_SECONDS = 180 + sum(int(float(os.environ.get(name, "0"))) for name in ("SOAK_SECONDS", "RELIABILITY_SECONDS"))
 SUITES = ("engine", "exporters", "reliability", "soak")
 
 

@@ -1,7 +1,12 @@
-"""What must not hurt the traffic, and what must be counted: each test is one thing that goes wrong."""
+"""What must not hurt the traffic, and what must be counted: each test is one thing that goes wrong.
+
+RELIABILITY_SECONDS is how long the two that take minutes in life last (a server that is not up yet, a slow client);
+without it they are as short as they can be.
+"""
 
 import asyncio
 import json
+import os
 import resource
 import signal
 import socket
@@ -14,6 +19,7 @@ from process import BINARY, Skip, Tokometer, free_port, get, start_sim, until
 from stream import Stream, complete, whole
 
 CLIENTS = 1000
+SECONDS = float(os.environ.get("RELIABILITY_SECONDS", "0"))
 
 
 def a_server_killed_in_mid_stream_is_counted_with_its_partial_tokens():
@@ -38,18 +44,39 @@ def a_server_killed_in_mid_stream_is_counted_with_its_partial_tokens():
 def a_server_that_is_not_up_yet_is_answered_for_and_then_served():
     port = free_port()
     with Tokometer(port) as relay:
-        refusals = 50
-        for _ in range(refusals):
+        refusals, slowest, fds, rss = 0, 0.0, [], []
+        end = time.monotonic() + SECONDS
+        while refusals < 50 or time.monotonic() < end:
+            asked = time.monotonic()
             answer = asyncio.run(whole(relay.port))
+            slowest = max(slowest, time.monotonic() - asked)
             assert answer.startswith(b"HTTP/1.1 503 "), answer[:200]
             error = json.loads(answer.partition(b"\r\n\r\n")[2])
             assert "tokometer" in json.dumps(error) and f"127.0.0.1:{port}" in json.dumps(error), error
-        for path in ("startz", "livez", "readyz"):
-            assert get(f"http://127.0.0.1:{relay.admin}/{path}")[0] == 200, path
+            refusals += 1
+            if refusals >= 50:
+                time.sleep(0.05)
+            if refusals % 50 == 0:
+                fds.append(relay.fds())
+                rss.append(relay.rss_bytes())
+                for path in ("startz", "livez", "readyz"):
+                    assert get(f"http://127.0.0.1:{relay.admin}/{path}")[0] == 200, path
+        _flat(f"{refusals} times 503, the slowest after {slowest * 1e3:.0f} ms", rss, fds)
+        assert slowest < 5.0, f"a refusal took {slowest:.1f} s"
         assert {record["outcome"] for record in relay.wait_for_records(refusals)} == {names.REFUSED}
         with start_sim(port=port):
             assert complete(asyncio.run(whole(relay.port)))
             assert relay.wait_for_records(refusals + 1)[-1]["outcome"] == names.OK
+
+
+def _flat(what, rss, fds, most_growth=4 << 20):
+    """Says what was seen; fails when memory or descriptors grew after the first sample."""
+    print(
+        f"    {what}; RSS {rss[0] / 2**20:.1f} -> {rss[-1] / 2**20:.1f}, at most {max(rss) / 2**20:.1f} MiB;"
+        f" {min(fds)} to {max(fds)} descriptors"
+    )
+    assert max(rss) - rss[0] < most_growth, f"RSS grows: {rss[0]} -> {max(rss)} bytes"
+    assert max(fds) - fds[0] < 8, f"descriptors grow: {fds[0]} -> {max(fds)}"
 
 
 def a_collector_that_never_answers_costs_nothing_but_its_telemetry():
@@ -132,15 +159,39 @@ def a_slow_client_holds_up_the_server_and_loses_nothing():
             await asyncio.to_thread(until, stopped, "the flow stops while the client does not read", 30)
             held = relay.rss_bytes() - before
             assert held < 8 << 20, f"{held >> 10} KiB kept for a client that does not read"
-            answer = await asyncio.wait_for(stream.rest(), 60)
+            answer = await trickle(stream)
+            answer += await asyncio.wait_for(stream.rest(), 60)
             await stream.close()
             return answer, moved[0]
+
+        async def trickle(stream):
+            """Takes the answer evenly over most of the time, while others are served as ever."""
+            start, answer, rss, fds, others = time.monotonic(), b"", [], [], 0
+            while (gone := time.monotonic() - start) < SECONDS:
+                if len(answer) < len(expected) * 0.95 * gone / SECONDS:
+                    answer += await asyncio.wait_for(stream.reader.read(4096), 10)
+                elif others <= gone:
+                    assert complete(await asyncio.wait_for(whole(relay.port, tokens=5), 5))
+                    others += 1
+                    rss.append(relay.rss_bytes())
+                    fds.append(relay.fds())
+                else:
+                    await asyncio.sleep(0.02)
+            if rss:
+                _flat(f"{len(answer)} bytes taken in {gone:.0f} s, {others} others served meanwhile", rss, fds)
+            return answer
 
         answer, stopped_at = asyncio.run(slowly())
         assert complete(answer) and answer.count(b"data: ") == expected.count(b"data: ")
         assert stopped_at < len(expected) * 0.9, "the whole answer fitted into buffers: nothing was held up"
-        (record,) = relay.wait_for_records(1)
+        (record,) = until(
+            lambda: [record for record in relay.records() if record["output_tokens"] != 5], "its line in the access log"
+        )
         assert record["outcome"] == names.OK and record["output_tokens"] == tokens, record
+        if SECONDS:
+            blocked, took = record["delivery_blocked_ms"] / 1e3, record["duration_ms"] / 1e3
+            print(f"    {record['output_tokens']} tokens in {took:.0f} s, delivery blocked for {blocked:.0f} s of them")
+            assert took > SECONDS * 0.9 and blocked > SECONDS * 0.3, record
         until(lambda: relay.total(names.DELIVERY_BLOCKED_SUM) >= 1.0, "the wait is booked as delivery blocked")
 
 
