@@ -33,6 +33,8 @@ pub fn print(path: &Path, json: bool, settings: &Settings, out: &mut impl Write)
             "recording", "outcome", "tokens", "source", "TTFT ms", "last ms", "tok/s", "queue ms"
         )?;
     }
+    // Whoever recorded a probe wants to see it.
+    let settings = &Settings { probes: true, ..settings.clone() };
     let mut failed = None;
     for path in Recording::find(path)? {
         let recording = match Recording::read(&path) {

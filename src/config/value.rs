@@ -123,17 +123,20 @@ impl Node {
 
     /// The node at this path (`relay.keepalive_secs`, `pairs[0].listen`), if it was set.
     pub(crate) fn find(&self, path: &str) -> Option<&Node> {
-        path.split('.').try_fold(self, |node, step| {
-            let (key, indices) = step.split_once('[').unwrap_or((step, ""));
-            let Value::Map(entries) = &node.value else { return None };
-            let found = &entries.iter().find(|entry| entry.key == key)?.node;
-            indices.split_terminator(['[', ']']).filter(|index| !index.is_empty()).try_fold(found, |node, index| {
-                match &node.value {
-                    Value::List(items) => items.get(index.parse::<usize>().ok()?),
-                    _ => None,
-                }
-            })
-        })
+        let Value::Map(entries) = &self.value else { return None };
+        // A name of the user's own may have dots in it (`observe.routes./v1.0/llm`).
+        if let Some(whole) = entries.iter().find(|entry| entry.key == path) {
+            return Some(&whole.node);
+        }
+        let (step, rest) = path.split_once('.').map_or((path, None), |(step, rest)| (step, Some(rest)));
+        let (key, indices) = step.split_once('[').unwrap_or((step, ""));
+        let found = &entries.iter().find(|entry| entry.key == key)?.node;
+        let mut indices = indices.split_terminator(['[', ']']).filter(|index| !index.is_empty());
+        let found = indices.try_fold(found, |node, index| match &node.value {
+            Value::List(items) => items.get(index.parse::<usize>().ok()?),
+            _ => None,
+        })?;
+        rest.map_or(Some(found), |rest| found.find(rest))
     }
 
     /// Where this path was set. For what is not set itself (a key that is missing), the nearest block around it in the

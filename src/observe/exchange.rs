@@ -6,6 +6,7 @@ use crate::decode::Each;
 use crate::decode::Framing;
 use crate::decode::RequestDecoder;
 use crate::decode::ResponseDecoder;
+use crate::decode::Route;
 use crate::decode::Said;
 use crate::decode::StreamEvent;
 use crate::measure::Asked;
@@ -51,7 +52,7 @@ impl Exchange {
     }
 
     pub(super) fn request_head(&mut self, head: &RequestHead<'_>, shared: &Shared) {
-        let route = shared.route(head.method, head.target);
+        let route = shared.settings.route(head.method, head.target);
         let trace = head.header("traceparent").and_then(TraceParent::parse);
         self.measured.request_head(route, trace, id(head.header("x-request-id")), shared.sink.as_ref());
         let coded = coded(head.header("content-encoding")) || transfer_coded(head.header("transfer-encoding"));
@@ -117,6 +118,9 @@ impl Exchange {
     }
 
     pub(super) fn end(mut self, ending: Ending, at: Instant, shared: &Shared) {
+        if self.measured.route() == Route::Probe && !shared.settings.probes {
+            return self.abandon(shared);
+        }
         if ending == Ending::Complete || self.streaming {
             self.decode(None, at, shared);
         }

@@ -16,7 +16,6 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
-use crate::decode::Route;
 use crate::measure::Detach;
 use crate::measure::Sink;
 use crate::measure::Thresholds;
@@ -27,7 +26,7 @@ use crate::relay::Observe;
 use crate::relay::Observer;
 use crate::wire::Limits;
 
-pub use settings::Settings;
+pub use settings::{OwnPath, OwnPathError, Settings};
 
 /// Observes every connection of the process, and tells a [`Sink`] what it saw.
 #[derive(Debug)]
@@ -129,13 +128,6 @@ impl Shared {
     /// A connection is no longer observed.
     fn forget(&self) {
         self.lasting.observed.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// The route of this request, a configured prefix taken off its target.
-    fn route(&self, method: &str, target: &str) -> Route {
-        let prefixes = &self.settings.path_prefixes;
-        let rest = prefixes.iter().find_map(|prefix| target.strip_prefix(prefix.as_str()));
-        Route::of_request(method, rest.unwrap_or(target))
     }
 
     fn recognised(&self, pair: usize, engine: &'static str) {

@@ -93,3 +93,11 @@ fn each_example_is_read_without_a_warning() {
         assert_eq!(config.warnings, [], "{name}");
     }
 }
+
+#[test]
+fn the_documentation_names_every_route_that_a_path_can_be_given() {
+    let document = config::document();
+    for name in tokometer::observe::OwnPath::routes() {
+        assert!(document.contains(&format!("`{name}`")), "{name}");
+    }
+}

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokometer::measure::{Detach, Outcome};
-use tokometer::observe::{Observatory, Settings};
+use tokometer::observe::{Observatory, OwnPath, Settings};
 use tokometer::relay::{Close, Connection, Direction, Observe, Observer, Side};
 use tokometer::replay::{Notebook, Replayed};
 
@@ -32,8 +32,13 @@ pub(crate) struct Wire {
 
 impl Wire {
     pub(crate) fn open() -> Wire {
+        Wire::open_by(Settings::default())
+    }
+
+    /// A connection that is observed by these settings.
+    pub(crate) fn open_by(settings: Settings) -> Wire {
         let notebook = Notebook::default();
-        let observatory = Observatory::new(Settings::default(), 1, Arc::new(notebook.clone()));
+        let observatory = Observatory::new(settings, 1, Arc::new(notebook.clone()));
         let now = Instant::now();
         let connection = Connection { id: 1, peer: None, pair: 0, upstream: Arc::from("sim"), accepted: now };
         Wire { observer: observatory.accepted(&connection).expect("observing is on"), notebook, now }
@@ -227,11 +232,40 @@ fn what_cannot_be_followed_detaches_once_and_leaves_no_exchange_in_flight() {
 #[test]
 fn exchanges_of_one_connection_are_recorded_apart() {
     let ok = |wire: Wire| wire.server(HEAD).events(&[DELTA, FINISH, DONE]).server(LAST);
-    let replayed = ok(ok(Wire::asked()).client(REQUEST).client(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"))
+    let replayed = ok(ok(Wire::asked()).client(REQUEST).client(b"GET /v1/files HTTP/1.1\r\nHost: x\r\n\r\n"))
         .server(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
         .close(Close::Finished { first: Side::Client });
     let seen: Vec<_> = replayed.records.iter().map(|r| (r.sequence, r.labels.route.operation(), r.outcome)).collect();
     assert_eq!(seen, [(0, "chat", Outcome::Ok), (1, "chat", Outcome::Ok), (2, "other", Outcome::Ok)]);
+}
+
+#[test]
+fn probes_pass_unrecorded_unless_they_are_asked_for() {
+    const PROBE: &[u8] = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n";
+    for probes in [false, true] {
+        let wire = Wire::open_by(Settings { probes, ..Settings::default() }).client(PROBE);
+        let replayed = wire
+            .server(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+            .client(REQUEST)
+            .server(HEAD)
+            .events(&[DELTA, FINISH, DONE])
+            .server(LAST)
+            .client(PROBE)
+            .close(Close::Refused);
+        let seen: Vec<_> = replayed.records.iter().map(|r| (r.labels.route.operation(), r.outcome)).collect();
+        let chat = ("chat", Outcome::Ok);
+        let refused = ("other", Outcome::UpstreamRefused);
+        assert_eq!(seen, if probes { vec![("other", Outcome::Ok), chat, refused] } else { vec![chat] });
+        assert_eq!((replayed.in_flight, replayed.detached), (0, vec![]));
+    }
+}
+
+#[test]
+fn a_path_of_ones_own_is_read_as_its_route() {
+    let request = String::from_utf8_lossy(REQUEST).replace("/v1/chat/completions", "/llm");
+    let own_paths = vec![OwnPath::new("/llm", "chat").expect("a path and a route")];
+    let wire = Wire::open_by(Settings { own_paths, ..Settings::default() }).client(request.as_bytes());
+    assert_eq!(wire.server(HEAD).events(&[DELTA, FINISH, DONE]).server(LAST).outcome(), Outcome::Ok);
 }
 
 #[test]

@@ -13,6 +13,7 @@ use crate::config::Settings;
 use crate::config::address;
 use crate::config::environment::Environment;
 use crate::config::error::Problem;
+use crate::config::nearest::nearest;
 use crate::config::raw::Engine;
 use crate::config::raw::LogFormat;
 use crate::config::raw::Observe;
@@ -151,6 +152,7 @@ fn observe(raw: &Observe, problems: &mut Problems<'_>) -> observe::Settings {
             );
         }
     }
+    let own_paths = raw.routes.iter().filter_map(|(path, route)| own_path(path, route, problems)).collect();
     observe::Settings {
         enabled: raw.enabled,
         engine: match raw.engine {
@@ -169,7 +171,27 @@ fn observe(raw: &Observe, problems: &mut Problems<'_>) -> observe::Settings {
         min_rate_tokens: raw.min_rate_tokens,
         min_rate_span: Duration::from_millis(raw.min_rate_span_ms),
         path_prefixes: raw.path_prefixes.iter().map(|prefix| prefix.trim_end_matches('/').to_owned()).collect(),
+        own_paths,
+        probes: raw.probes,
     }
+}
+
+fn own_path(path: &str, route: &str, problems: &mut Problems<'_>) -> Option<observe::OwnPath> {
+    let message = match observe::OwnPath::new(path, route) {
+        Ok(own) => return Some(own),
+        Err(observe::OwnPathError::Path) => {
+            format!("`{path}` is no path; write one that begins with `/`, or all below one such as /llm/*")
+        }
+        Err(observe::OwnPathError::Route) => {
+            let hint = match nearest(route, observe::OwnPath::routes()) {
+                Some(near) => format!("; did you mean `{near}`?"),
+                None => format!("; write one of {}", observe::OwnPath::routes().collect::<Vec<_>>().join(", ")),
+            };
+            format!("`{route}` is no route{hint}")
+        }
+    };
+    problems.error(&format!("observe.routes.{path}"), message);
+    None
 }
 
 fn export(

@@ -1,5 +1,7 @@
 //! The blocks about the data path: `pairs`, `relay`, `observe`.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -165,6 +167,17 @@ pub struct Observe {
     pub min_rate_span_ms: u64,
     /// Path prefixes to strip before a path is recognised, such as `/engine1`. Each begins with `/`.
     pub path_prefixes: Vec<String>,
+    /// Paths of your own and what they are, `path: name`; they win over the known ones. `/llm` is that path alone,
+    /// `/llm/*` all below it. Names: `chat`, `completions`, `responses`, `messages`, `generate`, `tgi_stream`,
+    /// `tgi_compat`, `llama_completion`, `infill`, `ollama_chat`, `ollama_generate`, `triton_generate`, `vllm_generate`,
+    /// `cohere_chat`, `audio_transcription`, `audio_translation`, `realtime`, `embeddings`, `rerank`, `score`,
+    /// `classify`, `pooling`, `invocations` (what the body's shape says), `probe` (see `probes`), `other` (counted, not
+    /// read).
+    pub routes: BTreeMap<String, String>,
+    /// True records probes too, as exchanges of the operation `other`. Probes are GET and HEAD requests that ask after
+    /// the server itself (`/`, `/health`, `/metrics`, `/v1/models` and their like, and paths set to `probe` in
+    /// `routes`); they are relayed as all else and counted in connections and bytes, but they are no use of the model.
+    pub probes: bool,
 }
 
 impl Default for Observe {
@@ -179,6 +192,8 @@ impl Default for Observe {
             min_rate_tokens: 2,
             min_rate_span_ms: 1,
             path_prefixes: Vec::new(),
+            routes: BTreeMap::new(),
+            probes: false,
         }
     }
 }

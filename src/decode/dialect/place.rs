@@ -160,7 +160,7 @@ impl Place {
             | Route::Classify
             | Route::Pooling
             | Route::Invocations => Place::Unread,
-            Route::Other => Place::Unread,
+            Route::Probe | Route::Other => Place::Unread,
         }
     }
 }

@@ -1,0 +1,121 @@
+//! The table of routes, path by path.
+
+use super::table::ROUTES;
+use super::*;
+
+#[test]
+fn every_route_stands_at_its_place_in_the_table() {
+    for (at, api) in ROUTES.iter().enumerate() {
+        assert_eq!(api.route as usize, at, "{}", api.name);
+        assert_eq!(api.route.name(), api.name);
+    }
+    let mut names: Vec<_> = ROUTES.iter().map(|api| api.name).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), ROUTES.len());
+}
+
+#[test]
+fn no_path_belongs_to_two_routes() {
+    for api in &ROUTES {
+        for own in api.paths.iter().chain(api.whole) {
+            let example = own.replace('*', "m");
+            let of =
+                |api: &&Api| api.whole.contains(&example.as_str()) || api.paths.iter().any(|p| ends_with(&example, p));
+            let owners: Vec<_> = ROUTES.iter().filter(of).map(|api| api.name).collect();
+            assert_eq!(owners, [api.name], "{own}");
+            assert_eq!(Route::of_target(&example), api.route);
+        }
+        for own in api.paths {
+            let example = format!("/engine1{}", own.replace('*', "m"));
+            assert_eq!(Route::of_target(&example), api.route, "{example}");
+        }
+    }
+}
+
+#[test]
+fn what_looks_like_a_generation_and_is_none_is_other() {
+    for path in [
+        "/v1/messages/count_tokens",
+        "/v1/responses/resp_1",
+        "/v1/responses/resp_1/cancel",
+        "/v1/chat/completions/batch",
+        "/v1/chat/completions/render",
+        "/v1/completions/render",
+        "/inference/v1/abort_requests",
+        "/v2/models//generate",
+        "/v2/models/m/infer",
+        "/v1/images/generate",
+        "/engine1/completions",
+        "/engine1/",
+        "/tokenize",
+        "/v1/encode",
+        "/xv1/completions",
+        "xv1/completions",
+        "chat/completions",
+        "*",
+        "",
+    ] {
+        assert_eq!(Route::of_target(path), Route::Other, "{path}");
+    }
+}
+
+#[test]
+fn a_target_may_be_absolute_and_may_carry_a_query_and_a_slash_at_its_end() {
+    for target in [
+        "/v1/chat/completions?api-version=1",
+        "/v1/chat/completions/",
+        "/openai/deployments/m/chat/completions?x=/generate",
+        "http://engine:8000/v1/chat/completions",
+    ] {
+        assert_eq!(Route::of_target(target), Route::Chat, "{target}");
+    }
+    assert_eq!(Route::of_target("http://engine:8000/generate"), Route::Generate);
+    for target in ["/", "/?x", "http://engine:8000", "http://engine:8000/"] {
+        assert_eq!(Route::of_target(target), Route::TgiCompat, "{target}");
+    }
+}
+
+#[test]
+fn the_method_must_be_one_that_asks_for_work() {
+    assert_eq!(Route::of_request("POST", "/v1/responses"), Route::Responses);
+    assert_eq!(Route::of_request("GET", "/v1/responses"), Route::Other);
+    assert_eq!(Route::of_request("POST", "/"), Route::TgiCompat);
+    assert_eq!(Route::of_request("PUT", "/generate"), Route::Generate);
+    assert_eq!(Route::of_request("PUT", "/v1/chat/completions"), Route::Other);
+    assert_eq!(Route::of_request("GET", "/v1/realtime?model=m"), Route::Realtime);
+    assert_eq!(Route::of_request("POST", "/v1/realtime"), Route::Other);
+}
+
+#[test]
+fn a_route_that_is_not_read_is_counted_as_other() {
+    for api in &ROUTES {
+        let route = api.route;
+        assert_eq!(route.operation() == "other", !route.is_read() || route == Route::Invocations, "{}", api.name);
+        assert!(route.is_read() || !route.generates());
+    }
+    assert_eq!((Route::Chat.operation(), Route::Completions.operation()), ("chat", "text_completion"));
+}
+
+#[test]
+fn questions_about_the_server_are_probes_and_what_changes_it_is_not() {
+    for path in ["/", "/health", "/engine1/metrics", "/v1/models", "/v1/models/m", "/v2/models/m/ready", "/slots"] {
+        for method in ["GET", "HEAD"] {
+            assert_eq!(Route::of_request(method, path), Route::Probe, "{path}");
+        }
+        for method in ["POST", "PUT", "DELETE"] {
+            assert_ne!(Route::of_request(method, path), Route::Probe, "{path}");
+        }
+    }
+    for path in ["/v1/files", "/engine1/", "/engine1/load", "/v1/chat/completions", "/v1/models/m/x", "/xhealth"] {
+        assert_eq!(Route::of_request("GET", path), Route::Other, "{path}");
+    }
+}
+
+#[test]
+fn every_route_has_a_name_by_which_configuration_finds_it() {
+    for name in Route::names() {
+        assert_eq!(Route::of_name(name).map(Route::name), Some(name));
+    }
+    assert_eq!(Route::of_name("Chat"), None);
+}
