@@ -135,7 +135,7 @@ const BAD: &[(&str, &str, &str, &str)] = &[
     ("observe: {routes: {llm: chat}}", "t.yaml:1:25", "observe.routes.llm", "write one that begins with `/`"),
     ("observe: {routes: {/a/*/b: chat}}", "t.yaml:1:28", "observe.routes./a/*/b", "all below one such as /llm/*"),
     ("observe: {routes: {/v1.0/llm: caht}}", "t.yaml:1:31", "observe.routes./v1.0/llm", "did you mean `chat`?"),
-    ("observe: {routes: {/llm: generation}}", "t.yaml:1:26", "observe.routes./llm", "write one of chat, completions"),
+    ("observe: {routes: {/llm: something}}", "t.yaml:1:26", "observe.routes./llm", "write one of chat, completions"),
     ("observe: {routes: {/llm: 1}}", "t.yaml:1:26", "observe.routes./llm", "put it in quotes"),
     ("telemetry: {max_models: 0}", "t.yaml:1:25", "telemetry.max_models", "from 1"),
     ("telemetry: {max_label_sets: 0}", "t.yaml:1:29", "telemetry.max_label_sets", "from 1"),
