@@ -29,7 +29,7 @@ use crate::export::Settings;
 use crate::export::telemetry::Telemetry;
 
 pub(crate) use metrics::Pipeline;
-pub(crate) use traces::SpanQueue;
+pub(crate) use traces::{Layout, SpanQueue};
 
 /// A shutdown never takes longer than this, whatever is asked for.
 const LONGEST_SHUTDOWN: Duration = Duration::from_millis(1500);
