@@ -76,7 +76,6 @@ pub fn serve(bound: Vec<Bound>, relay: &Arc<Relay>, threads: usize) -> Result<Ve
         let front = Arc::new(Front {
             relay: Arc::clone(relay),
             pair,
-            unix: matches!(bound.address, Address::Unix(_)),
             tls: bound.pair.tls.as_ref().map(tls::acceptor).transpose()?,
             upstream: Upstream::new(
                 &bound.pair.upstream,
