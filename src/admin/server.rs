@@ -18,6 +18,9 @@ use crate::admin::connection;
 /// How long answers that are under way may take to end when the server is stopped.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
+/// Niceness of the thread (setpriority(2)) and of those that it starts: a page is made when no stream waits for the core.
+const NICENESS: i32 = 10;
+
 /// Pause after an accept that failed (no file descriptors left): the next try would fail at once too.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -72,6 +75,8 @@ impl Server {
         let thread = std::thread::Builder::new()
             .name("admin".to_owned())
             .spawn(move || {
+                // Lowering needs no right; should it be refused all the same, the pages are served as well.
+                rustix::process::nice(NICENESS).ok();
                 runtime.block_on(serve(listener, settings, Arc::new(pages), stopped));
                 // A scrape may hang in a closure that is not ours: do not wait for it.
                 runtime.shutdown_background();

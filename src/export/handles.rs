@@ -1,10 +1,7 @@
 //! The series of one label set, found once and kept.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::PoisonError;
-use std::sync::RwLock;
 
 use crate::export::attributes::Attributes;
 use crate::export::attributes::Value;
@@ -16,6 +13,7 @@ use crate::export::series::Histogram;
 use crate::export::series::Series;
 use crate::export::table::Id;
 use crate::export::table::Key;
+use crate::export::table::TABLE;
 
 /// At most two attributes beside those of the label set.
 pub(crate) type Extra = [Option<(Key, Value)>; 2];
@@ -28,56 +26,76 @@ pub(crate) fn one(key: Key, value: Value) -> Extra {
     [Some((key, value)), None]
 }
 
+/// The series of one metric in a label set, told apart by their further attributes: a chain that only grows. They are a
+/// handful, so that comparing them is cheaper than hashing one, and nothing is locked.
+#[derive(Debug, Default)]
+struct Chain(OnceLock<Box<Link>>);
+
+#[derive(Debug)]
+struct Link {
+    extra: Extra,
+    /// `None` when this generation has no such metric.
+    series: Option<Series>,
+    next: Chain,
+}
+
 /// The series of one label set.
 #[derive(Debug)]
 pub(crate) struct Handles {
     families: Arc<Families>,
     known: Vec<(Key, Value)>,
-    /// A hash of a few words per look-up, in place of one over all attributes on either exporter.
-    found: RwLock<HashMap<(Id, Extra), Option<Series>>>,
+    /// In the order of the table.
+    found: Vec<Chain>,
     live: OnceLock<Arc<LiveHandles>>,
 }
 
 impl Handles {
     pub(crate) fn new(families: Arc<Families>, known: Vec<(Key, Value)>) -> Handles {
-        Handles { families, known, found: RwLock::default(), live: OnceLock::new() }
+        let found = TABLE.iter().map(|_| Chain::default()).collect();
+        Handles { families, known, found, live: OnceLock::new() }
     }
 
-    fn series(&self, id: Id, extra: Extra) -> Option<Series> {
-        let key = (id, extra);
-        if let Some(found) = self.found.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
-            return found.clone();
+    fn series(&self, id: Id, extra: &Extra) -> Option<&Series> {
+        let mut chain = self.found.get(id as usize)?;
+        loop {
+            let link = chain.0.get_or_init(|| Box::new(self.link(id, extra)));
+            if link.extra == *extra {
+                return link.series.as_ref();
+            }
+            chain = &link.next;
         }
-        let extra: Vec<(Key, Value)> = key.1.iter().flatten().cloned().collect();
-        let series = self.families.get(id, |metric| Attributes::of(metric, &self.known, &extra));
-        self.found.write().unwrap_or_else(PoisonError::into_inner).insert(key, series.clone());
-        series
+    }
+
+    fn link(&self, id: Id, extra: &Extra) -> Link {
+        let further: Vec<(Key, Value)> = extra.iter().flatten().cloned().collect();
+        let series = self.families.get(id, |metric| Attributes::of(metric, &self.known, &further));
+        Link { extra: extra.clone(), series, next: Chain::default() }
     }
 
     /// The series of a counter; `None` when this generation has no such metric.
     pub(crate) fn counter(&self, id: Id, extra: Extra) -> Option<Arc<Counter>> {
-        match self.series(id, extra) {
-            Some(Series::Counter(counter)) => Some(counter),
+        match self.series(id, &extra) {
+            Some(Series::Counter(counter)) => Some(Arc::clone(counter)),
             _ => None,
         }
     }
 
     /// The series of a histogram; `None` when this generation has no such metric.
     pub(crate) fn histogram(&self, id: Id, extra: Extra) -> Option<Arc<Histogram>> {
-        match self.series(id, extra) {
-            Some(Series::Histogram(histogram)) => Some(histogram),
+        match self.series(id, &extra) {
+            Some(Series::Histogram(histogram)) => Some(Arc::clone(histogram)),
             _ => None,
         }
     }
 
     pub(crate) fn add(&self, id: Id, extra: Extra, n: u64) {
-        if let Some(counter) = self.counter(id, extra) {
+        if let Some(Series::Counter(counter)) = self.series(id, &extra) {
             counter.add(n);
         }
     }
 
     pub(crate) fn observe(&self, id: Id, extra: Extra, value: f64, exemplar: Option<Exemplar>) {
-        if let Some(histogram) = self.histogram(id, extra) {
+        if let Some(Series::Histogram(histogram)) = self.series(id, &extra) {
             histogram.observe(value, exemplar);
         }
     }

@@ -1,26 +1,66 @@
-//! Takes an accepted socket out of pingora's stream.
+//! Takes an accepted socket out of pingora's hands as it is: registered with the thread that accepted it, which is the one
+//! that serves it.
 //!
-//! pingora hands on a boxed stream with buffers and timers of its own, registered with the thread that accepted. The relay
-//! needs the bare socket, registered with the thread that serves it: less memory, no clock reads per token, and resets
-//! that can be noticed while nothing is read.
+//! A second descriptor of it, registered anew, would cost five system calls per connection.
 #![allow(unsafe_code)]
 
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::fd::BorrowedFd;
-use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::task::Context;
+use std::task::Poll;
 
 use pingora::protocols::Stream;
+use pingora::protocols::l4::stream::Stream as Transport;
+use tokio::io::AsyncRead;
+use tokio::io::AsyncWrite;
+use tokio::io::ReadBuf;
 
-/// A second descriptor of the socket under `stream`; the first is closed when the stream is dropped.
+use crate::relay::Endpoint;
+use crate::relay::Socket;
+
+/// An accepted TCP or Unix socket, without buffers (`L4BufferSettings::new(0, 0)`).
+#[derive(Debug)]
+struct Accepted(Transport);
+
+/// The socket under `stream`.
 ///
 /// # Errors
-/// When no descriptor is free.
-pub(crate) fn duplicate(stream: &Stream) -> io::Result<OwnedFd> {
-    let descriptor = stream.id();
-    if descriptor < 0 {
+/// When there is none: the stream is one of TLS, or one that is no socket.
+pub(crate) fn take(stream: Stream) -> io::Result<Socket> {
+    let transport = stream.into_any().downcast::<Transport>().map_err(|_| io::ErrorKind::Unsupported)?;
+    if transport.as_raw_fd() < 0 {
         return Err(io::ErrorKind::Unsupported.into());
     }
-    // SAFETY: `id()` of an accepted stream is its open descriptor (pingora-core 0.9.1, protocols/l4/stream.rs), checked
-    // not to be -1, and `stream` is borrowed for the whole call, so it stays open while it is duplicated.
-    unsafe { BorrowedFd::borrow_raw(descriptor) }.try_clone_to_owned()
+    Ok(Socket::Accepted(Box::new(Accepted(*transport))))
+}
+
+impl Endpoint for Accepted {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        // SAFETY: this is the descriptor of the tokio socket inside the transport (pingora-core 0.9.1,
+        // protocols/l4/stream.rs), found not to be -1 in `take`. Nothing takes that socket out of the transport, which is
+        // closed only by its drop, and the borrow of `self` does not outlive it.
+        unsafe { BorrowedFd::borrow_raw(self.0.as_raw_fd()) }
+    }
+}
+
+impl AsyncRead for Accepted {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Accepted {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
 }

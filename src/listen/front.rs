@@ -1,19 +1,14 @@
 //! What happens to an accepted connection: TLS, the way to the server, and then the relay has it.
 
-use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use pingora::protocols::Stream as Accepted;
-use tokio::net::TcpStream;
-use tokio::net::UnixStream;
 use tokio_rustls::TlsAcceptor;
 
 use crate::listen::descriptor;
 use crate::listen::upstream::Upstream;
-use crate::listen::upstream::patiently;
 use crate::relay::Close;
 use crate::relay::Relay;
 use crate::relay::Side;
@@ -27,7 +22,6 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) struct Front {
     pub(crate) relay: Arc<Relay>,
     pub(crate) pair: usize,
-    pub(crate) unix: bool,
     pub(crate) tls: Option<TlsAcceptor>,
     pub(crate) upstream: Upstream,
 }
@@ -36,23 +30,12 @@ impl Front {
     /// Takes the socket out of pingora's stream and serves it.
     pub(crate) async fn process(&self, accepted: Accepted) {
         let peer = accepted.get_socket_digest().and_then(|digest| digest.peer_addr()?.as_inet().copied());
-        let socket = patiently(async || descriptor::duplicate(&accepted)).await;
-        drop(accepted);
-        // Without a descriptor there is nothing to answer on: the drop above has closed the connection.
-        if let Ok(socket) = socket.and_then(|socket| self.register(socket)) {
+        if let Ok(socket) = descriptor::take(accepted) {
             // Joined connections watch the drain for themselves; this is for those that never get there.
             tokio::select! {
                 () = self.serve(socket, peer) => {}
                 () = self.relay.drain().forced() => {}
             }
-        }
-    }
-
-    fn register(&self, socket: OwnedFd) -> io::Result<Socket> {
-        if self.unix {
-            UnixStream::from_std(socket.into()).map(Socket::Unix)
-        } else {
-            TcpStream::from_std(socket.into()).map(Socket::Tcp)
         }
     }
 

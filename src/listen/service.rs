@@ -17,6 +17,7 @@ use pingora::server::ListenFds;
 use pingora::server::ShutdownWatch;
 use pingora::services::Service as _;
 use pingora::services::listening::Service;
+use pingora::time::fast_timeout::set_fast_timeout_to_tokio_threshold;
 use tokio::task::JoinSet;
 
 use crate::listen::bind::Bound;
@@ -67,13 +68,14 @@ impl fmt::Debug for Worker {
 /// # Errors
 /// When a TLS file is missing or wrong, or a socket cannot be opened for each thread.
 pub fn serve(bound: Vec<Bound>, relay: &Arc<Relay>, threads: usize) -> Result<Vec<Worker>, Error> {
+    // pingora's own timers are a thread that wakes a hundred times a second, for a handshake that we do without.
+    set_fast_timeout_to_tokio_threshold(Some(Duration::ZERO));
     let mut workers: Vec<Worker> = Vec::new();
     workers.resize_with(threads.max(1), || Worker { doors: Vec::new(), relay: Arc::clone(relay) });
     for (pair, bound) in bound.into_iter().enumerate() {
         let front = Arc::new(Front {
             relay: Arc::clone(relay),
             pair,
-            unix: matches!(bound.address, Address::Unix(_)),
             tls: bound.pair.tls.as_ref().map(tls::acceptor).transpose()?,
             upstream: Upstream::new(
                 &bound.pair.upstream,

@@ -107,7 +107,7 @@ impl Upstream {
 }
 
 /// Tries again while the process (EMFILE) or the machine (ENFILE) is out of descriptors.
-pub(crate) async fn patiently<T, F: Future<Output = io::Result<T>>>(mut open: impl FnMut() -> F) -> io::Result<T> {
+async fn patiently<T, F: Future<Output = io::Result<T>>>(mut open: impl FnMut() -> F) -> io::Result<T> {
     let mut until = None;
     loop {
         let error = match open().await {
@@ -131,11 +131,10 @@ fn is_exhausted(error: &io::Error) -> bool {
 /// Where the client's packets went before a REDIRECT rule turned them to us (SO_ORIGINAL_DST, netfilter's connection
 /// tracking; v4 and v6).
 fn original_destination(client: &Socket) -> io::Result<SocketAddr> {
-    let Socket::Tcp(stream) = client else {
+    let socket = SockRef::from(client);
+    let Some(local) = socket.local_addr()?.as_socket() else {
         return Err(io::Error::other("a Unix socket has no original destination"));
     };
-    let local = stream.local_addr()?;
-    let socket = SockRef::from(stream);
     let original = if local.is_ipv4() {
         socket.original_dst_v4()
     } else {

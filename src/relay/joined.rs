@@ -101,11 +101,13 @@ impl Joined {
         let size = self.settings.scratch_bytes.min(self.settings.remainder_bytes).max(1);
         let (request, response, moved) = scratch::with(size, |scratch| {
             let mut eyes = Eyes { scratch, guard: &mut self.guard, moved: None };
-            let request = self.request.turn(cx, &mut Way { from: client, to: server }, &mut eyes);
+            let last = self.response.finished();
+            let request = self.request.turn(cx, &mut Way { from: client, to: server, last }, &mut eyes);
             if request == Turn::ReceiverGone {
                 self.response.lose_sender();
             }
-            let response = self.response.turn(cx, &mut Way { from: server, to: client }, &mut eyes);
+            let last = self.request.finished();
+            let response = self.response.turn(cx, &mut Way { from: server, to: client, last }, &mut eyes);
             if response == Turn::ReceiverGone {
                 self.request.lose_sender();
             }

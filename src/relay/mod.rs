@@ -23,4 +23,4 @@ pub use joined::Joined;
 pub use observer::{Close, Connection, Direction, Observe, Observer, Side};
 pub use settings::{Settings, Unreachable};
 pub use stats::Stats;
-pub use stream::{Socket, Stream};
+pub use stream::{Endpoint, Socket, Stream};

@@ -19,8 +19,10 @@ use tokio::time::Sleep;
 use crate::relay::stream::Stream;
 
 /// Most sides are not read for a moment only (a full send buffer, a FIN that the other side answers with its own), and a
-/// peer that is written to shows its reset by itself; so the descriptor is made after this time.
-const PATIENCE: Duration = Duration::from_millis(20);
+/// peer that is written to shows its reset by itself; so the descriptor is made after this time. It is as long as the
+/// period of the thread's own timer (`listen::service`): a timer that is due before all others costs the runtime a system
+/// call to wake itself, and most connections that end would pay it.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Watches one socket for a reset.
 pub(crate) enum ResetWatch {

@@ -1,5 +1,6 @@
 //! One end of a connection: TCP or a Unix socket, plain or under TLS.
 
+use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
@@ -17,9 +18,17 @@ use tokio::net::TcpStream;
 use tokio::net::UnixStream;
 use tokio_rustls::TlsStream;
 
+/// A socket that was opened elsewhere and is registered with the runtime of this thread.
+pub trait Endpoint: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin {
+    /// Its descriptor.
+    fn descriptor(&self) -> BorrowedFd<'_>;
+}
+
 /// A connected socket.
 #[derive(Debug)]
 pub enum Socket {
+    /// One that a listener accepted.
+    Accepted(Box<dyn Endpoint>),
     /// TCP.
     Tcp(TcpStream),
     /// A Unix stream socket.
@@ -62,16 +71,15 @@ impl Stream {
     /// Ends the connection with a reset (RST) instead of an orderly FIN. A Unix socket knows no reset: there the peer sees
     /// a plain close.
     pub fn reset(self) {
-        if let Socket::Tcp(stream) = self.socket() {
-            // SO_LINGER 0 makes close() send RST; on a socket that is already dead there is nothing left to send.
-            SockRef::from(stream).set_linger(Some(Duration::ZERO)).ok();
-        }
+        // SO_LINGER 0 makes close() send RST; on a socket that is already dead there is nothing left to send.
+        SockRef::from(self.socket()).set_linger(Some(Duration::ZERO)).ok();
     }
 }
 
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
+            Socket::Accepted(endpoint) => endpoint.descriptor(),
             Socket::Tcp(stream) => stream.as_fd(),
             Socket::Unix(stream) => stream.as_fd(),
         }
@@ -81,6 +89,7 @@ impl AsFd for Socket {
 impl AsyncRead for Socket {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
+            Socket::Accepted(endpoint) => Pin::new(endpoint).poll_read(cx, buf),
             Socket::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
             Socket::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
         }
@@ -90,6 +99,7 @@ impl AsyncRead for Socket {
 impl AsyncWrite for Socket {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
+            Socket::Accepted(endpoint) => Pin::new(endpoint).poll_write(cx, bytes),
             Socket::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
             Socket::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
         }
@@ -102,6 +112,7 @@ impl AsyncWrite for Socket {
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
+            Socket::Accepted(endpoint) => Pin::new(endpoint).poll_shutdown(cx),
             Socket::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
             Socket::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
         }

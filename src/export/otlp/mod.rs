@@ -29,10 +29,14 @@ use crate::export::Settings;
 use crate::export::telemetry::Telemetry;
 
 pub(crate) use metrics::Pipeline;
-pub(crate) use traces::SpanQueue;
+pub(crate) use traces::{Layout, SpanQueue};
 
 /// A shutdown never takes longer than this, whatever is asked for.
 const LONGEST_SHUTDOWN: Duration = Duration::from_millis(1500);
+
+/// Niceness of the thread (setpriority(2)): where traffic and telemetry share a core, traffic gets nine tenths of it when
+/// it needs them, and its threads do not wait for a batch to be encoded.
+const NICENESS: i32 = 10;
 
 /// What is kept for answering after the deadline of a shutdown.
 const MARGIN: Duration = Duration::from_millis(100);
@@ -139,6 +143,8 @@ impl Setup {
             let metrics = self.metrics.map(|pipeline| pipeline.run(refresh, inbox(), deadline.clone()));
             let traces = self.traces.map(|batcher| batcher.run(inbox(), deadline));
             let work = move || {
+                // Lowering needs no right; should it be refused all the same, telemetry works as well.
+                rustix::process::nice(NICENESS).ok();
                 runtime.block_on(async {
                     let metrics = async {
                         if let Some(metrics) = metrics {

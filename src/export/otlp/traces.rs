@@ -3,6 +3,7 @@
 //! Like the SDK's batch span processor, but it counts what it drops, and its shutdown has a limit.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -11,10 +12,9 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::SpanData;
 use opentelemetry_sdk::trace::SpanExporter as _;
 use tokio::sync::Notify;
-use tokio::sync::mpsc::Receiver;
-use tokio::sync::mpsc::Sender;
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::sync::mpsc::channel;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::mpsc::unbounded_channel;
 
 use crate::export::Endpoint;
 use crate::export::Error;
@@ -25,35 +25,52 @@ use crate::export::otlp::bounded;
 use crate::export::otlp::endpoint;
 use crate::export::telemetry::Telemetry;
 
+/// Makes the spans of one exchange. Called on the exporter's thread: laying them out costs more than all else that is done
+/// for an exchange.
+pub(crate) type Layout = Box<dyn FnOnce() -> Vec<SpanData> + Send>;
+
 /// Where spans wait. Never blocks.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct SpanQueue {
-    sender: Sender<SpanData>,
+    sender: UnboundedSender<Layout>,
+    /// Spans that wait, those of exchanges that are not laid out yet among them.
+    waiting: Arc<AtomicUsize>,
+    most: usize,
     /// Wakes the batcher when a batch is full, and not for each span.
     full: Arc<Notify>,
     batch: usize,
     telemetry: Arc<Telemetry>,
 }
 
+impl std::fmt::Debug for SpanQueue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SpanQueue").field("waiting", &self.waiting).field("most", &self.most).finish_non_exhaustive()
+    }
+}
+
 impl SpanQueue {
-    /// Takes all `count` spans of one exchange, or none when there is no room for them; then they are not even made.
-    pub(crate) fn push(&self, count: usize, spans: impl FnOnce() -> Vec<SpanData>) {
-        match self.sender.try_reserve_many(count) {
-            Ok(permits) => permits.zip(spans()).for_each(|(permit, span)| permit.send(span)),
-            Err(_) => {
-                self.telemetry.spans_dropped.fetch_add(count as u64, Ordering::Relaxed);
-            }
+    /// Takes all `count` spans of one exchange, or none when there is no room for them; tells which.
+    pub(crate) fn push(&self, count: usize, layout: impl FnOnce() -> Layout) -> bool {
+        let waiting = self.waiting.fetch_add(count, Ordering::Relaxed) + count;
+        let taken = waiting <= self.most && self.sender.send(layout()).is_ok();
+        if !taken {
+            self.waiting.fetch_sub(count, Ordering::Relaxed);
+            self.telemetry.spans_dropped.fetch_add(count as u64, Ordering::Relaxed);
         }
-        if self.sender.max_capacity() - self.sender.capacity() >= self.batch {
+        if waiting >= self.batch {
             self.full.notify_one();
         }
+        taken
     }
 }
 
 /// Sends what is in the queue.
 pub(crate) struct Batcher {
     exporter: SpanExporter,
-    queue: Receiver<SpanData>,
+    queue: UnboundedReceiver<Layout>,
+    waiting: Arc<AtomicUsize>,
+    /// Spans of an exchange that did not fit in the last batch whole.
+    rest: Vec<SpanData>,
     full: Arc<Notify>,
     batch: usize,
     delay: Duration,
@@ -70,12 +87,20 @@ impl Batcher {
     ) -> Result<(Batcher, SpanQueue), Error> {
         let mut exporter = endpoint::span_exporter(endpoint)?;
         exporter.set_resource(resource);
-        let (sender, queue) = channel(settings.queue_size.max(1));
-        let full = Arc::new(Notify::new());
-        let batch = settings.batch_size.clamp(1, settings.queue_size.max(1));
-        let spans = SpanQueue { sender, full: Arc::clone(&full), batch, telemetry: Arc::clone(&telemetry) };
-        let delay = settings.schedule_delay;
-        Ok((Batcher { exporter, queue, full, batch, delay, limit: endpoint.timeout, telemetry }, spans))
+        let (sender, queue) = unbounded_channel();
+        let (full, waiting) = (Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
+        let most = settings.queue_size.max(1);
+        let batch = settings.batch_size.clamp(1, most);
+        let spans = SpanQueue {
+            sender,
+            waiting: Arc::clone(&waiting),
+            most,
+            full: Arc::clone(&full),
+            batch,
+            telemetry: Arc::clone(&telemetry),
+        };
+        let (delay, limit) = (settings.schedule_delay, endpoint.timeout);
+        Ok((Batcher { exporter, queue, waiting, rest: Vec::new(), full, batch, delay, limit, telemetry }, spans))
     }
 
     /// Sends a batch when one is full, after each delay, and when asked, until it is told to close.
@@ -98,20 +123,22 @@ impl Batcher {
 
     /// Sends what is in the queue now, and not what comes meanwhile: under load that would never end.
     async fn drain(&mut self, closing: &Closing) -> bool {
-        let mut left = self.queue.len();
+        let mut left = self.waiting.load(Ordering::Relaxed);
         let mut good = true;
         while left > 0 {
-            let mut batch = Vec::with_capacity(left.min(self.batch));
+            let mut batch = std::mem::take(&mut self.rest);
             while batch.len() < self.batch.min(left) {
                 match self.queue.try_recv() {
-                    Ok(span) => batch.push(span),
+                    Ok(layout) => batch.extend(layout()),
                     Err(_) => break,
                 }
             }
             if batch.is_empty() {
                 break;
             }
-            left -= batch.len();
+            self.rest = batch.split_off(batch.len().min(self.batch));
+            self.waiting.fetch_sub(batch.len(), Ordering::Relaxed);
+            left = left.saturating_sub(batch.len());
             good &= self.export(batch, closing).await;
         }
         good

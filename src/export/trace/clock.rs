@@ -39,9 +39,9 @@ impl Clock {
         Clock(Mutex::new((Anchor { instant, system }, instant)))
     }
 
-    /// The anchor of this moment.
-    pub(crate) fn anchor(&self) -> Anchor {
-        self.anchor_at(Instant::now(), SystemTime::now)
+    /// The anchor of `now`, or of a moment shortly before, which saves a look at the clock.
+    pub(crate) fn anchor(&self, now: Instant) -> Anchor {
+        self.anchor_at(now, SystemTime::now)
     }
 
     fn anchor_at(&self, instant: Instant, wall: impl FnOnce() -> SystemTime) -> Anchor {

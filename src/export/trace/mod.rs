@@ -4,10 +4,12 @@ mod clock;
 mod decision;
 mod spans;
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::export::Settings;
 use crate::export::distribution::Exemplar;
+use crate::export::otlp::Layout;
 use crate::export::otlp::SpanQueue;
 use crate::measure::Record;
 
@@ -28,7 +30,7 @@ pub(crate) struct Ids {
 pub(crate) struct Tracer {
     decision: Decision,
     clock: Clock,
-    servers: Vec<(String, Option<u16>)>,
+    servers: Arc<[(String, Option<u16>)]>,
     queue: Option<SpanQueue>,
 }
 
@@ -37,7 +39,7 @@ impl Tracer {
         Tracer {
             decision: Decision::new(&settings.traces),
             clock: Clock::new(),
-            servers: settings.servers.clone(),
+            servers: settings.servers.as_slice().into(),
             queue,
         }
     }
@@ -46,8 +48,9 @@ impl Tracer {
     /// span; without an exporter of our own the caller's span if the caller keeps it; else nothing, because an
     /// exemplar must not point to a trace that nobody has.
     pub(crate) fn trace(&self, record: &Record) -> Option<Exemplar> {
-        let anchor = self.clock.anchor();
-        let at = anchor.at(record.started + record.ended);
+        let ended = record.started + record.ended;
+        let anchor = self.clock.anchor(ended);
+        let at = anchor.at(ended);
         let Some(queue) = &self.queue else {
             let caller = record.trace.filter(|caller| caller.sampled)?;
             return Some(exemplar(caller.trace_id, caller.span_id, at));
@@ -57,10 +60,11 @@ impl Tracer {
             return None;
         }
         let ids = self.decision.decide(record)?;
-        let phases = spans::phases(record);
-        let spans = || spans::spans(record, &phases, ids, anchor, &self.servers);
-        queue.push(1 + phases.len(), spans);
-        Some(exemplar(ids.trace_id, ids.span_id, at))
+        let layout = || -> Layout {
+            let (record, servers) = (record.clone(), Arc::clone(&self.servers));
+            Box::new(move || spans::spans(&record, ids, anchor, &servers))
+        };
+        queue.push(spans::count(record), layout).then(|| exemplar(ids.trace_id, ids.span_id, at))
     }
 }
 

@@ -5,6 +5,7 @@
 //! (first to last token), `delivery` (from the last token to the end, where the client had kept bytes waiting).
 
 use std::borrow::Cow;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use opentelemetry::Array;
@@ -33,18 +34,21 @@ use crate::measure::Record;
 /// The word of the conventions for a finish reason that was expected and never came.
 const MISSING_FINISH: &str = "error";
 
+/// Of every span; made once.
+static SCOPE: LazyLock<InstrumentationScope> =
+    LazyLock::new(|| InstrumentationScope::builder("tokometer").with_version(env!("CARGO_PKG_VERSION")).build());
+
 /// Name, begin and end of a child, counted from the first byte of the request.
-pub(crate) type Phase = (&'static str, Duration, Duration);
+type Phase = (&'static str, Duration, Duration);
+
+/// How many spans the exchange gives.
+pub(crate) fn count(record: &Record) -> usize {
+    1 + phases(record).len()
+}
 
 /// All spans of the exchange, the SERVER span first.
-pub(crate) fn spans(
-    record: &Record,
-    phases: &[Phase],
-    ids: Ids,
-    anchor: Anchor,
-    servers: &[(String, Option<u16>)],
-) -> Vec<SpanData> {
-    let scope = InstrumentationScope::builder("tokometer").with_version(env!("CARGO_PKG_VERSION")).build();
+pub(crate) fn spans(record: &Record, ids: Ids, anchor: Anchor, servers: &[(String, Option<u16>)]) -> Vec<SpanData> {
+    let phases = phases(record);
     let span = |span_id, parent: Option<u64>, kind, name, from: Duration, to: Duration| SpanData {
         span_context: SpanContext::new(
             TraceId::from(ids.trace_id),
@@ -64,7 +68,7 @@ pub(crate) fn spans(
         events: SpanEvents::default(),
         links: SpanLinks::default(),
         status: Status::Unset,
-        instrumentation_scope: scope.clone(),
+        instrumentation_scope: SCOPE.clone(),
     };
     let mut server = span(ids.span_id, ids.parent, SpanKind::Server, name(record), Duration::ZERO, record.ended);
     server.parent_span_is_remote = ids.parent.is_some();
@@ -74,7 +78,7 @@ pub(crate) fn spans(
     }
     let mut all = Vec::with_capacity(1 + phases.len());
     all.push(server);
-    for &(name, from, to) in phases {
+    for (name, from, to) in phases {
         all.push(span(fastrand::u64(1..), Some(ids.span_id), SpanKind::Internal, Cow::Borrowed(name), from, to));
     }
     all
@@ -90,8 +94,9 @@ fn name(record: &Record) -> Cow<'static, str> {
 }
 
 /// The children of the exchange's span.
-pub(crate) fn phases(record: &Record) -> Vec<Phase> {
-    let mut phases = Vec::with_capacity(4);
+fn phases(record: &Record) -> Vec<Phase> {
+    // Most exchanges that are not streamed have none.
+    let mut phases = Vec::new();
     let Some(requested) = record.requested else { return phases };
     let queue = record.queue.map(|queue| requested + queue.value).filter(|until| *until <= record.ended);
     if let Some(until) = queue {
@@ -176,11 +181,15 @@ fn attributes(record: &Record, servers: &[(String, Option<u16>)]) -> Vec<KeyValu
     put("tokometer.output_tokens.source", word(record.output_tokens.map(|count| count.source.as_str())));
     put("tokometer.decode_tokens_per_second", record.decode_rate.map(Value::from));
     put("tokometer.time_to_first_visible", seconds(record.since_requested(record.first_visible).filter(|_| streaming)));
-    put("tokometer.chunks", whole(Some(record.chunks)));
-    put("tokometer.events", whole(Some(record.events)));
-    put("tokometer.stalls", whole(Some(u64::from(record.stalls))));
+    // A whole answer is one event, in which nothing can stall.
+    put("tokometer.chunks", whole(Some(record.chunks).filter(|_| streaming)));
+    put("tokometer.events", whole(Some(record.events).filter(|_| streaming)));
+    put("tokometer.stalls", whole(Some(u64::from(record.stalls)).filter(|_| streaming)));
     put("tokometer.longest_gap", seconds(record.longest_gap));
-    put("tokometer.delivery_blocked", seconds(Some(record.delivery_blocked)));
+    put(
+        "tokometer.delivery_blocked",
+        seconds(Some(record.delivery_blocked).filter(|blocked| streaming || !blocked.is_zero())),
+    );
     put("tokometer.request.bytes", whole(Some(record.request_bytes)));
     put("tokometer.response.bytes", whole(Some(record.response_bytes)));
     all
