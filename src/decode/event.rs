@@ -5,9 +5,9 @@
 pub struct Channels(pub u8);
 
 impl Channels {
-    /// Answer text (`delta.content`, `text`).
+    /// Answer text (`delta.content`, `text`, `response.output_text.delta`).
     pub const CONTENT: Channels = Channels(1);
-    /// Reasoning text (`delta.reasoning`, `delta.reasoning_content`).
+    /// Reasoning text (`delta.reasoning`, `delta.reasoning_content`, `thinking`).
     pub const REASONING: Channels = Channels(2);
     /// A tool or function call, its name or its arguments.
     pub const TOOL: Channels = Channels(4);
@@ -79,14 +79,29 @@ impl FinishReason {
     /// The reason that this word on the wire means.
     pub fn from_wire(word: &[u8]) -> FinishReason {
         match word {
-            b"stop" | b"eos_token" | b"stop_sequence" | b"end_turn" => FinishReason::Stop,
+            b"stop" | b"eos_token" => FinishReason::Stop,
             b"length" | b"max_tokens" => FinishReason::Length,
-            b"tool_calls" | b"tool_use" => FinishReason::ToolCalls,
+            b"tool_calls" => FinishReason::ToolCalls,
             b"function_call" => FinishReason::FunctionCall,
             b"content_filter" => FinishReason::ContentFilter,
             b"abort" | b"cancelled" => FinishReason::Abort,
             b"repetition" => FinishReason::Repetition,
             b"error" => FinishReason::Error,
+            // Anthropic Messages.
+            b"end_turn" | b"stop_sequence" => FinishReason::Stop,
+            b"model_context_window_exceeded" => FinishReason::Length,
+            b"tool_use" => FinishReason::ToolCalls,
+            b"refusal" => FinishReason::ContentFilter,
+            // OpenAI Responses and realtime: `status`, and the reason beside it. A completed answer may end in calls.
+            b"completed" => FinishReason::Stop,
+            b"max_output_tokens" => FinishReason::Length,
+            b"failed" => FinishReason::Error,
+            b"turn_detected" | b"client_cancelled" => FinishReason::Abort,
+            // Cohere chat.
+            b"COMPLETE" | b"STOP_SEQUENCE" => FinishReason::Stop,
+            b"MAX_TOKENS" => FinishReason::Length,
+            b"TOOL_CALL" => FinishReason::ToolCalls,
+            b"ERROR" | b"TIMEOUT" => FinishReason::Error,
             _ => FinishReason::Other,
         }
     }
@@ -127,16 +142,29 @@ impl Finishes {
 /// A `usage` object, as far as its keys were there. Token counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// `prompt_tokens`: the whole prompt, cached tokens included.
+    /// `prompt_tokens`, `input_tokens`: the whole prompt, cached tokens included, also where the API leaves them out
+    /// (Messages: the sum of its three parts).
     pub input: Option<u64>,
     /// `completion_tokens`: reasoning tokens included.
     pub output: Option<u64>,
     /// `prompt_tokens_details.cached_tokens`.
     pub cached: Option<u64>,
+    /// Prompt tokens written to the cache: `prompt_tokens_details.cache_write_tokens` (OpenAI), `created_cache_tokens`
+    /// (vLLM), `cache_creation_input_tokens` (Anthropic).
+    pub cache_creation: Option<u64>,
     /// `completion_tokens_details.reasoning_tokens`, or SGLang's top-level `reasoning_tokens`.
     pub reasoning: Option<u64>,
+    /// Audio tokens of the prompt: `prompt_tokens_details.audio_tokens`, or vLLM's `multimodal_tokens.audio`.
+    pub input_audio: Option<u64>,
+    /// Image tokens of the prompt: `prompt_tokens_details.image_tokens`, or vLLM's `multimodal_tokens.image`.
+    pub input_image: Option<u64>,
+    /// Audio tokens of the answer: `completion_tokens_details.audio_tokens`.
+    pub output_audio: Option<u64>,
     /// True when the event had no choice (`choices: []`): the total of the request, not of one choice.
     pub total: bool,
+    /// True when it came before the answer (`message_start` of the Messages API): Ollama 0.17 guesses it from the length
+    /// of the text.
+    pub early: bool,
 }
 
 /// What an engine said of its own times, in its own words. Milliseconds as it sent them.
@@ -195,7 +223,8 @@ impl EngineFacts {
 pub struct StreamEvent {
     /// `choices[].index` of the event's last choice.
     pub choice: u32,
-    /// How many choices the event carried (`0`: `choices: []` or no such key).
+    /// How many choices the event carried (`0`: `choices: []` or no such key; only chats, completions and vLLM's
+    /// transcriptions have choices).
     pub choices: u32,
     /// Channels with something in them: at least one token, and visible.
     pub channels: Channels,
@@ -219,6 +248,12 @@ pub struct StreamEvent {
     pub error: bool,
     /// The `[DONE]` marker.
     pub done: bool,
+    /// The last event of an answer, by the name it gives itself: `response.completed`, `response.incomplete`,
+    /// `response.failed`, `message_stop`, `message-end`, `transcript.text.done`; realtime's `response.done` and
+    /// `transcription.done`.
+    pub end: bool,
+    /// A client's message that asks for an answer (realtime): `response.create`, `input_audio_buffer.commit`.
+    pub asks: bool,
     /// vLLM `metrics` or llama.cpp `timings`.
     pub timing: Option<EngineTiming>,
     /// The event was not JSON that the scanner could follow to its end.

@@ -25,7 +25,7 @@ pub struct RequestFacts<'a> {
     pub stream: Option<bool>,
     /// `n`: answers per prompt.
     pub n: Option<u64>,
-    /// `max_completion_tokens`, else `max_tokens`: output tokens per answer.
+    /// `max_completion_tokens`, else `max_tokens` or `max_output_tokens` (Responses): output tokens per answer.
     pub max_tokens: Option<u64>,
     /// `stream_options.include_usage`.
     pub include_usage: Option<bool>,
@@ -60,7 +60,7 @@ impl RequestDecoder {
             model: asked.model.text(),
             stream: asked.stream,
             n: asked.n,
-            max_tokens: asked.max_completion_tokens.or(asked.max_tokens),
+            max_tokens: asked.max_completion_tokens.or(asked.max_tokens).or(asked.max_output_tokens),
             include_usage: asked.include_usage,
             continuous_usage: asked.continuous_usage,
             return_token_ids: asked.return_token_ids,
@@ -81,6 +81,7 @@ enum Place {
     N,
     MaxTokens,
     MaxCompletionTokens,
+    MaxOutputTokens,
     StreamOptions,
     IncludeUsage,
     ContinuousUsage,
@@ -96,6 +97,7 @@ static BODY: Keys<Place> = Keys::new(&[
     ("stream_options", Place::StreamOptions),
     ("max_tokens", Place::MaxTokens),
     ("max_completion_tokens", Place::MaxCompletionTokens),
+    ("max_output_tokens", Place::MaxOutputTokens),
     ("n", Place::N),
     ("prompt", Place::Prompt),
     ("echo", Place::Echo),
@@ -112,7 +114,7 @@ impl scan::Place for Place {
             Place::StreamOptions => Shape::Object(&STREAM_OPTIONS),
             Place::Prompt => Shape::Array(Place::PromptItem),
             Place::Model => Shape::Word,
-            Place::N | Place::MaxTokens | Place::MaxCompletionTokens => Shape::Number,
+            Place::N | Place::MaxTokens | Place::MaxCompletionTokens | Place::MaxOutputTokens => Shape::Number,
             Place::Unread
             | Place::Stream
             | Place::IncludeUsage
@@ -131,6 +133,7 @@ struct Asked {
     n: Option<u64>,
     max_tokens: Option<u64>,
     max_completion_tokens: Option<u64>,
+    max_output_tokens: Option<u64>,
     include_usage: Option<bool>,
     continuous_usage: Option<bool>,
     return_token_ids: Option<bool>,
@@ -146,6 +149,7 @@ impl Asked {
             n: None,
             max_tokens: None,
             max_completion_tokens: None,
+            max_output_tokens: None,
             include_usage: None,
             continuous_usage: None,
             return_token_ids: None,
@@ -196,6 +200,7 @@ impl Sink<Place> for Asked {
             Place::N => self.n = value,
             Place::MaxTokens => self.max_tokens = value,
             Place::MaxCompletionTokens => self.max_completion_tokens = value,
+            Place::MaxOutputTokens => self.max_output_tokens = value,
             _ => {}
         }
     }

@@ -63,7 +63,7 @@ impl ResponseDecoder {
     /// For a response on this route whose body is framed so. Nothing is read of a route
     /// whose dialect is not known ([`Route::is_read`]).
     pub fn new(route: Route, framing: Framing) -> Self {
-        let root = Place::root(route);
+        let root = Place::root(route, framing);
         Self {
             framing,
             root,
@@ -87,7 +87,7 @@ impl ResponseDecoder {
             return;
         }
         match self.framing {
-            Framing::Json => self.scan(bytes),
+            Framing::Json | Framing::Messages => self.scan(bytes),
             Framing::Sse => {
                 let mut rest = bytes;
                 loop {
@@ -110,6 +110,24 @@ impl ResponseDecoder {
         }
     }
 
+    /// A message has ended ([`Framing::Messages`]): its event is handed out.
+    pub fn end_message(&mut self, each: &mut impl FnMut(&StreamEvent)) {
+        self.end_message_to(&mut Plain(each));
+    }
+
+    /// As [`ResponseDecoder::end_message`], for one who also asks what the response said of itself.
+    pub fn end_message_to(&mut self, each: &mut impl Each) {
+        if self.framing == Framing::Messages && self.root != Place::Unread {
+            self.end_event(each);
+        }
+    }
+
+    /// Another answer begins on the same connection ([`Framing::Messages`]): its id and the kind of its error are its own.
+    /// The model and the engine's marks stay, for a session names them once.
+    pub fn begin_answer(&mut self) {
+        self.reading.begin_answer();
+    }
+
     /// The body has ended. A last event without its blank line counts, and so does a text that was cut off (it is
     /// [`StreamEvent::malformed`]).
     pub fn finish(&mut self, each: &mut impl FnMut(&StreamEvent)) {
@@ -120,7 +138,7 @@ impl ResponseDecoder {
     pub fn finish_to(&mut self, each: &mut impl Each) {
         let is_open = match self.framing {
             Framing::Sse => self.framer.finish(),
-            Framing::Json => true,
+            Framing::Json | Framing::Messages => true,
         };
         if is_open && self.root != Place::Unread {
             self.end_event(each);
@@ -187,8 +205,11 @@ impl ResponseDecoder {
             return;
         }
         self.scanner.finish(&mut self.reading);
+        let is_ping = self.reading.is_ping();
         let event = self.reading.take(!self.scanner.is_done());
         self.scanner.restart(self.root);
-        each.event(&event, &Said(&self.reading));
+        if !is_ping {
+            each.event(&event, &Said(&self.reading));
+        }
     }
 }

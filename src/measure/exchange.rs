@@ -96,6 +96,8 @@ pub struct Exchange {
     events: u64,
     done: bool,
     error: bool,
+    /// The body of an answer that is not streamed had something in it.
+    carried: bool,
 }
 
 impl std::fmt::Debug for Exchange {
@@ -155,6 +157,7 @@ impl Exchange {
             events: 0,
             done: false,
             error: false,
+            carried: false,
         }
     }
 
@@ -267,11 +270,12 @@ impl Exchange {
         self.events += 1;
         self.first_event.get_or_insert(at);
         self.note(event);
+        self.carried |= !event.channels.is_empty();
         self.tokens.whole_answer(event);
     }
 
     fn note(&mut self, event: &StreamEvent) {
-        self.done |= event.done;
+        self.done |= event.done || event.end;
         self.error |= event.error;
         for reason in event.finishes.iter() {
             self.finishes.push(reason);
@@ -318,7 +322,7 @@ impl Exchange {
         let Closing { ending, mut labels, response_id, error_type, profile } = closing;
         let choices = self.asked.n.unwrap_or(1).max(1).saturating_mul(self.asked.prompts.unwrap_or(1).max(1));
         let finished = if self.streaming { self.tokens.finished() } else { u64::from(self.finishes.len()) };
-        let marked_end = self.done || finished >= choices.max(1);
+        let marked_end = self.done || (self.route.ends_with_finish() && finished >= choices.max(1));
         let complete = match ending {
             Ending::Complete => !self.error && (!self.streaming || marked_end),
             _ => marked_end && !self.error,
@@ -330,7 +334,7 @@ impl Exchange {
             status: self.status,
             generates: self.generates(),
             streaming: self.streaming,
-            has_output: output.is_some_and(|n| n.tokens > 0) || (!self.streaming && finished > 0),
+            has_output: output.is_some_and(|n| n.tokens > 0) || (!self.streaming && (finished > 0 || self.carried)),
             begun: self.first_token.is_some(),
             marked_end,
             error: self.error,
@@ -355,10 +359,14 @@ impl Exchange {
             first_visible: self.first_visible,
             last_token: self.last_token,
             ended: self.since(at),
-            input_tokens: self.tokens.input().filter(|_| answered),
+            input_tokens: self.tokens.input(profile.habits).filter(|_| answered && !self.is_in_pieces()),
             cached_tokens: self.tokens.cached(),
+            cache_creation_tokens: self.tokens.cache_creation(),
+            input_audio_tokens: self.tokens.input_audio(),
+            input_image_tokens: self.tokens.input_image(),
             output_tokens: output,
             reasoning_tokens: self.tokens.reasoning(),
+            output_audio_tokens: self.tokens.output_audio(),
             first_tokens: self.first_tokens,
             decode_rate: self.decode_rate(output, true, thresholds),
             decode_rate_at_least: self.decode_rate(output, false, thresholds),
@@ -374,6 +382,12 @@ impl Exchange {
             request_bytes: self.request_bytes,
             response_bytes: self.response_bytes,
         }
+    }
+
+    /// The recording was transcribed in several pieces: `usage` then has the prompt of the last one only (vLLM 0.33,
+    /// speech_to_text/base/serving.py).
+    fn is_in_pieces(&self) -> bool {
+        matches!(self.route, Route::AudioTranscription | Route::AudioTranslation) && self.finishes.len() > 1
     }
 
     /// (n - n_first) / (t_last - t_first), with n_first = 1 where it is not known. `exact` asks for a count that is one;

@@ -19,8 +19,10 @@ const UNKNOWN: u32 = u32::MAX;
 #[derive(Clone, Debug)]
 pub(super) struct Gaps {
     last: [Option<Duration>; CHOICES],
-    /// Nanoseconds and tokens, [`UNKNOWN`] for a number that is not known: half the size of a [`Gap`].
-    batch: [(u64, u32); BATCH],
+    /// Nanoseconds of the kept gaps.
+    batch: [u64; BATCH],
+    /// Their tokens, [`UNKNOWN`] for a number that is not known. Apart from the nanoseconds they take half of a [`Gap`].
+    batch_tokens: [u32; BATCH],
     len: u8,
     tokens: u64,
     told: u64,
@@ -35,7 +37,8 @@ impl Default for Gaps {
     fn default() -> Gaps {
         Gaps {
             last: [None; CHOICES],
-            batch: [(0, UNKNOWN); BATCH],
+            batch: [0; BATCH],
+            batch_tokens: [UNKNOWN; BATCH],
             len: 0,
             tokens: 0,
             told: 0,
@@ -64,9 +67,10 @@ impl Gaps {
                 self.stalls += 1;
                 live.stalled();
             }
-            if let Some(place) = self.batch.get_mut(usize::from(self.len)) {
-                let tokens = tokens.and_then(|n| u32::try_from(n).ok()).unwrap_or(UNKNOWN);
-                *place = (u64::try_from(gap.as_nanos()).unwrap_or(u64::MAX), tokens);
+            let place = usize::from(self.len);
+            if let (Some(nanos), Some(of)) = (self.batch.get_mut(place), self.batch_tokens.get_mut(place)) {
+                *nanos = u64::try_from(gap.as_nanos()).unwrap_or(u64::MAX);
+                *of = tokens.and_then(|n| u32::try_from(n).ok()).unwrap_or(UNKNOWN);
                 self.len += 1;
             }
         }
@@ -85,9 +89,9 @@ impl Gaps {
     /// Hands on what is kept.
     pub(super) fn hand_on(&mut self, live: &dyn Live) {
         if self.len > 0 || self.tokens > 0 {
-            let kept = self.batch.map(|(nanos, tokens)| Gap {
-                gap: Duration::from_nanos(nanos),
-                tokens: (tokens != UNKNOWN).then_some(tokens),
+            let kept: [Gap; BATCH] = std::array::from_fn(|place| Gap {
+                gap: Duration::from_nanos(self.batch[place]),
+                tokens: Some(self.batch_tokens[place]).filter(|tokens| *tokens != UNKNOWN),
             });
             live.progress(kept.get(..usize::from(self.len)).unwrap_or_default(), self.tokens);
             self.told += self.tokens;

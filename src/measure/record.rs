@@ -233,10 +233,18 @@ pub struct Record {
     pub input_tokens: Option<Count>,
     /// Prompt tokens that came from the engine's cache.
     pub cached_tokens: Option<u64>,
+    /// Prompt tokens that were written to the engine's cache.
+    pub cache_creation_tokens: Option<u64>,
+    /// Prompt tokens that were audio.
+    pub input_audio_tokens: Option<u64>,
+    /// Prompt tokens that were images.
+    pub input_image_tokens: Option<u64>,
     /// Output tokens, reasoning included.
     pub output_tokens: Option<Count>,
     /// Output tokens that were reasoning.
     pub reasoning_tokens: Option<u64>,
+    /// Output tokens that were audio.
+    pub output_audio_tokens: Option<u64>,
     /// Tokens in the first event that carried any, where that is known.
     pub first_tokens: Option<u64>,
     /// Tokens per second between the first and the last token-bearing event: (n - n_first) / (t_last - t_first).

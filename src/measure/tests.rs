@@ -24,5 +24,5 @@ fn prompts_that_no_number_holds_stay_at_the_greatest() {
         EngineTiming { prompt_tokens: Some(u64::MAX), cached_tokens: Some(u64::MAX), ..EngineTiming::default() };
     let mut tokens = Tokens::default();
     tokens.event(&StreamEvent { timing: Some(timing), ..StreamEvent::default() }, Habits::default(), false);
-    assert_eq!(tokens.input().map(|count| count.tokens), Some(u64::MAX));
+    assert_eq!(tokens.input(Habits::default()).map(|count| count.tokens), Some(u64::MAX));
 }

@@ -33,6 +33,8 @@ pub struct Habits {
     pub empty_delta_is_token: bool,
     /// `usage` counts one choice, not the request (llama.cpp).
     pub usage_per_choice: bool,
+    /// The input that `message_start` tells is a guess (Ollama 0.17, anthropic/anthropic.go `estimateInputTokens`).
+    pub early_input_is_guessed: bool,
 }
 
 /// Counts the tokens of one answer.
@@ -43,7 +45,7 @@ pub(super) struct Tokens {
     /// `usage` with `choices: []`: the request's total. How often it came, and the sum of its outputs.
     totals: u32,
     totals_output: u64,
-    last: Usage,
+    last: Told,
     last_total_output: Option<u64>,
     /// Sum of the lengths of `token_ids`, and whether a token-bearing event came without.
     token_ids: Option<u64>,
@@ -54,6 +56,27 @@ pub(super) struct Tokens {
     native_cached: Option<u64>,
     /// Most choices in one event: over 1 in answers that are not streamed.
     widest: u32,
+}
+
+/// What `usage` said last of each, but for the output.
+#[derive(Clone, Debug, Default)]
+struct Told {
+    input: Option<u64>,
+    /// The input was told before the answer.
+    early: bool,
+    cached: Option<u64>,
+    reasoning: Option<u64>,
+    /// Boxed: few answers have any.
+    parts: Option<Box<Parts>>,
+}
+
+/// Parts of the counts that few engines tell.
+#[derive(Clone, Copy, Debug, Default)]
+struct Parts {
+    cache_creation: Option<u64>,
+    input_audio: Option<u64>,
+    input_image: Option<u64>,
+    output_audio: Option<u64>,
 }
 
 /// What an event added.
@@ -167,10 +190,21 @@ impl Tokens {
     }
 
     fn keep(&mut self, usage: Usage) {
-        self.last.input = usage.input.or(self.last.input);
-        self.last.output = usage.output.or(self.last.output);
-        self.last.cached = usage.cached.or(self.last.cached);
-        self.last.reasoning = usage.reasoning.or(self.last.reasoning);
+        let last = &mut self.last;
+        if usage.input.is_some() {
+            last.input = usage.input;
+            last.early = usage.early;
+        }
+        last.cached = usage.cached.or(last.cached);
+        last.reasoning = usage.reasoning.or(last.reasoning);
+        let Usage { cache_creation, input_audio, input_image, output_audio, .. } = usage;
+        if cache_creation.or(input_audio).or(input_image).or(output_audio).is_some() {
+            let parts = last.parts.get_or_insert_default();
+            parts.cache_creation = cache_creation.or(parts.cache_creation);
+            parts.input_audio = input_audio.or(parts.input_audio);
+            parts.input_image = input_image.or(parts.input_image);
+            parts.output_audio = output_audio.or(parts.output_audio);
+        }
     }
 
     /// Choices of which something was seen.
@@ -237,8 +271,9 @@ impl Tokens {
     }
 
     /// The prompt tokens.
-    pub(super) fn input(&self) -> Option<Count> {
-        let usage = self.last.input.map(|tokens| Count { tokens, source: CountSource::Usage });
+    pub(super) fn input(&self, habits: Habits) -> Option<Count> {
+        let told = self.last.input.filter(|_| !(self.last.early && habits.early_input_is_guessed));
+        let usage = told.map(|tokens| Count { tokens, source: CountSource::Usage });
         usage.or(self.native_input.map(|tokens| Count { tokens, source: CountSource::NativeCounter }))
     }
 
@@ -250,5 +285,25 @@ impl Tokens {
     /// Output tokens that were reasoning.
     pub(super) fn reasoning(&self) -> Option<u64> {
         self.last.reasoning
+    }
+
+    /// Prompt tokens that went into the engine's cache.
+    pub(super) fn cache_creation(&self) -> Option<u64> {
+        self.last.parts.as_ref()?.cache_creation
+    }
+
+    /// Prompt tokens that were audio.
+    pub(super) fn input_audio(&self) -> Option<u64> {
+        self.last.parts.as_ref()?.input_audio
+    }
+
+    /// Prompt tokens that were images.
+    pub(super) fn input_image(&self) -> Option<u64> {
+        self.last.parts.as_ref()?.input_image
+    }
+
+    /// Output tokens that were audio.
+    pub(super) fn output_audio(&self) -> Option<u64> {
+        self.last.parts.as_ref()?.output_audio
     }
 }

@@ -34,6 +34,7 @@ pub(super) fn profile(engine: Option<&'static str>, facts: EngineFacts) -> Profi
         habits: Habits {
             empty_delta_is_token: facts.contains(EngineFacts::VLLM) && matches!(engine, None | Some("vllm")),
             usage_per_choice: engine == Some("llama_cpp"),
+            early_input_is_guessed: engine == Some("ollama"),
         },
         head_when_scheduled: engine == Some("llama_cpp"),
     }

@@ -29,8 +29,16 @@ pub struct Line {
     pub input_tokens_source: Option<&'static str>,
     /// Prompt tokens out of the engine's cache.
     pub cached_tokens: Option<u64>,
+    /// Prompt tokens into the engine's cache.
+    pub cache_creation_tokens: Option<u64>,
+    /// Prompt tokens that were audio.
+    pub input_audio_tokens: Option<u64>,
+    /// Prompt tokens that were images.
+    pub input_image_tokens: Option<u64>,
     /// Output tokens that were reasoning.
     pub reasoning_tokens: Option<u64>,
+    /// Output tokens that were audio.
+    pub output_audio_tokens: Option<u64>,
     /// Output tokens.
     pub output_tokens: Option<u64>,
     /// Where the number comes from; `deltas_lower_bound` says that it is one.
@@ -88,7 +96,11 @@ impl From<&Record> for Line {
             input_tokens: record.input_tokens.map(|n| n.tokens),
             input_tokens_source: record.input_tokens.map(|n| n.source.as_str()),
             cached_tokens: record.cached_tokens,
+            cache_creation_tokens: record.cache_creation_tokens,
+            input_audio_tokens: record.input_audio_tokens,
+            input_image_tokens: record.input_image_tokens,
             reasoning_tokens: record.reasoning_tokens,
+            output_audio_tokens: record.output_audio_tokens,
             output_tokens: record.output_tokens.map(|n| n.tokens),
             output_tokens_source: record.output_tokens.map(|n| n.source.as_str()),
             time_to_headers_ms: since(record.headers),

@@ -43,7 +43,7 @@ fn bare(text: &str) -> String {
 
 /// Names are those of `tokometer replay --json` where they are the same figure. Times are milliseconds from the last
 /// byte of the request, except `duration_ms`, which is from its first byte.
-fn fields(record: &Record, started: SystemTime) -> [(&'static str, Value); 40] {
+fn fields(record: &Record, started: SystemTime) -> [(&'static str, Value); 44] {
     let labels = &record.labels;
     let since = |then| milliseconds(record.since_requested(then));
     let text = |text: Option<&str>| Value::from(text);
@@ -67,7 +67,11 @@ fn fields(record: &Record, started: SystemTime) -> [(&'static str, Value); 40] {
         ("input_tokens", Value::from(record.input_tokens.map(|count| count.tokens))),
         ("input_tokens_source", Value::from(record.input_tokens.map(|count| count.source.as_str()))),
         ("cached_tokens", Value::from(record.cached_tokens)),
+        ("cache_creation_tokens", Value::from(record.cache_creation_tokens)),
+        ("input_audio_tokens", Value::from(record.input_audio_tokens)),
+        ("input_image_tokens", Value::from(record.input_image_tokens)),
         ("reasoning_tokens", Value::from(record.reasoning_tokens)),
+        ("output_audio_tokens", Value::from(record.output_audio_tokens)),
         ("output_tokens", Value::from(record.output_tokens.map(|count| count.tokens))),
         ("output_tokens_source", Value::from(record.output_tokens.map(|count| count.source.as_str()))),
         ("time_to_headers_ms", since(record.headers)),

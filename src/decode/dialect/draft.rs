@@ -1,7 +1,9 @@
 //! What is known so far of the event at hand.
 
+use super::kind::Kind;
 use crate::decode::Channels;
 use crate::decode::EngineTiming;
+use crate::decode::FinishReason;
 use crate::decode::Finishes;
 use crate::decode::StreamEvent;
 use crate::decode::Usage;
@@ -15,12 +17,14 @@ pub(crate) struct Facts {
     pub(super) choices: u32,
     /// Channels that are not empty.
     pub(super) channels: Channels,
-    flags: u8,
+    /// What `type` says.
+    pub(super) kind: Kind,
+    flags: u16,
 }
 
 /// What an event has or has not.
 #[derive(Clone, Copy, Debug)]
-#[repr(u8)]
+#[repr(u16)]
 pub(super) enum Flag {
     /// A role.
     Role = 1,
@@ -34,15 +38,23 @@ pub(super) enum Flag {
     Usage = 16,
     /// A `metrics` or `timings` object.
     Timing = 32,
+    /// A `delta` string that is not empty.
+    Piece = 64,
+    /// An item with a name or the like that is not empty.
+    Item = 128,
+    /// A `usage` object whose input leaves the cached tokens out.
+    CachedApart = 256,
+    /// A `usage` object from before the answer.
+    Early = 512,
 }
 
 impl Facts {
     pub(super) fn set(&mut self, flag: Flag) {
-        self.flags |= flag as u8;
+        self.flags |= flag as u16;
     }
 
     pub(super) fn has(&self, flag: Flag) -> bool {
-        self.flags & flag as u8 != 0
+        self.flags & flag as u16 != 0
     }
 }
 
@@ -54,7 +66,6 @@ pub(super) enum Number {
     Output,
     Cached,
     Reasoning,
-    OuterReasoning,
     QueueMs,
     PrefillMs,
     DecodeMs,
@@ -67,15 +78,24 @@ pub(super) enum Number {
     AcceptedTokens,
     TokenIds,
     Logprobs,
+    CacheCreation,
+    InputAudio,
+    InputImage,
+    OutputAudio,
 }
 
-const NUMBERS: usize = Number::Logprobs as usize + 1;
+const NUMBERS: usize = Number::OutputAudio as usize + 1;
 
 /// The event at hand.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Draft {
     pub(super) facts: Facts,
     pub(super) finishes: Finishes,
+    /// Why the answer ended, by its `status`, and by the better word beside it.
+    pub(super) status: Option<FinishReason>,
+    pub(super) status_reason: Option<FinishReason>,
+    /// A number came that is another in each event: what follows will not come again.
+    pub(super) varies: bool,
     /// One bit for each number that is there.
     present: u32,
     /// A count, or the bits of a double.
@@ -87,18 +107,32 @@ impl Draft {
     pub(super) fn clear(&mut self) {
         self.facts = Facts::default();
         self.finishes = Finishes::default();
+        self.status = None;
+        self.status_reason = None;
+        self.varies = false;
         self.present = 0;
     }
 
     /// True when [`Facts`] say all that is known.
     pub(super) fn is_plain(&self) -> bool {
-        self.present == 0 && self.finishes.is_empty()
+        self.present == 0
+            && self.finishes.is_empty()
+            && self.status.is_none()
+            && self.status_reason.is_none()
+            && !self.varies
     }
 
     pub(super) fn put(&mut self, number: Number, value: u64) {
         if let Some(place) = self.numbers.get_mut(number as usize) {
             *place = value;
             self.present |= 1 << number as u8;
+        }
+    }
+
+    /// Puts a count that is told elsewhere too, and better.
+    pub(super) fn put_if_absent(&mut self, number: Number, value: u64) {
+        if self.count(number).is_none() {
+            self.put(number, value);
         }
     }
 
@@ -123,10 +157,21 @@ impl Draft {
     pub(super) fn event(&self, malformed: bool) -> StreamEvent {
         let facts = self.facts;
         let plain = self.present == 0;
+        let mut channels = facts.channels;
+        if facts.has(Flag::Piece) {
+            channels.insert(facts.kind.channel());
+        }
+        if facts.has(Flag::Item) && facts.kind == Kind::ItemAdded {
+            channels.insert(Channels::TOOL);
+        }
+        let mut finishes = self.finishes;
+        if let Some(reason) = self.status_reason.or(self.status) {
+            finishes.push(reason);
+        }
         StreamEvent {
             choice: facts.choice,
             choices: facts.choices,
-            channels: facts.channels,
+            channels,
             role: facts.has(Flag::Role),
             empty_delta: facts.has(Flag::Delta)
                 && !facts.has(Flag::Role)
@@ -136,21 +181,37 @@ impl Draft {
             logprobs: if plain { None } else { self.short_count(Number::Logprobs) },
             progress: facts.has(Flag::Progress),
             usage: if facts.has(Flag::Usage) { Some(self.usage()) } else { None },
-            finishes: self.finishes,
-            error: facts.has(Flag::Error),
+            finishes,
+            // What was said to the model, and could not be transcribed, is no error of the answer.
+            error: facts.has(Flag::Error) && facts.kind != Kind::HeardAll || facts.kind.fails(),
             done: false,
+            end: facts.kind.ends(),
+            asks: facts.kind == Kind::Ask,
             timing: if facts.has(Flag::Timing) { Some(self.timing()) } else { None },
             malformed,
         }
     }
 
     fn usage(&self) -> Usage {
+        let cached = self.count(Number::Cached);
+        let cache_creation = self.count(Number::CacheCreation);
+        let mut input = self.count(Number::Input);
+        if self.facts.has(Flag::CachedApart) {
+            let apart = cached.unwrap_or(0).saturating_add(cache_creation.unwrap_or(0));
+            // No prompt is empty: SGLang 0.5 says 0 where its parsers swallowed the chunk that had the number.
+            input = input.map(|input| input.saturating_add(apart)).filter(|input| *input > 0);
+        }
         Usage {
-            input: self.count(Number::Input),
+            input,
             output: self.count(Number::Output),
-            cached: self.count(Number::Cached),
-            reasoning: self.count(Number::Reasoning).or(self.count(Number::OuterReasoning)),
+            cached,
+            cache_creation,
+            reasoning: self.count(Number::Reasoning),
+            input_audio: self.count(Number::InputAudio),
+            input_image: self.count(Number::InputImage),
+            output_audio: self.count(Number::OutputAudio),
             total: self.facts.choices == 0,
+            early: self.facts.has(Flag::Early),
         }
     }
 

@@ -1,12 +1,17 @@
 //! What the keys of an API's answers mean: the tree of known places, and what is drafted of an event from them.
 
+mod anthropic_messages;
 mod capture;
+mod cohere_chat;
 mod draft;
+mod kind;
 mod openai;
 mod openai_chat;
 mod openai_completions;
+mod openai_responses;
 mod place;
 mod reading;
+mod transcription;
 mod usage;
 
 pub(crate) use capture::Capture;

@@ -18,11 +18,27 @@ pub(super) static USAGE: Keys<Place> = Keys::new(&[
     ("reasoning_tokens", Place::OuterReasoningTokens),
 ]);
 
-/// `usage.prompt_tokens_details`
-pub(super) static PROMPT_DETAILS: Keys<Place> = Keys::new(&[("cached_tokens", Place::CachedTokens)]);
+/// `usage.prompt_tokens_details`, `usage.input_tokens_details`. What was written to the cache has two names: OpenAI's and
+/// vLLM's.
+pub(super) static PROMPT_DETAILS: Keys<Place> = Keys::new(&[
+    ("cached_tokens", Place::CachedTokens),
+    ("cache_write_tokens", Place::CacheCreationTokens),
+    ("created_cache_tokens", Place::CacheCreationTokens),
+    ("audio_tokens", Place::InputAudioTokens),
+    ("image_tokens", Place::InputImageTokens),
+    ("multimodal_tokens", Place::MultimodalTokens),
+]);
 
-/// `usage.completion_tokens_details`
-pub(super) static COMPLETION_DETAILS: Keys<Place> = Keys::new(&[("reasoning_tokens", Place::ReasoningTokens)]);
+/// `usage.prompt_tokens_details.multimodal_tokens` (vLLM 0.33)
+pub(super) static MULTIMODAL_TOKENS: Keys<Place> =
+    Keys::new(&[("audio", Place::InputAudioTokens), ("image", Place::InputImageTokens)]);
+
+/// `usage.completion_tokens_details`, `usage.output_tokens_details` (Anthropic's reasoning tokens are `thinking_tokens`)
+pub(super) static COMPLETION_DETAILS: Keys<Place> = Keys::new(&[
+    ("reasoning_tokens", Place::ReasoningTokens),
+    ("thinking_tokens", Place::ReasoningTokens),
+    ("audio_tokens", Place::OutputAudioTokens),
+]);
 
 /// `metrics`: vLLM with `--enable-per-request-metrics`.
 pub(super) static METRICS: Keys<Place> = Keys::new(&[

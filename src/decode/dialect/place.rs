@@ -1,8 +1,13 @@
 //! The known places of all dialects in one set, so that a place is one byte.
 
+use super::anthropic_messages;
+use super::cohere_chat;
 use super::openai;
 use super::openai_chat;
 use super::openai_completions;
+use super::openai_responses;
+use super::transcription;
+use crate::decode::Framing;
 use crate::decode::Route;
 use crate::decode::scan;
 use crate::decode::scan::Shape;
@@ -129,19 +134,117 @@ pub(crate) enum Place {
     PromptN,
     /// `timings.predicted_n`
     PredictedN,
+    /// Prompt tokens that were written to the cache
+    CacheCreationTokens,
+    /// Audio tokens of the prompt
+    InputAudioTokens,
+    /// Image tokens of the prompt
+    InputImageTokens,
+    /// Audio tokens of the answer
+    OutputAudioTokens,
+    /// `usage.prompt_tokens_details.multimodal_tokens` (vLLM)
+    MultimodalTokens,
+
+    /// `type`, the name of an event
+    EventType,
+    /// `delta`, where it is a string and `type` says of what
+    EventDelta,
+    /// `sequence_number`
+    SequenceNumber,
+    /// A whole event of `/v1/responses` or of realtime
+    ResponseEvent,
+    /// `response`, or the whole body of `/v1/responses`
+    Response,
+    /// `status`
+    Status,
+    /// `incomplete_details`, `status_details`
+    StatusDetails,
+    /// `incomplete_details.reason`
+    StatusReason,
+    /// `item`
+    Item,
+    /// The name, the arguments or the input of an item
+    ItemText,
+    /// `error` with a `code`
+    CodedError,
+    /// `error.code`, or `code` of an event
+    ErrorCode,
+    /// `usage` by the names of `/v1/responses` or of chats
+    TokenUsage,
+    /// `session`
+    Session,
+    /// `session.type`
+    SessionType,
+    /// `session.audio`
+    SessionAudio,
+    /// `session.audio.input`
+    SessionInput,
+    /// `session.audio.input.transcription`
+    SessionTranscription,
+
+    /// A whole event of `/v1/messages`
+    MessageEvent,
+    /// The whole body of `/v1/messages`
+    MessageBody,
+    /// `message` of `message_start`
+    MessageStart,
+    /// `message.usage` of `message_start`
+    MessageStartUsage,
+    /// `usage` of `message_delta`, or of a body
+    MessageUsage,
+    /// `delta` of a block or of the message
+    BlockDelta,
+    /// `content`
+    ContentBlocks,
+    /// `content[]`, `content_block`
+    ContentBlock,
+
+    /// A whole event of `/v2/chat`
+    CohereEvent,
+    /// The whole body of `/v2/chat`
+    CohereBody,
+    /// `delta`
+    CohereDelta,
+    /// `delta.message`
+    CohereMessage,
+    /// `message` of a body
+    CohereWhole,
+    /// `message.content` of a body
+    CohereContents,
+    /// `message.content[]`, `delta.message.content`
+    CohereContent,
+    /// `usage`
+    CohereUsage,
+    /// `usage.tokens`
+    CohereTokens,
+
+    /// A whole event of a transcription
+    TranscriptEvent,
+    /// The whole body of a transcription
+    TranscriptBody,
 }
 
 impl Place {
-    /// The place of the whole answer on this route. The one switch of a dialect: a route whose answers lie at
-    /// [`Place::Unread`] is counted, not read ([`Route::is_read`]).
-    pub(crate) fn root(route: Route) -> Place {
+    /// The place of a whole event on this route, or of the whole answer if it is one JSON text. The one switch of a
+    /// dialect: a route whose answers lie at [`Place::Unread`] is counted, not read ([`Route::is_read`]).
+    pub(crate) fn root(route: Route, framing: Framing) -> Place {
+        let is_body = framing == Framing::Json;
         match route {
             Route::Chat => Place::Chat,
             Route::Completions => Place::Completion,
+            Route::Responses if is_body => Place::Response,
+            Route::Responses => Place::ResponseEvent,
+            Route::Messages if is_body => Place::MessageBody,
+            Route::Messages => Place::MessageEvent,
+            Route::CohereChat if is_body => Place::CohereBody,
+            Route::CohereChat => Place::CohereEvent,
+            Route::AudioTranscription | Route::AudioTranslation if is_body => Place::TranscriptBody,
+            Route::AudioTranscription | Route::AudioTranslation => Place::TranscriptEvent,
+            // Its answers are messages after an upgrade, and nothing else.
+            Route::Realtime if framing == Framing::Messages => Place::ResponseEvent,
+            Route::Realtime => Place::Unread,
             // Their dialects are not read yet: a line of its own above this one switches a route on.
-            Route::Responses
-            | Route::Messages
-            | Route::Generate
+            Route::Generate
             | Route::TgiStream
             | Route::TgiCompat
             | Route::LlamaCompletion
@@ -150,10 +253,6 @@ impl Place {
             | Route::OllamaGenerate
             | Route::TritonGenerate
             | Route::VllmGenerate
-            | Route::CohereChat
-            | Route::AudioTranscription
-            | Route::AudioTranslation
-            | Route::Realtime
             | Route::Embeddings
             | Route::Rerank
             | Route::Score
@@ -173,7 +272,8 @@ impl scan::Place for Place {
             | Place::SglangMark
             | Place::PromptProgress
             | Place::TokenId
-            | Place::Logprob => Shape::Mark,
+            | Place::Logprob
+            | Place::SequenceNumber => Shape::Mark,
             Place::Chat => Shape::Object(&openai_chat::ANSWER),
             Place::ChatChoices => Shape::Array(Place::ChatChoice),
             Place::ChatChoice => Shape::Object(&openai_chat::CHOICE),
@@ -195,12 +295,43 @@ impl scan::Place for Place {
             Place::Metrics => Shape::Object(&openai::METRICS),
             Place::Speculation => Shape::Object(&openai::SPECULATION),
             Place::Timings => Shape::Object(&openai::TIMINGS),
+            Place::MultimodalTokens => Shape::Object(&openai::MULTIMODAL_TOKENS),
+            Place::ResponseEvent => Shape::Object(&openai_responses::EVENT),
+            Place::Response => Shape::Object(&openai_responses::RESPONSE),
+            Place::StatusDetails => Shape::Object(&openai_responses::STATUS_DETAILS),
+            Place::Item => Shape::Object(&openai_responses::ITEM),
+            Place::CodedError => Shape::Object(&openai_responses::CODED_ERROR),
+            Place::TokenUsage | Place::CohereTokens => Shape::Object(&openai_responses::USAGE),
+            Place::Session => Shape::Object(&openai_responses::SESSION),
+            Place::SessionAudio => Shape::Object(&openai_responses::SESSION_AUDIO),
+            Place::SessionInput => Shape::Object(&openai_responses::SESSION_INPUT),
+            Place::SessionTranscription => Shape::Object(&openai_responses::SESSION_TRANSCRIPTION),
+            Place::MessageEvent => Shape::Object(&anthropic_messages::EVENT),
+            Place::MessageBody => Shape::Object(&anthropic_messages::MESSAGE),
+            Place::MessageStart => Shape::Object(&anthropic_messages::START),
+            Place::MessageStartUsage => Shape::Object(&anthropic_messages::START_USAGE),
+            Place::MessageUsage => Shape::Object(&anthropic_messages::USAGE),
+            Place::BlockDelta => Shape::Object(&anthropic_messages::DELTA),
+            Place::ContentBlocks => Shape::Array(Place::ContentBlock),
+            Place::ContentBlock => Shape::Object(&anthropic_messages::BLOCK),
+            Place::CohereEvent => Shape::Object(&cohere_chat::EVENT),
+            Place::CohereBody => Shape::Object(&cohere_chat::BODY),
+            Place::CohereDelta => Shape::Object(&cohere_chat::DELTA),
+            Place::CohereMessage => Shape::Object(&cohere_chat::MESSAGE),
+            Place::CohereWhole => Shape::Object(&cohere_chat::WHOLE),
+            Place::CohereContents => Shape::Array(Place::CohereContent),
+            Place::CohereContent => Shape::Object(&cohere_chat::CONTENT),
+            Place::CohereUsage => Shape::Object(&cohere_chat::USAGE),
+            Place::TranscriptEvent => Shape::Object(&transcription::EVENT),
+            Place::TranscriptBody => Shape::Object(&transcription::BODY),
             Place::Content
             | Place::Reasoning
             | Place::Refusal
             | Place::FunctionText
             | Place::AudioText
-            | Place::CompletionText => Shape::Text,
+            | Place::CompletionText
+            | Place::EventDelta
+            | Place::ItemText => Shape::Text,
             Place::Id
             | Place::Model
             | Place::Object
@@ -209,7 +340,12 @@ impl scan::Place for Place {
             | Place::OuterErrorType
             | Place::FlatErrorType
             | Place::FinishReason
-            | Place::Role => Shape::Word,
+            | Place::Role
+            | Place::EventType
+            | Place::Status
+            | Place::StatusReason
+            | Place::ErrorCode
+            | Place::SessionType => Shape::Word,
             Place::Index
             | Place::PromptTokens
             | Place::CompletionTokens
@@ -225,7 +361,11 @@ impl scan::Place for Place {
             | Place::PromptMs
             | Place::CacheN
             | Place::PromptN
-            | Place::PredictedN => Shape::Number,
+            | Place::PredictedN
+            | Place::CacheCreationTokens
+            | Place::InputAudioTokens
+            | Place::InputImageTokens
+            | Place::OutputAudioTokens => Shape::Number,
         }
     }
 }

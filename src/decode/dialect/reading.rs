@@ -6,6 +6,8 @@ use super::draft::Draft;
 use super::draft::Facts;
 use super::draft::Flag;
 use super::draft::Number;
+use super::kind;
+use super::kind::Kind;
 use crate::decode::Channels;
 use crate::decode::EngineFacts;
 use crate::decode::FinishReason;
@@ -13,7 +15,7 @@ use crate::decode::StreamEvent;
 use crate::decode::scan::Sink;
 
 /// How well a key is known to name the kind of an error; the best one seen wins.
-const RANKS: [Place; 3] = [Place::FlatErrorType, Place::OuterErrorType, Place::ErrorType];
+const RANKS: [Place; 4] = [Place::FlatErrorType, Place::ErrorCode, Place::OuterErrorType, Place::ErrorType];
 
 /// One answer as far as it was read.
 #[derive(Clone, Copy, Debug)]
@@ -26,9 +28,11 @@ pub(crate) struct Reading {
     error_rank: u8,
     /// An event with an error has ended: `error_type` stays.
     error_closed: bool,
-    /// A finish reason, an object's kind, a fingerprint or a role: longer ones are cut, and are no known word.
-    word: Capture<24>,
+    /// A finish reason, a kind of event or object, a fingerprint or a role: longer ones are cut, and are no known word.
+    word: Capture<{ kind::LONGEST }>,
     engine: EngineFacts,
+    /// The session is one that transcribes (realtime).
+    transcribes: bool,
 }
 
 impl Reading {
@@ -43,6 +47,7 @@ impl Reading {
             error_closed: false,
             word: Capture::new(),
             engine: EngineFacts::default(),
+            transcribes: false,
         }
     }
 
@@ -77,8 +82,22 @@ impl Reading {
         self.draft.facts = facts;
     }
 
+    /// True if the event at hand is a mere sign of life.
+    pub(crate) fn is_ping(&self) -> bool {
+        self.draft.facts.kind == Kind::Ping
+    }
+
+    /// Forgets what is said of a whole answer: another begins. (The model and the engine stay.)
+    pub(crate) fn begin_answer(&mut self) {
+        self.id = Capture::new();
+        self.error_type = Capture::new();
+        self.error_rank = 0;
+        self.error_closed = false;
+    }
+
     /// Ends the event at hand and gets ready for the next.
     pub(crate) fn take(&mut self, malformed: bool) -> StreamEvent {
+        self.draft.facts.kind = self.draft.facts.kind.in_session(self.transcribes);
         let event = self.draft.event(malformed);
         self.draft.clear();
         if !self.id.is_settled() {
@@ -111,6 +130,23 @@ impl Reading {
             Place::Role if !word.is_empty() => self.draft.facts.set(Flag::Role),
             Place::Object if word == b"error" => self.draft.facts.set(Flag::Error),
             Place::Fingerprint => self.engine.insert(engine_of_fingerprint(word)),
+            Place::EventType => {
+                self.draft.facts.kind = Kind::from_wire(word);
+                // No event's name begins with a capital: this is the kind of an error without an envelope (SGLang).
+                if word.first().is_some_and(u8::is_ascii_uppercase) && self.error_rank == 0 && !self.error_closed {
+                    self.error_type.clear();
+                    self.error_type.push(word);
+                    self.error_type.settle();
+                    self.error_rank = rank(Place::FlatErrorType);
+                }
+            }
+            Place::Status if matches!(word, b"completed" | b"incomplete" | b"failed" | b"cancelled") => {
+                self.draft.status = Some(FinishReason::from_wire(word));
+            }
+            Place::StatusReason if !word.is_empty() => {
+                self.draft.status_reason = Some(FinishReason::from_wire(word));
+            }
+            Place::SessionType => self.transcribes = word == b"transcription",
             _ => {}
         }
     }
@@ -128,9 +164,19 @@ impl Sink<Place> for Reading {
             (Place::TokenId, _) => self.draft.add(Number::TokenIds, 1),
             (Place::LogprobList, b'[') => self.draft.add(Number::Logprobs, 0),
             (Place::Logprob, _) => self.draft.add(Number::Logprobs, 1),
-            (Place::Usage, b'{') => self.draft.facts.set(Flag::Usage),
+            (Place::Usage | Place::TokenUsage | Place::CohereUsage, b'{') => self.draft.facts.set(Flag::Usage),
+            (Place::MessageUsage, b'{') => {
+                self.draft.facts.set(Flag::Usage);
+                self.draft.facts.set(Flag::CachedApart);
+            }
+            (Place::MessageStartUsage, b'{') => {
+                self.draft.facts.set(Flag::Usage);
+                self.draft.facts.set(Flag::CachedApart);
+                self.draft.facts.set(Flag::Early);
+            }
+            (Place::SequenceNumber, _) => self.draft.varies = true,
             (Place::Metrics | Place::Timings, b'{') => self.draft.facts.set(Flag::Timing),
-            (Place::Error, b'{' | b'"') => self.draft.facts.set(Flag::Error),
+            (Place::Error | Place::CodedError, b'{' | b'"') => self.draft.facts.set(Flag::Error),
             (Place::PromptProgress, b'{') => {
                 self.draft.facts.set(Flag::Progress);
                 self.engine.insert(EngineFacts::LLAMA_CPP);
@@ -152,6 +198,8 @@ impl Sink<Place> for Reading {
             Place::FunctionText => self.channel(Channels::TOOL),
             Place::Refusal => self.channel(Channels::REFUSAL),
             Place::AudioText => self.channel(Channels::AUDIO),
+            Place::EventDelta => self.draft.facts.set(Flag::Piece),
+            Place::ItemText => self.draft.facts.set(Flag::Item),
             _ => {}
         }
     }
@@ -172,7 +220,7 @@ impl Sink<Place> for Reading {
                 }
                 wanted
             }
-            Place::ErrorType | Place::OuterErrorType | Place::FlatErrorType => {
+            Place::ErrorType | Place::OuterErrorType | Place::ErrorCode | Place::FlatErrorType => {
                 let rank = rank(place);
                 let wanted = !self.error_closed && rank > self.error_rank;
                 if wanted {
@@ -192,7 +240,9 @@ impl Sink<Place> for Reading {
         match place {
             Place::Id => self.id.push(part),
             Place::Model => self.model.push(part),
-            Place::ErrorType | Place::OuterErrorType | Place::FlatErrorType => self.error_type.push(part),
+            Place::ErrorType | Place::OuterErrorType | Place::ErrorCode | Place::FlatErrorType => {
+                self.error_type.push(part)
+            }
             _ => self.word.push(part),
         }
     }
@@ -201,7 +251,9 @@ impl Sink<Place> for Reading {
         match place {
             Place::Id => self.id.settle(),
             Place::Model => self.model.settle(),
-            Place::ErrorType | Place::OuterErrorType | Place::FlatErrorType => self.error_type.settle(),
+            Place::ErrorType | Place::OuterErrorType | Place::ErrorCode | Place::FlatErrorType => {
+                self.error_type.settle()
+            }
             _ => self.word_is_complete(place),
         }
     }
@@ -237,12 +289,21 @@ impl Reading {
             Place::CompletionTokens => Number::Output,
             Place::CachedTokens => Number::Cached,
             Place::ReasoningTokens => Number::Reasoning,
-            Place::OuterReasoningTokens => Number::OuterReasoning,
+            Place::OuterReasoningTokens => {
+                if let Ok(value) = written.parse() {
+                    self.draft.put_if_absent(Number::Reasoning, value);
+                }
+                return;
+            }
             Place::CacheN => Number::CacheTokens,
             Place::PromptN => Number::PromptTokens,
             Place::PredictedN => Number::PredictedTokens,
             Place::DraftTokens => Number::DraftTokens,
             Place::AcceptedTokens => Number::AcceptedTokens,
+            Place::CacheCreationTokens => Number::CacheCreation,
+            Place::InputAudioTokens => Number::InputAudio,
+            Place::InputImageTokens => Number::InputImage,
+            Place::OutputAudioTokens => Number::OutputAudio,
             _ => return,
         };
         if let Ok(value) = written.parse() {

@@ -12,6 +12,8 @@ pub enum Framing {
     Sse,
     /// One JSON text.
     Json,
+    /// Messages of one JSON text each, whose ends are told from outside (WebSocket): see `ResponseDecoder::end_message`.
+    Messages,
 }
 
 impl Framing {

@@ -4,6 +4,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+use super::Framing;
 use super::dialect::Place;
 use table::Api;
 use table::OTHER;
@@ -150,10 +151,24 @@ impl Route {
         self.api().work
     }
 
+    /// True where a finish reason for every choice is the end of a stream. Elsewhere only a last event by name or `[DONE]`
+    /// is: transcriptions give one reason per piece of a recording, and the others name their last event.
+    pub fn ends_with_finish(self) -> bool {
+        !matches!(
+            self,
+            Route::Responses
+                | Route::Messages
+                | Route::CohereChat
+                | Route::AudioTranscription
+                | Route::AudioTranslation
+                | Route::Realtime
+        )
+    }
+
     /// True when its answers are read: [`Place::root`] knows their dialect. What is not read is counted as
     /// [`Route::Other`].
     pub fn is_read(self) -> bool {
-        Place::root(self) != Place::Unread
+        Place::root(self, Framing::Json) != Place::Unread
     }
 
     fn api(self) -> &'static Api {

@@ -146,7 +146,7 @@ fn the_value_of_usage_may_stand_on_another_line() {
 /// Not what is read, but that it is skipped: a line is known from one that differs in its text and its counts.
 #[test]
 fn a_line_with_another_text_and_other_counts_is_skipped() {
-    let root = Place::root(Route::Chat);
+    let root = Place::root(Route::Chat, Framing::Sse);
     let b = A.replace("\"a\"", "\"b\"");
     for (first, second, output) in
         [(A.to_owned(), b, None), (counted("a", "13", "14", "1"), counted("b", "13", "15", "2"), Some(2))]
@@ -169,7 +169,7 @@ fn counts_are_read_in_one_go_only_where_usage_begins() {
     for (before, skipped) in
         [(r#"{"usage":"#, true), (r#"{"usage""#, false), (r#"{"x":"#, false), (r#"{"metrics":"#, false)]
     {
-        let (mut scanner, mut reading) = (Scanner::new(Place::root(Route::Chat)), Reading::new());
+        let (mut scanner, mut reading) = (Scanner::new(Place::root(Route::Chat, Framing::Sse)), Reading::new());
         scanner.feed(before.as_bytes(), Pause::Never, &mut reading);
         let rest = skip_counts(counts, &mut scanner, &mut reading);
         assert_eq!(rest, skipped.then_some(&b"}}"[..]), "{before}");

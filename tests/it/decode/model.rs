@@ -1,5 +1,8 @@
 //! The same as `decode`, written the naive way: whole texts, `serde_json`, no state.
 
+#[path = "model_named.rs"]
+mod named;
+
 use serde_json::Value;
 use tokometer::decode::Channels;
 use tokometer::decode::EngineTiming;
@@ -12,11 +15,15 @@ use tokometer::decode::Usage;
 /// The events of a whole body.
 pub(crate) fn events(route: Route, framing: Framing, body: &[u8]) -> Vec<StreamEvent> {
     match framing {
-        Framing::Json if body.trim_ascii().is_empty() => Vec::new(),
-        Framing::Json => vec![event(route, &String::from_utf8_lossy(body))],
-        Framing::Sse => {
-            datas(body).iter().filter(|data| !data.trim().is_empty()).map(|data| event(route, data)).collect()
+        Framing::Json | Framing::Messages if body.trim_ascii().is_empty() => Vec::new(),
+        Framing::Json | Framing::Messages => {
+            event(route, framing, &String::from_utf8_lossy(body)).into_iter().collect()
         }
+        Framing::Sse => datas(body)
+            .iter()
+            .filter(|data| !data.trim().is_empty())
+            .filter_map(|data| event(route, framing, data))
+            .collect(),
     }
 }
 
@@ -47,21 +54,25 @@ fn datas(body: &[u8]) -> Vec<String> {
     datas
 }
 
-fn event(route: Route, data: &str) -> StreamEvent {
-    if data.starts_with("[DONE]") {
-        return StreamEvent { done: true, ..StreamEvent::default() };
+/// `None`: a sign of life, which is no event.
+fn event(route: Route, framing: Framing, data: &str) -> Option<StreamEvent> {
+    if framing == Framing::Sse && data.starts_with("[DONE]") {
+        return Some(StreamEvent { done: true, ..StreamEvent::default() });
     }
     match serde_json::from_str::<Value>(data) {
-        Ok(value) => of_value(route, &value),
-        Err(_) => StreamEvent { malformed: true, ..StreamEvent::default() },
+        Ok(value) if named::is_ping(route, framing, &value) => None,
+        Ok(value) => Some(of_value(route, framing, &value)),
+        Err(_) => Some(StreamEvent { malformed: true, ..StreamEvent::default() }),
     }
 }
 
 /// What this JSON value says.
-pub(crate) fn of_value(route: Route, value: &Value) -> StreamEvent {
+pub(crate) fn of_value(route: Route, framing: Framing, value: &Value) -> StreamEvent {
     let mut event = StreamEvent::default();
     let mut has_delta = false;
-    for choice in value["choices"].as_array().into_iter().flatten().filter(|choice| choice.is_object()) {
+    let is_transcript = matches!(route, Route::AudioTranscription | Route::AudioTranslation);
+    let has_choices = !named::is_named(route) || is_transcript && framing != Framing::Json;
+    for choice in value["choices"].as_array().into_iter().flatten().filter(|choice| has_choices && choice.is_object()) {
         event.choices += 1;
         event.choice = choice["index"].as_u64().and_then(|index| u32::try_from(index).ok()).unwrap_or(0);
         match route {
@@ -83,8 +94,18 @@ pub(crate) fn of_value(route: Route, value: &Value) -> StreamEvent {
         add(&mut event.logprobs, choice["logprobs"]["content"].as_array());
         add(&mut event.logprobs, choice["logprobs"]["tokens"].as_array());
     }
-    event.progress = value["prompt_progress"].is_object();
+    event.progress = !named::is_named(route) && value["prompt_progress"].is_object();
     event.empty_delta = has_delta && !event.role && !event.progress && event.channels.is_empty();
+    if named::is_named(route) {
+        event.timing = match (route, framing) {
+            (Route::Responses | Route::Realtime, Framing::Json) => timing(&value["metrics"], &value["timings"]),
+            (Route::Responses | Route::Realtime, _) => timing(&value["response"]["metrics"], &value["timings"])
+                .or(timing(&Value::Null, &value["response"]["timings"])),
+            _ => None,
+        };
+        named::read(&mut event, route, framing, value);
+        return event;
+    }
     event.error = value["error"].is_object() || value["error"].is_string() || value["object"] == "error";
     event.usage = value["usage"].is_object().then(|| usage(&value["usage"], event.choices == 0));
     event.timing = timing(&value["metrics"], &value["timings"]);
@@ -125,11 +146,25 @@ fn usage(usage: &Value, total: bool) -> Usage {
         input: usage["prompt_tokens"].as_u64(),
         output: usage["completion_tokens"].as_u64(),
         cached: usage["prompt_tokens_details"]["cached_tokens"].as_u64(),
+        cache_creation: usage["prompt_tokens_details"]["cache_write_tokens"]
+            .as_u64()
+            .or(usage["prompt_tokens_details"]["created_cache_tokens"].as_u64()),
         reasoning: usage["completion_tokens_details"]["reasoning_tokens"]
             .as_u64()
+            .or(usage["completion_tokens_details"]["thinking_tokens"].as_u64())
             .or(usage["reasoning_tokens"].as_u64()),
+        input_audio: modality(usage, "audio"),
+        input_image: modality(usage, "image"),
+        output_audio: usage["completion_tokens_details"]["audio_tokens"].as_u64(),
         total,
+        early: false,
     }
+}
+
+/// OpenAI's `audio_tokens`, vLLM's `multimodal_tokens.audio`.
+fn modality(usage: &Value, name: &str) -> Option<u64> {
+    let details = &usage["prompt_tokens_details"];
+    details[format!("{name}_tokens")].as_u64().or(details["multimodal_tokens"][name].as_u64())
 }
 
 fn timing(metrics: &Value, timings: &Value) -> Option<EngineTiming> {

@@ -4,7 +4,9 @@ use tokometer::decode::Channels;
 use tokometer::decode::EngineFacts;
 use tokometer::decode::Framing;
 use tokometer::decode::ResponseDecoder;
+use tokometer::decode::Route;
 use tokometer::decode::StreamEvent;
+use tokometer::decode::Usage;
 
 use super::cut;
 use super::decode;
@@ -108,7 +110,7 @@ fn feed(decoder: &ResponseDecoder, pieces: &[&[u8]]) -> Vec<StreamEvent> {
 #[test]
 fn every_stream_counts_as_its_recorder_counted() {
     let mut streams = 0;
-    for recording in all().filter(|recording| recording.framing == Framing::Sse) {
+    for recording in all().filter(|recording| recording.framing == Framing::Sse && has_choices(recording.route)) {
         let (events, _) = decode(recording.route, recording.framing, [recording.body.as_slice()]);
         let count = |channel| events.iter().filter(|event| event.channels.contains(channel)).count() as u64;
         let meta = &recording.meta;
@@ -129,6 +131,41 @@ fn every_stream_counts_as_its_recorder_counted() {
     assert!(streams > 100, "{streams}");
 }
 
+/// True for the routes on which the recorder counted chunks by their channel, and whose answers bear their engine's mark.
+fn has_choices(route: Route) -> bool {
+    matches!(route, Route::Chat | Route::Completions)
+}
+
+/// Of the routes whose events name themselves: the counts that the engine told, and the mark at the end.
+#[test]
+fn every_answer_in_named_events_counts_as_its_recorder_counted() {
+    let mut answers = 0;
+    for recording in all().filter(|recording| matches!(recording.route, Route::Responses | Route::Messages)) {
+        let (events, _) = decode(recording.route, recording.framing, [recording.body.as_slice()]);
+        let (meta, name) = (&recording.meta, &recording.name);
+        if meta["truth"]["completion_tokens"].is_null() {
+            assert!(events.iter().all(|event| event.usage.is_none() && event.channels.is_empty()), "{name}");
+            continue;
+        }
+        let last =
+            |count: fn(&Usage) -> Option<u64>| events.iter().filter_map(|event| count(&event.usage?)).next_back();
+        let truth = |count: &str| meta["truth"][count].as_u64().filter(|count| *count > 0);
+        assert_eq!(last(|usage| usage.output), truth("completion_tokens"), "{name}: output tokens");
+        let input = last(|usage| usage.input);
+        assert!(input == truth("prompt_tokens") || truth("prompt_tokens").is_none(), "{name}: {input:?} input tokens");
+        let finishes: u32 = events.iter().map(|event| event.finishes.len()).sum();
+        assert_eq!(finishes, 1, "{name}: finish reasons");
+        if recording.framing == Framing::Sse {
+            let ends: Vec<_> = (0..).zip(&events).filter(|(_, event)| event.end).map(|(place, _)| place).collect();
+            assert_eq!(ends, [events.len() - 1], "{name}: ends");
+            let tokens = events.iter().filter(|event| !event.channels.is_empty()).count() as u64;
+            assert!(tokens > 0 && Some(tokens) <= truth("completion_tokens"), "{name}: {tokens} events with tokens");
+        }
+        answers += 1;
+    }
+    assert!(answers > 20, "{answers}");
+}
+
 #[test]
 fn engines_are_known_by_their_marks_and_by_no_other() {
     for (engine, mark) in ENGINES {
@@ -137,7 +174,10 @@ fn engines_are_known_by_their_marks_and_by_no_other() {
             let seen = decoder.engine();
             assert!(mark.contains(seen), "{}: {seen:?}", recording.name);
             // The streams of vLLM's Rust front end bear no mark.
-            if !engine.ends_with("rustfe") && events.iter().any(|event| event.channels.contains(Channels::CONTENT)) {
+            if !engine.ends_with("rustfe")
+                && has_choices(recording.route)
+                && events.iter().any(|event| event.channels.contains(Channels::CONTENT))
+            {
                 assert_eq!(seen, mark, "{}", recording.name);
             }
         }

@@ -1,0 +1,222 @@
+//! The dialects whose events name themselves, read the naive way.
+
+use serde_json::Value;
+use tokometer::decode::Channels;
+use tokometer::decode::FinishReason;
+use tokometer::decode::Framing;
+use tokometer::decode::Route;
+use tokometer::decode::StreamEvent;
+use tokometer::decode::Usage;
+
+/// What this value says, on a route of this kind.
+pub(crate) fn read(event: &mut StreamEvent, route: Route, framing: Framing, value: &Value) {
+    let is_body = framing == Framing::Json;
+    let kind = if is_body { "" } else { value["type"].as_str().unwrap_or_default() };
+    event.end |= [
+        "response.completed",
+        "response.incomplete",
+        "response.failed",
+        "response.done",
+        "message_stop",
+        "message-end",
+        "transcript.text.done",
+        "transcription.done",
+    ]
+    .contains(&kind);
+    event.asks = ["response.create", "input_audio_buffer.commit"].contains(&kind);
+    event.error |= is_error(&value["error"]) || value["object"] == "error" || kind == "error";
+    event.error |= kind == "response.failed";
+    match route {
+        Route::Responses | Route::Realtime if is_body => response(event, value),
+        Route::Responses | Route::Realtime => {
+            piece(event, kind, &value["delta"]);
+            let item = &value["item"];
+            if kind == "response.output_item.added" {
+                mark(event, &[&item["name"], &item["arguments"], &item["input"]], Channels::TOOL);
+            }
+            response(event, &value["response"]);
+            if value["usage"].is_object() {
+                event.usage = Some(token_usage(&value["usage"]));
+            }
+        }
+        Route::Messages if is_body => {
+            for block in value["content"].as_array().into_iter().flatten() {
+                content_block(event, block);
+            }
+            finish(event, &value["stop_reason"]);
+            event.usage = message_usage(&value["usage"], false);
+        }
+        Route::Messages => {
+            content_block(event, &value["content_block"]);
+            let delta = &value["delta"];
+            mark(event, &[&delta["text"]], Channels::CONTENT);
+            mark(event, &[&delta["thinking"]], Channels::REASONING);
+            mark(event, &[&delta["partial_json"]], Channels::TOOL);
+            finish(event, &delta["stop_reason"]);
+            event.usage = message_usage(&value["usage"], false).or(message_usage(&value["message"]["usage"], true));
+        }
+        Route::CohereChat if is_body => {
+            cohere_message(event, &value["message"]);
+            finish(event, &value["finish_reason"]);
+            event.usage = cohere_usage(&value["usage"]);
+        }
+        Route::CohereChat => {
+            let delta = &value["delta"];
+            cohere_message(event, &delta["message"]);
+            finish(event, &delta["finish_reason"]);
+            event.usage = cohere_usage(&delta["usage"]);
+            event.error |= is_error(&delta["error"]);
+        }
+        Route::AudioTranscription | Route::AudioTranslation => {
+            if is_body {
+                mark(event, &[&value["text"]], Channels::CONTENT);
+            } else {
+                piece(event, kind, &value["delta"]);
+            }
+            let total = event.choices == 0;
+            event.usage = value["usage"].is_object().then(|| Usage { total, ..token_usage(&value["usage"]) });
+        }
+        _ => unreachable!("{route:?} has no names"),
+    }
+}
+
+/// True for the routes of these dialects.
+pub(crate) fn is_named(route: Route) -> bool {
+    matches!(
+        route,
+        Route::Responses
+            | Route::Realtime
+            | Route::Messages
+            | Route::CohereChat
+            | Route::AudioTranscription
+            | Route::AudioTranslation
+    )
+}
+
+/// True for an event that is only a sign of life.
+pub(crate) fn is_ping(route: Route, framing: Framing, value: &Value) -> bool {
+    is_named(route) && framing != Framing::Json && value["type"] == "ping"
+}
+
+fn is_error(error: &Value) -> bool {
+    error.is_object() || error.is_string()
+}
+
+fn mark(event: &mut StreamEvent, texts: &[&Value], channel: Channels) {
+    if texts.iter().any(|text| text.as_str().is_some_and(|text| !text.is_empty())) {
+        event.channels.insert(channel);
+    }
+}
+
+/// A `delta` string belongs to the channel that the event's name says.
+fn piece(event: &mut StreamEvent, kind: &str, delta: &Value) {
+    let Some(name) = kind.strip_suffix(".delta") else { return };
+    let channel = match name {
+        "transcript.text" | "transcription" => Channels::CONTENT,
+        "session.output_audio" | "session.output_transcript" => Channels::AUDIO,
+        _ if !name.starts_with("response.") || name == "response.shell_call_output_content" => return,
+        _ if name.starts_with("response.reasoning") => Channels::REASONING,
+        _ if name.contains("call") => Channels::TOOL,
+        _ if name.contains("audio") => Channels::AUDIO,
+        "response.refusal" => Channels::REFUSAL,
+        _ => Channels::CONTENT,
+    };
+    mark(event, &[delta], channel);
+}
+
+fn response(event: &mut StreamEvent, response: &Value) {
+    event.error |= is_error(&response["error"]) || response["object"] == "error";
+    let reasons = [&response["incomplete_details"], &response["status_details"]];
+    let reason = reasons.iter().rev().find_map(|details| details["reason"].as_str()).filter(|word| !word.is_empty());
+    event.error |= reasons.iter().any(|details| is_error(&details["error"]));
+    let ended = response["status"].as_str().filter(|status| !["in_progress", "queued"].contains(status));
+    let known = ended.filter(|status| ["completed", "incomplete", "failed", "cancelled"].contains(status));
+    if let Some(word) = reason.or(known) {
+        event.finishes.push(FinishReason::from_wire(word.as_bytes()));
+    }
+    if response["usage"].is_object() {
+        event.usage = Some(token_usage(&response["usage"]));
+    }
+}
+
+/// `usage` by the names of the Responses API, or of chats.
+fn token_usage(usage: &Value) -> Usage {
+    let first = |names: &[&str]| names.iter().find_map(|name| usage[*name].as_u64());
+    let details = |names: &[&str], inner: &[&str]| {
+        names
+            .iter()
+            .flat_map(|name| inner.iter().map(move |key| (name, key)))
+            .find_map(|(name, key)| usage[*name][*key].as_u64())
+    };
+    let input = ["input_tokens_details", "input_token_details", "prompt_tokens_details"];
+    let output = ["output_tokens_details", "output_token_details", "completion_tokens_details"];
+    let multimodal = |key: &str| input.iter().find_map(|name| usage[*name]["multimodal_tokens"][key].as_u64());
+    Usage {
+        input: first(&["input_tokens", "prompt_tokens"]),
+        output: first(&["output_tokens", "completion_tokens"]),
+        cached: details(&input, &["cached_tokens"]),
+        cache_creation: details(&input, &["cache_write_tokens", "created_cache_tokens"]),
+        reasoning: details(&output, &["reasoning_tokens", "thinking_tokens"]),
+        input_audio: details(&input, &["audio_tokens"]).or(multimodal("audio")),
+        input_image: details(&input, &["image_tokens"]).or(multimodal("image")),
+        output_audio: details(&output, &["audio_tokens"]),
+        total: true,
+        early: false,
+    }
+}
+
+fn content_block(event: &mut StreamEvent, block: &Value) {
+    mark(event, &[&block["text"]], Channels::CONTENT);
+    mark(event, &[&block["thinking"]], Channels::REASONING);
+    mark(event, &[&block["name"]], Channels::TOOL);
+}
+
+fn finish(event: &mut StreamEvent, reason: &Value) {
+    if let Some(word) = reason.as_str().filter(|word| !word.is_empty()) {
+        event.finishes.push(FinishReason::from_wire(word.as_bytes()));
+    }
+}
+
+/// The whole input is the sum of its parts, and is never nothing.
+fn message_usage(usage: &Value, early: bool) -> Option<Usage> {
+    let count = |name: &str| usage[name].as_u64();
+    let cached = count("cache_read_input_tokens");
+    let cache_creation = count("cache_creation_input_tokens");
+    let input = count("input_tokens")
+        .map(|input| input.saturating_add(cached.unwrap_or(0).saturating_add(cache_creation.unwrap_or(0))));
+    let details = &usage["output_tokens_details"];
+    usage.is_object().then(|| Usage {
+        input: input.filter(|input| *input > 0),
+        output: count("output_tokens").filter(|_| !early),
+        cached,
+        cache_creation,
+        reasoning: details["reasoning_tokens"].as_u64().or(details["thinking_tokens"].as_u64()).filter(|_| !early),
+        output_audio: details["audio_tokens"].as_u64().filter(|_| !early),
+        total: true,
+        early,
+        ..Usage::default()
+    })
+}
+
+fn cohere_message(event: &mut StreamEvent, message: &Value) {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_else(|| vec![value.clone()]);
+    for content in list(&message["content"]) {
+        mark(event, &[&content["text"]], Channels::CONTENT);
+        mark(event, &[&content["thinking"]], Channels::REASONING);
+    }
+    mark(event, &[&message["tool_plan"]], Channels::REASONING);
+    for call in list(&message["tool_calls"]) {
+        let function = &call["function"];
+        mark(event, &[&function["name"], &function["arguments"]], Channels::TOOL);
+    }
+}
+
+fn cohere_usage(usage: &Value) -> Option<Usage> {
+    usage.is_object().then(|| Usage {
+        input: usage["tokens"]["input_tokens"].as_u64(),
+        output: usage["tokens"]["output_tokens"].as_u64(),
+        cached: usage["cached_tokens"].as_u64(),
+        total: true,
+        ..Usage::default()
+    })
+}
