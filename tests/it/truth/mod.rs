@@ -1,7 +1,10 @@
 //! Real recordings through observe and measure, against the engines' own counters and a naive reading of the same bytes.
 
 mod counts;
+mod document;
+mod forced;
 mod naive;
+mod outcomes;
 mod splits;
 mod times;
 
@@ -9,54 +12,110 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
+use tokometer::measure::Record;
 use tokometer::observe::Settings;
-use tokometer::replay::{Line, Recording, Replayed, replay};
+use tokometer::replay::{Recording, Replayed, replay};
 
 /// Where the recordings lie.
 pub(crate) fn captures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures")
 }
 
+/// The APIs that generate tokens, by their paths alone: `tokometer` is not asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Api {
+    Chat,
+    Completions,
+    Responses,
+    Messages,
+    /// SGLang's own.
+    Generate,
+    /// llama.cpp's own, `/infill` too.
+    LlamaCompletion,
+    /// Ollama's own two, and SGLang's copy.
+    Ollama,
+}
+
+impl Api {
+    fn of(path: &str) -> Option<Api> {
+        match path {
+            "/v1/chat/completions" => Some(Api::Chat),
+            "/v1/completions" => Some(Api::Completions),
+            "/v1/responses" => Some(Api::Responses),
+            "/v1/messages" => Some(Api::Messages),
+            "/generate" => Some(Api::Generate),
+            "/completion" | "/infill" => Some(Api::LlamaCompletion),
+            "/api/chat" | "/api/generate" => Some(Api::Ollama),
+            _ => None,
+        }
+    }
+}
+
 /// A recording and what is known of it.
 struct Case {
     engine: String,
     name: String,
+    /// `None`: nothing is generated.
+    api: Option<Api>,
     meta: Value,
     recording: Recording,
 }
 
-/// Every recording of the two routes that are read.
-fn cases() -> Vec<Case> {
+impl Case {
+    fn read(path: &Path) -> Case {
+        let meta = fs::read_to_string(path.with_extension("meta.json")).expect("meta is readable");
+        let meta: Value = serde_json::from_str(&meta).expect("meta is JSON");
+        let text = |key: &str| meta[key].as_str().unwrap_or_default().to_owned();
+        let request = &meta["request"];
+        let api = request["path"].as_str().filter(|_| request["method"] == "POST").and_then(Api::of);
+        let recording = Recording::read(path).expect("a recording");
+        Case { engine: text("engine"), name: text("case"), api, recording, meta }
+    }
+
+    /// `engine case`, to find it by.
+    fn title(&self) -> String {
+        format!("{} {}", self.engine, self.name)
+    }
+
+    /// A string of the request.
+    fn text(&self, key: &str) -> &str {
+        self.meta["request"][key].as_str().unwrap_or_default()
+    }
+
+    /// Of the response's first line.
+    fn status(&self) -> Option<u16> {
+        self.meta["response_head"].as_str()?.split(' ').nth(1)?.parse().ok()
+    }
+
+    /// The end mark of the stream, or the whole body, was seen by the recorder.
+    fn complete(&self) -> bool {
+        self.meta["complete"] == true
+    }
+
+    /// Its one exchange; `None` when no byte of an answer came.
+    fn record(&self) -> Option<Record> {
+        let replayed = run(&self.recording);
+        assert!(replayed.detached.is_empty(), "{}: detached {:?}", self.title(), replayed.detached);
+        assert!(replayed.records.len() <= 1, "{}: one exchange, one record", self.title());
+        replayed.records.into_iter().next()
+    }
+}
+
+/// Every recording.
+fn all() -> Vec<Case> {
     let paths = Recording::find(&captures()).expect("recordings are there");
-    let cases: Vec<Case> = paths
-        .iter()
-        .map(|path| {
-            let meta = fs::read_to_string(path.with_extension("meta.json")).expect("meta is readable");
-            let meta: Value = serde_json::from_str(&meta).expect("meta is JSON");
-            let text = |key: &str| meta[key].as_str().unwrap_or_default().to_owned();
-            Case {
-                engine: text("engine"),
-                name: text("case"),
-                recording: Recording::read(path).expect("a recording"),
-                meta,
-            }
-        })
-        .filter(|case| {
-            let path = case.meta["request"]["path"].as_str().unwrap_or_default();
-            path.ends_with("/v1/chat/completions") || path.ends_with("/v1/completions")
-        })
-        .collect();
-    assert!(cases.len() > 150, "only {} recordings found", cases.len());
+    let cases: Vec<Case> = paths.iter().map(|path| Case::read(path)).collect();
+    assert!(cases.len() > 250, "only {} recordings found", cases.len());
+    cases
+}
+
+/// Every recording in which something was to be generated.
+fn cases() -> Vec<Case> {
+    let cases: Vec<Case> = all().into_iter().filter(|case| case.api.is_some()).collect();
+    assert!(cases.len() > 220, "only {} recordings found", cases.len());
     cases
 }
 
 fn run(recording: &Recording) -> Replayed {
     replay(recording, &Settings::default())
-}
-
-fn line(case: &Case) -> Option<Line> {
-    let replayed = run(&case.recording);
-    assert!(replayed.detached.is_empty(), "{} {}: detached {:?}", case.engine, case.name, replayed.detached);
-    assert!(replayed.records.len() <= 1, "{} {}: one exchange, one record", case.engine, case.name);
-    replayed.records.first().map(Line::from)
 }

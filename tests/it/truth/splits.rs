@@ -9,10 +9,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tokometer::decode::{EngineFacts, Framing, ResponseDecoder, Route, StreamEvent};
-use tokometer::replay::{Line, Recording};
+use tokometer::measure::Record;
+use tokometer::replay::Recording;
 use tokometer::wire::{Http1, Limits, RequestHead, ResponseHead, Visitor};
 
-use super::{Case, cases, run};
+use super::{Case, all, run};
 
 /// A read longer than this is first cut into pieces of this length, which are then cut at every byte: the cost of a read
 /// is the square of its length.
@@ -135,7 +136,7 @@ fn cut_everywhere(case: &Case) -> usize {
             let cut = place.then(&[a, b, ahead], now);
             if cut.reader.said() != whole.reader.said() {
                 let (cut, whole) = (cut.reader.said(), whole.reader.said());
-                panic!("{} {}, read {number} cut at {at}:\n  {cut:?}\nwhole:\n  {whole:?}", case.engine, case.name);
+                panic!("{}, read {number} cut at {at}:\n  {cut:?}\nwhole:\n  {whole:?}", case.title());
             }
         }
         cuts += read.len().saturating_sub(1);
@@ -146,7 +147,7 @@ fn cut_everywhere(case: &Case) -> usize {
 
 #[test]
 fn each_read_of_each_recording_cut_in_two_at_each_of_its_bytes_tells_the_same() {
-    let mut cases = cases();
+    let mut cases = all();
     // The dear ones first, so that no thread is left alone with one at the end.
     cases
         .sort_by_key(|case| std::cmp::Reverse(case.recording.reads.iter().map(|(_, b)| b.len().pow(2)).sum::<usize>()));
@@ -186,12 +187,16 @@ fn in_pieces(recording: &Recording, mut length: impl FnMut() -> usize) -> Record
 #[test]
 fn whole_recordings_cut_byte_by_byte_and_at_random_give_the_same_record() {
     let mut random = fastrand::Rng::with_seed(7);
-    let record = |recording: &Recording| format!("{:?}", run(recording).records.first().map(Line::from));
-    for case in cases() {
+    let started = Instant::now();
+    let record = |recording: &Recording| {
+        let record = run(recording).records.into_iter().next();
+        format!("{:?}", record.map(|record| Record { started, ..record }))
+    };
+    for case in all() {
         let whole = record(&case.recording);
         let same = |pieces: &str, length: &mut dyn FnMut() -> usize| {
             let cut = record(&in_pieces(&case.recording, length));
-            assert_eq!(cut, whole, "{} {} in pieces of {pieces}", case.engine, case.name);
+            assert_eq!(cut, whole, "{} in pieces of {pieces}", case.title());
         };
         same("1", &mut || 1);
         // As the test of each cut has them.

@@ -1,14 +1,14 @@
 //! Times, gaps and rates, against a naive reading of the recordings' own times.
 
+use super::cases;
 use super::naive::{Naive, naive};
-use super::{cases, run};
 
 #[test]
 fn times_and_chunks_equal_a_naive_reading_of_the_recordings_own_times() {
     let mut compared = 0;
     let mut wrong = Vec::new();
     for case in cases() {
-        let (Some(naive), Some(record)) = (naive(&case), run(&case.recording).records.into_iter().next()) else {
+        let (Some(naive), Some(record)) = (naive(&case), case.record()) else {
             continue;
         };
         let ours = Naive {
@@ -23,7 +23,7 @@ fn times_and_chunks_equal_a_naive_reading_of_the_recordings_own_times() {
         };
         compared += 1;
         if ours != naive {
-            wrong.push(format!("{} {}:\n  ours  {ours:?}\n  naive {naive:?}", case.engine, case.name));
+            wrong.push(format!("{}:\n  ours  {ours:?}\n  naive {naive:?}", case.title()));
         }
         let rate = || {
             let span = (naive.last_token? - naive.first_token?).as_secs_f64();
@@ -37,7 +37,7 @@ fn times_and_chunks_equal_a_naive_reading_of_the_recordings_own_times() {
             (a, b) => a.is_none() && b.is_none(),
         };
         if !same {
-            wrong.push(format!("{} {}: rate {:?}, naive {:?}", case.engine, case.name, record.decode_rate, rate()));
+            wrong.push(format!("{}: rate {:?}, naive {:?}", case.title(), record.decode_rate, rate()));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

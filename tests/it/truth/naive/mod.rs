@@ -1,11 +1,15 @@
-//! What a person with a pencil reads out of the same reads: no state machine, everything parsed anew.
+//! What a person with a pencil reads out of the same reads: no state machine, every body parsed anew with each read.
+
+mod said;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use memchr::memmem::find;
 use serde_json::Value;
 
 use super::Case;
+use said::said;
 
 /// The figures of one stream, counted from the moment its request was sent.
 #[derive(Debug, Default, PartialEq)]
@@ -20,67 +24,116 @@ pub(super) struct Naive {
     pub(super) finishes: Vec<String>,
 }
 
-pub(super) fn naive(case: &Case) -> Option<Naive> {
-    let mut all = Vec::new();
-    let mut naive = Naive::default();
-    let (mut body, mut events) = (Vec::new(), 0);
-    let mut last_of: BTreeMap<u64, Duration> = BTreeMap::new();
-    for (at, bytes) in &case.recording.reads {
-        all.extend_from_slice(bytes);
-        let Some(end) = find(&all, b"\r\n\r\n") else { continue };
-        naive.headers.get_or_insert(*at);
-        let head = String::from_utf8_lossy(&all[..end]).to_lowercase();
-        if !head.contains("text/event-stream") || !head.contains("transfer-encoding: chunked") {
-            return None;
-        }
-        body.clear();
-        dechunk(&all[end + 4..], &mut body);
-        let complete: Vec<&[u8]> = split_events(&body);
-        for event in complete.iter().skip(events) {
-            let data = event.split(|b| *b == b'\n').filter_map(|l| l.strip_prefix(b"data: "));
-            let data: Vec<u8> = data.collect::<Vec<_>>().concat();
-            if data.is_empty() {
-                continue;
-            }
-            naive.first_event.get_or_insert(*at);
-            let Ok(json) = serde_json::from_slice::<Value>(&data) else { continue };
-            let vllm_python = String::from_utf8_lossy(&all).contains("prompt_token_ids")
-                || String::from_utf8_lossy(&all).contains("\"vllm-");
-            for choice in json["choices"].as_array().into_iter().flatten() {
-                let delta = &choice["delta"];
-                let full = |v: &Value| v.as_str().is_some_and(|s| !s.is_empty());
-                let visible = full(&delta["content"]) || full(&choice["text"]);
-                let tool = delta["tool_calls"].as_array().into_iter().flatten();
-                let tool = tool.map(|t| &t["function"]).any(|f| full(&f["name"]) || full(&f["arguments"]));
-                let thinks = full(&delta["reasoning"]) || full(&delta["reasoning_content"]);
-                // In vLLM's Python front end every chunk but the role's is an engine step: at least one token.
-                let held_back = vllm_python && !full(&delta["role"]);
-                let ids = choice["token_ids"].as_array().is_some_and(|ids| !ids.is_empty());
-                if full(&choice["finish_reason"]) {
-                    naive.finishes.push(choice["finish_reason"].as_str().unwrap_or_default().to_owned());
-                }
-                if !(visible || tool || thinks || held_back || ids) {
-                    continue;
-                }
-                naive.chunks += 1;
-                naive.first_token.get_or_insert(*at);
-                naive.last_token = Some(*at);
-                if visible {
-                    naive.first_visible.get_or_insert(*at);
-                }
-                let index = choice["index"].as_u64().unwrap_or(0);
-                if let Some(before) = last_of.insert(index, *at) {
-                    naive.longest_gap = naive.longest_gap.max(Some(*at - before));
-                }
-            }
-        }
-        events = complete.len();
-    }
-    naive.headers.is_some().then_some(naive)
+/// How a response lies on the wire.
+struct Head {
+    end: usize,
+    chunked: bool,
+    framing: Framing,
 }
 
-fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
-    bytes.windows(what.len()).position(|w| w == what)
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Framing {
+    Sse,
+    Ndjson,
+    Json,
+}
+
+impl Head {
+    fn of(bytes: &[u8]) -> Option<Head> {
+        let end = find(bytes, b"\r\n\r\n")?;
+        let head = String::from_utf8_lossy(&bytes[..end]).to_lowercase();
+        let framing = if head.contains("text/event-stream") {
+            Framing::Sse
+        } else if head.contains("application/x-ndjson") {
+            Framing::Ndjson
+        } else {
+            Framing::Json
+        };
+        Some(Head { end: end + 4, chunked: head.contains("transfer-encoding: chunked"), framing })
+    }
+
+    fn body(&self, bytes: &[u8]) -> Vec<u8> {
+        let mut body = Vec::new();
+        match self.chunked {
+            true => dechunk(&bytes[self.end..], &mut body),
+            false => body.extend_from_slice(&bytes[self.end..]),
+        }
+        body
+    }
+
+    /// What came whole of the events' data.
+    fn data(&self, body: &[u8]) -> Vec<Vec<u8>> {
+        match self.framing {
+            Framing::Sse => split(body, b"\n\n").into_iter().map(data_lines).filter(|data| !data.is_empty()).collect(),
+            Framing::Ndjson => split(body, b"\n").into_iter().map(<[u8]>::to_vec).filter(|l| !l.is_empty()).collect(),
+            Framing::Json => vec![body.to_vec()],
+        }
+    }
+}
+
+/// Every event that is JSON, and when it was whole. A body that is not streamed is one.
+pub(super) fn events(case: &Case) -> Vec<(Duration, Value)> {
+    parsed(&data(case))
+}
+
+fn parsed(data: &[(Duration, Vec<u8>)]) -> Vec<(Duration, Value)> {
+    data.iter().filter_map(|(at, data)| Some((*at, serde_json::from_slice(data).ok()?))).collect()
+}
+
+/// The data of every event, JSON or not.
+fn data(case: &Case) -> Vec<(Duration, Vec<u8>)> {
+    let (mut all, mut events) = (Vec::new(), Vec::new());
+    for (at, bytes) in &case.recording.reads {
+        all.extend_from_slice(bytes);
+        let Some(head) = Head::of(&all) else { continue };
+        let whole = head.data(&head.body(&all));
+        let before = if head.framing == Framing::Json { 0 } else { events.len() };
+        events.truncate(before);
+        events.extend(whole.into_iter().skip(before).map(|data| (*at, data)));
+    }
+    events
+}
+
+/// The figures of a stream; `None` for an answer that is none.
+pub(super) fn naive(case: &Case) -> Option<Naive> {
+    let mut all = Vec::new();
+    let headers = case.recording.reads.iter().find_map(|(at, bytes)| {
+        all.extend_from_slice(bytes);
+        Head::of(&all).map(|head| (*at, head.framing))
+    });
+    let (at, framing) = headers?;
+    if framing == Framing::Json {
+        return None;
+    }
+    let mut naive = Naive { headers: Some(at), ..Naive::default() };
+    let data = data(case);
+    naive.first_event = data.first().map(|(at, _)| *at);
+    let events = parsed(&data);
+    // vLLM's Python front end, which leaves these marks, sends a chunk for each step of its engine.
+    let stepwise = events.iter().any(|(_, json)| {
+        json.get("prompt_token_ids").is_some()
+            || json["system_fingerprint"].as_str().is_some_and(|s| s.starts_with("vllm-"))
+    });
+    let mut last_of: BTreeMap<u64, Duration> = BTreeMap::new();
+    let mut counters = BTreeMap::new();
+    for (at, json) in events {
+        for said in said(case.api?, &json, stepwise, &mut counters) {
+            naive.finishes.extend(said.finish);
+            if !said.token {
+                continue;
+            }
+            naive.chunks += 1;
+            naive.first_token.get_or_insert(at);
+            naive.last_token = Some(at);
+            if said.visible {
+                naive.first_visible.get_or_insert(at);
+            }
+            if let Some(before) = last_of.insert(said.choice, at) {
+                naive.longest_gap = naive.longest_gap.max(Some(at - before));
+            }
+        }
+    }
+    Some(naive)
 }
 
 /// The data of chunks, as far as it came.
@@ -97,12 +150,17 @@ fn dechunk(mut rest: &[u8], body: &mut Vec<u8>) {
     }
 }
 
-/// The events that came to their blank line.
-fn split_events(body: &[u8]) -> Vec<&[u8]> {
-    let (mut events, mut rest) = (Vec::new(), body);
-    while let Some(end) = find(rest, b"\n\n") {
-        events.push(&rest[..end]);
-        rest = &rest[end + 2..];
+/// The pieces that came to their end.
+fn split<'a>(body: &'a [u8], end: &[u8]) -> Vec<&'a [u8]> {
+    let (mut pieces, mut rest) = (Vec::new(), body);
+    while let Some(at) = find(rest, end) {
+        pieces.push(&rest[..at]);
+        rest = &rest[at + end.len()..];
     }
-    events
+    pieces
+}
+
+/// The `data:` lines of an event together.
+fn data_lines(event: &[u8]) -> Vec<u8> {
+    event.split(|b| *b == b'\n').filter_map(|l| l.strip_prefix(b"data: ")).collect::<Vec<_>>().concat()
 }

@@ -1,0 +1,55 @@
+//! The engine forced to every one there is: what is taken for another engine may lose figures, but never tells a wrong one.
+
+use tokometer::observe::Settings;
+use tokometer::replay::replay;
+
+use super::all;
+
+/// Every value of `gen_ai.provider.name` that can be forced.
+const ENGINES: [&str; 4] = ["vllm", "sglang", "llama_cpp", "ollama"];
+
+#[test]
+fn no_recording_panics_or_counts_wrong_as_exact_whatever_engine_is_forced() {
+    let (mut wrong, mut exact) = (Vec::new(), 0);
+    for case in all() {
+        let known = case.record();
+        // What is not known from the engine is known from the reading that nothing was forced on.
+        let exactly = |of: Option<tokometer::measure::Count>| of.filter(|n| n.source.is_exact()).map(|n| n.tokens);
+        let counted = known.as_ref().and_then(|record| exactly(record.output_tokens));
+        let output = case.meta["truth"]["completion_tokens"].as_u64().or(counted);
+        let input = known.as_ref().and_then(|record| record.input_tokens);
+        for engine in ENGINES {
+            let replayed = replay(&case.recording, &Settings { engine: Some(engine), ..Settings::default() });
+            let place = format!("{} as {engine}", case.title());
+            if !replayed.detached.is_empty() || replayed.in_flight != 0 {
+                wrong.push(format!("{place}: detached {:?}, {} in flight", replayed.detached, replayed.in_flight));
+            }
+            let record = replayed.records.first();
+            if record.map(|r| r.outcome) != known.as_ref().map(|r| r.outcome) {
+                wrong.push(format!(
+                    "{place}: {:?} and not {:?}",
+                    record.map(|r| r.outcome),
+                    known.as_ref().map(|r| r.outcome)
+                ));
+            }
+            let Some(record) = record else { continue };
+            if let Some(tokens) = exactly(record.output_tokens) {
+                exact += 1;
+                if Some(tokens) != output {
+                    wrong.push(format!("{place}: output {tokens} is called exact, true {output:?}"));
+                }
+            } else if let (Some(least), Some(output)) = (record.output_tokens, output)
+                && least.tokens > output
+            {
+                wrong.push(format!("{place}: at least {least:?}, true {output}"));
+            }
+            if let (Some(forced), Some(input)) = (record.input_tokens, input)
+                && forced.tokens != input.tokens
+            {
+                wrong.push(format!("{place}: input {forced:?}, else {input:?}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} of them:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(exact > 500, "only {exact} exact counts");
+}

@@ -1,0 +1,113 @@
+//! What one event says, read from its whole JSON.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::truth::Api;
+
+/// What one choice of an event says.
+#[derive(Default)]
+pub(super) struct Said {
+    pub(super) choice: u64,
+    /// It carried a token.
+    pub(super) token: bool,
+    /// Text of the answer itself came with it.
+    pub(super) visible: bool,
+    pub(super) finish: Option<String>,
+}
+
+/// What this event says. `stepwise`: every chunk but the role's is a step of the engine. `counters`: the choices' counters
+/// before it.
+pub(super) fn said(api: Api, json: &Value, stepwise: bool, counters: &mut BTreeMap<u64, u64>) -> Vec<Said> {
+    match api {
+        Api::Chat | Api::Completions => {
+            json["choices"].as_array().into_iter().flatten().map(|choice| chat(choice, stepwise)).collect()
+        }
+        Api::Responses => vec![responses(json)],
+        Api::Messages => vec![messages(json)],
+        Api::Generate => {
+            let meta = &json["meta_info"];
+            counted(json, &meta["completion_tokens"], &json["text"], &meta["finish_reason"]["type"], counters)
+        }
+        Api::LlamaCompletion => {
+            let stop = if json["stop_type"] == "none" { &Value::Null } else { &json["stop_type"] };
+            counted(json, &json["tokens_predicted"], &json["content"], stop, counters)
+        }
+        Api::Ollama => vec![ollama(json)],
+    }
+}
+
+fn full(value: &Value) -> bool {
+    value.as_str().is_some_and(|text| !text.is_empty())
+}
+
+fn finish(reason: &Value) -> Option<String> {
+    let word = match reason.as_str()? {
+        "end_turn" | "completed" | "eos" | "word" => "stop",
+        "max_tokens" | "max_output_tokens" | "limit" => "length",
+        "tool_use" => "tool_calls",
+        word => word,
+    };
+    (!word.is_empty()).then(|| word.to_owned())
+}
+
+fn chat(choice: &Value, stepwise: bool) -> Said {
+    let delta = &choice["delta"];
+    let visible = full(&delta["content"]) || full(&choice["text"]);
+    let tool = delta["tool_calls"].as_array().into_iter().flatten();
+    let tool = tool.map(|t| &t["function"]).any(|f| full(&f["name"]) || full(&f["arguments"]));
+    let thinks = full(&delta["reasoning"]) || full(&delta["reasoning_content"]);
+    let held_back = stepwise && !full(&delta["role"]);
+    let ids = choice["token_ids"].as_array().is_some_and(|ids| !ids.is_empty());
+    Said {
+        choice: choice["index"].as_u64().unwrap_or(0),
+        token: visible || tool || thinks || held_back || ids,
+        visible,
+        finish: finish(&choice["finish_reason"]),
+    }
+}
+
+fn responses(json: &Value) -> Said {
+    let kind = json["type"].as_str().unwrap_or_default();
+    let delta = kind.ends_with(".delta") && full(&json["delta"]);
+    let call = kind == "response.output_item.added" && full(&json["item"]["name"]);
+    let ended = ["response.completed", "response.incomplete", "response.failed"].contains(&kind);
+    let response = &json["response"];
+    let reason = &response["incomplete_details"]["reason"];
+    Said {
+        token: delta || call,
+        visible: delta && kind == "response.output_text.delta",
+        finish: ended.then(|| finish(if full(reason) { reason } else { &response["status"] })).flatten(),
+        ..Said::default()
+    }
+}
+
+fn messages(json: &Value) -> Said {
+    let (block, delta) = (&json["content_block"], &json["delta"]);
+    let visible = full(&block["text"]) || full(&delta["text"]);
+    let hidden = [&block["thinking"], &block["name"], &delta["thinking"], &delta["partial_json"]].into_iter().any(full);
+    Said { token: visible || hidden, visible, finish: finish(&delta["stop_reason"]), ..Said::default() }
+}
+
+/// An event with a counter that runs: what it grew by came with it, text or not.
+fn counted(
+    json: &Value,
+    counter: &Value,
+    text: &Value,
+    reason: &Value,
+    counters: &mut BTreeMap<u64, u64>,
+) -> Vec<Said> {
+    let choice = json["index"].as_u64().unwrap_or(0);
+    let Some(now) = counter.as_u64() else { return Vec::new() };
+    let before = counters.insert(choice, now).unwrap_or(0);
+    vec![Said { choice, token: now > before, visible: now > before && full(text), finish: finish(reason) }]
+}
+
+fn ollama(json: &Value) -> Said {
+    let message = &json["message"];
+    let visible = full(&message["content"]) || full(&json["response"]);
+    let thinks = full(&message["thinking"]) || full(&json["thinking"]);
+    let tool = message["tool_calls"].as_array().is_some_and(|calls| !calls.is_empty());
+    Said { token: visible || thinks || tool, visible, finish: finish(&json["done_reason"]), ..Said::default() }
+}
