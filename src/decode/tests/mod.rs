@@ -1,6 +1,7 @@
 //! What is said in a sentence each: framing, bodies, predictions, requests. `tests/it/decode` has the recordings.
 
 mod bodies;
+mod forms;
 mod framing;
 mod predictions;
 mod requests;
