@@ -3,6 +3,7 @@
 mod bodies;
 mod forms;
 mod framing;
+mod named;
 mod predictions;
 mod requests;
 
