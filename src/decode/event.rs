@@ -56,6 +56,9 @@ pub enum FinishReason {
     Repetition,
     /// The engine failed.
     Error,
+    /// It is complete, and nothing says why: `status` of the Responses API. Answers with calls say so too, and those of
+    /// llama.cpp and Ollama 0.17 at the token limit.
+    Completed,
     /// Any other word.
     Other,
 }
@@ -72,6 +75,7 @@ impl FinishReason {
             FinishReason::Abort => "abort",
             FinishReason::Repetition => "repetition",
             FinishReason::Error => "error",
+            FinishReason::Completed => "completed",
             FinishReason::Other => "other",
         }
     }
@@ -92,8 +96,8 @@ impl FinishReason {
             b"model_context_window_exceeded" => FinishReason::Length,
             b"tool_use" => FinishReason::ToolCalls,
             b"refusal" => FinishReason::ContentFilter,
-            // OpenAI Responses and realtime: `status`, and the reason beside it. A completed answer may end in calls.
-            b"completed" => FinishReason::Stop,
+            // OpenAI Responses and realtime: `status`, and the reason beside it.
+            b"completed" => FinishReason::Completed,
             b"max_output_tokens" => FinishReason::Length,
             b"failed" => FinishReason::Error,
             b"turn_detected" | b"client_cancelled" => FinishReason::Abort,

@@ -1,6 +1,7 @@
 //! Reads one request, as far as it says what to expect of the response.
 
 use super::dialect::Capture;
+use super::framing::Multipart;
 use super::scan;
 use super::scan::Keys;
 use super::scan::Pause;
@@ -9,10 +10,12 @@ use super::scan::Shape;
 use super::scan::Sink;
 use crate::decode::Route;
 
-/// Reads the JSON body of one request, cut anywhere, in fixed memory. Prompts are stepped over.
+/// Reads the body of one request, JSON or a form, cut anywhere, in fixed memory. Prompts and files are stepped over.
 #[derive(Clone, Debug)]
 pub struct RequestDecoder {
     scanner: Scanner<Place>,
+    /// Boxed: only recordings to transcribe come in one.
+    form: Option<Box<Multipart>>,
     asked: Asked,
 }
 
@@ -37,7 +40,7 @@ pub struct RequestFacts<'a> {
     pub echo: Option<bool>,
     /// Prompts, if `prompt` is an array of strings or of arrays.
     pub prompts: Option<u64>,
-    /// The whole body was read, and was JSON.
+    /// The whole body was read, and was JSON or a form.
     pub complete: bool,
 }
 
@@ -45,11 +48,21 @@ impl RequestDecoder {
     /// For a request on this route. Nothing is read of a route whose answers are not ([`Route::is_read`]).
     pub fn new(route: Route) -> Self {
         let root = if route.is_read() { Place::Body } else { Place::Unread };
-        Self { scanner: Scanner::new(root), asked: Asked::new() }
+        Self { scanner: Scanner::new(root), form: None, asked: Asked::new() }
+    }
+
+    /// The same for a body of this `content-type`: `multipart/form-data` is read as such, all else as JSON.
+    pub fn of_content_type(route: Route, content_type: Option<&[u8]>) -> Self {
+        let form = content_type.filter(|_| route.is_read()).and_then(Multipart::of_content_type);
+        Self { form: form.map(Box::new), ..Self::new(route) }
     }
 
     /// Takes the next bytes of the body, without its transfer and content codings.
     pub fn feed(&mut self, bytes: &[u8]) {
+        if let Some(form) = &mut self.form {
+            let asked = &mut self.asked;
+            return form.feed(bytes, &mut |name, value| asked.field(name, value));
+        }
         self.scanner.feed(bytes, Pause::Never, &mut self.asked);
     }
 
@@ -66,7 +79,7 @@ impl RequestDecoder {
             return_token_ids: asked.return_token_ids,
             echo: asked.echo,
             prompts: asked.prompts,
-            complete: self.scanner.is_done(),
+            complete: self.form.as_ref().map_or(self.scanner.is_done(), |form| form.is_done()),
         }
     }
 }
@@ -159,6 +172,38 @@ impl Asked {
     }
 }
 
+impl Asked {
+    /// A field of a form (vLLM 0.33: vllm/entrypoints/speech_to_text/transcription/protocol.py).
+    fn field(&mut self, name: &[u8], value: &[u8]) {
+        match name {
+            b"model" => {
+                self.model.clear();
+                self.model.push(value);
+                self.model.settle();
+            }
+            b"stream" => self.stream = boolean_of_form(value),
+            b"stream_include_usage" => self.include_usage = boolean_of_form(value),
+            b"stream_continuous_usage_stats" => self.continuous_usage = boolean_of_form(value),
+            b"max_completion_tokens" => self.max_completion_tokens = whole_number(value),
+            _ => {}
+        }
+    }
+}
+
+/// A boolean as the forms of pydantic, and so vLLM and SGLang, take it.
+fn boolean_of_form(value: &[u8]) -> Option<bool> {
+    let is = |words: &[&str]| words.iter().any(|word| value.eq_ignore_ascii_case(word.as_bytes()));
+    if is(&["true", "1", "on", "yes", "t", "y"]) {
+        Some(true)
+    } else {
+        is(&["false", "0", "off", "no", "f", "n"]).then_some(false)
+    }
+}
+
+fn whole_number(written: &[u8]) -> Option<u64> {
+    std::str::from_utf8(written).ok()?.parse().ok()
+}
+
 impl Sink<Place> for Asked {
     fn begin(&mut self, place: Place, first: u8) {
         let boolean = match first {
@@ -195,7 +240,7 @@ impl Sink<Place> for Asked {
     }
 
     fn number(&mut self, place: Place, written: &[u8]) {
-        let value = std::str::from_utf8(written).ok().and_then(|written| written.parse().ok());
+        let value = whole_number(written);
         match place {
             Place::N => self.n = value,
             Place::MaxTokens => self.max_tokens = value,

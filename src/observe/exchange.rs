@@ -57,7 +57,7 @@ impl Exchange {
         self.measured.request_head(route, trace, id(head.header("x-request-id")), shared.sink.as_ref());
         let coded = coded(head.header("content-encoding")) || transfer_coded(head.header("transfer-encoding"));
         if self.measured.generates() && !coded {
-            self.request = Some(Box::new(RequestDecoder::new(route)));
+            self.request = Some(Box::new(RequestDecoder::of_content_type(route, head.header("content-type"))));
         }
     }
 

@@ -1,7 +1,9 @@
 //! How events lie in a body.
 
+mod multipart;
 mod sse;
 
+pub(crate) use multipart::Multipart;
 pub(crate) use sse::Piece;
 pub(crate) use sse::SseFramer;
 

@@ -1,7 +1,9 @@
 //! What is said in a sentence each: framing, bodies, predictions, requests. `tests/it/decode` has the recordings.
 
 mod bodies;
+mod forms;
 mod framing;
+mod named;
 mod predictions;
 mod requests;
 
