@@ -198,9 +198,11 @@ pub struct EngineTiming {
 
 /// Marks of an engine in the body's shape, a set of bits; `observe` weighs them with the response head's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EngineFacts(pub u16);
+pub struct EngineFacts(pub u32);
 
 impl EngineFacts {
+    /// No mark.
+    pub const NONE: EngineFacts = EngineFacts(0);
     /// `system_fingerprint` begins with `vllm-`, or a key that vLLM's Python front end sends is there
     /// (`prompt_token_ids`, `kv_transfer_params`; not `stop_reason`, which TensorRT-LLM sends too).
     pub const VLLM: EngineFacts = EngineFacts(1);
@@ -210,6 +212,29 @@ impl EngineFacts {
     pub const LLAMA_CPP: EngineFacts = EngineFacts(4);
     /// `system_fingerprint` is `fp_ollama`.
     pub const OLLAMA: EngineFacts = EngineFacts(8);
+    /// `system_fingerprint` is a version of TGI.
+    pub const TGI: EngineFacts = EngineFacts(1 << 8);
+    /// `avg_decoded_tokens_per_iter` is there (TensorRT-LLM 1.x).
+    pub const TENSORRT_LLM: EngineFacts = EngineFacts(1 << 9);
+    /// A space stands between an event's JSON and its line feed (TensorRT-LLM's role event).
+    pub const SPACE_BEFORE_END: EngineFacts = EngineFacts(1 << 10);
+    /// `nvext` is there (Dynamo).
+    pub const DYNAMO: EngineFacts = EngineFacts(1 << 11);
+    /// `gen_tokens` is there (LMDeploy).
+    pub const LMDEPLOY: EngineFacts = EngineFacts(1 << 12);
+    /// `model_version` is there beside `text_output` (Triton, and KServe's own server).
+    pub const TRITON: EngineFacts = EngineFacts(1 << 13);
+    /// `id` is `chatcmpl-` or `cmpl-` and 8 hexadecimal digits (vLLM's Rust front end).
+    pub const ID_OF_8_HEX: EngineFacts = EngineFacts(1 << 14);
+    /// `id` is `chatcmpl-` or `cmpl-` and 16 hexadecimal digits (vLLM's Python front end).
+    pub const ID_OF_16_HEX: EngineFacts = EngineFacts(1 << 15);
+    /// `id` is `embd-`, `pooling-`, `score-` or `classify-` and hexadecimal digits (vLLM).
+    pub const VLLM_POOLING_ID: EngineFacts = EngineFacts(1 << 16);
+    /// `id` is `chatcmpl-` or `cmpl-` and up to 3 digits, `resp_` and up to 6, or `msg_` and 24 hexadecimal digits
+    /// (Ollama).
+    pub const OLLAMA_ID: EngineFacts = EngineFacts(1 << 17);
+    /// `model` ends with `@main` (transformers serve).
+    pub const MODEL_AT_MAIN: EngineFacts = EngineFacts(1 << 18);
 
     /// True when every mark of `other` is set here.
     pub fn contains(self, other: EngineFacts) -> bool {

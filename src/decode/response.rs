@@ -57,6 +57,8 @@ pub struct ResponseDecoder {
     scanner: Scanner<Place>,
     reading: Reading,
     prediction: Prediction,
+    /// The last byte of the event's data so far is a space.
+    spaced: bool,
 }
 
 impl ResponseDecoder {
@@ -72,6 +74,7 @@ impl ResponseDecoder {
             scanner: Scanner::new(root),
             reading: Reading::new(),
             prediction: Prediction::new(root),
+            spaced: false,
         }
     }
 
@@ -96,6 +99,8 @@ impl ResponseDecoder {
                     {
                         self.framer.take_line();
                         self.done.rule_out();
+                        self.spaced =
+                            value.len().checked_sub(after.len() + 2).and_then(|at| value.get(at)) == Some(&b' ');
                         rest = after;
                     }
                     match self.framer.next(&mut rest) {
@@ -168,6 +173,7 @@ impl ResponseDecoder {
 
     /// The first line of an event's data, whole.
     fn read_line(&mut self, line: &[u8]) {
+        self.spaced = line.ends_with(b" ");
         if line.starts_with(DoneMark::WORD) {
             self.done.set();
         } else {
@@ -178,6 +184,7 @@ impl ResponseDecoder {
 
     /// A part of an event's data.
     fn read_part(&mut self, part: &[u8]) {
+        self.spaced = part.ends_with(b" ");
         match self.done.take(part) {
             Verdict::Open | Verdict::Done => {}
             Verdict::NotDone(held_back, rest) => {
@@ -203,6 +210,9 @@ impl ResponseDecoder {
         self.done = DoneMark::default();
         if self.scanner.is_untouched() {
             return;
+        }
+        if self.spaced {
+            self.reading.mark(EngineFacts::SPACE_BEFORE_END);
         }
         self.scanner.finish(&mut self.reading);
         let is_ping = self.reading.is_ping();

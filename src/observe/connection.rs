@@ -195,7 +195,7 @@ impl Visitor for Exchanges {
 
     fn response_head(&mut self, head: &ResponseHead<'_>, at: Instant) {
         if let Some(exchange) = self.open.front_mut() {
-            exchange.response_head(head, at, &self.shared);
+            exchange.response_head(head, at);
         }
         if head.status == 101 {
             self.response_end(at);

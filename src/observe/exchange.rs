@@ -16,7 +16,7 @@ use crate::measure::Exchange as Measured;
 use crate::measure::Labels;
 use crate::measure::TraceParent;
 use crate::observe::Shared;
-use crate::observe::engine;
+use crate::observe::engine::Recogniser;
 use crate::wire::RequestHead;
 use crate::wire::ResponseHead;
 
@@ -28,8 +28,7 @@ const ID_BYTES: usize = 128;
 pub(super) struct Exchange {
     measured: Measured,
     pair: usize,
-    /// The engine by configuration or by the response head.
-    engine: Option<&'static str>,
+    recogniser: Recogniser,
     request_model: Option<Box<str>>,
     asked_stream: Option<bool>,
     request: Option<Box<RequestDecoder>>,
@@ -42,7 +41,7 @@ impl Exchange {
         Exchange {
             measured: Measured::begin(connection, sequence, pair, at),
             pair,
-            engine: None,
+            recogniser: Recogniser::default(),
             request_model: None,
             asked_stream: None,
             request: None,
@@ -53,6 +52,7 @@ impl Exchange {
 
     pub(super) fn request_head(&mut self, head: &RequestHead<'_>, shared: &Shared) {
         let route = shared.settings.route(head.method, head.target);
+        self.recogniser = Recogniser::new(route, shared.settings.engine);
         let trace = head.header("traceparent").and_then(TraceParent::parse);
         self.measured.request_head(route, trace, id(head.header("x-request-id")), shared.sink.as_ref());
         let coded = coded(head.header("content-encoding")) || transfer_coded(head.header("transfer-encoding"));
@@ -82,8 +82,8 @@ impl Exchange {
         Asked { n: facts.n, prompts: facts.prompts, max_tokens: facts.max_tokens, echo: facts.echo.unwrap_or(false) }
     }
 
-    pub(super) fn response_head(&mut self, head: &ResponseHead<'_>, at: Instant, shared: &Shared) {
-        self.engine = shared.settings.engine.or_else(|| engine::of_head(head));
+    pub(super) fn response_head(&mut self, head: &ResponseHead<'_>, at: Instant) {
+        self.recogniser.head(head);
         let coded = coded(head.header("content-encoding")) || transfer_coded(head.header("transfer-encoding"));
         let framing = head.header("content-type").and_then(Framing::of_content_type);
         self.streaming = self.measured.generates() && framing == Some(Framing::Sse);
@@ -103,10 +103,9 @@ impl Exchange {
 
     /// Shows the decoder these bytes, or the end of the body.
     fn decode(&mut self, bytes: Option<&[u8]>, at: Instant, shared: &Shared) {
-        let Exchange { measured, pair, engine, request_model, response, streaming, .. } = self;
+        let Exchange { measured, pair, recogniser, request_model, response, streaming, .. } = self;
         let Some(decoder) = response else { return };
-        let each =
-            &mut Tell { measured, pair: *pair, engine: *engine, request_model, streaming: *streaming, at, shared };
+        let each = &mut Tell { measured, pair: *pair, recogniser, request_model, streaming: *streaming, at, shared };
         match bytes {
             Some(bytes) => decoder.feed_to(bytes, each),
             None => decoder.finish_to(each),
@@ -118,9 +117,6 @@ impl Exchange {
     }
 
     pub(super) fn end(mut self, ending: Ending, at: Instant, shared: &Shared) {
-        if self.measured.route() == Route::Probe && !shared.settings.probes {
-            return self.abandon(shared);
-        }
         if ending == Ending::Complete || self.streaming {
             self.decode(None, at, shared);
         }
@@ -128,9 +124,13 @@ impl Exchange {
             self.measured.asked(asked);
         }
         let facts = self.response.as_ref().map(|decoder| decoder.engine()).unwrap_or_default();
-        let engine = self.engine.or_else(|| engine::of_facts(facts));
+        self.recogniser.body(facts);
+        let engine = self.recogniser.name();
         if let Some(engine) = engine {
             shared.recognised(self.pair, engine);
+        }
+        if self.measured.route() == Route::Probe && !shared.settings.probes {
+            return self.abandon(shared);
         }
         let closing = Closing {
             ending,
@@ -144,7 +144,7 @@ impl Exchange {
             },
             response_id: self.response.as_ref().and_then(|d| d.response_id()).map(Into::into),
             error_type: self.response.as_ref().and_then(|d| d.error_type()).map(Into::into),
-            profile: engine::profile(engine, facts),
+            profile: self.recogniser.profile(),
         };
         self.measured.end(closing, at, &shared.thresholds, shared.sink.as_ref());
     }
@@ -159,7 +159,7 @@ impl Exchange {
 struct Tell<'a> {
     measured: &'a mut Measured,
     pair: usize,
-    engine: Option<&'static str>,
+    recogniser: &'a mut Recogniser,
     request_model: &'a Option<Box<str>>,
     streaming: bool,
     at: Instant,
@@ -174,8 +174,9 @@ impl Each for Tell<'_> {
         }
         let Tell { pair, shared, .. } = *self;
         let route = self.measured.route();
-        let engine = self.engine.or_else(|| engine::of_facts(said.engine()));
-        let profile = engine::profile(engine, said.engine());
+        self.recogniser.body(said.engine());
+        let engine = self.recogniser.name();
+        let profile = self.recogniser.profile();
         let request_model = self.request_model;
         self.measured.event(event, self.at, profile, &shared.thresholds, shared.sink.as_ref(), || Labels {
             pair,

@@ -13,4 +13,5 @@ mod http1;
 mod message;
 
 pub use http1::{Http1, Limits};
+pub use httparse::Header;
 pub use message::{Fault, RequestHead, ResponseHead, Visitor};

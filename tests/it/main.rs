@@ -14,6 +14,7 @@ mod endings;
 mod export;
 mod measure;
 mod observer_cost;
+mod recognition;
 mod relay;
 mod replay;
 mod sim;

@@ -137,6 +137,16 @@ pub enum Engine {
     Ollama,
     /// TensorRT-LLM (trtllm-serve).
     TensorrtLlm,
+    /// Triton Inference Server.
+    Triton,
+    /// LMDeploy.
+    Lmdeploy,
+    /// NVIDIA Dynamo.
+    Dynamo,
+    /// The server of llama-cpp-python.
+    LlamaCppPython,
+    /// transformers serve.
+    Transformers,
 }
 
 /// How exchanges are read and measured.
@@ -145,7 +155,7 @@ pub enum Engine {
 pub struct Observe {
     /// False relays without looking: no metrics of exchanges, no traces.
     pub enabled: bool,
-    /// The engine behind us, for `gen_ai.provider.name`.
+    /// The engine behind us, for `gen_ai.provider.name` and for what its answers mean.
     pub engine: Engine,
     /// Most bytes of a request or response head. A longer one is relayed, but its connection is no longer observed.
     #[schemars(range(min = 1024, max = 16777216))]

@@ -5,6 +5,7 @@ mod capture;
 mod cohere_chat;
 mod draft;
 mod kind;
+mod marks;
 mod openai;
 mod openai_chat;
 mod openai_completions;

@@ -16,6 +16,7 @@ pub(super) static ANSWER: Keys<Place> = Keys::new(&[
     ("metrics", Place::Metrics),
     ("timings", Place::Timings),
     ("prompt_progress", Place::PromptProgress),
+    ("nvext", Place::Nvext),
     ("error", Place::Error),
     ("error_type", Place::OuterErrorType),
     ("type", Place::FlatErrorType),
@@ -29,6 +30,7 @@ pub(super) static CHOICE: Keys<Place> = Keys::new(&[
     ("finish_reason", Place::FinishReason),
     ("token_ids", Place::TokenIds),
     ("matched_stop", Place::SglangMark),
+    ("avg_decoded_tokens_per_iter", Place::TensorrtMark),
     ("message", Place::Message),
 ]);
 
@@ -42,6 +44,7 @@ pub(super) static MESSAGE: Keys<Place> = Keys::new(&[
     ("refusal", Place::Refusal),
     ("function_call", Place::Function),
     ("audio", Place::Audio),
+    ("gen_tokens", Place::LmdeployMark),
 ]);
 
 /// `tool_calls[]`

@@ -15,6 +15,7 @@ pub(super) static ANSWER: Keys<Place> = Keys::new(&[
     ("metrics", Place::Metrics),
     ("timings", Place::Timings),
     ("prompt_progress", Place::PromptProgress),
+    ("nvext", Place::Nvext),
     ("error", Place::Error),
     ("error_type", Place::OuterErrorType),
     ("type", Place::FlatErrorType),
@@ -29,4 +30,6 @@ pub(super) static CHOICE: Keys<Place> = Keys::new(&[
     ("token_ids", Place::TokenIds),
     ("prompt_token_ids", Place::VllmMark),
     ("matched_stop", Place::SglangMark),
+    ("avg_decoded_tokens_per_iter", Place::TensorrtMark),
+    ("gen_tokens", Place::LmdeployMark),
 ]);

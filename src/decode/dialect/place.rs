@@ -34,6 +34,12 @@ pub(crate) enum Place {
     VllmMark,
     /// A key that only SGLang sends.
     SglangMark,
+    /// A key that only TensorRT-LLM sends.
+    TensorrtMark,
+    /// A key that only LMDeploy sends.
+    LmdeployMark,
+    /// `nvext` (Dynamo)
+    Nvext,
     /// `prompt_progress`
     PromptProgress,
     /// `error`
@@ -270,6 +276,9 @@ impl scan::Place for Place {
             Place::Unread
             | Place::VllmMark
             | Place::SglangMark
+            | Place::TensorrtMark
+            | Place::LmdeployMark
+            | Place::Nvext
             | Place::PromptProgress
             | Place::TokenId
             | Place::Logprob

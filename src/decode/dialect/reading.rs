@@ -8,6 +8,7 @@ use super::draft::Flag;
 use super::draft::Number;
 use super::kind;
 use super::kind::Kind;
+use super::marks;
 use crate::decode::Channels;
 use crate::decode::EngineFacts;
 use crate::decode::FinishReason;
@@ -71,6 +72,11 @@ impl Reading {
         self.engine
     }
 
+    /// Adds a mark that stands outside the JSON.
+    pub(crate) fn mark(&mut self, mark: EngineFacts) {
+        self.engine.insert(mark);
+    }
+
     /// The small facts of the event at hand, if they are all that is known of it.
     pub(crate) fn plain_facts(&self) -> Option<Facts> {
         let settled = self.error_rank == 0 || self.error_closed;
@@ -129,7 +135,7 @@ impl Reading {
             }
             Place::Role if !word.is_empty() => self.draft.facts.set(Flag::Role),
             Place::Object if word == b"error" => self.draft.facts.set(Flag::Error),
-            Place::Fingerprint => self.engine.insert(engine_of_fingerprint(word)),
+            Place::Fingerprint => self.engine.insert(marks::of_fingerprint(word)),
             Place::EventType => {
                 self.draft.facts.kind = Kind::from_wire(word);
                 // No event's name begins with a capital: this is the kind of an error without an envelope (SGLang).
@@ -184,6 +190,9 @@ impl Sink<Place> for Reading {
             (Place::PredictedN, _) => self.engine.insert(EngineFacts::LLAMA_CPP),
             (Place::VllmMark, _) => self.engine.insert(EngineFacts::VLLM),
             (Place::SglangMark, _) => self.engine.insert(EngineFacts::SGLANG),
+            (Place::TensorrtMark, _) => self.engine.insert(EngineFacts::TENSORRT_LLM),
+            (Place::LmdeployMark, _) => self.engine.insert(EngineFacts::LMDEPLOY),
+            (Place::Nvext, b'{') => self.engine.insert(EngineFacts::DYNAMO),
             _ => {}
         }
     }
@@ -249,8 +258,14 @@ impl Sink<Place> for Reading {
 
     fn word_end(&mut self, place: Place) {
         match place {
-            Place::Id => self.id.settle(),
-            Place::Model => self.model.settle(),
+            Place::Id => {
+                self.id.settle();
+                self.engine.insert(marks::of_id(self.id.bytes()));
+            }
+            Place::Model => {
+                self.model.settle();
+                self.engine.insert(marks::of_model(self.model.bytes()));
+            }
             Place::ErrorType | Place::OuterErrorType | Place::ErrorCode | Place::FlatErrorType => {
                 self.error_type.settle()
             }
@@ -314,17 +329,4 @@ impl Reading {
 
 fn rank(place: Place) -> u8 {
     RANKS.iter().position(|ranked| *ranked == place).map_or(0, |place| place as u8 + 1)
-}
-
-/// vLLM: `vllm-0.32.0-9bb3537e`; llama.cpp: `b<build>-<commit>`; Ollama: `fp_ollama`.
-fn engine_of_fingerprint(word: &[u8]) -> EngineFacts {
-    if word.starts_with(b"vllm-") {
-        return EngineFacts::VLLM;
-    }
-    if word == b"fp_ollama" {
-        return EngineFacts::OLLAMA;
-    }
-    let build = word.strip_prefix(b"b").unwrap_or_default();
-    let digits = build.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    if digits > 0 && build.get(digits) == Some(&b'-') { EngineFacts::LLAMA_CPP } else { EngineFacts::default() }
 }

@@ -1,0 +1,56 @@
+//! Every recording alone, without what its server showed before: its engine is named right or not at all.
+
+use std::collections::BTreeMap;
+
+use tokometer::measure::Record;
+use tokometer::observe::Settings;
+use tokometer::replay::Recording;
+use tokometer::replay::replay;
+
+use crate::truth::captures;
+
+/// Folder of recordings, what its engine is called, and the least part of its answers of status 200 that must be named.
+const ENGINES: [(&str, &str, f64); 5] = [
+    ("llamacpp-0.5.0-dev", "llama_cpp", 1.0),
+    ("ollama-0.17.4", "ollama", 0.7),
+    ("sglang-0.5.23", "sglang", 0.8),
+    ("vllm-0.32.0", "vllm", 0.9),
+    ("vllm-0.32.0-rustfe", "vllm", 0.9),
+];
+
+fn record_of(recording: &Recording, settings: &Settings) -> Option<Record> {
+    replay(recording, settings).records.into_iter().next()
+}
+
+#[test]
+fn an_engine_is_named_right_or_not_at_all() {
+    for (folder, engine, least) in ENGINES {
+        let mut table: BTreeMap<(&str, bool, &str), u32> = BTreeMap::new();
+        let (mut named, mut answers) = (0, 0);
+        for path in Recording::find(&captures().join(folder)).expect("recordings") {
+            let recording = Recording::read(&path).expect("a recording");
+            let settings = Settings { probes: true, ..Settings::default() };
+            let Some(record) = record_of(&recording, &settings) else { continue };
+            let seen = record.labels.engine;
+            assert!(seen.is_none_or(|seen| seen == engine), "{}: {seen:?}", path.display());
+            let ok = record.status == Some(200);
+            *table.entry((record.labels.route.name(), ok, seen.unwrap_or("-"))).or_default() += 1;
+            if ok && record.labels.route.is_read() {
+                answers += 1;
+                named += u32::from(seen.is_some());
+            }
+        }
+        for ((route, ok, seen), count) in table {
+            println!("{folder:<20} {route:<18} {:<6} {seen:<12} {count}", if ok { "200" } else { "other" });
+        }
+        assert!(f64::from(named) >= least * f64::from(answers), "{folder}: {named} of {answers}");
+    }
+}
+
+#[test]
+fn an_engine_that_is_set_is_not_asked_for() {
+    let path = captures().join("vllm-0.32.0/chat-stream-usage.jsonl");
+    let recording = Recording::read(&path).expect("a recording");
+    let settings = Settings { engine: Some("triton"), ..Settings::default() };
+    assert_eq!(record_of(&recording, &settings).expect("an exchange").labels.engine, Some("triton"));
+}
