@@ -16,7 +16,7 @@ use crate::export;
 use crate::observe;
 use crate::sim::load;
 use crate::sim::server;
-use crate::sim::server::{Fault, Pace, Simulator};
+use crate::sim::server::{Fault, Listen, Pace, Simulator};
 
 /// Every command.
 pub fn programs() -> Programs {
@@ -74,9 +74,16 @@ fn show(arguments: &DemoArgs) -> ExitCode {
 }
 
 fn simulate(arguments: &SimArgs) -> ExitCode {
-    let Some(listen) = arguments.listen.to_socket_addrs().ok().and_then(|mut found| found.next()) else {
-        let listen = &arguments.listen;
-        return wrong(&format!("--listen {listen}: not an address; write IP:PORT, such as 127.0.0.1:8001"));
+    let listen = match listen(&arguments.listen) {
+        Ok(listen) => listen,
+        Err(error) => return wrong(&error),
+    };
+    let imitate = match arguments.engine.parse() {
+        Ok(imitate) => imitate,
+        Err(error) => {
+            let error: server::UnknownImitation = error;
+            return wrong(&format!("--engine: {error}"));
+        }
     };
     let faults = match faults(arguments.faults.as_deref().unwrap_or_default()) {
         Ok(faults) => faults,
@@ -92,6 +99,10 @@ fn simulate(arguments: &SimArgs) -> ExitCode {
         listen,
         model: arguments.model.clone(),
         pace,
+        imitate,
+        cached_share: arguments.cached_share,
+        max_concurrency: arguments.max_concurrency as usize,
+        per_request_metrics: arguments.request_metrics,
         answer_tokens: arguments.tokens..=arguments.tokens,
         faults,
         ..server::Settings::default()
@@ -99,7 +110,10 @@ fn simulate(arguments: &SimArgs) -> ExitCode {
     let served = runtime().and_then(|runtime| {
         runtime.block_on(async {
             let simulator = Simulator::start(settings).await.map_err(io::Error::other)?;
-            writeln!(io::stderr(), "simulated vLLM on http://{}", simulator.local_address())?;
+            match simulator.local_address() {
+                unix if unix.port() == 0 => writeln!(io::stderr(), "simulated {imitate} on {}", arguments.listen)?,
+                address => writeln!(io::stderr(), "simulated {imitate} on http://{address}")?,
+            }
             let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
             tokio::select! {
                 stopped = tokio::signal::ctrl_c() => stopped?,
@@ -109,6 +123,17 @@ fn simulate(arguments: &SimArgs) -> ExitCode {
         })
     });
     ended(served)
+}
+
+/// `IP:PORT`, `:PORT` or `unix:PATH`.
+fn listen(text: &str) -> Result<Listen, String> {
+    if let Some(path) = text.strip_prefix("unix:") {
+        return Ok(Listen::Unix(path.into()));
+    }
+    let any = text.strip_prefix(':').map(|port| format!("0.0.0.0:{port}"));
+    let found = any.as_deref().unwrap_or(text).to_socket_addrs().ok().and_then(|mut found| found.next());
+    let wrong = || format!("--listen {text}: not an address; write IP:PORT, such as 127.0.0.1:8001, or unix:/path");
+    found.map(Listen::Tcp).ok_or_else(wrong)
 }
 
 /// `NAME[:ARG]=PROBABILITY`, with commas between.

@@ -160,6 +160,7 @@ pub struct DemoArgs {
 Examples:
   tokometer sim --listen 127.0.0.1:8001
   tokometer sim --rate 120 --ttft-ms 80 --tokens 512 --tokens-per-chunk 4
+  tokometer sim --engine tensorrt_llm --cached-share 0.5
   tokometer sim --listen unix:/tmp/sim.sock --model my-model")]
 pub struct SimArgs {
     /// Where it listens: 127.0.0.1:8001, :8001 or unix:/path
@@ -177,6 +178,18 @@ pub struct SimArgs {
     /// Tokens of an answer, unless the request asks for fewer
     #[arg(long, value_name = "N", default_value_t = 256)]
     pub tokens: u64,
+    /// Engine that answers chat: vllm, dynamo or tensorrt_llm. Each engine's own paths are always served
+    #[arg(long, value_name = "ENGINE", default_value = "vllm")]
+    pub engine: String,
+    /// Share of each prompt that is found in the cache, from 0 to 1
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    pub cached_share: f64,
+    /// Requests that are served at a time; further ones wait
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = value_parser!(u32).range(1..))]
+    pub max_concurrency: u32,
+    /// Tell queue and generation times of each request where the engine can
+    #[arg(long)]
+    pub request_metrics: bool,
     /// Tokens in each event of a stream
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u32).range(1..=100_000))]
     pub tokens_per_chunk: u32,

@@ -27,6 +27,20 @@ pub(crate) struct Piece {
     end: Finish,
 }
 
+impl Piece {
+    /// The tokens of this step one by one; what is not made of words is said by the first of them.
+    pub(crate) fn each(&self) -> impl Iterator<Item = (u32, &str)> {
+        self.ids.iter().enumerate().map(|(at, id)| {
+            let text = match vocabulary::text(*id) {
+                Some(text) => text,
+                None if at == 0 && *id != vocabulary::END_OF_TEXT => self.text.as_str(),
+                None => "",
+            };
+            (*id, text)
+        })
+    }
+}
+
 /// All sequences of one request.
 #[derive(Debug)]
 pub(crate) struct Generation {
@@ -95,6 +109,14 @@ impl Generation {
             }
             piece.ids.resize(words as usize, vocabulary::END_OF_TEXT + 1);
             piece.ids.resize(piece.tokens as usize, vocabulary::END_OF_TEXT);
+        }
+    }
+
+    /// Takes back what was generated: for requests that are answered without it.
+    pub(crate) fn forget(&mut self) {
+        for piece in &mut self.pieces {
+            piece.generated = 0;
+            piece.end = Finish::Stop;
         }
     }
 

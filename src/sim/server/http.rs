@@ -1,12 +1,36 @@
 //! Reads requests from, and writes bytes to, one client, with a say over every byte and over how the connection ends.
 
+use std::fmt;
 use std::future::Future;
 use std::io;
 use std::time::Duration;
 
+use tokio::io::AsyncRead;
 use tokio::io::AsyncReadExt;
+use tokio::io::AsyncWrite;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
+use tokio::net::UnixStream;
+
+/// What a client's bytes come and go by.
+pub(crate) trait Wire: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin {
+    /// Makes the end that follows a reset.
+    fn reset(&self);
+}
+
+impl Wire for TcpStream {
+    fn reset(&self) {
+        // Lingering for no time at all makes the kernel send RST instead of FIN.
+        if let Err(error) = socket2::SockRef::from(self).set_linger(Some(Duration::ZERO)) {
+            tracing::warn!(%error, "the simulated server could not reset a connection");
+        }
+    }
+}
+
+impl Wire for UnixStream {
+    /// A Unix socket has none: its end is an end.
+    fn reset(&self) {}
+}
 
 /// Most headers and bytes of a request head, and bytes of a body.
 const HEADERS: usize = 64;
@@ -22,6 +46,9 @@ pub(crate) struct Head {
     pub(crate) close: bool,
     pub(crate) request_id: Option<String>,
     pub(crate) fault: Option<String>,
+    /// The engine that should be imitated.
+    pub(crate) engine: Option<String>,
+    pub(crate) content_type: Option<String>,
     content_length: usize,
     chunked: bool,
     expects_continue: bool,
@@ -45,13 +72,13 @@ impl From<io::Error> for Ended {
 /// One client.
 #[derive(Debug)]
 pub(crate) struct Client {
-    stream: TcpStream,
+    stream: Box<dyn Wire>,
     /// Bytes that were read but belong to what comes next.
     inbox: Vec<u8>,
 }
 
 impl Client {
-    pub(crate) fn new(stream: TcpStream) -> Client {
+    pub(crate) fn new(stream: Box<dyn Wire>) -> Client {
         Client { stream, inbox: Vec::new() }
     }
 
@@ -163,10 +190,7 @@ impl Client {
 
     /// Ends the connection so that the client sees a reset.
     pub(crate) fn reset(self) {
-        // Lingering for no time at all makes the kernel send RST instead of FIN.
-        if let Err(error) = socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO)) {
-            tracing::warn!(%error, "the simulated server could not reset a connection");
-        }
+        self.stream.reset();
     }
 }
 
@@ -200,6 +224,10 @@ fn parse(bytes: &[u8]) -> Result<Option<(Head, usize)>, Ended> {
             head.request_id = Some(value.into_owned());
         } else if is("x-sim-fault") {
             head.fault = Some(value.trim().to_owned());
+        } else if is("x-sim-engine") {
+            head.engine = Some(value.trim().to_owned());
+        } else if is("content-type") {
+            head.content_type = Some(value.into_owned());
         }
     }
     Ok(Some((head, length)))

@@ -1,24 +1,28 @@
-//! A simulated inference server: vLLM's Python front end on the wire, without a model behind it.
+//! A simulated inference server: what engines do on the wire, without a model behind it.
 //!
-//! It answers `/v1/chat/completions` and `/v1/completions` (streaming and not), `/v1/models`, `/health` and `/metrics`
-//! in the shapes that vLLM 0.32.0 was recorded with: the headers come at once, also while a request waits in the queue;
-//! each event is one HTTP chunk; the role event comes with the first token; the finish, usage and `[DONE]` events and
-//! the terminator come in one write. Faults come by chance, by the request header `x-sim-fault: NAME[:ARG]`, or
-//! by asking for the model `fault/NAME[:ARG]`.
+//! It answers the OpenAI, Anthropic and Cohere paths in the shapes that vLLM 0.32.0 was recorded with: the headers come at
+//! once, also while a request waits in the queue; each event is one HTTP chunk; the role event comes with the first token;
+//! the finish, usage and `[DONE]` events and the terminator come in one write. The native paths of SGLang, LMDeploy,
+//! llama.cpp, TGI, Ollama, Triton and vLLM are answered as those engines do, heads and framing included; the setting
+//! `imitate` or the request header `x-sim-engine` makes another engine answer chat. Faults come by chance, by the
+//! request header `x-sim-fault: NAME[:ARG]`, or by asking for the model `fault/NAME[:ARG]`, and take each API's form.
 
-mod answer;
-mod body;
+mod api;
 mod connection;
+mod dialect;
 mod engine;
 mod exchange;
 mod fault;
+mod form;
+mod front;
 mod generation;
 mod histogram;
 mod http;
 mod job;
+mod listener;
 mod metrics;
 mod pacer;
-mod render;
+mod prompt;
 mod schedule;
 mod settings;
 mod vocabulary;
@@ -27,16 +31,18 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use tokio::net::TcpListener;
-use tokio::net::TcpSocket;
 use tokio::task::JoinHandle;
 use tokio::task::JoinSet;
 
 use crate::sim::server::engine::Engine;
+use crate::sim::server::listener::Listener;
 
+pub use crate::sim::server::api::Imitation;
+pub use crate::sim::server::api::UnknownImitation;
 pub use crate::sim::server::engine::Stats;
 pub use crate::sim::server::fault::Fault;
 pub use crate::sim::server::fault::UnknownFault;
+pub use crate::sim::server::settings::Listen;
 pub use crate::sim::server::settings::Pace;
 pub use crate::sim::server::settings::STAMP_DIGITS;
 pub use crate::sim::server::settings::Settings;
@@ -49,7 +55,7 @@ pub enum Error {
     #[error("the simulated server cannot listen on {address}: {source}; choose another address or port 0")]
     Listen {
         /// The address from the settings.
-        address: SocketAddr,
+        address: Listen,
         /// What the kernel said.
         source: io::Error,
     },
@@ -69,16 +75,15 @@ impl Simulator {
     /// # Errors
     /// When the address cannot be listened on.
     pub async fn start(settings: Settings) -> Result<Simulator, Error> {
-        let address = settings.listen;
-        let listen = |source| Error::Listen { address, source };
-        let listener = listen_on(address).map_err(listen)?;
-        let local_address = listener.local_addr().map_err(listen)?;
+        let listen = |source| Error::Listen { address: settings.listen.clone(), source };
+        let listener = Listener::bind(&settings.listen).map_err(listen)?;
+        let local_address = listener.local_address().map_err(listen)?;
         let engine = Arc::new(Engine::new(settings));
         let accepting = tokio::spawn(accept(listener, Arc::clone(&engine)));
         Ok(Simulator { local_address, engine, accepting })
     }
 
-    /// Where it listens.
+    /// Where it listens: the unspecified address when that is a Unix socket.
     pub fn local_address(&self) -> SocketAddr {
         self.local_address
     }
@@ -105,16 +110,8 @@ impl Drop for Simulator {
     }
 }
 
-fn listen_on(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    socket.set_reuseaddr(true)?;
-    socket.bind(address)?;
-    // Load tests open thousands of connections at once.
-    socket.listen(4096)
-}
-
 /// Accepts until it is aborted; the connections live in the set, so that they end with it.
-async fn accept(listener: TcpListener, engine: Arc<Engine>) {
+async fn accept(listener: Listener, engine: Arc<Engine>) {
     let mut connections = JoinSet::new();
     if engine.pacer.is_some() {
         let engine = Arc::clone(&engine);
@@ -127,7 +124,7 @@ async fn accept(listener: TcpListener, engine: Arc<Engine>) {
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => {
+                Ok(stream) => {
                     connections.spawn(connection::serve(stream, Arc::clone(&engine)));
                 }
                 // Out of file descriptors, or a client that was gone again: both pass.

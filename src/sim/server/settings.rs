@@ -1,10 +1,13 @@
 //! What a person may set about the simulated server.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::time::Duration;
 use std::time::Instant;
 
+use crate::sim::server::api::Imitation;
 use crate::sim::server::fault::Fault;
 
 /// How fast tokens come.
@@ -47,11 +50,32 @@ pub enum Text {
 /// Length of a stamp's text in bytes; it makes a chat event of about 250 bytes, as vLLM's are.
 pub const STAMP_DIGITS: usize = 38;
 
+/// Where it listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listen {
+    /// On TCP; port 0 for a free one.
+    Tcp(SocketAddr),
+    /// On a Unix socket, which is removed in the end.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Listen::Tcp(address) => address.fmt(f),
+            Listen::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
 /// The simulated server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Where it listens; port 0 for a free one.
-    pub listen: SocketAddr,
+    /// Where it listens.
+    pub listen: Listen,
+    /// The engine that answers the paths which several have; each engine's own paths are served whatever this is. A
+    /// request may choose by the header `x-sim-engine`.
+    pub imitate: Imitation,
     /// The name of its model. A request for `fault/NAME[:ARG]` is served too, with that fault.
     pub model: String,
     /// Longest prompt plus answer, in tokens; more is answered with 400.
@@ -70,6 +94,8 @@ pub struct Settings {
     pub force_include_usage: bool,
     /// Tell cached prompt tokens in the final usage (`--enable-prompt-tokens-details`).
     pub prompt_tokens_details: bool,
+    /// Share (0 to 1) of each prompt that is found in the cache.
+    pub cached_share: f64,
     /// Send a comment after so long without an event (`--sse-keep-alive-interval`); `None` never.
     pub sse_keep_alive: Option<Duration>,
     /// Faults that befall requests by chance: each with its probability (0 to 1).
@@ -86,7 +112,8 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
-            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            listen: Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 0))),
+            imitate: Imitation::default(),
             model: "sim".to_owned(),
             max_model_len: 32 * 1024,
             pace: Pace::default(),
@@ -96,6 +123,7 @@ impl Default for Settings {
             per_request_metrics: false,
             force_include_usage: false,
             prompt_tokens_details: false,
+            cached_share: 0.0,
             sse_keep_alive: None,
             faults: Vec::new(),
             idle_timeout: Duration::from_secs(5),

@@ -72,3 +72,8 @@ pub(crate) fn draw(chance: &mut fastrand::Rng) -> Token {
     let index = chance.usize(..PIECES.len());
     Token { id: BASE + index as u32, text: PIECES.get(index).copied().unwrap_or(" the") }
 }
+
+/// The text of a token that was drawn; `None` for other ids.
+pub(crate) fn text(id: u32) -> Option<&'static str> {
+    PIECES.get(id.checked_sub(BASE)? as usize).copied()
+}

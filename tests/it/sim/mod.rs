@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod dialect_faults;
+mod dialects;
 mod exchange;
 mod faults;
 mod load;

@@ -3,12 +3,22 @@
 use std::fs;
 use std::path::Path;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use tokometer::sim::server::Settings;
 use tokometer::sim::server::Simulator;
 
 use crate::sim::exchange;
 
+/// A recording: of `tests/fixtures/vllm`, or, with the engine before its name, of `tests/fixtures/captures`.
 fn recorded(case: &str) -> Vec<u8> {
+    if case.contains('/') {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures").join(format!("{case}.jsonl"));
+        let lines = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let reads = lines.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        let bytes = reads.filter_map(|read| read["b64"].as_str().map(|text| STANDARD.decode(text).unwrap()));
+        return bytes.flatten().collect();
+    }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/vllm").join(case).with_extension("http");
     fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
@@ -45,10 +55,12 @@ fn skeleton(json: &str) -> String {
 
 /// The head without the values that differ each time.
 fn head_skeleton(head: &str) -> Vec<String> {
-    let lines = head.split("\r\n").filter(|line| *line != "connection: close");
+    let lines = head
+        .split("\r\n")
+        .filter(|line| !line.eq_ignore_ascii_case("connection: close") && !line.starts_with("Keep-Alive: "));
     lines
         .map(|line| match line.split_once(": ") {
-            Some((name @ ("date" | "content-length"), _)) => name.to_owned(),
+            Some((name @ ("date" | "content-length" | "Date" | "Content-Length"), _)) => name.to_owned(),
             _ => line.to_owned(),
         })
         .collect()
@@ -68,13 +80,13 @@ fn kinds(body: &[u8]) -> Vec<String> {
     kinds
 }
 
-async fn assert_same_shape(settings: Settings, case: &str, path: &str, headers: &str, body: &str) {
+pub(super) async fn assert_same_shape(settings: Settings, case: &str, path: &str, headers: &str, body: &str) {
     let simulator = Simulator::start(settings).await.unwrap();
     let received = exchange::post(simulator.local_address(), path, headers, body).await;
     let recorded = recorded(case);
     let ((head, body), (recorded_head, recorded_body)) = (exchange::split(&received.bytes), exchange::split(&recorded));
     assert_eq!(head_skeleton(&head), head_skeleton(&recorded_head), "{case}");
-    if head.contains("transfer-encoding: chunked") {
+    if head.to_ascii_lowercase().contains("transfer-encoding: chunked") {
         assert_eq!(kinds(body), kinds(recorded_body), "{case}");
     } else {
         let text = |body: &[u8]| skeleton(std::str::from_utf8(body).unwrap());

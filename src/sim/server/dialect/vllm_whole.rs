@@ -2,23 +2,15 @@
 
 use serde::Serialize;
 
-use crate::sim::server::engine::Finish;
-use crate::sim::server::job::Api;
-use crate::sim::server::job::Job;
-use crate::sim::server::render::Identity;
-use crate::sim::server::render::Timing;
+use crate::sim::server::api::Api;
+use crate::sim::server::dialect::Choice;
+use crate::sim::server::dialect::Context;
+use crate::sim::server::dialect::Metrics;
+use crate::sim::server::dialect::json_text;
 use crate::sim::server::settings::Settings;
 
 /// A key whose value is always null.
 type Null = ();
-
-/// One choice of an answer that is not streamed.
-#[derive(Debug, Default)]
-pub(crate) struct Choice {
-    pub(crate) text: String,
-    pub(crate) ids: Vec<u32>,
-    pub(crate) finish: Option<Finish>,
-}
 
 #[derive(Serialize)]
 struct Completion<'a> {
@@ -34,7 +26,7 @@ struct Completion<'a> {
     prompt: Option<Prompt>,
     kv_transfer_params: Null,
     ec_transfer_params: Null,
-    metrics: Option<Timing>,
+    metrics: Option<Metrics>,
 }
 
 /// What only chat has.
@@ -98,20 +90,12 @@ struct Message<'a> {
 }
 
 /// The body of an answer that is not streamed.
-pub(crate) fn completion(
-    job: &Job,
-    identity: &Identity,
-    settings: &Settings,
-    choices: &[Choice],
-    metrics: Option<Timing>,
-) -> String {
+pub(crate) fn completion(context: &Context, choices: &[Choice], metrics: Option<Metrics>) -> String {
+    let (job, identity) = (&context.job, &context.identity);
     let prompt_token_ids = || job.return_token_ids.then(|| (0..job.prompt_tokens).collect());
     let generated: u64 = choices.iter().map(|choice| choice.ids.len() as u64).sum();
     let choices = choices.iter().enumerate().map(|(index, choice)| {
-        let finish_reason = match choice.finish {
-            Some(Finish::Length) => "length",
-            _ => "stop",
-        };
+        let finish_reason = choice.reason();
         let token_ids = job.return_token_ids.then_some(choice.ids.as_slice());
         match job.api {
             Api::Chat => OneOf::Chat {
@@ -131,7 +115,7 @@ pub(crate) fn completion(
                 token_ids,
                 routed_experts: (),
             },
-            Api::Completions => OneOf::Text {
+            _ => OneOf::Text {
                 index,
                 text: &choice.text,
                 logprobs: (),
@@ -144,7 +128,7 @@ pub(crate) fn completion(
             },
         }
     });
-    json(&Completion {
+    json_text(&Completion {
         id: &identity.id,
         object: if job.api == Api::Chat { "chat.completion" } else { "text_completion" },
         created: identity.created,
@@ -156,8 +140,8 @@ pub(crate) fn completion(
             prompt_tokens: job.prompt_tokens,
             total_tokens: job.prompt_tokens + generated,
             completion_tokens: generated,
-            prompt_tokens_details: settings.prompt_tokens_details.then_some(PromptDetails {
-                cached_tokens: 0,
+            prompt_tokens_details: context.cached_details.then_some(PromptDetails {
+                cached_tokens: job.cached_tokens,
                 created_cache_tokens: 0,
                 multimodal_tokens: (),
             }),
@@ -234,10 +218,5 @@ pub(crate) fn models(settings: &Settings, created: u64) -> String {
         max_model_len: settings.max_model_len,
         permission: [permission],
     };
-    json(&Models { object: "list", data: [model] })
-}
-
-/// These types have nothing in them that JSON cannot hold.
-fn json(value: &impl Serialize) -> String {
-    serde_json::to_string(value).unwrap_or_default()
+    json_text(&Models { object: "list", data: [model] })
 }

@@ -1,0 +1,123 @@
+//! The size of a prompt, whatever shape it has.
+
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde::de::MapAccess;
+use serde::de::SeqAccess;
+use serde::de::Visitor;
+
+/// The size of a prompt: its text is measured and forgotten.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Prompt {
+    /// Bytes of all strings.
+    pub(crate) bytes: u64,
+    /// Numbers: a prompt may be given as token ids.
+    numbers: u64,
+    /// Elements, if it is a list.
+    elements: u64,
+    /// Whether the elements are prompts of their own: strings or lists.
+    several: bool,
+}
+
+impl Prompt {
+    /// A simulated tokenizer: four bytes a token.
+    pub(crate) fn tokens(&self) -> u64 {
+        (self.bytes.div_ceil(4) + self.numbers).max(1)
+    }
+
+    /// The same for messages: a few tokens around each, and around all.
+    pub(crate) fn chat_tokens(&self) -> u64 {
+        3 + 4 * self.elements + self.bytes.div_ceil(4) + self.numbers
+    }
+
+    /// Prompts that are generated for one by one.
+    pub(crate) fn prompts(&self) -> u32 {
+        if self.several { self.elements.min(64) as u32 } else { 1 }
+    }
+
+    /// One text that is compared with each of others.
+    pub(crate) fn against(self, others: Option<Prompt>) -> Prompt {
+        let elements = others.as_ref().map_or(1, |others| u64::from(others.prompts()));
+        Prompt { elements, several: true, ..self.join(others) }
+    }
+
+    /// So many tokens for so many seconds of audio.
+    pub(crate) fn audio(tokens: u64, seconds: u64) -> Prompt {
+        Prompt { numbers: tokens, elements: seconds, several: true, ..Prompt::default() }
+    }
+
+    /// Adds another part of the same prompt.
+    pub(crate) fn join(mut self, other: Option<Prompt>) -> Prompt {
+        let other = other.unwrap_or_default();
+        self.bytes += other.bytes;
+        self.numbers += other.numbers;
+        self
+    }
+}
+
+impl<'de> Deserialize<'de> for Prompt {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Prompt, D::Error> {
+        deserializer.deserialize_any(Measure)
+    }
+}
+
+struct Measure;
+
+impl<'de> Visitor<'de> for Measure {
+    type Value = Prompt;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a prompt")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Prompt, E> {
+        Ok(Prompt { bytes: text.len() as u64, ..Prompt::default() })
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Prompt, E> {
+        Ok(Prompt { numbers: 1, ..Prompt::default() })
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Prompt, E> {
+        Ok(Prompt::default())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Prompt, E> {
+        Ok(Prompt::default())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Prompt, E> {
+        Ok(Prompt::default())
+    }
+
+    fn visit_unit<E>(self) -> Result<Prompt, E> {
+        Ok(Prompt::default())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Prompt, A::Error> {
+        let mut all = Prompt::default();
+        while let Some(element) = elements.next_element::<Prompt>()? {
+            all.bytes += element.bytes;
+            all.numbers += element.numbers;
+            all.elements += 1;
+            all.several |= element.bytes > 0 || element.elements > 0;
+        }
+        Ok(all)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Prompt, A::Error> {
+        let mut all = Prompt::default();
+        while let Some(key) = members.next_key::<String>()? {
+            if matches!(key.as_str(), "content" | "text" | "input") {
+                let value = members.next_value::<Prompt>()?;
+                all.bytes += value.bytes;
+                all.numbers += value.numbers;
+            } else {
+                members.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(all)
+    }
+}

@@ -1,0 +1,260 @@
+//! Each dialect counts what was generated, ends with its own mark, and fails in its own way.
+
+use serde_json::Value;
+use tokometer::sim::server::Settings;
+use tokometer::sim::server::Simulator;
+
+use crate::sim::exchange;
+
+/// One API, asked for nine tokens and no end before them.
+struct Case {
+    path: &'static str,
+    headers: &'static str,
+    body: &'static str,
+    /// In the last chunk of a stream that is whole; nothing where the transfer coding is all there is.
+    mark: &'static str,
+    /// In the chunk that tells an error; nothing where the connection breaks.
+    error: &'static str,
+    /// Where the JSON of the event before the mark, or with it, tells the tokens.
+    count: &'static str,
+}
+
+const CASES: &[Case] = &[
+    Case {
+        path: "/v1/chat/completions",
+        headers: "",
+        body: r#"{"messages":[],"max_tokens":9,"ignore_eos":true,"stream":true,"stream_options":{"include_usage":true}}"#,
+        mark: "data: [DONE]",
+        error: r#"data: {"error": {"#,
+        count: "/usage/completion_tokens",
+    },
+    Case {
+        path: "/v1/chat/completions",
+        headers: "x-sim-engine: dynamo\r\n",
+        body: r#"{"messages":[],"max_tokens":9,"ignore_eos":true,"stream":true,"stream_options":{"include_usage":true}}"#,
+        mark: "data: [DONE]",
+        error: r#"data: {"message":"#,
+        count: "/usage/completion_tokens",
+    },
+    Case {
+        path: "/v1/chat/completions",
+        headers: "x-sim-engine: tensorrt_llm\r\n",
+        body: r#"{"messages":[],"max_tokens":9,"ignore_eos":true,"stream":true,"stream_options":{}}"#,
+        mark: "data: [DONE]",
+        error: "",
+        count: "/usage/completion_tokens",
+    },
+    Case {
+        path: "/v1/responses",
+        headers: "",
+        body: r#"{"input":"x","max_output_tokens":9,"ignore_eos":true,"stream":true}"#,
+        mark: "event: response.incomplete",
+        error: "event: response.failed",
+        count: "/response/usage/output_tokens",
+    },
+    Case {
+        path: "/v1/messages",
+        headers: "",
+        body: r#"{"messages":[],"max_tokens":9,"ignore_eos":true,"stream":true}"#,
+        mark: "event: message_stop",
+        error: "event: error",
+        count: "/usage/output_tokens",
+    },
+    Case {
+        path: "/generate",
+        headers: "",
+        body: r#"{"text":"x","sampling_params":{"max_new_tokens":9,"ignore_eos":true},"stream":true}"#,
+        mark: "data: [DONE]",
+        error: r#"data: {"error":{"message""#,
+        count: "/meta_info/completion_tokens",
+    },
+    Case {
+        path: "/generate",
+        headers: "x-sim-engine: lmdeploy\r\n",
+        body: r#"{"prompt":"x","max_tokens":9,"ignore_eos":true,"stream":true}"#,
+        mark: "data: [DONE]",
+        error: r#"data: {"error":{"message""#,
+        count: "/meta_info/completion_tokens",
+    },
+    Case {
+        path: "/completion",
+        headers: "",
+        body: r#"{"prompt":"x","n_predict":9,"ignore_eos":true,"stream":true}"#,
+        mark: r#""stop":true"#,
+        error: r#"data: {"error":{"code":500"#,
+        count: "/tokens_predicted",
+    },
+    Case {
+        path: "/infill",
+        headers: "",
+        body: r#"{"input_prefix":"x","input_suffix":"y","n_predict":9,"ignore_eos":true,"stream":true}"#,
+        mark: r#""stop":true"#,
+        error: r#"data: {"error":{"code":500"#,
+        count: "/timings/predicted_n",
+    },
+    Case {
+        path: "/generate_stream",
+        headers: "",
+        body: r#"{"inputs":"x","parameters":{"max_new_tokens":9,"details":true},"ignore_eos":true}"#,
+        mark: r#""generated_text":""#,
+        error: r#""error_type":"generation""#,
+        count: "/details/generated_tokens",
+    },
+    Case {
+        path: "/",
+        headers: "",
+        body: r#"{"inputs":"x","parameters":{"max_new_tokens":9},"ignore_eos":true,"stream":true}"#,
+        mark: r#""generated_text":""#,
+        error: r#""error_type":"generation""#,
+        count: "/index",
+    },
+    Case {
+        path: "/api/chat",
+        headers: "",
+        body: r#"{"messages":[{"content":"x"}],"options":{"num_predict":9},"ignore_eos":true}"#,
+        mark: r#""done":true"#,
+        error: r#"{"error":"an error was"#,
+        count: "/eval_count",
+    },
+    Case {
+        path: "/api/generate",
+        headers: "",
+        body: r#"{"prompt":"x","options":{"num_predict":9},"ignore_eos":true}"#,
+        mark: r#""done":true"#,
+        error: r#"{"error":"an error was"#,
+        count: "/eval_count",
+    },
+    Case {
+        path: "/v2/models/ensemble/generate_stream",
+        headers: "",
+        body: r#"{"text_input":"x","max_tokens":9,"ignore_eos":true}"#,
+        mark: "",
+        error: r#"data: {"error":"Executor failed"#,
+        count: "",
+    },
+    Case {
+        path: "/inference/v1/generate",
+        headers: "",
+        body: r#"{"token_ids":[1,2],"sampling_params":{"max_tokens":9,"ignore_eos":true},"stream":true,
+            "stream_options":{"include_usage":true}}"#,
+        mark: "data: [DONE]",
+        error: r#"data: {"error":{"#,
+        count: "/usage/completion_tokens",
+    },
+    Case {
+        path: "/cohere/v2/chat",
+        headers: "",
+        body: r#"{"messages":[],"max_tokens":9,"ignore_eos":true,"stream":true}"#,
+        mark: "data: [DONE]",
+        error: r#""finish_reason":"ERROR""#,
+        count: "/delta/usage/tokens/output_tokens",
+    },
+];
+
+/// What came in answer: the chunks, and whether the body ended as it should.
+async fn ask(case: &Case, fault: &str) -> (Vec<String>, bool, Simulator) {
+    let simulator = Simulator::start(Settings { model: "tiny".to_owned(), ..exchange::swift() }).await.unwrap();
+    let fault = if fault.is_empty() { String::new() } else { format!("x-sim-fault: {fault}\r\n") };
+    let headers = format!("{}{fault}", case.headers);
+    let received = exchange::post(simulator.local_address(), case.path, &headers, case.body).await;
+    let (head, body) = exchange::split(&received.bytes);
+    assert!(head.starts_with("HTTP/1.1 200 OK"), "{} {head} {}", case.path, String::from_utf8_lossy(body));
+    let (chunks, terminated) = exchange::chunks(body);
+    (chunks, terminated, simulator)
+}
+
+/// The JSON in a chunk, if it is any.
+fn json(chunk: &str) -> Option<Value> {
+    let line = chunk.lines().find(|line| line.starts_with("data: ") || line.starts_with('{'))?;
+    serde_json::from_str(line.strip_prefix("data: ").unwrap_or(line)).ok()
+}
+
+#[tokio::test]
+async fn a_whole_stream_tells_its_tokens_and_ends_with_its_mark() {
+    for case in CASES {
+        let (chunks, terminated, simulator) = ask(case, "").await;
+        assert!(terminated, "{}", case.path);
+        assert!(chunks.last().unwrap().contains(case.mark), "{}: {:?}", case.path, chunks.last());
+        let stats = simulator.stats();
+        assert_eq!((stats.generation_tokens, stats.exhausted, stats.requests), (9, 1, 1), "{}", case.path);
+        if !case.count.is_empty() {
+            let counts = chunks.iter().filter_map(|chunk| json(chunk)?.pointer(case.count)?.as_u64());
+            assert_eq!(counts.last(), Some(9), "{}", case.path);
+        }
+        assert!(chunks.iter().all(|chunk| chunk.contains("[DONE]") || json(chunk).is_some()), "{}", case.path);
+    }
+}
+
+#[tokio::test]
+async fn an_error_in_mid_stream_takes_the_form_of_the_dialect() {
+    for case in CASES {
+        let (chunks, terminated, simulator) = ask(case, "error-event:2").await;
+        let stats = simulator.stats();
+        assert_eq!((stats.generation_tokens, stats.faulted, stats.aborted), (2, 1, 0), "{}", case.path);
+        if case.error.is_empty() {
+            assert!(!terminated, "{}", case.path);
+            continue;
+        }
+        assert!(terminated, "{}", case.path);
+        let told = chunks.iter().filter(|chunk| chunk.contains(case.error)).count();
+        assert_eq!(told, 1, "{}: {chunks:?}", case.path);
+        let ends_with_done = chunks.last().unwrap().contains("[DONE]");
+        assert_eq!(ends_with_done, case.mark.contains("[DONE]"), "{}", case.path);
+    }
+}
+
+#[tokio::test]
+async fn an_end_without_its_mark_is_clean_and_a_cut_is_not() {
+    for case in CASES {
+        let (chunks, terminated, _) = ask(case, "no-done").await;
+        assert!(terminated, "{}", case.path);
+        if !case.mark.is_empty() {
+            assert!(!chunks.iter().any(|chunk| chunk.contains(case.mark)), "{}: {:?}", case.path, chunks.last());
+        }
+        let (chunks, terminated, simulator) = ask(case, "cut:2").await;
+        assert!(!terminated, "{}", case.path);
+        assert!(case.mark.is_empty() || !chunks.iter().any(|chunk| chunk.contains(case.mark)), "{}", case.path);
+        assert_eq!(simulator.stats().generation_tokens, 2, "{}", case.path);
+    }
+}
+
+#[tokio::test]
+async fn a_stream_can_be_empty_and_an_event_broken() {
+    for case in CASES {
+        let (chunks, terminated, _) = ask(case, "empty").await;
+        assert!(terminated, "{}", case.path);
+        // Responses are opened before anything can go wrong.
+        assert_eq!(chunks.len(), if case.path == "/v1/responses" { 2 } else { 0 }, "{}", case.path);
+        let (chunks, terminated, _) = ask(case, "bad-json:2").await;
+        let broken = chunks.iter().filter(|chunk| !chunk.contains("[DONE]") && json(chunk).is_none()).count();
+        assert_eq!((broken, terminated), (1, true), "{}: {chunks:?}", case.path);
+        assert!(chunks.last().unwrap().contains(case.mark), "{}", case.path);
+    }
+}
+
+#[tokio::test]
+async fn a_status_comes_in_the_envelope_of_the_engine() {
+    let simulator = Simulator::start(exchange::swift()).await.unwrap();
+    for (path, headers, body, pointer) in [
+        ("/v1/messages", "", r#"{"messages":[]}"#, "/error/type"),
+        ("/completion", "", r#"{"prompt":"x"}"#, "/error/code"),
+        ("/generate", "", r#"{"inputs":"x"}"#, "/error_type"),
+        ("/generate", "", r#"{"text":"x"}"#, "/error/message"),
+        ("/api/chat", "", r#"{"messages":[]}"#, "/error"),
+        ("/v2/models/m/generate", "", r#"{"text_input":"x"}"#, "/error"),
+        ("/v1/chat/completions", "x-sim-engine: sglang\r\n", r#"{"messages":[]}"#, "/code"),
+        ("/v1/chat/completions", "x-sim-engine: dynamo\r\n", r#"{"messages":[]}"#, "/message"),
+        ("/v1/embeddings", "", r#"{"input":"x"}"#, "/error/code"),
+    ] {
+        let headers = format!("{headers}x-sim-fault: status:503\r\n");
+        let received = exchange::post(simulator.local_address(), path, &headers, body).await;
+        let (head, body) = exchange::split(&received.bytes);
+        assert!(head.starts_with("HTTP/1.1 503 "), "{path}: {head}");
+        let body: Value = serde_json::from_slice(body).unwrap();
+        assert!(body.pointer(pointer).is_some_and(|value| !value.is_null()), "{path}: {body}");
+    }
+    let received = exchange::post(simulator.local_address(), "/v1/messages", "x-sim-engine: grok\r\n", "{}").await;
+    let (head, body) = exchange::split(&received.bytes);
+    assert!(head.starts_with("HTTP/1.1 400 "), "{head}");
+    assert!(String::from_utf8_lossy(body).contains("there are: vllm"));
+}
