@@ -8,10 +8,13 @@ use crate::measure::Profile;
 use crate::wire::ResponseHead;
 
 /// The engines that are told apart, by their value of `gen_ai.provider.name`.
-const ENGINES: [&str; 4] = ["vllm", "sglang", "llama_cpp", "ollama"];
+const ENGINES: [&str; 6] = ["vllm", "sglang", "llama_cpp", "ollama", "tgi", "lmdeploy"];
 
 /// The engine that this response head names, if it names one.
 pub(super) fn of_head(head: &ResponseHead<'_>) -> Option<&'static str> {
+    if head.header("x-compute-type").is_some() {
+        return Some("tgi");
+    }
     (head.header("server") == Some(b"llama.cpp")).then_some("llama_cpp")
 }
 
@@ -22,6 +25,8 @@ pub(super) fn of_facts(facts: EngineFacts) -> Option<&'static str> {
         (EngineFacts::LLAMA_CPP, "llama_cpp"),
         (EngineFacts::OLLAMA, "ollama"),
         (EngineFacts::VLLM, "vllm"),
+        (EngineFacts::TGI, "tgi"),
+        (EngineFacts::LMDEPLOY, "lmdeploy"),
     ]
     .into_iter()
     .find_map(|(mark, name)| facts.contains(mark).then_some(name))

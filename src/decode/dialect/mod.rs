@@ -5,12 +5,17 @@ mod capture;
 mod cohere_chat;
 mod draft;
 mod kind;
+mod llama_cpp;
+mod native;
+mod ollama;
 mod openai;
 mod openai_chat;
 mod openai_completions;
 mod openai_responses;
 mod place;
 mod reading;
+mod sglang;
+mod tgi;
 mod transcription;
 mod usage;
 
