@@ -59,11 +59,20 @@ pub enum FinishReason {
     /// It is complete, and nothing says why: `status` of the Responses API. Answers with calls say so too, and those of
     /// llama.cpp and Ollama 0.17 at the token limit.
     Completed,
+    /// Nothing was asked but that the model be loaded (Ollama).
+    Load,
+    /// Nothing was asked but that the model be unloaded (Ollama).
+    Unload,
     /// Any other word.
     Other,
 }
 
 impl FinishReason {
+    /// True where nothing was to be generated.
+    pub fn is_idle(self) -> bool {
+        matches!(self, FinishReason::Load | FinishReason::Unload)
+    }
+
     /// The word on the wire, or `other`.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -76,6 +85,8 @@ impl FinishReason {
             FinishReason::Repetition => "repetition",
             FinishReason::Error => "error",
             FinishReason::Completed => "completed",
+            FinishReason::Load => "load",
+            FinishReason::Unload => "unload",
             FinishReason::Other => "other",
         }
     }
@@ -106,6 +117,12 @@ impl FinishReason {
             b"MAX_TOKENS" => FinishReason::Length,
             b"TOOL_CALL" => FinishReason::ToolCalls,
             b"ERROR" | b"TIMEOUT" => FinishReason::Error,
+            // llama.cpp `stop_type`.
+            b"eos" | b"word" => FinishReason::Stop,
+            b"limit" => FinishReason::Length,
+            // Ollama `done_reason`.
+            b"load" => FinishReason::Load,
+            b"unload" => FinishReason::Unload,
             _ => FinishReason::Other,
         }
     }
@@ -171,19 +188,40 @@ pub struct Usage {
     pub early: bool,
 }
 
-/// What an engine said of its own times, in its own words. Milliseconds as it sent them.
+/// Counts in an engine's own dialect. Tokens; in a whole body the sum over its answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counter {
+    /// The whole prompt, cached tokens included.
+    pub input: Option<u64>,
+    /// Output so far, reasoning and the end-of-text token included.
+    pub output: Option<u64>,
+    /// Prompt tokens out of the engine's cache.
+    pub cached: Option<u64>,
+    /// Output tokens that were reasoning.
+    pub reasoning: Option<u64>,
+    /// Every event has it, so that what `output` grew by is what the event brought (SGLang and LMDeploy
+    /// `meta_info.completion_tokens`, llama.cpp `tokens_predicted`). Else it comes at the end, as a total.
+    pub running: bool,
+}
+
+/// What an engine said of its own times, in its own words. Milliseconds, whatever the unit it sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct EngineTiming {
-    /// vLLM `metrics.queue_time_ms`: waiting for the scheduler.
+    /// vLLM `metrics.queue_time_ms`, SGLang `meta_info.queue_time`: waiting for the scheduler.
     pub queue_ms: Option<f64>,
     /// vLLM `metrics.time_to_first_token_ms`: scheduled to first token; leaves the queue out.
     pub prefill_ms: Option<f64>,
-    /// vLLM `metrics.generation_time_ms`, llama.cpp `timings.predicted_ms`.
+    /// vLLM `metrics.generation_time_ms`, llama.cpp `timings.predicted_ms`, Ollama `eval_duration`.
     pub decode_ms: Option<f64>,
     /// vLLM `metrics.mean_itl_ms`.
     pub mean_itl_ms: Option<f64>,
-    /// llama.cpp `timings.prompt_ms`.
+    /// llama.cpp `timings.prompt_ms`, Ollama `prompt_eval_duration`.
     pub prompt_ms: Option<f64>,
+    /// Ollama `load_duration`: from the request until the model's runner was ready, waiting for another model's to go
+    /// included.
+    pub load_ms: Option<f64>,
+    /// Ollama `total_duration`.
+    pub total_ms: Option<f64>,
     /// llama.cpp `timings.cache_n`: prompt tokens that came from the cache.
     pub cached_tokens: Option<u64>,
     /// llama.cpp `timings.prompt_n`: prompt tokens that were computed.
@@ -196,6 +234,17 @@ pub struct EngineTiming {
     pub accepted_tokens: Option<u64>,
 }
 
+impl EngineTiming {
+    /// The part of `total_ms` of which the engine tells nothing. In Ollama 0.17 the request waits for a slot of its runner
+    /// then; some 5 ms of it, and 0.1 ms for each token, are templating, tokenizing and passing tokens on. A duration that
+    /// is not there was 0 (Go's `omitempty`); but loading always takes a while, and SGLang's copy of the API, which has no
+    /// `load_duration`, tells a total alone.
+    pub fn untold_ms(&self) -> Option<f64> {
+        let told = self.load_ms? + self.prompt_ms.unwrap_or(0.0) + self.decode_ms.unwrap_or(0.0);
+        self.total_ms.map(|total| total - told).filter(|untold| *untold >= 0.0)
+    }
+}
+
 /// Marks of an engine in the body's shape, a set of bits; `observe` weighs them with the response head's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EngineFacts(pub u32);
@@ -206,13 +255,14 @@ impl EngineFacts {
     /// `system_fingerprint` begins with `vllm-`, or a key that vLLM's Python front end sends is there
     /// (`prompt_token_ids`, `kv_transfer_params`; not `stop_reason`, which TensorRT-LLM sends too).
     pub const VLLM: EngineFacts = EngineFacts(1);
-    /// `matched_stop` is there (SGLang 0.5).
+    /// `matched_stop`, `meta_info.weight_version`, or `message.images: null` in Ollama's shape, is there (SGLang 0.5).
     pub const SGLANG: EngineFacts = EngineFacts(2);
-    /// `timings.predicted_n` or `prompt_progress` is there, or `system_fingerprint` begins with `b<digits>-` (llama.cpp).
+    /// `timings.predicted_n`, `tokens_predicted` or `prompt_progress` is there, or `system_fingerprint` begins with
+    /// `b<digits>-` (llama.cpp).
     pub const LLAMA_CPP: EngineFacts = EngineFacts(4);
-    /// `system_fingerprint` is `fp_ollama`.
+    /// `system_fingerprint` is `fp_ollama`, or `load_duration` is there, which SGLang's copy of the API does not tell.
     pub const OLLAMA: EngineFacts = EngineFacts(8);
-    /// `system_fingerprint` is a version of TGI.
+    /// `system_fingerprint` is a version of TGI, or `generated_text` is there.
     pub const TGI: EngineFacts = EngineFacts(1 << 8);
     /// `avg_decoded_tokens_per_iter` is there (TensorRT-LLM 1.x).
     pub const TENSORRT_LLM: EngineFacts = EngineFacts(1 << 9);
@@ -220,7 +270,8 @@ impl EngineFacts {
     pub const SPACE_BEFORE_END: EngineFacts = EngineFacts(1 << 10);
     /// `nvext` is there (Dynamo).
     pub const DYNAMO: EngineFacts = EngineFacts(1 << 11);
-    /// `gen_tokens` is there (LMDeploy).
+    /// `gen_tokens` is there, or `meta_info.routed_experts`, which SGLang has too if asked, beside marks of its own
+    /// (LMDeploy 0.18).
     pub const LMDEPLOY: EngineFacts = EngineFacts(1 << 12);
     /// `model_version` is there beside `text_output` (Triton, and KServe's own server).
     pub const TRITON: EngineFacts = EngineFacts(1 << 13);
@@ -270,8 +321,13 @@ pub struct StreamEvent {
     pub progress: bool,
     /// `usage`, when it was an object.
     pub usage: Option<Usage>,
+    /// Counts of the engine's own, where it gives them in place of `usage`.
+    pub counter: Option<Counter>,
     /// `finish_reason` of each choice that gave a non-empty one, in order.
     pub finishes: Finishes,
+    /// The choice says that it has ended, with or without a reason: llama.cpp's `stop: true`, Ollama's `done: true`, TGI's
+    /// `generated_text`. These streams have no other end mark.
+    pub ended: bool,
     /// An error envelope: `error` is an object or a string, or `object` is `error` (SGLang). `detail` alone, as FastAPI
     /// sends it, is none: there the status says it.
     pub error: bool,
@@ -283,7 +339,7 @@ pub struct StreamEvent {
     pub end: bool,
     /// A client's message that asks for an answer (realtime): `response.create`, `input_audio_buffer.commit`.
     pub asks: bool,
-    /// vLLM `metrics` or llama.cpp `timings`.
+    /// vLLM `metrics`, llama.cpp `timings`, SGLang's queue time, or Ollama's durations.
     pub timing: Option<EngineTiming>,
     /// The event was not JSON that the scanner could follow to its end.
     pub malformed: bool,

@@ -14,7 +14,7 @@ mod scan;
 #[cfg(test)]
 mod tests;
 
-pub use event::{Channels, EngineFacts, EngineTiming, FinishReason, Finishes, StreamEvent, Usage};
+pub use event::{Channels, Counter, EngineFacts, EngineTiming, FinishReason, Finishes, StreamEvent, Usage};
 pub use framing::Framing;
 pub use request::{RequestDecoder, RequestFacts};
 pub use response::{Each, ResponseDecoder, Said};

@@ -17,6 +17,8 @@ pub struct RequestDecoder {
     /// Boxed: only recordings to transcribe come in one.
     form: Option<Box<Multipart>>,
     asked: Asked,
+    /// An answer is streamed unless the request says `stream: false`.
+    streams_unasked: bool,
 }
 
 /// What a request asked for, as far as it said so and as far as the body was read.
@@ -24,11 +26,13 @@ pub struct RequestDecoder {
 pub struct RequestFacts<'a> {
     /// `model`, cut to 128 bytes.
     pub model: Option<&'a str>,
-    /// `stream`.
+    /// `stream`, or what its absence means on this route.
     pub stream: Option<bool>,
-    /// `n`: answers per prompt.
+    /// `n`: answers per prompt (llama.cpp also `n_cmpl`, SGLang `sampling_params.n`).
     pub n: Option<u64>,
-    /// `max_completion_tokens`, else `max_tokens` or `max_output_tokens` (Responses): output tokens per answer.
+    /// `max_completion_tokens`, else `max_tokens` or `max_output_tokens` (Responses): output tokens per answer. llama.cpp's
+    /// `n_predict`, Ollama's `options.num_predict`, and `max_new_tokens` of SGLang (`sampling_params`) and TGI
+    /// (`parameters`).
     pub max_tokens: Option<u64>,
     /// `stream_options.include_usage`.
     pub include_usage: Option<bool>,
@@ -38,7 +42,7 @@ pub struct RequestFacts<'a> {
     pub return_token_ids: Option<bool>,
     /// `echo`: the first text of the answer is the prompt.
     pub echo: Option<bool>,
-    /// Prompts, if `prompt` is an array of strings or of arrays.
+    /// Prompts, if `prompt` (SGLang `text`, `input_ids`) is an array of strings or of arrays.
     pub prompts: Option<u64>,
     /// The whole body was read, and was JSON or a form.
     pub complete: bool,
@@ -48,7 +52,8 @@ impl RequestDecoder {
     /// For a request on this route. Nothing is read of a route whose answers are not ([`Route::is_read`]).
     pub fn new(route: Route) -> Self {
         let root = if route.is_read() { Place::Body } else { Place::Unread };
-        Self { scanner: Scanner::new(root), form: None, asked: Asked::new() }
+        let streams_unasked = matches!(route, Route::OllamaChat | Route::OllamaGenerate);
+        Self { scanner: Scanner::new(root), form: None, asked: Asked::new(), streams_unasked }
     }
 
     /// The same for a body of this `content-type`: `multipart/form-data` is read as such, all else as JSON.
@@ -69,9 +74,10 @@ impl RequestDecoder {
     /// What is known so far.
     pub fn facts(&self) -> RequestFacts<'_> {
         let asked = &self.asked;
+        let complete = self.form.as_ref().map_or(self.scanner.is_done(), |form| form.is_done());
         RequestFacts {
             model: asked.model.text(),
-            stream: asked.stream,
+            stream: asked.stream.or((complete && self.streams_unasked).then_some(true)),
             n: asked.n,
             max_tokens: asked.max_completion_tokens.or(asked.max_tokens).or(asked.max_output_tokens),
             include_usage: asked.include_usage,
@@ -79,7 +85,7 @@ impl RequestDecoder {
             return_token_ids: asked.return_token_ids,
             echo: asked.echo,
             prompts: asked.prompts,
-            complete: self.form.as_ref().map_or(self.scanner.is_done(), |form| form.is_done()),
+            complete,
         }
     }
 }
@@ -102,6 +108,7 @@ enum Place {
     Echo,
     Prompt,
     PromptItem,
+    Sampling,
 }
 
 static BODY: Keys<Place> = Keys::new(&[
@@ -115,6 +122,21 @@ static BODY: Keys<Place> = Keys::new(&[
     ("prompt", Place::Prompt),
     ("echo", Place::Echo),
     ("return_token_ids", Place::ReturnTokenIds),
+    // The engines' own routes.
+    ("n_predict", Place::MaxCompletionTokens),
+    ("n_cmpl", Place::N),
+    ("text", Place::Prompt),
+    ("input_ids", Place::Prompt),
+    ("sampling_params", Place::Sampling),
+    ("parameters", Place::Sampling),
+    ("options", Place::Sampling),
+]);
+
+/// SGLang `sampling_params`, TGI `parameters`, Ollama `options`.
+static SAMPLING: Keys<Place> = Keys::new(&[
+    ("max_new_tokens", Place::MaxCompletionTokens),
+    ("num_predict", Place::MaxCompletionTokens),
+    ("n", Place::N),
 ]);
 
 static STREAM_OPTIONS: Keys<Place> =
@@ -125,6 +147,7 @@ impl scan::Place for Place {
         match self {
             Place::Body => Shape::Object(&BODY),
             Place::StreamOptions => Shape::Object(&STREAM_OPTIONS),
+            Place::Sampling => Shape::Object(&SAMPLING),
             Place::Prompt => Shape::Array(Place::PromptItem),
             Place::Model => Shape::Word,
             Place::N | Place::MaxTokens | Place::MaxCompletionTokens | Place::MaxOutputTokens => Shape::Number,

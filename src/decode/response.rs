@@ -7,6 +7,7 @@ use super::done::Verdict;
 use super::framing::Framing;
 use super::framing::Piece;
 use super::framing::SseFramer;
+use super::framing::next_piece;
 use super::prediction::Prediction;
 use super::scan::Pause;
 use super::scan::Scanner;
@@ -79,7 +80,7 @@ impl ResponseDecoder {
     }
 
     /// Takes the next bytes of the body. A server-sent event is handed out as soon as its last byte, the blank line's, is
-    /// in; a JSON text at [`ResponseDecoder::finish`].
+    /// in, a JSON line with its line feed; a JSON text at [`ResponseDecoder::finish`].
     pub fn feed(&mut self, bytes: &[u8], each: &mut impl FnMut(&StreamEvent)) {
         self.feed_to(bytes, &mut Plain(each));
     }
@@ -91,6 +92,15 @@ impl ResponseDecoder {
         }
         match self.framing {
             Framing::Json | Framing::Messages => self.scan(bytes),
+            Framing::Ndjson => {
+                let mut rest = bytes;
+                while let Some(piece) = next_piece(&mut rest) {
+                    match piece {
+                        Piece::Part(part) => self.scan(part),
+                        _ => self.end_event(each),
+                    }
+                }
+            }
             Framing::Sse => {
                 let mut rest = bytes;
                 loop {
@@ -143,7 +153,7 @@ impl ResponseDecoder {
     pub fn finish_to(&mut self, each: &mut impl Each) {
         let is_open = match self.framing {
             Framing::Sse => self.framer.finish(),
-            Framing::Json | Framing::Messages => true,
+            Framing::Json | Framing::Ndjson | Framing::Messages => true,
         };
         if is_open && self.root != Place::Unread {
             self.end_event(each);

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::decode::Channels;
+use crate::decode::Counter;
 use crate::decode::EngineTiming;
+use crate::decode::FinishReason;
 use crate::decode::Finishes;
 use crate::decode::Route;
 use crate::decode::StreamEvent;
@@ -22,7 +24,7 @@ use crate::measure::Sink;
 use crate::measure::TraceParent;
 use crate::measure::gaps::Gaps;
 use crate::measure::outcome::{Answer, outcome};
-use crate::measure::tokens::{Tokens, Whole};
+use crate::measure::tokens::{Prompts, Tokens, Whole};
 
 /// The channels a person reads as the answer: neither reasoning nor tool calls.
 const VISIBLE: Channels = Channels(Channels::CONTENT.0 | Channels::REFUSAL.0 | Channels::AUDIO.0);
@@ -93,6 +95,8 @@ pub struct Exchange {
     finishes: Finishes,
     /// Boxed: most answers have none until their last event.
     timing: Option<Box<EngineTiming>>,
+    /// Queue time by the response head.
+    head_queue: Option<Duration>,
     events: u64,
     done: bool,
     error: bool,
@@ -154,6 +158,7 @@ impl Exchange {
             gaps: Gaps::default(),
             finishes: Finishes::default(),
             timing: None,
+            head_queue: None,
             events: 0,
             done: false,
             error: false,
@@ -215,6 +220,12 @@ impl Exchange {
         if self.request_id.is_none() {
             self.request_id = request_id;
         }
+    }
+
+    /// The head of an answer that is not streamed told how long the request waited, and how many tokens there were (TGI).
+    pub fn told_by_head(&mut self, queue: Option<Duration>, counter: Counter) {
+        self.head_queue = queue;
+        self.tokens.whole_counter(counter, 1);
     }
 
     /// Bytes of the response body came.
@@ -320,7 +331,9 @@ impl Exchange {
 
     fn record(&mut self, closing: Closing, at: Instant, thresholds: &Thresholds) -> Record {
         let Closing { ending, mut labels, response_id, error_type, profile } = closing;
-        let choices = self.asked.n.unwrap_or(1).max(1).saturating_mul(self.asked.prompts.unwrap_or(1).max(1));
+        let prompts =
+            Prompts { number: self.asked.prompts.unwrap_or(1).max(1), answers: self.asked.n.unwrap_or(1).max(1) };
+        let choices = prompts.answers.saturating_mul(prompts.number);
         let finished = if self.streaming { self.tokens.finished() } else { u64::from(self.finishes.len()) };
         let marked_end = self.done || (self.route.ends_with_finish() && finished >= choices.max(1));
         let complete = match ending {
@@ -330,11 +343,14 @@ impl Exchange {
         let whole = Whole { choices, echo: self.asked.echo, complete, habits: profile.habits };
         let answered = self.status.is_some_and(|s| (200..300).contains(&s));
         let output = self.tokens.output(whole).filter(|_| answered);
+        let idle = self.finishes.iter().any(FinishReason::is_idle);
         let answer = Answer {
             status: self.status,
             generates: self.generates(),
             streaming: self.streaming,
-            has_output: output.is_some_and(|n| n.tokens > 0) || (!self.streaming && (finished > 0 || self.carried)),
+            has_output: output.is_some_and(|n| n.tokens > 0)
+                || idle
+                || (!self.streaming && (finished > 0 || self.carried)),
             begun: self.first_token.is_some(),
             marked_end,
             error: self.error,
@@ -359,8 +375,8 @@ impl Exchange {
             first_visible: self.first_visible,
             last_token: self.last_token,
             ended: self.since(at),
-            input_tokens: self.tokens.input(profile.habits).filter(|_| answered && !self.is_in_pieces()),
-            cached_tokens: self.tokens.cached(),
+            input_tokens: self.tokens.input(prompts, profile.habits).filter(|_| answered && !self.is_in_pieces()),
+            cached_tokens: self.tokens.cached(prompts),
             cache_creation_tokens: self.tokens.cache_creation(),
             input_audio_tokens: self.tokens.input_audio(),
             input_image_tokens: self.tokens.input_image(),
@@ -404,6 +420,13 @@ impl Exchange {
         if let Some(ms) = self.timing.as_ref().and_then(|t| t.queue_ms) {
             let value = Duration::try_from_secs_f64(ms / 1e3).ok()?;
             return Some(QueueTime { value, source: QueueSource::InBand });
+        }
+        if let Some(value) = self.head_queue {
+            return Some(QueueTime { value, source: QueueSource::ResponseHeader });
+        }
+        if let Some(ms) = self.timing.as_ref().and_then(|t| t.untold_ms()) {
+            let value = Duration::try_from_secs_f64(ms / 1e3).ok()?;
+            return Some(QueueTime { value, source: QueueSource::Remainder });
         }
         let scheduled = profile.head_when_scheduled && self.streaming && self.status == Some(200);
         let value = self.headers.filter(|_| scheduled)?.saturating_sub(self.requested?);

@@ -15,10 +15,13 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// Stands for a number of tokens that is not known.
 const UNKNOWN: u32 = u32::MAX;
 
-/// The gaps of one answer. Times are since the start of the exchange.
+/// Stands for a time that is not known.
+const NEVER: u64 = u64::MAX;
+
+/// The gaps of one answer. Times are nanoseconds since the start of the exchange: half the size of a [`Duration`].
 #[derive(Clone, Debug)]
 pub(super) struct Gaps {
-    last: [Option<Duration>; CHOICES],
+    last: [u64; CHOICES],
     /// Nanoseconds of the kept gaps.
     batch: [u64; BATCH],
     /// Their tokens, [`UNKNOWN`] for a number that is not known. Apart from the nanoseconds they take half of a [`Gap`].
@@ -26,8 +29,9 @@ pub(super) struct Gaps {
     len: u8,
     tokens: u64,
     told: u64,
-    handed_on: Duration,
-    longest: Option<Duration>,
+    handed_on: u64,
+    /// [`NEVER`] while there was none.
+    longest: u64,
     stalls: u32,
     /// The client did not take bytes since the last token: the next gap is not the engine's.
     interrupted: bool,
@@ -36,14 +40,14 @@ pub(super) struct Gaps {
 impl Default for Gaps {
     fn default() -> Gaps {
         Gaps {
-            last: [None; CHOICES],
+            last: [NEVER; CHOICES],
             batch: [0; BATCH],
             batch_tokens: [UNKNOWN; BATCH],
             len: 0,
             tokens: 0,
             told: 0,
-            handed_on: Duration::ZERO,
-            longest: None,
+            handed_on: 0,
+            longest: NEVER,
             stalls: 0,
             interrupted: false,
         }
@@ -56,26 +60,28 @@ impl Gaps {
         if tokens == Some(0) {
             return;
         }
+        let at = nanos(at);
         self.tokens += tokens.unwrap_or(1);
         if let Some(last) = self.last.get_mut(choice as usize)
-            && let Some(before) = last.replace(at)
+            && let before = std::mem::replace(last, at)
+            && before != NEVER
             && !self.interrupted
         {
             let gap = at.saturating_sub(before);
-            self.longest = self.longest.max(Some(gap));
-            if gap > stall {
+            self.longest = if self.longest == NEVER { gap } else { self.longest.max(gap) };
+            if gap > nanos(stall) {
                 self.stalls += 1;
                 live.stalled();
             }
             let place = usize::from(self.len);
-            if let (Some(nanos), Some(of)) = (self.batch.get_mut(place), self.batch_tokens.get_mut(place)) {
-                *nanos = u64::try_from(gap.as_nanos()).unwrap_or(u64::MAX);
+            if let (Some(kept), Some(of)) = (self.batch.get_mut(place), self.batch_tokens.get_mut(place)) {
+                *kept = gap;
                 *of = tokens.and_then(|n| u32::try_from(n).ok()).unwrap_or(UNKNOWN);
                 self.len += 1;
             }
         }
         self.interrupted = false;
-        if usize::from(self.len) == BATCH || at.saturating_sub(self.handed_on) >= PERIOD {
+        if usize::from(self.len) == BATCH || at.saturating_sub(self.handed_on) >= nanos(PERIOD) {
             self.hand_on(live);
             self.handed_on = at;
         }
@@ -107,11 +113,16 @@ impl Gaps {
 
     /// The longest gap.
     pub(super) fn longest(&self) -> Option<Duration> {
-        self.longest
+        (self.longest != NEVER).then(|| Duration::from_nanos(self.longest))
     }
 
     /// Gaps over the stall threshold.
     pub(super) fn stalls(&self) -> u32 {
         self.stalls
     }
+}
+
+/// Nanoseconds of a time; 584 years are more than any stream lasts.
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(NEVER - 1)
 }

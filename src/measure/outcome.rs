@@ -30,11 +30,11 @@ pub(super) struct Answer {
     /// The route is one that generates tokens.
     pub(super) generates: bool,
     pub(super) streaming: bool,
-    /// A token was seen, or usage told of one.
+    /// A token was seen, or usage told of one, or none was asked for.
     pub(super) has_output: bool,
     /// A first token was seen.
     pub(super) begun: bool,
-    /// The stream's own end mark came: `[DONE]`, or a finish reason for every choice.
+    /// The stream's own end mark came: `[DONE]`, or of every choice a finish reason or the word that it has ended.
     pub(super) marked_end: bool,
     /// An error event came.
     pub(super) error: bool,

@@ -9,7 +9,7 @@ use crate::measure::Labels;
 /// How an exchange ended: exactly one of these, recorded once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Outcome {
-    /// The answer came whole, and had something in it.
+    /// The answer came whole, and had something in it, or nothing was asked but that a model be loaded.
     Ok,
     /// The client went away before the first token.
     ClientAbortBeforeFirstToken,
@@ -89,7 +89,8 @@ pub enum CountSource {
     EngineSpan,
     /// The lengths of `token_ids` in the events.
     TokenIds,
-    /// A counter of the engine's own dialect (llama.cpp `timings.predicted_n`).
+    /// A counter of the engine's own dialect (llama.cpp `timings.predicted_n` and `tokens_predicted`, SGLang
+    /// `meta_info.completion_tokens`, Ollama `eval_count`, TGI `generated_tokens`).
     NativeCounter,
     /// Entries of `logprobs`.
     Logprobs,
@@ -128,8 +129,13 @@ pub struct Count {
 /// Where a queue time comes from. Never mixed in one series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum QueueSource {
-    /// A field of the answer (vLLM `metrics.queue_time_ms`).
+    /// A field of the answer (vLLM `metrics.queue_time_ms`, SGLang `meta_info.queue_time`).
     InBand,
+    /// A field of the response head (TGI `x-queue-time`, whole milliseconds; answers that are not streamed).
+    ResponseHeader,
+    /// What the engine's total leaves when all that it tells of is taken off (Ollama: total, load, prompt and eval
+    /// durations). Waiting for a slot, and some milliseconds of templating and tokenizing with it.
+    Remainder,
     /// The time until the response head, where the engine sends it when work begins (llama.cpp).
     HeaderTiming,
     /// The engine's own span.
@@ -141,6 +147,8 @@ impl QueueSource {
     pub fn as_str(self) -> &'static str {
         match self {
             QueueSource::InBand => "in_band",
+            QueueSource::ResponseHeader => "response_header",
+            QueueSource::Remainder => "remainder",
             QueueSource::HeaderTiming => "header_timing",
             QueueSource::EngineSpan => "engine_span",
         }

@@ -4,6 +4,7 @@ use crate::decode::EngineTiming;
 use crate::decode::StreamEvent;
 use crate::decode::Usage;
 use crate::measure::Habits;
+use crate::measure::tokens::Prompts;
 use crate::measure::tokens::{Tokens, Whole};
 
 #[test]
@@ -24,5 +25,6 @@ fn prompts_that_no_number_holds_stay_at_the_greatest() {
         EngineTiming { prompt_tokens: Some(u64::MAX), cached_tokens: Some(u64::MAX), ..EngineTiming::default() };
     let mut tokens = Tokens::default();
     tokens.event(&StreamEvent { timing: Some(timing), ..StreamEvent::default() }, Habits::default(), false);
-    assert_eq!(tokens.input(Habits::default()).map(|count| count.tokens), Some(u64::MAX));
+    let prompts = Prompts { number: 1, answers: 1 };
+    assert_eq!(tokens.input(prompts, Habits::default()).map(|count| count.tokens), Some(u64::MAX));
 }

@@ -1,5 +1,6 @@
 //! How many tokens there were, and how we know: the ladder of sources.
 
+use crate::decode::Counter;
 use crate::decode::StreamEvent;
 use crate::decode::Usage;
 use crate::measure::Count;
@@ -13,7 +14,7 @@ const CHOICES: usize = 4;
 struct Choice {
     /// The last cumulative `usage.completion_tokens` that came beside this choice.
     usage: Option<u32>,
-    /// The last cumulative native counter (llama.cpp `timings.predicted_n`).
+    /// The highest native counter so far (llama.cpp `timings.predicted_n`, SGLang `completion_tokens`).
     native: Option<u32>,
     /// A token-bearing event came.
     begun: bool,
@@ -54,6 +55,8 @@ pub(super) struct Tokens {
     deltas: u64,
     native_input: Option<u64>,
     native_cached: Option<u64>,
+    /// Boxed: only the engines' own routes have counters of their own.
+    counted: Option<Box<Counted>>,
     /// Most choices in one event: over 1 in answers that are not streamed.
     widest: u32,
 }
@@ -79,6 +82,22 @@ struct Parts {
     output_audio: Option<u64>,
 }
 
+/// What the choices' own counters told.
+#[derive(Clone, Debug, Default)]
+struct Counted {
+    /// Of so many choices.
+    choices: u32,
+    /// Sums over them.
+    input: Option<u64>,
+    cached: Option<u64>,
+    /// Of the last choice.
+    reasoning: Option<u64>,
+    /// The output of a whole answer.
+    output: Option<u64>,
+    /// The counter did not come from the choice's first token-bearing event on: its steps are not tokens per event.
+    missed: [bool; CHOICES],
+}
+
 /// What an event added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Step {
@@ -101,13 +120,26 @@ pub(super) struct Whole {
     pub(super) habits: Habits,
 }
 
+/// The prompts of a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Prompts {
+    /// How many.
+    pub(super) number: u64,
+    /// Answers to each (`n`).
+    pub(super) answers: u64,
+}
+
 impl Tokens {
     /// Takes one event of a stream.
     pub(super) fn event(&mut self, event: &StreamEvent, habits: Habits, echo: bool) -> Step {
         let finishing = !event.finishes.is_empty();
         let held_back = event.empty_delta && habits.empty_delta_is_token && (!event.role || finishing);
-        let bears = !event.channels.is_empty() || held_back || event.token_ids.is_some_and(|n| n > 0);
-        let mut step = Step { bears, tokens: event.token_ids.map(u64::from) };
+        let says = !event.channels.is_empty() || held_back || event.token_ids.is_some_and(|n| n > 0);
+        let counted = event.counter.and_then(|counter| self.count(event.choice, counter));
+        // The text of a running counter's event may be all text so far, so that the last one may bring none.
+        let may_repeat = finishing && event.counter.is_some_and(|counter| counter.running);
+        let bears = counted.map_or(says && !may_repeat, |tokens| tokens > 0);
+        let mut step = Step { bears, tokens: counted.or(event.token_ids.map(u64::from)) };
 
         self.widest = self.widest.max(event.choices);
         if bears {
@@ -146,10 +178,17 @@ impl Tokens {
                     choice.continuous = false;
                 }
                 if finishing {
-                    choice.finished = true;
                     choice.finished_uncounted = event.usage.is_none();
                 }
-                if echo && bears && !choice.begun {
+                choice.finished |= finishing || event.ended;
+                if bears
+                    && counted.is_none()
+                    && let Some(own) = &mut self.counted
+                    && let Some(missed) = own.missed.get_mut(event.choice as usize)
+                {
+                    *missed = true;
+                }
+                if echo && bears && !choice.begun && counted.is_none() {
                     // The prompt, handed back: at most one token of output in it.
                     step.tokens = Some(0);
                 }
@@ -162,12 +201,44 @@ impl Tokens {
         step
     }
 
+    /// Takes a choice's own counter. Returns by how much it grew, if that is what the event brought.
+    fn count(&mut self, place: u32, counter: Counter) -> Option<u64> {
+        let place = place as usize;
+        let choice = self.choices.get_mut(place)?;
+        let own = self.counted.get_or_insert_default();
+        if choice.native.is_none() {
+            own.choices += 1;
+            own.input = sum(own.input, counter.input);
+            own.cached = sum(own.cached, counter.cached);
+            *own.missed.get_mut(place)? = choice.begun;
+        }
+        own.reasoning = counter.reasoning.or(own.reasoning);
+        let output = u32::try_from(counter.output?).ok()?;
+        let before = choice.native.unwrap_or(0);
+        choice.native = Some(output.max(before));
+        let missed = own.missed.get(place).is_some_and(|missed| *missed);
+        (counter.running && !missed).then(|| u64::from(output.saturating_sub(before)))
+    }
+
+    /// Takes what is told of a whole answer, which may be several choices.
+    pub(super) fn whole_counter(&mut self, counter: Counter, choices: u32) {
+        let own = self.counted.get_or_insert_default();
+        own.choices = choices;
+        own.output = counter.output.or(own.output);
+        own.input = counter.input.or(own.input);
+        own.cached = counter.cached.or(own.cached);
+        self.last.reasoning = counter.reasoning.or(self.last.reasoning);
+    }
+
     /// Takes the body of an answer that is not streamed: its usage is the request's.
     pub(super) fn whole_answer(&mut self, event: &StreamEvent) {
         self.widest = self.widest.max(event.choices);
         self.logprobs += u64::from(event.logprobs.unwrap_or(0));
         self.token_ids = event.token_ids.map(u64::from);
         self.timing(event);
+        if let Some(counter) = event.counter {
+            self.whole_counter(counter, event.choices);
+        }
         if let Some(usage) = event.usage {
             self.totals = 1;
             self.totals_output = usage.output.unwrap_or(0);
@@ -184,6 +255,7 @@ impl Tokens {
         self.native_cached = timing.cached_tokens.or(self.native_cached);
         if let Some(choice) = self.choices.get_mut(event.choice as usize)
             && timing.predicted_tokens.is_some()
+            && event.counter.is_none()
         {
             choice.native = timing.predicted_tokens.and_then(|n| u32::try_from(n).ok());
         }
@@ -237,8 +309,8 @@ impl Tokens {
         }
         if whole.complete && !self.beyond && self.totals == 0 && choices == self.seen() {
             let own = self.choices.iter().filter(|c| c.begun || c.finished || c.usage.is_some());
-            let counted = own.clone().all(|c| c.usage.is_some() && c.finished && !c.finished_uncounted);
-            if counted
+            let counted = own.clone().filter(|c| c.usage.is_some() && c.finished && !c.finished_uncounted);
+            if counted.count() as u64 == choices
                 && choices > 0
                 && (choices == 1 || whole.habits.usage_per_choice || own.clone().all(|c| c.continuous))
             {
@@ -250,6 +322,9 @@ impl Tokens {
             && !self.token_ids_missing
         {
             return exact(ids, CountSource::TokenIds);
+        }
+        if let Some(total) = self.counted.as_ref().and_then(|own| own.output) {
+            return exact(total, CountSource::NativeCounter);
         }
         if whole.complete && !self.beyond && choices > 0 && self.widest <= 1 {
             let natives: Vec<u64> = self.choices.iter().filter_map(|c| c.native).map(u64::from).collect();
@@ -270,21 +345,35 @@ impl Tokens {
         exact(at_least, CountSource::Deltas)
     }
 
-    /// The prompt tokens.
-    pub(super) fn input(&self, habits: Habits) -> Option<Count> {
+    /// The prompt tokens. A prompt that was answered several times counts once.
+    pub(super) fn input(&self, prompts: Prompts, habits: Habits) -> Option<Count> {
         let told = self.last.input.filter(|_| !(self.last.early && habits.early_input_is_guessed));
         let usage = told.map(|tokens| Count { tokens, source: CountSource::Usage });
-        usage.or(self.native_input.map(|tokens| Count { tokens, source: CountSource::NativeCounter }))
+        let native = self.once(|own| own.input, prompts).or(self.native_input);
+        usage.or(native.map(|tokens| Count { tokens, source: CountSource::NativeCounter }))
     }
 
     /// Prompt tokens out of the engine's cache.
-    pub(super) fn cached(&self) -> Option<u64> {
-        self.last.cached.or(self.native_cached)
+    pub(super) fn cached(&self, prompts: Prompts) -> Option<u64> {
+        self.last.cached.or(self.once(|own| own.cached, prompts)).or(self.native_cached)
+    }
+
+    /// A sum over choices, for the prompts that they answer. None if it lacks one.
+    fn once(&self, sum: fn(&Counted) -> Option<u64>, prompts: Prompts) -> Option<u64> {
+        let own = self.counted.as_ref().filter(|_| !self.beyond)?;
+        let (counted, answers) = (u64::from(own.choices), prompts.answers);
+        let times = match prompts.number {
+            1 if counted <= answers => counted,
+            number if counted == number.saturating_mul(answers) => answers,
+            _ => return None,
+        };
+        let sum = sum(own)?;
+        (sum % times.max(1) == 0).then(|| sum / times.max(1))
     }
 
     /// Output tokens that were reasoning.
     pub(super) fn reasoning(&self) -> Option<u64> {
-        self.last.reasoning
+        self.last.reasoning.or(self.counted.as_ref().and_then(|own| own.reasoning).filter(|_| self.seen() <= 1))
     }
 
     /// Prompt tokens that went into the engine's cache.
@@ -305,5 +394,13 @@ impl Tokens {
     /// Output tokens that were audio.
     pub(super) fn output_audio(&self) -> Option<u64> {
         self.last.parts.as_ref()?.output_audio
+    }
+}
+
+/// The sum of what is known.
+fn sum(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.saturating_add(b)),
+        (a, b) => a.or(b),
     }
 }

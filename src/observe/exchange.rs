@@ -17,6 +17,7 @@ use crate::measure::Labels;
 use crate::measure::TraceParent;
 use crate::observe::Shared;
 use crate::observe::engine::Recogniser;
+use crate::observe::tgi_head::Told;
 use crate::wire::RequestHead;
 use crate::wire::ResponseHead;
 
@@ -86,7 +87,7 @@ impl Exchange {
         self.recogniser.head(head);
         let coded = coded(head.header("content-encoding")) || transfer_coded(head.header("transfer-encoding"));
         let framing = head.header("content-type").and_then(Framing::of_content_type);
-        self.streaming = self.measured.generates() && framing == Some(Framing::Sse);
+        self.streaming = self.measured.generates() && framing.is_some_and(Framing::is_stream);
         if let Some(framing) = framing
             && self.measured.generates()
             && !coded
@@ -94,6 +95,11 @@ impl Exchange {
             self.response = Some(Box::new(ResponseDecoder::new(self.measured.route(), framing)));
         }
         self.measured.response_head(head.status, self.streaming, id(head.header("x-request-id")), at);
+        if !self.streaming
+            && let Some(Told { queue, counter }) = Told::by(|name| head.header(name))
+        {
+            self.measured.told_by_head(queue, counter);
+        }
     }
 
     pub(super) fn response_body(&mut self, bytes: &[u8], at: Instant, shared: &Shared) {

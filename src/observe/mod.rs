@@ -8,6 +8,7 @@ mod exchange;
 mod settings;
 #[cfg(test)]
 mod tests;
+mod tgi_head;
 
 use std::fmt;
 use std::sync::Arc;

@@ -2,6 +2,7 @@
 
 use super::kind::Kind;
 use crate::decode::Channels;
+use crate::decode::Counter;
 use crate::decode::EngineTiming;
 use crate::decode::FinishReason;
 use crate::decode::Finishes;
@@ -36,7 +37,7 @@ pub(super) enum Flag {
     Error = 8,
     /// A `usage` object.
     Usage = 16,
-    /// A `metrics` or `timings` object.
+    /// Times of the engine.
     Timing = 32,
     /// A `delta` string that is not empty.
     Piece = 64,
@@ -46,6 +47,14 @@ pub(super) enum Flag {
     CachedApart = 256,
     /// A `usage` object from before the answer.
     Early = 512,
+    /// Counts of the engine's own, not `usage`.
+    Counter = 1024,
+    /// They are counts so far, which every event has.
+    Running = 2048,
+    /// The word that its choice has ended.
+    Ended = 4096,
+    /// A special token, whose text is no part of the answer.
+    Special = 8192,
 }
 
 impl Facts {
@@ -71,6 +80,8 @@ pub(super) enum Number {
     DecodeMs,
     MeanItlMs,
     PromptMs,
+    LoadMs,
+    TotalMs,
     CacheTokens,
     PromptTokens,
     PredictedTokens,
@@ -96,6 +107,9 @@ pub(crate) struct Draft {
     pub(super) status_reason: Option<FinishReason>,
     /// A number came that is another in each event: what follows will not come again.
     pub(super) varies: bool,
+    /// Answers whose prompt, and whose output, an engine's own counter told.
+    told_inputs: u16,
+    told_outputs: u16,
     /// One bit for each number that is there.
     present: u32,
     /// A count, or the bits of a double.
@@ -110,6 +124,8 @@ impl Draft {
         self.status = None;
         self.status_reason = None;
         self.varies = false;
+        self.told_inputs = 0;
+        self.told_outputs = 0;
         self.present = 0;
     }
 
@@ -141,6 +157,20 @@ impl Draft {
         self.put(number, self.count(number).unwrap_or(0).saturating_add(more));
     }
 
+    /// Adds an engine's own count of one answer's prompt.
+    pub(super) fn add_input(&mut self, tokens: u64) {
+        self.add(Number::Input, tokens);
+        self.told_inputs = self.told_inputs.saturating_add(1);
+        self.facts.set(Flag::Counter);
+    }
+
+    /// Adds an engine's own count of one answer's output.
+    pub(super) fn add_output(&mut self, tokens: u64) {
+        self.add(Number::Output, tokens);
+        self.told_outputs = self.told_outputs.saturating_add(1);
+        self.facts.set(Flag::Counter);
+    }
+
     fn count(&self, number: Number) -> Option<u64> {
         if self.present & 1 << number as u8 == 0 { None } else { self.numbers.get(number as usize).copied() }
     }
@@ -157,7 +187,7 @@ impl Draft {
     pub(super) fn event(&self, malformed: bool) -> StreamEvent {
         let facts = self.facts;
         let plain = self.present == 0;
-        let mut channels = facts.channels;
+        let mut channels = if facts.has(Flag::Special) { Channels::default() } else { facts.channels };
         if facts.has(Flag::Piece) {
             channels.insert(facts.kind.channel());
         }
@@ -181,7 +211,9 @@ impl Draft {
             logprobs: if plain { None } else { self.short_count(Number::Logprobs) },
             progress: facts.has(Flag::Progress),
             usage: if facts.has(Flag::Usage) { Some(self.usage()) } else { None },
+            counter: if facts.has(Flag::Counter) { Some(self.counter()) } else { None },
             finishes,
+            ended: facts.has(Flag::Ended),
             // What was said to the model, and could not be transcribed, is no error of the answer.
             error: facts.has(Flag::Error) && facts.kind != Kind::HeardAll || facts.kind.fails(),
             done: false,
@@ -215,6 +247,22 @@ impl Draft {
         }
     }
 
+    fn counter(&self) -> Counter {
+        // A sum that leaves one of several answers out is none.
+        let answers = self.facts.choices.max(1);
+        let input = self.count(Number::Input).filter(|_| u32::from(self.told_inputs) == answers);
+        let output = self.count(Number::Output).filter(|_| u32::from(self.told_outputs) == answers);
+        // Ollama leaves out what is 0, and tells of a prompt only when it has generated.
+        let nothing = output.is_none() && input.is_some() && self.milliseconds(Number::LoadMs).is_some();
+        Counter {
+            input,
+            output: if nothing { Some(0) } else { output },
+            cached: self.count(Number::Cached),
+            reasoning: self.count(Number::Reasoning),
+            running: self.facts.has(Flag::Running),
+        }
+    }
+
     fn timing(&self) -> EngineTiming {
         EngineTiming {
             queue_ms: self.milliseconds(Number::QueueMs),
@@ -222,6 +270,8 @@ impl Draft {
             decode_ms: self.milliseconds(Number::DecodeMs),
             mean_itl_ms: self.milliseconds(Number::MeanItlMs),
             prompt_ms: self.milliseconds(Number::PromptMs),
+            load_ms: self.milliseconds(Number::LoadMs),
+            total_ms: self.milliseconds(Number::TotalMs),
             cached_tokens: self.count(Number::CacheTokens),
             prompt_tokens: self.count(Number::PromptTokens),
             predicted_tokens: self.count(Number::PredictedTokens),

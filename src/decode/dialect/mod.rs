@@ -6,12 +6,17 @@ mod cohere_chat;
 mod draft;
 mod kind;
 mod marks;
+mod llama_cpp;
+mod native;
+mod ollama;
 mod openai;
 mod openai_chat;
 mod openai_completions;
 mod openai_responses;
 mod place;
 mod reading;
+mod sglang;
+mod tgi;
 mod transcription;
 mod usage;
 

@@ -2,10 +2,14 @@
 
 use super::anthropic_messages;
 use super::cohere_chat;
+use super::llama_cpp;
+use super::ollama;
 use super::openai;
 use super::openai_chat;
 use super::openai_completions;
 use super::openai_responses;
+use super::sglang;
+use super::tgi;
 use super::transcription;
 use crate::decode::Framing;
 use crate::decode::Route;
@@ -228,6 +232,70 @@ pub(crate) enum Place {
     TranscriptEvent,
     /// The whole body of a transcription
     TranscriptBody,
+
+    // The engines' own routes.
+    /// The whole answer of `/generate`: one, or several.
+    Generate,
+    /// One answer of it
+    Generated,
+    /// `meta_info` (SGLang, LMDeploy)
+    MetaInfo,
+    /// `meta_info.finish_reason`
+    FinishObject,
+    /// `meta_info.queue_time`
+    QueueSeconds,
+    /// The whole answer of `/generate_stream` or `/` (TGI): one, or several.
+    Tgi,
+    /// One answer of it
+    TgiAnswer,
+    /// `token`
+    TgiToken,
+    /// `token.special`
+    Special,
+    /// `generated_text`
+    GeneratedText,
+    /// `details`
+    Details,
+    /// The whole answer of `/completion` or `/infill` (llama.cpp): one, or several.
+    LlamaCpp,
+    /// One answer of it
+    LlamaCppAnswer,
+    /// `tokens_predicted`
+    TokensPredicted,
+    /// `stop`
+    Stop,
+    /// `stop_type`
+    StopType,
+    /// `stopped_eos`, `stopped_word`
+    StoppedAtEnd,
+    /// `stopped_limit`
+    StoppedAtLimit,
+    /// The whole answer of `/api/chat` or `/api/generate` (Ollama)
+    Ollama,
+    /// `message`
+    OllamaMessage,
+    /// `message.images`
+    Images,
+    /// `done`
+    OllamaDone,
+    /// `total_duration`
+    TotalNs,
+    /// `load_duration`
+    LoadNs,
+    /// `prompt_eval_duration`
+    PromptNs,
+    /// `eval_duration`
+    DecodeNs,
+    /// Prompt tokens by an engine's own key
+    CounterInput,
+    /// Cached prompt tokens by an engine's own key
+    CounterCached,
+    /// Reasoning tokens by an engine's own key
+    CounterReasoning,
+    /// Output tokens so far, by an engine's own key that every event has
+    RunningOutput,
+    /// Output tokens by an engine's own key that the last event has
+    TotalOutput,
 }
 
 impl Place {
@@ -249,15 +317,12 @@ impl Place {
             // Its answers are messages after an upgrade, and nothing else.
             Route::Realtime if framing == Framing::Messages => Place::ResponseEvent,
             Route::Realtime => Place::Unread,
+            Route::Generate => Place::Generate,
+            Route::TgiStream | Route::TgiCompat => Place::Tgi,
+            Route::LlamaCompletion | Route::Infill => Place::LlamaCpp,
+            Route::OllamaChat | Route::OllamaGenerate => Place::Ollama,
             // Their dialects are not read yet: a line of its own above this one switches a route on.
-            Route::Generate
-            | Route::TgiStream
-            | Route::TgiCompat
-            | Route::LlamaCompletion
-            | Route::Infill
-            | Route::OllamaChat
-            | Route::OllamaGenerate
-            | Route::TritonGenerate
+            Route::TritonGenerate
             | Route::VllmGenerate
             | Route::Embeddings
             | Route::Rerank
@@ -282,7 +347,13 @@ impl scan::Place for Place {
             | Place::PromptProgress
             | Place::TokenId
             | Place::Logprob
-            | Place::SequenceNumber => Shape::Mark,
+            | Place::SequenceNumber
+            | Place::Special
+            | Place::Stop
+            | Place::StoppedAtEnd
+            | Place::StoppedAtLimit
+            | Place::Images
+            | Place::OllamaDone => Shape::Mark,
             Place::Chat => Shape::Object(&openai_chat::ANSWER),
             Place::ChatChoices => Shape::Array(Place::ChatChoice),
             Place::ChatChoice => Shape::Object(&openai_chat::CHOICE),
@@ -333,6 +404,18 @@ impl scan::Place for Place {
             Place::CohereUsage => Shape::Object(&cohere_chat::USAGE),
             Place::TranscriptEvent => Shape::Object(&transcription::EVENT),
             Place::TranscriptBody => Shape::Object(&transcription::BODY),
+            Place::Generate => Shape::OneOrMany(&sglang::ANSWER, Place::Generated),
+            Place::Generated => Shape::Object(&sglang::ANSWER),
+            Place::MetaInfo => Shape::Object(&sglang::META_INFO),
+            Place::FinishObject => Shape::Object(&sglang::FINISH),
+            Place::Tgi => Shape::OneOrMany(&tgi::ANSWER, Place::TgiAnswer),
+            Place::TgiAnswer => Shape::Object(&tgi::ANSWER),
+            Place::TgiToken => Shape::Object(&tgi::TOKEN),
+            Place::Details => Shape::Object(&tgi::DETAILS_KEYS),
+            Place::LlamaCpp => Shape::OneOrMany(&llama_cpp::ANSWER, Place::LlamaCppAnswer),
+            Place::LlamaCppAnswer => Shape::Object(&llama_cpp::ANSWER),
+            Place::Ollama => Shape::Object(&ollama::ANSWER),
+            Place::OllamaMessage => Shape::Object(&ollama::MESSAGE),
             Place::Content
             | Place::Reasoning
             | Place::Refusal
@@ -340,7 +423,8 @@ impl scan::Place for Place {
             | Place::AudioText
             | Place::CompletionText
             | Place::EventDelta
-            | Place::ItemText => Shape::Text,
+            | Place::ItemText
+            | Place::GeneratedText => Shape::Text,
             Place::Id
             | Place::Model
             | Place::Object
@@ -354,7 +438,8 @@ impl scan::Place for Place {
             | Place::Status
             | Place::StatusReason
             | Place::ErrorCode
-            | Place::SessionType => Shape::Word,
+            | Place::SessionType
+            | Place::StopType => Shape::Word,
             Place::Index
             | Place::PromptTokens
             | Place::CompletionTokens
@@ -374,7 +459,18 @@ impl scan::Place for Place {
             | Place::CacheCreationTokens
             | Place::InputAudioTokens
             | Place::InputImageTokens
-            | Place::OutputAudioTokens => Shape::Number,
+            | Place::OutputAudioTokens
+            | Place::QueueSeconds
+            | Place::TokensPredicted
+            | Place::TotalNs
+            | Place::LoadNs
+            | Place::PromptNs
+            | Place::DecodeNs
+            | Place::CounterInput
+            | Place::CounterCached
+            | Place::CounterReasoning
+            | Place::RunningOutput
+            | Place::TotalOutput => Shape::Number,
         }
     }
 }

@@ -21,7 +21,7 @@ const RANKS: [Place; 4] = [Place::FlatErrorType, Place::ErrorCode, Place::OuterE
 /// One answer as far as it was read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading {
-    draft: Draft,
+    pub(super) draft: Draft,
     id: Capture<128>,
     model: Capture<128>,
     error_type: Capture<48>,
@@ -31,7 +31,7 @@ pub(crate) struct Reading {
     error_closed: bool,
     /// A finish reason, a kind of event or object, a fingerprint or a role: longer ones are cut, and are no known word.
     word: Capture<{ kind::LONGEST }>,
-    engine: EngineFacts,
+    pub(super) engine: EngineFacts,
     /// The session is one that transcribes (realtime).
     transcribes: bool,
 }
@@ -133,6 +133,9 @@ impl Reading {
             Place::FinishReason if !word.is_empty() => {
                 self.draft.finishes.push(FinishReason::from_wire(word));
             }
+            Place::StopType if !word.is_empty() && word != b"none" => {
+                self.draft.finishes.push(FinishReason::from_wire(word));
+            }
             Place::Role if !word.is_empty() => self.draft.facts.set(Flag::Role),
             Place::Object if word == b"error" => self.draft.facts.set(Flag::Error),
             Place::Fingerprint => self.engine.insert(marks::of_fingerprint(word)),
@@ -193,7 +196,7 @@ impl Sink<Place> for Reading {
             (Place::TensorrtMark, _) => self.engine.insert(EngineFacts::TENSORRT_LLM),
             (Place::LmdeployMark, _) => self.engine.insert(EngineFacts::LMDEPLOY),
             (Place::Nvext, b'{') => self.engine.insert(EngineFacts::DYNAMO),
-            _ => {}
+            (place, first) => self.begin_native(place, first),
         }
     }
 
@@ -287,29 +290,23 @@ impl Sink<Place> for Reading {
             Place::DecodeMs => Number::DecodeMs,
             Place::MeanItlMs => Number::MeanItlMs,
             Place::PromptMs => Number::PromptMs,
-            place => return self.count(place, written),
+            place => return self.native_number(place, written),
         };
-        if let Ok(value) = written.parse::<f64>()
-            && value.is_finite()
-        {
+        if let Some(value) = finite(written) {
             self.draft.put(number, value.to_bits());
         }
     }
 }
 
 impl Reading {
-    fn count(&mut self, place: Place, written: &str) {
+    /// Takes a count that means the same in every dialect.
+    pub(super) fn count(&mut self, place: Place, tokens: u64) {
         let number = match place {
             Place::PromptTokens => Number::Input,
             Place::CompletionTokens => Number::Output,
             Place::CachedTokens => Number::Cached,
             Place::ReasoningTokens => Number::Reasoning,
-            Place::OuterReasoningTokens => {
-                if let Ok(value) = written.parse() {
-                    self.draft.put_if_absent(Number::Reasoning, value);
-                }
-                return;
-            }
+            Place::OuterReasoningTokens => return self.draft.put_if_absent(Number::Reasoning, tokens),
             Place::CacheN => Number::CacheTokens,
             Place::PromptN => Number::PromptTokens,
             Place::PredictedN => Number::PredictedTokens,
@@ -321,10 +318,13 @@ impl Reading {
             Place::OutputAudioTokens => Number::OutputAudio,
             _ => return,
         };
-        if let Ok(value) = written.parse() {
-            self.draft.put(number, value);
-        }
+        self.draft.put(number, tokens);
     }
+}
+
+/// A number that a double holds.
+pub(super) fn finite(written: &str) -> Option<f64> {
+    written.parse().ok().filter(|value: &f64| value.is_finite())
 }
 
 fn rank(place: Place) -> u8 {

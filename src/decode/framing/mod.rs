@@ -1,9 +1,11 @@
 //! How events lie in a body.
 
 mod multipart;
+mod ndjson;
 mod sse;
 
 pub(crate) use multipart::Multipart;
+pub(crate) use ndjson::next_piece;
 pub(crate) use sse::Piece;
 pub(crate) use sse::SseFramer;
 
@@ -16,14 +18,27 @@ pub enum Framing {
     Json,
     /// Messages of one JSON text each, whose ends are told from outside (WebSocket): see `ResponseDecoder::end_message`.
     Messages,
+    /// One JSON text per line.
+    Ndjson,
 }
 
+/// What a stream of lines is called: the first by Ollama 0.17 and SGLang 0.5; none of them is registered.
+const NDJSON: [&[u8]; 3] = [b"application/x-ndjson", b"application/ndjson", b"application/jsonl"];
+
 impl Framing {
+    /// True where events come one after the other; false for one text at its end.
+    pub fn is_stream(self) -> bool {
+        self != Framing::Json
+    }
+
     /// The framing that this `content-type` names, whatever its case and parameters. `None`: one that is not read.
     pub fn of_content_type(value: &[u8]) -> Option<Framing> {
         let essence = value.split(|byte| *byte == b';').next()?.trim_ascii();
         if essence.eq_ignore_ascii_case(b"text/event-stream") {
             return Some(Framing::Sse);
+        }
+        if NDJSON.iter().any(|name| essence.eq_ignore_ascii_case(name)) {
+            return Some(Framing::Ndjson);
         }
         let (start, suffix) = essence.split_at_checked(essence.len().saturating_sub(b"+json".len()))?;
         let is_json = essence.eq_ignore_ascii_case(b"application/json")

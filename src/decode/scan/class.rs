@@ -48,6 +48,26 @@ pub(super) fn string_stop(bytes: &[u8]) -> Option<usize> {
     memchr2(b'"', b'\\', bytes.get(seen..).unwrap_or_default()).map(|place| place + seen)
 }
 
+/// Where the first quote, brace or bracket is.
+#[inline]
+pub(super) fn nested_stop(bytes: &[u8]) -> Option<usize> {
+    /// The bit that tells a brace from the bracket of its kind.
+    const BRACE: u64 = repeated(b'{' ^ b'[');
+    let (words, rest) = bytes.as_chunks::<8>();
+    for (at, word) in words.iter().enumerate() {
+        let word = u64::from_le_bytes(*word);
+        let braces = word | BRACE;
+        let stops = zero_bytes(word ^ repeated(b'"'))
+            | zero_bytes(braces ^ repeated(b'{'))
+            | zero_bytes(braces ^ repeated(b'}'));
+        if stops != 0 {
+            return Some(at * 8 + stops.trailing_zeros() as usize / 8);
+        }
+    }
+    let place = rest.iter().position(|byte| matches!(byte, b'"' | b'{' | b'}' | b'[' | b']'))?;
+    Some(words.len() * 8 + place)
+}
+
 const fn repeated(byte: u8) -> u64 {
     byte as u64 * 0x0101_0101_0101_0101
 }

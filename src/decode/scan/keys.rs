@@ -1,11 +1,11 @@
 //! The known keys of an object, found by one look-up.
 
-/// Known keys and the places of their values. A key's slot follows from its length and first byte; the table is made at
-/// compile time, with a factor under which no two keys share a slot.
+/// Known keys and the places of their values. A key's slot follows from its length, its first byte and its middle one; the
+/// table is made at compile time, with a factor under which no two keys share a slot.
 #[derive(Debug)]
 pub(crate) struct Keys<P: 'static> {
     pairs: &'static [(&'static str, P)],
-    factor: u8,
+    factor: u32,
     /// One more than a pair's place; 0: no key.
     slots: [u8; SLOTS],
 }
@@ -13,39 +13,45 @@ pub(crate) struct Keys<P: 'static> {
 const SLOTS: usize = 64;
 
 impl<P: Copy> Keys<P> {
-    /// The table of these keys. Does not compile if two have the same length and first byte.
+    /// The table of these keys. Does not compile if two have the same length, first and middle byte.
     pub(crate) const fn new(pairs: &'static [(&'static str, P)]) -> Self {
-        let mut factor = 1;
-        while factor < 255 {
+        // Odd factors in the order of Weyl's sequence of the golden ratio, whose bits are well mixed.
+        let mut factor: u32 = 1;
+        let mut tries = 0;
+        while tries < 4096 {
+            factor = factor.wrapping_add(0x9e37_79b8);
             if let Some(slots) = place(pairs, factor) {
                 return Self { pairs, factor, slots };
             }
-            factor += 2;
+            tries += 1;
         }
-        panic!("no factor keeps these keys apart: two have the same length and first byte, or they are too many");
+        panic!(
+            "no factor keeps these keys apart: two have the same length, first and middle byte, or they are too many"
+        );
     }
 
     /// The place of this key's value, if the key is known.
     #[inline]
     pub(super) fn find(&self, key: &[u8]) -> Option<P> {
-        let first = *key.first()?;
-        let slot = *self.slots.get(slot(key.len(), first, self.factor))?;
+        let (first, middle) = (*key.first()?, *key.get(key.len() / 2)?);
+        let slot = *self.slots.get(slot(key.len(), first, middle, self.factor))?;
         let (name, place) = self.pairs.get(usize::from(slot).checked_sub(1)?)?;
         if name.as_bytes() == key { Some(*place) } else { None }
     }
 }
 
-const fn slot(len: usize, first: u8, factor: u8) -> usize {
-    (len.wrapping_mul(factor as usize) ^ first as usize) % SLOTS
+const fn slot(len: usize, first: u8, middle: u8, factor: u32) -> usize {
+    let bytes = u32::from_le_bytes([len as u8, first, middle, 0]);
+    (bytes.wrapping_mul(factor) >> (u32::BITS - SLOTS.trailing_zeros())) as usize
 }
 
 /// The slots of the keys, or `None` if two share one.
-const fn place<P>(pairs: &[(&str, P)], factor: u8) -> Option<[u8; SLOTS]> {
+const fn place<P>(pairs: &[(&str, P)], factor: u32) -> Option<[u8; SLOTS]> {
     let mut slots = [0; SLOTS];
     let mut at = 0;
     while at < pairs.len() {
         let name = pairs[at].0.as_bytes();
-        let slot = slot(name.len(), name[0], factor);
+        let slot = slot(name.len(), name[0], name[name.len() / 2], factor);
         if slots[slot] != 0 {
             return None;
         }

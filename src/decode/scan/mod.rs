@@ -28,6 +28,8 @@ pub(crate) enum Shape<P: 'static> {
     Object(&'static Keys<P>),
     /// An array and the place of each of its elements.
     Array(P),
+    /// An object and the keys of it that are known, or an array and the place of each of its elements.
+    OneOrMany(&'static Keys<P>, P),
     /// A string of which only matters whether it is empty. The scanner can pause at its ends.
     Text,
     /// A string that the sink may want to keep.

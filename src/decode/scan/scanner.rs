@@ -6,6 +6,7 @@ use super::Shape;
 use super::Sink;
 use super::class::is_number_byte;
 use super::class::is_scalar_end;
+use super::class::nested_stop;
 use super::class::string_stop;
 use super::partial::Partial;
 use super::position::State;
@@ -206,8 +207,12 @@ impl<P: Place> Scanner<P> {
             (place, place.shape())
         });
         self.position.state = match (byte, shape) {
-            (b'{', Some((place, Shape::Object(_)))) if self.position.descend(place, true) => State::FirstKey,
-            (b'[', Some((place, Shape::Array(element)))) if self.position.descend(place, false) => {
+            (b'{', Some((place, Shape::Object(_) | Shape::OneOrMany(..)))) if self.position.descend(place, true) => {
+                State::FirstKey
+            }
+            (b'[', Some((place, Shape::Array(element) | Shape::OneOrMany(_, element))))
+                if self.position.descend(place, false) =>
+            {
                 self.position.place = Some(element);
                 State::FirstValue
             }
@@ -243,7 +248,7 @@ impl<P: Place> Scanner<P> {
             return start + len + 1;
         }
         self.position.place = match (self.partial.complete(part), self.position.container()) {
-            (Some(key), Some(Shape::Object(keys))) => keys.find(key),
+            (Some(key), Some(Shape::Object(keys) | Shape::OneOrMany(keys, _))) => keys.find(key),
             _ => None,
         };
         // The colon follows at once in everything that servers write.
@@ -270,7 +275,7 @@ impl<P: Place> Scanner<P> {
                 }
                 (b',', false) => {
                     self.position.place = match self.position.container() {
-                        Some(Shape::Array(element)) => Some(element),
+                        Some(Shape::Array(element) | Shape::OneOrMany(_, element)) => Some(element),
                         _ => None,
                     };
                     self.position.state = State::Value;
@@ -380,22 +385,24 @@ impl<P: Place> Scanner<P> {
 
     /// Inside a container of no interest; returns the place after what was taken of it.
     fn skip_nested(&mut self, bytes: &[u8], start: usize) -> usize {
-        let rest = bytes.get(start..).unwrap_or_default();
-        for (offset, byte) in rest.iter().enumerate() {
-            match byte {
-                b'"' => {
+        let mut at = start;
+        while let Some(rest) = bytes.get(at..)
+            && let Some(len) = nested_stop(rest)
+        {
+            at += len + 1;
+            match rest.get(len) {
+                Some(b'"') => {
                     self.position.state = State::NestedString;
-                    return start + offset + 1;
+                    return at;
                 }
-                b'{' | b'[' => self.nested = self.nested.saturating_add(1),
-                b'}' | b']' => {
+                Some(b'{' | b'[') => self.nested = self.nested.saturating_add(1),
+                _ => {
                     self.nested = self.nested.saturating_sub(1);
                     if self.nested == 0 {
                         self.position.end_value();
-                        return start + offset + 1;
+                        return at;
                     }
                 }
-                _ => {}
             }
         }
         bytes.len()

@@ -2,6 +2,8 @@
 
 #[path = "model_named.rs"]
 mod named;
+#[path = "model_native.rs"]
+mod native;
 
 use serde_json::Value;
 use tokometer::decode::Channels;
@@ -18,6 +20,11 @@ pub(crate) fn events(route: Route, framing: Framing, body: &[u8]) -> Vec<StreamE
         Framing::Json | Framing::Messages if body.trim_ascii().is_empty() => Vec::new(),
         Framing::Json | Framing::Messages => {
             event(route, framing, &String::from_utf8_lossy(body)).into_iter().collect()
+        }
+        Framing::Ndjson => {
+            let text = String::from_utf8_lossy(body);
+            let lines = text.split('\n').filter(|line| !line.trim().is_empty());
+            lines.filter_map(|line| event(route, framing, line)).collect()
         }
         Framing::Sse => datas(body)
             .iter()
@@ -68,6 +75,9 @@ fn event(route: Route, framing: Framing, data: &str) -> Option<StreamEvent> {
 
 /// What this JSON value says.
 pub(crate) fn of_value(route: Route, framing: Framing, value: &Value) -> StreamEvent {
+    if let Some(event) = native::of_value(route, value) {
+        return event;
+    }
     let mut event = StreamEvent::default();
     let mut has_delta = false;
     let is_transcript = matches!(route, Route::AudioTranscription | Route::AudioTranslation);
@@ -174,6 +184,8 @@ fn timing(metrics: &Value, timings: &Value) -> Option<EngineTiming> {
         decode_ms: metrics["generation_time_ms"].as_f64().or(timings["predicted_ms"].as_f64()),
         mean_itl_ms: metrics["mean_itl_ms"].as_f64(),
         prompt_ms: timings["prompt_ms"].as_f64(),
+        load_ms: None,
+        total_ms: None,
         cached_tokens: timings["cache_n"].as_u64(),
         prompt_tokens: timings["prompt_n"].as_u64(),
         predicted_tokens: timings["predicted_n"].as_u64(),
@@ -204,6 +216,8 @@ fn rounded(event: &StreamEvent) -> StreamEvent {
         decode_ms: round(timing.decode_ms),
         mean_itl_ms: round(timing.mean_itl_ms),
         prompt_ms: round(timing.prompt_ms),
+        load_ms: round(timing.load_ms),
+        total_ms: round(timing.total_ms),
         ..timing
     });
     StreamEvent { timing, ..*event }

@@ -81,7 +81,8 @@ fn differences_observed(settings: observe::Settings) -> (Vec<String>, Replayed) 
 
 #[test]
 fn they_pass_unchanged_under_the_real_observer_and_leave_nothing_in_flight() {
-    let (differences, kept) = differences_observed(observe::Settings::default());
+    let settings = observe::Settings { probes: true, ..observe::Settings::default() };
+    let (differences, kept) = differences_observed(settings);
     none(differences);
     assert_eq!(kept.in_flight, 0);
     assert!(kept.records.len() > 10 && kept.detached.len() > 5, "{} {:?}", kept.records.len(), kept.detached);

@@ -1,0 +1,216 @@
+//! The naive model of the engines' own routes.
+
+use serde_json::Value;
+use tokometer::decode::Channels;
+use tokometer::decode::Counter;
+use tokometer::decode::EngineTiming;
+use tokometer::decode::FinishReason;
+use tokometer::decode::Route;
+use tokometer::decode::StreamEvent;
+
+/// What this JSON value says, if the route is one of an engine's own.
+pub(super) fn of_value(route: Route, value: &Value) -> Option<StreamEvent> {
+    let (read, many): (fn(&mut Sums, &Value), bool) = match route {
+        Route::Generate => (generate, true),
+        Route::TgiStream | Route::TgiCompat => (tgi, true),
+        Route::LlamaCompletion | Route::Infill => (llama_cpp, true),
+        Route::OllamaChat | Route::OllamaGenerate => (ollama, false),
+        _ => return None,
+    };
+    let mut sums = Sums::default();
+    match value {
+        Value::Array(answers) if many => {
+            answers.iter().filter(|answer| answer.is_object()).for_each(|answer| read(&mut sums, answer));
+        }
+        value => read(&mut sums, value),
+    }
+    Some(sums.event())
+}
+
+/// What the answers of a text say together.
+#[derive(Default)]
+struct Sums {
+    event: StreamEvent,
+    timing: EngineTiming,
+    timed: bool,
+    special: bool,
+    inputs: Vec<u64>,
+    outputs: Vec<u64>,
+    cached: Option<u64>,
+    reasoning: Option<u64>,
+    running: bool,
+}
+
+impl Sums {
+    fn event(mut self) -> StreamEvent {
+        let answers = self.event.choices.max(1) as usize;
+        let sum = |counts: &[u64]| counts.iter().fold(0u64, |sum, count| sum.saturating_add(*count));
+        let whole = |counts: &[u64]| (counts.len() == answers).then(|| sum(counts));
+        let input = whole(&self.inputs);
+        let zero = self.outputs.is_empty() && input.is_some() && self.timing.load_ms.is_some();
+        let output = if zero { Some(0) } else { whole(&self.outputs) };
+        if !self.inputs.is_empty() || !self.outputs.is_empty() {
+            let (cached, reasoning, running) = (self.cached, self.reasoning, self.running);
+            self.event.counter = Some(Counter { input, output, cached, reasoning, running });
+        }
+        if self.special {
+            self.event.channels = Channels::default();
+        }
+        self.event.timing = self.timed.then_some(self.timing);
+        self.event
+    }
+
+    fn says(&mut self, text: &Value, channel: Channels) {
+        if text.as_str().is_some_and(|text| !text.is_empty()) {
+            self.event.channels.insert(channel);
+        }
+    }
+
+    /// The place of an answer among several.
+    fn index(&mut self, answer: &Value) {
+        if let Some(index) = answer["index"].as_u64().and_then(|index| u32::try_from(index).ok()) {
+            self.event.choice = index;
+        }
+    }
+
+    fn finish(&mut self, word: &Value) {
+        if let Some(word) = word.as_str().filter(|word| !word.is_empty()) {
+            self.event.finishes.push(FinishReason::from_wire(word.as_bytes()));
+        }
+    }
+
+    fn input(&mut self, count: &Value) {
+        self.inputs.extend(count.as_u64());
+    }
+
+    fn output(&mut self, count: &Value, running: bool) {
+        self.running |= running && count.is_u64();
+        self.outputs.extend(count.as_u64());
+    }
+
+    /// A key whose value says that there is an answer, and whether it has ended.
+    fn answer(&mut self, ended: bool) {
+        self.event.choices += 1;
+        self.event.ended |= ended;
+    }
+
+    fn error(&mut self, answer: &Value) {
+        self.event.error |= answer["error"].is_object() || answer["error"].is_string();
+    }
+}
+
+/// A time in milliseconds.
+fn time(place: &mut Option<f64>, timed: &mut bool, written: &Value, milliseconds: f64) {
+    if let Some(value) = written.as_f64() {
+        *place = Some(value * milliseconds);
+        *timed = true;
+    }
+}
+
+fn generate(sums: &mut Sums, answer: &Value) {
+    sums.says(&answer["text"], Channels::CONTENT);
+    sums.index(answer);
+    sums.error(answer);
+    sums.event.error |= answer["object"] == "error";
+    generated_text(sums, answer);
+    let meta = &answer["meta_info"];
+    if meta.is_object() {
+        sums.answer(false);
+    }
+    sums.finish(&meta["finish_reason"]["type"]);
+    sums.input(&meta["prompt_tokens"]);
+    sums.output(&meta["completion_tokens"], true);
+    for (sum, key) in [(&mut sums.cached, "cached_tokens"), (&mut sums.reasoning, "reasoning_tokens")] {
+        if let Some(count) = meta[key].as_u64() {
+            *sum = Some(sum.unwrap_or(0).saturating_add(count));
+        }
+    }
+    time(&mut sums.timing.queue_ms, &mut sums.timed, &meta["queue_time"], 1e3);
+}
+
+fn generated_text(sums: &mut Sums, answer: &Value) {
+    if let Some(text @ (Value::Null | Value::String(_))) = answer.get("generated_text") {
+        sums.answer(text.is_string());
+        sums.says(text, Channels::CONTENT);
+    }
+    let details = &answer["details"];
+    sums.finish(&details["finish_reason"]);
+    sums.input(&details["input_length"]);
+    sums.output(&details["generated_tokens"], false);
+}
+
+fn tgi(sums: &mut Sums, answer: &Value) {
+    let token = &answer["token"];
+    if token.is_object() {
+        sums.event.token_ids = Some(sums.event.token_ids.unwrap_or(0) + 1);
+    }
+    sums.special |= token["special"] == true;
+    sums.says(&token["text"], Channels::CONTENT);
+    generated_text(sums, answer);
+    sums.error(answer);
+}
+
+fn llama_cpp(sums: &mut Sums, answer: &Value) {
+    sums.says(&answer["content"], Channels::CONTENT);
+    sums.index(answer);
+    sums.error(answer);
+    if let Some(stop) = answer["stop"].as_bool() {
+        sums.answer(stop);
+    }
+    if answer["stop_type"] != "none" {
+        sums.finish(&answer["stop_type"]);
+    }
+    for (key, reason) in [
+        ("stopped_eos", FinishReason::Stop),
+        ("stopped_limit", FinishReason::Length),
+        ("stopped_word", FinishReason::Stop),
+    ] {
+        if answer[key] == true {
+            sums.event.finishes.push(reason);
+        }
+    }
+    sums.input(&answer["tokens_evaluated"]);
+    sums.output(&answer["tokens_predicted"], true);
+    sums.event.progress |= answer["prompt_progress"].is_object();
+    if let Some(timing) = super::timing(&Value::Null, &answer["timings"]) {
+        sums.timed = true;
+        let of_last = |last: Option<u64>, before: Option<u64>| last.or(before);
+        sums.timing = EngineTiming {
+            prompt_ms: timing.prompt_ms.or(sums.timing.prompt_ms),
+            decode_ms: timing.decode_ms.or(sums.timing.decode_ms),
+            cached_tokens: of_last(timing.cached_tokens, sums.timing.cached_tokens),
+            prompt_tokens: of_last(timing.prompt_tokens, sums.timing.prompt_tokens),
+            predicted_tokens: of_last(timing.predicted_tokens, sums.timing.predicted_tokens),
+            draft_tokens: of_last(timing.draft_tokens, sums.timing.draft_tokens),
+            accepted_tokens: of_last(timing.accepted_tokens, sums.timing.accepted_tokens),
+            ..sums.timing
+        };
+    }
+}
+
+fn ollama(sums: &mut Sums, answer: &Value) {
+    let message = &answer["message"];
+    sums.event.role = message["role"].as_str().is_some_and(|role| !role.is_empty());
+    sums.says(&message["content"], Channels::CONTENT);
+    sums.says(&answer["response"], Channels::CONTENT);
+    for place in [message, answer] {
+        sums.says(&place["thinking"], Channels::REASONING);
+        for call in place["tool_calls"].as_array().into_iter().flatten() {
+            for function in [&call["function"], &call["custom"]] {
+                ["name", "arguments", "input"].iter().for_each(|key| sums.says(&function[key], Channels::TOOL));
+            }
+        }
+    }
+    sums.error(answer);
+    if let Some(done) = answer["done"].as_bool() {
+        sums.answer(done);
+    }
+    sums.finish(&answer["done_reason"]);
+    sums.event.logprobs = answer["logprobs"].as_array().map(|list| list.len() as u32);
+    sums.input(&answer["prompt_eval_count"]);
+    sums.output(&answer["eval_count"], false);
+    time(&mut sums.timing.total_ms, &mut sums.timed, &answer["total_duration"], 1e-6);
+    time(&mut sums.timing.load_ms, &mut sums.timed, &answer["load_duration"], 1e-6);
+    time(&mut sums.timing.prompt_ms, &mut sums.timed, &answer["prompt_eval_duration"], 1e-6);
+    time(&mut sums.timing.decode_ms, &mut sums.timed, &answer["eval_duration"], 1e-6);
+}
