@@ -170,6 +170,11 @@ impl Exchange {
         at.saturating_duration_since(self.started)
     }
 
+    /// Its number on the connection.
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
     /// What kind of request it is.
     pub fn route(&self) -> Route {
         self.route

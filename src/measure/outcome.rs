@@ -13,8 +13,10 @@ pub enum Ending {
     ServerFinished,
     /// The server reset the connection.
     ServerReset,
-    /// The server could not be reached.
+    /// The server could not be reached, or went away (GOAWAY of HTTP/2) before it looked at the request.
     Refused,
+    /// The server said that it has no room for the request (REFUSED_STREAM, ENHANCE_YOUR_CALM of HTTP/2).
+    Busy,
     /// The server did not accept the connection in the configured time.
     ConnectTimeout,
     /// We closed it: nothing moved for the configured idle timeout.
@@ -45,6 +47,7 @@ pub(super) fn outcome(ending: Ending, answer: Answer) -> Outcome {
     match ending {
         Ending::Refused => return Outcome::UpstreamRefused,
         Ending::ConnectTimeout => return Outcome::UpstreamTimeout,
+        Ending::Busy => return Outcome::RejectedBusy,
         _ => {}
     }
     let failed_status = match answer.status {
@@ -74,5 +77,6 @@ pub(super) fn outcome(ending: Ending, answer: Answer) -> Outcome {
         Ending::Drained => Outcome::Drained,
         Ending::Refused => Outcome::UpstreamRefused,
         Ending::ConnectTimeout | Ending::IdleTimeout => Outcome::UpstreamTimeout,
+        Ending::Busy => Outcome::RejectedBusy,
     }
 }

@@ -15,9 +15,9 @@ pub enum Outcome {
     ClientAbortBeforeFirstToken,
     /// The client went away between the first token and the end.
     ClientAbortMidStream,
-    /// The server could not be reached.
+    /// The server could not be reached, or said on a connection of HTTP/2 that it will not look at the request (GOAWAY).
     UpstreamRefused,
-    /// The server reset the connection.
+    /// The server reset the connection, or the stream of HTTP/2.
     UpstreamReset,
     /// The server did not accept the connection in the configured time, or nothing moved for the idle timeout.
     UpstreamTimeout,
@@ -29,7 +29,7 @@ pub enum Outcome {
     Http4xx,
     /// A status of 500-599 that is not 503 or 529.
     Http5xx,
-    /// 429, 503 or 529: the server had no room.
+    /// 429, 503 or 529, or a stream of HTTP/2 refused: the server had no room.
     RejectedBusy,
     /// A whole answer of status 200 in which no token was.
     NoOutput,

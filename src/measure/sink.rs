@@ -46,13 +46,11 @@ pub struct Gap {
 pub enum Detach {
     /// The connection switched to another protocol (101, or CONNECT).
     Upgraded,
-    /// The bytes are HTTP/2 (connection preface).
-    Http2,
     /// The first bytes are no HTTP.
     NotHttp,
-    /// A request head that RFC 9112 does not allow, or two readings of its length.
+    /// A request head or frame that RFC 9112 or 9113 does not allow, or two readings of its length.
     MalformedRequest,
-    /// A response head or chunk that RFC 9112 does not allow, or two readings of its length.
+    /// A response head, chunk or frame that RFC 9112 or 9113 does not allow, or two readings of its length.
     MalformedResponse,
     /// A head over its cap.
     HeadTooLarge,
@@ -60,6 +58,12 @@ pub enum Detach {
     UnexpectedResponse,
     /// More requests waiting for their answers than the cap.
     PipelineTooDeep,
+    /// Header compression of HTTP/2 that RFC 7541 does not allow: what follows cannot be decoded either.
+    HeaderCompression,
+    /// A header compression table over its cap.
+    HeaderTableTooLarge,
+    /// More open streams on a connection of HTTP/2 than the cap.
+    TooManyStreams,
     /// A panic in the observer.
     Panic,
     /// The process is over its observer memory cap: observers are shed before traffic is.
@@ -68,15 +72,17 @@ pub enum Detach {
 
 impl Detach {
     /// Every reason, in the order of the documentation.
-    pub const ALL: [Detach; 10] = [
+    pub const ALL: [Detach; 12] = [
         Detach::Upgraded,
-        Detach::Http2,
         Detach::NotHttp,
         Detach::MalformedRequest,
         Detach::MalformedResponse,
         Detach::HeadTooLarge,
         Detach::UnexpectedResponse,
         Detach::PipelineTooDeep,
+        Detach::HeaderCompression,
+        Detach::HeaderTableTooLarge,
+        Detach::TooManyStreams,
         Detach::Panic,
         Detach::Shed,
     ];
@@ -85,13 +91,15 @@ impl Detach {
     pub fn as_str(self) -> &'static str {
         match self {
             Detach::Upgraded => "upgraded",
-            Detach::Http2 => "http2",
             Detach::NotHttp => "not_http",
             Detach::MalformedRequest => "malformed_request",
             Detach::MalformedResponse => "malformed_response",
             Detach::HeadTooLarge => "head_too_large",
             Detach::UnexpectedResponse => "unexpected_response",
             Detach::PipelineTooDeep => "pipeline_too_deep",
+            Detach::HeaderCompression => "header_compression",
+            Detach::HeaderTableTooLarge => "header_table_too_large",
+            Detach::TooManyStreams => "too_many_streams",
             Detach::Panic => "panic",
             Detach::Shed => "shed",
         }

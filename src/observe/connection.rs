@@ -16,45 +16,37 @@ use crate::relay::Direction;
 use crate::relay::Observer;
 use crate::relay::Side;
 use crate::wire::Fault;
-use crate::wire::Http1;
+use crate::wire::Reader;
 use crate::wire::RequestHead;
+use crate::wire::Reset;
 use crate::wire::ResponseHead;
+use crate::wire::Trailers;
 use crate::wire::Visitor;
 
 /// Reads one connection until it ends or can no longer be followed.
 #[derive(Debug)]
 pub(super) struct ConnectionObserver {
-    http: Option<Box<Http1>>,
+    http: Option<Reader>,
     /// Calls since the last timed one.
     untimed: u8,
     exchanges: Exchanges,
 }
 
-/// The open exchanges of a connection, the oldest first: responses belong to the front, requests to the back.
+/// The open exchanges of a connection, the oldest first, that is, in the order of their numbers.
 #[derive(Debug)]
 struct Exchanges {
     shared: Arc<Shared>,
     connection: u64,
     pair: usize,
-    begun: u64,
     open: VecDeque<Box<Exchange>>,
-    /// Requests whose answers were complete before they were (early answers): their end is only noted.
-    answered_early: bool,
 }
 
 impl ConnectionObserver {
     pub(super) fn new(connection: &Connection, shared: Arc<Shared>) -> ConnectionObserver {
         ConnectionObserver {
-            http: Some(Box::new(Http1::new(shared.limits()))),
+            http: Some(Reader::new(shared.limits())),
             untimed: 0,
-            exchanges: Exchanges {
-                shared,
-                connection: connection.id,
-                pair: connection.pair,
-                begun: 0,
-                open: VecDeque::new(),
-                answered_early: false,
-            },
+            exchanges: Exchanges { shared, connection: connection.id, pair: connection.pair, open: VecDeque::new() },
         }
     }
 
@@ -78,13 +70,17 @@ impl ConnectionObserver {
         if let Err(fault) = result {
             self.detach(match fault {
                 Fault::Upgraded => Detach::Upgraded,
-                Fault::Http2 => Detach::Http2,
+                // The reader follows it; were it not to, this is what it would be.
+                Fault::Http2 => Detach::Upgraded,
                 Fault::NotHttp => Detach::NotHttp,
                 Fault::MalformedRequest => Detach::MalformedRequest,
                 Fault::MalformedResponse => Detach::MalformedResponse,
                 Fault::HeadTooLarge => Detach::HeadTooLarge,
                 Fault::UnexpectedResponse => Detach::UnexpectedResponse,
                 Fault::PipelineTooDeep => Detach::PipelineTooDeep,
+                Fault::HeaderCompression => Detach::HeaderCompression,
+                Fault::HeaderTableTooLarge => Detach::HeaderTableTooLarge,
+                Fault::TooManyStreams => Detach::TooManyStreams,
             });
         }
     }
@@ -112,10 +108,10 @@ impl Observer for ConnectionObserver {
     }
 
     fn blocked(&mut self, direction: Direction, since: Instant, until: Instant) {
-        if direction == Direction::Response
-            && let Some(exchange) = self.exchanges.open.front_mut()
-        {
-            exchange.blocked(since, until);
+        let Some(http) = &self.http else { return };
+        if direction == Direction::Response {
+            let held_up = if http.is_shared() { usize::MAX } else { 1 };
+            self.exchanges.open.iter_mut().take(held_up).for_each(|exchange| exchange.blocked(since, until));
         }
     }
 
@@ -142,6 +138,26 @@ impl Observer for ConnectionObserver {
 }
 
 impl Exchanges {
+    /// The open exchange of this number. On HTTP/1 it is the first (an answer) or the last (a request).
+    fn find(&mut self, number: u64) -> Option<(&mut Exchange, &Shared)> {
+        let place = self.place(number)?;
+        Some((self.open.get_mut(place)?, &self.shared))
+    }
+
+    fn place(&self, number: u64) -> Option<usize> {
+        match self.open.front()?.number() {
+            first if first == number => Some(0),
+            _ => self.open.binary_search_by_key(&number, |exchange| exchange.number()).ok(),
+        }
+    }
+
+    fn end(&mut self, number: u64, ending: Ending, at: Instant) {
+        if let Some(exchange) = self.place(number).and_then(|place| self.open.remove(place)) {
+            self.shared.lasting.open.fetch_sub(1, Ordering::Relaxed);
+            exchange.end(ending, at, &self.shared);
+        }
+    }
+
     fn take_oldest(&mut self) -> Option<Box<Exchange>> {
         let exchange = self.open.pop_front()?;
         self.shared.lasting.open.fetch_sub(1, Ordering::Relaxed);
@@ -166,53 +182,66 @@ impl Drop for ConnectionObserver {
 }
 
 impl Visitor for Exchanges {
-    fn request_begin(&mut self, at: Instant) {
+    fn request_begin(&mut self, exchange: u64, at: Instant) {
         self.shared.lasting.open.fetch_add(1, Ordering::Relaxed);
-        self.open.push_back(Box::new(Exchange::begin(self.connection, self.begun, self.pair, at)));
-        self.begun += 1;
-        self.answered_early = false;
+        self.open.push_back(Box::new(Exchange::begin(self.connection, exchange, self.pair, at)));
     }
 
-    fn request_head(&mut self, head: &RequestHead<'_>, _at: Instant) {
-        if let Some(exchange) = self.open.back_mut() {
-            exchange.request_head(head, &self.shared);
+    fn request_head(&mut self, exchange: u64, head: &RequestHead<'_>, _at: Instant) {
+        if let Some((exchange, shared)) = self.find(exchange) {
+            exchange.request_head(head, shared);
         }
     }
 
-    fn request_body(&mut self, bytes: &[u8], _at: Instant) {
-        if let Some(exchange) = self.open.back_mut().filter(|_| !self.answered_early) {
+    fn request_body(&mut self, exchange: u64, bytes: &[u8], _at: Instant) {
+        if let Some((exchange, _)) = self.find(exchange) {
             exchange.request_body(bytes);
         }
     }
 
-    fn request_end(&mut self, at: Instant) {
-        if let Some(exchange) = self.open.back_mut().filter(|_| !self.answered_early) {
+    fn request_end(&mut self, exchange: u64, at: Instant) {
+        if let Some((exchange, _)) = self.find(exchange) {
             exchange.request_end(at);
         }
     }
 
-    fn interim(&mut self, _status: u16, _at: Instant) {}
+    fn interim(&mut self, _exchange: u64, _status: u16, _at: Instant) {}
 
-    fn response_head(&mut self, head: &ResponseHead<'_>, at: Instant) {
-        if let Some(exchange) = self.open.front_mut() {
+    fn response_head(&mut self, exchange: u64, head: &ResponseHead<'_>, at: Instant) {
+        if let Some((exchange, _)) = self.find(exchange) {
             exchange.response_head(head, at);
         }
         if head.status == 101 {
-            self.response_end(at);
+            self.response_end(exchange, at);
         }
     }
 
-    fn response_body(&mut self, bytes: &[u8], at: Instant) {
-        if let Some(exchange) = self.open.front_mut() {
-            exchange.response_body(bytes, at, &self.shared);
+    fn response_body(&mut self, exchange: u64, bytes: &[u8], at: Instant) {
+        if let Some((exchange, shared)) = self.find(exchange) {
+            exchange.response_body(bytes, at, shared);
         }
     }
 
-    fn response_end(&mut self, at: Instant) {
-        // With one exchange left, its request may still be coming: what follows of it belongs to nobody.
-        self.answered_early = self.open.len() == 1;
-        if let Some(exchange) = self.take_oldest() {
-            exchange.end(Ending::Complete, at, &self.shared);
-        }
+    fn response_trailers(&mut self, _exchange: u64, _trailers: &Trailers<'_>, _at: Instant) {}
+
+    fn response_end(&mut self, exchange: u64, at: Instant) {
+        self.end(exchange, Ending::Complete, at);
+    }
+
+    fn reset(&mut self, exchange: u64, reset: Reset, at: Instant) {
+        self.end(exchange, ending(reset), at);
+    }
+}
+
+/// RFC 9113, section 7.
+const REFUSED_STREAM: u32 = 0x7;
+const ENHANCE_YOUR_CALM: u32 = 0xb;
+
+fn ending(reset: Reset) -> Ending {
+    match reset {
+        Reset::ByClient(_) => Ending::ClientGone,
+        Reset::ByServer(REFUSED_STREAM | ENHANCE_YOUR_CALM) => Ending::Busy,
+        Reset::ByServer(_) => Ending::ServerReset,
+        Reset::NotTaken => Ending::Refused,
     }
 }

@@ -51,6 +51,11 @@ impl Exchange {
         }
     }
 
+    /// Its number on the connection.
+    pub(super) fn number(&self) -> u64 {
+        self.measured.sequence()
+    }
+
     pub(super) fn request_head(&mut self, head: &RequestHead<'_>, shared: &Shared) {
         let route = shared.settings.route(head.method, head.target);
         self.recogniser = Recogniser::new(route, shared.settings.engine);

@@ -123,7 +123,11 @@ impl Shared {
     }
 
     fn limits(&self) -> Limits {
-        Limits { head_bytes: self.settings.head_bytes, pipeline_depth: self.settings.pipeline_depth }
+        Limits {
+            head_bytes: self.settings.head_bytes,
+            pipeline_depth: u32::try_from(self.settings.pipeline_depth).unwrap_or(u32::MAX),
+            streams: u32::try_from(self.settings.max_streams).unwrap_or(u32::MAX),
+        }
     }
 
     /// A connection is no longer observed.

@@ -15,6 +15,8 @@ pub struct Settings {
     pub head_bytes: usize,
     /// Most requests that may wait for their answers on one connection.
     pub pipeline_depth: usize,
+    /// Most streams that may be open on one connection of HTTP/2; more detach the observer.
+    pub max_streams: usize,
     /// Most connections that are observed at a time; further ones are relayed unobserved and counted as shed.
     pub max_observed: usize,
     /// A gap between two tokens longer than this is a stall.
@@ -104,6 +106,7 @@ impl Default for Settings {
             engine: None,
             head_bytes: 64 * 1024,
             pipeline_depth: 64,
+            max_streams: 1024,
             max_observed: 100_000,
             stall: Duration::from_secs(1),
             min_rate_tokens: 2,

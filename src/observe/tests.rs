@@ -7,6 +7,7 @@ use crate::decode::ResponseDecoder;
 use crate::observe::connection::ConnectionObserver;
 use crate::observe::exchange::Exchange;
 use crate::wire::Http1;
+use crate::wire::Http2;
 
 /// The promise: an open stream's observer holds less than this, request and response decoder included.
 const OPEN_STREAM_BYTES: usize = 2048;
@@ -27,4 +28,15 @@ fn an_open_stream_is_observed_in_less_than_two_kib() {
         size_of::<ResponseDecoder>()
     );
     assert!(open < OPEN_STREAM_BYTES, "{open} bytes");
+}
+
+#[test]
+fn a_stream_of_http_2_costs_no_more_than_a_connection_of_http_1_and_its_connection_half_a_kib() {
+    // Its exchange with its place in the queue, an entry of the parser's, and the decoder of its answer. A connection has
+    // beside this what its two header compression tables hold: 4 KiB each if no side asks for more, 64 KiB at most.
+    let stream = size_of::<Exchange>() + size_of::<Box<Exchange>>() + 8 + size_of::<ResponseDecoder>();
+    let connection = size_of::<ConnectionObserver>() + size_of::<Http2>();
+    println!("stream {stream}, connection {connection} (of it the parser {})", size_of::<Http2>());
+    assert!(stream < OPEN_STREAM_BYTES, "{stream} bytes");
+    assert!(connection < 512, "{connection} bytes");
 }

@@ -20,7 +20,7 @@ struct Lengths {
 }
 
 /// The items of a comma-separated field value, without the white space around them.
-fn items(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(super) fn items(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii)
 }
 

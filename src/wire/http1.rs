@@ -7,6 +7,7 @@ use crate::wire::body::Body;
 use crate::wire::chunked::BadChunk;
 use crate::wire::framing;
 use crate::wire::framing::BadFraming;
+use crate::wire::framing::items;
 use crate::wire::head;
 use crate::wire::head::BadHead;
 use crate::wire::head::Gather;
@@ -16,7 +17,7 @@ use crate::wire::message::Visitor;
 
 /// The head of the HTTP/2 connection preface (RFC 9113, section 3.4), which reads as a request head. The method PRI is
 /// used for nothing else (section 11.6), so the `SM` behind it need not be waited for.
-const HTTP2_PREFACE_HEAD: &[u8] = b"PRI * HTTP/2.0\r\n\r\n";
+pub(super) const HTTP2_PREFACE_HEAD: &[u8] = b"PRI * HTTP/2.0\r\n\r\n";
 
 /// What every response of HTTP/1 starts with (RFC 9112, section 2.3).
 const RESPONSE_START: &[u8] = b"HTTP/1.";
@@ -26,13 +27,15 @@ const RESPONSE_START: &[u8] = b"HTTP/1.";
 pub struct Limits {
     /// Most bytes of a head, its empty line included.
     pub head_bytes: usize,
-    /// Most requests that may wait for their answers.
-    pub pipeline_depth: usize,
+    /// Most requests that may wait for their answers on a connection of HTTP/1.
+    pub pipeline_depth: u32,
+    /// Most streams that may be open on a connection of HTTP/2.
+    pub streams: u32,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { head_bytes: 64 * 1024, pipeline_depth: 64 }
+        Limits { head_bytes: 64 * 1024, pipeline_depth: 64, streams: 1024 }
     }
 }
 
@@ -82,9 +85,13 @@ pub struct Http1 {
     response_at: ResponseAt,
     request_head: Gather,
     response_head: Gather,
+    /// Requests begun so far.
+    begun: u64,
     /// No request was read yet.
     fresh: bool,
     fault: Option<Fault>,
+    /// See [`Http1::left`].
+    left: u32,
 }
 
 impl Http1 {
@@ -97,8 +104,10 @@ impl Http1 {
             response_at: ResponseAt::Head,
             request_head: Gather::default(),
             response_head: Gather::default(),
+            begun: 0,
             fresh: true,
             fault: None,
+            left: 0,
         }
     }
 
@@ -145,6 +154,27 @@ impl Http1 {
         Ok(())
     }
 
+    /// The caps.
+    pub(super) fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// How many bytes at the end of the slice that ended in [`Fault::Http2`] or [`Fault::Upgraded`] belong to the protocol
+    /// that follows. For a preface, what of it stands behind its head (`SM`) is among them.
+    pub fn left(&self) -> usize {
+        self.left as usize
+    }
+
+    /// The number of the exchange that the next response belongs to.
+    pub fn answering(&self) -> u64 {
+        self.begun - self.waiting.len() as u64
+    }
+
+    /// The number of the newest request.
+    fn asking(&self) -> u64 {
+        self.begun.saturating_sub(1)
+    }
+
     /// How many requests began and are not answered whole.
     pub fn open(&self) -> usize {
         self.waiting.len()
@@ -170,9 +200,10 @@ impl Http1 {
     fn read_request(&mut self, mut bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
         let cap = self.limits.head_bytes;
         while !bytes.is_empty() {
+            let number = self.asking();
             match &mut self.request_at {
                 RequestAt::Body(body) => {
-                    let read = body.read(bytes, |data| visitor.request_body(data, at));
+                    let read = body.read(bytes, |data| visitor.request_body(number, data, at));
                     let Some(rest) = read.map_err(|BadChunk| Fault::MalformedRequest)? else { return Ok(()) };
                     bytes = rest;
                     self.end_request(at, visitor);
@@ -203,6 +234,7 @@ impl Http1 {
                     let Some(whole) = whole else { return Ok(()) };
                     if !begun {
                         if *whole.head == *HTTP2_PREFACE_HEAD {
+                            self.left = whole.rest.len() as u32;
                             return Err(Fault::Http2);
                         }
                         self.begin_request(first, visitor)?;
@@ -227,18 +259,20 @@ impl Http1 {
     }
 
     fn begin_request(&mut self, first: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
-        if self.waiting.len() >= self.limits.pipeline_depth {
+        if self.waiting.len() >= self.limits.pipeline_depth as usize {
             return Err(Fault::PipelineTooDeep);
         }
         self.waiting.push_back(Asked::Other);
-        visitor.request_begin(first);
+        self.begun += 1;
+        visitor.request_begin(self.asking(), first);
         Ok(())
     }
 
     fn read_request_head(&mut self, head: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
+        let number = self.asking();
         let (asked, body) = head::split_request(head, |head| {
             let body = framing::of_request(head.minor, head.headers)?;
-            visitor.request_head(head, at);
+            visitor.request_head(number, head, at);
             Ok((Asked::of(head.method), body))
         })
         .map_err(bad_request)?
@@ -256,14 +290,15 @@ impl Http1 {
 
     fn end_request(&mut self, at: Instant, visitor: &mut impl Visitor) {
         self.request_at = RequestAt::Between;
-        visitor.request_end(at);
+        visitor.request_end(self.asking(), at);
     }
 
     fn read_response(&mut self, mut bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
         while !bytes.is_empty() {
+            let number = self.answering();
             match &mut self.response_at {
                 ResponseAt::Body(body) => {
-                    let read = body.read(bytes, |data| visitor.response_body(data, at));
+                    let read = body.read(bytes, |data| visitor.response_body(number, data, at));
                     let Some(rest) = read.map_err(|BadChunk| Fault::MalformedResponse)? else { return Ok(()) };
                     bytes = rest;
                     self.end_response(at, visitor);
@@ -278,6 +313,7 @@ impl Http1 {
                     }
                     let whole = self.response_head.add(bytes, at, cap).map_err(bad_response)?;
                     let Some(whole) = whole else { return Ok(()) };
+                    self.left = whole.rest.len() as u32;
                     self.read_response_head(asked, &whole.head, at, visitor)?;
                     bytes = whole.rest;
                 }
@@ -293,11 +329,14 @@ impl Http1 {
         at: Instant,
         visitor: &mut impl Visitor,
     ) -> Result<(), Fault> {
+        let number = self.answering();
+        // An upgrade in the middle of a request, or of a pipeline, leaves open what belongs to which stream.
+        let may_upgrade = !self.request_open() && self.waiting.len() == 1;
         let follows = head::split_response(head, |head| {
-            let follows = Follows::of(asked, head)?;
+            let follows = Follows::of(asked, head, may_upgrade)?;
             match follows {
-                Follows::Response => visitor.interim(head.status, at),
-                Follows::Nothing | Follows::Body(_) | Follows::Protocol => visitor.response_head(head, at),
+                Follows::Response | Follows::Http2 => visitor.interim(number, head.status, at),
+                Follows::Nothing | Follows::Body(_) | Follows::Protocol => visitor.response_head(number, head, at),
             }
             Ok(follows)
         })
@@ -307,15 +346,17 @@ impl Http1 {
             Follows::Response => {}
             Follows::Nothing => self.end_response(at, visitor),
             Follows::Body(body) => self.response_at = ResponseAt::Body(body),
+            Follows::Http2 => return Err(Fault::Http2),
             Follows::Protocol => return Err(Fault::Upgraded),
         }
         Ok(())
     }
 
     fn end_response(&mut self, at: Instant, visitor: &mut impl Visitor) {
+        let number = self.answering();
         self.response_at = ResponseAt::Head;
         self.waiting.pop_front();
-        visitor.response_end(at);
+        visitor.response_end(number, at);
     }
 }
 
@@ -337,15 +378,18 @@ enum Follows {
     /// The next message.
     Nothing,
     Body(Body),
+    /// HTTP/2, with the response to the same request on stream 1 (RFC 7540, section 3.2).
+    Http2,
     /// Another protocol.
     Protocol,
 }
 
 impl Follows {
-    fn of(asked: Asked, head: &ResponseHead<'_>) -> Result<Follows, BadFraming> {
+    fn of(asked: Asked, head: &ResponseHead<'_>, may_upgrade: bool) -> Result<Follows, BadFraming> {
         match (head.status, asked) {
             // No class of status is below 1xx (RFC 9110, section 15), so how such a message ends is unknown.
             (0..100, _) => Err(BadFraming),
+            (101, _) if may_upgrade && is_h2c(head) => Ok(Follows::Http2),
             (101, _) | (200..300, Asked::Connect) => Ok(Follows::Protocol),
             (100..200, _) => Ok(Follows::Response),
             (_, Asked::Head) => Ok(Follows::Nothing),
@@ -354,6 +398,10 @@ impl Follows {
             }
         }
     }
+}
+
+fn is_h2c(head: &ResponseHead<'_>) -> bool {
+    head.header("upgrade").is_some_and(|protocols| items(protocols).eq([b"h2c"]))
 }
 
 fn bad_request(bad: BadHead) -> Fault {

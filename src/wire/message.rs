@@ -2,17 +2,19 @@
 
 use std::time::Instant;
 
+use httparse::Header;
+
 /// A request head. Borrowed from the bytes that completed it.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestHead<'a> {
     /// The method, as sent.
     pub method: &'a str,
-    /// The request target, as sent.
+    /// The request target, as sent; in HTTP/2 `:path`, or `:authority` where there is none (CONNECT).
     pub target: &'a str,
-    /// The minor version of HTTP/1.
+    /// The minor version of HTTP/1; 0 in HTTP/2.
     pub minor: u8,
-    /// The header fields, in order.
-    pub headers: &'a [httparse::Header<'a>],
+    /// The header fields, in order, the pseudo-header fields of HTTP/2 among them.
+    pub headers: &'a [Header<'a>],
 }
 
 /// The head of a final response (1xx are told apart).
@@ -20,14 +22,21 @@ pub struct RequestHead<'a> {
 pub struct ResponseHead<'a> {
     /// The status code.
     pub status: u16,
-    /// The minor version of HTTP/1.
+    /// The minor version of HTTP/1; 0 in HTTP/2.
     pub minor: u8,
-    /// The header fields, in order.
-    pub headers: &'a [httparse::Header<'a>],
+    /// The header fields, in order, the pseudo-header field of HTTP/2 among them.
+    pub headers: &'a [Header<'a>],
+}
+
+/// The trailer fields of a response.
+#[derive(Clone, Copy, Debug)]
+pub struct Trailers<'a> {
+    /// The fields, in order.
+    pub fields: &'a [Header<'a>],
 }
 
 /// The first value of the header field `name` (any case).
-fn field<'a>(headers: &[httparse::Header<'a>], name: &str) -> Option<&'a [u8]> {
+fn field<'a>(headers: &[Header<'a>], name: &str) -> Option<&'a [u8]> {
     headers.iter().find(|h| h.name.eq_ignore_ascii_case(name)).map(|h| h.value)
 }
 
@@ -45,26 +54,49 @@ impl<'a> ResponseHead<'a> {
     }
 }
 
-/// Takes what a connection's bytes say. Request calls belong to the newest request, response calls to the oldest
-/// request that is not answered whole; a response may begin and end while its request is still being sent.
+impl<'a> Trailers<'a> {
+    /// The first value of the field `name` (any case).
+    pub fn field(&self, name: &str) -> Option<&'a [u8]> {
+        field(self.fields, name)
+    }
+}
+
+/// How a stream of HTTP/2 was cut off while its connection goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reset {
+    /// The client sent RST_STREAM with this error code.
+    ByClient(u32),
+    /// The server sent RST_STREAM with this error code.
+    ByServer(u32),
+    /// The server sent GOAWAY and will not look at this stream (RFC 9113, section 6.8).
+    NotTaken,
+}
+
+/// Takes what a connection's bytes say. Each call names its exchange by number: 0 for the first of the connection, higher
+/// for those that begin later (by one in HTTP/1; in HTTP/2 half the stream's id, which may skip numbers). A response may
+/// begin and end while its request is still being sent; what is told of an exchange after its end is of no use.
 pub trait Visitor {
     /// The first byte of a new request was read (a new exchange begins).
-    fn request_begin(&mut self, at: Instant);
+    fn request_begin(&mut self, exchange: u64, at: Instant);
     /// A request head is complete.
-    fn request_head(&mut self, head: &RequestHead<'_>, at: Instant);
+    fn request_head(&mut self, exchange: u64, head: &RequestHead<'_>, at: Instant);
     /// Bytes of the request body, transfer coding removed.
-    fn request_body(&mut self, bytes: &[u8], at: Instant);
+    fn request_body(&mut self, exchange: u64, bytes: &[u8], at: Instant);
     /// The request is complete.
-    fn request_end(&mut self, at: Instant);
+    fn request_end(&mut self, exchange: u64, at: Instant);
     /// An interim response (100, 102, 103) came.
-    fn interim(&mut self, status: u16, at: Instant);
+    fn interim(&mut self, exchange: u64, status: u16, at: Instant);
     /// The head of the final response is complete.
-    fn response_head(&mut self, head: &ResponseHead<'_>, at: Instant);
+    fn response_head(&mut self, exchange: u64, head: &ResponseHead<'_>, at: Instant);
     /// Bytes of the response body, transfer coding removed.
-    fn response_body(&mut self, bytes: &[u8], at: Instant);
-    /// The response is complete: by its length, its last chunk, or (for a body delimited by the end of the
-    /// connection) by the server's FIN.
-    fn response_end(&mut self, at: Instant);
+    fn response_body(&mut self, exchange: u64, bytes: &[u8], at: Instant);
+    /// The trailer fields of a response. HTTP/2 only: those of chunked bodies are stepped over.
+    fn response_trailers(&mut self, exchange: u64, trailers: &Trailers<'_>, at: Instant);
+    /// The response is complete: by its length, its last chunk, the end of its stream, or (for a body delimited by the
+    /// end of the connection) by the server's FIN.
+    fn response_end(&mut self, exchange: u64, at: Instant);
+    /// The exchange ends here without the rest of its messages. HTTP/2 only.
+    fn reset(&mut self, exchange: u64, reset: Reset, at: Instant);
 }
 
 /// Why the parser cannot go on with a connection. Final.
@@ -72,13 +104,16 @@ pub trait Visitor {
 pub enum Fault {
     /// The connection switched to another protocol: 101, or a 2xx to CONNECT.
     Upgraded,
-    /// The HTTP/2 connection preface.
+    /// The connection goes on in HTTP/2: its preface came, or a 101 to `h2c`. [`Http1::left`](crate::wire::Http1::left)
+    /// tells where.
     Http2,
     /// The client's first bytes are no HTTP.
     NotHttp,
-    /// A request head that RFC 9112 does not allow, or two readings of its length.
+    /// A request head that RFC 9112 does not allow, or two readings of its length; in HTTP/2 a frame of the client's that
+    /// RFC 9113 does not allow where it stands.
     MalformedRequest,
-    /// A response head or chunk that RFC 9112 does not allow, or two readings of its length.
+    /// A response head or chunk that RFC 9112 does not allow, or two readings of its length; in HTTP/2 a frame of the
+    /// server's that RFC 9113 does not allow where it stands.
     MalformedResponse,
     /// A head over the cap.
     HeadTooLarge,
@@ -86,4 +121,10 @@ pub enum Fault {
     UnexpectedResponse,
     /// More requests wait for their answers than the cap.
     PipelineTooDeep,
+    /// A header block that RFC 7541 does not allow: what follows cannot be decoded either.
+    HeaderCompression,
+    /// A header compression table over the cap.
+    HeaderTableTooLarge,
+    /// More streams of HTTP/2 are open than the cap.
+    TooManyStreams,
 }

@@ -1,4 +1,5 @@
-//! HTTP/1.1 message boundaries (RFC 9110, RFC 9112): byte slices in; heads, body slices and message ends out.
+//! Message boundaries of HTTP/1.1 and HTTP/2 (RFC 9110, RFC 9112, RFC 9113): byte slices in; heads, body slices and message
+//! ends out.
 //!
 //! Passive: nothing is changed, buffered (a split head apart) or answered.
 //!
@@ -10,8 +11,12 @@ mod chunked;
 mod framing;
 mod head;
 mod http1;
+mod http2;
 mod message;
+mod reader;
 
 pub use http1::{Http1, Limits};
+pub use http2::Http2;
 pub use httparse::Header;
-pub use message::{Fault, RequestHead, ResponseHead, Visitor};
+pub use message::{Fault, RequestHead, Reset, ResponseHead, Trailers, Visitor};
+pub use reader::Reader;

@@ -12,6 +12,7 @@ mod demo;
 mod end_to_end;
 mod endings;
 mod export;
+mod http2;
 mod measure;
 mod observer_cost;
 mod recognition;

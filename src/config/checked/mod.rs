@@ -171,6 +171,7 @@ fn observe(raw: &Observe, problems: &mut Problems<'_>) -> observe::Settings {
         },
         head_bytes: size(raw.head_bytes),
         pipeline_depth: size(raw.pipeline_depth),
+        max_streams: size(raw.max_streams),
         max_observed: size(raw.max_observed),
         stall: Duration::from_millis(raw.stall_ms),
         min_rate_tokens: raw.min_rate_tokens,

@@ -163,6 +163,9 @@ pub struct Observe {
     /// Most requests that may wait for their answers on one connection; with more it is no longer observed.
     #[schemars(range(min = 1, max = 65536))]
     pub pipeline_depth: u64,
+    /// Most streams that may be open on one HTTP/2 connection; with more it is no longer observed.
+    #[schemars(range(min = 1, max = 1000000))]
+    pub max_streams: u64,
     /// Most connections that are observed at a time; further ones are relayed unobserved and counted.
     #[schemars(range(min = 1, max = 10000000))]
     pub max_observed: u64,
@@ -197,6 +200,7 @@ impl Default for Observe {
             engine: Engine::Auto,
             head_bytes: 65_536,
             pipeline_depth: 64,
+            max_streams: 1024,
             max_observed: 100_000,
             stall_ms: 1000,
             min_rate_tokens: 2,

@@ -121,7 +121,7 @@ fn every_quantity_of_the_script_is_where_it_belongs() {
 
     assert_eq!(of("tokometer_in_flight", &[("phase", "waiting_first_token")]), 2.0);
     assert_eq!(of("tokometer_in_flight", &[("phase", "streaming")]), 1.0);
-    assert_eq!(of("tokometer_observer_detached_total", &[("reason", "http2"), ("server_port", "8001")]), 1.0);
+    assert_eq!(of("tokometer_observer_detached_total", &[("reason", "not_http"), ("server_port", "8001")]), 1.0);
     assert_eq!(of("tokometer_observer_detached_total", &[("reason", "panic")]), 0.0);
     assert_eq!(of("tokometer_relay_io_bytes_total", &[("direction", "response")]), 340_000.0);
     assert_eq!(of("tokometer_connect_failures_total", &[("reason", "refused")]), 1.0);

@@ -222,7 +222,7 @@ pub(crate) fn play(exporters: &Exporters) {
     exporters.in_flight(0, Phase::WaitingFirstToken, 3);
     exporters.in_flight(0, Phase::WaitingFirstToken, -1);
     exporters.in_flight(0, Phase::Streaming, 1);
-    exporters.detached(0, Detach::Http2);
+    exporters.detached(0, Detach::NotHttp);
     for record in [good("llama"), good("llama"), gave_up("llama"), cut("llama"), busy("llama"), other()] {
         exporters.record(&record);
     }

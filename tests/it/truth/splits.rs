@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tokometer::decode::{EngineFacts, Framing, ResponseDecoder, Route, StreamEvent};
 use tokometer::measure::Record;
 use tokometer::replay::Recording;
-use tokometer::wire::{Http1, Limits, RequestHead, ResponseHead, Visitor};
+use tokometer::wire::{Http1, Limits, RequestHead, Reset, ResponseHead, Trailers, Visitor};
 
 use super::{Case, all, run};
 
@@ -59,32 +59,36 @@ impl Reader {
 }
 
 impl Visitor for Reader {
-    fn request_begin(&mut self, _at: Instant) {}
+    fn request_begin(&mut self, _: u64, _at: Instant) {}
 
-    fn request_head(&mut self, head: &RequestHead<'_>, _at: Instant) {
+    fn request_head(&mut self, _: u64, head: &RequestHead<'_>, _at: Instant) {
         self.route = Route::of_target(head.target);
     }
 
-    fn request_body(&mut self, _bytes: &[u8], _at: Instant) {}
+    fn request_body(&mut self, _: u64, _bytes: &[u8], _at: Instant) {}
 
-    fn request_end(&mut self, _at: Instant) {}
+    fn request_end(&mut self, _: u64, _at: Instant) {}
 
-    fn interim(&mut self, status: u16, _at: Instant) {
+    fn interim(&mut self, _: u64, status: u16, _at: Instant) {
         self.told.push(Told::Interim(status));
     }
 
-    fn response_head(&mut self, head: &ResponseHead<'_>, _at: Instant) {
+    fn response_head(&mut self, _: u64, head: &ResponseHead<'_>, _at: Instant) {
         self.told.push(Told::Head(head.status));
         let framing = head.header("content-type").and_then(Framing::of_content_type);
         self.decoder = framing.map(|framing| ResponseDecoder::new(self.route, framing));
     }
 
-    fn response_body(&mut self, bytes: &[u8], _at: Instant) {
+    fn response_body(&mut self, _: u64, bytes: &[u8], _at: Instant) {
         self.body_bytes += bytes.len();
         self.events(|decoder, mut each| decoder.feed(bytes, &mut each));
     }
 
-    fn response_end(&mut self, _at: Instant) {
+    fn response_trailers(&mut self, _: u64, _: &Trailers<'_>, _at: Instant) {}
+
+    fn reset(&mut self, _: u64, _: Reset, _at: Instant) {}
+
+    fn response_end(&mut self, _: u64, _at: Instant) {
         self.events(|decoder, mut each| decoder.finish(&mut each));
         self.told.push(Told::End);
     }

@@ -7,7 +7,9 @@ use tokometer::wire::Fault;
 use tokometer::wire::Http1;
 use tokometer::wire::Limits;
 use tokometer::wire::RequestHead;
+use tokometer::wire::Reset;
 use tokometer::wire::ResponseHead;
+use tokometer::wire::Trailers;
 use tokometer::wire::Visitor;
 
 /// Header fields as names and values.
@@ -23,7 +25,9 @@ pub(crate) enum Told {
     Interim(u16),
     ResponseHead { status: u16, minor: u8, fields: Fields },
     ResponseBody(Vec<u8>),
+    Trailers(Fields),
     ResponseEnd,
+    Reset(Reset),
 }
 
 impl Told {
@@ -43,7 +47,9 @@ impl std::fmt::Display for Told {
             Told::RequestBody(body) | Told::ResponseBody(body) => write!(f, "\"{}\"", body.escape_ascii()),
             Told::RequestEnd => f.write_str("."),
             Told::Interim(status) | Told::ResponseHead { status, .. } => write!(f, "{status}"),
+            Told::Trailers(fields) => write!(f, "trailers({})", fields.len()),
             Told::ResponseEnd => f.write_str("!"),
+            Told::Reset(reset) => write!(f, "{reset:?}"),
         }
     }
 }
@@ -54,6 +60,8 @@ pub(crate) struct Trace {
     pub(crate) told: Vec<Told>,
     /// The time of each call, joined body slices counted one by one.
     pub(crate) times: Vec<Instant>,
+    begun: u64,
+    ended: u64,
 }
 
 pub(crate) fn fields(headers: &[httparse::Header<'_>]) -> Fields {
@@ -71,41 +79,60 @@ impl Trace {
     }
 }
 
+/// HTTP/1 numbers its exchanges in the order of their beginning, and ends them in that order.
 impl Visitor for Trace {
-    fn request_begin(&mut self, at: Instant) {
+    fn request_begin(&mut self, exchange: u64, at: Instant) {
+        assert_eq!(exchange, self.begun);
+        self.begun += 1;
         self.note(Told::RequestBegin, at);
     }
 
-    fn request_head(&mut self, head: &RequestHead<'_>, at: Instant) {
+    fn request_head(&mut self, exchange: u64, head: &RequestHead<'_>, at: Instant) {
+        assert_eq!(exchange + 1, self.begun);
         let (method, target) = (head.method.to_owned(), head.target.to_owned());
         self.note(Told::RequestHead { method, target, minor: head.minor, fields: fields(head.headers) }, at);
     }
 
-    fn request_body(&mut self, bytes: &[u8], at: Instant) {
+    fn request_body(&mut self, exchange: u64, bytes: &[u8], at: Instant) {
+        assert_eq!(exchange + 1, self.begun);
         assert!(!bytes.is_empty(), "an empty slice says nothing");
         self.note(Told::RequestBody(bytes.to_owned()), at);
     }
 
-    fn request_end(&mut self, at: Instant) {
+    fn request_end(&mut self, exchange: u64, at: Instant) {
+        assert_eq!(exchange + 1, self.begun);
         self.note(Told::RequestEnd, at);
     }
 
-    fn interim(&mut self, status: u16, at: Instant) {
+    fn interim(&mut self, exchange: u64, status: u16, at: Instant) {
+        assert_eq!(exchange, self.ended);
         self.note(Told::Interim(status), at);
     }
 
-    fn response_head(&mut self, head: &ResponseHead<'_>, at: Instant) {
+    fn response_head(&mut self, exchange: u64, head: &ResponseHead<'_>, at: Instant) {
+        assert_eq!(exchange, self.ended);
         let told = Told::ResponseHead { status: head.status, minor: head.minor, fields: fields(head.headers) };
         self.note(told, at);
     }
 
-    fn response_body(&mut self, bytes: &[u8], at: Instant) {
+    fn response_body(&mut self, exchange: u64, bytes: &[u8], at: Instant) {
+        assert_eq!(exchange, self.ended);
         assert!(!bytes.is_empty(), "an empty slice says nothing");
         self.note(Told::ResponseBody(bytes.to_owned()), at);
     }
 
-    fn response_end(&mut self, at: Instant) {
+    fn response_trailers(&mut self, _: u64, _: &Trailers<'_>, _: Instant) {
+        panic!("trailers are told in HTTP/2 alone");
+    }
+
+    fn response_end(&mut self, exchange: u64, at: Instant) {
+        assert_eq!(exchange, self.ended);
+        self.ended += 1;
         self.note(Told::ResponseEnd, at);
+    }
+
+    fn reset(&mut self, _: u64, _: Reset, _: Instant) {
+        panic!("streams are reset in HTTP/2 alone");
     }
 }
 
@@ -178,7 +205,7 @@ pub(crate) fn feed(limits: Limits, steps: &[Step]) -> Outcome {
 }
 
 /// The same bytes, cut before each offset (counted over all steps) that `is_cut` names.
-fn cut(steps: &[Step], mut is_cut: impl FnMut(usize) -> bool) -> Vec<Step> {
+pub(crate) fn cut(steps: &[Step], mut is_cut: impl FnMut(usize) -> bool) -> Vec<Step> {
     let mut offset = 0;
     let mut pieces = Vec::new();
     for step in steps {

@@ -1,0 +1,205 @@
+//! Frames (RFC 9113, section 4.1), cut anywhere: their content without padding and priority fields.
+
+use std::time::Instant;
+
+/// Length (24 bits), type, flags, stream (31 bits).
+const HEADER_BYTES: usize = 9;
+
+/// The frame types that mean something to an observer (RFC 9113, section 6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Data,
+    Headers,
+    ResetStream,
+    Settings,
+    PushPromise,
+    GoAway,
+    Continuation,
+    /// PRIORITY, PING, WINDOW_UPDATE, and what extensions bring.
+    Other,
+}
+
+impl Kind {
+    fn of(code: u8) -> Kind {
+        match code {
+            0 => Kind::Data,
+            1 => Kind::Headers,
+            3 => Kind::ResetStream,
+            4 => Kind::Settings,
+            5 => Kind::PushPromise,
+            7 => Kind::GoAway,
+            9 => Kind::Continuation,
+            _ => Kind::Other,
+        }
+    }
+}
+
+/// What a frame's header says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Frame {
+    pub(super) kind: Kind,
+    flags: u8,
+    /// 0 for the connection.
+    pub(super) stream: u32,
+}
+
+impl Frame {
+    pub(super) fn ends_stream(self) -> bool {
+        matches!(self.kind, Kind::Data | Kind::Headers) && self.flags & 0x1 != 0
+    }
+
+    pub(super) fn ends_headers(self) -> bool {
+        self.flags & 0x4 != 0
+    }
+
+    fn is_padded(self) -> bool {
+        matches!(self.kind, Kind::Data | Kind::Headers | Kind::PushPromise) && self.flags & 0x8 != 0
+    }
+
+    /// Bytes between the pad length and the content: the dependency and weight of HEADERS, the promised stream of
+    /// PUSH_PROMISE.
+    fn fields(self) -> u8 {
+        match self.kind {
+            Kind::Headers if self.flags & 0x20 != 0 => 5,
+            Kind::PushPromise => 4,
+            _ => 0,
+        }
+    }
+}
+
+/// A part of a frame's content.
+#[derive(Debug)]
+pub(super) struct Part<'a> {
+    pub(super) frame: Frame,
+    pub(super) content: &'a [u8],
+    /// The content ends here. Every frame has one such part, be it empty.
+    pub(super) last: bool,
+}
+
+/// Padding or fields that do not fit their frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BadFrame;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum At {
+    /// After this many bytes of a frame's header.
+    Header(u8),
+    PadLength,
+    /// Before this many bytes of fields.
+    Fields(u8),
+    Content,
+    Padding,
+}
+
+/// The frames of one direction.
+#[derive(Debug)]
+pub(super) struct Frames {
+    header: [u8; HEADER_BYTES],
+    at: At,
+    frame: Frame,
+    /// Bytes of the payload still to come, the padding left out once it is known.
+    left: u32,
+    padding: u8,
+    /// When the frame's first byte was read.
+    first: Option<Instant>,
+}
+
+impl Frames {
+    pub(super) fn new() -> Frames {
+        let frame = Frame { kind: Kind::Other, flags: 0, stream: 0 };
+        Frames { header: [0; HEADER_BYTES], at: At::Header(0), frame, left: 0, padding: 0, first: None }
+    }
+
+    /// When the first byte of the frame at hand was read, if bytes that come at `at` continue it.
+    pub(super) fn first(&self, at: Instant) -> Instant {
+        self.first.unwrap_or(at)
+    }
+
+    /// The next part that `bytes`, read at `at`, hold; they then begin behind it. `None` when all of them are read.
+    #[inline]
+    pub(super) fn next<'a>(&mut self, bytes: &mut &'a [u8], at: Instant) -> Result<Option<Part<'a>>, BadFrame> {
+        loop {
+            match self.at {
+                At::Header(have) => {
+                    if bytes.is_empty() {
+                        return Ok(None);
+                    }
+                    if have == 0 {
+                        self.first = Some(at);
+                    }
+                    self.read_header(usize::from(have), bytes)?;
+                }
+                At::PadLength => {
+                    let Some((length, rest)) = bytes.split_first() else { return Ok(None) };
+                    *bytes = rest;
+                    self.padding = *length;
+                    let least = u32::from(*length) + u32::from(self.frame.fields());
+                    self.left -= 1;
+                    if self.left < least {
+                        return Err(BadFrame);
+                    }
+                    self.left -= u32::from(*length);
+                    self.at = At::Fields(self.frame.fields());
+                }
+                At::Fields(0) => self.at = At::Content,
+                At::Fields(fields) => {
+                    let skipped = bytes.len().min(usize::from(fields));
+                    if skipped == 0 {
+                        return Ok(None);
+                    }
+                    *bytes = bytes.get(skipped..).unwrap_or_default();
+                    self.left -= skipped as u32;
+                    self.at = At::Fields(fields - skipped as u8);
+                }
+                At::Content => {
+                    if bytes.is_empty() && self.left > 0 {
+                        return Ok(None);
+                    }
+                    let content = take(bytes, self.left);
+                    self.left -= content.len() as u32;
+                    let last = self.left == 0;
+                    if last {
+                        self.left = u32::from(self.padding);
+                        self.at = if self.padding == 0 { At::Header(0) } else { At::Padding };
+                    }
+                    return Ok(Some(Part { frame: self.frame, content, last }));
+                }
+                At::Padding => {
+                    self.left -= take(bytes, self.left).len() as u32;
+                    if self.left > 0 {
+                        return Ok(None);
+                    }
+                    self.at = At::Header(0);
+                }
+            }
+        }
+    }
+
+    /// Takes what `bytes` hold of the header behind its first `have` bytes.
+    fn read_header(&mut self, have: usize, bytes: &mut &[u8]) -> Result<(), BadFrame> {
+        let missing = self.header.get_mut(have..).unwrap_or_default();
+        let here = take(bytes, missing.len() as u32);
+        missing.iter_mut().zip(here).for_each(|(place, byte)| *place = *byte);
+        let have = have + here.len();
+        if have < HEADER_BYTES {
+            self.at = At::Header(have as u8);
+            return Ok(());
+        }
+        let [l1, l2, l3, kind, flags, s1, s2, s3, s4] = self.header;
+        let stream = u32::from_be_bytes([s1, s2, s3, s4]) & 0x7fff_ffff;
+        self.frame = Frame { kind: Kind::of(kind), flags, stream };
+        self.left = u32::from_be_bytes([0, l1, l2, l3]);
+        self.padding = 0;
+        self.at = if self.frame.is_padded() { At::PadLength } else { At::Fields(self.frame.fields()) };
+        let least = u32::from(self.frame.is_padded()) + u32::from(self.frame.fields());
+        if self.left < least { Err(BadFrame) } else { Ok(()) }
+    }
+}
+
+/// Takes up to `most` bytes off the front.
+fn take<'a>(bytes: &mut &'a [u8], most: u32) -> &'a [u8] {
+    let most = usize::try_from(most).unwrap_or(usize::MAX).min(bytes.len());
+    let (taken, rest) = bytes.split_at_checked(most).unwrap_or((*bytes, &[]));
+    *bytes = rest;
+    taken
+}

@@ -1,0 +1,204 @@
+//! The examples of RFC 7541, appendix C, and what a decoder must refuse.
+
+use super::*;
+
+const CAP: usize = 4096;
+
+fn bytes(hex: &str) -> Vec<u8> {
+    let digits: Vec<char> = hex.chars().filter(|c| !c.is_whitespace()).collect();
+    digits.chunks(2).map(|two| u8::from_str_radix(&two.iter().collect::<String>(), 16).expect("hex")).collect()
+}
+
+fn fields(decoder: &mut Decoder, block: &[u8]) -> Result<Vec<String>, BadBlock> {
+    let fields = decoder.decode(block, CAP)?;
+    Ok(fields.iter().map(|field| format!("{}: {}", field.name, String::from_utf8_lossy(field.value))).collect())
+}
+
+/// Blocks of one direction, each with its fields and the table's size after it.
+fn reads(mut decoder: Decoder, blocks: &[(&str, &[&str], usize)]) {
+    for (block, expected, size) in blocks {
+        assert_eq!(fields(&mut decoder, &bytes(block)).as_deref(), Ok(expected.map_strings().as_slice()), "{block}");
+        assert_eq!(decoder.table.size(), *size, "{block}");
+    }
+}
+
+trait Strings {
+    fn map_strings(&self) -> Vec<String>;
+}
+
+impl Strings for &[&str] {
+    fn map_strings(&self) -> Vec<String> {
+        self.iter().map(|text| (*text).to_owned()).collect()
+    }
+}
+
+#[test]
+fn integers_of_c_1() {
+    for (hex, prefix, value) in [("0a", 5, 10), ("1f9a0a", 5, 1337), ("2a", 7, 42), ("7f00", 7, 127)] {
+        let bytes = bytes(hex);
+        let mut rest = bytes.as_slice();
+        assert_eq!((integer(&mut rest, prefix), rest), (Ok(value), &[][..]), "{hex}");
+    }
+}
+
+#[test]
+fn integers_that_do_not_end_or_fit_are_refused() {
+    for hex in ["", "ff", "ff80", "ff8080808001", "ffffffffff7f", "ff8080808080808080808000"] {
+        assert_eq!(integer(&mut bytes(hex).as_slice(), 7), Err(BadBlock::Malformed), "{hex}");
+    }
+}
+
+#[test]
+fn single_fields_of_c_2() {
+    let alone = |block, expected: &[&str], size| reads(Decoder::new(), &[(block, expected, size)]);
+    alone("400a637573746f6d2d6b65790d637573746f6d2d686561646572", &["custom-key: custom-header"], 55);
+    alone("040c2f73616d706c652f70617468", &[":path: /sample/path"], 0);
+    alone("100870617373776f726406736563726574", &["password: secret"], 0);
+    alone("82", &[":method: GET"], 0);
+}
+
+const FIRST: &[&str] = &[":method: GET", ":scheme: http", ":path: /", ":authority: www.example.com"];
+const SECOND: &[&str] =
+    &[":method: GET", ":scheme: http", ":path: /", ":authority: www.example.com", "cache-control: no-cache"];
+const THIRD: &[&str] = &[
+    ":method: GET",
+    ":scheme: https",
+    ":path: /index.html",
+    ":authority: www.example.com",
+    "custom-key: custom-value",
+];
+
+#[test]
+fn requests_of_c_3_and_c_4() {
+    reads(
+        Decoder::new(),
+        &[
+            ("828684410f7777772e6578616d706c652e636f6d", FIRST, 57),
+            ("828684be58086e6f2d6361636865", SECOND, 110),
+            ("828785bf400a637573746f6d2d6b65790c637573746f6d2d76616c7565", THIRD, 164),
+        ],
+    );
+    reads(
+        Decoder::new(),
+        &[
+            ("828684418cf1e3c2e5f23a6ba0ab90f4ff", FIRST, 57),
+            ("828684be5886a8eb10649cbf", SECOND, 110),
+            ("828785bf408825a849e95ba97d7f8925a849e95bb8e8b4bf", THIRD, 164),
+        ],
+    );
+}
+
+const FOUND: &[&str] = &[
+    ":status: 302",
+    "cache-control: private",
+    "date: Mon, 21 Oct 2013 20:13:21 GMT",
+    "location: https://www.example.com",
+];
+const REDIRECT: &[&str] = &[
+    ":status: 307",
+    "cache-control: private",
+    "date: Mon, 21 Oct 2013 20:13:21 GMT",
+    "location: https://www.example.com",
+];
+const FINE: &[&str] = &[
+    ":status: 200",
+    "cache-control: private",
+    "date: Mon, 21 Oct 2013 20:13:22 GMT",
+    "location: https://www.example.com",
+    "content-encoding: gzip",
+    "set-cookie: foo=ASDJKHQKBZXOQWEOPIUAXQWEOIU; max-age=3600; version=1",
+];
+
+/// The examples have a table of 256 bytes, so that fields are evicted.
+fn small() -> Decoder {
+    let mut decoder = Decoder::new();
+    decoder.table.resize(256);
+    decoder
+}
+
+#[test]
+fn responses_of_c_5_and_c_6() {
+    reads(
+        small(),
+        &[
+            (
+                "4803333032580770726976617465611d4d6f6e2c203231204f637420323031332032303a31333a323120474d54
+                 6e1768747470733a2f2f7777772e6578616d706c652e636f6d",
+                FOUND,
+                222,
+            ),
+            ("4803333037c1c0bf", REDIRECT, 222),
+            (
+                "88c1611d4d6f6e2c203231204f637420323031332032303a31333a323220474d54c05a04677a69707738666f6f3d4153
+                 444a4b48514b425a584f5157454f50495541585157454f49553b206d61782d6167653d333630303b2076657273696f6e3d31",
+                FINE,
+                215,
+            ),
+        ],
+    );
+    reads(
+        small(),
+        &[
+            (
+                "488264025885aec3771a4b6196d07abe941054d444a8200595040b8166e082a62d1bff6e919d29ad171863c78f0b97c8e9ae
+                 82ae43d3",
+                FOUND,
+                222,
+            ),
+            ("4883640effc1c0bf", REDIRECT, 222),
+            (
+                "88c16196d07abe941054d444a8200595040b8166e084a62d1bffc05a839bd9ab77ad94e7821dd7f2e6c7b335dfdfcd5b3960
+                 d5af27087f3672c1ab270fb5291f9587316065c003ed4ee5b1063d5007",
+                FINE,
+                215,
+            ),
+        ],
+    );
+}
+
+#[test]
+fn a_field_may_take_its_name_from_one_that_it_evicts() {
+    let mut decoder = Decoder::new();
+    // A table that holds one field: `a: x`, then `a: y` by the name of the first.
+    let block = [&bytes("3f03")[..], b"\x40\x01a\x01x", b"\x7e\x01y", b"\xbe"].concat();
+    assert_eq!(fields(&mut decoder, &block).as_deref(), Ok(&["a: x".into(), "a: y".into(), "a: y".into()][..]));
+    assert_eq!(decoder.table.size(), 34);
+}
+
+#[test]
+fn a_field_larger_than_the_table_empties_it() {
+    let mut decoder = Decoder::new();
+    let large = [&bytes("3f21")[..], b"\x40\x01a\x01x", b"\x40\x01b\x3c", &[b'y'; 60]].concat();
+    assert_eq!(decoder.decode(&large, CAP).map(|fields| fields.len()), Ok(2));
+    assert_eq!(decoder.table.size(), 0);
+    assert_eq!(fields(&mut decoder, b"\xbe"), Err(BadBlock::Malformed));
+}
+
+#[test]
+fn what_cannot_be_decoded_is_refused() {
+    for (why, hex) in [
+        ("index 0", "80"),
+        ("an index behind both tables", "be"),
+        ("a name's index behind both tables", "7e0161"),
+        ("a string longer than the block", "4005616263"),
+        ("a value that is missing", "400161"),
+        ("Huffman padding of zeros", "4001618100"),
+        ("EOS in a string", "40016184ffffffff"),
+    ] {
+        assert_eq!(fields(&mut Decoder::new(), &bytes(hex)), Err(BadBlock::Malformed), "{why}");
+    }
+}
+
+#[test]
+fn tables_and_blocks_have_caps() {
+    // 31 + 65505 = 65536, then one more.
+    assert!(fields(&mut Decoder::new(), &bytes("3fe1ff03")).is_ok());
+    assert_eq!(fields(&mut Decoder::new(), &bytes("3fe2ff03")), Err(BadBlock::TableTooLarge));
+    // One field of 1000 bytes, told four times, then a fifth time.
+    let once = [b"\x40\x01a\x7f\xe8\x06", &[b'x'; 999][..]].concat();
+    let four = [&once[..], &[0xbe; 3]].concat();
+    assert_eq!(Decoder::new().decode(&four, CAP).map(|fields| fields.len()), Ok(4));
+    let five = [&once[..], &[0xbe; 4]].concat();
+    assert_eq!(Decoder::new().decode(&five, CAP).err(), Some(BadBlock::TooLarge));
+    assert_eq!(Decoder::new().decode(&[0x82; 513], usize::MAX).err(), Some(BadBlock::TooLarge));
+}

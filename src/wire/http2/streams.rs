@@ -1,0 +1,80 @@
+//! The open streams of a connection.
+
+use std::collections::VecDeque;
+
+/// One stream.
+#[derive(Clone, Copy, Debug)]
+struct Stream {
+    id: u32,
+    /// The client has more to send on it.
+    asking: bool,
+    /// The head of its final response came.
+    answered: bool,
+}
+
+/// Those that the client opened and that are not over, in the order of their ids, which is that of their opening.
+#[derive(Debug, Default)]
+pub(super) struct Streams {
+    open: VecDeque<Stream>,
+    /// The highest id that was opened.
+    highest: u32,
+}
+
+impl Streams {
+    pub(super) fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    /// True for a stream that a client may open now: an odd id above all others.
+    pub(super) fn is_new(&self, id: u32) -> bool {
+        id % 2 == 1 && id > self.highest
+    }
+
+    pub(super) fn open(&mut self, id: u32) {
+        self.highest = id;
+        self.open.push_back(Stream { id, asking: true, answered: false });
+    }
+
+    pub(super) fn is_open(&self, id: u32) -> bool {
+        self.find(id).is_some()
+    }
+
+    pub(super) fn is_asking(&self, id: u32) -> bool {
+        self.find(id).is_some_and(|stream| stream.asking)
+    }
+
+    pub(super) fn is_answered(&self, id: u32) -> bool {
+        self.find(id).is_some_and(|stream| stream.answered)
+    }
+
+    pub(super) fn end_request(&mut self, id: u32) {
+        if let Some(stream) = self.place(id).and_then(|place| self.open.get_mut(place)) {
+            stream.asking = false;
+        }
+    }
+
+    pub(super) fn answer(&mut self, id: u32) {
+        if let Some(stream) = self.place(id).and_then(|place| self.open.get_mut(place)) {
+            stream.answered = true;
+        }
+    }
+
+    /// True when the stream was open.
+    pub(super) fn close(&mut self, id: u32) -> bool {
+        self.place(id).and_then(|place| self.open.remove(place)).is_some()
+    }
+
+    /// Closes the streams whose ids are above this one; their ids.
+    pub(super) fn close_above(&mut self, id: u32) -> impl Iterator<Item = u32> + use<> {
+        let kept = self.open.partition_point(|stream| stream.id <= id);
+        self.open.split_off(kept).into_iter().map(|stream| stream.id)
+    }
+
+    fn find(&self, id: u32) -> Option<&Stream> {
+        self.open.get(self.place(id)?)
+    }
+
+    fn place(&self, id: u32) -> Option<usize> {
+        self.open.binary_search_by_key(&id, |stream| stream.id).ok()
+    }
+}

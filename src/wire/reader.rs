@@ -1,0 +1,86 @@
+//! One connection in whatever version of HTTP it speaks.
+
+use std::time::Instant;
+
+use crate::wire::http1::HTTP2_PREFACE_HEAD;
+use crate::wire::http1::Http1;
+use crate::wire::http1::Limits;
+use crate::wire::http2::Http2;
+use crate::wire::message::Fault;
+use crate::wire::message::Visitor;
+
+/// Reads one connection: as HTTP/1 until a preface or a 101 turns it to HTTP/2.
+#[derive(Debug)]
+pub enum Reader {
+    /// HTTP/1, or nothing yet.
+    Http1(Box<Http1>),
+    /// HTTP/2.
+    Http2(Box<Http2>),
+}
+
+impl Reader {
+    /// A connection that carried nothing yet.
+    pub fn new(limits: Limits) -> Reader {
+        Reader::Http1(Box::new(Http1::new(limits)))
+    }
+
+    /// The client sent `bytes`, read at `at`.
+    ///
+    /// # Errors
+    /// What makes the connection unreadable; final.
+    pub fn request(&mut self, bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
+        let http1 = match self {
+            Reader::Http2(http2) => return http2.request(bytes, at, visitor),
+            Reader::Http1(http1) => http1,
+        };
+        match http1.request(bytes, at, visitor) {
+            Err(Fault::Http2) => {}
+            result => return result,
+        }
+        let mut http2 = Box::new(Http2::new(http1.limits()));
+        http2.request(HTTP2_PREFACE_HEAD, at, visitor)?;
+        let result = http2.request(rest(bytes, http1), at, visitor);
+        *self = Reader::Http2(http2);
+        result
+    }
+
+    /// The server sent `bytes`, read at `at`.
+    ///
+    /// # Errors
+    /// What makes the connection unreadable; final.
+    pub fn response(&mut self, bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
+        let http1 = match self {
+            Reader::Http2(http2) => return http2.response(bytes, at, visitor),
+            Reader::Http1(http1) => http1,
+        };
+        match http1.response(bytes, at, visitor) {
+            Err(Fault::Http2) => {}
+            result => return result,
+        }
+        let mut http2 = Box::new(Http2::upgraded(http1.limits(), http1.answering()));
+        let result = http2.response(rest(bytes, http1), at, visitor);
+        *self = Reader::Http2(http2);
+        result
+    }
+
+    /// The server sent its FIN at `at`: ends a body that is delimited by the end of the connection. What is cut stays open.
+    ///
+    /// # Errors
+    /// The fault the connection already had.
+    pub fn response_finished(&mut self, at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
+        match self {
+            Reader::Http1(http1) => http1.response_finished(at, visitor),
+            Reader::Http2(_) => Ok(()),
+        }
+    }
+
+    /// True when answers share the connection: what holds it up holds up all of them.
+    pub fn is_shared(&self) -> bool {
+        matches!(self, Reader::Http2(_))
+    }
+}
+
+/// What of the slice belongs to the next protocol.
+fn rest<'a>(bytes: &'a [u8], http1: &Http1) -> &'a [u8] {
+    bytes.len().checked_sub(http1.left()).and_then(|start| bytes.get(start..)).unwrap_or_default()
+}

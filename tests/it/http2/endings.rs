@@ -1,0 +1,168 @@
+//! Every way a stream of HTTP/2 can end: frames and closes in, one record with one outcome out.
+
+use tokometer::measure::Detach;
+use tokometer::measure::Outcome;
+use tokometer::relay::Close;
+use tokometer::relay::Direction;
+use tokometer::relay::Side;
+
+use crate::endings::DELTA;
+use crate::endings::DONE;
+use crate::endings::ERROR;
+use crate::endings::FINISH;
+use crate::endings::ROLE;
+use crate::endings::Wire;
+use crate::wire::http2::frames::*;
+
+const CLIENT_CLOSES: Close = Close::Finished { first: Side::Client };
+const SERVER_CLOSES: Close = Close::Finished { first: Side::Server };
+
+/// A chat request on this stream.
+fn chat(stream: u32) -> Vec<u8> {
+    let fields = [
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":path", "/v1/chat/completions"),
+        (":authority", "x"),
+        ("content-type", "application/json"),
+    ];
+    [headers(stream, 0, &fields), data(stream, END_STREAM, br#"{"model":"m","stream":true}"#)].concat()
+}
+
+/// A connection on which these streams asked.
+fn asked(streams: &[u32]) -> Wire {
+    let wire = Wire::open().client(&opening()).server(&settings());
+    streams.iter().fold(wire, |wire, stream| wire.client(&chat(*stream)))
+}
+
+fn events(wire: Wire, stream: u32, events: &[&str]) -> Wire {
+    events.iter().fold(wire, |wire, event| wire.server(&data(stream, 0, format!("{event}\n\n").as_bytes())))
+}
+
+/// A stream that was answered with these events so far.
+fn answered(with: &[&str]) -> Wire {
+    events(asked(&[1]).server(&ok(1, 0)), 1, with)
+}
+
+fn outcomes(wire: Wire, close: Close) -> Vec<Outcome> {
+    let replayed = wire.close(close);
+    assert_eq!((replayed.in_flight, replayed.detached.len()), (0, 0), "{replayed:?}");
+    replayed.records.iter().map(|record| record.outcome).collect()
+}
+
+#[test]
+fn a_whole_stream_is_ok_and_its_tokens_are_counted() {
+    let usage = r#"data: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5}}"#;
+    let wire = answered(&[ROLE, DELTA, DELTA, FINISH, usage, DONE]).server(&data(1, END_STREAM, b""));
+    let replayed = wire.close(CLIENT_CLOSES);
+    let record = &replayed.records[0];
+    assert_eq!((record.outcome, record.status, record.sequence), (Outcome::Ok, Some(200), 0));
+    assert_eq!(record.output_tokens.map(|n| (n.tokens, n.source.is_exact())), Some((2, true)));
+    assert_eq!(record.labels.request_model.as_deref(), Some("m"));
+    assert!(record.first_token.is_some() && record.requested.is_some());
+}
+
+#[test]
+fn a_stream_that_the_client_resets_is_aborted() {
+    assert_eq!(outcomes(asked(&[1]).client(&reset(1, 8)), CLIENT_CLOSES), [Outcome::ClientAbortBeforeFirstToken]);
+    assert_eq!(outcomes(answered(&[ROLE]).client(&reset(1, 8)), CLIENT_CLOSES), [Outcome::ClientAbortBeforeFirstToken]);
+    let begun = answered(&[ROLE, DELTA]).client(&reset(1, 8));
+    assert_eq!(outcomes(begun, CLIENT_CLOSES), [Outcome::ClientAbortMidStream]);
+    let done = answered(&[ROLE, DELTA, FINISH, DONE]).client(&reset(1, 8));
+    assert_eq!(outcomes(done, CLIENT_CLOSES), [Outcome::Ok], "the client got its answer");
+}
+
+#[test]
+fn a_stream_that_the_server_resets_is_reset_or_rejected() {
+    assert_eq!(outcomes(answered(&[DELTA]).server(&reset(1, 2)), CLIENT_CLOSES), [Outcome::UpstreamReset]);
+    assert_eq!(outcomes(asked(&[1]).server(&reset(1, 0)), CLIENT_CLOSES), [Outcome::UpstreamReset]);
+    for busy in [0x7, 0xb] {
+        assert_eq!(outcomes(asked(&[1]).server(&reset(1, busy)), CLIENT_CLOSES), [Outcome::RejectedBusy]);
+    }
+    let said = answered(&[DELTA, ERROR]).server(&reset(1, 2));
+    assert_eq!(outcomes(said, CLIENT_CLOSES), [Outcome::ErrorInStream], "what was said is the cause");
+}
+
+#[test]
+fn streams_that_a_leaving_server_does_not_take_are_refused() {
+    let wire = asked(&[1, 3, 5]).server(&go_away(1, 0)).server(&ok(1, 0));
+    let wire = events(wire, 1, &[DELTA, FINISH, DONE]).server(&data(1, END_STREAM, b""));
+    assert_eq!(
+        outcomes(wire, SERVER_CLOSES),
+        [Outcome::UpstreamRefused, Outcome::UpstreamRefused, Outcome::Ok],
+        "in the order of their ends"
+    );
+}
+
+#[test]
+fn the_end_of_the_connection_ends_every_open_stream_as_in_http_1() {
+    let open = || events(asked(&[1, 3]).server(&ok(3, 0)), 3, &[DELTA]);
+    let both = |one, other| vec![one, other];
+    assert_eq!(
+        outcomes(open(), CLIENT_CLOSES),
+        both(Outcome::ClientAbortBeforeFirstToken, Outcome::ClientAbortMidStream)
+    );
+    assert_eq!(outcomes(open(), SERVER_CLOSES), both(Outcome::Truncated, Outcome::Truncated));
+    assert_eq!(outcomes(open(), Close::Reset(Side::Server)), both(Outcome::UpstreamReset, Outcome::UpstreamReset));
+    assert_eq!(outcomes(open(), Close::Drained), both(Outcome::Drained, Outcome::Drained));
+}
+
+#[test]
+fn a_stream_that_ends_before_its_own_end_mark_is_truncated() {
+    let cut = answered(&[ROLE, DELTA]).server(&data(1, END_STREAM, b""));
+    assert_eq!(outcomes(cut, CLIENT_CLOSES), [Outcome::Truncated]);
+}
+
+#[test]
+fn what_holds_up_the_connection_holds_up_every_open_stream() {
+    let mut wire = events(asked(&[1, 3]).server(&ok(1, 0)).server(&ok(3, 0)), 1, &[DELTA]);
+    let (since, until) = (wire.now, wire.now + std::time::Duration::from_millis(40));
+    wire.now = until;
+    wire.observer.blocked(Direction::Response, since, until);
+    let replayed = wire.close(CLIENT_CLOSES);
+    let blocked: Vec<u128> = replayed.records.iter().map(|record| record.delivery_blocked.as_millis()).collect();
+    assert_eq!(blocked, [40, 40]);
+}
+
+#[test]
+fn a_connection_is_idle_when_no_stream_is_open() {
+    let wire = Wire::open().client(&opening()).server(&settings());
+    assert!(wire.observer.idle());
+    let wire = wire.client(&chat(1)).client(&chat(3));
+    assert!(!wire.observer.idle());
+    let wire = wire.server(&ok(1, END_STREAM));
+    assert!(!wire.observer.idle());
+    let wire = wire.client(&reset(3, 8)).client(&frame(PING, 0, 0, &[0; 8]));
+    assert!(wire.observer.idle());
+}
+
+#[test]
+fn an_upgraded_connection_is_one_record_for_each_exchange() {
+    let asks = "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\n\
+                http2-settings: AAMAAABk\r\ncontent-length: 27\r\n\r\n{\"model\":\"m\",\"stream\":true}";
+    let switches = "HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: h2c\r\n\r\n";
+    let wire = Wire::open().client(asks.as_bytes()).server(switches.as_bytes()).server(&settings()).server(&ok(1, 0));
+    let wire = events(wire.client(&opening()).client(&chat(3)), 1, &[ROLE, DELTA, FINISH, DONE]);
+    let wire = wire.server(&data(1, END_STREAM, b"")).server(&ok(3, END_STREAM));
+    let replayed = wire.close(CLIENT_CLOSES);
+    let told: Vec<_> =
+        replayed.records.iter().map(|r| (r.sequence, r.outcome, r.status, r.labels.route.operation())).collect();
+    assert_eq!(told, [(0, Outcome::Ok, Some(200), "chat"), (1, Outcome::NoOutput, Some(200), "chat")], "{replayed:?}");
+}
+
+#[test]
+fn what_cannot_be_followed_detaches_once_and_leaves_no_exchange_in_flight() {
+    for (bytes, why) in [
+        (&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], Detach::MalformedResponse),
+        (&[settings(), frame(HEADERS, END_HEADERS, 1, &[0xbe])].concat(), Detach::HeaderCompression),
+        (
+            &[settings(), frame(HEADERS, END_HEADERS, 1, &[0x3f, 0xe2, 0xff, 0x03])].concat(),
+            Detach::HeaderTableTooLarge,
+        ),
+    ] {
+        let wire = Wire::open().client(&opening()).client(&chat(1)).client(&chat(3)).server(bytes).server(&ok(3, 0));
+        assert!(!wire.observer.idle(), "what cannot be read may be in the middle of anything");
+        let replayed = wire.close(SERVER_CLOSES);
+        assert_eq!((replayed.detached, replayed.records.len(), replayed.in_flight), (vec![why], 0, 0));
+    }
+}

@@ -1,0 +1,3 @@
+//! HTTP/2 from first byte to record.
+
+mod endings;

@@ -1,0 +1,127 @@
+//! What stops the parser: bytes that are no HTTP/2, lost compression, and caps.
+
+use std::time::Instant;
+
+use tokometer::wire::Fault;
+use tokometer::wire::Http2;
+use tokometer::wire::Limits;
+
+use crate::wire::http2::frames::*;
+use crate::wire::http2::trace::Trace;
+use crate::wire::http2::trace::feed_every_split;
+use crate::wire::http2::trace::read;
+use crate::wire::traffic::answer;
+use crate::wire::traffic::ask;
+
+/// These frames of a client's end in this fault.
+fn asking(frames: &[Vec<u8>], fault: Fault) {
+    let outcome = read(&[ask([opening(), frames.concat()].concat())]);
+    assert_eq!(outcome.fault, Some(fault), "{frames:x?}");
+}
+
+/// These bytes of a server's, after a GET, end in this fault.
+fn answering(bytes: &[u8], fault: Fault) {
+    let outcome = read(&[ask([opening(), get(1)].concat()), answer(bytes)]);
+    assert_eq!(outcome.fault, Some(fault), "{}", bytes.escape_ascii());
+    assert_eq!(outcome.open, Some(1));
+}
+
+#[test]
+fn each_side_begins_with_its_preface() {
+    for preface in [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\rx"[..], b"PRI * HTTP/2.0\r\n\r\nGET / HTTP/1.1\r\n"] {
+        assert_eq!(read(&[ask(preface)]).fault, Some(Fault::MalformedRequest));
+    }
+    assert_eq!(read(&[ask([PREFACE, &get(1)].concat())]).fault, Some(Fault::MalformedRequest));
+    answering(&ok(1, 0), Fault::MalformedResponse);
+    // uvicorn's answer to a preface.
+    answering(b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\n", Fault::MalformedResponse);
+}
+
+#[test]
+fn what_belongs_to_no_stream_is_malformed() {
+    for frames in [vec![data(0, 0, b"a")], vec![headers(0, 0, &[])], vec![frame(CONTINUATION, END_HEADERS, 1, b"")]] {
+        asking(&frames, Fault::MalformedRequest);
+    }
+    answering(&[settings(), frame(PUSH_PROMISE, END_HEADERS, 0, &[0; 4])].concat(), Fault::MalformedResponse);
+}
+
+#[test]
+fn padding_and_fields_must_fit_their_frame() {
+    for frames in [
+        frame(DATA, PADDED, 1, b""),
+        frame(DATA, PADDED, 1, b"\x01"),
+        frame(HEADERS, PADDED | END_HEADERS, 1, b"\x03ab"),
+        frame(HEADERS, WITH_PRIORITY | END_HEADERS, 1, &[0; 4]),
+        frame(HEADERS, WITH_PRIORITY | PADDED | END_HEADERS, 1, &[0; 5]),
+        frame(HEADERS, WITH_PRIORITY | PADDED | END_HEADERS, 1, &[1, 0, 0, 0, 0, 0]),
+        frame(PUSH_PROMISE, END_HEADERS, 1, &[0; 3]),
+    ] {
+        asking(&[frames, get(1)], Fault::MalformedRequest);
+    }
+}
+
+#[test]
+fn nothing_comes_between_the_frames_of_a_block() {
+    let begun = frame(HEADERS, 0, 1, &block(&[(":method", "GET")]));
+    for next in [
+        get(3),
+        get(1),
+        data(1, 0, b"a"),
+        frame(PING, 0, 0, &[0; 8]),
+        settings(),
+        frame(0xfa, 0, 1, b""),
+        frame(CONTINUATION, END_HEADERS, 3, b""),
+        frame(PUSH_PROMISE, END_HEADERS, 1, &[0; 4]),
+    ] {
+        asking(&[begun.clone(), next], Fault::MalformedRequest);
+    }
+}
+
+#[test]
+fn a_block_that_cannot_be_decoded_loses_the_connection() {
+    asking(&[frame(HEADERS, END_HEADERS, 1, &[0xbe])], Fault::HeaderCompression);
+    answering(&[settings(), frame(HEADERS, END_HEADERS, 1, &[0x80])].concat(), Fault::HeaderCompression);
+    answering(
+        &[settings(), frame(HEADERS, END_HEADERS, 1, &[0x3f, 0xe2, 0xff, 0x03])].concat(),
+        Fault::HeaderTableTooLarge,
+    );
+}
+
+#[test]
+fn blocks_over_the_cap_are_refused() {
+    let limits = Limits { head_bytes: 100, ..Limits::default() };
+    let request = |length| headers(1, END_STREAM, &[(":method", "GET"), (":path", &"x".repeat(length))]);
+    // Two bytes for each of two fields' lengths and kinds, and the names: 7 + 3 + 5 + 6 = 21 with what is coded.
+    let fits = feed_every_split(limits, &[ask([opening(), request(79)].concat())]);
+    assert_eq!((fits.fault, fits.open), (None, Some(1)));
+    for length in [80, 81, 500] {
+        let over = feed_every_split(limits, &[ask([opening(), request(length)].concat())]);
+        assert_eq!((over.fault, over.line().as_str()), (Some(Fault::HeadTooLarge), ""), "{length}");
+    }
+    let endless: Vec<u8> = (0..40).flat_map(|_| frame(CONTINUATION, 0, 1, b"\x00\x01a\x01b")).collect();
+    let endless = [opening(), frame(HEADERS, 0, 1, b""), endless].concat();
+    assert_eq!(feed_every_split(limits, &[ask(endless)]).fault, Some(Fault::HeadTooLarge));
+}
+
+#[test]
+fn more_streams_than_the_cap_are_refused() {
+    let limits = Limits { streams: 3, ..Limits::default() };
+    let three: Vec<u8> = [1, 3, 5].into_iter().flat_map(get).collect();
+    let steps =
+        [ask([opening(), three].concat()), answer([settings(), ok(3, END_STREAM)].concat()), ask(get(7)), ask(get(9))];
+    let fits = feed_every_split(limits, &steps[..3]);
+    assert_eq!((fits.fault, fits.open), (None, Some(3)));
+    let over = feed_every_split(limits, &steps);
+    assert_eq!((over.fault, over.open), (Some(Fault::TooManyStreams), Some(3)));
+}
+
+#[test]
+fn a_fault_is_final() {
+    let mut http2 = Http2::new(Limits::default());
+    let mut trace = Trace::default();
+    let at = Instant::now();
+    assert_eq!(http2.request(b"PRI * HTTP/1", at, &mut trace), Err(Fault::MalformedRequest));
+    assert_eq!(http2.request(&opening(), at, &mut trace), Err(Fault::MalformedRequest));
+    assert_eq!(http2.response(&settings(), at, &mut trace), Err(Fault::MalformedRequest));
+    assert!(trace.told.is_empty());
+}

@@ -1,0 +1,235 @@
+//! What a real implementation (the `h2` crate) writes: compression with tables and Huffman codes, flow control, many
+//! streams. The parser must tell what the two sides said to each other.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::task::Context;
+use std::task::Poll;
+
+use bytes::Bytes;
+use h2::Reason;
+use http::HeaderMap;
+use http::HeaderName;
+use http::HeaderValue;
+use http::Request;
+use http::Response;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use tokio::io::AsyncRead;
+use tokio::io::AsyncWrite;
+use tokio::io::DuplexStream;
+use tokio::io::ReadBuf;
+use tokometer::wire::Limits;
+
+use crate::wire::http2::trace::Outcome;
+use crate::wire::http2::trace::feed;
+use crate::wire::http2::trace::feed_random_splits;
+use crate::wire::traffic::Fields;
+use crate::wire::traffic::Step;
+use crate::wire::traffic::Told;
+
+/// The writes of both sides, in their order.
+type Log = Arc<Mutex<Vec<Step>>>;
+
+/// One end of a connection whose writes are written down.
+struct Recorded {
+    stream: DuplexStream,
+    log: Log,
+    step: fn(Vec<u8>) -> Step,
+}
+
+impl AsyncRead for Recorded {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Recorded {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        if let Poll::Ready(Ok(count)) = written {
+            let step = (self.step)(bytes[..count].to_vec());
+            self.log.lock().unwrap().push(step);
+        }
+        written
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+/// One exchange as both sides mean it.
+#[derive(Clone, Debug)]
+struct Exchange {
+    path: String,
+    fields: Vec<(String, String)>,
+    body: Vec<u8>,
+    answer: Vec<Vec<u8>>,
+    trailers: Vec<(String, String)>,
+    /// The server resets the stream after its answer's body.
+    reset: bool,
+}
+
+fn exchange() -> impl Strategy<Value = Exchange> {
+    // Few names and values, so that tables are used; some long ones, so that they are evicted.
+    let name = "x-[a-c]{1,2}";
+    let value = prop_oneof!["[ -~]{0,3}[!-~]".prop_map(|v| v.trim_start().to_owned()), "[!-~]{600,900}"];
+    let fields = vec((name, value), 0..6);
+    let body = vec(any::<u8>(), 0..400);
+    let answer = vec(vec(any::<u8>(), 0..3000), 0..4);
+    ("/[a-z0-9%?=&]{0,30}", fields.clone(), body, answer, fields, prop::bool::weighted(0.1)).prop_map(
+        |(path, fields, body, answer, trailers, reset)| Exchange { path, fields, body, answer, trailers, reset },
+    )
+}
+
+fn map(fields: &[(String, String)]) -> HeaderMap {
+    let pair = |(name, value): &(String, String)| {
+        (HeaderName::from_bytes(name.as_bytes()).unwrap(), HeaderValue::from_str(value).unwrap())
+    };
+    fields.iter().map(pair).collect()
+}
+
+/// Fields as the parser tells them, without pseudo-header fields; in the order of their names, which the crate chooses.
+fn plain(fields: &Fields) -> Vec<(String, String)> {
+    let pair = |(name, value): &(String, Vec<u8>)| (name.clone(), String::from_utf8(value.clone()).unwrap());
+    let mut plain: Vec<_> = fields.iter().filter(|(name, _)| !name.starts_with(':')).map(pair).collect();
+    plain.sort();
+    plain
+}
+
+fn sorted(fields: &[(String, String)]) -> Vec<(String, String)> {
+    let mut fields = fields.to_vec();
+    fields.sort();
+    fields
+}
+
+async fn serve(stream: Recorded, exchanges: Vec<Exchange>, table: u32) {
+    let mut connection =
+        h2::server::Builder::new().header_table_size(table).handshake::<_, Bytes>(stream).await.unwrap();
+    let mut exchanges = exchanges.into_iter();
+    while let Some(request) = connection.accept().await {
+        let (request, mut respond) = request.unwrap();
+        let exchange = exchanges.next().unwrap();
+        tokio::spawn(async move {
+            let mut body = request.into_body();
+            while let Some(bytes) = body.data().await {
+                body.flow_control().release_capacity(bytes.unwrap().len()).unwrap();
+            }
+            let mut response = Response::new(());
+            *response.headers_mut() = map(&exchange.fields);
+            let mut send = respond.send_response(response, false).unwrap();
+            for part in exchange.answer {
+                send.send_data(part.into(), false).unwrap();
+            }
+            if exchange.reset {
+                send.send_reset(Reason::INTERNAL_ERROR);
+            } else {
+                send.send_trailers(map(&exchange.trailers)).unwrap();
+            }
+        });
+    }
+}
+
+/// All exchanges at the same time on one connection; what the client got is checked too, or this would witness nothing.
+async fn talk(exchanges: Vec<Exchange>, table: u32) -> Vec<Step> {
+    let log = Log::default();
+    let (client, server) = tokio::io::duplex(4096);
+    let client = Recorded { stream: client, log: Arc::clone(&log), step: Step::Request };
+    let server = Recorded { stream: server, log: Arc::clone(&log), step: Step::Response };
+    let served = tokio::spawn(serve(server, exchanges.clone(), table));
+    let (mut send, connection) =
+        h2::client::Builder::new().header_table_size(table).handshake::<_, Bytes>(client).await.unwrap();
+    let driven = tokio::spawn(connection);
+    let mut answers = Vec::new();
+    for exchange in exchanges {
+        send = send.ready().await.unwrap();
+        let mut request = Request::new(());
+        *request.method_mut() = http::Method::POST;
+        *request.uri_mut() = format!("http://server{}", exchange.path).parse().unwrap();
+        *request.headers_mut() = map(&exchange.fields);
+        let (response, mut body) = send.send_request(request, false).unwrap();
+        body.send_data(exchange.body.clone().into(), true).unwrap();
+        answers.push(tokio::spawn(async move {
+            // A reset may overtake the head.
+            let Ok(response) = response.await else {
+                assert!(exchange.reset);
+                return;
+            };
+            let mut body = response.into_body();
+            let mut read = Vec::new();
+            while let Some(bytes) = body.data().await {
+                let Ok(bytes) = bytes else {
+                    assert!(exchange.reset);
+                    return;
+                };
+                body.flow_control().release_capacity(bytes.len()).unwrap();
+                read.extend_from_slice(&bytes);
+            }
+            assert_eq!(read, exchange.answer.concat());
+            assert_eq!(body.trailers().await.unwrap().unwrap_or_default(), map(&exchange.trailers));
+        }));
+    }
+    for answer in answers {
+        answer.await.unwrap();
+    }
+    drop(send);
+    driven.await.unwrap().unwrap();
+    served.await.unwrap();
+    Arc::into_inner(log).unwrap().into_inner().unwrap()
+}
+
+/// What was told of the exchange of this number must be what both sides meant.
+fn check(outcome: &Outcome, number: u64, exchange: &Exchange) {
+    let told: Vec<&Told> = outcome.told.iter().filter(|(of, _)| *of == number).map(|(_, told)| told).collect();
+    let joined = |is: fn(&Told) -> Option<&Vec<u8>>| {
+        told.iter().filter_map(|told| is(told)).flatten().copied().collect::<Vec<u8>>()
+    };
+    let Told::RequestHead { method, target, fields, .. } = told[1] else { panic!("{told:?}") };
+    assert_eq!((method.as_str(), target.as_str()), ("POST", exchange.path.as_str()));
+    assert_eq!(plain(fields), sorted(&exchange.fields));
+    let asked = joined(|told| if let Told::RequestBody(body) = told { Some(body) } else { None });
+    assert_eq!(asked, exchange.body);
+    assert_eq!(told.iter().filter(|told| ***told == Told::RequestEnd).count(), 1);
+    let head = told.iter().find_map(|told| {
+        if let Told::ResponseHead { status, fields, .. } = told { Some((*status, plain(fields))) } else { None }
+    });
+    let answered = joined(|told| if let Told::ResponseBody(body) = told { Some(body) } else { None });
+    let trailers =
+        told.iter().find_map(|told| if let Told::Trailers(fields) = told { Some(plain(fields)) } else { None });
+    if exchange.reset {
+        // A reset may overtake what was to be sent before.
+        assert!(matches!(told.last(), Some(Told::Reset(_))), "{told:?}");
+        assert!(exchange.answer.concat().starts_with(&answered));
+    } else {
+        assert_eq!(head, Some((200, sorted(&exchange.fields))));
+        assert_eq!(answered, exchange.answer.concat());
+        assert_eq!(trailers, Some(sorted(&exchange.trailers)));
+        assert_eq!(told.last(), Some(&&Told::ResponseEnd));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_parser_tells_what_two_real_ends_said(
+        exchanges in vec(exchange(), 1..12),
+        table in prop::sample::select(&[0, 100, 4096, 65536][..]),
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let steps = runtime.block_on(talk(exchanges.clone(), table));
+        let outcome = feed(Limits::default(), &steps);
+        prop_assert_eq!((outcome.fault, outcome.open), (None, Some(0)));
+        for (number, exchange) in exchanges.iter().enumerate() {
+            check(&outcome, number as u64, exchange);
+        }
+        feed_random_splits(Limits::default(), &steps, &outcome);
+    }
+}

@@ -1,0 +1,166 @@
+//! Traffic of one connection, fed to the parser, and what the parser tells of it.
+
+use std::time::Duration;
+use std::time::Instant;
+
+use tokometer::wire::Fault;
+use tokometer::wire::Limits;
+use tokometer::wire::Reader;
+use tokometer::wire::RequestHead;
+use tokometer::wire::Reset;
+use tokometer::wire::ResponseHead;
+use tokometer::wire::Trailers;
+use tokometer::wire::Visitor;
+
+use crate::wire::traffic::Step;
+use crate::wire::traffic::Told;
+use crate::wire::traffic::cut;
+use crate::wire::traffic::fields;
+
+/// One call: its exchange's number and what it told.
+pub(crate) type Call = (u64, Told);
+
+/// Writes down what it is told; neighbouring body slices of an exchange are joined.
+#[derive(Debug, Default)]
+pub(crate) struct Trace {
+    pub(crate) told: Vec<Call>,
+    /// The time of each call, joined body slices counted one by one.
+    pub(crate) times: Vec<Instant>,
+}
+
+/// Adds a call to others.
+pub(crate) fn note(calls: &mut Vec<Call>, exchange: u64, told: Told) {
+    match (calls.last_mut(), &told) {
+        (Some((of, Told::RequestBody(body))), Told::RequestBody(more)) if *of == exchange => body.extend(more),
+        (Some((of, Told::ResponseBody(body))), Told::ResponseBody(more)) if *of == exchange => body.extend(more),
+        _ => calls.push((exchange, told)),
+    }
+}
+
+impl Trace {
+    fn note(&mut self, exchange: u64, told: Told, at: Instant) {
+        self.times.push(at);
+        note(&mut self.told, exchange, told);
+    }
+}
+
+impl Visitor for Trace {
+    fn request_begin(&mut self, exchange: u64, at: Instant) {
+        self.note(exchange, Told::RequestBegin, at);
+    }
+
+    fn request_head(&mut self, exchange: u64, head: &RequestHead<'_>, at: Instant) {
+        let (method, target) = (head.method.to_owned(), head.target.to_owned());
+        let told = Told::RequestHead { method, target, minor: head.minor, fields: fields(head.headers) };
+        self.note(exchange, told, at);
+    }
+
+    fn request_body(&mut self, exchange: u64, bytes: &[u8], at: Instant) {
+        assert!(!bytes.is_empty(), "an empty slice says nothing");
+        self.note(exchange, Told::RequestBody(bytes.to_owned()), at);
+    }
+
+    fn request_end(&mut self, exchange: u64, at: Instant) {
+        self.note(exchange, Told::RequestEnd, at);
+    }
+
+    fn interim(&mut self, exchange: u64, status: u16, at: Instant) {
+        self.note(exchange, Told::Interim(status), at);
+    }
+
+    fn response_head(&mut self, exchange: u64, head: &ResponseHead<'_>, at: Instant) {
+        let told = Told::ResponseHead { status: head.status, minor: head.minor, fields: fields(head.headers) };
+        self.note(exchange, told, at);
+    }
+
+    fn response_body(&mut self, exchange: u64, bytes: &[u8], at: Instant) {
+        assert!(!bytes.is_empty(), "an empty slice says nothing");
+        self.note(exchange, Told::ResponseBody(bytes.to_owned()), at);
+    }
+
+    fn response_trailers(&mut self, exchange: u64, trailers: &Trailers<'_>, at: Instant) {
+        self.note(exchange, Told::Trailers(fields(trailers.fields)), at);
+    }
+
+    fn response_end(&mut self, exchange: u64, at: Instant) {
+        self.note(exchange, Told::ResponseEnd, at);
+    }
+
+    fn reset(&mut self, exchange: u64, reset: Reset, at: Instant) {
+        self.note(exchange, Told::Reset(reset), at);
+    }
+}
+
+/// All that can be seen of a connection from outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    pub(crate) told: Vec<Call>,
+    pub(crate) fault: Option<Fault>,
+    /// Open streams, once the connection speaks HTTP/2.
+    pub(crate) open: Option<usize>,
+}
+
+impl Outcome {
+    /// What was told, in one line: `0+ 0POST /x 0"body" 0. 0 200 ...`.
+    pub(crate) fn line(&self) -> String {
+        self.told.iter().map(|(exchange, told)| format!("{exchange}:{told}")).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// Feeds `steps` until the first fault.
+pub(crate) fn feed(limits: Limits, steps: &[Step]) -> Outcome {
+    let mut reader = Reader::new(limits);
+    let mut trace = Trace::default();
+    let mut at = Instant::now();
+    let mut fault = None;
+    for step in steps {
+        at += Duration::from_millis(1);
+        let result = match step {
+            Step::Request(bytes) => reader.request(bytes, at, &mut trace),
+            Step::Response(bytes) => reader.response(bytes, at, &mut trace),
+            Step::ServerFin => reader.response_finished(at, &mut trace),
+        };
+        fault = result.err();
+        if fault.is_some() {
+            break;
+        }
+    }
+    let open = match &reader {
+        Reader::Http1(_) => None,
+        Reader::Http2(http2) => Some(http2.open()),
+    };
+    Outcome { told: trace.told, fault, open }
+}
+
+/// Feeds `steps` whole, byte by byte, cut once at every place, and cut at random places; demands the same outcome each
+/// time, and returns it.
+pub(crate) fn feed_every_split(limits: Limits, steps: &[Step]) -> Outcome {
+    let whole = feed(limits, steps);
+    let length: usize = steps
+        .iter()
+        .map(|step| match step {
+            Step::Request(bytes) | Step::Response(bytes) => bytes.len(),
+            Step::ServerFin => 0,
+        })
+        .sum();
+    assert_eq!(whole, feed(limits, &cut(steps, |_| true)), "byte by byte");
+    for place in 0..length {
+        assert_eq!(whole, feed(limits, &cut(steps, |offset| offset == place)), "cut at {place}");
+    }
+    feed_random_splits(limits, steps, &whole);
+    whole
+}
+
+/// Feeds `steps` cut at random places (the same in every run) and demands the outcome `whole`.
+pub(crate) fn feed_random_splits(limits: Limits, steps: &[Step], whole: &Outcome) {
+    for seed in 0..20 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mean = [2, 5, 17, 60][seed as usize % 4];
+        assert_eq!(*whole, feed(limits, &cut(steps, |_| random.usize(..mean) == 0)), "random cuts, seed {seed}");
+    }
+}
+
+/// [`feed_every_split`] with the default limits.
+pub(crate) fn read(steps: &[Step]) -> Outcome {
+    feed_every_split(Limits::default(), steps)
+}

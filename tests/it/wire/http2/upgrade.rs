@@ -1,0 +1,58 @@
+//! The two ways to HTTP/2 on a connection that may speak HTTP/1: prior knowledge, and `Upgrade: h2c`.
+
+use tokometer::wire::Fault;
+
+use crate::wire::http2::frames::*;
+use crate::wire::http2::trace::read;
+use crate::wire::traffic::answer;
+use crate::wire::traffic::ask;
+
+const ASKS: &str = "GET /x HTTP/1.1\r\nhost: a\r\nconnection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABk\r\n\r\n";
+const SWITCHES: &str = "HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: h2c\r\n\r\n";
+
+#[test]
+fn a_client_with_prior_knowledge_begins_with_the_preface() {
+    let outcome = read(&[ask([opening(), get(1)].concat()), answer([settings(), ok(1, END_STREAM)].concat())]);
+    assert_eq!((outcome.line().as_str(), outcome.fault), ("0:+ 0:GET /x 0:. 0:200 0:!", None));
+}
+
+#[test]
+fn the_response_to_an_upgrade_comes_on_stream_1() {
+    let outcome = read(&[
+        ask(ASKS),
+        answer([SWITCHES.as_bytes(), &settings(), &ok(1, 0), &data(1, 0, b"a")].concat()),
+        ask([opening(), get(3)].concat()),
+        answer([data(1, END_STREAM, b"b"), ok(3, END_STREAM)].concat()),
+    ]);
+    let told = r#"0:+ 0:GET /x 0:. 0:101 0:200 0:"a" 1:+ 1:GET /x 1:. 0:"b" 0:! 1:200 1:!"#;
+    assert_eq!((outcome.line().as_str(), outcome.fault), (told, None));
+}
+
+#[test]
+fn an_upgrade_after_other_exchanges_goes_on_with_their_numbers() {
+    let outcome = read(&[
+        ask("GET /1 HTTP/1.1\r\nhost: a\r\n\r\n"),
+        answer("HTTP/1.1 204 -\r\n\r\n"),
+        ask(ASKS),
+        answer([SWITCHES.as_bytes(), &settings(), &ok(1, END_STREAM)].concat()),
+        ask([opening(), get(3)].concat()),
+        answer(ok(3, END_STREAM)),
+    ]);
+    let told = "0:+ 0:GET /1 0:. 0:204 0:! 1:+ 1:GET /x 1:. 1:101 1:200 1:! 2:+ 2:GET /x 2:. 2:200 2:!";
+    assert_eq!((outcome.line().as_str(), outcome.fault), (told, None));
+}
+
+#[test]
+fn a_server_that_does_not_switch_is_read_on_as_http_1() {
+    let outcome = read(&[ask(ASKS), answer("HTTP/1.1 204 -\r\n\r\n"), ask("GET /2 HTTP/1.1\r\nhost: a\r\n\r\n")]);
+    assert_eq!((outcome.line().as_str(), outcome.open), ("0:+ 0:GET /x 0:. 0:204 0:! 1:+ 1:GET /2 1:.", None));
+}
+
+#[test]
+fn a_switch_that_leaves_open_what_belongs_where_is_not_followed() {
+    let posts = "POST /x HTTP/1.1\r\nupgrade: h2c\r\ncontent-length: 9\r\n\r\nhalf";
+    assert_eq!(read(&[ask(posts), answer(SWITCHES)]).fault, Some(Fault::Upgraded));
+    assert_eq!(read(&[ask(ASKS.repeat(2)), answer(SWITCHES)]).fault, Some(Fault::Upgraded));
+    let websocket = SWITCHES.replace("upgrade: h2c", "upgrade: websocket");
+    assert_eq!(read(&[ask(ASKS), answer(websocket)]).fault, Some(Fault::Upgraded));
+}
