@@ -181,7 +181,7 @@ impl Visitor for Exchanges {
 
     fn request_body(&mut self, bytes: &[u8], _at: Instant) {
         if let Some(exchange) = self.open.back_mut().filter(|_| !self.answered_early) {
-            exchange.request_body(bytes);
+            exchange.request_body(bytes, &self.shared);
         }
     }
 
@@ -195,7 +195,7 @@ impl Visitor for Exchanges {
 
     fn response_head(&mut self, head: &ResponseHead<'_>, at: Instant) {
         if let Some(exchange) = self.open.front_mut() {
-            exchange.response_head(head, at);
+            exchange.response_head(head, at, &self.shared);
         }
         if head.status == 101 {
             self.response_end(at);
