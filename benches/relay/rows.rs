@@ -139,7 +139,11 @@ async fn measure(row: Row, peer: Peer, quick: bool) -> Outcome<Figures> {
         Row::S16 => streams(peer, 16, 50.0, 150, window).await,
         Row::S1 => streams(peer, 256, 50.0, 150, window).await,
         Row::S2 => streams(peer, 1024, 50.0, 150, window).await,
-        Row::Long => streams(peer, 4, 4000.0, 60_000, Window { measure: seconds(16, 2), ..window }).await,
+        // After the exporters' first push and page, so that what grows is the streams' own.
+        Row::Long => {
+            let window = Window { warm_up: seconds(6, 2), measure: seconds(16, 2) };
+            streams(peer, 4, 4000.0, 60_000, window).await
+        }
         Row::Rss => streams(peer, 5000, 1.0, 3600, Window { warm_up: seconds(8, 6), ..window }).await,
         Row::Idle => idle(peer).await,
         Row::Saturation => {
@@ -206,13 +210,16 @@ async fn over(
     };
     let load = tokio::spawn(load::run(settings, |_| {}));
     tokio::time::sleep(window.warm_up).await;
+    let warm = running.process.as_ref().map(|process| process.resident_kib());
     let (tokens, cpu, began) = (simulator.stats().generation_tokens, used(running), Instant::now());
     // A little less than the load's own time, so that its end is not part of the window.
     tokio::time::sleep(window.measure.mul_f64(0.97)).await;
     let tokens = simulator.stats().generation_tokens - tokens;
     let (cpu, wall) = (used(running).saturating_sub(cpu), began.elapsed());
-    if let (Some(process), Some(idle)) = (&running.process, idle) {
-        figures.insert("rss_grown_kib".to_owned(), process.resident_kib() - idle);
+    if let (Some(process), Some(idle), Some(warm)) = (&running.process, idle, warm) {
+        let now = process.resident_kib();
+        figures.insert("rss_grown_kib".to_owned(), now - idle);
+        figures.insert("rss_grown_while_measured_kib".to_owned(), now - warm);
     }
     figures.insert("cpu_s".to_owned(), cpu.as_secs_f64());
     let summary = load.await??;
@@ -244,11 +251,15 @@ async fn streams(peer: Peer, count: usize, rate: f64, tokens: u64, window: Windo
     let (mut figures, summary, generated, wall) = over(&window, settings, &running, &simulator).await?;
     let cpu = figures.remove("cpu_s").unwrap_or_default();
     let grown = figures.remove("rss_grown_kib");
+    let grown_since = figures.remove("rss_grown_while_measured_kib");
     if peer != Peer::None {
         figures.insert("cpu_us_per_token".to_owned(), cpu * 1e6 / generated as f64);
     }
     if let Some(grown) = grown {
         figures.insert("kib_per_stream".to_owned(), grown / count as f64);
+    }
+    if let Some(grown) = grown_since {
+        figures.insert("kib_grown_per_stream".to_owned(), grown / count as f64);
     }
     figures.insert("tokens_per_s".to_owned(), generated as f64 / wall.as_secs_f64());
     figures.insert("transit_p50_us".to_owned(), summary.transit_us.p50);
@@ -266,6 +277,7 @@ async fn flood(peer: Peer, settings: load::Settings, unit: &str, window: Window)
     let running = peers::start(peer, simulator.local_address()).await?;
     let (mut figures, _, generated, wall) = over(&window, settings, &running, &simulator).await?;
     let cpu = figures.remove("cpu_s").unwrap_or_default();
+    figures.remove("rss_grown_while_measured_kib");
     // One token is one event, and a request that counts as a unit asks for one token.
     let units = generated as f64;
     if peer != Peer::None {

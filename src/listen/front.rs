@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pingora::protocols::Stream as Accepted;
+use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use crate::listen::descriptor;
@@ -44,7 +45,8 @@ impl Front {
         let accepted = self.relay.accept(self.pair, Arc::clone(&upstream), peer);
         let client = match &self.tls {
             None => Stream::Plain(socket),
-            Some(acceptor) => match tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(socket)).await {
+            // What is large and seldom is boxed here and below: this future is made for each connection.
+            Some(acceptor) => match Box::pin(timeout(HANDSHAKE_TIMEOUT, acceptor.accept(socket))).await {
                 Ok(Ok(stream)) => Stream::Tls(Box::new(stream.into())),
                 _ => {
                     accepted.relay().stats_of(self.pair).count_handshake_failure();
@@ -55,13 +57,15 @@ impl Front {
         let connect = async { self.upstream.connect(route?).await };
         let connected = match self.relay.settings().connect_timeout {
             None => Ok(connect.await),
-            Some(limit) => tokio::time::timeout(limit, connect).await,
+            Some(limit) => timeout(limit, connect).await,
         };
         match connected {
             // A task of its own, because the relay's future is small and this one is not.
             Ok(Ok(server)) => drop(tokio::spawn(accepted.join(client, server))),
-            Ok(Err(error)) => accepted.refuse(client, Close::Refused, &upstream, &error.to_string()).await,
-            Err(_) => accepted.refuse(client, Close::ConnectTimeout, &upstream, "the connect timed out").await,
+            Ok(Err(error)) => Box::pin(accepted.refuse(client, Close::Refused, &upstream, &error.to_string())).await,
+            Err(_) => {
+                Box::pin(accepted.refuse(client, Close::ConnectTimeout, &upstream, "the connect timed out")).await
+            }
         }
     }
 }

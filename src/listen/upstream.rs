@@ -89,7 +89,7 @@ impl Upstream {
             (None, Some(original)) => ServerName::IpAddress(original.ip().into()),
             (None, None) => return Err(io::Error::other("no server name to check the certificate against")),
         };
-        let stream = connector.connect(name, socket).await?;
+        let stream = Box::pin(connector.connect(name, socket)).await?;
         Ok(Stream::Tls(Box::new(stream.into())))
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::time::SystemTime;
 
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
@@ -305,4 +306,21 @@ fn spans_go_over_grpc_and_a_full_batch_does_not_wait_for_the_delay() {
     assert!(exporters.flush(WAIT));
     assert_eq!(collector.spans().len(), 16);
     assert!(collector.got.lock().unwrap().heads[0].contains("gzip Bearer of-tokens"));
+}
+
+#[test]
+fn no_batch_is_over_its_size_and_what_an_exchange_gives_over_it_comes_with_the_next() {
+    let collector = Collector::http();
+    let exporters = start(http(&collector), |traces| traces.batch_size = 3);
+    for _ in 0..5 {
+        exporters.record(&records::good("m"));
+    }
+    assert!(exporters.shutdown(WAIT));
+    let got = collector.got.lock().unwrap();
+    let scopes = |request: &ExportTraceServiceRequest| -> Vec<usize> {
+        request.resource_spans.iter().flat_map(|r| &r.scope_spans).map(|scope| scope.spans.len()).collect()
+    };
+    let sizes: Vec<usize> = got.traces.iter().map(|request| scopes(request).iter().sum()).collect();
+    assert!(sizes.iter().all(|size| (1..=3).contains(size)), "{sizes:?}");
+    assert_eq!(sizes.iter().sum::<usize>(), 20);
 }
