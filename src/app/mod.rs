@@ -5,6 +5,7 @@ pub mod lines;
 pub mod log;
 
 mod demo;
+mod figures;
 mod instrument;
 mod path;
 mod programs;

@@ -2,10 +2,13 @@
 
 use std::io::{self, Write};
 use std::path::Path;
+use std::time::Duration;
 
+use crate::app::figures::figures;
+use crate::app::figures::object;
+use crate::measure::Record;
 use crate::observe::Settings;
 use crate::replay::Error;
-use crate::replay::Line;
 use crate::replay::Recording;
 use crate::replay::replay;
 
@@ -50,32 +53,31 @@ pub fn print(path: &Path, json: bool, settings: &Settings, out: &mut impl Write)
             writeln!(io::stderr(), "{}: the observer detached: {}", path.display(), why.as_str())?;
         }
         for record in &replayed.records {
-            let line = Line::from(record);
             if json {
-                serde_json::to_writer(&mut *out, &line).map_err(io::Error::from)?;
-                writeln!(out)?;
+                writeln!(out, "{}", object(figures(record)))?;
             } else {
-                row(&recording, &line, out)?;
+                row(&recording, record, out)?;
             }
         }
     }
     failed.map_or(Ok(()), |error| Err(error.into()))
 }
 
-fn row(recording: &Recording, line: &Line, out: &mut impl Write) -> io::Result<()> {
+fn row(recording: &Recording, record: &Record, out: &mut impl Write) -> io::Result<()> {
     let name = recording.path.file_stem().unwrap_or_default().to_string_lossy();
     let folder = recording.path.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy();
     let number = |value: Option<f64>, digits| value.map_or("-".to_owned(), |v| format!("{v:.digits$}"));
+    let ms = |time: Option<Duration>| number(time.map(|time| time.as_secs_f64() * 1e3), 2);
     writeln!(
         out,
         "{:<48} {:<32} {:>7} {:<18} {:>10} {:>10} {:>8} {:>10}",
         format!("{folder}/{name}"),
-        line.outcome,
-        line.output_tokens.map_or("-".to_owned(), |n| n.to_string()),
-        line.output_tokens_source.unwrap_or("-"),
-        number(line.time_to_first_token_ms, 2),
-        number(line.last_token_ms, 2),
-        number(line.decode_tokens_per_second, 1),
-        number(line.queue_time_ms, 2),
+        record.outcome.as_str(),
+        record.output_tokens.map_or("-".to_owned(), |count| count.tokens.to_string()),
+        record.output_tokens.map_or("-", |count| count.source.as_str()),
+        ms(record.since_requested(record.first_token)),
+        ms(record.since_requested(record.last_token)),
+        number(record.decode_rate, 1),
+        ms(record.queue.map(|queue| queue.value)),
     )
 }

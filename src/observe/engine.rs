@@ -222,7 +222,7 @@ impl Recogniser {
                     Some(Engine::TensorrtLlm) => tensorrt_llm,
                     Some(_) => false,
                 },
-                usage_per_choice: llama_cpp,
+                usage_per_choice: llama_cpp || facts.contains(EngineFacts::LLAMA_CPP),
                 early_input_is_guessed: self.found == Some(Engine::Ollama),
             },
             head_when_scheduled: llama_cpp,

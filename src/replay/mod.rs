@@ -1,7 +1,6 @@
 //! Reads recordings of real servers and runs them through observe and measure: the same code as on the wire, with the
 //! recording's own times.
 
-mod line;
 mod recording;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,7 +23,6 @@ use crate::relay::Direction;
 use crate::relay::Observe;
 use crate::relay::Side;
 
-pub use line::Line;
 pub use recording::{End, Error, Recording};
 
 /// What a replay gave.

@@ -1,108 +1,50 @@
 //! The figures of a record as one line.
 
-use std::time::Duration;
 use std::time::SystemTime;
 
 use serde_json::Value;
 
+use crate::app::figures::Figure;
+use crate::app::figures::figures;
+use crate::app::figures::object;
 use crate::measure::Record;
 
 /// One line, its line end included. JSON: an object in which absent figures are null. Text: `name=value` with spaces
 /// between, absent figures left out.
 pub(super) fn format(record: &Record, started: SystemTime, json: bool) -> String {
-    let mut line = String::with_capacity(1024);
-    if json {
-        line.push('{');
-        for (index, (name, value)) in fields(record, started).into_iter().enumerate() {
-            let comma = if index > 0 { "," } else { "" };
-            line.push_str(&format!("{comma}\"{name}\":{value}"));
-        }
-        line.push('}');
-    } else {
-        for (name, value) in fields(record, started) {
-            let text = match &value {
-                Value::Null => continue,
-                Value::String(text) => bare(text),
-                Value::Array(items) if items.is_empty() => continue,
-                Value::Array(items) => items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(","),
-                value => value.to_string(),
-            };
-            let space = if line.is_empty() { "" } else { " " };
-            line.push_str(&format!("{space}{name}={text}"));
-        }
-    }
+    let time = ("time", Value::from(rfc3339(started)));
+    let figures = std::iter::once(time).chain(figures(record).into_iter().map(in_thousandths));
+    let mut line = if json { object(figures) } else { text(figures) };
     line.push('\n');
     line
+}
+
+fn text(figures: impl Iterator<Item = Figure>) -> String {
+    let mut line = String::with_capacity(1024);
+    for (name, value) in figures {
+        let text = match &value {
+            Value::Null => continue,
+            Value::String(text) => bare(text),
+            Value::Array(items) if items.is_empty() => continue,
+            Value::Array(items) => items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(","),
+            value => value.to_string(),
+        };
+        let space = if line.is_empty() { "" } else { " " };
+        line.push_str(&format!("{space}{name}={text}"));
+    }
+    line
+}
+
+/// Microseconds are what clocks and sockets tell apart; more digits only make lines long.
+fn in_thousandths((name, value): Figure) -> Figure {
+    let fraction = value.as_f64().filter(|_| value.is_f64());
+    (name, fraction.map_or(value, |number| Value::from((number * 1e3).round() / 1e3)))
 }
 
 /// Foreign text (models, ids) must not be able to look like another field or line.
 fn bare(text: &str) -> String {
     let plain = !text.is_empty() && text.chars().all(|c| c.is_ascii_graphic() && c != '"' && c != '=');
     if plain { text.to_owned() } else { Value::from(text).to_string() }
-}
-
-/// Names are those of `tokometer replay --json` where they are the same figure. Times are milliseconds from the last
-/// byte of the request, except `duration_ms`, which is from its first byte.
-fn fields(record: &Record, started: SystemTime) -> [(&'static str, Value); 44] {
-    let labels = &record.labels;
-    let since = |then| milliseconds(record.since_requested(then));
-    let text = |text: Option<&str>| Value::from(text);
-    let timing = record.timing.unwrap_or_default();
-    [
-        ("time", Value::from(rfc3339(started))),
-        ("outcome", Value::from(record.outcome.as_str())),
-        ("status", Value::from(record.status)),
-        ("operation", Value::from(labels.route.operation())),
-        ("engine", Value::from(labels.engine)),
-        ("model", text(labels.response_model.as_deref().or(labels.request_model.as_deref()))),
-        ("request_model", text(labels.request_model.as_deref())),
-        ("streaming", Value::from(labels.streaming)),
-        ("pair", Value::from(labels.pair)),
-        ("connection", Value::from(record.connection)),
-        ("sequence", Value::from(record.sequence)),
-        ("request_id", text(record.request_id.as_deref())),
-        ("response_id", text(record.response_id.as_deref())),
-        ("trace_id", Value::from(record.trace.map(|trace| format!("{:032x}", trace.trace_id)))),
-        ("finish_reasons", record.finish_reasons.iter().map(|reason| Value::from(reason.as_str())).collect()),
-        ("input_tokens", Value::from(record.input_tokens.map(|count| count.tokens))),
-        ("input_tokens_source", Value::from(record.input_tokens.map(|count| count.source.as_str()))),
-        ("cached_tokens", Value::from(record.cached_tokens)),
-        ("cache_creation_tokens", Value::from(record.cache_creation_tokens)),
-        ("input_audio_tokens", Value::from(record.input_audio_tokens)),
-        ("input_image_tokens", Value::from(record.input_image_tokens)),
-        ("reasoning_tokens", Value::from(record.reasoning_tokens)),
-        ("output_audio_tokens", Value::from(record.output_audio_tokens)),
-        ("output_tokens", Value::from(record.output_tokens.map(|count| count.tokens))),
-        ("output_tokens_source", Value::from(record.output_tokens.map(|count| count.source.as_str()))),
-        ("time_to_headers_ms", since(record.headers)),
-        ("time_to_first_event_ms", since(record.first_event)),
-        ("time_to_first_token_ms", since(record.first_token)),
-        ("time_to_first_visible_ms", since(record.first_visible)),
-        ("last_token_ms", since(record.last_token)),
-        ("duration_ms", milliseconds(Some(record.ended))),
-        ("decode_tokens_per_second", Value::from(record.decode_rate.map(thousandths))),
-        ("chunks", Value::from(record.chunks)),
-        ("events", Value::from(record.events)),
-        ("longest_gap_ms", milliseconds(record.longest_gap)),
-        ("stalls", Value::from(record.stalls)),
-        ("delivery_blocked_ms", milliseconds(Some(record.delivery_blocked))),
-        ("queue_time_ms", milliseconds(record.queue.map(|queue| queue.value))),
-        ("queue_time_source", Value::from(record.queue.map(|queue| queue.source.as_str()))),
-        ("engine_prefill_ms", Value::from(timing.prefill_ms.or(timing.prompt_ms).map(thousandths))),
-        ("max_tokens", Value::from(record.max_tokens)),
-        ("choices", Value::from(record.choices)),
-        ("request_bytes", Value::from(record.request_bytes)),
-        ("response_bytes", Value::from(record.response_bytes)),
-    ]
-}
-
-fn milliseconds(duration: Option<Duration>) -> Value {
-    Value::from(duration.map(|duration| thousandths(duration.as_secs_f64() * 1e3)))
-}
-
-/// Microseconds are what clocks and sockets tell apart; more digits only make lines long.
-fn thousandths(number: f64) -> f64 {
-    (number * 1e3).round() / 1e3
 }
 
 /// `2026-11-20T10:11:12.345Z` (RFC 3339). Before 1970 there were no exchanges: that is 1970.
@@ -129,6 +71,8 @@ fn rfc3339(time: SystemTime) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]

@@ -6,7 +6,19 @@ use tokometer::replay::replay;
 use super::all;
 
 /// Every value of `gen_ai.provider.name` that can be forced.
-const ENGINES: [&str; 4] = ["vllm", "sglang", "llama_cpp", "ollama"];
+const ENGINES: [&str; 11] = [
+    "vllm",
+    "sglang",
+    "llama_cpp",
+    "ollama",
+    "tgi",
+    "tensorrt_llm",
+    "triton",
+    "lmdeploy",
+    "dynamo",
+    "llama_cpp_python",
+    "transformers",
+];
 
 #[test]
 fn no_recording_panics_or_counts_wrong_as_exact_whatever_engine_is_forced() {

@@ -7,6 +7,7 @@ mod naive;
 mod outcomes;
 mod splits;
 mod times;
+mod written;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,8 @@ use serde_json::Value;
 use tokometer::measure::Record;
 use tokometer::observe::Settings;
 use tokometer::replay::{Recording, Replayed, replay};
+
+use written::written;
 
 /// Where the recordings lie.
 pub(crate) fn captures() -> PathBuf {
@@ -28,12 +31,18 @@ enum Api {
     Completions,
     Responses,
     Messages,
-    /// SGLang's own.
+    /// SGLang's own, and LMDeploy's.
     Generate,
     /// llama.cpp's own, `/infill` too.
     LlamaCompletion,
     /// Ollama's own two, and SGLang's copy.
     Ollama,
+    TgiStream,
+    Triton,
+    /// vLLM's own, tokens in and tokens out.
+    VllmGenerate,
+    Transcription,
+    Cohere,
 }
 
 impl Api {
@@ -46,6 +55,11 @@ impl Api {
             "/generate" => Some(Api::Generate),
             "/completion" | "/infill" => Some(Api::LlamaCompletion),
             "/api/chat" | "/api/generate" => Some(Api::Ollama),
+            "/generate_stream" => Some(Api::TgiStream),
+            "/inference/v1/generate" => Some(Api::VllmGenerate),
+            "/v1/audio/transcriptions" => Some(Api::Transcription),
+            "/cohere/v2/chat" => Some(Api::Cohere),
+            triton if triton.starts_with("/v2/models/") => Some(Api::Triton),
             _ => None,
         }
     }
@@ -66,10 +80,14 @@ impl Case {
         let meta = fs::read_to_string(path.with_extension("meta.json")).expect("meta is readable");
         let meta: Value = serde_json::from_str(&meta).expect("meta is JSON");
         let text = |key: &str| meta[key].as_str().unwrap_or_default().to_owned();
+        let recording = Recording::read(path).expect("a recording");
+        Case::new(text("engine"), text("case"), meta, recording)
+    }
+
+    fn new(engine: String, name: String, meta: Value, recording: Recording) -> Case {
         let request = &meta["request"];
         let api = request["path"].as_str().filter(|_| request["method"] == "POST").and_then(Api::of);
-        let recording = Recording::read(path).expect("a recording");
-        Case { engine: text("engine"), name: text("case"), api, recording, meta }
+        Case { engine, name, api, meta, recording }
     }
 
     /// `engine case`, to find it by.
@@ -101,11 +119,12 @@ impl Case {
     }
 }
 
-/// Every recording.
+/// Every recording, and what was written in place of one.
 fn all() -> Vec<Case> {
     let paths = Recording::find(&captures()).expect("recordings are there");
-    let cases: Vec<Case> = paths.iter().map(|path| Case::read(path)).collect();
+    let mut cases: Vec<Case> = paths.iter().map(|path| Case::read(path)).collect();
     assert!(cases.len() > 250, "only {} recordings found", cases.len());
+    cases.extend(written());
     cases
 }
 

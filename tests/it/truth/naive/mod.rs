@@ -64,7 +64,11 @@ impl Head {
     /// What came whole of the events' data.
     fn data(&self, body: &[u8]) -> Vec<Vec<u8>> {
         match self.framing {
-            Framing::Sse => split(body, b"\n\n").into_iter().map(data_lines).filter(|data| !data.is_empty()).collect(),
+            Framing::Sse => {
+                let lines = String::from_utf8_lossy(body).replace("\r\n", "\n");
+                let events = split(lines.as_bytes(), b"\n\n").into_iter();
+                events.map(data_lines).filter(|data| !data.is_empty()).collect()
+            }
             Framing::Ndjson => split(body, b"\n").into_iter().map(<[u8]>::to_vec).filter(|l| !l.is_empty()).collect(),
             Framing::Json => vec![body.to_vec()],
         }
@@ -162,5 +166,6 @@ fn split<'a>(body: &'a [u8], end: &[u8]) -> Vec<&'a [u8]> {
 
 /// The `data:` lines of an event together.
 fn data_lines(event: &[u8]) -> Vec<u8> {
-    event.split(|b| *b == b'\n').filter_map(|l| l.strip_prefix(b"data: ")).collect::<Vec<_>>().concat()
+    let data = event.split(|b| *b == b'\n').filter_map(|line| line.strip_prefix(b"data:"));
+    data.map(|data| data.strip_prefix(b" ").unwrap_or(data)).collect::<Vec<_>>().concat()
 }

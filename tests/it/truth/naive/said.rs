@@ -21,7 +21,7 @@ pub(super) struct Said {
 /// before it.
 pub(super) fn said(api: Api, json: &Value, stepwise: bool, counters: &mut BTreeMap<u64, u64>) -> Vec<Said> {
     match api {
-        Api::Chat | Api::Completions => {
+        Api::Chat | Api::Completions | Api::VllmGenerate | Api::Transcription => {
             json["choices"].as_array().into_iter().flatten().map(|choice| chat(choice, stepwise)).collect()
         }
         Api::Responses => vec![responses(json)],
@@ -35,6 +35,12 @@ pub(super) fn said(api: Api, json: &Value, stepwise: bool, counters: &mut BTreeM
             counted(json, &json["tokens_predicted"], &json["content"], stop, counters)
         }
         Api::Ollama => vec![ollama(json)],
+        Api::TgiStream => vec![tgi(json)],
+        Api::Triton => {
+            let token = full(&json["text_output"]);
+            vec![Said { token, visible: token, ..Said::default() }]
+        }
+        Api::Cohere => vec![cohere(json)],
     }
 }
 
@@ -44,7 +50,7 @@ fn full(value: &Value) -> bool {
 
 fn finish(reason: &Value) -> Option<String> {
     let word = match reason.as_str()? {
-        "end_turn" | "completed" | "eos" | "word" => "stop",
+        "end_turn" | "completed" | "eos" | "eos_token" | "word" | "COMPLETE" => "stop",
         "max_tokens" | "max_output_tokens" | "limit" => "length",
         "tool_use" => "tool_calls",
         word => word,
@@ -110,4 +116,21 @@ fn ollama(json: &Value) -> Said {
     let thinks = full(&message["thinking"]) || full(&json["thinking"]);
     let tool = message["tool_calls"].as_array().is_some_and(|calls| !calls.is_empty());
     Said { token: visible || thinks || tool, visible, finish: finish(&json["done_reason"]), ..Said::default() }
+}
+
+/// One event per token, also for one without text.
+fn tgi(json: &Value) -> Said {
+    let token = &json["token"];
+    let visible = full(&token["text"]) && token["special"] != true;
+    Said { token: token.is_object(), visible, finish: finish(&json["details"]["finish_reason"]), ..Said::default() }
+}
+
+fn cohere(json: &Value) -> Said {
+    let delta = &json["delta"];
+    let message = &delta["message"];
+    let visible = full(&message["content"]["text"]);
+    let function = &message["tool_calls"]["function"];
+    let hidden = [&message["content"]["thinking"], &message["tool_plan"], &function["name"], &function["arguments"]];
+    let token = visible || hidden.into_iter().any(full);
+    Said { token, visible, finish: finish(&delta["finish_reason"]), ..Said::default() }
 }
