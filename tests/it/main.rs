@@ -13,6 +13,7 @@ mod end_to_end;
 mod endings;
 mod export;
 mod measure;
+mod native;
 mod observer_cost;
 mod recognition;
 mod relay;

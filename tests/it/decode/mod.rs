@@ -7,6 +7,7 @@ mod cost;
 mod counts;
 mod model;
 mod random;
+mod random_native;
 mod recording;
 mod recordings;
 
