@@ -31,13 +31,18 @@ fn recorded(case: &str) -> Vec<Vec<u8>> {
     }
     let text = String::from_utf8(bytes).expect("servers send UTF-8");
     // The lines of the chunked coding stand between the events.
-    let lines = text.lines().filter(|line| line.starts_with("data: "));
-    lines.map(|line| format!("{line}\n\n").into_bytes()).collect()
+    let lines = text.lines().filter(|line| line.starts_with("data: ") || line.starts_with('{'));
+    let end = |line: &str| if line.starts_with('{') { "\n" } else { "\n\n" };
+    lines.map(|line| format!("{line}{}", end(line)).into_bytes()).collect()
 }
 
 fn decode(route: Route, pieces: &[Vec<u8>]) -> u32 {
     let mut choices = 0;
-    let mut decoder = ResponseDecoder::new(route, Framing::Sse);
+    let framing = match route {
+        Route::OllamaChat => Framing::Ndjson,
+        _ => Framing::Sse,
+    };
+    let mut decoder = ResponseDecoder::new(route, framing);
     for piece in pieces {
         decoder.feed(black_box(piece), &mut |event| choices += event.choices);
     }
@@ -55,6 +60,9 @@ fn streams(criterion: &mut Criterion) {
         ("sglang_chat", Route::Chat, "sglang-0.5.23/chat-stream-usage"),
         ("llama_cpp_chat", Route::Chat, "llamacpp-0.5.0-dev/chat-stream-usage"),
         ("llama_cpp_chat_timings", Route::Chat, "llamacpp-0.5.0-dev/spec-chat-stream-loop"),
+        ("sglang_generate", Route::Generate, "sglang-0.5.23/native-generate-stream"),
+        ("llama_cpp_completion", Route::LlamaCompletion, "llamacpp-0.5.0-dev/native-completion-stream"),
+        ("ollama_chat", Route::OllamaChat, "ollama-0.17.4/api-chat-stream"),
     ] {
         let events = recorded(case);
         group.throughput(Throughput::Elements(events.len() as u64));
@@ -80,6 +88,13 @@ fn sizes(criterion: &mut Criterion) {
             group.bench_function(format!("{kind}_{size}"), |bencher| bencher.iter(|| decode(Route::Chat, &events)));
         }
     }
+    // SGLang's `/generate` sends all text and all tokens so far in every event.
+    let (text, ids) = ("word ".repeat(8000), "12345,".repeat(8000));
+    let counts = r#""prompt_tokens":13,"completion_tokens":8001"#;
+    let event = format!("data: {{\"text\":\"{text}\",\"output_ids\":[{ids}1],\"meta_info\":{{{counts}}}}}\n\n");
+    group.throughput(Throughput::Bytes(event.len() as u64));
+    let events = [event.into_bytes()];
+    group.bench_function("all_so_far_88000", |bencher| bencher.iter(|| decode(Route::Generate, &events)));
     group.finish();
 }
 

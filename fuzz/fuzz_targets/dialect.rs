@@ -1,4 +1,4 @@
-//! Both decoders on both routes and framings: the same events and facts however a body is cut, and, of what `serde_json`
+//! Both decoders on every route that is read and every framing: the same events and facts however a body is cut, and, of what `serde_json`
 //! wrote from the JSON in it, what the naive model of the decoder's own tests reads.
 #![no_main]
 
@@ -64,26 +64,51 @@ fn ask(route: Route, pieces: &[&[u8]]) -> RequestDecoder {
     decoder
 }
 
-/// What a request says, by its value.
-fn asked(body: &Value) -> RequestFacts<'_> {
-    let prompts =
-        body["prompt"].as_array().into_iter().flatten().filter(|prompt| prompt.is_string() || prompt.is_array());
-    let prompts = prompts.count() as u64;
+/// What a request says, by its value. Of names for one thing the last in the text counts.
+fn asked(route: Route, body: &Value) -> RequestFacts<'_> {
+    let mut n = None;
+    let mut limits = [None; 3];
+    let mut prompts = 0;
+    let members = body.as_object().into_iter().flatten();
+    for (key, value) in members.flat_map(|(key, value)| {
+        let inner = ["sampling_params", "parameters", "options"].contains(&key.as_str());
+        let inner = value.as_object().filter(|_| inner).into_iter().flatten();
+        let inner = inner.filter(|(key, _)| ["n", "max_new_tokens", "num_predict"].contains(&key.as_str()));
+        inner.chain(
+            [(key, value)].into_iter().filter(|(key, _)| !["max_new_tokens", "num_predict"].contains(&key.as_str())),
+        )
+    }) {
+        match key.as_str() {
+            "n" | "n_cmpl" if value.is_number() => n = value.as_u64(),
+            "max_completion_tokens" | "n_predict" | "max_new_tokens" | "num_predict" if value.is_number() => {
+                limits[0] = value.as_u64();
+            }
+            "max_tokens" => limits[1] = value.as_u64(),
+            "max_output_tokens" => limits[2] = value.as_u64(),
+            "prompt" | "text" | "input_ids" => {
+                let items = value.as_array().into_iter().flatten();
+                prompts += items.filter(|prompt| prompt.is_string() || prompt.is_array()).count() as u64;
+            }
+            _ => {}
+        }
+    }
+    // A number or a literal could go on: only its request's end, which the decoder is not told, ends it.
+    let complete = body.is_string() || body.is_array() || body.is_object();
+    let streams_unasked = matches!(route, Route::OllamaChat | Route::OllamaGenerate);
     RequestFacts {
         model: body["model"]
             .as_str()
             .and_then(|model| model.get(..model.floor_char_boundary(128)))
             .filter(|m| !m.is_empty()),
-        stream: body["stream"].as_bool(),
-        n: body["n"].as_u64(),
-        max_tokens: body["max_completion_tokens"].as_u64().or(body["max_tokens"].as_u64()),
+        stream: body["stream"].as_bool().or((complete && streams_unasked).then_some(true)),
+        n,
+        max_tokens: limits.into_iter().flatten().next(),
         include_usage: body["stream_options"]["include_usage"].as_bool(),
         continuous_usage: body["stream_options"]["continuous_usage_stats"].as_bool(),
         return_token_ids: body["return_token_ids"].as_bool(),
         echo: body["echo"].as_bool(),
         prompts: (prompts > 0).then_some(prompts),
-        // A number or a literal could go on: only its request's end, which the decoder is not told, ends it.
-        complete: body.is_string() || body.is_array() || body.is_object(),
+        complete,
     }
 }
 
@@ -99,37 +124,53 @@ fn plain(json: &[u8]) -> Option<Value> {
     Some(value)
 }
 
-/// What is JSON in a body, written by `serde_json`: no key twice, nothing escaped that need not be.
-fn rewritten(body: &[u8]) -> (Vec<u8>, Vec<Value>) {
-    let mut written = Vec::new();
+/// What is JSON in a body, written by `serde_json` as events and as lines: no key twice, nothing escaped that need not be.
+fn rewritten(body: &[u8]) -> (Vec<u8>, Vec<u8>, Vec<Value>) {
+    let (mut events, mut lines) = (Vec::new(), Vec::new());
     let mut values = Vec::new();
     for line in body.split(|byte| *byte == b'\n') {
         let data = line.strip_prefix(b"data: ").unwrap_or(line);
         if data == b"[DONE]" {
-            written.extend_from_slice(b"data: [DONE]\n\n");
+            events.extend_from_slice(b"data: [DONE]\n\n");
         } else if let Some(value) = plain(data) {
-            written.extend_from_slice(format!("data: {value}\n\n").as_bytes());
+            events.extend_from_slice(format!("data: {value}\n\n").as_bytes());
+            lines.extend_from_slice(format!("{value}\n").as_bytes());
             values.push(value);
         }
     }
-    (written, values)
+    (events, lines, values)
 }
+
+/// The routes whose dialects differ.
+const ROUTES: [Route; 10] = [
+    Route::Chat,
+    Route::Completions,
+    Route::Responses,
+    Route::Messages,
+    Route::CohereChat,
+    Route::AudioTranscription,
+    Route::Generate,
+    Route::TgiStream,
+    Route::LlamaCompletion,
+    Route::OllamaChat,
+];
 
 fuzz_target!(|input: &[u8]| {
     let cut = Cut::of(input);
-    let (stream, values) = rewritten(&cut.body);
-    let stream_cut = Cut::of(&stream);
-    for route in [Route::Chat, Route::Completions] {
-        for framing in [Framing::Sse, Framing::Json] {
+    let (events, lines, values) = rewritten(&cut.body);
+    for route in ROUTES {
+        for framing in [Framing::Sse, Framing::Ndjson, Framing::Json] {
             respond_every_way(route, framing, &cut);
         }
-        let events = respond_every_way(route, Framing::Sse, &stream_cut);
-        model::assert_same("stream", &events, &model::events(route, Framing::Sse, &stream));
+        for (framing, body) in [(Framing::Sse, &events), (Framing::Ndjson, &lines)] {
+            let told = respond_every_way(route, framing, &Cut::of(body));
+            model::assert_same("stream", &told, &model::events(route, framing, body));
+        }
         for value in plain(&cut.body).iter().chain(&values) {
             let text = value.to_string();
             let (told, _) = respond(route, Framing::Json, &[text.as_bytes()]);
-            model::assert_same("body", &told.events, &[model::of_value(route, value)]);
-            assert_eq!(ask(route, &[text.as_bytes()]).facts(), asked(value));
+            model::assert_same("body", &told.events, &model::events(route, Framing::Json, text.as_bytes()));
+            assert_eq!(ask(route, &[text.as_bytes()]).facts(), asked(route, value));
         }
         let [whole, ways @ ..] = cut.ways();
         let decoder = ask(route, &whole);

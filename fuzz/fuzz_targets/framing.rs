@@ -1,18 +1,20 @@
 //! Server-sent events: the framer tells the same data however the bytes are cut and whether or not lines are taken ahead
-//! of it, and the data that a naive reading of the whole stream finds.
+//! of it, and the data that a naive reading of the whole stream finds. JSON lines: the same lines as a split finds.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use memchr::memchr2;
 use tokometer::cut::Cut;
 
-use crate::framing::Piece;
-use crate::framing::SseFramer;
+use crate::ndjson::next_piece;
+use crate::sse::Piece;
+use crate::sse::SseFramer;
 
-// A private part of `decode`, which names nothing else of it.
-#[allow(dead_code, unused_imports, reason = "the framer is one of several things there")]
-#[path = "../../src/decode/framing/mod.rs"]
-mod framing;
+// Private parts of `decode`, which name nothing else of it.
+#[path = "../../src/decode/framing/ndjson.rs"]
+mod ndjson;
+#[path = "../../src/decode/framing/sse.rs"]
+mod sse;
 
 /// The data of each event. `ahead`: lines that the framer shows are taken before it reads them, as predictions do.
 fn read(pieces: &[&[u8]], ahead: bool) -> Vec<Vec<u8>> {
@@ -94,10 +96,32 @@ fn model(body: &[u8]) -> Vec<Vec<u8>> {
     events.into_iter().map(|lines| lines.join(&b'\n')).collect()
 }
 
+/// The lines.
+fn lines(pieces: &[&[u8]]) -> Vec<Vec<u8>> {
+    let mut lines = vec![Vec::new()];
+    for piece in pieces {
+        let mut rest = *piece;
+        while let Some(piece) = next_piece(&mut rest) {
+            match piece {
+                Piece::Part(part) => {
+                    assert!(!part.is_empty(), "an empty part says nothing");
+                    lines.last_mut().expect("it began with one").extend_from_slice(part);
+                }
+                Piece::End => lines.push(Vec::new()),
+                other => panic!("{other:?} in a line"),
+            }
+        }
+        assert!(rest.is_empty(), "all bytes are taken");
+    }
+    lines
+}
+
 fuzz_target!(|input: &[u8]| {
     let cut = Cut::of(input);
     let expected = model(&cut.body);
     for pieces in cut.ways() {
+        let split: Vec<Vec<u8>> = cut.body.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
+        assert_eq!(lines(&pieces), split, "lines in {} reads", pieces.len());
         for ahead in [false, true] {
             assert_eq!(read(&pieces, ahead), expected, "{} reads, ahead: {ahead}", pieces.len());
         }

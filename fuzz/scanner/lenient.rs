@@ -47,8 +47,8 @@ fn value(rest: &mut &[u8], place: Option<Node>, depth: usize) -> Option<()> {
             *rest = &rest[1..];
             string(rest).map(|_| ())
         }
-        (b'{', Some(Shape::Object(_))) => members(rest, depth + 1),
-        (b'[', Some(Shape::Array(element))) => elements(rest, element, depth + 1),
+        (b'{', Some(Shape::Object(_) | Shape::OneOrMany(..))) => members(rest, depth + 1),
+        (b'[', Some(Shape::Array(element) | Shape::OneOrMany(_, element))) => elements(rest, element, depth + 1),
         (b'{' | b'[', _) => nested(rest),
         (b'-' | b'0'..=b'9' | b't' | b'f' | b'n', _) => scalar(rest),
         _ => None,

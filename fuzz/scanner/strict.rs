@@ -30,10 +30,10 @@ fn walk(value: &RawValue, node: Node, depth: usize, finds: &mut Finds) -> serde_
     let first = text.bytes().next().unwrap_or_default();
     finds.found.push(Found::Begin(node, first));
     match (node.shape(), first) {
-        (Shape::Object(_), b'{') if depth < DEPTH => {
+        (Shape::Object(_) | Shape::OneOrMany(..), b'{') if depth < DEPTH => {
             serde_json::Deserializer::from_str(text).deserialize_map(Members { depth, finds })?;
         }
-        (Shape::Array(element), b'[') if depth < DEPTH => {
+        (Shape::Array(element) | Shape::OneOrMany(_, element), b'[') if depth < DEPTH => {
             for value in serde_json::from_str::<Vec<&RawValue>>(text)? {
                 walk(value, element, depth + 1, finds)?;
             }

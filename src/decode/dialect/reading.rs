@@ -205,7 +205,7 @@ impl Sink<Place> for Reading {
             return;
         }
         match place {
-            Place::Content | Place::CompletionText => self.channel(Channels::CONTENT),
+            Place::Content | Place::CompletionText | Place::GeneratedText => self.channel(Channels::CONTENT),
             Place::Reasoning => self.channel(Channels::REASONING),
             Place::FunctionText => self.channel(Channels::TOOL),
             Place::Refusal => self.channel(Channels::REFUSAL),

@@ -16,7 +16,9 @@ fn decoders_stay_small() {
 
 #[test]
 fn decoding_allocates_nothing() {
-    for recording in recordings("vllm-0.32.0") {
+    for recording in
+        ["vllm-0.32.0", "sglang-0.5.23", "llamacpp-0.5.0-dev", "ollama-0.17.4"].into_iter().flat_map(recordings)
+    {
         let mut events = 0;
         let allocations = allocations_of(|| {
             let mut decoder = ResponseDecoder::new(recording.route, recording.framing);
@@ -42,6 +44,21 @@ fn a_huge_event_allocates_nothing() {
         }
     });
     assert_eq!((choices, allocations), (1, 0));
+}
+
+#[test]
+fn an_event_with_all_text_so_far_allocates_nothing() {
+    let (text, ids) = ("word ".repeat(100_000), "1234,".repeat(100_000));
+    let counts = r#""prompt_tokens":13,"completion_tokens":100000,"queue_time":0.5"#;
+    let body = format!("data: {{\"text\":\"{text}\",\"output_ids\":[{ids}1],\"meta_info\":{{{counts}}}}}\n\n");
+    let mut output = None;
+    let allocations = allocations_of(|| {
+        let mut decoder = ResponseDecoder::new(Route::Generate, Framing::Sse);
+        for piece in body.as_bytes().chunks(65_536) {
+            decoder.feed(piece, &mut |event| output = event.counter.and_then(|counter| counter.output));
+        }
+    });
+    assert_eq!((output, allocations), (Some(100_000), 0));
 }
 
 #[test]

@@ -7,7 +7,9 @@ mod cost;
 mod counts;
 mod model;
 mod random;
+mod random_native;
 pub(crate) mod recording;
+mod recording;
 mod recordings;
 
 use tokometer::decode::Framing;

@@ -1,0 +1,148 @@
+//! Ollama 0.17 (shape of the recordings; `api/types.go`, `server/routes.go`, `docs/api/errors.mdx`) and SGLang's copy of its
+//! API (`python/sglang/srt/entrypoints/ollama/serving.py`).
+
+use std::time::Duration;
+
+use tokometer::measure::{Outcome, Record};
+
+use super::{answered, asked, finishes, input, lines, only, output, stream_head};
+
+const CHAT: &str = r#"{"model":"tiny","messages":[{"role":"user","content":"Count."}],"options":{"num_predict":20}}"#;
+
+fn token(text: &str) -> String {
+    format!(
+        r#"{{"model":"tiny","created_at":"2026-11-21T09:59:08.063572009Z","message":{{"role":"assistant","content":"{text}"}},"done":false}}"#
+    )
+}
+
+fn done(rest: &str) -> String {
+    format!(
+        r#"{{"model":"tiny","created_at":"2026-11-21T09:59:08.1Z","message":{{"role":"assistant","content":""}},"done":true{rest}}}"#
+    )
+}
+
+const COUNTS: &str = r#","done_reason":"stop","total_duration":300000000,"load_duration":20000000,"prompt_eval_count":14,"prompt_eval_duration":30000000,"eval_count":3,"eval_duration":90000000"#;
+
+fn queue(record: &Record) -> Option<(Duration, &'static str)> {
+    record.queue.map(|queue| (queue.value, queue.source.as_str()))
+}
+
+#[test]
+fn the_last_line_counts_and_what_its_durations_leave_over_is_the_queue() {
+    let replayed = lines("/api/chat", CHAT, &[&token("1"), &token(" 2"), &done(COUNTS)]);
+    let record = only(&replayed);
+    assert_eq!((record.outcome, output(record), input(record)), (Outcome::Ok, Some((3, "native_counter")), Some(14)));
+    assert_eq!(queue(record), Some((Duration::from_millis(160), "remainder")));
+    assert_eq!(record.timing.and_then(|timing| timing.load_ms), Some(20.0));
+    assert_eq!((record.chunks, record.first_tokens, replayed.live_tokens), (2, None, 3));
+    assert_eq!((record.labels.engine, record.labels.streaming), (Some("ollama"), Some(true)));
+    assert_eq!((record.max_tokens, finishes(record)), (Some(20), vec!["stop"]));
+    assert_eq!(record.since_requested(record.first_token), Some(Duration::from_millis(2)));
+}
+
+#[test]
+fn generate_has_its_texts_at_the_top() {
+    let line = |rest: &str| format!(r#"{{"model":"tiny","created_at":"2026-11-21T09:59:12Z",{rest},"done":false}}"#);
+    let end = format!(r#"{{"model":"tiny","response":"","done":true,"context":[2,3088,[204]]{COUNTS}}}"#);
+    let thinking = line(r#""response":"","thinking":"hm""#);
+    let replayed =
+        lines("/api/generate", r#"{"model":"tiny","prompt":"x"}"#, &[&thinking, &line(r#""response":"1""#), &end]);
+    let record = only(&replayed);
+    assert_eq!((output(record), record.chunks), (Some((3, "native_counter")), 2));
+    assert_eq!(record.since_requested(record.first_token), Some(Duration::from_millis(2)));
+    assert_eq!(record.since_requested(record.first_visible), Some(Duration::from_millis(3)));
+}
+
+#[test]
+fn a_tool_call_is_a_token() {
+    let call = r#"{"model":"tiny","message":{"role":"assistant","content":"","tool_calls":[{"id":"call_1","function":{"index":0,"name":"get_weather","arguments":{"city":"Paris"}}}]},"done":false}"#;
+    let replayed = lines("/api/chat", CHAT, &[call, &done(COUNTS)]);
+    assert_eq!((only(&replayed).chunks, only(&replayed).first_visible), (1, None));
+}
+
+#[test]
+fn what_is_left_out_was_zero() {
+    let one = r#","done_reason":"length","total_duration":10731141,"load_duration":7079620,"prompt_eval_count":17,"prompt_eval_duration":2289467,"eval_count":1"#;
+    let replayed = lines("/api/chat", CHAT, &[&token("H"), &done(one)]);
+    assert_eq!(queue(only(&replayed)), Some((Duration::from_nanos(1_362_054), "remainder")));
+    let none = r#","done_reason":"stop","total_duration":10731141,"load_duration":7079620,"prompt_eval_count":17,"prompt_eval_duration":2289467"#;
+    let replayed = lines("/api/chat", CHAT, &[&done(none)]);
+    assert_eq!((output(only(&replayed)), only(&replayed).outcome), (Some((0, "native_counter")), Outcome::NoOutput));
+}
+
+#[test]
+fn durations_that_do_not_add_up_are_no_queue_time() {
+    let odd = COUNTS.replace("300000000", "100000000");
+    let replayed = lines("/api/chat", CHAT, &[&token("H"), &done(&odd)]);
+    assert_eq!(queue(only(&replayed)), None);
+}
+
+#[test]
+fn loading_a_model_is_no_generation_and_no_failure() {
+    for reason in ["load", "unload"] {
+        let answer = done(&format!(r#","done_reason":"{reason}""#));
+        for replayed in [
+            answered("/api/chat", r#"{"model":"tiny","messages":[]}"#, "", &answer),
+            lines("/api/chat", CHAT, &[&answer]),
+        ] {
+            let record = only(&replayed);
+            assert_eq!((record.outcome, finishes(record)), (Outcome::Ok, vec![reason]));
+            assert_eq!((output(record), input(record), record.first_token, queue(record)), (None, None, None, None));
+        }
+    }
+}
+
+#[test]
+fn an_error_line_is_an_error_in_the_stream() {
+    let error = r#"{"error":"an error was encountered while running the model"}"#;
+    let replayed = lines("/api/chat", CHAT, &[&token("1"), error]);
+    assert_eq!(only(&replayed).outcome, Outcome::ErrorInStream);
+}
+
+#[test]
+fn a_stream_ends_with_done_whether_or_not_it_says_why() {
+    let replayed = lines("/api/chat", CHAT, &[&token("1"), &done("")]);
+    assert_eq!((only(&replayed).outcome, output(only(&replayed))), (Outcome::Ok, Some((1, "deltas_lower_bound"))));
+    let replayed = lines("/api/chat", CHAT, &[&token("1")]);
+    assert_eq!(only(&replayed).outcome, Outcome::Truncated);
+}
+
+#[test]
+fn lines_may_end_in_crlf_be_empty_or_lack_their_end() {
+    let text = format!("{}\r\n\r\n\n{}\n{}", token("1"), token("2"), done(COUNTS));
+    let body = format!("{:x}\r\n{text}\r\n0\r\n\r\n", text.len());
+    let head = stream_head("application/x-ndjson; charset=utf-8");
+    let replayed = asked("/api/chat", CHAT).server(&head).server(body.as_bytes()).close(super::CLOSE);
+    let record = only(&replayed);
+    assert_eq!((record.outcome, output(record), record.events), (Outcome::Ok, Some((3, "native_counter")), 3));
+}
+
+#[test]
+fn an_answer_is_streamed_unless_it_was_asked_not_to_be() {
+    let unanswered = |body: &str| asked("/api/chat", body).close(super::CLOSE).records[0].labels.streaming;
+    assert_eq!(unanswered(CHAT), Some(true));
+    assert_eq!(unanswered(r#"{"model":"tiny","messages":[],"stream":false}"#), Some(false));
+}
+
+/// It tells a total alone, which is no waiting, and streams nothing but text.
+#[test]
+fn sglangs_copy_is_known_and_not_read_for_more_than_it_says() {
+    let message = r#"{"role":"assistant","content":"H","images":null}"#;
+    let whole = format!(
+        r#"{{"model":"tiny","created_at":"2026-11-20T21:50:17.889Z","message":{message},"done":true,"done_reason":"stop","total_duration":300000000,"load_duration":null,"prompt_eval_count":16,"prompt_eval_duration":null,"eval_count":30,"eval_duration":null}}"#
+    );
+    let replayed = answered("/api/chat", CHAT, "", &whole);
+    let record = only(&replayed);
+    assert_eq!((output(record), input(record)), (Some((30, "native_counter")), Some(16)));
+    assert_eq!((record.labels.engine, queue(record)), (Some("sglang"), None));
+
+    let line = format!(r#"{{"model":"tiny","message":{message},"done":false,"done_reason":null}}"#);
+    let end = line.replace("false,\"done_reason\":null", "true,\"done_reason\":\"stop\"").replace("\"H\"", "\"\"");
+    let replayed = lines("/api/chat", CHAT, &[&line, &line, &end]);
+    let record = only(&replayed);
+    assert_eq!(
+        (record.outcome, output(record), record.decode_rate),
+        (Outcome::Ok, Some((2, "deltas_lower_bound")), None)
+    );
+    assert_eq!(record.labels.engine, Some("sglang"));
+}

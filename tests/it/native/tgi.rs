@@ -1,0 +1,99 @@
+//! Text Generation Inference 3.3 (`router/src/server.rs`, `generate_stream_internal` and `generate_internal`;
+//! `router/src/lib.rs`, `StreamResponse`), and the line of an older one from its
+//! `docs/source/basic_tutorials/visual_language_models.md`.
+
+use std::time::Duration;
+
+use tokometer::measure::Outcome;
+
+use super::{LAST, answered, asked, finishes, gap_tokens, input, only, output, stream_head, streamed};
+use crate::endings::chunk;
+
+const ASKED: &str = r#"{"inputs":"Count.","parameters":{"max_new_tokens":20,"details":true}}"#;
+const FIRST: &str =
+    r#"{"index":1,"token":{"id":29871,"text":"","logprob":-0.1,"special":false},"generated_text":null,"details":null}"#;
+const SECOND: &str = r#"{"index":2,"token":{"id":30,"text":"1","logprob":-0.2,"special":false},"top_tokens":[{"id":1,"text":"x","logprob":-1.0,"special":true}],"generated_text":null,"details":null}"#;
+const EOS: &str = r#"{"index":3,"token":{"id":2,"text":"</s>","logprob":-0.3,"special":true},"generated_text":"1","details":{"finish_reason":"eos_token","generated_tokens":3,"seed":null,"input_length":17}}"#;
+const EOS_WITHOUT_DETAILS: &str =
+    r#"{"index":3,"token":{"id":2,"text":"</s>","logprob":-0.3,"special":true},"generated_text":"1","details":null}"#;
+
+#[test]
+fn an_event_is_a_token_be_its_text_empty_or_special() {
+    for path in ["/generate_stream", "/"] {
+        let replayed = streamed(path, ASKED, &[FIRST, SECOND, EOS]);
+        let record = only(&replayed);
+        assert_eq!((record.outcome, output(record)), (Outcome::Ok, Some((3, "token_ids"))));
+        assert_eq!((input(record), record.chunks, finishes(record)), (Some(17), 3, vec!["stop"]));
+        assert_eq!(record.since_requested(record.first_token), Some(Duration::from_millis(2)));
+        assert_eq!(record.since_requested(record.first_visible), Some(Duration::from_millis(3)));
+        assert_eq!((gap_tokens(&replayed), record.first_tokens), (vec![Some(1); 2], Some(1)));
+        assert_eq!((record.labels.engine, record.max_tokens), (Some("tgi"), Some(20)));
+    }
+}
+
+#[test]
+fn a_stream_without_details_is_counted_all_the_same() {
+    let replayed = streamed("/generate_stream", ASKED, &[FIRST, SECOND, EOS_WITHOUT_DETAILS]);
+    let record = only(&replayed);
+    assert_eq!((record.outcome, output(record), input(record)), (Outcome::Ok, Some((3, "token_ids")), None));
+}
+
+#[test]
+fn the_whole_text_is_the_end_mark() {
+    let replayed = streamed("/generate_stream", ASKED, &[FIRST, SECOND]);
+    assert_eq!(
+        (only(&replayed).outcome, output(only(&replayed))),
+        (Outcome::Truncated, Some((2, "deltas_lower_bound")))
+    );
+}
+
+#[test]
+fn an_error_comes_after_the_200() {
+    let error = r#"{"error":"Request failed during generation","error_type":"generation"}"#;
+    let replayed = streamed("/generate_stream", ASKED, &[FIRST, error]);
+    let record = only(&replayed);
+    assert_eq!((record.outcome, record.error_type.as_deref()), (Outcome::ErrorInStream, Some("generation")));
+    let overloaded = r#"{"error":"Model is overloaded","error_type":"overloaded"}"#;
+    assert_eq!(only(&streamed("/generate_stream", ASKED, &[overloaded])).outcome, Outcome::ErrorInStream);
+}
+
+#[test]
+fn older_ones_leave_out_the_space_after_the_colon() {
+    let event = r#"data:{"index":16,"token":{"id":28723,"text":".","logprob":-0.6196289,"special":false},"generated_text":"This is a picture of an anthropomorphic rabbit in a space suit.","details":null}"#;
+    let head = stream_head("text/event-stream");
+    let wire = asked("/generate_stream", ASKED).server(&head).server(&chunk(":")).server(&chunk(event)).server(LAST);
+    let replayed = wire.close(super::CLOSE);
+    assert_eq!((only(&replayed).outcome, output(only(&replayed))), (Outcome::Ok, Some((1, "token_ids"))));
+}
+
+const TIMES: &str = "x-compute-type: 1-nvidia-a10g\r\nx-compute-time: 0.532\r\nx-total-time: 532\r\nx-validation-time: 0\r\nx-queue-time: 120\r\nx-inference-time: 412\r\nx-time-per-token: 20\r\nx-prompt-tokens: 17\r\nx-generated-tokens: 20\r\n";
+
+#[test]
+fn the_head_of_a_whole_answer_tells_queue_time_and_counts() {
+    for (path, answer) in [("/generate", r#"{"generated_text":"1 2"}"#), ("/", r#"[{"generated_text":"1 2"}]"#)] {
+        let replayed = answered(path, r#"{"inputs":"Count."}"#, TIMES, answer);
+        let record = only(&replayed);
+        assert_eq!(
+            (record.outcome, output(record), input(record)),
+            (Outcome::Ok, Some((20, "native_counter")), Some(17))
+        );
+        let queue = record.queue.map(|queue| (queue.value, queue.source.as_str()));
+        assert_eq!(queue, Some((Duration::from_millis(120), "response_header")));
+        assert_eq!((record.labels.engine, record.labels.streaming), (Some("tgi"), Some(false)));
+    }
+}
+
+#[test]
+fn the_details_of_a_whole_answer_are_read_and_its_prompt_is_not_output() {
+    let answer = r#"{"generated_text":"1 2","details":{"finish_reason":"length","generated_tokens":3,"seed":null,"prefill":[{"id":0,"text":"<pad>","logprob":null}],"tokens":[{"id":3,"text":" ","logprob":-1.984375,"special":false}]}}"#;
+    let replayed = answered("/generate", ASKED, "", answer);
+    let record = only(&replayed);
+    assert_eq!((output(record), input(record)), (Some((3, "native_counter")), None));
+    assert_eq!((finishes(record), record.outcome, record.queue), (vec!["length"], Outcome::Ok, None));
+    let bare = answered("/generate", ASKED, "", r#"{"generated_text":"1 2"}"#);
+    assert_eq!(
+        (output(only(&bare)), only(&bare).outcome),
+        (None, Outcome::Ok),
+        "something came, and nothing counts it"
+    );
+}
