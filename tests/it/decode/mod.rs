@@ -9,7 +9,6 @@ mod model;
 mod random;
 mod random_native;
 pub(crate) mod recording;
-mod recording;
 mod recordings;
 
 use tokometer::decode::Framing;
