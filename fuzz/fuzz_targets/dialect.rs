@@ -108,6 +108,7 @@ fn asked(route: Route, body: &Value) -> RequestFacts<'_> {
         return_token_ids: body["return_token_ids"].as_bool(),
         echo: body["echo"].as_bool(),
         prompts: (prompts > 0).then_some(prompts),
+        api: None,
         complete,
     }
 }

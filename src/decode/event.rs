@@ -207,9 +207,11 @@ pub struct Counter {
 /// What an engine said of its own times, in its own words. Milliseconds, whatever the unit it sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct EngineTiming {
-    /// vLLM `metrics.queue_time_ms`, SGLang `meta_info.queue_time`: waiting for the scheduler.
+    /// vLLM `metrics.queue_time_ms`, SGLang `meta_info.queue_time`, Dynamo `nvext.timing.prefill_wait_time_ms`: waiting for
+    /// the scheduler.
     pub queue_ms: Option<f64>,
-    /// vLLM `metrics.time_to_first_token_ms`: scheduled to first token; leaves the queue out.
+    /// vLLM `metrics.time_to_first_token_ms`: scheduled to first token; leaves the queue out. Dynamo
+    /// `nvext.timing.prefill_time_ms`.
     pub prefill_ms: Option<f64>,
     /// vLLM `metrics.generation_time_ms`, llama.cpp `timings.predicted_ms`, Ollama `eval_duration`.
     pub decode_ms: Option<f64>,
@@ -273,7 +275,7 @@ impl EngineFacts {
     /// `gen_tokens` is there, or `meta_info.routed_experts`, which SGLang has too if asked, beside marks of its own
     /// (LMDeploy 0.18).
     pub const LMDEPLOY: EngineFacts = EngineFacts(1 << 12);
-    /// `model_version` is there beside `text_output` (Triton, and KServe's own server).
+    /// `model_version` is there in an answer of the generate extension (Triton, and KServe's own server).
     pub const TRITON: EngineFacts = EngineFacts(1 << 13);
     /// `id` is `chatcmpl-` or `cmpl-` and 8 hexadecimal digits (vLLM's Rust front end).
     pub const ID_OF_8_HEX: EngineFacts = EngineFacts(1 << 14);

@@ -19,6 +19,8 @@ pub struct RequestDecoder {
     asked: Asked,
     /// An answer is streamed unless the request says `stream: false`.
     streams_unasked: bool,
+    /// Several APIs share the path.
+    is_shared: bool,
 }
 
 /// What a request asked for, as far as it said so and as far as the body was read.
@@ -44,6 +46,9 @@ pub struct RequestFacts<'a> {
     pub echo: Option<bool>,
     /// Prompts, if `prompt` (SGLang `text`, `input_ids`) is an array of strings or of arrays.
     pub prompts: Option<u64>,
+    /// The API that takes a body of this shape, for a path that several APIs share ([`Route::Invocations`]). Texts under
+    /// `input` are taken for embeddings, though vLLM also classifies and pools them.
+    pub api: Option<Route>,
     /// The whole body was read, and was JSON or a form.
     pub complete: bool,
 }
@@ -51,9 +56,10 @@ pub struct RequestFacts<'a> {
 impl RequestDecoder {
     /// For a request on this route. Nothing is read of a route whose answers are not ([`Route::is_read`]).
     pub fn new(route: Route) -> Self {
-        let root = if route.is_read() { Place::Body } else { Place::Unread };
+        let is_shared = route == Route::Invocations;
+        let root = if route.is_read() || is_shared { Place::Body } else { Place::Unread };
         let streams_unasked = matches!(route, Route::OllamaChat | Route::OllamaGenerate);
-        Self { scanner: Scanner::new(root), form: None, asked: Asked::new(), streams_unasked }
+        Self { scanner: Scanner::new(root), form: None, asked: Asked::new(), streams_unasked, is_shared }
     }
 
     /// The same for a body of this `content-type`: `multipart/form-data` is read as such, all else as JSON.
@@ -85,6 +91,7 @@ impl RequestDecoder {
             return_token_ids: asked.return_token_ids,
             echo: asked.echo,
             prompts: asked.prompts,
+            api: asked.shape.api().filter(|_| self.is_shared),
             complete,
         }
     }
@@ -109,6 +116,43 @@ enum Place {
     Prompt,
     PromptItem,
     Sampling,
+    /// A key that tells the APIs apart.
+    Telling(Shapes),
+}
+
+/// Which of the keys that tell the APIs apart a body has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Shapes(u8);
+
+impl Shapes {
+    const MESSAGES: Shapes = Shapes(1);
+    const PROMPT: Shapes = Shapes(2);
+    const INPUT: Shapes = Shapes(4);
+    const INPUTS: Shapes = Shapes(8);
+    const QUERY: Shapes = Shapes(16);
+    const DOCUMENTS: Shapes = Shapes(32);
+    const TEXT_1: Shapes = Shapes(64);
+
+    fn has(self, shape: Shapes) -> bool {
+        self.0 & shape.0 != 0
+    }
+
+    fn insert(&mut self, shape: Shapes) {
+        self.0 |= shape.0;
+    }
+
+    /// What vLLM 0.33, SGLang 0.5 and TGI 3.3 make of such a body at `/invocations`.
+    fn api(self) -> Option<Route> {
+        match self {
+            shape if shape.has(Shapes::MESSAGES) => Some(Route::Chat),
+            shape if shape.has(Shapes::PROMPT) => Some(Route::Completions),
+            shape if shape.has(Shapes::QUERY) && shape.has(Shapes::DOCUMENTS) => Some(Route::Rerank),
+            shape if shape.has(Shapes::TEXT_1) => Some(Route::Score),
+            shape if shape.has(Shapes::INPUTS) => Some(Route::TgiCompat),
+            shape if shape.has(Shapes::INPUT) => Some(Route::Embeddings),
+            _ => None,
+        }
+    }
 }
 
 static BODY: Keys<Place> = Keys::new(&[
@@ -130,6 +174,13 @@ static BODY: Keys<Place> = Keys::new(&[
     ("sampling_params", Place::Sampling),
     ("parameters", Place::Sampling),
     ("options", Place::Sampling),
+    // What tells the APIs of a shared path apart.
+    ("messages", Place::Telling(Shapes::MESSAGES)),
+    ("input", Place::Telling(Shapes::INPUT)),
+    ("inputs", Place::Telling(Shapes::INPUTS)),
+    ("query", Place::Telling(Shapes::QUERY)),
+    ("documents", Place::Telling(Shapes::DOCUMENTS)),
+    ("text_1", Place::Telling(Shapes::TEXT_1)),
 ]);
 
 /// SGLang `sampling_params`, TGI `parameters`, Ollama `options`.
@@ -157,6 +208,7 @@ impl scan::Place for Place {
             | Place::ContinuousUsage
             | Place::ReturnTokenIds
             | Place::Echo
+            | Place::Telling(_)
             | Place::PromptItem => Shape::Mark,
         }
     }
@@ -175,6 +227,7 @@ struct Asked {
     return_token_ids: Option<bool>,
     echo: Option<bool>,
     prompts: Option<u64>,
+    shape: Shapes,
 }
 
 impl Asked {
@@ -191,6 +244,7 @@ impl Asked {
             return_token_ids: None,
             echo: None,
             prompts: None,
+            shape: Shapes::default(),
         }
     }
 }
@@ -240,6 +294,8 @@ impl Sink<Place> for Asked {
             Place::ContinuousUsage => self.continuous_usage = boolean,
             Place::ReturnTokenIds => self.return_token_ids = boolean,
             Place::Echo => self.echo = boolean,
+            Place::Prompt => self.shape.insert(Shapes::PROMPT),
+            Place::Telling(shape) => self.shape.insert(shape),
             Place::PromptItem if matches!(first, b'"' | b'[') => {
                 self.prompts = Some(self.prompts.unwrap_or(0).saturating_add(1));
             }

@@ -259,7 +259,7 @@ fn times(handles: &Handles, record: &Record, exemplar: Option<Exemplar>) {
             }
         }
     }
-    if record.first_token.is_none() && !record.unread {
+    if record.first_token.is_none() && !record.unread && record.labels.route.generates() {
         let outcome = one(Key::Outcome, Value::Word(record.outcome.as_str()));
         handles.observe(Id::WaitWithoutFirstToken, outcome, duration, exemplar);
     }
@@ -304,7 +304,7 @@ fn tokens(handles: &Handles, record: &Record) {
         }
     };
     usage(Id::UsageInput, input, true);
-    usage(Id::UsageOutput, output, true);
+    usage(Id::UsageOutput, output, record.labels.route.generates());
     usage(Id::UsageCacheRead, record.cached_tokens, false);
     usage(Id::UsageReasoning, record.reasoning_tokens, false);
 }

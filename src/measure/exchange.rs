@@ -208,6 +208,14 @@ impl Exchange {
         }
     }
 
+    /// The body told which API the request is for; its path had not.
+    pub fn request_is(&mut self, route: Route, sink: &dyn Sink) {
+        self.route = route;
+        if self.generates() && self.phase.is_none() {
+            self.enter(Some(Phase::WaitingFirstToken), sink);
+        }
+    }
+
     /// Bytes of the request body came.
     pub fn request_body(&mut self, bytes: usize) {
         self.request_bytes += bytes as u64;
@@ -352,7 +360,8 @@ impl Exchange {
             Prompts { number: self.asked.prompts.unwrap_or(1).max(1), answers: self.asked.n.unwrap_or(1).max(1) };
         let choices = prompts.answers.saturating_mul(prompts.number);
         let finished = if self.streaming { self.tokens.finished() } else { u64::from(self.finishes.len()) };
-        let marked_end = self.done || (self.route.ends_with_finish() && finished >= choices.max(1));
+        let ended = self.route.ends_with_body() && ending == Ending::Complete && !self.unread;
+        let marked_end = ended || self.done || (self.route.ends_with_finish() && finished >= choices.max(1));
         let unread = self.unread && !marked_end;
         let complete = match ending {
             _ if unread => false,
@@ -361,7 +370,7 @@ impl Exchange {
         };
         let whole = Whole { choices, echo: self.asked.echo, complete, habits: profile.habits };
         let answered = self.status.is_some_and(|s| (200..300).contains(&s));
-        let output = self.tokens.output(whole).filter(|_| answered);
+        let output = self.tokens.output(whole).filter(|_| answered && self.generates());
         let idle = self.finishes.iter().any(FinishReason::is_idle);
         let answer = Answer {
             status: self.status,

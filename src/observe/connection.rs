@@ -200,8 +200,8 @@ impl Visitor for Exchanges {
     }
 
     fn request_end(&mut self, exchange: u64, at: Instant) {
-        if let Some((exchange, _)) = self.find(exchange) {
-            exchange.request_end(at);
+        if let Some((exchange, shared)) = self.find(exchange) {
+            exchange.request_end(at, shared);
         }
     }
 

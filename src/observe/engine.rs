@@ -175,6 +175,11 @@ impl Recogniser {
         Recogniser { route, found, is_set: found.is_some(), ..Recogniser::default() }
     }
 
+    /// The body of the request told its route.
+    pub(super) fn request_is(&mut self, route: Route) {
+        self.route = route;
+    }
+
     /// The response head came.
     pub(super) fn head(&mut self, head: &ResponseHead<'_>) {
         self.head = HeadMarks::of(head);

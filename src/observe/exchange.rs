@@ -64,7 +64,7 @@ impl Exchange {
         self.recogniser = Recogniser::new(route, shared.settings.engine);
         let trace = head.header("traceparent").and_then(TraceParent::parse);
         self.measured.request_head(route, trace, id(head.header("x-request-id")), shared.sink.as_ref());
-        if !self.measured.generates() {
+        if !route.is_read() && route != Route::Invocations {
             return;
         }
         // SGLang has a header of its own for compressed requests (0.5, `SGLANG_ENABLE_REQUEST_DECOMPRESSION`).
@@ -95,9 +95,20 @@ impl Exchange {
         shared.sink.unread(self.measured.pair(), of, why);
     }
 
-    pub(super) fn request_end(&mut self, at: Instant) {
+    pub(super) fn request_end(&mut self, at: Instant, shared: &Shared) {
+        self.tell_apart(shared);
         let asked = self.asked();
         self.measured.request_end(asked, at);
+    }
+
+    /// On a path that several APIs share, what came of the body so far says which one is asked.
+    fn tell_apart(&mut self, shared: &Shared) {
+        if self.measured.route() == Route::Invocations
+            && let Some(route) = self.request.as_ref().and_then(|decoder| decoder.facts().api)
+        {
+            self.measured.request_is(route, shared.sink.as_ref());
+            self.recogniser.request_is(route);
+        }
     }
 
     /// What the request said, as far as it came; its decoder is no longer needed then.
@@ -110,11 +121,12 @@ impl Exchange {
     }
 
     pub(super) fn response_head(&mut self, head: &ResponseHead<'_>, at: Instant, shared: &Shared) {
+        self.tell_apart(shared);
         self.recogniser.head(head);
         let framing = head.header("content-type").and_then(Framing::of_content_type);
         self.streaming = self.measured.generates() && framing.is_some_and(Framing::is_stream);
         if let Some(framing) = framing
-            && self.measured.generates()
+            && self.measured.route().is_read()
         {
             let codings = ["content-encoding", "transfer-encoding"];
             match self.bodies.begin(Message::Response, codings.into_iter().flat_map(|name| head.values(name)), shared) {

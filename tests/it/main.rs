@@ -15,6 +15,7 @@ mod endings;
 mod export;
 mod http2;
 mod measure;
+mod more_engines;
 mod native;
 mod observer_cost;
 mod recognition;

@@ -12,9 +12,9 @@ use crate::truth::captures;
 /// Folder of recordings, what its engine is called, and the least part of its answers of status 200 that must be named.
 const ENGINES: [(&str, &str, f64); 5] = [
     ("llamacpp-0.5.0-dev", "llama_cpp", 1.0),
-    ("ollama-0.17.4", "ollama", 0.7),
+    ("ollama-0.17.4", "ollama", 0.8),
     ("sglang-0.5.23", "sglang", 0.8),
-    ("vllm-0.32.0", "vllm", 0.9),
+    ("vllm-0.32.0", "vllm", 1.0),
     ("vllm-0.32.0-rustfe", "vllm", 0.9),
 ];
 

@@ -2,7 +2,9 @@
 
 use super::anthropic_messages;
 use super::cohere_chat;
+use super::input_only;
 use super::llama_cpp;
+use super::nvext;
 use super::ollama;
 use super::openai;
 use super::openai_chat;
@@ -11,6 +13,8 @@ use super::openai_responses;
 use super::sglang;
 use super::tgi;
 use super::transcription;
+use super::triton;
+use super::vllm_generate;
 use crate::decode::Framing;
 use crate::decode::Route;
 use crate::decode::scan;
@@ -44,6 +48,8 @@ pub(crate) enum Place {
     LmdeployMark,
     /// `nvext` (Dynamo)
     Nvext,
+    /// `nvext.timing`
+    NvextTiming,
     /// `prompt_progress`
     PromptProgress,
     /// `error`
@@ -296,6 +302,25 @@ pub(crate) enum Place {
     RunningOutput,
     /// Output tokens by an engine's own key that the last event has
     TotalOutput,
+
+    /// The whole body of embeddings and the like
+    InputOnly,
+    /// `meta`
+    InputMeta,
+    /// `meta.tokens`
+    InputTokens,
+    /// `meta.billed_units`
+    BilledUnits,
+    /// `meta.billed_units.input_tokens`
+    BilledTokens,
+
+    /// The whole answer of `/inference/v1/generate`
+    VllmGenerate,
+
+    /// The whole answer of Triton's generate extension
+    Triton,
+    /// `model_version`
+    TritonMark,
 }
 
 impl Place {
@@ -321,15 +346,11 @@ impl Place {
             Route::TgiStream | Route::TgiCompat => Place::Tgi,
             Route::LlamaCompletion | Route::Infill => Place::LlamaCpp,
             Route::OllamaChat | Route::OllamaGenerate => Place::Ollama,
-            // Their dialects are not read yet: a line of its own above this one switches a route on.
-            Route::TritonGenerate
-            | Route::VllmGenerate
-            | Route::Embeddings
-            | Route::Rerank
-            | Route::Score
-            | Route::Classify
-            | Route::Pooling
-            | Route::Invocations => Place::Unread,
+            Route::Embeddings | Route::Rerank | Route::Score | Route::Classify | Route::Pooling => Place::InputOnly,
+            Route::VllmGenerate => Place::VllmGenerate,
+            Route::TritonGenerate => Place::Triton,
+            // The body of the request says which of the others it is.
+            Route::Invocations => Place::Unread,
             Route::Probe | Route::Other => Place::Unread,
         }
     }
@@ -343,7 +364,7 @@ impl scan::Place for Place {
             | Place::SglangMark
             | Place::TensorrtMark
             | Place::LmdeployMark
-            | Place::Nvext
+            | Place::TritonMark
             | Place::PromptProgress
             | Place::TokenId
             | Place::Logprob
@@ -375,6 +396,14 @@ impl scan::Place for Place {
             Place::Metrics => Shape::Object(&openai::METRICS),
             Place::Speculation => Shape::Object(&openai::SPECULATION),
             Place::Timings => Shape::Object(&openai::TIMINGS),
+            Place::Nvext => Shape::Object(&nvext::NVEXT),
+            Place::NvextTiming => Shape::Object(&nvext::TIMING),
+            Place::InputOnly => Shape::Object(&input_only::ANSWER),
+            Place::InputMeta => Shape::Object(&input_only::META),
+            Place::InputTokens => Shape::Object(&input_only::TOKENS),
+            Place::BilledUnits => Shape::Object(&input_only::BILLED),
+            Place::VllmGenerate => Shape::Object(&vllm_generate::ANSWER),
+            Place::Triton => Shape::Object(&triton::ANSWER),
             Place::MultimodalTokens => Shape::Object(&openai::MULTIMODAL_TOKENS),
             Place::ResponseEvent => Shape::Object(&openai_responses::EVENT),
             Place::Response => Shape::Object(&openai_responses::RESPONSE),
@@ -441,6 +470,7 @@ impl scan::Place for Place {
             | Place::SessionType
             | Place::StopType => Shape::Word,
             Place::Index
+            | Place::BilledTokens
             | Place::PromptTokens
             | Place::CompletionTokens
             | Place::OuterReasoningTokens

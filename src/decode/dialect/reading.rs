@@ -196,6 +196,9 @@ impl Sink<Place> for Reading {
             (Place::TensorrtMark, _) => self.engine.insert(EngineFacts::TENSORRT_LLM),
             (Place::LmdeployMark, _) => self.engine.insert(EngineFacts::LMDEPLOY),
             (Place::Nvext, b'{') => self.engine.insert(EngineFacts::DYNAMO),
+            (Place::TritonMark, _) => self.engine.insert(EngineFacts::TRITON),
+            (Place::NvextTiming, b'{') => self.draft.facts.set(Flag::Timing),
+            (Place::InputTokens | Place::BilledUnits, b'{') => self.draft.facts.set(Flag::Usage),
             (place, first) => self.begin_native(place, first),
         }
     }
@@ -309,6 +312,7 @@ impl Reading {
             Place::OuterReasoningTokens => return self.draft.put_if_absent(Number::Reasoning, tokens),
             Place::CacheN => Number::CacheTokens,
             Place::PromptN => Number::PromptTokens,
+            Place::BilledTokens => return self.draft.put_if_absent(Number::Input, tokens),
             Place::PredictedN => Number::PredictedTokens,
             Place::DraftTokens => Number::DraftTokens,
             Place::AcceptedTokens => Number::AcceptedTokens,

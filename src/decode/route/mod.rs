@@ -171,6 +171,11 @@ impl Route {
         Place::root(self, Framing::Json) != Place::Unread
     }
 
+    /// True when nothing ends a stream on this route but the end of its body.
+    pub fn ends_with_body(self) -> bool {
+        self == Route::TritonGenerate
+    }
+
     fn api(self) -> &'static Api {
         static OF_OTHER: Api =
             Api { route: Route::Other, name: OTHER, operation: OTHER, work: Work::Neither, paths: &[], whole: &[] };

@@ -1,6 +1,7 @@
 //! What is said in a sentence each: framing, bodies, predictions, requests. `tests/it/decode` has the recordings.
 
 mod bodies;
+mod engines;
 mod forms;
 mod framing;
 mod named;

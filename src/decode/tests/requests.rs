@@ -73,3 +73,23 @@ fn nothing_is_read_of_other_routes() {
     decoder.feed(br#"{"model":"m"}"#);
     assert_eq!(decoder.facts().model, None);
 }
+
+#[test]
+fn the_shape_of_a_body_tells_which_api_takes_it() {
+    for (json, api) in [
+        (r#"{"messages":[{"role":"user","content":"prompt"}]}"#, Some(Route::Chat)),
+        (r#"{"stream":true,"prompt":"messages"}"#, Some(Route::Completions)),
+        (r#"{"input":["a"]}"#, Some(Route::Embeddings)),
+        (r#"{"query":"a","documents":["b"]}"#, Some(Route::Rerank)),
+        (r#"{"query":"a"}"#, None),
+        (r#"{"text_1":"a","text_2":"b"}"#, Some(Route::Score)),
+        (r#"{"inputs":"a","parameters":{}}"#, Some(Route::TgiCompat)),
+        (r#"{"instances":[{"inputs":"a"}]}"#, None),
+        (r#"{"parameters":{"messages":[]}}"#, None),
+        ("[]", None),
+    ] {
+        let mut decoder = RequestDecoder::new(Route::Invocations);
+        json.as_bytes().chunks(1).for_each(|byte| decoder.feed(byte));
+        assert_eq!(decoder.facts().api, api, "{json}");
+    }
+}

@@ -114,10 +114,12 @@ pub(super) fn naive(case: &Case) -> Option<Naive> {
     naive.first_event = data.first().map(|(at, _)| *at);
     let events = parsed(&data);
     // vLLM's Python front end, which leaves these marks, sends a chunk for each step of its engine.
-    let stepwise = events.iter().any(|(_, json)| {
-        json.get("prompt_token_ids").is_some()
-            || json["system_fingerprint"].as_str().is_some_and(|s| s.starts_with("vllm-"))
-    });
+    // Its Rust front end, which has no `server` in its heads, sends one with token ids only and an empty one at the end.
+    let stepwise = String::from_utf8_lossy(&all).contains("server: uvicorn")
+        && events.iter().any(|(_, json)| {
+            json.get("prompt_token_ids").is_some()
+                || json["system_fingerprint"].as_str().is_some_and(|s| s.starts_with("vllm-"))
+        });
     let mut last_of: BTreeMap<u64, Duration> = BTreeMap::new();
     let mut counters = BTreeMap::new();
     for (at, json) in events {
