@@ -56,13 +56,13 @@ pub(crate) fn read(event: &mut StreamEvent, route: Route, framing: Framing, valu
             event.usage = message_usage(&value["usage"], false).or(message_usage(&value["message"]["usage"], true));
         }
         Route::CohereChat if is_body => {
-            cohere_message(event, &value["message"]);
+            cohere_message(event, &value["message"], true);
             finish(event, &value["finish_reason"]);
             event.usage = cohere_usage(&value["usage"]);
         }
         Route::CohereChat => {
             let delta = &value["delta"];
-            cohere_message(event, &delta["message"]);
+            cohere_message(event, &delta["message"], false);
             finish(event, &delta["finish_reason"]);
             event.usage = cohere_usage(&delta["usage"]);
             event.error |= is_error(&delta["error"]);
@@ -198,8 +198,12 @@ fn message_usage(usage: &Value, early: bool) -> Option<Usage> {
     })
 }
 
-fn cohere_message(event: &mut StreamEvent, message: &Value) {
-    let list = |value: &Value| value.as_array().cloned().unwrap_or_else(|| vec![value.clone()]);
+/// In a body there are lists, in an event one of each.
+fn cohere_message(event: &mut StreamEvent, message: &Value, is_body: bool) {
+    let list = |value: &Value| match (is_body, value) {
+        (true, value) => value.as_array().cloned().unwrap_or_default(),
+        (false, value) => vec![value.clone()],
+    };
     for content in list(&message["content"]) {
         mark(event, &[&content["text"]], Channels::CONTENT);
         mark(event, &[&content["thinking"]], Channels::REASONING);
