@@ -46,6 +46,40 @@ fn a_huge_event_allocates_nothing() {
     assert_eq!((choices, allocations), (1, 0));
 }
 
+/// The last event of a response has the whole answer in it.
+#[test]
+fn a_huge_last_event_allocates_nothing_and_its_usage_is_read() {
+    let text = "word \\n\\u00e9".repeat(200_000);
+    let body = format!(
+        "event: response.completed\ndata: {{\"response\":{{\"output\":[{{\"content\":[{{\"text\":\"{text}\"}}]}}],\"usage\":{{\"input_tokens\":7,\"output_tokens\":9}}}},\"type\":\"response.completed\"}}\n\n"
+    );
+    let mut last = None;
+    let allocations = allocations_of(|| {
+        let mut decoder = ResponseDecoder::new(Route::Responses, Framing::Sse);
+        for piece in body.as_bytes().chunks(65_536) {
+            decoder.feed(piece, &mut |event| last = Some((event.end, event.usage.and_then(|usage| usage.output))));
+        }
+    });
+    assert_eq!((last, allocations), (Some((true, Some(9))), 0));
+}
+
+#[test]
+fn a_form_with_a_long_recording_allocates_once() {
+    let audio = vec![b'\r'; 4_000_000];
+    let head = b"--X\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.wav\"\r\n\r\n";
+    let field = b"\r\n--X\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nwhisper\r\n--X--\r\n";
+    let allocations = allocations_of(|| {
+        let content_type = Some(b"multipart/form-data; boundary=X".as_slice());
+        let mut decoder = RequestDecoder::of_content_type(Route::AudioTranscription, content_type);
+        for piece in [head.as_slice(), &audio, field] {
+            decoder.feed(piece);
+        }
+        assert_eq!(decoder.facts().model, Some("whisper"));
+        assert!(decoder.facts().complete);
+    });
+    assert_eq!(allocations, 1);
+}
+
 #[test]
 fn an_event_with_all_text_so_far_allocates_nothing() {
     let (text, ids) = ("word ".repeat(100_000), "1234,".repeat(100_000));

@@ -7,6 +7,7 @@ mod cost;
 mod counts;
 mod model;
 mod random;
+mod random_named;
 mod random_native;
 pub(crate) mod recording;
 mod recordings;

@@ -56,13 +56,13 @@ pub(crate) fn read(event: &mut StreamEvent, route: Route, framing: Framing, valu
             event.usage = message_usage(&value["usage"], false).or(message_usage(&value["message"]["usage"], true));
         }
         Route::CohereChat if is_body => {
-            cohere_message(event, &value["message"]);
+            cohere_message(event, &value["message"], true);
             finish(event, &value["finish_reason"]);
             event.usage = cohere_usage(&value["usage"]);
         }
         Route::CohereChat => {
             let delta = &value["delta"];
-            cohere_message(event, &delta["message"]);
+            cohere_message(event, &delta["message"], false);
             finish(event, &delta["finish_reason"]);
             event.usage = cohere_usage(&delta["usage"]);
             event.error |= is_error(&delta["error"]);
@@ -139,30 +139,42 @@ fn response(event: &mut StreamEvent, response: &Value) {
     }
 }
 
-/// `usage` by the names of the Responses API, or of chats.
+/// `usage` by the names of the Responses API, or of chats. Of two names for one count the later one tells it.
 fn token_usage(usage: &Value) -> Usage {
-    let first = |names: &[&str]| names.iter().find_map(|name| usage[*name].as_u64());
-    let details = |names: &[&str], inner: &[&str]| {
-        names
-            .iter()
-            .flat_map(|name| inner.iter().map(move |key| (name, key)))
-            .find_map(|(name, key)| usage[*name][*key].as_u64())
-    };
-    let input = ["input_tokens_details", "input_token_details", "prompt_tokens_details"];
-    let output = ["output_tokens_details", "output_token_details", "completion_tokens_details"];
-    let multimodal = |key: &str| input.iter().find_map(|name| usage[*name]["multimodal_tokens"][key].as_u64());
-    Usage {
-        input: first(&["input_tokens", "prompt_tokens"]),
-        output: first(&["output_tokens", "completion_tokens"]),
-        cached: details(&input, &["cached_tokens"]),
-        cache_creation: details(&input, &["cache_write_tokens", "created_cache_tokens"]),
-        reasoning: details(&output, &["reasoning_tokens", "thinking_tokens"]),
-        input_audio: details(&input, &["audio_tokens"]).or(multimodal("audio")),
-        input_image: details(&input, &["image_tokens"]).or(multimodal("image")),
-        output_audio: details(&output, &["audio_tokens"]),
-        total: true,
-        early: false,
+    let mut read = Usage { total: true, ..Usage::default() };
+    let set = |place: &mut Option<u64>, value: &Value| *place = value.as_u64().or(*place);
+    for (key, value) in usage.as_object().into_iter().flatten() {
+        match key.as_str() {
+            "input_tokens" | "prompt_tokens" => set(&mut read.input, value),
+            "output_tokens" | "completion_tokens" => set(&mut read.output, value),
+            "input_tokens_details" | "input_token_details" | "prompt_tokens_details" => {
+                for (key, value) in value.as_object().into_iter().flatten() {
+                    match key.as_str() {
+                        "cached_tokens" => set(&mut read.cached, value),
+                        "cache_write_tokens" | "created_cache_tokens" => set(&mut read.cache_creation, value),
+                        "audio_tokens" => set(&mut read.input_audio, value),
+                        "image_tokens" => set(&mut read.input_image, value),
+                        "multimodal_tokens" => {
+                            set(&mut read.input_audio, &value["audio"]);
+                            set(&mut read.input_image, &value["image"]);
+                        }
+                        _ => {}
+                    }
+                }
+            }
+            "output_tokens_details" | "output_token_details" | "completion_tokens_details" => {
+                for (key, value) in value.as_object().into_iter().flatten() {
+                    match key.as_str() {
+                        "reasoning_tokens" | "thinking_tokens" => set(&mut read.reasoning, value),
+                        "audio_tokens" => set(&mut read.output_audio, value),
+                        _ => {}
+                    }
+                }
+            }
+            _ => {}
+        }
     }
+    read
 }
 
 fn content_block(event: &mut StreamEvent, block: &Value) {
@@ -198,8 +210,12 @@ fn message_usage(usage: &Value, early: bool) -> Option<Usage> {
     })
 }
 
-fn cohere_message(event: &mut StreamEvent, message: &Value) {
-    let list = |value: &Value| value.as_array().cloned().unwrap_or_else(|| vec![value.clone()]);
+/// In a body there are lists, in an event one of each.
+fn cohere_message(event: &mut StreamEvent, message: &Value, is_body: bool) {
+    let list = |value: &Value| match (is_body, value) {
+        (true, value) => value.as_array().cloned().unwrap_or_default(),
+        (false, value) => vec![value.clone()],
+    };
     for content in list(&message["content"]) {
         mark(event, &[&content["text"]], Channels::CONTENT);
         mark(event, &[&content["thinking"]], Channels::REASONING);

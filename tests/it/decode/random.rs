@@ -15,7 +15,7 @@ use super::decode;
 use super::model;
 
 /// Any JSON value, with known keys at wrong places too.
-fn anything() -> impl Strategy<Value = Value> {
+pub(super) fn anything() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
         any::<bool>().prop_map(Value::from),
@@ -52,7 +52,7 @@ const KEYS: &[&str] = &[
     "a longer key than any that means something to us",
 ];
 
-fn text() -> impl Strategy<Value = String> {
+pub(super) fn text() -> impl Strategy<Value = String> {
     prop_oneof![
         Just(String::new()),
         "[a-z \"\\\\{}\\[\\],:\n\t\r/é漢🙂\u{1}]{0,12}",
@@ -61,7 +61,7 @@ fn text() -> impl Strategy<Value = String> {
     ]
 }
 
-fn counts() -> impl Strategy<Value = Value> {
+pub(super) fn counts() -> impl Strategy<Value = Value> {
     prop_oneof![Just(Value::Null), (0..u64::MAX).prop_map(Value::from), (0u64..300).prop_map(Value::from)]
 }
 
@@ -69,7 +69,7 @@ fn times() -> impl Strategy<Value = Value> {
     prop_oneof![Just(Value::Null), (0.0..1e7).prop_map(Value::from)]
 }
 
-fn object(pairs: Vec<(&str, Option<Value>)>) -> Value {
+pub(super) fn object(pairs: Vec<(&str, Option<Value>)>) -> Value {
     pairs.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect::<Map<_, _>>().into()
 }
 

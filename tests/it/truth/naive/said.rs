@@ -50,7 +50,7 @@ fn full(value: &Value) -> bool {
 
 fn finish(reason: &Value) -> Option<String> {
     let word = match reason.as_str()? {
-        "end_turn" | "completed" | "eos" | "eos_token" | "word" | "COMPLETE" => "stop",
+        "end_turn" | "eos" | "eos_token" | "word" | "COMPLETE" => "stop",
         "max_tokens" | "max_output_tokens" | "limit" => "length",
         "tool_use" => "tool_calls",
         word => word,
