@@ -3,7 +3,7 @@
 #   ${TOKOMETER_TEST_CACHE:-$HOME/.cache/tokometer-tests}/bin/{llama-server,prometheus,python,h2load,nghttp}
 #
 #   tests/components/fetch.sh                 all of them
-#   tests/components/fetch.sh llama-server    only those named
+#   tests/components/fetch.sh llama-server    only those named; ollama is got only when it is named
 #
 # Nothing on the machine is changed: no root is needed, and what is there already is used. One line per component tells
 # what was got (`have NAME: VERSION`) or why not (`SKIP NAME: reason`). The exit code is 0 either way.
@@ -203,6 +203,33 @@ fetch_prometheus() {
 OTLP receiver: $("$cache/bin/$name" --help 2>&1 | grep otlp-receiver >/dev/null && echo yes || echo no)"
 }
 
+# A real Ollama, for `make live-ollama` alone: two minutes of compiling. Its module zip lacks headers that its C++ wants.
+fetch_ollama() {
+    local name=ollama reason mirror headers=$cache/ollama-headers
+    if ! cmp -s "$here/ollama/go.mod" "$cache/ollama.go.mod" || [ ! -x "$cache/bin/$name" ]; then
+        command -v go >/dev/null || { skip $name "no Go on PATH"; return; }
+        [ -x "$cache/venv/bin/python" ] || { skip $name "no Python (component python) to get a header with"; return; }
+        mirror=$(debian_mirror) || { skip $name "this is no Debian whose mirror could be asked for headers"; return; }
+        [ -d "$debian/root/usr/include/nlohmann" ] || logged $name-headers debian_packages "$mirror" nlohmann-json3-dev libstb-dev ||
+            { skip $name "$reason"; return; }
+        mkdir -p "$headers/miniaudio"
+        ln -sfn "$debian/root/usr/include/nlohmann" "$headers/nlohmann"
+        ln -sfn "$debian/root/usr/include/stb" "$headers/stb"
+        if [ ! -f "$headers/miniaudio/miniaudio.h" ]; then
+            logged $name-miniaudio "$cache/venv/bin/python" -m pip download -q --no-input --no-deps --no-binary :all: \
+                -d "$headers" miniaudio || { skip $name "no miniaudio.h: $reason"; return; }
+            logged $name-miniaudio-header sh -c "tar -xzOf '$headers'/miniaudio-*.tar.gz --wildcards '*/miniaudio/miniaudio.h' \
+                >'$headers/.new' && mv '$headers/.new' '$headers/miniaudio/miniaudio.h'" ||
+                { skip $name "no miniaudio.h: $reason"; return; }
+        fi
+        logged $name-build env CGO_CFLAGS="-O2 -I$headers" CGO_CXXFLAGS="-O2 -I$headers" GOFLAGS="-mod=readonly -trimpath -buildvcs=false" \
+            nice -n 10 go -C "$here/ollama" build -o "$cache/bin/.$name.new" . || { skip $name "go build failed: $reason"; return; }
+        mv "$cache/bin/.$name.new" "$cache/bin/$name"
+        cp "$here/ollama/go.mod" "$cache/ollama.go.mod"
+    fi
+    have $name "$(sed -n 's#.*github.com/ollama/ollama v#v#p' "$here/ollama/go.mod")"
+}
+
 [ $# -gt 0 ] || set -- llama-server python prometheus h2load
 for component in "$@"; do
     case $component in
@@ -210,8 +237,9 @@ for component in "$@"; do
     python) fetch_python ;;
     prometheus) fetch_prometheus ;;
     h2load) fetch_h2load ;;
+    ollama) fetch_ollama ;;
     *)
-        echo "fetch.sh: no component '$component' (llama-server, python, prometheus, h2load)" >&2
+        echo "fetch.sh: no component '$component' (llama-server, python, prometheus, h2load, ollama)" >&2
         exit 2
         ;;
     esac

@@ -10,6 +10,7 @@ mod config_documents;
 mod config_otel;
 mod decode;
 mod demo;
+mod dialects;
 mod end_to_end;
 mod endings;
 mod export;

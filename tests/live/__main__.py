@@ -1,4 +1,4 @@
-"""Tests against real components: `python tests/live engine|exporters|reliability|soak [NAME...]`.
+"""Tests against real components: `python tests/live SUITE [NAME...]`.
 
 Each public function of the module is one test. The exit code is 0 when all passed, 1 when one failed, and 77 when none
 failed and one could not run here (the last line says why).
@@ -16,7 +16,7 @@ from process import Skip
 
 # No test takes longer; one that does hangs.
 MOST_SECONDS = 180 + sum(int(float(os.environ.get(name, "0"))) for name in ("SOAK_SECONDS", "RELIABILITY_SECONDS"))
-SUITES = ("engine", "exporters", "reliability", "soak")
+SUITES = ("engine", "routes", "clients", "exporters", "reliability", "soak", "ollama_server", "vllm_server")
 
 
 def _hangs(*_):

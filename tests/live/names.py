@@ -29,6 +29,7 @@ REFUSED = "upstream_refused"
 SERVER_DIED = {"upstream_reset", "truncated"}
 DRAINED = "drained"
 LOWER_BOUND = "deltas_lower_bound"
+EXACT = {"usage", "engine_span", "token_ids", "native_counter", "logprobs"}
 
 # The simulator names a fault to itself by this header of the request.
 SIM_FAULT = "x-sim-fault"

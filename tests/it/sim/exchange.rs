@@ -12,19 +12,19 @@ use tokometer::sim::server::Pace;
 use tokometer::sim::server::Settings;
 
 /// A server that answers at once.
-pub(super) fn swift() -> Settings {
+pub(crate) fn swift() -> Settings {
     let pace = Pace { time_to_first_token: Duration::ZERO, tokens_per_second: 0.0, tokens_per_chunk: 1, jitter: 0.0 };
     Settings { model: "tiny".to_owned(), pace, ..Settings::default() }
 }
 
 /// Everything that came before the connection ended, and how it ended.
-pub(super) struct Received {
-    pub(super) bytes: Vec<u8>,
-    pub(super) end: io::Result<()>,
+pub(crate) struct Received {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) end: io::Result<()>,
 }
 
 /// Sends a POST and reads until the server closes.
-pub(super) async fn post(address: SocketAddr, path: &str, headers: &str, body: &str) -> Received {
+pub(crate) async fn post(address: SocketAddr, path: &str, headers: &str, body: &str) -> Received {
     let request = format!(
         "POST {path} HTTP/1.1\r\nHost: sim\r\nConnection: close\r\n{headers}Content-Length: {}\r\n\r\n{body}",
         body.len()
@@ -33,7 +33,7 @@ pub(super) async fn post(address: SocketAddr, path: &str, headers: &str, body: &
 }
 
 /// Sends bytes and reads until the server closes.
-pub(super) async fn exchange(address: SocketAddr, request: &[u8]) -> Received {
+pub(crate) async fn exchange(address: SocketAddr, request: &[u8]) -> Received {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(request).await.unwrap();
     let mut bytes = Vec::new();
@@ -42,13 +42,13 @@ pub(super) async fn exchange(address: SocketAddr, request: &[u8]) -> Received {
 }
 
 /// Head and body of an answer.
-pub(super) fn split(bytes: &[u8]) -> (String, &[u8]) {
+pub(crate) fn split(bytes: &[u8]) -> (String, &[u8]) {
     let at = bytes.windows(4).position(|window| window == b"\r\n\r\n").expect("an answer has a head");
     (String::from_utf8(bytes[..at].to_vec()).unwrap(), &bytes[at + 4..])
 }
 
 /// The chunks of a chunked body, and whether its end is there.
-pub(super) fn chunks(mut body: &[u8]) -> (Vec<String>, bool) {
+pub(crate) fn chunks(mut body: &[u8]) -> (Vec<String>, bool) {
     let mut chunks = Vec::new();
     loop {
         let Some(at) = body.windows(2).position(|window| window == b"\r\n") else { return (chunks, false) };
@@ -65,7 +65,7 @@ pub(super) fn chunks(mut body: &[u8]) -> (Vec<String>, bool) {
 }
 
 /// The JSON of the events of a stream; panics where one chunk is not one event.
-pub(super) fn events(body: &[u8]) -> Vec<Value> {
+pub(crate) fn events(body: &[u8]) -> Vec<Value> {
     let (chunks, _) = chunks(body);
     let payloads = chunks.iter().map(|chunk| {
         let event = chunk.strip_suffix("\n\n").expect("a chunk is a whole event");

@@ -3,9 +3,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+pub(crate) mod cases;
 mod dialect_faults;
 mod dialects;
-mod exchange;
+pub(crate) mod exchange;
 mod faults;
 mod load;
 mod shapes;

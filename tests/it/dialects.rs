@@ -1,0 +1,112 @@
+//! The relay in front of every dialect of the simulated server: the record tells what the server did.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use tokometer::app::DataPath;
+use tokometer::decode::FinishReason;
+use tokometer::measure::{Outcome, Record};
+use tokometer::replay::{Notebook, Replayed};
+use tokometer::sim::server::{Settings, Simulator, Stats};
+
+use crate::end_to_end::relay_to;
+use crate::sim::cases::{CASES, Case};
+use crate::sim::exchange;
+
+/// What became of one request through the relay.
+struct Seen {
+    record: Record,
+    stats: Stats,
+}
+
+/// Sends a case's request through a relay of its own, with a fault or none.
+fn through(case: &Case, body: &str, fault: &str) -> Seen {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let notebook = Notebook::default();
+    let mut replayed = Replayed::default();
+    let (stats, path): (Stats, DataPath) = runtime.block_on(async {
+        let settings = Settings { cached_share: 0.5, prompt_tokens_details: true, ..exchange::swift() };
+        let simulator = Simulator::start(settings).await.expect("a free port");
+        let (path, url) = relay_to(simulator.local_address(), &notebook);
+        let address: SocketAddr = url.trim_start_matches("http://").parse().expect("an address");
+        let fault = if fault.is_empty() { String::new() } else { format!("x-sim-fault: {fault}\r\n") };
+        exchange::post(address, case.path, &format!("{}{fault}", case.headers), body).await;
+        // The client has the end of the connection before the relay has told its observer of it.
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while replayed.records.is_empty() && Instant::now() < deadline {
+            tokio::task::yield_now().await;
+            let more = notebook.take();
+            replayed.records.extend(more.records);
+            replayed.in_flight += more.in_flight;
+        }
+        (simulator.stop().await, path)
+    });
+    path.stop();
+    assert_eq!((replayed.records.len(), replayed.in_flight), (1, 0), "{} {fault}: {replayed:?}", case.path);
+    Seen { record: replayed.records.remove(0), stats }
+}
+
+/// How a case is called in a message.
+fn name(case: &Case) -> String {
+    format!("{} {}", case.path, case.headers.trim_end())
+}
+
+#[test]
+fn a_whole_stream_is_counted_as_the_server_counted_it() {
+    let mut wrong = Vec::new();
+    for case in CASES {
+        let Seen { record, stats } = through(case, case.body, "");
+        let name = name(case);
+        assert_eq!(stats.generation_tokens, 9, "{name}");
+        let input = record.input_tokens.map(|count| count.tokens).filter(|_| case.tells_input);
+        let finishes = if case.tells_finish { record.finish_reasons.as_slice() } else { &[] };
+        // Triton tells no counts and no end: what passed is a lower bound.
+        let told = (
+            record.outcome,
+            record.output_tokens.map(|count| (count.tokens, count.source.is_exact())),
+            input,
+            finishes,
+            record.first_token.is_some(),
+            record.labels.streaming,
+        );
+        let expected = (
+            Outcome::Ok,
+            Some((stats.generation_tokens, !case.count.is_empty())),
+            case.tells_input.then_some(stats.prompt_tokens),
+            if case.tells_finish { &[FinishReason::Length][..] } else { &[] },
+            true,
+            Some(true),
+        );
+        if told != expected {
+            wrong.push(format!("{name}: {told:?}, expected {expected:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn each_fault_is_the_outcome_that_it_is() {
+    let mut wrong = Vec::new();
+    for case in CASES {
+        let name = name(case);
+        let breaks = if case.error.is_empty() { Outcome::Truncated } else { Outcome::ErrorInStream };
+        for (fault, outcome, tokens) in [
+            ("error-event:2", breaks, Some(2)),
+            ("cut:2", Outcome::Truncated, Some(2)),
+            ("reset:2", Outcome::UpstreamReset, Some(2)),
+            ("empty", Outcome::NoOutput, None),
+            ("status:503", Outcome::RejectedBusy, None),
+            ("status:400", Outcome::Http4xx, None),
+            ("no-done", case.unmarked, Some(9)),
+            ("bad-json:2", Outcome::Ok, Some(9)),
+        ] {
+            let Seen { record, stats } = through(case, case.body, fault);
+            assert_eq!(stats.generation_tokens, tokens.unwrap_or(0), "{name} {fault}");
+            let counted = record.output_tokens.map(|count| count.tokens);
+            if (record.outcome, counted) != (outcome, tokens) {
+                wrong.push(format!("{name} {fault}: {:?} {:?}", record.outcome, record.output_tokens));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

@@ -1,0 +1,98 @@
+"""A real Ollama, its own client library, and tokometer between them (`make live-ollama`; not part of `make test`)."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import httpx2 as httpx
+import names
+import ollama
+import openai
+from process import MODEL, Process, Skip, Tokometer, free_port
+
+LIMITS = (1, 20, 400)
+
+
+def _start(home):
+    """An Ollama with the tiny chat model; it is slow to load nothing but on a machine that is busy."""
+    program = shutil.which("ollama")
+    if not program:
+        raise Skip("no ollama; `make live-ollama` builds it where Go is")
+    port = free_port()
+    os.environ |= {"OLLAMA_HOST": f"127.0.0.1:{port}", "OLLAMA_NUM_PARALLEL": "1", "HOME": home, "OLLAMA_MODELS": f"{home}/models"}
+    server = Process("ollama", [program, "serve"])
+    server.port = port
+    server.ready(f"http://127.0.0.1:{port}/api/version")
+    modelfile = MODEL.with_suffix(".Modelfile")
+    created = subprocess.run([program, "create", "tiny", "-f", str(modelfile)], cwd=modelfile.parent, capture_output=True, text=True, timeout=60)
+    assert created.returncode == 0, created.stderr
+    # Loads the model, so that no answer waits for it.
+    httpx.post(f"http://127.0.0.1:{port}/api/generate", json={"model": "tiny"}, timeout=60).raise_for_status()
+    return server
+
+
+def native_routes_are_counted_as_the_server_says():
+    with tempfile.TemporaryDirectory(prefix="ollama-") as home, _start(home) as server, Tokometer(server.port) as relay:
+        client = ollama.Client(host=f"http://127.0.0.1:{relay.port}")
+        messages = [{"role": "user", "content": "Count."}]
+        told = []
+        for limit in LIMITS:
+            options = {"num_predict": limit, "temperature": 0}
+            for streaming in (True, False):
+                for operation, ask in (
+                    ("chat", lambda: client.chat(model="tiny", messages=messages, options=options, stream=streaming)),
+                    ("text_completion", lambda: client.generate(model="tiny", prompt="Count.", options=options, stream=streaming)),
+                ):
+                    answer = ask()
+                    last = list(answer)[-1] if streaming else answer
+                    told.append((operation, last.done_reason, last))
+        records = relay.wait_for_records(len(told))
+        records.sort(key=lambda record: (record["connection"], record["sequence"]))
+        for record, (operation, finish, last) in zip(records, told):
+            said = [record[name] for name in ("operation", "finish_reasons", "input_tokens", "output_tokens", "outcome", "engine")]
+            assert said == [operation, [finish], last.prompt_eval_count, last.eval_count, names.OK, "ollama"], (said, last)
+            queue = (last.total_duration - last.load_duration - last.prompt_eval_duration - (last.eval_duration or 0)) / 1e6
+            assert abs(record["queue_time_ms"] - queue) < 0.01, (record["queue_time_ms"], queue)
+        print(f"    {', '.join(f'{last.prompt_eval_count}+{last.eval_count}' for _, _, last in told)}")
+
+
+def thinking_tools_and_the_openai_route_are_counted():
+    tool = {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}}
+    with tempfile.TemporaryDirectory(prefix="ollama-") as home, _start(home) as server, Tokometer(server.port) as relay:
+        client = ollama.Client(host=f"http://127.0.0.1:{relay.port}")
+        options = {"num_predict": 200, "temperature": 0}
+        told = []
+        for prompt, more in (("Think about it.", {"think": True}), ("Weather in Paris?", {"tools": [tool]})):
+            chunks = list(client.chat(model="tiny", messages=[{"role": "user", "content": prompt}], options=options, stream=True, **more))
+            told.append((chunks[-1].prompt_eval_count, chunks[-1].eval_count))
+        with openai.OpenAI(base_url=f"http://127.0.0.1:{relay.port}/v1", api_key="none", max_retries=0) as compatible:
+            chunks = list(
+                compatible.chat.completions.create(
+                    model="tiny", messages=[{"role": "user", "content": "Count."}], temperature=0, stream=True, stream_options={"include_usage": True}
+                )
+            )
+        told.append((chunks[-1].usage.prompt_tokens, chunks[-1].usage.completion_tokens))
+        records = relay.wait_for_records(len(told))
+        records.sort(key=lambda record: (record["connection"], record["sequence"]))
+        for record, (input_tokens, output_tokens) in zip(records, told):
+            said = [record[name] for name in ("input_tokens", "output_tokens", "outcome", "engine")]
+            assert said == [input_tokens, output_tokens, names.OK, "ollama"], (said, input_tokens, output_tokens)
+        print(f"    {', '.join(f'{one}+{two}' for one, two in told)}")
+
+
+def a_model_that_is_not_there_and_an_abort_are_told_apart():
+    with tempfile.TemporaryDirectory(prefix="ollama-") as home, _start(home) as server, Tokometer(server.port) as relay:
+        client = ollama.Client(host=f"http://127.0.0.1:{relay.port}")
+        try:
+            client.chat(model="nope", messages=[{"role": "user", "content": "x"}])
+        except ollama.ResponseError as error:
+            assert error.status_code == 404, error
+        stream = client.chat(model="tiny", messages=[{"role": "user", "content": "Loop."}], options={"num_predict": 3000}, stream=True)
+        read = [next(stream) for _ in range(5)]
+        stream.close()
+        client._client.close()
+        refused, aborted = relay.wait_for_records(2)
+        assert refused["outcome"] == "http_4xx", refused
+        assert aborted["outcome"] == names.ABORTED and aborted["output_tokens"] >= len(read), aborted

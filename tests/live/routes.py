@@ -1,0 +1,148 @@
+"""A real llama-server over each of its routes, with the official openai and anthropic clients, and tokometer between."""
+
+import json
+
+import anthropic
+import httpx2 as httpx
+import names
+import openai
+from process import Tokometer, start_llama_server
+
+PROMPT = "Count."
+LIMITS = (12, 400)  # Cut off by the limit, and ended by the model.
+
+
+class Expected:
+    """What the client was told of one request, to hold its record against."""
+
+    def __init__(self, operation, streaming, finish, input_tokens, output_tokens):
+        self.operation, self.streaming, self.finish = operation, streaming, finish
+        self.input_tokens, self.output_tokens = input_tokens, output_tokens
+
+
+def _hold(record, expected, what):
+    said = {name: record[name] for name in ("operation", "streaming", "finish_reasons", "input_tokens", "output_tokens")}
+    wanted = {
+        "operation": expected.operation,
+        "streaming": expected.streaming,
+        "finish_reasons": [expected.finish],
+        "input_tokens": expected.input_tokens,
+        "output_tokens": expected.output_tokens,
+    }
+    assert said == wanted, f"{what}: the record says {said}, the client was told {wanted}"
+    assert record["outcome"] == names.OK and record["status"] == 200, record
+    assert record["engine"] == "llama_cpp" and record["output_tokens_source"] in names.EXACT, record
+    if expected.streaming:
+        assert record["time_to_first_token_ms"] is not None, record
+
+
+def _compare(exchanges):
+    """Runs exchanges, each with a client on a relay of its own, and holds every record against what the client saw."""
+    with start_llama_server() as server, Tokometer(server.port) as relay:
+        expected = [(what, run(relay.port)) for what, run in exchanges]
+        records = relay.wait_for_records(len(expected))
+        records.sort(key=lambda record: (record["connection"], record["sequence"]))
+        for (what, told), record in zip(expected, records):
+            _hold(record, told, what)
+        print(f"    {len(expected)} exchanges: {', '.join(f'{told.input_tokens}+{told.output_tokens}' for _, told in expected)}")
+
+
+def _openai(port):
+    return openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0)
+
+
+def _anthropic(port):
+    return anthropic.Anthropic(base_url=f"http://127.0.0.1:{port}", api_key="none", max_retries=0)
+
+
+def completions_are_counted_as_the_client_is_told():
+    def run(limit, stream):
+        def exchange(port):
+            with _openai(port) as client:
+                answer = client.completions.create(model="tiny", prompt=PROMPT, temperature=0, max_tokens=limit, stream=stream)
+                last = list(answer)[-1] if stream else answer
+            usage, finish = last.usage, last.choices[0].finish_reason
+            return Expected("text_completion", stream, finish, usage.prompt_tokens, usage.completion_tokens)
+
+        return exchange
+
+    _compare([(f"{limit} tokens, stream {stream}", run(limit, stream)) for limit in LIMITS for stream in (True, False)])
+
+
+def responses_are_counted_as_the_client_is_told():
+    def run(limit, stream):
+        def exchange(port):
+            with _openai(port) as client:
+                options = {"model": "tiny", "input": PROMPT, "temperature": 0, "max_output_tokens": limit}
+                if stream:
+                    events = list(client.responses.create(stream=True, **options))
+                    text = "".join(event.delta for event in events if event.type == "response.output_text.delta")
+                    answer = events[-1].response
+                    assert text and text == answer.output_text, (text, answer)
+                else:
+                    answer = client.responses.create(**options)
+            finish = {"completed": "stop", "incomplete": "length"}[answer.status]
+            return Expected("chat", stream, finish, answer.usage.input_tokens, answer.usage.output_tokens)
+
+        return exchange
+
+    _compare([(f"{limit} tokens, stream {stream}", run(limit, stream)) for limit in LIMITS for stream in (True, False)])
+
+
+def messages_are_counted_as_the_client_is_told():
+    def run(limit, stream):
+        def exchange(port):
+            with _anthropic(port) as client:
+                options = {"model": "tiny", "max_tokens": limit, "extra_body": {"temperature": 0}}
+                options["messages"] = [{"role": "user", "content": PROMPT}]
+                if stream:
+                    with client.messages.stream(**options) as events:
+                        answer = events.get_final_message()
+                else:
+                    answer = client.messages.create(**options)
+            finish = {"end_turn": "stop", "max_tokens": "length"}[answer.stop_reason]
+            cached = answer.usage.cache_read_input_tokens or 0
+            return Expected("chat", stream, finish, answer.usage.input_tokens + cached, answer.usage.output_tokens)
+
+        return exchange
+
+    _compare([(f"{limit} tokens, stream {stream}", run(limit, stream)) for limit in LIMITS for stream in (True, False)])
+
+
+def native_completions_are_counted_as_the_server_says():
+    def run(limit, stream):
+        def exchange(port):
+            body = {"prompt": PROMPT, "temperature": 0, "n_predict": limit, "stream": stream}
+            answer = httpx.post(f"http://127.0.0.1:{port}/completion", json=body, timeout=60)
+            assert answer.status_code == 200, answer.text
+            events = [line.removeprefix("data: ") for line in answer.text.splitlines() if line.startswith("data: ")]
+            last = json.loads(events[-1] if stream else answer.text)
+            finish = {"limit": "length", "eos": "stop", "word": "stop"}[last["stop_type"]]
+            return Expected("text_completion", stream, finish, last["tokens_evaluated"], last["tokens_predicted"])
+
+        return exchange
+
+    _compare([(f"{limit} tokens, stream {stream}", run(limit, stream)) for limit in LIMITS for stream in (True, False)])
+
+
+def chat_with_reasoning_and_tools_is_counted_as_the_client_is_told():
+    tool = {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}}
+
+    def run(prompt, stream, more):
+        def exchange(port):
+            with _openai(port) as client:
+                options = {"model": "tiny", "temperature": 0, "max_tokens": 200} | more
+                options["messages"] = [{"role": "user", "content": prompt}]
+                if stream:
+                    chunks = list(client.chat.completions.create(stream=True, stream_options={"include_usage": True}, **options))
+                    (finish,) = [choice.finish_reason for chunk in chunks for choice in chunk.choices if choice.finish_reason]
+                    usage = chunks[-1].usage
+                else:
+                    answer = client.chat.completions.create(**options)
+                    finish, usage = answer.choices[0].finish_reason, answer.usage
+            return Expected("chat", stream, finish, usage.prompt_tokens, usage.completion_tokens)
+
+        return exchange
+
+    cases = [("Think about it.", {}), ("Weather in Paris?", {"tools": [tool]})]
+    _compare([(f"{prompt} stream {stream}", run(prompt, stream, more)) for prompt, more in cases for stream in (True, False)])
