@@ -60,6 +60,7 @@ pub(super) fn figures(record: &Record) -> Vec<Figure> {
         ("delivery_blocked_ms", milliseconds(Some(record.delivery_blocked))),
         ("queue_time_ms", milliseconds(record.queue.map(|queue| queue.value))),
         ("queue_time_source", Value::from(record.queue.map(|queue| queue.source.as_str()))),
+        ("engine_load_ms", Value::from(timing.load_ms)),
         ("engine_prefill_ms", Value::from(timing.prefill_ms.or(timing.prompt_ms))),
         ("max_tokens", Value::from(record.max_tokens)),
         ("choices", Value::from(record.choices)),

@@ -331,7 +331,7 @@ pub static TABLE: [Metric; 55] = [
             "s",
             Scope::Exchange,
             buckets::WAIT,
-            "Time in the server's queue",
+            "Time in the server's queue; `remainder` (Ollama) has some milliseconds of templating and tokenizing with it",
         ),
         &[Key::Source],
     )),
