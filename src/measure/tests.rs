@@ -28,3 +28,20 @@ fn prompts_that_no_number_holds_stay_at_the_greatest() {
     let prompts = Prompts { number: 1, answers: 1 };
     assert_eq!(tokens.input(prompts, Habits::default()).map(|count| count.tokens), Some(u64::MAX));
 }
+
+/// Ollama 0.17: `message_start` guesses the input from the text's length, `message_delta` knows it.
+#[test]
+fn an_input_that_was_guessed_is_told_only_until_it_is_known_and_not_of_one_who_guesses() {
+    let told = |input, early| StreamEvent {
+        usage: Some(Usage { input: Some(input), total: true, early, ..Usage::default() }),
+        ..StreamEvent::default()
+    };
+    let guessing = Habits { early_input_is_guessed: true, ..Habits::default() };
+    let prompts = Prompts { number: 1, answers: 1 };
+    let count = |tokens: &Tokens, habits| tokens.input(prompts, habits).map(|count| count.tokens);
+    let mut tokens = Tokens::default();
+    tokens.event(&told(2, true), guessing, false);
+    assert_eq!((count(&tokens, guessing), count(&tokens, Habits::default())), (None, Some(2)));
+    tokens.event(&told(14, false), guessing, false);
+    assert_eq!((count(&tokens, guessing), count(&tokens, Habits::default())), (Some(14), Some(14)));
+}
