@@ -14,14 +14,15 @@ const INTRODUCTION: &str = "\
 
 <!-- Made from what tests/it/truth ran: `UPDATE=1 cargo test --test it truth::document` rewrites it. -->
 
-What is read of each engine, by API. Every row is the sum of recordings of the real server, or of fixtures written from its
-source, that the tests run through the observer; the numbers in brackets say how many of them gave what is named. Counts are
-held against the engines' own counters, outcomes against what the recorder saw, times against a naive reading of the
-recordings (`tests/it/truth`).
+What is read of each engine, by API. Every row is the sum of recordings of the real server (`tests/fixtures/captures`) that
+the tests run through the observer, or, where it says so, of fixtures written from its source (`tests/fixtures/written`); the
+numbers in brackets say how many of them gave what is named. Counts are held against the engines' own counters, outcomes
+against what the recorder saw, times against a naive reading of the recordings (`tests/it/truth`).
 
-- **Output tokens**: where the count comes from. `deltas_lower_bound` marks a lower bound: the stream carried no count, or
+- **Output tokens**, **prompt tokens**: where the count comes from. `deltas_lower_bound` marks a lower bound: the stream carried no count, or
   broke off before it came.
-- **First token**: when the first token was seen, against the first event of the stream. Without a stream it is not known.
+- **First token**: when the first token was seen, against the head and the first event of the stream. Without a stream it is
+  not known.
 - **Other ends**: outcomes other than `ok`, and what the engine called the error.
 - **Queue time**: its source, where the answer tells one.
 
@@ -32,6 +33,7 @@ recordings (`tests/it/truth`).
 struct Row {
     named: BTreeSet<String>,
     counts: BTreeMap<String, usize>,
+    inputs: BTreeMap<String, usize>,
     first_token: BTreeMap<String, usize>,
     finishes: BTreeMap<String, usize>,
     ends: BTreeMap<String, usize>,
@@ -41,14 +43,22 @@ struct Row {
 
 impl Row {
     fn add(&mut self, case: &Case, record: &Record) {
-        let mut count = |of: fn(&mut Row) -> &mut BTreeMap<String, usize>, what: String| {
+        type Column = BTreeMap<String, usize>;
+        let mut count = |of: fn(&mut Row) -> &mut Column, what: String| {
             *of(self).entry(what).or_default() += 1;
         };
         if let Some(output) = record.output_tokens {
             count(|row| &mut row.counts, format!("`{}`", output.source.as_str()));
         }
+        if let Some(input) = record.input_tokens {
+            count(|row| &mut row.inputs, format!("`{}`", input.source.as_str()));
+        }
         if let Some(first) = record.first_token {
-            let with = if Some(first) == record.first_event { "with the first event" } else { "after it" };
+            let with = match () {
+                () if Some(first) == record.headers => "with the head",
+                () if Some(first) == record.first_event => "with the first event",
+                () => "after the first event",
+            };
             count(|row| &mut row.first_token, with.to_owned());
         }
         let finishes: BTreeSet<&str> = record.finish_reasons.iter().map(|reason| reason.as_str()).collect();
@@ -63,10 +73,11 @@ impl Row {
             count(|row| &mut row.queue, format!("`{}`", queue.source.as_str()));
         }
         self.named.extend(record.labels.engine.map(|engine| format!("`{engine}`")));
-        self.cases.push(format!("`{}`", case.name));
+        let kind = if case.is_written() { " (fixture)" } else { "" };
+        self.cases.push(format!("`{}`{kind}", case.name));
     }
 
-    fn cells(&self) -> [String; 7] {
+    fn cells(&self) -> [String; 8] {
         let counted = |map: &BTreeMap<String, usize>| {
             let mut parts: Vec<_> = map.iter().collect();
             parts.sort_by_key(|(_, n)| std::cmp::Reverse(**n));
@@ -80,6 +91,7 @@ impl Row {
         [
             if named.is_empty() { "-".to_owned() } else { named.join(", ") },
             counted(&self.counts),
+            counted(&self.inputs),
             counted(&self.first_token),
             counted(&self.finishes),
             counted(&self.ends),
@@ -105,8 +117,8 @@ fn made() -> String {
     let mut text = INTRODUCTION.to_owned();
     for (engine, rows) in engines {
         writeln!(text, "## {engine}\n").expect("a String takes all");
-        text += "| Route | Streaming | Recognised as | Output tokens | First token | Finish | Other ends | Queue time | Recordings |\n";
-        text += "|---|---|---|---|---|---|---|---|---|\n";
+        text += "| Route | Streaming | Recognised as | Output tokens | Prompt tokens | First token | Finish | Other ends | Queue time | Recordings |\n";
+        text += "|---|---|---|---|---|---|---|---|---|---|\n";
         for ((route, streaming), row) in rows {
             let streaming = if streaming { "yes" } else { "no" };
             writeln!(text, "| `{route}` | {streaming} | {} |", row.cells().join(" | ")).expect("a String takes all");

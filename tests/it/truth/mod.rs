@@ -95,6 +95,11 @@ impl Case {
         format!("{} {}", self.engine, self.name)
     }
 
+    /// It was written from a source, not recorded: it says itself how it ends.
+    fn is_written(&self) -> bool {
+        !self.meta["outcome"].is_null()
+    }
+
     /// A string of the request.
     fn text(&self, key: &str) -> &str {
         self.meta["request"][key].as_str().unwrap_or_default()

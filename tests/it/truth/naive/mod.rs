@@ -17,6 +17,8 @@ pub(super) struct Naive {
     pub(super) headers: Option<Duration>,
     pub(super) first_event: Option<Duration>,
     pub(super) first_token: Option<Duration>,
+    /// Tokens in the first event that carried any, where a counter runs.
+    pub(super) first_tokens: Option<u64>,
     pub(super) first_visible: Option<Duration>,
     pub(super) last_token: Option<Duration>,
     pub(super) chunks: u64,
@@ -113,13 +115,8 @@ pub(super) fn naive(case: &Case) -> Option<Naive> {
     let data = data(case);
     naive.first_event = data.first().map(|(at, _)| *at);
     let events = parsed(&data);
-    // vLLM's Python front end, which leaves these marks, sends a chunk for each step of its engine.
-    // Its Rust front end, which has no `server` in its heads, sends one with token ids only and an empty one at the end.
-    let stepwise = String::from_utf8_lossy(&all).contains("server: uvicorn")
-        && events.iter().any(|(_, json)| {
-            json.get("prompt_token_ids").is_some()
-                || json["system_fingerprint"].as_str().is_some_and(|s| s.starts_with("vllm-"))
-        });
+    // In these every chunk but the role's is a step of the engine, with text or without.
+    let stepwise = case.engine == "vllm-0.32.0" || case.engine.starts_with("tensorrt-llm");
     let mut last_of: BTreeMap<u64, Duration> = BTreeMap::new();
     let mut counters = BTreeMap::new();
     for (at, json) in events {
@@ -129,7 +126,9 @@ pub(super) fn naive(case: &Case) -> Option<Naive> {
                 continue;
             }
             naive.chunks += 1;
-            naive.first_token.get_or_insert(at);
+            if naive.first_token.is_none() {
+                (naive.first_token, naive.first_tokens) = (Some(at), said.tokens);
+            }
             naive.last_token = Some(at);
             if said.visible {
                 naive.first_visible.get_or_insert(at);

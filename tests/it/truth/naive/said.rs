@@ -12,6 +12,8 @@ pub(super) struct Said {
     pub(super) choice: u64,
     /// It carried a token.
     pub(super) token: bool,
+    /// How many, where a counter runs.
+    pub(super) tokens: Option<u64>,
     /// Text of the answer itself came with it.
     pub(super) visible: bool,
     pub(super) finish: Option<String>,
@@ -71,6 +73,7 @@ fn chat(choice: &Value, stepwise: bool) -> Said {
         token: visible || tool || thinks || held_back || ids,
         visible,
         finish: finish(&choice["finish_reason"]),
+        ..Said::default()
     }
 }
 
@@ -107,7 +110,8 @@ fn counted(
     let choice = json["index"].as_u64().unwrap_or(0);
     let Some(now) = counter.as_u64() else { return Vec::new() };
     let before = counters.insert(choice, now).unwrap_or(0);
-    vec![Said { choice, token: now > before, visible: now > before && full(text), finish: finish(reason) }]
+    let token = now > before;
+    vec![Said { choice, token, tokens: Some(now - before), visible: token && full(text), finish: finish(reason) }]
 }
 
 fn ollama(json: &Value) -> Said {
