@@ -13,6 +13,8 @@ import openai
 from process import MODEL, Process, Skip, Tokometer, free_port
 
 LIMITS = (1, 20, 400)
+# One thread: several wait for each other by spinning, which on a busy machine takes minutes.
+OPTIONS = {"temperature": 0, "num_thread": 1}
 
 
 def _start(home):
@@ -29,7 +31,7 @@ def _start(home):
     created = subprocess.run([program, "create", "tiny", "-f", str(modelfile)], cwd=modelfile.parent, capture_output=True, text=True, timeout=60)
     assert created.returncode == 0, created.stderr
     # Loads the model, so that no answer waits for it.
-    httpx.post(f"http://127.0.0.1:{port}/api/generate", json={"model": "tiny"}, timeout=60).raise_for_status()
+    httpx.post(f"http://127.0.0.1:{port}/api/generate", json={"model": "tiny", "options": OPTIONS}, timeout=60).raise_for_status()
     return server
 
 
@@ -39,7 +41,7 @@ def native_routes_are_counted_as_the_server_says():
         messages = [{"role": "user", "content": "Count."}]
         told = []
         for limit in LIMITS:
-            options = {"num_predict": limit, "temperature": 0}
+            options = OPTIONS | {"num_predict": limit}
             for streaming in (True, False):
                 for operation, ask in (
                     ("chat", lambda: client.chat(model="tiny", messages=messages, options=options, stream=streaming)),
@@ -62,7 +64,7 @@ def thinking_tools_and_the_openai_route_are_counted():
     tool = {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}}
     with tempfile.TemporaryDirectory(prefix="ollama-") as home, _start(home) as server, Tokometer(server.port) as relay:
         client = ollama.Client(host=f"http://127.0.0.1:{relay.port}")
-        options = {"num_predict": 200, "temperature": 0}
+        options = OPTIONS | {"num_predict": 200}
         told = []
         for prompt, more in (("Think about it.", {"think": True}), ("Weather in Paris?", {"tools": [tool]})):
             chunks = list(client.chat(model="tiny", messages=[{"role": "user", "content": prompt}], options=options, stream=True, **more))
@@ -89,7 +91,7 @@ def a_model_that_is_not_there_and_an_abort_are_told_apart():
             client.chat(model="nope", messages=[{"role": "user", "content": "x"}])
         except ollama.ResponseError as error:
             assert error.status_code == 404, error
-        stream = client.chat(model="tiny", messages=[{"role": "user", "content": "Loop."}], options={"num_predict": 3000}, stream=True)
+        stream = client.chat(model="tiny", messages=[{"role": "user", "content": "Loop."}], options=OPTIONS | {"num_predict": 3000}, stream=True)
         read = [next(stream) for _ in range(5)]
         stream.close()
         client._client.close()

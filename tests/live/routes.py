@@ -81,7 +81,7 @@ def responses_are_counted_as_the_client_is_told():
                     assert text and text == answer.output_text, (text, answer)
                 else:
                     answer = client.responses.create(**options)
-            finish = {"completed": "stop", "incomplete": "length"}[answer.status]
+            finish = {"completed": "completed", "incomplete": "length"}[answer.status]
             return Expected("chat", stream, finish, answer.usage.input_tokens, answer.usage.output_tokens)
 
         return exchange
