@@ -45,11 +45,6 @@ live-ollama: ## A real Ollama with its own client (builds it with Go the first t
 	tests/components/fetch.sh python ollama
 	tests/stages.sh live-ollama
 
-.PHONY: live-vllm
-live-vllm: ## A real vLLM on CPU, both of its front ends (gets 6 GB the first time)
-	tests/components/fetch.sh python vllm
-	tests/stages.sh live-vllm
-
 .PHONY: bench
 bench: ## What it costs: the parts (criterion), then the relay against its peers (ROWS=s1,rss for some rows only)
 	cargo bench --locked --bench decode --bench observer

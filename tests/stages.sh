@@ -91,7 +91,6 @@ stage_live_engine() { live engine; }
 stage_live_routes() { live routes; }
 stage_live_clients() { live clients; }
 stage_live_ollama() { live ollama_server; }
-stage_live_vllm() { live vllm_server; }
 stage_live_exporters() { live exporters; }
 stage_live_reliability() { live reliability; }
 stage_soak() { live soak; }
@@ -138,13 +137,13 @@ run_stage() {
     fi
 }
 
-# live-ollama and live-vllm are asked for by name (`make live-ollama`): what they need takes minutes, or gigabytes, to get.
+# live-ollama is asked for by name (`make live-ollama`): what it needs takes minutes to build.
 live_stages=(live-engine live-routes live-clients live-exporters live-reliability)
 case ${1:-all} in
 all) stages=(format lint build unit integration doc generated fuzz components "${live_stages[@]}") ;;
 live) stages=(build components "${live_stages[@]}") ;;
 soak) stages=(build components soak) ;;
-live-ollama | live-vllm) stages=(build "$1") ;;
+live-ollama) stages=(build live-ollama) ;;
 reliability) stages=(build components live-reliability) ;;
 *) stages=("$@") ;;
 esac

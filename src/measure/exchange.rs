@@ -100,6 +100,10 @@ pub struct Exchange {
     events: u64,
     done: bool,
     error: bool,
+    /// The client has ended its side of the connection.
+    client_left: bool,
+    /// An error came after that: what some engines say to a client that has left (Ollama 0.17.4).
+    gave_up: bool,
     /// The body of an answer that is not streamed had something in it.
     carried: bool,
     unread: bool,
@@ -163,6 +167,8 @@ impl Exchange {
             events: 0,
             done: false,
             error: false,
+            client_left: false,
+            gave_up: false,
             carried: false,
             unread: false,
         }
@@ -264,6 +270,11 @@ impl Exchange {
         self.gaps.interrupt();
     }
 
+    /// The client has ended its side of the connection.
+    pub fn client_left(&mut self) {
+        self.client_left = true;
+    }
+
     /// One event of a stream came at `at`. `labels` is asked for at the first token.
     pub fn event(
         &mut self,
@@ -312,7 +323,8 @@ impl Exchange {
 
     fn note(&mut self, event: &StreamEvent) {
         self.done |= event.done || event.end;
-        self.error |= event.error;
+        self.error |= event.error && !self.client_left;
+        self.gave_up |= event.error && self.client_left;
         for reason in event.finishes.iter() {
             self.finishes.push(reason);
         }
@@ -365,8 +377,9 @@ impl Exchange {
         let unread = self.unread && !marked_end;
         let complete = match ending {
             _ if unread => false,
-            Ending::Complete => !self.error && (!self.streaming || marked_end),
-            _ => marked_end && !self.error,
+            _ if self.error || self.gave_up => false,
+            Ending::Complete => !self.streaming || marked_end,
+            _ => marked_end,
         };
         let whole = Whole { choices, echo: self.asked.echo, complete, habits: profile.habits };
         let answered = self.status.is_some_and(|s| (200..300).contains(&s));
@@ -382,6 +395,7 @@ impl Exchange {
             begun: self.first_token.is_some(),
             marked_end,
             error: self.error,
+            gave_up: self.gave_up,
             unread,
             has_body: self.response_bytes > 0,
         };

@@ -40,6 +40,8 @@ pub(super) struct Answer {
     pub(super) marked_end: bool,
     /// An error event came.
     pub(super) error: bool,
+    /// An error event came after the client had left, and so because of that.
+    pub(super) gave_up: bool,
     /// The body was not read, or not to the end mark: what is missing above may have been there.
     pub(super) unread: bool,
     /// Bytes of a body came.
@@ -66,6 +68,9 @@ pub(super) fn outcome(ending: Ending, answer: Answer) -> Outcome {
     // An error said in the stream is the cause of whatever came after it.
     if answer.error {
         return Outcome::ErrorInStream;
+    }
+    if answer.gave_up {
+        return if answer.begun { Outcome::ClientAbortMidStream } else { Outcome::ClientAbortBeforeFirstToken };
     }
     match ending {
         Ending::Complete if !answer.generates || answer.unread => Outcome::Ok,

@@ -101,9 +101,12 @@ impl Observer for ConnectionObserver {
 
     fn finished(&mut self, direction: Direction, at: Instant) {
         let Some(http) = &mut self.http else { return };
-        if direction == Direction::Response {
-            let result = http.response_finished(at, &mut self.exchanges);
-            self.followed(result);
+        match direction {
+            Direction::Response => {
+                let result = http.response_finished(at, &mut self.exchanges);
+                self.followed(result);
+            }
+            Direction::Request => self.exchanges.open.iter_mut().for_each(|exchange| exchange.client_left()),
         }
     }
 

@@ -170,6 +170,10 @@ impl Exchange {
         self.measured.blocked(since, until);
     }
 
+    pub(super) fn client_left(&mut self) {
+        self.measured.client_left();
+    }
+
     pub(super) fn end(mut self, ending: Ending, at: Instant, shared: &Shared) {
         if ending == Ending::Complete || self.streaming {
             self.decode(None, at, shared);

@@ -113,6 +113,19 @@ fn a_client_that_hangs_up_at_the_end_mark_got_its_answer() {
 }
 
 #[test]
+fn an_error_that_answers_a_client_that_left_is_its_abort() {
+    let left = |events: &[&str]| {
+        let mut wire = Wire::asked().server(HEAD).events(events);
+        let at = wire.tick();
+        wire.observer.finished(Direction::Request, at);
+        wire.events(&[ERROR]).server(LAST).outcome()
+    };
+    assert_eq!(left(&[ROLE, DELTA]), Outcome::ClientAbortMidStream);
+    assert_eq!(left(&[]), Outcome::ClientAbortBeforeFirstToken);
+    assert_eq!(left(&[ROLE, DELTA, ERROR]), Outcome::ErrorInStream);
+}
+
+#[test]
 fn a_client_that_leaves_before_the_first_token_aborted_before_it() {
     let before = Outcome::ClientAbortBeforeFirstToken;
     assert_eq!(Wire::asked().outcome(), before);

@@ -1,6 +1,11 @@
 //! Every dialect has the shape of its recording, and tells the tokens that were generated.
 
+use tokio::io::AsyncReadExt;
+use tokio::io::AsyncWriteExt;
+use tokio::net::UnixStream;
+use tokometer::sim::server::Listen;
 use tokometer::sim::server::Settings;
+use tokometer::sim::server::Simulator;
 
 use crate::sim::exchange;
 use crate::sim::shapes::assert_same_shape;
@@ -76,4 +81,19 @@ async fn models_that_only_read_have_the_recorded_shape() {
     ] {
         assert_same_shape(exchange::swift(), &format!("vllm-0.32.0/{case}"), path, "", body).await;
     }
+}
+
+#[tokio::test]
+async fn a_unix_socket_is_served_and_removed_in_the_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("sim.sock");
+    let settings = Settings { listen: Listen::Unix(path.clone()), ..exchange::swift() };
+    let simulator = Simulator::start(settings).await.unwrap();
+    let mut stream = UnixStream::connect(&path).await.unwrap();
+    stream.write_all(b"GET /health HTTP/1.1\r\nHost: sim\r\nConnection: close\r\n\r\n").await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    simulator.stop().await;
+    assert!(!path.exists());
 }
