@@ -36,7 +36,7 @@ fn carried(case: &Case) -> Option<u64> {
 fn true_input(case: &Case) -> Option<u64> {
     let body = &case.meta["request"]["body"];
     let alone = body["n"].as_u64().unwrap_or(1) == 1 && !body["prompt"].is_array();
-    let counted = case.meta["truth"]["prompt_tokens"].as_u64().filter(|n| *n > 0 && alone);
+    let counted = case.meta["truth"]["prompt_tokens"].as_u64().filter(|n| *n > 0 && (alone || case.is_written()));
     let usage = &case.meta["usage_seen"];
     counted.or(usage["prompt_tokens"].as_u64()).or(usage["input_tokens"].as_u64())
 }
