@@ -129,10 +129,17 @@ pub(super) struct Prompts {
     pub(super) answers: u64,
 }
 
+/// The event's `usage`, if it says anything: every prompt has a token, so zeros stand for what is not counted yet (Ollama's
+/// completions with `include_usage` have them in every event but the last).
+fn told(event: &StreamEvent) -> Option<Usage> {
+    event.usage.filter(|usage| usage.input != Some(0) || usage.output.is_some_and(|output| output > 0))
+}
+
 impl Tokens {
     /// Takes one event of a stream.
     pub(super) fn event(&mut self, event: &StreamEvent, habits: Habits, echo: bool) -> Step {
         let finishing = !event.finishes.is_empty();
+        let usage = told(event);
         let held_back = event.empty_delta && habits.empty_delta_is_token && (!event.role || finishing);
         let says = !event.channels.is_empty() || held_back || event.token_ids.is_some_and(|n| n > 0);
         let counted = event.counter.and_then(|counter| self.count(event.choice, counter));
@@ -156,7 +163,7 @@ impl Tokens {
         self.timing(event);
 
         let Some(choice) = (event.choices > 0).then(|| self.choices.get_mut(event.choice as usize)) else {
-            if let Some(usage) = event.usage {
+            if let Some(usage) = usage {
                 self.totals += 1;
                 self.totals_output = self.totals_output.saturating_add(usage.output.unwrap_or(0));
                 self.last_total_output = usage.output.or(self.last_total_output);
@@ -167,7 +174,7 @@ impl Tokens {
         match choice {
             None => self.beyond = true,
             Some(choice) => {
-                if let Some(output) = event.usage.and_then(|u| u32::try_from(u.output?).ok()) {
+                if let Some(output) = usage.and_then(|u| u32::try_from(u.output?).ok()) {
                     let known = choice.continuous || !choice.begun;
                     choice.continuous = known;
                     if known && step.tokens.is_none() {
@@ -178,7 +185,7 @@ impl Tokens {
                     choice.continuous = false;
                 }
                 if finishing {
-                    choice.finished_uncounted = event.usage.is_none();
+                    choice.finished_uncounted = usage.is_none();
                 }
                 choice.finished |= finishing || event.ended;
                 if bears
@@ -195,7 +202,7 @@ impl Tokens {
                 choice.begun |= bears;
             }
         }
-        if let Some(usage) = event.usage {
+        if let Some(usage) = usage {
             self.keep(usage);
         }
         step
@@ -239,7 +246,7 @@ impl Tokens {
         if let Some(counter) = event.counter {
             self.whole_counter(counter, event.choices);
         }
-        if let Some(usage) = event.usage {
+        if let Some(usage) = told(event) {
             self.totals = 1;
             self.totals_output = usage.output.unwrap_or(0);
             self.last_total_output = usage.output;

@@ -6,7 +6,7 @@ use serde_json::Value;
 use tokometer::measure::{Count, CountSource};
 
 use super::naive::events;
-use super::{Case, cases, run};
+use super::{Case, all, cases, run};
 
 /// The count of the output that a person finds in a complete recording: the last `usage`, else the engine's own counter,
 /// else the ids.
@@ -36,7 +36,7 @@ fn carried(case: &Case) -> Option<u64> {
 fn true_input(case: &Case) -> Option<u64> {
     let body = &case.meta["request"]["body"];
     let alone = body["n"].as_u64().unwrap_or(1) == 1 && !body["prompt"].is_array();
-    let counted = case.meta["truth"]["prompt_tokens"].as_u64().filter(|n| *n > 0 && alone);
+    let counted = case.meta["truth"]["prompt_tokens"].as_u64().filter(|n| *n > 0 && (alone || case.is_written()));
     let usage = &case.meta["usage_seen"];
     counted.or(usage["prompt_tokens"].as_u64()).or(usage["input_tokens"].as_u64())
 }
@@ -94,4 +94,17 @@ fn live_tokens_come_to_the_exact_count_and_never_over_it() {
         let Some(exact) = record.output_tokens.filter(|n| n.source.is_exact()) else { continue };
         assert_eq!(replayed.live_tokens, exact.tokens, "{}", case.title());
     }
+}
+
+#[test]
+fn prompts_of_requests_that_generate_nothing_are_counted() {
+    let mut counted = 0;
+    for case in all().iter().filter(|case| case.api.is_none()) {
+        let Some(input) = case.meta["usage_seen"]["prompt_tokens"].as_u64() else { continue };
+        let record = case.record().unwrap_or_else(|| panic!("{}: no record", case.title()));
+        assert_eq!(record.input_tokens, Some(Count { tokens: input, source: CountSource::Usage }), "{}", case.title());
+        assert_eq!((record.output_tokens, record.first_token), (None, None), "{}", case.title());
+        counted += 1;
+    }
+    assert!(counted >= 4, "only {counted}");
 }
