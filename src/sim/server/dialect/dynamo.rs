@@ -100,7 +100,10 @@ impl Dialect for Chat {
 
     fn error(&mut self, out: &mut Chunks) -> AfterError {
         out.chunk(|event| {
-            put!(event, "data: {{\"error\":{{\"message\":\"{DEAD}\",\"type\":\"Internal Server Error\",\"code\":500}}}}\n\n");
+            put!(
+                event,
+                "data: {{\"error\":{{\"message\":\"{DEAD}\",\"type\":\"Internal Server Error\",\"code\":500}}}}\n\n"
+            );
         });
         done(out);
         AfterError::Ends
