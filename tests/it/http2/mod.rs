@@ -3,3 +3,4 @@
 mod endings;
 mod grpc;
 pub(crate) mod messages;
+mod program;
