@@ -339,6 +339,9 @@ pub struct StreamEvent {
     /// `response.failed`, `message_stop`, `message-end`, `transcript.text.done`; realtime's `response.done` and
     /// `transcription.done`.
     pub end: bool,
+    /// The message carried something that is not read: it was compressed (gRPC), or held tensors of which none is text
+    /// (Triton).
+    pub unread: bool,
     /// A client's message that asks for an answer (realtime): `response.create`, `input_audio_buffer.commit`.
     pub asks: bool,
     /// vLLM `metrics`, llama.cpp `timings`, SGLang's queue time, or Ollama's durations.

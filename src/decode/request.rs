@@ -1,6 +1,9 @@
 //! Reads one request, as far as it says what to expect of the response.
 
+use super::dialect::Asks;
 use super::dialect::Capture;
+use super::dialect::asks;
+use super::framing::GrpcFramer;
 use super::framing::Multipart;
 use super::scan;
 use super::scan::Keys;
@@ -8,6 +11,7 @@ use super::scan::Pause;
 use super::scan::Scanner;
 use super::scan::Shape;
 use super::scan::Sink;
+use super::scan::protobuf;
 use crate::decode::Route;
 
 /// Reads the body of one request, JSON or a form, cut anywhere, in fixed memory. Prompts and files are stepped over.
@@ -16,11 +20,43 @@ pub struct RequestDecoder {
     scanner: Scanner<Place>,
     /// Boxed: only recordings to transcribe come in one.
     form: Option<Box<Multipart>>,
+    /// Boxed: few requests come by gRPC.
+    grpc: Option<Box<GrpcRequest>>,
     asked: Asked,
     /// An answer is streamed unless the request says `stream: false`.
     streams_unasked: bool,
     /// Several APIs share the path.
     is_shared: bool,
+}
+
+/// Reads the first message of a gRPC request; later ones on the same stream are requests of their own.
+#[derive(Clone, Debug)]
+struct GrpcRequest {
+    framer: GrpcFramer,
+    scanner: protobuf::Scanner<Asks>,
+    done: bool,
+    whole: bool,
+}
+
+impl GrpcRequest {
+    fn of(route: Route) -> Option<Box<GrpcRequest>> {
+        let scanner = protobuf::Scanner::new(asks(route)?);
+        Some(Box::new(GrpcRequest { framer: GrpcFramer::new(), scanner, done: false, whole: false }))
+    }
+
+    fn feed(&mut self, mut bytes: &[u8], asked: &mut Asked) {
+        while !self.done
+            && let Some(part) = self.framer.next(&mut bytes)
+        {
+            if !part.compressed {
+                self.scanner.feed(part.bytes, asked);
+            }
+            if part.last {
+                self.done = true;
+                self.whole = !part.compressed && self.scanner.finish();
+            }
+        }
+    }
 }
 
 /// What a request asked for, as far as it said so and as far as the body was read.
@@ -59,7 +95,14 @@ impl RequestDecoder {
         let is_shared = route == Route::Invocations;
         let root = if route.is_read() || is_shared { Place::Body } else { Place::Unread };
         let streams_unasked = matches!(route, Route::OllamaChat | Route::OllamaGenerate);
-        Self { scanner: Scanner::new(root), form: None, asked: Asked::new(), streams_unasked, is_shared }
+        Self {
+            scanner: Scanner::new(root),
+            form: None,
+            grpc: GrpcRequest::of(route),
+            asked: Asked::new(),
+            streams_unasked,
+            is_shared,
+        }
     }
 
     /// The same for a body of this `content-type`: `multipart/form-data` is read as such, all else as JSON.
@@ -70,6 +113,9 @@ impl RequestDecoder {
 
     /// Takes the next bytes of the body, without its transfer and content codings.
     pub fn feed(&mut self, bytes: &[u8]) {
+        if let Some(grpc) = &mut self.grpc {
+            return grpc.feed(bytes, &mut self.asked);
+        }
         if let Some(form) = &mut self.form {
             let asked = &mut self.asked;
             return form.feed(bytes, &mut |name, value| asked.field(name, value));
@@ -80,7 +126,11 @@ impl RequestDecoder {
     /// What is known so far.
     pub fn facts(&self) -> RequestFacts<'_> {
         let asked = &self.asked;
-        let complete = self.form.as_ref().map_or(self.scanner.is_done(), |form| form.is_done());
+        let complete = match (&self.grpc, &self.form) {
+            (Some(grpc), _) => grpc.whole,
+            (None, Some(form)) => form.is_done(),
+            (None, None) => self.scanner.is_done(),
+        };
         RequestFacts {
             model: asked.model.text(),
             stream: asked.stream.or((complete && self.streams_unasked).then_some(true)),
@@ -279,6 +329,31 @@ fn boolean_of_form(value: &[u8]) -> Option<bool> {
 
 fn whole_number(written: &[u8]) -> Option<u64> {
     std::str::from_utf8(written).ok()?.parse().ok()
+}
+
+impl protobuf::Sink<Asks> for Asked {
+    fn begin(&mut self, _: Asks, _: u64) {}
+
+    fn part(&mut self, asks: Asks, part: &[u8]) {
+        if asks == Asks::Model {
+            self.model.push(part);
+        }
+    }
+
+    fn end(&mut self, asks: Asks) {
+        if asks == Asks::Model {
+            self.model.settle();
+        }
+    }
+
+    fn number(&mut self, asks: Asks, value: u64) {
+        match asks {
+            Asks::N => self.n = Some(value),
+            Asks::MaxTokens => self.max_tokens = Some(value),
+            Asks::Stream => self.stream = Some(value != 0),
+            Asks::Model | Asks::Options => {}
+        }
+    }
 }
 
 impl Sink<Place> for Asked {

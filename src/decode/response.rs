@@ -1,5 +1,6 @@
 //! Reads one response.
 
+use super::dialect::GrpcAnswer;
 use super::dialect::Place;
 use super::dialect::Reading;
 use super::done::DoneMark;
@@ -60,6 +61,8 @@ pub struct ResponseDecoder {
     prediction: Prediction,
     /// The last byte of the event's data so far is a space.
     spaced: bool,
+    /// Boxed: few answers come by gRPC.
+    grpc: Option<Box<GrpcAnswer>>,
 }
 
 impl ResponseDecoder {
@@ -76,6 +79,7 @@ impl ResponseDecoder {
             reading: Reading::new(),
             prediction: Prediction::new(root),
             spaced: false,
+            grpc: GrpcAnswer::new(route).filter(|_| framing == Framing::Grpc).map(Box::new),
         }
     }
 
@@ -87,6 +91,12 @@ impl ResponseDecoder {
 
     /// As [`ResponseDecoder::feed`], for one who also asks what the response said of itself.
     pub fn feed_to(&mut self, bytes: &[u8], each: &mut impl Each) {
+        if let Some(grpc) = &mut self.grpc {
+            let mut rest = bytes;
+            while let Some(event) = grpc.next(&mut rest, &mut self.reading) {
+                each.event(&event, &Said(&self.reading));
+            }
+        }
         if self.root == Place::Unread {
             return;
         }
@@ -101,6 +111,7 @@ impl ResponseDecoder {
                     }
                 }
             }
+            Framing::Grpc => {}
             Framing::Sse => {
                 let mut rest = bytes;
                 loop {
@@ -154,6 +165,8 @@ impl ResponseDecoder {
         let is_open = match self.framing {
             Framing::Sse => self.framer.finish(),
             Framing::Json | Framing::Ndjson | Framing::Messages => true,
+            // A message that is cut off says nothing.
+            Framing::Grpc => false,
         };
         if is_open && self.root != Place::Unread {
             self.end_event(each);

@@ -107,6 +107,8 @@ pub struct Exchange {
     /// The body of an answer that is not streamed had something in it.
     carried: bool,
     unread: bool,
+    /// How a remote procedure call ended, as a status of HTTP.
+    call: Option<u16>,
 }
 
 impl std::fmt::Debug for Exchange {
@@ -171,6 +173,7 @@ impl Exchange {
             gave_up: false,
             carried: false,
             unread: false,
+            call: None,
         }
     }
 
@@ -254,6 +257,12 @@ impl Exchange {
         self.tokens.whole_counter(counter, 1);
     }
 
+    /// The status of a remote procedure call came, which is the end of its answer; given as the status of HTTP that stands
+    /// for it.
+    pub fn called(&mut self, http_status: u16) {
+        self.call = Some(http_status);
+    }
+
     /// Bytes of the response body came.
     pub fn response_body(&mut self, bytes: usize) {
         self.response_bytes += bytes as u64;
@@ -325,6 +334,7 @@ impl Exchange {
         self.done |= event.done || event.end;
         self.error |= event.error && !self.client_left;
         self.gave_up |= event.error && self.client_left;
+        self.unread |= event.unread;
         for reason in event.finishes.iter() {
             self.finishes.push(reason);
         }
@@ -367,14 +377,24 @@ impl Exchange {
     }
 
     fn record(&mut self, closing: Closing, at: Instant, thresholds: &Thresholds) -> Record {
-        let Closing { ending, mut labels, response_id, error_type, profile } = closing;
+        let Closing { mut ending, mut labels, response_id, error_type, profile } = closing;
+        let mut failed = None;
+        match self.call {
+            None => {}
+            Some(200) => self.done = true,
+            // Cancelled: the server saw the caller go.
+            Some(499) => ending = Ending::ClientGone,
+            Some(_) if self.first_token.is_some() => self.error = true,
+            call => failed = call,
+        }
         let prompts =
             Prompts { number: self.asked.prompts.unwrap_or(1).max(1), answers: self.asked.n.unwrap_or(1).max(1) };
         let choices = prompts.answers.saturating_mul(prompts.number);
         let finished = if self.streaming { self.tokens.finished() } else { u64::from(self.finishes.len()) };
         let ended = self.route.ends_with_body() && ending == Ending::Complete && !self.unread;
         let marked_end = ended || self.done || (self.route.ends_with_finish() && finished >= choices.max(1));
-        let unread = self.unread && !marked_end;
+        // The status of a call ends an answer without having read it.
+        let unread = self.unread && (!marked_end || self.call.is_some());
         let complete = match ending {
             _ if unread => false,
             _ if self.error || self.gave_up => false,
@@ -386,7 +406,7 @@ impl Exchange {
         let output = self.tokens.output(whole).filter(|_| answered && self.generates());
         let idle = self.finishes.iter().any(FinishReason::is_idle);
         let answer = Answer {
-            status: self.status,
+            status: failed.or(self.status),
             generates: self.generates(),
             streaming: self.streaming,
             has_output: output.is_some_and(|n| n.tokens > 0)

@@ -27,8 +27,6 @@ use crate::wire::Visitor;
 #[derive(Debug)]
 pub(super) struct ConnectionObserver {
     http: Option<Reader>,
-    /// Calls since the last timed one.
-    untimed: u8,
     exchanges: Exchanges,
 }
 
@@ -37,7 +35,10 @@ pub(super) struct ConnectionObserver {
 struct Exchanges {
     shared: Arc<Shared>,
     connection: u64,
-    pair: usize,
+    /// Narrow, so that it and the next share a word: every connection has one of these.
+    pair: u32,
+    /// Calls since the last timed one.
+    untimed: u8,
     open: VecDeque<Box<Exchange>>,
 }
 
@@ -45,8 +46,13 @@ impl ConnectionObserver {
     pub(super) fn new(connection: &Connection, shared: Arc<Shared>) -> ConnectionObserver {
         ConnectionObserver {
             http: Some(Reader::new(shared.limits())),
-            untimed: 0,
-            exchanges: Exchanges { shared, connection: connection.id, pair: connection.pair, open: VecDeque::new() },
+            exchanges: Exchanges {
+                shared,
+                connection: connection.id,
+                pair: u32::try_from(connection.pair).unwrap_or(u32::MAX),
+                untimed: 0,
+                open: VecDeque::new(),
+            },
         }
     }
 
@@ -54,7 +60,7 @@ impl ConnectionObserver {
     fn detach(&mut self, why: Detach) {
         self.http = None;
         self.exchanges.abandon();
-        self.exchanges.shared.sink.detached(self.exchanges.pair, why);
+        self.exchanges.shared.sink.detached(self.exchanges.pair as usize, why);
     }
 
     fn read(&mut self, direction: Direction, bytes: &[u8], at: Instant) {
@@ -88,11 +94,11 @@ impl ConnectionObserver {
 
 impl Observer for ConnectionObserver {
     fn seen(&mut self, direction: Direction, bytes: &[u8], at: Instant) {
-        self.untimed += 1;
-        if self.untimed < SAMPLE {
+        self.exchanges.untimed += 1;
+        if self.exchanges.untimed < SAMPLE {
             return self.read(direction, bytes, at);
         }
-        self.untimed = 0;
+        self.exchanges.untimed = 0;
         let begin = Instant::now();
         self.read(direction, bytes, at);
         let nanos = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX).saturating_mul(u64::from(SAMPLE));
@@ -187,7 +193,7 @@ impl Drop for ConnectionObserver {
 impl Visitor for Exchanges {
     fn request_begin(&mut self, exchange: u64, at: Instant) {
         self.shared.lasting.open.fetch_add(1, Ordering::Relaxed);
-        self.open.push_back(Box::new(Exchange::begin(self.connection, exchange, self.pair, at)));
+        self.open.push_back(Box::new(Exchange::begin(self.connection, exchange, self.pair as usize, at)));
     }
 
     fn request_head(&mut self, exchange: u64, head: &RequestHead<'_>, _at: Instant) {
@@ -225,7 +231,11 @@ impl Visitor for Exchanges {
         }
     }
 
-    fn response_trailers(&mut self, _exchange: u64, _trailers: &Trailers<'_>, _at: Instant) {}
+    fn response_trailers(&mut self, exchange: u64, trailers: &Trailers<'_>, _at: Instant) {
+        if let Some((exchange, _)) = self.find(exchange) {
+            exchange.response_trailers(trailers);
+        }
+    }
 
     fn response_end(&mut self, exchange: u64, at: Instant) {
         self.end(exchange, Ending::Complete, at);

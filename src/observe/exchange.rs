@@ -20,9 +20,11 @@ use crate::measure::Unread;
 use crate::observe::Shared;
 use crate::observe::body::Bodies;
 use crate::observe::engine::Recogniser;
+use crate::observe::grpc::Status;
 use crate::observe::tgi_head::Told;
 use crate::wire::RequestHead;
 use crate::wire::ResponseHead;
+use crate::wire::Trailers;
 
 /// Bytes kept of an id.
 const ID_BYTES: usize = 128;
@@ -38,6 +40,8 @@ pub(super) struct Exchange {
     response: Option<Box<ResponseDecoder>>,
     bodies: Bodies,
     streaming: bool,
+    /// The status of a gRPC call that failed.
+    call: Option<Status>,
 }
 
 impl Exchange {
@@ -51,6 +55,7 @@ impl Exchange {
             response: None,
             bodies: Bodies::default(),
             streaming: false,
+            call: None,
         }
     }
 
@@ -124,7 +129,11 @@ impl Exchange {
         self.tell_apart(shared);
         self.recogniser.head(head);
         let framing = head.header("content-type").and_then(Framing::of_content_type);
-        self.streaming = self.measured.generates() && framing.is_some_and(Framing::is_stream);
+        let streams = match framing {
+            Some(Framing::Grpc) => self.measured.route().streams_rpc(),
+            framing => framing.is_some_and(Framing::is_stream),
+        };
+        self.streaming = self.measured.generates() && streams;
         if let Some(framing) = framing
             && self.measured.route().is_read()
         {
@@ -139,6 +148,19 @@ impl Exchange {
             && let Some(Told { queue, counter }) = Told::by(|name| head.header(name))
         {
             self.measured.told_by_head(queue, counter);
+        }
+        // An answer without messages has its trailers in its head ("Trailers-Only").
+        self.called(head.header("grpc-status"));
+    }
+
+    pub(super) fn response_trailers(&mut self, trailers: &Trailers<'_>) {
+        self.called(trailers.field("grpc-status"));
+    }
+
+    fn called(&mut self, status: Option<&[u8]>) {
+        if let Some(status) = status.and_then(Status::of) {
+            self.measured.called(status.as_http());
+            self.call = Some(status).filter(|status| *status != Status::OK);
         }
     }
 
@@ -202,7 +224,12 @@ impl Exchange {
                 streaming: self.asked_stream,
             },
             response_id: self.response.as_ref().and_then(|d| d.response_id()).map(Into::into),
-            error_type: self.response.as_ref().and_then(|d| d.error_type()).map(Into::into),
+            error_type: self
+                .response
+                .as_ref()
+                .and_then(|d| d.error_type())
+                .or(self.call.map(Status::name))
+                .map(Into::into),
             profile: self.recogniser.profile(),
         };
         self.measured.end(closing, at, &shared.thresholds, shared.sink.as_ref());

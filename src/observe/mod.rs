@@ -6,6 +6,7 @@ mod body;
 mod connection;
 mod engine;
 mod exchange;
+mod grpc;
 mod settings;
 #[cfg(test)]
 mod tests;

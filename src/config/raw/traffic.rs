@@ -197,8 +197,9 @@ pub struct Observe {
     /// `/llm/*` all below it. Names: `chat`, `completions`, `responses`, `messages`, `generate`, `tgi_stream`,
     /// `tgi_compat`, `llama_completion`, `infill`, `ollama_chat`, `ollama_generate`, `triton_generate`, `vllm_generate`,
     /// `cohere_chat`, `audio_transcription`, `audio_translation`, `realtime`, `embeddings`, `rerank`, `score`,
-    /// `classify`, `pooling`, `invocations` (what the body's shape says), `probe` (see `probes`), `other` (counted, not
-    /// read).
+    /// `classify`, `pooling`, `invocations` (what the body's shape says), `vllm_inference`, `vllm_inference_stream`,
+    /// `vllm_engine`, `sglang_scheduler`, `tensorrt_service`, `triton_infer`, `triton_infer_stream` (gRPC),
+    /// `probe` (see `probes`), `other` (counted, not read).
     pub routes: BTreeMap<String, String>,
     /// True records probes too, as exchanges of the operation `other`. Probes are GET and HEAD requests that ask after
     /// the server itself (`/`, `/health`, `/metrics`, `/v1/models` and their like, and paths set to `probe` in

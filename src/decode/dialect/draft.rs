@@ -218,6 +218,7 @@ impl Draft {
             error: facts.has(Flag::Error) && facts.kind != Kind::HeardAll || facts.kind.fails(),
             done: false,
             end: facts.kind.ends(),
+            unread: false,
             asks: facts.kind == Kind::Ask,
             timing: if facts.has(Flag::Timing) { Some(self.timing()) } else { None },
             malformed,

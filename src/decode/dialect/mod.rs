@@ -4,6 +4,8 @@ mod anthropic_messages;
 mod capture;
 mod cohere_chat;
 mod draft;
+mod grpc;
+mod grpc_request;
 mod input_only;
 mod kind;
 mod llama_cpp;
@@ -26,6 +28,8 @@ mod vllm_generate;
 
 pub(crate) use capture::Capture;
 pub(crate) use draft::Facts;
+pub(crate) use grpc::GrpcAnswer;
+pub(crate) use grpc_request::{Asks, asks};
 pub(crate) use place::Place;
 pub(crate) use reading::Reading;
 pub(crate) use usage::skip_counts;

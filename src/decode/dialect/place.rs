@@ -351,6 +351,14 @@ impl Place {
             Route::TritonGenerate => Place::Triton,
             // The body of the request says which of the others it is.
             Route::Invocations => Place::Unread,
+            // Their messages are protobuf, which is read elsewhere (`grpc`).
+            Route::VllmInference
+            | Route::VllmInferenceStream
+            | Route::VllmEngine
+            | Route::SglangScheduler
+            | Route::TensorrtService
+            | Route::TritonInfer
+            | Route::TritonInferStream => Place::Unread,
             Route::Probe | Route::Other => Place::Unread,
         }
     }

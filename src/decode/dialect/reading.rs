@@ -101,6 +101,11 @@ impl Reading {
         self.error_closed = false;
     }
 
+    /// The event at hand.
+    pub(super) fn draft(&mut self) -> &mut Draft {
+        &mut self.draft
+    }
+
     /// Ends the event at hand and gets ready for the next.
     pub(crate) fn take(&mut self, malformed: bool) -> StreamEvent {
         self.draft.facts.kind = self.draft.facts.kind.in_session(self.transcribes);

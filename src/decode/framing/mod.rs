@@ -1,9 +1,11 @@
 //! How events lie in a body.
 
+mod grpc;
 mod multipart;
 mod ndjson;
 mod sse;
 
+pub(crate) use grpc::GrpcFramer;
 pub(crate) use multipart::Multipart;
 pub(crate) use ndjson::next_piece;
 pub(crate) use sse::Piece;
@@ -20,6 +22,8 @@ pub enum Framing {
     Messages,
     /// One JSON text per line.
     Ndjson,
+    /// The length-prefixed protobuf messages of gRPC.
+    Grpc,
 }
 
 /// What a stream of lines is called: the first by Ollama 0.17 and SGLang 0.5; none of them is registered.
@@ -39,6 +43,14 @@ impl Framing {
         }
         if NDJSON.iter().any(|name| essence.eq_ignore_ascii_case(name)) {
             return Some(Framing::Ndjson);
+        }
+        // gRPC may carry other things than protobuf, `application/grpc+json`.
+        if essence.eq_ignore_ascii_case(b"application/grpc") || essence.eq_ignore_ascii_case(b"application/grpc+proto")
+        {
+            return Some(Framing::Grpc);
+        }
+        if essence.get(..16).is_some_and(|start| start.eq_ignore_ascii_case(b"application/grpc")) {
+            return None;
         }
         let (start, suffix) = essence.split_at_checked(essence.len().saturating_sub(b"+json".len()))?;
         let is_json = essence.eq_ignore_ascii_case(b"application/json")

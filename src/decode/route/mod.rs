@@ -59,6 +59,20 @@ pub enum Route {
     Pooling,
     /// `/invocations` (SageMaker), `/vertex`, `/vertex_generate`: any of the above, as the body's shape says.
     Invocations,
+    /// vLLM's Rust front end by gRPC, `vllm.Inference/Generate`.
+    VllmInference,
+    /// The same as a stream, `vllm.Inference/GenerateStream`.
+    VllmInferenceStream,
+    /// `vllm serve --grpc`: `vllm.grpc.engine.VllmEngine/Generate`.
+    VllmEngine,
+    /// SGLang by gRPC: `sglang.grpc.scheduler.SglangScheduler/Generate`.
+    SglangScheduler,
+    /// TensorRT-LLM by gRPC: `trtllm.TrtllmService/Generate`.
+    TensorrtService,
+    /// Triton and KServe by gRPC: `inference.GRPCInferenceService/ModelInfer`.
+    TritonInfer,
+    /// The same as a stream of requests and one of answers, `ModelStreamInfer`: one exchange, whatever it holds.
+    TritonInferStream,
     /// A question about the server itself: health, metrics, models. Relayed; no exchange of an API.
     Probe,
     /// Every other path. Counted, not read.
@@ -151,6 +165,23 @@ impl Route {
         self.api().work
     }
 
+    /// True for the methods of gRPC services.
+    pub fn is_rpc(self) -> bool {
+        matches!(self, Route::VllmInference | Route::TritonInfer) || self.streams_rpc()
+    }
+
+    /// True for the methods of gRPC services that answer with a stream of messages, be it of one.
+    pub fn streams_rpc(self) -> bool {
+        matches!(
+            self,
+            Route::VllmInferenceStream
+                | Route::VllmEngine
+                | Route::SglangScheduler
+                | Route::TensorrtService
+                | Route::TritonInferStream
+        )
+    }
+
     /// True where a finish reason for every choice is the end of a stream. Elsewhere only a last event by name or `[DONE]`
     /// is: transcriptions give one reason per piece of a recording, and the others name their last event.
     pub fn ends_with_finish(self) -> bool {
@@ -168,7 +199,7 @@ impl Route {
     /// True when its answers are read: [`Place::root`] knows their dialect. What is not read is counted as
     /// [`Route::Other`].
     pub fn is_read(self) -> bool {
-        Place::root(self, Framing::Json) != Place::Unread
+        self.is_rpc() || Place::root(self, Framing::Json) != Place::Unread
     }
 
     /// True when nothing ends a stream on this route but the end of its body.

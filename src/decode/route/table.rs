@@ -28,7 +28,7 @@ pub(super) struct Api {
 /// vLLM's `/v1/chat/completions/batch` (its times are no single request's).
 ///
 /// The paths of probes are for GET and HEAD alone, and so is `/`, which by POST is TGI's.
-pub(super) static ROUTES: [Api; 25] = [
+pub(super) static ROUTES: [Api; 32] = [
     Api {
         route: Route::Chat,
         name: "chat",
@@ -217,6 +217,62 @@ pub(super) static ROUTES: [Api; 25] = [
         work: Work::Neither,
         paths: &[],
         whole: &["/invocations", "/vertex", "/vertex_generate"],
+    },
+    Api {
+        route: Route::VllmInference,
+        name: "vllm_inference",
+        operation: "text_completion",
+        work: Work::Generates,
+        paths: &["/vllm.Inference/Generate"],
+        whole: &[],
+    },
+    Api {
+        route: Route::VllmInferenceStream,
+        name: "vllm_inference_stream",
+        operation: "text_completion",
+        work: Work::Generates,
+        paths: &["/vllm.Inference/GenerateStream"],
+        whole: &[],
+    },
+    Api {
+        route: Route::VllmEngine,
+        name: "vllm_engine",
+        operation: "text_completion",
+        work: Work::Generates,
+        paths: &["/vllm.grpc.engine.VllmEngine/Generate"],
+        whole: &[],
+    },
+    Api {
+        route: Route::SglangScheduler,
+        name: "sglang_scheduler",
+        operation: "text_completion",
+        work: Work::Generates,
+        paths: &["/sglang.grpc.scheduler.SglangScheduler/Generate"],
+        whole: &[],
+    },
+    Api {
+        route: Route::TensorrtService,
+        name: "tensorrt_service",
+        operation: "text_completion",
+        work: Work::Generates,
+        paths: &["/trtllm.TrtllmService/Generate"],
+        whole: &[],
+    },
+    Api {
+        route: Route::TritonInfer,
+        name: "triton_infer",
+        operation: "text_completion",
+        work: Work::Generates,
+        paths: &["/inference.GRPCInferenceService/ModelInfer"],
+        whole: &[],
+    },
+    Api {
+        route: Route::TritonInferStream,
+        name: "triton_infer_stream",
+        operation: "text_completion",
+        work: Work::Generates,
+        paths: &["/inference.GRPCInferenceService/ModelStreamInfer"],
+        whole: &[],
     },
     Api {
         route: Route::Probe,

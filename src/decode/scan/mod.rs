@@ -7,6 +7,7 @@ mod class;
 mod keys;
 mod partial;
 mod position;
+pub(crate) mod protobuf;
 mod scanner;
 mod unescape;
 

@@ -5,6 +5,7 @@
 
 mod cost;
 mod counts;
+mod grpc;
 mod model;
 mod random;
 mod random_named;

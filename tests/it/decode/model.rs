@@ -17,6 +17,7 @@ use tokometer::decode::Usage;
 /// The events of a whole body.
 pub(crate) fn events(route: Route, framing: Framing, body: &[u8]) -> Vec<StreamEvent> {
     match framing {
+        Framing::Grpc => unreachable!("protobuf has a model of its own"),
         Framing::Json | Framing::Messages if body.trim_ascii().is_empty() => Vec::new(),
         Framing::Json | Framing::Messages => {
             event(route, framing, &String::from_utf8_lossy(body)).into_iter().collect()

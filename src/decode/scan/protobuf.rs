@@ -1,0 +1,231 @@
+//! A resumable scanner of protobuf messages: bytes in, cut anywhere; the values of known fields out.
+//!
+//! As the JSON scanner, it builds nothing: fields that are not in the tables are stepped over by their length.
+
+/// Messages in messages that are followed; deeper ones are stepped over.
+const DEPTH: usize = 6;
+
+/// The known fields of a message, by number.
+#[derive(Debug)]
+pub(crate) struct Fields<P: 'static>(pub(crate) &'static [(u32, Shape<P>)]);
+
+/// What a known field holds.
+#[derive(Debug)]
+pub(crate) enum Shape<P: 'static> {
+    /// A message.
+    Message(P, &'static Fields<P>),
+    /// An integer, boolean or enumeration, or several in a row ("packed").
+    Number(P),
+    /// A string or bytes.
+    Bytes(P),
+}
+
+/// Where the scanner tells what it found.
+pub(crate) trait Sink<P> {
+    /// A message or a string of this many bytes begins.
+    fn begin(&mut self, place: P, length: u64);
+    /// A part of a string; empty strings have none.
+    fn part(&mut self, place: P, part: &[u8]);
+    /// A message or a string is complete.
+    fn end(&mut self, place: P);
+    /// A number, as it was written: negative ones have all upper bits set.
+    fn number(&mut self, place: P, value: u64);
+}
+
+/// An open message.
+#[derive(Debug)]
+struct Open<P: 'static> {
+    fields: &'static Fields<P>,
+    /// Where it ends, counted in bytes of the outermost message.
+    end: u64,
+    /// `None` for the outermost.
+    place: Option<P>,
+}
+
+impl<P: Copy> Clone for Open<P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: Copy> Copy for Open<P> {}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum At<P> {
+    /// In a field's number and type.
+    Key,
+    /// In a number that is known, or not.
+    Number(Option<P>),
+    /// In the length of the field of this number.
+    Length(u32),
+    /// In numbers in a row that end there.
+    Packed(P, u64),
+    /// In a string that ends there.
+    Bytes(P, u64),
+    /// In what is stepped over, up to there.
+    Skipped(u64),
+    /// Behind something that is no protobuf.
+    Broken,
+}
+
+/// Scans one message after the other.
+#[derive(Clone, Debug)]
+pub(crate) struct Scanner<P: Copy + 'static> {
+    open: [Open<P>; DEPTH],
+    depth: usize,
+    at: At<P>,
+    /// Bytes of the message so far.
+    read: u64,
+    /// The integer at hand and its bits so far.
+    value: u64,
+    bits: u8,
+}
+
+impl<P: Copy + PartialEq + 'static> Scanner<P> {
+    /// Before a message with these fields.
+    pub(crate) fn new(fields: &'static Fields<P>) -> Self {
+        let outermost = Open { fields, end: u64::MAX, place: None };
+        Self { open: [outermost; DEPTH], depth: 0, at: At::Key, read: 0, value: 0, bits: 0 }
+    }
+
+    /// The message has ended: true if it was whole. Gets ready for the next.
+    pub(crate) fn finish(&mut self) -> bool {
+        let whole = self.at == At::Key && self.bits == 0 && self.depth == 0;
+        (self.depth, self.at, self.read, self.value, self.bits) = (0, At::Key, 0, 0, 0);
+        whole
+    }
+
+    /// Takes the next bytes of the message.
+    pub(crate) fn feed(&mut self, mut bytes: &[u8], sink: &mut impl Sink<P>) {
+        loop {
+            self.close(sink);
+            let (end, place) = match self.at {
+                At::Broken => return,
+                At::Bytes(place, end) => (end, Some(place)),
+                At::Skipped(end) => (end, None),
+                At::Key | At::Number(_) | At::Length(_) | At::Packed(..) => {
+                    let Some((byte, rest)) = bytes.split_first() else { return };
+                    bytes = rest;
+                    self.read += 1;
+                    self.integer(*byte, sink);
+                    continue;
+                }
+            };
+            if bytes.is_empty() {
+                return;
+            }
+            let here = usize::try_from(end - self.read).unwrap_or(usize::MAX).min(bytes.len());
+            let (part, rest) = bytes.split_at_checked(here).unwrap_or((bytes, &[]));
+            bytes = rest;
+            self.read += here as u64;
+            if let Some(place) = place {
+                sink.part(place, part);
+            }
+        }
+    }
+
+    /// Ends whatever ends here.
+    fn close(&mut self, sink: &mut impl Sink<P>) {
+        match self.at {
+            At::Bytes(place, end) if end == self.read => {
+                sink.end(place);
+                self.at = At::Key;
+            }
+            At::Skipped(end) if end == self.read => self.at = At::Key,
+            At::Packed(_, end) if end == self.read && self.bits == 0 => self.at = At::Key,
+            // A number that reaches over the end of its row.
+            At::Packed(_, end) if end <= self.read => self.at = At::Broken,
+            _ => {}
+        }
+        while self.depth > 0
+            && let Some(Open { end, place, .. }) = self.open.get(self.depth).copied()
+            && end <= self.read
+            && self.at != At::Broken
+        {
+            // What ends in the middle of a field, or behind its message's end, is no message.
+            if self.at != At::Key || self.bits > 0 || end < self.read {
+                self.at = At::Broken;
+                return;
+            }
+            if let Some(place) = place {
+                sink.end(place);
+            }
+            self.depth -= 1;
+        }
+    }
+
+    /// The next byte of an integer.
+    fn integer(&mut self, byte: u8, sink: &mut impl Sink<P>) {
+        if self.bits >= 64 {
+            self.at = At::Broken;
+            return;
+        }
+        self.value |= u64::from(byte & 0x7f) << self.bits;
+        self.bits += 7;
+        if byte & 0x80 != 0 {
+            return;
+        }
+        let value = std::mem::take(&mut self.value);
+        self.bits = 0;
+        self.at = match self.at {
+            At::Key => self.begin_field(value),
+            At::Length(number) => self.begin_content(number, value, sink),
+            At::Packed(place, end) => {
+                sink.number(place, value);
+                At::Packed(place, end)
+            }
+            At::Number(place) => {
+                if let Some(place) = place {
+                    sink.number(place, value);
+                }
+                At::Key
+            }
+            other => other,
+        };
+    }
+
+    fn shape(&self, number: u32) -> Option<&'static Shape<P>> {
+        let fields: &'static Fields<P> = self.open.get(self.depth)?.fields;
+        fields.0.iter().find(|(known, _)| *known == number).map(|(_, shape)| shape)
+    }
+
+    /// A field begins with its number and wire type.
+    fn begin_field(&mut self, key: u64) -> At<P> {
+        let Some(number) = u32::try_from(key >> 3).ok().filter(|number| *number > 0) else { return At::Broken };
+        match key & 7 {
+            0 => match self.shape(number) {
+                Some(Shape::Number(place)) => At::Number(Some(*place)),
+                _ => At::Number(None),
+            },
+            1 => At::Skipped(self.read + 8),
+            2 => At::Length(number),
+            5 => At::Skipped(self.read + 4),
+            // Groups are no longer written by anybody.
+            _ => At::Broken,
+        }
+    }
+
+    fn begin_content(&mut self, number: u32, length: u64, sink: &mut impl Sink<P>) -> At<P> {
+        let Some(end) = self.read.checked_add(length) else { return At::Broken };
+        if self.open.get(self.depth).is_none_or(|open| end > open.end) {
+            return At::Broken;
+        }
+        match self.shape(number) {
+            Some(Shape::Bytes(place)) => {
+                sink.begin(*place, length);
+                At::Bytes(*place, end)
+            }
+            Some(Shape::Number(place)) => At::Packed(*place, end),
+            Some(Shape::Message(place, fields)) => match self.open.get_mut(self.depth + 1) {
+                Some(open) => {
+                    *open = Open { fields, end, place: Some(*place) };
+                    self.depth += 1;
+                    sink.begin(*place, length);
+                    At::Key
+                }
+                None => At::Skipped(end),
+            },
+            None => At::Skipped(end),
+        }
+    }
+}

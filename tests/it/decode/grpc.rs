@@ -1,0 +1,201 @@
+//! gRPC bodies against what `prost` reads: the same events at every split.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use prost::Message;
+use tokometer::decode::Framing;
+use tokometer::decode::RequestDecoder;
+use tokometer::decode::ResponseDecoder;
+use tokometer::decode::Route;
+use tokometer::decode::StreamEvent;
+
+use crate::http2::messages::*;
+
+/// The events of a body that comes in these reads.
+fn events<'a>(route: Route, reads: impl IntoIterator<Item = &'a [u8]>) -> (Vec<StreamEvent>, Option<String>) {
+    let mut decoder = ResponseDecoder::new(route, Framing::Grpc);
+    let mut events = Vec::new();
+    for read in reads {
+        decoder.feed(read, &mut |event| events.push(*event));
+    }
+    decoder.finish(&mut |event| events.push(*event));
+    (events, decoder.response_id().map(str::to_owned))
+}
+
+/// The events of a body, the same however it is cut in one place, byte by byte, and at random places.
+fn events_at_every_split(route: Route, body: &[u8]) -> (Vec<StreamEvent>, Option<String>) {
+    let whole = events(route, [body]);
+    assert_eq!(whole, events(route, body.chunks(1)), "byte by byte");
+    for place in 0..=body.len() {
+        let (first, second) = body.split_at(place);
+        assert_eq!(whole, events(route, [first, second]), "cut at {place}");
+    }
+    whole
+}
+
+fn output() -> impl Strategy<Value = vllm::SequenceOutput> {
+    let finish = (0..3000u32, 0..4i32, ".{0,5}").prop_map(|(num_output_tokens, finish_reason, stop_string)| {
+        vllm::FinishInfo { num_output_tokens, finish_reason, stop_string }
+    });
+    let ids = vec(any::<u32>(), 0..5);
+    (0..4u32, ".{0,20}", 0..300u32, ids, vec(any::<f32>(), 0..3), prop::option::of(finish)).prop_map(
+        |(index, text, num_tokens, token_ids, logprobs, finish_info)| vllm::SequenceOutput {
+            index,
+            text,
+            num_tokens,
+            token_ids,
+            logprobs,
+            finish_info,
+        },
+    )
+}
+
+fn response() -> impl Strategy<Value = vllm::GenerateResponse> {
+    let prompt = (any::<u32>(), vec(any::<u32>(), 0..4))
+        .prop_map(|(num_prompt_tokens, token_ids)| vllm::PromptInfo { num_prompt_tokens, token_ids });
+    (prop::option::of(prompt), prop::option::of(output()))
+        .prop_map(|(prompt_info, outputs)| vllm::GenerateResponse { prompt_info, outputs })
+}
+
+/// A number that is there if it is not 0: what is 0 is not written.
+fn written(number: u32) -> Option<u64> {
+    (number != 0).then_some(u64::from(number))
+}
+
+proptest! {
+    #[test]
+    fn vllms_messages_say_what_prost_reads(responses in vec(response(), 0..6)) {
+        let body: Vec<u8> = responses.iter().flat_map(framed).collect();
+        let (events, _) = events_at_every_split(Route::VllmInferenceStream, &body);
+        prop_assert_eq!(events.len(), responses.len());
+        for (event, response) in events.iter().zip(&responses) {
+            let outputs = response.outputs.clone();
+            prop_assert!(!event.malformed && !event.unread && !event.error && !event.end);
+            prop_assert_eq!(event.choices, u32::from(outputs.is_some()));
+            let outputs = outputs.unwrap_or_default();
+            prop_assert_eq!(event.choice, outputs.index);
+            prop_assert_eq!(event.channels.is_empty(), outputs.text.is_empty());
+            prop_assert_eq!(event.token_ids, response.outputs.as_ref().map(|outputs| outputs.num_tokens));
+            let prompt = response.prompt_info.as_ref().and_then(|info| written(info.num_prompt_tokens));
+            let finish = outputs.finish_info.unwrap_or_default();
+            prop_assert_eq!(event.usage.and_then(|usage| usage.input), prompt);
+            prop_assert_eq!(event.usage.and_then(|usage| usage.output), written(finish.num_output_tokens));
+            prop_assert_eq!(event.finishes.len(), u32::from(finish.finish_reason != 0));
+        }
+    }
+
+    #[test]
+    fn the_schedulers_messages_say_what_prost_reads(
+        chunks in vec((vec(any::<u32>(), 0..6), any::<u32>(), any::<u32>(), 0..4u32), 0..5),
+        finish in prop::sample::select(&["stop", "length", "abort", ""][..]),
+    ) {
+        let responses = chunks.iter().map(|(ids, prompt_tokens, completion_tokens, index)| sglang::GenerateResponse {
+            request_id: "an-id".to_owned(),
+            chunk: Some(sglang::Chunk {
+                token_ids: ids.clone(),
+                prompt_tokens: *prompt_tokens,
+                completion_tokens: *completion_tokens,
+                cached_tokens: 0,
+                index: *index,
+            }),
+            complete: None,
+        });
+        let last = sglang::GenerateResponse {
+            request_id: "another".to_owned(),
+            chunk: None,
+            complete: Some(sglang::Complete { output_ids: vec![1, 2], finish_reason: finish.to_owned(), ..Default::default() }),
+        };
+        let body: Vec<u8> = responses.chain([last]).flat_map(|response| framed(&response)).collect();
+        let (events, id) = events_at_every_split(Route::SglangScheduler, &body);
+        prop_assert_eq!(id.as_deref(), Some(if chunks.is_empty() { "another" } else { "an-id" }));
+        for (event, (ids, prompt, output, index)) in events.iter().zip(&chunks) {
+            prop_assert_eq!((event.token_ids, event.choice), (Some(ids.len() as u32), *index));
+            prop_assert_eq!(event.usage.and_then(|usage| usage.input), written(*prompt));
+            prop_assert_eq!(event.usage.and_then(|usage| usage.output), written(*output));
+        }
+        let last = events.last().unwrap();
+        prop_assert_eq!((last.token_ids, last.finishes.len()), (None, u32::from(!finish.is_empty())));
+    }
+
+    #[test]
+    fn what_is_no_protobuf_reads_the_same_at_every_split(
+        responses in vec(response(), 1..4),
+        damage in vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+    ) {
+        let mut body: Vec<u8> = responses.iter().flat_map(framed).collect();
+        for (place, byte) in damage {
+            let place = place.index(body.len());
+            body[place] = byte;
+        }
+        for route in [Route::VllmInferenceStream, Route::VllmEngine, Route::TritonInferStream, Route::TensorrtService] {
+            events_at_every_split(route, &body);
+        }
+    }
+}
+
+#[test]
+fn tritons_text_is_found_among_its_tensors() {
+    let texts = [("a", true), ("", false), ("a text over several reads", true)];
+    let raw = texts.map(|(text, _)| triton_stream(triton_text("7", text, false)));
+    let body: Vec<u8> = raw.iter().flat_map(framed).collect();
+    let (events, id) = events_at_every_split(Route::TritonInferStream, &body);
+    assert_eq!(id.as_deref(), Some("7"));
+    let found: Vec<_> = events.iter().map(|event| !event.channels.is_empty()).collect();
+    assert_eq!(found, texts.map(|(_, text)| text));
+    assert!(events.iter().all(|event| !event.end && !event.unread));
+    // In the typed form, and as the last response.
+    let mut response = triton_text("7", "", true);
+    response.raw_output_contents.clear();
+    response.outputs[1].contents = Some(triton::Contents { bytes_contents: vec![b"text".to_vec()] });
+    let (events, _) = events_at_every_split(Route::TritonInfer, &framed(&response));
+    assert_eq!((events[0].channels.is_empty(), events[0].end), (false, true));
+    // Another flag is no end.
+    let mut response = triton_text("7", "x", true);
+    let flag = response.parameters.remove("triton_final_response").unwrap();
+    response.parameters.insert("sequence_end".to_owned(), flag);
+    let (events, _) = events_at_every_split(Route::TritonInfer, &framed(&response));
+    assert!(!events[0].end);
+}
+
+#[test]
+fn broken_messages_are_malformed_and_the_next_one_is_read() {
+    let good = framed(&vllm_chunk(0, "a", 2));
+    for broken in [
+        // A field of wire type 7, one of number 0, a length over its message, a varint over 64 bits, a cut key.
+        &b"\x0f"[..],
+        b"\x00\x01",
+        b"\x12\x05\x08",
+        b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+        b"\x12\x02\x08",
+        b"\x92",
+        // A field that reaches over the end of the message it is in.
+        b"\x12\x02\x12\x05abcde",
+    ] {
+        let body = [&[0, 0, 0, 0, broken.len() as u8][..], broken, &good].concat();
+        let (events, _) = events_at_every_split(Route::VllmInferenceStream, &body);
+        assert_eq!(events.len(), 2);
+        assert!(events[0].malformed, "{broken:x?}");
+        assert_eq!((events[1].malformed, events[1].token_ids), (false, Some(2)));
+    }
+}
+
+#[test]
+fn a_request_says_its_model_and_how_much_it_asks_for() {
+    let request = vllm::GenerateRequest {
+        model: "tiny".to_owned(),
+        text: "x".repeat(300),
+        temperature: Some(1.0),
+        sampling: Some(vllm::Sampling { num_sequences: 3 }),
+        stopping: Some(vllm::Stopping { max_new_tokens: 500, stop_strings: vec![String::new()] }),
+        ..Default::default()
+    };
+    let body = framed(&request);
+    for place in 0..=body.len() {
+        let mut decoder = RequestDecoder::new(Route::VllmInferenceStream);
+        decoder.feed(&body[..place]);
+        decoder.feed(&body[place..]);
+        let facts = decoder.facts();
+        assert_eq!((facts.model, facts.n, facts.max_tokens, facts.complete), (Some("tiny"), Some(3), Some(500), true));
+    }
+    assert!(request.encoded_len() < body.len());
+}

@@ -1,0 +1,261 @@
+//! The whole program between two real ends of HTTP/2 (the `h2` crate): a hundred streams at a time, byte for byte, and a
+//! true record of each.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::task::Context;
+use std::task::Poll;
+
+use bytes::Bytes;
+use h2::Reason;
+use h2::RecvStream;
+use h2::SendStream;
+use h2::client::SendRequest;
+use h2::server::SendResponse;
+use http::HeaderMap;
+use http::HeaderValue;
+use http::Request;
+use http::Response;
+use tokio::io::AsyncRead;
+use tokio::io::AsyncWrite;
+use tokio::io::ReadBuf;
+use tokio::net::TcpListener;
+use tokio::net::TcpStream;
+use tokio::sync::Barrier;
+use tokometer::measure::CountSource;
+use tokometer::measure::Outcome;
+use tokometer::measure::Record;
+use tokometer::replay::Notebook;
+
+use crate::end_to_end::relay_to;
+use crate::http2::messages::framed;
+use crate::http2::messages::vllm;
+use crate::http2::messages::vllm_chunk;
+use crate::http2::messages::vllm_end;
+use crate::http2::messages::vllm_prompt;
+
+const STREAMS: usize = 100;
+
+/// What an exchange is to be, told to the server in a header.
+const KINDS: [&str; 5] = ["sse", "json", "grpc", "busy", "cancelled"];
+
+/// Tokens of an exchange's answer.
+fn tokens_of(exchange: usize) -> usize {
+    1 + exchange % 7
+}
+
+/// A stream whose bytes of both ways are written down.
+struct Taped {
+    stream: TcpStream,
+    tape: Tape,
+}
+
+/// What was read, and what was written.
+type Tape = Arc<Mutex<(Vec<u8>, Vec<u8>)>>;
+
+impl AsyncRead for Taped {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
+        self.tape.lock().unwrap().0.extend_from_slice(&buf.filled()[before..]);
+        read
+    }
+}
+
+impl AsyncWrite for Taped {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        if let Poll::Ready(Ok(count)) = written {
+            self.tape.lock().unwrap().1.extend_from_slice(&bytes[..count]);
+        }
+        written
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+/// Reads a body to its end; false if it was reset.
+async fn drain(mut body: RecvStream) -> bool {
+    while let Some(bytes) = body.data().await {
+        let Ok(bytes) = bytes else { return false };
+        body.flow_control().release_capacity(bytes.len()).unwrap();
+    }
+    body.trailers().await.is_ok()
+}
+
+async fn serve(listener: TcpListener, tape: Tape) {
+    let (stream, _) = listener.accept().await.unwrap();
+    let mut connection = h2::server::Builder::new()
+        .max_concurrent_streams(STREAMS as u32)
+        .handshake::<_, Bytes>(Taped { stream, tape })
+        .await
+        .unwrap();
+    // Nobody is answered before all have asked.
+    let all = Arc::new(Barrier::new(STREAMS));
+    while let Some(request) = connection.accept().await {
+        let (request, respond) = request.unwrap();
+        tokio::spawn(answer(request, respond, Arc::clone(&all)));
+    }
+}
+
+async fn answer(request: Request<RecvStream>, mut respond: SendResponse<Bytes>, all: Arc<Barrier>) {
+    let header = |name| request.headers()[name].to_str().unwrap().to_owned();
+    let (kind, exchange) = (header("x-kind"), header("x-request-id").parse().unwrap());
+    assert!(drain(request.into_body()).await);
+    all.wait().await;
+    let head = |content_type| Response::builder().header("content-type", content_type).body(()).unwrap();
+    let grpc_status =
+        |status| HeaderMap::from_iter([("grpc-status".parse().unwrap(), HeaderValue::from_static(status))]);
+    match kind.as_str() {
+        "sse" => {
+            let mut send = respond.send_response(head("text/event-stream"), false).unwrap();
+            for _ in 0..tokens_of(exchange) {
+                event(&mut send, r#"{"id":"c","choices":[{"index":0,"delta":{"content":"a"}}]}"#).await;
+            }
+            event(&mut send, r#"{"id":"c","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#).await;
+            let usage = format!(
+                r#"{{"choices":[],"usage":{{"prompt_tokens":3,"completion_tokens":{}}}}}"#,
+                tokens_of(exchange)
+            );
+            event(&mut send, &usage).await;
+            event(&mut send, "[DONE]").await;
+            send.send_data(Bytes::new(), true).unwrap();
+        }
+        "json" => {
+            let mut send = respond.send_response(head("application/json"), false).unwrap();
+            let body = format!(
+                r#"{{"choices":[{{"index":0,"message":{{"content":"a"}},"finish_reason":"stop"}}],"usage":{{"prompt_tokens":3,"completion_tokens":{}}}}}"#,
+                tokens_of(exchange)
+            );
+            send.send_data(body.into(), true).unwrap();
+        }
+        "grpc" => {
+            let mut send = respond.send_response(head("application/grpc"), false).unwrap();
+            send.send_data(framed(&vllm_prompt(3)).into(), false).unwrap();
+            for _ in 0..tokens_of(exchange) {
+                send.send_data(framed(&vllm_chunk(0, "a", 1)).into(), false).unwrap();
+                tokio::task::yield_now().await;
+            }
+            send.send_data(framed(&vllm_end(0, tokens_of(exchange) as u32)).into(), false).unwrap();
+            send.send_trailers(grpc_status("0")).unwrap();
+        }
+        "busy" => {
+            let mut response = head("application/grpc");
+            response.headers_mut().extend(grpc_status("8"));
+            respond.send_response(response, true).unwrap();
+        }
+        _ => {
+            let mut send = respond.send_response(head("application/grpc"), false).unwrap();
+            send.send_data(framed(&vllm_chunk(0, "a", 1)).into(), false).unwrap();
+            let reason = std::future::poll_fn(|cx| send.poll_reset(cx)).await.unwrap();
+            assert_eq!(reason, Reason::CANCEL);
+        }
+    }
+}
+
+async fn event(send: &mut SendStream<Bytes>, data: &str) {
+    send.send_data(format!("data: {data}\n\n").into(), false).unwrap();
+    tokio::task::yield_now().await;
+}
+
+async fn ask(mut send: SendRequest<Bytes>, exchange: usize) {
+    let kind = KINDS[exchange % KINDS.len()];
+    let is_grpc = !matches!(kind, "sse" | "json");
+    let (path, content_type) = match is_grpc {
+        true => ("/vllm.Inference/GenerateStream", "application/grpc"),
+        false => ("/v1/chat/completions", "application/json"),
+    };
+    let request = Request::post(format!("http://server{path}"))
+        .header("content-type", content_type)
+        .header("x-kind", kind)
+        .header("x-request-id", exchange.to_string())
+        .body(())
+        .unwrap();
+    let body = match is_grpc {
+        true => framed(&vllm::GenerateRequest { model: "m".to_owned(), ..Default::default() }),
+        false => format!(r#"{{"model":"m","stream":{}}}"#, kind == "sse").into_bytes(),
+    };
+    let (response, mut stream) = send.send_request(request, false).unwrap();
+    stream.send_data(body.into(), true).unwrap();
+    let mut body = response.await.unwrap().into_body();
+    if kind == "cancelled" {
+        assert!(body.data().await.unwrap().is_ok());
+        stream.send_reset(Reason::CANCEL);
+    } else {
+        assert!(drain(body).await, "{kind}");
+    }
+}
+
+fn check(record: &Record) {
+    let exchange: usize = record.request_id.as_ref().unwrap().parse().unwrap();
+    let kind = KINDS[exchange % KINDS.len()];
+    let tokens = record.output_tokens.map(|count| (count.tokens as usize, count.source));
+    let usage = Some((tokens_of(exchange), CountSource::Usage));
+    match kind {
+        "sse" | "json" => assert_eq!((record.outcome, tokens), (Outcome::Ok, usage), "{record:?}"),
+        "grpc" => {
+            let counted = tokens.map(|(tokens, source)| (tokens, source != CountSource::Deltas));
+            assert_eq!((record.outcome, counted), (Outcome::Ok, Some((tokens_of(exchange), true))), "{record:?}");
+            assert_eq!(record.input_tokens.map(|count| count.tokens), Some(3));
+        }
+        "busy" => {
+            assert_eq!((record.outcome, tokens), (Outcome::RejectedBusy, None), "{record:?}");
+            assert_eq!(record.error_type.as_deref(), Some("RESOURCE_EXHAUSTED"));
+        }
+        _ => assert_eq!((record.outcome, tokens), (Outcome::ClientAbortMidStream, Some((1, CountSource::Deltas)))),
+    }
+    assert_eq!(record.labels.request_model.as_deref(), Some("m"));
+    assert_eq!(record.first_token.is_some(), !matches!(kind, "json" | "busy"), "{record:?}");
+}
+
+#[test]
+fn a_hundred_streams_at_a_time_pass_byte_for_byte_and_are_recorded_each() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let notebook = Notebook::default();
+    let (server_tape, client_tape) = (Tape::default(), Tape::default());
+    let path = runtime.block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (path, url) = relay_to(listener.local_addr().unwrap(), &notebook);
+        let served = tokio::spawn(serve(listener, Arc::clone(&server_tape)));
+        let stream = TcpStream::connect(url.trim_start_matches("http://")).await.unwrap();
+        let (send, connection) = h2::client::Builder::new()
+            .handshake::<_, Bytes>(Taped { stream, tape: Arc::clone(&client_tape) })
+            .await
+            .unwrap();
+        let driven = tokio::spawn(connection);
+        // The server's limit must be known before so many are asked.
+        let mut send = send.ready().await.unwrap();
+        let mut asked = Vec::new();
+        for exchange in 0..STREAMS {
+            send = send.ready().await.unwrap();
+            asked.push(tokio::spawn(ask(send.clone(), exchange)));
+        }
+        for ask in asked {
+            ask.await.unwrap();
+        }
+        drop(send);
+        driven.await.unwrap().unwrap();
+        served.await.unwrap();
+        path
+    });
+    path.stop();
+    let (server_tape, client_tape) = (server_tape.lock().unwrap(), client_tape.lock().unwrap());
+    assert!(client_tape.1.starts_with(b"PRI * HTTP/2.0\r\n"));
+    assert!(client_tape.1 == server_tape.0, "what the client wrote, the server read");
+    assert!(server_tape.1 == client_tape.0, "what the server wrote, the client read");
+    let replayed = notebook.take();
+    assert_eq!((replayed.detached.len(), replayed.in_flight), (0, 0));
+    assert_eq!(replayed.records.len(), STREAMS);
+    let mut sequences: Vec<u64> = replayed.records.iter().map(|record| record.sequence).collect();
+    sequences.sort_unstable();
+    assert_eq!(sequences, (0..STREAMS as u64).collect::<Vec<_>>());
+    replayed.records.iter().for_each(check);
+}
