@@ -10,10 +10,12 @@ use tokometer::measure::Detach;
 use tokometer::measure::Gap;
 use tokometer::measure::Labels;
 use tokometer::measure::Live;
+use tokometer::measure::Message;
 use tokometer::measure::Outcome;
 use tokometer::measure::Phase;
 use tokometer::measure::Record;
 use tokometer::measure::Sink;
+use tokometer::measure::Unread;
 
 /// What a sink was told.
 #[derive(Debug, Default)]
@@ -83,6 +85,10 @@ impl Sink for Log {
         let mut told = self.told();
         told.live = Totals::default();
         told.lines.push(format!("detached {pair} {why:?}"));
+    }
+
+    fn unread(&self, pair: usize, of: Message, why: Unread) {
+        self.told().lines.push(format!("unread {pair} {of:?} {why:?}"));
     }
 }
 

@@ -21,9 +21,11 @@ use crate::listen::Address;
 use crate::measure::Detach;
 use crate::measure::Labels;
 use crate::measure::Live;
+use crate::measure::Message;
 use crate::measure::Phase;
 use crate::measure::Record;
 use crate::measure::Sink;
+use crate::measure::Unread;
 use crate::relay;
 
 /// After the grace period, connections that are closed by force get this long to be recorded.
@@ -162,6 +164,8 @@ impl Sink for Written {
     }
 
     fn detached(&self, _pair: usize, _why: Detach) {}
+
+    fn unread(&self, _pair: usize, _of: Message, _why: Unread) {}
 }
 
 /// What the admin server may know and do.

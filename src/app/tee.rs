@@ -7,9 +7,11 @@ use crate::measure::Detach;
 use crate::measure::Gap;
 use crate::measure::Labels;
 use crate::measure::Live;
+use crate::measure::Message;
 use crate::measure::Phase;
 use crate::measure::Record;
 use crate::measure::Sink;
+use crate::measure::Unread;
 
 /// Tells several sinks the same, in their order.
 pub struct Tee(Vec<Arc<dyn Sink>>);
@@ -48,6 +50,10 @@ impl Sink for Tee {
 
     fn detached(&self, pair: usize, why: Detach) {
         self.0.iter().for_each(|sink| sink.detached(pair, why));
+    }
+
+    fn unread(&self, pair: usize, of: Message, why: Unread) {
+        self.0.iter().for_each(|sink| sink.unread(pair, of, why));
     }
 }
 

@@ -19,9 +19,11 @@ use crate::export::trace::Tracer;
 use crate::measure::Detach;
 use crate::measure::Labels;
 use crate::measure::Live;
+use crate::measure::Message;
 use crate::measure::Phase;
 use crate::measure::Record;
 use crate::measure::Sink;
+use crate::measure::Unread;
 
 /// Why the exporters cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -157,6 +159,10 @@ impl Sink for Exporters {
 
     fn detached(&self, pair: usize, why: Detach) {
         self.recorder.detached(pair, why);
+    }
+
+    fn unread(&self, pair: usize, of: Message, why: Unread) {
+        self.recorder.unread(pair, of, why);
     }
 }
 

@@ -28,9 +28,11 @@ use crate::export::telemetry::Telemetry;
 use crate::measure::Count;
 use crate::measure::Detach;
 use crate::measure::Labels;
+use crate::measure::Message;
 use crate::measure::Outcome;
 use crate::measure::Phase;
 use crate::measure::Record;
+use crate::measure::Unread;
 
 /// The attributes of a label set, in the order of the table.
 type Known = Vec<(Key, Value)>;
@@ -48,6 +50,7 @@ struct Resolved {
 struct Pair {
     phases: [Option<Arc<UpDown>>; 2],
     detached: Vec<Option<Arc<Counter>>>,
+    unread: Vec<Option<Arc<Counter>>>,
 }
 
 /// Records for both exporters.
@@ -93,6 +96,13 @@ impl Recorder {
     pub(crate) fn detached(&self, pair: usize, why: Detach) {
         let at = Detach::ALL.iter().position(|reason| *reason == why);
         if let Some(Some(counter)) = self.pairs.get(pair).zip(at).and_then(|(pair, at)| pair.detached.get(at)) {
+            counter.add(1);
+        }
+    }
+
+    pub(crate) fn unread(&self, pair: usize, of: Message, why: Unread) {
+        let at = unread_series().position(|series| series == (of, why));
+        if let Some(Some(counter)) = self.pairs.get(pair).zip(at).and_then(|(pair, at)| pair.unread.get(at)) {
             counter.add(1);
         }
     }
@@ -183,8 +193,15 @@ impl Recorder {
 impl Pair {
     fn new(families: &Families, servers: &[(String, Option<u16>)], pair: usize) -> Pair {
         let server = observed::server(servers, pair);
-        let series =
-            |id, key, word| families.get(id, |metric| Attributes::of(metric, &server, &[(key, Value::Word(word))]));
+        let of = |id, own: &[(Key, Value)]| families.get(id, |metric| Attributes::of(metric, &server, own));
+        let series = |id, key, word| of(id, &[(key, Value::Word(word))]);
+        let unread = |(message, why): (Message, Unread)| {
+            let own = [(Key::Direction, Value::Word(message.as_str())), (Key::Reason, Value::Word(why.as_str()))];
+            match of(Id::BodiesUnread, &own) {
+                Some(Series::Counter(counter)) => Some(counter),
+                _ => None,
+            }
+        };
         let phase = |word| match series(Id::InFlight, Key::Phase, word) {
             Some(Series::UpDown(up_down)) => Some(up_down),
             _ => None,
@@ -196,8 +213,14 @@ impl Pair {
         Pair {
             phases: [phase("waiting_first_token"), phase("streaming")],
             detached: Detach::ALL.iter().map(reason).collect(),
+            unread: unread_series().map(unread).collect(),
         }
     }
+}
+
+/// The series of bodies that are not read, in their order.
+fn unread_series() -> impl Iterator<Item = (Message, Unread)> {
+    Message::ALL.into_iter().flat_map(|message| Unread::ALL.into_iter().map(move |why| (message, why)))
 }
 
 /// The attributes of an ending.
@@ -236,7 +259,7 @@ fn times(handles: &Handles, record: &Record, exemplar: Option<Exemplar>) {
             }
         }
     }
-    if record.first_token.is_none() {
+    if record.first_token.is_none() && !record.unread {
         let outcome = one(Key::Outcome, Value::Word(record.outcome.as_str()));
         handles.observe(Id::WaitWithoutFirstToken, outcome, duration, exemplar);
     }

@@ -102,6 +102,7 @@ pub struct Exchange {
     error: bool,
     /// The body of an answer that is not streamed had something in it.
     carried: bool,
+    unread: bool,
 }
 
 impl std::fmt::Debug for Exchange {
@@ -163,6 +164,7 @@ impl Exchange {
             done: false,
             error: false,
             carried: false,
+            unread: false,
         }
     }
 
@@ -173,6 +175,11 @@ impl Exchange {
     /// Its number on the connection.
     pub fn sequence(&self) -> u64 {
         self.sequence
+    }
+
+    /// Index of the listen -> upstream pair.
+    pub fn pair(&self) -> usize {
+        self.pair
     }
 
     /// What kind of request it is.
@@ -236,6 +243,11 @@ impl Exchange {
     /// Bytes of the response body came.
     pub fn response_body(&mut self, bytes: usize) {
         self.response_bytes += bytes as u64;
+    }
+
+    /// The response body cannot be read any more: what it says from here on is not known.
+    pub fn response_unread(&mut self) {
+        self.unread = true;
     }
 
     /// The client did not take bytes of the answer from `since` until `until`.
@@ -341,7 +353,9 @@ impl Exchange {
         let choices = prompts.answers.saturating_mul(prompts.number);
         let finished = if self.streaming { self.tokens.finished() } else { u64::from(self.finishes.len()) };
         let marked_end = self.done || (self.route.ends_with_finish() && finished >= choices.max(1));
+        let unread = self.unread && !marked_end;
         let complete = match ending {
+            _ if unread => false,
             Ending::Complete => !self.error && (!self.streaming || marked_end),
             _ => marked_end && !self.error,
         };
@@ -359,6 +373,8 @@ impl Exchange {
             begun: self.first_token.is_some(),
             marked_end,
             error: self.error,
+            unread,
+            has_body: self.response_bytes > 0,
         };
         labels.streaming = self.status.map(|_| self.streaming).or(labels.streaming);
         Record {
@@ -396,6 +412,7 @@ impl Exchange {
             longest_gap: self.gaps.longest(),
             stalls: self.gaps.stalls(),
             delivery_blocked: self.blocked,
+            unread,
             queue: self.queue(profile),
             timing: self.timing.as_deref().copied(),
             max_tokens: self.asked.max_tokens,

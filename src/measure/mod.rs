@@ -14,5 +14,5 @@ mod tokens;
 pub use exchange::{Asked, Closing, Exchange, Profile, Thresholds};
 pub use outcome::Ending;
 pub use record::{Count, CountSource, Outcome, QueueSource, QueueTime, Record, TraceParent};
-pub use sink::{Detach, Gap, Labels, Live, Phase, Sink};
+pub use sink::{Detach, Gap, Labels, Live, Message, Phase, Sink, Unread};
 pub use tokens::Habits;

@@ -40,6 +40,10 @@ pub(super) struct Answer {
     pub(super) marked_end: bool,
     /// An error event came.
     pub(super) error: bool,
+    /// The body was not read, or not to the end mark: what is missing above may have been there.
+    pub(super) unread: bool,
+    /// Bytes of a body came.
+    pub(super) has_body: bool,
 }
 
 /// The outcome.
@@ -64,13 +68,13 @@ pub(super) fn outcome(ending: Ending, answer: Answer) -> Outcome {
         return Outcome::ErrorInStream;
     }
     match ending {
-        Ending::Complete if !answer.generates => Outcome::Ok,
+        Ending::Complete if !answer.generates || answer.unread => Outcome::Ok,
         Ending::Complete if !answer.has_output => Outcome::NoOutput,
         Ending::Complete if answer.streaming && !answer.marked_end => Outcome::Truncated,
         Ending::Complete => Outcome::Ok,
         // Many clients hang up at the end mark, before the last bytes of the message.
         Ending::ClientGone if answer.streaming && answer.marked_end => Outcome::Ok,
-        Ending::ClientGone if answer.begun => Outcome::ClientAbortMidStream,
+        Ending::ClientGone if answer.begun || (answer.unread && answer.has_body) => Outcome::ClientAbortMidStream,
         Ending::ClientGone => Outcome::ClientAbortBeforeFirstToken,
         Ending::ServerFinished => Outcome::Truncated,
         Ending::ServerReset => Outcome::UpstreamReset,

@@ -270,6 +270,9 @@ pub struct Record {
     /// Time during which the client did not take bytes of this answer.
     pub delivery_blocked: Duration,
 
+    /// The answer could not be read, or not to its end mark: what the record lacks may have been there.
+    pub unread: bool,
+
     /// Time in the server's queue.
     pub queue: Option<QueueTime>,
     /// What the engine said of its own times.

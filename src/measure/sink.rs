@@ -106,6 +106,63 @@ impl Detach {
     }
 }
 
+/// Which message a body belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Message {
+    /// The client's.
+    Request,
+    /// The server's.
+    Response,
+}
+
+impl Message {
+    /// Both.
+    pub const ALL: [Message; 2] = [Message::Request, Message::Response];
+
+    /// The value of the label `direction`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Message::Request => "request",
+            Message::Response => "response",
+        }
+    }
+}
+
+/// Why a body was not read, or not to its end. Its connection is still observed, and its bytes are relayed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Unread {
+    /// A content or transfer coding that is not known.
+    UnknownCoding,
+    /// More codings in a row than are undone.
+    TooManyCodings,
+    /// The body is not what its coding says.
+    Corrupt,
+    /// Its window is over the cap.
+    Window,
+    /// It grows by more than the cap.
+    Ratio,
+    /// All bodies together hold as much memory as they may.
+    Memory,
+}
+
+impl Unread {
+    /// Every reason, in the order of the documentation.
+    pub const ALL: [Unread; 6] =
+        [Unread::UnknownCoding, Unread::TooManyCodings, Unread::Corrupt, Unread::Window, Unread::Ratio, Unread::Memory];
+
+    /// The value of the label `reason`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Unread::UnknownCoding => "unknown_coding",
+            Unread::TooManyCodings => "too_many_codings",
+            Unread::Corrupt => "corrupt",
+            Unread::Window => "window",
+            Unread::Ratio => "ratio",
+            Unread::Memory => "memory",
+        }
+    }
+}
+
 /// Takes what exchanges give. Called from the data path's threads: must not block and must not allocate per token.
 pub trait Sink: Send + Sync + 'static {
     /// An exchange entered (`+1`) or left (`-1`) this phase.
@@ -119,6 +176,9 @@ pub trait Sink: Send + Sync + 'static {
 
     /// An observer stopped reading a connection of this pair.
     fn detached(&self, pair: usize, why: Detach);
+
+    /// A body that would have been read was not, or not to its end.
+    fn unread(&self, pair: usize, of: Message, why: Unread);
 }
 
 /// Handles of one label set, resolved: what moves while a stream runs.

@@ -194,8 +194,8 @@ impl Visitor for Exchanges {
     }
 
     fn request_body(&mut self, exchange: u64, bytes: &[u8], _at: Instant) {
-        if let Some((exchange, _)) = self.find(exchange) {
-            exchange.request_body(bytes);
+        if let Some((exchange, shared)) = self.find(exchange) {
+            exchange.request_body(bytes, shared);
         }
     }
 
@@ -208,8 +208,8 @@ impl Visitor for Exchanges {
     fn interim(&mut self, _exchange: u64, _status: u16, _at: Instant) {}
 
     fn response_head(&mut self, exchange: u64, head: &ResponseHead<'_>, at: Instant) {
-        if let Some((exchange, _)) = self.find(exchange) {
-            exchange.response_head(head, at);
+        if let Some((exchange, shared)) = self.find(exchange) {
+            exchange.response_head(head, at, shared);
         }
         if head.status == 101 {
             self.response_end(exchange, at);

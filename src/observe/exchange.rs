@@ -14,8 +14,11 @@ use crate::measure::Closing;
 use crate::measure::Ending;
 use crate::measure::Exchange as Measured;
 use crate::measure::Labels;
+use crate::measure::Message;
 use crate::measure::TraceParent;
+use crate::measure::Unread;
 use crate::observe::Shared;
+use crate::observe::body::Bodies;
 use crate::observe::engine::Recogniser;
 use crate::observe::tgi_head::Told;
 use crate::wire::RequestHead;
@@ -28,12 +31,12 @@ const ID_BYTES: usize = 128;
 #[derive(Debug)]
 pub(super) struct Exchange {
     measured: Measured,
-    pair: usize,
     recogniser: Recogniser,
     request_model: Option<Box<str>>,
     asked_stream: Option<bool>,
     request: Option<Box<RequestDecoder>>,
     response: Option<Box<ResponseDecoder>>,
+    bodies: Bodies,
     streaming: bool,
 }
 
@@ -41,12 +44,12 @@ impl Exchange {
     pub(super) fn begin(connection: u64, sequence: u64, pair: usize, at: Instant) -> Exchange {
         Exchange {
             measured: Measured::begin(connection, sequence, pair, at),
-            pair,
             recogniser: Recogniser::default(),
             request_model: None,
             asked_stream: None,
             request: None,
             response: None,
+            bodies: Bodies::default(),
             streaming: false,
         }
     }
@@ -61,17 +64,35 @@ impl Exchange {
         self.recogniser = Recogniser::new(route, shared.settings.engine);
         let trace = head.header("traceparent").and_then(TraceParent::parse);
         self.measured.request_head(route, trace, id(head.header("x-request-id")), shared.sink.as_ref());
-        let coded = coded(head.header("content-encoding")) || transfer_coded(head.header("transfer-encoding"));
-        if self.measured.generates() && !coded {
-            self.request = Some(Box::new(RequestDecoder::of_content_type(route, head.header("content-type"))));
+        if !self.measured.generates() {
+            return;
+        }
+        // SGLang has a header of its own for compressed requests (0.5, `SGLANG_ENABLE_REQUEST_DECOMPRESSION`).
+        let content = if head.header("content-encoding").is_some() { "content-encoding" } else { "x-body-compressed" };
+        let codings = [content, "transfer-encoding"];
+        match self.bodies.begin(Message::Request, codings.into_iter().flat_map(|name| head.values(name)), shared) {
+            Ok(()) => {
+                self.request = Some(Box::new(RequestDecoder::of_content_type(route, head.header("content-type"))))
+            }
+            Err(why) => self.unread(Message::Request, why, shared),
         }
     }
 
-    pub(super) fn request_body(&mut self, bytes: &[u8]) {
+    pub(super) fn request_body(&mut self, bytes: &[u8], shared: &Shared) {
         self.measured.request_body(bytes.len());
-        if let Some(decoder) = &mut self.request {
-            decoder.feed(bytes);
+        if let Some(decoder) = &mut self.request
+            && let Err(why) = self.bodies.show(Message::Request, bytes, &mut |bytes| decoder.feed(bytes))
+        {
+            self.unread(Message::Request, why, shared);
         }
+    }
+
+    /// A body cannot be read, or not to its end.
+    fn unread(&mut self, of: Message, why: Unread, shared: &Shared) {
+        if of == Message::Response {
+            self.measured.response_unread();
+        }
+        shared.sink.unread(self.measured.pair(), of, why);
     }
 
     pub(super) fn request_end(&mut self, at: Instant) {
@@ -88,16 +109,18 @@ impl Exchange {
         Asked { n: facts.n, prompts: facts.prompts, max_tokens: facts.max_tokens, echo: facts.echo.unwrap_or(false) }
     }
 
-    pub(super) fn response_head(&mut self, head: &ResponseHead<'_>, at: Instant) {
+    pub(super) fn response_head(&mut self, head: &ResponseHead<'_>, at: Instant, shared: &Shared) {
         self.recogniser.head(head);
-        let coded = coded(head.header("content-encoding")) || transfer_coded(head.header("transfer-encoding"));
         let framing = head.header("content-type").and_then(Framing::of_content_type);
         self.streaming = self.measured.generates() && framing.is_some_and(Framing::is_stream);
         if let Some(framing) = framing
             && self.measured.generates()
-            && !coded
         {
-            self.response = Some(Box::new(ResponseDecoder::new(self.measured.route(), framing)));
+            let codings = ["content-encoding", "transfer-encoding"];
+            match self.bodies.begin(Message::Response, codings.into_iter().flat_map(|name| head.values(name)), shared) {
+                Ok(()) => self.response = Some(Box::new(ResponseDecoder::new(self.measured.route(), framing))),
+                Err(why) => self.unread(Message::Response, why, shared),
+            }
         }
         self.measured.response_head(head.status, self.streaming, id(head.header("x-request-id")), at);
         if !self.streaming
@@ -114,11 +137,19 @@ impl Exchange {
 
     /// Shows the decoder these bytes, or the end of the body.
     fn decode(&mut self, bytes: Option<&[u8]>, at: Instant, shared: &Shared) {
-        let Exchange { measured, pair, recogniser, request_model, response, streaming, .. } = self;
+        let Exchange { measured, recogniser, request_model, response, bodies, streaming, .. } = self;
         let Some(decoder) = response else { return };
-        let each = &mut Tell { measured, pair: *pair, recogniser, request_model, streaming: *streaming, at, shared };
+        let each = &mut Tell { measured, recogniser, request_model, streaming: *streaming, at, shared };
         match bytes {
-            Some(bytes) => decoder.feed_to(bytes, each),
+            Some(bytes) if bodies.is_plain(Message::Response) => decoder.feed_to(bytes, each),
+            Some(bytes) => {
+                let shown = bodies.show(Message::Response, bytes, &mut |bytes| decoder.feed_to(bytes, each));
+                if let Err(why) = shown {
+                    self.unread(Message::Response, why, shared);
+                }
+            }
+            // What we gave up is not cut off: the rest is unknown.
+            None if bodies.is_unread(Message::Response) => {}
             None => decoder.finish_to(each),
         }
     }
@@ -137,8 +168,9 @@ impl Exchange {
         let facts = self.response.as_ref().map(|decoder| decoder.engine()).unwrap_or_default();
         self.recogniser.body(facts);
         let engine = self.recogniser.name();
+        let pair = self.measured.pair();
         if let Some(engine) = engine {
-            shared.recognised(self.pair, engine);
+            shared.recognised(pair, engine);
         }
         if self.measured.route() == Route::Probe && !shared.settings.probes {
             return self.abandon(shared);
@@ -146,9 +178,9 @@ impl Exchange {
         let closing = Closing {
             ending,
             labels: Labels {
-                pair: self.pair,
+                pair,
                 route: self.measured.route(),
-                engine: engine.or_else(|| shared.last_engine(self.pair)),
+                engine: engine.or_else(|| shared.last_engine(pair)),
                 request_model: self.request_model.take(),
                 response_model: self.response.as_ref().and_then(|d| d.model()).map(Into::into),
                 streaming: self.asked_stream,
@@ -169,7 +201,6 @@ impl Exchange {
 /// Tells `measure` what the decoder reads, all of it at one time.
 struct Tell<'a> {
     measured: &'a mut Measured,
-    pair: usize,
     recogniser: &'a mut Recogniser,
     request_model: &'a Option<Box<str>>,
     streaming: bool,
@@ -183,7 +214,8 @@ impl Each for Tell<'_> {
             self.measured.whole_answer(event, self.at);
             return;
         }
-        let Tell { pair, shared, .. } = *self;
+        let shared = self.shared;
+        let pair = self.measured.pair();
         let route = self.measured.route();
         self.recogniser.body(said.engine());
         let engine = self.recogniser.name();
@@ -198,18 +230,6 @@ impl Each for Tell<'_> {
             streaming: Some(true),
         });
     }
-}
-
-/// True when a content coding hides the body.
-fn coded(value: Option<&[u8]>) -> bool {
-    value.is_some_and(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case(b"identity"))
-}
-
-/// True when a transfer coding beside `chunked` hides the body.
-fn transfer_coded(value: Option<&[u8]>) -> bool {
-    value.is_some_and(|codings| {
-        codings.split(|b| *b == b',').any(|coding| !coding.trim_ascii().eq_ignore_ascii_case(b"chunked"))
-    })
 }
 
 /// An id out of a header field, cut to a length that a span may carry.

@@ -2,6 +2,7 @@
 //!
 //! What it cannot follow it stops reading, counts why, and lets pass.
 
+mod body;
 mod connection;
 mod engine;
 mod exchange;
@@ -26,6 +27,7 @@ use crate::relay::Connection;
 use crate::relay::Observe;
 use crate::relay::Observer;
 use crate::wire::Limits;
+use crate::wire::coding;
 
 pub use settings::{OwnPath, OwnPathError, Settings};
 
@@ -51,6 +53,8 @@ struct Lasting {
     open: AtomicUsize,
     /// Time in observers, estimated from one call in [`SAMPLE`].
     busy_nanos: AtomicU64,
+    /// What the decoders of content codings hold.
+    codings: coding::Memory,
 }
 
 /// One call in this many is timed.
@@ -71,6 +75,7 @@ impl Observatory {
             observed: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
             busy_nanos: AtomicU64::new(0),
+            codings: coding::Memory::default(),
         });
         Observatory { shared: ArcSwap::from_pointee(Shared::new(settings, sink, lasting)) }
     }
@@ -120,6 +125,14 @@ impl Shared {
             min_rate_span: settings.min_rate_span,
         };
         Shared { settings, thresholds, sink, lasting }
+    }
+
+    fn coding_limits(&self) -> coding::Limits {
+        coding::Limits {
+            window_bytes: self.settings.coding_window_bytes,
+            ratio: self.settings.coding_ratio,
+            memory_bytes: self.settings.coding_memory_bytes,
+        }
     }
 
     fn limits(&self) -> Limits {

@@ -25,6 +25,12 @@ pub struct Settings {
     pub min_rate_tokens: u64,
     /// Shortest time between first and last token for which a decode rate is told.
     pub min_rate_span: Duration,
+    /// Most bytes of the window of a compressed body; one that asks for more is not read.
+    pub coding_window_bytes: usize,
+    /// Most bytes that a compressed body may grow to for each of its own, its first MiB apart.
+    pub coding_ratio: u64,
+    /// Most bytes that the windows of all compressed bodies take together.
+    pub coding_memory_bytes: usize,
     /// Path prefixes to strip before a path is recognised (`/engine1`).
     pub path_prefixes: Vec<String>,
     /// Paths of one's own, asked before the known ones.
@@ -111,6 +117,9 @@ impl Default for Settings {
             stall: Duration::from_secs(1),
             min_rate_tokens: 2,
             min_rate_span: Duration::from_millis(1),
+            coding_window_bytes: 8 * 1024 * 1024,
+            coding_ratio: 100,
+            coding_memory_bytes: 256 * 1024 * 1024,
             path_prefixes: Vec::new(),
             own_paths: Vec::new(),
             probes: false,

@@ -11,9 +11,11 @@ use crate::measure::Detach;
 use crate::measure::Gap;
 use crate::measure::Labels;
 use crate::measure::Live;
+use crate::measure::Message;
 use crate::measure::Phase;
 use crate::measure::Record;
 use crate::measure::Sink;
+use crate::measure::Unread;
 use crate::observe::Observatory;
 use crate::observe::Settings;
 use crate::relay::Close;
@@ -32,6 +34,8 @@ pub struct Replayed {
     pub records: Vec<Record>,
     /// Why the observer stopped reading, if it did.
     pub detached: Vec<Detach>,
+    /// Bodies that were not read, or not to their end.
+    pub unread: Vec<(Message, Unread)>,
     /// Every gap that was handed on while the stream ran.
     pub gaps: Vec<Gap>,
     /// Exchanges in flight: entered less left, over both phases.
@@ -70,6 +74,10 @@ impl Sink for Notebook {
 
     fn detached(&self, _pair: usize, why: Detach) {
         self.note(|all| all.detached.push(why));
+    }
+
+    fn unread(&self, _pair: usize, of: Message, why: Unread) {
+        self.note(|all| all.unread.push((of, why)));
     }
 }
 

@@ -40,10 +40,20 @@ fn field<'a>(headers: &[Header<'a>], name: &str) -> Option<&'a [u8]> {
     headers.iter().find(|h| h.name.eq_ignore_ascii_case(name)).map(|h| h.value)
 }
 
+/// Every value of the header field `name` (any case), in order.
+fn fields<'a>(headers: &'a [httparse::Header<'a>], name: &str) -> impl Iterator<Item = &'a [u8]> {
+    headers.iter().filter(move |h| h.name.eq_ignore_ascii_case(name)).map(|h| h.value)
+}
+
 impl<'a> RequestHead<'a> {
     /// The first value of the header field `name` (any case).
     pub fn header(&self, name: &str) -> Option<&'a [u8]> {
         field(self.headers, name)
+    }
+
+    /// Every value of the header field `name` (any case), in order.
+    pub fn values(&self, name: &str) -> impl Iterator<Item = &'a [u8]> {
+        fields(self.headers, name)
     }
 }
 
@@ -51,6 +61,11 @@ impl<'a> ResponseHead<'a> {
     /// The first value of the header field `name` (any case).
     pub fn header(&self, name: &str) -> Option<&'a [u8]> {
         field(self.headers, name)
+    }
+
+    /// Every value of the header field `name` (any case), in order.
+    pub fn values(&self, name: &str) -> impl Iterator<Item = &'a [u8]> {
+        fields(self.headers, name)
     }
 }
 

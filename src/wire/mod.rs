@@ -8,6 +8,7 @@
 
 mod body;
 mod chunked;
+pub mod coding;
 mod framing;
 mod head;
 mod http1;

@@ -34,6 +34,9 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     // The simulator reads requests without `wire`, so that it can be a witness of it.
     ("httparse", &["wire", "sim"]),
     ("clap", &["cli"]),
+    ("flate2", &["wire"]),
+    ("brotli_decompressor", &["wire"]),
+    ("zstd_safe", &["wire"]),
 ];
 
 /// What the pure modules must not touch: times come in, bytes come in, and nothing waits.

@@ -3,6 +3,7 @@
 mod admin;
 mod allocation;
 mod architecture;
+mod coding;
 mod config;
 mod config_cli;
 mod config_documents;

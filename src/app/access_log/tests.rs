@@ -53,6 +53,7 @@ fn record(started: Instant) -> Record {
         longest_gap: Some(ms(12)),
         stalls: 0,
         delivery_blocked: Duration::ZERO,
+        unread: false,
         queue: None,
         timing: None,
         max_tokens: Some(256),

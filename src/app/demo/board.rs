@@ -10,10 +10,12 @@ use crate::measure::Detach;
 use crate::measure::Gap;
 use crate::measure::Labels;
 use crate::measure::Live;
+use crate::measure::Message;
 use crate::measure::Outcome;
 use crate::measure::Phase;
 use crate::measure::Record;
 use crate::measure::Sink;
+use crate::measure::Unread;
 
 /// Takes what exchanges give and keeps the figures that a demo shows.
 #[derive(Debug, Default)]
@@ -121,6 +123,8 @@ impl Sink for Board {
     }
 
     fn detached(&self, _pair: usize, _why: Detach) {}
+
+    fn unread(&self, _pair: usize, _of: Message, _why: Unread) {}
 }
 
 /// What moves while a stream runs.

@@ -178,6 +178,19 @@ pub struct Observe {
     /// Shortest time in milliseconds between first and last token for which a decode rate is told.
     #[schemars(range(min = 0, max = 3600000))]
     pub min_rate_span_ms: u64,
+    /// Most bytes of the window that a compressed body (gzip, deflate, br, zstd) may ask for; of one that asks for more
+    /// nothing is read, and `tokometer.observer.bodies.unread` counts it. A power of two; a window is only held while such
+    /// a body passes, and only as much of it as the body fills. gzip and deflate always have 32 KiB.
+    #[schemars(range(min = 1024, max = 134217728))]
+    pub coding_window_bytes: u64,
+    /// Most bytes that a compressed body may grow to for each of its own, its first MiB apart. Of one that grows more (a
+    /// decompression bomb) the rest is not read, and `tokometer.observer.bodies.unread` counts it.
+    #[schemars(range(min = 1, max = 1000000))]
+    pub coding_ratio: u64,
+    /// Most bytes that the windows of all compressed bodies take together. Over it further bodies are not read, and
+    /// `tokometer.observer.bodies.unread` counts them.
+    #[schemars(range(min = 65536, max = 2147483647))]
+    pub coding_memory_bytes: u64,
     /// Path prefixes to strip before a path is recognised, such as `/engine1`. Each begins with `/`.
     pub path_prefixes: Vec<String>,
     /// Paths of your own and what they are, `path: name`; they win over the known ones. `/llm` is that path alone,
@@ -205,6 +218,9 @@ impl Default for Observe {
             stall_ms: 1000,
             min_rate_tokens: 2,
             min_rate_span_ms: 1,
+            coding_window_bytes: 8_388_608,
+            coding_ratio: 100,
+            coding_memory_bytes: 268_435_456,
             path_prefixes: Vec::new(),
             routes: BTreeMap::new(),
             probes: false,

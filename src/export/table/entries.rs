@@ -65,7 +65,7 @@ const fn traced(mut metric: Metric) -> Metric {
 }
 
 /// Every metric that is recorded or observed. `target_info` stands beside it: it is made from the resource.
-pub static TABLE: [Metric; 54] = [
+pub static TABLE: [Metric; 55] = [
     gen_ai(
         traced(by(
             histogram(
@@ -406,6 +406,16 @@ pub static TABLE: [Metric; 54] = [
             "Connections that are relayed without being read any more",
         ),
         &[Key::Reason],
+    ),
+    by(
+        counter(
+            Id::BodiesUnread,
+            "tokometer.observer.bodies.unread",
+            "{body}",
+            Scope::Server,
+            "Bodies that are relayed without being read, or not to their end, because of their compression",
+        ),
+        &[Key::Direction, Key::Reason],
     ),
     counter(
         Id::ConnectionsOpened,

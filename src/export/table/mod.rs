@@ -199,6 +199,7 @@ pub enum Id {
     ResponseBody,
     InFlight,
     ObserverDetached,
+    BodiesUnread,
     ConnectionsOpened,
     ConnectionsOpen,
     ConnectFailures,

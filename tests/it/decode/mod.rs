@@ -7,7 +7,7 @@ mod cost;
 mod counts;
 mod model;
 mod random;
-mod recording;
+pub(crate) mod recording;
 mod recordings;
 
 use tokometer::decode::Framing;

@@ -118,6 +118,7 @@ pub(crate) fn good(model: &str) -> Record {
         longest_gap: Some(ms(12)),
         stalls: 0,
         delivery_blocked: Duration::ZERO,
+        unread: false,
         queue: Some(QueueTime { value: ms(40), source: QueueSource::InBand }),
         timing: Some(EngineTiming {
             queue_ms: Some(40.0),

@@ -1,0 +1,86 @@
+//! Compressed bodies: a decoder gives the same bytes and the same fault however a body is cut, no more of them than its
+//! ratio allows, and it gives back what a reference encoder was given.
+//!
+//! The input's first byte names the coding, its second how the rest is cut. The rest is a coded body as it came, and then,
+//! where an encoder is at hand, a plain body to be encoded.
+#![no_main]
+
+use std::io::Write;
+
+use libfuzzer_sys::fuzz_target;
+use tokometer::wire::coding::Codings;
+use tokometer::wire::coding::Decoder;
+use tokometer::wire::coding::Limits;
+use tokometer::wire::coding::Memory;
+use tokometer::wire::coding::Unreadable;
+
+/// One with a window that short inputs ask more of, and a ratio that they reach.
+const LIMITS: Limits = Limits { window_bytes: 1 << 20, ratio: 300, memory_bytes: 8 << 20 };
+
+/// What any body may grow to.
+const FREE_OUTPUT: usize = 1 << 20;
+
+fn decode<'a>(codings: Codings, pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<u8>, Option<Unreadable>) {
+    let memory = Memory::default();
+    let mut decoder = Decoder::new(codings, LIMITS, memory.clone());
+    let mut given = Vec::new();
+    let why = pieces.into_iter().find_map(|piece| {
+        let why = decoder.feed(piece, &mut |slice| {
+            assert!(!slice.is_empty());
+            given.extend_from_slice(slice);
+        });
+        why.err()
+    });
+    drop(decoder);
+    assert_eq!(memory.held(), 0);
+    (given, why)
+}
+
+/// The same body, encoded by the library that is most used for it.
+fn encoded(coding: u8, plain: &[u8]) -> Option<Vec<u8>> {
+    let level = flate2::Compression::fast();
+    match coding {
+        0 => {
+            let mut encoder = flate2::write::GzEncoder::new(Vec::new(), level);
+            encoder.write_all(plain).ok()?;
+            encoder.finish().ok()
+        }
+        1 => {
+            let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), level);
+            encoder.write_all(plain).ok()?;
+            encoder.finish().ok()
+        }
+        3 => {
+            let mut coded = vec![0; zstd_safe::compress_bound(plain.len())];
+            let length = zstd_safe::compress(coded.as_mut_slice(), plain, 1).ok()?;
+            coded.truncate(length);
+            Some(coded)
+        }
+        _ => None,
+    }
+}
+
+fuzz_target!(|input: &[u8]| {
+    let [coding, stride, body @ ..] = input else { return };
+    let (coding, stride) = (coding % 5, usize::from(*stride).max(1));
+    let name: &[u8] = [b"gzip".as_slice(), b"deflate", b"br", b"zstd", b"gzip, zstd"][usize::from(coding)];
+    let codings = Codings::of([name]).expect("known codings");
+
+    let (whole, why) = decode(codings, std::iter::once(body));
+    assert!(whole.len() <= FREE_OUTPUT.max(body.len() * LIMITS.ratio as usize));
+    for stride in [1, stride] {
+        let (cut, cut_why) = decode(codings, body.chunks(stride));
+        // When a cap is met depends on the reads; and brotli's library keeps back what it had when it meets a fault.
+        if why == Some(Unreadable::Ratio) || cut_why == Some(Unreadable::Ratio) || coding == 2 && why.is_some() {
+            assert!(whole.starts_with(&cut) || cut.starts_with(&whole), "cut by {stride}");
+        } else {
+            assert_eq!(cut_why, why, "cut by {stride}");
+            assert!(cut == whole, "cut by {stride}");
+        }
+    }
+
+    if let Some(coded) = encoded(coding, body) {
+        let (given, why) = decode(codings, coded.chunks(stride));
+        assert!(why == Some(Unreadable::Ratio) || given == body, "what was encoded comes out");
+    }
+});

@@ -1,0 +1,51 @@
+//! One coding being undone.
+
+use crate::wire::coding::Coding;
+use crate::wire::coding::Limits;
+use crate::wire::coding::Unreadable;
+use crate::wire::coding::brotli::Brotli;
+use crate::wire::coding::gzip::Gzip;
+use crate::wire::coding::zlib::Zlib;
+use crate::wire::coding::zstandard::Zstandard;
+
+/// The state of one coding. Each variant is small or boxed; the windows are on the heap.
+#[derive(Debug)]
+pub(super) enum Stage {
+    Gzip(Gzip),
+    Deflate(Zlib),
+    Brotli(Brotli),
+    Zstd(Zstandard),
+}
+
+impl Stage {
+    /// Before the first byte.
+    pub(super) fn new(coding: Coding, limits: &Limits) -> Result<Stage, Unreadable> {
+        Ok(match coding {
+            Coding::Gzip => Stage::Gzip(Gzip::new()),
+            Coding::Deflate => Stage::Deflate(Zlib::new()),
+            Coding::Brotli => Stage::Brotli(Brotli::new(limits.window_bytes)),
+            Coding::Zstd => Stage::Zstd(Zstandard::new(limits.window_bytes)?),
+        })
+    }
+
+    /// Takes what it can of `input`, and tells how many bytes it wrote. When it fills `output` it may have more; when it
+    /// does not, it has taken all of `input`, or a part and wants to be called again.
+    pub(super) fn step(&mut self, input: &mut &[u8], output: &mut [u8]) -> Result<usize, Unreadable> {
+        match self {
+            Stage::Gzip(gzip) => gzip.step(input, output),
+            Stage::Deflate(zlib) => zlib.step(input, output),
+            Stage::Brotli(brotli) => brotli.step(input, output),
+            Stage::Zstd(zstd) => zstd.step(input, output),
+        }
+    }
+
+    /// Bytes it holds on the heap.
+    pub(super) fn holds(&self) -> usize {
+        match self {
+            Stage::Gzip(gzip) => gzip.holds(),
+            Stage::Deflate(zlib) => zlib.holds(),
+            Stage::Brotli(brotli) => brotli.holds(),
+            Stage::Zstd(zstd) => zstd.holds(),
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! `zstd` (RFC 8878).
+
+use zstd_safe::DCtx;
+use zstd_safe::DParameter;
+use zstd_safe::InBuffer;
+use zstd_safe::OutBuffer;
+
+use crate::wire::coding::Unreadable;
+
+/// How a frame begins (section 3.1.1), and a skippable one, whose first byte's low half is free (section 3.1.2).
+const FRAME: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+const SKIPPABLE: [u8; 4] = [0x50, 0x2a, 0x4d, 0x18];
+
+/// `ZSTD_error_frameParameter_windowTooLarge` (zstd_errors.h; values under 100 do not change).
+const WINDOW_TOO_LARGE: usize = 0usize.wrapping_sub(16);
+
+/// Where in the stream the next byte stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum At {
+    /// This many bytes into the four that begin a frame; `true` when they begin a skippable one.
+    ///
+    /// They are looked at here because the library may be built with formats from before the standard, whose memory has
+    /// no cap.
+    Magic(usize, bool),
+    Frame,
+    /// After the last frame: what follows is not zstd, and ignored.
+    Past,
+}
+
+/// A series of zstd frames being undone.
+pub(super) struct Zstandard {
+    context: DCtx<'static>,
+    at: At,
+    first: u8,
+    /// A frame has ended.
+    several: bool,
+    /// How many bytes the library wants next: the rest of a block, and the header of the one after it.
+    wanted: usize,
+}
+
+impl std::fmt::Debug for Zstandard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Zstandard").field("holds", &self.holds()).finish_non_exhaustive()
+    }
+}
+
+impl Zstandard {
+    /// Frames that ask for a larger window than `most_window`, rounded down to a power of two, are refused.
+    pub(super) fn new(most_window: usize) -> Result<Zstandard, Unreadable> {
+        let mut context = DCtx::try_create().ok_or(Unreadable::Memory)?;
+        let most = most_window.max(1).ilog2();
+        context.set_parameter(DParameter::WindowLogMax(most)).map_err(|_| Unreadable::Window)?;
+        Ok(Zstandard { context, at: At::Magic(0, false), first: 0, several: false, wanted: FRAME.len() })
+    }
+
+    pub(super) fn holds(&self) -> usize {
+        self.context.sizeof()
+    }
+
+    pub(super) fn step(&mut self, input: &mut &[u8], output: &mut [u8]) -> Result<usize, Unreadable> {
+        loop {
+            match self.at {
+                At::Past => {
+                    *input = &[];
+                    return Ok(0);
+                }
+                At::Frame => return self.frame(input, output),
+                At::Magic(index, skippable) => {
+                    let Some((byte, rest)) = input.split_first() else { return Ok(0) };
+                    let skippable = if index == 0 { byte & 0xf0 == SKIPPABLE[0] } else { skippable };
+                    let expected = if skippable { SKIPPABLE } else { FRAME };
+                    let fits = (index == 0 && skippable) || expected.get(index) == Some(byte);
+                    if !fits {
+                        if !self.several {
+                            return Err(Unreadable::Corrupt);
+                        }
+                        self.at = At::Past;
+                        continue;
+                    }
+                    *input = rest;
+                    if index == 0 {
+                        self.first = *byte;
+                    }
+                    if index < 3 {
+                        self.at = At::Magic(index + 1, skippable);
+                        continue;
+                    }
+                    let [_, second, third, fourth] = expected;
+                    self.at = At::Frame;
+                    self.wanted = FRAME.len();
+                    self.frame(&mut [self.first, second, third, fourth].as_slice(), output)?;
+                }
+            }
+        }
+    }
+
+    fn frame(&mut self, input: &mut &[u8], output: &mut [u8]) -> Result<usize, Unreadable> {
+        // By blocks, because of what it wrote in a call that fails it tells nothing.
+        let mut taken = InBuffer::around(input.get(..self.wanted).unwrap_or(input));
+        let mut given = OutBuffer::around(output);
+        let hint = self.context.decompress_stream(&mut given, &mut taken).map_err(|code| match code {
+            WINDOW_TOO_LARGE => Unreadable::Window,
+            _ => Unreadable::Corrupt,
+        })?;
+        let written = given.pos();
+        *input = input.get(taken.pos()..).unwrap_or_default();
+        self.wanted = hint.max(1);
+        if hint == 0 {
+            self.at = At::Magic(0, false);
+            self.several = true;
+        }
+        Ok(written)
+    }
+}

@@ -1,0 +1,59 @@
+//! What servers do: encoders of the common libraries, flushed after each part.
+
+use std::io::Write;
+
+use flate2::Compression;
+use flate2::write::DeflateEncoder;
+use flate2::write::GzEncoder;
+use flate2::write::ZlibEncoder;
+
+/// An encoding: its name, and what it is in `Content-Encoding`.
+pub(crate) const ENCODINGS: [(&str, &str); 5] =
+    [("gzip", "gzip"), ("zlib", "deflate"), ("raw deflate", "deflate"), ("br", "br"), ("zstd", "zstd")];
+
+/// The parts as one body, each of them readable as soon as its bytes are there.
+pub(crate) fn encode(name: &str, parts: &[&[u8]]) -> Vec<u8> {
+    let ends = encoded_parts(name, parts);
+    ends.concat()
+}
+
+/// The bytes that each part became; the end of the stream is one more.
+pub(crate) fn encoded_parts(name: &str, parts: &[&[u8]]) -> Vec<Vec<u8>> {
+    fn flushed<W: Write>(mut encoder: W, parts: &[&[u8]], taken: impl Fn(&mut W) -> &mut Vec<u8>) -> (Vec<Vec<u8>>, W) {
+        let mut pieces = Vec::new();
+        for part in parts {
+            encoder.write_all(part).unwrap();
+            encoder.flush().unwrap();
+            pieces.push(std::mem::take(taken(&mut encoder)));
+        }
+        (pieces, encoder)
+    }
+    let level = Compression::default();
+    let (mut pieces, last) = match name {
+        "gzip" => {
+            let (pieces, encoder) = flushed(GzEncoder::new(Vec::new(), level), parts, GzEncoder::get_mut);
+            (pieces, encoder.finish().unwrap())
+        }
+        "zlib" => {
+            let (pieces, encoder) = flushed(ZlibEncoder::new(Vec::new(), level), parts, ZlibEncoder::get_mut);
+            (pieces, encoder.finish().unwrap())
+        }
+        "raw deflate" => {
+            let (pieces, encoder) = flushed(DeflateEncoder::new(Vec::new(), level), parts, DeflateEncoder::get_mut);
+            (pieces, encoder.finish().unwrap())
+        }
+        "br" => {
+            let new = brotli::CompressorWriter::new(Vec::new(), 4096, 5, 20);
+            let (pieces, encoder) = flushed(new, parts, brotli::CompressorWriter::get_mut);
+            (pieces, encoder.into_inner())
+        }
+        "zstd" => {
+            let new = zstd::stream::write::Encoder::new(Vec::new(), 3).unwrap();
+            let (pieces, encoder) = flushed(new, parts, zstd::stream::write::Encoder::get_mut);
+            (pieces, encoder.finish().unwrap())
+        }
+        name => panic!("{name} is no encoding"),
+    };
+    pieces.push(last);
+    pieces
+}

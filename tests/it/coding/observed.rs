@@ -1,0 +1,174 @@
+//! What the observer makes of compressed exchanges.
+
+use std::time::Duration;
+
+use tokometer::measure::CountSource;
+use tokometer::measure::Message;
+use tokometer::measure::Outcome;
+use tokometer::measure::Unread;
+use tokometer::relay::Close;
+use tokometer::relay::Side;
+use tokometer::replay::Replayed;
+
+use super::encode::ENCODINGS;
+use super::encode::encode;
+use super::encode::encoded_parts;
+use crate::endings::DELTA;
+use crate::endings::DONE;
+use crate::endings::FINISH;
+use crate::endings::LAST;
+use crate::endings::ROLE;
+use crate::endings::Wire;
+
+const CLIENT_LEFT: Close = Close::Finished { first: Side::Client };
+const USAGE: &str = r#"data: {"id":"c","choices":[],"usage":{"prompt_tokens":5,"completion_tokens":7}}"#;
+
+fn head(fields: &str) -> Vec<u8> {
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n";
+    format!("{head}transfer-encoding: chunked\r\n{fields}\r\n\r\n").into_bytes()
+}
+
+fn chunk(bytes: &[u8]) -> Vec<u8> {
+    [format!("{:x}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat()
+}
+
+/// The events, encoded, each in a chunk of its own.
+fn chunks(name: &str, events: &[&str]) -> Vec<Vec<u8>> {
+    let events: Vec<String> = events.iter().map(|event| format!("{event}\n\n")).collect();
+    let parts: Vec<&[u8]> = events.iter().map(|event| event.as_bytes()).collect();
+    encoded_parts(name, &parts).iter().filter(|part| !part.is_empty()).map(|part| chunk(part)).collect()
+}
+
+fn answered(head: &[u8], chunks: &[Vec<u8>]) -> Wire {
+    let mut wire = Wire::asked().server(head);
+    for chunk in chunks {
+        wire = wire.server(chunk);
+    }
+    wire
+}
+
+/// What is known of the exchange without its times and sizes.
+fn said(replayed: &Replayed) -> String {
+    let [record] = replayed.records.as_slice() else { panic!("one exchange, one record: {replayed:?}") };
+    let mut record = record.clone();
+    record.response_bytes = 0;
+    record.ended = Duration::ZERO;
+    record.started = std::time::Instant::now();
+    format!("{record:?}").split_once("requested").map(|(_, rest)| rest.to_owned()).unwrap_or_default()
+}
+
+#[test]
+fn a_compressed_stream_is_measured_as_a_plain_one() {
+    let events = [ROLE, DELTA, DELTA, FINISH, USAGE, DONE];
+    let plain: Vec<Vec<u8>> = events.iter().map(|event| chunk(format!("{event}\n\n").as_bytes())).collect();
+    let expected = said(&answered(&head("x-a: b"), &plain).server(LAST).close(CLIENT_LEFT));
+    for (name, coding) in ENCODINGS {
+        let wire = answered(&head(&format!("Content-Encoding: {coding}")), &chunks(name, &events));
+        let replayed = wire.server(LAST).close(CLIENT_LEFT);
+        assert_eq!(said(&replayed), expected, "{name}");
+        assert_eq!(replayed.unread, [], "{name}");
+        assert_eq!(replayed.records[0].output_tokens.map(|n| (n.tokens, n.source)), Some((7, CountSource::Usage)));
+        assert_eq!(replayed.records[0].first_token, Some(Duration::from_millis(3)), "{name}: the read's own time");
+    }
+}
+
+#[test]
+fn a_transfer_coding_is_undone_before_the_content_coding() {
+    let inner = encode("br", &[format!("{DELTA}\n\n{FINISH}\n\n{DONE}\n\n").as_bytes()]);
+    let body = encode("gzip", &[&inner]);
+    let head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-encoding: br\r\n\
+        transfer-encoding: gzip, chunked\r\n\r\n";
+    let replayed = answered(head, &[chunk(&body)]).server(LAST).close(CLIENT_LEFT);
+    assert_eq!(replayed.records[0].outcome, Outcome::Ok);
+    assert_eq!(replayed.records[0].chunks, 1);
+}
+
+#[test]
+fn a_compressed_request_says_what_it_asks_for() {
+    let json = br#"{"model":"m","stream":true,"max_tokens":77,"n":2,"messages":[{"role":"user","content":"x"}]}"#;
+    for (name, coding) in ENCODINGS {
+        let field = if name == "zstd" { "x-body-compressed" } else { "content-encoding" };
+        let body = encode(name, &[json]);
+        let head = format!(
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n{field}: {coding}\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        let replayed = Wire::open().client(head.as_bytes()).client(&body).close(CLIENT_LEFT);
+        let record = &replayed.records[0];
+        assert_eq!((record.max_tokens, record.choices), (Some(77), 2), "{name}");
+        assert_eq!(record.labels.request_model.as_deref(), Some("m"), "{name}");
+        assert_eq!(record.labels.streaming, Some(true), "{name}");
+        assert_eq!(record.request_bytes, body.len() as u64, "{name}: bytes as they passed");
+    }
+}
+
+#[test]
+fn a_body_of_an_unknown_coding_is_counted_and_not_judged() {
+    for (codings, why) in [("compress", Unread::UnknownCoding), ("gzip, br, zstd", Unread::TooManyCodings)] {
+        let head = head(&format!("content-encoding: {codings}"));
+        let replayed = answered(&head, &[chunk(b"whatever it is")]).server(LAST).close(CLIENT_LEFT);
+        assert_eq!(replayed.unread, [(Message::Response, why)], "{codings}");
+        assert_eq!(replayed.detached, []);
+        let record = &replayed.records[0];
+        assert_eq!((record.outcome, record.output_tokens, record.unread), (Outcome::Ok, None, true), "{codings}");
+        assert_eq!((record.first_event, record.first_token, record.decode_rate), (None, None, None));
+    }
+}
+
+#[test]
+fn a_client_that_leaves_an_answer_we_cannot_read_left_in_its_middle() {
+    let wire = answered(&head("content-encoding: compress"), &[chunk(b"whatever it is")]);
+    assert_eq!(wire.close(CLIENT_LEFT).records[0].outcome, Outcome::ClientAbortMidStream);
+    let wire = answered(&head("content-encoding: compress"), &[]);
+    assert_eq!(wire.close(CLIENT_LEFT).records[0].outcome, Outcome::ClientAbortBeforeFirstToken);
+}
+
+#[test]
+fn what_came_before_a_fault_stays_as_a_lower_bound() {
+    for (name, coding) in ENCODINGS {
+        let mut chunks = chunks(name, &[ROLE, DELTA, DELTA, FINISH, USAGE, DONE]);
+        // No block of deflate, no meta-block of brotli and no block of zstd begins so.
+        chunks.truncate(3);
+        chunks.push(chunk(&[0x0e; 40]));
+        let replayed = answered(&head(&format!("content-encoding: {coding}")), &chunks).server(LAST).close(CLIENT_LEFT);
+        assert_eq!(replayed.unread, [(Message::Response, Unread::Corrupt)], "{name}");
+        let record = &replayed.records[0];
+        let count = record.output_tokens.map(|n| (n.tokens, n.source.is_exact()));
+        assert_eq!((record.outcome, count, record.unread), (Outcome::Ok, Some((2, false)), true), "{name}");
+        assert_eq!(record.first_token, Some(Duration::from_millis(3)), "{name}");
+    }
+}
+
+/// What follows the end mark changes nothing any more.
+#[test]
+fn a_fault_after_the_end_mark_is_counted_and_takes_nothing_away() {
+    let mut chunks = chunks("gzip", &[ROLE, DELTA, FINISH, USAGE, DONE]);
+    chunks.truncate(5);
+    chunks.push(chunk(&[0xff; 40]));
+    let replayed = answered(&head("content-encoding: gzip"), &chunks).server(LAST).close(CLIENT_LEFT);
+    let record = &replayed.records[0];
+    assert_eq!(replayed.unread, [(Message::Response, Unread::Corrupt)]);
+    assert_eq!((record.outcome, record.unread), (Outcome::Ok, false));
+    assert_eq!(record.output_tokens.map(|n| (n.tokens, n.source)), Some((7, CountSource::Usage)));
+}
+
+#[test]
+fn a_compressed_stream_that_is_cut_off_is_truncated() {
+    let chunks = chunks("gzip", &[ROLE, DELTA, DELTA, FINISH]);
+    let head = head("content-encoding: gzip");
+    let replayed = answered(&head, &chunks[..3]).server(LAST).close(CLIENT_LEFT);
+    assert_eq!((replayed.records[0].outcome, replayed.unread.len()), (Outcome::Truncated, 0));
+    let replayed = answered(&head, &chunks[..3]).close(Close::Finished { first: Side::Server });
+    assert_eq!(replayed.records[0].outcome, Outcome::Truncated);
+}
+
+/// One bad body says nothing of the next message on its connection.
+#[test]
+fn the_next_exchange_of_the_connection_is_read() {
+    let wire = answered(&head("content-encoding: gzip"), &[chunk(b"not gzip")]).server(LAST);
+    let wire = wire.client(crate::endings::REQUEST).server(crate::endings::HEAD);
+    let replayed = wire.events(&[ROLE, DELTA, FINISH, DONE]).server(LAST).close(CLIENT_LEFT);
+    assert_eq!(replayed.records.len(), 2);
+    assert_eq!(replayed.records[1].chunks, 1);
+    assert!(!replayed.records[1].unread);
+}
