@@ -9,6 +9,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use crate::listen::descriptor;
+use crate::listen::tls::Protocol;
 use crate::listen::upstream::Upstream;
 use crate::relay::Close;
 use crate::relay::Relay;
@@ -43,18 +44,22 @@ impl Front {
     async fn serve(&self, socket: Socket, peer: Option<SocketAddr>) {
         let (upstream, route) = self.upstream.route(&socket);
         let accepted = self.relay.accept(self.pair, Arc::clone(&upstream), peer);
+        let mut protocol = Protocol::Http1;
         let client = match &self.tls {
             None => Stream::Plain(socket),
             // What is large and seldom is boxed here and below: this future is made for each connection.
             Some(acceptor) => match Box::pin(timeout(HANDSHAKE_TIMEOUT, acceptor.accept(socket))).await {
-                Ok(Ok(stream)) => Stream::Tls(Box::new(stream.into())),
+                Ok(Ok(stream)) => {
+                    protocol = Protocol::agreed(stream.get_ref().1.alpn_protocol());
+                    Stream::Tls(Box::new(stream.into()))
+                }
                 _ => {
                     accepted.relay().stats_of(self.pair).count_handshake_failure();
                     return accepted.end(Close::Reset(Side::Client));
                 }
             },
         };
-        let connect = async { self.upstream.connect(route?).await };
+        let connect = async { self.upstream.connect(route?, protocol).await };
         let connected = match self.relay.settings().connect_timeout {
             None => Ok(connect.await),
             Some(limit) => timeout(limit, connect).await,

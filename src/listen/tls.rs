@@ -1,5 +1,8 @@
-//! TLS configurations from PEM files, checked at start. rustls with ring; ALPN offers `http/1.1` only, because that is what
-//! is observed.
+//! TLS configurations from PEM files, checked at start. rustls with ring.
+//!
+//! Both sides of a relayed connection must speak the same protocol, and the client's handshake comes first: a client that
+//! offers `http/1.1` gets it, because every server has it, and one that offers `h2` alone (gRPC) gets that. A server
+//! behind TLS is then asked for what the client got.
 
 use std::path::Path;
 use std::path::PathBuf;
@@ -32,7 +35,22 @@ use crate::listen::settings::Address;
 use crate::listen::settings::ClientTls;
 use crate::listen::settings::ServerTls;
 
-const ALPN: &[u8] = b"http/1.1";
+const HTTP1: &[u8] = b"http/1.1";
+const HTTP2: &[u8] = b"h2";
+
+/// What ALPN agrees on; where it is silent, HTTP/1.1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Http1,
+    Http2,
+}
+
+impl Protocol {
+    /// What this handshake agreed on.
+    pub(crate) fn agreed(alpn: Option<&[u8]>) -> Protocol {
+        if alpn == Some(HTTP2) { Protocol::Http2 } else { Protocol::Http1 }
+    }
+}
 
 /// TLS towards clients.
 pub(crate) fn acceptor(settings: &ServerTls) -> Result<TlsAcceptor, Error> {
@@ -53,12 +71,29 @@ pub(crate) fn acceptor(settings: &ServerTls) -> Result<TlsAcceptor, Error> {
     let mut config = builder
         .with_single_cert(certificates("the certificate file", certificate)?, private_key(key)?)
         .map_err(|error| unusable(certificate, key, &error))?;
-    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.alpn_protocols = vec![HTTP1.to_vec(), HTTP2.to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
+/// TLS towards the server, one for each protocol.
+#[derive(Clone)]
+pub(crate) struct Connectors {
+    http1: TlsConnector,
+    http2: TlsConnector,
+}
+
+impl Connectors {
+    /// The one that asks for this protocol.
+    pub(crate) fn of(&self, protocol: Protocol) -> &TlsConnector {
+        match protocol {
+            Protocol::Http1 => &self.http1,
+            Protocol::Http2 => &self.http2,
+        }
+    }
+}
+
 /// TLS towards the server.
-pub(crate) fn connector(settings: &ClientTls) -> Result<TlsConnector, Error> {
+pub(crate) fn connectors(settings: &ClientTls) -> Result<Connectors, Error> {
     let ClientTls { ca, server_name: _, identity, insecure } = settings;
     let builder = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
@@ -78,8 +113,10 @@ pub(crate) fn connector(settings: &ClientTls) -> Result<TlsConnector, Error> {
             .with_client_auth_cert(certificates("the identity's certificate file", certificate)?, private_key(key)?)
             .map_err(|error| unusable(certificate, key, &error))?,
     };
-    config.alpn_protocols = vec![ALPN.to_vec()];
-    Ok(TlsConnector::from(Arc::new(config)))
+    config.alpn_protocols = vec![HTTP2.to_vec()];
+    let http2 = TlsConnector::from(Arc::new(config.clone()));
+    config.alpn_protocols = vec![HTTP1.to_vec()];
+    Ok(Connectors { http1: TlsConnector::from(Arc::new(config)), http2 })
 }
 
 /// The name to check the server's certificate against; `None` where only the connection tells it.

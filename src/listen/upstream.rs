@@ -12,13 +12,14 @@ use socket2::SockRef;
 use tokio::net::TcpStream;
 use tokio::net::UnixStream;
 use tokio::time::Instant;
-use tokio_rustls::TlsConnector;
 
 use crate::listen::bind::keep_alive;
 use crate::listen::error::Error;
 use crate::listen::settings::Address;
 use crate::listen::settings::ClientTls;
 use crate::listen::tls;
+use crate::listen::tls::Connectors;
+use crate::listen::tls::Protocol;
 use crate::relay::Socket;
 use crate::relay::Stream;
 
@@ -33,7 +34,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) struct Upstream {
     target: Target,
     name: Arc<str>,
-    tls: Option<(TlsConnector, Option<ServerName<'static>>)>,
+    tls: Option<(Connectors, Option<ServerName<'static>>)>,
     keepalive: Option<Duration>,
 }
 
@@ -61,7 +62,7 @@ impl Upstream {
         };
         let tls = match client_tls {
             None => None,
-            Some(settings) => Some((tls::connector(settings)?, tls::server_name(address, settings)?)),
+            Some(settings) => Some((tls::connectors(settings)?, tls::server_name(address, settings)?)),
         };
         // On this machine the kernel tells at once when the other end is gone: probes would find nothing, and setting
         // them up costs three system calls per connection.
@@ -80,16 +81,16 @@ impl Upstream {
         }
     }
 
-    /// Connects; `original` is what [`Upstream::route`] found for this client.
-    pub(crate) async fn connect(&self, original: Option<SocketAddr>) -> io::Result<Stream> {
+    /// Connects; `original` is what [`Upstream::route`] found for this client, `protocol` what was agreed on with it.
+    pub(crate) async fn connect(&self, original: Option<SocketAddr>, protocol: Protocol) -> io::Result<Stream> {
         let socket = patiently(|| self.open(original)).await?;
-        let Some((connector, name)) = &self.tls else { return Ok(socket.into()) };
+        let Some((connectors, name)) = &self.tls else { return Ok(socket.into()) };
         let name = match (name, original) {
             (Some(name), _) => name.clone(),
             (None, Some(original)) => ServerName::IpAddress(original.ip().into()),
             (None, None) => return Err(io::Error::other("no server name to check the certificate against")),
         };
-        let stream = Box::pin(connector.connect(name, socket)).await?;
+        let stream = Box::pin(connectors.of(protocol).connect(name, socket)).await?;
         Ok(Stream::Tls(Box::new(stream.into())))
     }
 

@@ -288,13 +288,34 @@ fn tls_on_both_sides_relays_the_plaintext_and_its_endings() {
 }
 
 #[test]
-fn alpn_agrees_on_http1_only() {
+fn alpn_prefers_what_every_server_has() {
     let authority = Authority::new();
     let (_listener, upstream) = peer::listen();
     let rig = tls_rig(&authority, upstream, false, true);
     let mut client = tls_client(&authority.client(None), peer::dial(rig.address()));
     client.conn.complete_io(&mut client.sock).unwrap();
     assert_eq!(client.conn.alpn_protocol(), Some(&b"http/1.1"[..]));
+}
+
+#[test]
+fn a_client_that_offers_http2_alone_gets_it_and_the_server_is_asked_for_it() {
+    let authority = Authority::new();
+    let (listener, upstream) = peer::listen();
+    let rig = tls_rig(&authority, upstream, false, false);
+    let mut config = Arc::unwrap_or_clone(authority.client(None));
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let mut client = tls_client(&Arc::new(config), peer::dial(rig.address()));
+    let mut config = Arc::unwrap_or_clone(authority.server("server.test"));
+    config.alpn_protocols = vec![b"http/1.1".to_vec(), b"h2".to_vec()];
+    let server = std::thread::spawn(move || {
+        let connection = ServerConnection::new(Arc::new(config)).unwrap();
+        let mut server = StreamOwned::new(connection, peer::prepare(listener.accept().unwrap().0));
+        server.conn.complete_io(&mut server.sock).unwrap();
+        server.conn.alpn_protocol().map(<[u8]>::to_vec)
+    });
+    client.conn.complete_io(&mut client.sock).unwrap();
+    assert_eq!(client.conn.alpn_protocol(), Some(&b"h2"[..]));
+    assert_eq!(server.join().unwrap().as_deref(), Some(&b"h2"[..]));
 }
 
 #[test]

@@ -1,0 +1,246 @@
+"""HTTP/2 and gRPC with programs that are not ours on both sides: the same results with tokometer between and without, and
+a true record of every stream."""
+
+import concurrent.futures
+import json
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import grpc
+import h2.config
+import h2.connection
+import h2.errors
+import h2.events
+import http2_server
+import names
+from process import Process, Skip, Tokometer, free_port, until
+
+METHOD = "/vllm.Inference/GenerateStream"
+CHAT = "/v1/chat/completions"
+STREAMS = 100
+
+
+def _server():
+    port = free_port()
+    server = Process("http2-server", [sys.executable, str(Path(http2_server.__file__)), str(port)])
+    server.port = port
+
+    def listens():
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    until(listens, "the server of HTTP/2 listens")
+    return server
+
+
+def _program(name):
+    if not shutil.which(name):
+        raise Skip(f"no {name}")
+    return name
+
+
+def _run(*argv):
+    done = subprocess.run(argv, capture_output=True, timeout=120)
+    assert done.returncode == 0, f"{argv}: {done.stderr.decode()[-600:]}"
+    return done.stdout
+
+
+def _both(relay, server, ask):
+    """What `ask` gets from the server, which must be what it gets through the relay."""
+    direct, relayed = ask(server.port), ask(relay.port)
+    assert direct == relayed, f"without: {direct!r}\nwith: {relayed!r}"
+    return direct
+
+
+def _counted(record, streaming):
+    said = record["outcome"], record["output_tokens"], record["input_tokens"], record["streaming"]
+    assert said == (names.OK, http2_server.TOKENS, http2_server.PROMPT_TOKENS, streaming), record
+
+
+def curl_gets_the_same_with_and_without():
+    curl = _program("curl")
+    if b"HTTP2" not in _run(curl, "--version"):
+        raise Skip("this curl speaks no HTTP/2")
+
+    def ask(streams, *how):
+        body = json.dumps({"model": "m", "stream": streams})
+        head = "content-type: application/json"
+        return lambda port: _run(curl, "-sS", "-i", *how, "-H", head, "-d", body, f"http://127.0.0.1:{port}{CHAT}")
+
+    with _server() as server, Tokometer(server.port) as relay:
+        assert http2_server.events() in _both(relay, server, ask(True, "--http2-prior-knowledge"))
+        assert http2_server.whole() in _both(relay, server, ask(False, "--http2-prior-knowledge"))
+        for record, streaming in zip(relay.wait_for_records(2), (True, False)):
+            _counted(record, streaming)
+
+
+def h2load_runs_a_hundred_streams_at_a_time():
+    h2load = _program("h2load")
+    requests = 2000
+    with _server() as server, Tokometer(server.port) as relay:
+        body = Path(relay.directory.name) / "body.json"
+        body.write_text('{"model": "m", "stream": true}')
+
+        def load(port):
+            url = f"http://127.0.0.1:{port}{CHAT}"
+            said = _run(h2load, "-n", str(requests), "-c", "2", "-m", str(STREAMS), "-d", str(body), url).decode()
+            counts = re.search(r"requests: (\d+) total, (\d+) started, (\d+) done, (\d+) succeeded, (\d+) failed", said)
+            data = re.search(r"\((\d+)\) data", said)
+            assert counts and data, said
+            return counts.groups(), data.group(1)
+
+        counts, _ = _both(relay, server, load)
+        assert counts == (str(requests),) * 4 + ("0",), counts
+        for record in relay.wait_for_records(requests, seconds=60):
+            _counted(record, True)
+
+
+def the_h2_package_gets_the_same_on_many_streams_and_may_cancel_one():
+    def ask(port):
+        connection = h2.connection.H2Connection(config=h2.config.H2Configuration(header_encoding="utf-8"))
+        bodies, ended = {}, set()
+        with socket.create_connection(("127.0.0.1", port)) as sock:
+            sock.settimeout(30)
+            connection.initiate_connection()
+            for _ in range(STREAMS):
+                stream = connection.get_next_available_stream_id()
+                fields = [(":method", "POST"), (":path", CHAT), (":scheme", "http"), (":authority", "a")]
+                connection.send_headers(stream, fields)
+                connection.send_data(stream, b'{"model": "m", "stream": true}', end_stream=True)
+                bodies[stream] = b""
+            # Never sent whole, and taken back.
+            last = connection.get_next_available_stream_id()
+            connection.send_headers(last, fields)
+            connection.reset_stream(last, h2.errors.ErrorCodes.CANCEL)
+            sock.sendall(connection.data_to_send())
+            while len(ended) < STREAMS:
+                for event in connection.receive_data(sock.recv(65536)):
+                    if isinstance(event, h2.events.DataReceived):
+                        bodies[event.stream_id] += event.data
+                        connection.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+                    elif isinstance(event, h2.events.StreamEnded):
+                        ended.add(event.stream_id)
+                sock.sendall(connection.data_to_send())
+        return bodies
+
+    with _server() as server, Tokometer(server.port) as relay:
+        bodies = _both(relay, server, ask)
+        assert set(bodies.values()) == {http2_server.events()}
+        records = relay.wait_for_records(STREAMS + 1)
+        ended = [record for record in records if record["outcome"] == names.OK]
+        assert len(ended) == STREAMS, [record["outcome"] for record in records]
+        for record in ended:
+            _counted(record, True)
+        (cancelled,) = (record for record in records if record["outcome"] != names.OK)
+        assert cancelled["outcome"] == "client_abort_before_first_token", cancelled
+
+
+def _varint(value):
+    out = b""
+    while value > 127:
+        out, value = out + bytes([value & 127 | 128]), value >> 7
+    return out + bytes([value])
+
+
+def _field(number, value):
+    """A field of a protobuf message: a number, or bytes."""
+    if isinstance(value, int):
+        return _varint(number << 3) + _varint(value)
+    return _varint(number << 3 | 2) + _varint(len(value)) + value
+
+
+class _Service(grpc.GenericRpcHandler):
+    """vLLM's GenerateStream; what the request has for a prompt says how the call goes."""
+
+    def service(self, details):
+        if details.method == METHOD:
+            return grpc.unary_stream_rpc_method_handler(self.generate)
+        return None
+
+    @staticmethod
+    def generate(request, context):
+        if b"busy" in request:
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "full")
+        yield _field(1, _field(1, 3))
+        for _ in range(http2_server.TOKENS):
+            yield _field(2, _field(2, b"a") + _field(3, 1))
+        if b"fails" in request:
+            context.abort(grpc.StatusCode.INTERNAL, "broken")
+        if b"waits" in request:
+            until(lambda: not context.is_active(), "the call was cancelled")
+            return
+        yield _field(2, _field(8, _field(1, http2_server.TOKENS) + _field(2, 2)))
+
+
+def grpcio_gets_the_same_messages_trailers_and_cancelled_calls():
+    server = grpc.server(concurrent.futures.ThreadPoolExecutor(STREAMS))
+    server.add_generic_rpc_handlers((_Service(),))
+    server.port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+
+    def ask(port):
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            call = channel.unary_stream(METHOD)
+
+            def one(index):
+                prompt = (b"good", b"busy", b"fails", b"waits")[index % 4]
+                messages = []
+                answer = call(_field(2, b"m") + _field(3, prompt), timeout=60)
+                try:
+                    for message in answer:
+                        messages.append(message)
+                        if prompt == b"waits" and len(messages) == 1 + http2_server.TOKENS:
+                            answer.cancel()
+                except grpc.RpcError:
+                    pass
+                return prompt, messages, answer.code()
+
+            with concurrent.futures.ThreadPoolExecutor(STREAMS) as pool:
+                return list(pool.map(one, range(STREAMS)))
+
+    try:
+        with Tokometer(server.port) as relay:
+            said = _both(relay, server, ask)
+            codes = {prompt: code for prompt, _, code in said}
+            assert codes == {
+                b"good": grpc.StatusCode.OK,
+                b"busy": grpc.StatusCode.RESOURCE_EXHAUSTED,
+                b"fails": grpc.StatusCode.INTERNAL,
+                b"waits": grpc.StatusCode.CANCELLED,
+            }
+            records = relay.wait_for_records(STREAMS)
+            quarter, tokens = STREAMS // 4, http2_server.TOKENS
+            for outcome, error, output in (
+                (names.OK, None, tokens),
+                ("rejected_busy", "RESOURCE_EXHAUSTED", None),
+                ("error_in_stream", "INTERNAL", tokens),
+                ("client_abort_mid_stream", None, tokens),
+            ):
+                of = [record for record in records if record["outcome"] == outcome]
+                assert len(of) == quarter, f"{outcome}: {len(of)} of {[record['outcome'] for record in records]}"
+                for record in of:
+                    assert record["error_type"] == error and record["output_tokens"] == output, record
+                    assert record["engine"] == "vllm" or output is None, record
+    finally:
+        server.stop(None)
+
+
+def h2spec_finds_the_same_with_and_without():
+    h2spec = _program("h2spec")
+
+    def spec(port):
+        done = subprocess.run([h2spec, "-h", "127.0.0.1", "-p", str(port), "-o", "1"], capture_output=True, timeout=170)
+        said = done.stdout.decode()
+        # Each line of a case, without its time; the summary at the end.
+        cases = re.findall(r"^\s+([✔×]) (.*)$", said, re.MULTILINE)
+        summary = re.search(r"(\d+) tests, (\d+) passed, (\d+) skipped, (\d+) failed", said)
+        assert cases and summary, said[-600:]
+        return cases, summary.groups()
+
+    with _server() as server, Tokometer(server.port) as relay:
+        cases, summary = _both(relay, server, spec)
+        print(f"    {len(cases)} cases: {'/'.join(summary)} total/passed/skipped/failed, the same with and without")
