@@ -29,6 +29,9 @@ use crate::measure::tokens::{Prompts, Tokens, Whole};
 /// The channels a person reads as the answer: neither reasoning nor tool calls.
 const VISIBLE: Channels = Channels(Channels::CONTENT.0 | Channels::REFUSAL.0 | Channels::AUDIO.0);
 
+/// The status of a session's handshake (RFC 6455, section 4.2.2).
+const SWITCHING_PROTOCOLS: u16 = 101;
+
 /// Thresholds of the arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Thresholds {
@@ -268,6 +271,22 @@ impl Exchange {
         self.response_bytes += bytes as u64;
     }
 
+    /// It was the handshake of another protocol: what follows is not its answer.
+    pub fn handshake(&mut self) {
+        self.route = Route::Other;
+    }
+
+    /// It is an answer on a WebSocket: there is no head, and no time of one.
+    pub fn in_session(&mut self) {
+        self.status = Some(SWITCHING_PROTOCOLS);
+        self.streaming = true;
+    }
+
+    /// The server said that it failed.
+    pub fn fail(&mut self) {
+        self.error = true;
+    }
+
     /// The response body cannot be read any more: what it says from here on is not known.
     pub fn response_unread(&mut self) {
         self.unread = true;
@@ -402,7 +421,7 @@ impl Exchange {
             _ => marked_end,
         };
         let whole = Whole { choices, echo: self.asked.echo, complete, habits: profile.habits };
-        let answered = self.status.is_some_and(|s| (200..300).contains(&s));
+        let answered = self.status.is_some_and(|s| (200..300).contains(&s) || s == SWITCHING_PROTOCOLS);
         let output = self.tokens.output(whole).filter(|_| answered && self.generates());
         let idle = self.finishes.iter().any(FinishReason::is_idle);
         let answer = Answer {

@@ -52,6 +52,8 @@ pub enum Detach {
     MalformedRequest,
     /// A response head, chunk or frame that RFC 9112 or 9113 does not allow, or two readings of its length.
     MalformedResponse,
+    /// A frame of a WebSocket with a length that RFC 6455 does not allow.
+    MalformedFrame,
     /// A head over its cap.
     HeadTooLarge,
     /// A response without a request.
@@ -72,11 +74,12 @@ pub enum Detach {
 
 impl Detach {
     /// Every reason, in the order of the documentation.
-    pub const ALL: [Detach; 12] = [
+    pub const ALL: [Detach; 13] = [
         Detach::Upgraded,
         Detach::NotHttp,
         Detach::MalformedRequest,
         Detach::MalformedResponse,
+        Detach::MalformedFrame,
         Detach::HeadTooLarge,
         Detach::UnexpectedResponse,
         Detach::PipelineTooDeep,
@@ -94,6 +97,7 @@ impl Detach {
             Detach::NotHttp => "not_http",
             Detach::MalformedRequest => "malformed_request",
             Detach::MalformedResponse => "malformed_response",
+            Detach::MalformedFrame => "malformed_frame",
             Detach::HeadTooLarge => "head_too_large",
             Detach::UnexpectedResponse => "unexpected_response",
             Detach::PipelineTooDeep => "pipeline_too_deep",

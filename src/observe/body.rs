@@ -86,7 +86,8 @@ impl Bodies {
     }
 }
 
-fn unread(why: Unreadable) -> Unread {
+/// The reason as it is counted.
+pub(super) fn unread(why: Unreadable) -> Unread {
     match why {
         Unreadable::UnknownCoding => Unread::UnknownCoding,
         Unreadable::TooManyCodings => Unread::TooManyCodings,

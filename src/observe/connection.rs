@@ -5,11 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use crate::decode::StreamEvent;
 use crate::measure::Detach;
 use crate::measure::Ending;
+use crate::measure::Message;
 use crate::observe::SAMPLE;
 use crate::observe::Shared;
 use crate::observe::exchange::Exchange;
+use crate::observe::session::Session;
+use crate::observe::session::Turn;
 use crate::relay::Close;
 use crate::relay::Connection;
 use crate::relay::Direction;
@@ -22,6 +26,8 @@ use crate::wire::Reset;
 use crate::wire::ResponseHead;
 use crate::wire::Trailers;
 use crate::wire::Visitor;
+use crate::wire::websocket::Seen;
+use crate::wire::websocket::Sender;
 
 /// Reads one connection until it ends or can no longer be followed.
 #[derive(Debug)]
@@ -40,6 +46,8 @@ struct Exchanges {
     /// Calls since the last timed one.
     untimed: u8,
     open: VecDeque<Box<Exchange>>,
+    /// The connection is a WebSocket whose messages are read.
+    session: Option<Box<Session>>,
 }
 
 impl ConnectionObserver {
@@ -52,6 +60,7 @@ impl ConnectionObserver {
                 pair: u32::try_from(connection.pair).unwrap_or(u32::MAX),
                 untimed: 0,
                 open: VecDeque::new(),
+                session: None,
             },
         }
     }
@@ -60,6 +69,7 @@ impl ConnectionObserver {
     fn detach(&mut self, why: Detach) {
         self.http = None;
         self.exchanges.abandon();
+        self.exchanges.session = None;
         self.exchanges.shared.sink.detached(self.exchanges.pair as usize, why);
     }
 
@@ -67,7 +77,14 @@ impl ConnectionObserver {
         let Some(http) = &mut self.http else { return };
         let result = match direction {
             Direction::Request => http.request(bytes, at, &mut self.exchanges),
-            Direction::Response => http.response(bytes, at, &mut self.exchanges),
+            Direction::Response => match http.response(bytes, at, &mut self.exchanges) {
+                Err(Fault::WebSocket(extensions)) => {
+                    let shared = Arc::clone(&self.exchanges.shared);
+                    let (limits, memory) = (shared.coding_limits(), &shared.lasting.codings);
+                    http.follow_websocket(extensions, limits, memory, bytes, at, &mut self.exchanges)
+                }
+                result => result,
+            },
         };
         self.followed(result);
     }
@@ -76,8 +93,9 @@ impl ConnectionObserver {
         if let Err(fault) = result {
             self.detach(match fault {
                 Fault::Upgraded => Detach::Upgraded,
-                // The reader follows it; were it not to, this is what it would be.
-                Fault::Http2 => Detach::Upgraded,
+                // These are followed; were they not to be, this is what it would be.
+                Fault::Http2 | Fault::WebSocket(_) => Detach::Upgraded,
+                Fault::MalformedFrame => Detach::MalformedFrame,
                 Fault::NotHttp => Detach::NotHttp,
                 Fault::MalformedRequest => Detach::MalformedRequest,
                 Fault::MalformedResponse => Detach::MalformedResponse,
@@ -135,6 +153,9 @@ impl Observer for ConnectionObserver {
             Close::IdleTimeout => Ending::IdleTimeout,
             Close::Drained => Ending::Drained,
         };
+        if let Some(session) = self.exchanges.session.take() {
+            self.exchanges.end_session(*session, ending, at);
+        }
         while let Some(exchange) = self.exchanges.take_oldest() {
             exchange.end(ending, at, &self.exchanges.shared);
         }
@@ -142,7 +163,8 @@ impl Observer for ConnectionObserver {
 
     fn idle(&self) -> bool {
         // A connection that cannot be read may be in the middle of anything.
-        self.http.is_some() && self.exchanges.open.is_empty()
+        // A session is one to its client, also between two answers.
+        self.http.is_some() && self.exchanges.open.is_empty() && self.exchanges.session.is_none()
     }
 }
 
@@ -171,6 +193,44 @@ impl Exchanges {
         let exchange = self.open.pop_front()?;
         self.shared.lasting.open.fetch_sub(1, Ordering::Relaxed);
         Some(exchange)
+    }
+
+    /// An answer of the session begins.
+    fn begin_answer(&mut self, asked: bool, at: Instant) {
+        let Some(session) = &mut self.session else { return };
+        self.shared.lasting.open.fetch_add(1, Ordering::Relaxed);
+        self.open.push_back(Box::new(Exchange::begin_in_session(session.begin(), asked, at, &self.shared)));
+    }
+
+    /// The server said `event` in the session.
+    fn said(&mut self, event: &StreamEvent, at: Instant) {
+        if self.open.is_empty() {
+            // What is said between two answers belongs to neither.
+            if event.channels.is_empty() {
+                return;
+            }
+            self.begin_answer(false, at);
+        }
+        let Some(session) = &mut self.session else { return };
+        if let (Some(exchange), Some(decoder)) = (self.open.front_mut(), session.server()) {
+            exchange.message(event, decoder, at, &self.shared);
+        }
+        if event.end
+            && let Some(exchange) = self.open.pop_front()
+        {
+            self.shared.lasting.open.fetch_sub(1, Ordering::Relaxed);
+            session.end(*exchange, Ending::Complete, at, &self.shared);
+        }
+    }
+
+    /// The connection of the session is over.
+    fn end_session(&mut self, mut session: Session, ending: Ending, at: Instant) {
+        let Some(mut exchange) = self.take_oldest() else { return };
+        let ending = session.ending(ending).unwrap_or_else(|| {
+            exchange.fail();
+            ending
+        });
+        session.end(*exchange, ending, at, &self.shared);
     }
 
     fn abandon(&mut self) {
@@ -221,6 +281,9 @@ impl Visitor for Exchanges {
             exchange.response_head(head, at, shared);
         }
         if head.status == 101 {
+            let connection = self.connection;
+            let session = self.find(exchange).and_then(|(exchange, _)| exchange.handshake(connection));
+            self.session = session.filter(|_| head.is_websocket()).map(Box::new);
             self.response_end(exchange, at);
         }
     }
@@ -239,6 +302,27 @@ impl Visitor for Exchanges {
 
     fn response_end(&mut self, exchange: u64, at: Instant) {
         self.end(exchange, Ending::Complete, at);
+    }
+
+    fn websocket(&mut self, _exchange: u64, sender: Sender, seen: &Seen<'_>, at: Instant) {
+        let Some(turn) = self.session.as_mut().and_then(|session| session.take(sender, seen)) else { return };
+        match turn {
+            Turn::Bytes(of, bytes) => {
+                if let Some(exchange) = self.open.front_mut() {
+                    exchange.message_bytes(of, bytes);
+                }
+            }
+            Turn::Asked if self.open.is_empty() => self.begin_answer(true, at),
+            // vLLM's clients commit again and again while they are being answered.
+            Turn::Asked => {}
+            Turn::Said(event) => self.said(&event, at),
+            Turn::Unread(of, why) => {
+                if let Some(exchange) = self.open.front_mut().filter(|_| of == Message::Response) {
+                    exchange.messages_unread();
+                }
+                self.shared.sink.unread(self.pair as usize, of, why);
+            }
+        }
     }
 
     fn reset(&mut self, exchange: u64, reset: Reset, at: Instant) {

@@ -21,6 +21,8 @@ use crate::observe::Shared;
 use crate::observe::body::Bodies;
 use crate::observe::engine::Recogniser;
 use crate::observe::grpc::Status;
+use crate::observe::session::Begin;
+use crate::observe::session::Session;
 use crate::observe::tgi_head::Told;
 use crate::wire::RequestHead;
 use crate::wire::ResponseHead;
@@ -196,7 +198,12 @@ impl Exchange {
         self.measured.client_left();
     }
 
-    pub(super) fn end(mut self, ending: Ending, at: Instant, shared: &Shared) {
+    pub(super) fn end(self, ending: Ending, at: Instant, shared: &Shared) {
+        drop(self.finish(ending, at, shared));
+    }
+
+    /// Ends it, and gives back its decoder.
+    fn finish(mut self, ending: Ending, at: Instant, shared: &Shared) -> Option<Box<ResponseDecoder>> {
         if ending == Ending::Complete || self.streaming {
             self.decode(None, at, shared);
         }
@@ -211,7 +218,8 @@ impl Exchange {
             shared.recognised(pair, engine);
         }
         if self.measured.route() == Route::Probe && !shared.settings.probes {
-            return self.abandon(shared);
+            self.abandon(shared);
+            return None;
         }
         let closing = Closing {
             ending,
@@ -233,6 +241,75 @@ impl Exchange {
             profile: self.recogniser.profile(),
         };
         self.measured.end(closing, at, &shared.thresholds, shared.sink.as_ref());
+        self.response
+    }
+
+    /// The connection goes on in another protocol: this exchange was the handshake. What reads the session, if anything can.
+    pub(super) fn handshake(&mut self, connection: u64) -> Option<Session> {
+        let route = self.measured.route();
+        let session = self.measured.generates().then(|| {
+            let next = self.measured.sequence() + 1;
+            Session::new(connection, self.measured.pair(), next, route, self.recogniser)
+        });
+        self.measured.handshake();
+        session
+    }
+
+    /// An answer of a session begins; `asked`: the client asked for it, with the bytes read at `at`.
+    pub(super) fn begin_in_session(begin: Begin, asked: bool, at: Instant, shared: &Shared) -> Exchange {
+        let Begin { connection, number, pair, route, recogniser } = begin;
+        let mut exchange = Exchange { recogniser, streaming: true, ..Exchange::begin(connection, number, pair, at) };
+        exchange.measured.request_head(route, None, None, shared.sink.as_ref());
+        if asked {
+            exchange.measured.request_end(Asked::default(), at);
+        }
+        exchange.measured.in_session();
+        exchange
+    }
+
+    /// Bytes of a session's messages.
+    pub(super) fn message_bytes(&mut self, of: Message, bytes: usize) {
+        match of {
+            Message::Request => self.measured.request_body(bytes),
+            Message::Response => self.measured.response_body(bytes),
+        }
+    }
+
+    /// A message of a session, as `decoder` read it.
+    pub(super) fn message(&mut self, event: &StreamEvent, decoder: &ResponseDecoder, at: Instant, shared: &Shared) {
+        let (pair, route) = (self.measured.pair(), self.measured.route());
+        self.recogniser.body(decoder.engine());
+        let (engine, profile) = (self.recogniser.name(), self.recogniser.profile());
+        self.measured.event(event, at, profile, &shared.thresholds, shared.sink.as_ref(), || Labels {
+            pair,
+            route,
+            engine: engine.or_else(|| shared.last_engine(pair)),
+            request_model: None,
+            response_model: decoder.model().map(Into::into),
+            streaming: Some(true),
+        });
+    }
+
+    /// The rest of a session's messages cannot be read.
+    pub(super) fn messages_unread(&mut self) {
+        self.measured.response_unread();
+    }
+
+    /// The server ended the session with a code that names a failure.
+    pub(super) fn fail(&mut self) {
+        self.measured.fail();
+    }
+
+    /// Ends an answer of a session, which `decoder` read; it comes back.
+    pub(super) fn end_in_session(
+        mut self,
+        decoder: Option<Box<ResponseDecoder>>,
+        ending: Ending,
+        at: Instant,
+        shared: &Shared,
+    ) -> Option<Box<ResponseDecoder>> {
+        self.response = decoder;
+        self.finish(ending, at, shared)
     }
 
     /// Leaves the exchange unrecorded: its connection can no longer be read.

@@ -7,6 +7,7 @@ mod connection;
 mod engine;
 mod exchange;
 mod grpc;
+mod session;
 mod settings;
 #[cfg(test)]
 mod tests;

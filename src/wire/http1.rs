@@ -14,6 +14,7 @@ use crate::wire::head::Gather;
 use crate::wire::message::Fault;
 use crate::wire::message::ResponseHead;
 use crate::wire::message::Visitor;
+use crate::wire::websocket::Extensions;
 
 /// The head of the HTTP/2 connection preface (RFC 9113, section 3.4), which reads as a request head. The method PRI is
 /// used for nothing else (section 11.6), so the `SM` behind it need not be waited for.
@@ -336,7 +337,9 @@ impl Http1 {
             let follows = Follows::of(asked, head, may_upgrade)?;
             match follows {
                 Follows::Response | Follows::Http2 => visitor.interim(number, head.status, at),
-                Follows::Nothing | Follows::Body(_) | Follows::Protocol => visitor.response_head(number, head, at),
+                Follows::Nothing | Follows::Body(_) | Follows::WebSocket(_) | Follows::Protocol => {
+                    visitor.response_head(number, head, at)
+                }
             }
             Ok(follows)
         })
@@ -347,6 +350,7 @@ impl Http1 {
             Follows::Nothing => self.end_response(at, visitor),
             Follows::Body(body) => self.response_at = ResponseAt::Body(body),
             Follows::Http2 => return Err(Fault::Http2),
+            Follows::WebSocket(extensions) => return Err(Fault::WebSocket(extensions)),
             Follows::Protocol => return Err(Fault::Upgraded),
         }
         Ok(())
@@ -380,6 +384,7 @@ enum Follows {
     Body(Body),
     /// HTTP/2, with the response to the same request on stream 1 (RFC 7540, section 3.2).
     Http2,
+    WebSocket(Extensions),
     /// Another protocol.
     Protocol,
 }
@@ -390,6 +395,9 @@ impl Follows {
             // No class of status is below 1xx (RFC 9110, section 15), so how such a message ends is unknown.
             (0..100, _) => Err(BadFraming),
             (101, _) if may_upgrade && is_h2c(head) => Ok(Follows::Http2),
+            (101, _) if may_upgrade && head.is_websocket() => {
+                Ok(Follows::WebSocket(Extensions::of(head.values("sec-websocket-extensions"))))
+            }
             (101, _) | (200..300, Asked::Connect) => Ok(Follows::Protocol),
             (100..200, _) => Ok(Follows::Response),
             (_, Asked::Head) => Ok(Follows::Nothing),

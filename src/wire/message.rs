@@ -4,6 +4,10 @@ use std::time::Instant;
 
 use httparse::Header;
 
+use crate::wire::websocket::Extensions;
+use crate::wire::websocket::Seen;
+use crate::wire::websocket::Sender;
+
 /// A request head. Borrowed from the bytes that completed it.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestHead<'a> {
@@ -69,6 +73,14 @@ impl<'a> ResponseHead<'a> {
     }
 }
 
+impl ResponseHead<'_> {
+    /// True when it turns its connection to WebSocket (RFC 6455, section 4.2.2).
+    pub fn is_websocket(&self) -> bool {
+        self.status == 101
+            && self.header("upgrade").is_some_and(|name| name.trim_ascii().eq_ignore_ascii_case(b"websocket"))
+    }
+}
+
 impl<'a> Trailers<'a> {
     /// The first value of the field `name` (any case).
     pub fn field(&self, name: &str) -> Option<&'a [u8]> {
@@ -110,6 +122,8 @@ pub trait Visitor {
     /// The response is complete: by its length, its last chunk, the end of its stream, or (for a body delimited by the
     /// end of the connection) by the server's FIN.
     fn response_end(&mut self, exchange: u64, at: Instant);
+    /// The connection is a WebSocket since the response to this exchange, and a frame of it told this.
+    fn websocket(&mut self, _exchange: u64, _sender: Sender, _seen: &Seen<'_>, _at: Instant) {}
     /// The exchange ends here without the rest of its messages. HTTP/2 only.
     fn reset(&mut self, exchange: u64, reset: Reset, at: Instant);
 }
@@ -122,6 +136,10 @@ pub enum Fault {
     /// The connection goes on in HTTP/2: its preface came, or a 101 to `h2c`. [`Http1::left`](crate::wire::Http1::left)
     /// tells where.
     Http2,
+    /// The connection goes on as a WebSocket with these extensions: see [`Reader::follow_websocket`](crate::wire::Reader).
+    WebSocket(Extensions),
+    /// A frame of a WebSocket with a length that RFC 6455 does not allow.
+    MalformedFrame,
     /// The client's first bytes are no HTTP.
     NotHttp,
     /// A request head that RFC 9112 does not allow, or two readings of its length; in HTTP/2 a frame of the client's that

@@ -2,12 +2,15 @@
 
 use std::time::Instant;
 
+use crate::wire::coding;
 use crate::wire::http1::HTTP2_PREFACE_HEAD;
 use crate::wire::http1::Http1;
 use crate::wire::http1::Limits;
 use crate::wire::http2::Http2;
 use crate::wire::message::Fault;
 use crate::wire::message::Visitor;
+use crate::wire::websocket::Extensions;
+use crate::wire::websocket::WebSocket;
 
 /// Reads one connection: as HTTP/1 until a preface or a 101 turns it to HTTP/2.
 #[derive(Debug)]
@@ -16,6 +19,8 @@ pub enum Reader {
     Http1(Box<Http1>),
     /// HTTP/2.
     Http2(Box<Http2>),
+    /// WebSocket.
+    WebSocket(Box<WebSocket>),
 }
 
 impl Reader {
@@ -31,6 +36,7 @@ impl Reader {
     pub fn request(&mut self, bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
         let http1 = match self {
             Reader::Http2(http2) => return http2.request(bytes, at, visitor),
+            Reader::WebSocket(websocket) => return websocket.request(bytes, at, visitor),
             Reader::Http1(http1) => http1,
         };
         match http1.request(bytes, at, visitor) {
@@ -51,6 +57,7 @@ impl Reader {
     pub fn response(&mut self, bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
         let http1 = match self {
             Reader::Http2(http2) => return http2.response(bytes, at, visitor),
+            Reader::WebSocket(websocket) => return websocket.response(bytes, at, visitor),
             Reader::Http1(http1) => http1,
         };
         match http1.response(bytes, at, visitor) {
@@ -70,8 +77,28 @@ impl Reader {
     pub fn response_finished(&mut self, at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
         match self {
             Reader::Http1(http1) => http1.response_finished(at, visitor),
-            Reader::Http2(_) => Ok(()),
+            Reader::Http2(_) | Reader::WebSocket(_) => Ok(()),
         }
+    }
+
+    /// Goes on after [`Fault::WebSocket`], which came of `bytes`. The memory of compressed messages goes on this account.
+    ///
+    /// # Errors
+    /// What makes the connection unreadable; final.
+    pub fn follow_websocket(
+        &mut self,
+        extensions: Extensions,
+        limits: coding::Limits,
+        memory: &coding::Memory,
+        bytes: &[u8],
+        at: Instant,
+        visitor: &mut impl Visitor,
+    ) -> Result<(), Fault> {
+        let Reader::Http1(http1) = self else { return Ok(()) };
+        let mut websocket = Box::new(WebSocket::new(http1.answering(), extensions, limits, memory));
+        let result = websocket.response(rest(bytes, http1), at, visitor);
+        *self = Reader::WebSocket(websocket);
+        result
     }
 
     /// True when answers share the connection: what holds it up holds up all of them.

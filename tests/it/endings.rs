@@ -222,9 +222,9 @@ fn an_answer_that_nothing_follows_for_the_idle_timeout_timed_out() {
 
 #[test]
 fn a_switch_of_protocol_ends_its_exchange_and_detaches() {
-    let switch = b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n\x81\x01a";
+    let switch = b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x-other\r\nconnection: upgrade\r\n\r\n\x81\x01a";
     let replayed = Wire::open()
-        .client(b"GET /v1/realtime HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
+        .client(b"GET /v1/realtime HTTP/1.1\r\nHost: x\r\nUpgrade: x-other\r\nConnection: Upgrade\r\n\r\n")
         .server(switch)
         .close(Close::Finished { first: Side::Client });
     assert_eq!(replayed.detached, [Detach::Upgraded]);

@@ -24,4 +24,5 @@ mod relay;
 mod replay;
 mod sim;
 mod truth;
+mod websocket;
 mod wire;

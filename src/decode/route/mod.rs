@@ -199,7 +199,8 @@ impl Route {
     /// True when its answers are read: [`Place::root`] knows their dialect. What is not read is counted as
     /// [`Route::Other`].
     pub fn is_read(self) -> bool {
-        self.is_rpc() || Place::root(self, Framing::Json) != Place::Unread
+        let is_known = |framing| Place::root(self, framing) != Place::Unread;
+        self.is_rpc() || is_known(Framing::Json) || is_known(Framing::Messages)
     }
 
     /// True when nothing ends a stream on this route but the end of its body.

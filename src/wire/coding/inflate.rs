@@ -11,11 +11,15 @@ use crate::wire::coding::Unreadable;
 pub(super) const INFLATE_BYTES: usize = 48 * 1024;
 
 /// A raw deflate stream being undone.
-pub(super) struct Inflate(Decompress);
+pub(super) struct Inflate {
+    stream: Decompress,
+    /// A fault was met in the step that showed what came before it.
+    failed: bool,
+}
 
 impl std::fmt::Debug for Inflate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Inflate").field(&self.0.total_in()).finish()
+        f.debug_struct("Inflate").field("failed", &self.failed).finish_non_exhaustive()
     }
 }
 
@@ -31,26 +35,35 @@ pub(super) struct Inflated {
 impl Inflate {
     /// Before the first byte. Allocates the window.
     pub(super) fn new() -> Inflate {
-        Inflate(Decompress::new(false))
+        Inflate { stream: Decompress::new(false), failed: false }
     }
 
     /// Takes what it can of `input` and gives what fits in `output`. Not to be called after the end.
     pub(super) fn step(&mut self, input: &mut &[u8], output: &mut [u8]) -> Result<Inflated, Unreadable> {
-        let (taken, given) = (self.0.total_in(), self.0.total_out());
-        let status = self.0.decompress(input, output, FlushDecompress::None);
-        let taken = usize::try_from(self.0.total_in() - taken).unwrap_or(usize::MAX);
-        let written = usize::try_from(self.0.total_out() - given).unwrap_or(usize::MAX);
-        *input = input.get(taken..).unwrap_or_default();
+        if self.failed {
+            return Err(Unreadable::Corrupt);
+        }
+        let (taken, given) = (self.stream.total_in(), self.stream.total_out());
+        let status = self.stream.decompress(input, output, FlushDecompress::None);
+        let taken = usize::try_from(self.stream.total_in() - taken).unwrap_or(usize::MAX);
+        let written = usize::try_from(self.stream.total_out() - given).unwrap_or(usize::MAX);
         match status {
-            Ok(status) => Ok(Inflated { written, ended: status == Status::StreamEnd }),
-            // What came before the fault is shown first; the next step meets it again.
-            Err(_) if written > 0 => Ok(Inflated { written, ended: false }),
+            Ok(status) => {
+                *input = input.get(taken..).unwrap_or_default();
+                Ok(Inflated { written, ended: status == Status::StreamEnd })
+            }
+            // The input stays, so that the next step tells of the fault.
+            Err(_) if written > 0 => {
+                self.failed = true;
+                Ok(Inflated { written, ended: false })
+            }
             Err(_) => Err(Unreadable::Corrupt),
         }
     }
 
     /// Ready for another stream.
     pub(super) fn reset(&mut self) {
-        self.0.reset(false);
+        self.stream.reset(false);
+        self.failed = false;
     }
 }

@@ -9,7 +9,9 @@ mod codings;
 mod decoder;
 mod gzip;
 mod inflate;
+mod layer;
 mod memory;
+mod message;
 mod stage;
 mod zlib;
 mod zstandard;
@@ -17,6 +19,7 @@ mod zstandard;
 pub use codings::{Coding, Codings};
 pub use decoder::Decoder;
 pub use memory::Memory;
+pub use message::MessageInflater;
 
 /// What undoing the coding of one body may cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,6 +5,8 @@ use crate::wire::coding::Limits;
 use crate::wire::coding::Unreadable;
 use crate::wire::coding::brotli::Brotli;
 use crate::wire::coding::gzip::Gzip;
+use crate::wire::coding::inflate::Inflate;
+use crate::wire::coding::message;
 use crate::wire::coding::zlib::Zlib;
 use crate::wire::coding::zstandard::Zstandard;
 
@@ -15,6 +17,8 @@ pub(super) enum Stage {
     Deflate(Zlib),
     Brotli(Brotli),
     Zstd(Zstandard),
+    /// Messages of a WebSocket.
+    Message(Inflate),
 }
 
 impl Stage {
@@ -36,6 +40,7 @@ impl Stage {
             Stage::Deflate(zlib) => zlib.step(input, output),
             Stage::Brotli(brotli) => brotli.step(input, output),
             Stage::Zstd(zstd) => zstd.step(input, output),
+            Stage::Message(inflate) => message::step(inflate, input, output),
         }
     }
 
@@ -46,6 +51,14 @@ impl Stage {
             Stage::Deflate(zlib) => zlib.holds(),
             Stage::Brotli(brotli) => brotli.holds(),
             Stage::Zstd(zstd) => zstd.holds(),
+            Stage::Message(_) => message::holds(),
+        }
+    }
+
+    /// Ready for another stream, where there are several.
+    pub(super) fn restart(&mut self) {
+        if let Stage::Message(inflate) = self {
+            inflate.reset();
         }
     }
 }

@@ -5,6 +5,7 @@ use std::time::Instant;
 use tokometer::wire::Fault;
 use tokometer::wire::Http1;
 use tokometer::wire::Limits;
+use tokometer::wire::websocket::Extensions;
 
 use crate::wire::traffic::Trace;
 use crate::wire::traffic::answer;
@@ -175,7 +176,9 @@ fn bytes_nobody_asked_for_are_refused() {
 
 #[test]
 fn a_switch_of_protocols_is_told_with_its_head() {
-    answering("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\n\x01\x02", Fault::Upgraded, " 101");
+    answering("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x-other\r\n\r\n\x01\x02", Fault::Upgraded, " 101");
+    let websocket = Fault::WebSocket(Extensions::default());
+    answering("HTTP/1.1 101 -\r\nUpgrade: WebSocket\r\n\r\n\x01\x02", websocket, " 101");
     for status in [200, 299] {
         let outcome = read(&[
             ask("CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n"),

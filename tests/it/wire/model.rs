@@ -2,6 +2,7 @@
 
 use tokometer::wire::Fault;
 use tokometer::wire::Limits;
+use tokometer::wire::websocket::Extensions;
 
 use crate::wire::traffic::Outcome;
 use crate::wire::traffic::Told;
@@ -224,7 +225,12 @@ impl<'a> Cursor<'a> {
             if status < 100 {
                 return self.bad();
             } else if status == 101 || method == "CONNECT" && status / 100 == 2 {
+                let websocket = response.headers.iter().find(|h| h.name.eq_ignore_ascii_case("upgrade"));
+                let websocket = websocket.is_some_and(|h| h.value.trim_ascii().eq_ignore_ascii_case(b"websocket"));
                 self.told.push(told);
+                if status == 101 && websocket {
+                    return Err(Stop::Bad(Fault::WebSocket(Extensions::default())));
+                }
                 return Err(Stop::Bad(Fault::Upgraded));
             } else if status < 200 {
                 self.told.push(Told::Interim(status));

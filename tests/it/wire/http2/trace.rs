@@ -126,7 +126,7 @@ pub(crate) fn feed(limits: Limits, steps: &[Step]) -> Outcome {
         }
     }
     let open = match &reader {
-        Reader::Http1(_) => None,
+        Reader::Http1(_) | Reader::WebSocket(_) => None,
         Reader::Http2(http2) => Some(http2.open()),
     };
     Outcome { told: trace.told, fault, open }

@@ -1,6 +1,7 @@
 //! The two ways to HTTP/2 on a connection that may speak HTTP/1: prior knowledge, and `Upgrade: h2c`.
 
 use tokometer::wire::Fault;
+use tokometer::wire::websocket::Extensions;
 
 use crate::wire::http2::frames::*;
 use crate::wire::http2::trace::read;
@@ -54,5 +55,5 @@ fn a_switch_that_leaves_open_what_belongs_where_is_not_followed() {
     assert_eq!(read(&[ask(posts), answer(SWITCHES)]).fault, Some(Fault::Upgraded));
     assert_eq!(read(&[ask(ASKS.repeat(2)), answer(SWITCHES)]).fault, Some(Fault::Upgraded));
     let websocket = SWITCHES.replace("upgrade: h2c", "upgrade: websocket");
-    assert_eq!(read(&[ask(ASKS), answer(websocket)]).fault, Some(Fault::Upgraded));
+    assert_eq!(read(&[ask(ASKS), answer(websocket)]).fault, Some(Fault::WebSocket(Extensions::default())));
 }

@@ -1,0 +1,80 @@
+//! Frames of a WebSocket: whatever they are, they tell the same however they are cut.
+//!
+//! The input's first byte says who sends them (bit 0) and what was agreed on (bits 1 and 2: compression, with a window that
+//! is kept or not), its second how they are cut; the rest is the frames.
+#![no_main]
+
+use std::time::Instant;
+
+use libfuzzer_sys::fuzz_target;
+use tokometer::wire::Fault;
+use tokometer::wire::RequestHead;
+use tokometer::wire::Reset;
+use tokometer::wire::ResponseHead;
+use tokometer::wire::Trailers;
+use tokometer::wire::Visitor;
+use tokometer::wire::coding::Limits;
+use tokometer::wire::coding::Memory;
+use tokometer::wire::websocket::Deflate;
+use tokometer::wire::websocket::Extensions;
+use tokometer::wire::websocket::Seen;
+use tokometer::wire::websocket::Sender;
+use tokometer::wire::websocket::WebSocket;
+
+/// A ratio that inputs of usual length do not reach: when it is met depends on the cuts.
+const LIMITS: Limits = Limits { window_bytes: 1 << 20, ratio: 5000, memory_bytes: 1 << 20 };
+
+/// What was told, each word of it as a line, and all data.
+#[derive(Default)]
+struct Trace(Vec<(String, Vec<u8>)>);
+
+impl Visitor for Trace {
+    fn request_begin(&mut self, _: u64, _: Instant) {}
+    fn request_head(&mut self, _: u64, _: &RequestHead<'_>, _: Instant) {}
+    fn request_body(&mut self, _: u64, _: &[u8], _: Instant) {}
+    fn request_end(&mut self, _: u64, _: Instant) {}
+    fn interim(&mut self, _: u64, _: u16, _: Instant) {}
+    fn response_head(&mut self, _: u64, _: &ResponseHead<'_>, _: Instant) {}
+    fn response_body(&mut self, _: u64, _: &[u8], _: Instant) {}
+    fn response_trailers(&mut self, _: u64, _: &Trailers<'_>, _: Instant) {}
+    fn response_end(&mut self, _: u64, _: Instant) {}
+    fn reset(&mut self, _: u64, _: Reset, _: Instant) {}
+
+    fn websocket(&mut self, _: u64, sender: Sender, seen: &Seen<'_>, _: Instant) {
+        match (seen, self.0.last_mut()) {
+            (Seen::Data(bytes), Some((word, data))) if word.is_empty() => data.extend_from_slice(bytes),
+            (Seen::Data(bytes), _) => self.0.push((String::new(), bytes.to_vec())),
+            (seen, _) => self.0.push((format!("{sender:?} {seen:?}"), Vec::new())),
+        }
+    }
+}
+
+type Told = (Vec<(String, Vec<u8>)>, Option<Fault>);
+
+fn read<'a>(of_client: bool, extensions: Extensions, pieces: impl Iterator<Item = &'a [u8]>) -> Told {
+    let memory = Memory::default();
+    let mut websocket = WebSocket::new(0, extensions, LIMITS, &memory);
+    let mut trace = Trace::default();
+    let at = Instant::now();
+    let fault = pieces.into_iter().find_map(|piece| {
+        let result = if of_client {
+            websocket.request(piece, at, &mut trace)
+        } else {
+            websocket.response(piece, at, &mut trace)
+        };
+        result.err()
+    });
+    drop(websocket);
+    assert_eq!(memory.held(), 0);
+    (trace.0, fault)
+}
+
+fuzz_target!(|input: &[u8]| {
+    let [first, stride, bytes @ ..] = input else { return };
+    let deflate = Deflate { server_no_context_takeover: first & 4 != 0, client_no_context_takeover: first & 4 != 0 };
+    let extensions = Extensions { deflate: (first & 2 != 0).then_some(deflate), unknown: false };
+    let of_client = first & 1 != 0;
+    let whole = read(of_client, extensions, std::iter::once(bytes));
+    assert!(read(of_client, extensions, bytes.chunks(1)) == whole, "byte by byte");
+    assert!(read(of_client, extensions, bytes.chunks(usize::from(*stride).max(1))) == whole, "cut by {stride}");
+});

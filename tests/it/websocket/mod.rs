@@ -1,0 +1,102 @@
+//! WebSocket: frames against a naive model, compression, and what the observer makes of sessions.
+
+// The whole module is tests.
+#![allow(clippy::unwrap_used)]
+
+mod frames;
+mod model;
+mod observed;
+mod relayed;
+
+use std::time::Instant;
+
+use tokometer::wire::Fault;
+use tokometer::wire::RequestHead;
+use tokometer::wire::Reset;
+use tokometer::wire::ResponseHead;
+use tokometer::wire::Trailers;
+use tokometer::wire::Visitor;
+use tokometer::wire::coding::Limits;
+use tokometer::wire::coding::Memory;
+use tokometer::wire::coding::Unreadable;
+use tokometer::wire::websocket::Extensions;
+use tokometer::wire::websocket::Seen;
+use tokometer::wire::websocket::Sender;
+use tokometer::wire::websocket::WebSocket;
+
+/// What frames told, neighbouring data joined.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    Data(Vec<u8>),
+    End { text: bool },
+    Close(Option<u16>),
+    Unreadable(Unreadable),
+}
+
+#[derive(Default)]
+struct Trace(Vec<Told>);
+
+impl Visitor for Trace {
+    fn request_begin(&mut self, _: u64, _: Instant) {}
+    fn request_head(&mut self, _: u64, _: &RequestHead<'_>, _: Instant) {}
+    fn request_body(&mut self, _: u64, _: &[u8], _: Instant) {}
+    fn request_end(&mut self, _: u64, _: Instant) {}
+    fn interim(&mut self, _: u64, _: u16, _: Instant) {}
+    fn response_head(&mut self, _: u64, _: &ResponseHead<'_>, _: Instant) {}
+    fn response_body(&mut self, _: u64, _: &[u8], _: Instant) {}
+    fn response_trailers(&mut self, _: u64, _: &Trailers<'_>, _: Instant) {}
+    fn response_end(&mut self, _: u64, _: Instant) {}
+    fn reset(&mut self, _: u64, _: Reset, _: Instant) {}
+
+    fn websocket(&mut self, exchange: u64, _: Sender, seen: &Seen<'_>, _: Instant) {
+        assert_eq!(exchange, 7);
+        let told = match seen {
+            Seen::Data(bytes) => {
+                assert!(!bytes.is_empty(), "an empty slice says nothing");
+                if let Some(Told::Data(data)) = self.0.last_mut() {
+                    data.extend_from_slice(bytes);
+                    return;
+                }
+                Told::Data(bytes.to_vec())
+            }
+            Seen::MessageEnd { text } => Told::End { text: *text },
+            Seen::Close(code) => Told::Close(*code),
+            Seen::Unreadable(why) => Told::Unreadable(*why),
+        };
+        self.0.push(told);
+    }
+}
+
+/// What the frames of one sender tell that come in these pieces.
+fn read<'a>(
+    sender: Sender,
+    extensions: &str,
+    pieces: impl IntoIterator<Item = &'a [u8]>,
+) -> (Vec<Told>, Result<(), Fault>) {
+    let extensions = Extensions::of([extensions.as_bytes()]);
+    let mut websocket = WebSocket::new(7, extensions, Limits::default(), &Memory::default());
+    let mut trace = Trace::default();
+    let at = Instant::now();
+    for piece in pieces {
+        let result = match sender {
+            Sender::Client => websocket.request(piece, at, &mut trace),
+            Sender::Server => websocket.response(piece, at, &mut trace),
+        };
+        if result.is_err() {
+            return (trace.0, result);
+        }
+    }
+    (trace.0, Ok(()))
+}
+
+/// The same whole, byte by byte, and cut once anywhere.
+fn read_every_split(sender: Sender, extensions: &str, bytes: &[u8]) -> Vec<Told> {
+    let (whole, result) = read(sender, extensions, [bytes]);
+    assert_eq!(result, Ok(()));
+    assert_eq!(read(sender, extensions, bytes.chunks(1)).0, whole, "byte by byte");
+    for at in 0..bytes.len() {
+        let (before, after) = bytes.split_at(at);
+        assert_eq!(read(sender, extensions, [before, after]).0, whole, "cut at {at}");
+    }
+    whole
+}

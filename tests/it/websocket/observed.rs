@@ -1,0 +1,195 @@
+//! What the observer makes of sessions.
+
+use std::time::Duration;
+
+use tokometer::measure::CountSource;
+use tokometer::measure::Detach;
+use tokometer::measure::Message;
+use tokometer::measure::Outcome;
+use tokometer::measure::Unread;
+use tokometer::relay::Close;
+use tokometer::relay::Side;
+use tokometer::replay::Replayed;
+
+use super::model::Deflater;
+use super::model::FIN;
+use super::model::RSV1;
+use super::model::frame;
+use crate::endings::Wire;
+
+pub(super) const HANDSHAKE: &[u8] =
+    b"GET /v1/realtime HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+    Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+pub(super) const SWITCHED: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+    Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
+const DEFLATED: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: WebSocket\r\nConnection: Upgrade\r\n\
+    Sec-WebSocket-Extensions: permessage-deflate; server_max_window_bits=12\r\n\r\n";
+
+const CREATED: &str = r#"{"type":"session.created","id":"sess-1","created":1,"session":{"model":"voxtral"}}"#;
+const APPEND: &str = r#"{"type":"input_audio_buffer.append","audio":"UklG"}"#;
+pub(super) const COMMIT: &str = r#"{"type":"input_audio_buffer.commit","final":true}"#;
+pub(super) const DELTA: &str = r#"{"type":"transcription.delta","delta":"a"}"#;
+pub(super) const DONE: &str = r#"{"type":"transcription.done","text":"aaa","usage":{"prompt_tokens":38,"total_tokens":41,"completion_tokens":3}}"#;
+const ERROR: &str = r#"{"type":"error","error":"broken","code":"x"}"#;
+
+const SERVER_LEFT: Close = Close::Finished { first: Side::Server };
+const CLIENT_LEFT: Close = Close::Finished { first: Side::Client };
+
+pub(super) fn of_client(message: &str) -> Vec<u8> {
+    frame(FIN | 1, Some([1, 2, 3, 4]), message.as_bytes())
+}
+
+pub(super) fn of_server(message: &str) -> Vec<u8> {
+    frame(FIN | 1, None, message.as_bytes())
+}
+
+fn session() -> Wire {
+    Wire::open().client(HANDSHAKE).server(SWITCHED).server(&of_server(CREATED))
+}
+
+fn close_frame(code: u16) -> Vec<u8> {
+    frame(FIN | 8, None, &code.to_be_bytes())
+}
+
+fn outcomes(replayed: &Replayed) -> Vec<Outcome> {
+    assert_eq!((replayed.in_flight, replayed.detached.as_slice()), (0, [].as_slice()));
+    replayed.records.iter().map(|record| record.outcome).collect()
+}
+
+#[test]
+fn an_answer_is_timed_from_the_commit_and_counted_by_its_usage() {
+    // At 1 ms the handshake, at 5 ms the commit, at 6, 7 and 8 ms a token each.
+    let wire = session().client(&of_client(APPEND)).client(&of_client(COMMIT));
+    let wire = wire.server(&of_server(DELTA)).server(&of_server(DELTA)).server(&of_server(DELTA));
+    let replayed = wire.server(&of_server(DONE)).close(CLIENT_LEFT);
+    assert_eq!(outcomes(&replayed), [Outcome::Ok, Outcome::Ok]);
+    let [handshake, answer] = replayed.records.as_slice() else { panic!("{replayed:?}") };
+    assert_eq!((handshake.labels.route.operation(), handshake.status), ("other", Some(101)));
+    assert_eq!((answer.labels.route.operation(), answer.sequence), ("realtime", 1));
+    assert_eq!(answer.labels.response_model.as_deref(), Some("voxtral"));
+    assert_eq!(answer.since_requested(answer.first_token), Some(Duration::from_millis(1)));
+    assert_eq!(answer.last_token, Some(Duration::from_millis(3)));
+    assert_eq!(answer.headers, None, "an answer on a WebSocket has no head");
+    assert_eq!(answer.output_tokens.map(|n| (n.tokens, n.source)), Some((3, CountSource::Usage)));
+    assert_eq!(answer.input_tokens.map(|n| n.tokens), Some(38));
+    assert_eq!((answer.chunks, answer.decode_rate), (3, Some(1000.0)));
+    assert_eq!(replayed.live_tokens, 3);
+}
+
+#[test]
+fn each_answer_of_a_session_is_an_exchange() {
+    let mut wire = session();
+    for _ in 0..3 {
+        wire = wire.client(&of_client(COMMIT)).client(&of_client(COMMIT)).server(&of_server(DELTA));
+        wire = wire.server(&of_server(DONE)).client(&of_client(APPEND));
+    }
+    let replayed = wire.close(SERVER_LEFT);
+    assert_eq!(outcomes(&replayed), [Outcome::Ok; 4]);
+    let sequences: Vec<u64> = replayed.records.iter().map(|record| record.sequence).collect();
+    assert_eq!(sequences, [0, 1, 2, 3]);
+    assert!(replayed.records[1..].iter().all(|record| record.output_tokens.map(|n| n.tokens) == Some(3)));
+}
+
+#[test]
+fn an_answer_that_nobody_asked_for_has_no_wait() {
+    let wire = session().client(&of_client(APPEND)).server(&of_server(DELTA)).server(&of_server(DONE));
+    let replayed = wire.close(CLIENT_LEFT);
+    let answer = &replayed.records[1];
+    assert_eq!((answer.outcome, answer.requested), (Outcome::Ok, None));
+    assert_eq!(answer.since_requested(answer.first_token), None);
+}
+
+#[test]
+fn an_answer_that_is_cut_ends_as_its_close_says() {
+    let cut = |code: Option<u16>, of_server: bool, close| {
+        let wire = session().client(&of_client(COMMIT)).server(&super::observed::of_server(DELTA));
+        let wire = match code {
+            Some(code) if of_server => wire.server(&close_frame(code)),
+            Some(code) => wire.client(&frame(FIN | 8, Some([9; 4]), &code.to_be_bytes())),
+            None => wire,
+        };
+        let replayed = wire.close(close);
+        outcomes(&replayed)[1]
+    };
+    assert_eq!(cut(None, false, CLIENT_LEFT), Outcome::ClientAbortMidStream);
+    assert_eq!(cut(None, false, SERVER_LEFT), Outcome::Truncated);
+    assert_eq!(cut(None, false, Close::Reset(Side::Server)), Outcome::UpstreamReset);
+    assert_eq!(cut(None, false, Close::Drained), Outcome::Drained);
+    // The server answers a close frame and finishes first (RFC 6455, section 7.1.1).
+    assert_eq!(cut(Some(1000), false, SERVER_LEFT), Outcome::ClientAbortMidStream);
+    assert_eq!(cut(Some(1001), true, SERVER_LEFT), Outcome::Truncated);
+    assert_eq!(cut(Some(1011), true, SERVER_LEFT), Outcome::ErrorInStream);
+    assert_eq!(cut(Some(1011), true, CLIENT_LEFT), Outcome::ErrorInStream);
+}
+
+#[test]
+fn an_error_in_an_answer_is_its_outcome() {
+    let replayed = session().client(&of_client(COMMIT)).server(&of_server(ERROR)).close(SERVER_LEFT);
+    assert_eq!(outcomes(&replayed)[1], Outcome::ErrorInStream);
+}
+
+#[test]
+fn a_session_without_an_answer_is_a_handshake_alone() {
+    let replayed = session().client(&of_client(APPEND)).server(&close_frame(1000)).close(SERVER_LEFT);
+    assert_eq!(outcomes(&replayed), [Outcome::Ok]);
+}
+
+#[test]
+fn a_client_that_leaves_before_the_first_token_aborted_before_it() {
+    let replayed = session().client(&of_client(COMMIT)).close(CLIENT_LEFT);
+    assert_eq!(outcomes(&replayed)[1], Outcome::ClientAbortBeforeFirstToken);
+}
+
+#[test]
+fn compressed_messages_are_read_as_plain_ones() {
+    let (mut client, mut server) = (Deflater::new(true), Deflater::new(true));
+    let mut wire = Wire::open().client(HANDSHAKE).server(DEFLATED);
+    wire = wire.client(&frame(FIN | RSV1 | 1, Some([1, 2, 3, 4]), &client.message(COMMIT.as_bytes())));
+    for message in [DELTA, DELTA, DELTA, DONE] {
+        wire = wire.server(&frame(FIN | RSV1 | 1, None, &server.message(message.as_bytes())));
+    }
+    let replayed = wire.close(CLIENT_LEFT);
+    assert_eq!(outcomes(&replayed), [Outcome::Ok, Outcome::Ok]);
+    assert_eq!(replayed.records[1].output_tokens.map(|n| (n.tokens, n.source)), Some((3, CountSource::Usage)));
+    assert_eq!(replayed.records[1].since_requested(replayed.records[1].first_token), Some(Duration::from_millis(1)));
+}
+
+#[test]
+fn messages_that_cannot_be_uncompressed_are_counted_and_not_judged() {
+    let wire = Wire::open().client(HANDSHAKE).server(DEFLATED).client(&of_client(COMMIT)).server(&of_server(DELTA));
+    let replayed = wire.server(&frame(FIN | RSV1 | 1, None, &[0xff; 9])).close(CLIENT_LEFT);
+    assert_eq!(replayed.unread, [(Message::Response, Unread::Corrupt)]);
+    let answer = &replayed.records[1];
+    assert_eq!((answer.unread, answer.output_tokens.map(|n| n.source.is_exact())), (true, Some(false)));
+}
+
+/// The first frames often come in the read of the head.
+#[test]
+fn frames_behind_the_head_in_one_read_are_read() {
+    let first = [SWITCHED, &of_server(CREATED), &of_server(DELTA), &of_server(DONE)].concat();
+    let replayed = Wire::open().client(HANDSHAKE).server(&first).close(CLIENT_LEFT);
+    assert_eq!(outcomes(&replayed), [Outcome::Ok, Outcome::Ok]);
+    assert_eq!(replayed.records[1].chunks, 1);
+}
+
+#[test]
+fn a_session_is_not_idle_between_its_answers() {
+    let wire = session().client(&of_client(COMMIT)).server(&of_server(DELTA)).server(&of_server(DONE));
+    assert!(!wire.observer.idle());
+    assert_eq!(wire.close(CLIENT_LEFT).in_flight, 0);
+}
+
+#[test]
+fn a_length_without_meaning_detaches() {
+    let replayed = session().client(&of_client(COMMIT)).server(b"\x81\x7f\xff\0\0\0\0\0\0\x01").close(CLIENT_LEFT);
+    assert_eq!(replayed.detached, [Detach::MalformedFrame]);
+    assert_eq!((replayed.records.len(), replayed.in_flight), (1, 0));
+}
+
+#[test]
+fn a_websocket_on_another_path_is_one_exchange_and_is_followed() {
+    let handshake = String::from_utf8(HANDSHAKE.to_vec()).unwrap().replace("/v1/realtime", "/queue/join");
+    let wire = Wire::open().client(handshake.as_bytes()).server(SWITCHED).client(&of_client(COMMIT));
+    let replayed = wire.server(&of_server(DELTA)).close(CLIENT_LEFT);
+    assert_eq!(outcomes(&replayed), [Outcome::Ok]);
+}
