@@ -72,7 +72,7 @@ fn read<'a>(of_client: bool, extensions: Extensions, pieces: impl Iterator<Item 
 fuzz_target!(|input: &[u8]| {
     let [first, stride, bytes @ ..] = input else { return };
     let deflate = Deflate { server_no_context_takeover: first & 4 != 0, client_no_context_takeover: first & 4 != 0 };
-    let extensions = Extensions { deflate: (first & 2 != 0).then_some(deflate), unknown: false };
+    let extensions = if first & 2 != 0 { Extensions::Deflate(deflate) } else { Extensions::None };
     let of_client = first & 1 != 0;
     let whole = read(of_client, extensions, std::iter::once(bytes));
     assert!(read(of_client, extensions, bytes.chunks(1)) == whole, "byte by byte");

@@ -79,7 +79,8 @@ pub struct Exchange {
     request_bytes: u64,
     response_bytes: u64,
     phase: Option<Phase>,
-    pair: usize,
+    /// Narrow: an open stream's memory is counted in bytes.
+    pair: u32,
     live: Option<Arc<dyn Live>>,
 
     requested: Option<Duration>,
@@ -90,7 +91,8 @@ pub struct Exchange {
     first_token: Option<Duration>,
     first_visible: Option<Duration>,
     last_token: Option<Duration>,
-    first_tokens: Option<u64>,
+    /// Narrow as `pair` is.
+    first_tokens: Option<u32>,
     blocked: Duration,
 
     tokens: Tokens,
@@ -152,7 +154,7 @@ impl Exchange {
             request_bytes: 0,
             response_bytes: 0,
             phase: None,
-            pair,
+            pair: u32::try_from(pair).unwrap_or(u32::MAX),
             live: None,
             requested: None,
             status: None,
@@ -191,7 +193,7 @@ impl Exchange {
 
     /// Index of the listen -> upstream pair.
     pub fn pair(&self) -> usize {
-        self.pair
+        self.pair as usize
     }
 
     /// What kind of request it is.
@@ -329,7 +331,7 @@ impl Exchange {
         }
         if self.first_token.is_none() {
             self.first_token = Some(at);
-            self.first_tokens = step.tokens.filter(|n| *n > 0);
+            self.first_tokens = step.tokens.and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0);
             self.enter(Some(Phase::Streaming), sink);
             self.live = Some(sink.live(&labels()));
         }
@@ -364,10 +366,10 @@ impl Exchange {
 
     fn enter(&mut self, phase: Option<Phase>, sink: &dyn Sink) {
         if let Some(left) = std::mem::replace(&mut self.phase, phase) {
-            sink.in_flight(self.pair, left, -1);
+            sink.in_flight(self.pair(), left, -1);
         }
         if let Some(entered) = phase {
-            sink.in_flight(self.pair, entered, 1);
+            sink.in_flight(self.pair(), entered, 1);
         }
     }
 
@@ -466,7 +468,7 @@ impl Exchange {
             output_tokens: output,
             reasoning_tokens: self.tokens.reasoning(),
             output_audio_tokens: self.tokens.output_audio(),
-            first_tokens: self.first_tokens,
+            first_tokens: self.first_tokens.map(u64::from),
             decode_rate: self.decode_rate(output, true, thresholds),
             decode_rate_at_least: self.decode_rate(output, false, thresholds),
             chunks: self.tokens.deltas(),
@@ -495,7 +497,7 @@ impl Exchange {
     fn decode_rate(&self, output: Option<Count>, exact: bool, thresholds: &Thresholds) -> Option<f64> {
         let output = output.filter(|n| (n.source != CountSource::Deltas) == exact)?.tokens;
         let span = self.last_token?.checked_sub(self.first_token?)?;
-        let after = output.checked_sub(self.first_tokens.unwrap_or(1)).filter(|n| *n > 0)?;
+        let after = output.checked_sub(self.first_tokens.map_or(1, u64::from)).filter(|n| *n > 0)?;
         let enough = output >= thresholds.min_rate_tokens && span >= thresholds.min_rate_span && !span.is_zero();
         enough.then(|| after as f64 / span.as_secs_f64())
     }

@@ -2,11 +2,14 @@
 
 /// The extensions of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Extensions {
-    /// permessage-deflate and its parameters.
-    pub deflate: Option<Deflate>,
+pub enum Extensions {
+    /// None.
+    #[default]
+    None,
+    /// permessage-deflate alone.
+    Deflate(Deflate),
     /// One that we do not know: what the data means is then not known either.
-    pub unknown: bool,
+    Unknown,
 }
 
 /// Parameters of permessage-deflate (RFC 7692, section 7.1). Window sizes do not matter to a reader with the largest.
@@ -21,16 +24,15 @@ pub struct Deflate {
 impl Extensions {
     /// The extensions that these values of the response's `Sec-WebSocket-Extensions` name.
     pub fn of<'a>(values: impl IntoIterator<Item = &'a [u8]>) -> Extensions {
-        let mut extensions = Extensions::default();
+        let mut extensions = Extensions::None;
         for extension in values.into_iter().flat_map(|value| value.split(|byte| *byte == b',')) {
             let mut parts = extension.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
             let name = parts.next().unwrap_or_default();
             if name.is_empty() {
                 continue;
             }
-            if !name.eq_ignore_ascii_case(b"permessage-deflate") || extensions.deflate.is_some() {
-                extensions.unknown = true;
-                continue;
+            if !name.eq_ignore_ascii_case(b"permessage-deflate") || extensions != Extensions::None {
+                return Extensions::Unknown;
             }
             let mut deflate = Deflate::default();
             for part in parts {
@@ -38,7 +40,7 @@ impl Extensions {
                 deflate.server_no_context_takeover |= parameter.eq_ignore_ascii_case(b"server_no_context_takeover");
                 deflate.client_no_context_takeover |= parameter.eq_ignore_ascii_case(b"client_no_context_takeover");
             }
-            extensions.deflate = Some(deflate);
+            extensions = Extensions::Deflate(deflate);
         }
         extensions
     }
@@ -54,9 +56,8 @@ mod tests {
 
     #[test]
     fn parameters_of_deflate_are_read_in_any_order_and_case() {
-        let deflate = |server, client| Extensions {
-            deflate: Some(Deflate { server_no_context_takeover: server, client_no_context_takeover: client }),
-            unknown: false,
+        let deflate = |server, client| {
+            Extensions::Deflate(Deflate { server_no_context_takeover: server, client_no_context_takeover: client })
         };
         assert_eq!(of(""), Extensions::default());
         assert_eq!(of("permessage-deflate"), deflate(false, false));
@@ -67,8 +68,8 @@ mod tests {
 
     #[test]
     fn others_are_unknown() {
-        assert!(of("x-webkit-deflate-frame").unknown);
-        assert!(of("permessage-deflate, x-other; a=b").unknown);
-        assert!(of("permessage-deflate, permessage-deflate").unknown);
+        assert_eq!(of("x-webkit-deflate-frame"), Extensions::Unknown);
+        assert_eq!(of("permessage-deflate, x-other; a=b"), Extensions::Unknown);
+        assert_eq!(of("permessage-deflate, permessage-deflate"), Extensions::Unknown);
     }
 }

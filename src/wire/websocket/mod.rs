@@ -58,7 +58,10 @@ impl WebSocket {
     /// A connection that the response to `exchange` turned to WebSocket with these extensions.
     pub fn new(exchange: u64, extensions: Extensions, limits: Limits, memory: &Memory) -> WebSocket {
         let receiver = |takeover| Receiver::new(extensions, takeover, limits, memory.clone());
-        let deflate = extensions.deflate.unwrap_or_default();
+        let deflate = match extensions {
+            Extensions::Deflate(deflate) => deflate,
+            Extensions::None | Extensions::Unknown => Deflate::default(),
+        };
         WebSocket {
             exchange,
             client: receiver(!deflate.client_no_context_takeover),

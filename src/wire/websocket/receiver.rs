@@ -62,11 +62,10 @@ enum Inflater {
 
 impl Receiver {
     pub(super) fn new(extensions: Extensions, takeover: bool, limits: Limits, memory: Memory) -> Receiver {
-        let inflater = match extensions.deflate {
-            // One applied over another: there is no telling what the data is.
-            _ if extensions.unknown => Inflater::Lost,
-            Some(_) => Inflater::Deflate(Box::new(MessageInflater::new(takeover, limits, memory))),
-            None => Inflater::None,
+        let inflater = match extensions {
+            Extensions::None => Inflater::None,
+            Extensions::Deflate(_) => Inflater::Deflate(Box::new(MessageInflater::new(takeover, limits, memory))),
+            Extensions::Unknown => Inflater::Lost,
         };
         Receiver { at: At::Header(Header::default()), message: None, inflater }
     }
