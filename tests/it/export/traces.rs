@@ -59,7 +59,7 @@ fn spans(change: impl FnOnce(&mut Traces), records: &[Record]) -> Vec<Span> {
     for record in records {
         exporters.record(record);
     }
-    assert!(exporters.shutdown(WAIT));
+    assert!(exporters.flush(WAIT));
     collector.spans()
 }
 
@@ -234,7 +234,7 @@ fn exemplars_point_to_kept_spans_alone() {
         exporters.record(&Record { trace, ended: ms(300 + n as u64 * 40), ..records::good("m") });
     }
     let page = String::from_utf8(exporters.scrape(Some("application/openmetrics-text")).body).unwrap();
-    assert!(exporters.shutdown(WAIT));
+    assert!(exporters.flush(WAIT));
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let spans = collector.spans();
     let kept: BTreeSet<_> = spans.iter().map(|span| (hex(&span.trace_id), hex(&span.span_id))).collect();
@@ -315,7 +315,7 @@ fn no_batch_is_over_its_size_and_what_an_exchange_gives_over_it_comes_with_the_n
     for _ in 0..5 {
         exporters.record(&records::good("m"));
     }
-    assert!(exporters.shutdown(WAIT));
+    assert!(exporters.flush(WAIT));
     let got = collector.got.lock().unwrap();
     let scopes = |request: &ExportTraceServiceRequest| -> Vec<usize> {
         request.resource_spans.iter().flat_map(|r| &r.scope_spans).map(|scope| scope.spans.len()).collect()
