@@ -20,6 +20,7 @@ use tokometer::export::Settings;
 use tokometer::export::Temporality;
 use tokometer::measure::Sink;
 
+use super::classes;
 use super::collector::Collector;
 use super::records;
 use super::text;
@@ -237,6 +238,29 @@ fn the_caps_fold_alike_on_both_sides() {
         }
         assert!(exporters.flush(WAIT));
         assert_agreement(&exporters, &collector, false);
+    }
+}
+
+/// So few places that most classes are folded, and so many that the SDK's limit must leave room for them.
+#[test]
+fn classes_of_prompts_are_the_same_on_both_sides() {
+    for max_label_sets in [5, 100] {
+        let collector = Collector::http();
+        let settings =
+            Settings { prompt_classes: classes::both(), max_models: 100, max_label_sets, ..settings(http(&collector)) };
+        let exporters = Exporters::start(&settings, Arc::new(records::Still)).unwrap();
+        for n in 0..90 {
+            let model = format!("model-{n}");
+            for input in [Some(1), Some(2000), Some(20_000), Some(200_000), None] {
+                exporters.record(&classes::prompt(&model, input, Some(n)));
+            }
+        }
+        assert!(exporters.flush(WAIT));
+        assert_agreement(&exporters, &collector, false);
+        let held = held(&collector, false);
+        let classed =
+            |class: &str| held.keys().any(|(_, labels)| labels.get("input_length_class").is_some_and(|c| c == class));
+        assert!(classed("up_to_1024") && classed("unknown") && classed("other"));
     }
 }
 
