@@ -34,15 +34,15 @@ impl Value {
     }
 }
 
-/// Attributes that are known, in the order of [`Metric::keys`]. What is unknown is left out.
+/// Attributes that are known, in the order of [`Metric::keys`], the optional ones last. What is unknown is left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Attributes(Vec<(Key, Value)>);
 
 impl Attributes {
-    /// Those of `known` that the metric has.
+    /// Those of `known` and `extra` that the metric has.
     pub(crate) fn of(metric: &Metric, known: &[(Key, Value)], extra: &[(Key, Value)]) -> Attributes {
         let find = |key| known.iter().chain(extra).find(|(k, _)| *k == key).cloned();
-        Attributes(metric.keys().filter_map(find).collect())
+        Attributes(metric.keys().chain(metric.optional.iter().copied()).filter_map(find).collect())
     }
 
     /// For the OpenTelemetry side.
@@ -56,7 +56,8 @@ impl Attributes {
 }
 
 /// For the Prometheus side: every label of the metric, an unknown one empty (which Prometheus takes as absent), because
-/// the series of an OpenMetrics family should all have the same labels.
+/// the series of an OpenMetrics family should all have the same labels. Those that are optional stand in all of its series
+/// or in none.
 #[derive(Debug)]
 pub(crate) struct LabelSet<'a> {
     pub(crate) metric: &'a Metric,
@@ -65,7 +66,8 @@ pub(crate) struct LabelSet<'a> {
 
 impl EncodeLabelSet for LabelSet<'_> {
     fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> Result<(), std::fmt::Error> {
-        for key in self.metric.keys() {
+        let optional = self.metric.optional.iter().copied().filter(|key| self.attributes.get(*key).is_some());
+        for key in self.metric.keys().chain(optional) {
             let label = encoder.encode_label();
             match self.attributes.get(key) {
                 None => (key.label(), "").encode(label)?,

@@ -23,6 +23,9 @@ page (the same series to Prometheus). Times are monotonic and taken when the rea
 The setting `semconv` (`v1.41`, `latest`, `both`) chooses the generation of the GenAI names; a metric that is not emitted with
 all of them says so. Counters of closed sets stand at zero from the start, so that a rate sees the first failure.
 
+Attributes in brackets are optional: `telemetry.prompt_classes` turns them on, and then every series of the metric has them.
+Pairs of a label set and a class are capped like label sets.
+
 The page speaks OpenMetrics 1.0.0 (with exemplars), the text format 0.0.4, and delimited protobuf (with native histograms
 beside the classic ones, and exemplars), as the `Accept` header asks. `target_info` carries the resource attributes.
 ";
@@ -64,7 +67,8 @@ pub fn metrics_markdown() -> String {
 }
 
 fn row(metric: &Metric) -> String {
-    let extra: Vec<String> = metric.extra.iter().map(|key| format!("`{}`", key.name())).collect();
+    let optional = metric.optional.iter().map(|key| format!("(`{}`)", key.name()));
+    let extra: Vec<String> = metric.extra.iter().map(|key| format!("`{}`", key.name())).chain(optional).collect();
     let unit = if metric.unit.is_empty() { String::new() } else { format!("`{}`", metric.unit) };
     let generation = match metric.generation {
         Generation::Every => "",

@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 
 use crate::export::attributes::Attributes;
 use crate::export::attributes::Value;
+use crate::export::classes::Admitted;
 use crate::export::distribution::Exemplar;
 use crate::export::live::LiveHandles;
 use crate::export::series::Counter;
@@ -15,15 +16,15 @@ use crate::export::table::Id;
 use crate::export::table::Key;
 use crate::export::table::TABLE;
 
-/// At most two attributes beside those of the label set.
-pub(crate) type Extra = [Option<(Key, Value)>; 2];
+/// At most three attributes beside those of the label set.
+pub(crate) type Extra = [Option<(Key, Value)>; 3];
 
 /// No further attributes.
-pub(crate) const NONE: Extra = [None, None];
+pub(crate) const NONE: Extra = [None, None, None];
 
 /// One further attribute.
 pub(crate) fn one(key: Key, value: Value) -> Extra {
-    [Some((key, value)), None]
+    [Some((key, value)), None, None]
 }
 
 /// The series of one metric in a label set, told apart by their further attributes: a chain that only grows. They are a
@@ -47,12 +48,13 @@ pub(crate) struct Handles {
     /// In the order of the table.
     found: Vec<Chain>,
     live: OnceLock<Arc<LiveHandles>>,
+    admitted: Admitted,
 }
 
 impl Handles {
     pub(crate) fn new(families: Arc<Families>, known: Vec<(Key, Value)>) -> Handles {
         let found = TABLE.iter().map(|_| Chain::default()).collect();
-        Handles { families, known, found, live: OnceLock::new() }
+        Handles { families, known, found, live: OnceLock::new(), admitted: Admitted::default() }
     }
 
     fn series(&self, id: Id, extra: &Extra) -> Option<&Series> {
@@ -98,6 +100,11 @@ impl Handles {
         if let Some(Series::Histogram(histogram)) = self.series(id, &extra) {
             histogram.observe(value, exemplar);
         }
+    }
+
+    /// The classes of prompts that have a place in this label set.
+    pub(crate) fn admitted(&self) -> &Admitted {
+        &self.admitted
     }
 
     /// What moves while a stream runs.

@@ -1,6 +1,7 @@
 //! The metric table and both exporters: records in, Prometheus pages and OTLP batches out.
 
 mod attributes;
+mod classes;
 mod distribution;
 mod docs;
 mod exporters;
@@ -25,4 +26,4 @@ pub use docs::metrics_markdown;
 pub use exporters::{Error, Exporters};
 pub use page::Page;
 pub use process::{PairStats, ProcessFigures, ProcessStats, Snapshot};
-pub use settings::{Endpoint, Metrics, Protocol, Sampler, Semconv, Settings, Temporality, Traces};
+pub use settings::{Endpoint, Metrics, PromptClasses, Protocol, Sampler, Semconv, Settings, Temporality, Traces};

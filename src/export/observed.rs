@@ -97,6 +97,7 @@ pub(crate) fn observe(stats: &Snapshot, telemetry: &Telemetry, servers: &[(Strin
     }
     push(Id::LabelsFolded, &[], &[(Key::Kind, Value::Word("model"))], count(&telemetry.folded_models));
     push(Id::LabelsFolded, &[], &[(Key::Kind, Value::Word("label_set"))], count(&telemetry.folded_label_sets));
+    push(Id::LabelsFolded, &[], &[(Key::Kind, Value::Word("prompt_class"))], count(&telemetry.folded_classes));
 
     let process = &stats.process;
     let mut known = |id: Id, value: Option<f64>| {

@@ -9,6 +9,8 @@ use std::sync::atomic::Ordering;
 use crate::export::Settings;
 use crate::export::attributes::Attributes;
 use crate::export::attributes::Value;
+use crate::export::classes::Class;
+use crate::export::classes::Classes;
 use crate::export::distribution::Exemplar;
 use crate::export::failure;
 use crate::export::handles::Extra;
@@ -60,6 +62,7 @@ pub(crate) struct Recorder {
     telemetry: Arc<Telemetry>,
     servers: Vec<(String, Option<u16>)>,
     names: Names,
+    classes: Classes,
     max_label_sets: usize,
     /// By the labels as they came; bounded, because clients choose them.
     by_labels: RwLock<HashMap<Labels, Resolved>>,
@@ -76,6 +79,7 @@ impl Recorder {
             telemetry,
             servers: settings.servers.clone(),
             names: Names::new(settings.max_models),
+            classes: Classes::new(&settings.prompt_classes, settings.max_label_sets),
             max_label_sets: settings.max_label_sets,
             by_labels: RwLock::default(),
             by_known: RwLock::default(),
@@ -183,9 +187,13 @@ impl Recorder {
         handles.add(Id::ResponseBody, NONE, record.response_bytes);
         // Other paths are counted, not read: nothing else is known of them.
         if record.labels.route.is_read() {
-            times(&handles, record, exemplar);
+            let (class, folded) = self.classes.of(record, handles.admitted());
+            if folded {
+                self.telemetry.folded_classes.fetch_add(1, Ordering::Relaxed);
+            }
+            times(&handles, record, &class, exemplar);
             tokens(&handles, record);
-            rates(&handles, record, exemplar);
+            rates(&handles, record, &class, exemplar);
         }
     }
 }
@@ -225,34 +233,36 @@ fn unread_series() -> impl Iterator<Item = (Message, Unread)> {
 
 /// The attributes of an ending.
 fn ended(outcome: Outcome, class: Option<&'static str>) -> Extra {
-    [Some((Key::Outcome, Value::Word(outcome.as_str()))), class.map(|class| (Key::StatusClass, Value::Word(class)))]
+    let outcome = (Key::Outcome, Value::Word(outcome.as_str()));
+    [Some(outcome), class.map(|class| (Key::StatusClass, Value::Word(class))), None]
 }
 
 fn error(record: &Record) -> Extra {
-    [failure::error_type(record).map(|error| (Key::ErrorType, Value::Word(error))), None]
+    [failure::error_type(record).map(|error| (Key::ErrorType, Value::Word(error))), None, None]
 }
 
-fn times(handles: &Handles, record: &Record, exemplar: Option<Exemplar>) {
+fn times(handles: &Handles, record: &Record, class: &Class, exemplar: Option<Exemplar>) {
     // A request that never ended has no last byte to count from.
     let duration = record.since_requested(Some(record.ended)).unwrap_or(record.ended).as_secs_f64();
     handles.observe(Id::RequestDuration, error(record), duration, exemplar);
 
-    let class = || one(Key::OutcomeClass, Value::Word(failure::outcome_class(record.outcome)));
-    let wait = |id, then| {
+    let any = Class::default();
+    let wait = |id, then, class: &Class| {
         if let Some(wait) = record.since_requested(then) {
-            handles.observe(id, class(), wait.as_secs_f64(), exemplar);
+            let outcome = (Key::OutcomeClass, Value::Word(failure::outcome_class(record.outcome)));
+            handles.observe(id, class.and(Some(outcome)), wait.as_secs_f64(), exemplar);
         }
     };
-    wait(Id::OwnTimeToHeaders, record.headers);
+    wait(Id::OwnTimeToHeaders, record.headers, &any);
     if record.labels.streaming == Some(true) {
-        wait(Id::OwnTimeToFirstEvent, record.first_event);
-        wait(Id::OwnTimeToFirstToken, record.first_token);
-        wait(Id::OwnTimeToFirstVisible, record.first_visible);
+        wait(Id::OwnTimeToFirstEvent, record.first_event, &any);
+        wait(Id::OwnTimeToFirstToken, record.first_token, class);
+        wait(Id::OwnTimeToFirstVisible, record.first_visible, class);
         handles.observe(Id::DeliveryBlocked, NONE, record.delivery_blocked.as_secs_f64(), exemplar);
         // The conventions want successful answers alone; when a token of a whole answer was made, nobody told us.
         if record.outcome.is_ok() {
             if let Some(first) = record.since_requested(record.first_token) {
-                handles.observe(Id::TimeToFirstToken, NONE, first.as_secs_f64(), exemplar);
+                handles.observe(Id::TimeToFirstToken, class.and(None), first.as_secs_f64(), exemplar);
             }
             if let Some(per_token) = record.time_per_output_token() {
                 handles.observe(Id::TimePerOutputToken, NONE, per_token, exemplar);
@@ -277,11 +287,18 @@ fn tokens(handles: &Handles, record: &Record) {
     };
     own(Id::InputTokens, record.input_tokens);
     own(Id::OutputTokens, record.output_tokens);
-    if let Some(cached) = record.cached_tokens {
-        handles.add(Id::CachedTokens, NONE, cached);
-    }
-    if let Some(reasoning) = record.reasoning_tokens {
-        handles.add(Id::ReasoningTokens, NONE, reasoning);
+    let told = [
+        (Id::CachedTokens, record.cached_tokens),
+        (Id::CacheCreationTokens, record.cache_creation_tokens),
+        (Id::InputAudioTokens, record.input_audio_tokens),
+        (Id::InputImageTokens, record.input_image_tokens),
+        (Id::ReasoningTokens, record.reasoning_tokens),
+        (Id::OutputAudioTokens, record.output_audio_tokens),
+    ];
+    for (id, count) in told {
+        if let Some(count) = count {
+            handles.add(id, NONE, count);
+        }
     }
     for reason in &record.finish_reasons {
         handles.add(Id::Finishes, one(Key::FinishReason, Value::Word(reason.as_str())), 1);
@@ -297,19 +314,40 @@ fn tokens(handles: &Handles, record: &Record) {
         }
     }
     // The newest conventions count every operation, one without usage with 0 of modality `unknown`.
-    let usage = |id, count: Option<u64>, always: bool| {
-        if count.is_some() || always {
-            let modality = if count.is_some() { "text" } else { "unknown" };
-            handles.add(id, one(Key::TokenModality, Value::Word(modality)), count.unwrap_or(0));
+    let input_parts = [("audio", record.input_audio_tokens), ("image", record.input_image_tokens)];
+    modalities(handles, Id::UsageInput, input, &input_parts);
+    if output.is_some() || record.labels.route.generates() {
+        modalities(handles, Id::UsageOutput, output, &[("audio", record.output_audio_tokens)]);
+    }
+    // Which modality was cached is told by nobody; a prompt of text alone leaves no choice.
+    let mixed = input_parts.iter().any(|(_, tokens)| tokens.is_some_and(|tokens| tokens > 0));
+    let subset = |id, count: Option<u64>, modality| {
+        if let Some(count) = count {
+            handles.add(id, one(Key::TokenModality, Value::Word(modality)), count);
         }
     };
-    usage(Id::UsageInput, input, true);
-    usage(Id::UsageOutput, output, record.labels.route.generates());
-    usage(Id::UsageCacheRead, record.cached_tokens, false);
-    usage(Id::UsageReasoning, record.reasoning_tokens, false);
+    let cached = if mixed { "unknown" } else { "text" };
+    subset(Id::UsageCacheRead, record.cached_tokens, cached);
+    subset(Id::UsageCacheWrite, record.cache_creation_tokens, cached);
+    subset(Id::UsageReasoning, record.reasoning_tokens, "text");
 }
 
-fn rates(handles: &Handles, record: &Record, exemplar: Option<Exemplar>) {
+/// Adds `all` to the series of the modalities: the parts that the engine told to theirs, the rest to `text`. Parts that are
+/// more than all contradict it: then it is all `unknown`.
+fn modalities(handles: &Handles, id: Id, all: Option<u64>, parts: &[(&'static str, Option<u64>)]) {
+    let add = |modality, tokens| handles.add(id, one(Key::TokenModality, Value::Word(modality)), tokens);
+    let told = || parts.iter().filter_map(|(modality, tokens)| Some((*modality, tokens.filter(|n| *n > 0)?)));
+    let rest = told().fold(all, |left, (_, tokens)| left?.checked_sub(tokens));
+    match rest {
+        Some(text) => {
+            told().for_each(|(modality, tokens)| add(modality, tokens));
+            add("text", text);
+        }
+        None => add("unknown", all.unwrap_or(0)),
+    }
+}
+
+fn rates(handles: &Handles, record: &Record, class: &Class, exemplar: Option<Exemplar>) {
     // The source says where the rate is a lower bound, because the count is one.
     let rate = record.decode_rate.or(record.decode_rate_at_least);
     if let (Some(rate), Some(count)) = (rate, record.output_tokens) {
@@ -317,7 +355,7 @@ fn rates(handles: &Handles, record: &Record, exemplar: Option<Exemplar>) {
         handles.observe(Id::DecodeRate, source, rate, exemplar);
     }
     if let Some((rate, source)) = prefill_rate(record) {
-        handles.observe(Id::PrefillRate, one(Key::Source, Value::Word(source)), rate, exemplar);
+        handles.observe(Id::PrefillRate, class.and(Some((Key::Source, Value::Word(source)))), rate, exemplar);
     }
 }
 

@@ -101,6 +101,26 @@ pub struct Traces {
     pub schedule_delay: Duration,
 }
 
+/// Optional attributes of the waits for a first token, by the prompt. Off by default: each class is a series of its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PromptClasses {
+    /// Upper bounds of the classes of input length, in tokens, rising, at most [`PromptClasses::MOST_BOUNDS`]; empty for no
+    /// such attribute.
+    pub input_bounds: Vec<u64>,
+    /// An attribute for how much of the prompt the engine had in its cache.
+    pub cache_hit: bool,
+}
+
+impl PromptClasses {
+    /// Most bounds of input length.
+    pub const MOST_BOUNDS: usize = 8;
+
+    /// True when none is asked for.
+    pub fn is_off(&self) -> bool {
+        self.input_bounds.is_empty() && !self.cache_hit
+    }
+}
+
 /// Everything about the exporters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
@@ -112,8 +132,10 @@ pub struct Settings {
     pub servers: Vec<(String, Option<u16>)>,
     /// Most different model names in labels; further ones are `other`.
     pub max_models: usize,
-    /// Most label sets in all; further ones are folded into `other`.
+    /// Most label sets in all; further ones are folded into `other`. Also most pairs of a label set and a class of prompts.
     pub max_label_sets: usize,
+    /// Classes of prompts as attributes.
+    pub prompt_classes: PromptClasses,
     /// Native histograms beside classic ones on the Prometheus endpoint's protobuf form.
     pub native_histograms: bool,
     /// Exemplars on the OpenMetrics form.
@@ -132,6 +154,7 @@ impl Default for Settings {
             servers: Vec::new(),
             max_models: 64,
             max_label_sets: 512,
+            prompt_classes: PromptClasses::default(),
             native_histograms: true,
             exemplars: true,
             metrics: Metrics {

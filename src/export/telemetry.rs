@@ -38,4 +38,5 @@ pub(crate) struct Telemetry {
     pub(crate) spans_dropped: AtomicU64,
     pub(crate) folded_models: AtomicU64,
     pub(crate) folded_label_sets: AtomicU64,
+    pub(crate) folded_classes: AtomicU64,
 }

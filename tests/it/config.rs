@@ -138,6 +138,36 @@ const BAD: &[(&str, &str, &str, &str)] = &[
     ("observe: {routes: {/llm: something}}", "t.yaml:1:26", "observe.routes./llm", "write one of chat, completions"),
     ("observe: {routes: {/llm: 1}}", "t.yaml:1:26", "observe.routes./llm", "put it in quotes"),
     ("telemetry: {max_models: 0}", "t.yaml:1:25", "telemetry.max_models", "from 1"),
+    (
+        "telemetry: {prompt_classes: {input_length_bounds: [8, 16, 16]}}",
+        "t.yaml:1:59",
+        "telemetry.prompt_classes.input_length_bounds[2]",
+        "write them rising",
+    ),
+    (
+        "telemetry: {prompt_classes: {input_length_bounds: [1, 2, 3, 4, 5, 6, 7, 8, 9]}}",
+        "t.yaml:1:51",
+        "telemetry.prompt_classes.input_length_bounds",
+        "write at most 8",
+    ),
+    (
+        "telemetry: {prompt_classes: {input_length: true, input_length_bounds: []}}",
+        "t.yaml:1:71",
+        "telemetry.prompt_classes.input_length_bounds",
+        "or `input_length: false`",
+    ),
+    (
+        "telemetry: {prompt_classes: {input_length_bounds: [0]}}",
+        "t.yaml:1:52",
+        "telemetry.prompt_classes.input_length_bounds[0]",
+        "from 1",
+    ),
+    (
+        "telemetry: {prompt_classes: {cache_hits: true}}",
+        "t.yaml:1:30",
+        "telemetry.prompt_classes.cache_hits",
+        "did you mean `cache_hit`?",
+    ),
     ("telemetry: {max_label_sets: 0}", "t.yaml:1:29", "telemetry.max_label_sets", "from 1"),
     ("telemetry: {semconv: v1.40}", "t.yaml:1:22", "telemetry.semconv", "`v1.41`, `latest`, `both`"),
     ("telemetry: {resource: {a: 1}}", "t.yaml:1:27", "telemetry.resource.a", "put it in quotes"),
@@ -329,6 +359,23 @@ fn variables_are_read_by_the_type_of_their_key() {
     assert!(settings.export.resource.contains(&("cost centre".to_owned(), "7".to_owned())));
     assert_eq!(settings.log.max_repeats, 20, "an empty variable counts as not set");
     assert_eq!(settings.access_log.unwrap().path, None);
+}
+
+#[test]
+fn classes_of_prompts_are_off_until_they_are_asked_for() {
+    let classes = |config: &Config| config.settings.export.prompt_classes.clone();
+    assert!(classes(&from_yaml("")).is_off());
+    let on = classes(&from_yaml("telemetry: {prompt_classes: {input_length: true}}"));
+    assert_eq!(on, export::PromptClasses { input_bounds: vec![1024, 8192, 32768, 131_072], cache_hit: false });
+    let on = classes(&from_variables(&[
+        ("TOKOMETER_TELEMETRY_PROMPT_CLASSES_INPUT_LENGTH", "true"),
+        ("TOKOMETER_TELEMETRY_PROMPT_CLASSES_INPUT_LENGTH_BOUNDS", "10, 200"),
+        ("TOKOMETER_TELEMETRY_PROMPT_CLASSES_CACHE_HIT", "true"),
+    ]));
+    assert_eq!(on, export::PromptClasses { input_bounds: vec![10, 200], cache_hit: true });
+    let without_effect = from_yaml("telemetry: {prompt_classes: {input_length_bounds: [10]}}");
+    assert!(classes(&without_effect).is_off());
+    assert!(without_effect.warnings[0].to_string().contains("`input_length` is off"), "{:?}", without_effect.warnings);
 }
 
 #[test]

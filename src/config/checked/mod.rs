@@ -1,5 +1,6 @@
 //! From what a person wrote to what the modules use, and every check that needs more than one key.
 
+mod classes;
 mod otlp;
 mod pairs;
 
@@ -219,6 +220,7 @@ fn export(
         servers: pairs.iter().map(|pair| server(&pair.upstream)).collect(),
         max_models: size(raw.telemetry.max_models),
         max_label_sets: size(raw.telemetry.max_label_sets),
+        prompt_classes: classes::checked(&raw.telemetry.prompt_classes, problems),
         native_histograms: raw.prometheus.native_histograms,
         exemplars: raw.prometheus.exemplars,
         metrics: otlp::metrics(&raw.otlp, problems),

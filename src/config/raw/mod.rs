@@ -91,11 +91,41 @@ pub struct Telemetry {
     /// Most label sets in all; further ones are folded into `other`.
     #[schemars(range(min = 1, max = 1000000))]
     pub max_label_sets: u64,
+    /// Classes of prompts as attributes of the waits for a first token, so that a change of the prompts' mix can be told
+    /// from a change of the server. Each class is a series of its own; there are at most `max_label_sets` pairs of a label
+    /// set and a class, further ones are counted in the class `other`.
+    pub prompt_classes: PromptClasses,
 }
 
 impl Default for Telemetry {
     fn default() -> Telemetry {
-        Telemetry { semconv: Semconv::default(), resource: BTreeMap::new(), max_models: 64, max_label_sets: 512 }
+        Telemetry {
+            semconv: Semconv::default(),
+            resource: BTreeMap::new(),
+            max_models: 64,
+            max_label_sets: 512,
+            prompt_classes: PromptClasses::default(),
+        }
+    }
+}
+
+/// Classes of prompts as attributes of the waits for a first token.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct PromptClasses {
+    /// True adds `input_length_class`: the prompt's length in tokens, `unknown` where the engine does not tell it.
+    pub input_length: bool,
+    /// Upper bounds of the classes of length, in tokens: at most 8, rising. Longer prompts are a class above the last.
+    #[schemars(inner(range(min = 1, max = 100000000)))]
+    pub input_length_bounds: Vec<u64>,
+    /// True adds `cache_hit_class`: `none`, `partial` (up to a half) or `most` of the prompt came from the engine's cache,
+    /// `unknown` where it does not tell.
+    pub cache_hit: bool,
+}
+
+impl Default for PromptClasses {
+    fn default() -> PromptClasses {
+        PromptClasses { input_length: false, input_length_bounds: vec![1024, 8192, 32768, 131_072], cache_hit: false }
     }
 }
 

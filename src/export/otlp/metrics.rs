@@ -91,11 +91,11 @@ impl Pipeline {
         };
         let reader = Shared(Arc::new(ManualReader::builder().with_temporality(temporality).build()));
         let exponential = settings.metrics.exponential;
-        let label_sets = settings.max_label_sets;
+        let (label_sets, classed) = (settings.max_label_sets, !settings.prompt_classes.is_off());
         let provider = SdkMeterProvider::builder()
             .with_resource(resource)
             .with_reader(reader.clone())
-            .with_view(move |instrument: &Instrument| view(instrument, exponential, label_sets))
+            .with_view(move |instrument: &Instrument| view(instrument, exponential, label_sets, classed))
             .build();
         Ok(Pipeline {
             provider,
@@ -146,9 +146,12 @@ impl Pipeline {
 
 /// How the SDK keeps an instrument. The limit on series leaves room for all that the label caps let through, because
 /// the SDK would fold the rest into a series that the Prometheus page does not have.
-fn view(instrument: &Instrument, exponential: bool, label_sets: usize) -> Option<Stream> {
+fn view(instrument: &Instrument, exponential: bool, label_sets: usize, classed: bool) -> Option<Stream> {
     let metric = TABLE.iter().find(|metric| metric.name == instrument.name())?;
-    let limit = label_sets.saturating_add(64).saturating_mul(metric.spread());
+    // As many again where each label set is told apart by classes: those under the cap, and each set's `other`.
+    let classes = if classed && !metric.optional.is_empty() { label_sets } else { 0 };
+    let sets = label_sets.saturating_add(classes).saturating_add(64);
+    let limit = sets.saturating_mul(metric.spread());
     let stream = Stream::builder().with_cardinality_limit(limit);
     let stream = if exponential && instrument.kind() == InstrumentKind::Histogram {
         stream.with_aggregation(Aggregation::Base2ExponentialHistogram {

@@ -19,6 +19,7 @@ const fn entry(id: Id, name: &'static str, unit: &'static str, kind: Kind, scope
         buckets: &[],
         scope,
         extra: &[],
+        optional: &[],
         stability: Stability::Stable,
         generation: Generation::Every,
         exemplar: false,
@@ -58,6 +59,12 @@ const fn by(mut metric: Metric, extra: &'static [Key]) -> Metric {
     metric
 }
 
+/// A wait for the first token: it may be told apart by the prompt.
+const fn by_prompt(mut metric: Metric) -> Metric {
+    metric.optional = &[Key::InputLengthClass, Key::CacheHitClass];
+    metric
+}
+
 /// Recorded once per exchange: its buckets can point to the exchange's span.
 const fn traced(mut metric: Metric) -> Metric {
     metric.exemplar = true;
@@ -65,7 +72,7 @@ const fn traced(mut metric: Metric) -> Metric {
 }
 
 /// Every metric that is recorded or observed. `target_info` stands beside it: it is made from the resource.
-pub static TABLE: [Metric; 55] = [
+pub static TABLE: [Metric; 60] = [
     gen_ai(
         traced(by(
             histogram(
@@ -81,14 +88,14 @@ pub static TABLE: [Metric; 55] = [
         Generation::Every,
     ),
     gen_ai(
-        traced(histogram(
+        traced(by_prompt(histogram(
             Id::TimeToFirstToken,
             "gen_ai.server.time_to_first_token",
             "s",
             Scope::GenAi,
             buckets::TIME_TO_FIRST_TOKEN,
             "Time to the first token of streamed answers that ended well; see tokometer.time_to_first_token for all",
-        )),
+        ))),
         Generation::Every,
     ),
     gen_ai(
@@ -150,6 +157,19 @@ pub static TABLE: [Metric; 55] = [
                 "{token}",
                 Scope::GenAi,
                 "Prompt tokens that came from the engine's cache",
+            ),
+            &[Key::TokenModality],
+        ),
+        Generation::Latest,
+    ),
+    gen_ai(
+        by(
+            counter(
+                Id::UsageCacheWrite,
+                "gen_ai.client.inference.usage.cache_write.input_tokens",
+                "{token}",
+                Scope::GenAi,
+                "Prompt tokens that were written to the engine's cache",
             ),
             &[Key::TokenModality],
         ),
@@ -238,7 +258,7 @@ pub static TABLE: [Metric; 55] = [
         ),
         &[Key::OutcomeClass],
     )),
-    traced(by(
+    traced(by_prompt(by(
         histogram(
             Id::OwnTimeToFirstToken,
             "tokometer.time_to_first_token",
@@ -248,8 +268,8 @@ pub static TABLE: [Metric; 55] = [
             "From the last byte of the request to the first token on any channel of a streamed answer, however it ended",
         ),
         &[Key::OutcomeClass],
-    )),
-    traced(by(
+    ))),
+    traced(by_prompt(by(
         histogram(
             Id::OwnTimeToFirstVisible,
             "tokometer.time_to_first_visible",
@@ -259,7 +279,7 @@ pub static TABLE: [Metric; 55] = [
             "From the last byte of the request to the first visible content of a streamed answer",
         ),
         &[Key::OutcomeClass],
-    )),
+    ))),
     traced(by(
         histogram(
             Id::WaitWithoutFirstToken,
@@ -313,7 +333,7 @@ pub static TABLE: [Metric; 55] = [
         Scope::Exchange,
         "Gaps over the stall threshold that the client did not cause",
     ),
-    traced(by(
+    traced(by_prompt(by(
         histogram(
             Id::PrefillRate,
             "tokometer.prefill.tokens",
@@ -323,7 +343,7 @@ pub static TABLE: [Metric; 55] = [
             "Uncached prompt tokens by the time to the first token without the queue; only where cache and queue are known",
         ),
         &[Key::Source],
-    )),
+    ))),
     traced(by(
         histogram(
             Id::QueueTime,
@@ -368,14 +388,42 @@ pub static TABLE: [Metric; 55] = [
         "tokometer.cached.tokens",
         "{token}",
         Scope::Exchange,
-        "Prompt tokens that came from the engine's cache",
+        "Prompt tokens that came from the engine's cache, where it tells them",
+    ),
+    counter(
+        Id::CacheCreationTokens,
+        "tokometer.cache_creation.tokens",
+        "{token}",
+        Scope::Exchange,
+        "Prompt tokens that were written to the engine's cache, where it tells them",
+    ),
+    counter(
+        Id::InputAudioTokens,
+        "tokometer.input.audio.tokens",
+        "{token}",
+        Scope::Exchange,
+        "Prompt tokens that were audio, where the engine tells them",
+    ),
+    counter(
+        Id::InputImageTokens,
+        "tokometer.input.image.tokens",
+        "{token}",
+        Scope::Exchange,
+        "Prompt tokens that were images, where the engine tells them",
     ),
     counter(
         Id::ReasoningTokens,
         "tokometer.reasoning.tokens",
         "{token}",
         Scope::Exchange,
-        "Output tokens that were reasoning",
+        "Output tokens that were reasoning, where the engine tells them",
+    ),
+    counter(
+        Id::OutputAudioTokens,
+        "tokometer.output.audio.tokens",
+        "{token}",
+        Scope::Exchange,
+        "Output tokens that were audio, where the engine tells them",
     ),
     counter(
         Id::LiveTokens,

@@ -29,6 +29,10 @@ pub enum Key {
     OutcomeClass,
     /// `status_class`.
     StatusClass,
+    /// `input_length_class`.
+    InputLengthClass,
+    /// `cache_hit_class`.
+    CacheHitClass,
     /// `finish_reason`.
     FinishReason,
     /// `source`.
@@ -49,7 +53,7 @@ pub enum Key {
 
 impl Key {
     /// Every attribute, in the order of the documentation.
-    pub const ALL: [Key; 21] = [
+    pub const ALL: [Key; 23] = [
         Key::Operation,
         Key::Provider,
         Key::RequestModel,
@@ -63,6 +67,8 @@ impl Key {
         Key::Outcome,
         Key::OutcomeClass,
         Key::StatusClass,
+        Key::InputLengthClass,
+        Key::CacheHitClass,
         Key::FinishReason,
         Key::Source,
         Key::Phase,
@@ -89,6 +95,8 @@ impl Key {
             Key::Outcome => "outcome",
             Key::OutcomeClass => "outcome_class",
             Key::StatusClass => "status_class",
+            Key::InputLengthClass => "input_length_class",
+            Key::CacheHitClass => "cache_hit_class",
             Key::FinishReason => "finish_reason",
             Key::Source => "source",
             Key::Phase => "phase",
@@ -128,17 +136,25 @@ impl Key {
             Key::Streaming => "`true` when the answer is a stream of events.",
             Key::ErrorType => "Only on failures: the status (`429`, `500`) or the outcome.",
             Key::TokenType => "`input` or `output`.",
-            Key::TokenModality => "`text`, or `unknown` when the engine told no usage.",
+            Key::TokenModality => {
+                "`audio` and `image` where the engine tells them apart, the rest `text`; `unknown` when it told no usage, or parts that are not told apart."
+            }
             Key::Outcome => "How the exchange ended, exactly one of the outcomes.",
             Key::OutcomeClass => "`success`, `client_abort` or `failure`.",
             Key::StatusClass => "`2xx`, `4xx`, `5xx`, ...; absent when no response head came.",
+            Key::InputLengthClass => {
+                "Prompt tokens: `up_to_1024`, ... `over_131072` by the bounds of the settings, `unknown` where the engine does not tell them, `other` over the cap."
+            }
+            Key::CacheHitClass => {
+                "How much of the prompt the engine had in its cache: `none`, `partial` (up to a half), `most`, `unknown` where it does not tell, `other` over the cap."
+            }
             Key::FinishReason => "`stop`, `length`, `tool_calls`, ...",
             Key::Source => "Where the figure comes from; figures of different sources are never in one series.",
             Key::Phase => "`waiting_first_token` or `streaming`.",
             Key::Reason => "Why.",
             Key::Direction => "`request` (towards the server) or `response`.",
             Key::Signal => "`metrics` or `traces`.",
-            Key::Kind => "`model` or `label_set`.",
+            Key::Kind => "`model`, `label_set` or `prompt_class`.",
             Key::Version => "Version of tokometer.",
         }
     }
@@ -150,8 +166,9 @@ impl Key {
             Key::ErrorType => 24,
             Key::FinishReason | Key::Reason => 10,
             Key::StatusClass | Key::Source => 6,
-            Key::OutcomeClass => 3,
-            Key::TokenType | Key::TokenModality | Key::Phase | Key::Direction | Key::Signal | Key::Kind => 2,
+            Key::TokenModality => 4,
+            Key::OutcomeClass | Key::Kind => 3,
+            Key::TokenType | Key::Phase | Key::Direction | Key::Signal => 2,
             _ => 1,
         }
     }

@@ -130,6 +130,8 @@ pub struct Metric {
     pub scope: Scope,
     /// The attributes of its own.
     pub extra: &'static [Key],
+    /// Further attributes, with which the settings say so: those of the prompt's class.
+    pub optional: &'static [Key],
     /// How settled its name is.
     pub stability: Stability,
     /// With which generation of the GenAI names it is emitted.
@@ -139,7 +141,7 @@ pub struct Metric {
 }
 
 impl Metric {
-    /// Every attribute of a series, in order.
+    /// Every attribute that its series always may have, in order; the optional ones follow them.
     pub fn keys(&self) -> impl Iterator<Item = Key> {
         self.scope.keys().iter().chain(self.extra).copied()
     }
@@ -172,6 +174,7 @@ pub enum Id {
     UsageInput,
     UsageOutput,
     UsageCacheRead,
+    UsageCacheWrite,
     UsageReasoning,
     OperationInput,
     OperationOutput,
@@ -193,7 +196,11 @@ pub enum Id {
     InputTokens,
     OutputTokens,
     CachedTokens,
+    CacheCreationTokens,
+    InputAudioTokens,
+    InputImageTokens,
     ReasoningTokens,
+    OutputAudioTokens,
     LiveTokens,
     RequestBody,
     ResponseBody,

@@ -7,6 +7,7 @@ mod spans;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use crate::export::Semconv;
 use crate::export::Settings;
 use crate::export::distribution::Exemplar;
 use crate::export::otlp::Layout;
@@ -31,6 +32,7 @@ pub(crate) struct Tracer {
     decision: Decision,
     clock: Clock,
     servers: Arc<[(String, Option<u16>)]>,
+    semconv: Semconv,
     queue: Option<SpanQueue>,
 }
 
@@ -40,6 +42,7 @@ impl Tracer {
             decision: Decision::new(&settings.traces),
             clock: Clock::new(),
             servers: settings.servers.as_slice().into(),
+            semconv: settings.semconv,
             queue,
         }
     }
@@ -61,8 +64,8 @@ impl Tracer {
         }
         let ids = self.decision.decide(record)?;
         let layout = || -> Layout {
-            let (record, servers) = (record.clone(), Arc::clone(&self.servers));
-            Box::new(move || spans::spans(&record, ids, anchor, &servers))
+            let (record, servers, semconv) = (record.clone(), Arc::clone(&self.servers), self.semconv);
+            Box::new(move || spans::spans(&record, ids, anchor, &servers, semconv))
         };
         queue.push(spans::count(record), layout).then(|| exemplar(ids.trace_id, ids.span_id, at))
     }

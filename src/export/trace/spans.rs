@@ -24,6 +24,7 @@ use opentelemetry_sdk::trace::SpanData;
 use opentelemetry_sdk::trace::SpanEvents;
 use opentelemetry_sdk::trace::SpanLinks;
 
+use crate::export::Semconv;
 use crate::export::failure;
 use crate::export::labels::clean;
 use crate::export::trace::Ids;
@@ -47,7 +48,13 @@ pub(crate) fn count(record: &Record) -> usize {
 }
 
 /// All spans of the exchange, the SERVER span first.
-pub(crate) fn spans(record: &Record, ids: Ids, anchor: Anchor, servers: &[(String, Option<u16>)]) -> Vec<SpanData> {
+pub(crate) fn spans(
+    record: &Record,
+    ids: Ids,
+    anchor: Anchor,
+    servers: &[(String, Option<u16>)],
+    semconv: Semconv,
+) -> Vec<SpanData> {
     let phases = phases(record);
     let span = |span_id, parent: Option<u64>, kind, name, from: Duration, to: Duration| SpanData {
         span_context: SpanContext::new(
@@ -72,7 +79,7 @@ pub(crate) fn spans(record: &Record, ids: Ids, anchor: Anchor, servers: &[(Strin
     };
     let mut server = span(ids.span_id, ids.parent, SpanKind::Server, name(record), Duration::ZERO, record.ended);
     server.parent_span_is_remote = ids.parent.is_some();
-    server.attributes = attributes(record, servers);
+    server.attributes = attributes(record, servers, semconv);
     if let Some(description) = failure::description(record) {
         server.status = Status::error(description);
     }
@@ -117,8 +124,8 @@ fn phases(record: &Record) -> Vec<Phase> {
     phases
 }
 
-fn attributes(record: &Record, servers: &[(String, Option<u16>)]) -> Vec<KeyValue> {
-    let mut all = Vec::with_capacity(40);
+fn attributes(record: &Record, servers: &[(String, Option<u16>)], semconv: Semconv) -> Vec<KeyValue> {
+    let mut all = Vec::with_capacity(44);
     let mut put = |key: &'static str, value: Option<Value>| {
         if let Some(value) = value {
             all.push(KeyValue::new(key, value));
@@ -149,7 +156,17 @@ fn attributes(record: &Record, servers: &[(String, Option<u16>)]) -> Vec<KeyValu
     put("gen_ai.usage.input_tokens", whole(exact(record.input_tokens)));
     put("gen_ai.usage.output_tokens", whole(exact(record.output_tokens)));
     put("gen_ai.usage.cache_read.input_tokens", whole(record.cached_tokens));
+    if semconv != Semconv::Latest {
+        put("gen_ai.usage.cache_creation.input_tokens", whole(record.cache_creation_tokens));
+    }
+    if semconv != Semconv::V1_41 {
+        put("gen_ai.usage.cache_write.input_tokens", whole(record.cache_creation_tokens));
+    }
     put("gen_ai.usage.reasoning.output_tokens", whole(record.reasoning_tokens));
+    // The names of the newest conventions: v1.41 has none for modalities.
+    put("gen_ai.usage.audio.input_tokens", whole(record.input_audio_tokens));
+    put("gen_ai.usage.image.input_tokens", whole(record.input_image_tokens));
+    put("gen_ai.usage.audio.output_tokens", whole(record.output_audio_tokens));
     if let Some((address, port)) = servers.get(labels.pair) {
         put("server.address", Some(Value::from(address.clone())));
         put("server.port", port.map(|port| Value::from(i64::from(port))));

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test's own functions too, a panic is the right answer")]
 
+mod classes;
 mod collector;
 mod docs;
 mod otlp;
@@ -9,4 +10,5 @@ mod prometheus;
 mod records;
 mod text;
 mod tls;
+mod tokens;
 mod traces;

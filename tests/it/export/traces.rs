@@ -18,6 +18,7 @@ use tokometer::export::Endpoint;
 use tokometer::export::Exporters;
 use tokometer::export::Protocol;
 use tokometer::export::Sampler;
+use tokometer::export::Semconv;
 use tokometer::export::Settings;
 use tokometer::export::Traces;
 use tokometer::measure::Labels;
@@ -59,7 +60,7 @@ fn spans(change: impl FnOnce(&mut Traces), records: &[Record]) -> Vec<Span> {
     for record in records {
         exporters.record(record);
     }
-    assert!(exporters.shutdown(WAIT));
+    assert!(exporters.flush(WAIT));
     collector.spans()
 }
 
@@ -145,6 +146,42 @@ fn the_server_span_says_what_the_conventions_ask_for() {
     assert!(said["gen_ai.response.finish_reasons"].contains("stop"));
     assert!(!said.contains_key("error.type") && !said.contains_key("gen_ai.request.choice.count"));
     assert_eq!(spans[0].status.as_ref().map_or(0, |status| status.code), StatusCode::Unset as i32);
+}
+
+/// The kinds of tokens that an engine may tell, with the names of each generation of the conventions.
+#[test]
+fn the_server_span_tells_kinds_of_tokens_where_the_engine_did() {
+    let told = |semconv, record: Record| {
+        let collector = Collector::http();
+        let mut settings = Settings { semconv, ..records::settings() };
+        settings.traces.endpoint = Some(http(&collector));
+        let exporters = Exporters::start(&settings, Arc::new(records::Still)).unwrap();
+        exporters.record(&record);
+        assert!(exporters.flush(WAIT));
+        let mut said = attributes(&collector.spans()[0]);
+        said.retain(|key, _| key.contains("cache_") || key.contains("audio") || key.contains("image"));
+        said.into_iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>()
+    };
+    let mixed = Record {
+        cache_creation_tokens: Some(300),
+        input_audio_tokens: Some(150),
+        input_image_tokens: Some(0),
+        output_audio_tokens: Some(31),
+        ..records::good("m")
+    };
+    let own = [
+        "gen_ai.usage.audio.input_tokens=150",
+        "gen_ai.usage.audio.output_tokens=31",
+        "gen_ai.usage.cache_creation.input_tokens=300",
+        "gen_ai.usage.cache_read.input_tokens=600",
+        "gen_ai.usage.cache_write.input_tokens=300",
+        "gen_ai.usage.image.input_tokens=0",
+    ];
+    let without = |name| own.into_iter().filter(|said| !said.contains(name)).collect::<Vec<_>>();
+    assert_eq!(told(Semconv::Both, mixed.clone()), own);
+    assert_eq!(told(Semconv::V1_41, mixed.clone()), without("cache_write"));
+    assert_eq!(told(Semconv::Latest, mixed), without("cache_creation"));
+    assert_eq!(told(Semconv::Both, records::good("m")), ["gen_ai.usage.cache_read.input_tokens=600"]);
 }
 
 #[test]
@@ -234,7 +271,7 @@ fn exemplars_point_to_kept_spans_alone() {
         exporters.record(&Record { trace, ended: ms(300 + n as u64 * 40), ..records::good("m") });
     }
     let page = String::from_utf8(exporters.scrape(Some("application/openmetrics-text")).body).unwrap();
-    assert!(exporters.shutdown(WAIT));
+    assert!(exporters.flush(WAIT));
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let spans = collector.spans();
     let kept: BTreeSet<_> = spans.iter().map(|span| (hex(&span.trace_id), hex(&span.span_id))).collect();
@@ -315,7 +352,7 @@ fn no_batch_is_over_its_size_and_what_an_exchange_gives_over_it_comes_with_the_n
     for _ in 0..5 {
         exporters.record(&records::good("m"));
     }
-    assert!(exporters.shutdown(WAIT));
+    assert!(exporters.flush(WAIT));
     let got = collector.got.lock().unwrap();
     let scopes = |request: &ExportTraceServiceRequest| -> Vec<usize> {
         request.resource_spans.iter().flat_map(|r| &r.scope_spans).map(|scope| scope.spans.len()).collect()

@@ -1,0 +1,110 @@
+//! Kinds of tokens: each in its own series, and none where the engine told nothing of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tokometer::export::Exporters;
+use tokometer::export::Semconv;
+use tokometer::export::Settings;
+use tokometer::measure::Record;
+use tokometer::measure::Sink;
+
+use super::records;
+use super::text;
+use super::text::Form;
+use super::text::Samples;
+
+fn page(record: &Record) -> Samples {
+    let settings = Settings { semconv: Semconv::Both, ..records::settings() };
+    let exporters = Exporters::start(&settings, Arc::new(records::Still)).unwrap();
+    exporters.record(record);
+    let page = exporters.scrape(Some("application/openmetrics-text")).body;
+    text::parse(&String::from_utf8(page).unwrap(), Form::OpenMetrics).samples
+}
+
+/// The values of a metric by modality.
+fn modalities(samples: &Samples, name: &str) -> BTreeMap<String, f64> {
+    let of = samples.iter().filter(|((n, _), _)| n == name);
+    of.map(|((_, labels), value)| (labels["gen_ai_token_modality"].clone(), *value)).collect()
+}
+
+fn of<const N: usize>(expected: [(&str, f64); N]) -> BTreeMap<String, f64> {
+    expected.into_iter().map(|(modality, value)| (modality.to_owned(), value)).collect()
+}
+
+/// 1,000 prompt tokens, 101 of the answer.
+fn mixed() -> Record {
+    Record {
+        cache_creation_tokens: Some(300),
+        input_audio_tokens: Some(150),
+        input_image_tokens: Some(50),
+        output_audio_tokens: Some(31),
+        ..records::good("m")
+    }
+}
+
+const INPUT: &str = "gen_ai_client_inference_usage_input_tokens_total";
+const OUTPUT: &str = "gen_ai_client_inference_usage_output_tokens_total";
+const CACHE_READ: &str = "gen_ai_client_inference_usage_cache_read_input_tokens_total";
+const CACHE_WRITE: &str = "gen_ai_client_inference_usage_cache_write_input_tokens_total";
+
+#[test]
+fn each_kind_that_the_engine_told_is_counted() {
+    let samples = page(&mixed());
+    let own = [
+        ("tokometer_cached_tokens_total", 600.0),
+        ("tokometer_cache_creation_tokens_total", 300.0),
+        ("tokometer_input_audio_tokens_total", 150.0),
+        ("tokometer_input_image_tokens_total", 50.0),
+        ("tokometer_reasoning_tokens_total", 20.0),
+        ("tokometer_output_audio_tokens_total", 31.0),
+    ];
+    for (name, tokens) in own {
+        let found: Vec<f64> = samples.iter().filter(|((n, _), _)| n == name).map(|(_, value)| *value).collect();
+        assert_eq!(found, [tokens], "{name}");
+    }
+}
+
+#[test]
+fn a_kind_that_nobody_told_has_no_series_and_one_told_as_nothing_stands_at_zero() {
+    let kinds = ["cached", "cache_creation", "input_audio", "input_image", "reasoning", "output_audio"];
+    let found = |record: &Record| -> Vec<Option<f64>> {
+        let samples = page(record);
+        let of = |kind| samples.iter().find(|((name, _), _)| *name == format!("tokometer_{kind}_tokens_total"));
+        kinds.into_iter().map(|kind| of(kind).map(|(_, value)| *value)).collect()
+    };
+    let with = |told: Option<u64>| Record {
+        cached_tokens: told,
+        cache_creation_tokens: told,
+        input_audio_tokens: told,
+        input_image_tokens: told,
+        reasoning_tokens: told,
+        output_audio_tokens: told,
+        ..records::good("m")
+    };
+    assert_eq!(found(&with(None)), [None; 6]);
+    assert_eq!(found(&with(Some(0))), [Some(0.0); 6]);
+    assert!(modalities(&page(&with(None)), CACHE_WRITE).is_empty());
+}
+
+#[test]
+fn modalities_add_up_to_the_whole() {
+    let samples = page(&mixed());
+    assert_eq!(modalities(&samples, INPUT), of([("audio", 150.0), ("image", 50.0), ("text", 800.0)]));
+    assert_eq!(modalities(&samples, OUTPUT), of([("audio", 31.0), ("text", 70.0)]));
+    // Which of them were cached, nobody told.
+    assert_eq!(modalities(&samples, CACHE_READ), of([("unknown", 600.0)]));
+    assert_eq!(modalities(&samples, CACHE_WRITE), of([("unknown", 300.0)]));
+    let text = page(&Record { input_audio_tokens: Some(0), input_image_tokens: None, ..mixed() });
+    assert_eq!(modalities(&text, INPUT), of([("text", 1000.0)]));
+    assert_eq!(modalities(&text, CACHE_READ), of([("text", 600.0)]));
+}
+
+#[test]
+fn parts_that_are_more_than_the_whole_are_not_told_apart() {
+    let samples = page(&Record { input_audio_tokens: Some(980), output_audio_tokens: Some(u64::MAX), ..mixed() });
+    assert_eq!(modalities(&samples, INPUT), of([("unknown", 1000.0)]));
+    assert_eq!(modalities(&samples, OUTPUT), of([("unknown", 101.0)]));
+    let samples = page(&Record { input_tokens: None, ..mixed() });
+    assert_eq!(modalities(&samples, INPUT), of([("unknown", 0.0)]));
+}
