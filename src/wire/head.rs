@@ -63,7 +63,8 @@ pub(super) struct Whole<'a> {
 }
 
 impl Gather {
-    fn gathered(&self) -> &[u8] {
+    /// What of the head came before.
+    pub(super) fn gathered(&self) -> &[u8] {
         self.0.as_ref().map_or(&[], |pieces| &pieces.bytes)
     }
 

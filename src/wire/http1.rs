@@ -166,6 +166,11 @@ impl Http1 {
         self.left as usize
     }
 
+    /// What the client sent so far, while that is no request yet.
+    pub(super) fn unbegun(&self) -> Option<&[u8]> {
+        (self.begun == 0).then(|| self.request_head.gathered())
+    }
+
     /// The number of the exchange that the next response belongs to.
     pub fn answering(&self) -> u64 {
         self.begun - self.waiting.len() as u64

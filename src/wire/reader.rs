@@ -60,6 +60,16 @@ impl Reader {
             Reader::WebSocket(websocket) => return websocket.response(bytes, at, visitor),
             Reader::Http1(http1) => http1,
         };
+        // A server of HTTP/2 need not wait for the client's preface to send its own, whose length begins with 0.
+        if bytes.first() == Some(&0)
+            && let Some(asked) = http1.unbegun()
+        {
+            let mut http2 = Box::new(Http2::new(http1.limits()));
+            http2.request(asked, at, visitor)?;
+            let result = http2.response(bytes, at, visitor);
+            *self = Reader::Http2(http2);
+            return result;
+        }
         match http1.response(bytes, at, visitor) {
             Err(Fault::Http2) => {}
             result => return result,

@@ -18,6 +18,17 @@ fn a_client_with_prior_knowledge_begins_with_the_preface() {
 }
 
 #[test]
+fn a_server_may_send_its_preface_before_it_has_seen_the_clients() {
+    for seen in [0, 1, 5, 17, 20] {
+        let asked = [opening(), get(1)].concat();
+        let outcome = read(&[ask(&asked[..seen]), answer(settings()), ask(&asked[seen..]), answer(ok(1, END_STREAM))]);
+        assert_eq!((outcome.line().as_str(), outcome.fault), ("0:+ 0:GET /x 0:. 0:200 0:!", None), "{seen}");
+    }
+    let outcome = read(&[answer(settings()), ask("GET / HTTP/1.1\r\n\r\n")]);
+    assert_eq!((outcome.line().as_str(), outcome.fault), ("", Some(Fault::MalformedRequest)));
+}
+
+#[test]
 fn the_response_to_an_upgrade_comes_on_stream_1() {
     let outcome = read(&[
         ask(ASKS),
