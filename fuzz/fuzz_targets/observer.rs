@@ -29,7 +29,10 @@ fn settings() -> Settings {
 
 /// What a sink is told of these connections, the first accepted at `begin`.
 fn play(steps: &[Step], begin: Instant) -> Vec<String> {
-    let log = Arc::new(Log::default());
+    let bytes: Vec<u8> =
+        steps.iter().flat_map(|step| if let Step::Seen(_, read) = step { &read[..] } else { &[] }).copied().collect();
+    let speaks_http2 = bytes.windows(4).any(|word| word == b"PRI " || word.starts_with(b"h2c")) || bytes.contains(&0);
+    let log = Arc::new(Log::new(speaks_http2));
     let observatory = Observatory::new(settings(), 1, Arc::clone(&log) as _);
     let mut at = begin;
     let mut id = 0;

@@ -1,6 +1,7 @@
 //! The trace and the naive model of the parser's own tests.
 #![allow(dead_code, reason = "a target needs a part of it")]
 
+pub mod http2;
 #[path = "../../tests/it/wire/model.rs"]
 pub mod model;
 #[path = "../../tests/it/wire/traffic.rs"]

@@ -264,7 +264,9 @@ fn a_hundred_streams_at_a_time_pass_byte_for_byte_and_are_recorded_each() {
     let (server_tape, client_tape) = (server_tape.lock().unwrap(), client_tape.lock().unwrap());
     assert!(client_tape.1.starts_with(b"PRI * HTTP/2.0\r\n"));
     assert!(client_tape.1 == server_tape.0, "what the client wrote, the server read");
-    assert!(server_tape.1 == client_tape.0, "what the server wrote, the client read");
+    // The client leaves when it has all its answers: an acknowledgement may still be on its way to it.
+    assert!(server_tape.1.starts_with(&client_tape.0), "what the server wrote, the client read");
+    assert!(server_tape.1.len() - client_tape.0.len() < 64, "but for the last words");
     let replayed = notebook.take();
     assert_eq!((replayed.detached.len(), replayed.in_flight), (0, 0));
     assert_eq!(replayed.records.len(), STREAMS);
