@@ -196,7 +196,7 @@ impl Route {
         )
     }
 
-    /// True when its answers are read: [`Place::root`] knows their dialect. What is not read is counted as
+    /// True when its answers are read, because their dialect is known. What is not read is counted as
     /// [`Route::Other`].
     pub fn is_read(self) -> bool {
         let is_known = |framing| Place::root(self, framing) != Place::Unread;
