@@ -42,6 +42,30 @@ fn respond(route: Route, framing: Framing, pieces: &[&[u8]]) -> (Told, ResponseD
     (told, decoder)
 }
 
+/// The events of messages, each fed in pieces of this size.
+fn converse(messages: &[Vec<u8>], size: usize) -> (Told, ResponseDecoder) {
+    let mut decoder = ResponseDecoder::new(Route::Realtime, Framing::Messages);
+    let mut told = Told::default();
+    for message in messages {
+        message.chunks(size).for_each(|piece| decoder.feed_to(piece, &mut told));
+        decoder.end_message_to(&mut told);
+    }
+    (told, decoder)
+}
+
+/// The same however each message is cut; returns the events.
+fn converse_every_way(body: &[u8]) -> Vec<StreamEvent> {
+    let messages: Vec<Vec<u8>> = body.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
+    let (told, decoder) = converse(&messages, usize::MAX);
+    for size in [1, 7] {
+        let (again, other) = converse(&messages, size);
+        assert_eq!(told, again, "messages in pieces of {size}");
+        assert_eq!((decoder.response_id(), decoder.model()), (other.response_id(), other.model()));
+        assert_eq!(decoder.error_type(), other.error_type());
+    }
+    told.events
+}
+
 /// The same however it is cut; returns the events.
 fn respond_every_way(route: Route, framing: Framing, cut: &Cut) -> Vec<StreamEvent> {
     let [whole, ways @ ..] = cut.ways();
@@ -113,14 +137,21 @@ fn asked(route: Route, body: &Value) -> RequestFacts<'_> {
     }
 }
 
-/// A value that decoder and model read alike: the decoder takes what comes last of vLLM's and llama.cpp's names for one
-/// number, the model has its own order, and no engine sends both.
+/// A value that decoder and model read alike: the decoder takes what comes last of several names for one number, or their
+/// sum, the model has its own order, and no engine sends two of them.
 fn plain(json: &[u8]) -> Option<Value> {
     let mut value: Value = serde_json::from_slice(json).ok()?;
-    if value["metrics"].is_object()
-        && let Some(members) = value.as_object_mut()
-    {
-        members.remove("timings");
+    let tells = |key: &str| !value[key].is_null();
+    let others: &[&str] = match () {
+        () if tells("usage") => &["meta", "meta_info", "prompt_eval_count"],
+        () if tells("meta") => &["meta_info", "prompt_eval_count"],
+        () => &[],
+    };
+    let timings = value["metrics"].is_object().then_some("timings");
+    if let Some(members) = value.as_object_mut() {
+        others.iter().copied().chain(timings).for_each(|key| {
+            members.remove(key);
+        });
     }
     Some(value)
 }
@@ -143,13 +174,18 @@ fn rewritten(body: &[u8]) -> (Vec<u8>, Vec<u8>, Vec<Value>) {
 }
 
 /// The routes whose dialects differ.
-const ROUTES: [Route; 10] = [
+const ROUTES: [Route; 15] = [
     Route::Chat,
     Route::Completions,
     Route::Responses,
     Route::Messages,
     Route::CohereChat,
     Route::AudioTranscription,
+    Route::AudioTranslation,
+    Route::VllmGenerate,
+    Route::TritonGenerate,
+    Route::Embeddings,
+    Route::Rerank,
     Route::Generate,
     Route::TgiStream,
     Route::LlamaCompletion,
@@ -159,6 +195,9 @@ const ROUTES: [Route; 10] = [
 fuzz_target!(|input: &[u8]| {
     let cut = Cut::of(input);
     let (events, lines, values) = rewritten(&cut.body);
+    converse_every_way(&cut.body);
+    let told = converse_every_way(&lines);
+    model::assert_same("messages", &told, &model::events(Route::Realtime, Framing::Messages, &lines));
     for route in ROUTES {
         for framing in [Framing::Sse, Framing::Ndjson, Framing::Json] {
             respond_every_way(route, framing, &cut);

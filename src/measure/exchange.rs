@@ -24,6 +24,7 @@ use crate::measure::Sink;
 use crate::measure::TraceParent;
 use crate::measure::gaps::Gaps;
 use crate::measure::outcome::{Answer, outcome};
+use crate::measure::since::Since;
 use crate::measure::tokens::{Prompts, Tokens, Whole};
 
 /// The channels a person reads as the answer: neither reasoning nor tool calls.
@@ -66,7 +67,7 @@ pub struct Profile {
     pub head_when_scheduled: bool,
 }
 
-/// One exchange. Times go in as instants and are kept as durations since the first byte of the request.
+/// One exchange. Times go in as instants and are kept as times since the first byte of the request.
 pub struct Exchange {
     connection: u64,
     sequence: u64,
@@ -83,14 +84,14 @@ pub struct Exchange {
     pair: u32,
     live: Option<Arc<dyn Live>>,
 
-    requested: Option<Duration>,
+    requested: Since,
     status: Option<u16>,
     streaming: bool,
-    headers: Option<Duration>,
-    first_event: Option<Duration>,
-    first_token: Option<Duration>,
-    first_visible: Option<Duration>,
-    last_token: Option<Duration>,
+    headers: Since,
+    first_event: Since,
+    first_token: Since,
+    first_visible: Since,
+    last_token: Since,
     /// Narrow as `pair` is.
     first_tokens: Option<u32>,
     blocked: Duration,
@@ -101,7 +102,7 @@ pub struct Exchange {
     /// Boxed: most answers have none until their last event.
     timing: Option<Box<EngineTiming>>,
     /// Queue time by the response head.
-    head_queue: Option<Duration>,
+    head_queue: Since,
     events: u64,
     done: bool,
     error: bool,
@@ -156,21 +157,21 @@ impl Exchange {
             phase: None,
             pair: u32::try_from(pair).unwrap_or(u32::MAX),
             live: None,
-            requested: None,
+            requested: Since::NEVER,
             status: None,
             streaming: false,
-            headers: None,
-            first_event: None,
-            first_token: None,
-            first_visible: None,
-            last_token: None,
+            headers: Since::NEVER,
+            first_event: Since::NEVER,
+            first_token: Since::NEVER,
+            first_visible: Since::NEVER,
+            last_token: Since::NEVER,
             first_tokens: None,
             blocked: Duration::ZERO,
             tokens: Tokens::default(),
             gaps: Gaps::default(),
             finishes: Finishes::default(),
             timing: None,
-            head_queue: None,
+            head_queue: Since::NEVER,
             events: 0,
             done: false,
             error: false,
@@ -238,7 +239,7 @@ impl Exchange {
     /// The request is complete.
     pub fn request_end(&mut self, asked: Asked, at: Instant) {
         self.asked = asked;
-        self.requested = Some(self.since(at));
+        self.requested = Since::at(self.since(at));
     }
 
     /// What was read of a request that never came to its end.
@@ -250,7 +251,7 @@ impl Exchange {
     pub fn response_head(&mut self, status: u16, streaming: bool, request_id: Option<Box<str>>, at: Instant) {
         self.status = Some(status);
         self.streaming = streaming;
-        self.headers = Some(self.since(at));
+        self.headers = Since::at(self.since(at));
         if self.request_id.is_none() {
             self.request_id = request_id;
         }
@@ -258,7 +259,7 @@ impl Exchange {
 
     /// The head of an answer that is not streamed told how long the request waited, and how many tokens there were (TGI).
     pub fn told_by_head(&mut self, queue: Option<Duration>, counter: Counter) {
-        self.head_queue = queue;
+        self.head_queue = queue.into();
         self.tokens.whole_counter(counter, 1);
     }
 
@@ -317,7 +318,7 @@ impl Exchange {
     ) {
         let at = self.since(at);
         self.events += 1;
-        self.first_event.get_or_insert(at);
+        self.first_event.first(at);
         self.note(event);
         if event.done || event.progress {
             return;
@@ -327,15 +328,15 @@ impl Exchange {
             return;
         }
         if event.channels.intersects(VISIBLE) {
-            self.first_visible.get_or_insert(at);
+            self.first_visible.first(at);
         }
-        if self.first_token.is_none() {
-            self.first_token = Some(at);
+        if self.first_token == Since::NEVER {
+            self.first_token = Since::at(at);
             self.first_tokens = step.tokens.and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0);
             self.enter(Some(Phase::Streaming), sink);
             self.live = Some(sink.live(&labels()));
         }
-        self.last_token = Some(at);
+        self.last_token = Since::at(at);
         if let Some(live) = &self.live {
             self.gaps.token(event.choice, at, step.tokens, thresholds.stall, live.as_ref());
         }
@@ -345,7 +346,7 @@ impl Exchange {
     pub fn whole_answer(&mut self, event: &StreamEvent, at: Instant) {
         let at = self.since(at);
         self.events += 1;
-        self.first_event.get_or_insert(at);
+        self.first_event.first(at);
         self.note(event);
         self.carried |= !event.channels.is_empty();
         self.tokens.whole_answer(event);
@@ -405,7 +406,7 @@ impl Exchange {
             Some(200) => self.done = true,
             // Cancelled: the server saw the caller go.
             Some(499) => ending = Ending::ClientGone,
-            Some(_) if self.first_token.is_some() => self.error = true,
+            Some(_) if self.first_token != Since::NEVER => self.error = true,
             call => failed = call,
         }
         let prompts =
@@ -433,7 +434,7 @@ impl Exchange {
             has_output: output.is_some_and(|n| n.tokens > 0)
                 || idle
                 || (!self.streaming && (finished > 0 || self.carried)),
-            begun: self.first_token.is_some(),
+            begun: self.first_token != Since::NEVER,
             marked_end,
             error: self.error,
             gave_up: self.gave_up,
@@ -453,12 +454,12 @@ impl Exchange {
             request_id: self.request_id.take(),
             trace: self.trace.as_deref().copied(),
             started: self.started,
-            requested: self.requested,
-            headers: self.headers,
-            first_event: self.first_event,
-            first_token: self.first_token,
-            first_visible: self.first_visible,
-            last_token: self.last_token,
+            requested: self.requested.get(),
+            headers: self.headers.get(),
+            first_event: self.first_event.get(),
+            first_token: self.first_token.get(),
+            first_visible: self.first_visible.get(),
+            last_token: self.last_token.get(),
             ended: self.since(at),
             input_tokens: self.tokens.input(prompts, profile.habits).filter(|_| answered && !self.is_in_pieces()),
             cached_tokens: self.tokens.cached(prompts),
@@ -496,7 +497,7 @@ impl Exchange {
     /// else for one that is not.
     fn decode_rate(&self, output: Option<Count>, exact: bool, thresholds: &Thresholds) -> Option<f64> {
         let output = output.filter(|n| (n.source != CountSource::Deltas) == exact)?.tokens;
-        let span = self.last_token?.checked_sub(self.first_token?)?;
+        let span = self.last_token.get()?.checked_sub(self.first_token.get()?)?;
         let after = output.checked_sub(self.first_tokens.map_or(1, u64::from)).filter(|n| *n > 0)?;
         let enough = output >= thresholds.min_rate_tokens && span >= thresholds.min_rate_span && !span.is_zero();
         enough.then(|| after as f64 / span.as_secs_f64())
@@ -507,7 +508,7 @@ impl Exchange {
             let value = Duration::try_from_secs_f64(ms / 1e3).ok()?;
             return Some(QueueTime { value, source: QueueSource::InBand });
         }
-        if let Some(value) = self.head_queue {
+        if let Some(value) = self.head_queue.get() {
             return Some(QueueTime { value, source: QueueSource::ResponseHeader });
         }
         if let Some(ms) = self.timing.as_ref().and_then(|t| t.untold_ms()) {
@@ -515,7 +516,7 @@ impl Exchange {
             return Some(QueueTime { value, source: QueueSource::Remainder });
         }
         let scheduled = profile.head_when_scheduled && self.streaming && self.status == Some(200);
-        let value = self.headers.filter(|_| scheduled)?.saturating_sub(self.requested?);
+        let value = self.headers.get().filter(|_| scheduled)?.saturating_sub(self.requested.get()?);
         Some(QueueTime { value, source: QueueSource::HeaderTiming })
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::measure::Gap;
 use crate::measure::Live;
+use crate::measure::since::{NEVER, nanos};
 
 /// Gaps kept before they are handed on.
 const BATCH: usize = 8;
@@ -14,9 +15,6 @@ const PERIOD: Duration = Duration::from_secs(1);
 
 /// Stands for a number of tokens that is not known.
 const UNKNOWN: u32 = u32::MAX;
-
-/// Stands for a time that is not known.
-const NEVER: u64 = u64::MAX;
 
 /// The gaps of one answer. Times are nanoseconds since the start of the exchange: half the size of a [`Duration`].
 #[derive(Clone, Debug)]
@@ -120,9 +118,4 @@ impl Gaps {
     pub(super) fn stalls(&self) -> u32 {
         self.stalls
     }
-}
-
-/// Nanoseconds of a time; 584 years are more than any stream lasts.
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(NEVER - 1)
 }

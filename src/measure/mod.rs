@@ -6,6 +6,7 @@ mod exchange;
 mod gaps;
 mod outcome;
 mod record;
+mod since;
 mod sink;
 #[cfg(test)]
 mod tests;

@@ -128,13 +128,18 @@ impl SseFramer {
         None
     }
 
-    /// What is here after the start of an event's first data line, if the stream stands before one; it need not end with
-    /// the line. Nothing is taken.
+    /// What is here after the start of an event's first data line, if the stream stands before one, or before its `event`
+    /// line; it need not end with the line. Nothing is taken.
     pub(crate) fn peek<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
         if self.has_data || self.after_return || self.state != State::LineStart {
             return None;
         }
-        bytes.strip_prefix(b"data: ")
+        let value = match bytes.first()? {
+            b'd' => bytes,
+            _ => after_event_line(bytes)?,
+        };
+        let value = value.strip_prefix(b"data:")?;
+        Some(value.strip_prefix(b" ").unwrap_or(value))
     }
 
     /// The line that [`SseFramer::peek`] showed was read elsewhere, up to and with its line feed.
@@ -190,4 +195,10 @@ impl SseFramer {
         }
         line
     }
+}
+
+/// What follows the `event` line that begins here, if it is here with its line feed.
+fn after_event_line(bytes: &[u8]) -> Option<&[u8]> {
+    let name = bytes.strip_prefix(b"event:")?;
+    name.get(memchr2(b'\n', b'\r', name)?..)?.strip_prefix(b"\n")
 }

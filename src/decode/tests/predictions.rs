@@ -41,6 +41,33 @@ fn a_line_end_in_a_text_ends_the_event() {
     assert_eq!(events.iter().map(|event| event.malformed).collect::<Vec<_>>(), [false, false, true, false]);
 }
 
+/// `decode` has compared each with the same read byte by byte.
+#[test]
+fn lines_before_the_data_change_nothing() {
+    let event = |text: &str| format!("data: {}\n\n", A.replace("\"a\"", &format!("{text:?}")));
+    let plain: String = ["x", "y", "", "z"].map(event).concat();
+    let (expected, _) = decode(Route::Chat, Framing::Sse, plain.as_bytes());
+    for before in [
+        "event: x\n",
+        "event:\n",
+        "event\n",
+        "event: x\r\n",
+        "event: x\r",
+        "event: x\nevent: y\n",
+        "event: data: x\n",
+        "id: 1\n",
+    ] {
+        let (events, _) =
+            decode(Route::Chat, Framing::Sse, plain.replace("data: ", &format!("{before}data: ")).as_bytes());
+        assert_eq!(events, expected, "{before:?}");
+    }
+    let (events, _) = decode(Route::Chat, Framing::Sse, plain.replace("data: ", "data:").as_bytes());
+    assert_eq!(events, expected);
+    // The blank line ends an event without data, and the next one has no name.
+    let (events, _) = decode(Route::Chat, Framing::Sse, plain.replace("data: ", "event: x\n\ndata: ").as_bytes());
+    assert_eq!(events, expected);
+}
+
 #[test]
 fn a_tail_is_not_learned_for_another_head() {
     let long = format!(r#"{{"pad":"{}","choices":[{{"index":1,"delta":{{"content":"a"}}}}]}}"#, "x".repeat(300));

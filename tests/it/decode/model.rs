@@ -14,25 +14,18 @@ use tokometer::decode::Route;
 use tokometer::decode::StreamEvent;
 use tokometer::decode::Usage;
 
-/// The events of a whole body.
+/// The events of a whole body; of messages, those of its lines.
 pub(crate) fn events(route: Route, framing: Framing, body: &[u8]) -> Vec<StreamEvent> {
-    match framing {
+    let text = String::from_utf8_lossy(body);
+    let datas = match framing {
         Framing::Grpc => unreachable!("protobuf has a model of its own"),
-        Framing::Json | Framing::Messages if body.trim_ascii().is_empty() => Vec::new(),
-        Framing::Json | Framing::Messages => {
-            event(route, framing, &String::from_utf8_lossy(body)).into_iter().collect()
-        }
-        Framing::Ndjson => {
-            let text = String::from_utf8_lossy(body);
-            let lines = text.split('\n').filter(|line| !line.trim().is_empty());
-            lines.filter_map(|line| event(route, framing, line)).collect()
-        }
-        Framing::Sse => datas(body)
-            .iter()
-            .filter(|data| !data.trim().is_empty())
-            .filter_map(|data| event(route, framing, data))
-            .collect(),
-    }
+        Framing::Json => vec![text.into_owned()],
+        Framing::Ndjson | Framing::Messages => text.split('\n').map(str::to_owned).collect(),
+        Framing::Sse => datas(body),
+    };
+    let mut transcribes = false;
+    let datas = datas.iter().filter(|data| !data.trim().is_empty());
+    datas.filter_map(|data| event(route, framing, data, &mut transcribes)).collect()
 }
 
 /// The data of each event, by the standard's words.
@@ -62,20 +55,23 @@ fn datas(body: &[u8]) -> Vec<String> {
     datas
 }
 
-/// `None`: a sign of life, which is no event.
-fn event(route: Route, framing: Framing, data: &str) -> Option<StreamEvent> {
+/// `None`: a sign of life, which is no event. `transcribes`: so did the session until here.
+fn event(route: Route, framing: Framing, data: &str, transcribes: &mut bool) -> Option<StreamEvent> {
     if framing == Framing::Sse && data.starts_with("[DONE]") {
         return Some(StreamEvent { done: true, ..StreamEvent::default() });
     }
     match serde_json::from_str::<Value>(data) {
         Ok(value) if named::is_ping(route, framing, &value) => None,
-        Ok(value) => Some(of_value(route, framing, &value)),
+        Ok(value) => {
+            *transcribes = named::transcribes(route, framing, &value).unwrap_or(*transcribes);
+            Some(of_value(route, framing, &value, *transcribes))
+        }
         Err(_) => Some(StreamEvent { malformed: true, ..StreamEvent::default() }),
     }
 }
 
 /// What this JSON value says.
-pub(crate) fn of_value(route: Route, framing: Framing, value: &Value) -> StreamEvent {
+fn of_value(route: Route, framing: Framing, value: &Value, transcribes: bool) -> StreamEvent {
     if let Some(event) = native::of_value(route, value) {
         return event;
     }
@@ -87,7 +83,7 @@ pub(crate) fn of_value(route: Route, framing: Framing, value: &Value) -> StreamE
         event.choices += 1;
         event.choice = choice["index"].as_u64().and_then(|index| u32::try_from(index).ok()).unwrap_or(0);
         match route {
-            Route::Completions => {
+            Route::Completions | Route::VllmGenerate => {
                 has_delta |= choice["text"].is_string();
                 mark(&mut event, &choice["text"], Channels::CONTENT);
             }
@@ -105,7 +101,8 @@ pub(crate) fn of_value(route: Route, framing: Framing, value: &Value) -> StreamE
         add(&mut event.logprobs, choice["logprobs"]["content"].as_array());
         add(&mut event.logprobs, choice["logprobs"]["tokens"].as_array());
     }
-    event.progress = !named::is_named(route) && value["prompt_progress"].is_object();
+    let is_openai = matches!(route, Route::Chat | Route::Completions);
+    event.progress = is_openai && value["prompt_progress"].is_object();
     event.empty_delta = has_delta && !event.role && !event.progress && event.channels.is_empty();
     if named::is_named(route) {
         event.timing = match (route, framing) {
@@ -114,12 +111,18 @@ pub(crate) fn of_value(route: Route, framing: Framing, value: &Value) -> StreamE
                 .or(timing(&Value::Null, &value["response"]["timings"])),
             _ => None,
         };
-        named::read(&mut event, route, framing, value);
+        named::read(&mut event, route, framing, value, transcribes);
         return event;
     }
     event.error = value["error"].is_object() || value["error"].is_string() || value["object"] == "error";
     event.usage = value["usage"].is_object().then(|| usage(&value["usage"], event.choices == 0));
-    event.timing = timing(&value["metrics"], &value["timings"]);
+    event.timing = timing(&value["metrics"], if is_openai { &value["timings"] } else { &Value::Null });
+    let of_dynamo = &value["nvext"]["timing"];
+    if is_openai && of_dynamo.is_object() {
+        let timing = event.timing.get_or_insert_default();
+        timing.queue_ms = of_dynamo["prefill_wait_time_ms"].as_f64().or(timing.queue_ms);
+        timing.prefill_ms = of_dynamo["prefill_time_ms"].as_f64().or(timing.prefill_ms);
+    }
     event
 }
 

@@ -8,8 +8,8 @@ use tokometer::decode::Route;
 use tokometer::decode::StreamEvent;
 use tokometer::decode::Usage;
 
-/// What this value says, on a route of this kind.
-pub(crate) fn read(event: &mut StreamEvent, route: Route, framing: Framing, value: &Value) {
+/// What this value says, on a route of this kind, in a session that transcribes or does not.
+pub(crate) fn read(event: &mut StreamEvent, route: Route, framing: Framing, value: &Value, transcribes: bool) {
     let is_body = framing == Framing::Json;
     let kind = if is_body { "" } else { value["type"].as_str().unwrap_or_default() };
     event.end |= [
@@ -30,6 +30,7 @@ pub(crate) fn read(event: &mut StreamEvent, route: Route, framing: Framing, valu
         Route::Responses | Route::Realtime if is_body => response(event, value),
         Route::Responses | Route::Realtime => {
             piece(event, kind, &value["delta"]);
+            heard(event, kind, value, transcribes);
             let item = &value["item"];
             if kind == "response.output_item.added" {
                 mark(event, &[&item["name"], &item["arguments"], &item["input"]], Channels::TOOL);
@@ -77,6 +78,27 @@ pub(crate) fn read(event: &mut StreamEvent, route: Route, framing: Framing, valu
             event.usage = value["usage"].is_object().then(|| Usage { total, ..token_usage(&value["usage"]) });
         }
         _ => unreachable!("{route:?} has no names"),
+    }
+    // What was said to the model, and could not be transcribed.
+    let heard_all = kind.strip_prefix(HEARD).is_some_and(|what| ["completed", "failed"].contains(&what));
+    event.error &= !heard_all || transcribes;
+}
+
+/// Begins the names of events about what a speaker said.
+const HEARD: &str = "conversation.item.input_audio_transcription.";
+
+/// What a session is for, if this says it (realtime).
+pub(crate) fn transcribes(route: Route, framing: Framing, value: &Value) -> Option<bool> {
+    let has_sessions = matches!(route, Route::Responses | Route::Realtime) && framing != Framing::Json;
+    value["session"]["type"].as_str().filter(|_| has_sessions).map(|word| word == "transcription")
+}
+
+/// What a speaker said is the answer of a session that transcribes.
+fn heard(event: &mut StreamEvent, kind: &str, value: &Value, transcribes: bool) {
+    match kind.strip_prefix(HEARD) {
+        Some("delta") if transcribes => mark(event, &[&value["delta"]], Channels::CONTENT),
+        Some("completed" | "failed") => event.end = transcribes,
+        _ => {}
     }
 }
 

@@ -7,6 +7,7 @@ use tokometer::decode::EngineTiming;
 use tokometer::decode::FinishReason;
 use tokometer::decode::Route;
 use tokometer::decode::StreamEvent;
+use tokometer::decode::Usage;
 
 /// What this JSON value says, if the route is one of an engine's own.
 pub(super) fn of_value(route: Route, value: &Value) -> Option<StreamEvent> {
@@ -15,6 +16,8 @@ pub(super) fn of_value(route: Route, value: &Value) -> Option<StreamEvent> {
         Route::TgiStream | Route::TgiCompat => (tgi, true),
         Route::LlamaCompletion | Route::Infill => (llama_cpp, true),
         Route::OllamaChat | Route::OllamaGenerate => (ollama, false),
+        Route::TritonGenerate => (triton, false),
+        Route::Embeddings | Route::Rerank | Route::Score | Route::Classify | Route::Pooling => (input_only, false),
         _ => return None,
     };
     let mut sums = Sums::default();
@@ -113,7 +116,10 @@ fn generate(sums: &mut Sums, answer: &Value) {
     sums.error(answer);
     sums.event.error |= answer["object"] == "error";
     generated_text(sums, answer);
-    let meta = &answer["meta_info"];
+    meta_info(sums, &answer["meta_info"]);
+}
+
+fn meta_info(sums: &mut Sums, meta: &Value) {
     if meta.is_object() {
         sums.answer(false);
     }
@@ -213,4 +219,25 @@ fn ollama(sums: &mut Sums, answer: &Value) {
     time(&mut sums.timing.load_ms, &mut sums.timed, &answer["load_duration"], 1e-6);
     time(&mut sums.timing.prompt_ms, &mut sums.timed, &answer["prompt_eval_duration"], 1e-6);
     time(&mut sums.timing.decode_ms, &mut sums.timed, &answer["eval_duration"], 1e-6);
+}
+
+fn triton(sums: &mut Sums, answer: &Value) {
+    sums.says(&answer["text_output"], Channels::CONTENT);
+    sums.error(answer);
+}
+
+/// One of several ways to tell what went in: no engine has two of them.
+fn input_only(sums: &mut Sums, answer: &Value) {
+    sums.error(answer);
+    sums.event.error |= answer["object"] == "error";
+    meta_info(sums, &answer["meta_info"]);
+    sums.input(&answer["prompt_eval_count"]);
+    let total = sums.event.choices == 0;
+    let (computed, billed) = (&answer["meta"]["tokens"], &answer["meta"]["billed_units"]);
+    if answer["usage"].is_object() {
+        sums.event.usage = Some(super::usage(&answer["usage"], total));
+    } else if computed.is_object() || billed.is_object() {
+        let input = computed["input_tokens"].as_u64().or(billed["input_tokens"].as_u64());
+        sums.event.usage = Some(Usage { input, total, ..Usage::default() });
+    }
 }

@@ -211,7 +211,7 @@ proptest! {
         events in vec((chunk(), style()), 1..5),
         bom: bool,
         ends_well: bool,
-        route in select(vec![Route::Chat, Route::Completions]),
+        route in select(vec![Route::Chat, Route::Completions, Route::VllmGenerate]),
         places in vec(any::<usize>(), 0..6),
     ) {
         let body = written(&events, bom, ends_well);
@@ -233,7 +233,7 @@ proptest! {
     fn random_bodies_read_as_the_model_reads_them(
         value in chunk(),
         pretty: bool,
-        route in select(vec![Route::Chat, Route::Completions]),
+        route in select(vec![Route::Chat, Route::Completions, Route::VllmGenerate]),
     ) {
         let body = if pretty { serde_json::to_vec_pretty(&value) } else { serde_json::to_vec(&value) }.unwrap();
         let expected = model::events(route, Framing::Json, &body);

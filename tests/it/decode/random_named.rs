@@ -7,7 +7,9 @@ use proptest::sample::select;
 use serde_json::Value;
 use serde_json::json;
 use tokometer::decode::Framing;
+use tokometer::decode::ResponseDecoder;
 use tokometer::decode::Route;
+use tokometer::decode::StreamEvent;
 
 use super::cut;
 use super::decode;
@@ -35,6 +37,9 @@ fn kind() -> impl Strategy<Value = Value> {
         "response.completed",
         "response.failed",
         "response.create",
+        "conversation.item.input_audio_transcription.delta",
+        "conversation.item.input_audio_transcription.completed",
+        "conversation.item.input_audio_transcription.failed",
         "message_start",
         "content_block_start",
         "content_block_delta",
@@ -49,6 +54,10 @@ fn kind() -> impl Strategy<Value = Value> {
         "",
     ]);
     prop_oneof![8 => known.prop_map(Value::from), 1 => anything().boxed()]
+}
+
+fn word_of_session() -> impl Strategy<Value = Value> {
+    prop_oneof![4 => select(vec!["realtime", "transcription"]).prop_map(Value::from), 1 => anything().boxed()]
 }
 
 /// A count where one belongs, else anything.
@@ -226,5 +235,27 @@ proptest! {
         model::assert_same("whole", &whole, &expected);
         let (bytes, _) = decode(route, Framing::Json, body.as_bytes().chunks(1));
         prop_assert_eq!(bytes, whole);
+    }
+
+    /// Realtime: what a session is for decides what some of its later messages mean.
+    #[test]
+    fn random_sessions_read_as_the_model_reads_them(
+        messages in vec((event().boxed(), any::<usize>(), option::weighted(0.2, word_of_session())), 1..8),
+        size in 1usize..40,
+    ) {
+        let messages: Vec<String> = messages.into_iter().map(|(mut event, first, session)| {
+            event.push(("session", session.map(|word| json!({"type": word, "model": "m"}))));
+            written(&event, first)
+        }).collect();
+        let expected = model::events(Route::Realtime, Framing::Messages, messages.join("\n").as_bytes());
+        for size in [usize::MAX, size, 1] {
+            let mut decoder = ResponseDecoder::new(Route::Realtime, Framing::Messages);
+            let mut events: Vec<StreamEvent> = Vec::new();
+            for message in &messages {
+                message.as_bytes().chunks(size).for_each(|piece| decoder.feed(piece, &mut |event| events.push(*event)));
+                decoder.end_message(&mut |event| events.push(*event));
+            }
+            model::assert_same(&format!("pieces of {size}"), &events, &expected);
+        }
     }
 }

@@ -14,7 +14,7 @@ use super::cut;
 use super::decode;
 use super::model;
 
-const ROUTES: [Route; 7] = [
+const ROUTES: [Route; 13] = [
     Route::Generate,
     Route::TgiStream,
     Route::TgiCompat,
@@ -22,6 +22,12 @@ const ROUTES: [Route; 7] = [
     Route::Infill,
     Route::OllamaChat,
     Route::OllamaGenerate,
+    Route::TritonGenerate,
+    Route::Embeddings,
+    Route::Rerank,
+    Route::Score,
+    Route::Classify,
+    Route::Pooling,
 ];
 
 /// What no server sends at such a place.
@@ -146,9 +152,38 @@ prop_compose! {
     }
 }
 
+prop_compose! {
+    /// Triton's answers, and those of embeddings and the like, of which each tells its input in one way.
+    fn counted()(
+        (text, index, kind, error) in (maybe(text()), maybe(count()), option::weighted(0.1, Just(json!("error"))), option::weighted(0.1, odd())),
+        (input, output, cached) in (maybe(count()), maybe(count()), maybe(count())),
+        (tokens, billed) in (option::of(maybe(count())), option::of(maybe(count()))),
+        is in select(vec!["triton", "openai", "sglang", "ollama", "cohere"]),
+    ) -> Value {
+        let only = |name: &str, value: Value| Some(value).filter(|_| is == name);
+        let details = object(vec![("cached_tokens", cached.clone())]);
+        let of_cohere = |count: Option<Value>| object(vec![("input_tokens", count)]);
+        object(vec![
+            ("id", Some(json!("embd-0a1b2c3d0a1b2c3d"))), ("object", kind), ("index", index), ("error", error),
+            ("data", Some(json!([{"embedding": [0.5, -1e-3], "index": 0}]))),
+            ("model_version", only("triton", json!("1"))), ("text_output", text.filter(|_| is == "triton")),
+            ("usage", only("openai", object(vec![
+                ("prompt_tokens", input.clone()), ("completion_tokens", output.clone()), ("prompt_tokens_details", Some(details)),
+            ]))),
+            ("meta_info", only("sglang", object(vec![
+                ("prompt_tokens", input.clone()), ("completion_tokens", output), ("cached_tokens", cached),
+            ]))),
+            ("prompt_eval_count", input.filter(|_| is == "ollama")),
+            ("meta", only("cohere", object(vec![
+                ("billed_units", billed.map(of_cohere)), ("tokens", tokens.map(of_cohere)),
+            ]))),
+        ])
+    }
+}
+
 /// An answer of one of the shapes, on whatever route.
 fn answer() -> impl Strategy<Value = Value> {
-    prop_oneof![generated(), completed(), chatted()]
+    prop_oneof![generated().boxed(), completed().boxed(), chatted().boxed(), counted().boxed()]
 }
 
 fn written(events: &[Value], framing: Framing, end: &str) -> Vec<u8> {

@@ -1,0 +1,136 @@
+//! A stream for the bench: what opens it, and its token events, one per read.
+
+use std::fs;
+use std::path::Path;
+
+use tokometer::replay::Recording;
+
+/// Fewest token events of a pass: so many that opening the stream does not show.
+const EVENTS: usize = 2000;
+
+/// A request, and its answer up to the last token.
+pub(crate) struct Stream {
+    pub(crate) request: Vec<u8>,
+    /// The answer's head, and all up to the first token.
+    pub(crate) opening: Vec<Vec<u8>>,
+    pub(crate) events: Vec<Vec<u8>>,
+}
+
+impl Stream {
+    /// The token events of a recording that came in a read of their own: those with `token` in them once.
+    pub(crate) fn recorded(recording: &Recording, token: &str) -> Stream {
+        let reads = recording.reads.iter().map(|(_, bytes)| bytes.clone()).collect();
+        Stream::of(recording.request.clone(), reads, token)
+    }
+
+    /// The same of an exchange written by hand (`tests/fixtures/written/README.md`).
+    pub(crate) fn written(path: &Path, token: &str) -> Stream {
+        let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let (_, exchange) = text.split_once(">>>\n").expect("a request");
+        let mut sections = exchange.split("<<< ");
+        let (head, body) = sections.next().and_then(|request| request.split_once("\n\n")).expect("a head");
+        let body = body.trim_end();
+        let request = format!("{}\r\ncontent-length: {}\r\n\r\n{body}", head.replace('\n', "\r\n"), body.len());
+        let mut reads = Vec::new();
+        for section in sections {
+            let (_, bytes) = section.split_once('\n').expect("a time");
+            let events = match bytes.strip_prefix("HTTP/1.1") {
+                Some(_) => {
+                    let (head, events) = bytes.split_once("\n\n").expect("a head");
+                    reads.push(format!("{}\r\n\r\n", head.replace('\n', "\r\n")).into_bytes());
+                    events
+                }
+                None => bytes,
+            };
+            reads.extend(events.split_inclusive("\n\n").filter(|event| !event.trim().is_empty()).map(chunk));
+        }
+        Stream::of(request.into_bytes(), reads, token)
+    }
+
+    fn of(request: Vec<u8>, reads: Vec<Vec<u8>>, token: &str) -> Stream {
+        let tokens = |read: &[u8]| String::from_utf8_lossy(read).matches(token).count();
+        let first = reads.iter().position(|read| tokens(read) > 0).expect("a token");
+        let (opening, rest) = reads.split_at((first + 2).min(reads.len() - 1));
+        let is_token = |read: &&Vec<u8>| tokens(read) == 1 && !read.windows(6).any(|bytes| bytes == b"[DONE]");
+        let mut events: Vec<Vec<u8>> = rest.iter().filter(is_token).cloned().collect();
+        // A finish reason, a usage or an end is no token.
+        events.truncate(events.len().saturating_sub(2).max(1));
+        let is_running = ["completion_tokens\":", "tokens_predicted\":"]
+            .iter()
+            .any(|count| events.iter().all(|event| String::from_utf8_lossy(event).contains(count)));
+        if !is_running {
+            events = events.iter().cycle().take(EVENTS.max(events.len())).cloned().collect();
+        }
+        Stream { request, opening: opening.to_vec(), events }
+    }
+
+    /// The same answer over HTTP/2 with prior knowledge (RFC 9113): a DATA frame for each chunk.
+    pub(crate) fn over_http2(&self) -> Stream {
+        let (_, body) = split(&self.request);
+        let request = [
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
+            frame(SETTINGS, 0, 0, &[]),
+            frame(
+                HEADERS,
+                END_HEADERS,
+                1,
+                &[
+                    fields(&[(":method", "POST"), (":scheme", "http"), (":path", "/v1/chat/completions")]),
+                    fields(&[("content-type", "application/json")]),
+                ]
+                .concat(),
+            ),
+            frame(DATA, END_STREAM, 1, body),
+        ];
+        let head = fields(&[(":status", "200"), ("content-type", "text/event-stream"), ("server", "uvicorn")]);
+        let mut opening = vec![frame(SETTINGS, 0, 0, &[]), frame(HEADERS, END_HEADERS, 1, &head)];
+        opening.extend(self.opening.iter().flat_map(|read| payloads(read)));
+        let events = self.events.iter().flat_map(|read| payloads(read)).collect();
+        Stream { request: request.concat(), opening, events }
+    }
+
+    /// Mean size of a token event's read.
+    pub(crate) fn mean_bytes(&self) -> u64 {
+        (self.events.iter().map(Vec::len).sum::<usize>() / self.events.len()) as u64
+    }
+}
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const SETTINGS: u8 = 4;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = (payload.len() as u32).to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// Literal fields without indexing, their strings as they are (RFC 7541, section 6.2.2).
+fn fields(fields: &[(&str, &str)]) -> Vec<u8> {
+    let string = |text: &str| [&[text.len() as u8], text.as_bytes()].concat();
+    fields.iter().flat_map(|(name, value)| [vec![0], string(name), string(value)].concat()).collect()
+}
+
+/// The chunks of a read, if it begins with one, each as a DATA frame.
+fn payloads(read: &[u8]) -> Vec<Vec<u8>> {
+    let mut rest = read;
+    let mut frames = Vec::new();
+    while let Some(end) = rest.windows(2).position(|bytes| bytes == b"\r\n")
+        && let Some(size) = std::str::from_utf8(&rest[..end]).ok().and_then(|size| usize::from_str_radix(size, 16).ok())
+        && let Some(payload) = rest.get(end + 2..end + 2 + size)
+    {
+        frames.push(frame(DATA, 0, 1, payload));
+        rest = rest.get(end + 4 + size..).unwrap_or_default();
+    }
+    frames
+}
+
+fn split(message: &[u8]) -> (&[u8], &[u8]) {
+    let end = message.windows(4).position(|bytes| bytes == b"\r\n\r\n").expect("a head") + 4;
+    message.split_at(end)
+}
+
+fn chunk(event: &str) -> Vec<u8> {
+    format!("{:x}\r\n{event}\r\n", event.len()).into_bytes()
+}
