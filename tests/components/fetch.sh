@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Gets the real components that the live tests run against, into a directory outside the tree:
-#   ${TOKOMETER_TEST_CACHE:-$HOME/.cache/tokometer-tests}/bin/{llama-server,prometheus,python,h2load,nghttp}
+#   ${TOKOMETER_TEST_CACHE:-$HOME/.cache/tokometer-tests}/bin/{llama-server,prometheus,python,h2load,nghttp,h2spec}
 #
 #   tests/components/fetch.sh                 all of them
 #   tests/components/fetch.sh llama-server    only those named; ollama is got only when it is named
@@ -149,6 +149,22 @@ fetch_h2load() {
     have $name "$(tail -n 1 "$cache/log/$name-version.log")"
 }
 
+# The conformance tests of HTTP/2.
+fetch_h2spec() {
+    local name=h2spec reason
+    if [ ! -x "$cache/bin/$name" ]; then
+        if command -v $name >/dev/null; then
+            ln -sf "$(command -v $name)" "$cache/bin/$name"
+        else
+            command -v go >/dev/null || { skip $name "no Go on PATH"; return; }
+            logged $name env GOBIN="$cache/bin" nice -n 10 go install github.com/summerwind/h2spec/cmd/h2spec@latest ||
+                { skip $name "go install failed: $reason"; return; }
+        fi
+    fi
+    logged $name-version "$cache/bin/$name" --version || { rm -f "$cache/bin/$name"; skip $name "does not start: $reason"; return; }
+    have $name "$(tail -n 1 "$cache/log/$name-version.log")"
+}
+
 # The official clients (openai, anthropic, ollama), independent ones of HTTP/2, gRPC and WebSocket, and the strict
 # OpenMetrics parser.
 fetch_python() {
@@ -230,16 +246,17 @@ fetch_ollama() {
     have $name "$(sed -n 's#.*github.com/ollama/ollama v#v#p' "$here/ollama/go.mod")"
 }
 
-[ $# -gt 0 ] || set -- llama-server python prometheus h2load
+[ $# -gt 0 ] || set -- llama-server python prometheus h2load h2spec
 for component in "$@"; do
     case $component in
     llama-server) fetch_llama_server ;;
     python) fetch_python ;;
     prometheus) fetch_prometheus ;;
     h2load) fetch_h2load ;;
+    h2spec) fetch_h2spec ;;
     ollama) fetch_ollama ;;
     *)
-        echo "fetch.sh: no component '$component' (llama-server, python, prometheus, h2load, ollama)" >&2
+        echo "fetch.sh: no component '$component' (llama-server, python, prometheus, h2load, h2spec, ollama)" >&2
         exit 2
         ;;
     esac

@@ -235,12 +235,11 @@ def h2spec_finds_the_same_with_and_without():
     def spec(port):
         done = subprocess.run([h2spec, "-h", "127.0.0.1", "-p", str(port), "-o", "1"], capture_output=True, timeout=170)
         said = done.stdout.decode()
-        # Each line of a case, without its time; the summary at the end.
-        cases = re.findall(r"^\s+([✔×]) (.*)$", said, re.MULTILINE)
         summary = re.search(r"(\d+) tests, (\d+) passed, (\d+) skipped, (\d+) failed", said)
-        assert cases and summary, said[-600:]
-        return cases, summary.groups()
+        assert summary and int(summary.group(1)) > 100, said[-600:]
+        # All that it says of every case, but for the time it took.
+        return re.sub(r"Finished in .*", "", said), summary.groups()
 
     with _server() as server, Tokometer(server.port) as relay:
-        cases, summary = _both(relay, server, spec)
-        print(f"    {len(cases)} cases: {'/'.join(summary)} total/passed/skipped/failed, the same with and without")
+        _, summary = _both(relay, server, spec)
+        print(f"    {'/'.join(summary)} cases in all/passed/skipped/failed, the same with and without")
