@@ -20,7 +20,7 @@ mod stream;
 use stream::Stream;
 
 /// A recording (`ENGINE/CASE`) or an exchange written from an engine's source, and what each of its token events has once.
-const CASES: [(&str, &str); 21] = [
+const CASES: [(&str, &str); 20] = [
     ("vllm-0.32.0/chat-stream-usage", r#""delta":"#),
     ("vllm-0.32.0/chat-stream-continuous-usage", r#""delta":"#),
     ("vllm-0.32.0-rustfe/chat-stream-usage", r#""delta":"#),
@@ -32,7 +32,6 @@ const CASES: [(&str, &str); 21] = [
     ("vllm-0.32.0/messages-stream", "event: content_block_delta"),
     ("llamacpp-0.5.0-dev/messages-stream", "event: content_block_delta"),
     ("sglang-0.5.23/native-generate-stream", r#""meta_info":"#),
-    ("lmdeploy-0.18/generate-stream", r#""meta_info":"#),
     ("llamacpp-0.5.0-dev/native-completion-stream", r#""stop":false"#),
     ("ollama-0.17.4/api-chat-stream", r#""done":false"#),
     ("ollama-0.17.4/api-generate-stream", r#""done":false"#),

@@ -50,7 +50,9 @@ impl Stream {
     fn of(request: Vec<u8>, reads: Vec<Vec<u8>>, token: &str) -> Stream {
         let tokens = |read: &[u8]| String::from_utf8_lossy(read).matches(token).count();
         let first = reads.iter().position(|read| tokens(read) > 0).expect("a token");
-        let (opening, rest) = reads.split_at((first + 2).min(reads.len() - 1));
+        // The first token after a role, too, where the stream is long enough.
+        let opened = if reads.len() > 12 { first + 2 } else { first + 1 };
+        let (opening, rest) = reads.split_at(opened);
         let is_token = |read: &&Vec<u8>| tokens(read) == 1 && !read.windows(6).any(|bytes| bytes == b"[DONE]");
         let mut events: Vec<Vec<u8>> = rest.iter().filter(is_token).cloned().collect();
         // A finish reason, a usage or an end is no token.
@@ -58,6 +60,7 @@ impl Stream {
         let is_running = ["completion_tokens\":", "tokens_predicted\":"]
             .iter()
             .any(|count| events.iter().all(|event| String::from_utf8_lossy(event).contains(count)));
+        assert!(!events.is_empty(), "no event with {token}");
         if !is_running {
             events = events.iter().cycle().take(EVENTS.max(events.len())).cloned().collect();
         }

@@ -30,7 +30,6 @@ fn a_running_stream_allocates_nothing_per_event_exporter_and_all() {
         "vllm-0.32.0/responses-stream",
         "llamacpp-0.5.0-dev/responses-stream",
         "vllm-0.32.0/messages-stream",
-        "sglang-0.5.23/native-generate-stream",
         "llamacpp-0.5.0-dev/native-completion-stream",
         "ollama-0.17.4/api-chat-stream",
         "ollama-0.17.4/api-generate-stream",

@@ -61,10 +61,10 @@ fn event(route: Route, framing: Framing, data: &str, transcribes: &mut bool) -> 
         return Some(StreamEvent { done: true, ..StreamEvent::default() });
     }
     match serde_json::from_str::<Value>(data) {
-        Ok(value) if named::is_ping(route, framing, &value) => None,
         Ok(value) => {
             *transcribes = named::transcribes(route, framing, &value).unwrap_or(*transcribes);
-            Some(of_value(route, framing, &value, *transcribes))
+            let is_ping = named::is_ping(route, framing, &value);
+            (!is_ping).then(|| of_value(route, framing, &value, *transcribes))
         }
         Err(_) => Some(StreamEvent { malformed: true, ..StreamEvent::default() }),
     }
