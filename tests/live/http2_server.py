@@ -53,10 +53,16 @@ class Connection:
                         self.take(event)
                 except h2.exceptions.ProtocolError:
                     self.sock.sendall(self.h2.data_to_send())
-                    return
+                    return self.leave()
                 for stream in list(self.waiting):
                     self.send(stream)
                 self.sock.sendall(self.h2.data_to_send())
+
+    def leave(self):
+        """Closes so that the client reads the last words: what it still sends would turn them into a reset."""
+        self.sock.shutdown(socket.SHUT_WR)
+        while self.sock.recv(65536):
+            pass
 
     def take(self, event):
         if isinstance(event, h2.events.RequestReceived):
@@ -85,7 +91,7 @@ class Connection:
         while stream in self.waiting:
             data = self.waiting[stream]
             size = min(len(data), 60, self.h2.local_flow_control_window(stream))
-            if size == 0 and data:
+            if size <= 0 and data:
                 return
             last = size == len(data)
             self.h2.send_data(stream, data[:size], end_stream=last)
