@@ -117,6 +117,16 @@ fn all_decoders_together_hold_no_more_than_they_may() {
     assert_eq!(memory.held(), 0);
 }
 
+/// A distance that reaches before the text's begin, in the step that gives what came before it (found by fuzzing).
+#[test]
+fn a_fault_behind_good_bytes_is_told_however_the_body_is_cut() {
+    let body = [0x4a, 0x49, 0x2c, 0x3b, 0x49, 0xb4, 0x52];
+    for size in 1..=body.len() {
+        let (given, why) = decode("deflate", body.chunks(size));
+        assert_eq!((given.as_slice(), why), (b"dav\xc9".as_slice(), Some(Unreadable::Corrupt)), "in pieces of {size}");
+    }
+}
+
 #[test]
 fn a_plain_body_under_the_name_of_a_coding_is_corrupt() {
     for (name, coding) in ENCODINGS {
