@@ -32,12 +32,12 @@ observer and the exporters, and the difference of the latter to `tokio-byte-rela
 
 /// What to know of the goals that are missed.
 const MISSED: &str = "
-What lies behind the misses: `connect` pays for the second connection that 1:1 relaying needs (the plain relay on tokio pays
-nearly as much), and on top for taking the socket out of pingora's listener. `short` is one exchange per token: its cost is the record
-with its two dozen series and the span with its children, which a stream pays once in hundreds of tokens; the client is at its
-own limit there (see `none`). `long` counts what the whole process grew by, divided by 4 streams: about 1.2 MB of exporter
-handles and batches that it takes once, not memory that grows with a stream. `tokometer-relay-only` does not have the
-long tails (p99): here the threads that scrape and push every 5 s share the relay's one core.
+What lies behind the goals of these rows where they are missed: `connect` pays for the second connection that 1:1 relaying
+needs (the plain relay on tokio pays nearly as much). `short` is one exchange per token: its cost is the record with its two
+dozen series and the span, which a stream pays once in hundreds of tokens; the client is near its own limit there (see
+`none`: no proxy can be faster than none). `long` counts what the whole process grew by while the streams ran, divided by 4 of
+them. The tails (p99) hold what the threads that scrape and push every 5 s take of the relay's one core; they run at a
+lower priority, and `tokometer-relay-only` has none of them.
 ";
 
 /// What the rows mean.
