@@ -91,6 +91,7 @@ stage_live_engine() { live engine; }
 stage_live_routes() { live routes; }
 stage_live_clients() { live clients; }
 stage_live_http2() { live http2; }
+stage_live_websocket() { live websocket; }
 stage_live_ollama() { live ollama_server; }
 stage_live_exporters() { live exporters; }
 stage_live_reliability() { live reliability; }
@@ -139,7 +140,7 @@ run_stage() {
 }
 
 # live-ollama is asked for by name (`make live-ollama`): what it needs takes minutes to build.
-live_stages=(live-engine live-routes live-clients live-http2 live-exporters live-reliability)
+live_stages=(live-engine live-routes live-clients live-http2 live-websocket live-exporters live-reliability)
 case ${1:-all} in
 all) stages=(format lint build unit integration doc generated fuzz components "${live_stages[@]}") ;;
 live) stages=(build components "${live_stages[@]}") ;;

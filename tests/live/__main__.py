@@ -16,7 +16,7 @@ from process import Skip
 
 # No test takes longer; one that does hangs.
 MOST_SECONDS = 180 + sum(int(float(os.environ.get(name, "0"))) for name in ("SOAK_SECONDS", "RELIABILITY_SECONDS"))
-SUITES = ("engine", "routes", "clients", "http2", "exporters", "reliability", "soak", "ollama_server")
+SUITES = ("engine", "routes", "clients", "http2", "websocket", "exporters", "reliability", "soak", "ollama_server")
 
 
 def _hangs(*_):
