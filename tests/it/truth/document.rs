@@ -26,6 +26,11 @@ against what the recorder saw, times against a naive reading of the recordings (
 - **Other ends**: outcomes other than `ok`, and what the engine called the error.
 - **Queue time**: its source, where the answer tells one.
 
+What is not HTTP/1.1 is held by tests of its own: `tests/it/http2` (HTTP/2 and gRPC: the services of vLLM, SMG and TensorRT-LLM,
+whose chunks carry token counts or ids, and Triton's, whose do not) and `tests/it/websocket` (`/v1/realtime`). A call of Triton's
+`ModelStreamInfer` is one exchange, however many requests share it, and its count is a lower bound; compressed gRPC messages are
+not read, only how their call ended. Each answer of a realtime session is an exchange.
+
 ";
 
 /// What the recordings of one row gave.

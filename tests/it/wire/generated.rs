@@ -137,7 +137,7 @@ proptest! {
         turns in vec((any::<bool>(), 1..80usize), 0..200),
     ) {
         let all_asked = model::requests(&requests.concat());
-        let all_answered = model::responses(&responses.concat(), &all_asked.methods);
+        let all_answered = model::responses(&responses.concat(), &all_asked.methods, true);
         // How far into the requests each head reaches.
         let mut start = 0;
         let heads: Vec<usize> = requests
