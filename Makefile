@@ -32,8 +32,17 @@ docs: ## Write the generated files anew (config/, docs/METRICS.md, ...) and the 
 	tests/generated.sh write
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps
 
+.PHONY: chart-examples
+chart-examples: ## Write charts/tokometer/examples anew: what each file of its ci/ renders to
+	tests/components/fetch.sh python
+	UPDATE=1 tests/stages.sh build live-chart
+
+.PHONY: tables
+tables: ## What the tests found, recording by recording: tokens counted and true, outcomes, engines, queue times, objectives
+	tests/stages.sh tables
+
 .PHONY: components
-components: ## Get the real components of the live tests (llama-server, the official clients, Prometheus, h2load)
+components: ## Get the real components of the live tests (llama-server, the official clients, Prometheus, Alertmanager, h2load)
 	tests/components/fetch.sh
 
 .PHONY: live
@@ -44,6 +53,56 @@ live: ## Only the tests against real components
 live-ollama: ## A real Ollama with its own client (builds it with Go the first time: minutes)
 	tests/components/fetch.sh python ollama
 	tests/stages.sh live-ollama
+
+.PHONY: picture-trace
+picture-trace: ## Draw docs/images/trace.png anew: a slow request in a trace UI (gets Arize Phoenix the first time; needs chromium)
+	tests/components/fetch.sh python llama-server phoenix
+	tests/stages.sh picture-trace
+
+.PHONY: check-boards
+check-boards: ## The dashboards' JSON against Grafana's own types (needs node and npm)
+	tests/components/fetch.sh boards
+	tests/stages.sh check-boards
+
+.PHONY: picture-boards
+picture-boards: ## Draw docs/images/boards anew: every dashboard on 10 minutes of traffic (needs npm, chromium; BOARDS_AGAIN=1: on the last run)
+	tests/components/fetch.sh python prometheus llama-server boards
+	tests/stages.sh picture-boards
+
+.PHONY: live-page
+live-page: ## The live page in a browser, with 50 and 2,000 streams; draws docs/images/live-*.png anew (needs chromium)
+	tests/components/fetch.sh python
+	tests/stages.sh live-page
+
+.PHONY: live-top
+live-top: ## `tokometer top` in a terminal; draws docs/images/top.svg anew (needs tmux)
+	tests/components/fetch.sh python
+	tests/stages.sh live-top
+
+.PHONY: live-netns
+live-netns: ## The modes of `inject` in network namespaces (needs root)
+	tests/components/fetch.sh python llama-server nft
+	tests/stages.sh live-netns
+
+.PHONY: live-kustomize
+live-kustomize: ## The Kustomize component makes the pods that `inject` makes (needs kubectl)
+	tests/components/fetch.sh python
+	tests/stages.sh live-kustomize
+
+.PHONY: test-cluster
+test-cluster: ## The chart and the image on a real node of Kubernetes (TESTS=NAME for one test; needs root, and Go, which builds Kubernetes the first time: ten minutes)
+	tests/components/fetch.sh python llama-server crds cluster
+	CLUSTER_TESTS="$(TESTS)" tests/stages.sh test-cluster
+
+.PHONY: image
+image: ## Build the static binary and both images, and run them (needs root)
+	tests/components/fetch.sh python buildah nft
+	tests/stages.sh image
+
+.PHONY: live-vllm
+live-vllm: ## A real vLLM 0.32 on the CPU, with both of its front ends (gets 6 GB the first time)
+	tests/components/fetch.sh python vllm
+	tests/stages.sh live-vllm
 
 .PHONY: bench
 bench: ## What it costs: the parts (criterion), then the relay against its peers (ROWS=s1,rss for some rows only)

@@ -9,18 +9,26 @@ use std::path::Path;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use criterion::BenchmarkGroup;
 use criterion::Criterion;
 use criterion::Throughput;
 use criterion::criterion_group;
 use criterion::criterion_main;
+use criterion::measurement::WallTime;
 use serde_json::Value;
 use tokometer::decode::Framing;
 use tokometer::decode::ResponseDecoder;
 use tokometer::decode::Route;
 
-/// The events of a recorded stream, each with its blank line.
-fn recorded(case: &str) -> Vec<Vec<u8>> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures").join(format!("{case}.jsonl"));
+/// The bytes of a recording, or the text of an exchange that was written from an engine's source.
+fn text_of(case: &str) -> String {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let written = fixtures.join("written").join(format!("{case}.http"));
+    if let Ok(text) = fs::read_to_string(written) {
+        // The request has a body of JSON too.
+        return text.split_once("<<<").map(|(_, answer)| answer.to_owned()).unwrap_or_default();
+    }
+    let path = fixtures.join("captures").join(format!("{case}.jsonl"));
     let lines = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let mut bytes = Vec::new();
     for line in lines.lines() {
@@ -29,25 +37,50 @@ fn recorded(case: &str) -> Vec<Vec<u8>> {
             bytes.extend(STANDARD.decode(text).expect("the bytes of a read are base64"));
         }
     }
-    let text = String::from_utf8(bytes).expect("servers send UTF-8");
-    // The lines of the chunked coding stand between the events.
-    let lines = text.lines().filter(|line| line.starts_with("data: ") || line.starts_with('{'));
-    let end = |line: &str| if line.starts_with('{') { "\n" } else { "\n\n" };
-    lines.map(|line| format!("{line}{}", end(line)).into_bytes()).collect()
+    String::from_utf8(bytes).expect("servers send UTF-8")
 }
 
-fn decode(route: Route, pieces: &[Vec<u8>]) -> u32 {
-    let mut choices = 0;
-    let framing = match route {
-        Route::OllamaChat => Framing::Ndjson,
-        _ => Framing::Sse,
-    };
+/// The events of a stream, each with its name and its blank line.
+fn recorded(case: &str) -> Vec<Vec<u8>> {
+    let (mut events, mut name) = (Vec::new(), String::new());
+    // The lines of the chunked coding stand between the events.
+    for line in text_of(case).lines() {
+        if line.starts_with("event:") {
+            name = format!("{line}\n");
+        } else if line.starts_with("data:") {
+            events.push(format!("{}{line}\n\n", std::mem::take(&mut name)).into_bytes());
+        } else if line.starts_with('{') {
+            events.push(format!("{line}\n").into_bytes());
+        }
+    }
+    events
+}
+
+fn decode(route: Route, framing: Framing, pieces: &[Vec<u8>]) -> u32 {
+    let mut events = 0;
     let mut decoder = ResponseDecoder::new(route, framing);
     for piece in pieces {
-        decoder.feed(black_box(piece), &mut |event| choices += event.choices);
+        decoder.feed(black_box(piece), &mut |_| events += 1);
+        // Of messages, each piece is one.
+        decoder.end_message(&mut |_| events += 1);
     }
-    choices
+    events
 }
+
+/// Measures pieces of a stream, a number of events.
+fn measure(
+    group: &mut BenchmarkGroup<'_, WallTime>,
+    name: &str,
+    (route, framing): (Route, Framing),
+    pieces: &[Vec<u8>],
+    events: usize,
+) {
+    group.throughput(Throughput::Elements(events as u64));
+    group.bench_function(name, |bencher| bencher.iter(|| decode(route, framing, pieces)));
+}
+
+/// A chunk of one token of vLLM's gRPC service (rust/proto/inference.proto, 0.33).
+const CHUNK: &[u8] = b"\x12\x0c\x12\x05 word\x18\x01\x22\x01\x07";
 
 fn streams(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("decode/event");
@@ -63,15 +96,31 @@ fn streams(criterion: &mut Criterion) {
         ("sglang_generate", Route::Generate, "sglang-0.5.23/native-generate-stream"),
         ("llama_cpp_completion", Route::LlamaCompletion, "llamacpp-0.5.0-dev/native-completion-stream"),
         ("ollama_chat", Route::OllamaChat, "ollama-0.17.4/api-chat-stream"),
+        ("ollama_generate", Route::OllamaGenerate, "ollama-0.17.4/api-generate-stream"),
+        ("vllm_responses", Route::Responses, "vllm-0.32.0/responses-stream"),
+        ("llama_cpp_responses", Route::Responses, "llamacpp-0.5.0-dev/responses-stream"),
+        ("vllm_messages", Route::Messages, "vllm-0.32.0/messages-stream"),
+        ("llama_cpp_messages", Route::Messages, "llamacpp-0.5.0-dev/messages-stream"),
+        ("lmdeploy_generate", Route::Generate, "lmdeploy-0.18/generate-stream"),
+        ("tgi", Route::TgiStream, "tgi-3.3.6/generate-stream"),
+        ("triton", Route::TritonGenerate, "triton-2.73/generate-stream"),
+        ("vllm_generate", Route::VllmGenerate, "vllm-0.33.0/inference-generate-stream"),
+        ("vllm_cohere_chat", Route::CohereChat, "vllm-0.33.0/cohere-chat-stream"),
+        ("vllm_transcription", Route::AudioTranscription, "vllm-0.33.0/transcription-stream-two-pieces"),
     ] {
         let events = recorded(case);
-        group.throughput(Throughput::Elements(events.len() as u64));
-        group.bench_function(name, |bencher| bencher.iter(|| decode(route, &events)));
+        let ndjson = matches!(route, Route::OllamaChat | Route::OllamaGenerate);
+        let as_is = (route, if ndjson { Framing::Ndjson } else { Framing::Sse });
+        measure(&mut group, name, as_is, &events, events.len());
         // Cut in two no event is predicted: the price of the plain way.
         let halves: Vec<Vec<u8>> =
             events.iter().flat_map(|event| event.chunks(event.len().div_ceil(2)).map(<[u8]>::to_vec)).collect();
-        group.bench_function(format!("{name}_cut"), |bencher| bencher.iter(|| decode(route, &halves)));
+        measure(&mut group, &format!("{name}_cut"), as_is, &halves, events.len());
     }
+    let deltas = vec![br#"{"type":"transcription.delta","delta":" word"}"#.to_vec(); 100];
+    measure(&mut group, "vllm_realtime", (Route::Realtime, Framing::Messages), &deltas, deltas.len());
+    let chunks = vec![CHUNK.to_vec(); 100];
+    measure(&mut group, "vllm_grpc", (Route::VllmInferenceStream, Framing::Grpc), &chunks, chunks.len());
     group.finish();
 }
 
@@ -85,7 +134,9 @@ fn sizes(criterion: &mut Criterion) {
             );
             group.throughput(Throughput::Bytes(event.len() as u64));
             let events = [event.into_bytes()];
-            group.bench_function(format!("{kind}_{size}"), |bencher| bencher.iter(|| decode(Route::Chat, &events)));
+            group.bench_function(format!("{kind}_{size}"), |bencher| {
+                bencher.iter(|| decode(Route::Chat, Framing::Sse, &events))
+            });
         }
     }
     // SGLang's `/generate` sends all text and all tokens so far in every event.
@@ -94,7 +145,7 @@ fn sizes(criterion: &mut Criterion) {
     let event = format!("data: {{\"text\":\"{text}\",\"output_ids\":[{ids}1],\"meta_info\":{{{counts}}}}}\n\n");
     group.throughput(Throughput::Bytes(event.len() as u64));
     let events = [event.into_bytes()];
-    group.bench_function("all_so_far_88000", |bencher| bencher.iter(|| decode(Route::Generate, &events)));
+    group.bench_function("all_so_far_88000", |bencher| bencher.iter(|| decode(Route::Generate, Framing::Sse, &events)));
     group.finish();
 }
 

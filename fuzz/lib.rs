@@ -15,3 +15,5 @@ pub mod relay;
 pub mod wire;
 
 pub mod cut;
+pub mod queue;
+pub mod scrape;

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The files in the tree that are made from the code (config/, docs/): `check` compares them, `write` writes them anew.
+# The files in the tree that are made from the code (config/, dashboards/, docs/): `check` compares them, `write` writes them anew.
 # The tests that hold them do both.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -15,8 +15,8 @@ esac
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-cargo test --locked --test it -- config_documents:: export::docs:: truth::document:: 2>&1 | tee "$log"
+cargo test --locked --test it -- attach::component:: config_documents:: chart:: rules::the_rules dashboards::the_boards export::docs:: truth::document:: truth::queue:: scrape::docs:: 2>&1 | tee "$log"
 # A filter that matches nothing passes too.
-for name in config_documents:: export::docs:: truth::document::; do
+for name in attach::component:: config_documents:: chart:: rules::the_rules dashboards::the_boards export::docs:: truth::document:: truth::queue:: scrape::docs::; do
     grep -q "^test .*$name" "$log" || { echo "no test is called $name any more: tests/generated.sh must follow"; exit 1; }
 done

@@ -1,48 +1,26 @@
-//! What observing costs: the whole observer, from the bytes of a read to the exporters' handles.
+//! What observing costs: the whole observer, from the bytes of a read to the exporters' handles, the table of what is in
+//! flight and the judge of the objectives, as the program wires them.
 //!
 //! One iteration is one event in a read of its own, as on a stream at 50 tok/s, in every dialect. The goal is under 200 ns
 //! for an event of 250 bytes (docs/PERFORMANCE.md).
 
 use std::hint::black_box;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use tokometer::app::Tee;
 use tokometer::export::{Exporters, ProcessStats, Settings as ExportSettings, Snapshot};
+use tokometer::live::{InFlight, Settings as LiveSettings};
 use tokometer::measure::Sink;
 use tokometer::observe::{Observatory, Settings};
 use tokometer::relay::{Connection, Direction, Observe, Observer};
-use tokometer::replay::Recording;
+use tokometer::slo::{Judge, Settings as Objectives};
 
 mod stream;
 
+use stream::CASES;
 use stream::Stream;
-
-/// A recording (`ENGINE/CASE`) or an exchange written from an engine's source, and what each of its token events has once.
-const CASES: [(&str, &str); 20] = [
-    ("vllm-0.32.0/chat-stream-usage", r#""delta":"#),
-    ("vllm-0.32.0/chat-stream-continuous-usage", r#""delta":"#),
-    ("vllm-0.32.0-rustfe/chat-stream-usage", r#""delta":"#),
-    ("sglang-0.5.23/chat-stream-usage", r#""delta":"#),
-    ("llamacpp-0.5.0-dev/chat-stream-usage", r#""delta":"#),
-    ("vllm-0.32.0/completions-stream-usage", r#""text":"#),
-    ("vllm-0.32.0/responses-stream", "event: response.output_text.delta"),
-    ("llamacpp-0.5.0-dev/responses-stream", "event: response.output_text.delta"),
-    ("vllm-0.32.0/messages-stream", "event: content_block_delta"),
-    ("llamacpp-0.5.0-dev/messages-stream", "event: content_block_delta"),
-    ("sglang-0.5.23/native-generate-stream", r#""meta_info":"#),
-    ("llamacpp-0.5.0-dev/native-completion-stream", r#""stop":false"#),
-    ("ollama-0.17.4/api-chat-stream", r#""done":false"#),
-    ("ollama-0.17.4/api-generate-stream", r#""done":false"#),
-    ("tgi-3.3.6/generate-stream", r#""generated_text":null"#),
-    ("triton-2.73/generate-stream", r#""text_output":"#),
-    ("vllm-0.33.0/inference-generate-stream", r#""token_ids":"#),
-    ("vllm-0.33.0/cohere-chat-stream", "content-delta"),
-    ("vllm-0.33.0/transcription-stream-two-pieces", r#""delta":"#),
-    // The answer so far is in every event: the price of a long one.
-    ("sglang-0.5.23/parsers-native-generate-interval3", r#""meta_info":"#),
-];
 
 struct Nothing;
 
@@ -50,6 +28,11 @@ impl ProcessStats for Nothing {
     fn snapshot(&self) -> Snapshot {
         Snapshot::default()
     }
+}
+
+/// Mean size of a token event's read.
+fn mean_bytes(stream: &Stream) -> u64 {
+    (stream.events.iter().map(Vec::len).sum::<usize>() / stream.events.len()) as u64
 }
 
 /// The observer of a connection on which the request was sent and the first token came.
@@ -81,25 +64,24 @@ fn play(sink: &Arc<dyn Sink>, stream: &Stream, events: u64) -> Duration {
     spent
 }
 
+/// Everything that is told of an exchange, with the objectives that are judged by default.
+fn sinks() -> Arc<dyn Sink> {
+    let settings = ExportSettings { servers: vec![("127.0.0.1".to_owned(), Some(8001))], ..ExportSettings::default() };
+    let exporters = Exporters::start(&settings, Arc::new(Nothing)).expect("no endpoint, nothing to fail");
+    let pairs = ["default".to_owned()];
+    let in_flight = InFlight::start(LiveSettings::default(), &pairs, Instant::now()).expect("a thread");
+    in_flight.before(Tee::of(vec![Arc::new(Judge::new(Objectives::default())), exporters]))
+}
+
 fn per_event(c: &mut Criterion) {
-    let exporters: Arc<dyn Sink> = {
-        let settings =
-            ExportSettings { servers: vec![("127.0.0.1".to_owned(), Some(8001))], ..ExportSettings::default() };
-        Exporters::start(&settings, Arc::new(Nothing)).expect("no endpoint, nothing to fail")
-    };
+    let sinks = sinks();
     let mut group = c.benchmark_group("observer");
-    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
     let mut measure = |name: &str, stream: &Stream| {
-        group.throughput(Throughput::Bytes(stream.mean_bytes()));
-        group.bench_function(name, |b| b.iter_custom(|events| play(&exporters, stream, events)));
+        group.throughput(Throughput::Bytes(mean_bytes(stream)));
+        group.bench_function(name, |b| b.iter_custom(|events| play(&sinks, stream, events)));
     };
     for (case, token) in CASES {
-        let recorded = fixtures.join(format!("captures/{case}.jsonl"));
-        let stream = if recorded.exists() {
-            Stream::recorded(&Recording::read(&recorded).expect("a recording"), token)
-        } else {
-            Stream::written(&fixtures.join(format!("written/{case}.http")), token)
-        };
+        let stream = Stream::of_case(case, token);
         measure(case, &stream);
         if case == "vllm-0.32.0/chat-stream-usage" {
             measure(&format!("{case} over HTTP/2"), &stream.over_http2());

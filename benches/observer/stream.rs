@@ -5,6 +5,31 @@ use std::path::Path;
 
 use tokometer::replay::Recording;
 
+/// A recording (`ENGINE/CASE`) or an exchange written from an engine's source, and what each of its token events has once.
+pub(crate) const CASES: [(&str, &str); 20] = [
+    ("vllm-0.32.0/chat-stream-usage", r#""delta":"#),
+    ("vllm-0.32.0/chat-stream-continuous-usage", r#""delta":"#),
+    ("vllm-0.32.0-rustfe/chat-stream-usage", r#""delta":"#),
+    ("sglang-0.5.23/chat-stream-usage", r#""delta":"#),
+    ("llamacpp-0.5.0-dev/chat-stream-usage", r#""delta":"#),
+    ("vllm-0.32.0/completions-stream-usage", r#""text":"#),
+    ("vllm-0.32.0/responses-stream", "event: response.output_text.delta"),
+    ("llamacpp-0.5.0-dev/responses-stream", "event: response.output_text.delta"),
+    ("vllm-0.32.0/messages-stream", "event: content_block_delta"),
+    ("llamacpp-0.5.0-dev/messages-stream", "event: content_block_delta"),
+    ("sglang-0.5.23/native-generate-stream", r#""meta_info":"#),
+    ("llamacpp-0.5.0-dev/native-completion-stream", r#""stop":false"#),
+    ("ollama-0.17.4/api-chat-stream", r#""done":false"#),
+    ("ollama-0.17.4/api-generate-stream", r#""done":false"#),
+    ("tgi-3.3.6/generate-stream", r#""generated_text":null"#),
+    ("triton-2.73/generate-stream", r#""text_output":"#),
+    ("vllm-0.33.0/inference-generate-stream", r#""token_ids":"#),
+    ("vllm-0.33.0/cohere-chat-stream", "content-delta"),
+    ("vllm-0.33.0/transcription-stream-two-pieces", r#""delta":"#),
+    // The answer so far is in every event: the price of a long one.
+    ("sglang-0.5.23/parsers-native-generate-interval3", r#""meta_info":"#),
+];
+
 /// Fewest token events of a pass: so many that opening the stream does not show.
 const EVENTS: usize = 2000;
 
@@ -17,14 +42,25 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
+    /// That of a case, by its name.
+    pub(crate) fn of_case(case: &str, token: &str) -> Stream {
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+        let recorded = fixtures.join(format!("captures/{case}.jsonl"));
+        if recorded.exists() {
+            Stream::recorded(&Recording::read(&recorded).expect("a recording"), token)
+        } else {
+            Stream::written(&fixtures.join(format!("written/{case}.http")), token)
+        }
+    }
+
     /// The token events of a recording that came in a read of their own: those with `token` in them once.
-    pub(crate) fn recorded(recording: &Recording, token: &str) -> Stream {
+    fn recorded(recording: &Recording, token: &str) -> Stream {
         let reads = recording.reads.iter().map(|(_, bytes)| bytes.clone()).collect();
         Stream::of(recording.request.clone(), reads, token)
     }
 
     /// The same of an exchange written by hand (`tests/fixtures/written/README.md`).
-    pub(crate) fn written(path: &Path, token: &str) -> Stream {
+    fn written(path: &Path, token: &str) -> Stream {
         let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let (_, exchange) = text.split_once(">>>\n").expect("a request");
         let mut sections = exchange.split("<<< ");
@@ -90,11 +126,6 @@ impl Stream {
         opening.extend(self.opening.iter().flat_map(|read| payloads(read)));
         let events = self.events.iter().flat_map(|read| payloads(read)).collect();
         Stream { request: request.concat(), opening, events }
-    }
-
-    /// Mean size of a token event's read.
-    pub(crate) fn mean_bytes(&self) -> u64 {
-        (self.events.iter().map(Vec::len).sum::<usize>() / self.events.len()) as u64
     }
 }
 

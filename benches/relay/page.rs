@@ -69,12 +69,14 @@ fn observer() -> Option<String> {
     }
     rows.sort();
     let head = "\n## The observer\n\n\
-        One core, one event of a stream per read, in every dialect: HTTP framing, decoding, measuring and the Prometheus\n\
-        handles, in nanoseconds per event (`cargo bench --bench observer`, medians; the goal is under 200 for an event of 250\n\
-        bytes). The streams are recordings, and where there is none exchanges written from an engine's source\n\
-        (`tests/fixtures`). `parsers-native-generate-interval3` has the whole answer so far in every event. The observer\n\
-        allocates nothing per event (`tests/it/observer_cost.rs`) and holds less than 2 KiB per open stream\n\
-        (`src/observe/tests.rs`).\n\n\
+        One core, one event of a stream per read, in every dialect: HTTP framing, decoding, measuring, the exporters' handles,\n\
+        the table of exchanges in flight and the judge of the objectives, in nanoseconds per event (`cargo bench --bench\n\
+        observer`, medians; the goal is under 200 for an event of 250 bytes). Here a stream's memory is warm; on a relay with\n\
+        hundreds of slow streams each token finds it cold, which costs more. The streams are recordings, and where there is none exchanges written from an engine's source\n\
+        (`tests/fixtures`). An event that repeats the one before it but for its text is predicted; where counters, offsets or\n\
+        times change in each (SGLang's and llama.cpp's own APIs, vLLM's token ids, Ollama, TGI) it is scanned anew, which costs\n\
+        more. `parsers-native-generate-interval3` has the whole answer so far in every event. The observer allocates nothing\n\
+        per event (`tests/it/observer_cost.rs`) and holds less than 2 KiB per open stream (`src/observe/tests.rs`).\n\n\
         | stream | bytes per event | ns per event |\n|---|---|---|\n";
     (!rows.is_empty()).then(|| head.to_owned() + &rows.concat())
 }

@@ -5,6 +5,7 @@
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 use tokometer::cut::Cut;
+use tokometer::decode::AnswerText;
 use tokometer::decode::Each;
 use tokometer::decode::EngineFacts;
 use tokometer::decode::Framing;
@@ -14,6 +15,8 @@ use tokometer::decode::ResponseDecoder;
 use tokometer::decode::Route;
 use tokometer::decode::Said;
 use tokometer::decode::StreamEvent;
+use tokometer::decode::TextLimits;
+use tokometer::decode::TextMemory;
 
 #[path = "../../tests/it/decode/model.rs"]
 mod model;
@@ -40,6 +43,21 @@ fn respond(route: Route, framing: Framing, pieces: &[&[u8]]) -> (Told, ResponseD
     }
     decoder.finish_to(&mut told);
     (told, decoder)
+}
+
+/// The text of a response. Keeping it must change nothing of what is `expected`.
+fn keep(route: Route, framing: Framing, pieces: &[&[u8]], expected: &Told) -> Box<AnswerText> {
+    let mut decoder = ResponseDecoder::new(route, framing);
+    let memory = TextMemory::default();
+    decoder.keep_text(TextLimits { answer_bytes: 1 << 12, all_bytes: 1 << 13 }, &memory);
+    let mut told = Told::default();
+    for piece in pieces {
+        decoder.feed_to(piece, &mut told);
+    }
+    decoder.finish_to(&mut told);
+    assert_eq!(told, *expected, "{route:?} {framing:?} with its text kept");
+    assert!(memory.held() <= 1 << 13);
+    decoder.take_text().expect("it was asked for")
 }
 
 /// The events of messages, each fed in pieces of this size.
@@ -70,8 +88,11 @@ fn converse_every_way(body: &[u8]) -> Vec<StreamEvent> {
 fn respond_every_way(route: Route, framing: Framing, cut: &Cut) -> Vec<StreamEvent> {
     let [whole, ways @ ..] = cut.ways();
     let (told, decoder) = respond(route, framing, &whole);
+    let text = keep(route, framing, &whole, &told);
     for pieces in ways {
         let (again, other) = respond(route, framing, &pieces);
+        let again_text = keep(route, framing, &pieces, &told);
+        assert_eq!((text.runs(), text.first()), (again_text.runs(), again_text.first()), "{route:?} {framing:?}");
         assert_eq!(told, again, "{route:?} {framing:?}, {} reads", pieces.len());
         assert_eq!(decoder.response_id(), other.response_id());
         assert_eq!(decoder.model(), other.model());
@@ -88,21 +109,39 @@ fn ask(route: Route, pieces: &[&[u8]]) -> RequestDecoder {
     decoder
 }
 
+/// Sampling parameters that are read.
+const SAMPLED: [&str; 3] = ["n", "max_new_tokens", "num_predict"];
+
+fn members(value: &Value) -> impl Iterator<Item = (&str, &Value)> {
+    value.as_object().into_iter().flatten().map(|(key, value)| (key.as_str(), value))
+}
+
+/// The members of a request, and among them those of its sampling parameters, in the order of the text.
+fn flat(body: &Value) -> Vec<(&str, &Value)> {
+    let sampled = |value| members(value).filter(|(key, _)| SAMPLED.contains(key));
+    let mut found = Vec::new();
+    for (key, value) in members(body) {
+        match key {
+            "sampling_params" | "options" => found.extend(sampled(value)),
+            "parameters" => members(value).for_each(|(key, value)| match key {
+                "sampling_params" => found.extend(sampled(value)),
+                "n" | "max_new_tokens" => found.push((key, value)),
+                _ => {}
+            }),
+            "max_new_tokens" | "num_predict" => {}
+            _ => found.push((key, value)),
+        }
+    }
+    found
+}
+
 /// What a request says, by its value. Of names for one thing the last in the text counts.
 fn asked(route: Route, body: &Value) -> RequestFacts<'_> {
     let mut n = None;
     let mut limits = [None; 3];
     let mut prompts = 0;
-    let members = body.as_object().into_iter().flatten();
-    for (key, value) in members.flat_map(|(key, value)| {
-        let inner = ["sampling_params", "parameters", "options"].contains(&key.as_str());
-        let inner = value.as_object().filter(|_| inner).into_iter().flatten();
-        let inner = inner.filter(|(key, _)| ["n", "max_new_tokens", "num_predict"].contains(&key.as_str()));
-        inner.chain(
-            [(key, value)].into_iter().filter(|(key, _)| !["max_new_tokens", "num_predict"].contains(&key.as_str())),
-        )
-    }) {
-        match key.as_str() {
+    for (key, value) in flat(body) {
+        match key {
             "n" | "n_cmpl" if value.is_number() => n = value.as_u64(),
             "max_completion_tokens" | "n_predict" | "max_new_tokens" | "num_predict" if value.is_number() => {
                 limits[0] = value.as_u64();
@@ -113,7 +152,22 @@ fn asked(route: Route, body: &Value) -> RequestFacts<'_> {
                 let items = value.as_array().into_iter().flatten();
                 prompts += items.filter(|prompt| prompt.is_string() || prompt.is_array()).count() as u64;
             }
+            "documents" => prompts += value.as_array().map_or(0, Vec::len) as u64,
             _ => {}
+        }
+    }
+    let instances = body["instances"].as_array().map_or(0, Vec::len) as u64;
+    let mut instance_limit = None;
+    for instance in body["instances"].as_array().into_iter().flatten() {
+        for (key, value) in members(instance) {
+            let limit = match key {
+                "max_tokens" => value,
+                "parameters" => &value["max_new_tokens"],
+                _ => continue,
+            };
+            if limit.is_number() {
+                instance_limit = limit.as_u64();
+            }
         }
     }
     // A number or a literal could go on: only its request's end, which the decoder is not told, ends it.
@@ -124,14 +178,17 @@ fn asked(route: Route, body: &Value) -> RequestFacts<'_> {
             .as_str()
             .and_then(|model| model.get(..model.floor_char_boundary(128)))
             .filter(|m| !m.is_empty()),
-        stream: body["stream"].as_bool().or((complete && streams_unasked).then_some(true)),
+        stream: body["stream"]
+            .as_bool()
+            .or(body["parameters"]["stream"].as_bool().filter(|_| instances > 0))
+            .or((complete && streams_unasked).then_some(true)),
         n,
-        max_tokens: limits.into_iter().flatten().next(),
+        max_tokens: limits.into_iter().flatten().next().or(instance_limit.filter(|_| instances == 1)),
         include_usage: body["stream_options"]["include_usage"].as_bool(),
         continuous_usage: body["stream_options"]["continuous_usage_stats"].as_bool(),
         return_token_ids: body["return_token_ids"].as_bool(),
         echo: body["echo"].as_bool(),
-        prompts: (prompts > 0).then_some(prompts),
+        prompts: [instances, prompts].into_iter().find(|number| *number > 0),
         api: None,
         complete,
     }

@@ -1,14 +1,22 @@
 //! Bodies of gRPC calls on every route: the decoders read the same events and facts however a body is cut.
 //!
-//! The input is messages in short: a byte whose lowest bit is the compressed flag, a byte of length, and the message.
-//! What is left at the end is a cut-off message.
+//! The input's first byte names the coding. The rest is messages in short: a byte whose lowest bit is the compressed flag
+//! and whose next bit says that the message is to be compressed first, a byte of length, and the message. What is left at
+//! the end is a cut-off message.
 #![no_main]
+
+use std::io::Write;
 
 use libfuzzer_sys::fuzz_target;
 use tokometer::decode::Framing;
 use tokometer::decode::RequestDecoder;
 use tokometer::decode::ResponseDecoder;
 use tokometer::decode::Route;
+use tokometer::wire::coding::Limits;
+use tokometer::wire::coding::Memory;
+use tokometer::wire::coding::Unreadable;
+use tokometer::wire::grpc::Messages;
+use tokometer::wire::grpc::Seen;
 
 const ROUTES: [Route; 7] = [
     Route::VllmInference,
@@ -20,35 +28,68 @@ const ROUTES: [Route; 7] = [
     Route::TritonInferStream,
 ];
 
+/// The names of codings, the last of them of none.
+const ENCODINGS: [&str; 4] = ["gzip", "deflate", "zstd", "identity"];
+
+fn gzip(message: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(message).and_then(|()| encoder.finish()).unwrap_or_default()
+}
+
 fn body(mut input: &[u8]) -> Vec<u8> {
     let mut body = Vec::new();
     while let [flag, length, rest @ ..] = input {
         let (message, rest) = rest.split_at(rest.len().min(usize::from(*length)));
         input = rest;
-        body.extend([&[flag & 1, 0, 0, 0, *length][..], message].concat());
+        if flag & 2 == 0 {
+            body.extend([&[flag & 1, 0, 0, 0, *length][..], message].concat());
+        } else {
+            let coded = gzip(message);
+            body.extend([&[1][..], &(coded.len() as u32).to_be_bytes(), &coded].concat());
+        }
     }
     body
 }
 
 /// All that is read of an answer and of a request in these reads.
-fn read(route: Route, reads: &[&[u8]]) -> String {
+fn read(route: Route, encoding: &str, reads: &[&[u8]]) -> String {
+    let memory = Memory::default();
+    let mut messages = Messages::new(Some(encoding.as_bytes()), Limits::default(), memory.clone());
     let mut response = ResponseDecoder::new(route, Framing::Grpc);
     let mut request = RequestDecoder::new(route);
     let mut events = Vec::new();
+    let mut why = None;
     for bytes in reads {
-        response.feed(bytes, &mut |event| events.push(*event));
-        request.feed(bytes);
+        let read = messages.feed(bytes, &mut |seen| match seen {
+            Seen::Data(bytes) => {
+                response.feed(bytes, &mut |event| events.push(*event));
+                request.feed(bytes);
+            }
+            Seen::End => {
+                response.end_message(&mut |event| events.push(*event));
+                request.end_message();
+            }
+        });
+        why = read.err();
+        if why.is_some() {
+            break;
+        }
     }
+    assert!(why != Some(Unreadable::Memory));
+    drop(messages);
+    assert_eq!(memory.held(), 0);
     response.finish(&mut |event| events.push(*event));
     let said = (response.response_id(), response.model(), response.error_type(), response.engine());
-    format!("{events:?} {said:?} {:?}", request.facts())
+    format!("{events:?} {said:?} {:?} {why:?}", request.facts())
 }
 
 fuzz_target!(|input: &[u8]| {
+    let Some((coding, input)) = input.split_first() else { return };
+    let encoding = ENCODINGS[usize::from(*coding) % ENCODINGS.len()];
     let body = body(input);
     for route in ROUTES {
-        let whole = read(route, &[&body]);
-        assert_eq!(whole, read(route, &body.chunks(1).collect::<Vec<_>>()), "bytewise reads");
-        assert_eq!(whole, read(route, &body.chunks(7).collect::<Vec<_>>()), "short reads");
+        let whole = read(route, encoding, &[&body]);
+        assert_eq!(whole, read(route, encoding, &body.chunks(1).collect::<Vec<_>>()), "bytewise reads");
+        assert_eq!(whole, read(route, encoding, &body.chunks(7).collect::<Vec<_>>()), "short reads");
     }
 });

@@ -8,10 +8,6 @@ use std::time::Instant;
 
 use libfuzzer_sys::fuzz_target;
 use tokometer::wire::Fault;
-use tokometer::wire::RequestHead;
-use tokometer::wire::Reset;
-use tokometer::wire::ResponseHead;
-use tokometer::wire::Trailers;
 use tokometer::wire::Visitor;
 use tokometer::wire::coding::Limits;
 use tokometer::wire::coding::Memory;
@@ -29,17 +25,6 @@ const LIMITS: Limits = Limits { window_bytes: 1 << 20, ratio: 5000, memory_bytes
 struct Trace(Vec<(String, Vec<u8>)>);
 
 impl Visitor for Trace {
-    fn request_begin(&mut self, _: u64, _: Instant) {}
-    fn request_head(&mut self, _: u64, _: &RequestHead<'_>, _: Instant) {}
-    fn request_body(&mut self, _: u64, _: &[u8], _: Instant) {}
-    fn request_end(&mut self, _: u64, _: Instant) {}
-    fn interim(&mut self, _: u64, _: u16, _: Instant) {}
-    fn response_head(&mut self, _: u64, _: &ResponseHead<'_>, _: Instant) {}
-    fn response_body(&mut self, _: u64, _: &[u8], _: Instant) {}
-    fn response_trailers(&mut self, _: u64, _: &Trailers<'_>, _: Instant) {}
-    fn response_end(&mut self, _: u64, _: Instant) {}
-    fn reset(&mut self, _: u64, _: Reset, _: Instant) {}
-
     fn websocket(&mut self, _: u64, sender: Sender, seen: &Seen<'_>, _: Instant) {
         match (seen, self.0.last_mut()) {
             (Seen::Data(bytes), Some((word, data))) if word.is_empty() => data.extend_from_slice(bytes),

@@ -69,12 +69,12 @@ impl Sink for Log {
         told.lines.push(format!("{phase:?} {delta}"));
     }
 
-    fn live(&self, labels: &Labels) -> Arc<dyn Live> {
+    fn live(&self, labels: &Labels) -> Option<Arc<dyn Live>> {
         let mut told = self.told();
         assert!(told.shared || !told.live.handed_out, "two handles for one exchange");
         told.live.handed_out = true;
         told.lines.push(format!("live {labels:?}"));
-        Arc::new(Handle(Arc::clone(&self.0)))
+        Some(Arc::new(Handle(Arc::clone(&self.0))))
     }
 
     fn record(&self, record: &Record) {

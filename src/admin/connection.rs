@@ -11,9 +11,9 @@ use hyper_util::rt::TokioTimer;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
-use crate::admin::Pages;
 use crate::admin::Settings;
 use crate::admin::pages;
+use crate::admin::pages::Site;
 
 /// Most bytes of a request head; a longer one gets 431. Scrapers and probes send a few hundred.
 const HEAD_BYTES: usize = 16 * 1024;
@@ -22,7 +22,7 @@ const HEAD_BYTES: usize = 16 * 1024;
 pub(super) async fn serve(
     stream: TcpStream,
     settings: Arc<Settings>,
-    pages: Arc<Pages>,
+    site: Arc<Site>,
     mut stopped: watch::Receiver<bool>,
 ) {
     // Small answers should not wait for an acknowledgement; without it they are only slower.
@@ -30,10 +30,9 @@ pub(super) async fn serve(
     // A client that asks and does not read would hold its place for ever; enough of them would keep probes out.
     #[cfg(target_os = "linux")]
     socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(settings.header_timeout)).ok();
-    let drain_wait = settings.drain_wait;
     let service = service_fn(move |request| {
-        let pages = pages.clone();
-        async move { Ok::<_, Infallible>(pages::answer(&request, &pages, drain_wait).await) }
+        let site = site.clone();
+        async move { Ok::<_, Infallible>(pages::answer(&request, &site).await) }
     });
     let mut connection = pin!(
         http1::Builder::new()

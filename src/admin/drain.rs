@@ -12,6 +12,12 @@ use crate::admin::duration;
 /// Longest wait that can be asked for.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
+/// How long `/drain/wait` waits for a drain to begin: hooks of a pod's containers run at the same time, in no order.
+const BEGINS_WITHIN: Duration = Duration::from_secs(2);
+
+/// Time between two looks at whether one has begun.
+const LOOK: Duration = Duration::from_millis(20);
+
 /// What `?wait` asks for: no wait, or one of this length.
 ///
 /// `wait` and `wait=` are the default; `wait=30s` is as it says.
@@ -40,6 +46,22 @@ pub(super) async fn answer(
     if method == Method::POST || wait.is_some() {
         control.begin_drain();
     }
+    stands(wait, control).await
+}
+
+/// As [`answer`], but begins none: waits for the end of a drain that somebody else begins, and returns at once when there is
+/// none. So whoever can reach the port can end nothing with it.
+pub(super) async fn held(wait: Duration, control: &dyn Control) -> (StatusCode, serde_json::Value) {
+    let begun = async {
+        while !control.is_draining() {
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    let wait = tokio::time::timeout(BEGINS_WITHIN, begun).await.is_ok().then_some(wait);
+    stands(wait, control).await
+}
+
+async fn stands(wait: Option<Duration>, control: &dyn Control) -> (StatusCode, serde_json::Value) {
     let began = Instant::now();
     if let Some(wait) = wait {
         // Being too late is not an error here: the figures below tell.

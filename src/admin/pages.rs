@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use http_body_util::Either;
 use http_body_util::Full;
 use hyper::Method;
 use hyper::Request;
@@ -14,13 +15,20 @@ use hyper::StatusCode;
 use hyper::body::Body;
 use hyper::header;
 
+use crate::admin::Snapshots;
 use crate::admin::drain;
+use crate::admin::live;
+use crate::admin::live::Events;
+use crate::admin::live::Feed;
 
 /// Makes the page of metrics: from the scraper's `Accept` header to content type and body.
 pub type Metrics = Arc<dyn Fn(Option<&str>) -> (String, Vec<u8>) + Send + Sync>;
 
+/// Tells what is going on: from the query of the request to status and JSON.
+pub type Told = Arc<dyn Fn(Option<&str>) -> (u16, serde_json::Value) + Send + Sync>;
+
 /// What the admin server knows and does about the rest of the program. About us only: nothing here may depend on the
-/// inference server, or an outage there would restart the pod.
+/// inference server, or an outage there would restart the pod. What is said of the engine has a path of its own.
 #[async_trait]
 pub trait Control: Send + Sync + 'static {
     /// Ok once the listeners are up (`/startz`); else what is still missing.
@@ -34,7 +42,7 @@ pub trait Control: Send + Sync + 'static {
     /// Ok while new connections are welcome (`/readyz`); else why not.
     fn ready(&self) -> Result<(), String>;
 
-    /// Stops accepting, and lets open streams go on. A second call does nothing.
+    /// Stops accepting, perhaps after a while, and lets open streams go on. A second call does nothing.
     fn begin_drain(&self);
 
     /// True after the first call of [`Control::begin_drain`].
@@ -43,7 +51,7 @@ pub trait Control: Send + Sync + 'static {
     /// Exchanges that are under way.
     fn open_streams(&self) -> usize;
 
-    /// Returns when no exchange is under way.
+    /// Returns when no exchange is under way and no further one can begin.
     async fn wait_until_idle(&self);
 }
 
@@ -54,6 +62,13 @@ pub struct Pages {
     pub metrics: Metrics,
     /// `/config`: the effective configuration as YAML, secrets hidden.
     pub config: Arc<dyn Fn() -> String + Send + Sync>,
+    /// `/engine/healthz`: whether the engine works, judged by its tokens. Must be quick: it is asked on the thread of all
+    /// probes.
+    pub engine: Told,
+    /// `/exchanges`: those in flight, and the latest that ended.
+    pub exchanges: Told,
+    /// What `/live` shows.
+    pub live: Snapshots,
     /// Health and drain.
     pub control: Arc<dyn Control>,
 }
@@ -65,24 +80,44 @@ impl fmt::Debug for Pages {
 }
 
 /// Every path, whether it takes POST, and what it is.
-const PATHS: [(&str, bool, &str); 7] = [
+const PATHS: [(&str, bool, &str); 13] = [
     ("/", false, "this page"),
+    ("/live", false, "what passes at this moment, as a page that moves"),
     ("/metrics", false, "metrics for Prometheus: OpenMetrics, text or protobuf, as the scraper asks"),
     ("/startz", false, "200 once tokometer listens"),
     ("/livez", false, "200 while tokometer works; it does not depend on the inference server"),
     ("/readyz", false, "200 while new connections are welcome; 503 during a drain"),
     (
+        "/engine/healthz",
+        false,
+        "503 while the engine owes tokens and has been silent for too long; ?pair=NAME asks for one pair",
+    ),
+    ("/exchanges", false, "exchanges in flight, the latest that ended and the slowest, as JSON; ?limit=20"),
+    ("/live/snapshot", false, "what the live page shows, as JSON"),
+    ("/live/events", false, "the same once a second, as server-sent events; for sixteen watchers at a time"),
+    (
         "/drain",
         true,
         "POST begins a drain, GET tells how it stands; ?wait or ?wait=30s begins one and waits for its end",
     ),
+    ("/drain/wait", false, "waits for the end of a drain that was begun elsewhere; for the server's own preStop hook"),
     ("/config", false, "the configuration in effect, secrets hidden"),
 ];
 
-type Answer = Response<Full<Bytes>>;
+/// What answers are made of.
+pub(super) struct Site {
+    pub(super) pages: Pages,
+    pub(super) feed: Arc<Feed>,
+    /// How long `/drain?wait` waits when it names no time.
+    pub(super) drain_wait: Duration,
+}
+
+/// Whole, or a feed that goes on.
+pub(super) type Answer = Response<Either<Full<Bytes>, Events>>;
 
 /// Answers one request. HEAD is answered as GET; hyper leaves the body out.
-pub(super) async fn answer<B: Body>(request: &Request<B>, pages: &Pages, drain_wait: Duration) -> Answer {
+pub(super) async fn answer<B: Body>(request: &Request<B>, site: &Site) -> Answer {
+    let pages = &site.pages;
     let path = request.uri().path();
     let Some((_, takes_post, _)) = PATHS.iter().find(|(known, _, _)| *known == path) else {
         return unknown_path(path);
@@ -103,8 +138,17 @@ pub(super) async fn answer<B: Body>(request: &Request<B>, pages: &Pages, drain_w
         "/livez" => health(control.alive()),
         "/readyz" if control.is_draining() => health(Err("draining: no new connections are accepted".to_owned())),
         "/readyz" => health(control.ready()),
+        "/engine/healthz" => told((pages.engine)(request.uri().query())),
+        "/exchanges" => exchanges(request, pages).await,
+        "/live" => live::page(),
+        "/live/snapshot" => live::snapshot(&site.feed).await,
+        "/live/events" => live::events(&site.feed, request.method() == Method::HEAD).await,
         "/config" => text("application/yaml", (pages.config)()),
-        _ => match drain::wait(request.uri().query(), drain_wait) {
+        "/drain/wait" => {
+            let (status, body) = drain::held(site.drain_wait, control).await;
+            json(status, &body)
+        }
+        _ => match drain::wait(request.uri().query(), site.drain_wait) {
             Ok(wait) => {
                 let (status, body) = drain::answer(request.method(), wait, control).await;
                 json(status, &body)
@@ -125,6 +169,23 @@ async fn metrics<B>(request: &Request<B>, pages: &Pages) -> Answer {
             json(StatusCode::INTERNAL_SERVER_ERROR, &error("the metrics could not be made; the log tells more"))
         }
     }
+}
+
+/// As [`metrics`].
+async fn exchanges<B>(request: &Request<B>, pages: &Pages) -> Answer {
+    let query = request.uri().query().map(str::to_owned);
+    let exchanges = pages.exchanges.clone();
+    match tokio::task::spawn_blocking(move || exchanges(query.as_deref())).await {
+        Ok(answer) => told(answer),
+        Err(_) => {
+            tracing::error!("The page of exchanges could not be made: a panic.");
+            json(StatusCode::INTERNAL_SERVER_ERROR, &error("the exchanges could not be told; the log tells more"))
+        }
+    }
+}
+
+fn told((status, body): (u16, serde_json::Value)) -> Answer {
+    json(StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), &body)
 }
 
 fn health(state: Result<(), String>) -> Answer {
@@ -164,11 +225,11 @@ fn wrong_method(path: &str, takes_post: bool) -> Answer {
     answer
 }
 
-fn error(message: &str) -> serde_json::Value {
+pub(super) fn error(message: &str) -> serde_json::Value {
     serde_json::json!({ "error": { "message": message } })
 }
 
-fn json(status: StatusCode, body: &serde_json::Value) -> Answer {
+pub(super) fn json(status: StatusCode, body: &serde_json::Value) -> Answer {
     respond(status, "application/json", format!("{body}\n"))
 }
 
@@ -176,9 +237,9 @@ fn text(content_type: &str, body: String) -> Answer {
     respond(StatusCode::OK, content_type, body)
 }
 
-fn respond(status: StatusCode, content_type: &str, body: impl Into<Bytes>) -> Answer {
+pub(super) fn respond(status: StatusCode, content_type: &str, body: impl Into<Bytes>) -> Answer {
     let body = body.into();
-    let mut answer = Response::new(Full::new(body));
+    let mut answer = Response::new(Either::Left(Full::new(body)));
     *answer.status_mut() = status;
     let headers = answer.headers_mut();
     if let Ok(content_type) = header::HeaderValue::from_str(content_type) {

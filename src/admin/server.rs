@@ -1,11 +1,14 @@
 //! The thread, its runtime, and the accept loop.
 
 use std::io;
+use std::net::Ipv4Addr;
+use std::net::Ipv6Addr;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::sync::watch;
@@ -14,6 +17,8 @@ use tokio::task::JoinSet;
 use crate::admin::Pages;
 use crate::admin::Settings;
 use crate::admin::connection;
+use crate::admin::live::Feed;
+use crate::admin::pages::Site;
 
 /// How long answers that are under way may take to end when the server is stopped.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
@@ -58,7 +63,7 @@ impl Server {
     /// When the address is taken or not ours, or no thread can be started.
     pub fn start(settings: &Settings, pages: Pages) -> Result<Server, Error> {
         let bind = |source| Error::Bind { address: settings.listen, source };
-        let listener = std::net::TcpListener::bind(settings.listen).map_err(bind)?;
+        let listener = open(settings.listen).map_err(bind)?;
         listener.set_nonblocking(true).map_err(bind)?;
         let address = listener.local_addr().map_err(bind)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -77,7 +82,9 @@ impl Server {
             .spawn(move || {
                 // Lowering needs no right; should it be refused all the same, the pages are served as well.
                 rustix::process::nice(NICENESS).ok();
-                runtime.block_on(serve(listener, settings, Arc::new(pages), stopped));
+                let feed = Feed::new(Arc::clone(&pages.live), stopped.clone());
+                let site = Site { pages, feed, drain_wait: settings.drain_wait };
+                runtime.block_on(serve(listener, settings, Arc::new(site), stopped));
                 // A scrape may hang in a closure that is not ours: do not wait for it.
                 runtime.shutdown_background();
             })
@@ -101,7 +108,19 @@ impl Server {
     }
 }
 
-async fn serve(listener: TcpListener, settings: Settings, pages: Arc<Pages>, mut stopped: watch::Receiver<bool>) {
+/// Listens there. `[::]` takes both families (ipv6(7)); on a machine without IPv6 it is IPv4 alone.
+fn open(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    match std::net::TcpListener::bind(address) {
+        Err(error)
+            if address.ip() == Ipv6Addr::UNSPECIFIED && Errno::from_io_error(&error) == Some(Errno::AFNOSUPPORT) =>
+        {
+            std::net::TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port()))
+        }
+        opened => opened,
+    }
+}
+
+async fn serve(listener: TcpListener, settings: Settings, site: Arc<Site>, mut stopped: watch::Receiver<bool>) {
     let room = Arc::new(Semaphore::new(settings.max_connections));
     let settings = Arc::new(settings);
     let mut connections = JoinSet::new();
@@ -115,7 +134,7 @@ async fn serve(listener: TcpListener, settings: Settings, pages: Arc<Pages>, mut
         match accepted {
             Ok((stream, _)) => match room.clone().try_acquire_owned() {
                 Ok(permit) => {
-                    let served = connection::serve(stream, settings.clone(), pages.clone(), stopped.clone());
+                    let served = connection::serve(stream, settings.clone(), site.clone(), stopped.clone());
                     connections.spawn(async move {
                         served.await;
                         drop(permit);

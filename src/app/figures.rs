@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::measure::Interval;
+use crate::measure::PhaseKind;
+use crate::measure::Phases;
 use crate::measure::Record;
 
 /// A name and its value; absent is null.
@@ -19,7 +22,8 @@ pub(super) fn figures(record: &Record) -> Vec<Figure> {
     let timing = record.timing.unwrap_or_default();
     // An answer that is not streamed has no chunks, which is not to say that it has none.
     let streamed = labels.streaming == Some(true) && labels.route.generates();
-    vec![
+    let phases = Phases::of(record);
+    let mut all = vec![
         ("outcome", Value::from(record.outcome.as_str())),
         ("status", Value::from(record.status)),
         ("operation", Value::from(labels.route.operation())),
@@ -53,6 +57,7 @@ pub(super) fn figures(record: &Record) -> Vec<Figure> {
         ("duration_ms", milliseconds(Some(record.ended))),
         ("decode_tokens_per_second", Value::from(record.decode_rate)),
         ("decode_tokens_per_second_at_least", Value::from(record.decode_rate_at_least)),
+        ("decode_tokens_per_second_estimated", Value::from(record.decode_rate_estimated)),
         ("chunks", Value::from(streamed.then_some(record.chunks))),
         ("events", Value::from(record.events)),
         ("longest_gap_ms", milliseconds(record.longest_gap)),
@@ -66,7 +71,30 @@ pub(super) fn figures(record: &Record) -> Vec<Figure> {
         ("choices", Value::from(record.choices)),
         ("request_bytes", Value::from(record.request_bytes)),
         ("response_bytes", Value::from(record.response_bytes)),
-    ]
+    ];
+    all.extend(PHASES.map(|(kind, name)| (name, milliseconds(length(&phases, kind)))));
+    all
+}
+
+/// What the time was: these add up to `duration_ms`.
+const PHASES: [(PhaseKind, &str); 10] = [
+    (PhaseKind::Request, "phase_request_ms"),
+    (PhaseKind::Load, "phase_load_ms"),
+    (PhaseKind::Preprocessing, "phase_preprocessing_ms"),
+    (PhaseKind::Queue, "phase_queue_ms"),
+    (PhaseKind::Prefill, "phase_prefill_ms"),
+    (PhaseKind::Waiting, "phase_waiting_ms"),
+    (PhaseKind::Processing, "phase_processing_ms"),
+    (PhaseKind::Decode, "phase_decode_ms"),
+    (PhaseKind::Finish, "phase_finish_ms"),
+    (PhaseKind::DeliveryBlocked, "phase_delivery_blocked_ms"),
+];
+
+fn length(phases: &Phases, kind: PhaseKind) -> Option<Duration> {
+    match kind {
+        PhaseKind::DeliveryBlocked => Some(phases.blocked()).filter(|blocked| !blocked.is_zero()),
+        kind => phases.iter().find(|interval| interval.kind == kind).map(Interval::active),
+    }
 }
 
 fn milliseconds(duration: Option<Duration>) -> Value {

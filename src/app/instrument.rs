@@ -4,35 +4,49 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::available_parallelism;
 use std::time::Duration;
-
-use async_trait::async_trait;
+use std::time::Instant;
 
 use crate::admin;
 use crate::app::access_log;
 use crate::app::access_log::AccessLog;
+use crate::app::collector;
+use crate::app::controlled::Controlled;
+use crate::app::engines;
+use crate::app::going_on;
+use crate::app::intercepting::Intercepting;
+use crate::app::judging::Judging;
+use crate::app::live_page;
 use crate::app::path;
 use crate::app::path::{DataPath, Handles};
 use crate::app::stats::Figures;
-use crate::app::tee::{Tee, Unmoved};
+use crate::app::tee::Tee;
 use crate::config::Settings;
 use crate::export;
 use crate::export::Exporters;
+use crate::ledger;
+use crate::ledger::Ledger;
 use crate::listen::Address;
-use crate::measure::Detach;
-use crate::measure::Labels;
-use crate::measure::Live;
-use crate::measure::Message;
-use crate::measure::Phase;
+use crate::live::InFlight;
 use crate::measure::Record;
 use crate::measure::Sink;
-use crate::measure::Unread;
-use crate::relay;
+use crate::queue;
+use crate::scrape::Scraper;
+use crate::slo;
+use crate::slo::Judge;
+use crate::tokenizer;
+use crate::tokenizer::Counting;
+use crate::tokenizer::Vocabularies;
 
 /// After the grace period, connections that are closed by force get this long to be recorded.
 const FORCED: Duration = Duration::from_millis(500);
 
 /// Most time for the last telemetry.
-const LAST_TELEMETRY: Duration = Duration::from_millis(1500);
+pub(super) const LAST_TELEMETRY: Duration = Duration::from_millis(1500);
+
+/// Most time for answers that wait to be counted, when all ends.
+const LAST_COUNTS: Duration = Duration::from_millis(500);
+/// Most time for passing on the last messages of the engine.
+const LAST_SPANS: Duration = Duration::from_millis(500);
 
 /// Why the instrument cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -43,9 +57,33 @@ pub enum Error {
     /// The access log.
     #[error(transparent)]
     AccessLog(#[from] access_log::Error),
+    /// A vocabulary.
+    #[error(transparent)]
+    Tokenizer(#[from] tokenizer::Error),
+    /// The ledger.
+    #[error(transparent)]
+    Ledger(#[from] ledger::Error),
+    /// The thread that counts.
+    #[error("cannot start the thread that counts tokens: {0}")]
+    Counting(#[source] std::io::Error),
+    /// Reading the engines' metrics.
+    #[error(transparent)]
+    Engines(#[from] engines::Error),
+    /// The thread that keeps ended exchanges.
+    #[error("cannot start the thread that keeps ended exchanges: {0}")]
+    Live(#[source] std::io::Error),
+    /// The thread that looks at who waits.
+    #[error("cannot start the thread that judges who waits: {0}")]
+    Judging(#[source] std::io::Error),
+    /// The thread that looks at the ways to the server.
+    #[error("cannot start the thread that looks at the ways to the server: {0}")]
+    Intercepting(#[source] std::io::Error),
     /// The data path.
     #[error(transparent)]
     Path(#[from] path::Error),
+    /// The receiver of the engine's spans.
+    #[error(transparent)]
+    Queue(#[from] queue::Error),
     /// The admin server.
     #[error(transparent)]
     Admin(#[from] admin::Error),
@@ -55,9 +93,19 @@ pub enum Error {
 #[derive(Debug)]
 pub struct Instrument {
     path: DataPath,
+    counting: Arc<Counting>,
     exporters: Arc<Exporters>,
     access_log: Option<Arc<AccessLog>>,
+    judge: Arc<Judge>,
+    judging: Judging,
+    ledger: Arc<Ledger>,
+    /// Looks until it is dropped.
+    _intercepting: Intercepting,
+    in_flight: Arc<InFlight>,
+    spans: Option<queue::Receiver>,
     admin: admin::Server,
+    /// Reads until it is dropped.
+    scraper: Scraper,
 }
 
 impl Instrument {
@@ -70,16 +118,57 @@ impl Instrument {
         also: Option<Arc<dyn Sink>>,
         config: Arc<dyn Fn() -> String + Send + Sync>,
     ) -> Result<Instrument, Error> {
-        let figures = Figures::default();
+        let vocabularies = Vocabularies::read(&settings.tokenizer)?;
+        let judge = Arc::new(Judge::new(settings.slo.clone()));
+        let scraper = engines::start(&settings.scrape, &settings.pairs)?;
+        let ledger = Arc::new(Ledger::new(settings.ledger.clone())?);
+        let figures = Figures::new(scraper.engines(), Arc::clone(&judge), Arc::clone(&ledger));
         let exporters = Exporters::start(&settings.export, Arc::new(figures.clone()))?;
+        let objectives = Arc::clone(&judge);
+        exporters.keep_when(move |record| objectives.is_broken_by(record));
         let access_log = settings.access_log.as_ref().map(AccessLog::open).transpose()?.map(Arc::new);
-        let mut sinks: Vec<Arc<dyn Sink>> = vec![Arc::clone(&exporters) as Arc<dyn Sink>];
+        let mut sinks: Vec<Arc<dyn Sink>> =
+            vec![Arc::clone(&exporters) as Arc<dyn Sink>, Arc::clone(&ledger) as Arc<dyn Sink>];
         sinks.extend(access_log.clone().map(|log| Arc::new(Written(log)) as Arc<dyn Sink>));
         sinks.extend(also);
         let threads = settings.threads.or_else(|| available_parallelism().ok().map(usize::from)).unwrap_or(1);
         let (relay, observe) = (settings.relay.clone(), settings.observe.clone());
-        let path = DataPath::start(&settings.pairs, relay, observe, Tee::of(sinks), threads)?;
-        figures.attach(path.handles());
+        let mut sink = Tee::of(sinks);
+        let spans = match &settings.queue {
+            Some(queue) => {
+                let collector = collector::of(&settings.export.traces)?;
+                Some(queue::Receiver::start(queue, Arc::clone(&sink), collector)?)
+            }
+            None => None,
+        };
+        if let Some(spans) = &spans {
+            figures.attach_queue(spans.figures());
+            sink = spans.stage();
+        }
+        let counting = Counting::start(sink, vocabularies, settings.tokenizer.queue_answers);
+        let counting = Arc::new(counting.map_err(Error::Counting)?);
+        // At once, and not when more is known of an exchange.
+        let sinks = vec![Arc::clone(&judge) as Arc<dyn Sink>, Arc::clone(&counting) as Arc<dyn Sink>];
+        let names: Vec<String> = settings.pairs.iter().map(|pair| pair.name.clone()).collect();
+        let started = Instant::now();
+        let in_flight = InFlight::start(settings.live.clone(), &names, started).map_err(Error::Live)?;
+        let window = Arc::new(slo::Window::new(started));
+        let judging = Judging::start(Arc::clone(&judge), Arc::clone(&in_flight), Arc::clone(&window));
+        let judging = judging.map_err(Error::Judging)?;
+        let sink = in_flight.before(Tee::of(sinks));
+        let path = DataPath::start(&settings.pairs, relay, observe, sink, threads)?;
+        let intercepting =
+            Intercepting::start(settings.pairs.clone(), path.addresses().to_vec(), figures.interceptions());
+        let intercepting = intercepting.map_err(Error::Intercepting)?;
+        figures.attach(path.handles(), Arc::clone(&in_flight), Arc::clone(&counting));
+        let sources = live_page::Sources {
+            started,
+            in_flight: Arc::clone(&in_flight),
+            judge: Arc::clone(&judge),
+            window,
+            engines: scraper.engines(),
+            handles: path.handles(),
+        };
         let scraped = Arc::clone(&exporters);
         let pages = admin::Pages {
             metrics: Arc::new(move |accept| {
@@ -87,10 +176,26 @@ impl Instrument {
                 (page.content_type.to_owned(), page.body)
             }),
             config,
-            control: Arc::new(Controlled(path.handles())),
+            engine: going_on::engine(&in_flight),
+            exchanges: going_on::exchanges(&in_flight),
+            live: sources.snapshots(),
+            control: Arc::new(Controlled::new(path.handles(), settings.lame_duck, Arc::clone(&exporters))),
         };
         let admin = admin::Server::start(&settings.admin, pages)?;
-        Ok(Instrument { path, exporters, access_log, admin })
+        Ok(Instrument {
+            path,
+            counting,
+            exporters,
+            access_log,
+            judge,
+            judging,
+            ledger,
+            _intercepting: intercepting,
+            in_flight,
+            spans,
+            admin,
+            scraper,
+        })
     }
 
     /// Where it listens, by pair.
@@ -103,9 +208,41 @@ impl Instrument {
         self.admin.address()
     }
 
+    /// Where spans of the engine are received.
+    pub fn receives_spans(&self) -> &[SocketAddr] {
+        self.spans.as_ref().map_or(&[], queue::Receiver::addresses)
+    }
+
     /// Handles on the data path.
     pub fn handles(&self) -> Handles {
         self.path.handles()
+    }
+
+    /// Judges by these objectives from now on.
+    pub fn judge_by(&self, settings: slo::Settings) {
+        self.judge.reload(settings);
+    }
+
+    /// Counts by these tenants, prices and budgets from now on.
+    ///
+    /// # Errors
+    /// When the key of the tenants' hash cannot be read; the old settings stay.
+    pub fn reload_ledger(&self, settings: &ledger::Settings) -> Result<(), Error> {
+        Ok(self.ledger.reload(settings.clone())?)
+    }
+
+    /// Counts by other vocabularies from now on.
+    ///
+    /// # Errors
+    /// When a file cannot be used; the old ones stay.
+    pub fn reload_tokenizer(&self, settings: &tokenizer::Settings) -> Result<(), Error> {
+        let vocabularies = Vocabularies::read(settings)?;
+        self.counting.reload(vocabularies, settings.queue_answers).map_err(Error::Counting)
+    }
+
+    /// The exchanges in flight.
+    pub fn in_flight(&self) -> &InFlight {
+        &self.in_flight
     }
 
     /// Opens the access log's file anew, after it was rotated.
@@ -121,7 +258,7 @@ impl Instrument {
     /// ended is sent meanwhile. `hurry` ends the wait early.
     pub async fn drain(&self, grace: Duration, hurry: impl Future<Output = ()>) {
         let relay = self.handles().relay;
-        relay.drain().begin();
+        relay.drain().close_and_begin().await;
         tracing::info!(open = relay.drain().open(), grace_secs = grace.as_secs(), "Draining.");
         let exporters = Arc::clone(&self.exporters);
         // Telemetry may be slow, and the drain must not wait for it.
@@ -139,8 +276,15 @@ impl Instrument {
 
     /// Ends everything; the last telemetry gets 1.5 s at most.
     pub fn stop(self) {
-        let Instrument { path, exporters, access_log, admin } = self;
+        let Instrument { path, counting, exporters, access_log, judging, spans, admin, scraper, .. } = self;
         path.stop();
+        drop(judging);
+        counting.stop(LAST_COUNTS);
+        // What was read last goes out with the last telemetry.
+        drop(scraper);
+        if let Some(spans) = spans {
+            spans.stop(LAST_SPANS);
+        }
         if let Some(log) = access_log {
             log.flush(LAST_TELEMETRY);
         }
@@ -153,48 +297,7 @@ impl Instrument {
 struct Written(Arc<AccessLog>);
 
 impl Sink for Written {
-    fn in_flight(&self, _pair: usize, _phase: Phase, _delta: i64) {}
-
-    fn live(&self, _labels: &Labels) -> Arc<dyn Live> {
-        Arc::new(Unmoved)
-    }
-
     fn record(&self, record: &Record) {
         self.0.write(record);
-    }
-
-    fn detached(&self, _pair: usize, _why: Detach) {}
-
-    fn unread(&self, _pair: usize, _of: Message, _why: Unread) {}
-}
-
-/// What the admin server may know and do.
-struct Controlled(Handles);
-
-#[async_trait]
-impl admin::Control for Controlled {
-    fn started(&self) -> Result<(), String> {
-        // The admin server starts last.
-        Ok(())
-    }
-
-    fn ready(&self) -> Result<(), String> {
-        Ok(())
-    }
-
-    fn begin_drain(&self) {
-        self.0.relay.drain().begin();
-    }
-
-    fn is_draining(&self) -> bool {
-        self.0.relay.drain().phase() != relay::Phase::Running
-    }
-
-    fn open_streams(&self) -> usize {
-        if self.is_draining() { self.0.relay.drain().open() } else { self.0.observatory.open() }
-    }
-
-    async fn wait_until_idle(&self) {
-        self.0.relay.drain().emptied().await;
     }
 }

@@ -10,13 +10,15 @@ use crate::app::log;
 use crate::app::replay;
 use crate::app::replay::ReplayError;
 use crate::app::run;
+use crate::app::top;
+use crate::app::verify;
 use crate::cli;
 use crate::cli::{DemoArgs, LoadArgs, Programs, ReplayArgs, SimArgs, Start};
 use crate::export;
 use crate::observe;
 use crate::sim::load;
 use crate::sim::server;
-use crate::sim::server::{Fault, Listen, Pace, Simulator};
+use crate::sim::server::{Fault, Listen, Pace, Simulator, Traces};
 
 /// Every command.
 pub fn programs() -> Programs {
@@ -26,6 +28,8 @@ pub fn programs() -> Programs {
         sim: Some(simulate),
         load: Some(offer),
         replay: Some(replayed),
+        top: Some(top::top),
+        verify: Some(verify::verify),
         metrics: Some(export::metrics_markdown),
     }
 }
@@ -89,6 +93,15 @@ fn simulate(arguments: &SimArgs) -> ExitCode {
         Ok(faults) => faults,
         Err(error) => return wrong(&format!("--faults: {error}")),
     };
+    let protocol = match arguments.otlp_traces_protocol.parse() {
+        Ok(protocol) => protocol,
+        Err(error) => {
+            let error: String = error;
+            return wrong(&format!("--otlp-traces-protocol: {error}"));
+        }
+    };
+    let delay = std::time::Duration::from_secs(5);
+    let traces = arguments.otlp_traces_endpoint.clone().map(|endpoint| Traces { endpoint, protocol, delay });
     let pace = Pace {
         time_to_first_token: std::time::Duration::from_millis(arguments.ttft_ms),
         tokens_per_second: arguments.rate,
@@ -105,6 +118,7 @@ fn simulate(arguments: &SimArgs) -> ExitCode {
         per_request_metrics: arguments.request_metrics,
         answer_tokens: arguments.tokens..=arguments.tokens,
         faults,
+        traces,
         ..server::Settings::default()
     };
     let served = runtime().and_then(|runtime| {
@@ -149,8 +163,17 @@ fn faults(text: &str) -> Result<Vec<(Fault, f64)>, String> {
 }
 
 fn offer(arguments: &LoadArgs) -> ExitCode {
+    let api = match arguments.api.as_deref().map(str::parse).transpose() {
+        Ok(api) => api,
+        Err(error) => {
+            let error: load::UnknownApi = error;
+            return wrong(&format!("--api: {error}"));
+        }
+    };
     let mut settings = load::Settings {
         url: arguments.url.clone(),
+        api,
+        http2: arguments.http2,
         concurrency: arguments.concurrency as usize,
         requests: arguments.requests,
         duration: arguments.duration,
@@ -201,8 +224,9 @@ fn offer(arguments: &LoadArgs) -> ExitCode {
 
 fn replayed(arguments: &ReplayArgs) -> ExitCode {
     let mut out = io::BufWriter::new(io::stdout().lock());
+    let show = replay::Show { json: arguments.json, timeline: arguments.timeline };
     for path in &arguments.paths {
-        match replay::print(path, arguments.json, &observe::Settings::default(), &mut out) {
+        match replay::print(path, show, &observe::Settings::default(), &mut out) {
             Ok(()) => {}
             // A reader that has gone (`| head`) is a good end.
             Err(ReplayError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => return ExitCode::SUCCESS,

@@ -4,9 +4,13 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use crate::app::figures::figures;
 use crate::app::figures::object;
+use crate::app::going_on::time_line;
 use crate::measure::Record;
+use crate::measure::TimeLine;
 use crate::observe::Settings;
 use crate::replay::Error;
 use crate::replay::Recording;
@@ -23,13 +27,21 @@ pub enum ReplayError {
     Output(#[from] io::Error),
 }
 
-/// Replays every recording that `path` names and writes its exchanges to `out`: one JSON object per exchange and line,
-/// or a table for people.
+/// What is written of each exchange.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Show {
+    /// One JSON object per exchange and line, in place of a table for people.
+    pub json: bool,
+    /// When its tokens came.
+    pub timeline: bool,
+}
+
+/// Replays every recording that `path` names and writes its exchanges to `out` as `show` says.
 ///
 /// # Errors
 /// When a recording cannot be read: the others are written all the same, and the first error is returned.
-pub fn print(path: &Path, json: bool, settings: &Settings, out: &mut impl Write) -> Result<(), ReplayError> {
-    if !json {
+pub fn print(path: &Path, show: Show, settings: &Settings, out: &mut impl Write) -> Result<(), ReplayError> {
+    if !show.json {
         writeln!(
             out,
             "{:<48} {:<32} {:>7} {:<18} {:>10} {:>10} {:>8} {:>10}",
@@ -53,10 +65,14 @@ pub fn print(path: &Path, json: bool, settings: &Settings, out: &mut impl Write)
             writeln!(io::stderr(), "{}: the observer detached: {}", path.display(), why.as_str())?;
         }
         for record in &replayed.records {
-            if json {
-                writeln!(out, "{}", object(figures(record)))?;
+            let line = replayed.line(record).filter(|_| show.timeline);
+            if show.json {
+                let drawn =
+                    show.timeline.then(|| ("timeline", line.map_or(Value::Null, |l| time_line(l, record.requested))));
+                writeln!(out, "{}", object(figures(record).into_iter().chain(drawn)))?;
             } else {
                 row(&recording, record, out)?;
+                line.map_or(Ok(()), |line| points(line, record, out))?;
             }
         }
     }
@@ -80,4 +96,22 @@ fn row(recording: &Recording, record: &Record, out: &mut impl Write) -> io::Resu
         number(record.decode_rate, 1),
         ms(record.queue.map(|queue| queue.value)),
     )
+}
+
+/// The time line for people: one point per row, times from the last byte of the request.
+fn points(line: &TimeLine, record: &Record, out: &mut impl Write) -> io::Result<()> {
+    let ms = |time: Duration| time.as_secs_f64() * 1e3;
+    writeln!(
+        out,
+        "    {:>10} {:>8} {:>14}   events per row: {}",
+        "at ms",
+        "tokens",
+        "longest gap ms",
+        line.events_per_point()
+    )?;
+    for point in line.points() {
+        let at = record.since_requested(Some(point.at)).unwrap_or(point.at);
+        writeln!(out, "    {:>10.2} {:>8} {:>14.2}", ms(at), point.tokens, ms(point.longest_gap))?;
+    }
+    Ok(())
 }

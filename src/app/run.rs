@@ -46,7 +46,10 @@ pub fn run(config: Config, flags: &Flags, environment: &Environment, logs: &log:
         for (pair, address) in config.settings.pairs.iter().zip(instrument.addresses()) {
             tracing::info!(listen = %address, upstream = %pair.upstream, "Relaying.");
         }
-        tracing::info!(address = %instrument.admin(), "The admin server listens: /metrics, /readyz, /drain.");
+        for address in instrument.receives_spans() {
+            tracing::info!(%address, "Receiving the engine's spans: OTLP over gRPC and HTTP.");
+        }
+        tracing::info!(address = %instrument.admin(), "The admin server listens: /metrics, /live, /readyz, /engine/healthz, /exchanges, /drain.");
         loop {
             match signals.next().await {
                 Asked::Stop => break,
@@ -109,6 +112,15 @@ fn reload(
             return;
         }
     };
+    // Files that are named the same may hold other things now.
+    if let Err(error) = instrument.reload_tokenizer(&reloaded.config.settings.tokenizer) {
+        tracing::error!(%error, "The new configuration cannot be used; the old one stays in force.");
+        return;
+    }
+    if let Err(error) = instrument.reload_ledger(&reloaded.config.settings.ledger) {
+        tracing::error!(%error, "The new configuration cannot be used; the old one stays in force.");
+        return;
+    }
     for change in &reloaded.changes {
         let (key, from, to) = (&change.path, &change.from, &change.to);
         if change.needs_restart {
@@ -125,5 +137,7 @@ fn reload(
     let handles = instrument.handles();
     handles.observatory.reload(settings.observe.clone());
     handles.relay.reload(settings.relay.clone());
+    instrument.judge_by(settings.slo.clone());
+    instrument.in_flight().reload(settings.live.clone());
     *current = reloaded.config;
 }

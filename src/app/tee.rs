@@ -8,10 +8,13 @@ use crate::measure::Gap;
 use crate::measure::Labels;
 use crate::measure::Live;
 use crate::measure::Message;
+use crate::measure::Opening;
 use crate::measure::Phase;
 use crate::measure::Record;
 use crate::measure::Sink;
+use crate::measure::UncountedText;
 use crate::measure::Unread;
+use crate::measure::Watch;
 
 /// Tells several sinks the same, in their order.
 pub struct Tee(Vec<Arc<dyn Sink>>);
@@ -40,12 +43,23 @@ impl Sink for Tee {
         self.0.iter().for_each(|sink| sink.in_flight(pair, phase, delta));
     }
 
-    fn live(&self, labels: &Labels) -> Arc<dyn Live> {
-        Arc::new(TeeLive(self.0.iter().map(|sink| sink.live(labels)).collect()))
+    fn live(&self, labels: &Labels) -> Option<Arc<dyn Live>> {
+        let mut all: Vec<Arc<dyn Live>> = self.0.iter().filter_map(|sink| sink.live(labels)).collect();
+        if all.len() > 1 { Some(Arc::new(TeeLive(all))) } else { all.pop() }
+    }
+
+    fn opened(&self, opening: &Opening) -> Option<Box<dyn Watch>> {
+        let mut watching = self.0.iter().filter_map(|sink| sink.opened(opening));
+        let first = watching.next()?;
+        Some(watching.fold(first, <dyn Watch>::and))
     }
 
     fn record(&self, record: &Record) {
         self.0.iter().for_each(|sink| sink.record(record));
+    }
+
+    fn record_with_text(&self, record: &Record, text: &mut Option<UncountedText>) {
+        self.0.iter().for_each(|sink| sink.record_with_text(record, text));
     }
 
     fn detached(&self, pair: usize, why: Detach) {
@@ -71,16 +85,4 @@ impl Live for TeeLive {
     fn reconcile(&self, tokens: u64) {
         self.0.iter().for_each(|live| live.reconcile(tokens));
     }
-}
-
-/// The handles of a sink that has no use for what moves while a stream runs.
-#[derive(Clone, Copy, Debug)]
-pub struct Unmoved;
-
-impl Live for Unmoved {
-    fn progress(&self, _gaps: &[Gap], _tokens: u64) {}
-
-    fn stalled(&self) {}
-
-    fn reconcile(&self, _tokens: u64) {}
 }

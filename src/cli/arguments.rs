@@ -9,7 +9,12 @@ use clap::Subcommand;
 use clap::value_parser;
 
 use crate::admin::duration;
+use crate::cli::InjectArgs;
+use crate::cli::top::TopArgs;
+use crate::cli::verify::VerifyArgs;
 use crate::config::Flags;
+use crate::dashboards;
+use crate::rules::Format;
 
 /// A speedometer for LLM token streams: a transparent sidecar that measures time to first token, tokens per second and
 /// how every request ended.
@@ -20,6 +25,7 @@ Examples:
   tokometer demo                                        see it work, nothing else needed
   tokometer run --listen :8000 --upstream :8001         put it in front of your server
   tokometer check --config tokometer.yaml               explain a configuration
+  tokometer verify --relay http://127.0.0.1:8000 --upstream http://127.0.0.1:8001
 
 Exit codes: 0 good, 1 failure, 2 wrong usage or configuration.")]
 pub struct Cli {
@@ -40,6 +46,10 @@ pub enum Command {
     /// Print the list of metrics: names, units, labels and meanings.
     #[command(after_help = "Examples:\n  tokometer metrics\n  tokometer metrics | grep first_token")]
     Metrics,
+    /// Print rules for Prometheus and its kin, made from the objectives of the configuration.
+    Rules(RulesArgs),
+    /// Write dashboards for Grafana, made from the metric table and the objectives of the configuration.
+    Dashboards(DashboardsArgs),
     /// Show it at work: a simulated server, the relay and a load in one process.
     Demo(DemoArgs),
     /// Imitate an inference server on the wire.
@@ -48,6 +58,14 @@ pub enum Command {
     Load(LoadArgs),
     /// Run recordings of real servers through the measurement.
     Replay(ReplayArgs),
+    /// Watch what passes at this moment, in a terminal.
+    Top(TopArgs),
+    /// Send canaries beside and through the relay: is it fast, exact, and the only way to the server?
+    Verify(VerifyArgs),
+    /// Put the sidecar into the pods of Kubernetes manifests.
+    Inject(InjectArgs),
+    /// Begin a drain of a running tokometer, and wait for its end.
+    Drain(DrainArgs),
     /// Print the version.
     #[command(after_help = "Examples:\n  tokometer version")]
     Version,
@@ -83,7 +101,7 @@ pub struct ConfigArgs {
     /// Configuration file (YAML); TOKOMETER_CONFIG does the same
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Where clients connect: 0.0.0.0:8000, :8000 (the same) or unix:/path
+    /// Where clients connect: 0.0.0.0:8000, :8000 (the same), [10.0.0.7,fd00::7]:8000 (both) or unix:/path
     #[arg(long, value_name = "ADDRESS", conflicts_with = "pairs")]
     pub listen: Option<String>,
     /// Where the server is: 127.0.0.1:8001, :8001, https://host:port, unix:/path or original
@@ -95,6 +113,9 @@ pub struct ConfigArgs {
     /// Where /metrics, health and drain are served [default: 0.0.0.0:9464]
     #[arg(long, value_name = "ADDRESS")]
     pub admin: Option<String>,
+    /// Where the engine's OTLP traces are received: 127.0.0.1:4317; may be given several times
+    #[arg(long, value_name = "ADDRESS")]
+    pub otlp_receiver: Vec<String>,
     /// Any other key, such as log.level=debug; may be given several times
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
@@ -109,6 +130,7 @@ impl ConfigArgs {
             upstream: self.upstream.clone(),
             pairs: self.pairs.clone(),
             admin: self.admin.clone(),
+            otlp_receiver: self.otlp_receiver.clone(),
             set: self.set.clone(),
         }
     }
@@ -128,6 +150,61 @@ pub struct PrintArgs {
     /// Print the JSON schema of the file, for editors
     #[arg(long)]
     pub schema: bool,
+    /// The configuration.
+    #[command(flatten)]
+    pub config: ConfigArgs,
+}
+
+/// Arguments of `rules`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  tokometer rules > tokometer.rules.yaml
+  tokometer rules --config tokometer.yaml --format prometheusrule | kubectl apply -f -
+  tokometer rules --format sloth | sloth generate -i /dev/stdin
+  tokometer rules --time-scale 60                      for a trial: an hour's window is a minute
+
+docs/SLO.md says what the rules ask, and docs/runbooks what to do about each alert.")]
+pub struct RulesArgs {
+    /// What reads them: a Prometheus (rule file), its operator, or Sloth, Pyrra and OpenSLO tools, which make rules of their own
+    #[arg(long, value_name = "FORMAT", default_value = Format::Prometheus.as_str(), value_parser = format)]
+    pub format: Format,
+    /// For trials: time runs so many times faster, every window, wait and interval is divided by it
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u32).range(1..=3600))]
+    pub time_scale: u32,
+    /// The configuration.
+    #[command(flatten)]
+    pub config: ConfigArgs,
+}
+
+fn format(text: &str) -> Result<Format, String> {
+    let known = || Format::ALL.map(Format::as_str).join(", ");
+    Format::ALL.into_iter().find(|format| format.as_str() == text).ok_or_else(|| format!("write one of {}", known()))
+}
+
+/// Arguments of `dashboards`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  tokometer dashboards                                  which boards there are
+  tokometer dashboards --out /var/lib/grafana/dashboards
+  tokometer dashboards --board tokometer-slo --import > slo.json
+  tokometer dashboards --queries | jq -r .expr
+
+docs/DASHBOARDS.md says what each board answers, and what Grafana needs.")]
+pub struct DashboardsArgs {
+    /// Write every board into this folder, a file each
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["board", "queries"])]
+    pub out: Option<PathBuf>,
+    /// Print this board alone
+    #[arg(long, value_name = "NAME", value_parser = dashboards::NAMES, conflicts_with = "queries")]
+    pub board: Option<String>,
+    /// In the form for Grafana's import page, which asks for the data source
+    #[arg(long, conflicts_with = "queries")]
+    pub import: bool,
+    /// Print every panel's queries, one JSON object per line
+    #[arg(long)]
+    pub queries: bool,
     /// The configuration.
     #[command(flatten)]
     pub config: ConfigArgs,
@@ -193,6 +270,12 @@ pub struct SimArgs {
     /// Tokens in each event of a stream
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u32).range(1..=100_000))]
     pub tokens_per_chunk: u32,
+    /// Where spans of requests are sent, as vLLM does: http://127.0.0.1:4317
+    #[arg(long, value_name = "URL")]
+    pub otlp_traces_endpoint: Option<String>,
+    /// How they are sent: grpc or http/protobuf
+    #[arg(long, value_name = "PROTOCOL", default_value = "grpc")]
+    pub otlp_traces_protocol: String,
     /// Faults to show, and how often
     #[arg(long, value_name = "SPEC")]
     pub faults: Option<String>,
@@ -205,12 +288,23 @@ Examples:
   tokometer load --url http://127.0.0.1:8000
   tokometer load --url http://127.0.0.1:8000 --concurrency 64 --for 30s
   tokometer load --requests 100 --max-tokens 64 --model my-model --json
+  tokometer load --api messages --http2 --requests 20
+
+APIs: chat, completions, responses, messages, generate (SGLang), lmdeploy_generate, llama_completion, infill,
+tgi_generate, tgi_compat, ollama_chat, ollama_generate, triton_generate, vllm_generate, cohere_chat,
+audio_transcription, audio_translation.
 
 Without --for and --requests it ends after 10 s.")]
 pub struct LoadArgs {
-    /// The server, without a path
+    /// The server; a path in place of the API's own may follow
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8000")]
     pub url: String,
+    /// API to ask [default: the one whose path the URL has, else chat]
+    #[arg(long, value_name = "NAME")]
+    pub api: Option<String>,
+    /// Ask over HTTP/2 with prior knowledge, a hundred requests at a time on a connection
+    #[arg(long)]
+    pub http2: bool,
     /// Requests at a time
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = value_parser!(u32).range(1..=100_000))]
     pub concurrency: u32,
@@ -220,7 +314,7 @@ pub struct LoadArgs {
     /// End after this time, such as 10s, 500ms or 2m
     #[arg(long = "for", value_name = "DURATION", value_parser = positive_duration)]
     pub duration: Option<Duration>,
-    /// Model to ask for [default: the first that the server lists]
+    /// Model to ask for [default: sim]
     #[arg(long, value_name = "NAME")]
     pub model: Option<String>,
     /// Most tokens of each answer
@@ -236,7 +330,8 @@ pub struct LoadArgs {
 #[command(after_help = "\
 Examples:
   tokometer replay recording.jsonl
-  tokometer replay recordings/ --json | jq .output_tokens")]
+  tokometer replay recordings/ --json | jq .output_tokens
+  tokometer replay recording.jsonl --timeline")]
 pub struct ReplayArgs {
     /// Recordings, or folders that hold some
     #[arg(value_name = "FILE|DIR", required = true)]
@@ -244,9 +339,35 @@ pub struct ReplayArgs {
     /// Print one JSON object per exchange and line; what is absent is null
     #[arg(long)]
     pub json: bool,
+    /// Print when the tokens of each exchange came too, long answers coarsened to at most 48 points
+    #[arg(long)]
+    pub timeline: bool,
 }
 
-fn positive_duration(text: &str) -> Result<Duration, String> {
+/// Arguments of `drain`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  tokometer drain
+  tokometer drain --wait --timeout 300s
+  tokometer drain --admin http://127.0.0.1:9464 --wait
+
+New connections are taken for process.lame_duck_secs more, then no longer; streams that are open go on.
+
+Exit codes: 0 it drains (with --wait: no stream is open any more), 1 it does not.")]
+pub struct DrainArgs {
+    /// Where the admin server is [default: TOKOMETER_ADMIN_LISTEN, else http://127.0.0.1:9464]
+    #[arg(long, value_name = "URL")]
+    pub admin: Option<String>,
+    /// Return when no stream is open any more
+    #[arg(long)]
+    pub wait: bool,
+    /// Wait no longer than this, such as 300s or 5m
+    #[arg(long, value_name = "DURATION", default_value = "300s", value_parser = positive_duration)]
+    pub timeout: Duration,
+}
+
+pub(super) fn positive_duration(text: &str) -> Result<Duration, String> {
     let duration = duration::parse(text)?;
     if duration.is_zero() { Err("no time at all; write a longer one, such as 10s".to_owned()) } else { Ok(duration) }
 }
@@ -297,6 +418,8 @@ mod tests {
         assert_eq!((demo.duration, demo.streams, demo.plain), (Some(Duration::from_millis(500)), 8, true));
         let Ok(Command::Load(load)) = parse("tokometer load --requests 3 --json") else { panic!("load") };
         assert_eq!((load.requests, load.duration, load.json), (Some(3), None, true));
+        let Ok(Command::Load(load)) = parse("tokometer load --api messages --http2") else { panic!("load") };
+        assert_eq!((load.api.as_deref(), load.http2), (Some("messages"), true));
         let Ok(Command::Replay(replay)) = parse("tokometer replay a b --json") else { panic!("replay") };
         assert_eq!(replay.paths, [PathBuf::from("a"), PathBuf::from("b")]);
         let Ok(Command::Run(run)) = parse("tokometer run --pair a=b --pair c=d --admin :1") else { panic!("run") };
@@ -310,6 +433,7 @@ mod tests {
             "tokometer replay",
             "tokometer run --pair a=b --listen c",
             "tokometer config --schema --print-default",
+            "tokometer rules --time-scale 0",
         ] {
             assert!(parse(bad).is_err(), "{bad}");
         }

@@ -6,9 +6,12 @@ use std::time::Duration;
 use crate::config::Config;
 use crate::config::Settings;
 use crate::export;
+use crate::ledger;
 use crate::listen::Address;
 use crate::listen::Pair;
 use crate::relay;
+use crate::slo;
+use crate::tokenizer::Vocabularies;
 
 /// What is in effect, what each value means for traffic and figures, and what deserves a second look.
 pub fn explain(config: &Config) -> String {
@@ -40,7 +43,7 @@ pub fn explain(config: &Config) -> String {
     lines.join("\n")
 }
 
-/// Files that are named but cannot be read, in words that name the mend.
+/// Files that are named but cannot be read or used, in words that name the mend.
 pub(super) fn unreadable_files(config: &Config) -> Vec<String> {
     let mut files: Vec<(&str, &Path)> = Vec::new();
     for pair in &config.settings.pairs {
@@ -73,6 +76,8 @@ pub(super) fn unreadable_files(config: &Config) -> Vec<String> {
         })
         .collect();
     messages.dedup();
+    messages.extend(ledger::Ledger::new(config.settings.ledger.clone()).err().map(|error| error.to_string()));
+    messages.extend(Vocabularies::read(&config.settings.tokenizer).err().map(|error| error.to_string()));
     messages
 }
 
@@ -115,6 +120,11 @@ fn figures(settings: &Settings, lines: &mut Vec<String>) {
     } else {
         lines.push("  Exchanges are not measured (observe.enabled is false).".to_owned());
     }
+    lines.push(objectives(&settings.slo));
+    lines.extend(spending(&settings.ledger));
+    if settings.observe.enabled && settings.tokenizer.is_on() {
+        lines.push("  Answers without a count of the engine's are counted by their text: an estimate.".to_owned());
+    }
     let admin = settings.admin.listen;
     lines.push(format!("  Prometheus scrapes http://{admin}/metrics; health and drain are there too."));
     lines.push(match &settings.export.metrics.endpoint {
@@ -133,12 +143,7 @@ fn figures(settings: &Settings, lines: &mut Vec<String>) {
                 export::Sampler::Ratio(share) => format!("{}%", share * 100.0),
             };
             let parent = if traces.parent_based { " where the caller did not decide" } else { "" };
-            let failed = if traces.keep_failed { ", and every failed one" } else { "" };
-            let slow = traces
-                .keep_first_token_over
-                .map(|limit| format!(", and every one slower than {} to its first token", seconds(limit)))
-                .unwrap_or_default();
-            format!("  OTLP traces: {}; kept: {share}{parent}{failed}{slow}.", target(endpoint))
+            format!("  OTLP traces: {}; kept: {share}{parent}{}.", target(endpoint), kept_besides(traces))
         }
     });
     let name = settings.export.resource.iter().find(|(name, _)| name == "service.name");
@@ -153,6 +158,64 @@ fn figures(settings: &Settings, lines: &mut Vec<String>) {
             format!("  Access log: {place}.")
         }
     });
+}
+
+fn objectives(slo: &slo::Settings) -> String {
+    let all = slo.objectives.iter().map(|objective| {
+        let limits = objective.goal.thresholds().into_iter().map(|(name, value)| format!(", {name} {value}"));
+        // Four places: 99.9999 % is the highest target.
+        let percent = (objective.target * 1e6).round() / 1e4;
+        format!("{} {percent} %{}", objective.name, limits.collect::<String>())
+    });
+    match all.collect::<Vec<String>>() {
+        none if none.is_empty() => "  Objectives: none.".to_owned(),
+        all => format!("  Objectives: {}.", all.join("; ")),
+    }
+}
+
+/// Tenants, prices and budgets, as far as they are set.
+fn spending(ledger: &ledger::Settings) -> Vec<String> {
+    let tenants = ledger.tenants.as_ref().map(|tenants| {
+        let form = match (tenants.form, &tenants.hash_key_file) {
+            (ledger::TenantForm::Plain, _) => "as clients name themselves",
+            (ledger::TenantForm::Hash, Some(_)) => "hashed with a key",
+            (ledger::TenantForm::Hash, None) => "hashed",
+        };
+        let others = match (tenants.only_named, tenants.most) {
+            (true, _) => "all others are `other`".to_owned(),
+            (false, most) => format!("at most {most} others, {form}"),
+        };
+        format!("  Tenants: {} by name, {others}.", tenants.names.len())
+    });
+    let prices = ledger.prices.as_ref().map(|prices| {
+        let models: Vec<&str> = prices.models.iter().map(|price| price.model.as_str()).collect();
+        format!("  Prices in {}: {}.", prices.currency, models.join(", "))
+    });
+    let currency = ledger.prices.as_ref().map_or("", |prices| prices.currency.as_str());
+    let budgets = ledger.budgets.iter().map(|budget| match budget.limit {
+        ledger::Limit::Tokens(tokens) => format!("{} {tokens} tokens", budget.name),
+        ledger::Limit::Cost(money) => format!("{} {money} {currency}", budget.name),
+    });
+    let budgets: Vec<String> = budgets.collect();
+    let budgets = (!budgets.is_empty()).then(|| format!("  Budgets of a day: {}.", budgets.join(", ")));
+    [tenants, prices, budgets].into_iter().flatten().collect()
+}
+
+/// What is kept whatever the sampler says.
+fn kept_besides(traces: &export::Traces) -> String {
+    let slow = traces
+        .keep_first_token_over
+        .map(|limit| format!("every one slower than {} to its first token", seconds(limit)));
+    let kept = [
+        traces.keep_failed.then(|| "every failed one".to_owned()),
+        traces.keep_stalled.then(|| "every stalled one".to_owned()),
+        slow,
+    ];
+    let mut text: String = kept.into_iter().flatten().map(|which| format!(", and {which}")).collect();
+    if let Some(most) = traces.keep_per_second.filter(|_| !text.is_empty()) {
+        text.push_str(&format!(", at most {most} of these in a second"));
+    }
+    text
 }
 
 fn warnings(config: &Config) -> Vec<String> {

@@ -3,10 +3,21 @@
 //! Exit codes, part of the interface: 0 good, 1 failure, 2 wrong usage or configuration.
 
 mod arguments;
+mod attaching;
 mod check;
+mod dashboards;
+mod draining;
+mod top;
+mod verify;
 
-pub use arguments::{Cli, Command, ConfigArgs, DemoArgs, LoadArgs, PrintArgs, ReplayArgs, RunArgs, SimArgs};
+pub use arguments::{
+    Cli, Command, ConfigArgs, DashboardsArgs, DemoArgs, DrainArgs, LoadArgs, PrintArgs, ReplayArgs, RulesArgs, RunArgs,
+    SimArgs,
+};
+pub use attaching::InjectArgs;
 pub use check::explain;
+pub use top::TopArgs;
+pub use verify::VerifyArgs;
 
 use std::ffi::OsString;
 use std::io;
@@ -19,6 +30,7 @@ use crate::config;
 use crate::config::Config;
 use crate::config::Environment;
 use crate::config::Flags;
+use crate::rules;
 
 /// Exit code for a failure while running.
 pub const FAILURE: u8 = 1;
@@ -50,6 +62,10 @@ pub struct Programs {
     pub load: Option<fn(&LoadArgs) -> ExitCode>,
     /// `replay`.
     pub replay: Option<fn(&ReplayArgs) -> ExitCode>,
+    /// `top`, with the variables that say what the terminal can do.
+    pub top: Option<fn(&TopArgs, &Environment) -> ExitCode>,
+    /// `verify`.
+    pub verify: Option<fn(&VerifyArgs) -> ExitCode>,
     /// `metrics`: the text of `docs/METRICS.md`.
     pub metrics: Option<fn() -> String>,
 }
@@ -76,10 +92,19 @@ pub fn main(
         Command::Check(arguments) => check(&arguments, &environment),
         Command::Config(arguments) => print_config(&arguments, &environment),
         Command::Metrics => join("metrics", programs.metrics, |metrics| print(&metrics())),
+        Command::Rules(arguments) => print_rules(&arguments, &environment),
+        Command::Dashboards(arguments) => match load(&arguments.config, &environment) {
+            Ok((config, _)) => dashboards::run(&arguments, &config.settings.slo),
+            Err(code) => code,
+        },
         Command::Demo(arguments) => join("demo", programs.demo, |demo| demo(&arguments)),
         Command::Sim(arguments) => join("sim", programs.sim, |sim| sim(&arguments)),
         Command::Load(arguments) => join("load", programs.load, |load| load(&arguments)),
         Command::Replay(arguments) => join("replay", programs.replay, |replay| replay(&arguments)),
+        Command::Top(arguments) => join("top", programs.top, |top| top(&arguments, &environment)),
+        Command::Verify(arguments) => join("verify", programs.verify, |verify| verify(&arguments)),
+        Command::Inject(arguments) => attaching::inject(&arguments),
+        Command::Drain(arguments) => draining::drain(&arguments, &environment),
         Command::Version => print(concat!("tokometer ", env!("CARGO_PKG_VERSION"), "\n")),
     }
 }
@@ -128,6 +153,21 @@ fn print_config(arguments: &PrintArgs, environment: &Environment) -> ExitCode {
     }
     match load(&arguments.config, environment) {
         Ok((config, _)) => print(&config.effective_yaml()),
+        Err(code) => code,
+    }
+}
+
+fn print_rules(arguments: &RulesArgs, environment: &Environment) -> ExitCode {
+    let (format, scale) = (arguments.format, arguments.time_scale);
+    if scale > 1 && !format.has_windows() {
+        let name = format.as_str();
+        complain(&format!(
+            "--time-scale: whoever reads {name} makes windows of its own; write --format prometheus or leave it out"
+        ));
+        return ExitCode::from(WRONG_USAGE);
+    }
+    match load(&arguments.config, environment) {
+        Ok((config, _)) => print(&rules::rules_at(&config.settings.slo, format, scale)),
         Err(code) => code,
     }
 }

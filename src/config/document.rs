@@ -14,12 +14,20 @@ use crate::config::value::Node;
 use crate::config::value::Value;
 
 /// The flags of `tokometer run` and `tokometer check`.
-const FLAGS: [(&str, &str); 6] = [
+const FLAGS: [(&str, &str); 7] = [
     ("--config FILE", "Configuration file (YAML)."),
-    ("--listen ADDRESS", "`pairs[0].listen`, where there is one pair."),
+    (
+        "--listen ADDRESS",
+        "`pairs[0].listen`, where there is one pair. A list in brackets, `[10.0.0.7,fd00::7]:8000`, makes a pair of each address: \
+         `[$(POD_IPS)]:8000` fits every pod of Kubernetes.",
+    ),
     ("--upstream ADDRESS", "`pairs[0].upstream`, where there is one pair."),
     ("--pair LISTEN=UPSTREAM", "A pair; may be given several times, and replaces the pairs of the file."),
     ("--admin ADDRESS", "`admin.listen`."),
+    (
+        "--otlp-receiver ADDRESS",
+        "`queue.otlp_listen`; may be given several times, and replaces the addresses of the file.",
+    ),
     ("--set KEY=VALUE", "Any key outside `pairs`; may be given several times."),
 ];
 
@@ -89,7 +97,7 @@ fn section(entry: &Entry, text: &mut String) {
     text.push_str("| key | type | default | meaning |\n|---|---|---|---|\n");
     rows(&entry.key, &entry.node, text);
     let block = entry.key.as_str();
-    if block != "pairs" {
+    if !matches!(entry.node.value, Value::List(_)) {
         let name = shape::variable(&format!("{block}.key")).unwrap_or_default();
         text.push_str(&format!(
             "\nVariables: `{}...`, the path in capitals with `_` between.\n",
@@ -110,6 +118,14 @@ fn rows(path: &str, node: &Node, text: &mut String) {
         (Value::List(items), Kind::List(item)) if matches!(item.kind, Kind::Block { .. }) => {
             for item in items.iter().take(1) {
                 rows(&format!("{path}[]"), item, text);
+            }
+            // Where the default has none, what one of them may have is told all the same.
+            if let (true, Kind::Block { keys, .. }) = (items.is_empty(), &item.kind) {
+                let live = if reload::is_live(path) { " *reload*" } else { "" };
+                row(text, &[&format!("`{path}`{live}"), &shape.words(), "`[]`", &meaning(shape)]);
+                for (key, shape) in keys {
+                    row(text, &[&format!("`{path}[].{key}`{live}"), &shape.words(), "", &meaning(shape)]);
+                }
             }
         }
         (value, _) => {

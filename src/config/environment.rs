@@ -15,6 +15,9 @@ const PREFIXES: [&str; 3] = ["TOKOMETER_", "OTEL_", "K8S_"];
 /// Names beside them: downward-API variables as people commonly call them.
 const NAMES: [&str; 6] = ["NODE_NAME", "POD_NAME", "POD_NAMESPACE", "POD_UID", "CONTAINER_NAME", "HOSTNAME"];
 
+/// What a terminal can do, for `top`: <https://no-color.org>, and the locale (POSIX, 8.2).
+const TERMINAL: [&str; 5] = ["NO_COLOR", "TERM", "LC_ALL", "LC_CTYPE", "LANG"];
+
 /// Variables that stand for no single key.
 pub(crate) const SPECIAL: [(&str, &str); 4] = [
     ("TOKOMETER_CONFIG", "Configuration file, as `--config`."),
@@ -60,8 +63,10 @@ impl Environment {
 
 impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Environment {
     fn from_iter<I: IntoIterator<Item = (N, V)>>(variables: I) -> Environment {
-        let kept =
-            |name: &String| PREFIXES.iter().any(|prefix| name.starts_with(prefix)) || NAMES.contains(&name.as_str());
+        let kept = |name: &String| {
+            let named = NAMES.iter().chain(&TERMINAL).any(|own| own == name);
+            named || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+        };
         Environment(
             variables
                 .into_iter()

@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use crate::config::address;
 use crate::config::environment;
 use crate::config::environment::Environment;
 use crate::config::error::Problem;
@@ -18,7 +19,7 @@ use crate::config::value::Value;
 pub struct Flags {
     /// `--config FILE`.
     pub config: Option<PathBuf>,
-    /// `--listen ADDRESS`: of the one pair.
+    /// `--listen ADDRESS`: of the one pair; a list in brackets makes a pair of each address.
     pub listen: Option<String>,
     /// `--upstream ADDRESS`: of the one pair.
     pub upstream: Option<String>,
@@ -26,6 +27,8 @@ pub struct Flags {
     pub pairs: Vec<String>,
     /// `--admin ADDRESS`.
     pub admin: Option<String>,
+    /// `--otlp-receiver ADDRESS`, several times; in place of the file's addresses.
+    pub otlp_receiver: Vec<String>,
     /// `--set KEY=VALUE`, several times.
     pub set: Vec<String>,
 }
@@ -45,13 +48,32 @@ pub(crate) fn overlay(set: &mut Node, flags: &Flags, environment: &Environment, 
     }
     let listen = flag("--listen", &flags.listen).or_else(|| variable("TOKOMETER_LISTEN"));
     let upstream = flag("--upstream", &flags.upstream).or_else(|| variable("TOKOMETER_UPSTREAM"));
-    for (key, given) in [("listen", listen), ("upstream", upstream)] {
+    let mut addresses = listen.map(|(text, origin)| (address::each(&text), origin));
+    let first = addresses.as_mut().map(|(all, origin)| (all.remove(0), origin.clone()));
+    for (key, given) in [("listen", first), ("upstream", upstream)] {
         if let Some((text, origin)) = given {
             set_one_pair(set, key, text, origin, errors);
         }
     }
+    let (more, origin) = addresses.unwrap_or((Vec::new(), Origin::Default));
+    if let Some(Value::List(pairs)) = set.find("pairs").map(|node| node.value.clone())
+        && let ([pair], false) = (pairs.as_slice(), more.is_empty())
+    {
+        let other = |text| {
+            let mut pair = pair.clone();
+            pair.overlay(Node::at("listen", Value::Text(text), &origin));
+            pair
+        };
+        let all = [pair.clone()].into_iter().chain(more.into_iter().map(other)).collect();
+        set.overlay(Node::at("pairs", Value::List(all), &origin));
+    }
     if let Some((text, origin)) = flag("--admin", &flags.admin) {
         set.overlay(Node::at("admin.listen", Value::Text(text), &origin));
+    }
+    if !flags.otlp_receiver.is_empty() {
+        let origin = Origin::Flag("--otlp-receiver".to_owned());
+        let addresses = flags.otlp_receiver.iter().map(|text| Node::new(Value::Text(text.clone()), origin.clone()));
+        set.overlay(Node::at("queue.otlp_listen", Value::List(addresses.collect()), &origin));
     }
     for text in &flags.set {
         set_key(set, text, errors);

@@ -339,8 +339,10 @@ pub struct StreamEvent {
     /// `response.failed`, `message_stop`, `message-end`, `transcript.text.done`; realtime's `response.done` and
     /// `transcription.done`.
     pub end: bool,
-    /// The message carried something that is not read: it was compressed (gRPC), or held tensors of which none is text
-    /// (Triton).
+    /// The answer is not here yet, and is to be asked for later: `status` of a response is `queued` or `in_progress`. So
+    /// say the first events of a stream too; of a whole body it is all that is answered (a background request).
+    pub pending: bool,
+    /// The message carried something that is not read: tensors of which none is text (Triton).
     pub unread: bool,
     /// A client's message that asks for an answer (realtime): `response.create`, `input_audio_buffer.commit`.
     pub asks: bool,

@@ -13,9 +13,11 @@ mod route;
 mod scan;
 #[cfg(test)]
 mod tests;
+mod text;
 
 pub use event::{Channels, Counter, EngineFacts, EngineTiming, FinishReason, Finishes, StreamEvent, Usage};
 pub use framing::Framing;
 pub use request::{RequestDecoder, RequestFacts};
 pub use response::{Each, ResponseDecoder, Said};
 pub use route::{Route, Work};
+pub use text::{AnswerText, TextLimits, TextLost, TextMemory};

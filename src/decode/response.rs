@@ -1,20 +1,26 @@
 //! Reads one response.
 
 use super::dialect::GrpcAnswer;
+use super::dialect::Keeping;
 use super::dialect::Place;
 use super::dialect::Reading;
 use super::done::DoneMark;
 use super::done::Verdict;
 use super::framing::Framing;
 use super::framing::Piece;
+use super::framing::PlainText;
 use super::framing::SseFramer;
 use super::framing::next_piece;
 use super::prediction::Prediction;
 use super::scan::Pause;
 use super::scan::Scanner;
+use crate::decode::AnswerText;
+use crate::decode::Channels;
 use crate::decode::EngineFacts;
 use crate::decode::Route;
 use crate::decode::StreamEvent;
+use crate::decode::TextLimits;
+use crate::decode::TextMemory;
 
 /// What a response said of itself up to an event.
 #[derive(Clone, Copy, Debug)]
@@ -63,6 +69,10 @@ pub struct ResponseDecoder {
     spaced: bool,
     /// Boxed: few answers come by gRPC.
     grpc: Option<Box<GrpcAnswer>>,
+    /// The answer's text, where it is to be kept. Nothing is predicted then, for what is skipped is not seen.
+    kept: Option<Box<AnswerText>>,
+    /// The body is the answer's text.
+    text: Option<PlainText>,
 }
 
 impl ResponseDecoder {
@@ -80,11 +90,24 @@ impl ResponseDecoder {
             prediction: Prediction::new(root),
             spaced: false,
             grpc: GrpcAnswer::new(route).filter(|_| framing == Framing::Grpc).map(Box::new),
+            kept: None,
+            text: (framing == Framing::Text && route.answers_in_text()).then(PlainText::default),
         }
     }
 
+    /// Keeps the answer's text from here on ([`Route::writes_text`]).
+    pub fn keep_text(&mut self, limits: TextLimits, memory: &TextMemory) {
+        self.kept = Some(Box::new(AnswerText::new(limits, memory.clone())));
+    }
+
+    /// Hands out the text that was kept, and keeps no more.
+    pub fn take_text(&mut self) -> Option<Box<AnswerText>> {
+        self.kept.take()
+    }
+
     /// Takes the next bytes of the body. A server-sent event is handed out as soon as its last byte, the blank line's, is
-    /// in, a JSON line with its line feed; a JSON text at [`ResponseDecoder::finish`].
+    /// in, a JSON line with its line feed; a JSON text at [`ResponseDecoder::finish`], a message at
+    /// [`ResponseDecoder::end_message`].
     pub fn feed(&mut self, bytes: &[u8], each: &mut impl FnMut(&StreamEvent)) {
         self.feed_to(bytes, &mut Plain(each));
     }
@@ -92,10 +115,10 @@ impl ResponseDecoder {
     /// As [`ResponseDecoder::feed`], for one who also asks what the response said of itself.
     pub fn feed_to(&mut self, bytes: &[u8], each: &mut impl Each) {
         if let Some(grpc) = &mut self.grpc {
-            let mut rest = bytes;
-            while let Some(event) = grpc.next(&mut rest, &mut self.reading) {
-                each.event(&event, &Said(&self.reading));
-            }
+            grpc.feed(bytes, &mut self.reading);
+        }
+        if let Some(text) = &mut self.text {
+            text.feed(bytes);
         }
         if self.root == Place::Unread {
             return;
@@ -111,11 +134,12 @@ impl ResponseDecoder {
                     }
                 }
             }
-            Framing::Grpc => {}
+            Framing::Grpc | Framing::Text => {}
             Framing::Sse => {
                 let mut rest = bytes;
                 loop {
-                    if let Some(value) = self.framer.peek(rest)
+                    if self.kept.is_none()
+                        && let Some(value) = self.framer.peek(rest)
                         && let Some(after) = self.prediction.skip_line(value, &mut self.scanner, &mut self.reading)
                     {
                         self.framer.take_line();
@@ -136,13 +160,17 @@ impl ResponseDecoder {
         }
     }
 
-    /// A message has ended ([`Framing::Messages`]): its event is handed out.
+    /// A message has ended ([`Framing::Messages`], [`Framing::Grpc`]): its event is handed out.
     pub fn end_message(&mut self, each: &mut impl FnMut(&StreamEvent)) {
         self.end_message_to(&mut Plain(each));
     }
 
     /// As [`ResponseDecoder::end_message`], for one who also asks what the response said of itself.
     pub fn end_message_to(&mut self, each: &mut impl Each) {
+        if let Some(grpc) = &mut self.grpc {
+            let event = grpc.end_message(&mut self.reading);
+            each.event(&event, &Said(&self.reading));
+        }
         if self.framing == Framing::Messages && self.root != Place::Unread {
             self.end_event(each);
         }
@@ -162,11 +190,15 @@ impl ResponseDecoder {
 
     /// As [`ResponseDecoder::finish`], for one who also asks what the response said of itself.
     pub fn finish_to(&mut self, each: &mut impl Each) {
+        if self.text.is_some_and(|text| text.spoke()) {
+            let event = StreamEvent { channels: Channels::CONTENT, ..StreamEvent::default() };
+            each.event(&event, &Said(&self.reading));
+        }
         let is_open = match self.framing {
             Framing::Sse => self.framer.finish(),
             Framing::Json | Framing::Ndjson | Framing::Messages => true,
             // A message that is cut off says nothing.
-            Framing::Grpc => false,
+            Framing::Grpc | Framing::Text => false,
         };
         if is_open && self.root != Place::Unread {
             self.end_event(each);
@@ -201,7 +233,10 @@ impl ResponseDecoder {
             self.done.set();
         } else {
             self.done.rule_out();
-            self.prediction.scan_line(line, &mut self.scanner, &mut self.reading);
+            match self.kept {
+                None => self.prediction.scan_line(line, &mut self.scanner, &mut self.reading),
+                Some(_) => self.scan(line),
+            }
         }
     }
 
@@ -218,7 +253,13 @@ impl ResponseDecoder {
     }
 
     fn scan(&mut self, bytes: &[u8]) {
-        self.scanner.feed(bytes, Pause::Never, &mut self.reading);
+        match &mut self.kept {
+            None => self.scanner.feed(bytes, Pause::Never, &mut self.reading),
+            Some(text) => {
+                let keeping = &mut Keeping { reading: &mut self.reading, text, whole: self.framing == Framing::Json };
+                self.scanner.feed(bytes, Pause::Never, keeping)
+            }
+        };
     }
 
     fn end_event(&mut self, each: &mut impl Each) {
@@ -241,6 +282,9 @@ impl ResponseDecoder {
         let is_ping = self.reading.is_ping();
         let event = self.reading.take(!self.scanner.is_done());
         self.scanner.restart(self.root);
+        if let Some(text) = &mut self.kept {
+            text.settle(&event);
+        }
         if !is_ping {
             each.event(&event, &Said(&self.reading));
         }

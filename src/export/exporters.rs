@@ -74,7 +74,7 @@ impl Exporters {
         let telemetry = Arc::new(Telemetry::default());
         let setup = Setup::new(settings, &telemetry)?;
         let meter = setup.meter();
-        let tracer = Tracer::new(settings, setup.spans.clone());
+        let tracer = Tracer::new(settings, setup.spans.clone(), Arc::clone(&telemetry), Arc::clone(&process));
         let latest = observed::Latest::default();
         if let Some(meter) = &meter {
             observed::instruments(meter, &latest);
@@ -97,6 +97,12 @@ impl Exporters {
             servers: settings.servers.clone(),
             resource: info_labels(&settings.resource),
         }))
+    }
+
+    /// Keeps the trace of every exchange of which `judge` says that it broke an objective, as often as the cap on kept
+    /// traces allows. Asked on the data path's threads when an exchange ends: must not block. A second judge is not taken.
+    pub fn keep_when(&self, judge: impl Fn(&Record) -> bool + Send + Sync + 'static) {
+        self.tracer.keep_when(judge);
     }
 
     /// Pushes now what OTLP has to push; true when all of it got through within `limit`. Blocks the caller, never the
@@ -148,8 +154,8 @@ impl Sink for Exporters {
         self.recorder.in_flight(pair, phase, delta);
     }
 
-    fn live(&self, labels: &Labels) -> Arc<dyn Live> {
-        self.recorder.handles(labels, true).live()
+    fn live(&self, labels: &Labels) -> Option<Arc<dyn Live>> {
+        Some(self.recorder.handles(labels, true).live())
     }
 
     fn record(&self, record: &Record) {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use crate::export::attributes::Attributes;
 use crate::export::attributes::Value;
@@ -105,6 +106,13 @@ impl Handles {
     /// The classes of prompts that have a place in this label set.
     pub(crate) fn admitted(&self) -> &Admitted {
         &self.admitted
+    }
+
+    /// The longest gap of an exchange points to its trace, if its gaps were told to this label set.
+    pub(crate) fn longest_gap(&self, gap: Duration, tokens: Option<u32>, exemplar: Exemplar) {
+        if let Some(live) = self.live.get() {
+            live.longest(gap, tokens, exemplar);
+        }
     }
 
     /// What moves while a stream runs.

@@ -1,7 +1,9 @@
 //! What moves while a stream runs.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use crate::export::distribution::Exemplar;
 use crate::export::handles::Handles;
 use crate::export::handles::NONE;
 use crate::export::series::Counter;
@@ -28,6 +30,19 @@ impl LiveHandles {
             chunk_tokens: handles.histogram(Id::ChunkTokens, NONE),
             tokens: handles.counter(Id::LiveTokens, NONE),
             stalls: handles.counter(Id::Stalls, NONE),
+        }
+    }
+}
+
+impl LiveHandles {
+    /// The longest gap of an exchange that has ended points to its trace: the others were told while it ran.
+    pub(crate) fn longest(&self, gap: Duration, tokens: Option<u32>, exemplar: Exemplar) {
+        let seconds = gap.as_secs_f64();
+        if let Some(chunk_gap) = &self.chunk_gap {
+            chunk_gap.point(seconds, exemplar);
+        }
+        if let Some(latency) = &self.inter_token_latency {
+            latency.point(seconds / f64::from(tokens.unwrap_or(1).max(1)), exemplar);
         }
     }
 }

@@ -11,6 +11,9 @@ use opentelemetry::metrics::Meter;
 
 use crate::export::attributes::Attributes;
 use crate::export::attributes::Value;
+use crate::export::engine;
+use crate::export::ledger;
+use crate::export::objectives;
 use crate::export::page;
 use crate::export::process::Snapshot;
 use crate::export::table::Id;
@@ -20,6 +23,7 @@ use crate::export::table::Metric;
 use crate::export::table::TABLE;
 use crate::export::table::metric;
 use crate::export::telemetry::Telemetry;
+use crate::export::trace::Keep;
 
 /// One value of this moment.
 #[derive(Clone, Debug)]
@@ -31,20 +35,61 @@ pub(crate) struct Observation {
 
 /// True for the metrics of this module.
 pub(crate) fn is_observed(id: Id) -> bool {
+    engine::is_engine(id) || is_of_process(id)
+}
+
+fn is_of_process(id: Id) -> bool {
     matches!(
         id,
         Id::ConnectionsOpened
             | Id::ConnectionsOpen
             | Id::ConnectFailures
             | Id::RelayIo
+            | Id::Interception
+            | Id::InFlightMeanAge
+            | Id::InFlightOldest
+            | Id::InFlightWaited
+            | Id::InFlightStalled
+            | Id::InFlightHeldUp
+            | Id::InFlightUntracked
+            | Id::EngineSilence
+            | Id::EngineSilenceBound
+            | Id::EngineWedged
+            | Id::RecentExchanges
+            | Id::RecentMemory
+            | Id::RecentDropped
             | Id::ObserverConnections
             | Id::ObserverTime
             | Id::EventLoopLag
+            | Id::TokenizerUncounted
             | Id::SpansSent
             | Id::SpansDropped
+            | Id::TracesKept
+            | Id::TracesCapped
             | Id::Exports
             | Id::ExportsFailed
             | Id::LabelsFolded
+            | Id::SloEvents
+            | Id::SloExcluded
+            | Id::SloGoodTokens
+            | Id::SloObjective
+            | Id::SloThreshold
+            | Id::TenantExchanges
+            | Id::TenantInputTokens
+            | Id::TenantCachedTokens
+            | Id::TenantOutputTokens
+            | Id::Cost
+            | Id::Unpriced
+            | Id::BudgetSpent
+            | Id::BudgetLimit
+            | Id::EngineSpansReceived
+            | Id::EngineSpansForwarded
+            | Id::EngineSpansDropped
+            | Id::EngineMessagesRefused
+            | Id::EngineMessagesWaiting
+            | Id::EngineSpansUnjoined
+            | Id::SpanJoins
+            | Id::SpanJoinsHeld
             | Id::Cpu
             | Id::ResidentMemory
             | Id::VirtualMemory
@@ -66,6 +111,9 @@ pub(crate) fn server(servers: &[(String, Option<u16>)], pair: usize) -> Vec<(Key
     known
 }
 
+/// Takes one value: of which metric, with which attributes.
+pub(crate) type Push<'a> = dyn FnMut(Id, &[(Key, Value)], &[(Key, Value)], f64) + 'a;
+
 /// Every observed value, in the order of the table.
 pub(crate) fn observe(stats: &Snapshot, telemetry: &Telemetry, servers: &[(String, Option<u16>)]) -> Vec<Observation> {
     let mut all = Vec::new();
@@ -82,15 +130,31 @@ pub(crate) fn observe(stats: &Snapshot, telemetry: &Telemetry, servers: &[(Strin
         push(Id::ConnectFailures, &server, &word(Key::Reason, "timeout"), figures.timed_out as f64);
         push(Id::RelayIo, &server, &word(Key::Direction, "request"), figures.request_bytes as f64);
         push(Id::RelayIo, &server, &word(Key::Direction, "response"), figures.response_bytes as f64);
+        if let Some((mode, result)) = figures.interception {
+            push(Id::Interception, &server, &[(Key::Mode, Value::Word(mode)), (Key::Result, Value::Word(result))], 1.0);
+        }
     }
+    for (pair, figures) in stats.engines.iter().enumerate() {
+        if let Some(figures) = figures {
+            engine::observe(figures, &server(servers, pair), &mut push);
+        }
+    }
+    in_flight(&mut push, stats, servers);
     let count = |n: &AtomicU64| n.load(Ordering::Relaxed) as f64;
     push(Id::ObserverConnections, &[], &[], stats.observed_connections as f64);
     push(Id::ObserverTime, &[], &[], stats.observer_time.as_secs_f64());
     if let Some(lag) = stats.event_loop_lag {
         push(Id::EventLoopLag, &[], &[], lag.as_secs_f64());
     }
+    for (why, answers) in &stats.uncounted {
+        push(Id::TokenizerUncounted, &[], &[(Key::Reason, Value::Word(why.as_str()))], *answers as f64);
+    }
     push(Id::SpansSent, &[], &[], count(&telemetry.spans_sent));
     push(Id::SpansDropped, &[], &[], count(&telemetry.spans_dropped));
+    for (why, kept) in Keep::ALL.into_iter().zip(&telemetry.traces_kept) {
+        push(Id::TracesKept, &[], &[(Key::Reason, Value::Word(why.as_str()))], count(kept));
+    }
+    push(Id::TracesCapped, &[], &[], count(&telemetry.traces_capped));
     for (word, signal) in [("metrics", &telemetry.metrics), ("traces", &telemetry.traces)] {
         push(Id::Exports, &[], &[(Key::Signal, Value::Word(word))], count(&signal.tried));
         push(Id::ExportsFailed, &[], &[(Key::Signal, Value::Word(word))], count(&signal.failed));
@@ -98,6 +162,25 @@ pub(crate) fn observe(stats: &Snapshot, telemetry: &Telemetry, servers: &[(Strin
     push(Id::LabelsFolded, &[], &[(Key::Kind, Value::Word("model"))], count(&telemetry.folded_models));
     push(Id::LabelsFolded, &[], &[(Key::Kind, Value::Word("label_set"))], count(&telemetry.folded_label_sets));
     push(Id::LabelsFolded, &[], &[(Key::Kind, Value::Word("prompt_class"))], count(&telemetry.folded_classes));
+    ledger::observe(&stats.ledger, |id, own: &[(Key, Value)], value| push(id, &[], own, value));
+    objectives::observe(&stats.slo, |id, own: &[(Key, Value)], value| push(id, &[], own, value));
+
+    if let Some(spans) = &stats.engine_spans {
+        push(Id::EngineSpansReceived, &[], &[], spans.received as f64);
+        push(Id::EngineSpansForwarded, &[], &[], spans.forwarded as f64);
+        push(Id::EngineMessagesWaiting, &[], &[], spans.waiting_bytes as f64);
+        push(Id::SpanJoinsHeld, &[], &[], spans.held as f64);
+        for (id, key, counts) in [
+            (Id::EngineSpansDropped, Key::Reason, &spans.dropped),
+            (Id::EngineMessagesRefused, Key::Reason, &spans.refused),
+            (Id::EngineSpansUnjoined, Key::Reason, &spans.unjoined),
+            (Id::SpanJoins, Key::Result, &spans.joins),
+        ] {
+            for &(word, count) in counts {
+                push(id, &[], &[(key, Value::Word(word))], count as f64);
+            }
+        }
+    }
 
     let process = &stats.process;
     let mut known = |id: Id, value: Option<f64>| {
@@ -115,6 +198,36 @@ pub(crate) fn observe(stats: &Snapshot, telemetry: &Telemetry, servers: &[(Strin
     known(Id::StartTime, started.map(|since| since.as_secs_f64()));
     push(Id::BuildInfo, &[], &[(Key::Version, Value::Word(env!("CARGO_PKG_VERSION")))], 1.0);
     all
+}
+
+/// What is in flight, and what of it the engines' health says.
+fn in_flight(push: &mut Push<'_>, stats: &Snapshot, servers: &[(String, Option<u16>)]) {
+    for (pair, figures) in stats.pairs.iter().enumerate() {
+        let server = server(servers, pair);
+        for (word, phase) in ["waiting_first_token", "streaming"].into_iter().zip(&figures.phases) {
+            let times = [
+                (Id::InFlightMeanAge, phase.mean_age),
+                (Id::InFlightOldest, phase.oldest),
+                (Id::InFlightWaited, phase.waited),
+            ];
+            for (id, time) in times {
+                if let Some(time) = time {
+                    push(id, &server, &[(Key::Phase, Value::Word(word))], time.as_secs_f64());
+                }
+            }
+        }
+        push(Id::InFlightStalled, &server, &[], figures.stalled as f64);
+        push(Id::InFlightHeldUp, &server, &[], figures.held_up as f64);
+        push(Id::EngineSilence, &server, &[], figures.silence.as_secs_f64());
+        if let Some(bound) = figures.silence_bound {
+            push(Id::EngineSilenceBound, &server, &[], bound.as_secs_f64());
+        }
+        push(Id::EngineWedged, &server, &[], f64::from(u8::from(figures.wedged)));
+    }
+    push(Id::InFlightUntracked, &[], &[], stats.untracked as f64);
+    push(Id::RecentExchanges, &[], &[], stats.recent as f64);
+    push(Id::RecentMemory, &[], &[], stats.recent_bytes as f64);
+    push(Id::RecentDropped, &[], &[], stats.recent_dropped as f64);
 }
 
 /// Joins what is observed to the page, at the places of the table.

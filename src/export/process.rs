@@ -1,15 +1,27 @@
 //! Figures that nobody records: they are asked for when a page or a batch is made.
 
 use std::fs;
+use std::sync::Arc;
 use std::time::Duration;
+use std::time::Instant;
 use std::time::SystemTime;
 use std::time::UNIX_EPOCH;
+
+use crate::export::LedgerStats;
+use crate::export::SloStats;
+use crate::measure::Uncounted;
+use crate::scrape;
 
 /// Gives the figures of the process that other modules keep. Called from the admin's and the OTLP thread, never from
 /// the data path.
 pub trait ProcessStats: Send + Sync + 'static {
     /// The figures of this moment. Counts since the start of the process.
     fn snapshot(&self) -> Snapshot;
+
+    /// The state of a pair's engine that was of the moment then, and how old it was; `None` where that is not known.
+    fn engine_at(&self, _pair: usize, _moment: Instant) -> Option<(Arc<scrape::State>, Duration)> {
+        None
+    }
 }
 
 /// Figures of this moment.
@@ -17,19 +29,60 @@ pub trait ProcessStats: Send + Sync + 'static {
 pub struct Snapshot {
     /// One entry per listen -> upstream pair, in the order of the configuration.
     pub pairs: Vec<PairStats>,
+    /// What was read of each pair's engine, in the same order; `None` for one that is not read.
+    pub engines: Vec<Option<scrape::Figures>>,
     /// Connections that an observer reads now.
     pub observed_connections: u64,
     /// Time spent in observers, all threads together.
     pub observer_time: Duration,
     /// How late the data path's timers fired last; `None` while it was not measured.
     pub event_loop_lag: Option<Duration>,
+    /// What was judged of objectives.
+    pub slo: SloStats,
+    /// What was used, by whom, and what it cost.
+    pub ledger: LedgerStats,
+    /// Answers that the tokenizer could not count, by reason; empty while there is none.
+    pub uncounted: Vec<(Uncounted, u64)>,
+    /// Exchanges that were not watched while in flight.
+    pub untracked: u64,
+    /// Ended exchanges that are kept.
+    pub recent: u64,
+    /// Bytes that they take.
+    pub recent_bytes: u64,
+    /// Ended exchanges that were not kept because whoever keeps them could not follow.
+    pub recent_dropped: u64,
+    /// What became of the engine's spans; `None` where none are received.
+    pub engine_spans: Option<EngineSpans>,
     /// What the kernel says of this process.
     pub process: ProcessFigures,
+}
+
+/// Figures of the receiver of engine spans. Counts by reason have the reason's word first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EngineSpans {
+    /// Spans in messages that were taken.
+    pub received: u64,
+    /// Spans that the collector took.
+    pub forwarded: u64,
+    /// Spans that were taken and did not get to the collector.
+    pub dropped: Vec<(&'static str, u64)>,
+    /// Messages that were not taken.
+    pub refused: Vec<(&'static str, u64)>,
+    /// Bytes of messages that are read or wait now.
+    pub waiting_bytes: u64,
+    /// Exchanges, by what came of looking for their span.
+    pub joins: Vec<(&'static str, u64)>,
+    /// Spans of requests that belong to no exchange.
+    pub unjoined: Vec<(&'static str, u64)>,
+    /// Exchanges that wait for their span now.
+    pub held: u64,
 }
 
 /// Figures of one listen -> upstream pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PairStats {
+    /// How we stand before the server, and whether it can be reached past us; `None` while it does not answer.
+    pub interception: Option<(&'static str, &'static str)>,
     /// Connections accepted.
     pub opened: u64,
     /// Connections open now.
@@ -42,6 +95,29 @@ pub struct PairStats {
     pub request_bytes: u64,
     /// Bytes relayed to clients.
     pub response_bytes: u64,
+    /// Exchanges in flight without a token, and with some.
+    pub phases: [PhaseStats; 2],
+    /// Streams whose next token is over the stall threshold.
+    pub stalled: u64,
+    /// Exchanges whose clients take no bytes.
+    pub held_up: u64,
+    /// For how long the engine has been silent while it owed something; zero when it owes nothing.
+    pub silence: Duration,
+    /// How long it may be; `None` when it owes nothing.
+    pub silence_bound: Option<Duration>,
+    /// It was silent for longer.
+    pub wedged: bool,
+}
+
+/// The exchanges of a pair in one phase. `None` when there is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PhaseStats {
+    /// Mean of their ages, from the first bytes of their requests.
+    pub mean_age: Option<Duration>,
+    /// The age of the oldest.
+    pub oldest: Option<Duration>,
+    /// Longest that one of them has waited for its next token.
+    pub waited: Option<Duration>,
 }
 
 /// What the kernel says of a process. What it does not say is `None`.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::PoisonError;
 use std::sync::RwLock;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use crate::export::Settings;
 use crate::export::attributes::Attributes;
@@ -33,6 +34,8 @@ use crate::measure::Labels;
 use crate::measure::Message;
 use crate::measure::Outcome;
 use crate::measure::Phase;
+use crate::measure::PhaseKind;
+use crate::measure::Phases;
 use crate::measure::Record;
 use crate::measure::Unread;
 
@@ -277,6 +280,26 @@ fn times(handles: &Handles, record: &Record, class: &Class, exemplar: Option<Exe
         let source = one(Key::Source, Value::Word(queue.source.as_str()));
         handles.observe(Id::QueueTime, source, queue.value.as_secs_f64(), exemplar);
     }
+    if let (Some(gap), Some(exemplar)) = (record.longest_gap, exemplar) {
+        handles.longest_gap(gap, record.longest_gap_tokens, exemplar);
+    }
+    phases(handles, record, exemplar);
+}
+
+/// What the time was. A phase that is known to have taken no time is observed too; time that the client caused is none
+/// where it caused none.
+fn phases(handles: &Handles, record: &Record, exemplar: Option<Exemplar>) {
+    let observe = |kind: PhaseKind, length: Duration| {
+        let phase = one(Key::Phase, Value::Word(kind.as_str()));
+        handles.observe(Id::PhaseDuration, phase, length.as_secs_f64(), exemplar);
+    };
+    let phases = Phases::of(record);
+    for interval in phases.iter() {
+        observe(interval.kind, interval.active());
+    }
+    if !phases.blocked().is_zero() {
+        observe(PhaseKind::DeliveryBlocked, phases.blocked());
+    }
 }
 
 fn tokens(handles: &Handles, record: &Record) {
@@ -348,8 +371,8 @@ fn modalities(handles: &Handles, id: Id, all: Option<u64>, parts: &[(&'static st
 }
 
 fn rates(handles: &Handles, record: &Record, class: &Class, exemplar: Option<Exemplar>) {
-    // The source says where the rate is a lower bound, because the count is one.
-    let rate = record.decode_rate.or(record.decode_rate_at_least);
+    // The source says where the rate is a lower bound or an estimate, because the count is one.
+    let rate = record.decode_rate.or(record.decode_rate_estimated).or(record.decode_rate_at_least);
     if let (Some(rate), Some(count)) = (rate, record.output_tokens) {
         let source = one(Key::Source, Value::Word(count.source.as_str()));
         handles.observe(Id::DecodeRate, source, rate, exemplar);

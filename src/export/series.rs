@@ -78,6 +78,14 @@ impl Histogram {
         }
     }
 
+    /// Lets a bucket point to an exchange whose value fell in it before, when nothing was known of its trace.
+    pub(crate) fn point(&self, value: f64, exemplar: Exemplar) {
+        let seen = self.own.lock().has(value) || self.shared.as_ref().is_some_and(|shared| shared.lock().has(value));
+        if seen {
+            self.own.lock().point(Exemplar { value, ..exemplar });
+        }
+    }
+
     /// What it has seen, for the page.
     fn state(&self) -> State {
         let mut state = self.own.lock().clone();

@@ -91,8 +91,14 @@ pub struct Traces {
     pub parent_based: bool,
     /// Keep every exchange that failed, whatever the sampler says.
     pub keep_failed: bool,
+    /// Keep every exchange whose tokens stalled, whatever the sampler says.
+    pub keep_stalled: bool,
     /// Keep every exchange whose first token took longer than this, whatever the sampler says.
     pub keep_first_token_over: Option<Duration>,
+    /// Keep such an exchange also where the caller decided that its trace is not sampled.
+    pub keep_unsampled: bool,
+    /// Most traces in a second that are kept so; `None`: all. Further ones are counted.
+    pub keep_per_second: Option<u64>,
     /// Most spans waiting for export; further ones are dropped and counted.
     pub queue_size: usize,
     /// Most spans in one batch.
@@ -168,7 +174,10 @@ impl Default for Settings {
                 sampler: Sampler::AlwaysOn,
                 parent_based: true,
                 keep_failed: true,
+                keep_stalled: true,
                 keep_first_token_over: Some(Duration::from_secs(10)),
+                keep_unsampled: true,
+                keep_per_second: Some(10),
                 queue_size: 2048,
                 batch_size: 512,
                 schedule_delay: Duration::from_secs(5),

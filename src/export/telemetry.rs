@@ -4,6 +4,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::export::trace::Keep;
+
 /// One failure line per signal and minute at most: a collector that is down must not fill the log.
 const LOG_EVERY: Duration = Duration::from_secs(60);
 
@@ -36,6 +38,9 @@ pub(crate) struct Telemetry {
     pub(crate) traces: Signal,
     pub(crate) spans_sent: AtomicU64,
     pub(crate) spans_dropped: AtomicU64,
+    /// By reason, in the order of [`Keep::ALL`].
+    pub(crate) traces_kept: [AtomicU64; Keep::ALL.len()],
+    pub(crate) traces_capped: AtomicU64,
     pub(crate) folded_models: AtomicU64,
     pub(crate) folded_label_sets: AtomicU64,
     pub(crate) folded_classes: AtomicU64,

@@ -13,6 +13,9 @@ use std::task::Poll;
 
 use pingora::protocols::Stream;
 use pingora::protocols::l4::stream::Stream as Transport;
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+use rustix::net::send;
 use tokio::io::AsyncRead;
 use tokio::io::AsyncWrite;
 use tokio::io::ReadBuf;
@@ -53,7 +56,12 @@ impl AsyncRead for Accepted {
 
 impl AsyncWrite for Accepted {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, bytes)
+        // The kernel nearly always takes it at once: it is asked first, and the layers between only when one has to wait.
+        match send(self.descriptor(), bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+            Ok(sent) => Poll::Ready(Ok(sent)),
+            Err(Errno::AGAIN | Errno::INTR) => Pin::new(&mut self.0).poll_write(cx, bytes),
+            Err(error) => Poll::Ready(Err(error.into())),
+        }
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -4,9 +4,11 @@
 //! told at start. pingora accepts; the socket then leaves pingora and belongs to the relay.
 
 mod bind;
+mod closing;
 mod descriptor;
 mod error;
 mod front;
+mod interception;
 mod service;
 mod settings;
 mod tls;
@@ -14,5 +16,9 @@ mod upstream;
 
 pub use bind::{Bound, bind};
 pub use error::Error;
+pub use interception::{Interception, intercepts};
 pub use service::{Worker, serve};
 pub use settings::{Address, ClientTls, Pair, ServerTls};
+
+pub(crate) use tls::Protocol;
+pub(crate) use upstream::Upstream;

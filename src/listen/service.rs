@@ -18,15 +18,19 @@ use pingora::server::ShutdownWatch;
 use pingora::services::Service as _;
 use pingora::services::listening::Service;
 use pingora::time::fast_timeout::set_fast_timeout_to_tokio_threshold;
+use socket2::SockRef;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::listen::bind::Bound;
 use crate::listen::bind::SocketFile;
+use crate::listen::closing;
 use crate::listen::error::Error;
 use crate::listen::front::Front;
 use crate::listen::settings::Address;
 use crate::listen::tls;
 use crate::listen::upstream::Upstream;
+use crate::relay::Listening;
 use crate::relay::Relay;
 
 /// Time between two looks at the lag of a thread's timers.
@@ -43,6 +47,9 @@ struct Door {
     service: Service<Shared>,
     key: String,
     socket: OwnedFd,
+    /// The same, to close it in an orderly way; a Unix socket has no packets.
+    closed_by: Option<OwnedFd>,
+    _listening: Listening,
     /// Removed when the last thread has stopped listening.
     _file: Option<Arc<SocketFile>>,
 }
@@ -84,7 +91,7 @@ pub fn serve(bound: Vec<Bound>, relay: &Arc<Relay>, threads: usize) -> Result<Ve
             )?,
         });
         for (worker, socket) in workers.iter_mut().zip(bound.sockets(threads.max(1), relay.settings().keepalive)?) {
-            worker.doors.push(Door::new(&bound, socket, Shared(Arc::clone(&front))));
+            worker.doors.push(Door::new(&bound, socket, Shared(Arc::clone(&front)), relay.drain().listen()));
         }
     }
     Ok(workers)
@@ -115,7 +122,7 @@ async fn watch_lag(relay: &Relay) {
 }
 
 impl Door {
-    fn new(bound: &Bound, socket: OwnedFd, front: Shared) -> Door {
+    fn new(bound: &Bound, socket: OwnedFd, front: Shared, listening: Listening) -> Door {
         let (key, listener) = match &bound.address {
             Address::Unix(path) => {
                 let path = path.display().to_string();
@@ -126,14 +133,30 @@ impl Door {
         let mut service = Service::new(bound.pair.name.clone(), front);
         // The relay reads and writes for itself: buffers of pingora's would be 64 KiB per connection for nothing.
         service.add_listener(listener.l4_buffer(L4BufferSettings::new(0, 0)));
-        Door { service, key, socket, _file: bound.file.clone() }
+        // Without one it closes all the same, less gently.
+        let closed_by = matches!(bound.address, Address::Tcp { .. }).then(|| socket.try_clone().ok()).flatten();
+        Door { service, key, socket, closed_by, _listening: listening, _file: bound.file.clone() }
     }
 
-    async fn accept(mut self, stopping: ShutdownWatch) {
+    async fn accept(mut self, mut stopping: ShutdownWatch) {
         // pingora takes a listening socket that it finds under its address in this table, instead of making one.
         let mut descriptors = Fds::new();
         descriptors.add(self.key, self.socket.into_raw_fd());
         let descriptors: ListenFds = Arc::new(descriptors.into());
-        self.service.start_service(Some(descriptors), stopping, 1).await;
+        let (close, closing) = watch::channel(false);
+        let closed_by = self.closed_by.take();
+        let close = async move {
+            // An error means that the relay is gone, which is a stop as well.
+            stopping.wait_for(|stopping| *stopping).await.ok();
+            if let Some(socket) = closed_by {
+                if let Err(error) = closing::let_nobody_in(SockRef::from(&socket)) {
+                    tracing::debug!(%error, "Who connects at this moment may be cut off.");
+                }
+                drop(socket);
+                tokio::time::sleep(closing::LINGER).await;
+            }
+            close.send_replace(true);
+        };
+        tokio::join!(self.service.start_service(Some(descriptors), closing, 1), close);
     }
 }

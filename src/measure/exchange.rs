@@ -10,62 +10,38 @@ use crate::decode::FinishReason;
 use crate::decode::Finishes;
 use crate::decode::Route;
 use crate::decode::StreamEvent;
+use crate::decode::Work;
+use crate::measure::Asked;
+use crate::measure::Closing;
 use crate::measure::Count;
-use crate::measure::CountSource;
 use crate::measure::Ending;
-use crate::measure::Habits;
 use crate::measure::Labels;
 use crate::measure::Live;
+use crate::measure::Opening;
 use crate::measure::Phase;
-use crate::measure::QueueSource;
+use crate::measure::Profile;
 use crate::measure::QueueTime;
 use crate::measure::Record;
+use crate::measure::Requested;
 use crate::measure::Sink;
+use crate::measure::Targets;
+use crate::measure::Thresholds;
 use crate::measure::TraceParent;
+use crate::measure::UncountedText;
+use crate::measure::Watch;
+use crate::measure::blocked::Blocked;
 use crate::measure::gaps::Gaps;
 use crate::measure::outcome::{Answer, outcome};
 use crate::measure::since::Since;
+use crate::measure::sink::Unmoved;
 use crate::measure::tokens::{Prompts, Tokens, Whole};
+use crate::measure::waited::Signs;
 
 /// The channels a person reads as the answer: neither reasoning nor tool calls.
 const VISIBLE: Channels = Channels(Channels::CONTENT.0 | Channels::REFUSAL.0 | Channels::AUDIO.0);
 
 /// The status of a session's handshake (RFC 6455, section 4.2.2).
 const SWITCHING_PROTOCOLS: u16 = 101;
-
-/// Thresholds of the arithmetic.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Thresholds {
-    /// A gap between two tokens longer than this is a stall.
-    pub stall: Duration,
-    /// Fewest output tokens for which a decode rate is told.
-    pub min_rate_tokens: u64,
-    /// Shortest time between first and last token for which a decode rate is told.
-    pub min_rate_span: Duration,
-}
-
-/// What the request asked for, as far as it said so.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Asked {
-    /// `n`.
-    pub n: Option<u64>,
-    /// Prompts in one request (`prompt: [..., ...]`).
-    pub prompts: Option<u64>,
-    /// `max_tokens` or `max_completion_tokens`.
-    pub max_tokens: Option<u64>,
-    /// `echo`: the answer begins with the prompt.
-    pub echo: bool,
-}
-
-/// What an engine's answers mean beyond their words.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Profile {
-    /// How its events count.
-    pub habits: Habits,
-    /// It sends the response head of a stream when it begins to work on the prompt (llama.cpp, server-context.cpp
-    /// `send_partial_response(.., is_begin)`): the time until then is queueing.
-    pub head_when_scheduled: bool,
-}
 
 /// One exchange. Times go in as instants and are kept as times since the first byte of the request.
 pub struct Exchange {
@@ -76,6 +52,8 @@ pub struct Exchange {
     asked: Asked,
     /// Boxed: few requests carry one.
     trace: Option<Box<TraceParent>>,
+    /// Boxed likewise.
+    targets: Option<Box<Targets>>,
     request_id: Option<Box<str>>,
     request_bytes: u64,
     response_bytes: u64,
@@ -83,6 +61,7 @@ pub struct Exchange {
     /// Narrow: an open stream's memory is counted in bytes.
     pair: u32,
     live: Option<Arc<dyn Live>>,
+    watch: Option<Box<dyn Watch>>,
 
     requested: Since,
     status: Option<u16>,
@@ -94,7 +73,8 @@ pub struct Exchange {
     last_token: Since,
     /// Narrow as `pair` is.
     first_tokens: Option<u32>,
-    blocked: Duration,
+    /// Boxed: most clients take what comes.
+    blocked: Option<Box<Blocked>>,
 
     tokens: Tokens,
     gaps: Gaps,
@@ -108,9 +88,9 @@ pub struct Exchange {
     error: bool,
     /// The client has ended its side of the connection.
     client_left: bool,
-    /// An error came after that: what some engines say to a client that has left (Ollama 0.17.4).
-    gave_up: bool,
-    /// The body of an answer that is not streamed had something in it.
+    /// An error came after that.
+    error_after: bool,
+    /// The body of an answer that is not streamed had something in it, or said that its answer comes later.
     carried: bool,
     unread: bool,
     /// How a remote procedure call ended, as a status of HTTP.
@@ -126,21 +106,6 @@ impl std::fmt::Debug for Exchange {
     }
 }
 
-/// What is known only to the one who closes an exchange.
-#[derive(Debug)]
-pub struct Closing {
-    /// How it came to its end on the wire.
-    pub ending: Ending,
-    /// What its series are told apart by.
-    pub labels: Labels,
-    /// `id` of the answer.
-    pub response_id: Option<Box<str>>,
-    /// What an error in the answer named as its kind.
-    pub error_type: Option<Box<str>>,
-    /// What the engine's answers mean.
-    pub profile: Profile,
-}
-
 impl Exchange {
     /// An exchange whose first byte was read at `started`.
     pub fn begin(connection: u64, sequence: u64, pair: usize, started: Instant) -> Exchange {
@@ -151,12 +116,14 @@ impl Exchange {
             route: Route::Other,
             asked: Asked::default(),
             trace: None,
+            targets: None,
             request_id: None,
             request_bytes: 0,
             response_bytes: 0,
             phase: None,
             pair: u32::try_from(pair).unwrap_or(u32::MAX),
             live: None,
+            watch: None,
             requested: Since::NEVER,
             status: None,
             streaming: false,
@@ -166,7 +133,7 @@ impl Exchange {
             first_visible: Since::NEVER,
             last_token: Since::NEVER,
             first_tokens: None,
-            blocked: Duration::ZERO,
+            blocked: None,
             tokens: Tokens::default(),
             gaps: Gaps::default(),
             finishes: Finishes::default(),
@@ -176,7 +143,7 @@ impl Exchange {
             done: false,
             error: false,
             client_left: false,
-            gave_up: false,
+            error_after: false,
             carried: false,
             unread: false,
             call: None,
@@ -218,16 +185,38 @@ impl Exchange {
         self.route = route;
         self.trace = trace.map(Box::new);
         self.request_id = request_id;
-        if self.generates() {
-            self.enter(Some(Phase::WaitingFirstToken), sink);
-        }
+        self.open(sink);
+    }
+
+    /// Whose request it is, if its head said so.
+    pub fn tenant(&self) -> Option<&str> {
+        self.targets.as_ref()?.tenant.as_deref()
+    }
+
+    /// The request head said how fast the answer should be.
+    pub fn targets(&mut self, targets: Option<Box<Targets>>) {
+        self.targets = targets;
     }
 
     /// The body told which API the request is for; its path had not.
     pub fn request_is(&mut self, route: Route, sink: &dyn Sink) {
         self.route = route;
+        self.open(sink);
+    }
+
+    /// The route is known, or known better.
+    fn open(&mut self, sink: &dyn Sink) {
         if self.generates() && self.phase.is_none() {
             self.enter(Some(Phase::WaitingFirstToken), sink);
+        }
+        if self.route.is_read() && self.route.work() != Work::Neither && self.watch.is_none() {
+            self.watch = sink.opened(&Opening {
+                pair: self.pair(),
+                route: self.route,
+                connection: self.connection,
+                sequence: self.sequence,
+                started: self.started,
+            });
         }
     }
 
@@ -242,6 +231,15 @@ impl Exchange {
         self.requested = Since::at(self.since(at));
     }
 
+    /// Tells whoever watches what the complete request asked for, beside what [`Exchange::request_end`] was told.
+    pub fn announce(&mut self, model: Option<&str>, streaming: Option<bool>) {
+        if let (Some(watch), Some(at)) = (&mut self.watch, self.requested.get()) {
+            let (max_tokens, bytes) = (self.asked.max_tokens, self.request_bytes);
+            let targets = self.targets.as_deref();
+            watch.requested(&Requested { model, streaming, max_tokens, bytes, targets }, at);
+        }
+    }
+
     /// What was read of a request that never came to its end.
     pub fn asked(&mut self, asked: Asked) {
         self.asked = asked;
@@ -254,6 +252,9 @@ impl Exchange {
         self.headers = Since::at(self.since(at));
         if self.request_id.is_none() {
             self.request_id = request_id;
+        }
+        if let Some(watch) = &mut self.watch {
+            watch.answering(status, streaming);
         }
     }
 
@@ -283,6 +284,9 @@ impl Exchange {
     pub fn in_session(&mut self) {
         self.status = Some(SWITCHING_PROTOCOLS);
         self.streaming = true;
+        if let Some(watch) = &mut self.watch {
+            watch.answering(SWITCHING_PROTOCOLS, true);
+        }
     }
 
     /// The server said that it failed.
@@ -295,9 +299,26 @@ impl Exchange {
         self.unread = true;
     }
 
+    /// The client no longer takes bytes, of this answer or of one before it on the connection.
+    pub fn held_up(&mut self, at: Instant) {
+        let at = self.since(at);
+        if let Some(watch) = &mut self.watch {
+            watch.held_up(at);
+        }
+    }
+
+    /// The client takes bytes again.
+    pub fn resumed(&mut self, at: Instant) {
+        let at = self.since(at);
+        if let Some(watch) = &mut self.watch {
+            watch.resumed(at);
+        }
+    }
+
     /// The client did not take bytes of the answer from `since` until `until`.
     pub fn blocked(&mut self, since: Instant, until: Instant) {
-        self.blocked += until.saturating_duration_since(since.max(self.started));
+        let (from, to) = (self.since(since), self.since(until));
+        self.blocked.get_or_insert_default().add(from, to, self.first_token != Since::NEVER);
         self.gaps.interrupt();
     }
 
@@ -320,6 +341,14 @@ impl Exchange {
         self.events += 1;
         self.first_event.first(at);
         self.note(event);
+        if let Some(watch) = &mut self.watch {
+            if event.progress {
+                watch.prefilling(at);
+            }
+            if event.done || event.end {
+                watch.answered();
+            }
+        }
         if event.done || event.progress {
             return;
         }
@@ -334,9 +363,15 @@ impl Exchange {
             self.first_token = Since::at(at);
             self.first_tokens = step.tokens.and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0);
             self.enter(Some(Phase::Streaming), sink);
-            self.live = Some(sink.live(&labels()));
+            self.live = Some(sink.live(&labels()).unwrap_or_else(|| Arc::new(Unmoved)));
         }
         self.last_token = Since::at(at);
+        if let Some(watch) = &mut self.watch {
+            watch.token(at, step.tokens.unwrap_or(1));
+        }
+        if let Some(blocked) = &mut self.blocked {
+            blocked.token();
+        }
         if let Some(live) = &self.live {
             self.gaps.token(event.choice, at, step.tokens, thresholds.stall, live.as_ref());
         }
@@ -348,14 +383,14 @@ impl Exchange {
         self.events += 1;
         self.first_event.first(at);
         self.note(event);
-        self.carried |= !event.channels.is_empty();
+        self.carried |= !event.channels.is_empty() || event.pending;
         self.tokens.whole_answer(event);
     }
 
     fn note(&mut self, event: &StreamEvent) {
         self.done |= event.done || event.end;
         self.error |= event.error && !self.client_left;
-        self.gave_up |= event.error && self.client_left;
+        self.error_after |= event.error && self.client_left;
         self.unread |= event.unread;
         for reason in event.finishes.iter() {
             self.finishes.push(reason);
@@ -383,8 +418,9 @@ impl Exchange {
     }
 
     /// The exchange is over.
-    pub fn end(mut self, closing: Closing, at: Instant, thresholds: &Thresholds, sink: &dyn Sink) {
+    pub fn end(mut self, mut closing: Closing, at: Instant, thresholds: &Thresholds, sink: &dyn Sink) {
         self.enter(None, sink);
+        let text = closing.text.take();
         let record = self.record(closing, at, thresholds);
         if let Some(live) = &self.live {
             self.gaps.hand_on(live.as_ref());
@@ -392,21 +428,42 @@ impl Exchange {
         let told = self.gaps.told();
         let exact = record.output_tokens.filter(|n| n.source.is_exact()).map_or(0, |n| n.tokens);
         if exact > told {
-            let live = self.live.take().unwrap_or_else(|| sink.live(&record.labels));
-            live.reconcile(exact - told);
+            let live = self.live.take().or_else(|| sink.live(&record.labels));
+            if let Some(live) = live {
+                live.reconcile(exact - told);
+            }
         }
-        sink.record(&record);
+        if let Some(watch) = self.watch.take() {
+            watch.ended(&record);
+        }
+        let text = text.filter(|_| self.is_uncounted(&record));
+        match text.map(|text| UncountedText::of(text, &record, self.asked.echo, thresholds)) {
+            Some(text) => sink.record_with_text(&record, &mut Some(text)),
+            None => sink.record(&record),
+        }
+    }
+
+    /// True where an answer was generated, and nothing tells exactly of how many tokens.
+    fn is_uncounted(&self, record: &Record) -> bool {
+        let begun = record.output_tokens.is_some() || self.carried;
+        begun && self.is_answered() && self.generates() && !record.output_tokens.is_some_and(|n| n.source.is_exact())
+    }
+
+    fn is_answered(&self) -> bool {
+        self.status.is_some_and(|s| (200..300).contains(&s) || s == SWITCHING_PROTOCOLS)
     }
 
     fn record(&mut self, closing: Closing, at: Instant, thresholds: &Thresholds) -> Record {
-        let Closing { mut ending, mut labels, response_id, error_type, profile } = closing;
+        let Closing { mut ending, mut labels, response_id, error_type, profile, text: _ } = closing;
+        let gave_up = self.error_after && profile.gives_up_with_error && !self.error;
+        let mut error = self.error || self.error_after && !gave_up;
         let mut failed = None;
         match self.call {
             None => {}
             Some(200) => self.done = true,
             // Cancelled: the server saw the caller go.
             Some(499) => ending = Ending::ClientGone,
-            Some(_) if self.first_token != Since::NEVER => self.error = true,
+            Some(_) if self.first_token != Since::NEVER => error = true,
             call => failed = call,
         }
         let prompts =
@@ -419,12 +476,12 @@ impl Exchange {
         let unread = self.unread && (!marked_end || self.call.is_some());
         let complete = match ending {
             _ if unread => false,
-            _ if self.error || self.gave_up => false,
+            _ if error || gave_up => false,
             Ending::Complete => !self.streaming || marked_end,
             _ => marked_end,
         };
         let whole = Whole { choices, echo: self.asked.echo, complete, habits: profile.habits };
-        let answered = self.status.is_some_and(|s| (200..300).contains(&s) || s == SWITCHING_PROTOCOLS);
+        let answered = self.is_answered();
         let output = self.tokens.output(whole).filter(|_| answered && self.generates());
         let idle = self.finishes.iter().any(FinishReason::is_idle);
         let answer = Answer {
@@ -436,11 +493,13 @@ impl Exchange {
                 || (!self.streaming && (finished > 0 || self.carried)),
             begun: self.first_token != Since::NEVER,
             marked_end,
-            error: self.error,
-            gave_up: self.gave_up,
+            error,
+            gave_up,
             unread,
             has_body: self.response_bytes > 0,
         };
+        let asked_stream = labels.streaming;
+        let blocked = self.blocked.take().map(|blocked| *blocked).unwrap_or_default();
         labels.streaming = self.status.map(|_| self.streaming).or(labels.streaming);
         Record {
             labels: Arc::new(labels),
@@ -453,6 +512,8 @@ impl Exchange {
             error_type,
             request_id: self.request_id.take(),
             trace: self.trace.as_deref().copied(),
+            targets: self.targets.take(),
+            asked_stream,
             started: self.started,
             requested: self.requested.get(),
             headers: self.headers.get(),
@@ -472,16 +533,21 @@ impl Exchange {
             first_tokens: self.first_tokens.map(u64::from),
             decode_rate: self.decode_rate(output, true, thresholds),
             decode_rate_at_least: self.decode_rate(output, false, thresholds),
+            // Nobody has counted the text yet.
+            decode_rate_estimated: None,
             chunks: self.tokens.deltas(),
             events: self.events,
             longest_gap: self.gaps.longest(),
+            longest_gap_tokens: self.gaps.longest_tokens(),
             stalls: self.gaps.stalls(),
-            delivery_blocked: self.blocked,
+            delivery_blocked: blocked.total(),
+            blocked,
             unread,
             queue: self.queue(profile),
             timing: self.timing.as_deref().copied(),
+            engine_span: None,
             max_tokens: self.asked.max_tokens,
-            choices: u32::try_from(choices).unwrap_or(u32::MAX),
+            choices: if self.generates() { u32::try_from(choices).unwrap_or(u32::MAX) } else { 1 },
             request_bytes: self.request_bytes,
             response_bytes: self.response_bytes,
         }
@@ -493,30 +559,23 @@ impl Exchange {
         matches!(self.route, Route::AudioTranscription | Route::AudioTranslation) && self.finishes.len() > 1
     }
 
-    /// (n - n_first) / (t_last - t_first), with n_first = 1 where it is not known. `exact` asks for a count that is one;
-    /// else for one that is not.
+    /// The rate of decoding, with n_first = 1 where it is not known. `exact` asks for a count that is one; else for one that
+    /// is not.
     fn decode_rate(&self, output: Option<Count>, exact: bool, thresholds: &Thresholds) -> Option<f64> {
-        let output = output.filter(|n| (n.source != CountSource::Deltas) == exact)?.tokens;
-        let span = self.last_token.get()?.checked_sub(self.first_token.get()?)?;
-        let after = output.checked_sub(self.first_tokens.map_or(1, u64::from)).filter(|n| *n > 0)?;
-        let enough = output >= thresholds.min_rate_tokens && span >= thresholds.min_rate_span && !span.is_zero();
-        enough.then(|| after as f64 / span.as_secs_f64())
+        let output = output.filter(|n| n.source.is_exact() == exact)?.tokens;
+        let first = self.first_tokens.map_or(1, u64::from);
+        thresholds.rate(output, first, self.first_token.get(), self.last_token.get())
     }
 
     fn queue(&self, profile: Profile) -> Option<QueueTime> {
-        if let Some(ms) = self.timing.as_ref().and_then(|t| t.queue_ms) {
-            let value = Duration::try_from_secs_f64(ms / 1e3).ok()?;
-            return Some(QueueTime { value, source: QueueSource::InBand });
-        }
-        if let Some(value) = self.head_queue.get() {
-            return Some(QueueTime { value, source: QueueSource::ResponseHeader });
-        }
-        if let Some(ms) = self.timing.as_ref().and_then(|t| t.untold_ms()) {
-            let value = Duration::try_from_secs_f64(ms / 1e3).ok()?;
-            return Some(QueueTime { value, source: QueueSource::Remainder });
-        }
         let scheduled = profile.head_when_scheduled && self.streaming && self.status == Some(200);
-        let value = self.headers.get().filter(|_| scheduled)?.saturating_sub(self.requested.get()?);
-        Some(QueueTime { value, source: QueueSource::HeaderTiming })
+        let signs = Signs {
+            timing: self.timing.as_deref(),
+            told_by_head: self.head_queue.get(),
+            requested: self.requested.get(),
+            began: self.headers.get().filter(|_| scheduled),
+            first_token: self.first_token.get(),
+        };
+        signs.queue_time()
     }
 }

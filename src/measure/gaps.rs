@@ -30,6 +30,8 @@ pub(super) struct Gaps {
     handed_on: u64,
     /// [`NEVER`] while there was none.
     longest: u64,
+    /// Tokens that came after it, [`UNKNOWN`] for a number that is not known.
+    longest_tokens: u32,
     stalls: u32,
     /// The client did not take bytes since the last token: the next gap is not the engine's.
     interrupted: bool,
@@ -46,6 +48,7 @@ impl Default for Gaps {
             told: 0,
             handed_on: 0,
             longest: NEVER,
+            longest_tokens: UNKNOWN,
             stalls: 0,
             interrupted: false,
         }
@@ -66,7 +69,10 @@ impl Gaps {
             && !self.interrupted
         {
             let gap = at.saturating_sub(before);
-            self.longest = if self.longest == NEVER { gap } else { self.longest.max(gap) };
+            let counted = tokens.and_then(|n| u32::try_from(n).ok()).unwrap_or(UNKNOWN);
+            if self.longest == NEVER || gap > self.longest {
+                (self.longest, self.longest_tokens) = (gap, counted);
+            }
             if gap > nanos(stall) {
                 self.stalls += 1;
                 live.stalled();
@@ -74,7 +80,7 @@ impl Gaps {
             let place = usize::from(self.len);
             if let (Some(kept), Some(of)) = (self.batch.get_mut(place), self.batch_tokens.get_mut(place)) {
                 *kept = gap;
-                *of = tokens.and_then(|n| u32::try_from(n).ok()).unwrap_or(UNKNOWN);
+                *of = counted;
                 self.len += 1;
             }
         }
@@ -112,6 +118,11 @@ impl Gaps {
     /// The longest gap.
     pub(super) fn longest(&self) -> Option<Duration> {
         (self.longest != NEVER).then(|| Duration::from_nanos(self.longest))
+    }
+
+    /// Tokens of the event after the longest gap, where they are known.
+    pub(super) fn longest_tokens(&self) -> Option<u32> {
+        Some(self.longest_tokens).filter(|tokens| *tokens != UNKNOWN)
     }
 
     /// Gaps over the stall threshold.

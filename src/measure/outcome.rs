@@ -32,7 +32,7 @@ pub(super) struct Answer {
     /// The route is one that generates tokens.
     pub(super) generates: bool,
     pub(super) streaming: bool,
-    /// A token was seen, or usage told of one, or none was asked for.
+    /// A token was seen, or usage told of one, or none was asked for, or none yet.
     pub(super) has_output: bool,
     /// A first token was seen.
     pub(super) begun: bool,
@@ -40,7 +40,7 @@ pub(super) struct Answer {
     pub(super) marked_end: bool,
     /// An error event came.
     pub(super) error: bool,
-    /// An error event came after the client had left, and so because of that.
+    /// An error event came after the client had left, from an engine that says one because of that.
     pub(super) gave_up: bool,
     /// The body was not read, or not to the end mark: what is missing above may have been there.
     pub(super) unread: bool,

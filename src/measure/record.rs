@@ -4,12 +4,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::decode::{EngineTiming, FinishReason};
+use crate::measure::Blocked;
+use crate::measure::EngineSpan;
 use crate::measure::Labels;
+use crate::measure::Targets;
 
 /// How an exchange ended: exactly one of these, recorded once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Outcome {
-    /// The answer came whole, and had something in it, or nothing was asked but that a model be loaded.
+    /// The answer came whole, and had something in it; or nothing was asked but that a model be loaded, or that the answer
+    /// be made in the background.
     Ok,
     /// The client went away before the first token.
     ClientAbortBeforeFirstToken,
@@ -94,11 +98,25 @@ pub enum CountSource {
     NativeCounter,
     /// Entries of `logprobs`.
     Logprobs,
+    /// The answer's text, put through the model's tokenizer again: an estimate. It is the count of the text. What was sampled
+    /// has the end-of-text token and marks of reasoning beside it, which are no text, and may have been cut up otherwise.
+    Tokenizer,
     /// Events that carried something: a lower bound, an event may hold several tokens.
     Deltas,
 }
 
 impl CountSource {
+    /// Every source, the most trusted first.
+    pub const ALL: [CountSource; 7] = [
+        CountSource::Usage,
+        CountSource::EngineSpan,
+        CountSource::TokenIds,
+        CountSource::NativeCounter,
+        CountSource::Logprobs,
+        CountSource::Tokenizer,
+        CountSource::Deltas,
+    ];
+
     /// The value of the label `source`.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -107,13 +125,14 @@ impl CountSource {
             CountSource::TokenIds => "token_ids",
             CountSource::NativeCounter => "native_counter",
             CountSource::Logprobs => "logprobs",
+            CountSource::Tokenizer => "tokenizer",
             CountSource::Deltas => "deltas_lower_bound",
         }
     }
 
-    /// True when the count is exact; false for a lower bound.
+    /// True when the count is exact; false for an estimate and for a lower bound.
     pub fn is_exact(self) -> bool {
-        self != CountSource::Deltas
+        !matches!(self, CountSource::Tokenizer | CountSource::Deltas)
     }
 }
 
@@ -219,6 +238,10 @@ pub struct Record {
     pub request_id: Option<Box<str>>,
     /// The caller's trace, if it sent a valid one.
     pub trace: Option<TraceParent>,
+    /// What the request said of how fast its answer should be. Boxed: few say so.
+    pub targets: Option<Box<Targets>>,
+    /// The request asked for a stream; `None` where it did not say. What came is `labels.streaming`.
+    pub asked_stream: Option<bool>,
 
     /// When the first byte of the request was read.
     pub started: Instant,
@@ -259,16 +282,22 @@ pub struct Record {
     pub decode_rate: Option<f64>,
     /// The same from a count that is a lower bound: the true rate is at least this. `None` where `decode_rate` is told.
     pub decode_rate_at_least: Option<f64>,
+    /// The same from a count that is an estimate, beside `decode_rate_at_least`. `None` where `decode_rate` is told.
+    pub decode_rate_estimated: Option<f64>,
     /// Events that carried a token.
     pub chunks: u64,
     /// Events of any kind (`[DONE]` included, comments not).
     pub events: u64,
     /// Longest gap between two token-bearing events.
     pub longest_gap: Option<Duration>,
+    /// Tokens in the event that ended the longest gap, where that is known.
+    pub longest_gap_tokens: Option<u32>,
     /// Gaps over the stall threshold that the client did not cause.
     pub stalls: u32,
     /// Time during which the client did not take bytes of this answer.
     pub delivery_blocked: Duration,
+    /// The same, by what the server did meanwhile.
+    pub blocked: Blocked,
 
     /// The answer could not be read, or not to its end mark: what the record lacks may have been there.
     pub unread: bool,
@@ -277,6 +306,8 @@ pub struct Record {
     pub queue: Option<QueueTime>,
     /// What the engine said of its own times.
     pub timing: Option<EngineTiming>,
+    /// What the engine's own span told, where one was joined.
+    pub engine_span: Option<Box<EngineSpan>>,
 
     /// `max_tokens` or `max_completion_tokens` of the request.
     pub max_tokens: Option<u64>,
@@ -289,6 +320,63 @@ pub struct Record {
 }
 
 impl Record {
+    /// An exchange of which no more is known than what it was, when it began and how it ended: the first of connection 0. No
+    /// figure is told, nothing was seen, and one choice was asked for.
+    ///
+    /// For whoever scripts exchanges. An [`Exchange`](crate::measure::Exchange) fills every field itself, so that a new one
+    /// cannot be forgotten.
+    pub fn new(labels: Labels, started: Instant, outcome: Outcome, ended: Duration) -> Record {
+        Record {
+            labels: Arc::new(labels),
+            connection: 0,
+            sequence: 0,
+            outcome,
+            status: None,
+            finish_reasons: Vec::new(),
+            response_id: None,
+            error_type: None,
+            request_id: None,
+            trace: None,
+            targets: None,
+            asked_stream: None,
+            started,
+            requested: None,
+            headers: None,
+            first_event: None,
+            first_token: None,
+            first_visible: None,
+            last_token: None,
+            ended,
+            input_tokens: None,
+            cached_tokens: None,
+            cache_creation_tokens: None,
+            input_audio_tokens: None,
+            input_image_tokens: None,
+            output_tokens: None,
+            reasoning_tokens: None,
+            output_audio_tokens: None,
+            first_tokens: None,
+            decode_rate: None,
+            decode_rate_at_least: None,
+            decode_rate_estimated: None,
+            chunks: 0,
+            events: 0,
+            longest_gap: None,
+            longest_gap_tokens: None,
+            stalls: 0,
+            delivery_blocked: Duration::ZERO,
+            blocked: Blocked::default(),
+            unread: false,
+            queue: None,
+            timing: None,
+            engine_span: None,
+            max_tokens: None,
+            choices: 1,
+            request_bytes: 0,
+            response_bytes: 0,
+        }
+    }
+
     /// `then` counted from the last byte of the request; `None` when either is unknown. An answer that begins before
     /// the request has ended counts as 0.
     pub fn since_requested(&self, then: Option<Duration>) -> Option<Duration> {

@@ -4,7 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::decode::Route;
+use crate::measure::Opening;
 use crate::measure::Record;
+use crate::measure::UncountedText;
+use crate::measure::Watch;
 
 /// What series are told apart by. Free text comes as the wire had it (cut at 128 bytes); the sink interns and caps it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -167,22 +170,38 @@ impl Unread {
     }
 }
 
-/// Takes what exchanges give. Called from the data path's threads: must not block and must not allocate per token.
+/// Takes what exchanges give. Called from the data path's threads: must not block and must not allocate per token. What a
+/// sink has no use for it leaves as it is here; one that lets things pass on to another has to let all of it pass.
 pub trait Sink: Send + Sync + 'static {
     /// An exchange entered (`+1`) or left (`-1`) this phase.
-    fn in_flight(&self, pair: usize, phase: Phase, delta: i64);
+    fn in_flight(&self, _pair: usize, _phase: Phase, _delta: i64) {}
 
-    /// The handles for the series of these labels; asked for once per exchange, at its first token.
-    fn live(&self, labels: &Labels) -> Arc<dyn Live>;
+    /// The handles for the series of these labels; asked for once per exchange, at its first token. `None`: it has no use
+    /// for what moves while a stream runs.
+    fn live(&self, _labels: &Labels) -> Option<Arc<dyn Live>> {
+        None
+    }
+
+    /// An exchange that makes the server work was opened. What is returned is told how it goes on; `None`: nothing of it
+    /// is of use before its end.
+    fn opened(&self, _opening: &Opening) -> Option<Box<dyn Watch>> {
+        None
+    }
 
     /// An exchange ended. Called exactly once for each, also for those that an observer detached from or lost.
     fn record(&self, record: &Record);
 
+    /// In place of [`Sink::record`], where the answer's text was kept and no exact count is known. Whoever counts takes the
+    /// text out; all others leave it alone.
+    fn record_with_text(&self, record: &Record, _text: &mut Option<UncountedText>) {
+        self.record(record);
+    }
+
     /// An observer stopped reading a connection of this pair.
-    fn detached(&self, pair: usize, why: Detach);
+    fn detached(&self, _pair: usize, _why: Detach) {}
 
     /// A body that would have been read was not, or not to its end.
-    fn unread(&self, pair: usize, of: Message, why: Unread);
+    fn unread(&self, _pair: usize, _of: Message, _why: Unread) {}
 }
 
 /// Handles of one label set, resolved: what moves while a stream runs.
@@ -195,4 +214,16 @@ pub trait Live: Send + Sync {
 
     /// At the end: the exact count was higher than what [`Live::progress`] was told, by this many tokens.
     fn reconcile(&self, tokens: u64);
+}
+
+/// The handles where no sink has a use for what moves while a stream runs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unmoved;
+
+impl Live for Unmoved {
+    fn progress(&self, _gaps: &[Gap], _tokens: u64) {}
+
+    fn stalled(&self) {}
+
+    fn reconcile(&self, _tokens: u64) {}
 }

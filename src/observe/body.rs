@@ -6,6 +6,8 @@ use crate::observe::Shared;
 use crate::wire::coding::Codings;
 use crate::wire::coding::Decoder;
 use crate::wire::coding::Unreadable;
+use crate::wire::grpc::Messages;
+use crate::wire::grpc::Seen;
 
 /// How both bodies of an exchange are read. Of most exchanges as they come: then this holds nothing.
 #[derive(Debug, Default)]
@@ -19,6 +21,8 @@ enum Body {
     Plain,
     /// Out of its codings.
     Coded(Decoder),
+    /// As the messages of a gRPC call.
+    Messages(Messages),
     /// Not, or not any more.
     Unread,
 }
@@ -37,10 +41,20 @@ impl Bodies {
         let codings = Codings::of(codings).map_err(unread)?;
         if !codings.is_empty() {
             let decoder = Decoder::new(codings, shared.coding_limits(), shared.lasting.codings.clone());
-            let [request, response] = self.0.get_or_insert_default().as_mut();
-            *if of == Message::Request { request } else { response } = Body::Coded(decoder);
+            self.set(of, Body::Coded(decoder));
         }
         Ok(())
+    }
+
+    /// The body of a gRPC call begins whose head has this `grpc-encoding`.
+    pub(super) fn begin_messages(&mut self, of: Message, encoding: Option<&[u8]>, shared: &Shared) {
+        let messages = Messages::new(encoding, shared.coding_limits(), shared.lasting.codings.clone());
+        self.set(of, Body::Messages(messages));
+    }
+
+    fn set(&mut self, of: Message, body: Body) {
+        let [request, response] = self.0.get_or_insert_default().as_mut();
+        *if of == Message::Request { request } else { response } = body;
     }
 
     /// True when the body is read as it comes.
@@ -58,25 +72,26 @@ impl Bodies {
         Some(if of == Message::Request { request } else { response })
     }
 
-    /// Shows `each` slice of what these bytes of the body stand for.
+    /// Shows `each` slice of what these bytes of the body stand for, and each end of a message.
     ///
     /// # Errors
     /// Why it cannot be read any further, once.
-    pub(super) fn show(&mut self, of: Message, bytes: &[u8], each: &mut dyn FnMut(&[u8])) -> Result<(), Unread> {
+    pub(super) fn show(&mut self, of: Message, bytes: &[u8], each: &mut dyn FnMut(Seen<'_>)) -> Result<(), Unread> {
         let body = self.0.as_deref_mut().map(|[request, response]| match of {
             Message::Request => request,
             Message::Response => response,
         });
         let Some(body) = body else {
-            each(bytes);
+            each(Seen::Data(bytes));
             return Ok(());
         };
         let shown = match body {
             Body::Plain => {
-                each(bytes);
+                each(Seen::Data(bytes));
                 Ok(())
             }
-            Body::Coded(decoder) => decoder.feed(bytes, each),
+            Body::Coded(decoder) => decoder.feed(bytes, &mut |slice| each(Seen::Data(slice))),
+            Body::Messages(messages) => messages.feed(bytes, each),
             Body::Unread => Ok(()),
         };
         shown.map_err(|why| {

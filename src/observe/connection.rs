@@ -45,6 +45,8 @@ struct Exchanges {
     pair: u32,
     /// Calls since the last timed one.
     untimed: u8,
+    /// The client takes no bytes now.
+    held_up: bool,
     open: VecDeque<Box<Exchange>>,
     /// The connection is a WebSocket whose messages are read.
     session: Option<Box<Session>>,
@@ -59,6 +61,7 @@ impl ConnectionObserver {
                 connection: connection.id,
                 pair: u32::try_from(connection.pair).unwrap_or(u32::MAX),
                 untimed: 0,
+                held_up: false,
                 open: VecDeque::new(),
                 session: None,
             },
@@ -134,9 +137,19 @@ impl Observer for ConnectionObserver {
         }
     }
 
+    fn waits(&mut self, direction: Direction, since: Instant) {
+        if direction == Direction::Response && self.http.is_some() {
+            self.exchanges.held_up = true;
+            // Those behind the first cannot be answered either, as nothing of the server's is read.
+            self.exchanges.open.iter_mut().for_each(|exchange| exchange.held_up(since));
+        }
+    }
+
     fn blocked(&mut self, direction: Direction, since: Instant, until: Instant) {
         let Some(http) = &self.http else { return };
         if direction == Direction::Response {
+            self.exchanges.held_up = false;
+            self.exchanges.open.iter_mut().for_each(|exchange| exchange.resumed(until));
             let held_up = if http.is_shared() { usize::MAX } else { 1 };
             self.exchanges.open.iter_mut().take(held_up).for_each(|exchange| exchange.blocked(since, until));
         }
@@ -199,7 +212,11 @@ impl Exchanges {
     fn begin_answer(&mut self, asked: bool, at: Instant) {
         let Some(session) = &mut self.session else { return };
         self.shared.lasting.open.fetch_add(1, Ordering::Relaxed);
-        self.open.push_back(Box::new(Exchange::begin_in_session(session.begin(), asked, at, &self.shared)));
+        let mut exchange = Exchange::begin_in_session(session, asked, at, &self.shared);
+        if self.held_up {
+            exchange.held_up(at);
+        }
+        self.open.push_back(Box::new(exchange));
     }
 
     /// The server said `event` in the session.
@@ -256,9 +273,13 @@ impl Visitor for Exchanges {
         self.open.push_back(Box::new(Exchange::begin(self.connection, exchange, self.pair as usize, at)));
     }
 
-    fn request_head(&mut self, exchange: u64, head: &RequestHead<'_>, _at: Instant) {
+    fn request_head(&mut self, exchange: u64, head: &RequestHead<'_>, at: Instant) {
+        let held_up = self.held_up;
         if let Some((exchange, shared)) = self.find(exchange) {
             exchange.request_head(head, shared);
+            if held_up {
+                exchange.held_up(at);
+            }
         }
     }
 
@@ -273,8 +294,6 @@ impl Visitor for Exchanges {
             exchange.request_end(at, shared);
         }
     }
-
-    fn interim(&mut self, _exchange: u64, _status: u16, _at: Instant) {}
 
     fn response_head(&mut self, exchange: u64, head: &ResponseHead<'_>, at: Instant) {
         if let Some((exchange, shared)) = self.find(exchange) {

@@ -230,7 +230,16 @@ impl Recogniser {
                 usage_per_choice: llama_cpp || facts.contains(EngineFacts::LLAMA_CPP),
                 early_input_is_guessed: self.found == Some(Engine::Ollama),
             },
+            gives_up_with_error: self.gives_up_with_error(),
             head_when_scheduled: llama_cpp,
+        }
+    }
+
+    /// Ollama; who answers on its own routes and is not known is taken for it.
+    fn gives_up_with_error(&self) -> bool {
+        match self.found {
+            Some(engine) => engine == Engine::Ollama,
+            None => matches!(self.route, Route::OllamaChat | Route::OllamaGenerate),
         }
     }
 }

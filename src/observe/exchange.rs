@@ -27,6 +27,7 @@ use crate::observe::tgi_head::Told;
 use crate::wire::RequestHead;
 use crate::wire::ResponseHead;
 use crate::wire::Trailers;
+use crate::wire::grpc::Seen;
 
 /// Bytes kept of an id.
 const ID_BYTES: usize = 128;
@@ -71,7 +72,13 @@ impl Exchange {
         self.recogniser = Recogniser::new(route, shared.settings.engine);
         let trace = head.header("traceparent").and_then(TraceParent::parse);
         self.measured.request_head(route, trace, id(head.header("x-request-id")), shared.sink.as_ref());
+        self.measured.targets(shared.settings.targets.of(head));
         if !route.is_read() && route != Route::Invocations {
+            return;
+        }
+        if route.is_rpc() {
+            self.bodies.begin_messages(Message::Request, head.header("grpc-encoding"), shared);
+            self.request = Some(Box::new(RequestDecoder::new(route)));
             return;
         }
         // SGLang has a header of its own for compressed requests (0.5, `SGLANG_ENABLE_REQUEST_DECOMPRESSION`).
@@ -88,7 +95,10 @@ impl Exchange {
     pub(super) fn request_body(&mut self, bytes: &[u8], shared: &Shared) {
         self.measured.request_body(bytes.len());
         if let Some(decoder) = &mut self.request
-            && let Err(why) = self.bodies.show(Message::Request, bytes, &mut |bytes| decoder.feed(bytes))
+            && let Err(why) = self.bodies.show(Message::Request, bytes, &mut |seen| match seen {
+                Seen::Data(bytes) => decoder.feed(bytes),
+                Seen::End => decoder.end_message(),
+            })
         {
             self.unread(Message::Request, why, shared);
         }
@@ -106,6 +116,7 @@ impl Exchange {
         self.tell_apart(shared);
         let asked = self.asked();
         self.measured.request_end(asked, at);
+        self.measured.announce(self.request_model.as_deref(), self.asked_stream);
     }
 
     /// On a path that several APIs share, what came of the body so far says which one is asked.
@@ -136,12 +147,14 @@ impl Exchange {
             framing => framing.is_some_and(Framing::is_stream),
         };
         self.streaming = self.measured.generates() && streams;
-        if let Some(framing) = framing
-            && self.measured.route().is_read()
-        {
+        let route = self.measured.route();
+        if framing == Some(Framing::Grpc) && route.is_rpc() {
+            self.bodies.begin_messages(Message::Response, head.header("grpc-encoding"), shared);
+            self.response = Some(Box::new(ResponseDecoder::new(route, Framing::Grpc)));
+        } else if let Some(framing) = framing.filter(|_| route.is_read()) {
             let codings = ["content-encoding", "transfer-encoding"];
             match self.bodies.begin(Message::Response, codings.into_iter().flat_map(|name| head.values(name)), shared) {
-                Ok(()) => self.response = Some(Box::new(ResponseDecoder::new(self.measured.route(), framing))),
+                Ok(()) => self.response = Some(self.decoder(framing, head.status, shared)),
                 Err(why) => self.unread(Message::Response, why, shared),
             }
         }
@@ -153,6 +166,19 @@ impl Exchange {
         }
         // An answer without messages has its trailers in its head ("Trailers-Only").
         self.called(head.header("grpc-status"));
+    }
+
+    /// What reads an answer that is framed so.
+    fn decoder(&self, framing: Framing, status: u16, shared: &Shared) -> Box<ResponseDecoder> {
+        let route = self.measured.route();
+        let mut decoder = Box::new(ResponseDecoder::new(route, framing));
+        if let Some(text) = shared.settings.text
+            && status == 200
+            && route.writes_text(framing)
+        {
+            decoder.keep_text(text.limits(), &shared.lasting.texts);
+        }
+        decoder
     }
 
     pub(super) fn response_trailers(&mut self, trailers: &Trailers<'_>) {
@@ -179,7 +205,10 @@ impl Exchange {
         match bytes {
             Some(bytes) if bodies.is_plain(Message::Response) => decoder.feed_to(bytes, each),
             Some(bytes) => {
-                let shown = bodies.show(Message::Response, bytes, &mut |bytes| decoder.feed_to(bytes, each));
+                let shown = bodies.show(Message::Response, bytes, &mut |seen| match seen {
+                    Seen::Data(bytes) => decoder.feed_to(bytes, each),
+                    Seen::End => decoder.end_message_to(each),
+                });
                 if let Err(why) = shown {
                     self.unread(Message::Response, why, shared);
                 }
@@ -192,6 +221,14 @@ impl Exchange {
 
     pub(super) fn blocked(&mut self, since: Instant, until: Instant) {
         self.measured.blocked(since, until);
+    }
+
+    pub(super) fn held_up(&mut self, at: Instant) {
+        self.measured.held_up(at);
+    }
+
+    pub(super) fn resumed(&mut self, at: Instant) {
+        self.measured.resumed(at);
     }
 
     pub(super) fn client_left(&mut self) {
@@ -239,6 +276,7 @@ impl Exchange {
                 .or(self.call.map(Status::name))
                 .map(Into::into),
             profile: self.recogniser.profile(),
+            text: self.response.as_mut().and_then(|d| d.take_text()),
         };
         self.measured.end(closing, at, &shared.thresholds, shared.sink.as_ref());
         self.response
@@ -250,18 +288,21 @@ impl Exchange {
         let session = self.measured.generates().then(|| {
             let next = self.measured.sequence() + 1;
             Session::new(connection, self.measured.pair(), next, route, self.recogniser)
+                .of_tenant(self.measured.tenant())
         });
         self.measured.handshake();
         session
     }
 
     /// An answer of a session begins; `asked`: the client asked for it, with the bytes read at `at`.
-    pub(super) fn begin_in_session(begin: Begin, asked: bool, at: Instant, shared: &Shared) -> Exchange {
-        let Begin { connection, number, pair, route, recogniser } = begin;
+    pub(super) fn begin_in_session(session: &mut Session, asked: bool, at: Instant, shared: &Shared) -> Exchange {
+        let Begin { connection, number, pair, route, recogniser } = session.begin();
         let mut exchange = Exchange { recogniser, streaming: true, ..Exchange::begin(connection, number, pair, at) };
         exchange.measured.request_head(route, None, None, shared.sink.as_ref());
+        exchange.measured.targets(session.targets());
         if asked {
             exchange.measured.request_end(Asked::default(), at);
+            exchange.measured.announce(None, Some(true));
         }
         exchange.measured.in_session();
         exchange
@@ -338,13 +379,12 @@ impl Each for Tell<'_> {
         let pair = self.measured.pair();
         let route = self.measured.route();
         self.recogniser.body(said.engine());
-        let engine = self.recogniser.name();
-        let profile = self.recogniser.profile();
-        let request_model = self.request_model;
+        let (recogniser, request_model) = (&*self.recogniser, self.request_model);
+        let profile = recogniser.profile();
         self.measured.event(event, self.at, profile, &shared.thresholds, shared.sink.as_ref(), || Labels {
             pair,
             route,
-            engine: engine.or_else(|| shared.last_engine(pair)),
+            engine: recogniser.name().or_else(|| shared.last_engine(pair)),
             request_model: request_model.clone(),
             response_model: said.model().map(Into::into),
             streaming: Some(true),
@@ -353,7 +393,7 @@ impl Each for Tell<'_> {
 }
 
 /// An id out of a header field, cut to a length that a span may carry.
-fn id(value: Option<&[u8]>) -> Option<Box<str>> {
+pub(super) fn id(value: Option<&[u8]>) -> Option<Box<str>> {
     let text = std::str::from_utf8(value?).ok()?.trim();
     let end = (0..=text.len().min(ID_BYTES)).rev().find(|i| text.is_char_boundary(*i))?;
     text.get(..end).filter(|t| !t.is_empty()).map(Into::into)

@@ -9,6 +9,7 @@ mod exchange;
 mod grpc;
 mod session;
 mod settings;
+mod tenant;
 #[cfg(test)]
 mod tests;
 mod tgi_head;
@@ -20,6 +21,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
+use crate::decode::TextMemory;
 use crate::measure::Detach;
 use crate::measure::Sink;
 use crate::measure::Thresholds;
@@ -31,7 +33,7 @@ use crate::relay::Observer;
 use crate::wire::Limits;
 use crate::wire::coding;
 
-pub use settings::{OwnPath, OwnPathError, Settings};
+pub use settings::{OwnPath, OwnPathError, Settings, TargetHeaders, Text};
 
 /// Observes every connection of the process, and tells a [`Sink`] what it saw.
 #[derive(Debug)]
@@ -57,6 +59,8 @@ struct Lasting {
     busy_nanos: AtomicU64,
     /// What the decoders of content codings hold.
     codings: coding::Memory,
+    /// What the texts that are kept take.
+    texts: TextMemory,
 }
 
 /// One call in this many is timed.
@@ -78,6 +82,7 @@ impl Observatory {
             open: AtomicUsize::new(0),
             busy_nanos: AtomicU64::new(0),
             codings: coding::Memory::default(),
+            texts: TextMemory::default(),
         });
         Observatory { shared: ArcSwap::from_pointee(Shared::new(settings, sink, lasting)) }
     }
@@ -96,6 +101,11 @@ impl Observatory {
     /// Exchanges that are under way on observed connections.
     pub fn open(&self) -> usize {
         self.shared.load().lasting.open.load(Ordering::Relaxed)
+    }
+
+    /// What the engine behind a pair was last recognised as; `None` before any was.
+    pub fn engine(&self, pair: usize) -> Option<&'static str> {
+        self.shared.load().last_engine(pair)
     }
 
     /// Time spent in observers so far, all threads together. An estimate: one call in 64 is timed.

@@ -12,6 +12,7 @@ use crate::decode::Route;
 use crate::decode::StreamEvent;
 use crate::measure::Ending;
 use crate::measure::Message;
+use crate::measure::Targets;
 use crate::measure::Unread;
 use crate::observe::body::unread;
 use crate::observe::engine::Recogniser;
@@ -31,6 +32,8 @@ pub(super) struct Session {
     next: u64,
     route: Route,
     recogniser: Recogniser,
+    /// What the handshake said of whose the session is.
+    targets: Option<Box<Targets>>,
     client: ResponseDecoder,
     /// Away while an exchange that ends tells its last from it.
     server: Option<Box<ResponseDecoder>>,
@@ -38,15 +41,16 @@ pub(super) struct Session {
     closing: Option<(Sender, Option<u16>)>,
 }
 
-/// What a frame means for the session.
+/// What a frame means for the session. The event lies in it as it is: a box would be one allocation per token.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant)]
 pub(super) enum Turn {
     /// Bytes of the server's, of whichever answer is open.
     Bytes(Message, usize),
     /// The client asks for an answer.
     Asked,
     /// The server said this.
-    Said(Box<StreamEvent>),
+    Said(StreamEvent),
     /// One side's messages cannot be read any more.
     Unread(Message, Unread),
 }
@@ -60,10 +64,22 @@ impl Session {
             next,
             route,
             recogniser,
+            targets: None,
             client: decoder(),
             server: Some(Box::new(decoder())),
             closing: None,
         }
+    }
+
+    /// Its answers are this tenant's.
+    pub(super) fn of_tenant(mut self, tenant: Option<&str>) -> Session {
+        self.targets = Targets { tenant: tenant.map(Into::into), ..Targets::default() }.said();
+        self
+    }
+
+    /// What every answer's exchange begins with.
+    pub(super) fn targets(&self) -> Option<Box<Targets>> {
+        self.targets.clone()
     }
 
     /// Takes what a frame told.
@@ -86,7 +102,7 @@ impl Session {
                 decoder.end_message(&mut |told| event = Some(*told));
                 match sender {
                     Sender::Client => event?.asks.then_some(Turn::Asked),
-                    Sender::Server => Some(Turn::Said(Box::new(event?))),
+                    Sender::Server => Some(Turn::Said(event?)),
                 }
             }
             Seen::Close(code) => {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::decode::Route;
+use crate::decode::TextLimits;
 
 /// How exchanges are read and measured.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,6 +38,42 @@ pub struct Settings {
     pub own_paths: Vec<OwnPath>,
     /// True records probes as exchanges of the operation `other`.
     pub probes: bool,
+    /// Which headers of a request tell of it.
+    pub targets: TargetHeaders,
+    /// How much of answers' text is kept for a tokenizer; `None` keeps none.
+    pub text: Option<Text>,
+}
+
+/// Headers of a request that say how fast its answer should be, and whose it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetHeaders {
+    /// `x-slo-ttft-ms` and `x-slo-tpot-ms` are read.
+    pub speed: bool,
+    /// Headers that may name the tenant, in lower case: the first that is there does.
+    pub tenant: Vec<Box<str>>,
+    /// Claim of the bearer token that names the tenant where no header does; a way into objects has dots between its steps.
+    pub claim: Option<Box<str>>,
+}
+
+impl Default for TargetHeaders {
+    fn default() -> TargetHeaders {
+        TargetHeaders { speed: true, tenant: Vec::new(), claim: None }
+    }
+}
+
+/// How much of answers' text is kept while they run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Text {
+    /// Most bytes of one answer; of a longer one nothing is kept.
+    pub answer_bytes: usize,
+    /// Most bytes of all together.
+    pub memory_bytes: usize,
+}
+
+impl Text {
+    pub(super) fn limits(self) -> TextLimits {
+        TextLimits { answer_bytes: self.answer_bytes, all_bytes: self.memory_bytes }
+    }
 }
 
 /// A path of one's own, and the route that it belongs to.
@@ -123,6 +160,8 @@ impl Default for Settings {
             path_prefixes: Vec::new(),
             own_paths: Vec::new(),
             probes: false,
+            targets: TargetHeaders::default(),
+            text: None,
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The orderly end: stop accepting, let open exchanges finish, then close what is left.
+//! The orderly end: stop accepting without cutting off who has begun to connect, let open exchanges finish, then close what is
+//! left.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,17 +7,24 @@ use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
 use std::sync::atomic::AtomicU8;
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::sync::watch;
+
+/// Listeners close in a tenth of a second; one whose thread hangs must not hold up the end.
+const CLOSING: Duration = Duration::from_secs(1);
 
 /// How far a drain has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     /// Serving; no drain was begun.
     Running,
+    /// The listeners close: who has begun to connect is served as ever, nobody else.
+    Closing,
     /// No new connections; open ones end when they are idle.
     Draining,
     /// The grace period is over: every connection is closed.
@@ -34,8 +42,12 @@ pub struct Drain {
 struct Shared {
     phase: AtomicU8,
     connections: Mutex<Slots>,
+    /// Listeners that are open.
+    listening: AtomicUsize,
+    /// The last connection has ended, or the last listener is closed.
     emptied: Notify,
-    forced: Notify,
+    /// The phase has changed.
+    moved: Notify,
     stopping: watch::Sender<bool>,
 }
 
@@ -70,11 +82,22 @@ impl Drain {
         let shared = Shared {
             phase: AtomicU8::new(Phase::Running as u8),
             connections: Mutex::new(Slots::default()),
+            listening: AtomicUsize::new(0),
             emptied: Notify::new(),
-            forced: Notify::new(),
+            moved: Notify::new(),
             stopping: watch::Sender::new(false),
         };
         Drain { shared: Arc::new(shared) }
+    }
+
+    /// Closes the listeners, and then begins. A connection that nobody has used yet is idle too: those whose first request is on
+    /// its way are not taken for that.
+    pub async fn close_and_begin(&self) {
+        self.advance(Phase::Closing);
+        tokio::time::timeout(CLOSING, self.until_emptied(|| self.shared.listening.load(Ordering::Acquire) == 0))
+            .await
+            .ok();
+        self.begin();
     }
 
     /// Stops the listeners and closes connections that are idle, now and as they become idle.
@@ -91,7 +114,8 @@ impl Drain {
     pub fn phase(&self) -> Phase {
         match self.shared.phase.load(Ordering::Acquire) {
             0 => Phase::Running,
-            1 => Phase::Draining,
+            1 => Phase::Closing,
+            2 => Phase::Draining,
             _ => Phase::Forced,
         }
     }
@@ -103,29 +127,32 @@ impl Drain {
 
     /// Resolves when no connection is open.
     pub async fn emptied(&self) {
-        loop {
-            let mut emptied = std::pin::pin!(self.shared.emptied.notified());
-            // Listens before it looks, so that a connection that ends in between is not missed.
-            emptied.as_mut().enable();
-            if self.open() == 0 {
-                return;
-            }
-            emptied.await;
-        }
+        self.until_emptied(|| self.open() == 0).await;
+    }
+
+    async fn until_emptied(&self, is: impl Fn() -> bool) {
+        until(&self.shared.emptied, is).await;
+    }
+
+    /// Resolves when the drain has come so far.
+    pub async fn reached(&self, phase: Phase) {
+        until(&self.shared.moved, || self.phase() >= phase).await;
     }
 
     /// Resolves when the grace period is over.
     pub async fn forced(&self) {
-        let mut forced = std::pin::pin!(self.shared.forced.notified());
-        forced.as_mut().enable();
-        if self.phase() < Phase::Forced {
-            forced.await;
-        }
+        self.reached(Phase::Forced).await;
     }
 
     /// Turns true when the listeners have to stop.
     pub fn stopping(&self) -> watch::Receiver<bool> {
         self.shared.stopping.subscribe()
+    }
+
+    /// Counts a listener as open until what this gives is dropped.
+    pub(crate) fn listen(&self) -> Listening {
+        self.shared.listening.fetch_add(1, Ordering::AcqRel);
+        Listening { drain: self.clone() }
     }
 
     /// Counts a connection as open until the ticket is dropped.
@@ -144,9 +171,7 @@ impl Drain {
     fn advance(&self, phase: Phase) {
         self.shared.phase.fetch_max(phase as u8, Ordering::AcqRel);
         self.shared.stopping.send_replace(true);
-        if phase == Phase::Forced {
-            self.shared.forced.notify_waiters();
-        }
+        self.shared.moved.notify_waiters();
         let wakers: Vec<Waker> = self.slots().wakers.iter().flatten().cloned().collect();
         wakers.into_iter().for_each(Waker::wake);
     }
@@ -154,6 +179,33 @@ impl Drain {
     fn slots(&self) -> MutexGuard<'_, Slots> {
         // Nothing here can panic half-way, so a poisoned lock still holds sound slots.
         self.shared.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Waits until it is so, looking at each notice.
+async fn until(notice: &Notify, is: impl Fn() -> bool) {
+    loop {
+        let mut noticed = std::pin::pin!(notice.notified());
+        // Listens before it looks, so that a change in between is not missed.
+        noticed.as_mut().enable();
+        if is() {
+            return;
+        }
+        noticed.await;
+    }
+}
+
+/// One open listener.
+#[derive(Debug)]
+pub(crate) struct Listening {
+    drain: Drain,
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        if self.drain.shared.listening.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.drain.shared.emptied.notify_waiters();
+        }
     }
 }
 
@@ -195,6 +247,9 @@ impl Drop for Ticket {
 
 #[cfg(test)]
 mod tests {
+    use std::future::Future as _;
+    use std::task::Context;
+
     use super::*;
 
     #[test]
@@ -220,5 +275,29 @@ mod tests {
         drain.begin();
         assert_eq!(drain.phase(), Phase::Forced);
         assert!(*drain.stopping().borrow());
+    }
+
+    #[tokio::test]
+    async fn connections_are_not_asked_to_end_before_the_last_listener_is_closed() {
+        let drain = Drain::new();
+        let (first, second) = (drain.listen(), drain.listen());
+        let mut begun = std::pin::pin!(drain.close_and_begin());
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(begun.as_mut().poll(&mut cx).is_pending());
+        assert!(*drain.stopping().borrow(), "the listeners are told");
+        drop(first);
+        assert!(begun.as_mut().poll(&mut cx).is_pending());
+        assert_eq!(drain.phase(), Phase::Closing);
+        drop(second);
+        begun.await;
+        assert_eq!(drain.phase(), Phase::Draining);
+    }
+
+    #[tokio::test]
+    async fn a_listener_that_hangs_does_not_hold_up_the_end() {
+        let drain = Drain::new();
+        let _hangs = drain.listen();
+        drain.close_and_begin().await;
+        assert_eq!(drain.phase(), Phase::Draining);
     }
 }

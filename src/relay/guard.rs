@@ -47,6 +47,10 @@ impl Guard {
         self.call(|observer| observer.finished(direction, at));
     }
 
+    pub(crate) fn waits(&mut self, direction: Direction, since: Instant) {
+        self.call(|observer| observer.waits(direction, since));
+    }
+
     pub(crate) fn blocked(&mut self, direction: Direction, since: Instant, until: Instant) {
         self.call(|observer| observer.blocked(direction, since, until));
     }

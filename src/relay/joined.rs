@@ -26,6 +26,10 @@ use crate::relay::scratch;
 use crate::relay::settings::Settings;
 use crate::relay::stream::Stream;
 
+/// How long a connection may be without its first byte when a drain begins, before it is taken for idle: the request of who has
+/// just connected is on its way.
+const FIRST_BYTE: Duration = Duration::from_millis(300);
+
 /// Relays both directions until the connection ends. Owns no buffer while nothing waits for its receiver.
 ///
 /// A task waits for this future, so its size is memory per connection; a test keeps it small.
@@ -44,6 +48,8 @@ pub struct Joined {
     /// Anything was relayed.
     used: bool,
     idle: Option<Box<Idle>>,
+    /// Runs from the drain's begin while nothing was relayed.
+    first_byte: Option<Pin<Box<Sleep>>>,
 }
 
 struct Ends {
@@ -92,6 +98,7 @@ impl Joined {
             entered: false,
             used: false,
             idle,
+            first_byte: None,
         }
     }
 
@@ -165,9 +172,9 @@ impl Joined {
     }
 
     /// What a drain asks of this connection.
-    fn drain(&mut self) -> Option<(Close, Farewell)> {
+    fn drain(&mut self, cx: &mut Context<'_>) -> Option<(Close, Farewell)> {
         match self.ticket.phase() {
-            Phase::Running => None,
+            Phase::Running | Phase::Closing => None,
             Phase::Forced => Some((Close::Drained, Farewell::Reset)),
             Phase::Draining => {
                 if self.request.pending() || self.response.pending() {
@@ -175,9 +182,14 @@ impl Joined {
                 }
                 // Without an observer only a connection that was never used is known to be idle.
                 let idle = self.guard.idle().unwrap_or(!self.used);
+                let idle = idle && (self.used || self.first_byte_is_due(cx));
                 idle.then_some((Close::Drained, Farewell::Orderly))
             }
         }
+    }
+
+    fn first_byte_is_due(&mut self, cx: &mut Context<'_>) -> bool {
+        self.first_byte.get_or_insert_with(|| Box::pin(tokio::time::sleep(FIRST_BYTE))).as_mut().poll(cx).is_ready()
     }
 
     fn idle_out(&mut self, cx: &mut Context<'_>) -> Option<(Close, Farewell)> {
@@ -221,7 +233,7 @@ impl Future for Joined {
             this.ticket.wake(cx.waker());
             this.entered = true;
         }
-        let end = this.relay(cx).or_else(|| this.watch(cx)).or_else(|| this.drain()).or_else(|| this.idle_out(cx));
+        let end = this.relay(cx).or_else(|| this.watch(cx)).or_else(|| this.drain(cx)).or_else(|| this.idle_out(cx));
         match end {
             Some((close, farewell)) => {
                 this.close(close, farewell);

@@ -164,6 +164,9 @@ impl Lane {
             Err(_) => return Poll::Ready(Some(self.lose_receiver(eyes))),
         }
         eyes.guard.seen(self.direction, bytes, at);
+        if self.remainder.is_some() {
+            eyes.guard.waits(self.direction, at);
+        }
         self.unreported += bytes.len() as u64;
         if self.unreported >= REPORT_BYTES {
             self.report(eyes.guard);

@@ -24,3 +24,5 @@ pub use observer::{Close, Connection, Direction, Observe, Observer, Side};
 pub use settings::{Settings, Unreachable};
 pub use stats::Stats;
 pub use stream::{Endpoint, Socket, Stream};
+
+pub(crate) use drain::Listening;

@@ -66,6 +66,9 @@ pub trait Observer: Send {
     /// The sender of `direction` finished in order (FIN read at `at`); the other direction may go on.
     fn finished(&mut self, direction: Direction, at: Instant);
 
+    /// Bytes of `direction` wait for their receiver, since `since`. [`Observer::blocked`] follows when they wait no longer.
+    fn waits(&mut self, _direction: Direction, _since: Instant) {}
+
     /// Bytes of `direction` waited for their receiver from `since` until `until`.
     fn blocked(&mut self, direction: Direction, since: Instant, until: Instant);
 

@@ -11,10 +11,14 @@ use crate::measure::Gap;
 use crate::measure::Labels;
 use crate::measure::Live;
 use crate::measure::Message;
+use crate::measure::Opening;
 use crate::measure::Phase;
 use crate::measure::Record;
+use crate::measure::Requested;
 use crate::measure::Sink;
+use crate::measure::TimeLine;
 use crate::measure::Unread;
+use crate::measure::Watch;
 use crate::observe::Observatory;
 use crate::observe::Settings;
 use crate::relay::Close;
@@ -40,6 +44,18 @@ pub struct Replayed {
     pub in_flight: i64,
     /// Tokens that were counted while the stream ran, reconciled at its end.
     pub live_tokens: u64,
+    /// When the tokens of exchanges came, with their connection and number.
+    lines: Vec<(u64, u64, TimeLine)>,
+}
+
+impl Replayed {
+    /// When the tokens of this exchange came; `None` when none was seen to come.
+    pub fn line(&self, record: &Record) -> Option<&TimeLine> {
+        let of = |(connection, sequence, _): &&(u64, u64, TimeLine)| {
+            (*connection, *sequence) == (record.connection, record.sequence)
+        };
+        self.lines.iter().find(of).map(|(_, _, line)| line)
+    }
 }
 
 /// A sink that keeps everything, for replays and tests.
@@ -62,8 +78,12 @@ impl Sink for Notebook {
         self.note(|all| all.in_flight += delta);
     }
 
-    fn live(&self, _labels: &Labels) -> Arc<dyn Live> {
-        Arc::new(self.clone())
+    fn live(&self, _labels: &Labels) -> Option<Arc<dyn Live>> {
+        Some(Arc::new(self.clone()))
+    }
+
+    fn opened(&self, _opening: &Opening) -> Option<Box<dyn Watch>> {
+        Some(Box::new(Drawn { notebook: self.clone(), line: None }))
     }
 
     fn record(&self, record: &Record) {
@@ -76,6 +96,37 @@ impl Sink for Notebook {
 
     fn unread(&self, _pair: usize, of: Message, why: Unread) {
         self.note(|all| all.unread.push((of, why)));
+    }
+}
+
+/// Draws the time line of one exchange.
+struct Drawn {
+    notebook: Notebook,
+    line: Option<TimeLine>,
+}
+
+impl Watch for Drawn {
+    fn requested(&mut self, _request: &Requested<'_>, _at: Duration) {}
+
+    fn answering(&mut self, _status: u16, _streaming: bool) {}
+
+    fn prefilling(&mut self, _at: Duration) {}
+
+    fn token(&mut self, at: Duration, tokens: u64) -> bool {
+        self.line.get_or_insert_default().push(at, tokens);
+        true
+    }
+
+    fn held_up(&mut self, _at: Duration) {}
+
+    fn resumed(&mut self, _at: Duration) {}
+
+    fn answered(&mut self) {}
+
+    fn ended(self: Box<Self>, record: &Record) {
+        if let Some(line) = self.line {
+            self.notebook.note(|all| all.lines.push((record.connection, record.sequence, line)));
+        }
     }
 }
 

@@ -2,5 +2,7 @@
 //!
 //! Neither knows the rest of tokometer: what they send and measure is an independent witness of what it says.
 
+mod body;
+
 pub mod load;
 pub mod server;

@@ -101,31 +101,32 @@ pub enum Reset {
 
 /// Takes what a connection's bytes say. Each call names its exchange by number: 0 for the first of the connection, higher
 /// for those that begin later (by one in HTTP/1; in HTTP/2 half the stream's id, which may skip numbers). A response may
-/// begin and end while its request is still being sent; what is told of an exchange after its end is of no use.
+/// begin and end while its request is still being sent; what is told of an exchange after its end is of no use. What a
+/// visitor does not take in is passed over.
 pub trait Visitor {
     /// The first byte of a new request was read (a new exchange begins).
-    fn request_begin(&mut self, exchange: u64, at: Instant);
+    fn request_begin(&mut self, _exchange: u64, _at: Instant) {}
     /// A request head is complete.
-    fn request_head(&mut self, exchange: u64, head: &RequestHead<'_>, at: Instant);
+    fn request_head(&mut self, _exchange: u64, _head: &RequestHead<'_>, _at: Instant) {}
     /// Bytes of the request body, transfer coding removed.
-    fn request_body(&mut self, exchange: u64, bytes: &[u8], at: Instant);
+    fn request_body(&mut self, _exchange: u64, _bytes: &[u8], _at: Instant) {}
     /// The request is complete.
-    fn request_end(&mut self, exchange: u64, at: Instant);
+    fn request_end(&mut self, _exchange: u64, _at: Instant) {}
     /// An interim response (100, 102, 103) came.
-    fn interim(&mut self, exchange: u64, status: u16, at: Instant);
+    fn interim(&mut self, _exchange: u64, _status: u16, _at: Instant) {}
     /// The head of the final response is complete.
-    fn response_head(&mut self, exchange: u64, head: &ResponseHead<'_>, at: Instant);
+    fn response_head(&mut self, _exchange: u64, _head: &ResponseHead<'_>, _at: Instant) {}
     /// Bytes of the response body, transfer coding removed.
-    fn response_body(&mut self, exchange: u64, bytes: &[u8], at: Instant);
+    fn response_body(&mut self, _exchange: u64, _bytes: &[u8], _at: Instant) {}
     /// The trailer fields of a response. HTTP/2 only: those of chunked bodies are stepped over.
-    fn response_trailers(&mut self, exchange: u64, trailers: &Trailers<'_>, at: Instant);
+    fn response_trailers(&mut self, _exchange: u64, _trailers: &Trailers<'_>, _at: Instant) {}
     /// The response is complete: by its length, its last chunk, the end of its stream, or (for a body delimited by the
     /// end of the connection) by the server's FIN.
-    fn response_end(&mut self, exchange: u64, at: Instant);
+    fn response_end(&mut self, _exchange: u64, _at: Instant) {}
     /// The connection is a WebSocket since the response to this exchange, and a frame of it told this.
     fn websocket(&mut self, _exchange: u64, _sender: Sender, _seen: &Seen<'_>, _at: Instant) {}
     /// The exchange ends here without the rest of its messages. HTTP/2 only.
-    fn reset(&mut self, exchange: u64, reset: Reset, at: Instant);
+    fn reset(&mut self, _exchange: u64, _reset: Reset, _at: Instant) {}
 }
 
 /// Why the parser cannot go on with a connection. Final.

@@ -1,5 +1,5 @@
 //! Message boundaries of HTTP/1.1 and HTTP/2 (RFC 9110, RFC 9112, RFC 9113): byte slices in; heads, body slices and message
-//! ends out.
+//! ends out. Codings of bodies, and the messages of gRPC and WebSocket in them.
 //!
 //! Passive: nothing is changed, buffered (a split head apart) or answered.
 //!
@@ -10,6 +10,7 @@ mod body;
 mod chunked;
 pub mod coding;
 mod framing;
+pub mod grpc;
 mod head;
 mod http1;
 mod http2;

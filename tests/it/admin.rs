@@ -19,15 +19,17 @@ use tokometer::admin::Pages;
 use tokometer::admin::Server;
 use tokometer::admin::Settings;
 
+use crate::injected;
+
 /// A program with a number of open streams, and words for why it is not well.
-struct Program {
+pub(crate) struct Program {
     open: watch::Sender<usize>,
     drains: AtomicUsize,
     unwell: Mutex<Option<String>>,
 }
 
 impl Program {
-    fn new(open: usize) -> Arc<Program> {
+    pub(crate) fn new(open: usize) -> Arc<Program> {
         Arc::new(Program { open: watch::channel(open).0, drains: AtomicUsize::new(0), unwell: Mutex::new(None) })
     }
 
@@ -63,17 +65,26 @@ impl Control for Program {
     }
 }
 
-fn settings() -> Settings {
+pub(crate) fn settings() -> Settings {
     Settings { listen: "127.0.0.1:0".parse().unwrap(), ..Settings::default() }
 }
 
-fn pages(program: Arc<Program>) -> Pages {
+pub(crate) fn pages(program: Arc<Program>) -> Pages {
     Pages {
         metrics: Arc::new(|accept| match accept {
-            Some("panic") => panic!("injected"),
+            Some("panic") => injected::panic("a page"),
             accept => (format!("text/plain; accept={}", accept.unwrap_or("none")), b"tokometer_up 1\n".to_vec()),
         }),
         config: Arc::new(|| "log:\n  level: info\n".to_owned()),
+        engine: Arc::new(|query| match query {
+            Some("pair=wedged") => (503, serde_json::json!({ "healthy": false })),
+            _ => (200, serde_json::json!({ "healthy": true })),
+        }),
+        exchanges: Arc::new(|query| match query {
+            Some("panic") => injected::panic("a page"),
+            query => (200, serde_json::json!({ "query": query })),
+        }),
+        live: Arc::new(|| b"{}".to_vec()),
         control: program,
     }
 }
@@ -82,7 +93,7 @@ fn serve(program: Arc<Program>) -> Server {
     Server::start(&settings(), pages(program)).unwrap()
 }
 
-fn connect(server: &Server) -> TcpStream {
+pub(crate) fn connect(server: &Server) -> TcpStream {
     let stream = TcpStream::connect(server.address()).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     stream
@@ -97,15 +108,15 @@ fn exchange(server: &Server, request: &str) -> String {
     answer
 }
 
-fn ask(server: &Server, method: &str, target: &str) -> String {
+pub(crate) fn ask(server: &Server, method: &str, target: &str) -> String {
     exchange(server, &format!("{method} {target} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"))
 }
 
-fn status(answer: &str) -> u16 {
+pub(crate) fn status(answer: &str) -> u16 {
     answer.split(' ').nth(1).unwrap().parse().unwrap()
 }
 
-fn body(answer: &str) -> &str {
+pub(crate) fn body(answer: &str) -> &str {
     answer.split_once("\r\n\r\n").unwrap().1
 }
 
@@ -117,7 +128,20 @@ fn json(answer: &str) -> serde_json::Value {
 fn every_path_of_the_index_answers() {
     let server = serve(Program::new(0));
     let index = ask(&server, "GET", "/");
-    for path in ["/metrics", "/startz", "/livez", "/readyz", "/drain", "/config"] {
+    let paths = [
+        "/metrics",
+        "/live",
+        "/startz",
+        "/livez",
+        "/readyz",
+        "/engine/healthz",
+        "/exchanges",
+        "/live/snapshot",
+        "/drain",
+        "/drain/wait",
+        "/config",
+    ];
+    for path in paths {
         assert!(index.contains(&format!("href=\"{path}\"")), "{index}");
         assert_eq!(status(&ask(&server, "GET", path)), 200, "{path}");
     }
@@ -139,9 +163,20 @@ fn metrics_get_the_accept_header_and_a_panic_is_an_error_not_an_end() {
 }
 
 #[test]
+fn what_is_going_on_is_told_with_its_status_and_a_panic_is_an_error_not_an_end() {
+    let server = serve(Program::new(0));
+    let answer = ask(&server, "GET", "/engine/healthz?pair=wedged");
+    assert_eq!((status(&answer), &json(&answer)["healthy"]), (503, &false.into()));
+    assert_eq!(status(&ask(&server, "GET", "/readyz")), 200, "it is the engine that is not well");
+    assert_eq!(json(&ask(&server, "GET", "/exchanges?limit=2"))["query"], "limit=2");
+    assert_eq!(status(&ask(&server, "GET", "/exchanges?panic")), 500);
+    assert_eq!(status(&ask(&server, "GET", "/exchanges")), 200);
+}
+
+#[test]
 fn head_is_get_without_a_body() {
     let server = serve(Program::new(0));
-    for path in ["/", "/metrics", "/livez", "/drain"] {
+    for path in ["/", "/metrics", "/live", "/live/snapshot", "/livez", "/drain"] {
         let (head, get) = (ask(&server, "HEAD", path), ask(&server, "GET", path));
         assert_eq!(status(&head), 200, "{path}");
         assert_eq!(body(&head), "", "{path}");
@@ -360,4 +395,20 @@ fn dropping_the_server_stops_it() {
     let mut idle = idle(&server);
     drop(server);
     assert_eq!(idle.read(&mut [0; 1]).unwrap(), 0);
+}
+
+#[test]
+fn a_listener_for_all_addresses_takes_both_families() {
+    let settings = Settings { listen: "[::]:0".parse().unwrap(), ..Settings::default() };
+    let server = Server::start(&settings, pages(Program::new(0))).unwrap();
+    let port = server.address().port();
+    let six = std::net::TcpListener::bind("[::1]:0").is_ok();
+    let hosts: &[&str] = if six { &["127.0.0.1", "::1"] } else { &["127.0.0.1"] };
+    for host in hosts {
+        let mut stream = TcpStream::connect((*host, port)).unwrap();
+        stream.write_all(b"GET /livez HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert_eq!(status(&answer), 200, "{host}: {answer}");
+    }
 }

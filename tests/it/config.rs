@@ -14,6 +14,9 @@ use tokometer::export;
 use tokometer::listen::Address;
 use tokometer::relay;
 
+use crate::mistakes::Mistake;
+use crate::mistakes::assert_told;
+
 fn load(yaml: &str, variables: &[(&str, &str)], flags: &Flags) -> Result<Config, Error> {
     let environment: Environment = variables.iter().copied().collect();
     Config::from_layers(Some((Path::new("t.yaml"), yaml)), flags, &environment)
@@ -110,8 +113,7 @@ fn flags_and_variables_give_pairs() {
     assert!(error.contains("flag --upstream: pairs[].upstream: there are 2 pairs"), "{error}");
 }
 
-/// YAML, the place that must be named (line:column), the key path, and words of the mend.
-const BAD: &[(&str, &str, &str, &str)] = &[
+const BAD: &[Mistake] = &[
     ("relay:\n  keep_alive_secs: 1", "t.yaml:2:3", "relay.keep_alive_secs", "did you mean `keepalive_secs`?"),
     ("relai: {}", "t.yaml:1:1", "relai", "did you mean `relay`?"),
     ("keepalive_secs: 1", "t.yaml:1:1", "keepalive_secs", "did you mean `relay.keepalive_secs`?"),
@@ -137,6 +139,9 @@ const BAD: &[(&str, &str, &str, &str)] = &[
     ("observe: {routes: {/v1.0/llm: caht}}", "t.yaml:1:31", "observe.routes./v1.0/llm", "did you mean `chat`?"),
     ("observe: {routes: {/llm: something}}", "t.yaml:1:26", "observe.routes./llm", "write one of chat, completions"),
     ("observe: {routes: {/llm: 1}}", "t.yaml:1:26", "observe.routes./llm", "put it in quotes"),
+    ("live: {max_in_flight: 0}", "t.yaml:1:23", "live.max_in_flight", "from 1"),
+    ("wedge: {decode_secs: 1}", "t.yaml:1:22", "wedge.decode_secs", "write more, such as 60"),
+    ("wedge: {bytes_per_token: 0}", "t.yaml:1:26", "wedge.bytes_per_token", "from 1"),
     ("telemetry: {max_models: 0}", "t.yaml:1:25", "telemetry.max_models", "from 1"),
     (
         "telemetry: {prompt_classes: {input_length_bounds: [8, 16, 16]}}",
@@ -245,21 +250,37 @@ const BAD: &[(&str, &str, &str, &str)] = &[
         "pairs[1].name",
         "a name of its own",
     ),
+    ("observe: {tokenizer: {path: ''}}", "t.yaml:1:29", "observe.tokenizer.path", "write that of a tokenizer.json"),
+    ("observe: {tokenizer: {models: {m: ''}}}", "t.yaml:1:35", "observe.tokenizer.models.m", "leave the model out"),
     (
-        "pairs: [{listen: ':1', upstream: ':2'}, {listen: ':2', upstream: ':1'}]",
-        "t.yaml:1:34",
-        "pairs[0].upstream",
-        "over other pairs back",
+        "observe: {tokenizer: {answer_bytes: 100000, memory_bytes: 65536}}",
+        "t.yaml:1:37",
+        "observe.tokenizer.answer_bytes",
+        "raise observe.tokenizer.memory_bytes",
     ),
 ];
 
 #[test]
 fn a_bad_value_is_told_with_its_place_its_key_and_its_mend() {
-    for (yaml, place, path, mend) in BAD {
-        let message = message(yaml);
-        let expected = format!("{place}: {path}: ");
-        assert!(message.contains(&expected), "{yaml}\nexpected: {expected}\nmessage:  {message}");
-        assert!(message.contains(mend), "{yaml}\nexpected: {mend}\nmessage:  {message}");
+    assert_told(BAD);
+}
+
+#[test]
+fn pairs_that_lead_in_a_circle_are_told_at_each_of_them() {
+    let message = message("pairs: [{listen: ':1', upstream: ':2'}, {listen: ':2', upstream: ':1'}]");
+    assert_eq!(message.lines().count(), 2, "{message}");
+    for place in ["t.yaml:1:34: pairs[0].upstream: ", "t.yaml:1:66: pairs[1].upstream: "] {
+        assert!(message.contains(&format!("{place}this leads over other pairs back")), "{message}");
+    }
+}
+
+#[test]
+fn text_is_kept_only_where_a_vocabulary_is_set() {
+    assert_eq!(from_yaml("observe: {tokenizer: {answer_bytes: 2048}}").settings.observe.text, None);
+    for yaml in ["{path: /t.json, answer_bytes: 2048}", "{models: {m: /t.json}, answer_bytes: 2048}"] {
+        let settings = from_yaml(&format!("observe: {{tokenizer: {yaml}}}")).settings;
+        let text = tokometer::observe::Text { answer_bytes: 2048, memory_bytes: 67_108_864 };
+        assert_eq!((settings.observe.text, settings.tokenizer.is_on()), (Some(text), true), "{yaml}");
     }
 }
 

@@ -32,7 +32,23 @@ fn stderr(output: &Output) -> String {
 
 #[test]
 fn help_and_version_go_to_stdout_and_end_well() {
-    for command in ["run", "check", "config", "metrics", "demo", "sim", "load", "replay", "version"] {
+    for command in [
+        "run",
+        "check",
+        "config",
+        "metrics",
+        "rules",
+        "dashboards",
+        "demo",
+        "sim",
+        "load",
+        "replay",
+        "inject",
+        "drain",
+        "top",
+        "verify",
+        "version",
+    ] {
         let output = tokometer(&[command, "--help"], &[]);
         assert_eq!(output.status.code(), Some(0), "{command}");
         assert!(stdout(&output).contains(&format!("Examples:\n  tokometer {command}")), "{}", stdout(&output));
@@ -46,7 +62,14 @@ fn help_and_version_go_to_stdout_and_end_well() {
 
 #[test]
 fn wrong_usage_ends_with_2_on_stderr() {
-    for arguments in [&["rnu"][..], &["run", "--lisen", "x"], &["replay"], &["demo", "--for", "soon"], &[]] {
+    for arguments in [
+        &["rnu"][..],
+        &["run", "--lisen", "x"],
+        &["rules", "--time-scale", "9", "--format", "sloth"],
+        &["replay"],
+        &["demo", "--for", "soon"],
+        &[],
+    ] {
         let output = tokometer(arguments, &[]);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         assert!(!output.stderr.is_empty() && output.stdout.is_empty(), "{arguments:?}");
@@ -99,12 +122,17 @@ fn check_explains_in_plain_words_and_warns() {
 fn check_tells_of_files_that_cannot_be_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t.yaml");
-    std::fs::write(&path, "pairs: [{listen: ':1', upstream: ':2', tls: {certificate: /no/c.pem, key: /no/k.pem}}]")
-        .unwrap();
+    std::fs::write(
+        &path,
+        "pairs: [{listen: ':1', upstream: ':2', tls: {certificate: /no/c.pem, key: /no/k.pem}}]\n\
+         observe: {tokenizer: {path: /no/tokenizer.json}}",
+    )
+    .unwrap();
     let output = tokometer(&["check", "--config", path.to_str().unwrap()], &[]);
     assert_eq!(output.status.code(), Some(2));
     let told = stderr(&output);
     assert!(told.contains("/no/c.pem") && told.contains("/no/k.pem") && told.contains("check the path"), "{told}");
+    assert!(told.contains("cannot read the tokenizer /no/tokenizer.json"), "{told}");
 }
 
 #[test]

@@ -13,7 +13,7 @@ fn read(text: &str, name: &str) -> Config {
 }
 
 /// Compares a committed file with what the code makes now.
-fn same_as_committed(name: &str, made: &str) {
+pub(crate) fn same_as_committed(name: &str, made: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
     if std::env::vars_os().any(|(name, _)| name == "UPDATE") {
         std::fs::write(&path, made).expect("a folder of this repository can be written");

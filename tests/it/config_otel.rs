@@ -184,7 +184,7 @@ fn the_prometheus_variables_move_the_admin_address() {
     assert_eq!(address(&[(host, "localhost")]), "127.0.0.1:9464");
     assert_eq!(address(&[(port, "9090")]), "0.0.0.0:9090");
     assert_eq!(address(&[(host, "::1"), (port, "9090")]), "[::1]:9090");
-    assert_eq!(address(&[(port, "9090"), ("TOKOMETER_ADMIN_LISTEN", ":1")]), "0.0.0.0:1");
+    assert_eq!(address(&[(port, "9090"), ("TOKOMETER_ADMIN_LISTEN", ":1")]), "[::]:1");
 }
 
 #[test]

@@ -17,7 +17,7 @@ fn a_short_demo_counts_every_exchange_and_ends_by_itself() {
     demo(&settings, &mut out).expect("every part starts");
     let text = String::from_utf8(out).expect("plain text");
     println!("{text}");
-    for word in ["/metrics", "tok/s", "TTFT p50", "ok ", "next: tokometer run"] {
+    for word in ["/metrics", "/live", "tok/s", "TTFT p50", "ok ", "next: tokometer run"] {
         assert!(text.contains(word), "no {word:?} in:\n{text}");
     }
     assert!(!text.contains('\x1b'), "no terminal codes in plain lines");

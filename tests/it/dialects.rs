@@ -1,7 +1,7 @@
 //! The relay in front of every dialect of the simulated server: the record tells what the server did.
 
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokometer::app::DataPath;
 use tokometer::decode::FinishReason;
@@ -32,7 +32,7 @@ fn through(case: &Case, body: &str, fault: &str) -> Seen {
         let fault = if fault.is_empty() { String::new() } else { format!("x-sim-fault: {fault}\r\n") };
         exchange::post(address, case.path, &format!("{}{fault}", case.headers), body).await;
         // The client has the end of the connection before the relay has told its observer of it.
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + crate::WAIT;
         while replayed.records.is_empty() && Instant::now() < deadline {
             tokio::task::yield_now().await;
             let more = notebook.take();

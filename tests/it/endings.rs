@@ -112,17 +112,45 @@ fn a_client_that_hangs_up_at_the_end_mark_got_its_answer() {
     assert_eq!(Wire::asked().server(HEAD).events(&[ROLE, DELTA, FINISH]).outcome(), Outcome::Ok);
 }
 
+impl Wire {
+    /// The client ends its side of the connection.
+    fn half_closed(mut self) -> Wire {
+        let at = self.tick();
+        self.observer.finished(Direction::Request, at);
+        self
+    }
+}
+
 #[test]
-fn an_error_that_answers_a_client_that_left_is_its_abort() {
-    let left = |events: &[&str]| {
-        let mut wire = Wire::asked().server(HEAD).events(events);
-        let at = wire.tick();
-        wire.observer.finished(Direction::Request, at);
-        wire.events(&[ERROR]).server(LAST).outcome()
+fn an_error_after_the_client_ended_its_side_is_an_error() {
+    let wire = |events: &[&str]| Wire::asked().server(HEAD).events(events).half_closed();
+    assert_eq!(wire(&[ROLE, DELTA]).events(&[ERROR]).server(LAST).outcome(), Outcome::ErrorInStream);
+    assert_eq!(wire(&[]).events(&[ERROR, DONE]).server(LAST).outcome(), Outcome::ErrorInStream);
+    assert_eq!(wire(&[ROLE, DELTA]).events(&[DELTA, FINISH, DONE]).server(LAST).outcome(), Outcome::Ok);
+    assert_eq!(wire(&[ROLE, DELTA]).outcome(), Outcome::ClientAbortMidStream);
+}
+
+#[test]
+fn ollamas_error_that_answers_a_client_that_left_is_its_abort() {
+    const TOKEN: &str = r#"{"model":"m","message":{"role":"assistant","content":"a"},"done":false}"#;
+    const CANCELLED: &str = r#"{"error":"context canceled"}"#;
+    let wire = |fields: &str, events: &[&str]| {
+        let request = "POST /api/chat HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}";
+        let head = format!("HTTP/1.1 200 OK\r\n{fields}Transfer-Encoding: chunked\r\n\r\n");
+        Wire::open().client(request.as_bytes()).server(head.as_bytes()).events(events)
     };
-    assert_eq!(left(&[ROLE, DELTA]), Outcome::ClientAbortMidStream);
+    let ndjson = "Content-Type: application/x-ndjson\r\n";
+    let ollama = format!("{ndjson}Date: x\r\n");
+    let left = |events: &[&str]| wire(&ollama, events).half_closed().events(&[CANCELLED]).server(LAST).outcome();
+    assert_eq!(left(&[TOKEN]), Outcome::ClientAbortMidStream);
     assert_eq!(left(&[]), Outcome::ClientAbortBeforeFirstToken);
-    assert_eq!(left(&[ROLE, DELTA, ERROR]), Outcome::ErrorInStream);
+    assert_eq!(left(&[TOKEN, CANCELLED]), Outcome::ErrorInStream, "it came before the client left");
+    // Who else has its API is not known, unless it is (SGLang).
+    let unknown = wire(ndjson, &[TOKEN]).half_closed().events(&[CANCELLED]).server(LAST);
+    assert_eq!(unknown.outcome(), Outcome::ClientAbortMidStream);
+    let sglang = r#"{"model":"m","message":{"role":"assistant","content":"a","images":null},"done":false}"#;
+    let sglang = wire(ndjson, &[sglang]).half_closed().events(&[CANCELLED]).server(LAST);
+    assert_eq!(sglang.outcome(), Outcome::ErrorInStream);
 }
 
 #[test]

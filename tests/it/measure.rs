@@ -112,9 +112,16 @@ fn a_long_gap_is_a_stall_unless_the_client_took_nothing() {
 
 #[test]
 fn queue_time_is_in_band_or_by_the_head_where_an_engine_sends_it_when_work_begins() {
-    let llama = b"HTTP/1.1 200 OK\r\nServer: llama.cpp\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let llama: &[u8] = b"HTTP/1.1 200 OK\r\nServer: llama.cpp\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
     let by_head = record(after(Wire::asked(), ms(49)).server(llama).events(&[DELTA, FINISH]).server(LAST));
     assert_eq!(by_head.queue.map(|q| (q.value, q.source)), Some((ms(50), QueueSource::HeaderTiming)));
+
+    // One read brought the head and a token whose prompt took 30 ms: the head waited for it.
+    let timings =
+        r#"data: {"choices":[],"timings":{"prompt_n":9,"prompt_ms":30.0,"predicted_n":1,"predicted_ms":1.0}}"#;
+    let together = [llama, &chunk(DELTA)[..]].concat();
+    let late = record(after(Wire::asked(), ms(49)).server(&together).events(&[FINISH, timings]).server(LAST));
+    assert_eq!(late.queue.map(|q| (q.value, q.source)), Some((ms(20), QueueSource::HeaderTiming)));
 
     let metrics = r#"data: {"choices":[],"usage":{"completion_tokens":1},"metrics":{"queue_time_ms":12.5}}"#;
     let in_band = record(Wire::asked().server(HEAD).events(&[DELTA, FINISH, metrics]).server(LAST));

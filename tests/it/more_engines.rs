@@ -30,6 +30,10 @@ fn one(wire: Wire, close: Close) -> Record {
     replayed.records[0].clone()
 }
 
+fn one_of(wire: Wire) -> Record {
+    one(wire, Close::Finished { first: Side::Client })
+}
+
 const SSE: &[u8] =
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n";
 const LAST: &[u8] = b"0\r\n\r\n";
@@ -58,6 +62,39 @@ fn embeddings_and_the_like_take_input_and_are_ok_without_output() {
     assert_eq!((record.outcome, record.error_type.as_deref()), (Outcome::Http5xx, Some("not_supported_error")));
 }
 
+/// One answer of an array of SGLang's (0.5.23, python/sglang/srt/managers/tokenizer_manager.py and
+/// entrypoints/openai/serving_rerank.py).
+fn weighed(index: usize, tokens: u64) -> String {
+    format!(
+        r#"{{"score":0.5,"document":"d","index":{index},"meta_info":{{"id":"a{index}","finish_reason":{{"type":"length","length":0}},"prompt_tokens":{tokens},"weight_version":"default"}}}}"#
+    )
+}
+
+#[test]
+fn answers_in_an_array_are_added_up_if_all_of_them_are_there() {
+    let all = format!("[{},{},{}]", weighed(2, 9), weighed(0, 5), weighed(1, 7));
+    let best = format!("[{}]", weighed(2, 9));
+    let two = r#"{"text":["a","b"]}"#;
+    let of_texts = r#"[{"embedding":[0.5,-1e-3],"meta_info":{"prompt_tokens":4}},{"embedding":[0.1],"meta_info":{"prompt_tokens":6}}]"#;
+    for (path, body, answer, input, engine) in [
+        ("/v1/rerank", r#"{"query":"q","documents":["a","b","c"]}"#, all.as_str(), Some(21), Some("sglang")),
+        ("/v1/rerank", r#"{"query":"q","documents":["a","b","c"],"top_n":1}"#, &best, None, Some("sglang")),
+        ("/v1/rerank", r#"{"query":"q","documents":["a"]}"#, &best, Some(9), Some("sglang")),
+        ("/v1/rerank", r#"{"query":"q","documents":["a"]}"#, r#"[{"score":0.5,"index":0}]"#, None, None),
+        ("/encode", two, of_texts, Some(10), None),
+        ("/classify", two, of_texts, Some(10), None),
+        ("/embedding", r#"{"content":"a"}"#, r#"[{"index":0,"embedding":[[0.1,0.2]]}]"#, None, None),
+        ("/rerank", r#"{"query":"q","texts":["a"]}"#, r#"[{"index":0,"score":0.1}]"#, None, None),
+        ("/embed", r#"{"inputs":"a"}"#, "[[0.1,0.2]]", None, None),
+    ] {
+        let record = answered(asked(path, body), "200 OK", "", answer);
+        assert_eq!((record.outcome, record.choices, record.output_tokens), (Outcome::Ok, 1, None), "{path} {body}");
+        let told = record.input_tokens.map(|count| (count.tokens, count.source));
+        assert_eq!(told, input.map(|tokens| (tokens, CountSource::NativeCounter)), "{path} {body}");
+        assert_eq!(record.labels.engine, engine, "{path} {body}");
+    }
+}
+
 #[test]
 fn the_body_says_what_is_asked_where_several_apis_share_a_path() {
     for (body, operation) in [
@@ -73,6 +110,105 @@ fn the_body_says_what_is_asked_where_several_apis_share_a_path() {
         let output = record.output_tokens.map(|count| count.tokens);
         assert_eq!(output, matches!(operation, "chat" | "text_completion").then_some(2), "{body}");
     }
+}
+
+/// SGLang's `/vertex_generate` wraps answers of its `/generate`.
+#[test]
+fn instances_are_answered_as_what_they_are() {
+    let answer = |tokens: u64| {
+        format!(
+            r#"{{"text":"a","output_ids":[1],"meta_info":{{"id":"r","finish_reason":{{"type":"length","length":{tokens}}},"prompt_tokens":3,"weight_version":"default","completion_tokens":{tokens},"cached_tokens":1}}}}"#
+        )
+    };
+    let sampling = r#""parameters":{"sampling_params":{"max_new_tokens":9}}"#;
+    let one = answered(
+        asked("/vertex_generate", &format!(r#"{{"instances":[{{"text":"a"}}],{sampling}}}"#)),
+        "200 OK",
+        "",
+        &format!(r#"{{"predictions":[{}]}}"#, answer(5)),
+    );
+    assert_eq!((one.labels.route.operation(), one.labels.engine), ("text_completion", Some("sglang")));
+    let counts = |record: &Record| (record.input_tokens.map(|n| n.tokens), record.output_tokens.map(|n| n.tokens));
+    assert_eq!((one.outcome, counts(&one), one.max_tokens), (Outcome::Ok, (Some(3), Some(5)), Some(9)));
+    let two = format!(r#"{{"instances":[{{"input_ids":[1]}},{{"input_ids":[2]}}],{sampling}}}"#);
+    let body = format!(r#"{{"predictions":[{},{}]}}"#, answer(5), answer(2));
+    let record = answered(asked("/vertex_generate", &two), "200 OK", "", &body);
+    assert_eq!((record.outcome, counts(&record), record.choices), (Outcome::Ok, (Some(6), Some(7)), 2));
+    assert_eq!(record.finish_reasons.len(), 2);
+    // A part of the answers is no sum.
+    let record =
+        answered(asked("/vertex_generate", &two), "200 OK", "", &format!(r#"{{"predictions":[{}]}}"#, answer(5)));
+    assert_eq!(record.input_tokens, None);
+    let stream = r#"{"instances":[{"text":"a"}],"parameters":{"stream":true}}"#;
+    let event = format!("data: {}", answer(4));
+    let wire = asked("/vertex_generate", stream).server(SSE).events(&[&event, "data: [DONE]"]).server(LAST);
+    let record = one_of(wire);
+    assert_eq!((record.outcome, counts(&record), record.chunks), (Outcome::Ok, (Some(3), Some(4)), 1));
+    let record = answered(asked("/vertex_generate", &two), "400 Bad Request", "", r#"{"error":{"message":"m"}}"#);
+    assert_eq!(record.outcome, Outcome::Http4xx);
+}
+
+/// TGI's `/vertex` (3.3, router/src/vertex.rs) answers with texts alone.
+#[test]
+fn texts_that_are_predicted_are_answers_without_counts() {
+    for (instances, operation) in [
+        (r#"{"inputs":"a","parameters":{"max_new_tokens":7}}"#, "text_completion"),
+        (r#"{"messages":[{"role":"user","content":"a"}],"max_tokens":7}"#, "chat"),
+    ] {
+        let body = format!(r#"{{"instances":[{instances}]}}"#);
+        let record = answered(asked("/vertex", &body), "200 OK", "", r#"{"predictions":["A fish."]}"#);
+        assert_eq!((record.labels.route.operation(), record.outcome), (operation, Outcome::Ok));
+        assert_eq!((record.output_tokens, record.input_tokens, record.max_tokens), (None, None, Some(7)));
+        let record = answered(asked("/vertex", &body), "200 OK", "", r#"{"predictions":[""]}"#);
+        assert_eq!(record.outcome, Outcome::NoOutput);
+    }
+    let mixed = r#"{"instances":[{"inputs":"a"},{"messages":[]}]}"#;
+    let record = answered(asked("/vertex", mixed), "200 OK", "", r#"{"predictions":["a","b"]}"#);
+    assert_eq!((record.labels.route.operation(), record.outcome), ("other", Outcome::Ok), "requests of two kinds");
+}
+
+/// SGLang 0.5.23, python/sglang/srt/entrypoints/openai/serving_transcription.py (`media_type="text/plain"`).
+#[test]
+fn a_transcription_that_is_plain_text_is_an_answer() {
+    let path = "/v1/audio/transcriptions";
+    let text = |content_type: &str, path: &str, body: &str| {
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-type: {content_type}\r\ncontent-length: {}\r\n\r\n", body.len());
+        one(asked(path, "").server(head.as_bytes()).server(body.as_bytes()), Close::Finished { first: Side::Client })
+    };
+    let srt = "1\n00:00:00,000 --> 00:00:01,000\nHello.\n";
+    for (content_type, body, outcome) in [
+        ("text/plain; charset=utf-8", "Hello.", Outcome::Ok),
+        ("application/x-subrip", srt, Outcome::Ok),
+        ("text/vtt", "WEBVTT\n\n00:00.000 --> 00:01.000\nHello.\n", Outcome::Ok),
+        ("text/vtt", "WEBVTT\n\n", Outcome::NoOutput),
+        ("text/plain", "\n", Outcome::NoOutput),
+        ("text/plain", "", Outcome::NoOutput),
+    ] {
+        let record = text(content_type, path, body);
+        assert_eq!((record.outcome, record.labels.streaming), (outcome, Some(false)), "{content_type} {body:?}");
+        assert_eq!((record.output_tokens, record.first_token), (None, None), "how many tokens, nobody told");
+    }
+    assert_eq!(text("text/plain", "/v1/audio/translations", "Hello.").outcome, Outcome::Ok);
+    assert_eq!(text("text/plain", "/v1/chat/completions", "Hello.").outcome, Outcome::NoOutput, "that is no chat");
+}
+
+/// vLLM 0.33, vllm/entrypoints/openai/responses/serving.py: with `background` the answer is asked for later.
+#[test]
+fn a_response_that_is_made_in_the_background_is_not_without_output() {
+    for (status, outcome) in
+        [("queued", Outcome::Ok), ("in_progress", Outcome::Ok), ("cancelled", Outcome::Ok), ("odd", Outcome::NoOutput)]
+    {
+        let body = format!(
+            r#"{{"id":"resp_1","object":"response","status":"{status}","background":true,"output":[],"usage":null}}"#
+        );
+        let record = answered(asked("/v1/responses", r#"{"input":"a","background":true}"#), "200 OK", "", &body);
+        assert_eq!((record.outcome, record.output_tokens), (outcome, None), "{status}");
+        assert_eq!(record.response_id.as_deref(), Some("resp_1"));
+    }
+    // A stream that says so of its beginning, and then nothing, is cut.
+    const CREATED: &str = r#"data: {"type":"response.created","response":{"status":"in_progress"}}"#;
+    let wire = asked("/v1/responses", r#"{"stream":true}"#).server(SSE).events(&[CREATED]).server(LAST);
+    assert_eq!(one_of(wire).outcome, Outcome::NoOutput);
 }
 
 #[test]

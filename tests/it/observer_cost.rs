@@ -1,15 +1,24 @@
-//! What a running stream costs its observer in memory: nothing, once it runs.
+//! What a running stream costs its observer in memory: nothing, once it runs, in any dialect.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use prost::Message as _;
 use tokometer::export::{Exporters, ProcessStats, Settings as ExportSettings, Snapshot};
+use tokometer::live::{InFlight, Settings as LiveSettings};
 use tokometer::observe::{Observatory, Settings};
-use tokometer::relay::{Connection, Direction, Observe};
-use tokometer::replay::Recording;
+use tokometer::relay::{Close, Connection, Direction, Observe, Side};
 
 use crate::allocation::allocations_of;
-use crate::truth::captures;
+use crate::coding::encode::encode;
+use crate::http2::messages::{framed, vllm, vllm_chunk};
+use crate::websocket::{HANDSHAKE, SWITCHED, of_client, of_server};
+use crate::wire::http2::frames;
+
+#[path = "../../benches/observer/stream.rs"]
+mod stream;
+
+use stream::{CASES, Stream};
 
 struct Nothing;
 
@@ -19,42 +28,85 @@ impl ProcessStats for Nothing {
     }
 }
 
-#[test]
-fn a_running_stream_allocates_nothing_per_event_exporter_and_all() {
-    for case in [
-        "vllm-0.32.0/chat-stream-usage",
-        "vllm-0.32.0/chat-stream-continuous-usage",
-        "vllm-0.32.0-rustfe/completions-stream-usage",
-        "sglang-0.5.23/chat-stream-usage",
-        "llamacpp-0.5.0-dev/chat-stream-usage",
-        "vllm-0.32.0/responses-stream",
-        "llamacpp-0.5.0-dev/responses-stream",
-        "vllm-0.32.0/messages-stream",
-        "llamacpp-0.5.0-dev/native-completion-stream",
-        "ollama-0.17.4/api-chat-stream",
-        "ollama-0.17.4/api-generate-stream",
-    ] {
-        let recording = Recording::read(&captures().join(format!("{case}.jsonl"))).expect("a recording");
-        let settings =
-            ExportSettings { servers: vec![("127.0.0.1".to_owned(), Some(8001))], ..ExportSettings::default() };
-        let exporters = Exporters::start(&settings, Arc::new(Nothing)).expect("there is no endpoint to fail");
-        let observatory = Observatory::new(Settings::default(), 1, exporters);
-        let start = Instant::now();
-        let connection = Connection { id: 1, peer: None, pair: 0, upstream: Arc::from("server"), accepted: start };
+/// How often an observer, exporters and all, allocates for these events of a stream that was opened so. A stream before it
+/// opened their series: a histogram grows when the first gap of a length falls in it.
+fn allocations(opening: &[(Direction, Vec<u8>)], events: &[Vec<u8>]) -> u64 {
+    let settings = ExportSettings { servers: vec![("127.0.0.1".to_owned(), Some(8001))], ..ExportSettings::default() };
+    let exporters = Exporters::start(&settings, Arc::new(Nothing)).expect("there is no endpoint to fail");
+    let mut now = Instant::now();
+    let in_flight =
+        InFlight::start(LiveSettings::default(), &["pair".to_owned()], now).expect("a thread can be started");
+    let observatory = Observatory::new(Settings::default(), 1, in_flight.before(exporters));
+    let mut stream = || {
+        let connection = Connection { id: 1, peer: None, pair: 0, upstream: Arc::from("server"), accepted: now };
         let mut observer = observatory.accepted(&connection).expect("observing is on");
-        observer.seen(Direction::Request, &recording.request, start);
-        // A steady stream: the same gap each time, so that no histogram has to grow for it.
-        let mut at = start;
-        let mut seen = |bytes: &[u8]| {
-            at += Duration::from_millis(20);
-            observer.seen(Direction::Response, bytes, at);
+        let mut seen = |direction, bytes: &[u8]| {
+            now += Duration::from_millis(20);
+            observer.seen(direction, bytes, now);
         };
-        let reads: Vec<&[u8]> = recording.reads.iter().map(|(_, bytes)| bytes.as_slice()).collect();
-        let (warm, rest) = reads.split_at(20.min(reads.len() / 2));
-        let (steady, _end) = rest.split_at(rest.len() - 4);
-        warm.iter().for_each(|bytes| seen(bytes));
-        let allocations = allocations_of(|| steady.iter().for_each(|bytes| seen(bytes)));
-        assert!(!steady.is_empty(), "{case}");
-        assert_eq!(allocations, 0, "{case}: {} reads", steady.len());
+        opening.iter().for_each(|(direction, bytes)| seen(*direction, bytes));
+        let allocations = allocations_of(|| events.iter().for_each(|bytes| seen(Direction::Response, bytes)));
+        assert!(!in_flight.open(now, 1).is_empty(), "it is watched meanwhile");
+        observer.closed(Close::Reset(Side::Client), now);
+        allocations
+    };
+    stream();
+    stream()
+}
+
+/// The same of the token events of a stream.
+fn allocations_in(stream: &Stream) -> u64 {
+    let answer = stream.opening.iter().map(|bytes| (Direction::Response, bytes.clone()));
+    let opening: Vec<_> = [(Direction::Request, stream.request.clone())].into_iter().chain(answer).collect();
+    assert!(!stream.events.is_empty());
+    allocations(&opening, &stream.events)
+}
+
+#[test]
+fn a_running_stream_allocates_nothing_per_event_exporter_in_flight_table_and_all() {
+    for (case, token) in CASES {
+        let stream = Stream::of_case(case, token);
+        assert_eq!(allocations_in(&stream), 0, "{case}");
+        if case == "vllm-0.32.0/chat-stream-usage" {
+            assert_eq!(allocations_in(&stream.over_http2()), 0, "{case} over HTTP/2");
+        }
     }
+}
+
+#[test]
+fn a_running_grpc_stream_allocates_nothing_per_message_compressed_or_not() {
+    let chunk = vllm_chunk(0, " word", 1);
+    let coded = encode("gzip", &[&chunk.encode_to_vec()]);
+    let compressed = [&[1][..], &(coded.len() as u32).to_be_bytes(), &coded].concat();
+    for message in [framed(&chunk), compressed] {
+        let call = [
+            (":method", "POST"),
+            (":scheme", "http"),
+            (":path", "/vllm.Inference/GenerateStream"),
+            ("content-type", "application/grpc"),
+        ];
+        let head = [(":status", "200"), ("content-type", "application/grpc"), ("grpc-encoding", "gzip")];
+        let opening = [
+            (Direction::Request, frames::opening()),
+            (Direction::Response, frames::settings()),
+            (Direction::Request, frames::headers(1, 0, &call)),
+            (Direction::Request, frames::data(1, frames::END_STREAM, &framed(&vllm::GenerateRequest::default()))),
+            (Direction::Response, frames::headers(1, 0, &head)),
+            (Direction::Response, frames::data(1, 0, &message)),
+        ];
+        let events = vec![frames::data(1, 0, &message); 100];
+        assert_eq!(allocations(&opening, &events), 0, "{} bytes", message.len());
+    }
+}
+
+#[test]
+fn a_running_answer_of_a_session_allocates_nothing_per_message() {
+    let delta = of_server(r#"{"type":"transcription.delta","delta":" word"}"#);
+    let opening = [
+        (Direction::Request, HANDSHAKE.to_vec()),
+        (Direction::Response, SWITCHED.to_vec()),
+        (Direction::Request, of_client(r#"{"type":"input_audio_buffer.commit","final":true}"#)),
+        (Direction::Response, delta.clone()),
+    ];
+    assert_eq!(allocations(&opening, &vec![delta; 100]), 0);
 }

@@ -3,6 +3,7 @@
 use std::fs;
 
 use serde_json::Value;
+use tokometer::app::Show;
 use tokometer::app::replay;
 use tokometer::observe::Settings;
 
@@ -35,10 +36,12 @@ const NAMES: [&str; 23] = [
     "longest_gap_ms",
 ];
 
+const JSON: Show = Show { json: true, timeline: false };
+
 #[test]
 fn every_exchange_is_one_line_with_every_name() {
     let mut out = Vec::new();
-    replay(&captures().join("vllm-0.32.0"), true, &Settings::default(), &mut out).expect("recordings are readable");
+    replay(&captures().join("vllm-0.32.0"), JSON, &Settings::default(), &mut out).expect("recordings are readable");
     let lines: Vec<Value> = String::from_utf8(out)
         .expect("JSON is UTF-8")
         .lines()
@@ -62,7 +65,51 @@ fn a_recording_that_cannot_be_read_does_not_keep_the_others_back() {
     fs::write(folder.path().join("bad.jsonl"), "{}\n").expect("a file");
     fs::write(folder.path().join("bad.meta.json"), "{\"request_raw_b64\":\"\"}").expect("a file");
     let mut out = Vec::new();
-    let error = replay(folder.path(), true, &Settings::default(), &mut out).expect_err("one of them is bad");
+    let error = replay(folder.path(), JSON, &Settings::default(), &mut out).expect_err("one of them is bad");
     assert!(error.to_string().contains("bad.jsonl:1: "), "{error}");
     assert_eq!(String::from_utf8_lossy(&out).lines().count(), 1);
+}
+
+/// What `replay` writes of one recording.
+fn shown(case: &str, show: Show) -> String {
+    let mut out = Vec::new();
+    let path = captures().join(format!("{case}.jsonl"));
+    replay(&path, show, &Settings::default(), &mut out).expect("a recording");
+    String::from_utf8(out).expect("it is text")
+}
+
+#[test]
+fn a_time_line_is_that_of_the_record() {
+    let show = Show { json: true, timeline: true };
+    for case in
+        ["vllm-0.32.0/chat-stream-usage", "sglang-0.5.23/chat-stream-usage", "ollama-0.17.4/api-chat-stream-long"]
+    {
+        let record: Value = serde_json::from_str(shown(case, show).trim()).expect("one exchange");
+        let points = record["timeline"]["points"].as_array().expect("it has points");
+        let number = |value: &Value| value.as_f64().expect("a number");
+        let near = |point: &Value, name: &str| (number(point) - number(&record[name])).abs() < 0.01;
+        let (first, last) = (&points[0], points.last().expect("a point"));
+        assert!(near(&last[0], "last_token_ms"), "{case}: {record}");
+        assert!(points.len() <= 48, "{case}: {}", points.len());
+        if record["timeline"]["events_per_point"] == 1 {
+            assert!(near(&first[0], "time_to_first_token_ms"), "{case}: {record}");
+            assert_eq!(points.len() as u64, record["chunks"].as_u64().expect("a stream"), "{case}");
+        } else {
+            assert!(record["chunks"].as_u64() > Some(48) && points.len() >= 24, "{case}: {record}");
+        }
+        let longest = points.iter().map(|point| number(&point[2])).fold(0.0, f64::max);
+        assert!((longest / number(&record["longest_gap_ms"]) - 1.0).abs() < 0.002, "{case}: {longest} {record}");
+    }
+    let whole: Value = serde_json::from_str(shown("vllm-0.32.0/chat-nonstream", show).trim()).expect("one exchange");
+    assert_eq!(whole.get("timeline"), Some(&Value::Null), "nobody saw when its tokens came");
+    let plain: Value = serde_json::from_str(shown("vllm-0.32.0/chat-nonstream", JSON).trim()).expect("one exchange");
+    assert_eq!(plain.get("timeline"), None);
+}
+
+#[test]
+fn a_time_line_can_be_read_by_people() {
+    let text = shown("vllm-0.32.0/chat-stream-usage", Show { json: false, timeline: true });
+    let rows: Vec<&str> = text.lines().skip_while(|line| !line.contains("events per row: 4")).skip(1).collect();
+    let times: Vec<f64> = rows.iter().filter_map(|row| row.split_whitespace().next()?.parse().ok()).collect();
+    assert!(times.len() > 24 && times.len() == rows.len() && times.is_sorted(), "{text}");
 }

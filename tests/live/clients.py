@@ -125,3 +125,35 @@ def the_ollama_client_reads_chat_and_generate():
         else:
             raise AssertionError("the client saw no error")
         assert relay.wait_for_records(len(told) + 1)[-1]["outcome"] == "error_in_stream"
+
+
+def the_openai_client_holds_a_realtime_session():
+    with _sim() as sim, Tokometer(sim.port) as relay:
+        address = f"127.0.0.1:{relay.port}/v1"
+        client = openai.OpenAI(base_url=f"http://{address}", websocket_base_url=f"ws://{address}", api_key="none", max_retries=0)
+        told = []
+        with client.realtime.connect(model="sim") as session:
+            assert session.recv().type == "session.created"
+            session.session.update(session={"type": "realtime", "output_modalities": ["text"]})
+            assert session.recv().type == "session.updated"
+            content = [{"type": "input_text", "text": "Say hello."}]
+            session.conversation.item.create(item={"type": "message", "role": "user", "content": content})
+            assert session.recv().type == "conversation.item.added"
+            for limit, finish in LIMITS:
+                session.response.create(response={"max_output_tokens": limit})
+                text = ""
+                while (event := session.recv()).type != "response.done":
+                    text += event.delta if event.type == "response.output_text.delta" else ""
+                answer = event.response
+                assert answer.status == {"stop": "completed", "length": "incomplete"}[finish], answer
+                assert text and answer.output[0].content[0].text == text, (text, answer)
+                assert answer.usage.output_tokens == min(limit, TOKENS), answer.usage
+                told.append(({"stop": "completed"}.get(finish, finish), answer.usage))
+        handshake, *records = relay.wait_for_records(1 + len(told))
+        assert handshake["outcome"] == names.OK and handshake["output_tokens"] is None, handshake
+        for record, (finish, usage) in zip(records, told):
+            said = [record[name] for name in ("operation", "outcome", "finish_reasons", "input_tokens", "output_tokens", "output_tokens_source")]
+            assert said == ["realtime", names.OK, [finish], usage.input_tokens, usage.output_tokens, "usage"], (said, usage)
+            assert record["cached_tokens"] == usage.input_token_details.cached_tokens > 0, record
+            assert record["time_to_first_token_ms"] is not None, record
+        print(f"    {', '.join(f'{usage.input_tokens}+{usage.output_tokens}' for _, usage in told)}")

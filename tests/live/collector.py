@@ -21,15 +21,22 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 class Collector:
-    """Takes every push over HTTP; `pushes` holds (when, path, body) of each."""
+    """Takes every push over HTTP at an address of this machine; `pushes` holds (when, path, body) of each."""
+
+    def __init__(self, host="127.0.0.1", port=0):
+        self.address = host, port
 
     def __enter__(self):
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+        self.server = http.server.ThreadingHTTPServer(self.address, _Handler)
         self.server.daemon_threads = True
         self.server.pushes = self.pushes = []
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        self.url = f"http://{self.address[0]}:{self.server.server_port}"
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
         return self
+
+    def traces(self):
+        """The bodies that were traces."""
+        return [body for _, path, body in self.pushes if path == "/v1/traces"]
 
     def __exit__(self, *_):
         self.server.shutdown()

@@ -254,3 +254,40 @@ def no_text_of_prompts_answers_or_secrets_leaves_it():
             for text in (secret, question, answer, "language", "person-77"):
                 assert not any(text in place for place in left), f"{text!r} left through {[text in place for place in left]}"
             print(f"    {sum(map(len, left)) >> 10} KiB of logs, metrics, spans and pages looked through")
+
+
+def the_servers_own_state_is_told_as_its_page_tells_it_and_only_when_asked_for():
+    def page(server):
+        from prometheus_client.parser import text_string_to_metric_families
+
+        families = text_string_to_metric_families(get(f"http://127.0.0.1:{server.port}/metrics")[1])
+        return {sample.name: sample.value for family in families for sample in family.samples}
+
+    def told(relay):
+        return {name: value for (name, _), value in relay.metrics().items() if name.startswith("tokometer_engine_")}
+
+    with start_llama_server() as server:
+        with Tokometer(server.port) as left_alone, Tokometer(server.port, scrape={"enabled": True, "interval_ms": 200}) as relay:
+            until(lambda: "tokometer_engine_requests_running" in told(relay), "the page is read", 20)
+            assert told(relay)["tokometer_engine_prefix_cache_queries_total"] == 0.0, told(relay)
+            before = page(server)
+            client, _ = _client(relay.port)
+            for number, prompt in enumerate(PROMPTS):
+                _stream(client, prompt, f"state-{number}", max_tokens=40)
+            after = page(server)
+            names_of_prompts = ("llamacpp:prompt_tokens_total", "llamacpp:prompt_tokens_cached_total")
+            prompt_tokens = sum(after[name] - before[name] for name in names_of_prompts)
+            assert prompt_tokens > 0
+            until(
+                lambda: told(relay)["tokometer_engine_prefix_cache_queries_total"] == prompt_tokens,
+                lambda: f"{prompt_tokens} prompt tokens are told: {told(relay)}",
+                20,
+            )
+            state = told(relay)
+            hits = after["llamacpp:prompt_tokens_cached_total"] - before["llamacpp:prompt_tokens_cached_total"]
+            assert state["tokometer_engine_prefix_cache_hits_total"] == hits, (state, hits)
+            assert (state["tokometer_engine_requests_running"], state["tokometer_engine_requests_waiting"]) == (0.0, 0.0), state
+            assert state["tokometer_engine_scrape_attempts_total"] > 1, state
+            quiet = told(left_alone)
+            assert "tokometer_engine_requests_running" not in quiet and quiet["tokometer_engine_scrape_attempts_total"] == 0.0, quiet
+            print(f"    {prompt_tokens} prompt tokens, {hits:.0f} of them from the cache, by both")

@@ -12,15 +12,39 @@ DETACHED = "tokometer_observer_detached_total"
 CONNECTIONS_OPEN = "tokometer_connections_open"
 DELIVERY_BLOCKED_SUM = "tokometer_delivery_blocked_seconds_sum"
 EXPORTS_FAILED = "tokometer_telemetry_exports_failed_total"
+PHASE_SUM = "tokometer_phase_duration_seconds_sum"
+ENGINE_SPANS_RECEIVED = "tokometer_engine_spans_received_total"
+ENGINE_SPANS_FORWARDED = "tokometer_engine_spans_forwarded_total"
+SPAN_JOINS = "tokometer_span_joins_total"
+INTERCEPTION = "tokometer_interception"
 FIRST_TOKEN_COUNT = "tokometer_time_to_first_token_seconds_count"
 
-# Metrics about the process itself move between a scrape and a push: they are compared by their labels alone.
+# The same as OTLP has them.
+OTLP_EXCHANGES = "tokometer.exchanges"
+OTLP_OUTPUT_TOKENS = "tokometer.output.tokens"
+
+# There are such series only while there is something to tell. A scraped one ends with the page that lacks it; OTLP has no
+# word for that, so a pushed one stands for some minutes more.
+OF_THE_MOMENT = (
+    "tokometer_engine_silence",
+    "tokometer_in_flight_age",
+    "tokometer_in_flight_wait",
+    "tokometer_queue_time_estimate",
+)
+
+# Metrics about the process itself, and ages, move between a scrape and a push: they are compared by their labels alone.
 MOVING = (
+    *OF_THE_MOMENT,
     "process_",
+    "tokometer_engine_scrape_age",
+    "tokometer_engine_scrape_duration",
     "tokometer_event_loop_lag",
     "tokometer_telemetry_",
     "tokometer_observer_time",
 )
+
+# The alert on a server that cannot be reached.
+UPSTREAM_DOWN = "LLMUpstreamDown"
 
 # Words of the access log.
 OK = "ok"
@@ -39,17 +63,27 @@ SIM_UNPACED = ["--rate", "1000000", "--ttft-ms", "0"]
 SIM_QUICK = ["--rate", "400"]
 
 
-def config(*, access_log, otlp_metrics=None, otlp=None, grace_secs=None, resource=None, log_level=None):
+def config(*, access_log, otlp_metrics=None, otlp=None, otlp_traces=None, otlp_receiver=None, grace_secs=None, resource=None, log_level=None, wedge=None, scrape=None, slo=None, more=None):
     """A configuration file. Every JSON text is YAML too."""
     settings = {"access_log": {"enabled": True, "path": str(access_log), "format": "json"}}
     if otlp_metrics:
         settings["otlp"] = {"metrics": {"endpoint": otlp_metrics, "interval_ms": 500, "timeout_ms": 1000}}
     if otlp:
         settings["otlp"] = {"endpoint": otlp, "metrics": {"interval_ms": 500}}
+    if otlp_traces:
+        settings["otlp"] = {"traces": {"endpoint": otlp_traces, "schedule_delay_ms": 500}}
+    if otlp_receiver:
+        settings["queue"] = {"otlp_listen": [otlp_receiver]}
     if log_level:
         settings["log"] = {"level": log_level, "format": "json"}
     if grace_secs is not None:
         settings["process"] = {"grace_period_secs": grace_secs}
+    if wedge:
+        settings["wedge"] = wedge
+    if scrape:
+        settings["scrape"] = scrape
+    if slo:
+        settings["slo"] = slo
     if resource:
         settings["telemetry"] = {"resource": resource}
-    return json.dumps(settings)
+    return json.dumps(settings | (more or {}))

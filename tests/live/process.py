@@ -1,5 +1,6 @@
 """Processes under test: started on free ports, waited for by polling, ended for certain."""
 
+import contextlib
 import json
 import os
 import random
@@ -58,16 +59,32 @@ def get(url, accept=None, timeout=5.0):
         return 0, ""
 
 
-class Process:
-    """A child process with its output in a file. `with` ends it."""
+def metrics(url):
+    """Samples of a page of metrics: (name, labels) -> value."""
+    from prometheus_client.parser import text_string_to_metric_families
 
-    def __init__(self, name, argv, fd_limit=None):
-        self.name = name
+    status, page = get(url)
+    assert status == 200, f"{url} answered {status}"
+    families = text_string_to_metric_families(page)
+    return {(s.name, tuple(sorted(s.labels.items()))): s.value for family in families for s in family.samples}
+
+
+def total(samples, name, **labels):
+    """Sum over the series of this name that have these labels."""
+    wanted = set(labels.items())
+    return sum(value for (n, have), value in samples.items() if n == name and wanted <= set(have))
+
+
+class Process:
+    """A child process with its output in a file. `with` ends it, and with `group` the children that it started."""
+
+    def __init__(self, name, argv, fd_limit=None, group=False):
+        self.name, self.group = name, group
         self.log = tempfile.NamedTemporaryFile(prefix=f"{name}-", suffix=".log")
         limit = (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (fd_limit, fd_limit))) if fd_limit else None
         # What is set for the tests, or for other programs on this machine, is not meant for the one under test.
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("TOKOMETER_", "OTEL_"))}
-        self.child = subprocess.Popen(argv, stdout=self.log, stderr=self.log, preexec_fn=limit, env=environment)
+        self.child = subprocess.Popen(argv, stdout=self.log, stderr=self.log, preexec_fn=limit, env=environment, start_new_session=group)
 
     def __enter__(self):
         return self
@@ -99,6 +116,9 @@ class Process:
         return self.child.wait(seconds)
 
     def kill(self):
+        if self.group:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.child.pid, signal.SIGKILL)
         if self.alive():
             self.child.kill()
         self.child.wait()
@@ -147,18 +167,10 @@ class Tokometer(Process):
         return records
 
     def metrics(self):
-        """Samples of /metrics: (name, labels) -> value."""
-        from prometheus_client.parser import text_string_to_metric_families
-
-        status, page = get(f"http://127.0.0.1:{self.admin}/metrics")
-        assert status == 200, f"/metrics answered {status}"
-        families = text_string_to_metric_families(page)
-        return {(s.name, tuple(sorted(s.labels.items()))): s.value for family in families for s in family.samples}
+        return metrics(f"http://127.0.0.1:{self.admin}/metrics")
 
     def total(self, name, **labels):
-        """Sum over the series of this name that have these labels."""
-        wanted = set(labels.items())
-        return sum(value for (n, have), value in self.metrics().items() if n == name and wanted <= set(have))
+        return total(self.metrics(), name, **labels)
 
 
 def start_sim(*flags, port=None):
@@ -169,11 +181,11 @@ def start_sim(*flags, port=None):
     return sim.ready(f"http://127.0.0.1:{port}/health")
 
 
-def start_llama_server():
-    """A real llama-server with the tiny chat model."""
+def start_llama_server(*flags, slots=8):
+    """A real llama-server with the tiny chat model, which works on so many requests at a time."""
     port = free_port()
-    argv = ["llama-server", "-m", str(MODEL), "--host", "127.0.0.1", "--port", str(port), "-c", "32768", "-np", "8"]
-    argv += ["-t", "1", "--metrics", "--slots", "--jinja", "--no-webui"]
+    argv = ["llama-server", "-m", str(MODEL), "--host", "127.0.0.1", "--port", str(port), "-c", "32768", "-np", str(slots)]
+    argv += ["-t", "1", "--metrics", "--slots", "--jinja", "--no-webui", *flags]
     try:
         server = Process("llama-server", argv)
     except FileNotFoundError:

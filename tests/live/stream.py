@@ -14,27 +14,28 @@ class Stream:
         self.reader, self.writer = reader, writer
 
     @classmethod
-    async def open(cls, port, *, tokens=20, fault=None, stream=True, receive_buffer=None):
+    async def open(cls, port, *, model="sim", prompt="Say hello.", tokens=20, fault=None, stream=True, each_usage=False, headers=None, receive_buffer=None, host="127.0.0.1"):
         sock = socket.socket()
         sock.setblocking(False)
         if receive_buffer:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         try:
-            await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
+            await asyncio.get_running_loop().sock_connect(sock, (host, port))
             # The limit is small, so that what is not asked for stays in the kernel and the sender feels it.
             reader, writer = await asyncio.open_connection(sock=sock, limit=4096)
         except BaseException:
             sock.close()
             raise
-        body = {"model": "sim", "stream": stream, "max_tokens": tokens, "ignore_eos": True}
-        body["messages"] = [{"role": "user", "content": "Say hello."}]
+        body = {"model": model, "stream": stream, "max_tokens": tokens, "ignore_eos": True}
+        body["messages"] = [{"role": "user", "content": prompt}]
         if stream:
-            body["stream_options"] = {"include_usage": True}
+            body["stream_options"] = {"include_usage": True} | ({"continuous_usage_stats": True} if each_usage else {})
         body = json.dumps(body).encode()
-        head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\nconnection: close\r\n"
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: {host}:{port}\r\nconnection: close\r\n"
         head += f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
-        head += f"{names.SIM_FAULT}: {fault}\r\n\r\n" if fault else "\r\n"
-        writer.write(head.encode() + body)
+        head += f"{names.SIM_FAULT}: {fault}\r\n" if fault else ""
+        head += "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
+        writer.write(head.encode() + b"\r\n" + body)
         await writer.drain()
         return cls(reader, writer)
 

@@ -1,5 +1,3 @@
-use std::sync::Arc;
-
 use crate::decode::FinishReason;
 use crate::decode::Route;
 use crate::measure::Count;
@@ -11,55 +9,36 @@ use super::*;
 
 fn record(started: Instant) -> Record {
     let ms = Duration::from_millis;
+    let labels = Labels {
+        pair: 1,
+        route: Route::Chat,
+        engine: Some("vllm"),
+        request_model: Some("my model".into()),
+        response_model: None,
+        streaming: Some(true),
+    };
     Record {
-        labels: Arc::new(Labels {
-            pair: 1,
-            route: Route::Chat,
-            engine: Some("vllm"),
-            request_model: Some("my model".into()),
-            response_model: None,
-            streaming: Some(true),
-        }),
         connection: 7,
         sequence: 2,
-        outcome: Outcome::Ok,
         status: Some(200),
         finish_reasons: vec![FinishReason::Stop, FinishReason::Length],
         response_id: Some("chatcmpl-1".into()),
-        error_type: None,
-        request_id: None,
-        trace: None,
-        started,
+        asked_stream: Some(true),
         requested: Some(ms(1)),
         headers: Some(ms(11)),
         first_event: Some(ms(21)),
         first_token: Some(ms(31)),
-        first_visible: None,
         last_token: Some(ms(1031)),
-        ended: ms(1040),
-        input_tokens: None,
-        cached_tokens: None,
-        cache_creation_tokens: None,
-        input_audio_tokens: None,
-        input_image_tokens: None,
         output_tokens: Some(Count { tokens: 101, source: CountSource::Usage }),
-        reasoning_tokens: None,
-        output_audio_tokens: None,
         first_tokens: Some(1),
         decode_rate: Some(100.0),
-        decode_rate_at_least: None,
         chunks: 101,
         events: 103,
         longest_gap: Some(ms(12)),
-        stalls: 0,
-        delivery_blocked: Duration::ZERO,
-        unread: false,
-        queue: None,
-        timing: None,
         max_tokens: Some(256),
-        choices: 1,
         request_bytes: 300,
         response_bytes: 25_000,
+        ..Record::new(labels, started, Outcome::Ok, ms(1040))
     }
 }
 

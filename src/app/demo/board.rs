@@ -107,8 +107,8 @@ impl Sink for Board {
         gauge.fetch_add(delta, Relaxed);
     }
 
-    fn live(&self, _labels: &Labels) -> Arc<dyn Live> {
-        Arc::new(Moving { tokens: Arc::clone(&self.tokens), gaps: Arc::clone(&self.gaps) })
+    fn live(&self, _labels: &Labels) -> Option<Arc<dyn Live>> {
+        Some(Arc::new(Moving { tokens: Arc::clone(&self.tokens), gaps: Arc::clone(&self.gaps) }))
     }
 
     fn record(&self, record: &Record) {

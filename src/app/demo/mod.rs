@@ -95,7 +95,8 @@ pub fn run(settings: &Settings, out: &mut impl Write) -> Result<(), Error> {
             load: format!("simulated vLLM, {} streams at a time, some of which go wrong", settings.streams),
         };
         if !watched {
-            writeln!(out, "{}\nmetrics: http://{}/metrics   relay: http://{relay}", frame.load, frame.admin)?;
+            let Frame { load, admin, .. } = &frame;
+            writeln!(out, "{load}\nlook: http://{admin}/live   metrics: http://{admin}/metrics   relay: http://{relay}")?;
         }
         let load = tokio::spawn(load::run(offered(settings, duration, &relay), |_| {}));
         let started = Instant::now();

@@ -53,7 +53,7 @@ pub(super) fn table(frame: &Frame, figures: &Figures, elapsed: Duration, rate: f
     ));
     line(format!("  {}", outcomes(figures, true)));
     line(String::new());
-    line(format!("  {DIM}metrics{RESET}  http://{}/metrics", frame.admin));
+    line(format!("  {DIM}look{RESET}     http://{0}/live   {DIM}metrics{RESET}  http://{0}/metrics", frame.admin));
     line(format!("  {DIM}try{RESET}      curl -N http://{}/v1/chat/completions \\", frame.relay));
     line(
         "             -d '{\"model\":\"sim\",\"stream\":true,\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}'"

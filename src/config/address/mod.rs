@@ -19,6 +19,18 @@ pub(crate) fn listen(text: &str) -> Result<Address, String> {
     address(text, "0.0.0.0", LISTEN_FORMS)
 }
 
+/// The addresses of a list in brackets, one by one: `[10.0.0.7,fd00::7]:8000` is `10.0.0.7:8000` and `[fd00::7]:8000`. That is
+/// what `[$(POD_IPS)]:8000` becomes in Kubernetes, of whichever families a pod has addresses. Everything else is one address.
+pub(crate) fn each(text: &str) -> Vec<String> {
+    let inner = text.strip_prefix('[').and_then(|rest| rest.rsplit_once("]:"));
+    let Some((inside, port)) = inner else { return vec![text.to_owned()] };
+    let one = |host: &str| match host.parse::<Ipv4Addr>() {
+        Ok(host) => format!("{host}:{port}"),
+        Err(_) => format!("[{host}]:{port}"),
+    };
+    inside.split(',').map(|host| one(host.trim())).collect()
+}
+
 /// Reads an upstream address; true when it asks for TLS. `:8001` is this machine (127.0.0.1).
 pub(crate) fn upstream(text: &str) -> Result<(Address, bool), String> {
     if text == "original" {
@@ -52,10 +64,19 @@ pub(crate) fn upstream(text: &str) -> Result<(Address, bool), String> {
     Ok((address, tls))
 }
 
-/// Reads the admin address: an IP address (or `localhost`) and a port.
+/// Reads the admin address: an IP address (or `localhost`) and a port. `:9464` is every address of both families, so that probes
+/// come through in every pod.
 pub(crate) fn admin(text: &str) -> Result<SocketAddr, String> {
-    let forms = "write 0.0.0.0:9464, [::]:9464, localhost:9464 or :9464";
-    match address(text, "0.0.0.0", forms)? {
+    socket(text, "::", "the admin server", "write 0.0.0.0:9464, [::]:9464, localhost:9464 or :9464")
+}
+
+/// Reads an address on which OTLP is received.
+pub(crate) fn otlp(text: &str) -> Result<SocketAddr, String> {
+    socket(text, "0.0.0.0", "the receiver of spans", "write 127.0.0.1:4317, [::1]:4317, localhost:4317 or 0.0.0.0:4317")
+}
+
+fn socket(text: &str, any_host: &str, who: &str, forms: &str) -> Result<SocketAddr, String> {
+    match address(text, any_host, forms)? {
         Address::Tcp { host, port } => {
             let ip = match host.as_str() {
                 "localhost" => IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -63,7 +84,7 @@ pub(crate) fn admin(text: &str) -> Result<SocketAddr, String> {
             };
             Ok(SocketAddr::new(ip, port))
         }
-        _ => Err(format!("the admin server listens on TCP only; {forms}")),
+        _ => Err(format!("{who} listens on TCP only; {forms}")),
     }
 }
 
@@ -121,7 +142,9 @@ pub(crate) fn reaches(upstream: &Address, listen: &Address) -> bool {
     match (upstream, listen) {
         (Address::Unix(a), Address::Unix(b)) => a == b,
         (Address::Tcp { host, port }, Address::Tcp { host: on, port: at }) => {
-            port == at && *port != 0 && (host == on || (is_this_machine(host) && (is_any(on) || is_this_machine(on))))
+            port == at
+                && *port != 0
+                && (host == on || (is_this_machine(host) && (is_any(on) || one_loopback(host, on))))
         }
         _ => false,
     }
@@ -131,7 +154,7 @@ pub(crate) fn reaches(upstream: &Address, listen: &Address) -> bool {
 pub(crate) fn collide(a: &Address, b: &Address) -> bool {
     match (a, b) {
         (Address::Tcp { host: x, port: p }, Address::Tcp { host: y, port: q }) => {
-            p == q && *p != 0 && (x == y || is_any(x) || is_any(y) || (is_this_machine(x) && is_this_machine(y)))
+            p == q && *p != 0 && (x == y || is_any(x) || is_any(y) || one_loopback(x, y))
         }
         _ => a == b,
     }
@@ -143,6 +166,15 @@ fn is_any(host: &str) -> bool {
 
 fn is_this_machine(host: &str) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback() || ip.is_unspecified())
+}
+
+/// True when both are this machine's loopback address, as far as the text tells. 127.0.0.2 and 127.0.0.1 are two addresses
+/// (RFC 1122, section 3.2.1.3), on which two servers can have the same port; `localhost` may be any of them.
+fn one_loopback(a: &str, b: &str) -> bool {
+    let parsed = |host: &str| host.parse::<IpAddr>().ok();
+    let distinct = matches!((parsed(a), parsed(b)), (Some(IpAddr::V4(a)), Some(IpAddr::V4(b)))
+        if a != b && !a.is_unspecified() && !b.is_unspecified());
+    is_this_machine(a) && is_this_machine(b) && !distinct
 }
 
 #[cfg(test)]

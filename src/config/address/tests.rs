@@ -75,6 +75,7 @@ fn bad_addresses_are_told_with_what_to_write() {
     }
     assert!(listen("original").unwrap_err().contains("an upstream"));
     assert!(listen("http://0.0.0.0:8000").unwrap_err().contains("is a URL"));
+    assert_eq!(admin(":9464").unwrap().to_string(), "[::]:9464");
     assert!(admin("unix:/a").unwrap_err().contains("TCP only"));
     assert!(admin("name:1").unwrap_err().contains("not an IP address"));
 }
@@ -85,6 +86,9 @@ fn loops_and_collisions_are_seen_through_wildcards_and_loopback() {
         ("127.0.0.1:8000", "0.0.0.0:8000", true),
         ("localhost:8000", "[::]:8000", true),
         ("127.0.0.1:8000", "127.0.0.1:8000", true),
+        ("0.0.0.0:8000", "127.0.0.1:8000", true),
+        ("localhost:8000", "127.0.0.2:8000", true),
+        ("127.0.0.1:8000", "127.0.0.2:8000", false),
         ("10.0.0.1:8000", "0.0.0.0:8000", false),
         ("127.0.0.1:8001", "0.0.0.0:8000", false),
         ("unix:/a", "unix:/a", true),
@@ -98,6 +102,7 @@ fn loops_and_collisions_are_seen_through_wildcards_and_loopback() {
         ("0.0.0.0:8000", "127.0.0.1:8000", true),
         ("10.0.0.1:8000", "10.0.0.2:8000", false),
         ("localhost:8000", "127.0.0.1:8000", true),
+        ("127.0.0.1:8000", "127.0.0.2:8000", false),
         ("0.0.0.0:0", "0.0.0.0:0", false),
         ("unix:/a", "unix:/a", true),
     ];
@@ -125,5 +130,18 @@ proptest::proptest! {
         drop(admin(&text));
         drop(split_pair(&text));
         drop(crate::config::redact::url(&text));
+    }
+}
+
+#[test]
+fn a_list_of_addresses_is_cut_by_families() {
+    for (text, expected) in [
+        ("[10.0.0.7]:8000", vec!["10.0.0.7:8000"]),
+        ("[10.0.0.7,fd00::7]:8000", vec!["10.0.0.7:8000", "[fd00::7]:8000"]),
+        ("[fd00::7]:8000", vec!["[fd00::7]:8000"]),
+        ("0.0.0.0:8000", vec!["0.0.0.0:8000"]),
+        ("unix:/run/a.sock", vec!["unix:/run/a.sock"]),
+    ] {
+        assert_eq!(each(text), expected);
     }
 }

@@ -1,8 +1,14 @@
 //! From what a person wrote to what the modules use, and every check that needs more than one key.
 
 mod classes;
+mod objectives;
 mod otlp;
 mod pairs;
+mod reading;
+mod receiver;
+mod spending;
+mod vocabulary;
+mod wedge;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -98,8 +104,14 @@ pub(crate) fn checked(raw: &Raw, environment: &Environment, problems: &mut Probl
     if let Some(address) = admin_address {
         pairs::keep_clear_of_admin(&pairs, &address.into(), problems);
     }
-    let observe = observe(&raw.observe, problems);
+    let observe = observe::Settings { targets: objectives::headers(raw, problems), ..observe(&raw.observe, problems) };
+    let slo = objectives::checked(raw, problems);
+    let ledger = spending::checked(raw, problems);
+    let tokenizer = vocabulary::checked(&raw.observe.tokenizer, problems);
+    let scrape = reading::checked(raw, &pairs, observe.engine, problems);
+    let live = wedge::checked(raw, problems);
     let export = export(raw, &pairs, environment, problems);
+    let queue = receiver::checked(&raw.queue, &pairs, admin_address, &export.traces, problems);
     let levels = problems.take("log.level", raw.log.level.parse::<log::Levels>());
     if raw.access_log.path.as_deref() == Some("") {
         problems.error("access_log.path", "the path is empty; write a path, or null for stdout");
@@ -112,7 +124,11 @@ pub(crate) fn checked(raw: &Raw, environment: &Environment, problems: &mut Probl
         pairs,
         relay: relay(&raw.relay),
         observe,
+        tokenizer,
+        scrape,
+        live,
         export,
+        queue,
         admin: admin::Settings {
             listen: admin_address?,
             header_timeout: Duration::from_millis(raw.admin.header_timeout_ms),
@@ -125,8 +141,11 @@ pub(crate) fn checked(raw: &Raw, environment: &Environment, problems: &mut Probl
             json: json(raw.access_log.format),
             queue_lines: size(raw.access_log.queue_lines),
         }),
+        slo,
+        ledger,
         threads: Some(size(raw.process.threads)).filter(|threads| *threads > 0),
         grace_period: Duration::from_secs(raw.process.grace_period_secs),
+        lame_duck: Duration::from_secs(raw.process.lame_duck_secs),
     })
 }
 
@@ -183,6 +202,8 @@ fn observe(raw: &Observe, problems: &mut Problems<'_>) -> observe::Settings {
         path_prefixes: raw.path_prefixes.iter().map(|prefix| prefix.trim_end_matches('/').to_owned()).collect(),
         own_paths,
         probes: raw.probes,
+        text: vocabulary::text(&raw.tokenizer),
+        ..observe::Settings::default()
     }
 }
 

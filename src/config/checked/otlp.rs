@@ -56,7 +56,10 @@ pub(super) fn traces(otlp: &Otlp, problems: &mut Problems<'_>) -> export::Traces
             S::ParentbasedAlwaysOn | S::ParentbasedAlwaysOff | S::ParentbasedTraceidratio
         ),
         keep_failed: raw.keep_failed,
+        keep_stalled: raw.keep_stalled,
         keep_first_token_over: unless_zero(Duration::from_millis(raw.keep_first_token_over_ms)),
+        keep_unsampled: raw.keep_unsampled,
+        keep_per_second: Some(raw.keep_per_second).filter(|n| *n > 0),
         queue_size: size(raw.queue_size),
         batch_size: size(raw.batch_size.min(raw.queue_size)),
         schedule_delay: Duration::from_millis(raw.schedule_delay_ms),

@@ -3,11 +3,21 @@
 //! The doc comments here are the documentation: `config --print-default`, `config --schema` and `docs/CONFIG.md` are
 //! made from them. Nothing is checked beyond types and ranges; [`crate::config::Settings`] is what the program uses.
 
+mod objectives;
 mod otlp;
+mod reading;
+mod receiver;
+mod spending;
 mod traffic;
+mod wedge;
 
+pub use objectives::{AppliesTo, Availability, DecodeRate, Goodput, RequestTargets, Rules, Slo, Stall, Ttft};
 pub use otlp::{Compression, Destination, Histograms, Otlp, OtlpMetrics, OtlpTraces, Protocol, Sampler, Temporality};
-pub use traffic::{Engine, Observe, Pair, Relay, Tls, Unreachable, UpstreamTls};
+pub use reading::{PairScrape, Scrape};
+pub use receiver::Queue;
+pub use spending::{Budget, Price, Prices, TenantLabel, Tenants};
+pub use traffic::{Engine, Observe, Pair, Relay, Tls, Tokenizer, Unreachable, UpstreamTls};
+pub use wedge::{Live, Wedge};
 
 use std::collections::BTreeMap;
 
@@ -26,18 +36,36 @@ pub struct Raw {
     pub relay: Relay,
     /// How exchanges are read and measured. Nothing here changes what clients and server see of each other.
     pub observe: Observe,
+    /// Reading the engine's own metrics, for its state beside the figures of the exchanges.
+    pub scrape: Scrape,
+    /// The exchanges in flight, and the latest that ended: what `/exchanges` and `/live` show.
+    pub live: Live,
+    /// When the engine counts as wedged: what `/engine/healthz` answers.
+    pub wedge: Wedge,
     /// What is common to every metric and span.
     pub telemetry: Telemetry,
     /// The Prometheus endpoint `/metrics` on the admin address. It is always on.
     pub prometheus: Prometheus,
     /// Push to an OpenTelemetry collector. Off until an endpoint is set.
     pub otlp: Otlp,
-    /// The admin server: `/metrics`, `/startz`, `/livez`, `/readyz`, `/drain`, `/config`.
+    /// Queue times from the engine's own spans.
+    pub queue: Queue,
+    /// The admin server: `/metrics`, `/live`, `/startz`, `/livez`, `/readyz`, `/engine/healthz`, `/exchanges`, `/drain`,
+    /// `/config`.
     pub admin: Admin,
     /// Logs of tokometer itself, on stderr. They never hold prompts or answers.
     pub log: Log,
     /// One line per exchange with its figures. It never holds prompts or answers.
     pub access_log: AccessLog,
+    /// Objectives of service levels. Every exchange is judged by each that is about it, and counted as good or bad; `tokometer
+    /// rules` makes the alerts.
+    pub slo: Slo,
+    /// Whose the requests are: tokens and requests by tenant.
+    pub tenants: Tenants,
+    /// What tokens cost. With a price for a model its answers are counted in `tokometer.cost`.
+    pub prices: Prices,
+    /// How many tokens, or how much cost, a day may have: `tokometer.budget.*`, and the alerts on them.
+    pub budgets: Vec<Budget>,
 }
 
 impl Default for Raw {
@@ -47,12 +75,20 @@ impl Default for Raw {
             process: Process::default(),
             relay: Relay::default(),
             observe: Observe::default(),
+            scrape: Scrape::default(),
+            live: Live::default(),
+            wedge: Wedge::default(),
             telemetry: Telemetry::default(),
             prometheus: Prometheus::default(),
             otlp: Otlp::default(),
+            queue: Queue::default(),
             admin: Admin::default(),
             log: Log::default(),
             access_log: AccessLog::default(),
+            slo: Slo::default(),
+            tenants: Tenants::default(),
+            prices: Prices::default(),
+            budgets: Vec::new(),
         }
     }
 }
@@ -68,11 +104,15 @@ pub struct Process {
     /// `terminationGracePeriodSeconds`.
     #[schemars(range(min = 0, max = 86400))]
     pub grace_period_secs: u64,
+    /// Seconds in which new connections are still taken after a drain was asked for (`/drain`, `tokometer drain`): who sends
+    /// them learns of it late. After SIGTERM there are none.
+    #[schemars(range(min = 0, max = 3600))]
+    pub lame_duck_secs: u64,
 }
 
 impl Default for Process {
     fn default() -> Process {
-        Process { threads: 0, grace_period_secs: 30 }
+        Process { threads: 0, grace_period_secs: 30, lame_duck_secs: 5 }
     }
 }
 
@@ -164,7 +204,7 @@ impl Default for Prometheus {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Admin {
-    /// Where it listens: `0.0.0.0:9464`, `[::]:9464`, `localhost:9464`, `:9464` (every IPv4 address). Port 0: a free one.
+    /// Where it listens: `0.0.0.0:9464`, `[::]:9464`, `localhost:9464`, `:9464` (every address). Port 0: a free one.
     pub listen: String,
     /// Milliseconds that a client may take to send a request head, or to take nothing of an answer; idle connections
     /// end after the same time.

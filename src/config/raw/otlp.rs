@@ -191,10 +191,18 @@ pub struct OtlpTraces {
     pub sampler_ratio: f64,
     /// Keep every exchange that failed, whatever the sampler says.
     pub keep_failed: bool,
+    /// Keep every exchange in which a gap between tokens was over `observe.stall_ms`, whatever the sampler says.
+    pub keep_stalled: bool,
     /// Keep every exchange whose first token took longer than this many milliseconds, whatever the sampler says.
     /// 0: slowness keeps nothing.
     #[schemars(range(min = 0, max = 86400000))]
     pub keep_first_token_over_ms: u64,
+    /// Keep such exchanges also where the caller's traceparent says that its trace is not sampled: our spans are then all
+    /// that there is of it.
+    pub keep_unsampled: bool,
+    /// Most traces that are kept so in a second; further ones are left to the sampler and counted. 0: no cap.
+    #[schemars(range(min = 0, max = 100000))]
+    pub keep_per_second: u64,
     /// Most spans that wait for export; further ones are dropped and counted.
     #[schemars(range(min = 1, max = 1000000))]
     pub queue_size: u64,
@@ -213,7 +221,10 @@ impl Default for OtlpTraces {
             sampler: Sampler::default(),
             sampler_ratio: 1.0,
             keep_failed: true,
+            keep_stalled: true,
             keep_first_token_over_ms: 10_000,
+            keep_unsampled: true,
+            keep_per_second: 10,
             queue_size: 2048,
             batch_size: 512,
             schedule_delay_ms: 5000,

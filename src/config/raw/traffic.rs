@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::config::raw::reading::PairScrape;
+
 /// One listen -> upstream pair.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -25,6 +27,9 @@ pub struct Pair {
     /// TLS towards the server. On with `enabled`, or when the upstream begins with `https://`.
     #[serde(default)]
     pub upstream_tls: UpstreamTls,
+    /// Reading the metrics of this server, where it is not as the block `scrape` says.
+    #[serde(default)]
+    pub scrape: PairScrape,
 }
 
 impl Default for Pair {
@@ -35,6 +40,7 @@ impl Default for Pair {
             upstream: "127.0.0.1:8001".to_owned(),
             tls: Tls::default(),
             upstream_tls: UpstreamTls::default(),
+            scrape: PairScrape::default(),
         }
     }
 }
@@ -205,6 +211,8 @@ pub struct Observe {
     /// the server itself (`/`, `/health`, `/metrics`, `/v1/models` and their like, and paths set to `probe` in
     /// `routes`); they are relayed as all else and counted in connections and bytes, but they are no use of the model.
     pub probes: bool,
+    /// Counts answers of which the engine tells no number of tokens. Off until a vocabulary is set.
+    pub tokenizer: Tokenizer,
 }
 
 impl Default for Observe {
@@ -225,6 +233,43 @@ impl Default for Observe {
             path_prefixes: Vec::new(),
             routes: BTreeMap::new(),
             probes: false,
+            tokenizer: Tokenizer::default(),
+        }
+    }
+}
+
+/// Counting by the answers' text, where the engine tells no number of tokens: such answers, cut ones too, are then told with
+/// the source `tokenizer`, which is an estimate and not what the engine sampled (docs/ENGINES.md says how it may differ).
+/// Text is kept for this alone, in memory and until it is counted; it never gets into metrics, traces or logs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Tokenizer {
+    /// File `tokenizer.json` (the form of Hugging Face's tokenizers) of the models that are not in `models`. null: their
+    /// answers are not counted.
+    pub path: Option<String>,
+    /// Files by the model's name in requests or answers, `name: path`.
+    pub models: BTreeMap<String, String>,
+    /// Most bytes of an answer's text; a longer one is not counted, and `tokometer.tokenizer.uncounted` tells of it.
+    #[schemars(range(min = 1024, max = 67108864))]
+    pub answer_bytes: u64,
+    /// Most bytes that the texts of all answers take together. Over it further ones are not kept, and
+    /// `tokometer.tokenizer.uncounted` tells of them.
+    #[schemars(range(min = 65536, max = 17179869184u64))]
+    pub memory_bytes: u64,
+    /// Most answers that wait to be counted; further ones are told without the count, and `tokometer.tokenizer.uncounted`
+    /// tells of them.
+    #[schemars(range(min = 1, max = 100000))]
+    pub queue_answers: u64,
+}
+
+impl Default for Tokenizer {
+    fn default() -> Tokenizer {
+        Tokenizer {
+            path: None,
+            models: BTreeMap::new(),
+            answer_bytes: 262_144,
+            memory_bytes: 67_108_864,
+            queue_answers: 256,
         }
     }
 }

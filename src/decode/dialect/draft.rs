@@ -55,6 +55,8 @@ pub(super) enum Flag {
     Ended = 4096,
     /// A special token, whose text is no part of the answer.
     Special = 8192,
+    /// The answer is not here yet.
+    Pending = 16384,
 }
 
 impl Facts {
@@ -218,6 +220,7 @@ impl Draft {
             error: facts.has(Flag::Error) && facts.kind != Kind::HeardAll || facts.kind.fails(),
             done: false,
             end: facts.kind.ends(),
+            pending: facts.has(Flag::Pending),
             unread: false,
             asks: facts.kind == Kind::Ask,
             timing: if facts.has(Flag::Timing) { Some(self.timing()) } else { None },

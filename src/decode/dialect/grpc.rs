@@ -14,7 +14,6 @@ use crate::decode::EngineFacts;
 use crate::decode::FinishReason;
 use crate::decode::Route;
 use crate::decode::StreamEvent;
-use crate::decode::framing::GrpcFramer;
 use crate::decode::scan::Sink as _;
 use crate::decode::scan::protobuf::Fields;
 use crate::decode::scan::protobuf::Scanner;
@@ -224,7 +223,6 @@ fn fields(route: Route) -> Option<(&'static Fields<Spot>, EngineFacts)> {
 /// Reads the messages of one answer.
 #[derive(Clone, Debug)]
 pub(crate) struct GrpcAnswer {
-    framer: GrpcFramer,
     scanner: Scanner<Spot>,
     engine: EngineFacts,
     message: Message,
@@ -255,35 +253,22 @@ impl GrpcAnswer {
     pub(crate) fn new(route: Route) -> Option<GrpcAnswer> {
         let (fields, engine) = fields(route)?;
         let scanner = Scanner::new(fields);
-        Some(GrpcAnswer {
-            framer: GrpcFramer::new(),
-            scanner,
-            engine,
-            message: Message::default(),
-            word: Capture::new(),
-        })
+        Some(GrpcAnswer { scanner, engine, message: Message::default(), word: Capture::new() })
     }
 
-    /// What the next message says that ends in `bytes`; they then begin behind it. `None` when all of them are read.
-    pub(crate) fn next(&mut self, bytes: &mut &[u8], reading: &mut Reading) -> Option<StreamEvent> {
-        while let Some(part) = self.framer.next(bytes) {
-            if !part.compressed {
-                let GrpcAnswer { scanner, message, word, .. } = self;
-                scanner.feed(part.bytes, &mut Taking { reading, message, word });
-            }
-            if part.last {
-                return Some(self.end_message(part.compressed, reading));
-            }
-        }
-        None
+    /// Takes the next bytes of a message.
+    pub(crate) fn feed(&mut self, bytes: &[u8], reading: &mut Reading) {
+        let GrpcAnswer { scanner, message, word, .. } = self;
+        scanner.feed(bytes, &mut Taking { reading, message, word });
     }
 
-    fn end_message(&mut self, compressed: bool, reading: &mut Reading) -> StreamEvent {
+    /// What the message said that ends here.
+    pub(crate) fn end_message(&mut self, reading: &mut Reading) -> StreamEvent {
         reading.mark(self.engine);
         let whole = self.scanner.finish();
         let Message { is_final, filled, text, .. } = std::mem::take(&mut self.message);
         let event = reading.take(!whole);
-        StreamEvent { end: event.end || is_final, unread: compressed || (filled && text.is_none()), ..event }
+        StreamEvent { end: event.end || is_final, unread: filled && text.is_none(), ..event }
     }
 }
 

@@ -4,8 +4,7 @@
 use super::Place;
 use crate::decode::scan::Keys;
 
-/// The whole body, or an error in its place. A body that is an array (llama.cpp `/embedding`, SGLang `/v1/rerank`) says
-/// nothing of the whole.
+/// The whole body, or an error in its place.
 pub(super) static ANSWER: Keys<Place> = Keys::new(&[
     ("id", Place::Id),
     ("object", Place::Object),
@@ -20,6 +19,11 @@ pub(super) static ANSWER: Keys<Place> = Keys::new(&[
     ("error_type", Place::OuterErrorType),
     ("type", Place::FlatErrorType),
 ]);
+
+/// One answer of a body that is an array. SGLang's `/v1/rerank`, and its `/encode` and `/classify` of several texts, tell
+/// of each what went in; llama.cpp's `/embedding` and its `/rerank` of `texts` tell nothing. With `top_n` the array lacks
+/// some: then the sum is not that of the request, which asked for more answers than there are.
+pub(super) static ONE_OF_SEVERAL: Keys<Place> = Keys::new(&[("meta_info", Place::MetaInfo)]);
 
 /// `meta` of Cohere's API (`/v2/embed`, `/v2/rerank`): the tokens that were computed, and those that are billed. vLLM
 /// 0.33 tells the latter alone (vllm/entrypoints/pooling/embed).

@@ -1,6 +1,7 @@
 //! `/v1/chat/completions`: `chat.completion.chunk` events and `chat.completion` bodies.
 
 use super::Place;
+use super::tgi;
 use crate::decode::scan::Keys;
 
 /// The whole event or body, or an error in its place.
@@ -20,6 +21,7 @@ pub(super) static ANSWER: Keys<Place> = Keys::new(&[
     ("error", Place::Error),
     ("error_type", Place::OuterErrorType),
     ("type", Place::FlatErrorType),
+    tgi::PREDICTIONS,
 ]);
 
 /// `choices[]`

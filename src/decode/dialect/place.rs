@@ -244,6 +244,12 @@ pub(crate) enum Place {
     Generate,
     /// One answer of it
     Generated,
+    /// `predictions` of SGLang: answers
+    Predictions,
+    /// One of them
+    Predicted,
+    /// `predictions` of TGI: texts
+    PredictedTexts,
     /// `meta_info` (SGLang, LMDeploy)
     MetaInfo,
     /// `meta_info.finish_reason`
@@ -303,8 +309,10 @@ pub(crate) enum Place {
     /// Output tokens by an engine's own key that the last event has
     TotalOutput,
 
-    /// The whole body of embeddings and the like
+    /// The whole body of embeddings and the like: one answer, or several.
     InputOnly,
+    /// One of several
+    InputOnlyAnswer,
     /// `meta`
     InputMeta,
     /// `meta.tokens`
@@ -329,6 +337,8 @@ impl Place {
     pub(crate) fn root(route: Route, framing: Framing) -> Place {
         let is_body = framing == Framing::Json;
         match route {
+            // Of a text nothing is known but that it is one.
+            _ if framing == Framing::Text => Place::Unread,
             Route::Chat => Place::Chat,
             Route::Completions => Place::Completion,
             Route::Responses if is_body => Place::Response,
@@ -406,7 +416,8 @@ impl scan::Place for Place {
             Place::Timings => Shape::Object(&openai::TIMINGS),
             Place::Nvext => Shape::Object(&nvext::NVEXT),
             Place::NvextTiming => Shape::Object(&nvext::TIMING),
-            Place::InputOnly => Shape::Object(&input_only::ANSWER),
+            Place::InputOnly => Shape::OneOrMany(&input_only::ANSWER, Place::InputOnlyAnswer),
+            Place::InputOnlyAnswer => Shape::Object(&input_only::ONE_OF_SEVERAL),
             Place::InputMeta => Shape::Object(&input_only::META),
             Place::InputTokens => Shape::Object(&input_only::TOKENS),
             Place::BilledUnits => Shape::Object(&input_only::BILLED),
@@ -443,6 +454,9 @@ impl scan::Place for Place {
             Place::TranscriptBody => Shape::Object(&transcription::BODY),
             Place::Generate => Shape::OneOrMany(&sglang::ANSWER, Place::Generated),
             Place::Generated => Shape::Object(&sglang::ANSWER),
+            Place::Predictions => Shape::Array(Place::Predicted),
+            Place::Predicted => Shape::Object(&sglang::PREDICTED),
+            Place::PredictedTexts => Shape::Array(Place::Content),
             Place::MetaInfo => Shape::Object(&sglang::META_INFO),
             Place::FinishObject => Shape::Object(&sglang::FINISH),
             Place::Tgi => Shape::OneOrMany(&tgi::ANSWER, Place::TgiAnswer),

@@ -157,6 +157,7 @@ impl Reading {
             Place::Status if matches!(word, b"completed" | b"incomplete" | b"failed" | b"cancelled") => {
                 self.draft.status = Some(FinishReason::from_wire(word));
             }
+            Place::Status if matches!(word, b"queued" | b"in_progress") => self.draft.facts.set(Flag::Pending),
             Place::StatusReason if !word.is_empty() => {
                 self.draft.status_reason = Some(FinishReason::from_wire(word));
             }

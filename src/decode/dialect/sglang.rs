@@ -21,7 +21,12 @@ pub(super) static ANSWER: Keys<Place> = Keys::new(&[
     ("type", Place::FlatErrorType),
     tgi::GENERATED_TEXT,
     tgi::DETAILS,
+    // `/vertex_generate`
+    ("predictions", Place::Predictions),
 ]);
+
+/// `predictions[]`
+pub(super) static PREDICTED: Keys<Place> = Keys::new(&[("text", Place::Content), ("meta_info", Place::MetaInfo)]);
 
 /// `meta_info`. LMDeploy has the counts, the reason and `routed_experts` alone.
 pub(super) static META_INFO: Keys<Place> = Keys::new(&[

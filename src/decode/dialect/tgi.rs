@@ -12,11 +12,15 @@ pub(super) const GENERATED_TEXT: (&str, Place) = ("generated_text", Place::Gener
 /// With `parameters.details` alone.
 pub(super) const DETAILS: (&str, Place) = ("details", Place::Details);
 
+/// All that `/vertex` tells of its answers, be they asked for as texts or as chats.
+pub(super) const PREDICTIONS: (&str, Place) = ("predictions", Place::PredictedTexts);
+
 /// The whole event or body, or an error in its place. `index` counts tokens: there is one choice.
 pub(super) static ANSWER: Keys<Place> = Keys::new(&[
     ("token", Place::TgiToken),
     GENERATED_TEXT,
     DETAILS,
+    PREDICTIONS,
     ("error", Place::Error),
     ("error_type", Place::OuterErrorType),
 ]);

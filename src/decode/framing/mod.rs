@@ -1,15 +1,15 @@
 //! How events lie in a body.
 
-mod grpc;
 mod multipart;
 mod ndjson;
 mod sse;
+mod text;
 
-pub(crate) use grpc::GrpcFramer;
 pub(crate) use multipart::Multipart;
 pub(crate) use ndjson::next_piece;
 pub(crate) use sse::Piece;
 pub(crate) use sse::SseFramer;
+pub(crate) use text::PlainText;
 
 /// How events lie in a response body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,9 +22,15 @@ pub enum Framing {
     Messages,
     /// One JSON text per line.
     Ndjson,
-    /// The length-prefixed protobuf messages of gRPC.
+    /// The protobuf messages of gRPC, whose ends are told from outside too.
     Grpc,
+    /// The text of the answer and nothing else: transcriptions whose request asks for one (`response_format` `text`, `srt`,
+    /// `vtt`; SGLang 0.5, OpenAI).
+    Text,
 }
+
+/// What a text is called that may be an answer's: plain, WebVTT, SubRip.
+const TEXTS: [&[u8]; 3] = [b"text/plain", b"text/vtt", b"application/x-subrip"];
 
 /// What a stream of lines is called: the first by Ollama 0.17 and SGLang 0.5; none of them is registered.
 const NDJSON: [&[u8]; 3] = [b"application/x-ndjson", b"application/ndjson", b"application/jsonl"];
@@ -32,7 +38,7 @@ const NDJSON: [&[u8]; 3] = [b"application/x-ndjson", b"application/ndjson", b"ap
 impl Framing {
     /// True where events come one after the other; false for one text at its end.
     pub fn is_stream(self) -> bool {
-        self != Framing::Json
+        !matches!(self, Framing::Json | Framing::Text)
     }
 
     /// The framing that this `content-type` names, whatever its case and parameters. `None`: one that is not read.
@@ -43,6 +49,9 @@ impl Framing {
         }
         if NDJSON.iter().any(|name| essence.eq_ignore_ascii_case(name)) {
             return Some(Framing::Ndjson);
+        }
+        if TEXTS.iter().any(|name| essence.eq_ignore_ascii_case(name)) {
+            return Some(Framing::Text);
         }
         // gRPC may carry other things than protobuf, `application/grpc+json`.
         if essence.eq_ignore_ascii_case(b"application/grpc") || essence.eq_ignore_ascii_case(b"application/grpc+proto")

@@ -203,6 +203,25 @@ impl Route {
         self.is_rpc() || is_known(Framing::Json) || is_known(Framing::Messages)
     }
 
+    /// True where an answer with this framing gives its text piece by piece, each once, as a model writes it. Not those of
+    /// SGLang's stream, which repeat all so far; nor what a model hears, nor messages of gRPC and realtime.
+    pub fn writes_text(self, framing: Framing) -> bool {
+        let told = matches!(framing, Framing::Sse | Framing::Ndjson | Framing::Json);
+        let writes = match self {
+            Route::Chat | Route::Completions | Route::Responses | Route::Messages | Route::CohereChat => true,
+            Route::TgiStream | Route::TgiCompat | Route::LlamaCompletion | Route::Infill => true,
+            Route::OllamaChat | Route::OllamaGenerate | Route::TritonGenerate => true,
+            Route::Generate => framing == Framing::Json,
+            _ => false,
+        };
+        told && writes
+    }
+
+    /// True where a body of plain text may be the answer: a transcription is one.
+    pub(crate) fn answers_in_text(self) -> bool {
+        matches!(self, Route::AudioTranscription | Route::AudioTranslation)
+    }
+
     /// True when nothing ends a stream on this route but the end of its body.
     pub fn ends_with_body(self) -> bool {
         self == Route::TritonGenerate

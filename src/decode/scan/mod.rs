@@ -31,7 +31,8 @@ pub(crate) enum Shape<P: 'static> {
     Array(P),
     /// An object and the keys of it that are known, or an array and the place of each of its elements.
     OneOrMany(&'static Keys<P>, P),
-    /// A string of which only matters whether it is empty. The scanner can pause at its ends.
+    /// A string of which only matters whether it is empty, unless the sink wants it. The scanner can pause at its ends, but
+    /// not at those of a wanted one.
     Text,
     /// A string that the sink may want to keep.
     Word,
@@ -48,6 +49,11 @@ pub(crate) trait Sink<P> {
 
     /// The string at a [`Shape::Text`] place is empty, or is not.
     fn text(&mut self, place: P, empty: bool);
+
+    /// True if the string at this [`Shape::Text`] place is to be handed out, as a wanted word is.
+    fn wants_text(&mut self, _place: P) -> bool {
+        false
+    }
 
     /// True if the string at this [`Shape::Word`] place is to be handed out.
     fn wants_word(&mut self, place: P) -> bool;

@@ -154,10 +154,13 @@ impl<P: Place> Scanner<P> {
                 }
                 State::AfterValue => at = self.after_value(bytes, at),
                 State::Text => {
+                    self.position.state = State::String;
                     if let Some(place) = self.position.place {
                         sink.text(place, byte == b'"');
+                        if sink.wants_text(place) {
+                            self.position.state = State::Word;
+                        }
                     }
-                    self.position.state = State::String;
                 }
                 State::String => {
                     at = self.skip_string(bytes, at);

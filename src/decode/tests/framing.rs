@@ -120,7 +120,12 @@ fn the_framing_is_named_by_the_content_type() {
         ("application/problem+json", Some(Framing::Json)),
         ("application/x-ndjson", Some(Framing::Ndjson)),
         ("application/jsonl; charset=utf-8", Some(Framing::Ndjson)),
-        ("text/plain", None),
+        ("text/plain; charset=utf-8", Some(Framing::Text)),
+        ("text/vtt", Some(Framing::Text)),
+        ("application/x-subrip", Some(Framing::Text)),
+        ("text/html", None),
+        ("application/grpc", Some(Framing::Grpc)),
+        ("application/grpc+json", None),
         ("+json", None),
         ("", None),
     ] {

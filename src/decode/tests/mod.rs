@@ -7,6 +7,7 @@ mod framing;
 mod named;
 mod predictions;
 mod requests;
+mod texts;
 
 use crate::decode::Framing;
 use crate::decode::ResponseDecoder;

@@ -84,12 +84,51 @@ fn the_shape_of_a_body_tells_which_api_takes_it() {
         (r#"{"query":"a"}"#, None),
         (r#"{"text_1":"a","text_2":"b"}"#, Some(Route::Score)),
         (r#"{"inputs":"a","parameters":{}}"#, Some(Route::TgiCompat)),
-        (r#"{"instances":[{"inputs":"a"}]}"#, None),
+        (r#"{"instances":[{"inputs":"a"}]}"#, Some(Route::TgiCompat)),
+        (r#"{"instances":[{"messages":[]},{"messages":[]}]}"#, Some(Route::Chat)),
+        (
+            r#"{"parameters":{"sampling_params":{}},"instances":[{"text":"messages"}],"input":"a"}"#,
+            Some(Route::Generate),
+        ),
+        (r#"{"instances":[{"inputs":"a"},{"messages":[]}]}"#, None),
+        (r#"{"instances":[]}"#, None),
+        (r#"{"instances":[7,["text"]]}"#, None),
         (r#"{"parameters":{"messages":[]}}"#, None),
         ("[]", None),
     ] {
         let mut decoder = RequestDecoder::new(Route::Invocations);
         json.as_bytes().chunks(1).for_each(|byte| decoder.feed(byte));
         assert_eq!(decoder.facts().api, api, "{json}");
+    }
+}
+
+#[test]
+fn instances_are_prompts_and_their_limits_are_those_of_one() {
+    for (json, prompts, max_tokens, stream) in [
+        (
+            r#"{"instances":[{"text":"a"},{"text":"b"}],"parameters":{"stream":true,"sampling_params":{"max_new_tokens":9,"n":3}}}"#,
+            Some(2),
+            Some(9),
+            Some(true),
+        ),
+        (r#"{"instances":[{"inputs":"a","parameters":{"max_new_tokens":5}}]}"#, Some(1), Some(5), None),
+        (r#"{"instances":[{"messages":[],"max_tokens":6}]}"#, Some(1), Some(6), None),
+        (r#"{"instances":[{"messages":[],"max_tokens":6},{"messages":[],"max_tokens":7}]}"#, Some(2), None, None),
+        (r#"{"prompt":"a","parameters":{"stream":true}}"#, None, None, None),
+    ] {
+        let mut decoder = RequestDecoder::new(Route::Invocations);
+        json.as_bytes().chunks(1).for_each(|byte| decoder.feed(byte));
+        let facts = decoder.facts();
+        assert_eq!((facts.prompts, facts.max_tokens, facts.stream), (prompts, max_tokens, stream), "{json}");
+        assert_eq!(facts.n, json.contains("\"n\"").then_some(3), "{json}");
+    }
+}
+
+#[test]
+fn documents_to_rank_are_counted() {
+    for (documents, prompts) in [(r#"["a","b","c"]"#, Some(3)), (r#"[{"text":"a"}]"#, Some(1)), (r#""a""#, None)] {
+        let mut decoder = RequestDecoder::new(Route::Rerank);
+        decoder.feed(format!(r#"{{"query":"q","documents":{documents}}}"#).as_bytes());
+        assert_eq!(decoder.facts().prompts, prompts, "{documents}");
     }
 }

@@ -41,7 +41,7 @@ impl State {
         if !value.is_finite() {
             return None;
         }
-        let bucket = self.bounds.partition_point(|bound| *bound < value);
+        let bucket = self.bucket(value);
         if let Some(count) = self.counts.get_mut(bucket) {
             *count += times;
         }
@@ -51,6 +51,23 @@ impl State {
             native.observe(value, times);
         }
         Some(bucket)
+    }
+
+    fn bucket(&self, value: f64) -> usize {
+        self.bounds.partition_point(|bound| *bound < value)
+    }
+
+    /// True when something fell in the bucket of `value`.
+    pub(crate) fn has(&self, value: f64) -> bool {
+        self.counts.get(self.bucket(value)).is_some_and(|count| *count > 0)
+    }
+
+    /// Lets the bucket of the exemplar's value point to it.
+    pub(crate) fn point(&mut self, exemplar: Exemplar) {
+        let bucket = self.bucket(exemplar.value);
+        if let Some(place) = self.exemplars.get_mut(bucket) {
+            *place = Some(exemplar);
+        }
     }
 
     /// Takes over all that `other`, over the same bounds, has seen. Exemplars stay.
@@ -97,11 +114,8 @@ impl Distribution {
     /// Takes one observation.
     pub(crate) fn observe(&self, value: f64, exemplar: Option<Exemplar>) {
         let mut state = self.lock();
-        let bucket = state.observe(value, 1);
-        if let (Some(exemplar), Some(bucket)) = (exemplar, bucket)
-            && let Some(place) = state.exemplars.get_mut(bucket)
-        {
-            *place = Some(exemplar);
+        if let (Some(_), Some(exemplar)) = (state.observe(value, 1), exemplar) {
+            state.point(exemplar);
         }
     }
 }

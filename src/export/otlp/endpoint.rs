@@ -52,7 +52,8 @@ fn over_grpc<B: WithExportConfig + WithTonicConfig>(builder: B, endpoint: &Endpo
     Ok(if endpoint.gzip { builder.with_compression(Compression::Gzip) } else { builder })
 }
 
-fn headers(endpoint: &Endpoint) -> Result<HeaderMap, Error> {
+/// The endpoint's own headers.
+pub(super) fn headers(endpoint: &Endpoint) -> Result<HeaderMap, Error> {
     let mut headers = HeaderMap::new();
     for (name, value) in &endpoint.headers {
         let wrong = |reason: String| Error::Endpoint {

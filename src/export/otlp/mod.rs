@@ -2,9 +2,13 @@
 //!
 //! Nothing here is ever waited for by the data path, and a collector that takes nothing costs at most the span queue.
 
+mod calls;
 mod client;
+mod destination;
 mod endpoint;
 mod metrics;
+mod passage;
+mod sender;
 mod tls;
 mod traces;
 
@@ -29,6 +33,7 @@ use crate::export::Settings;
 use crate::export::telemetry::Telemetry;
 
 pub(crate) use metrics::Pipeline;
+pub use passage::{Answer, Passage};
 pub(crate) use traces::{Layout, SpanQueue};
 
 /// A shutdown never takes longer than this, whatever is asked for.

@@ -24,6 +24,10 @@ pub(super) const WAIT: &[f64] = &[
     20.0, 30.0, 60.0, 120.0, 300.0,
 ];
 
+/// Phases of an exchange: coarser than [`WAIT`], because every label set has one series for each phase.
+pub(super) const PHASE: &[f64] =
+    &[0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0];
+
 /// Gaps between tokens: from speculative decoding (under 1 ms) to a stall.
 pub(super) const GAP: &[f64] = &[
     0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.025, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3,

@@ -6,74 +6,25 @@ use crate::export::table::Key;
 use crate::export::table::Kind;
 use crate::export::table::Metric;
 use crate::export::table::Scope;
-use crate::export::table::Stability;
 use crate::export::table::buckets;
-
-const fn entry(id: Id, name: &'static str, unit: &'static str, kind: Kind, scope: Scope, help: &'static str) -> Metric {
-    Metric {
-        id,
-        name,
-        unit,
-        kind,
-        help,
-        buckets: &[],
-        scope,
-        extra: &[],
-        optional: &[],
-        stability: Stability::Stable,
-        generation: Generation::Every,
-        exemplar: false,
-    }
-}
-
-/// A metric of the GenAI conventions.
-const fn gen_ai(mut metric: Metric, generation: Generation) -> Metric {
-    metric.stability = Stability::Development;
-    metric.generation = generation;
-    metric
-}
-
-const fn counter(id: Id, name: &'static str, unit: &'static str, scope: Scope, help: &'static str) -> Metric {
-    entry(id, name, unit, Kind::Counter, scope, help)
-}
-
-const fn gauge(id: Id, name: &'static str, unit: &'static str, help: &'static str) -> Metric {
-    entry(id, name, unit, Kind::Gauge, Scope::Process, help)
-}
-
-const fn histogram(
-    id: Id,
-    name: &'static str,
-    unit: &'static str,
-    scope: Scope,
-    bounds: &'static [f64],
-    help: &'static str,
-) -> Metric {
-    let mut metric = entry(id, name, unit, Kind::Histogram, scope, help);
-    metric.buckets = bounds;
-    metric
-}
-
-const fn by(mut metric: Metric, extra: &'static [Key]) -> Metric {
-    metric.extra = extra;
-    metric
-}
-
-/// A wait for the first token: it may be told apart by the prompt.
-const fn by_prompt(mut metric: Metric) -> Metric {
-    metric.optional = &[Key::InputLengthClass, Key::CacheHitClass];
-    metric
-}
-
-/// Recorded once per exchange: its buckets can point to the exchange's span.
-const fn traced(mut metric: Metric) -> Metric {
-    metric.exemplar = true;
-    metric
-}
+use crate::export::table::build::by;
+use crate::export::table::build::by_prompt;
+use crate::export::table::build::counter;
+use crate::export::table::build::entry;
+use crate::export::table::build::gauge;
+use crate::export::table::build::histogram;
+use crate::export::table::build::of_gen_ai;
+use crate::export::table::build::traced;
+use crate::export::table::engine;
+use crate::export::table::engine_spans;
+use crate::export::table::gen_ai;
+use crate::export::table::in_flight;
+use crate::export::table::ledger;
+use crate::export::table::objectives;
 
 /// Every metric that is recorded or observed. `target_info` stands beside it: it is made from the resource.
-pub static TABLE: [Metric; 60] = [
-    gen_ai(
+pub static TABLE: [Metric; 115] = [
+    of_gen_ai(
         traced(by(
             histogram(
                 Id::RequestDuration,
@@ -87,7 +38,7 @@ pub static TABLE: [Metric; 60] = [
         )),
         Generation::Every,
     ),
-    gen_ai(
+    of_gen_ai(
         traced(by_prompt(histogram(
             Id::TimeToFirstToken,
             "gen_ai.server.time_to_first_token",
@@ -98,7 +49,7 @@ pub static TABLE: [Metric; 60] = [
         ))),
         Generation::Every,
     ),
-    gen_ai(
+    of_gen_ai(
         traced(histogram(
             Id::TimePerOutputToken,
             "gen_ai.server.time_per_output_token",
@@ -109,7 +60,7 @@ pub static TABLE: [Metric; 60] = [
         )),
         Generation::Every,
     ),
-    gen_ai(
+    of_gen_ai(
         by(
             histogram(
                 Id::TokenUsage,
@@ -123,99 +74,13 @@ pub static TABLE: [Metric; 60] = [
         ),
         Generation::V1_41,
     ),
-    gen_ai(
-        by(
-            counter(
-                Id::UsageInput,
-                "gen_ai.client.inference.usage.input_tokens",
-                "{token}",
-                Scope::GenAi,
-                "Prompt tokens, cached ones included",
-            ),
-            &[Key::TokenModality],
-        ),
-        Generation::Latest,
-    ),
-    gen_ai(
-        by(
-            counter(
-                Id::UsageOutput,
-                "gen_ai.client.inference.usage.output_tokens",
-                "{token}",
-                Scope::GenAi,
-                "Output tokens, reasoning included",
-            ),
-            &[Key::TokenModality],
-        ),
-        Generation::Latest,
-    ),
-    gen_ai(
-        by(
-            counter(
-                Id::UsageCacheRead,
-                "gen_ai.client.inference.usage.cache_read.input_tokens",
-                "{token}",
-                Scope::GenAi,
-                "Prompt tokens that came from the engine's cache",
-            ),
-            &[Key::TokenModality],
-        ),
-        Generation::Latest,
-    ),
-    gen_ai(
-        by(
-            counter(
-                Id::UsageCacheWrite,
-                "gen_ai.client.inference.usage.cache_write.input_tokens",
-                "{token}",
-                Scope::GenAi,
-                "Prompt tokens that were written to the engine's cache",
-            ),
-            &[Key::TokenModality],
-        ),
-        Generation::Latest,
-    ),
-    gen_ai(
-        by(
-            counter(
-                Id::UsageReasoning,
-                "gen_ai.client.inference.usage.reasoning.output_tokens",
-                "{token}",
-                Scope::GenAi,
-                "Output tokens that were reasoning",
-            ),
-            &[Key::TokenModality],
-        ),
-        Generation::Latest,
-    ),
-    gen_ai(
-        by(
-            histogram(
-                Id::OperationInput,
-                "gen_ai.client.inference.operation.input_tokens",
-                "{token}",
-                Scope::GenAi,
-                buckets::TOKENS,
-                "Prompt tokens of one exchange, where the engine told them",
-            ),
-            &[Key::ErrorType],
-        ),
-        Generation::Latest,
-    ),
-    gen_ai(
-        by(
-            histogram(
-                Id::OperationOutput,
-                "gen_ai.client.inference.operation.output_tokens",
-                "{token}",
-                Scope::GenAi,
-                buckets::TOKENS,
-                "Output tokens of one exchange, where the engine told them",
-            ),
-            &[Key::ErrorType],
-        ),
-        Generation::Latest,
-    ),
+    gen_ai::USAGE_INPUT,
+    gen_ai::USAGE_OUTPUT,
+    gen_ai::USAGE_CACHE_READ,
+    gen_ai::USAGE_CACHE_WRITE,
+    gen_ai::USAGE_REASONING,
+    gen_ai::OPERATION_INPUT,
+    gen_ai::OPERATION_OUTPUT,
     by(
         counter(
             Id::Exchanges,
@@ -298,26 +163,26 @@ pub static TABLE: [Metric; 60] = [
             "{token}/s",
             Scope::Exchange,
             buckets::RATE,
-            "Tokens per second between the first and the last token-bearing event of one stream; a lower bound where `source` says so",
+            "Tokens per second between the first and the last token-bearing event of one stream; a lower bound or an estimate where `source` says so",
         ),
         &[Key::Source],
     )),
-    histogram(
+    traced(histogram(
         Id::InterTokenLatency,
         "tokometer.inter_token_latency",
         "s",
         Scope::Exchange,
         buckets::GAP,
         "Gap between token-bearing events by the tokens in the event: k observations of gap/k",
-    ),
-    histogram(
+    )),
+    traced(histogram(
         Id::ChunkGap,
         "tokometer.chunk_gap",
         "s",
         Scope::Exchange,
         buckets::GAP,
         "Gap between token-bearing events",
-    ),
+    )),
     histogram(
         Id::ChunkTokens,
         "tokometer.chunk.tokens",
@@ -354,6 +219,17 @@ pub static TABLE: [Metric; 60] = [
             "Time in the server's queue; `remainder` (Ollama) has some milliseconds of templating and tokenizing with it",
         ),
         &[Key::Source],
+    )),
+    traced(by(
+        histogram(
+            Id::PhaseDuration,
+            "tokometer.phase.duration",
+            "s",
+            Scope::Exchange,
+            buckets::PHASE,
+            "What the time of an exchange was; its phases add up to the time from the first byte of its request to its end",
+        ),
+        &[Key::Phase],
     )),
     traced(histogram(
         Id::DeliveryBlocked,
@@ -445,6 +321,18 @@ pub static TABLE: [Metric; 60] = [
         ),
         &[Key::Phase],
     ),
+    in_flight::MEAN_AGE,
+    in_flight::OLDEST,
+    in_flight::WAITED,
+    in_flight::STALLED,
+    in_flight::HELD_UP,
+    in_flight::UNTRACKED,
+    in_flight::SILENCE,
+    in_flight::SILENCE_BOUND,
+    in_flight::WEDGED,
+    in_flight::RECENT,
+    in_flight::RECENT_MEMORY,
+    in_flight::RECENT_DROPPED,
     by(
         counter(
             Id::ObserverDetached,
@@ -494,6 +382,17 @@ pub static TABLE: [Metric; 60] = [
         counter(Id::RelayIo, "tokometer.relay.io", "By", Scope::Server, "Bytes relayed, heads and framing included"),
         &[Key::Direction],
     ),
+    by(
+        entry(
+            Id::Interception,
+            "tokometer.interception",
+            "",
+            Kind::Gauge,
+            Scope::Server,
+            "Always 1: how tokometer stands before the server, and whether the server can be reached past it; absent while the server does not answer",
+        ),
+        &[Key::Mode, Key::Result],
+    ),
     gauge(Id::ObserverConnections, "tokometer.observer.connections", "{connection}", "Connections that are being read"),
     counter(
         Id::ObserverTime,
@@ -503,6 +402,33 @@ pub static TABLE: [Metric; 60] = [
         "Time spent reading what passed: our own overhead on the data path's threads",
     ),
     gauge(Id::EventLoopLag, "tokometer.event_loop.lag", "s", "How late the data path's timers fired last"),
+    by(
+        counter(
+            Id::TokenizerUncounted,
+            "tokometer.tokenizer.uncounted",
+            "{answer}",
+            Scope::Process,
+            "Answers without a count of the engine's that the tokenizer could not count either; only where one is set",
+        ),
+        &[Key::Reason],
+    ),
+    engine::RUNNING,
+    engine::WAITING,
+    engine::KV_USAGE,
+    engine::CACHE_QUERIES,
+    engine::CACHE_HITS,
+    engine::CACHE_RATIO,
+    engine::PREEMPTIONS,
+    engine::DRAFTED,
+    engine::ACCEPTED,
+    engine::ACCEPTANCE_RATIO,
+    engine::QUEUE_TIME,
+    engine::QUEUE_REQUESTS,
+    engine::QUEUE_TIME_ESTIMATE,
+    engine::SCRAPES,
+    engine::SCRAPE_FAILURES,
+    engine::SCRAPE_DURATION,
+    engine::SCRAPE_AGE,
     counter(Id::SpansSent, "tokometer.telemetry.spans.sent", "{span}", Scope::Process, "Spans a collector took"),
     counter(
         Id::SpansDropped,
@@ -510,6 +436,23 @@ pub static TABLE: [Metric; 60] = [
         "{span}",
         Scope::Process,
         "Spans lost: the queue was full, or their export failed",
+    ),
+    by(
+        counter(
+            Id::TracesKept,
+            "tokometer.telemetry.traces.kept",
+            "{trace}",
+            Scope::Process,
+            "Traces that were kept for what happened in them: the sampler alone would have left them out",
+        ),
+        &[Key::Reason],
+    ),
+    counter(
+        Id::TracesCapped,
+        "tokometer.telemetry.traces.capped",
+        "{trace}",
+        Scope::Process,
+        "Traces that were to be kept for what happened in them, and were not: there were too many in a second",
     ),
     by(
         counter(Id::Exports, "tokometer.telemetry.exports", "{export}", Scope::Process, "OTLP exports tried"),
@@ -535,6 +478,27 @@ pub static TABLE: [Metric; 60] = [
         ),
         &[Key::Kind],
     ),
+    objectives::EVENTS,
+    objectives::EXCLUDED,
+    objectives::GOOD_TOKENS,
+    objectives::OBJECTIVE,
+    objectives::THRESHOLD,
+    ledger::TENANT_EXCHANGES,
+    ledger::TENANT_INPUT,
+    ledger::TENANT_CACHED,
+    ledger::TENANT_OUTPUT,
+    ledger::COST,
+    ledger::UNPRICED,
+    ledger::BUDGET_SPENT,
+    ledger::BUDGET_LIMIT,
+    engine_spans::RECEIVED,
+    engine_spans::FORWARDED,
+    engine_spans::DROPPED,
+    engine_spans::UNJOINED,
+    engine_spans::REFUSED,
+    engine_spans::WAITING,
+    engine_spans::JOINS,
+    engine_spans::HELD,
     counter(Id::Cpu, "process.cpu", "s", Scope::Process, "User and system CPU time of this process"),
     gauge(Id::ResidentMemory, "process.resident_memory", "By", "Resident memory of this process"),
     gauge(Id::VirtualMemory, "process.virtual_memory", "By", "Virtual memory of this process"),

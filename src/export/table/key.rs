@@ -47,13 +47,33 @@ pub enum Key {
     Signal,
     /// `kind`.
     Kind,
+    /// `slo`.
+    Slo,
+    /// `model`.
+    Model,
+    /// `verdict`.
+    Verdict,
+    /// `threshold`.
+    Threshold,
+    /// `result`.
+    Result,
+    /// `tenant`.
+    Tenant,
+    /// `currency`.
+    Currency,
+    /// `budget`.
+    Budget,
+    /// `unit`.
+    Unit,
+    /// `mode`.
+    Mode,
     /// `version`.
     Version,
 }
 
 impl Key {
     /// Every attribute, in the order of the documentation.
-    pub const ALL: [Key; 23] = [
+    pub const ALL: [Key; 33] = [
         Key::Operation,
         Key::Provider,
         Key::RequestModel,
@@ -76,6 +96,16 @@ impl Key {
         Key::Direction,
         Key::Signal,
         Key::Kind,
+        Key::Slo,
+        Key::Model,
+        Key::Verdict,
+        Key::Threshold,
+        Key::Result,
+        Key::Tenant,
+        Key::Currency,
+        Key::Budget,
+        Key::Unit,
+        Key::Mode,
         Key::Version,
     ];
 
@@ -104,6 +134,16 @@ impl Key {
             Key::Direction => "direction",
             Key::Signal => "signal",
             Key::Kind => "kind",
+            Key::Slo => "slo",
+            Key::Model => "model",
+            Key::Verdict => "verdict",
+            Key::Threshold => "threshold",
+            Key::Result => "result",
+            Key::Tenant => "tenant",
+            Key::Currency => "currency",
+            Key::Budget => "budget",
+            Key::Unit => "unit",
+            Key::Mode => "mode",
             Key::Version => "version",
         }
     }
@@ -150,11 +190,33 @@ impl Key {
             }
             Key::FinishReason => "`stop`, `length`, `tool_calls`, ...",
             Key::Source => "Where the figure comes from; figures of different sources are never in one series.",
-            Key::Phase => "`waiting_first_token` or `streaming`.",
+            Key::Phase => {
+                "Of open exchanges `waiting_first_token` or `streaming`; of those that ended what a part of their time was (docs/TRACES.md): `request`, `load`, `preprocessing`, `queue`, `prefill`, `waiting`, `processing`, `decode`, `finish`, `delivery_blocked`."
+            }
             Key::Reason => "Why.",
             Key::Direction => "`request` (towards the server) or `response`.",
             Key::Signal => "`metrics` or `traces`.",
-            Key::Kind => "`model`, `label_set` or `prompt_class`.",
+            Key::Kind => "`model`, `label_set`, `prompt_class` or `tenant`.",
+            Key::Slo => "Name of an objective.",
+            Key::Model => {
+                "The model that answered; of a request without an answer, the one that its `model` led to before. `other` over the cap, absent while no server has named one."
+            }
+            Key::Verdict => "`good` or `bad`.",
+            Key::Threshold => {
+                "`ttft_seconds`, `ttft_seconds_per_1k_uncached_tokens`, `decode_tokens_per_second` or `gap_seconds`."
+            }
+            Key::Tenant => {
+                "Whose it is, as the client says: a hash, a name of the settings, or its own word where these allow it; `other` over the cap, absent where the request names nobody (docs/TENANTS.md)."
+            }
+            Key::Currency => "The currency of the prices.",
+            Key::Budget => "Name of a budget.",
+            Key::Unit => "What a budget is counted in: `tokens`, or the currency.",
+            Key::Result => {
+                "What came of it. Of joins: `docs/QUEUE.md` has the list. Of `tokometer.interception`: `closed`, `open` or `unknown`."
+            }
+            Key::Mode => {
+                "`address_split`, `shadow_bind`, `other_port`, `uds`, `redirect` or `remote` (`docs/ATTACHING.md`)."
+            }
             Key::Version => "Version of tokometer.",
         }
     }
@@ -164,11 +226,12 @@ impl Key {
         match self {
             Key::Outcome => 16,
             Key::ErrorType => 24,
-            Key::FinishReason | Key::Reason => 10,
-            Key::StatusClass | Key::Source => 6,
-            Key::TokenModality => 4,
-            Key::OutcomeClass | Key::Kind => 3,
-            Key::TokenType | Key::Phase | Key::Direction | Key::Signal => 2,
+            Key::FinishReason | Key::Reason | Key::Phase | Key::Result => 10,
+            Key::Source => 7,
+            Key::StatusClass => 6,
+            Key::TokenModality | Key::Kind => 4,
+            Key::OutcomeClass => 3,
+            Key::TokenType | Key::Direction | Key::Signal => 2,
             _ => 1,
         }
     }

@@ -2,20 +2,28 @@
 
 mod clock;
 mod decision;
+mod engine;
+mod objectives;
+mod rate;
 mod spans;
 
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use crate::export::ProcessStats;
 use crate::export::Semconv;
 use crate::export::Settings;
 use crate::export::distribution::Exemplar;
 use crate::export::otlp::Layout;
 use crate::export::otlp::SpanQueue;
+use crate::export::telemetry::Telemetry;
 use crate::measure::Record;
 
 use clock::Clock;
 use decision::Decision;
+use objectives::Objectives;
+
+pub(crate) use decision::Keep;
 
 /// The ids of an exchange's span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,27 +32,42 @@ pub(crate) struct Ids {
     pub(crate) span_id: u64,
     /// The caller's span.
     pub(crate) parent: Option<u64>,
+    /// Why it is kept, where the sampler would have left it out.
+    pub(crate) kept: Option<Keep>,
 }
 
 /// Decides on and makes spans.
-#[derive(Debug)]
 pub(crate) struct Tracer {
     decision: Decision,
+    objectives: Objectives,
     clock: Clock,
     servers: Arc<[(String, Option<u16>)]>,
     semconv: Semconv,
     queue: Option<SpanQueue>,
+    process: Arc<dyn ProcessStats>,
 }
 
 impl Tracer {
-    pub(crate) fn new(settings: &Settings, queue: Option<SpanQueue>) -> Tracer {
+    pub(crate) fn new(
+        settings: &Settings,
+        queue: Option<SpanQueue>,
+        telemetry: Arc<Telemetry>,
+        process: Arc<dyn ProcessStats>,
+    ) -> Tracer {
         Tracer {
-            decision: Decision::new(&settings.traces),
+            decision: Decision::new(&settings.traces, telemetry),
+            objectives: Objectives::default(),
             clock: Clock::new(),
             servers: settings.servers.as_slice().into(),
             semconv: settings.semconv,
             queue,
+            process,
         }
+    }
+
+    /// Keeps the traces of exchanges of which `judge` says that they broke an objective.
+    pub(crate) fn keep_when(&self, judge: impl Fn(&Record) -> bool + Send + Sync + 'static) {
+        self.objectives.set(Box::new(judge));
     }
 
     /// Sends the exchange's spans on their way if they are kept, and gives what its exemplars shall point to: our own
@@ -62,10 +85,15 @@ impl Tracer {
         if !record.labels.route.is_read() && record.trace.is_none() {
             return None;
         }
-        let ids = self.decision.decide(record)?;
+        let ids = self.decision.decide(record, &self.objectives, ended)?;
         let layout = || -> Layout {
             let (record, servers, semconv) = (record.clone(), Arc::clone(&self.servers), self.semconv);
-            Box::new(move || spans::spans(&record, ids, anchor, &servers, semconv))
+            let process = Arc::clone(&self.process);
+            Box::new(move || {
+                let mut all = spans::spans(&record, ids, anchor, &servers, semconv);
+                engine::join(&mut all, &record, &*process);
+                all
+            })
         };
         queue.push(spans::count(record), layout).then(|| exemplar(ids.trace_id, ids.span_id, at))
     }

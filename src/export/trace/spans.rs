@@ -1,8 +1,7 @@
 //! The spans of one exchange, laid out after the fact with their true times.
 //!
-//! One SERVER span from the first byte of the request to the end, and below it, as far as their times are known:
-//! `queue` (in the server's queue), `prefill` (from there to the first token, or to the end where none came), `decode`
-//! (first to last token), `delivery` (from the last token to the end, where the client had kept bytes waiting).
+//! One SERVER span from the first byte of the request to the end, and below it the exchange's phases ([`Phases`]), which lie
+//! end to end, and beside them each time that the client kept bytes waiting.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -13,6 +12,7 @@ use opentelemetry::InstrumentationScope;
 use opentelemetry::KeyValue;
 use opentelemetry::StringValue;
 use opentelemetry::Value;
+use opentelemetry::trace::Link;
 use opentelemetry::trace::SpanContext;
 use opentelemetry::trace::SpanId;
 use opentelemetry::trace::SpanKind;
@@ -30,6 +30,8 @@ use crate::export::labels::clean;
 use crate::export::trace::Ids;
 use crate::export::trace::clock::Anchor;
 use crate::measure::Count;
+use crate::measure::PhaseKind;
+use crate::measure::Phases;
 use crate::measure::Record;
 
 /// The word of the conventions for a finish reason that was expected and never came.
@@ -39,12 +41,12 @@ const MISSING_FINISH: &str = "error";
 static SCOPE: LazyLock<InstrumentationScope> =
     LazyLock::new(|| InstrumentationScope::builder("tokometer").with_version(env!("CARGO_PKG_VERSION")).build());
 
-/// Name, begin and end of a child, counted from the first byte of the request.
-type Phase = (&'static str, Duration, Duration);
+/// What it is, begin and end of a child, counted from the first byte of the request.
+type Child = (PhaseKind, Duration, Duration);
 
 /// How many spans the exchange gives.
 pub(crate) fn count(record: &Record) -> usize {
-    1 + phases(record).len()
+    1 + children(record).count()
 }
 
 /// All spans of the exchange, the SERVER span first.
@@ -55,7 +57,6 @@ pub(crate) fn spans(
     servers: &[(String, Option<u16>)],
     semconv: Semconv,
 ) -> Vec<SpanData> {
-    let phases = phases(record);
     let span = |span_id, parent: Option<u64>, kind, name, from: Duration, to: Duration| SpanData {
         span_context: SpanContext::new(
             TraceId::from(ids.trace_id),
@@ -80,15 +81,30 @@ pub(crate) fn spans(
     let mut server = span(ids.span_id, ids.parent, SpanKind::Server, name(record), Duration::ZERO, record.ended);
     server.parent_span_is_remote = ids.parent.is_some();
     server.attributes = attributes(record, servers, semconv);
+    server.attributes.extend(ids.kept.map(|why| KeyValue::new("tokometer.trace.kept", why.as_str())));
+    server.links = links(record);
     if let Some(description) = failure::description(record) {
         server.status = Status::error(description);
     }
-    let mut all = Vec::with_capacity(1 + phases.len());
-    all.push(server);
-    for (name, from, to) in phases {
-        all.push(span(fastrand::u64(1..), Some(ids.span_id), SpanKind::Internal, Cow::Borrowed(name), from, to));
+    let mut all = vec![server];
+    for (kind, from, to) in children(record) {
+        let name = Cow::Borrowed(kind.as_str());
+        let mut child = span(fastrand::u64(1..), Some(ids.span_id), SpanKind::Internal, name, from, to);
+        child.attributes = of_phase(kind, record);
+        all.push(child);
     }
     all
+}
+
+/// The engine's own span of the exchange, which is in a trace of its own unless the caller sent a `traceparent`.
+fn links(record: &Record) -> SpanLinks {
+    let mut links = SpanLinks::default();
+    if let Some(span) = &record.engine_span {
+        let (trace_id, span_id) = (TraceId::from(span.trace_id), SpanId::from(span.span_id));
+        let context = SpanContext::new(trace_id, span_id, TraceFlags::SAMPLED, true, TraceState::default());
+        links.links.push(Link::with_context(context));
+    }
+    links
 }
 
 /// `{operation} {model}`, as the conventions have it.
@@ -100,32 +116,46 @@ fn name(record: &Record) -> Cow<'static, str> {
     }
 }
 
-/// The children of the exchange's span.
-fn phases(record: &Record) -> Vec<Phase> {
-    // Most exchanges that are not streamed have none.
-    let mut phases = Vec::new();
-    let Some(requested) = record.requested else { return phases };
-    let queue = record.queue.map(|queue| requested + queue.value).filter(|until| *until <= record.ended);
-    if let Some(until) = queue {
-        phases.push(("queue", requested, until));
-    }
-    // When the tokens of a whole answer were made, nobody told us.
-    if record.labels.streaming != Some(true) {
-        return phases;
-    }
-    let begun = queue.unwrap_or(requested);
-    phases.push(("prefill", begun, record.first_token.unwrap_or(record.ended).max(begun)));
-    if let (Some(first), Some(last)) = (record.first_token, record.last_token) {
-        phases.push(("decode", first, last));
-        if !record.delivery_blocked.is_zero() {
-            phases.push(("delivery", last, record.ended));
+/// The children of the exchange's span. What took no time is no span, and neither is the one part of an exchange of which
+/// nothing is told apart.
+fn children(record: &Record) -> impl Iterator<Item = Child> {
+    let phases = Phases::of(record);
+    let parts = phases.iter().filter(|part| part.from < part.to).count();
+    let told = record.labels.route.is_read() && parts > 1;
+    let phases = (0..phases.len()).filter_map(move |place| phases.get(place).copied());
+    let phases = phases.filter(|part| part.from < part.to).map(|part| (part.kind, part.from, part.to));
+    let blocked = record.blocked.intervals.iter().filter(|(from, to)| from < to);
+    let blocked = blocked.map(|(from, to)| (PhaseKind::DeliveryBlocked, *from, *to));
+    phases.filter(move |_| told).chain(blocked)
+}
+
+/// What a person asks of a phase, beside how long it was.
+fn of_phase(kind: PhaseKind, record: &Record) -> Vec<KeyValue> {
+    let whole = |n: u64| i64::try_from(n).ok().map(Value::from);
+    let tokens =
+        |count: Option<Count>| count.filter(|count| count.source.is_exact()).and_then(|count| whole(count.tokens));
+    let said = match kind {
+        PhaseKind::Request => vec![("tokometer.request.bytes", whole(record.request_bytes))],
+        PhaseKind::Queue => {
+            vec![("tokometer.queue.source", record.queue.map(|queue| Value::from(queue.source.as_str())))]
         }
-    }
-    phases
+        PhaseKind::Prefill => vec![
+            ("gen_ai.usage.input_tokens", tokens(record.input_tokens)),
+            ("gen_ai.usage.cache_read.input_tokens", record.cached_tokens.and_then(whole)),
+        ],
+        PhaseKind::Decode => vec![
+            ("gen_ai.usage.output_tokens", tokens(record.output_tokens)),
+            ("tokometer.decode_tokens_per_second", record.decode_rate.map(Value::from)),
+            ("tokometer.stalls", whole(u64::from(record.stalls)).filter(|_| record.stalls > 0)),
+            ("tokometer.longest_gap", record.longest_gap.map(|gap| Value::from(gap.as_secs_f64()))),
+        ],
+        _ => Vec::new(),
+    };
+    said.into_iter().filter_map(|(key, value)| Some(KeyValue::new(key, value?))).collect()
 }
 
 fn attributes(record: &Record, servers: &[(String, Option<u16>)], semconv: Semconv) -> Vec<KeyValue> {
-    let mut all = Vec::with_capacity(44);
+    let mut all = Vec::with_capacity(49);
     let mut put = |key: &'static str, value: Option<Value>| {
         if let Some(value) = value {
             all.push(KeyValue::new(key, value));
@@ -188,6 +218,15 @@ fn attributes(record: &Record, servers: &[(String, Option<u16>)], semconv: Semco
         milliseconds(prefill.zip(timing.decode_ms).map(|(prefill, decode)| prefill + decode)),
     );
 
+    put("tokometer.engine.load", milliseconds(timing.load_ms));
+    // Speculative decoding.
+    put("tokometer.speculative.draft_tokens", whole(timing.draft_tokens));
+    put("tokometer.speculative.accepted_tokens", whole(timing.accepted_tokens));
+    if let Some(span) = &record.engine_span {
+        put("tokometer.engine.time_to_first_token", seconds(span.first_token));
+        put("tokometer.engine.e2e", seconds(span.e2e));
+    }
+
     put("tokometer.outcome", word(Some(record.outcome.as_str())));
     put("tokometer.request_id", text(record.request_id.as_deref()));
     put("tokometer.connection", whole(Some(record.connection)));
@@ -197,6 +236,7 @@ fn attributes(record: &Record, servers: &[(String, Option<u16>)], semconv: Semco
     put("tokometer.output_tokens", whole(record.output_tokens.map(|count| count.tokens)));
     put("tokometer.output_tokens.source", word(record.output_tokens.map(|count| count.source.as_str())));
     put("tokometer.decode_tokens_per_second", record.decode_rate.map(Value::from));
+    put("tokometer.decode_tokens_per_second_estimated", record.decode_rate_estimated.map(Value::from));
     put("tokometer.time_to_first_visible", seconds(record.since_requested(record.first_visible).filter(|_| streaming)));
     // A whole answer is one event, in which nothing can stall.
     put("tokometer.chunks", whole(Some(record.chunks).filter(|_| streaming)));

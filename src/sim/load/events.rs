@@ -5,6 +5,37 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+use crate::sim::load::api::Api;
+use crate::sim::load::shape::Said;
+use crate::sim::load::shape::Shape;
+
+/// What a body is made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Media {
+    /// Server-sent events.
+    #[default]
+    Events,
+    /// A JSON object on each line.
+    Lines,
+    /// An answer that is not streamed.
+    Whole,
+}
+
+impl Media {
+    /// By the answer's `Content-Type`.
+    pub(crate) fn of(content_type: &[u8]) -> Media {
+        let is = |name: &[u8]| content_type.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name));
+        match () {
+            () if is(b"text/event-stream") => Media::Events,
+            () if is(b"application/x-ndjson") => Media::Lines,
+            () => Media::Whole,
+        }
+    }
+}
+
+/// Most bytes of an answer that is not streamed in which a count is looked for.
+const WHOLE_BYTES: usize = 16 * 1024 * 1024;
+
 /// What one read brought.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Brought {
@@ -15,20 +46,27 @@ pub(crate) struct Brought {
 }
 
 /// Splits a body into events, and keeps what they said.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Events {
-    /// A line that is not complete yet.
+    api: Api,
+    shape: Shape,
+    media: Media,
+    /// A line that is not complete yet, or an answer that is not streamed.
     partial: Vec<u8>,
     /// Whether to look for stamps.
     stamped: bool,
-    /// `completion_tokens` of the last usage.
+    told: Told,
+}
+
+/// What an answer said so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Told {
+    /// Output tokens by the last count.
     pub(crate) usage: Option<u64>,
-    /// `[DONE]` was seen.
+    /// The stream is whole.
     pub(crate) done: bool,
     /// An error event was seen.
     pub(crate) error: bool,
-    /// A choice told why it finished.
-    pub(crate) finished: bool,
     /// Events that are no JSON.
     pub(crate) unreadable: u64,
 }
@@ -47,7 +85,6 @@ struct Choice<'a> {
     delta: Option<Delta<'a>>,
     #[serde(borrow)]
     text: Option<Cow<'a, str>>,
-    finish_reason: Option<IgnoredAny>,
 }
 
 #[derive(Deserialize)]
@@ -67,20 +104,25 @@ struct Usage {
 }
 
 impl Events {
-    /// Looks for stamps if `stamped`.
-    pub(crate) fn new(stamped: bool) -> Events {
-        Events { stamped, ..Events::default() }
+    /// Reads this API's answers, and looks for stamps if `stamped`.
+    pub(crate) fn new(api: Api, stamped: bool) -> Events {
+        let told = Told::default();
+        Events { api, shape: Shape::of(api), media: Media::default(), partial: Vec::new(), stamped, told }
     }
 
     /// Forgets everything but the settings, for the next answer.
-    pub(crate) fn restart(&mut self) {
-        let (mut partial, stamped) = (std::mem::take(&mut self.partial), self.stamped);
-        partial.clear();
-        *self = Events { partial, stamped, ..Events::default() };
+    pub(crate) fn restart(&mut self, media: Media) {
+        self.partial.clear();
+        (self.media, self.told) = (media, Told::default());
     }
 
-    /// Takes the next bytes of an event stream.
+    /// Takes the next bytes of a body.
     pub(crate) fn take(&mut self, mut bytes: &[u8], brought: &mut Brought) {
+        if self.media == Media::Whole {
+            let room = WHOLE_BYTES.saturating_sub(self.partial.len());
+            self.partial.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
+            return;
+        }
         while let Some(at) = memchr::memchr(b'\n', bytes) {
             let (line, rest) = bytes.split_at_checked(at + 1).unwrap_or((bytes, &[]));
             bytes = rest;
@@ -97,41 +139,63 @@ impl Events {
         self.partial.extend_from_slice(bytes);
     }
 
+    /// What the answer said, now that its body is whole.
+    pub(crate) fn end(&mut self) -> Told {
+        if self.media == Media::Whole {
+            let body = serde_json::from_slice::<serde_json::Value>(&self.partial).unwrap_or_default();
+            self.told.usage = body.pointer(self.shape.whole).and_then(serde_json::Value::as_u64);
+        }
+        self.told.done |= self.shape.ends_unmarked();
+        self.told
+    }
+
     fn line(&mut self, line: &[u8], brought: &mut Brought) {
         // Every field of interest is on one line in every server's streams; comments and the other fields say nothing.
-        let Some(data) = line.strip_prefix(b"data:") else { return };
-        let data = data.trim_ascii();
+        let data = match self.media {
+            Media::Lines => Some(line),
+            _ => line.strip_prefix(b"data:"),
+        };
+        let Some(data) = data.map(<[u8]>::trim_ascii).filter(|data| !data.is_empty()) else { return };
         if data == b"[DONE]" {
-            self.done = true;
+            self.told.done |= self.shape.ends_with_done();
         } else if let Some(stamp) = self.stamped.then(|| find_stamp(data)).flatten() {
             brought.token_events += 1;
             brought.stamp = Some(stamp);
         } else {
-            self.payload(data, brought);
+            let said = match self.api {
+                Api::Chat | Api::Completions => choices(data),
+                _ => serde_json::from_slice(data).map(|event| self.shape.read(&event)),
+            };
+            match said {
+                Ok(said) => self.note(said, brought),
+                Err(_) => self.told.unreadable += 1,
+            }
         }
     }
 
-    fn payload(&mut self, data: &[u8], brought: &mut Brought) {
-        let Ok(chunk) = serde_json::from_slice::<Chunk<'_>>(data) else {
-            self.unreadable += 1;
-            return;
-        };
-        self.error |= chunk.error.is_some();
-        if let Some(tokens) = chunk.usage.and_then(|usage| usage.completion_tokens) {
-            self.usage = Some(tokens);
-        }
-        let says = |text: &Option<Cow<'_, str>>| text.as_ref().is_some_and(|text| !text.is_empty());
-        let mut token = false;
-        for choice in &chunk.choices {
-            self.finished |= choice.finish_reason.is_some();
-            token |= says(&choice.text);
-            if let Some(delta) = &choice.delta {
-                token |= says(&delta.content) || says(&delta.reasoning) || says(&delta.reasoning_content);
-                token |= delta.tool_calls.is_some();
-            }
-        }
-        brought.token_events += u64::from(token);
+    fn note(&mut self, said: Said, brought: &mut Brought) {
+        brought.token_events += u64::from(said.tokens);
+        self.told.usage = said.count.or(self.told.usage);
+        self.told.done |= said.done;
+        self.told.error |= said.error;
     }
+}
+
+/// What an event of chat or completions says.
+fn choices(data: &[u8]) -> serde_json::Result<Said> {
+    let chunk = serde_json::from_slice::<Chunk<'_>>(data)?;
+    let says = |text: &Option<Cow<'_, str>>| text.as_ref().is_some_and(|text| !text.is_empty());
+    let tokens = chunk.choices.iter().any(|choice| {
+        says(&choice.text)
+            || choice.delta.as_ref().is_some_and(|delta| {
+                says(&delta.content)
+                    || says(&delta.reasoning)
+                    || says(&delta.reasoning_content)
+                    || delta.tool_calls.is_some()
+            })
+    });
+    let count = chunk.usage.and_then(|usage| usage.completion_tokens);
+    Ok(Said { tokens, count, done: false, error: chunk.error.is_some() })
 }
 
 /// The stamp of the simulated server in an event that is not the last one of its choice.
@@ -164,21 +228,44 @@ mod tests {
     fn a_stream_says_the_same_wherever_it_is_cut() {
         for cut in 0..=STREAM.len() {
             let (head, tail) = STREAM.as_bytes().split_at(cut);
-            let (mut events, mut brought) = (Events::default(), Brought::default());
+            let (mut events, mut brought) = (Events::new(Api::Chat, false), Brought::default());
             events.take(head, &mut brought);
             events.take(tail, &mut brought);
-            assert_eq!((brought.token_events, events.usage, events.unreadable), (3, Some(3), 1), "cut at {cut}");
-            assert!(events.done && events.finished && !events.error);
+            let told = Told { usage: Some(3), done: true, error: false, unreadable: 1 };
+            assert_eq!((brought.token_events, events.end()), (3, told), "cut at {cut}");
         }
     }
 
     #[test]
+    fn lines_without_a_field_name_are_read_where_they_are_the_stream() {
+        let stream = b"{\"response\":\"a\",\"done\":false}\n{\"response\":\"\",\"done\":true,\"eval_count\":2}\n";
+        for (media, token_events, usage) in [(Media::Lines, 1, Some(2)), (Media::Events, 0, None)] {
+            let (mut events, mut brought) = (Events::new(Api::OllamaGenerate, false), Brought::default());
+            events.restart(media);
+            events.take(stream, &mut brought);
+            let told = events.end();
+            assert_eq!((brought.token_events, told.usage, told.done), (token_events, usage, usage.is_some()));
+        }
+    }
+
+    #[test]
+    fn an_answer_in_one_piece_is_counted_too() {
+        let (mut events, mut brought) = (Events::new(Api::Messages, false), Brought::default());
+        events.restart(Media::of(b"application/json"));
+        for part in [&b"{\"content\":[],\n\"usage\":{\"output"[..], b"_tokens\":12}}"] {
+            events.take(part, &mut brought);
+        }
+        assert_eq!((events.end().usage, brought.token_events), (Some(12), 0));
+        assert_eq!(Media::of(b"Text/Event-Stream; charset=utf-8"), Media::Events);
+    }
+
+    #[test]
     fn a_stamp_is_read_and_an_error_event_is_seen() {
-        let (mut events, mut brought) = (Events::new(true), Brought::default());
+        let (mut events, mut brought) = (Events::new(Api::Chat, true), Brought::default());
         let stamp = format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{:038}\"}}}}]}}\n\n", 123_456_789_u64);
         events.take(stamp.as_bytes(), &mut brought);
         assert_eq!(brought, Brought { token_events: 1, stamp: Some(123_456_789) });
         events.take(b"data: {\"error\": {\"message\": \"x\"}}\n\n", &mut brought);
-        assert!(events.error);
+        assert!(events.end().error);
     }
 }

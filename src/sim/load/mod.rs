@@ -1,13 +1,17 @@
 //! A load generator: a client that opens many streams and measures each on its own side.
 //!
-//! It reads HTTP and SSE by itself and lightly, so that its times are those of the wire; it shares nothing with the
+//! It reads HTTP/1.1 and SSE by itself and lightly, so that its times are those of the wire; it shares nothing with the
 //! relay's observer, whose figures it can therefore check.
 
-mod body;
+mod api;
 mod client;
 mod events;
+mod http1;
+mod http2;
 mod recorder;
+mod request;
 mod settings;
+mod shape;
 mod summary;
 mod url;
 
@@ -21,8 +25,11 @@ use tokio::task::JoinSet;
 
 use crate::sim::load::client::Client;
 use crate::sim::load::recorder::Recorder;
+use crate::sim::load::request::Request;
 use crate::sim::load::url::Url;
 
+pub use crate::sim::load::api::Api;
+pub use crate::sim::load::api::UnknownApi;
 pub use crate::sim::load::recorder::Progress;
 pub use crate::sim::load::settings::Inspect;
 pub use crate::sim::load::settings::Settings;
@@ -86,9 +93,14 @@ pub async fn run(settings: Settings, mut progress: impl FnMut(Progress)) -> Resu
     let recorder = Arc::new(Recorder::new(started));
     let (clients, ramp, tick) = (settings.concurrency.max(1), settings.ramp, settings.progress_every);
     let run = Arc::new(Run { settings, begun: AtomicU64::new(0), ends });
+    let request = Arc::new(Request::new(&url, &run.settings));
     let mut tasks = JoinSet::new();
+    let mut shared = None;
     for number in 0..clients {
-        let client = Client::new(address, &url, Arc::clone(&run), Arc::clone(&recorder));
+        if run.settings.http2 && number % http2::STREAMS == 0 {
+            shared = Some(Arc::new(http2::Connection::new(address, Arc::clone(&request))));
+        }
+        let client = Client::new(address, &request, shared.clone(), Arc::clone(&run), Arc::clone(&recorder));
         let delay = ramp.mul_f64(number as f64 / clients as f64);
         tasks.spawn(async move {
             if !delay.is_zero() {

@@ -3,6 +3,8 @@
 use std::time::Duration;
 use std::time::Instant;
 
+use crate::sim::load::api::Api;
+
 /// How closely the client looks at what it receives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Inspect {
@@ -16,9 +18,13 @@ pub enum Inspect {
 /// The load to make.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Where requests go: `http://host:port`, with `/v1/chat/completions` added if it has no path.
+    /// Where requests go: `http://host:port`, with the path of the API added if it has none.
     pub url: String,
-    /// Requests open at a time; each has a connection of its own.
+    /// The API to ask; `None` for the one whose path the URL has, and chat if that says nothing.
+    pub api: Option<Api>,
+    /// Ask over HTTP/2 with prior knowledge (RFC 9113, 3.3).
+    pub http2: bool,
+    /// Requests open at a time; each has a connection of its own, but over HTTP/2 a hundred share one.
     pub concurrency: usize,
     /// End after so many requests; `None` for no such end.
     pub requests: Option<u64>,
@@ -42,7 +48,7 @@ pub struct Settings {
     pub headers: Vec<(String, String)>,
     /// Send this body instead of the one made from the settings above.
     pub body: Option<Vec<u8>>,
-    /// Use a connection for one request after the other.
+    /// Use a connection for one request after the other, as HTTP/2 always does.
     pub keep_alive: bool,
     /// Longest a request may take; `None` for as long as it takes.
     pub timeout: Option<Duration>,
@@ -64,6 +70,8 @@ impl Default for Settings {
     fn default() -> Settings {
         Settings {
             url: "http://127.0.0.1:8000".to_owned(),
+            api: None,
+            http2: false,
             concurrency: 8,
             requests: None,
             duration: None,

@@ -9,7 +9,8 @@ pub(crate) struct Url {
     pub(crate) port: u16,
     /// As it stands in the Host header.
     pub(crate) authority: String,
-    pub(crate) path: String,
+    /// What it is asked for, if the target says it.
+    pub(crate) path: Option<String>,
 }
 
 /// A target that cannot be used.
@@ -28,14 +29,14 @@ impl FromStr for Url {
         }
         let authority = uri.authority().ok_or_else(bad)?;
         let path = match uri.path_and_query().map(http::uri::PathAndQuery::as_str) {
-            None | Some("" | "/") => "/v1/chat/completions",
-            Some(path) => path,
+            None | Some("" | "/") => None,
+            Some(path) => Some(path.to_owned()),
         };
         Ok(Url {
             host: authority.host().trim_matches(['[', ']']).to_owned(),
             port: authority.port_u16().unwrap_or(80),
             authority: authority.as_str().to_owned(),
-            path: path.to_owned(),
+            path,
         })
     }
 }
@@ -45,11 +46,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_target_without_a_path_means_chat() {
+    fn a_target_has_a_host_a_port_and_perhaps_a_path() {
         let url: Url = "http://127.0.0.1:8000".parse().unwrap();
-        assert_eq!((url.host.as_str(), url.port, url.path.as_str()), ("127.0.0.1", 8000, "/v1/chat/completions"));
+        assert_eq!((url.host.as_str(), url.port, url.path.as_deref()), ("127.0.0.1", 8000, None));
         let url: Url = "http://[::1]:81/v1/completions?x=1".parse().unwrap();
-        assert_eq!((url.host.as_str(), url.port, url.path.as_str()), ("::1", 81, "/v1/completions?x=1"));
+        assert_eq!((url.host.as_str(), url.port, url.path.as_deref()), ("::1", 81, Some("/v1/completions?x=1")));
         assert_eq!(url.authority, "[::1]:81");
     }
 

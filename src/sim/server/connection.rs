@@ -14,7 +14,9 @@ use crate::sim::server::http::Client;
 use crate::sim::server::http::Ended;
 use crate::sim::server::http::Head;
 use crate::sim::server::http::Wire;
+use crate::sim::server::http2;
 use crate::sim::server::metrics;
+use crate::sim::server::realtime;
 
 /// What uvicorn answers to what is no HTTP.
 const MALFORMED: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\nconnection: \
@@ -22,17 +24,29 @@ close\r\n\r\nInvalid HTTP request received.";
 
 /// Serves until either side is done with the connection.
 pub(crate) async fn serve(stream: Box<dyn Wire>, engine: Arc<Engine>) {
-    let mut client = Client::new(stream);
+    if let Some(client) = answer_all(Client::new(stream), &engine).await {
+        http2::serve(client.rewound(), engine).await;
+    }
+}
+
+/// Answers the requests of HTTP/1.1 until one side is done with the connection; gives it back if it is one of HTTP/2.
+pub(crate) async fn answer_all(mut client: Client, engine: &Engine) -> Option<Client> {
+    let mut first = true;
     loop {
         let after = match client.request(engine.settings.idle_timeout).await {
-            Ok((head, body)) => answer_one(&mut client, &engine, &head, body).await,
-            Err(Ended::Malformed) => client.send(MALFORMED).await.map(|()| After::Close),
+            Ok((head, body)) => answer_one(&mut client, engine, &head, body).await,
+            Err(Ended::Http2) if first => return Some(client),
+            Err(Ended::Malformed | Ended::Http2) => client.send(MALFORMED).await.map(|()| After::Close),
             Err(gone) => Err(gone),
         };
+        first = false;
         match after {
             Ok(After::KeepOpen) => {}
-            Ok(After::Reset) => return client.reset(),
-            Ok(After::Close) | Err(_) => return,
+            Ok(After::Reset) => {
+                client.reset();
+                return None;
+            }
+            Ok(After::Close) | Err(_) => return None,
         }
     }
 }
@@ -43,7 +57,12 @@ async fn answer_one(client: &mut Client, engine: &Engine, head: &Head, body: Vec
     if let Some(api) = api.filter(|_| post) {
         return exchange::answer(client, engine, head, api, body).await;
     }
+    if let Some(key) = head.websocket_key.as_deref().filter(|_| get && head.upgrades && head.path == realtime::PATH) {
+        return realtime::serve(client, engine, head, key).await;
+    }
     let front = Front::new(Imitation::Vllm, head.close);
+    // Its page of metrics is a mounted app, which does not look at the method.
+    let get = get || (head.method == "OPTIONS" && head.path == "/metrics");
     let page = if get { page(engine, head) } else { None };
     let plain = match (page, api) {
         (Some(page), _) => page,

@@ -14,6 +14,7 @@ use crate::sim::server::histogram::Histogram;
 use crate::sim::server::histogram::REQUEST;
 use crate::sim::server::pacer::Pacer;
 use crate::sim::server::settings::Settings;
+use crate::sim::server::spans::Tracer;
 
 /// What the server did so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,6 +46,7 @@ pub struct Stats {
 pub(crate) struct Engine {
     pub(crate) settings: Settings,
     pub(crate) pacer: Option<Pacer>,
+    pub(crate) tracer: Option<Tracer>,
     slots: Semaphore,
     requests: AtomicU64,
     running: AtomicU64,
@@ -62,10 +64,11 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    pub(crate) fn new(settings: Settings) -> Engine {
+    pub(crate) fn new(settings: Settings, tracer: Option<Tracer>) -> Engine {
         let zero = || AtomicU64::new(0);
         Engine {
             pacer: settings.spin.then(Pacer::default),
+            tracer,
             slots: Semaphore::new(settings.max_concurrency.clamp(1, Semaphore::MAX_PERMITS)),
             settings,
             requests: zero(),

@@ -32,6 +32,7 @@ use crate::sim::server::job::Body;
 use crate::sim::server::job::Job;
 use crate::sim::server::job::Refusal;
 use crate::sim::server::job::bad_request;
+use crate::sim::server::spans::Caller;
 
 /// What becomes of the connection after an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +59,8 @@ struct Exchange<'a> {
     generation: Generation,
     fault: Option<Fault>,
     front: Front,
+    /// The caller's span, for the spans of the engine.
+    caller: Option<Caller>,
 }
 
 /// What a request asks for: the generation, and a fault by header.
@@ -115,7 +118,7 @@ pub(crate) async fn answer(
     };
     let generation = Generation::new(&job, settings, chance);
     let context = Context::new(job, identity, settings);
-    let exchange = Exchange { client, engine, context, generation, fault, front };
+    let exchange = Exchange { client, engine, context, generation, fault, front, caller: head.caller };
     exchange.run().await
 }
 
@@ -133,7 +136,7 @@ async fn refuse(
 }
 
 /// What stands in for an answer when a fault asks for a status.
-fn faulty(status: u16) -> Refusal {
+pub(crate) fn faulty(status: u16) -> Refusal {
     let kind = match status {
         404 => "NotFoundError",
         429 => "TooManyRequestsError",
@@ -222,8 +225,10 @@ impl Exchange<'_> {
                 self.send_alike(dialect.as_mut(), &mut out, &slot).await?;
             }
         }
-        dialect.end(&mut out, &self.summary(&slot, first), self.fault != Some(Fault::NoDone));
+        let summary = self.summary(&slot, first);
+        dialect.end(&mut out, &summary, self.fault != Some(Fault::NoDone));
         out.terminate();
+        self.trace(&summary);
         slot.end(self.generation.finish());
         self.flush(&mut out).await?;
         Ok(self.after_stream())
@@ -288,7 +293,9 @@ impl Exchange<'_> {
                 }
             }
         }
-        let whole = dialect.whole(&choices, &self.summary(&slot, first));
+        let summary = self.summary(&slot, first);
+        let whole = dialect.whole(&choices, &summary);
+        self.trace(&summary);
         self.send_whole(&whole.headers, &whole.body, slot).await
     }
 
@@ -405,6 +412,13 @@ impl Exchange<'_> {
 
     fn summary(&self, slot: &Slot<'_>, first: Option<Instant>) -> Summary {
         Summary { generated: self.generation.total(), finish: self.generation.finish(), times: times(slot, first) }
+    }
+
+    /// The engine's span of the request.
+    fn trace(&self, summary: &Summary) {
+        if let Some(tracer) = &self.engine.tracer {
+            tracer.request(&self.context, summary, self.caller);
+        }
     }
 
     fn after_stream(&self) -> After {

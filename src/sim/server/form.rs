@@ -30,8 +30,7 @@ pub(crate) fn read(body: &[u8], content_type: &str) -> Result<Body, Refusal> {
         let yes = || matches!(text().to_ascii_lowercase().as_str(), "true" | "1");
         match name {
             "file" => {
-                let seconds = value.len().div_ceil(SECOND_BYTES).max(1) as u64;
-                asked.input = Some(Prompt::audio(PROMPT_TOKENS, seconds));
+                asked.input = Some(audio(value.len()));
             }
             "model" => asked.model = Some(text()),
             "stream" => asked.stream = Some(yes()),
@@ -43,6 +42,11 @@ pub(crate) fn read(body: &[u8], content_type: &str) -> Result<Body, Refusal> {
     }
     asked.stream_options = Some(options);
     Ok(asked)
+}
+
+/// The prompt that so many bytes of audio are.
+pub(crate) fn audio(bytes: usize) -> Prompt {
+    Prompt::audio(PROMPT_TOKENS, bytes.div_ceil(SECOND_BYTES).max(1) as u64)
 }
 
 /// The parts between the boundaries, each without the line end before the next boundary.

@@ -3,25 +3,31 @@
 use std::fmt;
 use std::future::Future;
 use std::io;
+use std::pin::Pin;
+use std::task::Context;
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::io::AsyncRead;
 use tokio::io::AsyncReadExt;
 use tokio::io::AsyncWrite;
 use tokio::io::AsyncWriteExt;
+use tokio::io::ReadBuf;
 use tokio::net::TcpStream;
 use tokio::net::UnixStream;
+
+use crate::sim::server::spans::Caller;
 
 /// What a client's bytes come and go by.
 pub(crate) trait Wire: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin {
     /// Makes the end that follows a reset.
-    fn reset(&self);
+    fn reset(&mut self);
 }
 
 impl Wire for TcpStream {
-    fn reset(&self) {
+    fn reset(&mut self) {
         // Lingering for no time at all makes the kernel send RST instead of FIN.
-        if let Err(error) = socket2::SockRef::from(self).set_linger(Some(Duration::ZERO)) {
+        if let Err(error) = socket2::SockRef::from(&*self).set_linger(Some(Duration::ZERO)) {
             tracing::warn!(%error, "the simulated server could not reset a connection");
         }
     }
@@ -29,26 +35,35 @@ impl Wire for TcpStream {
 
 impl Wire for UnixStream {
     /// A Unix socket has none: its end is an end.
-    fn reset(&self) {}
+    fn reset(&mut self) {}
 }
+
+/// The first bytes of HTTP/2 with prior knowledge (RFC 9113, 3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Most headers and bytes of a request head, and bytes of a body.
 const HEADERS: usize = 64;
 const HEAD_BYTES: usize = 64 * 1024;
-const BODY_BYTES: usize = 256 * 1024 * 1024;
+pub(crate) const BODY_BYTES: usize = 256 * 1024 * 1024;
 
 /// What a request's head said, as far as it matters here.
 #[derive(Debug, Default)]
 pub(crate) struct Head {
     pub(crate) method: String,
     pub(crate) path: String,
+    /// What stands after the path's `?`.
+    pub(crate) query: String,
     /// `Connection: close`, or HTTP/1.0 without `keep-alive`.
     pub(crate) close: bool,
     pub(crate) request_id: Option<String>,
+    pub(crate) caller: Option<Caller>,
     pub(crate) fault: Option<String>,
     /// The engine that should be imitated.
     pub(crate) engine: Option<String>,
     pub(crate) content_type: Option<String>,
+    /// `Upgrade: websocket`.
+    pub(crate) upgrades: bool,
+    pub(crate) websocket_key: Option<String>,
     content_length: usize,
     chunked: bool,
     expects_continue: bool,
@@ -61,6 +76,8 @@ pub(crate) enum Ended {
     Gone,
     /// What came is no HTTP/1 request.
     Malformed,
+    /// What came is the beginning of HTTP/2.
+    Http2,
 }
 
 impl From<io::Error> for Ended {
@@ -84,7 +101,7 @@ impl Client {
 
     /// The next request and its body.
     pub(crate) async fn request(&mut self, idle: Duration) -> Result<(Head, Vec<u8>), Ended> {
-        let head = tokio::time::timeout(idle, self.head()).await.unwrap_or(Err(Ended::Gone))?;
+        let head = tokio::time::timeout(idle, self.next(parse)).await.unwrap_or(Err(Ended::Gone))?;
         if head.expects_continue {
             self.stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await?;
         }
@@ -92,14 +109,15 @@ impl Client {
         Ok((head, body))
     }
 
-    async fn head(&mut self) -> Result<Head, Ended> {
+    /// The next thing that `parse` finds at the start of what comes: it says what that is and how long.
+    pub(crate) async fn next<T>(
+        &mut self,
+        parse: impl Fn(&[u8]) -> Result<Option<(T, usize)>, Ended>,
+    ) -> Result<T, Ended> {
         loop {
-            if let Some((head, length)) = parse(&self.inbox)? {
+            if let Some((found, length)) = parse(&self.inbox)? {
                 self.inbox.drain(..length);
-                return Ok(head);
-            }
-            if self.inbox.len() > HEAD_BYTES {
-                return Err(Ended::Malformed);
+                return Ok(found);
             }
             self.fill().await?;
         }
@@ -189,23 +207,70 @@ impl Client {
     }
 
     /// Ends the connection so that the client sees a reset.
-    pub(crate) fn reset(self) {
+    pub(crate) fn reset(mut self) {
         self.stream.reset();
+    }
+
+    /// The connection as it was before anything was read.
+    pub(crate) fn rewound(self) -> Rewound {
+        Rewound { read: self.inbox, stream: self.stream }
+    }
+}
+
+/// A connection whose first bytes were read already.
+#[derive(Debug)]
+pub(crate) struct Rewound {
+    read: Vec<u8>,
+    stream: Box<dyn Wire>,
+}
+
+impl AsyncRead for Rewound {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.read.is_empty() {
+            return Pin::new(&mut self.stream).poll_read(cx, buf);
+        }
+        let length = self.read.len().min(buf.remaining());
+        buf.put_slice(&self.read.drain(..length).collect::<Vec<u8>>());
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Rewound {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
 
 /// The head at the start of `bytes` and its length, or `None` when it is not complete.
 fn parse(bytes: &[u8]) -> Result<Option<(Head, usize)>, Ended> {
+    if bytes.starts_with(PREFACE) {
+        return Err(Ended::Http2);
+    }
+    // No method of HTTP/1 begins so.
+    if bytes.len() > 2 && PREFACE.starts_with(bytes) {
+        return Ok(None);
+    }
     let mut headers = [httparse::EMPTY_HEADER; HEADERS];
     let mut request = httparse::Request::new(&mut headers);
     let length = match request.parse(bytes) {
         Ok(httparse::Status::Complete(length)) => length,
-        Ok(httparse::Status::Partial) => return Ok(None),
-        Err(_) => return Err(Ended::Malformed),
+        Ok(httparse::Status::Partial) if bytes.len() <= HEAD_BYTES => return Ok(None),
+        _ => return Err(Ended::Malformed),
     };
+    let (path, query) =
+        request.path.unwrap_or_default().split_once('?').unwrap_or((request.path.unwrap_or_default(), ""));
     let mut head = Head {
         method: request.method.unwrap_or_default().to_owned(),
-        path: request.path.unwrap_or_default().split('?').next().unwrap_or_default().to_owned(),
+        path: path.to_owned(),
+        query: query.to_owned(),
         close: request.version == Some(0),
         ..Head::default()
     };
@@ -222,12 +287,18 @@ fn parse(bytes: &[u8]) -> Result<Option<(Head, usize)>, Ended> {
             head.expects_continue = value.trim().eq_ignore_ascii_case("100-continue");
         } else if is("x-request-id") {
             head.request_id = Some(value.into_owned());
+        } else if is("traceparent") {
+            head.caller = Caller::parse(&value);
         } else if is("x-sim-fault") {
             head.fault = Some(value.trim().to_owned());
         } else if is("x-sim-engine") {
             head.engine = Some(value.trim().to_owned());
         } else if is("content-type") {
             head.content_type = Some(value.into_owned());
+        } else if is("upgrade") {
+            head.upgrades = value.trim().eq_ignore_ascii_case("websocket");
+        } else if is("sec-websocket-key") {
+            head.websocket_key = Some(value.trim().to_owned());
         }
     }
     Ok(Some((head, length)))

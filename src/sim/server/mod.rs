@@ -4,8 +4,10 @@
 //! once, also while a request waits in the queue; each event is one HTTP chunk; the role event comes with the first token;
 //! the finish, usage and `[DONE]` events and the terminator come in one write. The native paths of SGLang, LMDeploy,
 //! llama.cpp, TGI, Ollama, Triton and vLLM are answered as those engines do, heads and framing included; the setting
-//! `imitate` or the request header `x-sim-engine` makes another engine answer chat. Faults come by chance, by the
-//! request header `x-sim-fault: NAME[:ARG]`, or by asking for the model `fault/NAME[:ARG]`, and take each API's form.
+//! `imitate` or the request header `x-sim-engine` makes another engine answer chat. All of it is there over HTTP/2 with
+//! prior knowledge too, on the same port, as a gateway would show it; and `/v1/realtime` is a WebSocket, vLLM's for who
+//! connects without a model and OpenAI's for who names one. Faults come by chance, by the request header `x-sim-fault:
+//! NAME[:ARG]`, or by asking for the model `fault/NAME[:ARG]`, and take each API's form.
 
 mod api;
 mod connection;
@@ -18,14 +20,18 @@ mod front;
 mod generation;
 mod histogram;
 mod http;
+mod http2;
 mod job;
 mod listener;
 mod metrics;
 mod pacer;
 mod prompt;
+mod realtime;
 mod schedule;
 mod settings;
+mod spans;
 mod vocabulary;
+mod websocket;
 
 use std::io;
 use std::net::SocketAddr;
@@ -36,6 +42,7 @@ use tokio::task::JoinSet;
 
 use crate::sim::server::engine::Engine;
 use crate::sim::server::listener::Listener;
+use crate::sim::server::spans::Tracer;
 
 pub use crate::sim::server::api::Imitation;
 pub use crate::sim::server::api::UnknownImitation;
@@ -47,6 +54,8 @@ pub use crate::sim::server::settings::Pace;
 pub use crate::sim::server::settings::STAMP_DIGITS;
 pub use crate::sim::server::settings::Settings;
 pub use crate::sim::server::settings::Text;
+pub use crate::sim::server::spans::OtlpProtocol;
+pub use crate::sim::server::spans::Traces;
 
 /// Why the simulated server could not start.
 #[derive(Debug, thiserror::Error)]
@@ -78,7 +87,10 @@ impl Simulator {
         let listen = |source| Error::Listen { address: settings.listen.clone(), source };
         let listener = Listener::bind(&settings.listen).map_err(listen)?;
         let local_address = listener.local_address().map_err(listen)?;
-        let engine = Arc::new(Engine::new(settings));
+        let (tracer, sending) = settings.traces.clone().map(Tracer::new).unzip();
+        // It ends with the engine, after it has sent what there is.
+        sending.map(tokio::spawn);
+        let engine = Arc::new(Engine::new(settings, tracer));
         let accepting = tokio::spawn(accept(listener, Arc::clone(&engine)));
         Ok(Simulator { local_address, engine, accepting })
     }

@@ -9,7 +9,7 @@ use serde::de::SeqAccess;
 use serde::de::Visitor;
 
 /// The size of a prompt: its text is measured and forgotten.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Prompt {
     /// Bytes of all strings.
     pub(crate) bytes: u64,

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use crate::sim::server::api::Imitation;
 use crate::sim::server::fault::Fault;
+use crate::sim::server::spans::Traces;
 
 /// How fast tokens come.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -105,6 +106,8 @@ pub struct Settings {
     /// Keep moments to the microsecond instead of the millisecond of a common timer, with a task that never sleeps
     /// and takes a whole core. For benches, where a timer's bursts would hide what a proxy adds.
     pub spin: bool,
+    /// Send a span of each request (`--otlp-traces-endpoint` of vLLM); `None` for none.
+    pub traces: Option<Traces>,
     /// What all chance is drawn from, together with the number of the request.
     pub seed: u64,
 }
@@ -128,6 +131,7 @@ impl Default for Settings {
             faults: Vec::new(),
             idle_timeout: Duration::from_secs(5),
             spin: false,
+            traces: None,
             seed: 0,
         }
     }

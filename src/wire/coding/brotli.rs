@@ -44,6 +44,16 @@ impl Brotli {
         self.holds.load(Ordering::Relaxed) + self.state.as_ref().map_or(0, |_| size_of::<State>())
     }
 
+    /// Before the first byte of another stream.
+    pub(super) fn restart(&mut self) {
+        *self = Brotli::new(self.most_window);
+    }
+
+    /// The stream has ended.
+    pub(super) fn is_at_end(&self) -> bool {
+        self.state.is_none()
+    }
+
     pub(super) fn step(&mut self, input: &mut &[u8], output: &mut [u8]) -> Result<usize, Unreadable> {
         let Some(state) = &mut self.state else {
             *input = &[];

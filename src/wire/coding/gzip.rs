@@ -53,6 +53,17 @@ impl Gzip {
         INFLATE_BYTES
     }
 
+    /// Before the first byte of another stream.
+    pub(super) fn restart(&mut self) {
+        self.inflate.reset();
+        (self.at, self.flags, self.several) = (At::Fixed(0), 0, false);
+    }
+
+    /// A member has ended, and no other begun.
+    pub(super) fn is_at_end(&self) -> bool {
+        self.several && matches!(self.at, At::Fixed(0) | At::Past)
+    }
+
     pub(super) fn step(&mut self, input: &mut &[u8], output: &mut [u8]) -> Result<usize, Unreadable> {
         loop {
             if self.at == At::Data {

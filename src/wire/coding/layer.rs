@@ -58,7 +58,12 @@ impl Layer {
     }
 
     /// The stream begins anew; the accounts go on.
-    pub(super) fn restart(&mut self) {
-        self.stage.restart();
+    pub(super) fn restart(&mut self) -> Result<(), Unreadable> {
+        self.stage.restart()
+    }
+
+    /// The coded stream has come to its end.
+    pub(super) fn is_at_end(&self) -> bool {
+        self.stage.is_at_end()
     }
 }

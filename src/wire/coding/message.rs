@@ -54,7 +54,7 @@ impl MessageInflater {
     pub fn end(&mut self, each: &mut dyn FnMut(&[u8])) -> Result<(), Unreadable> {
         self.feed(&TAIL, each)?;
         if let (false, Some(layer)) = (self.takeover, &mut self.layer) {
-            layer.restart();
+            layer.restart()?;
         }
         Ok(())
     }

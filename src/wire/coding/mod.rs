@@ -12,6 +12,7 @@ mod inflate;
 mod layer;
 mod memory;
 mod message;
+mod series;
 mod stage;
 mod zlib;
 mod zstandard;
@@ -20,6 +21,7 @@ pub use codings::{Coding, Codings};
 pub use decoder::Decoder;
 pub use memory::Memory;
 pub use message::MessageInflater;
+pub use series::Series;
 
 /// What undoing the coding of one body may cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

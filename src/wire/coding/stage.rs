@@ -55,10 +55,26 @@ impl Stage {
         }
     }
 
-    /// Ready for another stream, where there are several.
-    pub(super) fn restart(&mut self) {
-        if let Stage::Message(inflate) = self {
-            inflate.reset();
+    /// Ready for another stream, wherever this one stands; it keeps its memory where it can.
+    pub(super) fn restart(&mut self) -> Result<(), Unreadable> {
+        match self {
+            Stage::Gzip(gzip) => gzip.restart(),
+            Stage::Deflate(zlib) => zlib.restart(),
+            Stage::Brotli(brotli) => brotli.restart(),
+            Stage::Zstd(zstd) => return zstd.restart(),
+            Stage::Message(inflate) => inflate.reset(),
+        }
+        Ok(())
+    }
+
+    /// The stream has come to an end. Those of a WebSocket's messages have none.
+    pub(super) fn is_at_end(&self) -> bool {
+        match self {
+            Stage::Gzip(gzip) => gzip.is_at_end(),
+            Stage::Deflate(zlib) => zlib.is_at_end(),
+            Stage::Brotli(brotli) => brotli.is_at_end(),
+            Stage::Zstd(zstd) => zstd.is_at_end(),
+            Stage::Message(_) => false,
         }
     }
 }

@@ -31,6 +31,17 @@ impl Zlib {
         INFLATE_BYTES
     }
 
+    /// Before the first byte of another stream.
+    pub(super) fn restart(&mut self) {
+        self.inflate.reset();
+        self.at = At::Start;
+    }
+
+    /// The last block has ended.
+    pub(super) fn is_at_end(&self) -> bool {
+        self.at == At::Past
+    }
+
     pub(super) fn step(&mut self, input: &mut &[u8], output: &mut [u8]) -> Result<usize, Unreadable> {
         match self.at {
             At::Start => {

@@ -4,6 +4,7 @@ use zstd_safe::DCtx;
 use zstd_safe::DParameter;
 use zstd_safe::InBuffer;
 use zstd_safe::OutBuffer;
+use zstd_safe::ResetDirective;
 
 use crate::wire::coding::Unreadable;
 
@@ -55,6 +56,18 @@ impl Zstandard {
 
     pub(super) fn holds(&self) -> usize {
         self.context.sizeof()
+    }
+
+    /// Before the first byte of another stream.
+    pub(super) fn restart(&mut self) -> Result<(), Unreadable> {
+        self.context.reset(ResetDirective::SessionOnly).map_err(|_| Unreadable::Corrupt)?;
+        (self.at, self.several, self.wanted) = (At::Magic(0, false), false, FRAME.len());
+        Ok(())
+    }
+
+    /// A frame has ended, and no other begun.
+    pub(super) fn is_at_end(&self) -> bool {
+        self.several && matches!(self.at, At::Magic(0, _) | At::Past)
     }
 
     pub(super) fn step(&mut self, input: &mut &[u8], output: &mut [u8]) -> Result<usize, Unreadable> {

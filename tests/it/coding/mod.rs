@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod decoding;
-mod encode;
+pub(crate) mod encode;
 mod hostile;
 mod memory;
 mod observed;

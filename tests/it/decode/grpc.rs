@@ -9,28 +9,57 @@ use tokometer::decode::ResponseDecoder;
 use tokometer::decode::Route;
 use tokometer::decode::StreamEvent;
 
+use tokometer::wire::coding::Limits;
+use tokometer::wire::coding::Memory;
+use tokometer::wire::coding::Unreadable;
+use tokometer::wire::grpc::Messages;
+use tokometer::wire::grpc::Seen;
+
+use crate::allocation::allocations_of;
+use crate::coding::encode::encode;
 use crate::http2::messages::*;
 
-/// The events of a body that comes in these reads.
-fn events<'a>(route: Route, reads: impl IntoIterator<Item = &'a [u8]>) -> (Vec<StreamEvent>, Option<String>) {
+/// What was read of a body: its events, the answer's id, and why it could not be read on.
+type Read = (Vec<StreamEvent>, Option<String>, Option<Unreadable>);
+
+/// What is read of a body of this `grpc-encoding` that comes in these reads.
+fn read<'a>(route: Route, encoding: Option<&str>, reads: impl IntoIterator<Item = &'a [u8]>) -> Read {
+    let memory = Memory::default();
+    let mut messages = Messages::new(encoding.map(str::as_bytes), Limits::default(), memory.clone());
     let mut decoder = ResponseDecoder::new(route, Framing::Grpc);
     let mut events = Vec::new();
-    for read in reads {
-        decoder.feed(read, &mut |event| events.push(*event));
-    }
+    let why = reads.into_iter().find_map(|read| {
+        let read = messages.feed(read, &mut |seen| match seen {
+            Seen::Data(bytes) => {
+                assert!(!bytes.is_empty(), "an empty slice says nothing");
+                decoder.feed(bytes, &mut |event| events.push(*event));
+            }
+            Seen::End => decoder.end_message(&mut |event| events.push(*event)),
+        });
+        read.err()
+    });
     decoder.finish(&mut |event| events.push(*event));
-    (events, decoder.response_id().map(str::to_owned))
+    drop(messages);
+    assert_eq!(memory.held(), 0);
+    (events, decoder.response_id().map(str::to_owned), why)
 }
 
-/// The events of a body, the same however it is cut in one place, byte by byte, and at random places.
-fn events_at_every_split(route: Route, body: &[u8]) -> (Vec<StreamEvent>, Option<String>) {
-    let whole = events(route, [body]);
-    assert_eq!(whole, events(route, body.chunks(1)), "byte by byte");
+/// The same however the body is cut in one place, and byte by byte.
+fn read_at_every_split(route: Route, encoding: Option<&str>, body: &[u8]) -> Read {
+    let whole = read(route, encoding, [body]);
+    assert_eq!(whole, read(route, encoding, body.chunks(1)), "byte by byte");
     for place in 0..=body.len() {
         let (first, second) = body.split_at(place);
-        assert_eq!(whole, events(route, [first, second]), "cut at {place}");
+        assert_eq!(whole, read(route, encoding, [first, second]), "cut at {place}");
     }
     whole
+}
+
+/// The same of messages of which none is compressed.
+fn events_at_every_split(route: Route, body: &[u8]) -> (Vec<StreamEvent>, Option<String>) {
+    let (events, id, why) = read_at_every_split(route, None, body);
+    assert_eq!(why, None);
+    (events, id)
 }
 
 fn output() -> impl Strategy<Value = vllm::SequenceOutput> {
@@ -128,8 +157,94 @@ proptest! {
             body[place] = byte;
         }
         for route in [Route::VllmInferenceStream, Route::VllmEngine, Route::TritonInferStream, Route::TensorrtService] {
-            events_at_every_split(route, &body);
+            read_at_every_split(route, None, &body);
         }
+    }
+
+    #[test]
+    fn compressed_messages_say_what_plain_ones_do(
+        responses in vec((response(), any::<bool>()), 0..5),
+        (encoding, encoder) in prop::sample::select(&ENCODINGS[..]),
+    ) {
+        let plain: Vec<u8> = responses.iter().flat_map(|(response, _)| framed(response)).collect();
+        let mixed: Vec<u8> = responses.iter().flat_map(|(response, compressed)| match compressed {
+            true => compressed_message(encoder, response),
+            false => framed(response),
+        }).collect();
+        let route = Route::VllmInferenceStream;
+        prop_assert_eq!(read_at_every_split(route, Some(encoding), &mixed), read(route, None, [plain.as_slice()]));
+    }
+
+    #[test]
+    fn damaged_compressed_messages_are_refused_the_same_at_every_split(
+        responses in vec(response(), 1..4),
+        (encoding, encoder) in prop::sample::select(&ENCODINGS[..]),
+        place in any::<prop::sample::Index>(),
+        byte in any::<u8>(),
+    ) {
+        let mut body: Vec<u8> = responses.iter().flat_map(|response| compressed_message(encoder, response)).collect();
+        let place = place.index(body.len());
+        body[place] = byte;
+        read_at_every_split(Route::VllmInferenceStream, Some(encoding), &body);
+    }
+}
+
+/// Names of gRPC, and of the encoder that makes it ("Message-Encoding": deflate is the zlib format).
+const ENCODINGS: [(&str, &str); 3] = [("gzip", "gzip"), ("deflate", "zlib"), ("zstd", "zstd")];
+
+/// A length-prefixed message, compressed.
+fn compressed_message(encoder: &str, message: &impl Message) -> Vec<u8> {
+    let coded = encode(encoder, &[&message.encode_to_vec()]);
+    [&[1][..], &(coded.len() as u32).to_be_bytes(), &coded].concat()
+}
+
+#[test]
+fn compressed_messages_that_cannot_be_read_end_the_reading() {
+    let good = framed(&vllm_chunk(0, "a", 2));
+    let coded = |encoder: &str| compressed_message(encoder, &vllm_chunk(0, "b", 3));
+    // A message that ends before its coded stream does: the length is one less.
+    let mut cut = coded("gzip");
+    cut.pop();
+    cut[4] -= 1;
+    for (encoding, message, why) in [
+        (None, coded("gzip"), Unreadable::UnknownCoding),
+        (Some("identity"), coded("gzip"), Unreadable::UnknownCoding),
+        (Some("snappy"), coded("gzip"), Unreadable::UnknownCoding),
+        (Some("gzip"), coded("zlib"), Unreadable::Corrupt),
+        (Some("gzip"), cut, Unreadable::Corrupt),
+    ] {
+        let body = [&good[..], &message, &good].concat();
+        let (events, _, told) = read_at_every_split(Route::VllmInferenceStream, encoding, &body);
+        assert_eq!((events.len(), told), (1, Some(why)), "{encoding:?}");
+    }
+    let empty = [&[1, 0, 0, 0, 0][..], &coded("gzip"), &[1, 0, 0, 0, 0], &good].concat();
+    let (events, _, why) = read_at_every_split(Route::VllmInferenceStream, Some("gzip"), &empty);
+    assert_eq!((events.len(), why), (4, None), "nothing is empty, compressed or not");
+    assert_eq!(events.iter().map(|event| event.token_ids).collect::<Vec<_>>(), [None, Some(3), None, Some(2)]);
+}
+
+#[test]
+fn a_stream_of_compressed_messages_that_grows_too_much_is_given_up() {
+    let bomb = compressed_message("gzip", &vllm_chunk(0, &"x".repeat(1 << 18), 1));
+    let body = bomb.repeat(6);
+    let (events, _, why) = read(Route::VllmInferenceStream, Some("gzip"), [body.as_slice()]);
+    assert_eq!((events.len(), why), (3, Some(Unreadable::Ratio)), "one MiB is free");
+}
+
+#[test]
+fn a_running_stream_of_compressed_messages_allocates_nothing() {
+    for (encoding, encoder) in ENCODINGS {
+        let message = compressed_message(encoder, &vllm_chunk(0, "a few words", 2));
+        let mut messages = Messages::new(Some(encoding.as_bytes()), Limits::default(), Memory::default());
+        let mut ends = 0;
+        let mut count = |seen: Seen<'_>| ends += u32::from(seen == Seen::End);
+        messages.feed(&message, &mut count).unwrap();
+        let allocations = allocations_of(|| {
+            for _ in 0..50 {
+                messages.feed(&message, &mut count).unwrap();
+            }
+        });
+        assert_eq!((allocations, ends), (0, 51), "{encoding}");
     }
 }
 
@@ -192,8 +307,14 @@ fn a_request_says_its_model_and_how_much_it_asks_for() {
     let body = framed(&request);
     for place in 0..=body.len() {
         let mut decoder = RequestDecoder::new(Route::VllmInferenceStream);
-        decoder.feed(&body[..place]);
-        decoder.feed(&body[place..]);
+        let mut messages = Messages::new(None, Limits::default(), Memory::default());
+        for read in [&body[..place], &body[place..]] {
+            let each = &mut |seen: Seen<'_>| match seen {
+                Seen::Data(bytes) => decoder.feed(bytes),
+                Seen::End => decoder.end_message(),
+            };
+            messages.feed(read, each).unwrap();
+        }
         let facts = decoder.facts();
         assert_eq!((facts.model, facts.n, facts.max_tokens, facts.complete), (Some("tiny"), Some(3), Some(500), true));
     }

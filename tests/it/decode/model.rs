@@ -18,7 +18,7 @@ use tokometer::decode::Usage;
 pub(crate) fn events(route: Route, framing: Framing, body: &[u8]) -> Vec<StreamEvent> {
     let text = String::from_utf8_lossy(body);
     let datas = match framing {
-        Framing::Grpc => unreachable!("protobuf has a model of its own"),
+        Framing::Grpc | Framing::Text => unreachable!("this has no JSON"),
         Framing::Json => vec![text.into_owned()],
         Framing::Ndjson | Framing::Messages => text.split('\n').map(str::to_owned).collect(),
         Framing::Sse => datas(body),
@@ -100,6 +100,9 @@ fn of_value(route: Route, framing: Framing, value: &Value, transcribes: bool) ->
         add(&mut event.token_ids, token_ids);
         add(&mut event.logprobs, choice["logprobs"]["content"].as_array());
         add(&mut event.logprobs, choice["logprobs"]["tokens"].as_array());
+    }
+    if route == Route::Chat {
+        native::predictions(value).for_each(|text| mark(&mut event, text, Channels::CONTENT));
     }
     let is_openai = matches!(route, Route::Chat | Route::Completions);
     event.progress = is_openai && value["prompt_progress"].is_object();

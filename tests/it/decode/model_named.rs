@@ -152,6 +152,7 @@ fn response(event: &mut StreamEvent, response: &Value) {
     let reason = reasons.iter().rev().find_map(|details| details["reason"].as_str()).filter(|word| !word.is_empty());
     event.error |= reasons.iter().any(|details| is_error(&details["error"]));
     let ended = response["status"].as_str().filter(|status| !["in_progress", "queued"].contains(status));
+    event.pending |= response["status"].is_string() && ended.is_none();
     let known = ended.filter(|status| ["completed", "incomplete", "failed", "cancelled"].contains(status));
     if let Some(word) = reason.or(known) {
         event.finishes.push(FinishReason::from_wire(word.as_bytes()));

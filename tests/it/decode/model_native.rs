@@ -11,21 +11,25 @@ use tokometer::decode::Usage;
 
 /// What this JSON value says, if the route is one of an engine's own.
 pub(super) fn of_value(route: Route, value: &Value) -> Option<StreamEvent> {
-    let (read, many): (fn(&mut Sums, &Value), bool) = match route {
-        Route::Generate => (generate, true),
-        Route::TgiStream | Route::TgiCompat => (tgi, true),
-        Route::LlamaCompletion | Route::Infill => (llama_cpp, true),
-        Route::OllamaChat | Route::OllamaGenerate => (ollama, false),
-        Route::TritonGenerate => (triton, false),
-        Route::Embeddings | Route::Rerank | Route::Score | Route::Classify | Route::Pooling => (input_only, false),
+    type Read = fn(&mut Sums, &Value);
+    // What reads an answer, and what one of an array.
+    let (read, of_many): (Read, Option<Read>) = match route {
+        Route::Generate => (generate, Some(generate)),
+        Route::TgiStream | Route::TgiCompat => (tgi, Some(tgi)),
+        Route::LlamaCompletion | Route::Infill => (llama_cpp, Some(llama_cpp)),
+        Route::OllamaChat | Route::OllamaGenerate => (ollama, None),
+        Route::TritonGenerate => (triton, None),
+        Route::Embeddings | Route::Rerank | Route::Score | Route::Classify | Route::Pooling => {
+            (input_only, Some(one_of_several))
+        }
         _ => return None,
     };
     let mut sums = Sums::default();
-    match value {
-        Value::Array(answers) if many => {
+    match (value, of_many) {
+        (Value::Array(answers), Some(read)) => {
             answers.iter().filter(|answer| answer.is_object()).for_each(|answer| read(&mut sums, answer));
         }
-        value => read(&mut sums, value),
+        _ => read(&mut sums, value),
     }
     Some(sums.event())
 }
@@ -117,6 +121,20 @@ fn generate(sums: &mut Sums, answer: &Value) {
     sums.event.error |= answer["object"] == "error";
     generated_text(sums, answer);
     meta_info(sums, &answer["meta_info"]);
+    for predicted in predictions(answer).filter(|predicted| predicted.is_object()) {
+        sums.says(&predicted["text"], Channels::CONTENT);
+        meta_info(sums, &predicted["meta_info"]);
+    }
+}
+
+/// What `/vertex_generate` and `/vertex` wrap their answers in.
+pub(super) fn predictions(answer: &Value) -> impl Iterator<Item = &Value> {
+    answer["predictions"].as_array().into_iter().flatten()
+}
+
+/// An answer that is one of an array.
+fn one_of_several(sums: &mut Sums, answer: &Value) {
+    meta_info(sums, &answer["meta_info"]);
 }
 
 fn meta_info(sums: &mut Sums, meta: &Value) {
@@ -152,6 +170,7 @@ fn tgi(sums: &mut Sums, answer: &Value) {
     }
     sums.special |= token["special"] == true;
     sums.says(&token["text"], Channels::CONTENT);
+    predictions(answer).for_each(|text| sums.says(text, Channels::CONTENT));
     generated_text(sums, answer);
     sums.error(answer);
 }

@@ -43,7 +43,8 @@ fn odd() -> impl Strategy<Value = Value> {
         json!(""),
         json!("x"),
         json!([]),
-        json!([{"text": "a", "meta_info": {"completion_tokens": 3}, "stop": true}]),
+        json!([{"text": "a", "meta_info": {"completion_tokens": 3, "prompt_tokens": 2}, "stop": true}]),
+        json!({"predictions": [{"text": "a", "meta_info": {"completion_tokens": 3}}, "a", {"predictions": ["a"]}]}),
         json!({}),
         json!({"type": "stop", "text": "a", "special": true, "content": "b"}),
     ])
@@ -107,6 +108,12 @@ prop_compose! {
             ("error", error), ("object", kind),
         ])
     }
+}
+
+/// Answers wrapped as those of instances are.
+fn predicted() -> impl Strategy<Value = Value> {
+    vec(prop_oneof![4 => generated().boxed(), 2 => text().boxed(), 1 => odd().boxed()], 0..3)
+        .prop_map(|predictions| json!({"predictions": predictions}))
 }
 
 prop_compose! {
@@ -183,7 +190,7 @@ prop_compose! {
 
 /// An answer of one of the shapes, on whatever route.
 fn answer() -> impl Strategy<Value = Value> {
-    prop_oneof![generated().boxed(), completed().boxed(), chatted().boxed(), counted().boxed()]
+    prop_oneof![generated().boxed(), predicted().boxed(), completed().boxed(), chatted().boxed(), counted().boxed()]
 }
 
 fn written(events: &[Value], framing: Framing, end: &str) -> Vec<u8> {

@@ -52,7 +52,7 @@ fn read(folder: &Path, engine: &str, name: &str) -> Option<Recording> {
     let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")?;
     let head = String::from_utf8(bytes[..end].to_vec()).unwrap().to_lowercase();
     let content_type = head.lines().find_map(|line| line.strip_prefix("content-type:"))?;
-    let framing = Framing::of_content_type(content_type.as_bytes())?;
+    let framing = Framing::of_content_type(content_type.as_bytes()).filter(|framing| *framing != Framing::Text)?;
     let rest = &bytes[end + 4..];
     let body = if head.contains("transfer-encoding: chunked") { without_chunks(rest) } else { rest.to_vec() };
     Some(Recording { name: format!("{engine}/{name}"), route, framing, body, meta })

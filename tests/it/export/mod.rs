@@ -3,12 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "in a test's own functions too, a panic is the right answer")]
 
 mod classes;
-mod collector;
+pub(crate) mod collector;
 mod docs;
-mod otlp;
+pub(crate) mod otlp;
 mod prometheus;
-mod records;
-mod text;
+pub(crate) mod records;
+pub(crate) mod text;
 mod tls;
 mod tokens;
 mod traces;

@@ -26,8 +26,7 @@ use super::records;
 use super::text;
 use super::text::Form;
 use super::text::Samples;
-
-const WAIT: Duration = Duration::from_secs(20);
+use crate::WAIT;
 
 pub(crate) fn endpoint(url: String, protocol: Protocol) -> Endpoint {
     Endpoint {
@@ -35,7 +34,7 @@ pub(crate) fn endpoint(url: String, protocol: Protocol) -> Endpoint {
         protocol,
         headers: vec![("authorization".to_owned(), "Bearer of-tokens".to_owned())],
         gzip: true,
-        timeout: Duration::from_secs(10),
+        timeout: WAIT,
         ca: None,
         identity: None,
     }
@@ -55,6 +54,7 @@ fn translated(metric: &Metric, counter: bool) -> String {
         "s" => "_seconds",
         "By" => "_bytes",
         "{token}/s" => "_per_second",
+        "1" if !counter => "_ratio",
         _ => "",
     };
     format!("{}{unit}{}", metric.name.replace('.', "_"), if counter { "_total" } else { "" })
@@ -329,7 +329,7 @@ fn a_collector_that_answers_nothing_delays_nobody_and_is_counted() {
 fn a_shutdown_in_the_middle_of_a_hanging_export_is_bounded() {
     let hole = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/v1/metrics", hole.local_addr().unwrap());
-    let mut settings = settings(Endpoint { timeout: WAIT, ..endpoint(url, Protocol::HttpProtobuf) });
+    let mut settings = settings(endpoint(url, Protocol::HttpProtobuf));
     settings.metrics.interval = Duration::from_millis(1);
     let exporters = Exporters::start(&settings, Arc::new(records::Still)).unwrap();
     // The export hangs once its connection is there.

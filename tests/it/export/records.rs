@@ -7,12 +7,23 @@ use std::time::Instant;
 use tokometer::decode::EngineTiming;
 use tokometer::decode::FinishReason;
 use tokometer::decode::Route;
+use tokometer::export::BudgetStats;
+use tokometer::export::CostStats;
+use tokometer::export::EngineSpans;
 use tokometer::export::Exporters;
+use tokometer::export::JudgedStats;
+use tokometer::export::LedgerStats;
+use tokometer::export::ObjectiveStats;
 use tokometer::export::PairStats;
+use tokometer::export::PhaseStats;
 use tokometer::export::ProcessFigures;
 use tokometer::export::ProcessStats;
 use tokometer::export::Settings;
+use tokometer::export::SloStats;
 use tokometer::export::Snapshot;
+use tokometer::export::TenantStats;
+use tokometer::export::UnpricedStats;
+use tokometer::measure::Blocked;
 use tokometer::measure::Count;
 use tokometer::measure::CountSource;
 use tokometer::measure::Detach;
@@ -24,6 +35,7 @@ use tokometer::measure::QueueSource;
 use tokometer::measure::QueueTime;
 use tokometer::measure::Record;
 use tokometer::measure::Sink;
+use tokometer::measure::Uncounted;
 
 /// Figures that do not move.
 pub(crate) struct Still;
@@ -32,16 +44,75 @@ impl ProcessStats for Still {
     fn snapshot(&self) -> Snapshot {
         Snapshot {
             pairs: vec![PairStats {
+                interception: Some(("address_split", "closed")),
                 opened: 9,
                 open: 2,
                 refused: 1,
                 timed_out: 0,
                 request_bytes: 12_000,
                 response_bytes: 340_000,
+                phases: [
+                    PhaseStats::default(),
+                    PhaseStats { mean_age: Some(ms(1500)), oldest: Some(ms(2500)), waited: Some(ms(1250)) },
+                ],
+                stalled: 1,
+                held_up: 1,
+                silence: ms(1250),
+                silence_bound: Some(ms(60_000)),
+                wedged: false,
             }],
+            engines: Vec::new(),
             observed_connections: 2,
             observer_time: Duration::from_millis(1500),
             event_loop_lag: Some(Duration::from_micros(250)),
+            slo: SloStats {
+                objectives: vec![ObjectiveStats {
+                    name: "ttft".into(),
+                    target: 0.99,
+                    thresholds: vec![("ttft_seconds", 2.0)],
+                }],
+                judged: vec![JudgedStats {
+                    objective: "ttft".into(),
+                    model: Some("llama".into()),
+                    good: 9,
+                    bad: vec![("late_first_token", 1), ("no_first_token", 0)],
+                    excluded: vec![("not_streamed", 3)],
+                    good_tokens: vec![("usage", 900)],
+                }],
+            },
+            ledger: LedgerStats {
+                tenants: vec![TenantStats {
+                    tenant: Some("acme".into()),
+                    ended: vec![(Outcome::Ok, 5), (Outcome::Drained, 1), (Outcome::Http4xx, 2)],
+                    input: vec![("usage", 500)],
+                    cached: 100,
+                    output: vec![("usage", 50), ("deltas_lower_bound", 7)],
+                }],
+                folded: Some(4),
+                costs: vec![CostStats {
+                    model: Some("llama".into()),
+                    tenant: Some("acme".into()),
+                    currency: "USD".into(),
+                    by_source: vec![("exact", 0.125)],
+                }],
+                unpriced: vec![UnpricedStats { model: Some("llama".into()), by_reason: vec![("no_price", 2)] }],
+                budgets: vec![BudgetStats { budget: "daily".into(), unit: "tokens".into(), limit: 1e6, spent: 550.0 }],
+            },
+            uncounted: vec![(Uncounted::QueueFull, 3)],
+            untracked: 0,
+            recent: 7,
+            recent_bytes: 9_000,
+            recent_dropped: 0,
+            engine_spans: Some(EngineSpans {
+                received: 40,
+                forwarded: 30,
+                dropped: vec![("refused", 6), ("given_up", 4)],
+                refused: vec![("busy", 2)],
+                waiting_bytes: 2048,
+                joins: vec![("joined_by_id", 12), ("no_span", 3)],
+                unjoined: vec![("no_exchange", 5)],
+                held: 1,
+            }),
             process: ProcessFigures {
                 cpu: Some(Duration::from_millis(12_340)),
                 resident_bytes: Some(9 << 20),
@@ -81,44 +152,40 @@ pub(crate) fn labels(model: &str) -> Labels {
     }
 }
 
+/// A request and the head of its answer; of what came then nothing yet.
+fn asked(labels: Labels, outcome: Outcome, ended: Duration) -> Record {
+    Record {
+        connection: 1,
+        status: Some(200),
+        response_id: Some("chatcmpl-1".into()),
+        request_id: Some("req-1".into()),
+        asked_stream: Some(true),
+        requested: Some(ms(10)),
+        headers: Some(ms(60)),
+        max_tokens: Some(256),
+        request_bytes: 4000,
+        ..Record::new(labels, Instant::now(), outcome, ended)
+    }
+}
+
 /// A streamed answer that ended well: 101 tokens, the first after 200 ms, one each 10 ms.
 pub(crate) fn good(model: &str) -> Record {
     Record {
-        labels: Arc::new(labels(model)),
-        connection: 1,
-        sequence: 0,
-        outcome: Outcome::Ok,
-        status: Some(200),
         finish_reasons: vec![FinishReason::Stop],
-        response_id: Some("chatcmpl-1".into()),
-        error_type: None,
-        request_id: Some("req-1".into()),
-        trace: None,
-        started: Instant::now(),
-        requested: Some(ms(10)),
-        headers: Some(ms(60)),
         first_event: Some(ms(110)),
         first_token: Some(ms(210)),
         first_visible: Some(ms(310)),
         last_token: Some(ms(1210)),
-        ended: ms(1220),
         input_tokens: Some(Count { tokens: 1000, source: CountSource::Usage }),
         cached_tokens: Some(600),
-        cache_creation_tokens: None,
-        input_audio_tokens: None,
-        input_image_tokens: None,
         output_tokens: Some(Count { tokens: 101, source: CountSource::Usage }),
         reasoning_tokens: Some(20),
-        output_audio_tokens: None,
         first_tokens: Some(1),
         decode_rate: Some(100.0),
-        decode_rate_at_least: None,
         chunks: 101,
         events: 104,
         longest_gap: Some(ms(12)),
-        stalls: 0,
-        delivery_blocked: Duration::ZERO,
-        unread: false,
+        longest_gap_tokens: Some(1),
         queue: Some(QueueTime { value: ms(40), source: QueueSource::InBand }),
         timing: Some(EngineTiming {
             queue_ms: Some(40.0),
@@ -126,65 +193,34 @@ pub(crate) fn good(model: &str) -> Record {
             decode_ms: Some(1000.0),
             ..EngineTiming::default()
         }),
-        max_tokens: Some(256),
-        choices: 1,
-        request_bytes: 4000,
         response_bytes: 25_000,
+        ..asked(labels(model), Outcome::Ok, ms(1220))
     }
 }
 
 /// The client left 5 s after its request, before any token.
 pub(crate) fn gave_up(model: &str) -> Record {
-    Record {
-        labels: Arc::new(Labels { response_model: None, ..labels(model) }),
-        outcome: Outcome::ClientAbortBeforeFirstToken,
-        finish_reasons: Vec::new(),
-        first_event: None,
-        first_token: None,
-        first_visible: None,
-        last_token: None,
-        ended: ms(5010),
-        input_tokens: None,
-        cached_tokens: None,
-        cache_creation_tokens: None,
-        input_audio_tokens: None,
-        input_image_tokens: None,
-        output_tokens: None,
-        reasoning_tokens: None,
-        output_audio_tokens: None,
-        first_tokens: None,
-        decode_rate: None,
-        chunks: 0,
-        events: 0,
-        longest_gap: None,
-        queue: None,
-        timing: None,
-        response_bytes: 0,
-        ..good(model)
-    }
+    let labels = Labels { response_model: None, ..labels(model) };
+    asked(labels, Outcome::ClientAbortBeforeFirstToken, ms(5010))
 }
 
 /// The stream was cut after 5 events: the count is a lower bound.
 pub(crate) fn cut(model: &str) -> Record {
     Record {
-        outcome: Outcome::Truncated,
-        finish_reasons: Vec::new(),
+        first_event: Some(ms(110)),
+        first_token: Some(ms(210)),
+        first_visible: Some(ms(310)),
         last_token: Some(ms(250)),
-        ended: ms(260),
-        input_tokens: None,
-        cached_tokens: None,
-        cache_creation_tokens: None,
-        input_audio_tokens: None,
-        input_image_tokens: None,
         output_tokens: Some(Count { tokens: 5, source: CountSource::Deltas }),
-        reasoning_tokens: None,
-        output_audio_tokens: None,
-        first_tokens: None,
         decode_rate: Some(125.0),
-        queue: None,
-        timing: None,
+        chunks: 101,
+        events: 104,
+        longest_gap: Some(ms(12)),
+        longest_gap_tokens: Some(1),
         delivery_blocked: ms(30),
-        ..good(model)
+        blocked: Blocked { decoding: ms(30), intervals: vec![(ms(215), ms(245))], ..Blocked::default() },
+        response_bytes: 25_000,
+        ..asked(labels(model), Outcome::Truncated, ms(260))
     }
 }
 
@@ -214,7 +250,7 @@ pub(crate) fn other() -> Record {
 
 /// Runs the whole script into the exporters.
 pub(crate) fn play(exporters: &Exporters) {
-    let live = exporters.live(&labels("llama"));
+    let live = exporters.live(&labels("llama")).expect("exporters have handles");
     let gap = |millis, tokens| Gap { gap: ms(millis), tokens };
     live.progress(&[gap(10, None), gap(10, Some(1)), gap(30, Some(3))], 5);
     live.progress(&[], 2);

@@ -20,8 +20,7 @@ use tonic::transport::{Certificate, Identity, ServerTlsConfig};
 use super::collector::Collector;
 use super::otlp::endpoint;
 use super::records;
-
-const WAIT: Duration = Duration::from_secs(20);
+use crate::WAIT;
 
 fn write(dir: &Path, name: &str, pem: String) -> PathBuf {
     let path = dir.join(name);

@@ -21,6 +21,10 @@ use tokometer::export::Sampler;
 use tokometer::export::Semconv;
 use tokometer::export::Settings;
 use tokometer::export::Traces;
+use tokometer::export::table::Kind;
+use tokometer::export::table::TABLE;
+use tokometer::measure::Blocked;
+use tokometer::measure::Gap;
 use tokometer::measure::Labels;
 use tokometer::measure::Outcome;
 use tokometer::measure::Record;
@@ -33,8 +37,8 @@ use super::records;
 use super::records::ms;
 use super::text;
 use super::text::Form;
+use crate::WAIT;
 
-const WAIT: Duration = Duration::from_secs(20);
 const TRACE: u128 = 0x0af7651916cd43dd8448eb211c80319c;
 const CALLER: u64 = 0xb7ad6b7169203331;
 
@@ -87,10 +91,10 @@ fn child<'a>(spans: &'a [Span], name: &str) -> Option<&'a Span> {
 fn an_exchange_is_a_server_span_with_its_phases_at_their_true_times() {
     let mut record = records::good("llama");
     record.trace = caller(true);
-    record.delivery_blocked = ms(5);
+    record.blocked = Blocked { finishing: ms(5), intervals: vec![(ms(1212), ms(1217))], ..Blocked::default() };
     let before = SystemTime::now();
     let spans = spans(|_| {}, &[record]);
-    assert_eq!(spans.len(), 5);
+    assert_eq!(spans.len(), 8);
     let server = &spans[0];
     assert_eq!(server.name, "chat llama");
     assert_eq!(server.kind, SpanKind::Server as i32);
@@ -99,7 +103,15 @@ fn an_exchange_is_a_server_span_with_its_phases_at_their_true_times() {
     assert_eq!(server.end_time_unix_nano - server.start_time_unix_nano, 1_220_000_000);
     let wall = before.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos() as u64;
     assert!(server.start_time_unix_nano.abs_diff(wall) < 1_000_000_000, "the times are wall-clock times");
-    let phases = [("queue", 10, 50), ("prefill", 50, 210), ("decode", 210, 1210), ("delivery", 1210, 1220)];
+    let phases = [
+        ("request", 0, 10),
+        ("preprocessing", 10, 20),
+        ("queue", 20, 60),
+        ("prefill", 60, 210),
+        ("decode", 210, 1210),
+        ("finish", 1210, 1220),
+        ("delivery_blocked", 1212, 1217),
+    ];
     for (name, from, to) in phases {
         let span = child(&spans, name).unwrap_or_else(|| panic!("no {name}"));
         assert_eq!(span.parent_span_id, server.span_id, "{name}");
@@ -109,7 +121,9 @@ fn an_exchange_is_a_server_span_with_its_phases_at_their_true_times() {
         assert_eq!(span.end_time_unix_nano - server.start_time_unix_nano, to * 1_000_000, "{name}");
     }
     let ids: BTreeSet<_> = spans.iter().map(|span| span.span_id.clone()).collect();
-    assert_eq!(ids.len(), 5);
+    assert_eq!(ids.len(), 8);
+    assert_eq!(attributes(child(&spans, "queue").unwrap())["tokometer.queue.source"], "in_band");
+    assert_eq!(attributes(child(&spans, "decode").unwrap())["gen_ai.usage.output_tokens"], "101");
 }
 
 #[test]
@@ -201,12 +215,12 @@ fn a_cut_stream_is_an_error_and_its_missing_finish_reasons_are_too() {
 }
 
 #[test]
-fn who_gave_up_before_the_first_token_shows_how_long_the_prefill_was() {
+fn who_gave_up_before_the_first_token_shows_how_long_the_wait_was() {
     let spans = spans(|_| {}, &[records::gave_up("llama")]);
-    let prefill = child(&spans, "prefill").unwrap();
-    assert_eq!(prefill.end_time_unix_nano, spans[0].end_time_unix_nano);
-    assert_eq!(prefill.end_time_unix_nano - prefill.start_time_unix_nano, 5_000_000_000);
-    assert!(child(&spans, "decode").is_none());
+    let waiting = child(&spans, "waiting").unwrap();
+    assert_eq!(waiting.end_time_unix_nano, spans[0].end_time_unix_nano);
+    assert_eq!(waiting.end_time_unix_nano - waiting.start_time_unix_nano, 5_000_000_000);
+    assert!(["queue", "prefill", "decode", "finish"].iter().all(|name| child(&spans, name).is_none()));
 }
 
 #[test]
@@ -316,12 +330,114 @@ fn without_an_exporter_exemplars_point_to_the_callers_kept_span() {
 }
 
 #[test]
-fn a_whole_answer_has_no_phases_of_tokens() {
+fn a_whole_answer_has_the_phases_that_its_engine_tells() {
     let labels = Labels { streaming: Some(false), route: Route::Completions, ..records::labels("m") };
-    let spans = spans(|_| {}, &[Record { labels: Arc::new(labels), queue: None, ..records::good("m") }]);
-    assert_eq!(spans.len(), 1);
-    assert_eq!(spans[0].name, "text_completion m");
-    assert!(!attributes(&spans[0]).contains_key("gen_ai.response.time_to_first_chunk"));
+    let record = Record { labels: Arc::new(labels), queue: None, ..records::good("m") };
+    let names = |record: &Record| -> Vec<String> {
+        spans(|_| {}, std::slice::from_ref(record)).into_iter().map(|span| span.name).collect()
+    };
+    assert_eq!(names(&record), ["text_completion m", "request", "processing", "prefill", "decode"]);
+    let silent = Record { timing: None, ..record.clone() };
+    assert_eq!(names(&silent), ["text_completion m", "request", "processing"]);
+    let at_once = Record { requested: Some(Duration::ZERO), ..silent };
+    assert_eq!(names(&at_once), ["text_completion m"], "one part is the whole");
+    assert!(!attributes(&spans(|_| {}, &[record])[0]).contains_key("gen_ai.response.time_to_first_chunk"));
+}
+
+#[test]
+fn what_went_wrong_is_kept_and_says_why() {
+    let stalled = Record { stalls: 1, trace: caller(false), ..records::good("m") };
+    let failed = Record { trace: caller(false), ..records::cut("m") };
+    let kept = |change: fn(&mut Traces), record: &Record| {
+        let spans = spans(change, std::slice::from_ref(record));
+        spans.first().map(|span| attributes(span).get("tokometer.trace.kept").cloned())
+    };
+    let why = |word: &str| Some(Some(word.to_owned()));
+    assert_eq!(kept(|_| {}, &stalled), why("stalled"));
+    assert_eq!(kept(|_| {}, &failed), why("failed"));
+    assert_eq!(kept(|traces| traces.keep_stalled = false, &stalled), None);
+    assert_eq!(kept(|traces| traces.keep_unsampled = false, &failed), None, "the caller's word counts");
+    let own = Record { trace: None, ..failed.clone() };
+    let quiet: fn(&mut Traces) = |traces| (traces.keep_unsampled, traces.sampler) = (false, Sampler::AlwaysOff);
+    assert_eq!(kept(quiet, &own), why("failed"), "no caller decided");
+    assert_eq!(kept(|_| {}, &own), Some(None), "the sampler has it anyway");
+}
+
+#[test]
+fn an_exchange_that_broke_an_objective_is_kept_when_there_is_a_judge() {
+    let collector = Collector::http();
+    let exporters = start(http(&collector), |traces| traces.sampler = Sampler::AlwaysOff);
+    exporters.record(&records::good("slow"));
+    exporters.keep_when(|record| record.labels.request_model.as_deref() == Some("slow"));
+    for model in ["quick", "slow"] {
+        exporters.record(&records::good(model));
+    }
+    assert!(exporters.flush(WAIT));
+    let servers: Vec<_> = collector.spans().into_iter().filter(|span| span.kind == SpanKind::Server as i32).collect();
+    assert_eq!(servers.iter().map(|span| span.name.as_str()).collect::<Vec<_>>(), ["chat slow"]);
+    assert_eq!(attributes(&servers[0])["tokometer.trace.kept"], "objective");
+}
+
+#[test]
+fn traces_over_the_cap_are_left_out_with_their_exemplars_and_counted() {
+    let collector = Collector::http();
+    let exporters = start(http(&collector), |traces| {
+        traces.sampler = Sampler::AlwaysOff;
+        traces.keep_per_second = Some(3);
+    });
+    let started = std::time::Instant::now();
+    for n in 0..50 {
+        exporters.record(&Record { started, ended: ms(260 + n * 4), ..records::cut("m") });
+    }
+    assert!(exporters.flush(WAIT));
+    let kept: BTreeSet<_> = collector.spans().into_iter().map(|span| span.trace_id).collect();
+    assert_eq!(kept.len(), 3);
+    let page = String::from_utf8(exporters.scrape(Some("application/openmetrics-text")).body).unwrap();
+    let page = text::parse(&page, Form::OpenMetrics);
+    let count = |name: &str, reason: Option<&str>| -> f64 {
+        let is = |labels: &BTreeMap<String, String>| labels.get("reason").map(String::as_str) == reason;
+        page.samples.iter().filter(|((have, labels), _)| have == name && is(labels)).map(|(_, n)| *n).sum()
+    };
+    assert_eq!(count("tokometer_telemetry_traces_kept_total", Some("failed")), 3.0);
+    assert_eq!(count("tokometer_telemetry_traces_kept_total", Some("stalled")), 0.0);
+    assert_eq!(count("tokometer_telemetry_traces_capped_total", None), 47.0);
+    let hex = |bytes: &Vec<u8>| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let kept: BTreeSet<String> = kept.iter().map(hex).collect();
+    assert!(!page.exemplars.is_empty());
+    assert!(page.exemplars.iter().all(|exemplar| kept.contains(&exemplar.labels["trace_id"])));
+}
+
+/// Every histogram of seconds that an exchange can have leads to its trace.
+#[test]
+fn every_latency_histogram_has_an_exemplar() {
+    let exporters = Exporters::start(&records::settings(), Arc::new(records::Still)).unwrap();
+    let told = Gap { gap: ms(12), tokens: Some(1) };
+    exporters.live(&records::labels("m")).unwrap().progress(&[told], 2);
+    let blocked = Blocked { decoding: ms(3), ..Blocked::default() };
+    let trace = caller(true);
+    exporters.record(&Record { trace, blocked, delivery_blocked: ms(3), ..records::good("m") });
+    exporters.record(&Record { trace, ..records::gave_up("m") });
+    let page = String::from_utf8(exporters.scrape(Some("application/openmetrics-text")).body).unwrap();
+    let parsed = text::parse(&page, Form::OpenMetrics);
+    let have: BTreeSet<&str> = parsed.exemplars.iter().map(|exemplar| exemplar.sample.as_str()).collect();
+    for metric in TABLE.iter().filter(|metric| metric.kind == Kind::Histogram && metric.unit == "s") {
+        let name = format!("{}_bucket", metric.prometheus().full());
+        assert!(metric.exemplar && have.contains(name.as_str()), "no exemplar on {name}");
+    }
+    let gap = parsed.exemplars.iter().find(|e| e.sample == "tokometer_inter_token_latency_seconds_bucket").unwrap();
+    assert_eq!(gap.value, 0.012);
+    // A gap that was never told has no bucket to stand in.
+    let untold = Exporters::start(&records::settings(), Arc::new(records::Still)).unwrap();
+    untold.live(&records::labels("m")).unwrap().progress(&[Gap { gap: ms(900), tokens: Some(1) }], 2);
+    untold.record(&Record { trace, ..records::good("m") });
+    let page = String::from_utf8(untold.scrape(Some("application/openmetrics-text")).body).unwrap();
+    let parsed = text::parse(&page, Form::OpenMetrics);
+    assert!(
+        parsed
+            .exemplars
+            .iter()
+            .all(|e| !e.sample.starts_with("tokometer_inter_token") && !e.sample.starts_with("tokometer_chunk_gap"))
+    );
 }
 
 #[test]
@@ -341,7 +457,7 @@ fn spans_go_over_grpc_and_a_full_batch_does_not_wait_for_the_delay() {
         std::thread::yield_now();
     }
     assert!(exporters.flush(WAIT));
-    assert_eq!(collector.spans().len(), 16);
+    assert_eq!(collector.spans().len(), 28);
     assert!(collector.got.lock().unwrap().heads[0].contains("gzip Bearer of-tokens"));
 }
 
@@ -359,5 +475,5 @@ fn no_batch_is_over_its_size_and_what_an_exchange_gives_over_it_comes_with_the_n
     };
     let sizes: Vec<usize> = got.traces.iter().map(|request| scopes(request).iter().sum()).collect();
     assert!(sizes.iter().all(|size| (1..=3).contains(size)), "{sizes:?}");
-    assert_eq!(sizes.iter().sum::<usize>(), 20);
+    assert_eq!(sizes.iter().sum::<usize>(), 35);
 }

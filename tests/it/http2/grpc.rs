@@ -1,11 +1,15 @@
 //! gRPC calls: messages, trailers and statuses in, one record with one outcome out.
 
+use prost::Message as _;
 use tokometer::measure::CountSource;
+use tokometer::measure::Message;
 use tokometer::measure::Outcome;
 use tokometer::measure::Record;
+use tokometer::measure::Unread;
 use tokometer::relay::Close;
 use tokometer::relay::Side;
 
+use crate::coding::encode::encode;
 use crate::endings::Wire;
 use crate::http2::messages::*;
 use crate::wire::http2::frames::*;
@@ -181,11 +185,48 @@ fn tensors_without_text_are_output_that_is_not_counted() {
 }
 
 #[test]
-fn compressed_messages_are_output_that_is_not_counted() {
-    let compressed = [&[1, 0, 0, 0, 3][..], b"\x1f\x8b\x08"].concat();
-    let wire = begun(called(GENERATE_STREAM, &asked())).server(&data(1, 0, &compressed));
-    let record = record(trailers(wire, "0"));
-    assert_eq!((record.outcome, record.output_tokens, record.first_token), (Outcome::Ok, None, None));
+fn compressed_messages_are_counted_as_others_are() {
+    let compressed = |message: &vllm::GenerateResponse| {
+        let coded = encode("gzip", &[&message.encode_to_vec()]);
+        data(1, 0, &[&[1][..], &(coded.len() as u32).to_be_bytes(), &coded].concat())
+    };
+    let request = compressed_request();
+    let fields = |encoding: &'static str| {
+        [(":status", "200"), ("content-type", "application/grpc"), ("grpc-encoding", encoding)]
+    };
+    let wire = request.server(&headers(1, 0, &fields("gzip"))).server(&compressed(&vllm_prompt(300)));
+    let wire = answer(wire.server(&compressed(&vllm_chunk(0, "Hel", 1))), &vllm_chunk(0, "lo", 4));
+    let counted = record(trailers(wire.server(&compressed(&vllm_end(0, 5))), "0"));
+    assert_eq!((counted.outcome, counted.chunks, counted.unread), (Outcome::Ok, 2, false));
+    assert_eq!(counted.output_tokens.map(|n| (n.tokens, n.source.is_exact())), Some((5, true)));
+    assert_eq!(counted.input_tokens.map(|n| n.tokens), Some(300));
+    assert_eq!((counted.max_tokens, counted.labels.request_model.as_deref()), (Some(64), Some("tiny")));
+    // What cannot be read is output that is not counted.
+    for (encoding, why) in [("snappy", Unread::UnknownCoding), ("identity", Unread::UnknownCoding)] {
+        let wire = compressed_request().server(&headers(1, 0, &fields(encoding)));
+        let wire = trailers(wire.server(&compressed(&vllm_chunk(0, "a", 1))), "0");
+        let mut replayed = wire.close(CLIENT_CLOSES);
+        assert_eq!(replayed.unread, [(Message::Response, why)]);
+        let record = replayed.records.remove(0);
+        assert_eq!((record.outcome, record.output_tokens, record.first_token), (Outcome::Ok, None, None));
+        assert!(record.unread);
+    }
+}
+
+/// A connection on which the usual request was sent, compressed.
+fn compressed_request() -> Wire {
+    let coded = encode("gzip", &[&asked().encode_to_vec()]);
+    let message = [&[1][..], &(coded.len() as u32).to_be_bytes(), &coded].concat();
+    let fields = [
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":path", GENERATE_STREAM),
+        (":authority", "x"),
+        ("grpc-encoding", "gzip"),
+        ("content-type", "application/grpc"),
+    ];
+    let wire = Wire::open().client(&opening()).server(&settings()).client(&headers(1, 0, &fields));
+    wire.client(&data(1, END_STREAM, &message))
 }
 
 #[test]

@@ -13,6 +13,8 @@ use tokometer::relay::Settings;
 use tokometer::relay::Side;
 use tokometer::relay::Unreachable;
 
+use crate::pair::pair;
+
 use super::corpus::noise;
 use super::corpus::send;
 use super::peer;
@@ -22,7 +24,6 @@ use super::peer::Step::Finish;
 use super::peer::Step::Read as Take;
 use super::peer::Step::ReadEnd;
 use super::rig::Rig;
-use super::rig::pair;
 use super::watcher::Call;
 use super::watcher::Mood;
 use super::watcher::Watcher;
@@ -65,6 +66,7 @@ fn a_slow_reader_holds_the_server_back_and_the_wait_is_told() {
     }
     let shown = rig.watcher.wait(0, |log| !log.bytes(Direction::Response).is_empty());
     assert!(!shown.calls.iter().any(|call| matches!(call, Call::Blocked(..))), "told before it was over");
+    assert!(matches!(shown.calls.last(), Some(Call::Waits(Direction::Response, _))), "told when it began");
     assert_eq!(shown.bytes(Direction::Response), body[..shown.bytes(Direction::Response).len()]);
     // One read waits, at most, and nothing is read beside it.
     let largest = shown.calls.iter().map(|call| if let Call::Seen(_, bytes, _) = call { bytes.len() } else { 0 });
@@ -82,6 +84,16 @@ fn a_slow_reader_holds_the_server_back_and_the_wait_is_told() {
     });
     drop((client, upstream));
     let log = rig.watcher.closed(0);
+    // Every wait that is told to have begun is told to be over, and no other.
+    let mut begun = None;
+    for call in &log.calls {
+        match call {
+            Call::Waits(Direction::Response, since) => assert_eq!(begun.replace(*since), None),
+            Call::Blocked(Direction::Response, since, _) => assert_eq!(begun.take(), Some(*since)),
+            _ => {}
+        }
+    }
+    assert_eq!(begun, None);
     let longest = log.calls.iter().filter_map(|call| match call {
         Call::Blocked(Direction::Response, since, until) => Some(*until - *since),
         _ => None,
@@ -235,6 +247,21 @@ fn an_idle_connection_ends_with_a_fin_when_the_drain_begins() {
 }
 
 #[test]
+fn a_connection_that_was_never_used_is_given_time_for_its_first_request() {
+    let (listener, server) = peer::listen();
+    let rig = with(server, Settings::default(), true);
+    let mut client = peer::dial(rig.address());
+    let upstream = listener.accept().unwrap();
+    eventually(|| rig.drain.open() == 1);
+    let begun = Instant::now();
+    rig.drain.begin();
+    assert_eq!(client.read(&mut [0; 1]).unwrap(), 0);
+    assert!(begun.elapsed() >= Duration::from_millis(300), "closed after {:?}", begun.elapsed());
+    wait_until_empty(&rig);
+    drop(upstream);
+}
+
+#[test]
 fn a_forced_drain_resets_what_is_left() {
     let (listener, server) = peer::listen();
     let rig = with(server, Settings::default(), false);
@@ -280,17 +307,20 @@ fn stopping_without_a_drain_still_tells_the_observers() {
 #[test]
 fn a_connection_on_which_nothing_moves_ends_after_the_idle_timeout() {
     let (listener, server) = peer::listen();
-    let settings = Settings { idle_timeout: Some(Duration::from_millis(200)), ..Settings::default() };
-    let rig = with(server, settings, false);
+    // Longer than a busy machine leaves this thread without a core.
+    let idle = Duration::from_secs(1);
+    let rig = with(server, Settings { idle_timeout: Some(idle), ..Settings::default() }, false);
     let start = Instant::now();
     let mut client = peer::dial(rig.address());
     let (mut upstream, _) = listener.accept().unwrap();
-    while start.elapsed() < Duration::from_millis(500) {
+    let mut moved = start;
+    while start.elapsed() < 2 * idle {
+        moved = Instant::now();
         client.write_all(b"x").unwrap();
         upstream.read_exact(&mut [0; 1]).unwrap();
     }
     assert!(client.read(&mut [0; 1]).is_err());
-    assert!(start.elapsed() >= Duration::from_millis(700));
+    assert!(moved.elapsed() >= idle);
     assert_eq!(rig.watcher.closed(0).close(), Some(Close::IdleTimeout));
 }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 use socket2::SockRef;
 
 /// Longer than anything here takes; only a failing test waits for it.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = crate::WAIT;
 
 /// One thing an end does.
 #[derive(Clone, Debug)]

@@ -12,6 +12,8 @@ use tokometer::relay::Drain;
 use tokometer::relay::Relay;
 use tokometer::relay::Settings;
 
+use crate::pair::pair;
+
 use super::watcher::Mood;
 use super::watcher::Watcher;
 
@@ -55,16 +57,5 @@ pub(crate) fn tcp(address: &Address) -> SocketAddr {
     match address {
         Address::Tcp { host, port } => SocketAddr::new(host.parse().unwrap(), *port),
         other => panic!("{other} is no TCP address"),
-    }
-}
-
-/// A plain pair on a free TCP port.
-pub(crate) fn pair(upstream: impl Into<Address>) -> Pair {
-    Pair {
-        name: "test".to_owned(),
-        listen: Address::Tcp { host: "127.0.0.1".to_owned(), port: 0 },
-        upstream: upstream.into(),
-        tls: None,
-        upstream_tls: None,
     }
 }

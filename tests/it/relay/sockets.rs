@@ -36,12 +36,13 @@ use tokometer::relay::Close;
 use tokometer::relay::Direction;
 use tokometer::relay::Settings;
 
+use crate::pair::pair;
+
 use super::corpus;
 use super::corpus::noise;
 use super::peer;
 use super::peer::Wire;
 use super::rig::Rig;
-use super::rig::pair;
 use super::rig::tcp;
 use super::watcher::Mood;
 use super::watcher::Watcher;

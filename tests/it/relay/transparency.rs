@@ -14,13 +14,14 @@ use tokometer::relay::Side;
 use tokometer::replay::Notebook;
 use tokometer::replay::Replayed;
 
+use crate::pair::pair;
+
 use super::corpus;
 use super::peer;
 use super::peer::Ending;
 use super::peer::Got;
 use super::peer::Script;
 use super::rig::Rig;
-use super::rig::pair;
 use super::rig::tcp;
 use super::watcher::Call;
 use super::watcher::Log;
@@ -141,6 +142,7 @@ fn check(script: &Script, client: &Got, server: &Got, log: &Log) {
                 last = Some(*at);
                 finished.push(*direction);
             }
+            Call::Waits(..) => {}
             Call::Blocked(_, since, until) => assert!(since <= until, "{name}"),
             Call::Closed(_) => assert_eq!(index, log.calls.len() - 1, "{name}: calls after the end"),
         }

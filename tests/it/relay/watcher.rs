@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::Condvar;
 use std::sync::Mutex;
-use std::sync::Once;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -16,11 +15,14 @@ use tokometer::relay::Direction;
 use tokometer::relay::Observe;
 use tokometer::relay::Observer;
 
+use crate::injected;
+
 /// One call of an observer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
     Seen(Direction, Vec<u8>, Instant),
     Finished(Direction, Instant),
+    Waits(Direction, Instant),
     Blocked(Direction, Instant, Instant),
     Closed(Close),
 }
@@ -91,7 +93,6 @@ impl Log {
 impl Watcher {
     /// Connections are told to be idle, or not before an answer ends in an empty line.
     pub(crate) fn new(mood: Mood, idle: bool) -> Arc<Watcher> {
-        hush();
         Arc::new(Watcher { mood, idle, panics: AtomicUsize::new(0), journal: Arc::default() })
     }
 
@@ -116,23 +117,10 @@ impl Watcher {
     }
 }
 
-/// Keeps injected panics out of the test output.
-fn hush() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let report = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |info| {
-            if !info.payload().downcast_ref::<&str>().is_some_and(|message| message.starts_with("injected")) {
-                report(info);
-            }
-        }));
-    });
-}
-
 impl Observe for Watcher {
     fn accepted(&self, connection: &Connection) -> Option<Box<dyn Observer>> {
         if self.mood == Mood::Accepting {
-            panic!("injected: accepted");
+            injected::panic("accepted");
         }
         let mut connections = self.journal.connections.lock().unwrap();
         connections.push(Log {
@@ -169,7 +157,7 @@ impl Observer for Eye {
     fn seen(&mut self, direction: Direction, bytes: &[u8], at: Instant) {
         self.seen += 1;
         if self.mood == Mood::Seeing(self.seen) || self.mood == Mood::Dropping {
-            panic!("injected: seen");
+            injected::panic("seen");
         }
         self.idle |= direction == Direction::Response && bytes.ends_with(b"\n\n");
         self.note(Call::Seen(direction, bytes.to_vec(), at));
@@ -177,9 +165,13 @@ impl Observer for Eye {
 
     fn finished(&mut self, direction: Direction, at: Instant) {
         if self.mood == Mood::Finishing {
-            panic!("injected: finished");
+            injected::panic("finished");
         }
         self.note(Call::Finished(direction, at));
+    }
+
+    fn waits(&mut self, direction: Direction, since: Instant) {
+        self.note(Call::Waits(direction, since));
     }
 
     fn blocked(&mut self, direction: Direction, since: Instant, until: Instant) {
@@ -189,7 +181,7 @@ impl Observer for Eye {
     fn closed(&mut self, close: Close, _: Instant) {
         self.note(Call::Closed(close));
         if self.mood == Mood::Closing {
-            panic!("injected: closed");
+            injected::panic("closed");
         }
     }
 
@@ -201,7 +193,7 @@ impl Observer for Eye {
 impl Drop for Eye {
     fn drop(&mut self) {
         if self.mood == Mood::Dropping {
-            panic!("injected: drop");
+            injected::panic("drop");
         }
     }
 }

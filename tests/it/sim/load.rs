@@ -42,6 +42,17 @@ async fn every_token_is_counted() {
 }
 
 #[tokio::test]
+async fn a_connection_that_the_server_closes_after_an_answer_costs_no_request() {
+    let simulator = Simulator::start(exchange::swift()).await.unwrap();
+    for api in [load::Api::LlamaCompletion, load::Api::Infill] {
+        let settings = load::Settings { api: Some(api), concurrency: 1, ..toward(&simulator) };
+        let summary = load::run(settings, |_| {}).await.unwrap();
+        assert_eq!((summary.requests, summary.count(End::Complete)), (20, 20), "{api}: {summary}");
+    }
+    assert_eq!(simulator.stats().requests, 40);
+}
+
+#[tokio::test]
 async fn each_way_to_end_is_told_apart() {
     let simulator = Simulator::start(exchange::swift()).await.unwrap();
     for (fault, end) in [
@@ -59,7 +70,7 @@ async fn each_way_to_end_is_told_apart() {
         let settings = load::Settings {
             requests: Some(2),
             model: format!("fault/{fault}"),
-            timeout: (fault == "hang").then_some(Duration::from_millis(20)),
+            timeout: (fault == "hang").then_some(Duration::from_millis(200)),
             ..toward(&simulator)
         };
         let summary = load::run(settings, |_| {}).await.unwrap();
@@ -128,7 +139,7 @@ async fn a_request_that_was_never_sent_is_no_request() {
     let settings = load::Settings {
         url: format!("http://{}", listener.local_addr().unwrap()),
         concurrency: 20,
-        duration: Some(Duration::from_millis(100)),
+        duration: Some(Duration::from_secs(2)),
         ..load::Settings::default()
     };
     let summary = load::run(settings, |_| {}).await.unwrap();

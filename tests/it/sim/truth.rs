@@ -125,7 +125,7 @@ async fn the_metrics_page_has_vllms_names_and_the_true_numbers() {
 
 #[tokio::test]
 async fn connections_are_kept_closed_and_left_as_uvicorn_does() {
-    let settings = Settings { idle_timeout: Duration::from_millis(50), ..exchange::swift() };
+    let settings = Settings { idle_timeout: Duration::from_millis(500), ..exchange::swift() };
     let simulator = Simulator::start(settings).await.unwrap();
     // Two requests at once on one connection, then silence: both are answered and the connection is closed.
     let twice = b"GET /health HTTP/1.1\r\nHost: sim\r\n\r\nHEAD /health HTTP/1.1\r\nHost: sim\r\n\r\n";
@@ -171,10 +171,10 @@ async fn comments_keep_a_silent_stream_alive_when_that_is_set() {
     let sse_keep_alive = Some(Duration::from_millis(10));
     let simulator = Simulator::start(Settings { sse_keep_alive, ..exchange::swift() }).await.unwrap();
     let body = r#"{"messages":[],"stream":true,"max_tokens":3,"ignore_eos":true}"#;
-    let received = exchange::post(simulator.local_address(), CHAT, "X-Sim-Fault: hang:0.05\r\n", body).await;
+    let received = exchange::post(simulator.local_address(), CHAT, "X-Sim-Fault: hang:0.5\r\n", body).await;
     let (chunks, terminated) = exchange::chunks(exchange::split(&received.bytes).1);
     let comments = chunks.iter().take_while(|chunk| *chunk == ": keep-alive\n\n").count();
-    assert!((1..=5).contains(&comments), "{chunks:?}");
+    assert!((1..=50).contains(&comments), "{chunks:?}");
     assert_eq!((chunks.len(), terminated), (comments + 5, true));
 }
 

@@ -113,3 +113,17 @@ fn prompts_of_requests_that_generate_nothing_are_counted() {
     }
     assert!(counted >= 4, "only {counted}");
 }
+
+#[test]
+fn fixtures_of_other_paths_are_counted_as_they_say() {
+    let mut counted = 0;
+    for case in all().iter().filter(|case| case.api.is_none() && case.is_written()) {
+        let record = case.record().unwrap_or_else(|| panic!("{}: no record", case.title()));
+        let exact = |count: Option<Count>| count.filter(|n| n.source.is_exact()).map(|n| n.tokens);
+        let truth = &case.meta["truth"];
+        assert_eq!(exact(record.output_tokens), truth["completion_tokens"].as_u64(), "{}", case.title());
+        assert_eq!(exact(record.input_tokens), truth["prompt_tokens"].as_u64(), "{}", case.title());
+        counted += 1;
+    }
+    assert!(counted >= 3, "only {counted}");
+}

@@ -20,7 +20,7 @@ numbers in brackets say how many of them gave what is named. Counts are held aga
 against what the recorder saw, times against a naive reading of the recordings (`tests/it/truth`).
 
 - **Output tokens**, **prompt tokens**: where the count comes from. `deltas_lower_bound` marks a lower bound: the stream carried no count, or
-  broke off before it came.
+  broke off before it came. With a vocabulary (`observe.tokenizer`) its text is counted in its place, see below.
 - **First token**: when the first token was seen, against the head and the first event of the stream. Without a stream it is
   not known.
 - **Other ends**: outcomes other than `ok`, and what the engine called the error.
@@ -28,8 +28,25 @@ against what the recorder saw, times against a naive reading of the recordings (
 
 What is not HTTP/1.1 is held by tests of its own: `tests/it/http2` (HTTP/2 and gRPC: the services of vLLM, SMG and TensorRT-LLM,
 whose chunks carry token counts or ids, and Triton's, whose do not) and `tests/it/websocket` (`/v1/realtime`). A call of Triton's
-`ModelStreamInfer` is one exchange, however many requests share it, and its count is a lower bound; compressed gRPC messages are
-not read, only how their call ended. Each answer of a realtime session is an exchange.
+`ModelStreamInfer` is one exchange, however many requests share it, and its count is a lower bound: their ids are the client's, and may
+be empty or the same, and a decoupled model marks a request's last response only for a client that asks for it. Each answer of a
+realtime session is an exchange.
+
+## Where the count comes from
+
+The first of these that an answer has: `usage`; `token_ids`, the ids in its events; `native_counter`, a counter of the engine's own;
+`tokenizer`, its text; `deltas_lower_bound`. The first three are exact.
+
+`tokenizer` is an estimate, and never taken for more: it gives no `gen_ai` token metric and no time per output token, and its rate is
+told under its own `source`. Tokometer keeps the answer's text in memory while it runs, cuts it by the `tokenizer.json` that
+`observe.tokenizer` names, and forgets it. So it is the count of the text. In the recordings (`tests/it/truth/texts.rs`, one model,
+five servers) that is what was sampled but for the end-of-text token where the model ended the answer, and for 2 to 4 tokens more
+where it reasoned: the marks around reasoning, and white space that a parser took off. It may be less by more: reasoning that is
+asked not to be told, a stop string that was cut off, special tokens that are not written, and text that was sampled in other pieces
+than a tokenizer cuts it in (under a grammar; that may also make it more). Of a cut answer it is what came. It is told only of text: not where tools were
+called, nor of several answers in one (`n`), an echoed prompt, audio, gRPC and realtime, nor where it comes to fewer tokens than were
+seen, for then the vocabulary is not the model's; `tokometer.tokenizer.uncounted` counts these by reason. Prompts are not counted so:
+a chat template, which is not known here, comes between them and their tokens.
 
 ";
 

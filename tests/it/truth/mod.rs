@@ -5,7 +5,9 @@ mod document;
 mod forced;
 mod naive;
 mod outcomes;
+mod queue;
 mod splits;
+mod texts;
 mod times;
 mod written;
 
@@ -17,6 +19,7 @@ use tokometer::measure::Record;
 use tokometer::observe::Settings;
 use tokometer::replay::{Recording, Replayed, replay};
 
+pub(crate) use texts::vocabulary;
 use written::written;
 
 /// Where the recordings lie.

@@ -189,12 +189,14 @@ fn in_pieces(recording: &Recording, mut length: impl FnMut() -> usize) -> Record
 }
 
 #[test]
-fn whole_recordings_cut_byte_by_byte_and_at_random_give_the_same_record() {
+fn whole_recordings_cut_byte_by_byte_and_at_random_give_the_same_record_and_time_line() {
     let mut random = fastrand::Rng::with_seed(7);
     let started = Instant::now();
     let record = |recording: &Recording| {
-        let record = run(recording).records.into_iter().next();
-        format!("{:?}", record.map(|record| Record { started, ..record }))
+        let replayed = run(recording);
+        let line = replayed.records.first().and_then(|record| replayed.line(record));
+        let record = replayed.records.first().map(|record| Record { started, ..record.clone() });
+        format!("{record:?} {line:?}")
     };
     for case in all() {
         let whole = record(&case.recording);

@@ -4,17 +4,18 @@
 #![allow(clippy::unwrap_used)]
 
 mod frames;
-mod model;
-mod observed;
+pub(crate) mod model;
+pub(crate) mod observed;
 mod relayed;
+
+pub(crate) use observed::HANDSHAKE;
+pub(crate) use observed::SWITCHED;
+pub(crate) use observed::of_client;
+pub(crate) use observed::of_server;
 
 use std::time::Instant;
 
 use tokometer::wire::Fault;
-use tokometer::wire::RequestHead;
-use tokometer::wire::Reset;
-use tokometer::wire::ResponseHead;
-use tokometer::wire::Trailers;
 use tokometer::wire::Visitor;
 use tokometer::wire::coding::Limits;
 use tokometer::wire::coding::Memory;
@@ -37,17 +38,6 @@ pub(crate) enum Told {
 struct Trace(Vec<Told>);
 
 impl Visitor for Trace {
-    fn request_begin(&mut self, _: u64, _: Instant) {}
-    fn request_head(&mut self, _: u64, _: &RequestHead<'_>, _: Instant) {}
-    fn request_body(&mut self, _: u64, _: &[u8], _: Instant) {}
-    fn request_end(&mut self, _: u64, _: Instant) {}
-    fn interim(&mut self, _: u64, _: u16, _: Instant) {}
-    fn response_head(&mut self, _: u64, _: &ResponseHead<'_>, _: Instant) {}
-    fn response_body(&mut self, _: u64, _: &[u8], _: Instant) {}
-    fn response_trailers(&mut self, _: u64, _: &Trailers<'_>, _: Instant) {}
-    fn response_end(&mut self, _: u64, _: Instant) {}
-    fn reset(&mut self, _: u64, _: Reset, _: Instant) {}
-
     fn websocket(&mut self, exchange: u64, _: Sender, seen: &Seen<'_>, _: Instant) {
         assert_eq!(exchange, 7);
         let told = match seen {

@@ -17,10 +17,10 @@ use super::model::RSV1;
 use super::model::frame;
 use crate::endings::Wire;
 
-pub(super) const HANDSHAKE: &[u8] =
+pub(crate) const HANDSHAKE: &[u8] =
     b"GET /v1/realtime HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
     Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
-pub(super) const SWITCHED: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+pub(crate) const SWITCHED: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
     Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
 const DEFLATED: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: WebSocket\r\nConnection: Upgrade\r\n\
     Sec-WebSocket-Extensions: permessage-deflate; server_max_window_bits=12\r\n\r\n";
@@ -35,11 +35,11 @@ const ERROR: &str = r#"{"type":"error","error":"broken","code":"x"}"#;
 const SERVER_LEFT: Close = Close::Finished { first: Side::Server };
 const CLIENT_LEFT: Close = Close::Finished { first: Side::Client };
 
-pub(super) fn of_client(message: &str) -> Vec<u8> {
+pub(crate) fn of_client(message: &str) -> Vec<u8> {
     frame(FIN | 1, Some([1, 2, 3, 4]), message.as_bytes())
 }
 
-pub(super) fn of_server(message: &str) -> Vec<u8> {
+pub(crate) fn of_server(message: &str) -> Vec<u8> {
     frame(FIN | 1, None, message.as_bytes())
 }
 

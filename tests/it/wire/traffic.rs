@@ -231,10 +231,14 @@ pub(crate) fn cut(steps: &[Step], mut is_cut: impl FnMut(usize) -> bool) -> Vec<
     pieces
 }
 
-/// Feeds `steps` whole, byte by byte, cut once at every place, and cut at random places; demands the same outcome each
-/// time, and returns it.
-pub(crate) fn feed_every_split(limits: Limits, steps: &[Step]) -> Outcome {
-    let whole = feed(limits, steps);
+/// Feeds `steps` whole, byte by byte, cut once at each of the places of so many bytes that `places` keeps, and cut at random
+/// places; demands the same outcome each time, and returns it.
+pub(crate) fn same_at_splits<O: PartialEq + std::fmt::Debug>(
+    steps: &[Step],
+    places: impl Fn(usize, usize) -> bool,
+    feed: impl Fn(&[Step]) -> O,
+) -> O {
+    let whole = feed(steps);
     let length: usize = steps
         .iter()
         .map(|step| match step {
@@ -242,23 +246,39 @@ pub(crate) fn feed_every_split(limits: Limits, steps: &[Step]) -> Outcome {
             Step::ServerFin => 0,
         })
         .sum();
-    assert_eq!(whole, feed(limits, &cut(steps, |_| true)), "byte by byte");
-    // Long traffic is cut at a few hundred places: all of its first and last bytes, and some between.
-    let stride = (length / 400).max(1);
-    for place in (0..length).filter(|place| *place < 300 || length - place < 100 || place % stride == 0) {
-        assert_eq!(whole, feed(limits, &cut(steps, |offset| offset == place)), "cut at {place}");
+    assert_eq!(whole, feed(&cut(steps, |_| true)), "byte by byte");
+    for place in (0..length).filter(|place| places(*place, length)) {
+        assert_eq!(whole, feed(&cut(steps, |offset| offset == place)), "cut at {place}");
     }
-    feed_random_splits(limits, steps, &whole);
+    same_at_random_splits(steps, &whole, feed);
     whole
 }
 
 /// Feeds `steps` cut at random places (the same in every run) and demands the outcome `whole`.
-pub(crate) fn feed_random_splits(limits: Limits, steps: &[Step], whole: &Outcome) {
+pub(crate) fn same_at_random_splits<O: PartialEq + std::fmt::Debug>(
+    steps: &[Step],
+    whole: &O,
+    feed: impl Fn(&[Step]) -> O,
+) {
     for seed in 0..20 {
         let mut random = fastrand::Rng::with_seed(seed);
         let mean = [2, 5, 17, 60][seed as usize % 4];
-        assert_eq!(*whole, feed(limits, &cut(steps, |_| random.usize(..mean) == 0)), "random cuts, seed {seed}");
+        assert_eq!(*whole, feed(&cut(steps, |_| random.usize(..mean) == 0)), "random cuts, seed {seed}");
     }
+}
+
+/// [`same_at_splits`] of HTTP/1.
+pub(crate) fn feed_every_split(limits: Limits, steps: &[Step]) -> Outcome {
+    // Long traffic is cut at a few hundred places: all of its first and last bytes, and some between.
+    let places = |place: usize, length: usize| {
+        place < 300 || length - place < 100 || place.is_multiple_of((length / 400).max(1))
+    };
+    same_at_splits(steps, places, |steps| feed(limits, steps))
+}
+
+/// [`same_at_random_splits`] of HTTP/1.
+pub(crate) fn feed_random_splits(limits: Limits, steps: &[Step], whole: &Outcome) {
+    same_at_random_splits(steps, whole, |steps| feed(limits, steps));
 }
 
 /// [`feed_every_split`] with the default limits.

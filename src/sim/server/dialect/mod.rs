@@ -220,7 +220,7 @@ fn ms(time: Duration) -> f64 {
 }
 
 /// Text that tells what a generation that failed did: the message of vLLM 0.32.0 when its engine dies.
-const DEAD: &str = "EngineCore encountered an issue. See stack trace (above) for the root cause.";
+pub(crate) const DEAD: &str = "EngineCore encountered an issue. See stack trace (above) for the root cause.";
 
 /// Writes to a `Vec`, which cannot fail.
 macro_rules! put {
@@ -238,11 +238,20 @@ fn json(to: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) {
 }
 
 /// These types have nothing in them that JSON cannot hold.
-fn json_text(value: &(impl Serialize + ?Sized)) -> String {
+pub(crate) fn json_text(value: &(impl Serialize + ?Sized)) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 
 /// The event after the last one, where an API has it.
 fn done(out: &mut Chunks) {
     out.chunk(|event| event.extend_from_slice(b"data: [DONE]\n\n"));
+}
+
+/// What vLLM says on its smaller routes when its engine has died.
+fn died(out: &mut Chunks) {
+    out.chunk(|event| {
+        let error = format!(r#""message":"{DEAD}","type":"InternalServerError","param":null,"code":500"#);
+        put!(event, "data: {{\"error\":{{{error}}}}}\n\n");
+    });
+    done(out);
 }

@@ -5,10 +5,10 @@ use crate::sim::server::api::Api;
 use crate::sim::server::dialect::AfterError;
 use crate::sim::server::dialect::Choice;
 use crate::sim::server::dialect::Context;
-use crate::sim::server::dialect::DEAD;
 use crate::sim::server::dialect::Dialect;
 use crate::sim::server::dialect::Summary;
 use crate::sim::server::dialect::Whole;
+use crate::sim::server::dialect::died;
 use crate::sim::server::dialect::done;
 use crate::sim::server::dialect::json_text;
 use crate::sim::server::dialect::put;
@@ -75,11 +75,7 @@ impl Dialect for Transcription {
     }
 
     fn error(&mut self, out: &mut Chunks) -> AfterError {
-        out.chunk(|event| {
-            let error = format!(r#""message":"{DEAD}","type":"InternalServerError","param":null,"code":500"#);
-            put!(event, "data: {{\"error\":{{{error}}}}}\n\n");
-        });
-        done(out);
+        died(out);
         AfterError::Ends
     }
 

@@ -4,10 +4,10 @@
 use crate::sim::server::dialect::AfterError;
 use crate::sim::server::dialect::Choice;
 use crate::sim::server::dialect::Context;
-use crate::sim::server::dialect::DEAD;
 use crate::sim::server::dialect::Dialect;
 use crate::sim::server::dialect::Summary;
 use crate::sim::server::dialect::Whole;
+use crate::sim::server::dialect::died;
 use crate::sim::server::dialect::done;
 use crate::sim::server::dialect::json_text;
 use crate::sim::server::dialect::put;
@@ -63,11 +63,7 @@ impl Dialect for Generate {
     }
 
     fn error(&mut self, out: &mut Chunks) -> AfterError {
-        out.chunk(|event| {
-            let error = format!(r#""message":"{DEAD}","type":"InternalServerError","param":null,"code":500"#);
-            put!(event, "data: {{\"error\":{{{error}}}}}\n\n");
-        });
-        done(out);
+        died(out);
         AfterError::Ends
     }
 

@@ -77,6 +77,18 @@ impl Head {
     }
 }
 
+/// The body as it is read, and its content type; `None` without a head.
+pub(super) fn body(case: &Case) -> Option<(&'static [u8], Vec<u8>)> {
+    let all: Vec<u8> = case.recording.reads.iter().flat_map(|(_, bytes)| bytes.clone()).collect();
+    let head = Head::of(&all)?;
+    let content_type: &[u8] = match head.framing {
+        Framing::Sse => b"text/event-stream",
+        Framing::Ndjson => b"application/x-ndjson",
+        Framing::Json => b"application/json",
+    };
+    Some((content_type, head.body(&all)))
+}
+
 /// Every event that is JSON, and when it was whole. A body that is not streamed is one.
 pub(super) fn events(case: &Case) -> Vec<(Duration, Value)> {
     parsed(&data(case))

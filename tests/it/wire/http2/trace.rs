@@ -14,8 +14,9 @@ use tokometer::wire::Visitor;
 
 use crate::wire::traffic::Step;
 use crate::wire::traffic::Told;
-use crate::wire::traffic::cut;
 use crate::wire::traffic::fields;
+use crate::wire::traffic::same_at_random_splits;
+use crate::wire::traffic::same_at_splits;
 
 /// One call: its exchange's number and what it told.
 pub(crate) type Call = (u64, Told);
@@ -132,32 +133,14 @@ pub(crate) fn feed(limits: Limits, steps: &[Step]) -> Outcome {
     Outcome { told: trace.told, fault, open }
 }
 
-/// Feeds `steps` whole, byte by byte, cut once at every place, and cut at random places; demands the same outcome each
-/// time, and returns it.
+/// The same outcome whole, byte by byte, cut once at every place, and cut at random places.
 pub(crate) fn feed_every_split(limits: Limits, steps: &[Step]) -> Outcome {
-    let whole = feed(limits, steps);
-    let length: usize = steps
-        .iter()
-        .map(|step| match step {
-            Step::Request(bytes) | Step::Response(bytes) => bytes.len(),
-            Step::ServerFin => 0,
-        })
-        .sum();
-    assert_eq!(whole, feed(limits, &cut(steps, |_| true)), "byte by byte");
-    for place in 0..length {
-        assert_eq!(whole, feed(limits, &cut(steps, |offset| offset == place)), "cut at {place}");
-    }
-    feed_random_splits(limits, steps, &whole);
-    whole
+    same_at_splits(steps, |_, _| true, |steps| feed(limits, steps))
 }
 
-/// Feeds `steps` cut at random places (the same in every run) and demands the outcome `whole`.
+/// The outcome `whole` also when cut at random places.
 pub(crate) fn feed_random_splits(limits: Limits, steps: &[Step], whole: &Outcome) {
-    for seed in 0..20 {
-        let mut random = fastrand::Rng::with_seed(seed);
-        let mean = [2, 5, 17, 60][seed as usize % 4];
-        assert_eq!(*whole, feed(limits, &cut(steps, |_| random.usize(..mean) == 0)), "random cuts, seed {seed}");
-    }
+    same_at_random_splits(steps, whole, |steps| feed(limits, steps));
 }
 
 /// [`feed_every_split`] with the default limits.

@@ -1,0 +1,159 @@
+{{/* The sidecar, in one place: the admission policy says it in CEL, and other charts include it as it stands. */}}
+
+{{/* For charts that have this one as a dependency:
+
+       initContainers:
+         - {{- include "tokometer.container" .Subcharts.tokometer | nindent 10 }}
+       volumes:
+         {{- include "tokometer.volumes" .Subcharts.tokometer | nindent 8 }}
+
+     with `tokometer: {policy: {enabled: false}}` in their values. The engine must be told by its own flags where to listen. */}}
+{{- define "tokometer.container" -}}
+{{- $settings := include "tokometer.settings" (dict "root" . "target" dict) | fromYaml -}}
+{{- include "tokometer.container.of" (dict "root" . "settings" $settings) -}}
+{{- end -}}
+
+{{/* Volumes that it mounts: a list, which may be empty. */}}
+{{- define "tokometer.volumes" -}}
+{{- $settings := include "tokometer.settings" (dict "root" . "target" dict) | fromYaml -}}
+{{- $volumes := list -}}
+{{- if eq $settings.mode "uds" -}}
+{{- $volumes = append $volumes (dict "name" "tokometer-socket" "emptyDir" dict) -}}
+{{- end -}}
+{{- if $settings.config -}}
+{{- $volumes = append $volumes (dict "name" "tokometer-config" "configMap" (dict "name" (printf "%s-config" (include "tokometer.fullname" .)))) -}}
+{{- end -}}
+{{- toYaml $volumes -}}
+{{- end -}}
+
+{{/* Arguments of tokometer: (dict "settings" SETTINGS). */}}
+{{- define "tokometer.args" -}}
+{{- $settings := .settings -}}
+{{- $interception := include "tokometer.interception" $settings | fromYaml -}}
+{{- $args := list "run"
+  (printf "--listen=%s" $interception.listen)
+  (printf "--upstream=%s" $interception.upstream)
+  (printf "--admin=:%d" (int $settings.adminPort))
+  (printf "--set=process.threads=%d" (int $settings.threads)) -}}
+{{- if $settings.drain.enabled -}}
+{{- $args = append $args (printf "--set=process.grace_period_secs=%d" (int $settings.drain.timeoutSeconds)) -}}
+{{- end -}}
+{{- if ne $settings.engine "auto" -}}{{- $args = append $args (printf "--set=observe.engine=%s" $settings.engine) -}}{{- end -}}
+{{- if $settings.config -}}{{- $args = append $args "--config=/etc/tokometer/tokometer.yaml" -}}{{- end -}}
+{{- toYaml (concat $args $settings.extraArgs) -}}
+{{- end -}}
+
+{{/* The container: (dict "root" . "settings" SETTINGS). It is that of `tokometer inject` (src/attach/container.rs). */}}
+{{- define "tokometer.container.of" -}}
+{{- $root := .root -}}
+{{- $settings := .settings -}}
+{{- $admin := int $settings.adminPort -}}
+{{- $user := $settings.runAsUser -}}
+{{- if has $settings.mode (list "uds" "shadow-bind") -}}{{- $user = $settings.engineUser -}}{{- end -}}
+name: tokometer
+image: {{ include "tokometer.image" (dict "root" $root "image" $root.Values.image "tag" $root.Chart.AppVersion) | quote }}
+{{- with $root.Values.image.pullPolicy }}
+imagePullPolicy: {{ . }}
+{{- end }}
+restartPolicy: Always
+args:
+  {{- include "tokometer.args" (dict "settings" $settings) | nindent 2 }}
+ports:
+  - name: llm-metrics
+    containerPort: {{ $admin }}
+  {{- if eq $settings.mode "explicit" }}
+  - name: llm-traffic
+    containerPort: {{ int $settings.listenPort }}
+  {{- end }}
+env:
+  {{- /* The addresses to listen on, and what becomes resource attributes (docs/CONFIG.md). */}}
+  {{- range $field := list (list "POD_NAME" "metadata.name") (list "POD_NAMESPACE" "metadata.namespace") (list "POD_UID" "metadata.uid") (list "POD_IPS" "status.podIPs") (list "NODE_NAME" "spec.nodeName") }}
+  - name: {{ index $field 0 }}
+    valueFrom:
+      fieldRef:
+        fieldPath: {{ index $field 1 }}
+  {{- end }}
+  {{- with $root.Values.clusterName }}
+  - name: K8S_CLUSTER_NAME
+    value: {{ . | quote }}
+  {{- end }}
+  {{- with $settings.otlp.endpoint }}
+  - name: OTEL_EXPORTER_OTLP_ENDPOINT
+    value: {{ . | quote }}
+  {{- end }}
+  {{- with $settings.env }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- /* Whether it listens. It must not ask for the engine, which is started only after it succeeded. */}}
+startupProbe:
+  httpGet: {path: /startz, port: {{ $admin }}}
+  periodSeconds: {{ int $settings.startupProbe.periodSeconds }}
+  timeoutSeconds: {{ int $settings.startupProbe.timeoutSeconds }}
+  failureThreshold: {{ int $settings.startupProbe.failureThreshold }}
+livenessProbe:
+  httpGet: {path: /livez, port: {{ $admin }}}
+  periodSeconds: {{ int $settings.livenessProbe.periodSeconds }}
+  timeoutSeconds: {{ int $settings.livenessProbe.timeoutSeconds }}
+  failureThreshold: {{ int $settings.livenessProbe.failureThreshold }}
+{{- /* No readiness probe: the pod is ready when its engine is, whose own probe passes through. */}}
+{{- if $settings.drain.enabled }}
+lifecycle:
+  preStop:
+    exec:
+      command: [/tokometer, drain{{ if ne $admin 9464 }}, "--admin=http://127.0.0.1:{{ $admin }}"{{ end }}]
+{{- end }}
+{{- with $settings.resources }}
+resources:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  runAsNonRoot: {{ or (kindIs "invalid" $user) (ne (int $user) 0) }}
+  {{- if not (kindIs "invalid" $user) }}
+  runAsUser: {{ int $user }}
+  {{- end }}
+  capabilities:
+    drop: [ALL]
+  seccompProfile:
+    type: RuntimeDefault
+terminationMessagePolicy: FallbackToLogsOnError
+{{- if or $settings.config (eq $settings.mode "uds") }}
+volumeMounts:
+  {{- if eq $settings.mode "uds" }}
+  - name: tokometer-socket
+    mountPath: {{ include "tokometer.socket" $settings | dir }}
+  {{- end }}
+  {{- if $settings.config }}
+  - name: tokometer-config
+    mountPath: /etc/tokometer
+    readOnly: true
+  {{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* What turns packets to tokometer in the mode `redirect`: those that come from outside, not those of the pod itself:
+     (dict "root" . "settings" SETTINGS). */}}
+{{- define "tokometer.redirect" -}}
+{{- $root := .root -}}
+{{- with .settings -}}
+{{- $image := merge (dict "repository" (printf "%s-redirect" $root.Values.image.repository) "digest" "") $root.Values.image -}}
+{{- $rules := printf "add table inet tokometer; flush table inet tokometer; add chain inet tokometer prerouting { type nat hook prerouting priority dstnat; policy accept; }; add rule inet tokometer prerouting fib daddr type local tcp dport %d redirect to :%d" (int .port) (int .listenPort) -}}
+name: tokometer-redirect
+image: {{ default (include "tokometer.image" (dict "root" $root "image" $image "tag" $root.Chart.AppVersion)) .redirect.image | quote }}
+command: [nft, {{ $rules | quote }}]
+resources:
+  requests: {cpu: 10m, memory: 16Mi}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  runAsNonRoot: false
+  runAsUser: 0
+  capabilities:
+    drop: [ALL]
+    add: [NET_ADMIN]
+  seccompProfile:
+    type: RuntimeDefault
+terminationMessagePolicy: FallbackToLogsOnError
+{{- end -}}
+{{- end -}}

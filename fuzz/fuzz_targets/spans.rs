@@ -1,0 +1,9 @@
+//! The receiver's decoder of engine spans: it never panics, tells the same with and without looking at the spans, reads
+//! each span's attributes within its bytes, and keeps what it understands within its caps (`queue.rs`).
+//!
+//! The input is an `ExportTraceServiceRequest` as it came.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|message: &[u8]| tokometer::queue::check(message));

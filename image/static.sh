@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Builds the static binary of the images and of the releases: `image/static.sh DIRECTORY`, with Rust and gcc alone.
+set -euo pipefail
+out=$(mkdir -p "${1:?usage: image/static.sh DIRECTORY}" && cd "$1" && pwd)
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# Naming the target keeps the flags away from build scripts and macros, which cannot be static.
+target=$(rustc -vV | sed -n 's/^host: //p')
+export CARGO_ENCODED_RUSTFLAGS='-Ctarget-feature=+crt-static'
+export CARGO_PROFILE_RELEASE_STRIP=symbols
+profile=${STATIC_PROFILE:-release}
+cargo build --locked --bin tokometer --target "$target" --profile "$profile"
+[ "$profile" != dev ] || profile=debug
+install -m 755 "${CARGO_TARGET_DIR:-target}/$target/$profile/tokometer" "$out/tokometer"

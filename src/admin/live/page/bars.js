@@ -1,0 +1,309 @@
+// The streams in flight as bars on one canvas: each has a lane, grows with its age, and is coloured by its speed.
+
+const LEAST_PITCH = 3, MOST_PITCH = 26, LEAST_WIDTH = 42, GHOST_MS = 350, STEPS = 24, STALL_MS = 1000, BYTES_PER_TOKEN = 4;
+const WAITS = new Set(["requesting", "prefill", "whole"]);
+
+const bars = {
+  streams: new Map(), lanes: [], snapshot: null, received: 0, order: "lanes",
+  selected: null, limits: [], longest: null, slow: null, fast: null, colours: null, cost: 0,
+  still: matchMedia("(prefers-reduced-motion: reduce)"),
+
+  begin(canvas) {
+    this.canvas = canvas;
+    this.context = canvas.getContext("2d", { alpha: false });
+    new ResizeObserver(() => this.resize()).observe(canvas);
+    const at = event => { const box = canvas.getBoundingClientRect(); return [event.clientX - box.left, event.clientY - box.top]; };
+    canvas.addEventListener("pointermove", event => event.pointerType === "mouse" && this.point(...at(event)));
+    canvas.addEventListener("pointerdown", event => this.point(...at(event)));
+    canvas.addEventListener("pointerleave", event => event.pointerType === "mouse" && this.select(null));
+    canvas.addEventListener("blur", () => this.select(null));
+    canvas.addEventListener("keydown", event => this.key(event));
+    theme.listeners.push(() => this.paint());
+    this.paint();
+    this.resize();
+  },
+
+  /** Colours of the theme, and the steps of the ramp between them. */
+  paint() {
+    const stops = [0, 1, 2, 3].map(stop => theme.colour(`ramp-${stop}`));
+    const text = rgb => `rgb(${rgb.map(Math.round).join()})`;
+    const ramp = Array.from({ length: STEPS }, (_, step) => {
+      const place = step / (STEPS - 1) * 3, at = Math.min(2, Math.floor(place)), part = place - at;
+      return text(stops[at].map((from, channel) => from + (stops[at + 1][channel] - from) * part));
+    });
+    const named = Object.fromEntries(["card", "ink", "dim", "line", "faint", "wait", "late", "held"].map(name => [name, text(theme.colour(name))]));
+    this.colours = { ramp, ...named };
+  },
+
+  resize() {
+    const box = this.canvas.getBoundingClientRect(), scale = Math.min(devicePixelRatio || 1, 2);
+    [this.width, this.height, this.scale] = [box.width, box.height, scale];
+    this.canvas.width = Math.max(1, Math.round(box.width * scale));
+    this.canvas.height = Math.max(1, Math.round(box.height * scale));
+    this.place();
+  },
+
+  /** Takes what a snapshot says, which came at this time of the page's clock. */
+  take(snapshot, now) {
+    this.snapshot = snapshot;
+    this.received = now;
+    this.limits = snapshot.objectives.filter(one => one.kind === "ttft").map(one => one.thresholds);
+    const seen = new Set();
+    for (const told of snapshot.in_flight.streams) {
+      seen.add(told.id);
+      const born = now - told.age_ms;
+      let stream = this.streams.get(told.id);
+      if (!stream) {
+        stream = { id: told.id, born, lane: null, gone: null };
+        this.streams.set(told.id, stream);
+      }
+      // Snapshots come a little early or late; the bar goes on evenly.
+      stream.born += (born - stream.born) * (Math.abs(born - stream.born) > 2000 ? 1 : 0.25);
+      stream.told = told;
+      stream.gone = null;
+    }
+    for (const stream of this.streams.values()) if (!seen.has(stream.id) && stream.gone === null) stream.gone = now;
+    this.speeds(snapshot);
+    this.arrange(now);
+    if (this.selected && !this.streams.has(this.selected)) this.select(null);
+    else if (this.selected) this.tell();
+  },
+
+  /** True when it waits, or waited, for so many milliseconds longer than any objective allows a prompt of this length. */
+  late(told, waited) {
+    const allows = limit => limit.ttft_seconds + limit.ttft_seconds_per_1k_uncached_tokens * told.request_bytes / BYTES_PER_TOKEN / 1000;
+    return this.limits.length > 0 && this.limits.every(limit => waited / 1000 > allows(limit));
+  },
+
+  /** Which speeds are slow and fast: by the streams now. Where all are about as fast, all have the middle of the ramp. */
+  speeds(snapshot) {
+    const rates = snapshot.in_flight.streams.map(stream => stream.tokens_per_second).filter(rate => rate > 0).sort((a, b) => a - b);
+    if (rates.length > 0) {
+      const at = share => rates[Math.min(rates.length - 1, Math.floor(share * rates.length))];
+      let [slow, fast] = [at(0.05), at(0.95)];
+      const middle = Math.sqrt(slow * fast);
+      if (fast / slow < 4) [slow, fast] = [middle / 2, middle * 2];
+      // Followed slowly, so that colours do not flicker.
+      const part = this.fast === null ? 1 : 0.2;
+      this.slow = (this.slow ?? slow) + (slow - (this.slow ?? slow)) * part;
+      this.fast = (this.fast ?? fast) + (fast - (this.fast ?? fast)) * part;
+    }
+    fill("ramp-text", rates.length > 0 ? `streams: ${digits(this.slow)} tok/s and less to ${digits(this.fast)} and more` : "streams, slow to fast");
+  },
+
+  /** Gives every stream a lane. As they came: each keeps its own as long as it lasts, so that nothing jumps. */
+  arrange(now) {
+    for (const [id, stream] of this.streams) if (stream.gone !== null && now - stream.gone > GHOST_MS) this.streams.delete(id);
+    const all = [...this.streams.values()];
+    if (this.order !== "lanes") {
+      const rate = stream => stream.told.tokens_per_second ?? -1;
+      const rank = this.order === "oldest" ? (a, b) => a.born - b.born : (a, b) => rate(a) - rate(b) || a.born - b.born;
+      this.lanes = all.sort(rank);
+    } else {
+      const room = Math.max(8, Math.ceil(all.length * 1.5));
+      this.lanes = this.lanes.map(stream => stream && this.streams.get(stream.id) === stream ? stream : null);
+      // When most lanes are empty the others move together.
+      if (this.lanes.length > room) this.lanes = this.lanes.filter(Boolean);
+      const taken = new Set(this.lanes);
+      let free = 0;
+      for (const stream of all.filter(stream => !taken.has(stream)).sort((a, b) => a.born - b.born)) {
+        while (this.lanes[free]) free += 1;
+        this.lanes[free] = stream;
+      }
+      while (this.lanes.length > 0 && !this.lanes.at(-1)) this.lanes.pop();
+    }
+    this.place();
+  },
+
+  /** How many columns and rows the lanes need, and how thick a bar is. */
+  place() {
+    const lanes = Math.max(1, this.lanes.length), foot = 18;
+    let columns = 1;
+    const pitch = () => Math.min(MOST_PITCH, (this.height - foot) / Math.ceil(lanes / columns));
+    while (pitch() < LEAST_PITCH && this.width / (columns + 1) >= LEAST_WIDTH) columns += 1;
+    while (pitch() < 2 && this.width / (columns + 1) >= 16) columns += 1;
+    [this.columns, this.pitch] = [columns, pitch()];
+    this.rows = Math.max(1, Math.min(Math.ceil(lanes / columns), Math.floor((this.height - foot) / this.pitch + 1e-6)));
+    this.lane = this.width / columns;
+  },
+
+  /** Draws the moment `now`. */
+  draw(now) {
+    const began = performance.now(), { context, colours, scale } = this;
+    context.setTransform(1, 0, 0, 1, 0, 0);
+    context.fillStyle = colours.card;
+    context.fillRect(0, 0, this.canvas.width, this.canvas.height);
+    // What is not told any more does not go on for ever.
+    const at = Math.min(now, this.received + 2500);
+    this.stretch(at);
+    const gutter = this.columns > 1 ? Math.min(6, this.lane * 0.08) : 0;
+    const room = Math.max(4, this.lane - gutter), perMs = room / this.longest / 1000;
+    if (this.longest !== null) this.axis(room);
+    const batches = new Map(), flows = [];
+    const put = (colour, x, y, width, height) => {
+      let batch = batches.get(colour);
+      if (!batch) batches.set(colour, batch = []);
+      batch.push(Math.round(x * scale), Math.round(y * scale), Math.max(1, Math.round(width * scale)), Math.max(1, Math.round(height * scale)));
+    };
+    const thick = Math.max(1, this.pitch >= 6 ? this.pitch - 2 : this.pitch - 1);
+    this.lanes.forEach((stream, lane) => {
+      if (!stream) return;
+      const { told } = stream, x = Math.floor(lane / this.rows) * this.lane, y = (lane % this.rows) * this.pitch;
+      const age = (stream.gone ?? at) - stream.born, end = Math.max(1.5, Math.min(room, age * perMs));
+      if (stream.gone !== null) {
+        if (now - stream.gone < GHOST_MS) put(colours.line, x, y, end, thick);
+        return;
+      }
+      const waits = WAITS.has(told.doing) || !known(told.ttft_ms);
+      const late = this.late(told, told.ttft_ms ?? age);
+      const first = waits ? end : Math.min(end, told.ttft_ms * perMs);
+      if (told.doing === "held_up") put(colours.held, x, y, end, thick);
+      else {
+        put(late ? colours.late : colours.wait, x, y, first, thick);
+        if (!waits && end > first) {
+          const step = this.step(told.tokens_per_second);
+          put(colours.ramp[step], x + first, y, end - first, thick);
+          // A red end: its next token does not come.
+          if (told.waited_ms > STALL_MS) put(colours.late, x + Math.max(first, end - 4), y, Math.min(4, end - first), thick);
+          if (thick >= 5 && !this.still.matches) flows.push([x + first, y, end - first, told]);
+        }
+      }
+      if (age * perMs > room) put(colours.card, x + room - 5, y, 2, thick);
+    });
+    // Whole pixels of the screen, so that thin bars have sharp edges.
+    context.setTransform(1, 0, 0, 1, 0, 0);
+    for (const [colour, batch] of batches) {
+      context.fillStyle = colour;
+      for (let i = 0; i < batch.length; i += 4) context.fillRect(batch[i], batch[i + 1], batch[i + 2], batch[i + 3]);
+    }
+    context.setTransform(scale, 0, 0, scale, 0, 0);
+    this.flow(flows, thick, at);
+    this.mark(room, thick);
+    this.cost += (performance.now() - began - this.cost) * 0.05;
+  },
+
+  /** Tokens move through thick bars, each as fast as its stream makes them. */
+  flow(flows, thick, at) {
+    const { context, colours } = this, spacing = 18;
+    context.fillStyle = colours.card;
+    context.globalAlpha = 0.28;
+    for (const [x, y, width, told] of flows) {
+      const rate = told.tokens_per_second ?? 0;
+      const made = told.tokens + rate * (at - this.received) / 1000;
+      for (let mark = made * 3 % spacing; mark < width - 2; mark += spacing) context.fillRect(x + mark, y, 2, thick);
+    }
+    context.globalAlpha = 1;
+    if (this.columns > 1 || this.pitch < 17) return;
+    context.font = "11px system-ui, sans-serif";
+    context.textBaseline = "middle";
+    for (const [x, y, width, told] of flows) {
+      const text = `${digits(told.tokens_per_second)} tok/s`, size = context.measureText(text).width;
+      const inside = width > size + 16;
+      context.fillStyle = inside ? colours.card : colours.dim;
+      context.fillText(text, inside ? x + width - size - 8 : Math.min(x + width + 8, this.width - size), y + thick / 2 + 0.5);
+    }
+  },
+
+  /** The time that the full width stands for follows the streams: most fit, and one that is very old does not press the others. */
+  stretch(at) {
+    const ages = [];
+    for (const stream of this.streams.values()) if (stream.gone === null) ages.push((at - stream.born) / 1000);
+    ages.sort((a, b) => a - b);
+    // With nothing in flight it stays as it was.
+    if (ages.length === 0) return;
+    const most = ages[Math.floor((ages.length - 1) * 0.97)] * 1.12;
+    const wanted = [2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 60, 80, 100, 120, 180, 240, 300, 600, 1200, 1800, 3600].find(mark => mark >= most) ?? most;
+    const atOnce = this.longest === null || this.still.matches || Math.abs(wanted - this.longest) < 0.01;
+    this.longest = atOnce ? wanted : this.longest + (wanted - this.longest) * 0.06;
+  },
+
+  axis(room) {
+    const { context, colours, scale } = this;
+    context.setTransform(scale, 0, 0, scale, 0, 0);
+    context.font = "11px system-ui, sans-serif";
+    context.textBaseline = "alphabetic";
+    const base = this.height - 5;
+    if (this.columns > 1) {
+      context.fillStyle = colours.faint;
+      for (let column = 1; column < this.columns; column += 1) context.fillRect(Math.round(column * this.lane) - 3, 0, 1, this.height - 18);
+      context.fillStyle = colours.dim;
+      context.fillText(`age: a full bar is ${shortTime(Math.round(this.longest * 10) / 10)}`, 0, base);
+      return;
+    }
+    const step = [0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1200].find(mark => this.longest / mark <= Math.max(2.5, this.width / 110)) ?? this.longest / 3;
+    for (let mark = step; mark <= this.longest * 1.001; mark += step) {
+      const x = room * mark / this.longest, text = shortTime(mark), wide = context.measureText(text).width;
+      context.fillStyle = colours.faint;
+      context.fillRect(Math.round(x) - 1, 0, 1, this.height - 18);
+      context.fillStyle = colours.dim;
+      context.fillText(text, Math.min(this.width - wide, x - wide / 2), base);
+    }
+  },
+
+  mark(room, thick) {
+    const lane = this.selected ? this.lanes.findIndex(stream => stream?.id === this.selected) : -1;
+    if (lane < 0) return;
+    const [x, y] = this.corner(lane);
+    this.context.strokeStyle = this.colours.ink;
+    this.context.lineWidth = 1.5;
+    this.context.strokeRect(x - 0.5, y - 1.5, room + 1, thick + 3);
+  },
+
+  corner(lane) { return [Math.floor(lane / this.rows) * this.lane, (lane % this.rows) * this.pitch]; },
+
+  step(rate) {
+    if (!known(rate)) return STEPS >> 1;
+    if (rate <= this.slow) return 0;
+    return Math.min(STEPS - 1, Math.round(Math.log(rate / this.slow) / Math.log(this.fast / this.slow) * (STEPS - 1)));
+  },
+
+  /** Selects the stream under this place; of thin bars the nearest. */
+  point(x, y) {
+    const column = Math.min(this.columns - 1, Math.max(0, Math.floor(x / this.lane))), row = Math.floor(y / this.pitch);
+    const near = this.pitch < 8 ? [0, 1, -1, 2, -2, 3, -3] : [0];
+    const lane = near.map(off => row + off).filter(at => at >= 0 && at < this.rows).map(at => column * this.rows + at).find(at => this.lanes[at] && this.lanes[at].gone === null);
+    this.select(lane === undefined ? null : this.lanes[lane].id, x, y);
+  },
+
+  key(event) {
+    const rows = { ArrowDown: 1, ArrowUp: -1, ArrowRight: this.columns > 1 ? this.rows : 1, ArrowLeft: this.columns > 1 ? -this.rows : -1 };
+    const step = rows[event.key];
+    if (event.key === "Escape") return this.select(null);
+    if (step === undefined && event.key !== "Home" && event.key !== "End") return;
+    event.preventDefault();
+    const there = at => this.lanes[at] && this.lanes[at].gone === null;
+    const last = this.lanes.length - 1;
+    let at = this.selected ? this.lanes.findIndex(stream => stream?.id === this.selected) : -1;
+    if (event.key === "Home" || at < 0) at = this.lanes.findIndex((_, lane) => there(lane));
+    else if (event.key === "End") at = this.lanes.findLastIndex((_, lane) => there(lane));
+    else {
+      const toward = Math.sign(step);
+      at = Math.max(0, Math.min(last, at + step));
+      while (at >= 0 && at <= last && !there(at)) at += toward;
+    }
+    if (there(at)) this.select(this.lanes[at].id);
+  },
+
+  select(id, x, y) {
+    this.selected = id;
+    this.spot = x === undefined ? null : [x, y];
+    if (id) this.tell(); else tip.hide();
+    main.wake();
+  },
+
+  /** The figures of the selected stream. */
+  tell() {
+    const stream = this.streams.get(this.selected), lane = this.lanes.indexOf(stream);
+    if (!stream || lane < 0) return tip.hide();
+    const { told } = stream, box = this.canvas.getBoundingClientRect(), [x, y] = this.spot ?? this.corner(lane);
+    const model = known(told.model) ? this.snapshot.models[told.model] : "no model named", pair = this.snapshot.pairs[told.pair];
+    const doing = { requesting: "sends its request", prefill: "waits for its first token", whole: "waits for its answer in one piece", decode: "streams", held_up: "held up: its client takes no bytes", ending: "is ending", session: "in conversation" }[told.doing] ?? told.doing;
+    const of = known(told.max_tokens) ? ` of ${told.max_tokens} at most` : "";
+    tip.show(box.left + x, box.top + y, model, [
+      ["it", doing], ["age", ms(told.age_ms)], ["first token after", ms(told.ttft_ms)],
+      ["tokens", `${told.tokens}${of}`], ["speed", known(told.tokens_per_second) ? `${digits(told.tokens_per_second)} tok/s` : NONE],
+      ["next token waited for", ms(told.waited_ms)], ["route", told.route],
+      ["engine", [pair?.engine, this.snapshot.pairs.length > 1 ? pair?.name : null].filter(Boolean).join(", ") || "not recognised"], ["number", told.id],
+    ]);
+  },
+};

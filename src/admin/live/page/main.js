@@ -1,0 +1,216 @@
+// The feed, and everything that is shown of it.
+
+const SILENT_MS = 3500, HIDDEN_MS = 20000, POLL_MS = 2000, LONGEST_PAUSE_MS = 10000;
+
+const main = {
+  snapshot: null, paused: false, source: null, heard: 0, tries: 0, timer: null, waking: false,
+
+  begin() {
+    theme.begin();
+    bars.begin(find("bars"));
+    timeline.begin();
+    theme.listeners.push(() => this.render());
+    addEventListener("resize", () => this.render());
+    find("order").addEventListener("change", event => { bars.order = event.target.value; bars.lanes = []; bars.arrange(performance.now()); });
+    find("pause").addEventListener("click", () => this.pause());
+    addEventListener("keydown", event => {
+      const typing = event.target.closest("button, select, a");
+      if (event.key === " " && !typing) { event.preventDefault(); this.pause(); }
+    });
+    document.addEventListener("visibilitychange", () => this.seen());
+    setInterval(() => this.look(), 500);
+    this.connect();
+    this.wake();
+  },
+
+  // --- the feed
+
+  connect() {
+    clearTimeout(this.timer);
+    this.source?.close();
+    this.source = new EventSource("live/events");
+    this.source.addEventListener("snapshot", event => this.take(JSON.parse(event.data), "live"));
+    // While it is not closed the browser comes back by itself.
+    this.source.onerror = () => { if (this.source?.readyState === EventSource.CLOSED) this.refused(); else this.state("lost", "connection lost, trying again"); };
+  },
+
+  /** No feed is to be had: sixteen watch already, or nobody answers. What is asked for once still may be. */
+  async refused() {
+    this.tries += 1;
+    try {
+      const answer = await fetch("live/snapshot", { cache: "no-store" });
+      if (!answer.ok) throw new Error(answer.status);
+      this.take(await answer.json(), "polling");
+      this.timer = setTimeout(() => this.tries % 8 === 0 ? this.connect() : this.refused(), POLL_MS);
+    } catch {
+      this.state("lost", "connection lost, trying again");
+      this.timer = setTimeout(() => this.connect(), Math.min(LONGEST_PAUSE_MS, 1000 * this.tries));
+    }
+  },
+
+  take(snapshot, how) {
+    this.heard = performance.now();
+    if (how === "live") this.tries = 0;
+    if (this.paused) return;
+    const restarted = this.snapshot && snapshot.uptime_seconds < this.snapshot.uptime_seconds;
+    if (restarted) { bars.streams.clear(); bars.lanes = []; }
+    this.snapshot = snapshot;
+    this.state(how, how === "live" ? "live" : "every two seconds: enough others watch the feed");
+    bars.take(snapshot, this.heard);
+    this.render();
+    this.wake();
+  },
+
+  state(state, text) {
+    if (this.paused && state !== "paused") return;
+    const element = find("connection");
+    element.dataset.state = state;
+    fill("connection", text);
+    find("main").classList.toggle("stale", state === "lost");
+  },
+
+  /** A feed that says nothing is as good as none. */
+  look() {
+    const silent = performance.now() - this.heard;
+    if (this.snapshot && !this.paused && this.source && silent > SILENT_MS && find("connection").dataset.state === "live") this.state("lost", "nothing comes, waiting");
+  },
+
+  /** Nobody needs to be told what nobody sees. */
+  seen() {
+    clearTimeout(this.hidden);
+    if (document.hidden) this.hidden = setTimeout(() => { this.source?.close(); this.source = null; clearTimeout(this.timer); }, HIDDEN_MS);
+    else { if (!this.source) this.connect(); this.wake(); }
+  },
+
+  pause() {
+    this.paused = !this.paused;
+    find("pause").setAttribute("aria-pressed", String(this.paused));
+    fill("pause", this.paused ? "Go on" : "Pause");
+    if (this.paused) this.state("paused", "paused"); else { this.state("live", "live"); this.wake(); }
+  },
+
+  // --- what is shown
+
+  /** Draws as often as the screen shows pictures, while there is something that moves. */
+  wake() {
+    if (this.waking) return;
+    this.waking = true;
+    let skipped = 0;
+    const frame = now => {
+      const at = this.paused ? bars.received : now;
+      // Where drawing takes long, every second or third picture is enough: bars grow slowly.
+      if (skipped >= Math.min(3, Math.floor(bars.cost / 7))) { bars.draw(at); skipped = 0; } else skipped += 1;
+      bars.canvas.dataset.cost = bars.cost.toFixed(2);
+      const moves = !document.hidden && !this.paused && (bars.streams.size > 0 || !this.snapshot);
+      if (moves) requestAnimationFrame(frame); else this.waking = false;
+    };
+    requestAnimationFrame(frame);
+  },
+
+  render() {
+    const snapshot = this.snapshot;
+    if (!snapshot) return;
+    fill("about", `version ${snapshot.version}, up ${time(snapshot.uptime_seconds)}`);
+    find("draining").hidden = !snapshot.draining;
+    this.tiles(snapshot);
+    this.empty(snapshot);
+    this.objectives(snapshot.objectives);
+    this.distributions(snapshot);
+    timeline.render(snapshot);
+    this.engines(snapshot.pairs);
+  },
+
+  tiles({ rates, in_flight: flight, ttft_seconds: first, decode_tokens_per_second: decode, pairs }) {
+    fill("tokens", digits(rates.tokens_per_second));
+    charts.spark(find("tokens-spark"), rates.history.map(second => second.tokens / second.seconds));
+    fill("flying", digits(flight.exchanges));
+    const parts = [`${flight.streaming} streaming`, `${flight.waiting} waiting`];
+    if (flight.held_up > 0) parts.push(`${flight.held_up} held up`);
+    if (flight.stalled > 0) parts.push(`${flight.stalled} stalled`);
+    if (flight.waiting > 0) parts.push(`longest wait ${time(flight.longest_wait_seconds)}`);
+    fill("flying-more", parts.join(", "));
+    fill("first", time(first.p50));
+    fill("first-more", first.count > 0 ? `p90 ${time(first.p90)}, p99 ${time(first.p99)}` : "none in the last minute");
+    fill("decode", decode.count > 0 ? `${digits(decode.p50)} tok/s` : NONE);
+    fill("decode-more", decode.count > 0 ? `slowest tenth under ${digits(decode.p10)}` : "none in the last minute");
+    fill("requests", digits(rates.requests_per_second));
+    const failed = Object.entries(rates.failed_per_second).sort((a, b) => b[1] - a[1]);
+    fill("requests-more", failed.length > 0 ? failed.slice(0, 2).map(([outcome, rate]) => `${word(outcome)} ${digits(rate)}`).join(", ") : "all that ended, ended well");
+    charts.stacks(find("requests-spark"), rates.history, ["failed", "aborted", "ok"]);
+    const order = ["wedged", "working", "idle"], worst = [...pairs].sort((a, b) => order.indexOf(a.state) - order.indexOf(b.state))[0];
+    fill("engine", worst?.state ?? NONE);
+    find("engine").dataset.state = worst?.state ?? "";
+    // Of several engines the sums, and the fullest cache.
+    const all = name => pairs.map(pair => pair.own?.[name]).filter(known), sum = values => values.reduce((total, value) => total + value, 0), told = [];
+    const [running, waiting, usage] = ["running", "waiting", "kv_usage"].map(all);
+    if (worst?.state === "wedged") told.push(`silent for ${time(worst.silent_seconds)}`);
+    if (running.length > 0) told.push(`${digits(sum(running))} running`);
+    if (waiting.length > 0) told.push(`${digits(sum(waiting))} queued`);
+    if (usage.length > 0) told.push(`KV ${percent(Math.max(...usage), 0)}`);
+    fill("engine-more", told.join(", ") || worst?.engine || "not recognised yet");
+  },
+
+  empty({ in_flight: flight, since_start: start }) {
+    const element = find("empty"), ended = Object.values(start.exchanges).reduce((sum, n) => sum + n, 0);
+    element.hidden = flight.exchanges > 0;
+    element.textContent = ended > 0 ? `Nothing is in flight.\n${digits(ended)} exchanges have ended since the start.`
+      : "No traffic yet.\nPoint a client at the address that tokometer listens on: its streams appear here by themselves.";
+    const left = flight.left_out > 0 ? `the oldest ${flight.streams.length} of ${flight.exchanges}` : `${flight.exchanges}`;
+    fill("streams-note", flight.exchanges > 0 ? `${left}; a bar is as long as its stream is old` : "");
+    find("bars").setAttribute("aria-label", `Streams in flight as bars: ${flight.exchanges}, of them ${flight.waiting} waiting and ${flight.streaming} streaming. Arrow keys go from stream to stream.`);
+  },
+
+  objectives(all) {
+    const words = { idle: "no traffic", ok: "met", over: "over budget", burning: "burning" };
+    const limit = one => Object.entries(one.thresholds).filter(([, value]) => value > 0).map(([name, value]) => ({
+      ttft_seconds: `first token in ${time(value)}`, ttft_seconds_per_1k_uncached_tokens: `and ${time(value)} per 1k uncached tokens`,
+      decode_tokens_per_second: `at least ${digits(value)} tok/s`, gap_seconds: `no gap over ${time(value)}`,
+    })[name] ?? `${word(name)} ${digits(value)}`).join(" ");
+    const items = all.map(one => {
+      const { good, bad, burn_rate: burn, reasons } = one.recent, judged = good + bad;
+      const why = Object.entries(reasons).sort((a, b) => b[1] - a[1]).slice(0, 2).map(([reason, n]) => `${word(reason)} ${n}`).join(", ");
+      // The bar is the share of bad exchanges; its mark is what the target allows.
+      const allowed = 1 - one.target, share = judged > 0 ? bad / judged : 0, full = Math.min(1, Math.max(allowed * 3, share * 1.1));
+      const meter = make("div", { class: "meter", role: "img", "data-state": one.state, "aria-label": `${percent(share)} bad, ${percent(allowed)} allowed` }, make("i"), make("u"));
+      meter.children[0].style.width = `${share / full * 100}%`;
+      meter.children[1].style.left = `calc(${allowed / full * 100}% - 1px)`;
+      const target = [`target ${percent(one.target)}`, limit(one)].filter(Boolean).join(", ");
+      const told = judged > 0 ? `${percent(good / judged)} of ${judged} good; ${target}` : target;
+      const burns = known(burn) && bad > 0 ? make("span", { class: "small" }, `spends its budget ${digits(burn)}× as fast as it may: ${why}`) : "";
+      return make("li", {}, make("strong", {}, word(one.name)), make("span", { class: "badge", "data-state": one.state }, words[one.state] ?? one.state), meter, make("span", { class: "small" }, told), burns);
+    });
+    const none = make("li", {}, make("span", { class: "small" }, "No objectives are set."));
+    find("slo").replaceChildren(...(items.length > 0 ? items : [none]));
+  },
+
+  distributions({ ttft_seconds: first, decode_tokens_per_second: decode, objectives }) {
+    // Of several objectives of a kind each is about other exchanges: then there is no one limit to draw.
+    const threshold = (kind, name) => {
+      const all = objectives.filter(one => one.kind === kind);
+      return all.length === 1 ? all[0].thresholds[name] : undefined;
+    };
+    const note = told => told.count > 0 ? `${told.count} in the last minute` : "";
+    fill("ttft-note", note(first));
+    fill("rate-note", note(decode) + (decode.at_least > 0 ? `, ${decode.at_least} of them lower bounds` : ""));
+    charts.distribution(find("ttft-chart"), first, { name: "Time to first token", tick: shortTime, value: time, limit: threshold("ttft", "ttft_seconds"), beyond: "above", limitName: "objective" });
+    charts.distribution(find("rate-chart"), decode, { name: "Decode tokens per second", tick: mark => String(+mark.toPrecision(2)), value: rate => `${digits(rate)} tok/s`, limit: threshold("decode_rate", "decode_tokens_per_second"), beyond: "below", limitName: "objective" });
+  },
+
+  engines(pairs) {
+    const items = pairs.map(pair => {
+      const own = pair.own, figures = [["Running", digits(own?.running)], ["Queued", digits(own?.waiting)], ["Queue wait", time(own?.queue_seconds)], ["Prefix cache", percent(own?.cache_ratio, 0)], ["Preempted", digits(own?.preemptions)], ["Last token", known(pair.silent_seconds) ? `${time(pair.silent_seconds)} ago` : "none owed"]];
+      const parts = [make("div", { class: "row" }, make("strong", {}, [pair.name, pair.engine].filter(Boolean).join(", ")), make("span", { class: "badge", "data-state": pair.state }, pair.state))];
+      if (known(own?.kv_usage)) {
+        const meter = make("div", { class: "meter", role: "img", "data-state": own.kv_usage > 0.95 ? "over" : "plain", "aria-label": `KV cache ${percent(own.kv_usage, 0)} full` }, make("i"));
+        meter.children[0].style.width = `${own.kv_usage * 100}%`;
+        parts.push(make("div", { class: "row small" }, make("span", {}, "KV cache"), make("span", {}, percent(own.kv_usage, 0))), meter);
+      }
+      parts.push(make("dl", {}, ...figures.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value)))));
+      if (!own) parts.push(make("p", { class: "small" }, "Its own metrics are not read, or could not be."));
+      return make("li", {}, ...parts);
+    });
+    find("engine-list").replaceChildren(...items);
+  },
+};
+
+main.begin();

@@ -1,0 +1,67 @@
+//! The way to the engines' own metrics: the upstream's address and TLS, perhaps another port.
+
+use std::io;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use crate::listen;
+use crate::listen::Address;
+use crate::listen::Pair;
+use crate::listen::Protocol;
+use crate::listen::Upstream;
+use crate::scrape::Dial;
+use crate::scrape::Scraper;
+use crate::scrape::Settings;
+use crate::scrape::Target;
+use crate::scrape::Wire;
+
+/// Why the engines' metrics cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A TLS file cannot be used.
+    #[error(transparent)]
+    Listen(#[from] listen::Error),
+    /// The thread cannot be started.
+    #[error("cannot start the thread that reads the engines' metrics: {0}")]
+    Thread(#[from] io::Error),
+}
+
+/// Begins to read them.
+pub(super) fn start(settings: &Settings, pairs: &[Pair]) -> Result<Scraper, Error> {
+    let way =
+        |(pair, target): (&Pair, &Option<Target>)| target.as_ref().map(|target| Way::new(pair, target)).transpose();
+    let ways: Vec<Option<Arc<Way>>> = pairs.iter().zip(&settings.targets).map(way).collect::<Result<_, _>>()?;
+    Ok(Scraper::start(settings, |pair, _| Some(ways.get(pair)?.clone()? as Arc<dyn Dial>))?)
+}
+
+struct Way {
+    upstream: Upstream,
+    host: String,
+}
+
+impl Way {
+    fn new(pair: &Pair, target: &Target) -> Result<Arc<Way>, listen::Error> {
+        let mut address = pair.upstream.clone();
+        if let (Address::Tcp { port, .. }, Some(own)) = (&mut address, target.port) {
+            *port = own;
+        }
+        let host = match &address {
+            Address::Tcp { .. } => address.to_string(),
+            _ => "localhost".to_owned(),
+        };
+        // Its connections last for one request.
+        Ok(Arc::new(Way { upstream: Upstream::new(&address, pair.upstream_tls.as_ref(), None)?, host }))
+    }
+}
+
+#[async_trait]
+impl Dial for Way {
+    async fn dial(&self) -> io::Result<Box<dyn Wire>> {
+        Ok(Box::new(self.upstream.connect(None, Protocol::Http1).await?))
+    }
+
+    fn host(&self) -> String {
+        self.host.clone()
+    }
+}

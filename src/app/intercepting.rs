@@ -1,0 +1,69 @@
+//! Tries once a minute whether the server can be reached past us.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::mpsc;
+use std::sync::mpsc::RecvTimeoutError;
+use std::sync::mpsc::Sender;
+use std::thread;
+use std::time::Duration;
+
+use crate::listen::Address;
+use crate::listen::Interception;
+use crate::listen::Pair;
+use crate::listen::intercepts;
+
+/// Between two looks.
+const PERIOD: Duration = Duration::from_secs(60);
+
+/// Between two looks while a server does not answer, as after the start, when it loads its model.
+const SOON: Duration = Duration::from_secs(2);
+
+/// What was found of each pair; `None` while its server does not answer.
+pub(super) type Found = Arc<Mutex<Vec<Option<Interception>>>>;
+
+/// The thread that looks, until this is dropped.
+#[derive(Debug)]
+pub(super) struct Intercepting {
+    /// Dropping it ends the thread: its last connect may take a second, which nobody has to wait for.
+    _stop: Sender<()>,
+}
+
+impl Intercepting {
+    /// # Errors
+    /// When the system gives no thread.
+    pub(super) fn start(pairs: Vec<Pair>, addresses: Vec<Address>, found: Found) -> io::Result<Intercepting> {
+        let (stop, stopped) = mpsc::channel();
+        thread::Builder::new().name("interception".to_owned()).spawn(move || {
+            let mut last: Vec<Option<Interception>> = vec![None; pairs.len()];
+            loop {
+                let look = |(pair, listen): (&Pair, &Address)| intercepts(listen, &pair.upstream, &addresses);
+                let now: Vec<Option<Interception>> = pairs.iter().zip(&addresses).map(look).collect();
+                for ((pair, now), last) in pairs.iter().zip(&now).zip(&last) {
+                    if let (Some(now), true) = (now, now != last) {
+                        tell(pair, now);
+                    }
+                }
+                let period = if now.contains(&None) { SOON } else { PERIOD };
+                last.clone_from(&now);
+                *found.lock().unwrap_or_else(PoisonError::into_inner) = now;
+                if stopped.recv_timeout(period) != Err(RecvTimeoutError::Timeout) {
+                    return;
+                }
+            }
+        })?;
+        Ok(Intercepting { _stop: stop })
+    }
+}
+
+fn tell(pair: &Pair, Interception { mode, result }: &Interception) {
+    let (name, upstream) = (&pair.name, &pair.upstream);
+    match *result {
+        "open" => {
+            tracing::warn!(pair = %name, %upstream, mode, "The server can be reached past tokometer: what takes that way is not measured.")
+        }
+        result => tracing::info!(pair = %name, %upstream, mode, result, "How tokometer stands before the server."),
+    }
+}

@@ -1,0 +1,110 @@
+//! The snapshot of the live page, joined of what the parts know.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::admin::Snapshots;
+use crate::app::path::Handles;
+use crate::live::InFlight;
+use crate::live::View;
+use crate::live::snapshot::Engine;
+use crate::live::snapshot::Objective;
+use crate::live::snapshot::Recent;
+use crate::live::snapshot::Snapshot;
+use crate::relay;
+use crate::rules;
+use crate::scrape;
+use crate::scrape::Engines;
+use crate::slo;
+use crate::slo::Judge;
+use crate::slo::Sum;
+use crate::slo::Window;
+
+/// Where the parts of a snapshot come from.
+pub(super) struct Sources {
+    pub(super) started: Instant,
+    pub(super) in_flight: Arc<InFlight>,
+    pub(super) judge: Arc<Judge>,
+    pub(super) window: Arc<Window>,
+    pub(super) engines: Engines,
+    pub(super) handles: Handles,
+}
+
+impl Sources {
+    /// Makes snapshots as JSON.
+    pub(super) fn snapshots(self) -> Snapshots {
+        let view = View::new(Arc::clone(&self.in_flight));
+        // Maps with text as keys and numbers that are finite: JSON can hold all of it.
+        Arc::new(move || serde_json::to_vec(&self.snapshot(&view, Instant::now())).unwrap_or_default())
+    }
+
+    fn snapshot(&self, view: &View, now: Instant) -> Snapshot {
+        let mut snapshot = view.look(now);
+        let engines = self.engines.figures(now);
+        for (at, pair) in snapshot.pairs.iter_mut().enumerate() {
+            pair.engine = self.handles.observatory.engine(at).map(str::to_owned);
+            pair.own = engines.get(at).and_then(|figures| own(figures.as_ref()?));
+        }
+        let made = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Snapshot {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            made_unix_ms: u64::try_from(made.as_millis()).unwrap_or(u64::MAX),
+            uptime_seconds: seconds(now.saturating_duration_since(self.started)),
+            draining: self.handles.relay.drain().phase() != relay::Phase::Running,
+            objectives: self.objectives(now),
+            ..snapshot
+        }
+    }
+
+    fn objectives(&self, now: Instant) -> Vec<Objective> {
+        let settings = self.judge.settings();
+        let all = slo::sums(&self.judge.judged());
+        let (over, lately) = self.window.lately(now, &all);
+        let told = |objective: &slo::Objective| {
+            let of = |sums: &BTreeMap<String, Sum>| sums.get(&objective.name).cloned().unwrap_or_default();
+            let (all, lately, target) = (of(&all), of(&lately), objective.target);
+            let alarming = rules::fast_threshold(objective, settings.rules.period_days);
+            let standing = lately.standing(target, alarming, u64::from(settings.rules.min_bad_events));
+            let thresholds = objective.goal.thresholds().into_iter();
+            Objective {
+                name: objective.name.clone(),
+                kind: objective.goal.word().to_owned(),
+                target,
+                thresholds: thresholds.map(|(name, value)| (name.to_owned(), value)).collect(),
+                good: all.good,
+                bad: all.all_bad(),
+                state: standing.as_str().to_owned(),
+                recent: Recent {
+                    window_seconds: seconds(over),
+                    good: lately.good,
+                    bad: lately.all_bad(),
+                    burn_rate: lately.burn_rate(target),
+                    reasons: lately.bad.iter().map(|(reason, n)| (reason.as_str().to_owned(), *n)).collect(),
+                },
+            }
+        };
+        settings.objectives.iter().map(told).collect()
+    }
+}
+
+/// What an engine's own metrics say; `None` when they say nothing of this moment.
+fn own(figures: &scrape::Figures) -> Option<Engine> {
+    let state = figures.state.as_ref()?;
+    // An engine may write what is no number, and JSON has no word for it.
+    let number = |value: Option<f64>| value.filter(|value| value.is_finite());
+    Some(Engine {
+        age_seconds: figures.age.map(seconds),
+        running: number(state.running),
+        waiting: number(state.waiting),
+        kv_usage: number(state.kv_usage),
+        cache_ratio: number(state.cache_ratio.map(|ratio| ratio.value)),
+        preemptions: number(state.preemptions),
+        queue_seconds: number(state.queue_mean),
+    })
+}
+
+/// To the millisecond: more digits say nothing.
+fn seconds(time: Duration) -> f64 {
+    time.as_millis() as f64 / 1e3
+}

@@ -1,0 +1,54 @@
+//! `dashboards`: prints or writes the boards.
+
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+
+use crate::cli::DashboardsArgs;
+use crate::cli::FAILURE;
+use crate::cli::complain;
+use crate::cli::print;
+use crate::dashboards::Dashboard;
+use crate::dashboards::dashboards;
+use crate::slo::Settings;
+
+pub(super) fn run(arguments: &DashboardsArgs, settings: &Settings) -> ExitCode {
+    let boards = dashboards(settings);
+    let text = |board: &Dashboard| if arguments.import { board.import.clone() } else { board.json.clone() };
+    if let Some(folder) = &arguments.out {
+        return write(folder, &boards, &text);
+    }
+    if arguments.queries {
+        let lines = boards.iter().flat_map(|board| &board.queries).map(|query| query.json() + "\n");
+        return print(&lines.collect::<String>());
+    }
+    match &arguments.board {
+        Some(name) => print(&boards.iter().filter(|board| board.name == name).map(text).collect::<String>()),
+        None => print(&boards.iter().map(summary).collect::<String>()),
+    }
+}
+
+fn summary(board: &Dashboard) -> String {
+    format!("{:20} {}\n{:20} {}\n", board.name, board.title, "", board.description)
+}
+
+/// One file each; a folder that is not there is made.
+fn write(folder: &Path, boards: &[Dashboard], text: &dyn Fn(&Dashboard) -> String) -> ExitCode {
+    if let Err(error) = fs::create_dir_all(folder) {
+        complain(&format!("tokometer: --out {}: cannot make this folder: {error}", folder.display()));
+        return ExitCode::from(FAILURE);
+    }
+    for board in boards {
+        let path = folder.join(format!("{}.json", board.name));
+        if let Err(error) = fs::write(&path, text(board)) {
+            complain(&format!("tokometer: {}: cannot write it: {error}", path.display()));
+            return ExitCode::from(FAILURE);
+        }
+    }
+    print(
+        &boards
+            .iter()
+            .map(|board| format!("{}\n", folder.join(format!("{}.json", board.name)).display()))
+            .collect::<String>(),
+    )
+}

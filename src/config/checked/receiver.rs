@@ -1,0 +1,85 @@
+//! The receiver of the engine's spans.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::config::address;
+use crate::config::checked::Problems;
+use crate::config::checked::size;
+use crate::config::raw;
+use crate::export;
+use crate::listen::Address;
+use crate::listen::Pair;
+use crate::queue;
+
+/// Checks the block; `None` when nothing is received. `admin` is where the admin server listens.
+pub(super) fn checked(
+    raw: &raw::Queue,
+    pairs: &[Pair],
+    admin: Option<SocketAddr>,
+    traces: &export::Traces,
+    problems: &mut Problems<'_>,
+) -> Option<queue::Settings> {
+    let mut listen = Vec::new();
+    for (index, text) in raw.otlp_listen.iter().enumerate() {
+        let path = format!("queue.otlp_listen[{index}]");
+        let Some(address) = problems.take(&path, address::otlp(text)) else { continue };
+        keep_clear(&path, address, &listen, pairs, admin, problems);
+        keep_from_itself(&path, address, traces, problems);
+        if !address.ip().is_loopback() {
+            problems.warn(
+                &path,
+                "whoever reaches this address can send spans; 127.0.0.1 is enough for an engine beside us",
+            );
+        }
+        listen.push(address);
+    }
+    (!listen.is_empty()).then(|| queue::Settings {
+        listen,
+        max_message_bytes: size(raw.max_message_bytes),
+        max_waiting_bytes: size(raw.max_waiting_bytes),
+        max_connections: size(raw.max_connections),
+        read_timeout: Duration::from_millis(raw.read_timeout_ms),
+        forward_for: Duration::from_secs(raw.forward_secs),
+        wait: Duration::from_millis(raw.wait_ms),
+        max_held: size(raw.max_held),
+    })
+}
+
+/// One place is not listened on twice.
+fn keep_clear(
+    path: &str,
+    address: SocketAddr,
+    earlier: &[SocketAddr],
+    pairs: &[Pair],
+    admin: Option<SocketAddr>,
+    problems: &mut Problems<'_>,
+) {
+    let this: Address = address.into();
+    let taken = |other: SocketAddr| address::collide(&this, &other.into());
+    if let Some(pair) = pairs.iter().find(|pair| address::collide(&pair.listen, &this)) {
+        problems
+            .error(path, format!("the pair `{}` listens there already; write another port, such as 4317", pair.name));
+    }
+    if admin.is_some_and(taken) {
+        problems.error(path, "the admin server listens there already; write another port, such as 4317");
+    }
+    if earlier.iter().any(|other| taken(*other)) {
+        problems.error(path, "the same address stands here twice; write each once");
+    }
+}
+
+/// Spans that are passed on to ourselves would go round for ever.
+fn keep_from_itself(path: &str, address: SocketAddr, traces: &export::Traces, problems: &mut Problems<'_>) {
+    let target = traces.endpoint.as_ref().and_then(|endpoint| endpoint.url.parse::<http::Uri>().ok());
+    let target = target.and_then(|uri| {
+        let default = if uri.scheme_str() == Some("https") { 443 } else { 80 };
+        Some(Address::Tcp { host: uri.host()?.to_owned(), port: uri.port_u16().unwrap_or(default) })
+    });
+    if target.is_some_and(|target| address.port() != 0 && address::reaches(&target, &address.into())) {
+        problems.error(
+            path,
+            "spans are passed on to `otlp.traces`, which is this address; point that to the collector, or write another port here",
+        );
+    }
+}

@@ -1,0 +1,199 @@
+//! The blocks `tenants`, `prices` and `budgets`.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+
+use crate::config::checked::Problems;
+use crate::config::checked::objectives::is_name;
+use crate::config::checked::size;
+use crate::config::raw::Budget;
+use crate::config::raw::Prices;
+use crate::config::raw::Raw;
+use crate::config::raw::TenantLabel;
+use crate::config::raw::Tenants;
+use crate::ledger;
+
+/// Headers whose whole value is a secret: even a hash of it is none of ours to keep.
+const SECRET: [&str; 4] = ["authorization", "proxy-authorization", "cookie", "set-cookie"];
+
+/// Headers whose value is a secret that may be told apart by its hash alone.
+const KEYS: [&str; 3] = ["x-api-key", "api-key", "x-goog-api-key"];
+
+/// Longest name of a tenant in a label.
+const MOST_LABEL_BYTES: usize = 128;
+
+/// Checks names, patterns, numbers and what goes with what.
+pub(super) fn checked(raw: &Raw, problems: &mut Problems<'_>) -> ledger::Settings {
+    ledger::Settings {
+        tenants: tenants(&raw.tenants, problems),
+        prices: prices(&raw.prices, problems),
+        budgets: budgets(raw, problems),
+        models: raw.slo.models.clone(),
+        max_models: size(raw.telemetry.max_models),
+    }
+}
+
+fn tenants(raw: &Tenants, problems: &mut Problems<'_>) -> Option<ledger::Tenants> {
+    for (index, name) in raw.from_headers.iter().enumerate() {
+        let path = format!("tenants.from_headers[{index}]");
+        let lower = name.to_ascii_lowercase();
+        if !is_header(name) {
+            problems.error(&path, format!("`{name}` is no name of a header; write one such as x-tenant"));
+        } else if SECRET.contains(&lower.as_str()) {
+            let message =
+                format!("`{name}` holds secrets; name another header, or a claim of the token in `from_jwt_claim`");
+            problems.error(&path, message);
+        } else if KEYS.contains(&lower.as_str()) && raw.label == TenantLabel::Plain {
+            problems.error(&path, format!("`{name}` holds keys, which `label: plain` would show; write `label: hash`"));
+        }
+    }
+    if raw.from_jwt_claim.as_deref() == Some("") {
+        problems.error("tenants.from_jwt_claim", "the claim is empty; write one such as sub, or null for none");
+    }
+    if raw.enabled && raw.from_headers.is_empty() && raw.from_jwt_claim.is_none() {
+        let message = "nothing names the tenant; write a header such as x-tenant here, or a claim in `from_jwt_claim`";
+        problems.error("tenants.from_headers", message);
+    }
+    if raw.hash_key_file.as_deref() == Some("") {
+        problems.error("tenants.hash_key_file", "the path is empty; write that of a file, or null for no key");
+    }
+    if raw.hash_key_file.is_some() && raw.label == TenantLabel::Plain {
+        problems.warn("tenants.hash_key_file", "has no effect with `label: plain`");
+    }
+    for (said, label) in &raw.names {
+        let readable = label.chars().all(|c| c == ' ' || c.is_ascii_graphic() || c.is_alphanumeric());
+        if label.trim().is_empty() || !readable || label.len() > MOST_LABEL_BYTES {
+            let message =
+                format!("`{label}` is no label; write letters, digits and signs, at most {MOST_LABEL_BYTES} bytes");
+            problems.error(&format!("tenants.names.{said}"), message);
+        }
+    }
+    if raw.enabled && raw.only_named && raw.names.is_empty() {
+        problems
+            .error("tenants.only_named", "no tenant has a name, so that all would be `other`; write some in `names`");
+    }
+    if raw.enabled && raw.label == TenantLabel::Hash && raw.hash_key_file.is_none() {
+        let message = "is not set: who can guess a tenant's name can find its hash; set it to a file with a key";
+        problems.warn("tenants.hash_key_file", message);
+    }
+    raw.enabled.then(|| ledger::Tenants {
+        form: match raw.label {
+            TenantLabel::Hash => ledger::TenantForm::Hash,
+            TenantLabel::Plain => ledger::TenantForm::Plain,
+        },
+        hash_key_file: raw.hash_key_file.as_ref().filter(|_| raw.label == TenantLabel::Hash).map(PathBuf::from),
+        names: raw.names.clone(),
+        only_named: raw.only_named,
+        most: size(raw.max),
+    })
+}
+
+fn prices(raw: &Prices, problems: &mut Problems<'_>) -> Option<ledger::Prices> {
+    let is_word = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+    if raw.currency.is_empty() || raw.currency.len() > 16 || !raw.currency.chars().all(is_word) {
+        let message =
+            format!("`{}` is no currency; write a word such as USD or credits, at most 16 signs", raw.currency);
+        problems.error("prices.currency", message);
+    }
+    if raw.currency == "tokens" {
+        problems.error("prices.currency", "`tokens` is the unit of other budgets; write a word such as USD or credits");
+    }
+    let mut models = Vec::with_capacity(raw.models.len());
+    for (index, price) in raw.models.iter().enumerate() {
+        let path = |key: &str| format!("prices.models[{index}].{key}");
+        pattern(&path("model"), &price.model, problems);
+        let covered = raw.models.iter().take(index).any(|before| covers(&before.model, &price.model));
+        if covered {
+            problems.warn(&path("model"), format!("`{}` is covered by an entry above it, which counts", price.model));
+        }
+        let mut needed = |key: &str, value: Option<f64>| {
+            if value.is_none() {
+                problems.error(&path(key), "a million of these tokens has no price; write one, 0 if they cost nothing");
+            }
+            value.unwrap_or_default()
+        };
+        let (input, output) = (
+            needed("input_per_million", price.input_per_million),
+            needed("output_per_million", price.output_per_million),
+        );
+        let cached_input = price.cached_input_per_million;
+        models.push(ledger::Price { model: price.model.clone(), input, cached_input, output });
+    }
+    (!models.is_empty()).then(|| ledger::Prices { currency: raw.currency.clone(), models })
+}
+
+fn budgets(raw: &Raw, problems: &mut Problems<'_>) -> Vec<ledger::Budget> {
+    let mut names = HashSet::new();
+    let mut checked = Vec::with_capacity(raw.budgets.len());
+    for (index, budget) in raw.budgets.iter().enumerate() {
+        let path = |key: &str| format!("budgets[{index}].{key}");
+        if !is_name(&budget.name, "-_") {
+            let message = format!("`{}` is no name; write small letters, digits, `-` and `_`, at most 63", budget.name);
+            problems.error(&path("name"), message);
+        }
+        if !names.insert(budget.name.as_str()) {
+            let message = format!("two budgets are called `{}`; give each a name of its own", budget.name);
+            problems.error(&path("name"), message);
+        }
+        for (at, model) in budget.models.iter().enumerate() {
+            pattern(&format!("budgets[{index}].models[{at}]"), model, problems);
+        }
+        if !budget.tenants.is_empty() && !raw.tenants.enabled {
+            let message = "the budget is about tenants, but nobody names them; set `tenants.enabled: true`";
+            problems.error(&path("tenants"), message);
+        }
+        checked.extend(limit(raw, budget, &path, problems).map(|limit| ledger::Budget {
+            name: budget.name.clone(),
+            limit,
+            models: budget.models.clone(),
+            tenants: budget.tenants.clone(),
+        }));
+    }
+    checked
+}
+
+fn limit(
+    raw: &Raw,
+    budget: &Budget,
+    path: &dyn Fn(&str) -> String,
+    problems: &mut Problems<'_>,
+) -> Option<ledger::Limit> {
+    match (budget.tokens_per_day, budget.cost_per_day) {
+        (Some(tokens), None) => Some(ledger::Limit::Tokens(tokens)),
+        (None, Some(_)) if raw.prices.models.is_empty() => {
+            problems.error(&path("cost_per_day"), "nothing has a price; write some in `prices.models`");
+            None
+        }
+        (None, Some(money)) => Some(ledger::Limit::Cost(money)),
+        (Some(_), Some(_)) => {
+            let message = "a budget has one limit; leave out this or `tokens_per_day`, and make a second budget of it";
+            problems.error(&path("cost_per_day"), message);
+            None
+        }
+        (None, None) => {
+            problems.error(&path("tokens_per_day"), "the budget has no limit; write this or `cost_per_day`");
+            None
+        }
+    }
+}
+
+/// A name of a model with a `*` at its end at most.
+fn pattern(path: &str, name: &str, problems: &mut Problems<'_>) {
+    let rest = name.strip_suffix('*').unwrap_or(name);
+    if name.is_empty() || rest.contains('*') {
+        problems.error(path, format!("`{name}` is no name of a model; a `*` may stand at its end alone"));
+    }
+}
+
+/// True when every model of the second pattern is one of the first.
+fn covers(pattern: &str, other: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(begin) => other.trim_end_matches('*').starts_with(begin),
+        None => pattern == other,
+    }
+}
+
+/// True for what can be the name of a header.
+pub(super) fn is_header(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+}

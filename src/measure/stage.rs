@@ -1,0 +1,60 @@
+//! What stands before a sink and may complete a record before it is told.
+
+use std::sync::Arc;
+
+use crate::measure::Detach;
+use crate::measure::Labels;
+use crate::measure::Live;
+use crate::measure::Message;
+use crate::measure::Opening;
+use crate::measure::Phase;
+use crate::measure::Record;
+use crate::measure::Sink;
+use crate::measure::UncountedText;
+use crate::measure::Unread;
+use crate::measure::Watch;
+
+/// Holds some records back until more of them is known, for a bounded time and in bounded memory, and then hands each on
+/// exactly once. All else passes through at once.
+pub trait Stage: Send + Sync + 'static {
+    /// Where records go on to.
+    fn next(&self) -> &Arc<dyn Sink>;
+
+    /// An exchange ended. Called from the data path's threads: must not block.
+    fn record(&self, record: &Record);
+
+    /// As [`Sink::record_with_text`].
+    fn record_with_text(&self, record: &Record, _text: &mut Option<UncountedText>) {
+        self.record(record);
+    }
+}
+
+impl<S: Stage> Sink for S {
+    fn in_flight(&self, pair: usize, phase: Phase, delta: i64) {
+        self.next().in_flight(pair, phase, delta);
+    }
+
+    fn live(&self, labels: &Labels) -> Option<Arc<dyn Live>> {
+        self.next().live(labels)
+    }
+
+    fn opened(&self, opening: &Opening) -> Option<Box<dyn Watch>> {
+        self.next().opened(opening)
+    }
+
+    fn record(&self, record: &Record) {
+        Stage::record(self, record);
+    }
+
+    fn record_with_text(&self, record: &Record, text: &mut Option<UncountedText>) {
+        Stage::record_with_text(self, record, text);
+    }
+
+    fn detached(&self, pair: usize, why: Detach) {
+        self.next().detached(pair, why);
+    }
+
+    fn unread(&self, pair: usize, of: Message, why: Unread) {
+        self.next().unread(pair, of, why);
+    }
+}

@@ -1,0 +1,257 @@
+//! Which figure each engine tells under which name: the one table from which pages are read and documented.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+/// A figure of an engine's state that tokometer tells under one name for every engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Quantity {
+    /// Requests that are being worked on.
+    Running,
+    /// Requests that wait for their turn.
+    Waiting,
+    /// Share of the key-value cache that is in use, 0 to 1.
+    KvUsage,
+    /// Lookups in the prefix cache, in the engine's own unit (tokens or blocks).
+    CacheQueries,
+    /// Those of them that were answered by the cache.
+    CacheHits,
+    /// The engine's own share of hits, 0 to 1, where it counts neither.
+    CacheRatio,
+    /// Requests that lost their place to others and were begun anew.
+    Preemptions,
+    /// Tokens that a draft proposed.
+    Drafted,
+    /// Those of them that the model accepted.
+    Accepted,
+    /// The engine's own share of accepted tokens, 0 to 1, where it counts neither.
+    AcceptanceRatio,
+    /// Seconds that requests have waited in the engine's queue.
+    QueueSeconds,
+    /// Requests whose waits these are.
+    QueueRequests,
+}
+
+/// How the series of one name on a page make one figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Of this moment, added up: ranks and models have some each.
+    Level,
+    /// A share of something that each rank has for itself: the highest, which is where it runs out first.
+    Highest,
+    /// A share that says nothing beside another one: told where there is one series alone.
+    Single,
+    /// A count since the engine's start: what each series gained is added up.
+    Count,
+}
+
+impl Quantity {
+    /// Every one, in the order of the documentation.
+    pub const ALL: [Quantity; 12] = [
+        Quantity::Running,
+        Quantity::Waiting,
+        Quantity::KvUsage,
+        Quantity::CacheQueries,
+        Quantity::CacheHits,
+        Quantity::CacheRatio,
+        Quantity::Preemptions,
+        Quantity::Drafted,
+        Quantity::Accepted,
+        Quantity::AcceptanceRatio,
+        Quantity::QueueSeconds,
+        Quantity::QueueRequests,
+    ];
+
+    pub(crate) fn kind(self) -> Kind {
+        match self {
+            Quantity::Running | Quantity::Waiting => Kind::Level,
+            Quantity::KvUsage => Kind::Highest,
+            Quantity::CacheRatio | Quantity::AcceptanceRatio => Kind::Single,
+            _ => Kind::Count,
+        }
+    }
+
+    /// The OpenTelemetry name of the metric that it is told under.
+    pub fn metric(self) -> &'static str {
+        match self {
+            Quantity::Running => "tokometer.engine.requests.running",
+            Quantity::Waiting => "tokometer.engine.requests.waiting",
+            Quantity::KvUsage => "tokometer.engine.kv_cache.usage",
+            Quantity::CacheQueries => "tokometer.engine.prefix_cache.queries",
+            Quantity::CacheHits => "tokometer.engine.prefix_cache.hits",
+            Quantity::CacheRatio => "tokometer.engine.prefix_cache.hit_ratio",
+            Quantity::Preemptions => "tokometer.engine.preemptions",
+            Quantity::Drafted => "tokometer.engine.speculative.drafted",
+            Quantity::Accepted => "tokometer.engine.speculative.accepted",
+            Quantity::AcceptanceRatio => "tokometer.engine.speculative.acceptance_ratio",
+            Quantity::QueueSeconds => "tokometer.engine.queue.time",
+            Quantity::QueueRequests => "tokometer.engine.queue.requests",
+        }
+    }
+}
+
+/// One name on a page, as a part of a figure.
+#[derive(Clone, Copy, Debug)]
+pub struct Term {
+    /// The name.
+    pub name: &'static str,
+    /// Only series with this label count, as (name, value).
+    pub label: Option<(&'static str, &'static str)>,
+    /// What a value is multiplied with.
+    pub scale: f64,
+}
+
+/// Where an engine tells a figure: its terms added up; told only where the page has all of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Source {
+    /// `gen_ai.provider.name` of the engine.
+    pub engine: &'static str,
+    /// The figure.
+    pub quantity: Quantity,
+    /// The names.
+    pub terms: &'static [Term],
+    /// Told only where each name has one series: of several it is not known which belong together.
+    pub alone: bool,
+    /// For people: which versions, and what is meant.
+    pub note: &'static str,
+}
+
+const fn term(name: &'static str) -> Term {
+    Term { name, label: None, scale: 1.0 }
+}
+
+const fn labelled(name: &'static str, label: &'static str, value: &'static str) -> Term {
+    Term { name, label: Some((label, value)), scale: 1.0 }
+}
+
+const fn scaled(name: &'static str, scale: f64) -> Term {
+    Term { name, label: None, scale }
+}
+
+const fn source(engine: &'static str, quantity: Quantity, terms: &'static [Term], note: &'static str) -> Source {
+    Source { engine, quantity, terms, alone: false, note }
+}
+
+const fn alone(engine: &'static str, quantity: Quantity, terms: &'static [Term], note: &'static str) -> Source {
+    Source { engine, quantity, terms, alone: true, note }
+}
+
+const VLLM: &str = "vllm";
+const SGLANG: &str = "sglang";
+const TGI: &str = "tgi";
+const LMDEPLOY: &str = "lmdeploy";
+const TENSORRT_LLM: &str = "tensorrt_llm";
+const LLAMA_CPP: &str = "llama_cpp";
+const TRITON: &str = "triton";
+const DYNAMO: &str = "dynamo";
+
+/// Every source. Where a page has several of a figure, the first in this order is told. Engines' own names come before
+/// those of what stands around them (Triton and Dynamo hand on vLLM's).
+///
+/// Read in the engines' own code: vLLM 0.33.0, SGLang 0.5.23, TGI 3.3.6, LMDeploy 0.18, TensorRT-LLM of 2026, llama.cpp of
+/// autumn 2026, Triton 2.73 and its TensorRT-LLM backend, Dynamo 1.6.1; "older" are names of releases before.
+#[rustfmt::skip]
+pub static SOURCES: &[Source] = &[
+    source(VLLM, Quantity::Running, &[term("vllm:num_requests_running")], ""),
+    source(VLLM, Quantity::Waiting, &[term("vllm:num_requests_waiting")], ""),
+    source(VLLM, Quantity::KvUsage, &[term("vllm:kv_cache_usage_perc")], ""),
+    source(VLLM, Quantity::KvUsage, &[term("vllm:gpu_cache_usage_perc")], "older"),
+    source(VLLM, Quantity::CacheQueries, &[term("vllm:prefix_cache_queries_total")], "tokens"),
+    source(VLLM, Quantity::CacheQueries, &[term("vllm:gpu_prefix_cache_queries_total")], "older; tokens"),
+    source(VLLM, Quantity::CacheHits, &[term("vllm:prefix_cache_hits_total")], "tokens"),
+    source(VLLM, Quantity::CacheHits, &[term("vllm:gpu_prefix_cache_hits_total")], "older; tokens"),
+    source(VLLM, Quantity::CacheRatio, &[term("vllm:gpu_prefix_cache_hit_rate")], "older (V0)"),
+    source(VLLM, Quantity::Preemptions, &[term("vllm:num_preemptions_total")], ""),
+    source(VLLM, Quantity::Drafted, &[term("vllm:spec_decode_num_draft_tokens_total")], ""),
+    source(VLLM, Quantity::Accepted, &[term("vllm:spec_decode_num_accepted_tokens_total")], ""),
+    source(VLLM, Quantity::AcceptanceRatio, &[term("vllm:spec_decode_draft_acceptance_rate")], "older (V0)"),
+    source(VLLM, Quantity::QueueSeconds, &[term("vllm:request_queue_time_seconds_sum")], "of requests that have ended"),
+    source(VLLM, Quantity::QueueRequests, &[term("vllm:request_queue_time_seconds_count")], "those that have ended"),
+
+    source(SGLANG, Quantity::Running, &[term("sglang:num_running_reqs")], ""),
+    source(SGLANG, Quantity::Waiting, &[term("sglang:num_queue_reqs")], ""),
+    source(SGLANG, Quantity::KvUsage, &[term("sglang:token_usage")], "of the fullest pool"),
+    source(SGLANG, Quantity::CacheQueries, &[term("sglang:prompt_tokens_total")], "tokens"),
+    source(SGLANG, Quantity::CacheHits, &[term("sglang:cached_tokens_total")], "tokens, all tiers together; appears with the first hit"),
+    source(SGLANG, Quantity::CacheRatio, &[term("sglang:cache_hit_rate")], "of the last batch"),
+    source(SGLANG, Quantity::Preemptions, &[term("sglang:num_retracted_requests_total")], "retractions"),
+    source(SGLANG, Quantity::AcceptanceRatio, &[term("sglang:spec_accept_rate")], "of the last interval"),
+    source(SGLANG, Quantity::QueueSeconds, &[term("sglang:queue_time_seconds_sum")], ""),
+    source(SGLANG, Quantity::QueueRequests, &[term("sglang:queue_time_seconds_count")], ""),
+
+    source(TGI, Quantity::Running, &[term("tgi_batch_current_size")], ""),
+    source(TGI, Quantity::Waiting, &[term("tgi_queue_size")], ""),
+    source(TGI, Quantity::QueueSeconds, &[term("tgi_request_queue_duration_sum")], ""),
+    source(TGI, Quantity::QueueRequests, &[term("tgi_request_queue_duration_count")], ""),
+
+    source(LMDEPLOY, Quantity::Running, &[term("lmdeploy:num_requests_running")], ""),
+    source(LMDEPLOY, Quantity::Waiting, &[term("lmdeploy:num_requests_waiting")], "in the engine; not those that wait for a handle before it"),
+    source(LMDEPLOY, Quantity::KvUsage, &[term("lmdeploy:gpu_cache_usage_perc")], ""),
+    source(LMDEPLOY, Quantity::CacheRatio, &[term("lmdeploy:prefix_cache_hit_rate")], ""),
+    source(LMDEPLOY, Quantity::Drafted, &[term("lmdeploy:spec_decode_num_draft_tokens_total")], ""),
+    source(LMDEPLOY, Quantity::Accepted, &[term("lmdeploy:spec_decode_num_accepted_tokens_total")], ""),
+    source(LMDEPLOY, Quantity::QueueSeconds, &[term("lmdeploy:request_queue_time_seconds_sum")], "of requests that have ended"),
+    source(LMDEPLOY, Quantity::QueueRequests, &[term("lmdeploy:request_queue_time_seconds_count")], "those that have ended"),
+
+    source(TENSORRT_LLM, Quantity::Running, &[term("trtllm_num_requests_running")], ""),
+    source(TENSORRT_LLM, Quantity::Waiting, &[term("trtllm_num_requests_waiting")], ""),
+    source(TENSORRT_LLM, Quantity::KvUsage, &[term("trtllm_kv_cache_utilization")], ""),
+    source(TENSORRT_LLM, Quantity::CacheQueries, &[term("trtllm_kv_cache_reused_blocks_total"), term("trtllm_kv_cache_missed_blocks_total")], "blocks"),
+    source(TENSORRT_LLM, Quantity::CacheHits, &[term("trtllm_kv_cache_reused_blocks_total")], "blocks"),
+    source(TENSORRT_LLM, Quantity::CacheRatio, &[term("trtllm_kv_cache_hit_rate")], "older"),
+    source(TENSORRT_LLM, Quantity::Drafted, &[term("trtllm_spec_decode_num_draft_tokens_total")], ""),
+    source(TENSORRT_LLM, Quantity::Accepted, &[term("trtllm_spec_decode_num_accepted_tokens_total")], ""),
+    source(TENSORRT_LLM, Quantity::QueueSeconds, &[term("trtllm_request_queue_time_seconds_sum")], "of requests that have ended"),
+    source(TENSORRT_LLM, Quantity::QueueRequests, &[term("trtllm_request_queue_time_seconds_count")], "those that have ended"),
+
+    source(LLAMA_CPP, Quantity::Running, &[term("llamacpp:requests_processing")], ""),
+    source(LLAMA_CPP, Quantity::Waiting, &[term("llamacpp:requests_deferred")], ""),
+    source(LLAMA_CPP, Quantity::KvUsage, &[term("llamacpp:kv_cache_usage_ratio")], "older"),
+    source(LLAMA_CPP, Quantity::CacheQueries, &[term("llamacpp:prompt_tokens_total"), term("llamacpp:prompt_tokens_cached_total")], "tokens"),
+    source(LLAMA_CPP, Quantity::CacheHits, &[term("llamacpp:prompt_tokens_cached_total")], "tokens"),
+    source(LLAMA_CPP, Quantity::Drafted, &[term("llamacpp:spec_decode_num_draft_tokens_total")], ""),
+    source(LLAMA_CPP, Quantity::Accepted, &[term("llamacpp:spec_decode_num_accepted_tokens_total")], ""),
+
+    source(TRITON, Quantity::Running, &[labelled("nv_trt_llm_request_metrics", "request_type", "scheduled")], "TensorRT-LLM backend"),
+    source(TRITON, Quantity::Waiting, &[labelled("nv_trt_llm_request_metrics", "request_type", "waiting")], "TensorRT-LLM backend"),
+    source(TRITON, Quantity::KvUsage, &[labelled("nv_trt_llm_kv_cache_block_metrics", "kv_cache_block_type", "fraction")], "TensorRT-LLM backend"),
+    alone(TRITON, Quantity::Waiting, &[term("nv_inference_pending_request_count")], "where one model is served"),
+    alone(TRITON, Quantity::QueueSeconds, &[scaled("nv_inference_queue_duration_us", 1e-6)], "where one model is served"),
+    alone(TRITON, Quantity::QueueRequests, &[term("nv_inference_request_success")], "where one model is served"),
+
+    source(DYNAMO, Quantity::Running, &[term("dynamo_frontend_inflight_requests"), scaled("dynamo_frontend_queued_requests", -1.0)], "in flight without the queued ones"),
+    source(DYNAMO, Quantity::Waiting, &[term("dynamo_frontend_queued_requests")], "until their first token"),
+    source(DYNAMO, Quantity::KvUsage, &[term("dynamo_component_gpu_cache_usage_percent")], "a worker's page"),
+];
+
+/// A term by its place: source, and term of the source.
+pub(crate) type Place = (usize, usize);
+
+/// Every term under its name, as [`plain`] has it.
+static BY_NAME: LazyLock<HashMap<Vec<u8>, Vec<Place>>> = LazyLock::new(|| {
+    let mut places: HashMap<Vec<u8>, Vec<Place>> = HashMap::new();
+    for (number, source) in SOURCES.iter().enumerate() {
+        for (which, term) in source.terms.iter().enumerate() {
+            places.entry(plain(term.name.as_bytes()).collect()).or_default().push((number, which));
+        }
+    }
+    places
+});
+
+/// Longest name of the table.
+static LONGEST: LazyLock<usize> = LazyLock::new(|| BY_NAME.keys().map(Vec::len).max().unwrap_or(0));
+
+/// A name with `_` for `:`, which collectors and relabelling put in its place.
+fn plain(name: &[u8]) -> impl Iterator<Item = u8> {
+    name.iter().map(|byte| if *byte == b':' { b'_' } else { *byte })
+}
+
+/// The terms of this name. `room` is reused from name to name.
+pub(crate) fn places(name: &[u8], room: &mut Vec<u8>) -> &'static [Place] {
+    if name.len() > *LONGEST {
+        return &[];
+    }
+    room.clear();
+    room.extend(plain(name));
+    BY_NAME.get(room.as_slice()).map(Vec::as_slice).unwrap_or_default()
+}

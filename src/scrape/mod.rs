@@ -1,0 +1,26 @@
+//! The engine's own metrics: read every few seconds, and brought under one set of names.
+//!
+//! A thread of its own asks the neighbour for its page, never on a relayed connection. `exposition` reads the page in fixed
+//! memory, `families` is the table of names, `page` keeps the series that are known, `state` makes figures of them from
+//! page to page, and `watch` keeps the states of the last hour with their times.
+
+pub mod exposition;
+
+mod docs;
+mod families;
+mod find;
+mod page;
+mod request;
+mod scraper;
+mod settings;
+mod state;
+mod watch;
+
+pub use docs::markdown;
+pub use families::{Quantity, SOURCES, Source, Term};
+pub use page::Page;
+pub use request::{Dial, Wire};
+pub use scraper::{Engines, Scraper};
+pub use settings::{Settings, Target};
+pub use state::{Ratio, RatioSource, State, Tracker};
+pub use watch::{Failure, Figures, Watch};

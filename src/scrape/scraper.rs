@@ -1,0 +1,194 @@
+//! The thread that reads the engines' pages.
+
+use std::io;
+use std::sync::Arc;
+use std::thread;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use std::time::Instant;
+
+use http::Method;
+use http::header;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::scrape::Failure;
+use crate::scrape::Figures;
+use crate::scrape::Settings;
+use crate::scrape::State;
+use crate::scrape::Target;
+use crate::scrape::Watch;
+use crate::scrape::find;
+use crate::scrape::find::Place;
+use crate::scrape::page::Page;
+use crate::scrape::request::Dial;
+use crate::scrape::request::ask;
+
+/// Niceness of the thread (setpriority(2)): pages are read when no stream waits for the core.
+const NICENESS: i32 = 10;
+
+/// An engine whose page must not be read is looked at again this often: it may have become another one.
+const SECOND_LOOK: Duration = Duration::from_secs(60);
+
+/// After a page that is JSON.
+const AFTER_JSON: Duration = Duration::from_secs(3600);
+
+/// What is known of the engines, by pair.
+#[derive(Clone, Debug, Default)]
+pub struct Engines(Arc<[Option<Arc<Watch>>]>);
+
+impl Engines {
+    /// The figures of each pair at this moment; `None` for one whose engine is not read.
+    pub fn figures(&self, now: Instant) -> Vec<Option<Figures>> {
+        self.0.iter().map(|watch| watch.as_ref().map(|watch| watch.figures(now))).collect()
+    }
+
+    /// The state of a pair's engine that was of the moment then, and how old it was.
+    pub fn at(&self, pair: usize, moment: Instant) -> Option<(Arc<State>, Duration)> {
+        self.0.get(pair)?.as_ref()?.at(moment)
+    }
+}
+
+/// Reads pages until it is dropped.
+#[derive(Debug)]
+pub struct Scraper {
+    engines: Engines,
+    stop: watch::Sender<bool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// One engine: what is read and how to reach it.
+struct Engine {
+    target: Target,
+    dial: Arc<dyn Dial>,
+    watch: Arc<Watch>,
+    settings: Arc<Settings>,
+    /// Found once, and again after a failure: another engine may have taken the address.
+    place: Option<Place>,
+    /// What the log said last.
+    told: Option<String>,
+}
+
+impl Scraper {
+    /// Begins to read; `dial` makes the way to the engine of a pair. Without a target nothing runs.
+    ///
+    /// # Errors
+    /// When there is no thread or runtime to be had.
+    pub fn start(settings: &Settings, dial: impl Fn(usize, &Target) -> Option<Arc<dyn Dial>>) -> io::Result<Scraper> {
+        let settings = Arc::new(settings.clone());
+        let engine = |(pair, target): (usize, &Option<Target>)| {
+            let target = target.clone()?;
+            let (dial, watch) = (dial(pair, &target)?, Arc::new(Watch::new(&settings)));
+            Some(Engine { target, dial, watch, settings: Arc::clone(&settings), place: None, told: None })
+        };
+        let engines: Vec<Option<Engine>> = settings.targets.iter().enumerate().map(engine).collect();
+        let known = engines.iter().map(|engine| engine.as_ref().map(|engine| Arc::clone(&engine.watch))).collect();
+        let (stop, mut stopped) = watch::channel(false);
+        let mut scraper = Scraper { engines: Engines(known), stop, thread: None };
+        let engines: Vec<Engine> = engines.into_iter().flatten().collect();
+        if !engines.is_empty() {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(2).build()?;
+            scraper.thread = Some(thread::Builder::new().name("scrape".to_owned()).spawn(move || {
+                // Lowering needs no right; should it be refused all the same, the pages are read as well.
+                rustix::process::nice(NICENESS).ok();
+                runtime.block_on(async move {
+                    let mut all: JoinSet<()> = engines.into_iter().map(Engine::run).collect();
+                    tokio::select! {
+                        // An error means that the scraper was dropped.
+                        _ = stopped.changed() => {}
+                        () = async { while all.join_next().await.is_some() {} } => {}
+                    }
+                });
+                // A name may be being resolved: do not wait for it.
+                runtime.shutdown_background();
+            })?);
+        }
+        Ok(scraper)
+    }
+
+    /// What is known of the engines.
+    pub fn engines(&self) -> Engines {
+        self.engines.clone()
+    }
+}
+
+impl Drop for Scraper {
+    fn drop(&mut self) {
+        self.stop.send_replace(true);
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("The thread that reads the engines' metrics panicked.");
+        }
+    }
+}
+
+impl Engine {
+    async fn run(mut self) {
+        loop {
+            let pause = self.attempt().await;
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// One attempt; the time until the next.
+    async fn attempt(&mut self) -> Duration {
+        let begun = Instant::now();
+        let result = tokio::time::timeout(self.settings.timeout, self.read()).await;
+        let took = begun.elapsed();
+        match result.unwrap_or(Err(Failure::Timeout)) {
+            Ok(None) => {
+                self.tell("The engine's metrics are not read: llama.cpp's averages begin anew with each reading, and another reader would miss them. Set scrape.enabled: true to read them all the same.");
+                return SECOND_LOOK;
+            }
+            Ok(Some((page, at))) => {
+                self.watch.note(at, took, Ok(&page));
+                self.tell("The engine's metrics are read.");
+            }
+            Err(failure) => {
+                self.watch.note(begun + took, took, Err(failure));
+                // A server that is slow is the same one; the way to the page costs it one more request.
+                if matches!(failure, Failure::Connect | Failure::Status) {
+                    self.place = None;
+                }
+                self.tell(&format!("The engine's metrics cannot be read ({}).", failure.as_str()));
+                if failure == Failure::Json {
+                    return AFTER_JSON;
+                }
+            }
+        }
+        self.watch.pause(&self.settings, fastrand::f64())
+    }
+
+    /// The page and when its answer began; `None` when it must not be read.
+    async fn read(&mut self) -> Result<Option<(Page, Instant)>, Failure> {
+        let place = match &self.place {
+            Some(place) => place.clone(),
+            None => find::find(&self.target, &*self.dial).await?,
+        };
+        let Place::At(mut path) = place else { return Ok(None) };
+        let mut answer = ask(&*self.dial, Method::GET, &path).await?;
+        if let Some(moved) = find::moved(&path, answer.status, answer.header(header::LOCATION)) {
+            path = moved;
+            answer = ask(&*self.dial, Method::GET, &path).await?;
+        }
+        if answer.status != http::StatusCode::OK {
+            return Err(Failure::Status);
+        }
+        if answer.header(header::CONTENT_TYPE).is_some_and(|kind| kind.starts_with("application/json")) {
+            return Err(Failure::Json);
+        }
+        let at = answer.at;
+        let page = answer.page(self.settings.page_bytes).await?;
+        self.place = Some(Place::At(path));
+        Ok(Some((page, at)))
+    }
+
+    /// Logs what is new.
+    fn tell(&mut self, what: &str) {
+        if self.told.as_deref() != Some(what) {
+            tracing::info!(engine = %self.dial.host(), "{what}");
+            self.told = Some(what.to_owned());
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! What was judged in the last five minutes: sums of the judge's counts, kept every ten seconds. Times come in.
+
+use std::collections::BTreeMap;
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::time::Duration;
+use std::time::Instant;
+
+use crate::slo::Judged;
+use crate::slo::Reason;
+
+/// How far it reaches back: the short window of the fast alert.
+const REACH: Duration = Duration::from_secs(300);
+
+/// Between two sums that are kept.
+const STEP: Duration = Duration::from_secs(10);
+
+/// What one objective has counted, over all models.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sum {
+    /// Good exchanges.
+    pub good: u64,
+    /// Bad exchanges by reason, without those of zero.
+    pub bad: BTreeMap<Reason, u64>,
+}
+
+/// How an objective does, by what was judged lately.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Nothing was judged.
+    Idle,
+    /// No more were bad than the target allows.
+    Ok,
+    /// More were.
+    Over,
+    /// So many that somebody will be called if it lasts.
+    Burning,
+}
+
+/// Sums of the last five minutes.
+#[derive(Debug)]
+pub struct Window(Mutex<VecDeque<(Instant, BTreeMap<String, Sum>)>>);
+
+impl Window {
+    /// Begins when nothing was judged yet.
+    pub fn new(start: Instant) -> Window {
+        Window(Mutex::new(VecDeque::from([(start, BTreeMap::new())])))
+    }
+
+    /// Keeps the sums of `judged` if it is time to. To be called about once per second.
+    pub fn note(&self, now: Instant, judged: impl FnOnce() -> Vec<Judged>) {
+        let age = |at: &Instant| now.saturating_duration_since(*at);
+        let is_time = |kept: &VecDeque<(Instant, _)>| kept.back().is_none_or(|(at, _)| age(at) >= STEP);
+        if !is_time(&self.0.lock().unwrap_or_else(PoisonError::into_inner)) {
+            return;
+        }
+        let sums = sums(&judged());
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.push_back((now, sums));
+        // One that is older than the reach stays, so that there is one to count from.
+        while kept.get(1).is_some_and(|(at, _)| age(at) >= REACH) {
+            kept.pop_front();
+        }
+    }
+
+    /// What each objective has counted lately, when in all it has counted `sums`; and over how long.
+    pub fn lately(&self, now: Instant, sums: &BTreeMap<String, Sum>) -> (Duration, BTreeMap<String, Sum>) {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((at, before)) = kept.front() else { return (Duration::ZERO, sums.clone()) };
+        let nothing = Sum::default();
+        let since = |(name, sum): (&String, &Sum)| (name.clone(), sum.since(before.get(name).unwrap_or(&nothing)));
+        (now.saturating_duration_since(*at), sums.iter().map(since).collect())
+    }
+}
+
+/// What each objective has counted, over all models.
+pub fn sums(judged: &[Judged]) -> BTreeMap<String, Sum> {
+    let mut sums: BTreeMap<String, Sum> = BTreeMap::new();
+    for Judged { objective, counts, .. } in judged {
+        let sum = sums.entry(objective.clone()).or_default();
+        sum.good += counts.good;
+        for (reason, n) in counts.bad.iter().filter(|(_, n)| *n > 0) {
+            *sum.bad.entry(*reason).or_default() += n;
+        }
+    }
+    sums
+}
+
+impl Sum {
+    /// Bad exchanges in all.
+    pub fn all_bad(&self) -> u64 {
+        self.bad.values().sum()
+    }
+
+    /// The share of bad exchanges; `None` when nothing was judged.
+    fn share(&self) -> Option<f64> {
+        let (bad, all) = (self.all_bad(), self.good + self.all_bad());
+        (all > 0).then(|| bad as f64 / all as f64)
+    }
+
+    /// The share of bad exchanges by the share that a target allows: above 1 the budget is spent too fast. `None` when nothing
+    /// was judged, or the target allows none.
+    pub fn burn_rate(&self, target: f64) -> Option<f64> {
+        let allowed = 1.0 - target;
+        self.share().filter(|_| allowed > 0.0).map(|share| share / allowed)
+    }
+
+    /// How the objective does. `alarming`: the share of bad exchanges above which somebody is called, if at least `fewest` of
+    /// them are bad.
+    pub fn standing(&self, target: f64, alarming: f64, fewest: u64) -> Standing {
+        match self.share() {
+            None => Standing::Idle,
+            Some(share) if share > alarming && self.all_bad() >= fewest => Standing::Burning,
+            // A share that is exactly what the target allows may come out a bit above it.
+            Some(share) if share > (1.0 - target) * (1.0 + 1e-9) => Standing::Over,
+            Some(_) => Standing::Ok,
+        }
+    }
+
+    fn since(&self, before: &Sum) -> Sum {
+        let less = |(reason, n): (&Reason, &u64)| {
+            let more = n.saturating_sub(before.bad.get(reason).copied().unwrap_or(0));
+            (more > 0).then_some((*reason, more))
+        };
+        Sum { good: self.good.saturating_sub(before.good), bad: self.bad.iter().filter_map(less).collect() }
+    }
+}
+
+impl Standing {
+    /// The word in snapshots.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Standing::Idle => "idle",
+            Standing::Ok => "ok",
+            Standing::Over => "over",
+            Standing::Burning => "burning",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::slo::Counts;
+
+    fn judged(objective: &str, model: &str, good: u64, bad: &[(Reason, u64)]) -> Judged {
+        let counts = Counts { good, bad: bad.to_vec(), ..Counts::default() };
+        Judged { objective: objective.to_owned(), model: Some(model.into()), counts }
+    }
+
+    #[test]
+    fn models_are_added_up_and_what_is_older_than_five_minutes_is_taken_off() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let window = Window::new(start);
+        let of = |n| vec![judged("ttft", "a", 10 * n, &[(Reason::LateFirstToken, n)]), judged("ttft", "b", n, &[])];
+        for second in 1..=700 {
+            window.note(at(second), || of(second));
+        }
+        let (over, lately) = window.lately(at(700), &sums(&of(700)));
+        let sum = &lately["ttft"];
+        assert_eq!(over, Duration::from_secs(300));
+        assert_eq!((sum.good, sum.all_bad(), sum.bad[&Reason::LateFirstToken]), (11 * 300, 300, 300));
+        assert!(window.0.lock().unwrap().len() <= 32);
+    }
+
+    #[test]
+    fn just_after_the_start_all_is_of_late_and_nothing_is_asked_for_more_often_than_needed() {
+        let start = Instant::now();
+        let window = Window::new(start);
+        let asked = std::cell::Cell::new(0);
+        for second in 0..=20 {
+            window.note(start + Duration::from_secs(second), || {
+                asked.set(asked.get() + 1);
+                vec![judged("ttft", "a", 5, &[])]
+            });
+        }
+        assert_eq!(asked.get(), 2);
+        let (over, lately) = window.lately(start + Duration::from_secs(20), &sums(&[judged("ttft", "a", 9, &[])]));
+        assert_eq!((over, lately["ttft"].good), (Duration::from_secs(20), 9));
+    }
+
+    #[test]
+    fn counts_that_began_anew_are_not_negative() {
+        let start = Instant::now();
+        let window = Window::new(start);
+        window.note(start + Duration::from_secs(10), || vec![judged("a", "m", 100, &[(Reason::Stalled, 7)])]);
+        window.note(start + Duration::from_secs(311), || vec![judged("a", "m", 3, &[])]);
+        let (_, lately) = window.lately(start + Duration::from_secs(311), &sums(&[judged("a", "m", 3, &[])]));
+        assert_eq!(lately["a"], Sum::default());
+    }
+
+    #[test]
+    fn a_standing_follows_the_share_of_bad_exchanges() {
+        let sum = |good, bad| Sum { good, bad: BTreeMap::from([(Reason::Stalled, bad)]) };
+        let standing = |good, bad| sum(good, bad).standing(0.99, 0.144, 5);
+        assert_eq!(Sum::default().standing(0.99, 0.144, 5), Standing::Idle);
+        assert_eq!(standing(99, 1), Standing::Ok, "just what is allowed");
+        assert_eq!(standing(98, 2), Standing::Over);
+        assert_eq!(standing(50, 50), Standing::Burning);
+        assert_eq!(standing(1, 4), Standing::Over, "few exchanges call nobody");
+        assert_eq!(sum(90, 10).burn_rate(0.9).map(|rate| (rate * 1e9).round() / 1e9), Some(1.0));
+        assert_eq!(Sum::default().burn_rate(0.9), None);
+    }
+}

@@ -1,0 +1,143 @@
+//! One slow exchange as a line of time: its wait, and where its tokens came.
+
+use crate::live::snapshot::Slow;
+use crate::live::snapshot::Snapshot;
+use crate::top::canvas::Style;
+use crate::top::glyphs::Glyphs;
+use crate::top::numbers;
+
+/// What is said of the exchange, the most important first.
+pub(super) fn words(snapshot: &Snapshot, slow: &Slow, number: usize) -> Vec<(String, Style)> {
+    let outcome = if slow.outcome == "ok" { Style::Good } else { Style::Bad };
+    let model = slow.model.as_deref().map(|model| numbers::name(model, 20)).unwrap_or_default();
+    let pair = match snapshot.pairs.len() {
+        0 | 1 => String::new(),
+        _ => snapshot.pairs.get(slow.pair).map(|pair| numbers::name(&pair.name, 16)).unwrap_or_default(),
+    };
+    let tokens = slow.output_tokens.map(|tokens| format!("{} tokens", numbers::count(tokens))).unwrap_or_default();
+    let gap = slow.longest_gap_ms.map(|gap| format!("longest gap {}", numbers::time(gap))).unwrap_or_default();
+    let blocked = if slow.blocked_ms >= 1.0 {
+        format!("client blocked {}", numbers::time(slow.blocked_ms))
+    } else {
+        String::new()
+    };
+    vec![
+        (format!("slowest {number}/{}", snapshot.slowest.len()), Style::Strong),
+        (format!("waited {}", numbers::time(slow.longest_wait_ms)), Style::Plain),
+        (numbers::name(&slow.outcome, 32), outcome),
+        (format!("TTFT {}", numbers::time_or_unknown(slow.ttft_ms)), Style::Plain),
+        (gap, Style::Plain),
+        (tokens, Style::Plain),
+        (model, Style::Faint),
+        (pair, Style::Faint),
+        (blocked, Style::Warn),
+        (format!("{} ago", numbers::time(slow.ended_seconds_ago * 1e3)), Style::Faint),
+    ]
+}
+
+/// The line, over so many cells: the queue, the wait for the first token, and the tokens of each cell as a height.
+pub(super) fn line(slow: &Slow, cells: usize, glyphs: &Glyphs) -> Vec<(char, Style)> {
+    if cells == 0 || slow.duration_ms <= 0.0 {
+        return Vec::new();
+    }
+    let cell = |ms: f64| ((ms / slow.duration_ms * cells as f64) as usize).min(cells - 1);
+    let mut tokens = vec![0.0; cells];
+    let mut from = slow.ttft_ms.unwrap_or(0.0);
+    for (to, count, _) in &slow.points {
+        share_out(&mut tokens, slow.duration_ms, from.min(*to), *to, *count as f64);
+        from = *to;
+    }
+    let highest = tokens.iter().copied().fold(0.0, f64::max);
+    let queue = slow.queue_ms.map_or(0, |ms| (ms / slow.duration_ms * cells as f64).round() as usize);
+    // Without a token all of it was waiting.
+    let wait = slow.ttft_ms.map_or(cells, cell);
+    let each = |(at, tokens): (usize, &f64)| match glyphs.height(*tokens, highest) {
+        Some(height) => (height, Style::Accent),
+        None if at < queue.min(wait) => (glyphs.queued, Style::Warn),
+        None if at < wait => (glyphs.waiting, Style::Faint),
+        None => (glyphs.silent, Style::Faint),
+    };
+    tokens.iter().enumerate().map(each).collect()
+}
+
+/// A point stands for the events since the one before it: its tokens are shared out over that time.
+fn share_out(cells: &mut [f64], duration: f64, from: f64, to: f64, tokens: f64) {
+    let width = duration / cells.len() as f64;
+    let last = cells.len().saturating_sub(1);
+    let (first, end) = (((from / width) as usize).min(last), ((to / width) as usize).min(last));
+    if first == end {
+        if let Some(cell) = cells.get_mut(end) {
+            *cell += tokens;
+        }
+        return;
+    }
+    for (number, cell) in cells.iter_mut().enumerate().take(end + 1).skip(first) {
+        let (begins, ends) = (number as f64 * width, (number + 1) as f64 * width);
+        *cell += tokens * (ends.min(to) - begins.max(from)).max(0.0) / (to - from);
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::line;
+    use super::words;
+    use crate::live::snapshot::Slow;
+    use crate::live::snapshot::Snapshot;
+    use crate::top::glyphs::Glyphs;
+
+    /// Two seconds to the first token, half of them in the queue; then tokens, a silence, and tokens again.
+    pub(in crate::top) fn slow() -> Slow {
+        Slow {
+            model: Some("sim".to_owned()),
+            outcome: "ok".to_owned(),
+            ended_seconds_ago: 42.0,
+            longest_wait_ms: 2000.0,
+            queue_ms: Some(1000.0),
+            ttft_ms: Some(2000.0),
+            duration_ms: 10_000.0,
+            longest_gap_ms: Some(3000.0),
+            output_tokens: Some(40),
+            points: vec![(2000.0, 1, 0.0), (2900.0, 10, 90.0), (5900.0, 1, 3000.0), (9900.0, 28, 150.0)],
+            ..Slow::default()
+        }
+    }
+
+    fn shown(slow: &Slow, cells: usize) -> String {
+        line(slow, cells, &Glyphs::BLOCKS).iter().map(|(character, _)| *character).collect()
+    }
+
+    #[test]
+    fn the_line_has_the_queue_the_wait_and_the_tokens() {
+        assert_eq!(shown(&slow(), 10), "▒░█▁▁▁▆▆▆▅");
+        assert_eq!(shown(&slow(), 10).chars().count(), 10);
+        assert_eq!(shown(&slow(), 0), "");
+    }
+
+    #[test]
+    fn without_a_token_all_was_waiting() {
+        let none = Slow { ttft_ms: None, queue_ms: None, points: Vec::new(), ..slow() };
+        assert_eq!(shown(&none, 5), "░░░░░");
+        let instant = Slow { duration_ms: 0.0, ..slow() };
+        assert_eq!(shown(&instant, 5), "");
+        // Nothing was told between the first token and the end.
+        assert_eq!(shown(&Slow { points: Vec::new(), queue_ms: None, ..slow() }, 5), "░····");
+    }
+
+    #[test]
+    fn words_are_in_the_order_of_weight() {
+        let snapshot = Snapshot { slowest: vec![slow(), slow()], ..Snapshot::default() };
+        let said: Vec<String> =
+            words(&snapshot, &slow(), 1).into_iter().map(|(text, _)| text).filter(|t| !t.is_empty()).collect();
+        let expected = [
+            "slowest 1/2",
+            "waited 2.00 s",
+            "ok",
+            "TTFT 2.00 s",
+            "longest gap 3.00 s",
+            "40 tokens",
+            "sim",
+            "42.0 s ago",
+        ];
+        assert_eq!(said, expected);
+    }
+}

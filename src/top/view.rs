@@ -1,0 +1,136 @@
+//! What a person chose to see.
+
+use std::cmp::Reverse;
+
+use crate::live::snapshot::Stream;
+use crate::top::keys::Key;
+
+/// The order of streams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sort {
+    /// The oldest first.
+    #[default]
+    Age,
+    /// Those first that have waited longest for their next token.
+    Wait,
+    /// The slowest first; those without a rate last.
+    Rate,
+    /// Those first with the most tokens.
+    Tokens,
+}
+
+impl Sort {
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Sort::Age => "age",
+            Sort::Wait => "wait",
+            Sort::Rate => "slowest",
+            Sort::Tokens => "tokens",
+        }
+    }
+
+    fn next(self) -> Sort {
+        match self {
+            Sort::Age => Sort::Wait,
+            Sort::Wait => Sort::Rate,
+            Sort::Rate => Sort::Tokens,
+            Sort::Tokens => Sort::Age,
+        }
+    }
+
+    /// Streams in this order; what is alike stays in the order of age.
+    pub(super) fn order(self, streams: &[Stream]) -> Vec<&Stream> {
+        let mut sorted: Vec<&Stream> = streams.iter().collect();
+        match self {
+            Sort::Age => sorted.sort_by_key(|stream| Reverse(stream.age_ms)),
+            Sort::Wait => sorted.sort_by_key(|stream| Reverse(stream.waited_ms)),
+            Sort::Rate => {
+                let rate = |stream: &Stream| stream.tokens_per_second.unwrap_or(f64::INFINITY);
+                sorted.sort_by(|one, other| rate(one).total_cmp(&rate(other)));
+            }
+            Sort::Tokens => sorted.sort_by_key(|stream| Reverse(stream.tokens)),
+        }
+        sorted
+    }
+}
+
+/// What a person chose.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct View {
+    /// The order of streams.
+    pub sort: Sort,
+    /// The picture stands still.
+    pub paused: bool,
+    /// Streams that are scrolled past.
+    pub offset: usize,
+    /// Which of the slowest exchanges is shown.
+    pub slow: usize,
+}
+
+impl View {
+    /// Does what a key says; `page` is how many streams are on the screen. True: end.
+    pub(super) fn press(&mut self, key: Key, streams: usize, slow: usize, page: usize) -> bool {
+        let last = streams.saturating_sub(page);
+        let offset = self.offset.min(last);
+        match key {
+            Key::Quit => return true,
+            Key::Pause => self.paused = !self.paused,
+            Key::Sort => (self.sort, self.offset) = (self.sort.next(), 0),
+            Key::Up => self.offset = offset.saturating_sub(1),
+            Key::Down => self.offset = (offset + 1).min(last),
+            Key::PageUp => self.offset = offset.saturating_sub(page.max(1)),
+            Key::PageDown => self.offset = (offset + page.max(1)).min(last),
+            Key::Home => self.offset = 0,
+            Key::End => self.offset = last,
+            Key::Left => self.slow = self.slow.min(slow.saturating_sub(1)).saturating_sub(1),
+            Key::Right => self.slow = (self.slow + 1).min(slow.saturating_sub(1)),
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stream(id: &str, age_ms: u64, waited_ms: Option<u64>, rate: Option<f64>, tokens: u64) -> Stream {
+        Stream { id: id.to_owned(), age_ms, waited_ms, tokens_per_second: rate, tokens, ..Stream::default() }
+    }
+
+    #[test]
+    fn each_order_puts_first_what_it_is_for() {
+        let streams = [
+            stream("a", 9, Some(1), Some(50.0), 7),
+            stream("b", 5, Some(8), None, 0),
+            stream("c", 2, None, Some(3.0), 9),
+        ];
+        let ids = |sort: Sort| sort.order(&streams).iter().map(|stream| stream.id.as_str()).collect::<String>();
+        assert_eq!([Sort::Age, Sort::Wait, Sort::Rate, Sort::Tokens].map(ids), ["abc", "bac", "cab", "cab"]);
+    }
+
+    #[test]
+    fn keys_move_within_what_there_is() {
+        let mut view = View::default();
+        let press = |view: &mut View, key| view.press(key, 10, 3, 4);
+        press(&mut view, Key::End);
+        assert_eq!(view.offset, 6);
+        press(&mut view, Key::Down);
+        press(&mut view, Key::Up);
+        assert_eq!(view.offset, 5);
+        press(&mut view, Key::PageUp);
+        press(&mut view, Key::PageUp);
+        assert_eq!(view.offset, 0);
+        (0..5).for_each(|_| _ = press(&mut view, Key::Right));
+        assert_eq!(view.slow, 2);
+        // There are fewer now.
+        view.offset = 100;
+        view.press(Key::Up, 10, 1, 4);
+        view.press(Key::Left, 10, 1, 4);
+        assert_eq!((view.offset, view.slow), (5, 0));
+        assert!(press(&mut view, Key::Quit));
+        press(&mut view, Key::Pause);
+        (0..4).for_each(|_| _ = press(&mut view, Key::Sort));
+        assert_eq!((view.paused, view.sort), (true, Sort::Age));
+    }
+}

@@ -1,0 +1,213 @@
+//! The requests that are sent, and what an answer to a canary tells.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use serde_json::json;
+
+use crate::client::Event;
+use crate::client::Recording;
+use crate::client::Target;
+use crate::verify::settings::Api;
+use crate::verify::settings::Settings;
+
+/// A path that no server has.
+pub(super) const NOWHERE: &str = "/tokometer-verify/no-such-path";
+
+/// A body that no server can read.
+pub(super) const NO_JSON: &[u8] = b"{\"model\":";
+
+/// What every canary says. Greedy sampling of a plain task: most engines give the same answer each time.
+const PROMPT: &str = "Count from one to fifty in words.";
+
+/// Bytes of a GET request.
+pub(super) fn get(settings: &Settings, to: &Target, path: &str, accept: &str) -> Vec<u8> {
+    let mut head = head(settings, to, "GET", path, accept);
+    head.push_str("\r\n");
+    head.into_bytes()
+}
+
+/// Bytes of a request to the API.
+pub(super) fn post(settings: &Settings, to: &Target, body: &[u8]) -> Vec<u8> {
+    let path = match settings.api {
+        Api::Chat => "/v1/chat/completions",
+        Api::Completions => "/v1/completions",
+    };
+    let mut head = head(settings, to, "POST", path, "*/*");
+    head.push_str(&format!("Content-Type: application/json\r\nContent-Length: {}\r\n\r\n", body.len()));
+    let mut bytes = head.into_bytes();
+    bytes.extend_from_slice(body);
+    bytes
+}
+
+/// What is the same on both ways stands in the same order; each side is called by its own name, as clients do.
+fn head(settings: &Settings, to: &Target, method: &str, path: &str, accept: &str) -> String {
+    let mut head = format!(
+        "{method} {}{path} HTTP/1.1\r\nHost: {}\r\nUser-Agent: tokometer-verify\r\nAccept: {accept}\r\n",
+        to.path(),
+        to.authority()
+    );
+    for (name, value) in &settings.headers {
+        head.push_str(&format!("{name}: {value}\r\n"));
+    }
+    head
+}
+
+/// How a canary is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ask {
+    /// For a stream, with usage at its end.
+    Stream,
+    /// For a stream, and nothing of usage, as many clients do.
+    StreamWithoutUsage,
+    /// For one whole answer.
+    Whole,
+}
+
+/// The body of a canary.
+pub(super) fn body(settings: &Settings, model: &str, ask: Ask) -> Vec<u8> {
+    let mut body = json!({
+        "model": model,
+        "max_tokens": settings.max_tokens,
+        "temperature": 0,
+        "stream": ask != Ask::Whole,
+    });
+    match settings.api {
+        Api::Chat => body["messages"] = json!([{"role": "user", "content": PROMPT}]),
+        Api::Completions => body["prompt"] = PROMPT.into(),
+    }
+    if ask == Ask::Stream {
+        body["stream_options"] = json!({"include_usage": true});
+    }
+    body.to_string().into_bytes()
+}
+
+/// An answer to a streamed canary.
+#[derive(Debug)]
+pub(super) struct Canary {
+    pub(super) recording: Recording,
+    /// Since the request began.
+    pub(super) first_byte: Duration,
+    /// The first event with text, reasoning or a tool call.
+    pub(super) first_token: Option<Duration>,
+    /// Between tokens: of a read that brought several, each has its share of the gap before it. So a read that brings two
+    /// events in place of one adds nothing.
+    pub(super) gaps: Vec<Duration>,
+    /// Output tokens by the engine's `usage`.
+    pub(super) usage: Option<u64>,
+    /// Output tokens by a counter of the engine's own (llama.cpp: `timings.predicted_n`).
+    pub(super) native: Option<u64>,
+    /// The stream said that it failed.
+    pub(super) error: Option<String>,
+}
+
+impl Canary {
+    pub(super) fn of(recording: Recording) -> Canary {
+        let body = recording.body();
+        let mut canary = Canary {
+            first_byte: recording.first_byte().unwrap_or_default(),
+            first_token: None,
+            gaps: Vec::new(),
+            usage: None,
+            native: None,
+            error: None,
+            recording,
+        };
+        // When reads brought tokens, and how many events with some.
+        let mut reads: Vec<(Duration, u32)> = Vec::new();
+        for Event { data, at } in canary.recording.events(&body) {
+            let Ok(event) = serde_json::from_slice::<Value>(data) else { continue };
+            let count = |at: &str| event.pointer(at).and_then(Value::as_u64);
+            canary.usage = count("/usage/completion_tokens").or(canary.usage);
+            canary.native = count("/timings/predicted_n").or(canary.native);
+            if let Some(error) = event.get("error").filter(|error| !error.is_null()) {
+                canary.error = Some(excerpt(error.to_string().as_bytes()));
+            }
+            if speaks(&event) {
+                canary.first_token.get_or_insert(at);
+                match reads.last_mut().filter(|(last, _)| *last == at) {
+                    Some((_, events)) => *events += 1,
+                    None => reads.push((at, 1)),
+                }
+            }
+        }
+        for (before, read) in reads.iter().zip(reads.iter().skip(1)) {
+            let gap = read.0.saturating_sub(before.0) / read.1;
+            canary.gaps.extend(std::iter::repeat_n(gap, read.1 as usize));
+        }
+        canary
+    }
+}
+
+/// Whether an event has text, reasoning or a tool call in it.
+fn speaks(event: &Value) -> bool {
+    let says = |value: Option<&Value>| match value {
+        Some(Value::String(text)) => !text.is_empty(),
+        Some(Value::Array(list)) => !list.is_empty(),
+        _ => false,
+    };
+    let choices = event.get("choices").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    choices.iter().any(|choice| {
+        let delta = |name: &str| choice.pointer(&format!("/delta/{name}"));
+        says(choice.get("text"))
+            || ["content", "reasoning", "reasoning_content", "tool_calls"].iter().any(|name| says(delta(name)))
+    })
+}
+
+/// The beginning of a text, in one line without control characters.
+pub(super) fn excerpt(text: &[u8]) -> String {
+    const MOST: usize = 160;
+    let text = String::from_utf8_lossy(text);
+    let text = text.trim();
+    let mut shown: String = text.chars().take(MOST).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if text.chars().nth(MOST).is_some() {
+        shown.push_str("...");
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::recorded;
+
+    #[test]
+    fn a_canary_tells_its_times_and_its_tokens() {
+        let head = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n";
+        let chunk = |content: &str| format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{content}\"}}}}]}}\n\n");
+        let (two, last) =
+            (chunk("b") + &chunk("c"), chunk("d") + "data: {\"choices\":[],\"usage\":{\"completion_tokens\":4}}\n\n");
+        let canary = Canary::of(recorded(&[
+            (head, 2),
+            (&chunk(""), 3),
+            (&chunk("a"), 10),
+            (&two, 14),
+            (&last, 20),
+            ("data: [DONE]\n\n", 21),
+        ]));
+        let ms = Duration::from_millis;
+        assert_eq!((canary.first_byte, canary.first_token, canary.usage), (ms(2), Some(ms(10)), Some(4)));
+        assert_eq!((canary.gaps, canary.native, canary.error), (vec![ms(2), ms(2), ms(6)], None, None));
+    }
+
+    #[test]
+    fn what_fails_in_the_stream_is_told() {
+        let stream = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\ndata: {\"error\":{\"message\":\"a\\nb\"}}\n\n";
+        assert_eq!(Canary::of(recorded(&[(stream, 1)])).error.unwrap(), r#"{"message":"a\nb"}"#);
+        assert_eq!(excerpt(format!(" a\n{} ", "x".repeat(200)).as_bytes()).len(), 163);
+    }
+
+    #[test]
+    fn nothing_but_the_name_of_the_side_differs_between_the_two_ways() {
+        let (relay, upstream): (Target, Target) = ("http://a:1".parse().unwrap(), "http://b:2".parse().unwrap());
+        let settings = Settings::of(relay.clone(), upstream.clone());
+        let body = body(&settings, "m", Ask::Stream);
+        let text = |to| String::from_utf8(post(&settings, to, &body)).unwrap();
+        assert_eq!(text(&relay).replace("Host: a:1", "Host: b:2"), text(&upstream));
+        assert!(
+            text(&relay).contains("\"stream_options\":{\"include_usage\":true},\"temperature\":0"),
+            "{}",
+            text(&relay)
+        );
+    }
+}

@@ -1,0 +1,165 @@
+//! What the relay's admin server has counted so far, read from its page of metrics.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+use std::time::Instant;
+
+use crate::client::Caller;
+use crate::scrape::exposition::Parser;
+use crate::scrape::exposition::Sample;
+use crate::verify::canary;
+use crate::verify::settings::Settings;
+
+/// How long what ended may take to be counted: it may wait for a count of its text or for the engine's span.
+const SETTLE: Duration = Duration::from_secs(5);
+
+/// Time between two looks.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Sources of output tokens that are no counts of the engine's.
+const INEXACT: &[&[u8]] = &[b"deltas_lower_bound", b"tokenizer"];
+
+/// The counters that a verification moves, of one server.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Counted {
+    /// Exchanges that ended.
+    pub(super) exchanges: f64,
+    /// Output tokens, by an exact count.
+    pub(super) exact_tokens: f64,
+    /// Output tokens by their source.
+    pub(super) tokens: BTreeMap<String, f64>,
+    /// Exchanges with a queue time, by its source.
+    pub(super) queue: BTreeMap<String, f64>,
+    /// Connections accepted.
+    pub(super) connections: f64,
+    /// Exchanges by the engine that they were recognised as.
+    pub(super) engines: BTreeMap<String, f64>,
+}
+
+impl Counted {
+    /// From a page in the text format. Only what is of a server on this port counts, where the page knows one.
+    pub(super) fn read(page: &[u8], port: u16) -> Counted {
+        let port = port.to_string();
+        let of_port = |sample: &Sample<'_>| sample.labels.get(b"server_port") == Some(port.as_bytes());
+        let mut known = false;
+        each(page, |sample| known |= of_port(sample));
+        let mut counted = Counted::default();
+        each(page, |sample| {
+            if known && !of_port(sample) {
+                return;
+            }
+            let label = |name: &[u8]| String::from_utf8_lossy(sample.labels.get(name).unwrap_or_default()).into_owned();
+            match sample.name {
+                b"tokometer_exchanges_total" => {
+                    counted.exchanges += sample.value;
+                    *counted.engines.entry(label(b"gen_ai_provider_name")).or_default() += sample.value;
+                }
+                b"tokometer_output_tokens_total" => {
+                    let source = sample.labels.get(b"source").unwrap_or_default();
+                    if !INEXACT.contains(&source) {
+                        counted.exact_tokens += sample.value;
+                    }
+                    *counted.tokens.entry(label(b"source")).or_default() += sample.value;
+                }
+                b"tokometer_queue_time_seconds_count" => {
+                    *counted.queue.entry(label(b"source")).or_default() += sample.value;
+                }
+                b"tokometer_connections_opened_total" => counted.connections += sample.value,
+                _ => {}
+            }
+        });
+        counted
+    }
+
+    /// What came since.
+    pub(super) fn since(&self, before: &Counted) -> Counted {
+        let less = |now: &BTreeMap<String, f64>, then: &BTreeMap<String, f64>| {
+            let gained = |(name, value): (&String, &f64)| (name.clone(), value - then.get(name).unwrap_or(&0.0));
+            now.iter().map(gained).filter(|(_, value)| *value > 0.0).collect()
+        };
+        Counted {
+            exchanges: self.exchanges - before.exchanges,
+            exact_tokens: self.exact_tokens - before.exact_tokens,
+            tokens: less(&self.tokens, &before.tokens),
+            queue: less(&self.queue, &before.queue),
+            connections: self.connections - before.connections,
+            engines: less(&self.engines, &before.engines),
+        }
+    }
+}
+
+fn each(page: &[u8], mut found: impl FnMut(&Sample<'_>)) {
+    let mut parser = Parser::default();
+    parser.feed(page, &mut found);
+    parser.finish(&mut found);
+}
+
+/// The admin server's page of this moment.
+///
+/// # Errors
+/// Why there is none, in words that continue "the admin server at ...".
+pub(super) fn look(settings: &Settings, admin: &mut Caller) -> Result<Counted, String> {
+    let bare = Settings { headers: Vec::new(), ..settings.clone() };
+    let request = canary::get(&bare, &settings.admin, "/metrics", "text/plain;version=0.0.4");
+    let answer = admin.ask(&request).map_err(|failure| failure.to_string())?;
+    let body = answer.body();
+    if answer.status() != 200 || !body.windows(10).any(|word| word == b"tokometer_") {
+        return Err(format!("answers /metrics with status {} and no metrics of tokometer", answer.status()));
+    }
+    Ok(Counted::read(&body, settings.upstream.port()))
+}
+
+/// Looks until this many exchanges more than `before` were counted, or it has taken too long.
+///
+/// # Errors
+/// As [`look`].
+pub(super) fn settled(
+    settings: &Settings,
+    admin: &mut Caller,
+    before: &Counted,
+    exchanges: u64,
+) -> Result<Counted, String> {
+    let begun = Instant::now();
+    loop {
+        let gained = look(settings, admin)?.since(before);
+        if gained.exchanges >= exchanges as f64 || begun.elapsed() > SETTLE {
+            return Ok(gained);
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str = "\
+# TYPE tokometer_exchanges counter
+tokometer_exchanges_total{gen_ai_provider_name=\"vllm\",server_port=\"8001\",outcome=\"ok\"} 5
+tokometer_exchanges_total{gen_ai_provider_name=\"\",server_port=\"8001\",outcome=\"http_4xx\"} 1
+tokometer_exchanges_total{gen_ai_provider_name=\"vllm\",server_port=\"9001\",outcome=\"ok\"} 70
+tokometer_output_tokens_total{server_port=\"8001\",source=\"usage\"} 160
+tokometer_output_tokens_total{server_port=\"8001\",source=\"deltas_lower_bound\"} 30
+tokometer_output_tokens_total{server_port=\"8001\",source=\"tokenizer\"} 9
+tokometer_queue_time_seconds_count{server_port=\"8001\",source=\"in_band\"} 5
+tokometer_connections_opened_total{server_port=\"8001\"} 3
+";
+
+    #[test]
+    fn only_what_is_of_the_server_counts() {
+        let counted = Counted::read(PAGE.as_bytes(), 8001);
+        assert_eq!((counted.exchanges, counted.exact_tokens, counted.connections), (6.0, 160.0, 3.0));
+        assert_eq!(counted.engines["vllm"], 5.0);
+        // The server may be called otherwise by the relay.
+        assert_eq!(Counted::read(PAGE.as_bytes(), 1234).exchanges, 76.0);
+    }
+
+    #[test]
+    fn what_came_since_is_the_difference() {
+        let (before, now) = (Counted::default(), Counted::read(PAGE.as_bytes(), 8001));
+        assert_eq!(now.since(&before).queue, BTreeMap::from([("in_band".to_owned(), 5.0)]));
+        let none = now.since(&now);
+        assert_eq!((none.exchanges, none.exact_tokens), (0.0, 0.0));
+        assert!(none.queue.is_empty() && none.tokens.is_empty() && none.engines.is_empty());
+    }
+}

@@ -1,0 +1,150 @@
+//! Whether one way is slower than the other, and how much of what was seen is noise.
+
+use std::time::Duration;
+
+/// What was seen of both ways, in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Difference {
+    pub(super) beside: f64,
+    pub(super) through: f64,
+    /// The difference is not below this,
+    pub(super) low: f64,
+    /// and not above this, in 99 of 100 verifications.
+    pub(super) high: f64,
+    /// There are too few pairs to tell anything.
+    few: bool,
+}
+
+impl Difference {
+    /// What the relay added, where it is over the noise.
+    pub(super) fn added(&self) -> Option<f64> {
+        let told = !self.few && (self.low > 0.0 || self.high < 0.0);
+        told.then_some(self.through - self.beside)
+    }
+}
+
+/// One canary beside and one through, right after each other: what each gave.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Pair {
+    pub(super) beside: Vec<f64>,
+    pub(super) through: Vec<f64>,
+}
+
+impl Pair {
+    pub(super) fn of(beside: &[Duration], through: &[Duration]) -> Pair {
+        let ms = |times: &[Duration]| times.iter().map(|time| time.as_secs_f64() * 1e3).collect();
+        Pair { beside: ms(beside), through: ms(through) }
+    }
+}
+
+/// How often pairs are drawn anew.
+const ROUNDS: usize = 1000;
+
+/// Share of the draws that are left out at each end.
+const TAIL: f64 = 0.005;
+
+/// Fewer pairs can show nothing.
+const LEAST_PAIRS: usize = 6;
+
+/// The difference of the two ways at this quantile; `None` while one of them gave nothing.
+///
+/// How far to trust it is found by a bootstrap of pairs: as many pairs are drawn from those at hand, with repetition, and
+/// their difference taken; what the middle 99 % of these differences span is where the true one lies. A pair is drawn as a
+/// whole, with all gaps of its two answers, because what slows one moment down slows both.
+pub(super) fn difference(pairs: &[Pair], quantile: f64) -> Option<Difference> {
+    let (mut beside, mut through) = (Vec::new(), Vec::new());
+    let mut of = |drawn: &mut dyn Iterator<Item = &Pair>| {
+        beside.clear();
+        through.clear();
+        for pair in drawn {
+            beside.extend_from_slice(&pair.beside);
+            through.extend_from_slice(&pair.through);
+        }
+        Some((at(&mut beside, quantile)?, at(&mut through, quantile)?))
+    };
+    let (seen_beside, seen_through) = of(&mut pairs.iter())?;
+    // A fixed seed: the same times give the same words.
+    let mut chance = fastrand::Rng::with_seed(0x746f_6b6f);
+    let mut drawn = Vec::with_capacity(ROUNDS);
+    for _ in 0..ROUNDS {
+        let places: Vec<usize> = pairs.iter().map(|_| chance.usize(..pairs.len())).collect();
+        if let Some((beside, through)) = of(&mut places.iter().filter_map(|place| pairs.get(*place))) {
+            drawn.push(through - beside);
+        }
+    }
+    Some(Difference {
+        beside: seen_beside,
+        through: seen_through,
+        low: at(&mut drawn, TAIL)?,
+        high: at(&mut drawn, 1.0 - TAIL)?,
+        few: pairs.len() < LEAST_PAIRS,
+    })
+}
+
+/// The value that this share of the values is not above.
+fn at(values: &mut [f64], quantile: f64) -> Option<f64> {
+    let last = values.len().checked_sub(1)?;
+    let index = ((values.len() as f64 * quantile).ceil() as usize).saturating_sub(1).min(last);
+    Some(*values.select_nth_unstable_by(index, f64::total_cmp).1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pairs of one time each: `base` and some noise on both sides, and `added` on one.
+    fn pairs(count: usize, added: f64) -> Vec<Pair> {
+        let mut chance = fastrand::Rng::with_seed(7);
+        let mut time = || 10.0 + chance.f64();
+        (0..count).map(|_| Pair { beside: vec![time()], through: vec![time() + added] }).collect()
+    }
+
+    #[test]
+    fn quantiles_are_values_that_were_seen() {
+        let mut values: Vec<f64> = (1..=100).rev().map(f64::from).collect();
+        assert_eq!([0.5, 0.99, 1.0].map(|quantile| at(&mut values, quantile)), [Some(50.0), Some(99.0), Some(100.0)]);
+        assert_eq!((at(&mut [7.0], 0.99), at(&mut [], 0.5)), (Some(7.0), None));
+    }
+
+    #[test]
+    fn what_is_within_the_noise_is_no_difference() {
+        let same = difference(&pairs(20, 0.0), 0.5).unwrap();
+        assert_eq!(same.added(), None, "{same:?}");
+        for (count, added) in [(6, 80.0), (8, 80.0), (20, 3.0), (200, 0.4)] {
+            let slower = difference(&pairs(count, added), 0.5).unwrap();
+            let told = slower.added().unwrap_or_else(|| panic!("{count}: {slower:?}"));
+            assert!((told - added).abs() < 0.5 && slower.low <= told && told <= slower.high, "{slower:?}");
+        }
+        let faster = difference(&pairs(20, -3.0), 0.99).unwrap();
+        assert!(faster.added().unwrap() < -2.0, "{faster:?}");
+    }
+
+    #[test]
+    fn one_slow_answer_says_nothing_of_the_slowest_ones() {
+        let mut odd = pairs(20, 0.0);
+        odd[7].through = vec![500.0];
+        let slowest = difference(&odd, 0.99).unwrap();
+        assert_eq!(slowest.added(), None, "{slowest:?}");
+    }
+
+    #[test]
+    fn by_chance_few_are_over_the_noise() {
+        let mut chance = fastrand::Rng::with_seed(1);
+        let over = (0..200).filter(|_| {
+            let pairs: Vec<Pair> =
+                (0..12).map(|_| Pair { beside: vec![chance.f64()], through: vec![chance.f64()] }).collect();
+            difference(&pairs, 0.5).unwrap().added().is_some()
+        });
+        let over = over.count();
+        assert!(over <= 6, "{over} of 200");
+    }
+
+    #[test]
+    fn few_pairs_can_show_nothing() {
+        for count in 1..LEAST_PAIRS {
+            assert_eq!(difference(&pairs(count, 100.0), 0.5).unwrap().added(), None, "{count}");
+        }
+        assert_eq!(difference(&[], 0.5), None);
+        assert_eq!(difference(&[Pair { beside: vec![1.0], through: Vec::new() }], 0.5), None);
+    }
+}

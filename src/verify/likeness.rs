@@ -1,0 +1,248 @@
+//! Whether the streams of both ways are the same, as closely as the server's own streams are the same among themselves.
+
+use std::collections::BTreeSet;
+
+use crate::client::Recording;
+use crate::client::header_of;
+use crate::verify::mask::Hide;
+use crate::verify::mask::masked;
+
+/// How closely streams are compared. Each closer one says all that the one after it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Level {
+    /// Every byte but identity and moments, and where each chunk ends.
+    Whole,
+    /// Every byte but identity and moments.
+    Text,
+    /// The kinds of events in their order, and where each chunk ends; not what the model said.
+    Chunks,
+    /// The kinds of events in their order.
+    Events,
+}
+
+impl Level {
+    const ALL: [Level; 4] = [Level::Whole, Level::Text, Level::Chunks, Level::Events];
+
+    /// What is the same, in words.
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Level::Whole => "head, chunks, events and text, byte for byte but for ids and times",
+            Level::Text => "head, events and text, byte for byte but for ids and times (the server's own chunks vary)",
+            Level::Chunks => {
+                "head, chunks and kinds of events, byte for byte but for what varies (the server's own text does)"
+            }
+            Level::Events => {
+                "head and kinds of events, byte for byte but for what varies (the server's own text and chunks do)"
+            }
+        }
+    }
+}
+
+/// Headers whose values differ by nature.
+const MOMENTARY: &[&[u8]] = &[b"date", b"x-request-id", b"content-length"];
+
+/// A difference that cannot be the server's doing alone is one in at least so many answers: if the odd ones came by chance,
+/// so many of them on one side would come once in 32 times.
+const CERTAIN: usize = 5;
+
+/// What a comparison of streams came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Likeness {
+    /// Nothing differs at this level.
+    Same(Level),
+    /// The server's own streams differ even in their kinds of events.
+    Incomparable,
+    /// Streams of the relay differ.
+    Differ {
+        /// So many of them.
+        answers: usize,
+        /// The server's own doing can be left out.
+        certain: bool,
+        /// Where the first of them does, with both sides.
+        place: String,
+    },
+}
+
+/// Compares the streams that came beside with those that came through.
+pub(super) fn compare(beside: &[Recording], through: &[Recording]) -> Likeness {
+    let varying = varying_headers(beside);
+    let mut forms = Vec::new();
+    for level in Level::ALL {
+        let own: BTreeSet<Vec<u8>> = beside.iter().map(|recording| form(recording, level, &varying)).collect();
+        if let (Some(own), 1) = (own.first(), own.len()) {
+            forms.push((level, own.clone()));
+        }
+    }
+    let (Some((level, closest)), Some((loosest, loose))) = (forms.first(), forms.last()) else {
+        return Likeness::Incomparable;
+    };
+    let differing = |level: Level, own: &[u8]| -> Vec<Vec<u8>> {
+        through.iter().map(|recording| form(recording, level, &varying)).filter(|form| form != own).collect()
+    };
+    let different = differing(*level, closest);
+    let Some(first) = different.first() else { return Likeness::Same(*level) };
+    // The loosest form holds nothing that sampling or timing can change.
+    let structural = *loosest == Level::Events && !differing(*loosest, loose).is_empty();
+    let certain = structural || different.len() >= CERTAIN;
+    Likeness::Differ { answers: different.len(), certain, place: place(closest, first) }
+}
+
+/// Names, in small letters, of headers whose values differ among these answers.
+fn varying_headers(recordings: &[Recording]) -> BTreeSet<Vec<u8>> {
+    let mut varying: BTreeSet<Vec<u8>> = MOMENTARY.iter().map(|name| name.to_vec()).collect();
+    let mut first: Option<Vec<(Vec<u8>, Vec<u8>)>> = None;
+    for recording in recordings {
+        let headers = recording.head().skip(1).filter_map(header_of);
+        let headers: Vec<_> = headers.map(|(name, value)| (name.to_ascii_lowercase(), value.to_vec())).collect();
+        match &first {
+            None => first = Some(headers),
+            Some(known) => {
+                let new = headers.iter().filter(|header| !known.contains(header));
+                varying
+                    .extend(new.filter(|(name, _)| known.iter().any(|(own, _)| own == name)).map(|(n, _)| n.clone()));
+            }
+        }
+    }
+    varying
+}
+
+/// What is compared of a stream.
+fn form(recording: &Recording, level: Level, varying: &BTreeSet<Vec<u8>>) -> Vec<u8> {
+    let mut form = head(recording, varying);
+    let hide = match level {
+        Level::Whole | Level::Text => Hide::Momentary,
+        Level::Chunks | Level::Events => Hide::Spoken,
+    };
+    let chunks = matches!(level, Level::Whole | Level::Chunks) && recording.is_chunked();
+    let ends = if chunks { recording.chunk_ends() } else { Vec::new() };
+    let body = recording.body();
+    let (mut event, mut last, mut at) = (Vec::new(), Vec::new(), 0);
+    for line in body.split_inclusive(|byte| *byte == b'\n') {
+        let range = at + 1..=at + line.len();
+        at += line.len();
+        // A comment is told by a clock, not by a model.
+        if !line.starts_with(b":") {
+            match line.strip_prefix(b"data:") {
+                Some(data) => {
+                    event.extend_from_slice(b"data:");
+                    event.extend_from_slice(&masked(data, hide));
+                }
+                None => event.extend_from_slice(line),
+            }
+        }
+        let ends = ends.iter().filter(|end| range.contains(end));
+        event.extend(ends.map(|end| if *end == at { b'|' } else { b'/' }));
+        if line.trim_ascii().is_empty() {
+            push(&mut form, &mut event, &mut last, hide);
+        }
+    }
+    push(&mut form, &mut event, &mut last, hide);
+    form
+}
+
+/// Appends an event. Where text is hidden, one of a kind stands for all that follow each other: how many there are is
+/// sampled.
+fn push(form: &mut Vec<u8>, event: &mut Vec<u8>, last: &mut Vec<u8>, hide: Hide) {
+    if hide == Hide::Momentary || event != last {
+        form.extend_from_slice(event);
+    }
+    std::mem::swap(event, last);
+    event.clear();
+}
+
+/// The head as it stands, without the values that vary.
+fn head(recording: &Recording, varying: &BTreeSet<Vec<u8>>) -> Vec<u8> {
+    let mut head = Vec::new();
+    for line in recording.head() {
+        match header_of(line).filter(|(name, _)| varying.contains(&name.to_ascii_lowercase())) {
+            Some((name, _)) => {
+                head.extend_from_slice(name);
+                head.extend_from_slice(b": ?");
+            }
+            None => head.extend_from_slice(line),
+        }
+        head.push(b'\n');
+    }
+    head
+}
+
+/// Where two forms part, with some of both.
+pub(super) fn place(own: &[u8], other: &[u8]) -> String {
+    const BEFORE: usize = 12;
+    const AFTER: usize = 28;
+    let at = own.iter().zip(other).take_while(|(own, other)| own == other).count();
+    let part = |form: &[u8]| {
+        let part = form.get(at.saturating_sub(BEFORE)..form.len().min(at + AFTER)).unwrap_or_default();
+        part.escape_ascii().to_string()
+    };
+    format!("at byte {at}: beside `{}`, through `{}`", part(own), part(other))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::recorded;
+
+    fn stream(server: &str, date: &str, events: &[&str], joined: bool) -> Recording {
+        let mut text =
+            format!("HTTP/1.1 200 OK\r\ndate: {date}\r\nserver: {server}\r\ntransfer-encoding: chunked\r\n\r\n");
+        let whole = events.iter().map(|data| format!("data: {data}\n\n"));
+        let chunks: Vec<String> = if joined { vec![whole.collect()] } else { whole.collect() };
+        chunks.iter().for_each(|chunk| text.push_str(&format!("{:x}\r\n{chunk}\r\n", chunk.len())));
+        text.push_str("0\r\n\r\n");
+        recorded(&[(&text, 1)])
+    }
+
+    fn said(words: &[&str]) -> Recording {
+        let events: Vec<String> =
+            words.iter().map(|word| format!("{{\"id\":\"{word}\",\"content\":\"{word}\"}}")).collect();
+        stream("s", "d", &events.iter().map(String::as_str).collect::<Vec<_>>(), false)
+    }
+
+    fn event(id: u32, content: &str) -> String {
+        format!("{{\"id\":\"{id}\",\"content\":\"{content}\"}}")
+    }
+
+    #[test]
+    fn streams_are_compared_as_closely_as_the_servers_own_allow() {
+        let one = |id: u32, date: &str| stream("s", date, &[&event(id, "a"), &event(id, "b"), "[DONE]"], false);
+        assert_eq!(compare(&[one(1, "x"), one(2, "y")], &[one(3, "z")]), Likeness::Same(Level::Whole));
+        let merged = stream("s", "x", &[&event(1, "a"), &event(1, "b"), "[DONE]"], true);
+        assert_eq!(compare(&[one(1, "x"), merged.clone()], &[merged]), Likeness::Same(Level::Text));
+        assert_eq!(
+            compare(&[said(&["a", "b"]), said(&["c", "d", "e"])], &[said(&["f"])]),
+            Likeness::Same(Level::Chunks)
+        );
+        let other = stream("s", "d", &["{\"kind\":1}"], false);
+        assert_eq!(compare(&[said(&["a"]), other], &[said(&["a"])]), Likeness::Incomparable);
+    }
+
+    #[test]
+    fn a_changed_head_or_kind_of_event_is_certain_at_once() {
+        let own = [said(&["a", "b"]), said(&["a", "b"])];
+        for changed in [
+            stream("t", "d", &[&event(1, "a"), &event(1, "b")], false),
+            stream("s", "d", &[&event(1, "a"), "{\"id\":\"1\",\"kontent\":\"b\"}"], false),
+        ] {
+            let Likeness::Differ { answers: 1, certain: true, place } = compare(&own, &[changed, said(&["a", "b"])])
+            else {
+                panic!("it differs")
+            };
+            assert!(place.starts_with("at byte "), "{place}");
+        }
+    }
+
+    #[test]
+    fn another_text_is_certain_only_when_it_comes_again_and_again() {
+        let own: Vec<Recording> = (0..6).map(|_| said(&["a", "b"])).collect();
+        let through = |odd: usize| -> Vec<Recording> {
+            (0..6).map(|number| if number < odd { said(&["a", "x"]) } else { said(&["a", "b"]) }).collect()
+        };
+        for (odd, expected) in [(1, false), (4, false), (5, true), (6, true)] {
+            let Likeness::Differ { answers, certain, .. } = compare(&own, &through(odd)) else {
+                panic!("{odd} differ")
+            };
+            assert_eq!((answers, certain), (odd, expected));
+        }
+    }
+}

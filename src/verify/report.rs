@@ -1,0 +1,200 @@
+//! What a verification found, for people and as JSON.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::verify::settings::CheckName;
+
+/// How a check ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Grade {
+    /// As it should be.
+    Good,
+    /// Could be better; nothing is wrong.
+    Note,
+    /// Could not be told.
+    Unknown,
+    /// Wrong, and accepted.
+    Accepted,
+    /// Wrong.
+    Wrong,
+}
+
+impl fmt::Display for Grade {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Grade::Good => "good",
+            Grade::Note => "note",
+            Grade::Unknown => "unknown",
+            Grade::Accepted => "accepted",
+            Grade::Wrong => "WRONG",
+        })
+    }
+}
+
+/// One check.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Check {
+    /// What was checked.
+    pub name: CheckName,
+    /// How it ended.
+    pub grade: Grade,
+    /// What was seen.
+    pub said: String,
+    /// What would make it good.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mend: Option<String>,
+}
+
+impl Check {
+    pub(super) fn new(name: CheckName, grade: Grade, said: impl Into<String>) -> Check {
+        Check { name, grade, said: said.into(), mend: None }
+    }
+
+    pub(super) fn mend(self, mend: impl Into<String>) -> Check {
+        Check { mend: Some(mend.into()), ..self }
+    }
+}
+
+/// A time on both ways, in milliseconds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// `first_byte`, `first_token` or `between_tokens`.
+    pub time: &'static str,
+    /// 50 or 99.
+    pub percentile: u8,
+    /// Straight to the server.
+    pub beside_ms: f64,
+    /// Through the relay.
+    pub through_ms: f64,
+    /// What the relay adds, where that is over the noise; below 0 where the way through it was the faster one.
+    pub added_ms: Option<f64>,
+    /// By what was seen, what it adds is not below this,
+    pub low_ms: f64,
+    /// and not above this.
+    pub high_ms: f64,
+}
+
+/// Everything that was found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// No check is wrong.
+    pub good: bool,
+    /// Where clients connect.
+    pub relay: String,
+    /// Where the server is.
+    pub upstream: String,
+    /// The model that was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// The engine, where it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub engine: Option<&'static str>,
+    /// Canaries on each of the two ways that were timed.
+    pub requests: u32,
+    /// Times on both ways.
+    pub latency: Vec<Row>,
+    /// What was checked.
+    pub checks: Vec<Check>,
+}
+
+impl Report {
+    /// The check of this name, if it was made.
+    pub fn check(&self, name: CheckName) -> Option<&Check> {
+        self.checks.iter().find(|check| check.name == name)
+    }
+}
+
+/// A table and plain words.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let engine = self.engine.map(|engine| format!(" on {engine}")).unwrap_or_default();
+        let model = self.model.as_ref().map(|model| format!(", model {model}{engine}")).unwrap_or_default();
+        writeln!(f, "beside:  {}{model}\nthrough: {}", self.upstream, self.relay)?;
+        if !self.latency.is_empty() {
+            writeln!(f, "\n{:<22} {:>12} {:>12}   the relay adds, ms", "", "beside, ms", "through, ms")?;
+        }
+        for row in &self.latency {
+            let name = format!("{} p{}", row.time.replace('_', " "), row.percentile);
+            let added = match row.added_ms {
+                Some(added) => format!("{added:.3} ({:.3} to {:.3})", row.low_ms, row.high_ms),
+                None => format!("nothing over the noise ({:.3} to {:.3})", row.low_ms, row.high_ms),
+            };
+            writeln!(f, "{name:<22} {:>12.3} {:>12.3}   {added}", row.beside_ms, row.through_ms)?;
+        }
+        writeln!(f)?;
+        for check in &self.checks {
+            writeln!(f, "{:<9} {:<9} {}", check.grade, check.name, check.said)?;
+            if let Some(mend) = &check.mend {
+                writeln!(f, "{:19} mend: {mend}", "")?;
+            }
+        }
+        let wrong = self.checks.iter().filter(|check| check.grade == Grade::Wrong).count();
+        match wrong {
+            0 => write!(f, "\nNothing is wrong."),
+            1 => write!(f, "\n1 check found something wrong."),
+            wrong => write!(f, "\n{wrong} checks found something wrong."),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report() -> Report {
+        let row = |percentile, added_ms| Row {
+            time: "first_token",
+            percentile,
+            beside_ms: 20.5,
+            through_ms: 20.75,
+            added_ms,
+            low_ms: 0.1234,
+            high_ms: 0.3,
+        };
+        let checks = vec![
+            Check::new(CheckName::Bytes, Grade::Good, "the same"),
+            Check::new(CheckName::Usage, Grade::Wrong, "no count").mend("start it otherwise"),
+        ];
+        Report {
+            good: false,
+            relay: "http://r".to_owned(),
+            upstream: "http://u".to_owned(),
+            model: Some("m".to_owned()),
+            engine: Some("vLLM"),
+            requests: 20,
+            latency: vec![row(50, Some(0.25)), row(99, None)],
+            checks,
+        }
+    }
+
+    #[test]
+    fn people_get_a_table_and_words() {
+        let expected = "\
+beside:  http://u, model m on vLLM
+through: http://r
+
+                         beside, ms  through, ms   the relay adds, ms
+first token p50              20.500       20.750   0.250 (0.123 to 0.300)
+first token p99              20.500       20.750   nothing over the noise (0.123 to 0.300)
+
+good      bytes     the same
+WRONG     usage     no count
+                    mend: start it otherwise
+
+1 check found something wrong.";
+        assert_eq!(report().to_string(), expected);
+    }
+
+    #[test]
+    fn scripts_get_the_same_as_json() {
+        let json = serde_json::to_value(report()).unwrap();
+        assert_eq!(json["good"], false);
+        assert_eq!(json["latency"][1]["added_ms"], serde_json::Value::Null);
+        assert_eq!(json["checks"][1]["name"], "usage");
+        assert_eq!(json["checks"][1]["grade"], "wrong");
+        assert!(json["checks"][0].get("mend").is_none());
+    }
+}

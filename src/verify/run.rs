@@ -1,0 +1,197 @@
+//! The whole verification, one request at a time.
+
+use serde_json::Value;
+
+use crate::client::Caller;
+use crate::client::Recording;
+use crate::client::Target;
+use crate::verify::bypass;
+use crate::verify::canary;
+use crate::verify::canary::Ask;
+use crate::verify::canary::Canary;
+use crate::verify::counted;
+use crate::verify::counted::Counted;
+use crate::verify::engine::Engine;
+use crate::verify::likeness;
+use crate::verify::report::Check;
+use crate::verify::report::Grade;
+use crate::verify::report::Report;
+use crate::verify::sandwich;
+use crate::verify::sandwich::Outcome;
+use crate::verify::sandwich::Silent;
+use crate::verify::settings::CheckName;
+use crate::verify::settings::Settings;
+use crate::verify::verdict;
+
+/// Sends the canaries and tells what they showed. What goes wrong is in the report, never an error.
+pub fn run(settings: &Settings) -> Report {
+    let mut report = Report {
+        good: false,
+        relay: settings.relay.to_string(),
+        upstream: settings.upstream.to_string(),
+        model: None,
+        engine: None,
+        requests: 0,
+        latency: Vec::new(),
+        checks: Vec::new(),
+    };
+    if let Err(unreached) = verify(settings, &mut report) {
+        report.checks.push(unreached);
+    }
+    for check in &mut report.checks {
+        if check.grade == Grade::Wrong && settings.accept.contains(&check.name) {
+            check.grade = Grade::Accepted;
+        }
+    }
+    report.good = report.checks.iter().all(|check| check.grade != Grade::Wrong);
+    report
+}
+
+/// A way to the server.
+struct Way {
+    caller: Caller,
+    name: String,
+}
+
+impl Way {
+    fn new(name: &str, target: &Target, settings: &Settings) -> Way {
+        Way { caller: Caller::new(target, settings.timeout), name: format!("{name} at {}", target) }
+    }
+
+    fn wrong(&self, said: &str) -> Check {
+        Check::new(CheckName::Reach, Grade::Wrong, format!("{} {said}", self.name))
+    }
+
+    fn ask(&mut self, request: &[u8]) -> Result<Recording, Check> {
+        self.caller.ask(request).map_err(|failure| {
+            self.wrong(&failure.to_string()).mend("start it, or give its address with --relay or --upstream")
+        })
+    }
+
+    /// A canary that is answered as it must be.
+    fn canary(&mut self, settings: &Settings, body: &[u8]) -> Result<Canary, Check> {
+        let request = canary::post(settings, self.caller.target(), body);
+        let recording = self.ask(&request)?;
+        let status = recording.status();
+        if status != 200 {
+            let said = canary::excerpt(&recording.body());
+            let refused = self.wrong(&format!("answers a canary with status {status}: {said}"));
+            return Err(match status {
+                401 | 403 => refused.mend("give the key: --header \"Authorization: Bearer ...\""),
+                404 => refused.mend("name the model with --model, or ask --api completions"),
+                _ => refused,
+            });
+        }
+        let canary = Canary::of(recording);
+        match &canary.error {
+            Some(error) => Err(self.wrong(&format!("fails in the stream of a canary: {error}"))),
+            None if canary.first_token.is_none() => Err(self.wrong("answers a canary with no token")),
+            None => Ok(canary),
+        }
+    }
+}
+
+fn verify(settings: &Settings, report: &mut Report) -> Result<(), Check> {
+    let mut beside = Way::new("the server", &settings.upstream, settings);
+    let mut through = Way::new("the relay", &settings.relay, settings);
+    let mut admin = Caller::new(&settings.admin, settings.timeout);
+
+    let listed = beside.ask(&canary::get(settings, &settings.upstream, "/v1/models", "*/*"))?;
+    let models = listed.body();
+    let list: Value = serde_json::from_slice(&models).unwrap_or_default();
+    let named = || list.pointer("/data/0/id").and_then(Value::as_str).map(str::to_owned);
+    let Some(model) = settings.model.clone().or_else(named) else {
+        let said = format!("lists no model at /v1/models (status {})", listed.status());
+        return Err(beside.wrong(&said).mend("name one with --model"));
+    };
+    report.model = Some(model.clone());
+
+    let before = counted::look(settings, &mut admin);
+    let body = canary::body(settings, &model, Ask::Stream);
+    // One on each way before the clock counts: connections, and what the server does only once.
+    beside.canary(settings, &body)?;
+    let warm = through.canary(settings, &body)?;
+    let (mut straight, mut relayed) = (Vec::new(), Vec::new());
+    for number in 0..settings.requests {
+        // In alternating order, so that neither way always has the fresher caches.
+        if number % 2 == 0 {
+            straight.push(beside.canary(settings, &body)?);
+            relayed.push(through.canary(settings, &body)?);
+        } else {
+            relayed.push(through.canary(settings, &body)?);
+            straight.push(beside.canary(settings, &body)?);
+        }
+        report.requests += 1;
+    }
+    let sent = u64::from(settings.requests) + 1;
+    let gained = before.and_then(|before| counted::settled(settings, &mut admin, &before, sent));
+    let again = through.caller.asked_again();
+    let engine = recognised(&list, gained.as_ref().ok());
+    report.engine = engine.name();
+    report.checks.push(Check::new(
+        CheckName::Reach,
+        Grade::Good,
+        format!("{} canaries were answered on each way", u64::from(report.requests) + 1),
+    ));
+
+    report.latency = verdict::rows(&straight, &relayed);
+    report.checks.push(verdict::latency(&report.latency, settings.most_added));
+
+    let recordings = |canaries: &[Canary]| canaries.iter().map(|canary| canary.recording.clone()).collect::<Vec<_>>();
+    let streams = likeness::compare(&recordings(&straight), &recordings(&relayed));
+    let others = exact(settings, &mut beside, &mut through, &model)?;
+    report.checks.push(verdict::bytes(relayed.len(), &streams, &others));
+
+    let unasked = beside.canary(settings, &canary::body(settings, &model, Ask::StreamWithoutUsage))?;
+    report.checks.push(verdict::usage(engine, warm.usage.is_some(), &unasked));
+    report.checks.push(verdict::queue(engine, gained.as_ref().ok()));
+    report.checks.push(match &gained {
+        Ok(gained) => {
+            let canaries: Vec<&Canary> = std::iter::once(&warm).chain(&relayed).collect();
+            verdict::counts(gained, &canaries, again)
+        }
+        Err(why) => {
+            let grade = if settings.admin_is_named { Grade::Wrong } else { Grade::Unknown };
+            let said = format!("the admin server at {} {why}", settings.admin);
+            Check::new(CheckName::Counts, grade, said).mend("give its address with --admin http://HOST:PORT")
+        }
+    });
+    report.checks.push(bypass::check(settings, &mut admin, engine, &models));
+    Ok(())
+}
+
+fn recognised(models: &Value, gained: Option<&Counted>) -> Engine {
+    match Engine::of_models(models) {
+        Engine::Unknown => {
+            let names = gained.into_iter().flat_map(|gained| gained.engines.keys());
+            names.map(|name| Engine::of_name(name)).find(|engine| *engine != Engine::Unknown).unwrap_or(Engine::Unknown)
+        }
+        known => known,
+    }
+}
+
+/// Answers that are compared byte for byte.
+fn exact(
+    settings: &Settings,
+    beside: &mut Way,
+    through: &mut Way,
+    model: &str,
+) -> Result<Vec<(&'static str, Outcome)>, Check> {
+    let whole = canary::body(settings, model, Ask::Whole);
+    let get = |path: &'static str| move |caller: &Caller| canary::get(settings, caller.target(), path, "*/*");
+    let post = |body: Vec<u8>| move |caller: &Caller| canary::post(settings, caller.target(), &body);
+    let mut outcomes = Vec::new();
+    let mut compare = |name: &'static str, request: &dyn Fn(&Caller) -> Vec<u8>| {
+        let outcome = sandwich::compare(&mut beside.caller, &mut through.caller, request);
+        let outcome = outcome.map_err(|silent| match silent {
+            Silent::Beside(failure) => beside.wrong(&format!("{failure} (asked for {name})")),
+            Silent::Through(failure) => through.wrong(&format!("{failure} (asked for {name})")),
+        });
+        outcome.map(|outcome| outcomes.push((name, outcome)))
+    };
+    compare("the list of models", &get("/v1/models"))?;
+    compare("an unknown path", &get(canary::NOWHERE))?;
+    compare("a refused request", &post(canary::NO_JSON.to_vec()))?;
+    compare("a whole answer", &post(whole))?;
+    Ok(outcomes)
+}

@@ -1,0 +1,87 @@
+# Sourced by fetch.sh: programs of Debian's packages, unpacked into $debian (of the testing suite) and $release (of the machine's own
+# release). Neither the machine's package lists nor its packages are touched.
+# shellcheck shell=bash disable=SC2154 # $debian and $release are fetch.sh's
+
+# The mirror that the machine itself takes its release from, and the keyring it trusts for it.
+debian_mirror() {
+    local codename
+    codename=$(. /etc/os-release && [ "${ID:-}" = debian ] && echo "${VERSION_CODENAME:-}") || return 1
+    [ -n "$codename" ] || return 1
+    cat /etc/apt/sources.list /etc/apt/sources.list.d/*.list 2>/dev/null |
+        sed -n 's/^deb  *\(\[[^]]*\] *\)\{0,1\}//p' |
+        awk -v codename="$codename" '$2 == codename && !found { print $1; found = 1 }' | grep . && return 0
+    awk -v codename="$codename" '
+        FNR == 1 || /^$/ { uri = ""; suites = "" }
+        /^URIs:/ { uri = $2 }
+        /^Suites:/ { suites = $0 }
+        uri && suites ~ "[ \t]" codename "([ \t]|$)" && !found { print uri; found = 1 }
+    ' /etc/apt/sources.list.d/*.sources 2>/dev/null | grep .
+}
+
+# Unpacks packages of a suite, with all they need that is not in the state file of dpkg, into DIRECTORY/files. A private apt
+# root: neither the machine's package lists nor its packages are touched.
+packages() {
+    local directory=$1
+    apt_root "${@:1:4}" || return 1
+    shift 4
+    local -x APT_CONFIG=$directory/apt.conf
+    apt-get -q -y --download-only install "$@" || return 1
+    local package
+    for package in "$directory"/cache/archives/*.deb; do
+        dpkg -x "$package" "$directory/files" || return 1
+    done
+    rm -f "$directory"/cache/archives/*.deb
+}
+
+# An apt root of its own in DIRECTORY, with the lists of a suite.
+apt_root() {
+    local directory=$1 suite=$2 status=$3 mirror=$4
+    mkdir -p "$directory"/{root,state/lists/partial,cache/archives/partial}
+    printf 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s %s main\n' "$mirror" "$suite" >"$directory/sources.list"
+    cat >"$directory/apt.conf" <<CONF
+Dir::Etc::sourcelist "$directory/sources.list";
+Dir::Etc::sourceparts "/dev/null";
+Dir::Etc::preferencesparts "/dev/null";
+Dir::State "$directory/state";
+Dir::State::status "$status";
+Dir::Cache "$directory/cache";
+APT::Sandbox::User "$(id -un)";
+APT::Install-Recommends "false";
+Acquire::Languages "none";
+Acquire::Retries "3";
+CONF
+    local -x APT_CONFIG=$directory/apt.conf
+    apt-get -q update
+}
+
+# Of Debian's testing suite, with its own C library and all: what the machine's release has too old or not at all.
+debian_packages() {
+    mkdir -p "$debian/state"
+    : >"$debian/state/status"
+    packages "$debian" forky "$debian/state/status" "$@"
+}
+
+# Of the machine's own release, without what it has already: such programs run as they are, with these libraries besides.
+release_packages() {
+    packages "$release" "$(. /etc/os-release && echo "$VERSION_CODENAME")" /var/lib/dpkg/status "$@"
+}
+
+# One FILE of one PACKAGE of the machine's own release: `release_package MIRROR PACKAGE FILE AS`. The machine's own lists may be
+# old or empty.
+release_package() {
+    apt_root "$release" "$(. /etc/os-release && echo "$VERSION_CODENAME")" /var/lib/dpkg/status "$1" || return 1
+    local work
+    work=$(mktemp -d)
+    (
+        export APT_CONFIG=$release/apt.conf
+        cd "$work" && apt-get -q download "$2" && dpkg -x "$2"_*.deb files && install -m 755 "files/$3" "$4.new" && mv "$4.new" "$4"
+    )
+    local code=$?
+    rm -rf "$work"
+    return $code
+}
+
+# Where the libraries of release_packages are.
+release_libraries() {
+    find "$release/files" -maxdepth 3 -type d -name '*-linux-gnu*' -path '*/lib/*' -printf '%p:' 2>/dev/null | sed 's/:$//'
+}

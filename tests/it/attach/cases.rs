@@ -1,0 +1,343 @@
+//! A table of pods, and what becomes of each.
+#![expect(clippy::unwrap_used, reason = "these functions are called by tests only")]
+
+use serde_json::Value;
+use serde_json::json;
+use tokometer::attach::Engine;
+use tokometer::attach::Mode;
+use tokometer::attach::Options;
+
+use super::injected;
+use super::options;
+use super::skipped;
+
+const VLLM: &str =
+    "{containers: [{name: vllm, image: vllm/vllm-openai:v0.33.0, args: [--model, m], ports: [{containerPort: 8000}]}]}";
+
+fn with(mode: Mode) -> Options {
+    Options { mode, redirect_image: Some("nft:1".to_owned()), ..options() }
+}
+
+/// The arguments of the sidecar.
+fn arguments(spec: &Value) -> Vec<&str> {
+    let sidecar = spec["initContainers"].as_array().unwrap().iter().find(|c| c["name"] == "tokometer").unwrap();
+    sidecar["args"].as_array().unwrap().iter().map(|argument| argument.as_str().unwrap()).collect()
+}
+
+#[test]
+fn the_sidecar_is_native_first_restricted_and_never_asks_for_the_server() {
+    let (spec, _) = injected(VLLM, &options());
+    let sidecar = &spec["initContainers"][0];
+    assert_eq!((&sidecar["name"], &sidecar["restartPolicy"]), (&json!("tokometer"), &json!("Always")));
+    assert_eq!(
+        arguments(&spec)[..4],
+        ["run", "--listen=[$(POD_IPS)]:8000", "--upstream=127.0.0.1:8000", "--admin=:9464"]
+    );
+    assert_eq!(sidecar["startupProbe"]["httpGet"], json!({"path": "/startz", "port": 9464}));
+    assert_eq!(sidecar["livenessProbe"]["httpGet"], json!({"path": "/livez", "port": 9464}));
+    assert_eq!(sidecar.get("readinessProbe"), None);
+    assert_eq!(sidecar["lifecycle"]["preStop"]["exec"]["command"], json!(["/tokometer", "drain"]));
+    assert_eq!(
+        sidecar["securityContext"],
+        json!({"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "runAsNonRoot": true, "runAsUser": 65532,
+            "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"}})
+    );
+    assert_eq!(sidecar["resources"]["limits"], json!({"memory": "256Mi"}), "a limit of CPU would show as gaps");
+    let fields: Vec<&Value> =
+        sidecar["env"].as_array().unwrap().iter().map(|v| &v["valueFrom"]["fieldRef"]["fieldPath"]).collect();
+    for path in ["metadata.name", "metadata.namespace", "metadata.uid", "status.podIPs", "spec.nodeName"] {
+        assert!(fields.contains(&&json!(path)), "{path}");
+    }
+}
+
+#[test]
+fn every_flag_that_the_sidecar_is_given_is_known_to_run() {
+    use tokometer::config::{Config, Environment, Flags};
+    for mode in [Mode::AddressSplit, Mode::Uds, Mode::ShadowBind, Mode::PortSwap, Mode::Redirect, Mode::Explicit] {
+        let (spec, _) = injected(VLLM, &with(mode));
+        let given: Vec<String> =
+            arguments(&spec).iter().map(|text| text.replace("$(POD_IPS)", "10.0.0.7,fd00::7")).collect();
+        let value = |name: &str| given.iter().find_map(|text| text.strip_prefix(name)).map(str::to_owned);
+        let set = given.iter().filter_map(|text| text.strip_prefix("--set=")).map(str::to_owned).collect();
+        let flags = Flags {
+            listen: value("--listen="),
+            upstream: value("--upstream="),
+            admin: value("--admin="),
+            set,
+            ..Flags::default()
+        };
+        assert_eq!(given.len(), 4 + flags.set.len(), "{given:?}");
+        let config = Config::load(&flags, &Environment::default()).unwrap();
+        assert_eq!(config.settings.pairs.len(), 2, "one for each family: {mode}");
+    }
+}
+
+#[test]
+fn each_engine_is_told_in_its_own_way_to_listen_on_loopback() {
+    let host = json!("--host=127.0.0.1");
+    for (container, name, expected, port) in [
+        ("image: vllm/vllm-openai, args: [--model, m]", "args", json!(["--model", "m", host]), 8000),
+        ("image: vllm/vllm-openai", "args", json!([host]), 8000),
+        ("image: x, command: [vllm, serve, m, --port=9000]", "args", json!([host]), 9000),
+        (
+            "image: x, command: [python3, -m, vllm.entrypoints.openai.api_server], args: [--host, 0.0.0.0]",
+            "args",
+            json!(["--host", "0.0.0.0", host]),
+            8000,
+        ),
+        ("image: x, command: [python3, -m, sglang.launch_server, --port, '31000']", "args", json!([host]), 31_000),
+        (
+            "image: ghcr.io/ggml-org/llama.cpp:server, args: [-m, f]",
+            "env",
+            json!([{"name": "LLAMA_ARG_HOST", "value": "127.0.0.1"}]),
+            8080,
+        ),
+        (
+            "image: ghcr.io/ggml-org/llama.cpp:server, args: [--host, 0.0.0.0]",
+            "args",
+            json!(["--host", "0.0.0.0", "--host", "127.0.0.1"]),
+            8080,
+        ),
+        (
+            "image: x, command: [sh, -c, 'llama-server -m f']",
+            "env",
+            json!([{"name": "LLAMA_ARG_HOST", "value": "127.0.0.1"}]),
+            8080,
+        ),
+        (
+            "image: ghcr.io/huggingface/text-generation-inference, args: [--model-id, m, --port, '8080']",
+            "args",
+            json!(["--model-id", "m", "--port", "8080", "--hostname=127.0.0.1"]),
+            8080,
+        ),
+        (
+            "image: ghcr.io/huggingface/text-generation-inference, args: [--hostname, 0.0.0.0]",
+            "args",
+            json!(["--hostname", "127.0.0.1"]),
+            80,
+        ),
+        (
+            "image: ghcr.io/huggingface/text-generation-inference, args: [--hostname=0.0.0.0]",
+            "args",
+            json!(["--hostname=127.0.0.1"]),
+            80,
+        ),
+        ("image: ollama/ollama", "env", json!([{"name": "OLLAMA_HOST", "value": "127.0.0.1:11434"}]), 11_434),
+        (
+            "image: ollama/ollama, env: [{name: OLLAMA_HOST, value: '0.0.0.0:9999'}, {name: A, value: b}]",
+            "env",
+            json!([{"name": "OLLAMA_HOST", "value": "127.0.0.1:9999"}, {"name": "A", "value": "b"}]),
+            9999,
+        ),
+    ] {
+        let (spec, _) = injected(&format!("{{containers: [{{name: c, {container}}}]}}"), &options());
+        assert_eq!(spec["containers"][0][name], expected, "{container}");
+        assert!(arguments(&spec).contains(&format!("--upstream=127.0.0.1:{port}").as_str()), "{container}: {spec}");
+    }
+}
+
+#[test]
+fn what_listens_on_loopback_already_is_told_nothing() {
+    let (spec, notes) = injected("{containers: [{name: c, image: vllm, args: [--host, 127.0.0.1]}]}", &options());
+    assert_eq!(spec["containers"][0]["args"], json!(["--host", "127.0.0.1"]));
+    assert!(notes.iter().any(|note| note.contains("already")), "{notes:?}");
+}
+
+#[test]
+fn a_command_that_runs_through_a_shell_is_explained_and_redirect_is_offered() {
+    for command in [
+        "[sh, -c, 'vllm serve m']",
+        "[/bin/bash, -lc, 'exec vllm serve m']",
+        "[tini, --, bash, -c, 'vllm serve m']",
+        "[/opt/vllm-start.sh]",
+    ] {
+        let spec = format!("{{containers: [{{name: c, image: vllm, command: {command}}}]}}");
+        let why = skipped(&spec, &options());
+        assert!(why.contains("--mode redirect") && why.contains("--host"), "{why}");
+        let (spec, _) = injected(&spec, &with(Mode::Redirect));
+        assert_eq!(spec["containers"][0].get("args"), None);
+    }
+    // Whoever follows the advice is served.
+    let by_hand = "{containers: [{name: c, image: vllm, command: [sh, -c, 'vllm serve m --host 127.0.0.1']}]}";
+    assert_eq!(injected(by_hand, &options()).0["containers"][0].get("args"), None);
+}
+
+#[test]
+fn the_port_is_worked_out_or_asked_for() {
+    for (container, port) in [
+        ("args: [--port, '8100'], ports: [{containerPort: 9000}]", 8100),
+        ("ports: [{containerPort: 9000}]", 9000),
+        ("ports: [{containerPort: 8000}, {containerPort: 9000}]", 8000),
+        ("ports: [{containerPort: 7000, name: http}, {containerPort: 9000}]", 7000),
+        ("ports: [{containerPort: 7000}, {containerPort: 53, protocol: UDP}]", 7000),
+    ] {
+        let (spec, _) = injected(&format!("{{containers: [{{name: c, image: vllm, {container}}}]}}"), &options());
+        assert!(arguments(&spec).contains(&format!("--listen=[$(POD_IPS)]:{port}").as_str()), "{container}");
+    }
+    let several = "{containers: [{name: c, image: vllm, ports: [{containerPort: 7000}, {containerPort: 9000}]}]}";
+    assert!(skipped(several, &options()).contains("--port"));
+    let (spec, _) = injected(several, &Options { port: Some(7000), ..options() });
+    assert!(arguments(&spec).contains(&"--upstream=127.0.0.1:7000"));
+    assert!(skipped("{containers: [{name: c, image: vllm, args: [--port=http]}]}", &options()).contains("`http`"));
+}
+
+#[test]
+fn of_several_containers_the_server_is_found_or_asked_for() {
+    let spec = "{containers: [{name: log, image: fluent-bit}, {name: main, image: vllm}]}";
+    let (spec, notes) = injected(spec, &options());
+    assert_eq!(spec["containers"][1]["args"], json!(["--host=127.0.0.1"]));
+    assert_eq!(spec["containers"][0], json!({"name": "log", "image": "fluent-bit"}));
+    assert!(notes[0].contains("main") && notes[0].contains("vLLM, by its image"), "{notes:?}");
+    let two = "{containers: [{name: a, image: vllm}, {name: b, image: sglang}]}";
+    assert!(skipped(two, &options()).contains("--container"));
+    let (spec, _) = injected(two, &Options { container: Some("b".to_owned()), ..options() });
+    assert_eq!(spec["containers"][1]["args"], json!(["--host=127.0.0.1"]));
+    assert!(skipped(two, &Options { container: Some("c".to_owned()), ..options() }).contains("a, b"));
+    let router = "{containers: [{name: a, image: vllm-project/router}]}";
+    assert!(skipped(router, &options()).contains("no container is recognised"));
+    let unknown = "{containers: [{name: a, image: mine}]}";
+    assert!(skipped(unknown, &options()).contains("--engine"));
+    let (spec, _) = injected(unknown, &Options { engine: Some(Engine::Sglang), ..options() });
+    assert!(arguments(&spec).contains(&"--set=observe.engine=sglang"));
+}
+
+#[test]
+fn a_sidecar_stands_in_front_of_the_other_init_containers() {
+    let spec = "{initContainers: [{name: get, image: g}], containers: [{name: c, image: vllm}]}";
+    let names = |spec: &Value| -> Vec<String> {
+        spec["initContainers"].as_array().unwrap().iter().map(|c| c["name"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names(&injected(spec, &options()).0), ["tokometer", "get"]);
+    assert_eq!(names(&injected(spec, &with(Mode::Redirect)).0), ["tokometer-redirect", "tokometer", "get"]);
+}
+
+#[test]
+fn a_guaranteed_pod_stays_so_and_any_other_gets_no_limit_of_cpu() {
+    let resources =
+        "resources: {limits: {cpu: 4, memory: 64Gi, nvidia.com/gpu: 1}, requests: {cpu: 4000m, memory: 65536Mi}}";
+    let limits = |spec: &str, mode| {
+        injected(spec, &with(mode)).0["initContainers"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|c| c["resources"].clone())
+            .collect::<Vec<_>>()
+    };
+    let guaranteed = format!("{{containers: [{{name: c, image: vllm, {resources}}}]}}");
+    for resources in limits(&guaranteed, Mode::Redirect) {
+        assert_eq!(resources["requests"], resources["limits"]);
+        assert!(resources["limits"].get("cpu").is_some() && resources["limits"].get("memory").is_some());
+    }
+    for other in [
+        format!("{{containers: [{{name: c, image: vllm, {resources}}}, {{name: d, image: d}}]}}"),
+        format!("{{initContainers: [{{name: i, image: i}}], containers: [{{name: c, image: vllm, {resources}}}]}}"),
+        format!(
+            "{{resources: {{limits: {{cpu: 8, memory: 1Gi}}}}, containers: [{{name: c, image: vllm, {resources}}}]}}"
+        ),
+        "{containers: [{name: c, image: vllm, resources: {limits: {cpu: 4, memory: 1Gi}, requests: {cpu: 2}}}]}"
+            .to_owned(),
+    ] {
+        assert_eq!(limits(&other, Mode::Auto)[0]["limits"].get("cpu"), None, "{other}");
+    }
+}
+
+#[test]
+fn the_end_of_the_pod_waits_for_its_streams() {
+    let (spec, notes) = injected(VLLM, &options());
+    assert_eq!(spec["terminationGracePeriodSeconds"], 330);
+    assert!(notes.iter().any(|note| note.contains("from 30 to 330")), "{notes:?}");
+    assert_eq!(spec["containers"][0]["lifecycle"]["preStop"]["httpGet"], json!({"path": "/drain/wait", "port": 9464}));
+
+    let own = "{terminationGracePeriodSeconds: 600, containers: [{name: c, image: vllm, lifecycle: {preStop: {exec: {command: [x]}}}}]}";
+    let (spec, notes) = injected(own, &options());
+    assert_eq!(spec["terminationGracePeriodSeconds"], 600);
+    assert_eq!(spec["containers"][0]["lifecycle"], json!({"preStop": {"exec": {"command": ["x"]}}}));
+    assert!(notes.iter().any(|note| note.contains("left alone")), "{notes:?}");
+
+    let other = "{terminationGracePeriodSeconds: 60, containers: [{name: c, image: vllm, lifecycle: {postStart: {exec: {command: [x]}}}}]}";
+    let (spec, _) =
+        injected(other, &Options { drain: std::time::Duration::from_secs(100), admin_port: 9999, ..options() });
+    assert_eq!(spec["terminationGracePeriodSeconds"], 130);
+    assert_eq!(spec["containers"][0]["lifecycle"]["preStop"]["httpGet"]["port"], 9999);
+    assert_eq!(
+        spec["initContainers"][0]["lifecycle"]["preStop"]["exec"]["command"][2],
+        "--admin=http://127.0.0.1:9999"
+    );
+    assert!(arguments(&spec).contains(&"--set=process.grace_period_secs=100"));
+}
+
+#[test]
+fn each_mode_wires_sidecar_and_server_together() {
+    let (spec, _) = injected(VLLM, &with(Mode::Uds));
+    assert_eq!(spec["containers"][0]["args"][2], "--uds=/run/tokometer/engine.sock");
+    assert!(arguments(&spec).contains(&"--upstream=unix:/run/tokometer/engine.sock"));
+    assert_eq!(spec["containers"][0]["volumeMounts"], spec["initContainers"][0]["volumeMounts"]);
+    assert_eq!(spec["volumes"][0]["name"], spec["containers"][0]["volumeMounts"][0]["name"]);
+    assert_eq!(spec["initContainers"][0]["securityContext"]["runAsUser"], 0, "the server's user, who is not named");
+
+    let (spec, _) =
+        injected("{securityContext: {runAsUser: 1000}, containers: [{name: c, image: vllm}]}", &with(Mode::ShadowBind));
+    assert_eq!(spec["containers"][0].get("args"), None);
+    assert_eq!(spec["initContainers"][0]["securityContext"]["runAsUser"], 1000);
+    assert!(arguments(&spec).contains(&"--upstream=127.0.0.1:8000"));
+
+    let (spec, _) = injected(VLLM, &with(Mode::PortSwap));
+    assert_eq!(spec["containers"][0]["args"][2], "--port=8001");
+    assert_eq!(arguments(&spec)[1..3], ["--listen=[$(POD_IPS)]:8000", "--upstream=127.0.0.1:8001"]);
+
+    let (spec, _) = injected(VLLM, &with(Mode::Redirect));
+    assert_eq!(
+        spec["initContainers"][0]["securityContext"]["capabilities"],
+        json!({"drop": ["ALL"], "add": ["NET_ADMIN"]})
+    );
+    assert!(spec["initContainers"][0]["command"][1].as_str().unwrap().contains("tcp dport 8000 redirect to :15080"));
+    assert_eq!(arguments(&spec)[1..3], ["--listen=[$(POD_IPS)]:15080", "--upstream=original"]);
+    assert_eq!(spec["initContainers"][1]["securityContext"]["runAsNonRoot"], true);
+
+    let (spec, _) = injected(VLLM, &with(Mode::Explicit));
+    assert_eq!(arguments(&spec)[1..3], ["--listen=[$(POD_IPS)]:15080", "--upstream=127.0.0.1:8000"]);
+    assert_eq!(spec["initContainers"][0]["ports"][1], json!({"name": "llm-traffic", "containerPort": 15080}));
+}
+
+#[test]
+fn what_a_mode_cannot_do_is_told_with_what_can() {
+    let unnamed = "{containers: [{name: c, image: ollama/ollama}]}";
+    assert!(skipped(unnamed, &with(Mode::Uds)).contains("Ollama cannot listen on a Unix socket"));
+    let host = "{hostNetwork: true, containers: [{name: c, image: vllm}]}";
+    assert!(skipped(host, &with(Mode::Redirect)).contains("another mode"));
+    assert!(injected(host, &options()).1.iter().any(|note| note.contains("node's network")));
+    let image = Options { redirect_image: None, ..with(Mode::Redirect) };
+    assert!(skipped(VLLM, &image).contains("--redirect-image"));
+    let user = "{securityContext: {runAsNonRoot: true}, containers: [{name: c, image: vllm}]}";
+    assert!(skipped(user, &with(Mode::ShadowBind)).contains("runAsUser"));
+    let unknown = Options { container: Some("c".to_owned()), port: Some(80), ..options() };
+    assert!(skipped("{containers: [{name: c, image: mine}]}", &unknown).contains("--engine"));
+}
+
+#[test]
+fn a_pod_that_has_no_place_for_it_is_left_alone() {
+    let has = "{initContainers: [{name: tokometer, image: x}], containers: [{name: c, image: vllm}]}";
+    assert!(skipped(has, &options()).contains("already"));
+    let port = "{containers: [{name: c, image: vllm}, {name: p, image: p, ports: [{containerPort: 9464}]}]}";
+    assert!(skipped(port, &options()).contains("--admin-port"));
+    assert!(skipped("{os: {name: windows}, containers: [{name: c, image: vllm}]}", &options()).contains("Windows"));
+}
+
+#[test]
+fn a_low_port_needs_no_root() {
+    let tgi = "{containers: [{name: c, image: text-generation-inference, args: [--model-id, m]}]}";
+    let (spec, _) = injected(tgi, &options());
+    assert_eq!(
+        spec["securityContext"]["sysctls"],
+        json!([{"name": "net.ipv4.ip_unprivileged_port_start", "value": "80"}])
+    );
+    assert_eq!(injected(VLLM, &options()).0.get("securityContext"), None);
+}
+
+#[test]
+fn variables_of_ones_own_are_given_to_the_sidecar() {
+    let variables = vec![("OTEL_EXPORTER_OTLP_ENDPOINT".to_owned(), "http://c:4318".to_owned())];
+    let (spec, _) = injected(VLLM, &Options { variables, ..options() });
+    let last = spec["initContainers"][0]["env"].as_array().unwrap().last().unwrap().clone();
+    assert_eq!(last, json!({"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": "http://c:4318"}));
+}

@@ -1,0 +1,81 @@
+//! `tokometer inject` as a person runs it.
+#![expect(clippy::unwrap_used, reason = "these functions are called by tests only")]
+
+use std::io::Write;
+use std::process::Command;
+use std::process::Output;
+use std::process::Stdio;
+
+use super::deployment;
+
+fn run(arguments: &[&str], input: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tokometer"))
+        .arg("inject")
+        .args(arguments)
+        .env_clear()
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // It may end before it has read all.
+    child.stdin.take().unwrap().write_all(input.as_bytes()).ok();
+    child.wait_with_output().unwrap()
+}
+
+fn texts(output: &Output) -> (String, String) {
+    (String::from_utf8(output.stdout.clone()).unwrap(), String::from_utf8(output.stderr.clone()).unwrap())
+}
+
+#[test]
+fn manifests_go_in_on_stdin_and_out_on_stdout() {
+    let manifest = deployment("{containers: [{name: c, image: vllm}]}");
+    let output = run(&["--image", "i:1"], &manifest);
+    let (out, err) = texts(&output);
+    assert_eq!((output.status.code(), err.as_str()), (Some(0), ""));
+    assert!(out.contains("image: i:1") && out.contains("--host=127.0.0.1"), "{out}");
+
+    let output = run(&["--image", "i:1", "--explain"], &manifest);
+    let (explained, err) = texts(&output);
+    assert_eq!(explained, out, "what is explained goes to stderr");
+    assert!(
+        err.starts_with("Deployment/d: injected\n  - the container c is the server: vLLM, by its image\n"),
+        "{err}"
+    );
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("d.yaml");
+    std::fs::write(&path, &out).unwrap();
+    let output = run(&["--remove", "-f", path.to_str().unwrap()], "");
+    assert_eq!(output.status.code(), Some(0));
+    assert!(!texts(&output).0.contains("tokometer"));
+}
+
+#[test]
+fn what_is_left_out_is_always_told_and_when_that_is_all_it_is_a_failure() {
+    let output = run(&["--image", "i"], &deployment("{containers: [{name: c, image: redis}]}"));
+    let (out, err) = texts(&output);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        out.contains("image: redis") && err.contains("Deployment/d: skipped") && err.contains("nothing was injected"),
+        "{err}"
+    );
+}
+
+#[test]
+fn wrong_usage_ends_with_2_and_says_what_to_write() {
+    for (arguments, input, part) in [
+        (&["--image", "i"][..], "- a", "document 1"),
+        (&["--image", "i", "-f", "/no/file.yaml"], "", "/no/file.yaml"),
+        (&["--image", "i", "--mode", "magic"], "", "address-split"),
+        (&["--image", "i", "--engine", "magic"], "", "llama_cpp"),
+        (&["--image", "i", "--env", "x"], "", "NAME=VALUE"),
+        (&["--image", "i", "--port", "0"], "", "--port"),
+        (&[], "kind: Pod", "--image"),
+    ] {
+        let output = run(arguments, input);
+        let (out, err) = texts(&output);
+        assert_eq!((output.status.code(), out.as_str()), (Some(2), ""), "{arguments:?}: {err}");
+        assert!(err.contains(part), "{arguments:?}: {err}");
+    }
+}

@@ -1,0 +1,57 @@
+//! The Kustomize component: its sidecar is written from the code, so that it is the one that `inject` puts in.
+#![expect(clippy::unwrap_used, reason = "these functions are called by tests only")]
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::json;
+use tokometer::attach::Options;
+use tokometer::attach::inject;
+
+use super::deployment;
+use super::json as read;
+
+const HEAD: &str = "# Made from the code by the test `attach::component`; do not edit.\n";
+
+/// A file of the component.
+fn component(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("config/kustomize").join(name)
+}
+
+/// What `inject` makes of a Deployment as the component is for.
+fn injected() -> serde_json::Value {
+    let manifest = deployment("{containers: [{name: c, image: vllm/vllm-openai, args: [a]}]}");
+    read(&inject(&manifest, &Options::new("tokometer")).unwrap().0)["spec"]["template"]["spec"].clone()
+}
+
+#[test]
+fn the_sidecar_of_the_component_is_that_of_inject() {
+    let spec = injected();
+    let patch = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "any"},
+        "spec": {"template": {"spec": {
+            "initContainers": spec["initContainers"],
+            "terminationGracePeriodSeconds": spec["terminationGracePeriodSeconds"],
+        }}},
+    });
+    let written = format!("{HEAD}{}", serde_yaml::to_string(&patch).unwrap());
+    let path = component("sidecar.yaml");
+    if std::env::var_os("UPDATE").is_some() {
+        fs::write(&path, &written).unwrap();
+    }
+    let now = fs::read_to_string(&path).unwrap_or_default();
+    assert!(now == written, "{} is not current; write it with `make docs`", path.display());
+}
+
+#[test]
+fn the_server_of_the_component_is_told_what_inject_tells_it() {
+    let server = injected()["containers"][0].clone();
+    let patch = read(&fs::read_to_string(component("server.yaml")).unwrap());
+    let at = |path: &str| {
+        let path = format!("/spec/template/spec/containers/0/{path}");
+        patch.as_array().unwrap().iter().find(|operation| operation["path"] == path.as_str()).unwrap()["value"].clone()
+    };
+    assert_eq!(json!(["a", at("args/-")]), server["args"]);
+    assert_eq!(at("lifecycle"), server["lifecycle"]);
+    assert_eq!(patch.as_array().unwrap().len(), 2);
+}

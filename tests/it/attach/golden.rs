@@ -1,0 +1,112 @@
+//! Whole manifests, before and after. `UPDATE=1` writes the second anew.
+#![expect(clippy::unwrap_used, reason = "these functions are called by tests only")]
+
+use std::fs;
+use std::path::PathBuf;
+
+use tokometer::attach::Error;
+use tokometer::attach::Mode;
+use tokometer::attach::Options;
+use tokometer::attach::Outcome;
+use tokometer::attach::inject;
+use tokometer::attach::remove;
+
+use super::json;
+use super::options;
+
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/attach")
+}
+
+fn holds(name: &str, options: &Options) {
+    let before = fs::read_to_string(folder().join(name)).unwrap();
+    let (after, reports) = inject(&before, options).unwrap();
+    let mut told = String::new();
+    for report in &reports {
+        told.push_str(&format!("# {}: {}\n", report.object, report.outcome.as_str()));
+        report.notes.iter().for_each(|note| told.push_str(&format!("#   - {note}\n")));
+    }
+    let written = if name.ends_with(".json") { after.clone() } else { format!("{told}{after}") };
+    let (stem, end) = name.rsplit_once('.').unwrap();
+    let path = folder().join(format!("{stem}.injected.{end}"));
+    if std::env::var_os("UPDATE").is_some() {
+        fs::write(&path, &written).unwrap();
+    }
+    let expected = fs::read_to_string(&path).unwrap_or_default();
+    assert!(written == expected, "{} is not what inject writes; look at it, then UPDATE=1", path.display());
+    assert_eq!(inject(&after, options).unwrap().0, after, "{name}: twice is as once");
+    let (back, _) = remove(&after).unwrap();
+    let (plain, _) = remove(&before).unwrap();
+    assert_eq!(back, plain, "{name}: taken out, it is as before");
+}
+
+#[test]
+fn every_kind_of_workload_is_injected_and_the_rest_passes_unchanged() {
+    holds("kinds.yaml", &options());
+}
+
+#[test]
+fn a_deployment_as_people_write_it_is_injected() {
+    holds("deployment.yaml", &options());
+}
+
+#[test]
+fn json_stays_json() {
+    holds("list.json", &Options { mode: Mode::Uds, ..options() });
+}
+
+#[test]
+fn redirect_is_injected() {
+    holds(
+        "shell.yaml",
+        &Options { mode: Mode::Redirect, redirect_image: Some("registry.example/nft:1".to_owned()), ..options() },
+    );
+}
+
+#[test]
+fn numbers_and_words_keep_their_meaning() {
+    let manifest = "kind: Pod\nmetadata: {annotations: {a: \"yes\", b: \"0123\", c: \"1e3\", d: \"null\", e: \"on\"}}\nspec:\n  \
+        containers:\n  - {name: c, image: vllm, args: [\"8000\", 'true', \"~\", \"- x\", \"a: b\", \"multi\\nline\\n\"]}\n  \
+        volumes: [{name: v, configMap: {defaultMode: 0644}}]\n  terminationGracePeriodSeconds: 1000\n";
+    let (after, _) = inject(manifest, &options()).unwrap();
+    let (back, _) = remove(&after).unwrap();
+    let after = json(&after);
+    for (name, text) in [("a", "yes"), ("b", "0123"), ("c", "1e3"), ("d", "null"), ("e", "on")] {
+        assert_eq!(after["metadata"]["annotations"][name], text);
+    }
+    let arguments = serde_json::json!(["8000", "true", "~", "- x", "a: b", "multi\nline\n", "--host=127.0.0.1"]);
+    assert_eq!(after["spec"]["containers"][0]["args"], arguments);
+    assert_eq!(after["spec"]["volumes"][0]["configMap"]["defaultMode"], 420, "octal, as Kubernetes reads it");
+    assert_eq!(json(&back)["spec"]["containers"][0]["args"].as_array().unwrap().len(), 6);
+}
+
+#[test]
+fn what_was_changed_since_is_not_taken_out() {
+    let before = fs::read_to_string(folder().join("deployment.yaml")).unwrap();
+    let (after, _) = inject(&before, &options()).unwrap();
+    let changed = after.replace("- --host=127.0.0.1\n", "- --host=0.0.0.0\n");
+    assert_ne!(changed, after);
+    let (same, reports) = remove(&changed).unwrap();
+    assert_eq!((json(&same), reports[0].outcome), (json(&changed), Outcome::Skipped));
+    assert!(reports[0].notes[0].contains("/spec/containers/0/args/"), "{reports:?}");
+    // An annotation of somebody else is no change of ours.
+    let restarted =
+        after.replace("      annotations:\n", "      annotations:\n        kubectl.kubernetes.io/restartedAt: now\n");
+    assert_ne!(restarted, after);
+    let (back, reports) = remove(&restarted).unwrap();
+    assert_eq!(reports[0].outcome, Outcome::Removed, "{reports:?}");
+    assert!(back.contains("restartedAt: now") && !back.contains("tokometer"));
+}
+
+#[test]
+fn what_is_no_manifest_is_told_with_its_place() {
+    let error = |text: &str| inject(text, &options()).unwrap_err();
+    assert!(
+        matches!(error("a: [1\nb: 2\n"), Error::Yaml(message) if message.contains("line") || message.contains("2:"))
+    );
+    assert!(matches!(error("{\"a\": 1"), Error::Json(message) if message.contains("line 1")));
+    assert_eq!(error("kind: Pod\n---\n- a\n"), Error::NoObject(2));
+    assert_eq!(error("# nothing\n"), Error::Empty);
+    let (_, reports) = inject("kind: Deployment\nmetadata: {name: d}\n", &options()).unwrap();
+    assert_eq!((reports[0].outcome, reports[0].notes[0].as_str()), (Outcome::Skipped, "it has no spec.template"));
+}

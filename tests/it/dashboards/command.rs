@@ -1,0 +1,65 @@
+//! `tokometer dashboards`, as a person types it.
+
+use std::process::Command;
+use std::process::Output;
+
+use serde_json::Value;
+
+use super::boards;
+
+fn dashboards(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tokometer"))
+        .arg("dashboards")
+        .args(arguments)
+        .env_clear()
+        .output()
+        .expect("the binary of this package runs")
+}
+
+fn printed(arguments: &[&str]) -> String {
+    let output = dashboards(arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+#[test]
+fn the_list_a_board_its_import_copy_and_all_queries_are_printed() {
+    let (list, made) = (printed(&[]), boards());
+    for board in &made {
+        assert!(list.contains(board.name) && list.contains(board.title), "{list}");
+    }
+    assert_eq!(printed(&["--board", "tokometer-slo"]), made[1].json);
+    assert_eq!(printed(&["--board", "tokometer-slo", "--import"]), made[1].import);
+    let lines = printed(&["--queries"]);
+    let queries: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(queries.len(), made.iter().map(|board| board.queries.len()).sum::<usize>());
+    for key in ["board", "panel", "ref", "expr", "legend"] {
+        assert!(queries.iter().all(|query| query[key].is_string()), "{key}");
+    }
+    assert!(queries.iter().any(|query| query["may_be_empty"].is_string()));
+    assert!(queries.iter().any(|query| query["may_be_empty"].is_null()));
+}
+
+#[test]
+fn every_board_is_written_into_a_folder_that_need_not_be_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("a/b");
+    let told = printed(&["--out", out.to_str().unwrap(), "--import"]);
+    for board in boards() {
+        let path = out.join(format!("{}.json", board.name));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), board.import);
+        assert!(told.contains(path.to_str().unwrap()), "{told}");
+    }
+}
+
+#[test]
+fn what_cannot_be_done_is_told_with_the_place() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let output = dashboards(&["--out", file.path().join("x").to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(told.contains(file.path().to_str().unwrap()) && told.contains("cannot make this folder"), "{told}");
+    let output = dashboards(&["--board", "overview"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("tokometer-overview"));
+}

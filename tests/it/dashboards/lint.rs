@@ -1,0 +1,377 @@
+//! The rules that a board must keep: those of Grafana's dashboard-linter (grafana/dashboard-linter, docs/rules), and some of
+//! our own. Each says what it found wrong.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::expression::Selector;
+use super::expression::read;
+
+/// A rule: its name, and what it finds wrong with a board.
+pub(crate) type Rule = (&'static str, fn(&Value) -> Vec<String>);
+
+pub(crate) const RULES: [Rule; 22] = [
+    ("template-datasource", template_datasource),
+    ("template-job", |board| template_choice(board, "job")),
+    ("template-instance", |board| template_choice(board, "instance")),
+    ("template-label-promql", template_label_promql),
+    ("template-on-time-change-reload", template_reload),
+    ("panel-datasource", panel_datasource),
+    ("panel-title-description", panel_title_description),
+    ("panel-units", panel_units),
+    ("panel-no-targets", panel_no_targets),
+    ("target-promql", target_promql),
+    ("target-rate-interval", target_rate_interval),
+    ("target-job", |board| target_matcher(board, "job")),
+    ("target-instance", |board| target_matcher(board, "instance")),
+    ("target-counter-agg", target_counter_agg),
+    ("target-both-histograms", target_both_histograms),
+    ("uneditable", uneditable),
+    ("frame", frame),
+    ("annotations", annotations),
+    ("unique-ids", unique_ids),
+    ("grid", grid),
+    ("links", links),
+    ("size", size),
+];
+
+/// Exceptions: rule, a part of what it would say, and the reason.
+const EXCEPTIONS: [(&str, &str, &str); 5] = [
+    ("target-rate-interval", "tokometer_slo_events_total over 1h", "a burn rate is defined over its window"),
+    (
+        "target-rate-interval",
+        "tokens_per_second_bucket over 5m",
+        "the capacity is computed from samples of five minutes",
+    ),
+    ("target-rate-interval", "tokens_per_second over 5m", "the same, of native histograms"),
+    ("target-instance", "Decode rate against its peers", "the peers are all the others"),
+    ("target-instance", "all pods", "the peers are all the others"),
+];
+
+pub(crate) fn broken(board: &Value) -> Vec<(&'static str, String)> {
+    let mut found = Vec::new();
+    for (name, rule) in RULES {
+        let excepted = |told: &String| EXCEPTIONS.iter().any(|(of, part, _)| *of == name && told.contains(part));
+        found.extend(rule(board).into_iter().filter(|told| !excepted(told)).map(|told| (name, told)));
+    }
+    found
+}
+
+fn list<'a>(value: &'a Value) -> impl Iterator<Item = &'a Value> + use<'a> {
+    value.as_array().into_iter().flatten()
+}
+
+/// Every panel that is not a heading, folded ones too.
+pub(crate) fn panels(board: &Value) -> Vec<&Value> {
+    list(&board["panels"])
+        .flat_map(|panel| std::iter::once(panel).chain(list(&panel["panels"])))
+        .filter(|panel| panel["type"] != "row")
+        .collect()
+}
+
+fn title(panel: &Value) -> &str {
+    panel["title"].as_str().unwrap_or("(a panel without a title)")
+}
+
+fn variable<'a>(board: &'a Value, name: &str) -> Option<&'a Value> {
+    list(&board["templating"]["list"]).find(|variable| variable["name"] == name)
+}
+
+/// What each panel asks a Prometheus, with where it stands.
+fn targets(board: &Value) -> Vec<(String, &str)> {
+    let mut all = Vec::new();
+    for panel in panels(board) {
+        for target in list(&panel["targets"]) {
+            let place = format!("{} {} {}", title(panel), target["refId"], target["legendFormat"]);
+            all.extend(target["expr"].as_str().map(|expr| (place, expr)));
+        }
+    }
+    all
+}
+
+/// Selectors of every query; an expression that cannot be read is what `target-promql` tells.
+pub(crate) fn selectors(board: &Value) -> Vec<(String, Selector)> {
+    let read = |(place, expr): (String, &str)| {
+        let found = read(expr).map(|(selectors, _)| selectors).unwrap_or_default();
+        found.into_iter().map(move |selector| (place.clone(), selector))
+    };
+    targets(board).into_iter().flat_map(read).collect()
+}
+
+/// Series of tokometer's own pages: they have the labels of a scrape.
+fn is_scraped(selector: &Selector) -> bool {
+    ["tokometer_", "gen_ai_", "process_"].iter().any(|begin| selector.name.starts_with(begin)) || selector.name == "up"
+}
+
+fn template_datasource(board: &Value) -> Vec<String> {
+    match variable(board, "datasource") {
+        Some(found)
+            if found["type"] == "datasource" && found["query"] == "prometheus" && found["label"] == "Data Source" =>
+        {
+            Vec::new()
+        }
+        _ => vec!["no variable `datasource` for a Prometheus, with the label `Data Source`".to_owned()],
+    }
+}
+
+fn template_choice(board: &Value, name: &str) -> Vec<String> {
+    let Some(found) = variable(board, name) else { return vec![format!("no variable `{name}`")] };
+    let wanted = found["type"] == "query"
+        && found["multi"] == true
+        && found["includeAll"] == true
+        && found["allValue"] == ".+"
+        && found["label"] == name
+        && found["datasource"]["uid"] == "${datasource}";
+    if wanted {
+        Vec::new()
+    } else {
+        vec![format!("`{name}` must ask ${{datasource}}, be multi, and have `.+` for all")]
+    }
+}
+
+fn template_label_promql(board: &Value) -> Vec<String> {
+    let mut known = BTreeSet::new();
+    let mut found = Vec::new();
+    for variable in list(&board["templating"]["list"]) {
+        let name = variable["name"].as_str().unwrap_or_default();
+        if let Some(query) = variable["query"]["query"].as_str() {
+            let inside = query.strip_prefix("label_values(").and_then(|rest| rest.strip_suffix(')'));
+            match inside.and_then(|inside| inside.rsplit_once(", ")).map(|(of, _)| read(of)) {
+                Some(Ok((selectors, _))) if selectors.len() == 1 => {
+                    for (label, _, value) in selectors.iter().flat_map(|selector| &selector.matchers) {
+                        let of = value.trim_start_matches('$');
+                        if !known.contains(of) {
+                            found.push(format!("{name} asks for {label} by ${of}, which is not chosen before it"));
+                        }
+                    }
+                }
+                _ => found.push(format!("{name}: {query} is not label_values(selector, label)")),
+            }
+        }
+        known.insert(name);
+    }
+    found
+}
+
+fn template_reload(board: &Value) -> Vec<String> {
+    let queries = list(&board["templating"]["list"]).filter(|variable| variable["type"] == "query");
+    queries
+        .filter(|variable| variable["refresh"] != 2)
+        .map(|variable| format!("{} is not asked anew when the time range changes", variable["name"]))
+        .collect()
+}
+
+fn panel_datasource(board: &Value) -> Vec<String> {
+    let by_variable = |of: &Value| ["${datasource}", "${traces}"].iter().any(|uid| of["datasource"]["uid"] == *uid);
+    panels(board)
+        .into_iter()
+        .filter(|panel| !by_variable(panel) || !list(&panel["targets"]).all(by_variable))
+        .map(|panel| format!("{} names a data source", title(panel)))
+        .collect()
+}
+
+fn panel_title_description(board: &Value) -> Vec<String> {
+    let has = |panel: &Value, key: &str| panel[key].as_str().is_some_and(|text| !text.trim().is_empty());
+    let bare = panels(board).into_iter().filter(|panel| !has(panel, "title") || !has(panel, "description"));
+    let mut found: Vec<String> = bare.map(|panel| format!("{} has no title or no description", title(panel))).collect();
+    if !has(board, "title") || !has(board, "description") {
+        found.push("the board has no title or no description".to_owned());
+    }
+    found
+}
+
+/// Units of Grafana's that boards use, and custom ones (grafana/grafana, packages/grafana-data/src/valueFormats).
+fn panel_units(board: &Value) -> Vec<String> {
+    const KNOWN: [&str; 9] = ["s", "short", "none", "percent", "percentunit", "bytes", "reqps", "ops", "Bps"];
+    let known = |unit: &str| KNOWN.contains(&unit) || unit.starts_with("suffix:") || unit.starts_with("si:");
+    panels(board)
+        .into_iter()
+        .filter(|panel| !panel["fieldConfig"]["defaults"]["unit"].as_str().is_some_and(known))
+        .map(|panel| format!("{} has no unit that Grafana knows", title(panel)))
+        .collect()
+}
+
+fn panel_no_targets(board: &Value) -> Vec<String> {
+    let idle = panels(board).into_iter().filter(|panel| list(&panel["targets"]).next().is_none());
+    idle.map(|panel| format!("{} asks nothing", title(panel))).collect()
+}
+
+fn target_promql(board: &Value) -> Vec<String> {
+    let unread = |(place, expr): (String, &str)| match read(expr) {
+        Err(why) => Some(format!("{place}: {why}")),
+        Ok((selectors, _)) if selectors.is_empty() => Some(format!("{place}: asks for no series")),
+        Ok(_) => None,
+    };
+    targets(board).into_iter().filter_map(unread).collect()
+}
+
+fn target_rate_interval(board: &Value) -> Vec<String> {
+    let rates = selectors(board).into_iter().filter(|(_, selector)| {
+        selector.inside.last().is_some_and(|name| ["rate", "irate", "increase"].contains(&name.as_str()))
+    });
+    rates
+        .filter(|(_, selector)| {
+            !["$__rate_interval", "$__range"].iter().any(|window| selector.window.as_deref() == Some(window))
+        })
+        .map(|(place, selector)| {
+            format!("{place}: {} over {}, not $__rate_interval", selector.name, selector.window.unwrap_or_default())
+        })
+        .collect()
+}
+
+fn target_matcher(board: &Value, label: &str) -> Vec<String> {
+    selectors(board)
+        .into_iter()
+        .filter(|(_, selector)| is_scraped(selector) && !selector.has(label, &format!("${label}")))
+        .map(|(place, selector)| format!("{place}: {} is not limited to ${label}", selector.name))
+        .collect()
+}
+
+fn target_counter_agg(board: &Value) -> Vec<String> {
+    const AGGREGATIONS: [&str; 8] = ["sum", "min", "max", "avg", "count", "topk", "bottomk", "quantile"];
+    let is_counter = |selector: &Selector| selector.name.ends_with("_total") || selector.name.ends_with("_bucket");
+    let raw = |selector: &Selector| {
+        let is_rate = |name: &String| ["rate", "increase", "changes"].contains(&name.as_str());
+        let gathered = |name: &String| AGGREGATIONS.contains(&name.as_str());
+        !(selector.inside.iter().any(is_rate) && selector.inside.iter().any(gathered))
+    };
+    // Beside `and on`, a counter is asked only whether it is there.
+    let asked =
+        |selector: &Selector| selector.name != "tokometer_slo_good_output_tokens_total" || selector.window.is_some();
+    selectors(board)
+        .into_iter()
+        .filter(|(_, selector)| is_counter(selector) && asked(selector) && raw(selector))
+        .map(|(place, selector)| format!("{place}: the counter {} is shown raw, or not added up", selector.name))
+        .collect()
+}
+
+/// A quantile of classic buckets has the native form beside it, or the board is empty where Prometheus keeps none of them.
+fn target_both_histograms(board: &Value) -> Vec<String> {
+    let all = selectors(board);
+    all.iter()
+        .filter_map(|(place, selector)| {
+            let native = selector.name.strip_suffix("_bucket")?;
+            let beside = |(at, other): &(String, Selector)| at == place && other.name == native;
+            (!all.iter().any(beside)).then(|| format!("{place}: {native} only in its classic form"))
+        })
+        .collect()
+}
+
+fn uneditable(board: &Value) -> Vec<String> {
+    if board["editable"] == false {
+        Vec::new()
+    } else {
+        vec!["can be changed by hand, and the change is lost".to_owned()]
+    }
+}
+
+fn frame(board: &Value) -> Vec<String> {
+    let version = board["schemaVersion"].as_u64().unwrap_or(0);
+    let link = &board["links"][0];
+    let wanted = [
+        ((39..=41).contains(&version), "a schemaVersion from 39 to 41"),
+        (board["graphTooltip"] == 1, "a shared crosshair"),
+        (board["refresh"] == "30s", "a refresh of 30 s"),
+        (board["time"]["from"] == "now-1h" && board["time"]["to"] == "now", "the last hour"),
+        (board["tags"][0] == "tokometer", "the tag"),
+        (board["uid"].as_str().is_some_and(|uid| uid.starts_with("tokometer-")), "an address of its own"),
+        (
+            link["asDropdown"] == true
+                && link["keepTime"] == true
+                && link["includeVars"] == true
+                && link["tags"][0] == "tokometer",
+            "the links to the others",
+        ),
+    ];
+    wanted.into_iter().filter(|(kept, _)| !kept).map(|(_, what)| format!("without {what}")).collect()
+}
+
+fn annotations(board: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    let made: Vec<&Value> =
+        list(&board["annotations"]["list"]).filter(|annotation| annotation["builtIn"] != 1).collect();
+    if made.len() < 4 {
+        found.push(format!("{} annotations", made.len()));
+    }
+    for annotation in made {
+        match annotation["expr"].as_str().map(read) {
+            Some(Ok((selectors, _))) if !selectors.is_empty() && annotation["datasource"]["uid"] == "${datasource}" => {
+            }
+            _ => found.push(format!("{} cannot be read", annotation["name"])),
+        }
+    }
+    found
+}
+
+fn unique_ids(board: &Value) -> Vec<String> {
+    let mut seen = BTreeSet::new();
+    let all = list(&board["panels"]).flat_map(|panel| std::iter::once(panel).chain(list(&panel["panels"])));
+    all.filter(|panel| !panel["id"].as_u64().is_some_and(|id| id > 0 && seen.insert(id)))
+        .map(|panel| format!("{} has the id of another", title(panel)))
+        .collect()
+}
+
+/// Panels lie within 24 columns and on no other panel; those of a folded row among themselves.
+fn grid(board: &Value) -> Vec<String> {
+    let mut found = overlaps(list(&board["panels"]).collect());
+    for row in list(&board["panels"]) {
+        found.extend(overlaps(list(&row["panels"]).collect()));
+    }
+    found
+}
+
+fn overlaps(panels: Vec<&Value>) -> Vec<String> {
+    let edges = |panel: &Value| {
+        let at = |key: &str| panel["gridPos"][key].as_u64().unwrap_or(u64::MAX / 4);
+        (at("x"), at("y"), at("x") + at("w"), at("y") + at("h"))
+    };
+    let mut found = Vec::new();
+    for (at, panel) in panels.iter().enumerate() {
+        let (left, top, right, bottom) = edges(panel);
+        if right > 24 || right <= left || bottom <= top {
+            found.push(format!("{} is not within the grid", title(panel)));
+        }
+        for other in panels.iter().skip(at + 1) {
+            let (x, y, x_end, y_end) = edges(other);
+            if left < x_end && x < right && top < y_end && y < bottom {
+                found.push(format!("{} lies on {}", title(panel), title(other)));
+            }
+        }
+    }
+    found
+}
+
+/// Links lead to boards that are there, with the time range, and Explore gets a pane that is JSON.
+fn links(board: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    for panel in panels(board) {
+        let defaults = list(&panel["fieldConfig"]["defaults"]["links"]);
+        let properties = list(&panel["fieldConfig"]["overrides"]).flat_map(|of| list(&of["properties"]));
+        let overrides =
+            properties.filter(|property| property["id"] == "links").flat_map(|property| list(&property["value"]));
+        for url in defaults.chain(overrides).filter_map(|link| link["url"].as_str()) {
+            let known = |name: &&str| url.starts_with(&format!("/d/{name}?${{__url_time_range}}&"));
+            let leads = tokometer::dashboards::NAMES.iter().any(known);
+            let pane = url.strip_prefix("/explore?schemaVersion=1&panes=");
+            let explores = pane.is_some_and(|pane| {
+                let text = pane
+                    .replace("%22", "\"")
+                    .replace("%20", " ")
+                    .replace("%5C", "\\")
+                    .replace("%3D", "=")
+                    .replace("%26", "&");
+                serde_json::from_str::<Value>(&text).is_ok_and(|pane| pane["t"]["datasource"] == "${traces}")
+            });
+            if !leads && !explores {
+                found.push(format!("{} leads to {url}", title(panel)));
+            }
+        }
+    }
+    found
+}
+
+fn size(board: &Value) -> Vec<String> {
+    let bytes = board.to_string().len();
+    if bytes < 1 << 20 { Vec::new() } else { vec![format!("{bytes} bytes: a ConfigMap takes less than 1 MiB")] }
+}

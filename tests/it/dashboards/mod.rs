@@ -1,0 +1,122 @@
+//! Dashboards that are made from the metric table: their form, their names, and the rules that keep them useful.
+
+mod broken;
+mod command;
+mod expression;
+mod lint;
+mod names;
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+use tokometer::dashboards::Dashboard;
+use tokometer::dashboards::NAMES;
+use tokometer::dashboards::dashboards;
+use tokometer::slo::Settings;
+
+use crate::config_documents::same_as_committed;
+
+fn boards() -> Vec<Dashboard> {
+    dashboards(&Settings::default())
+}
+
+fn document(board: &Dashboard) -> Value {
+    serde_json::from_str(&board.json).expect("a board is JSON")
+}
+
+#[test]
+fn the_boards_of_the_default_configuration_are_committed() {
+    for board in boards() {
+        same_as_committed(&format!("dashboards/{}.json", board.name), &board.json);
+        same_as_committed(&format!("dashboards/import/{}.json", board.name), &board.import);
+    }
+}
+
+#[test]
+fn no_other_board_is_committed() {
+    for folder in ["dashboards", "dashboards/import"] {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+        let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let found: BTreeSet<String> = files
+            .filter(|path| path.extension().is_some_and(|end| end == "json"))
+            .map(|path| path.file_stem().unwrap().to_string_lossy().into_owned())
+            .collect();
+        assert_eq!(found, NAMES.iter().map(|name| (*name).to_owned()).collect());
+    }
+}
+
+#[test]
+fn each_board_has_its_address_and_the_six_lead_to_each_other() {
+    let made = boards();
+    assert_eq!(made.iter().map(|board| board.name).collect::<Vec<_>>(), NAMES);
+    for board in &made {
+        assert_eq!(document(board)["uid"], board.name);
+        assert_eq!(document(board)["title"], board.title);
+    }
+    let overview = &made[0].json;
+    for name in NAMES.iter().skip(1).filter(|name| **name != "tokometer-sidecar") {
+        assert!(overview.contains(&format!("/d/{name}?")), "the overview does not lead to {name}");
+    }
+}
+
+#[test]
+fn the_copy_for_import_asks_for_its_data_source_and_names_what_it_needs() {
+    for board in boards() {
+        let import: Value = serde_json::from_str(&board.import).unwrap();
+        assert_eq!(import["__inputs"][0]["name"], "DS_PROMETHEUS", "{}", board.name);
+        let source =
+            import["templating"]["list"].as_array().unwrap().iter().find(|one| one["name"] == "datasource").unwrap();
+        assert_eq!(source["current"]["value"], "${DS_PROMETHEUS}", "{}", board.name);
+        let required: BTreeSet<&str> =
+            import["__requires"].as_array().unwrap().iter().map(|one| one["id"].as_str().unwrap()).collect();
+        assert!(required.contains("grafana") && required.contains("prometheus"), "{}", board.name);
+        for panel in lint::panels(&import) {
+            assert!(required.contains(panel["type"].as_str().unwrap()), "{}: {}", board.name, panel["type"]);
+        }
+        // Without what only an import needs it is the board itself.
+        let mut plain = import.clone();
+        for key in ["__inputs", "__requires", "__elements", "id"] {
+            plain.as_object_mut().unwrap().remove(key);
+        }
+        let mut own = document(&board);
+        for board in [&mut plain, &mut own] {
+            let list = board["templating"]["list"].as_array_mut().unwrap();
+            list.iter_mut().find(|one| one["name"] == "datasource").unwrap()["current"] = Value::Null;
+        }
+        assert_eq!(plain, own, "{}", board.name);
+    }
+}
+
+#[test]
+fn latency_panels_show_exemplars_that_lead_to_traces() {
+    let mut seen = 0;
+    for board in boards() {
+        for panel in lint::panels(&document(&board)) {
+            let exemplars = panel["targets"].as_array().unwrap().iter().any(|target| target["exemplar"] == true);
+            let links = panel["fieldConfig"].to_string();
+            if exemplars {
+                seen += 1;
+                assert!(
+                    links.contains("trace_id") && links.contains("${traces}"),
+                    "{}: {}",
+                    board.name,
+                    panel["title"]
+                );
+            }
+        }
+    }
+    assert!(seen >= 12, "{seen}");
+}
+
+#[test]
+fn the_period_and_the_groups_of_the_rules_are_those_of_the_boards() {
+    let mut settings = Settings::default();
+    settings.rules.period_days = 7;
+    settings.rules.group_by = vec!["team".to_owned()];
+    let slo = dashboards(&settings).into_iter().find(|board| board.name == "tokometer-slo").unwrap();
+    let all: String = slo.queries.iter().map(|query| query.expr.clone()).collect();
+    assert!(all.contains("slo:sli_bad:step5m{slo=~\"$slo\"}[7d]") && !all.contains("[30d]"));
+    assert!(all.contains("max by (slo, team)") && !all.contains("slo, namespace"));
+    // Of 30 days the budget may burn 14.4 times as fast for an hour, of 7 days 3.36 times.
+    assert!(slo.json.contains("3.36") && !slo.json.contains("14.4"));
+}

@@ -1,0 +1,123 @@
+//! Every name in a board is one that somebody exports: the metric table, the rules, or a known other.
+
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+use tokometer::export::table::Key;
+use tokometer::export::table::Kind;
+use tokometer::export::table::TABLE;
+use tokometer::rules::Format;
+use tokometer::rules::rules;
+use tokometer::slo::Settings;
+
+use super::boards;
+use super::document;
+use super::expression::Selector;
+use super::expression::read;
+use super::lint::selectors;
+
+/// Labels that a scrape adds.
+const SCRAPE: [&str; 4] = ["job", "namespace", "pod", "instance"];
+
+/// Names of others: Prometheus itself, kube-state-metrics, cAdvisor and NVIDIA's DCGM exporter.
+const FOREIGN: [&str; 11] = [
+    "up",
+    "ALERTS",
+    "kube_pod_init_container_info",
+    "kube_pod_container_info",
+    "kube_pod_container_resource_limits",
+    "kube_pod_init_container_status_restarts_total",
+    "kube_pod_container_status_restarts_total",
+    "kube_deployment_status_observed_generation",
+    "container_cpu_cfs_throttled_periods_total",
+    "container_cpu_cfs_periods_total",
+    "DCGM_FI_DEV_GPU_UTIL",
+];
+
+/// Labels of alerts, of recorded series and of others.
+const OTHER_LABELS: [&str; 6] = ["alertname", "severity", "long", "alertstate", "sloth_id", "sloth_window"];
+
+/// Series of our own and the labels that each may have.
+fn exported() -> BTreeMap<String, BTreeSet<&'static str>> {
+    let mut all = BTreeMap::new();
+    for metric in &TABLE {
+        let labels = metric.keys().chain(metric.optional.iter().copied()).map(Key::label).chain(SCRAPE);
+        let labels: BTreeSet<&str> = labels.collect();
+        let name = metric.prometheus().full();
+        if metric.kind == Kind::Histogram {
+            for end in ["_bucket", "_sum", "_count"] {
+                all.insert(format!("{name}{end}"), labels.clone());
+            }
+        }
+        all.insert(name, labels);
+    }
+    all
+}
+
+fn recorded() -> BTreeSet<String> {
+    let file: Value = serde_yaml::from_str(&rules(&Settings::default(), Format::Prometheus)).expect("rules are YAML");
+    let groups = file["groups"].as_array().expect("groups").iter();
+    let all = groups.flat_map(|group| group["rules"].as_array().expect("rules"));
+    all.filter_map(|rule| rule["record"].as_str()).map(str::to_owned).collect()
+}
+
+struct Names {
+    exported: BTreeMap<String, BTreeSet<&'static str>>,
+    recorded: BTreeSet<String>,
+}
+
+impl Names {
+    fn read() -> Names {
+        Names { exported: exported(), recorded: recorded() }
+    }
+
+    /// What a selector names that nobody exports.
+    fn unknown(&self, selector: &Selector) -> Option<String> {
+        let name = &selector.name;
+        if self.recorded.contains(name) || FOREIGN.contains(&name.as_str()) {
+            return None;
+        }
+        let Some(labels) = self.exported.get(name) else { return Some(format!("nobody exports {name}")) };
+        let wrong = selector.matchers.iter().find(|(label, _, _)| !labels.contains(label.as_str()))?;
+        Some(format!("{name} has no label {}", wrong.0))
+    }
+}
+
+#[test]
+fn every_series_and_label_that_a_panel_asks_for_is_exported_or_recorded() {
+    let (names, mut asked) = (Names::read(), 0);
+    for board in boards() {
+        for (place, selector) in selectors(&document(&board)) {
+            asked += 1;
+            assert_eq!(names.unknown(&selector), None, "{}: {place}", board.name);
+        }
+    }
+    assert!(asked > 200, "{asked}");
+}
+
+#[test]
+fn a_name_that_nobody_exports_is_found() {
+    let names = Names::read();
+    let of = |expr: &str| names.unknown(&read(expr).unwrap().0[0]).unwrap();
+    assert_eq!(of("tokometer_tokens_total"), "nobody exports tokometer_tokens_total");
+    assert_eq!(of("tokometer_exchanges_total{slo=\"x\"}"), "tokometer_exchanges_total has no label slo");
+    assert_eq!(of("slo:sli_error:ratio_rate7m"), "nobody exports slo:sli_error:ratio_rate7m");
+}
+
+#[test]
+fn labels_to_group_or_join_by_and_those_in_legends_are_known() {
+    let mut known: BTreeSet<&str> = Key::ALL.iter().map(|key| key.label()).collect();
+    known.extend(SCRAPE.into_iter().chain(OTHER_LABELS).chain(["le"]));
+    for board in boards() {
+        for query in &board.queries {
+            for label in read(&query.expr).unwrap().1 {
+                assert!(known.contains(label.as_str()), "{}: {}: {label}", board.name, query.panel);
+            }
+            for label in query.legend.split("{{").skip(1).filter_map(|rest| rest.split("}}").next()) {
+                assert!(known.contains(label), "{}: {}: {label}", board.name, query.panel);
+                assert!(query.expr.contains(label) || label == "le", "{}: {} has no {label}", board.name, query.panel);
+            }
+        }
+    }
+}

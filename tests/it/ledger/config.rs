@@ -1,0 +1,131 @@
+//! The blocks `tenants`, `prices` and `budgets` of the configuration.
+
+use std::path::Path;
+use std::path::PathBuf;
+
+use tokometer::config::Config;
+use tokometer::config::Environment;
+use tokometer::config::Flags;
+use tokometer::ledger::Limit;
+use tokometer::ledger::Price;
+use tokometer::ledger::Settings;
+use tokometer::ledger::TenantForm;
+
+fn load(yaml: &str) -> Result<Config, String> {
+    Config::from_layers(Some((Path::new("t.yaml"), yaml)), &Flags::default(), &Environment::default())
+        .map_err(|error| error.to_string())
+}
+
+fn config(yaml: &str) -> Config {
+    load(yaml).unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[test]
+fn nothing_set_counts_nothing_and_reads_no_header() {
+    let settings = config("").settings;
+    assert_eq!(settings.ledger, Settings::default());
+    assert!(!settings.ledger.is_on());
+    assert!(settings.observe.targets.tenant.is_empty() && settings.observe.targets.claim.is_none());
+    let off = config("tenants: {from_headers: [x-team], from_jwt_claim: sub}").settings;
+    assert!(off.observe.targets.tenant.is_empty() && off.observe.targets.claim.is_none());
+}
+
+/// The example of docs/TENANTS.md.
+fn example() -> String {
+    let document = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/TENANTS.md"));
+    let document = document.expect("the page is there");
+    let (_, rest) = document.split_once("```yaml\n").expect("an example");
+    rest.split_once("```").expect("its end").0.to_owned()
+}
+
+#[test]
+fn the_example_of_the_documentation_is_what_it_says() {
+    let config = config(&example());
+    assert_eq!(config.warnings, []);
+    let ledger = &config.settings.ledger;
+    let tenants = ledger.tenants.as_ref().unwrap();
+    assert_eq!((tenants.form, tenants.most, tenants.only_named), (TenantForm::Hash, 100, false));
+    assert_eq!(tenants.hash_key_file, Some(PathBuf::from("/etc/tokometer/tenant-key")));
+    assert_eq!(tenants.names["4711"], "acme");
+    let targets = &config.settings.observe.targets;
+    assert_eq!((targets.tenant.as_slice(), targets.claim.as_deref()), (&["x-tenant".into()][..], Some("org.id")));
+    let prices = ledger.prices.as_ref().unwrap();
+    assert_eq!((prices.currency.as_str(), prices.models.len()), ("USD", 2));
+    let price = Price { model: "llama-3.1-8b*".to_owned(), input: 0.05, cached_input: Some(0.01), output: 0.08 };
+    assert_eq!(prices.models[0], price);
+    assert_eq!(ledger.budgets[0].limit, Limit::Tokens(200_000_000));
+    assert_eq!(
+        (ledger.budgets[1].limit, ledger.budgets[1].tenants.as_slice()),
+        (Limit::Cost(25.0), &["4711".to_owned()][..])
+    );
+}
+
+#[test]
+fn objectives_take_the_tenant_from_the_same_place() {
+    let yaml = "tenants: {enabled: true, from_headers: [X-Team]}\nslo: {stall: [{applies_to: {tenants: [gold]}}]}";
+    assert_eq!(config(yaml).settings.observe.targets.tenant, ["x-team".into()]);
+}
+
+#[test]
+fn what_cannot_be_used_is_told_with_its_place_and_mend() {
+    let price = "model: m, input_per_million: 1, output_per_million: 1";
+    for (yaml, expected) in [
+        ("tenants: {from_headers: ['a b']}", "tenants.from_headers[0]: `a b` is no name of a header"),
+        (
+            "tenants:\n  from_headers: [x-tenant, Authorization]\n",
+            "t.yaml:2:28: tenants.from_headers[1]: `Authorization` holds secrets; name another header",
+        ),
+        ("tenants: {from_headers: [cookie]}", "`cookie` holds secrets"),
+        ("tenants: {from_headers: [X-Api-Key], label: plain}", "which `label: plain` would show; write `label: hash`"),
+        ("tenants: {enabled: true, from_headers: []}", "nothing names the tenant; write a header such as x-tenant"),
+        ("tenants: {from_jwt_claim: ''}", "the claim is empty; write one such as sub"),
+        ("tenants: {hash_key_file: ''}", "tenants.hash_key_file: the path is empty"),
+        ("tenants: {label: hashed}", "did you mean `hash`?"),
+        ("tenants: {max: 0}", "tenants.max: 0 is out of range"),
+        ("tenants: {names: {a: ' '}}", "tenants.names.a: ` ` is no label"),
+        ("tenants: {names: {a: 1}}", "tenants.names.a: this is"),
+        ("tenants: {enabled: true, only_named: true}", "no tenant has a name, so that all would be `other`"),
+        (
+            "tenants: {enabled: true}\nslo: {tenant_header: x-t}",
+            "slo.tenant_header: `tenants` says who names the tenant",
+        ),
+        ("prices: {currency: 'U S D'}", "prices.currency: `U S D` is no currency; write a word such as USD"),
+        ("prices: {currency: tokens}", "`tokens` is the unit of other budgets"),
+        (
+            "prices: {models: [{model: 'a*b', input_per_million: 1, output_per_million: 1}]}",
+            "`a*b` is no name of a model",
+        ),
+        ("prices: {models: [{input_per_million: 1, output_per_million: 1}]}", "prices.models[0].model: `` is no name"),
+        (
+            "prices: {models: [{model: m, input_per_million: 1}]}",
+            "prices.models[0].output_per_million: a million of these tokens has no price; write one, 0 if they cost nothing",
+        ),
+        ("prices: {models: [{model: m, input: 1}]}", "prices.models[0].input: unknown key; `prices.models[0]` knows"),
+        ("prices: {models: [{model: m, input_per_million: -1}]}", "-1 is out of range"),
+        ("budgets: [{name: Daily, tokens_per_day: 1}]", "budgets[0].name: `Daily` is no name; write small letters"),
+        ("budgets: [{name: d}]", "budgets[0].tokens_per_day: the budget has no limit; write this or `cost_per_day`"),
+        ("budgets: [{name: d, tokens_per_day: 1, cost_per_day: 1}]", "budgets[0].cost_per_day: a budget has one limit"),
+        ("budgets: [{name: d, cost_per_day: 1}]", "nothing has a price; write some in `prices.models`"),
+        (
+            "budgets: [{name: d, tokens_per_day: 1}, {name: d, tokens_per_day: 1}]",
+            "budgets[1].name: two budgets are called `d`; give each a name of its own",
+        ),
+        ("budgets: [{name: d, tokens_per_day: 1, tenants: [a]}]", "budgets[0].tenants: the budget is about tenants"),
+        ("budgets: [{name: d, tokens_per_day: 1, models: ['*a']}]", "budgets[0].models[0]: `*a` is no name of a model"),
+    ] {
+        let error = load(yaml).expect_err(yaml);
+        assert!(error.contains(expected), "{expected}\n{error}");
+    }
+    for (yaml, expected) in [
+        ("tenants: {enabled: true}".to_owned(), "who can guess a tenant's name can find its hash"),
+        ("tenants: {enabled: true, label: plain, hash_key_file: k}".to_owned(), "has no effect with `label: plain`"),
+        (format!("prices: {{models: [{{{price}}}, {{{price}}}]}}"), "`m` is covered by an entry above it"),
+        (
+            format!("prices: {{models: [{{{}}}, {{{price}}}]}}", price.replace("model: m", "model: '*'")),
+            "prices.models[1].model: `m` is covered by an entry above it",
+        ),
+    ] {
+        let warnings: Vec<String> = config(&yaml).warnings.iter().map(ToString::to_string).collect();
+        assert!(warnings.iter().any(|warning| warning.contains(expected)), "{expected}\n{warnings:?}");
+    }
+}

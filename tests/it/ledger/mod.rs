@@ -1,0 +1,64 @@
+//! Tenants, prices and budgets.
+
+mod claims;
+mod config;
+mod counted;
+mod naive;
+mod priced;
+mod program;
+
+use std::sync::Arc;
+
+use tokometer::ledger::Budget;
+use tokometer::ledger::Ledger;
+use tokometer::ledger::Limit;
+use tokometer::ledger::Price;
+use tokometer::ledger::Prices;
+use tokometer::ledger::Settings;
+use tokometer::ledger::TenantForm;
+use tokometer::ledger::Tenants;
+use tokometer::measure::Record;
+use tokometer::measure::Targets;
+
+use crate::export::records;
+
+/// Tenants as they name themselves, at most so many.
+fn plain(most: usize) -> Settings {
+    Settings { tenants: Some(Tenants { form: TenantForm::Plain, most, ..Tenants::default() }), ..Settings::default() }
+}
+
+/// A dollar for a million input tokens, a tenth of it for cached ones, three for output; `free*` costs nothing.
+fn prices() -> Prices {
+    let price =
+        |model: &str, input, cached_input, output| Price { model: model.to_owned(), input, cached_input, output };
+    Prices {
+        currency: "USD".to_owned(),
+        models: vec![price("free*", 0.0, None, 0.0), price("m*", 1.0, Some(0.1), 3.0)],
+    }
+}
+
+fn budget(name: &str, limit: Limit) -> Budget {
+    Budget { name: name.to_owned(), limit, models: Vec::new(), tenants: Vec::new() }
+}
+
+fn ledger(settings: Settings) -> Ledger {
+    Ledger::new(settings).expect("no file is named")
+}
+
+/// An answer of this model: 1000 tokens in, 600 of them cached, 101 out.
+fn answer(model: &str) -> Record {
+    records::good(model)
+}
+
+/// The same record, of this tenant.
+fn by(tenant: &str, record: Record) -> Record {
+    let targets = Targets { tenant: Some(tenant.into()), ..Targets::default() };
+    Record { targets: Some(Box::new(targets)), ..record }
+}
+
+/// Another model's, or with labels of another kind.
+fn labelled(record: Record, change: impl Fn(&mut tokometer::measure::Labels)) -> Record {
+    let mut labels = (*record.labels).clone();
+    change(&mut labels);
+    Record { labels: Arc::new(labels), ..record }
+}

@@ -1,0 +1,81 @@
+//! What one exchange cost, and on what that rests.
+
+use tokometer::decode::Route;
+use tokometer::ledger::Basis;
+use tokometer::ledger::Price;
+use tokometer::ledger::Prices;
+use tokometer::ledger::Unpriced;
+use tokometer::ledger::cost;
+use tokometer::measure::Count;
+use tokometer::measure::CountSource;
+use tokometer::measure::Outcome;
+use tokometer::measure::Record;
+
+use super::answer;
+use super::labelled;
+use super::prices;
+use crate::export::records;
+
+fn count(tokens: u64, source: CountSource) -> Option<Count> {
+    Some(Count { tokens, source })
+}
+
+/// The cost in millionths of a dollar, which is a whole number here.
+fn told(record: &Record) -> Option<Result<(f64, Basis), Unpriced>> {
+    let model = record.labels.response_model.as_deref();
+    cost(record, model, &prices()).map(|cost| cost.map(|(money, basis)| ((money * 1e7).round() / 10.0, basis)))
+}
+
+#[test]
+fn tokens_are_priced_by_their_kind() {
+    // 400 at 1, 600 at 0.1 and 101 at 3.
+    assert_eq!(told(&answer("m")), Some(Ok((763.0, Basis::Exact))));
+    assert_eq!(told(&answer("free-1")), Some(Ok((0.0, Basis::Exact))));
+    assert_eq!(told(&answer("x")), Some(Err(Unpriced::NoPrice)));
+    let more_cached_than_there_are = Record { cached_tokens: Some(5000), ..answer("m") };
+    assert_eq!(told(&more_cached_than_there_are), Some(Ok((403.0, Basis::Exact))));
+}
+
+#[test]
+fn the_first_price_that_covers_the_model_counts() {
+    let of = |model: &str, input| Price { model: model.to_owned(), input, cached_input: None, output: 0.0 };
+    let record = Record { cached_tokens: None, ..answer("m-1") };
+    let first = |models: Vec<Price>| {
+        let prices = Prices { currency: "USD".to_owned(), models };
+        cost(&record, Some("m-1"), &prices).unwrap().map(|(money, basis)| ((money * 1e6).round(), basis))
+    };
+    assert_eq!(first(vec![of("m-1", 5.0), of("*", 1.0)]), Ok((5000.0, Basis::Exact)), "one price for all input");
+    assert_eq!(first(vec![of("*", 1.0), of("m-1", 5.0)]), Ok((1000.0, Basis::Exact)));
+    assert_eq!(first(vec![of("m", 1.0), of("m-*", 7.0)]), Ok((7000.0, Basis::Exact)));
+    assert_eq!(first(vec![of("m", 1.0)]), Err(Unpriced::NoPrice));
+}
+
+#[test]
+fn what_is_not_exact_says_so_and_what_is_unknown_has_no_price() {
+    let uncached = Record { cached_tokens: None, ..answer("m") };
+    assert_eq!(told(&uncached), Some(Ok((1303.0, Basis::Estimate))), "priced as if the cache had nothing");
+    let by_text = Record { output_tokens: count(101, CountSource::Tokenizer), ..answer("m") };
+    assert_eq!(told(&by_text), Some(Ok((763.0, Basis::Estimate))));
+    let at_least = Record { output_tokens: count(101, CountSource::Deltas), ..answer("m") };
+    assert_eq!(told(&at_least), Some(Ok((763.0, Basis::LowerBound))));
+    let neither = Record { cached_tokens: None, ..at_least };
+    assert_eq!(told(&neither), Some(Ok((1303.0, Basis::Estimate))));
+    let no_input = Record { input_tokens: None, ..answer("m") };
+    assert_eq!(told(&no_input), Some(Err(Unpriced::NoInputCount)));
+    let no_output = Record { output_tokens: None, ..answer("m") };
+    assert_eq!(told(&no_output), Some(Err(Unpriced::NoOutputCount)));
+    let vectors = labelled(no_output, |labels| labels.route = Route::Embeddings);
+    assert_eq!(told(&vectors), Some(Ok((460.0, Basis::Exact))), "vectors have no output tokens");
+}
+
+#[test]
+fn what_the_server_refused_costs_nothing_and_what_was_aborted_costs_what_it_took() {
+    assert_eq!(told(&records::busy("m")), None);
+    let refused = Record { outcome: Outcome::UpstreamRefused, status: None, ..answer("m") };
+    assert_eq!(told(&refused), None);
+    let failed_call = Record { outcome: Outcome::Http5xx, status: Some(200), ..answer("m") };
+    assert_eq!(told(&failed_call), None, "a remote procedure call fails behind a status of 200");
+    assert_eq!(told(&records::other()), None);
+    let left = Record { outcome: Outcome::ClientAbortMidStream, ..answer("m") };
+    assert_eq!(told(&left), Some(Ok((763.0, Basis::Exact))));
+}

@@ -1,0 +1,105 @@
+//! The whole program: what a tenant used is on the page, and no secret is anywhere.
+
+use std::io::Read;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::net::TcpStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokometer::app::Instrument;
+use tokometer::config::Config;
+use tokometer::config::Environment;
+use tokometer::config::Flags;
+use tokometer::listen::Address;
+use tokometer::sim::load;
+use tokometer::sim::server;
+use tokometer::sim::server::Simulator;
+
+use crate::scrape::reading::until;
+
+const SECRET: &str = "hunter2";
+
+fn get(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("the admin server listens");
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").expect("it reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it answers");
+    answer
+}
+
+/// The value of the series that has all of these parts.
+fn value(page: &str, parts: &[&str]) -> Option<f64> {
+    let line = page.lines().find(|line| !line.starts_with('#') && parts.iter().all(|part| line.contains(part)))?;
+    line.rsplit(' ').next()?.parse().ok()
+}
+
+#[test]
+fn what_tenants_used_is_told_and_what_they_said_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = folder.path().join("key");
+    std::fs::write(&key, "0123456789abcdef0123456789abcdef").unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let pace = server::Pace {
+        time_to_first_token: Duration::from_millis(1),
+        tokens_per_second: 0.0,
+        ..server::Pace::default()
+    };
+    let simulated = server::Settings { pace, ..server::Settings::default() };
+    let simulator = runtime.block_on(Simulator::start(simulated)).unwrap();
+    let upstream = simulator.local_address();
+    let log = folder.path().join("access.log");
+    let yaml = format!(
+        "pairs: [{{listen: '127.0.0.1:1', upstream: '{upstream}'}}]\nadmin: {{listen: '127.0.0.1:0'}}\n\
+         access_log: {{enabled: true, path: '{}', format: json}}\n\
+         tenants: {{enabled: true, from_jwt_claim: sub, hash_key_file: '{}'}}\n\
+         prices: {{models: [{{model: '*', input_per_million: 1, output_per_million: 2}}]}}\n\
+         budgets: [{{name: daily, tokens_per_day: 1000}}]\n",
+        log.display(),
+        key.display(),
+    );
+    let layers = (Path::new("t.yaml"), yaml.as_str());
+    let config = Config::from_layers(Some(layers), &Flags::default(), &Environment::default()).unwrap();
+    let mut settings = config.settings.clone();
+    settings.pairs[0].listen = Address::Tcp { host: "127.0.0.1".to_owned(), port: 0 };
+    let shown = config.effective_yaml();
+    let instrument = Instrument::start(&settings, None, Arc::new(move || shown.clone())).unwrap();
+    let Address::Tcp { host, port } = instrument.addresses()[0].clone() else { panic!("a TCP listener") };
+    // {"sub":"acme","email":"hunter2"}
+    let token = format!("Bearer e30.eyJzdWIiOiJhY21lIiwiZW1haWwiOiJodW50ZXIyIn0.{SECRET}");
+    let load = load::Settings {
+        url: format!("http://{host}:{port}"),
+        concurrency: 2,
+        requests: Some(6),
+        max_tokens: 20,
+        include_usage: true,
+        headers: vec![("authorization".to_owned(), token)],
+        ..load::Settings::default()
+    };
+    let summary = runtime.block_on(load::run(load, |_| {})).unwrap();
+    // printf acme | openssl dgst -sha256 -hmac 0123456789abcdef0123456789abcdef
+    let tenant = "tenant=\"d8ad00265ff0\"";
+    let page = until("all exchanges are told", || {
+        let page = get(instrument.admin(), "/metrics");
+        let done = value(&page, &["tokometer_tenant_exchanges_total", tenant, "\"success\""]) == Some(6.0);
+        done.then_some(page)
+    });
+    let output = value(&page, &["tokometer_tenant_output_tokens_total", tenant, "source=\"usage\""]).unwrap();
+    let input = value(&page, &["tokometer_tenant_input_tokens_total", tenant, "source=\"usage\""]).unwrap();
+    assert_eq!(output, summary.tokens_from_usage as f64);
+    let cost = value(&page, &["tokometer_cost_total", tenant, "currency=\"USD\"", "source=\"exact\""]).unwrap();
+    assert!((cost - (input + 2.0 * output) / 1e6).abs() < 1e-12, "{cost}");
+    assert_eq!(value(&page, &["tokometer_budget_spent_total", "\"daily\"", "unit=\"tokens\""]), Some(input + output));
+    assert_eq!(value(&page, &["tokometer_budget_limit", "\"daily\""]), Some(1000.0));
+    let everything = [page, get(instrument.admin(), "/config"), get(instrument.admin(), "/exchanges")];
+    instrument.stop();
+    runtime.block_on(simulator.stop());
+    let log = std::fs::read_to_string(log).unwrap();
+    assert_eq!(log.lines().count(), 6);
+    for told in everything.iter().chain([&log]) {
+        for secret in [SECRET, "acme", "0123456789abcdef", "eyJzdWIi"] {
+            assert!(!told.contains(secret), "{secret} is in {told}");
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! The live page and its feed through real sockets.
+#![expect(clippy::unwrap_used, reason = "these functions are called by tests only")]
+
+use std::io::BufRead;
+use std::io::BufReader;
+use std::io::Read;
+use std::io::Write;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use std::time::Instant;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use tokometer::admin::Pages;
+use tokometer::admin::Server;
+use tokometer::admin::Settings;
+
+use crate::admin;
+use crate::admin::Program;
+use crate::admin::ask;
+use crate::admin::body;
+use crate::admin::connect;
+use crate::admin::status;
+
+/// What `GET /live/events` takes at a time.
+const MOST_WATCHERS: usize = 16;
+
+/// A server whose snapshots are numbers, from 1, and so many bytes long.
+struct Stage {
+    server: Server,
+    made: Arc<AtomicUsize>,
+}
+
+impl Stage {
+    fn new(bytes: usize) -> Stage {
+        Stage::with(bytes, admin::settings())
+    }
+
+    fn with(bytes: usize, settings: Settings) -> Stage {
+        let made = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&made);
+        let live = move || {
+            let number = counted.fetch_add(1, Ordering::SeqCst) + 1;
+            format!(r#"{{"number":{number},"filled":"{}"}}"#, "x".repeat(bytes)).into_bytes()
+        };
+        let pages = Pages { live: Arc::new(live), ..admin::pages(Program::new(0)) };
+        Stage { server: Server::start(&settings, pages).unwrap(), made }
+    }
+
+    fn made(&self) -> usize {
+        self.made.load(Ordering::SeqCst)
+    }
+
+    fn watch(&self) -> Watcher {
+        let mut stream = connect(&self.server);
+        stream.write_all(b"GET /live/events HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+        Watcher::new(stream)
+    }
+}
+
+/// Reads an answer of server-sent events, line by line.
+struct Watcher {
+    lines: BufReader<TcpStream>,
+    head: String,
+}
+
+impl Watcher {
+    fn new(stream: TcpStream) -> Watcher {
+        let mut lines = BufReader::new(stream);
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            assert_ne!(lines.read_line(&mut head).unwrap(), 0, "{head}");
+        }
+        Watcher { lines, head }
+    }
+
+    /// The number of the next snapshot; `None` at the end of the answer. Chunks' sizes stand on lines of their own.
+    fn next(&mut self) -> Option<u64> {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            if self.lines.read_line(&mut line).unwrap() == 0 || line == "0\r\n" {
+                return None;
+            }
+            if let Some(json) = line.strip_prefix("data: ") {
+                return serde_json::from_str::<serde_json::Value>(json).unwrap()["number"].as_u64();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_snapshot_comes_at_once_and_then_one_each_second_made_once_for_all() {
+    let stage = Stage::new(10);
+    let began = Instant::now();
+    let mut watchers: Vec<Watcher> = (0..3).map(|_| stage.watch()).collect();
+    let told: Vec<Vec<u64>> =
+        watchers.iter_mut().map(|watcher| (0..3).map(|_| watcher.next().unwrap()).collect()).collect();
+    assert_eq!(told, [[1, 2, 3]; 3]);
+    let seconds = began.elapsed().as_secs() as usize;
+    assert!(seconds >= 1 && stage.made() <= seconds + 2, "{} in {seconds} s", stage.made());
+    let head = &watchers[0].head;
+    for part in ["HTTP/1.1 200", "content-type: text/event-stream\r\n", "cache-control: no-store\r\n"] {
+        assert!(head.contains(part), "{head}");
+    }
+}
+
+#[test]
+fn who_asks_gets_a_snapshot_that_others_asked_for_in_the_same_second() {
+    let stage = Stage::new(10);
+    let began = Instant::now();
+    for _ in 0..20 {
+        let answer = ask(&stage.server, "GET", "/live/snapshot");
+        assert_eq!(status(&answer), 200);
+        assert!(answer.contains("content-type: application/json\r\n") && body(&answer).starts_with(r#"{"number":"#));
+    }
+    assert!(stage.made() <= began.elapsed().as_secs() as usize + 1, "{}", stage.made());
+}
+
+#[test]
+fn while_nobody_watches_nothing_is_made() {
+    let stage = Stage::new(10);
+    assert_eq!(status(&ask(&stage.server, "GET", "/live")), 200);
+    assert_eq!(stage.made(), 0);
+    let mut watcher = stage.watch();
+    assert_eq!((watcher.next(), watcher.next()), (Some(1), Some(2)));
+    drop(watcher);
+    // That it has left may be noticed a second later. Probes go on meanwhile.
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_millis(3500) {
+        assert_eq!(status(&ask(&stage.server, "GET", "/livez")), 200);
+    }
+    assert!(stage.made() <= 4, "{}", stage.made());
+    // Whoever comes then is told again, and at once.
+    assert!(stage.watch().next().is_some());
+}
+
+#[test]
+fn a_seventeenth_watcher_is_told_why_and_a_place_comes_free_again() {
+    let stage = Stage::new(10);
+    let mut watchers: Vec<Watcher> = (0..MOST_WATCHERS).map(|_| stage.watch()).collect();
+    assert!(watchers.iter_mut().all(|watcher| watcher.next().is_some()));
+    let refused = ask(&stage.server, "GET", "/live/events");
+    assert_eq!(status(&refused), 503);
+    assert!(refused.contains("retry-after: ") && body(&refused).contains("/live/snapshot"), "{refused}");
+    assert_eq!(status(&ask(&stage.server, "GET", "/live/snapshot")), 200, "it may still be asked");
+    watchers.pop();
+    while stage.watch().head.starts_with("HTTP/1.1 503") {}
+}
+
+#[test]
+fn who_asks_for_the_head_alone_takes_no_place() {
+    let stage = Stage::new(10);
+    for _ in 0..2 * MOST_WATCHERS {
+        let answer = ask(&stage.server, "HEAD", "/live/events");
+        assert!(status(&answer) == 200 && answer.contains("text/event-stream"), "{answer}");
+    }
+}
+
+/// Snapshots that no socket's buffer holds.
+#[test]
+fn a_watcher_that_does_not_read_misses_snapshots_and_delays_nobody() {
+    let stage = Stage::new(8 << 20);
+    let mut slow = stage.watch();
+    let mut fast = stage.watch();
+    let told: Vec<u64> = (0..5).map(|_| fast.next().unwrap()).collect();
+    assert!(told.windows(2).all(|pair| pair[1] == pair[0] + 1), "{told:?}");
+    assert_eq!(status(&ask(&stage.server, "GET", "/livez")), 200);
+    // What it has missed by now is not kept for it.
+    let late: Vec<u64> = (0..4).map(|_| slow.next().unwrap()).collect();
+    assert!(late.windows(2).all(|pair| pair[1] > pair[0]), "{late:?}");
+    assert!(late.windows(2).any(|pair| pair[1] > pair[0] + 1), "{late:?}");
+}
+
+#[test]
+fn a_feed_lasts_longer_than_a_head_may_take() {
+    let stage = Stage::with(10, Settings { header_timeout: Duration::from_millis(300), ..admin::settings() });
+    let mut watcher = stage.watch();
+    let told: Vec<u64> = (0..3).map(|_| watcher.next().unwrap()).collect();
+    assert_eq!(told, [1, 2, 3]);
+}
+
+#[test]
+fn the_feed_ends_with_the_server() {
+    let stage = Stage::new(10);
+    let mut watcher = stage.watch();
+    assert_eq!(watcher.next(), Some(1));
+    stage.server.stop();
+    // A proper end: the last chunk, and nothing cut.
+    while watcher.next().is_some() {}
+    let mut rest = String::new();
+    watcher.lines.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "\r\n");
+}
+
+#[test]
+fn a_snapshot_that_cannot_be_made_is_an_error_and_not_an_end() {
+    let made = AtomicUsize::new(0);
+    let live = move || match made.fetch_add(1, Ordering::SeqCst) {
+        0 => panic!("injected"),
+        number => format!(r#"{{"number":{number}}}"#).into_bytes(),
+    };
+    let pages = Pages { live: Arc::new(live), ..admin::pages(Program::new(0)) };
+    let server = Server::start(&admin::settings(), pages).unwrap();
+    assert_eq!(status(&ask(&server, "GET", "/live/snapshot")), 500);
+    assert_eq!(status(&ask(&server, "GET", "/live/snapshot")), 200);
+}
+
+#[test]
+fn the_page_needs_nothing_from_elsewhere_and_runs_no_script_but_its_own() {
+    let stage = Stage::new(10);
+    let answer = ask(&stage.server, "GET", "/live");
+    let (head, page) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.contains("content-type: text/html; charset=utf-8\r\n"), "{head}");
+    let between = |from: &str, to: &str| page.split_once(from).unwrap().1.split_once(to).unwrap().0;
+    for (what, text) in [("script", between("<script>", "</script>")), ("style", between("<style>", "</style>"))] {
+        let hash = BASE64_STANDARD.encode(ring::digest::digest(&ring::digest::SHA256, text.as_bytes()));
+        assert!(head.contains(&format!("{what}-src 'sha256-{hash}'")), "{head}");
+    }
+    assert!(head.contains("default-src 'none'") && head.contains("connect-src 'self'"), "{head}");
+    // Names of namespaces are no addresses that are asked.
+    let own = page.replace("http://www.w3.org/2000/svg", "");
+    for outside in ["http:", "https:", "//cdn", " src=", "@import", "url("] {
+        assert!(!own.contains(outside), "{outside}");
+    }
+    // Names of models are what clients wrote.
+    for markup in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "Function("] {
+        assert!(!page.contains(markup), "{markup}");
+    }
+    assert!(!page.contains("/*STYLE*/") && !page.contains("/*SCRIPT*/"), "all is put in");
+}

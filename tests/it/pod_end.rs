@@ -1,0 +1,245 @@
+//! The end of a pod, with real processes: what the kubelet does with a native sidecar beside its server (KEP 753).
+//!
+//! Both preStop hooks run at once; the server is told to end when its own has returned; then the sidecar gets SIGTERM, and two
+//! seconds later it is killed.
+#![expect(clippy::unwrap_used, reason = "these functions are called by tests only")]
+
+use std::io::Read;
+use std::io::Write;
+use std::net::TcpListener;
+use std::net::TcpStream;
+use std::process::Child;
+use std::process::Command;
+use std::process::ExitStatus;
+use std::process::Output;
+use std::process::Stdio;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use std::time::Instant;
+
+use opentelemetry_proto::tonic::trace::v1::Span;
+use tokometer::sim::load;
+use tokometer::sim::load::End;
+
+use crate::export::collector::Collector;
+
+/// What the kubelet leaves a sidecar at the worst.
+const KILLED_AFTER: Duration = Duration::from_secs(2);
+
+const STREAMS: u64 = 50;
+
+/// Ended, for certain, when it is dropped.
+struct Process(Child);
+
+impl Process {
+    fn start(arguments: &[String]) -> Process {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tokometer"));
+        command.args(arguments).env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        Process(command.spawn().unwrap())
+    }
+
+    fn terminate(&self) {
+        let id = rustix::process::Pid::from_child(&self.0);
+        rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
+    }
+
+    /// As the kubelet: SIGTERM, and SIGKILL after two seconds. `None` when it had to be killed.
+    fn end(&mut self) -> Option<ExitStatus> {
+        self.terminate();
+        let begun = Instant::now();
+        while begun.elapsed() < KILLED_AFTER {
+            if let Some(status) = self.0.try_wait().unwrap() {
+                return Some(status);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.0.kill().unwrap();
+        None
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended already.
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// A server, tokometer in front of it, and a collector behind it.
+struct Pod {
+    server: Process,
+    sidecar: Process,
+    port: u16,
+    admin: u16,
+    collector: Collector,
+}
+
+impl Pod {
+    fn start(lame_duck_secs: u64) -> Pod {
+        let (inner, port, admin) = (free_port(), free_port(), free_port());
+        let collector = Collector::http();
+        let server = ["sim", "--rate", "100", "--ttft-ms", "50", "--listen"].map(str::to_owned);
+        let server = Process::start(&[server.as_slice(), &[format!("127.0.0.1:{inner}")]].concat());
+        let sidecar = Process::start(&[
+            "run".to_owned(),
+            format!("--listen=127.0.0.1:{port}"),
+            format!("--upstream=127.0.0.1:{inner}"),
+            format!("--admin=127.0.0.1:{admin}"),
+            format!("--set=otlp.endpoint=http://127.0.0.1:{}", collector.port),
+            // Nothing would be sent of itself while the test runs.
+            "--set=otlp.traces.schedule_delay_ms=60000".to_owned(),
+            format!("--set=process.lame_duck_secs={lame_duck_secs}"),
+        ]);
+        let pod = Pod { server, sidecar, port, admin, collector };
+        until("both answer", || {
+            ask(admin, "/startz").is_some() && ask(port, "/health").is_some_and(|a| a.contains(" 200 "))
+        });
+        pod
+    }
+
+    fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    fn in_flight(&self) -> u64 {
+        let answer = ask(self.admin, "/drain").unwrap_or_default();
+        number(&answer, "open_streams")
+    }
+
+    /// The hook of the sidecar.
+    fn drain(&self, more: &[&str]) -> Output {
+        let admin = format!("http://127.0.0.1:{}", self.admin);
+        Command::new(env!("CARGO_BIN_EXE_tokometer")).args(["drain", "--admin", &admin]).args(more).output().unwrap()
+    }
+
+    /// Spans of answers, by outcome.
+    fn outcomes(&self) -> Vec<String> {
+        let of = |span: &Span| {
+            use opentelemetry_proto::tonic::common::v1::any_value::Value::StringValue;
+            let outcome = span.attributes.iter().find(|pair| pair.key == "tokometer.outcome")?;
+            match outcome.value.clone()?.value? {
+                StringValue(text) => Some(text),
+                _ => None,
+            }
+        };
+        self.collector.spans().iter().filter(|span| span.name.starts_with("chat")).filter_map(of).collect()
+    }
+}
+
+fn until(what: &str, mut is: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "not within a minute: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The whole answer to a GET; `None` when nobody listens.
+fn ask(port: u16, path: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    (!answer.is_empty()).then_some(answer)
+}
+
+fn number(answer: &str, name: &str) -> u64 {
+    let body = answer.split_once("\r\n\r\n").map(|(_, body)| body).unwrap_or_default();
+    let body: serde_json::Value = serde_json::from_str(body).unwrap_or_default();
+    body[name].as_u64().unwrap_or_default()
+}
+
+/// So many streams at a time, one each, on a thread of its own.
+fn load(url: String, streams: u64, max_tokens: u64) -> JoinHandle<load::Summary> {
+    std::thread::spawn(move || {
+        let settings = load::Settings {
+            url,
+            concurrency: streams as usize,
+            requests: Some(streams),
+            max_tokens,
+            ..load::Settings::default()
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(load::run(settings, |_| {})).unwrap()
+    })
+}
+
+#[test]
+fn fifty_streams_complete_and_all_that_is_known_of_them_arrives() {
+    let mut pod = Pod::start(1);
+    // Two seconds of tokens: longer than the lame duck.
+    let streams = load(pod.url(), STREAMS, 200);
+    until("all streams are open", || pod.in_flight() == STREAMS);
+
+    let admin = pod.admin;
+    let hook = std::thread::spawn(move || ask(admin, "/drain/wait"));
+    let output = pod.drain(&[]);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("draining: {STREAMS} streams are open\n"));
+    assert!(ask(pod.admin, "/readyz").unwrap().contains(" 503 "), "who asks is told at once");
+    let late = load(pod.url(), 3, 10).join().unwrap();
+    assert_eq!(late.ends.get(&End::Complete), Some(&3), "those who learn late are still served: {late:?}");
+
+    let answer = hook.join().unwrap().unwrap();
+    assert!(answer.contains(" 200 ") && number(&answer, "open_streams") == 0, "{answer}");
+    let streams = streams.join().unwrap();
+    assert_eq!(streams.ends.get(&End::Complete), Some(&STREAMS), "{streams:?}");
+    assert!(TcpStream::connect(("127.0.0.1", pod.port)).is_err(), "after the lame duck nobody is let in");
+    assert!(pod.drain(&["--wait", "--timeout", "5s"]).status.success(), "a drain that is over is over at once");
+
+    assert!(pod.server.end().is_some());
+    assert!(pod.sidecar.end().is_some_and(|status| status.success()), "it was killed before it had ended");
+    let outcomes = pod.outcomes();
+    assert_eq!(
+        (outcomes.len() as u64, outcomes.iter().all(|outcome| outcome == "ok")),
+        (STREAMS + 3, true),
+        "{outcomes:?}"
+    );
+    assert!(!pod.collector.got.lock().unwrap().metrics.is_empty(), "the last metrics arrived");
+}
+
+#[test]
+fn when_the_grace_is_used_up_what_was_cut_is_told_before_the_kill() {
+    let mut pod = Pod::start(0);
+    let streams = load(pod.url(), STREAMS, 20_000);
+    until("all streams are open", || pod.in_flight() == STREAMS);
+    let output = pod.drain(&["--wait", "--timeout", "100ms"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(String::from_utf8(output.stderr).unwrap().contains("50 streams are still open"));
+
+    // Everything is told to end at once, and killed two seconds later.
+    pod.server.0.kill().unwrap();
+    // Whether it ends by itself or is killed: by then all must have been told.
+    pod.sidecar.end();
+    assert_eq!(streams.join().unwrap().ends.get(&End::Complete), None);
+    let outcomes = pod.outcomes();
+    assert_eq!(outcomes.len() as u64, STREAMS, "{outcomes:?}");
+    assert!(!outcomes.iter().any(|outcome| outcome == "ok"), "{outcomes:?}");
+}
+
+#[test]
+fn the_hook_of_the_server_is_no_switch() {
+    let pod = Pod::start(0);
+    let begun = Instant::now();
+    let answer = ask(pod.admin, "/drain/wait").unwrap();
+    assert!(answer.contains(" 200 ") && answer.contains("\"draining\":false"), "{answer}");
+    assert!(begun.elapsed() < Duration::from_secs(10), "it waits for a drain to begin, not for its end");
+    assert!(ask(pod.port, "/health").unwrap().contains(" 200 "), "nothing was ended");
+}
+
+#[test]
+fn a_drain_of_what_is_not_there_says_what_to_do() {
+    let port = free_port();
+    for (admin, part) in
+        [(format!("http://127.0.0.1:{port}"), "is tokometer running"), ("nonsense".to_owned(), "http://127.0.0.1:9464")]
+    {
+        let output = Command::new(env!("CARGO_BIN_EXE_tokometer")).args(["drain", "--admin", &admin]).output().unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(1) && told.contains(part), "{told}");
+    }
+}

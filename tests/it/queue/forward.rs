@@ -1,0 +1,68 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokometer::queue::{Reply, Settings, Unsent};
+
+use super::*;
+
+fn later() -> Reply {
+    Reply::Later(Some(Duration::from_millis(1)), "busy".to_owned())
+}
+
+#[test]
+fn what_the_collector_puts_off_is_sent_again_and_the_order_stays() {
+    let kept = Arc::new(Kept::default());
+    *kept.says.lock().unwrap() = vec![Reply::Taken { rejected: 0 }, later(), later(), later()];
+    let (receiver, _) = receive(Settings::default(), Some(Arc::clone(&kept)));
+    for tag in 0..3 {
+        assert_eq!(post_traces(receiver.addresses()[0], &message(2, tag)), 200);
+    }
+    let figures = receiver.figures();
+    until("all", || figures.forwarded() == 6);
+    let sent: Vec<Vec<u8>> = kept.messages.lock().unwrap().iter().map(|(bytes, _)| bytes.to_vec()).collect();
+    assert_eq!(sent, [message(2, 0), message(2, 1), message(2, 2)]);
+    receiver.stop(Duration::from_secs(1));
+}
+
+#[test]
+fn what_the_collector_does_not_take_is_counted_by_reason() {
+    let kept = Arc::new(Kept::default());
+    let refused = Reply::Refused("no".to_owned());
+    *kept.says.lock().unwrap() = vec![later(), Reply::Taken { rejected: 3 }, refused];
+    let settings = Settings { forward_for: Duration::ZERO, ..Settings::default() };
+    let (receiver, _) = receive(settings, Some(Arc::clone(&kept)));
+    for tag in 0..4 {
+        assert_eq!(post_traces(receiver.addresses()[0], &message(10, tag)), 200);
+    }
+    let figures = receiver.figures();
+    until("all", || figures.forwarded() == 17);
+    let counts = [Unsent::Refused, Unsent::Rejected, Unsent::GivenUp, Unsent::Shutdown].map(|why| figures.unsent(why));
+    assert_eq!(counts, [10, 3, 10, 0]);
+    receiver.stop(Duration::from_secs(1));
+}
+
+#[test]
+fn the_end_waits_for_the_last_messages_no_longer_than_it_may() {
+    let kept = Arc::new(Kept::default());
+    let (receiver, _) = receive(Settings::default(), Some(Arc::clone(&kept)));
+    let gate = kept.gate.try_lock().unwrap();
+    for tag in 0..5 {
+        assert_eq!(post_traces(receiver.addresses()[0], &message(10, tag)), 200);
+    }
+    let figures = receiver.figures();
+    let begun = std::time::Instant::now();
+    receiver.stop(Duration::from_millis(200));
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    assert_eq!((figures.forwarded(), figures.unsent(Unsent::Shutdown)), (0, 50));
+    drop(gate);
+}
+
+#[test]
+fn without_a_collector_spans_are_taken_all_the_same() {
+    let (receiver, _) = receive(Settings::default(), None);
+    assert_eq!(post_traces(receiver.addresses()[0], &message(10, 1)), 200);
+    let figures = receiver.figures();
+    assert_eq!((figures.received(), figures.forwarded()), (10, 0));
+    until("room", || figures.waiting_bytes() == 0);
+    receiver.stop(Duration::from_secs(1));
+}

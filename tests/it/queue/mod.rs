@@ -1,0 +1,104 @@
+//! The receiver of engine spans: what it takes and refuses, what it passes on, and what it joins.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod forward;
+mod passage;
+mod program;
+mod receiver;
+
+use std::io::Read;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::time::Duration;
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
+use prost::Message;
+use tokometer::queue::{Collector, Receiver, Reply, Settings};
+use tokometer::replay::Notebook;
+
+/// A collector in this process, as the receiver sees it.
+#[derive(Default)]
+pub(crate) struct Kept {
+    pub(crate) messages: Mutex<Vec<(Bytes, HeaderMap)>>,
+    /// What it says before it takes everything, the last first.
+    pub(crate) says: Mutex<Vec<Reply>>,
+    /// It answers only when nobody holds this.
+    pub(crate) gate: tokio::sync::Mutex<()>,
+}
+
+#[async_trait::async_trait]
+impl Collector for Kept {
+    async fn export(&self, message: Bytes, headers: HeaderMap) -> Reply {
+        let _open = self.gate.lock().await;
+        let said = self.says.lock().unwrap().pop();
+        if !matches!(said, Some(Reply::Later(..))) {
+            self.messages.lock().unwrap().push((message, headers));
+        }
+        said.unwrap_or(Reply::Taken { rejected: 0 })
+    }
+}
+
+/// A receiver on a free port, without anybody behind it but `collector`.
+pub(crate) fn receive(settings: Settings, collector: Option<Arc<Kept>>) -> (Receiver, Notebook) {
+    let settings = Settings { listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))], ..settings };
+    let notebook = Notebook::default();
+    let collector = collector.map(|kept| kept as Arc<dyn Collector>);
+    (Receiver::start(&settings, Arc::new(notebook.clone()), collector).unwrap(), notebook)
+}
+
+/// A message of so many spans; `tag` tells it from others.
+pub(crate) fn message(spans: usize, tag: u64) -> Vec<u8> {
+    let span = |n: usize| Span {
+        trace_id: (u128::from(tag) << 64 | n as u128 | 1 << 127).to_be_bytes().to_vec(),
+        span_id: (n as u64 + 1).to_be_bytes().to_vec(),
+        name: "llm_request".to_owned(),
+        ..Span::default()
+    };
+    let scope_spans = vec![ScopeSpans { spans: (0..spans).map(span).collect(), ..ScopeSpans::default() }];
+    let resource_spans = vec![ResourceSpans { scope_spans, ..ResourceSpans::default() }];
+    ExportTraceServiceRequest { resource_spans }.encode_to_vec()
+}
+
+pub(crate) fn gzip(plain: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(plain).unwrap();
+    encoder.finish().unwrap()
+}
+
+/// Posts over HTTP/1.1 on a connection of its own; gives the status and the whole answer.
+pub(crate) fn post(to: SocketAddr, path: &str, headers: &str, body: &[u8]) -> (u16, Vec<u8>) {
+    let mut stream = TcpStream::connect(to).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n{headers}\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    // Who refuses early does not read the rest.
+    stream.write_all(body).ok();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).ok();
+    let status = std::str::from_utf8(answer.get(9..12).unwrap_or_default()).unwrap().parse().unwrap_or(0);
+    (status, answer)
+}
+
+pub(crate) fn post_traces(to: SocketAddr, body: &[u8]) -> u16 {
+    post(to, "/v1/traces", "content-type: application/x-protobuf\r\n", body).0
+}
+
+/// Waits until it is so.
+pub(crate) fn until(what: &str, mut is: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{what} did not come in a minute");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

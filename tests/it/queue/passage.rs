@@ -1,0 +1,89 @@
+//! The way to a real collector's protocols.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use prost::Message;
+use tokometer::export::{Answer, Endpoint, Passage, Protocol};
+
+use crate::export::collector::Collector;
+
+use super::*;
+
+fn endpoint(url: String, protocol: Protocol, gzip: bool) -> Endpoint {
+    Endpoint {
+        url,
+        protocol,
+        headers: vec![("authorization".to_owned(), "Bearer ours".to_owned())],
+        gzip,
+        timeout: Duration::from_secs(20),
+        ca: None,
+        identity: None,
+    }
+}
+
+fn send(endpoint: &Endpoint, message: Vec<u8>, headers: HeaderMap) -> Answer {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { Passage::new(endpoint).unwrap().send(Bytes::from(message), headers).await })
+}
+
+#[test]
+fn a_message_arrives_as_it_was_over_http_and_grpc_plain_and_compressed() {
+    let http = Collector::http();
+    let grpc = Collector::grpc_traces();
+    let url = |port: u16| format!("http://127.0.0.1:{port}");
+    let mut headers = HeaderMap::new();
+    headers.insert("authorization", "Bearer engine".parse().unwrap());
+    for gzip in [false, true] {
+        let sent = message(50, u64::from(gzip));
+        let over_http = endpoint(format!("{}/v1/traces", url(http.port)), Protocol::HttpProtobuf, gzip);
+        assert_eq!(send(&over_http, sent.clone(), headers.clone()), Answer::Taken { rejected: 0 });
+        let over_grpc = endpoint(url(grpc.port), Protocol::Grpc, gzip);
+        assert_eq!(send(&over_grpc, sent.clone(), headers.clone()), Answer::Taken { rejected: 0 });
+        for collector in [&http, &grpc] {
+            let got = collector.got.lock().unwrap();
+            assert_eq!(got.traces.last().unwrap().encode_to_vec(), sent);
+        }
+    }
+    let got = http.got.lock().unwrap();
+    assert!(got.heads.iter().all(|head| head.contains("Bearer ours")), "{:?}", got.heads);
+}
+
+#[test]
+fn a_collector_that_is_not_there_may_be_there_later() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for protocol in [Protocol::HttpProtobuf, Protocol::Grpc] {
+        let gone = endpoint(format!("http://{free}/v1/traces"), protocol, false);
+        assert!(matches!(send(&gone, message(1, 1), HeaderMap::new()), Answer::Later { after: None, .. }));
+    }
+}
+
+/// Answers one request over HTTP/1.1 with these bytes.
+fn says(answer: &'static str) -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        assert!(stream.read(&mut [0; 65536]).unwrap() > 0);
+        stream.write_all(answer.as_bytes()).unwrap();
+    });
+    format!("http://{address}/v1/traces")
+}
+
+#[test]
+fn what_a_collector_says_is_understood() {
+    let over_http =
+        |answer| send(&endpoint(says(answer), Protocol::HttpProtobuf, false), message(1, 1), HeaderMap::new());
+    let after = |answer| match over_http(answer) {
+        Answer::Later { after, .. } => after,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(after("HTTP/1.1 503 x\r\nretry-after: 7\r\ncontent-length: 0\r\n\r\n"), Some(Duration::from_secs(7)));
+    assert_eq!(after("HTTP/1.1 429 x\r\ncontent-length: 0\r\n\r\n"), None);
+    let refused = over_http("HTTP/1.1 400 x\r\ncontent-length: 3\r\n\r\nbad");
+    assert!(matches!(&refused, Answer::Refused { why } if why.contains("400") && why.contains("bad")), "{refused:?}");
+    // partial_success { rejected_spans: 5 }
+    let partial = over_http("HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n\n\x02\x08\x05");
+    assert_eq!(partial, Answer::Taken { rejected: 5 });
+}

@@ -1,0 +1,211 @@
+//! The whole program in front of the simulated server, which sends spans as vLLM does.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::trace::v1::Span;
+use tokometer::app::Instrument;
+use tokometer::config::Settings;
+use tokometer::export::{Endpoint, Protocol};
+use tokometer::listen::Address;
+use tokometer::measure::{CountSource, QueueSource, Record};
+use tokometer::queue;
+use tokometer::replay::Notebook;
+use tokometer::sim::load;
+use tokometer::sim::server::{self, OtlpProtocol, Simulator, Traces};
+
+use crate::export::collector::Collector;
+use crate::pair::pair;
+
+use super::*;
+
+const REQUESTS: u64 = 200;
+const DELAY: Duration = Duration::from_millis(700);
+
+struct Scene {
+    instrument: Instrument,
+    notebook: Notebook,
+    collector: Collector,
+    simulator: Simulator,
+    url: String,
+}
+
+/// Simulator, program and collector. Sixteen requests are served at a time: the others wait in the queue.
+async fn scene(otlp: OtlpProtocol, engine: server::Settings) -> Scene {
+    let receiver = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let endpoint = match otlp {
+        OtlpProtocol::Grpc => format!("http://{receiver}"),
+        OtlpProtocol::HttpProtobuf => format!("http://{receiver}/v1/traces"),
+    };
+    let simulator = Simulator::start(server::Settings {
+        max_concurrency: 16,
+        pace: server::Pace {
+            time_to_first_token: Duration::from_millis(20),
+            tokens_per_second: 1000.0,
+            tokens_per_chunk: 1,
+            jitter: 0.5,
+        },
+        traces: Some(Traces { endpoint, protocol: otlp, delay: DELAY }),
+        ..engine
+    })
+    .await
+    .unwrap();
+    let collector = match otlp {
+        OtlpProtocol::Grpc => Collector::grpc_traces(),
+        OtlpProtocol::HttpProtobuf => Collector::http(),
+    };
+    let mut settings = Settings::of_pair(pair(simulator.local_address()));
+    settings.admin.listen = SocketAddr::from(([127, 0, 0, 1], 0));
+    settings.queue = Some(queue::Settings { listen: vec![receiver], ..queue::Settings::default() });
+    settings.export.traces.endpoint = Some(Endpoint {
+        url: match otlp {
+            OtlpProtocol::Grpc => format!("http://127.0.0.1:{}", collector.port),
+            OtlpProtocol::HttpProtobuf => format!("http://127.0.0.1:{}/v1/traces", collector.port),
+        },
+        protocol: match otlp {
+            OtlpProtocol::Grpc => Protocol::Grpc,
+            OtlpProtocol::HttpProtobuf => Protocol::HttpProtobuf,
+        },
+        headers: Vec::new(),
+        gzip: false,
+        timeout: Duration::from_secs(20),
+        ca: None,
+        identity: None,
+    });
+    let notebook = Notebook::default();
+    let page = Arc::new(String::new);
+    let instrument = Instrument::start(&settings, Some(Arc::new(notebook.clone())), page).unwrap();
+    let Address::Tcp { host, port } = instrument.addresses()[0].clone() else { panic!("TCP") };
+    Scene { instrument, notebook, collector, simulator, url: format!("http://{host}:{port}") }
+}
+
+/// Spans that the engine sent, by request id.
+fn engine_spans(collector: &Collector) -> HashMap<String, Span> {
+    let got = collector.got.lock().unwrap();
+    let scopes = got.traces.iter().flat_map(|t| &t.resource_spans).flat_map(|r| &r.scope_spans);
+    let engines = scopes.filter(|scope| scope.scope.as_ref().is_some_and(|scope| scope.name == "vllm.tracing.otel"));
+    let spans = engines.flat_map(|scope| scope.spans.clone());
+    spans
+        .map(|span| match attribute(&span, "gen_ai.request.id") {
+            Some(Value::StringValue(id)) => (id, span),
+            other => panic!("{other:?}"),
+        })
+        .collect()
+}
+
+fn attribute(span: &Span, key: &str) -> Option<Value> {
+    span.attributes.iter().find(|pair| pair.key == key)?.value.clone()?.value
+}
+
+fn real(span: &Span, key: &str) -> f64 {
+    match attribute(span, key) {
+        Some(Value::DoubleValue(value)) => value,
+        other => panic!("{key}: {other:?}"),
+    }
+}
+
+/// Runs the requests; gives all records once all of them came.
+async fn run(scene: &Scene, requests: u64, include_usage: bool) -> Vec<Record> {
+    let settings = load::Settings {
+        url: scene.url.clone(),
+        concurrency: requests as usize,
+        requests: Some(requests),
+        max_tokens: 20,
+        include_usage,
+        ..load::Settings::default()
+    };
+    load::run(settings, |_| {}).await.unwrap();
+    let mut records = Vec::new();
+    let begun = Instant::now();
+    while records.len() < requests as usize {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{} records", records.len());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        let generated = |record: &Record| record.labels.route.generates();
+        records.extend(scene.notebook.take().records.into_iter().filter(generated));
+    }
+    records
+}
+
+async fn every_queue_time_is_joined(otlp: OtlpProtocol) {
+    let scene = scene(otlp, server::Settings::default()).await;
+    let records = run(&scene, REQUESTS, false).await;
+    let begun = Instant::now();
+    while engine_spans(&scene.collector).len() < REQUESTS as usize {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{} spans", engine_spans(&scene.collector).len());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let spans = engine_spans(&scene.collector);
+    let mut longest: f64 = 0.0;
+    for record in &records {
+        let span = &spans[record.response_id.as_deref().unwrap()];
+        let (queue, told) = (record.queue.expect("joined"), real(span, "gen_ai.latency.time_in_queue"));
+        assert_eq!(queue.source, QueueSource::EngineSpan);
+        assert!((queue.value.as_secs_f64() - told).abs() < 1e-6, "{queue:?} and {told}");
+        // The wire saw the same: what was waited for the first token beyond the engine's prefill is the queue.
+        let first = record.since_requested(record.first_token).unwrap().as_secs_f64();
+        let by_wire = first - real(span, "gen_ai.latency.time_in_model_prefill");
+        assert!(by_wire - told > -0.01, "{by_wire} and {told}");
+        assert_eq!(record.output_tokens.unwrap().source, CountSource::EngineSpan);
+        assert_eq!(
+            attribute(span, "gen_ai.usage.completion_tokens"),
+            record.output_tokens.map(|n| Value::IntValue(n.tokens as i64))
+        );
+        longest = longest.max(told);
+    }
+    assert!(longest > 0.05, "there was a queue: {longest}");
+    scene.simulator.stop().await;
+    let instrument = scene.instrument;
+    tokio::task::spawn_blocking(move || instrument.stop()).await.unwrap();
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+#[test]
+fn the_queue_time_of_each_of_200_requests_at_once_is_joined_over_grpc() {
+    runtime().block_on(every_queue_time_is_joined(OtlpProtocol::Grpc));
+}
+
+#[test]
+fn the_queue_time_of_each_of_200_requests_at_once_is_joined_over_http() {
+    runtime().block_on(every_queue_time_is_joined(OtlpProtocol::HttpProtobuf));
+}
+
+/// Answers tell their queue time themselves; each is compared with its span: a span of another exchange would differ.
+#[test]
+fn queue_times_in_band_are_those_of_the_spans() {
+    runtime().block_on(async {
+        let engine = server::Settings { per_request_metrics: true, ..server::Settings::default() };
+        let scene = scene(OtlpProtocol::Grpc, engine).await;
+        let records = run(&scene, REQUESTS, true).await;
+        assert!(records.iter().all(|record| record.queue.unwrap().source == QueueSource::InBand));
+        let joins = |page: &str, result: &str| -> f64 {
+            let label = format!("tokometer_span_joins_total{{result=\"{result}\"}} ");
+            page.lines().find_map(|line| line.strip_prefix(&label)).unwrap().parse().unwrap()
+        };
+        let admin = scene.instrument.admin();
+        let scrape = move || {
+            let mut stream = std::net::TcpStream::connect(admin).unwrap();
+            stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+            let mut page = String::new();
+            stream.read_to_string(&mut page).unwrap();
+            page
+        };
+        let begun = Instant::now();
+        let page = loop {
+            let page = tokio::task::spawn_blocking(scrape).await.unwrap();
+            if joins(&page, "confirmed") >= REQUESTS as f64 || begun.elapsed() > Duration::from_secs(60) {
+                break page;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        };
+        assert_eq!((joins(&page, "confirmed"), joins(&page, "differs")), (REQUESTS as f64, 0.0), "{page}");
+        scene.simulator.stop().await;
+        let instrument = scene.instrument;
+        tokio::task::spawn_blocking(move || instrument.stop()).await.unwrap();
+    });
+}

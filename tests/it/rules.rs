@@ -1,0 +1,253 @@
+//! Rules that are made from the objectives: their form, their names, and that every alert has its page.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use serde_json::Value;
+use tokometer::export::table::Key;
+use tokometer::export::table::Kind;
+use tokometer::export::table::TABLE;
+use tokometer::rules::ALERTS;
+use tokometer::rules::Format;
+use tokometer::rules::rules;
+use tokometer::rules::rules_at;
+use tokometer::slo::Settings;
+
+use crate::config_documents::same_as_committed;
+
+fn documents(settings: &Settings, format: Format) -> Vec<Value> {
+    serde_yaml::from_multiple(&rules(settings, format)).expect("rules are YAML")
+}
+
+fn every_rule(settings: &Settings) -> Vec<Value> {
+    let file = documents(settings, Format::Prometheus).remove(0);
+    let groups = file["groups"].as_array().expect("groups").clone();
+    groups.iter().flat_map(|group| group["rules"].as_array().expect("rules").clone()).collect()
+}
+
+fn alerts(settings: &Settings) -> Vec<Value> {
+    every_rule(settings).into_iter().filter(|rule| rule["alert"].is_string()).collect()
+}
+
+#[test]
+fn the_rules_of_the_default_configuration_are_committed() {
+    for (format, name) in [
+        (Format::Prometheus, "prometheus.yaml"),
+        (Format::PrometheusRule, "prometheusrule.yaml"),
+        (Format::Sloth, "sloth.yaml"),
+        (Format::Pyrra, "pyrra.yaml"),
+        (Format::OpenSlo, "openslo.yaml"),
+    ] {
+        same_as_committed(&format!("config/rules/{name}"), &rules(&Settings::default(), format));
+    }
+}
+
+#[test]
+fn every_alert_is_in_the_rules_and_has_a_runbook_and_every_runbook_an_alert() {
+    let made: BTreeSet<String> =
+        alerts(&Settings::default()).iter().map(|rule| rule["alert"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(made, ALERTS.iter().map(|name| (*name).to_owned()).collect());
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/runbooks");
+    let pages: BTreeSet<String> = std::fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().to_string_lossy().trim_end_matches(".md").to_owned())
+        .collect();
+    assert_eq!(pages, made);
+    for name in &pages {
+        let text = std::fs::read_to_string(folder.join(format!("{name}.md"))).unwrap();
+        for part in [&format!("# {name}\n"), "## Meaning\n", "## Impact\n", "## Diagnosis\n", "## Mitigation\n"] {
+            assert!(text.contains(part), "{name}: {part}");
+        }
+        assert!(text.contains("](../images/boards/"), "{name} shows no board");
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            assert!(folder.join(link).is_file(), "{name} links to {link}");
+        }
+    }
+}
+
+#[test]
+fn every_alert_says_what_an_engineer_on_call_looks_for() {
+    let mut settings = Settings::default();
+    settings.rules.runbook_url = "https://runbooks.example".to_owned();
+    settings.rules.dashboard_url = Some("https://grafana.example/d/x".to_owned());
+    for alert in alerts(&settings) {
+        let name = alert["alert"].as_str().unwrap();
+        let severity = alert["labels"]["severity"].as_str().unwrap();
+        assert!(["critical", "warning", "info"].contains(&severity), "{name}");
+        assert_eq!(alert["labels"]["service"], "llm", "{name}");
+        assert_eq!(alert["annotations"]["runbook_url"], format!("https://runbooks.example/{name}.md"));
+        assert_eq!(alert["annotations"]["dashboard_url"], "https://grafana.example/d/x", "{name}");
+        for key in ["summary", "description"] {
+            assert!(alert["annotations"][key].as_str().is_some_and(|text| !text.is_empty()), "{name} {key}");
+        }
+        if name.ends_with("ErrorBudgetBurn") {
+            assert!(alert["labels"]["long"].is_string() && alert["labels"]["short"].is_string(), "{name}");
+            assert!(alert["labels"]["slo"].is_string(), "{name}");
+        }
+    }
+}
+
+/// Names that are no metric of ours: Prometheus' own, and those of others, told in the runbooks.
+const FOREIGN: [&str; 4] =
+    ["up", "kube_pod_labels", "kube_pod_init_container_status_restarts_total", "vllm:request_success_total"];
+
+#[test]
+fn every_series_that_is_asked_for_is_in_the_table_or_recorded_or_known_to_be_foreign() {
+    let rules = every_rule(&Settings::default());
+    let recorded: BTreeSet<&str> = rules.iter().filter_map(|rule| rule["record"].as_str()).collect();
+    let mut ours = BTreeSet::new();
+    for metric in &TABLE {
+        let name = metric.prometheus().full();
+        if metric.kind == Kind::Histogram {
+            ours.extend(["_bucket", "_sum", "_count"].map(|end| format!("{name}{end}")));
+        }
+        ours.insert(name);
+    }
+    let labels: BTreeSet<&str> = Key::ALL.iter().map(|key| key.label()).collect();
+    let mut asked = 0;
+    for rule in &rules {
+        let expr = rule["expr"].as_str().unwrap();
+        for name in series(expr) {
+            let known = ours.contains(&name) || recorded.contains(name.as_str()) || FOREIGN.contains(&name.as_str());
+            assert!(known, "{name} in {expr}");
+            asked += 1;
+        }
+        for label in matchers(expr) {
+            let foreign = ["sloth_id", "label_tokometer_inject", "container", "day"];
+            assert!(labels.contains(label.as_str()) || foreign.contains(&label.as_str()), "{label} in {expr}");
+        }
+    }
+    assert!(asked > 200, "{asked}");
+}
+
+/// Words of an expression that name a series: those with `_` or `:` in them outside of braces and grouping, and `up`.
+fn series(expr: &str) -> Vec<String> {
+    let (mut names, mut word, mut braces, mut grouping) = (Vec::new(), String::new(), 0, false);
+    for (at, c) in expr.char_indices().chain([(expr.len(), ' ')]) {
+        if c.is_ascii_alphanumeric() || "_:".contains(c) {
+            word.push(c);
+            continue;
+        }
+        let rest = expr.get(at..).unwrap_or("").trim_start();
+        let keyword = ["by", "on", "without", "ignoring", "group_left"].contains(&word.as_str());
+        let function = rest.starts_with('(') && !keyword;
+        let duration = word.starts_with(|c: char| c.is_ascii_digit());
+        if braces == 0 && !grouping && !keyword && !function && !duration && (word.contains(['_', ':']) || word == "up")
+        {
+            names.push(word.clone());
+        }
+        grouping |= keyword && rest.starts_with('(');
+        match c {
+            '{' => braces += 1,
+            '}' => braces -= 1,
+            ')' => grouping = false,
+            _ => {}
+        }
+        word.clear();
+    }
+    names
+}
+
+fn matchers(expr: &str) -> Vec<String> {
+    let insides = expr.split('{').skip(1).filter_map(|rest| rest.split('}').next());
+    insides
+        .flat_map(|inside| inside.split(','))
+        .map(|matcher| matcher.split(['=', '!']).next().unwrap_or("").to_owned())
+        .collect()
+}
+
+#[test]
+fn a_target_of_no_window_asks_for_more_than_nine_bad_of_ten() {
+    for percent in [50.0, 90.0, 93.0, 95.0, 99.0, 99.9, 99.99] {
+        let mut settings = Settings::default();
+        settings.objectives.iter_mut().for_each(|objective| objective.target = percent / 100.0);
+        for alert in alerts(&settings).iter().filter(|rule| rule["labels"]["long"].is_string()) {
+            let expr = alert["expr"].as_str().unwrap();
+            for limit in expr.split("} > ").skip(1).filter_map(|rest| rest.split(')').next()) {
+                let limit: f64 = limit.parse().unwrap();
+                assert!(limit > 0.0 && limit <= 0.9, "{percent} %: {limit} in {expr}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_other_formats_hold_every_objective_with_its_own_counters() {
+    let settings = Settings::default();
+    let rule = documents(&settings, Format::PrometheusRule).remove(0);
+    assert_eq!((&rule["apiVersion"], &rule["kind"]), (&"monitoring.coreos.com/v1".into(), &"PrometheusRule".into()));
+    assert_eq!(rule["spec"]["groups"], documents(&settings, Format::Prometheus)[0]["groups"]);
+
+    let sloth = documents(&settings, Format::Sloth).remove(0);
+    assert_eq!((&sloth["version"], &sloth["service"]), (&"prometheus/v1".into(), &"llm".into()));
+    let pyrra = documents(&settings, Format::Pyrra);
+    let slos: Vec<Value> =
+        documents(&settings, Format::OpenSlo).into_iter().filter(|document| document["kind"] == "SLO").collect();
+    assert_eq!((sloth["slos"].as_array().unwrap().len(), pyrra.len(), slos.len()), (5, 5, 5));
+    for (at, objective) in settings.objectives.iter().enumerate() {
+        let all = format!("tokometer_slo_events_total{{slo=\"{}\"}}", objective.name);
+        let bad = format!("tokometer_slo_events_total{{slo=\"{}\",verdict=\"bad\"}}", objective.name);
+        let events = &sloth["slos"][at]["sli"]["events"];
+        assert_eq!(events["error_query"], format!("sum by (namespace, model) (rate({bad}[{{{{.window}}}}]))"));
+        assert_eq!(events["total_query"], format!("sum by (namespace, model) (rate({all}[{{{{.window}}}}]))"));
+        let ratio = &pyrra[at]["spec"]["indicator"]["ratio"];
+        assert_eq!((&ratio["errors"]["metric"], &ratio["total"]["metric"]), (&bad.clone().into(), &all.clone().into()));
+        let ratio = &slos[at]["spec"]["indicator"]["spec"]["ratioMetric"];
+        assert_eq!(ratio["bad"]["metricSource"]["spec"]["query"], format!("sum({bad})"));
+        assert_eq!(slos[at]["spec"]["objectives"][0]["target"], objective.target);
+        assert!(!pyrra[at]["metadata"]["name"].as_str().unwrap().contains('_'), "Kubernetes takes no such name");
+    }
+    assert_eq!(pyrra[0]["spec"]["target"], "99.5");
+    assert_eq!(sloth["slos"][0]["objective"], 99.5);
+}
+
+/// A duration of one unit in milliseconds.
+fn milliseconds(text: &str) -> u64 {
+    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).expect("a unit"));
+    let of = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
+    number.parse::<u64>().expect("a number") * of.iter().find(|(name, _)| *name == unit).expect("a known unit").1
+}
+
+/// Every window, wait and interval of the rules, in their order.
+fn times(groups: &Value) -> Vec<u64> {
+    let mut times = Vec::new();
+    for group in groups.as_array().expect("a list") {
+        times.push(milliseconds(group["interval"].as_str().expect("a text")));
+        for rule in group["rules"].as_array().expect("a list") {
+            let ranges = rule["expr"].as_str().expect("a text").split('[').skip(1);
+            let inside = ranges.flat_map(|rest| rest.split(']').next().expect("its end").split(':'));
+            times.extend(
+                inside.chain(["for", "keep_firing_for"].iter().filter_map(|key| rule[*key].as_str())).map(milliseconds),
+            );
+        }
+    }
+    times
+}
+
+#[test]
+fn a_time_scale_divides_every_window_wait_and_interval_and_nothing_else() {
+    let (settings, scale) = (Settings::default(), 20);
+    let text = rules_at(&settings, Format::Prometheus, scale);
+    assert!(text.contains("# For trials: time runs 20 times faster."), "{}", text.get(..200).unwrap());
+    let fast: Value = serde_yaml::from_str(&text).unwrap();
+    let slow: Value = serde_yaml::from_str(&rules(&settings, Format::Prometheus)).unwrap();
+    let expected: Vec<u64> = times(&slow["groups"]).iter().map(|ms| ms / u64::from(scale)).collect();
+    assert!(expected.len() > 200, "{}", expected.len());
+    assert_eq!(times(&fast["groups"]), expected);
+    let said = |groups: &Value| -> Vec<(Value, Value, Value, Value)> {
+        let rules = groups.as_array().unwrap().iter().flat_map(|group| group["rules"].as_array().unwrap());
+        rules
+            .map(|r| (r["record"].clone(), r["alert"].clone(), r["labels"].clone(), r["annotations"].clone()))
+            .collect()
+    };
+    assert_eq!(said(&fast["groups"]), said(&slow["groups"]), "names, labels and texts tell the true windows");
+    assert_eq!(rules_at(&settings, Format::PrometheusRule, 1), rules(&settings, Format::PrometheusRule));
+}
+
+#[test]
+fn without_objectives_there_are_the_alerts_that_need_none() {
+    let names: Vec<String> =
+        alerts(&Settings::none()).iter().map(|rule| rule["alert"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(names.len(), 15, "{names:?}");
+    assert!(!names.iter().any(|name| name.contains("ErrorBudget")));
+}

@@ -1,0 +1,92 @@
+//! What the configuration makes of the block `scrape`.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tokometer::config::Config;
+use tokometer::config::Environment;
+use tokometer::config::Error;
+use tokometer::config::Flags;
+use tokometer::scrape::Target;
+
+use crate::mistakes::assert_told;
+
+fn read(text: &str) -> Result<Config, Error> {
+    Config::from_layers(Some((Path::new("t.yaml"), text)), &Flags::default(), &Environment::default())
+}
+
+fn targets(text: &str) -> Vec<Option<Target>> {
+    read(text).unwrap().settings.scrape.targets
+}
+
+#[test]
+fn without_a_word_every_pair_is_read_at_its_upstream() {
+    let scrape = read("").unwrap().settings.scrape;
+    assert_eq!(scrape.targets, [Some(Target::default())]);
+    assert_eq!((scrape.interval, scrape.timeout), (Duration::from_secs(5), Duration::from_secs(2)));
+}
+
+#[test]
+fn what_a_pair_says_wins_over_what_all_say() {
+    let text = "
+scrape: {enabled: true, path: /all, port_number: 9000}
+pairs:
+  - {listen: ':1', upstream: ':2'}
+  - {listen: ':3', upstream: ':4', scrape: {path: /own, port_number: 9001}}
+  - {listen: ':5', upstream: ':6', scrape: {enabled: false}}
+";
+    let target =
+        |path: &str, port| Some(Target { path: Some(path.to_owned()), port: Some(port), engine: None, draining: true });
+    assert_eq!(targets(text), [target("/all", 9000), target("/own", 9001), None]);
+}
+
+#[test]
+fn the_engine_that_is_set_says_where_its_page_is() {
+    let of = |engine: &str| targets(&format!("observe: {{engine: {engine}}}"))[0].clone();
+    let target = |engine| Target { engine: Some(engine), ..Target::default() };
+    assert_eq!(of("vllm"), Some(target("vllm")));
+    assert_eq!(of("triton"), Some(Target { port: Some(8002), ..target("triton") }));
+    assert_eq!(of("ollama"), None, "it has no such page");
+    let told = "observe: {engine: ollama}\nscrape: {path: /exporter}";
+    assert_eq!(targets(told)[0].clone().unwrap().path.as_deref(), Some("/exporter"));
+}
+
+#[test]
+fn only_who_asks_for_it_reads_pages_that_reading_changes() {
+    assert!(!targets("")[0].clone().unwrap().draining);
+    assert!(targets("scrape: {enabled: true}")[0].clone().unwrap().draining);
+    assert_eq!(targets("scrape: {enabled: false}"), [None]);
+}
+
+#[test]
+fn a_server_whose_address_is_not_known_is_not_read() {
+    assert_eq!(targets("pairs: [{listen: ':1', upstream: original}]"), [None]);
+}
+
+#[test]
+fn each_mistake_names_its_place_and_mend() {
+    assert_told(&[
+        ("scrape: {path: metrics}", "t.yaml:1:16", "scrape.path", "begins with `/`"),
+        ("scrape: {path: '/a b'}", "t.yaml:1:16", "scrape.path", "begins with `/`"),
+        ("scrape: {port_number: 0}", "t.yaml:1:23", "scrape.port_number", "from 1 to 65535"),
+        ("scrape: {interval_ms: 1}", "t.yaml:1:23", "scrape.interval_ms", "from 100"),
+        (
+            "{observe: {engine: tensorrt_llm}, scrape: {path: /metrics}}",
+            "t.yaml:1:50",
+            "scrape.path",
+            "write /prometheus/metrics",
+        ),
+        (
+            "pairs: [{listen: ':1', upstream: original, scrape: {enabled: true}}]",
+            "t.yaml:1:62",
+            "pairs[0].scrape.enabled",
+            "write the server's address",
+        ),
+        (
+            "pairs: [{listen: ':1', upstream: 'unix:/a', scrape: {port_number: 3}}]",
+            "t.yaml:1:67",
+            "pairs[0].scrape.port_number",
+            "has no port",
+        ),
+    ]);
+}

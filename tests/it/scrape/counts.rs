@@ -1,0 +1,129 @@
+//! Counts from page to page: what was gained, over restarts, ranks that come and go, and other names.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use tokometer::scrape::State;
+use tokometer::scrape::Tracker;
+
+use super::page;
+
+fn pages(texts: &[&str]) -> Vec<State> {
+    let mut tracker = Tracker::default();
+    texts.iter().map(|text| tracker.take(&page(text))).collect()
+}
+
+fn preemptions(texts: &[&str]) -> Vec<Option<f64>> {
+    pages(texts).into_iter().map(|state| state.preemptions).collect()
+}
+
+#[test]
+fn counts_begin_with_the_first_page() {
+    let told = preemptions(&["vllm:num_preemptions_total 40", "vllm:num_preemptions_total 42"]);
+    assert_eq!(told, [Some(0.0), Some(2.0)]);
+}
+
+#[test]
+fn an_engine_that_was_started_anew_goes_on_counting() {
+    let told = preemptions(&[
+        "vllm:num_preemptions_total 40",
+        "vllm:num_preemptions_total 45",
+        "vllm:num_preemptions_total 3",
+        "vllm:num_preemptions_total 4",
+    ]);
+    assert_eq!(told, [Some(0.0), Some(5.0), Some(8.0), Some(9.0)]);
+}
+
+#[test]
+fn one_rank_that_was_started_anew_is_not_hidden_by_the_others() {
+    let told = preemptions(&[
+        "vllm:num_preemptions_total{engine=\"0\"} 10\nvllm:num_preemptions_total{engine=\"1\"} 100\n",
+        "vllm:num_preemptions_total{engine=\"0\"} 2\nvllm:num_preemptions_total{engine=\"1\"} 120\n",
+    ]);
+    assert_eq!(told, [Some(0.0), Some(22.0)], "the sum of the page rose by 12");
+}
+
+#[test]
+fn a_series_that_comes_later_began_at_nothing_and_one_that_was_gone_goes_on() {
+    let told = preemptions(&[
+        "vllm:num_preemptions_total{engine=\"0\"} 10\n",
+        "vllm:num_preemptions_total{engine=\"0\"} 10\nvllm:num_preemptions_total{engine=\"1\"} 4\n",
+        "vllm:num_preemptions_total{engine=\"1\"} 5\n",
+        "vllm:num_preemptions_total{engine=\"0\"} 11\nvllm:num_preemptions_total{engine=\"1\"} 5\n",
+    ]);
+    assert_eq!(told, [Some(0.0), Some(4.0), Some(5.0), Some(6.0)]);
+}
+
+#[test]
+fn a_count_of_two_names_without_labels_gains_nothing_while_nothing_happens() {
+    let page = |prompt: u32, cached: u32| {
+        format!("llamacpp:prompt_tokens_total {prompt}\nllamacpp:prompt_tokens_cached_total {cached}\n")
+    };
+    let texts = [page(10, 2), page(63, 16), page(63, 16), page(63, 16), page(64, 20)];
+    let told = pages(&texts.each_ref().map(String::as_str));
+    let queries: Vec<Option<f64>> = told.into_iter().map(|state| state.cache_queries).collect();
+    assert_eq!(queries, [0.0, 67.0, 67.0, 67.0, 72.0].map(Some));
+}
+
+#[test]
+fn a_count_that_is_not_on_the_page_is_absent_and_keeps_its_place() {
+    let told = preemptions(&["vllm:num_preemptions_total 1", "up 1", "vllm:num_preemptions_total 3"]);
+    assert_eq!(told, [Some(0.0), None, Some(2.0)]);
+}
+
+#[test]
+fn another_engine_at_the_same_address_adds_nothing_of_its_past() {
+    let told = preemptions(&[
+        "vllm:num_preemptions_total 1",
+        "vllm:num_preemptions_total 2",
+        "sglang:num_retracted_requests_total 500",
+        "sglang:num_retracted_requests_total 501",
+    ]);
+    assert_eq!(told, [Some(0.0), Some(1.0), Some(1.0), Some(2.0)]);
+}
+
+#[test]
+fn the_estimate_is_the_mean_of_what_came_between_two_pages() {
+    let queue = |sum: f64, count: u32| {
+        format!("vllm:request_queue_time_seconds_sum {sum}\nvllm:request_queue_time_seconds_count {count}\n")
+    };
+    let texts = [queue(100.0, 50), queue(103.0, 52), queue(103.0, 52), queue(0.5, 1)];
+    let told: Vec<Option<f64>> =
+        pages(&texts.each_ref().map(String::as_str)).into_iter().map(|state| state.queue_mean).collect();
+    assert_eq!(told, [None, Some(1.5), None, Some(0.5)], "none before a second page, and none of no requests");
+}
+
+#[test]
+fn a_ratio_is_of_what_came_between_two_pages() {
+    let cache = |hits: u32, queries: u32| {
+        format!("vllm:prefix_cache_hits_total {hits}\nvllm:prefix_cache_queries_total {queries}\n")
+    };
+    let texts = [cache(10, 100), cache(40, 140), cache(40, 140), cache(60, 150)];
+    let told: Vec<Option<f64>> = pages(&texts.each_ref().map(String::as_str))
+        .into_iter()
+        .map(|state| state.cache_ratio.map(|ratio| ratio.value))
+        .collect();
+    assert_eq!(told, [None, Some(0.75), None, None], "more hits than lookups were not counted at one moment");
+}
+
+proptest! {
+    /// A naive model: a counter that grows by steps and is set back to nothing now and then, on each of some ranks.
+    #[test]
+    fn what_is_told_is_what_was_gained(steps in vec((0usize..3, 0u32..5, any::<bool>()), 1..40)) {
+        let (mut tracker, mut values, mut gained) = (Tracker::default(), [7u32, 0, 3], 0u32);
+        let text = |values: &[u32; 3]| -> String {
+            values.iter().enumerate().map(|(rank, n)| format!("vllm:num_preemptions_total{{engine=\"{rank}\"}} {n}\n")).collect()
+        };
+        tracker.take(&page(&text(&values)));
+        for (rank, step, restart) in steps {
+            // A restart that is back where it was cannot be seen in a counter.
+            if restart && step < values[rank] {
+                values[rank] = step;
+            } else {
+                values[rank] += step;
+            }
+            gained += step;
+            let state = tracker.take(&page(&text(&values)));
+            prop_assert_eq!(state.preemptions, Some(f64::from(gained)));
+        }
+    }
+}

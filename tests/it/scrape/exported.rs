@@ -1,0 +1,224 @@
+//! What is known of engines, in both exporters and on spans.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use std::time::Instant;
+
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::metrics::v1::metric::Data;
+use opentelemetry_proto::tonic::metrics::v1::number_data_point;
+use tokometer::export::Endpoint;
+use tokometer::export::Exporters;
+use tokometer::export::Metrics;
+use tokometer::export::ProcessStats;
+use tokometer::export::Protocol;
+use tokometer::export::Settings;
+use tokometer::export::Snapshot;
+use tokometer::export::table::TABLE;
+use tokometer::measure::Sink;
+use tokometer::scrape;
+use tokometer::scrape::Failure;
+use tokometer::scrape::State;
+use tokometer::scrape::Watch;
+
+use super::engines::file;
+use super::page;
+use super::zeros;
+use crate::WAIT;
+use crate::export::collector::Collector;
+use crate::export::records;
+use crate::export::text;
+use crate::export::text::Form;
+
+/// Two pairs; the engine of the first is read.
+struct One {
+    watch: Watch,
+    now: Instant,
+}
+
+impl ProcessStats for One {
+    fn snapshot(&self) -> Snapshot {
+        Snapshot { engines: vec![Some(self.watch.figures(self.now)), None], ..Snapshot::default() }
+    }
+
+    fn engine_at(&self, pair: usize, moment: Instant) -> Option<(Arc<State>, Duration)> {
+        (pair == 0).then(|| self.watch.at(moment))?
+    }
+}
+
+/// Two pages of an engine, five seconds apart, the second two seconds ago.
+fn read_twice(name: &str) -> One {
+    let now = Instant::now();
+    let watch = Watch::new(&scrape::Settings::default());
+    let text = file(name);
+    let ago = |seconds| now - Duration::from_secs(seconds);
+    watch.note(ago(7), Duration::from_millis(4), Ok(&page(&zeros(&text))));
+    watch.note(ago(2), Duration::from_millis(3), Ok(&page(&text)));
+    One { watch, now }
+}
+
+fn prometheus(exporters: &Exporters) -> BTreeMap<String, f64> {
+    let body = String::from_utf8(exporters.scrape(Some("application/openmetrics-text")).body).unwrap();
+    let ours = |(name, labels): (String, BTreeMap<String, String>)| {
+        let own: Vec<String> = labels
+            .iter()
+            .filter(|(key, _)| !key.starts_with("server_"))
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect();
+        (name.contains("_engine_") || name.contains("estimate"))
+            .then(|| [name, own.join(",")].join(" ").trim().to_owned())
+    };
+    text::parse(&body, Form::OpenMetrics)
+        .samples
+        .into_iter()
+        .filter_map(|(name, value)| Some((ours(name)?, value)))
+        .collect()
+}
+
+/// Last values of what a collector got, by OpenTelemetry names.
+fn otlp(collector: &Collector) -> BTreeMap<String, f64> {
+    let got = collector.got.lock().unwrap();
+    let metrics =
+        got.metrics.last().unwrap().resource_metrics.iter().flat_map(|r| &r.scope_metrics).flat_map(|s| &s.metrics);
+    let mut held = BTreeMap::new();
+    for metric in metrics.filter(|metric| metric.name.contains(".engine.") || metric.name.contains("estimate")) {
+        let points = match metric.data.as_ref().unwrap() {
+            Data::Gauge(gauge) => &gauge.data_points,
+            Data::Sum(sum) => {
+                assert!(sum.is_monotonic, "{}", metric.name);
+                &sum.data_points
+            }
+            other => panic!("{other:?}"),
+        };
+        for point in points {
+            let own = point.attributes.iter().filter(|kv| !kv.key.starts_with("server.")).map(|kv| {
+                let Some(Value::StringValue(word)) = kv.value.as_ref().unwrap().value.clone() else { panic!("{kv:?}") };
+                format!("{}={word}", kv.key)
+            });
+            let own: Vec<String> = own.collect();
+            let Some(number_data_point::Value::AsDouble(value)) = point.value else { panic!("{point:?}") };
+            held.insert([metric.name.clone(), own.join(",")].join(" ").trim().to_owned(), value);
+        }
+    }
+    held
+}
+
+fn start(endpoint: Option<Endpoint>, one: One) -> (Arc<Exporters>, Arc<One>) {
+    let one = Arc::new(one);
+    let settings = Settings { metrics: Metrics { endpoint, ..Settings::default().metrics }, ..records::settings() };
+    (Exporters::start(&settings, Arc::clone(&one) as Arc<dyn ProcessStats>).unwrap(), one)
+}
+
+fn endpoint(collector: &Collector, signal: &str) -> Endpoint {
+    crate::export::otlp::endpoint(format!("http://127.0.0.1:{}/v1/{signal}", collector.port), Protocol::HttpProtobuf)
+}
+
+#[test]
+fn both_exporters_tell_the_same_of_an_engine() {
+    let collector = Collector::http();
+    let (exporters, _) = start(Some(endpoint(&collector, "metrics")), read_twice("written/vllm-0.33.0-two-ranks.txt"));
+    assert!(exporters.flush(WAIT));
+    let want: BTreeMap<String, f64> = [
+        ("tokometer_engine_requests_running", 12.0),
+        ("tokometer_engine_requests_waiting", 3.0),
+        ("tokometer_engine_kv_cache_usage_ratio", 0.93),
+        ("tokometer_engine_prefix_cache_queries_total", 10_000.0),
+        ("tokometer_engine_prefix_cache_hits_total", 2500.0),
+        ("tokometer_engine_prefix_cache_hit_ratio source=counter_deltas", 0.25),
+        ("tokometer_engine_preemptions_total", 2.0),
+        ("tokometer_engine_speculative_drafted_total", 400.0),
+        ("tokometer_engine_speculative_accepted_total", 300.0),
+        ("tokometer_engine_speculative_acceptance_ratio source=counter_deltas", 0.75),
+        ("tokometer_engine_queue_time_seconds_total", 50.0),
+        ("tokometer_engine_queue_requests_total", 40.0),
+        ("tokometer_queue_time_estimate_seconds source=engine_metrics_estimate", 1.25),
+        ("tokometer_engine_scrape_attempts_total", 2.0),
+        ("tokometer_engine_scrape_duration_seconds", 0.003),
+        ("tokometer_engine_scrape_age_seconds", 2.0),
+    ]
+    .into_iter()
+    .map(|(name, value)| (name.to_owned(), value))
+    .chain(Failure::ALL.map(|why| (format!("tokometer_engine_scrape_failures_total reason={}", why.as_str()), 0.0)))
+    .collect();
+    assert_eq!(prometheus(&exporters), want);
+    let name = |otel: &str| {
+        let (name, labels) =
+            otel.split_once(' ').map_or((otel, String::new()), |(name, own)| (name, format!(" {own}")));
+        let metric = TABLE.iter().find(|metric| metric.name == name).unwrap();
+        format!("{}{labels}", metric.prometheus().full())
+    };
+    let pushed: BTreeMap<String, f64> = otlp(&collector).iter().map(|(otel, value)| (name(otel), *value)).collect();
+    assert_eq!(pushed, want);
+}
+
+#[test]
+fn what_an_engine_does_not_tell_has_no_series() {
+    let (exporters, _) = start(None, read_twice("written/dynamo-1.6.1-frontend.txt"));
+    let told = prometheus(&exporters);
+    let state: Vec<&String> = told.keys().filter(|name| !name.contains("_scrape_")).collect();
+    assert_eq!(state, ["tokometer_engine_requests_running", "tokometer_engine_requests_waiting"]);
+}
+
+#[test]
+fn a_failed_reading_ends_the_series_in_both_exporters_and_says_why() {
+    let collector = Collector::http();
+    let (exporters, one) =
+        start(Some(endpoint(&collector, "metrics")), read_twice("written/vllm-0.33.0-two-ranks.txt"));
+    assert!(exporters.flush(WAIT));
+    assert!(otlp(&collector).contains_key("tokometer.engine.requests.running"));
+    one.watch.note(one.now, Duration::from_secs(2), Err(Failure::Timeout));
+    assert!(exporters.flush(WAIT));
+    let (scraped, pushed) = (prometheus(&exporters), otlp(&collector));
+    for told in [&scraped, &pushed] {
+        assert!(told.keys().all(|name| name.contains("scrape")), "{told:?}");
+    }
+    assert_eq!(scraped["tokometer_engine_scrape_failures_total reason=timeout"], 1.0);
+    assert_eq!(pushed["tokometer.engine.scrape.failures reason=timeout"], 1.0);
+    assert_eq!(scraped["tokometer_engine_scrape_age_seconds"], 2.0, "since the last page that was read");
+    assert_eq!(scraped["tokometer_engine_scrape_duration_seconds"], 2.0);
+}
+
+#[test]
+fn a_span_has_the_state_at_its_first_token() {
+    let collector = Collector::http();
+    let now = Instant::now();
+    let watch = Watch::new(&scrape::Settings::default());
+    let note = |ago: u64, running: u32, usage: f64, preemptions: u32| {
+        let text = format!(
+            "vllm:num_requests_running {running}\nvllm:kv_cache_usage_perc {usage}\nvllm:num_preemptions_total {preemptions}\n"
+        );
+        watch.note(now - Duration::from_secs(ago), Duration::from_millis(3), Ok(&page(&text)));
+    };
+    // The exchange began twelve seconds ago, its first token came eight seconds ago, its last one now.
+    note(15, 1, 0.1, 5);
+    note(10, 9, 0.93, 7);
+    note(5, 2, 0.2, 7);
+    let one = Arc::new(One { watch, now });
+    let mut settings = records::settings();
+    settings.traces.endpoint = Some(endpoint(&collector, "traces"));
+    let exporters = Exporters::start(&settings, one).unwrap();
+    let began = now - Duration::from_secs(12);
+    let mut record = records::good("m");
+    (record.started, record.ended) = (began, Duration::from_secs(12));
+    (record.first_token, record.last_token) = (Some(Duration::from_secs(4)), Some(Duration::from_secs(12)));
+    let mut elsewhere = record.clone();
+    elsewhere.labels = Arc::new(tokometer::measure::Labels { pair: 1, ..records::labels("m") });
+    exporters.record(&record);
+    exporters.record(&elsewhere);
+    assert!(exporters.flush(WAIT));
+    let spans = collector.spans();
+    let servers: Vec<_> = spans.iter().filter(|span| span.kind == 2).collect();
+    assert_eq!(servers.len(), 2);
+    let of = |index: usize, key: &str| {
+        let found = servers[index].attributes.iter().find(|kv| kv.key == format!("tokometer.engine.{key}"))?;
+        match found.value.as_ref().unwrap().value.as_ref().unwrap() {
+            Value::IntValue(n) => Some(*n as f64),
+            Value::DoubleValue(x) => Some(*x),
+            other => panic!("{other:?}"),
+        }
+    };
+    let told = ["requests.running", "requests.waiting", "kv_cache.usage", "preemptions", "state.age"];
+    assert_eq!(told.map(|key| of(0, key)), [Some(9.0), None, Some(0.93), Some(2.0), Some(2.0)]);
+    assert_eq!(told.map(|key| of(1, key)), [None; 5], "the engine of the other pair is not read");
+}

@@ -1,0 +1,43 @@
+//! The engine's own metrics: from a page to what both exporters tell.
+
+#![allow(clippy::unwrap_used, reason = "in a test's own functions too, a panic is the right answer")]
+
+mod configured;
+mod counts;
+mod docs;
+mod engines;
+mod exported;
+mod exposition;
+mod moments;
+mod pages;
+mod program;
+pub(crate) mod reading;
+
+use tokometer::scrape::Page;
+use tokometer::scrape::State;
+use tokometer::scrape::Tracker;
+use tokometer::scrape::exposition::Parser;
+
+/// A page from its text.
+fn page(text: &str) -> Page {
+    let (mut page, mut parser) = (Page::default(), Parser::default());
+    parser.feed(text.as_bytes(), &mut |sample| page.take(sample));
+    parser.finish(&mut |sample| page.take(sample));
+    page
+}
+
+/// The page with every value 0.
+fn zeros(text: &str) -> String {
+    let zero = |line: &str| match line.rsplit_once(' ') {
+        Some((series, _)) if !line.starts_with('#') => format!("{series} 0\n"),
+        _ => format!("{line}\n"),
+    };
+    text.lines().map(zero).collect()
+}
+
+/// What a page tells to who saw the same page with nothing counted before: its counts are those of the page.
+fn state(text: &str) -> State {
+    let mut tracker = Tracker::default();
+    tracker.take(&page(&zeros(text)));
+    tracker.take(&page(text))
+}

@@ -1,0 +1,108 @@
+//! Which state is told of which moment, by scripted times.
+
+use std::time::Duration;
+use std::time::Instant;
+
+use tokometer::scrape::Failure;
+use tokometer::scrape::Settings;
+use tokometer::scrape::Watch;
+
+use super::page;
+
+const TOOK: Duration = Duration::from_millis(3);
+
+fn seconds(n: f64) -> Duration {
+    Duration::from_secs_f64(n)
+}
+
+fn settings() -> Settings {
+    Settings { interval: seconds(5.0), timeout: seconds(2.0), ..Settings::default() }
+}
+
+/// A watch, and a way to tell it that this many run at this second.
+fn watch() -> (Watch, Instant, impl Fn(&Watch, f64, u32)) {
+    let start = Instant::now();
+    let note = move |watch: &Watch, at: f64, running: u32| {
+        watch.note(start + seconds(at), TOOK, Ok(&page(&format!("vllm:num_requests_running {running}"))));
+    };
+    (Watch::new(&settings()), start, note)
+}
+
+#[test]
+fn the_state_of_a_moment_is_the_one_that_was_read_before_it() {
+    let (watch, start, note) = watch();
+    for (at, running) in [(0.0, 1), (5.0, 2), (10.0, 3)] {
+        note(&watch, at, running);
+    }
+    let at = |moment: f64| watch.at(start + seconds(moment)).map(|(state, age)| (state.running.unwrap(), age));
+    assert_eq!(at(0.0), Some((1.0, Duration::ZERO)));
+    assert_eq!(at(4.9), Some((1.0, seconds(4.9))));
+    assert_eq!(at(5.0), Some((2.0, Duration::ZERO)));
+    assert_eq!(at(7.0), Some((2.0, seconds(2.0))), "not the newest: a stream's first token was long ago");
+    assert_eq!(at(12.5), Some((3.0, seconds(2.5))));
+    assert!(watch.at(start - seconds(1.0)).is_none(), "before the first page nothing was known");
+}
+
+#[test]
+fn a_failure_ends_the_state_and_the_next_page_begins_a_new_one() {
+    let (watch, start, note) = watch();
+    note(&watch, 0.0, 1);
+    watch.note(start + seconds(5.0), seconds(2.0), Err(Failure::Timeout));
+    watch.note(start + seconds(10.0), TOOK, Err(Failure::Connect));
+    note(&watch, 20.0, 4);
+    let running = |moment: f64| watch.at(start + seconds(moment)).and_then(|(state, _)| state.running);
+    assert_eq!(
+        [4.9, 5.0, 11.0, 19.9, 20.0].map(running),
+        [Some(1.0), None, None, None, Some(4.0)],
+        "what was before a failure stays true of its time"
+    );
+    let figures = watch.figures(start + seconds(12.0));
+    assert_eq!((figures.state, figures.attempts, figures.duration), (None, 4, Some(TOOK)));
+    let count = |failure: Failure| figures.failures[Failure::ALL.iter().position(|own| *own == failure).unwrap()];
+    assert_eq!(Failure::ALL.map(count), [1, 1, 0, 0, 0, 0, 0, 0]);
+    let later = watch.figures(start + seconds(21.0));
+    assert_eq!((later.age, later.state.and_then(|state| state.running)), (Some(seconds(1.0)), Some(4.0)));
+}
+
+#[test]
+fn a_state_that_nobody_renews_ends() {
+    let (watch, start, note) = watch();
+    note(&watch, 0.0, 1);
+    // Three intervals and the time that a page may take.
+    assert!(watch.at(start + seconds(17.0)).is_some());
+    assert!(watch.at(start + seconds(17.1)).is_none());
+    let figures = watch.figures(start + seconds(30.0));
+    assert_eq!((figures.state, figures.age), (None, Some(seconds(30.0))));
+}
+
+#[test]
+fn the_states_of_an_hour_are_kept_and_no_more() {
+    let (watch, start, note) = watch();
+    for n in 0..800 {
+        note(&watch, f64::from(n) * 5.0, n as u32);
+    }
+    let running = |n: u32| watch.at(start + seconds(f64::from(n) * 5.0 + 1.0)).and_then(|(state, _)| state.running);
+    assert_eq!((running(799), running(80), running(79)), (Some(799.0), Some(80.0), None));
+}
+
+#[test]
+fn an_engine_that_fails_is_asked_less_and_less_up_to_once_a_minute() {
+    let (watch, start, note) = watch();
+    let settings = settings();
+    let pause = |watch: &Watch| watch.pause(&settings, 0.5);
+    assert_eq!(pause(&watch), seconds(5.0));
+    let mut pauses = Vec::new();
+    for n in 0..40 {
+        watch.note(start + seconds(f64::from(n)), TOOK, Err(Failure::Connect));
+        pauses.push(pause(&watch).as_secs());
+    }
+    assert_eq!(&pauses[..6], [5, 10, 20, 40, 60, 60]);
+    assert_eq!(pauses[39], 60);
+    note(&watch, 100.0, 1);
+    assert_eq!(pause(&watch), seconds(5.0), "one page, and all is as before");
+    assert_eq!((watch.pause(&settings, 0.0), watch.pause(&settings, 1.0)), (seconds(4.5), seconds(5.5)));
+    let rare = Settings { interval: seconds(300.0), ..settings };
+    watch.note(start, TOOK, Err(Failure::Connect));
+    watch.note(start, TOOK, Err(Failure::Connect));
+    assert_eq!(watch.pause(&rare, 0.5), seconds(300.0), "never more often than asked for");
+}

@@ -1,0 +1,146 @@
+//! The whole program between the simulated engine and its clients: what it tells of the engine is what the engine tells.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokometer::app::Instrument;
+use tokometer::config::Settings;
+use tokometer::listen::Address;
+use tokometer::scrape;
+use tokometer::scrape::Target;
+use tokometer::sim::load;
+use tokometer::sim::server;
+use tokometer::sim::server::Listen;
+use tokometer::sim::server::Simulator;
+
+use crate::pair::pair;
+
+use super::reading::until;
+
+/// The samples of a page by name, all labels added up.
+type Samples = BTreeMap<String, f64>;
+
+fn get(address: SocketAddr) -> Samples {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let mut samples = Samples::new();
+    for line in answer.split_once("\r\n\r\n").unwrap().1.lines().filter(|line| !line.starts_with('#')) {
+        // Lengths of chunks have no space in them.
+        let Some((series, value)) = line.trim_end().rsplit_once(' ') else { continue };
+        let name = series.split('{').next().unwrap().to_owned();
+        *samples.entry(name).or_default() += value.parse::<f64>().unwrap();
+    }
+    samples
+}
+
+fn instrument(upstream: Address) -> Instrument {
+    let mut settings = Settings::of_pair(pair(upstream));
+    settings.admin.listen = ([127, 0, 0, 1], 0).into();
+    settings.threads = Some(1);
+    settings.scrape = scrape::Settings {
+        interval: Duration::from_millis(20),
+        targets: vec![Some(Target::default())],
+        ..scrape::Settings::default()
+    };
+    Instrument::start(&settings, None, Arc::new(String::new)).unwrap()
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+}
+
+fn one_at_a_time() -> server::Settings {
+    let pace = server::Pace {
+        time_to_first_token: Duration::from_millis(10),
+        tokens_per_second: 1000.0,
+        ..server::Pace::default()
+    };
+    server::Settings { pace, max_concurrency: 1, ..server::Settings::default() }
+}
+
+#[test]
+fn the_engines_queue_is_told_as_the_engine_tells_it_and_readings_are_no_traffic() {
+    const REQUESTS: u64 = 12;
+    let runtime = runtime();
+    let simulator = runtime.block_on(Simulator::start(one_at_a_time())).unwrap();
+    let instrument = instrument(simulator.local_address().into());
+    let page = || get(instrument.admin());
+    let idle =
+        until("a page was read", || Some(page()).filter(|page| page.contains_key("tokometer_engine_requests_running")));
+    assert_eq!((idle["tokometer_engine_requests_running"], idle["tokometer_engine_queue_requests_total"]), (0.0, 0.0));
+    assert_eq!(idle["tokometer_connections_opened_total"], 0.0, "it does not read over its own relay");
+    assert!(!idle.contains_key("tokometer_queue_time_estimate_seconds"), "nobody has waited");
+
+    let Address::Tcp { host, port } = instrument.addresses()[0].clone() else { panic!("a TCP listener") };
+    let load = load::Settings {
+        url: format!("http://{host}:{port}"),
+        concurrency: 4,
+        requests: Some(REQUESTS),
+        max_tokens: 20,
+        ..load::Settings::default()
+    };
+    // Again and again, until a reading fell into it.
+    let seen = Arc::new(AtomicBool::new(false));
+    let offered = runtime.spawn({
+        let seen = Arc::clone(&seen);
+        async move {
+            let mut requests = 0;
+            while !seen.load(Ordering::Relaxed) {
+                requests += load::run(load.clone(), |_| {}).await.unwrap().requests;
+            }
+            requests
+        }
+    });
+    // One runs and three wait: the two levels are of one page.
+    until("the queue is seen", || {
+        let page = page();
+        (page["tokometer_engine_requests_running"] == 1.0 && page["tokometer_engine_requests_waiting"] == 3.0)
+            .then_some(())
+    });
+    seen.store(true, Ordering::Relaxed);
+    let requests = runtime.block_on(offered).unwrap();
+    assert_eq!(requests % REQUESTS, 0);
+    let requests = requests as f64;
+    let after = until("all waits are told", || {
+        Some(page()).filter(|page| page["tokometer_engine_queue_requests_total"] == requests)
+    });
+    let engine = get(simulator.local_address());
+    let (ours, own) =
+        (after["tokometer_engine_queue_time_seconds_total"], engine["vllm:request_queue_time_seconds_sum"]);
+    assert!((ours - own).abs() < 1e-9 && own > 0.0, "{ours} is not the engine's {own}");
+    assert_eq!(after["tokometer_exchanges_total"], requests);
+    assert_eq!(after["tokometer_engine_scrape_failures_total"], 0.0);
+
+    runtime.block_on(simulator.stop());
+    let gone =
+        until("its end is seen", || Some(page()).filter(|page| page["tokometer_engine_scrape_failures_total"] > 0.0));
+    // What the traffic says of the engine stays.
+    let of_traffic = ["_scrape_", "_silence_", "_wedged"];
+    let of_page = |name: &&String| name.contains("_engine_") && !of_traffic.iter().any(|other| name.contains(other));
+    let told: Vec<&String> = gone.keys().filter(of_page).collect();
+    assert!(told.is_empty(), "{told:?} of an engine that is gone");
+    assert_eq!(gone["tokometer_exchanges_total"], requests);
+    instrument.stop();
+}
+
+#[test]
+fn an_engine_on_a_unix_socket_is_read_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("engine.sock");
+    let runtime = runtime();
+    let settings = server::Settings { listen: Listen::Unix(path.clone()), ..one_at_a_time() };
+    let simulator = runtime.block_on(Simulator::start(settings)).unwrap();
+    let instrument = instrument(Address::Unix(path));
+    until("a page was read", || get(instrument.admin()).get("tokometer_engine_requests_waiting").copied());
+    instrument.stop();
+    runtime.block_on(simulator.stop());
+}

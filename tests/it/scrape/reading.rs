@@ -1,0 +1,317 @@
+//! Reading pages over real sockets: servers that are slow, huge, wrong, or whose pages must be left alone.
+
+use std::collections::VecDeque;
+use std::io;
+use std::io::Read;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::net::TcpListener;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::time::Duration;
+use std::time::Instant;
+
+use crate::WAIT;
+use async_trait::async_trait;
+use tokometer::scrape::Dial;
+use tokometer::scrape::Failure;
+use tokometer::scrape::Figures;
+use tokometer::scrape::Scraper;
+use tokometer::scrape::Settings;
+use tokometer::scrape::Target;
+use tokometer::scrape::Wire;
+
+const PAGE: &str = "vllm:num_requests_running 3\nvllm:num_requests_waiting 1\n";
+
+/// What a server does with a request of this method and path; `None` answers nothing and keeps the connection.
+type Answers = dyn Fn(&str, &mut dyn Write) -> Option<()> + Send + Sync;
+
+/// A server with a script, and what it was asked for.
+pub(super) struct Server {
+    pub(super) address: SocketAddr,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Server {
+    pub(super) fn start(answers: impl Fn(&str, &mut dyn Write) -> Option<()> + Send + Sync + 'static) -> Server {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (address, asked) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
+        let (answers, heard): (Arc<Answers>, _) = (Arc::new(answers), Arc::clone(&asked));
+        std::thread::spawn(move || {
+            let mut kept = Vec::new();
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let head = head(&mut stream);
+                let line = head.lines().next().unwrap_or_default().trim_end_matches(" HTTP/1.1").to_owned();
+                heard.lock().unwrap().push(line.clone());
+                if answers(&line, &mut stream).is_none() {
+                    kept.push(stream);
+                }
+            }
+        });
+        Server { address, asked }
+    }
+
+    pub(super) fn asked(&self) -> Vec<String> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+fn head(stream: &mut TcpStream) -> String {
+    let (mut head, mut byte) = (Vec::new(), [0]);
+    while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|n| n > 0) {
+        head.push(byte[0]);
+    }
+    String::from_utf8(head).unwrap()
+}
+
+/// A whole answer.
+pub(super) fn answer(out: &mut dyn Write, status: &str, fields: &str, body: &str) -> Option<()> {
+    let head = format!("HTTP/1.1 {status}\r\n{fields}content-length: {}\r\nconnection: close\r\n\r\n", body.len());
+    out.write_all(head.as_bytes()).and_then(|()| out.write_all(body.as_bytes())).ok()
+}
+
+struct To(SocketAddr);
+
+#[async_trait]
+impl Dial for To {
+    async fn dial(&self) -> io::Result<Box<dyn Wire>> {
+        Ok(Box::new(tokio::net::TcpStream::connect(self.0).await?))
+    }
+
+    fn host(&self) -> String {
+        self.0.to_string()
+    }
+}
+
+fn settings(target: Target) -> Settings {
+    Settings {
+        interval: Duration::from_millis(10),
+        timeout: Duration::from_secs(10),
+        targets: vec![Some(target)],
+        ..Settings::default()
+    }
+}
+
+fn start(settings: &Settings, server: SocketAddr) -> Scraper {
+    Scraper::start(settings, |_, _| Some(Arc::new(To(server)) as Arc<dyn Dial>)).unwrap()
+}
+
+fn figures(scraper: &Scraper) -> Figures {
+    scraper.engines().figures(Instant::now())[0].clone().unwrap()
+}
+
+/// Looks again and again until it finds this.
+pub(crate) fn until<T>(what: &str, mut find: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + WAIT;
+    loop {
+        if let Some(found) = find() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "{what} within {WAIT:?}");
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+}
+
+fn read(scraper: &Scraper) -> Figures {
+    until("a page is read", || Some(figures(scraper)).filter(|figures| figures.state.is_some()))
+}
+
+fn failed(scraper: &Scraper) -> Failure {
+    let which = |figures: Figures| figures.failures.iter().position(|count| *count > 0);
+    Failure::ALL[until("a reading fails", || which(figures(scraper)))]
+}
+
+fn count(figures: &Figures, failure: Failure) -> u64 {
+    figures.failures[Failure::ALL.iter().position(|own| *own == failure).unwrap()]
+}
+
+#[test]
+fn a_page_is_found_and_read_again_and_again() {
+    let server = Server::start(|asked, out| match asked {
+        "OPTIONS /metrics" => answer(out, "200 OK", "server: uvicorn\r\n", PAGE),
+        "GET /metrics" => answer(out, "200 OK", "content-type: text/plain; version=1.0.0; charset=utf-8\r\n", PAGE),
+        _ => answer(out, "404 Not Found", "", ""),
+    });
+    let scraper = start(&settings(Target::default()), server.address);
+    let state = read(&scraper).state.unwrap();
+    assert_eq!((state.running, state.waiting, state.kv_usage), (Some(3.0), Some(1.0), None));
+    let asked = until("four requests", || Some(server.asked()).filter(|asked| asked.len() >= 4));
+    assert_eq!(asked[..4], ["OPTIONS /metrics", "GET /metrics", "GET /metrics", "GET /metrics"], "it is found once");
+    assert_eq!(figures(&scraper).failures, [0; Failure::ALL.len()]);
+}
+
+#[test]
+fn a_page_in_chunks_that_end_anywhere_is_read() {
+    let server = Server::start(|_, out| {
+        out.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").ok()?;
+        for piece in PAGE.as_bytes().chunks(5) {
+            out.write_all(format!("{:x}\r\n", piece.len()).as_bytes()).ok()?;
+            out.write_all(piece).and_then(|()| out.write_all(b"\r\n")).ok()?;
+        }
+        out.write_all(b"0\r\n\r\n").ok()
+    });
+    let scraper = start(&settings(Target::default()), server.address);
+    assert_eq!(read(&scraper).state.unwrap().running, Some(3.0));
+}
+
+#[test]
+fn tensorrt_llms_page_that_reading_empties_is_never_read() {
+    let server = Server::start(|asked, out| match asked {
+        "OPTIONS /metrics" => answer(out, "405 Method Not Allowed", "server: uvicorn\r\nallow: GET\r\n", "{}"),
+        "GET /prometheus/metrics" => answer(out, "200 OK", "", "trtllm_num_requests_running 9\n"),
+        _ => answer(out, "200 OK", "server: uvicorn\r\ncontent-type: application/json\r\n", "[]"),
+    });
+    for engine in [None, Some("tensorrt_llm")] {
+        let scraper = start(&settings(Target { engine, ..Target::default() }), server.address);
+        assert_eq!(read(&scraper).state.unwrap().running, Some(9.0));
+    }
+    assert!(!server.asked().contains(&"GET /metrics".to_owned()), "{:?}", server.asked());
+}
+
+#[test]
+fn tensorrt_llm_without_its_prometheus_page_is_left_alone() {
+    let server = Server::start(|asked, out| match asked {
+        "OPTIONS /metrics" => answer(out, "405 Method Not Allowed", "server: uvicorn\r\nallow: GET\r\n", "{}"),
+        "GET /prometheus/metrics" => answer(out, "404 Not Found", "", ""),
+        _ => answer(out, "200 OK", "content-type: application/json\r\n", "[]"),
+    });
+    let scraper = start(&settings(Target::default()), server.address);
+    until("three failures", || Some(()).filter(|()| count(&figures(&scraper), Failure::Status) >= 3));
+    assert!(!server.asked().contains(&"GET /metrics".to_owned()), "{:?}", server.asked());
+}
+
+#[test]
+fn a_page_that_turns_out_to_be_json_is_read_once() {
+    let server = Server::start(|_, out| answer(out, "200 OK", "content-type: application/json\r\n", "[]"));
+    let scraper = start(&settings(Target { path: Some("/metrics".to_owned()), ..Target::default() }), server.address);
+    assert_eq!(failed(&scraper), Failure::Json);
+    // Were it asked again at its interval or after a failure, it would be by now.
+    let other = start(&settings(Target::default()), Server::start(|_, out| answer(out, "503 Busy", "", "")).address);
+    until("five failures of another", || Some(()).filter(|()| figures(&other).attempts >= 5));
+    assert_eq!((server.asked(), figures(&scraper).attempts), (vec!["GET /metrics".to_owned()], 1));
+}
+
+#[test]
+fn llama_cpps_page_is_read_only_when_that_is_asked_for() {
+    let llama = || {
+        Server::start(|asked, out| {
+            let page = if asked.starts_with("GET") { "llamacpp:requests_processing 2\n" } else { "" };
+            answer(out, "200 OK", "Server: llama.cpp\r\n", page)
+        })
+    };
+    let server = llama();
+    let scraper = start(&settings(Target::default()), server.address);
+    until("a look", || Some(()).filter(|()| !server.asked().is_empty()));
+    let asked = llama();
+    let reading = start(&settings(Target { draining: true, ..Target::default() }), asked.address);
+    assert_eq!(read(&reading).state.unwrap().running, Some(2.0));
+    until("more readings of the other", || Some(()).filter(|()| figures(&reading).attempts >= 5));
+    assert_eq!(server.asked(), ["OPTIONS /metrics"]);
+    assert_eq!(figures(&scraper), Figures::default(), "what is not asked for has not failed");
+}
+
+#[test]
+fn a_mounted_page_is_found_behind_its_redirect() {
+    let server = Server::start(|asked, out| match asked {
+        "GET /metrics/" => answer(out, "200 OK", "", PAGE),
+        _ => answer(out, "307 Temporary Redirect", "server: uvicorn\r\nlocation: http://x/metrics/\r\n", ""),
+    });
+    let scraper = start(&settings(Target::default()), server.address);
+    assert_eq!(read(&scraper).state.unwrap().running, Some(3.0));
+    let asked = until("four requests", || Some(server.asked()).filter(|asked| asked.len() >= 4));
+    assert_eq!(asked[..4], ["OPTIONS /metrics", "GET /metrics", "GET /metrics/", "GET /metrics/"]);
+}
+
+#[test]
+fn a_page_of_fifty_megabytes_ends_at_the_cap() {
+    const MEGABYTE: usize = 1 << 20;
+    let sent = Arc::new(Mutex::new(VecDeque::new()));
+    let count = Arc::clone(&sent);
+    let server = Server::start(move |asked, out| {
+        if asked.starts_with("OPTIONS") {
+            return answer(out, "200 OK", "", "");
+        }
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", 50 * MEGABYTE);
+        out.write_all(head.as_bytes()).ok()?;
+        let lines = "x{a=\"b\"} 1\n".repeat(MEGABYTE / 11);
+        let taken = (0..50).take_while(|_| out.write_all(lines.as_bytes()).is_ok()).count();
+        count.lock().unwrap().push_back(taken);
+        Some(())
+    });
+    let settings = Settings { page_bytes: 2 * MEGABYTE, ..settings(Target::default()) };
+    let scraper = start(&settings, server.address);
+    assert_eq!(failed(&scraper), Failure::TooLarge);
+    // What is more than the cap lay in the sockets' buffers.
+    let taken = until("the server sees the end", || sent.lock().unwrap().front().copied());
+    assert!(taken < 25, "{taken} MB of 50 were taken");
+}
+
+#[test]
+fn a_server_that_hangs_is_given_up_and_another_is_read_meanwhile() {
+    let hanging = Server::start(|_, _| None);
+    let good = Server::start(|_, out| answer(out, "200 OK", "", PAGE));
+    let addresses = [hanging.address, good.address];
+    let settings = Settings {
+        timeout: Duration::from_millis(300),
+        targets: vec![Some(Target::default()), None, Some(Target::default())],
+        ..settings(Target::default())
+    };
+    let dial = |pair: usize, _: &Target| Some(Arc::new(To(addresses[pair / 2])) as Arc<dyn Dial>);
+    let scraper = Scraper::start(&settings, dial).unwrap();
+    let all = || scraper.engines().figures(Instant::now());
+    until("the third is read", || all()[2].clone()?.state);
+    assert_eq!(all()[1], None, "the second is not read");
+    assert_eq!(failed(&scraper), Failure::Timeout);
+    let hung = figures(&scraper);
+    assert!(hung.state.is_none() && hung.duration.unwrap() >= Duration::from_millis(300), "{hung:?}");
+}
+
+#[test]
+fn each_failure_has_its_name() {
+    let table: [(&str, &str, &str, Failure); 6] = [
+        ("503 Service Unavailable", "", PAGE, Failure::Status),
+        ("204 No Content", "", "", Failure::Status),
+        ("200 OK", "content-type: text/html\r\n", "<html></html>", Failure::NotMetrics),
+        ("200 OK", "", "", Failure::NotMetrics),
+        ("200 OK", "", "python_info 1\n", Failure::Strange),
+        ("200 OK", "content-type: application/json; charset=utf-8\r\n", "[]", Failure::Json),
+    ];
+    for (status, fields, body, want) in table {
+        let server = Server::start(move |asked, out| {
+            let fields = if asked.starts_with("GET") { fields } else { "" };
+            answer(out, status, fields, body)
+        });
+        assert_eq!(failed(&start(&settings(Target::default()), server.address)), want, "{status} {body}");
+    }
+    let cut = Server::start(|_, out| out.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\nup 1").ok());
+    assert_eq!(
+        failed(&start(&settings(Target { path: Some("/m".to_owned()), ..Target::default() }), cut.address)),
+        Failure::Broken
+    );
+    let garbage = Server::start(|_, out| out.write_all(b"SSH-2.0-x\r\n\r\n").ok());
+    assert_eq!(failed(&start(&settings(Target::default()), garbage.address)), Failure::Broken);
+    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    assert_eq!(failed(&start(&settings(Target::default()), gone)), Failure::Connect);
+}
+
+#[test]
+fn a_set_path_is_taken_as_it_is() {
+    let server = Server::start(|_, out| answer(out, "200 OK", "", PAGE));
+    let target = Target { path: Some("/stats?format=prometheus".to_owned()), ..Target::default() };
+    let scraper = start(&settings(target), server.address);
+    read(&scraper);
+    assert_eq!(server.asked()[0], "GET /stats?format=prometheus");
+}
+
+#[test]
+fn dropping_the_scraper_ends_it_while_it_waits_for_a_server() {
+    let server = Server::start(|_, _| None);
+    let settings = Settings { timeout: Duration::from_secs(3600), ..settings(Target::default()) };
+    let scraper = start(&settings, server.address);
+    until("it asks", || Some(()).filter(|()| !server.asked().is_empty()));
+    let begun = Instant::now();
+    drop(scraper);
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+}

@@ -1,0 +1,336 @@
+//! Sessions with the simulated server, straight and through the relay: what it says, and what the relay makes of it.
+
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use serde_json::Value;
+use serde_json::json;
+use tokio::io::AsyncReadExt;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokometer::decode::FinishReason;
+use tokometer::measure::CountSource;
+use tokometer::measure::Outcome;
+use tokometer::measure::Record;
+use tokometer::replay::Notebook;
+use tokometer::replay::Replayed;
+use tokometer::sim::server::Settings;
+use tokometer::sim::server::Simulator;
+use tokometer::sim::server::Stats;
+
+use crate::end_to_end::relay_to;
+use crate::sim::exchange;
+use crate::websocket::model::frame;
+
+/// Two seconds of silence, as a client sends it.
+fn audio() -> Value {
+    json!({"type": "input_audio_buffer.append", "audio": "A".repeat(64_000 / 3 * 4)})
+}
+
+/// A client that knows as much of WebSocket as it needs.
+struct Client {
+    stream: TcpStream,
+}
+
+impl Client {
+    async fn connect(address: SocketAddr, target: &str, headers: &str) -> Client {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let request = format!(
+            "GET {target} HTTP/1.1\r\nHost: sim\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n{headers}\
+             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(stream.read_u8().await.unwrap());
+        }
+        let head = String::from_utf8(head).unwrap();
+        assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+        assert!(head.contains("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="), "{head}");
+        Client { stream }
+    }
+
+    async fn frame(&mut self, first: u8, payload: &[u8]) {
+        self.stream.write_all(&frame(first, Some([3, 1, 4, 1]), payload)).await.unwrap();
+    }
+
+    async fn say(&mut self, message: &Value) {
+        self.frame(0x81, message.to_string().as_bytes()).await;
+    }
+
+    /// The next frame: its first byte and its payload.
+    async fn hear(&mut self) -> std::io::Result<(u8, Vec<u8>)> {
+        let first = self.stream.read_u8().await?;
+        let length = match self.stream.read_u8().await? {
+            126 => u64::from(self.stream.read_u16().await?),
+            127 => self.stream.read_u64().await?,
+            length => u64::from(length),
+        };
+        let mut payload = vec![0; length as usize];
+        self.stream.read_exact(&mut payload).await?;
+        Ok((first, payload))
+    }
+
+    async fn message(&mut self) -> Value {
+        let (first, payload) = self.hear().await.unwrap();
+        assert_eq!(first, 0x81, "{}", String::from_utf8_lossy(&payload));
+        serde_json::from_slice(&payload).unwrap()
+    }
+
+    /// Messages up to the first of this type.
+    async fn until(&mut self, kind: &str) -> Vec<Value> {
+        let mut messages = Vec::new();
+        loop {
+            messages.push(self.message().await);
+            if messages.last().unwrap()["type"] == kind {
+                return messages;
+            }
+        }
+    }
+
+    /// Says goodbye and hears it.
+    async fn close(&mut self) {
+        self.frame(0x88, &1000_u16.to_be_bytes()).await;
+        assert_eq!(self.hear().await.unwrap(), (0x88, 1000_u16.to_be_bytes().to_vec()));
+        assert_eq!(self.hear().await.unwrap_err().kind(), ErrorKind::UnexpectedEof);
+    }
+}
+
+fn kinds(messages: &[Value]) -> Vec<&str> {
+    messages.iter().map(|message| message["type"].as_str().unwrap()).collect()
+}
+
+fn settings() -> Settings {
+    Settings { answer_tokens: 7..=7, ..exchange::swift() }
+}
+
+/// Runs sessions through a relay of their own; what it recorded, which are so many exchanges, and what the server did.
+fn through(settings: Settings, exchanges: usize, session: impl AsyncFnOnce(SocketAddr)) -> (Vec<Record>, Stats) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let notebook = Notebook::default();
+    let mut replayed = Replayed::default();
+    let (path, stats) = runtime.block_on(async {
+        let simulator = Simulator::start(settings).await.unwrap();
+        let (path, url) = relay_to(simulator.local_address(), &notebook);
+        session(url.trim_start_matches("http://").parse().unwrap()).await;
+        // The client has the end of the connection before the relay has told its observer of it.
+        let deadline = Instant::now() + crate::WAIT;
+        while replayed.records.len() < exchanges && Instant::now() < deadline {
+            tokio::task::yield_now().await;
+            let more = notebook.take();
+            replayed.records.extend(more.records);
+            replayed.detached.extend(more.detached);
+            replayed.in_flight += more.in_flight;
+        }
+        (path, simulator.stop().await)
+    });
+    path.stop();
+    let last = notebook.take();
+    replayed.in_flight += last.in_flight;
+    replayed.records.extend(last.records);
+    assert_eq!((replayed.detached.len(), replayed.in_flight), (0, 0), "{replayed:?}");
+    assert_eq!(replayed.records.len(), exchanges, "{replayed:?}");
+    (replayed.records, stats)
+}
+
+/// The records of answers: the first is the handshake's.
+fn answers(records: &[Record]) -> &[Record] {
+    assert_eq!((records[0].outcome, records[0].output_tokens), (Outcome::Ok, None), "{records:?}");
+    &records[1..]
+}
+
+#[test]
+fn transcriptions_are_counted_as_the_server_counted_them() {
+    let (records, stats) = through(settings(), 3, async |address| {
+        let mut client = Client::connect(address, "/v1/realtime", "").await;
+        assert_eq!(client.message().await["type"], "session.created");
+        client.say(&json!({"type": "session.update", "model": "tiny"})).await;
+        for _ in 0..2 {
+            client.say(&audio()).await;
+            client.say(&json!({"type": "input_audio_buffer.commit", "final": false})).await;
+            let first = client.message().await;
+            assert_eq!(first["type"], "transcription.delta");
+            client.frame(0x89, b"still there?").await;
+            client.say(&json!({"type": "input_audio_buffer.commit", "final": true})).await;
+            let mut text = first["delta"].as_str().unwrap().to_owned();
+            let mut ponged = false;
+            loop {
+                let (opcode, payload) = client.hear().await.unwrap();
+                if opcode == 0x8a {
+                    assert_eq!(payload, b"still there?");
+                    ponged = true;
+                    continue;
+                }
+                let message: Value = serde_json::from_slice(&payload).unwrap();
+                if message["type"] == "transcription.done" {
+                    assert_eq!(message["text"], text);
+                    assert_eq!(
+                        message["usage"],
+                        json!({"prompt_tokens": 4, "total_tokens": 11, "completion_tokens": 7,
+                        "prompt_tokens_details": null})
+                    );
+                    break;
+                }
+                text.push_str(message["delta"].as_str().unwrap());
+            }
+            assert!(ponged);
+        }
+        client.close().await;
+    });
+    let answers = answers(&records);
+    assert_eq!((answers.len(), stats.requests, stats.generation_tokens), (2, 2, 14));
+    for answer in answers {
+        let output = answer.output_tokens.map(|count| (count.tokens, count.source));
+        assert_eq!((answer.outcome, output), (Outcome::Ok, Some((7, CountSource::Usage))), "{answer:?}");
+        assert_eq!(answer.input_tokens.map(|count| count.tokens), Some(4));
+        assert!(answer.first_token.is_some());
+    }
+}
+
+#[test]
+fn responses_are_counted_as_the_server_counted_them() {
+    let (records, stats) = through(settings(), 3, async |address| {
+        let mut client = Client::connect(address, "/v1/realtime?model=tiny", "").await;
+        let created = client.message().await;
+        assert_eq!((&created["type"], &created["session"]["model"]), (&json!("session.created"), &json!("tiny")));
+        client.say(&json!({"type": "session.update", "session": {"type": "realtime"}})).await;
+        assert_eq!(client.message().await["type"], "session.updated");
+        let item = json!({"type": "message", "role": "user", "content": [{"type": "input_text", "text": "12345678"}]});
+        client.say(&json!({"type": "conversation.item.create", "item": item})).await;
+        assert_eq!(client.message().await["item"], item);
+        for (limit, status) in [(json!("inf"), "completed"), (json!(4), "incomplete")] {
+            client.say(&json!({"type": "response.create", "response": {"max_output_tokens": limit}})).await;
+            let messages = client.until("response.done").await;
+            let text: String = messages.iter().filter_map(|message| message["delta"].as_str()).collect();
+            let response = &messages.last().unwrap()["response"];
+            assert_eq!(response["status"], status);
+            assert_eq!(response["output"][0]["content"][0]["text"], text);
+            assert_eq!(
+                kinds(&messages)[..3],
+                ["response.created", "response.output_item.added", "response.content_part.added"]
+            );
+        }
+        client.say(&json!({"type": "nonsense"})).await;
+        assert_eq!(client.message().await["error"]["code"], "unknown_event");
+        client.close().await;
+    });
+    let answers = answers(&records);
+    let told: Vec<_> = answers
+        .iter()
+        .map(|answer| {
+            (answer.outcome, answer.output_tokens.map(|count| count.tokens), answer.finish_reasons.as_slice().to_vec())
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [(Outcome::Ok, Some(7), vec![FinishReason::Completed]), (Outcome::Ok, Some(4), vec![FinishReason::Length]),]
+    );
+    assert_eq!((stats.generation_tokens, stats.requests, stats.exhausted), (11, 2, 1));
+}
+
+#[test]
+fn a_client_that_closes_or_leaves_or_cancels_in_mid_answer_aborts_it() {
+    let mut slow = Settings { answer_tokens: 30_000..=30_000, ..exchange::swift() };
+    slow.pace.tokens_per_second = 500.0;
+    let (records, stats) = through(slow, 6, async |address| {
+        for way in ["close", "leave", "cancel"] {
+            let mut client = Client::connect(address, "/v1/realtime?model=tiny", "").await;
+            client.say(&json!({"type": "response.create"})).await;
+            client.until("response.output_text.delta").await;
+            match way {
+                "close" => {
+                    client.frame(0x88, &1000_u16.to_be_bytes()).await;
+                    while client.hear().await.is_ok() {}
+                }
+                "leave" => drop(client),
+                _ => {
+                    client.say(&json!({"type": "response.cancel"})).await;
+                    let messages = client.until("response.done").await;
+                    assert_eq!(messages.last().unwrap()["response"]["status"], "cancelled");
+                    client.close().await;
+                }
+            }
+        }
+    });
+    assert_eq!(stats.requests, 3);
+    let mut outcomes: Vec<_> =
+        records.iter().filter(|record| record.first_token.is_some()).map(|record| record.outcome).collect();
+    outcomes.sort_by_key(|outcome| format!("{outcome:?}"));
+    assert_eq!(outcomes, [Outcome::ClientAbortMidStream, Outcome::ClientAbortMidStream, Outcome::Ok]);
+}
+
+#[test]
+fn each_fault_is_the_outcome_that_it_is() {
+    for (fault, outcome, tokens) in [
+        ("error-event:2", Outcome::ErrorInStream, Some(2)),
+        ("cut:2", Outcome::Truncated, Some(2)),
+        ("reset:2", Outcome::UpstreamReset, Some(2)),
+        // The end-of-text token has no text.
+        ("no-done", Outcome::Truncated, Some(6)),
+        ("empty", Outcome::NoOutput, Some(0)),
+        ("bad-json:2", Outcome::Ok, Some(7)),
+        ("stall:0.001", Outcome::Ok, Some(7)),
+    ] {
+        for target in ["/v1/realtime", "/v1/realtime?model=tiny"] {
+            let (records, stats) = through(settings(), 2, async |address| {
+                let mut client = Client::connect(address, target, &format!("x-sim-fault: {fault}\r\n")).await;
+                client.say(&json!({"type": "session.update", "model": "tiny"})).await;
+                client.say(&json!({"type": "input_audio_buffer.commit"})).await;
+                client.say(&json!({"type": "response.create"})).await;
+                client.say(&json!({"type": "input_audio_buffer.commit", "final": true})).await;
+                while let Ok((first, payload)) = client.hear().await {
+                    let text = String::from_utf8_lossy(&payload);
+                    if first == 0x88
+                        || ["response.done", "transcription.done", DEAD].iter().any(|end| text.contains(end))
+                    {
+                        break;
+                    }
+                }
+            });
+            assert_eq!(stats.faulted, 1, "{target} {fault}: {stats:?}");
+            let silent = u64::from(fault == "no-done");
+            assert_eq!(stats.generation_tokens, tokens.unwrap_or(0) + silent, "{target} {fault}");
+            let answer = answers(&records).first().unwrap();
+            let counted = answer.output_tokens.map(|count| count.tokens);
+            assert_eq!((answer.outcome, counted), (outcome, tokens), "{target} {fault}: {answer:?}");
+        }
+    }
+}
+
+const DEAD: &str = "EngineCore encountered an issue";
+
+#[tokio::test]
+async fn who_names_no_model_or_a_wrong_one_is_told_and_may_go_on() {
+    let simulator = Simulator::start(settings()).await.unwrap();
+    let mut client = Client::connect(simulator.local_address(), "/v1/realtime", "").await;
+    assert_eq!(client.message().await["type"], "session.created");
+    client.say(&json!({"type": "input_audio_buffer.commit"})).await;
+    assert_eq!(client.message().await["code"], "model_not_validated");
+    client.say(&json!({"type": "session.update", "model": "nope"})).await;
+    client.say(&json!({"type": "input_audio_buffer.commit"})).await;
+    assert_eq!(client.message().await["code"], "processing_error");
+    client.frame(0x81, b"{").await;
+    assert_eq!(client.message().await["code"], "invalid_json");
+    client.say(&json!({"type": "session.update", "model": "tiny"})).await;
+    client.say(&json!({"type": "input_audio_buffer.commit"})).await;
+    client.say(&json!({"type": "input_audio_buffer.commit", "final": true})).await;
+    assert_eq!(client.until("transcription.done").await.len(), 8);
+    client.frame(0xc1, b"no extension was agreed upon").await;
+    assert_eq!(client.hear().await.unwrap(), (0x88, 1002_u16.to_be_bytes().to_vec()));
+}
+
+#[tokio::test]
+async fn a_handshake_can_be_refused_and_what_is_none_is_not_found() {
+    let simulator = Simulator::start(exchange::swift()).await.unwrap();
+    let ask = async |target: &str, headers: &str| {
+        let request = format!("GET {target} HTTP/1.1\r\nHost: sim\r\nConnection: close\r\n{headers}\r\n");
+        let got = exchange::exchange(simulator.local_address(), request.as_bytes()).await;
+        String::from_utf8(got.bytes).unwrap()
+    };
+    const UPGRADE: &str = "Upgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+    assert!(ask("/v1/realtime", "").await.starts_with("HTTP/1.1 404 "));
+    assert!(ask("/v1/realtime?model=fault%2Fstatus:503", UPGRADE).await.starts_with("HTTP/1.1 503 "));
+    assert!(ask("/v1/realtime", &format!("{UPGRADE}x-sim-fault: nothing\r\n")).await.starts_with("HTTP/1.1 400 "));
+    assert_eq!(simulator.stats().refused, 2);
+}

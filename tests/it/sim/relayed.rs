@@ -1,0 +1,165 @@
+//! Load on every API, through the relay: what the client counted, what the relay recorded and what the server generated are
+//! the same.
+
+use std::time::Duration;
+
+use tokometer::measure::CountSource;
+use tokometer::measure::Outcome;
+use tokometer::replay::Notebook;
+use tokometer::replay::Replayed;
+use tokometer::sim::load;
+use tokometer::sim::load::Api;
+use tokometer::sim::load::End;
+use tokometer::sim::load::Summary;
+use tokometer::sim::server;
+use tokometer::sim::server::Imitation;
+use tokometer::sim::server::Simulator;
+use tokometer::sim::server::Stats;
+
+use crate::end_to_end::relay_to;
+use crate::sim::exchange;
+
+const REQUESTS: u64 = 6;
+
+/// What one run of load came to, from three sides.
+struct Run {
+    summary: Summary,
+    replayed: Replayed,
+    stats: Stats,
+}
+
+/// Asks through a relay of its own, three at a time.
+fn through(settings: load::Settings, server: server::Settings) -> Run {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let notebook = Notebook::default();
+    let (summary, stats, path) = runtime.block_on(async {
+        let simulator = Simulator::start(server).await.unwrap();
+        let (path, url) = relay_to(simulator.local_address(), &notebook);
+        let settings =
+            load::Settings { url, model: "tiny".to_owned(), concurrency: 3, requests: Some(REQUESTS), ..settings };
+        let summary = load::run(settings, |_| {}).await.unwrap();
+        // That a client has left takes its time to the server.
+        let asked = std::time::Instant::now();
+        while simulator.stats().running > 0 && asked.elapsed() < crate::WAIT {
+            tokio::task::yield_now().await;
+        }
+        (summary, simulator.stop().await, path)
+    });
+    path.stop();
+    Run { summary, replayed: notebook.take(), stats }
+}
+
+/// The engine that answers a path which several share.
+fn imitated(api: Api) -> Imitation {
+    if api == Api::LmDeployGenerate { Imitation::LmDeploy } else { Imitation::Vllm }
+}
+
+fn hold(api: Api, http2: bool, stream: bool) {
+    let name = format!("{api}, {}, {}", if http2 { "h2" } else { "h1" }, if stream { "streamed" } else { "whole" });
+    // llama.cpp closes after a stream: what is asked on that connection meanwhile is asked twice, and recorded so.
+    let keep_alive = !matches!(api, Api::LlamaCompletion | Api::Infill);
+    let settings =
+        load::Settings { api: Some(api), http2, stream, max_tokens: 25, keep_alive, ..load::Settings::default() };
+    let server = server::Settings {
+        imitate: imitated(api),
+        answer_tokens: 5..=60,
+        pace: server::Pace {
+            // Slow enough that what is streamed does not come in one read on a machine that is busy.
+            tokens_per_second: if stream { 200.0 } else { 0.0 },
+            time_to_first_token: Duration::from_millis(2),
+            ..server::Pace::default()
+        },
+        ..exchange::swift()
+    };
+    let Run { summary, replayed, stats } = through(settings, server);
+    assert_eq!((summary.requests, summary.count(End::Complete)), (REQUESTS, REQUESTS), "{name}: {summary}");
+    assert_eq!((replayed.detached.len(), replayed.in_flight), (0, 0), "{name}: {replayed:?}");
+    assert_eq!(replayed.records.len() as u64, REQUESTS, "{name}");
+    let mut counted = 0;
+    for record in &replayed.records {
+        assert_eq!((record.outcome, record.labels.streaming), (Outcome::Ok, Some(stream)), "{name}: {record:?}");
+        assert_eq!(record.first_token.is_some(), stream, "{name}: {record:?}");
+        counted += record.output_tokens.map_or(0, |count| count.tokens);
+        // Triton tells no counts, and of a whole transcription only its seconds.
+        let exact = match api {
+            Api::TritonGenerate => false,
+            Api::AudioTranscription | Api::AudioTranslation => stream,
+            _ => true,
+        };
+        let told = record.output_tokens.is_some_and(|count| count.source != CountSource::Deltas);
+        assert_eq!(told, exact, "{name}: {record:?}");
+    }
+    assert_eq!(stats.requests, REQUESTS, "{name}");
+    let told = summary.tokens_from_usage > 0;
+    if told {
+        assert_eq!((summary.tokens, counted), (stats.generation_tokens, stats.generation_tokens), "{name}: {summary}");
+    } else if stream {
+        // Each counts the events with text: what the end-of-text token has not.
+        let ended = stats.stopped;
+        assert_eq!(
+            (summary.tokens, counted),
+            (stats.generation_tokens - ended, stats.generation_tokens - ended),
+            "{name}"
+        );
+    }
+    if stream {
+        assert_eq!(summary.time_to_first_token_ms.count, REQUESTS, "{name}: {summary}");
+        assert!(summary.tokens_per_second.count > 0 && summary.inter_token_latency_ms.count > 0, "{name}: {summary}");
+        assert!(summary.token_events > 0, "{name}");
+    }
+}
+
+#[test]
+fn every_api_is_counted_alike_by_client_relay_and_server() {
+    for (_, api) in Api::NAMES {
+        hold(*api, false, true);
+        hold(*api, false, false);
+    }
+}
+
+#[test]
+fn every_api_is_counted_alike_over_http2_too() {
+    for (_, api) in Api::NAMES {
+        hold(*api, true, true);
+        hold(*api, true, false);
+    }
+}
+
+#[test]
+fn each_fault_over_http2_is_the_same_to_client_and_relay() {
+    for (fault, end, outcome) in [
+        ("error-event:2", End::ErrorEvent, Outcome::ErrorInStream),
+        ("cut:2", End::Reset, Outcome::UpstreamReset),
+        ("reset:2", End::Reset, Outcome::UpstreamReset),
+        ("no-done", End::NoDone, Outcome::Ok),
+        ("empty", End::NoTokens, Outcome::NoOutput),
+        ("status:503", End::ErrorStatus, Outcome::RejectedBusy),
+        ("status:400", End::ErrorStatus, Outcome::Http4xx),
+        ("garbage", End::Reset, Outcome::UpstreamReset),
+    ] {
+        let headers = vec![("x-sim-fault".to_owned(), fault.to_owned())];
+        let settings = load::Settings { http2: true, headers, ..load::Settings::default() };
+        let Run { summary, replayed, stats } = through(settings, exchange::swift());
+        assert_eq!((summary.requests, summary.count(end)), (REQUESTS, REQUESTS), "{fault}: {summary}");
+        let outcomes: Vec<Outcome> = replayed.records.iter().map(|record| record.outcome).collect();
+        assert_eq!(outcomes, vec![outcome; REQUESTS as usize], "{fault}");
+        assert_eq!(stats.faulted, REQUESTS, "{fault}");
+    }
+}
+
+#[test]
+fn streams_of_http2_that_are_given_up_are_aborted_on_all_sides() {
+    let server = server::Settings {
+        pace: server::Pace { tokens_per_second: 1000.0, ..exchange::swift().pace },
+        ..exchange::swift()
+    };
+    let settings =
+        load::Settings { http2: true, abort: 1.0, ignore_eos: true, max_tokens: 4000, ..load::Settings::default() };
+    let Run { summary, replayed, stats } = through(settings, server);
+    assert_eq!(summary.count(End::Aborted), REQUESTS, "{summary}");
+    assert_eq!(stats.aborted, REQUESTS, "{stats:?}");
+    assert_eq!(replayed.records.len() as u64, REQUESTS);
+    for record in &replayed.records {
+        assert_eq!(record.outcome, Outcome::ClientAbortMidStream, "{record:?}");
+    }
+}

@@ -1,0 +1,278 @@
+//! The table of verdicts, on scripted records.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokometer::decode::Route;
+use tokometer::measure::Count;
+use tokometer::measure::CountSource;
+use tokometer::measure::Labels;
+use tokometer::measure::Outcome;
+use tokometer::measure::Record;
+use tokometer::measure::Targets;
+use tokometer::slo::Exclusion;
+use tokometer::slo::Goal;
+use tokometer::slo::Objective;
+use tokometer::slo::Reason;
+use tokometer::slo::Scope;
+use tokometer::slo::Settings;
+use tokometer::slo::Verdict;
+use tokometer::slo::concerns;
+use tokometer::slo::verdict;
+
+use super::good;
+use super::ms;
+use super::only;
+
+const GOOD: Verdict = Verdict::Good;
+
+fn bad(reason: Reason) -> Verdict {
+    Verdict::Bad(reason)
+}
+
+fn left(why: Exclusion) -> Verdict {
+    Verdict::Excluded(why)
+}
+
+fn judge(record: &Record, settings: &Settings) -> Verdict {
+    verdict(record, Some("m"), &settings.objectives[0], settings)
+}
+
+fn first_token(base_ms: u64, per_1k_ms: u64) -> Settings {
+    only(Goal::FirstToken { base: ms(base_ms), per_1k_uncached: ms(per_1k_ms) })
+}
+
+/// Nothing came; the exchange ended so long after the last byte of the request.
+fn without_token(outcome: Outcome, status: Option<u16>, waited: u64) -> Record {
+    Record {
+        outcome,
+        status,
+        headers: None,
+        first_event: None,
+        first_token: None,
+        first_visible: None,
+        last_token: None,
+        input_tokens: None,
+        cached_tokens: None,
+        output_tokens: None,
+        decode_rate: None,
+        longest_gap: None,
+        ended: ms(10 + waited),
+        ..good()
+    }
+}
+
+fn targets(first_token: Option<Duration>, per_token: Option<Duration>, tenant: Option<&str>) -> Option<Box<Targets>> {
+    Targets { first_token, per_token, tenant: tenant.map(Into::into) }.said()
+}
+
+#[test]
+fn every_outcome_is_available_or_not_or_says_nothing_about_the_server() {
+    let settings = only(Goal::Availability);
+    let expected = |outcome| match outcome {
+        Outcome::Ok => GOOD,
+        Outcome::ClientAbortBeforeFirstToken | Outcome::ClientAbortMidStream => left(Exclusion::ClientAbort),
+        Outcome::Http4xx => left(Exclusion::ClientError),
+        Outcome::Drained => left(Exclusion::Drained),
+        Outcome::UpstreamRefused => bad(Reason::UpstreamRefused),
+        Outcome::UpstreamReset => bad(Reason::UpstreamReset),
+        Outcome::UpstreamTimeout => bad(Reason::UpstreamTimeout),
+        Outcome::Truncated => bad(Reason::Truncated),
+        Outcome::ErrorInStream => bad(Reason::ErrorInStream),
+        Outcome::Http5xx => bad(Reason::Http5xx),
+        Outcome::RejectedBusy => bad(Reason::RejectedBusy),
+        Outcome::NoOutput => bad(Reason::NoOutput),
+    };
+    for outcome in Outcome::ALL {
+        assert_eq!(judge(&Record { outcome, ..good() }, &settings), expected(outcome), "{outcome:?}");
+    }
+    assert_eq!(judge(&Record { unread: true, ..good() }, &settings), left(Exclusion::Unread));
+    let forgiving = Settings { busy_is_bad: false, ..settings };
+    let busy = Record { outcome: Outcome::RejectedBusy, status: Some(429), ..good() };
+    assert_eq!(judge(&busy, &forgiving), left(Exclusion::Busy));
+}
+
+#[test]
+fn a_first_token_is_in_time_up_to_the_limit_itself() {
+    // 200 ms after the last byte of the request.
+    for (limit, expected) in [(199, bad(Reason::LateFirstToken)), (200, GOOD), (201, GOOD)] {
+        assert_eq!(judge(&good(), &first_token(limit, 0)), expected, "{limit}");
+    }
+    let never_whole = Record { requested: None, ..good() };
+    assert_eq!(judge(&never_whole, &first_token(1, 0)), left(Exclusion::Unknown));
+}
+
+#[test]
+fn a_long_prompt_may_take_longer_by_what_was_not_cached() {
+    let exact = |tokens| Some(Count { tokens, source: CountSource::Usage });
+    // 1000 tokens of prompt, 600 of them cached: 400 tokens at 100 ms per thousand are 40 ms.
+    assert_eq!(judge(&good(), &first_token(160, 100)), GOOD);
+    assert_eq!(judge(&good(), &first_token(159, 100)), bad(Reason::LateFirstToken));
+    let cache_untold = Record { cached_tokens: None, ..good() };
+    assert_eq!(judge(&cache_untold, &first_token(100, 100)), GOOD, "all of the prompt counts");
+    // Four bytes are taken for a token where nothing is told: 4000 bytes.
+    let untold = Record { input_tokens: None, cached_tokens: None, ..good() };
+    assert_eq!(judge(&untold, &first_token(100, 100)), GOOD);
+    assert_eq!(judge(&untold, &first_token(99, 100)), bad(Reason::LateFirstToken));
+    let guessed = Count { tokens: 1_000_000, source: CountSource::Deltas };
+    let lower_bound = Record { input_tokens: Some(guessed), ..untold };
+    assert_eq!(judge(&lower_bound, &first_token(99, 100)), bad(Reason::LateFirstToken));
+    let vast = Record { input_tokens: exact(u64::MAX), cached_tokens: None, ..good() };
+    assert_eq!(judge(&vast, &first_token(1, 86_400_000)), GOOD);
+}
+
+#[test]
+fn who_never_got_a_first_token_counts_once_the_wait_was_too_long() {
+    let settings = first_token(2000, 0);
+    let gave_up = Outcome::ClientAbortBeforeFirstToken;
+    let table = [
+        (without_token(gave_up, Some(200), 2001), bad(Reason::NoFirstToken)),
+        (without_token(gave_up, Some(200), 2000), left(Exclusion::EndedEarly)),
+        (without_token(gave_up, None, 60_000), bad(Reason::NoFirstToken)),
+        (without_token(Outcome::RejectedBusy, Some(503), 60_000), bad(Reason::NoFirstToken)),
+        (without_token(Outcome::RejectedBusy, Some(503), 5), left(Exclusion::EndedEarly)),
+        (without_token(Outcome::Drained, None, 2001), bad(Reason::NoFirstToken)),
+        (without_token(Outcome::Http4xx, Some(400), 9000), left(Exclusion::ClientError)),
+        (without_token(Outcome::Ok, Some(200), 9000), left(Exclusion::NoToken)),
+        (Record { unread: true, ..without_token(gave_up, Some(200), 9000) }, left(Exclusion::Unread)),
+        (Record { requested: None, ..without_token(gave_up, None, 9000) }, left(Exclusion::Unknown)),
+        (Record { asked_stream: Some(false), ..without_token(gave_up, None, 9000) }, left(Exclusion::NotStreamed)),
+        (Record { asked_stream: None, ..without_token(gave_up, None, 9000) }, left(Exclusion::NotStreamed)),
+    ];
+    for (record, expected) in table {
+        assert_eq!(judge(&record, &settings), expected, "{record:?}");
+    }
+}
+
+#[test]
+fn an_answer_that_is_no_stream_has_no_first_token_to_judge() {
+    let labels = Labels { streaming: Some(false), ..(*good().labels).clone() };
+    let whole = Record { labels: Arc::new(labels), ..without_token(Outcome::Ok, Some(200), 9000) };
+    assert_eq!(judge(&whole, &first_token(1, 0)), left(Exclusion::NotStreamed));
+    assert_eq!(judge(&whole, &only(Goal::DecodeRate { floor: 1.0 })), left(Exclusion::NotStreamed));
+    assert_eq!(judge(&whole, &only(Goal::Stall { longest: ms(1) })), left(Exclusion::NotStreamed));
+}
+
+#[test]
+fn a_decode_rate_is_judged_where_it_says_something() {
+    let settings = |floor| only(Goal::DecodeRate { floor });
+    // 100 tokens per second.
+    assert_eq!(judge(&good(), &settings(100.0)), GOOD);
+    assert_eq!(judge(&good(), &settings(100.1)), bad(Reason::SlowDecode));
+    let count = |tokens, source| Some(Count { tokens, source });
+    let bound = |rate| Record {
+        decode_rate: None,
+        decode_rate_at_least: Some(rate),
+        output_tokens: count(50, CountSource::Deltas),
+        ..good()
+    };
+    assert_eq!(judge(&bound(20.0), &settings(20.0)), GOOD, "the true rate is no lower");
+    assert_eq!(judge(&bound(19.9), &settings(20.0)), left(Exclusion::Unknown));
+    let table = [
+        (Record { output_tokens: count(15, CountSource::Usage), ..good() }, Exclusion::TooFewTokens),
+        (Record { last_token: Some(ms(409)), ..good() }, Exclusion::TooFewTokens),
+        (Record { decode_rate: None, ..good() }, Exclusion::TooFewTokens),
+        (Record { choices: 2, ..good() }, Exclusion::SeveralChoices),
+        (Record { delivery_blocked: ms(101), ..good() }, Exclusion::ClientLimited),
+        (Record { output_tokens: None, ..good() }, Exclusion::Unknown),
+        (Record { unread: true, ..good() }, Exclusion::Unread),
+        (without_token(Outcome::ClientAbortBeforeFirstToken, Some(200), 1), Exclusion::NoToken),
+    ];
+    for (record, why) in table {
+        assert_eq!(judge(&record, &settings(1000.0)), left(why), "{record:?}");
+    }
+    let nearly = Record { delivery_blocked: ms(100), output_tokens: count(16, CountSource::Usage), ..good() };
+    assert_eq!(judge(&nearly, &settings(1000.0)), bad(Reason::SlowDecode), "at the bounds it is judged");
+    let cut = Record { outcome: Outcome::ClientAbortMidStream, ..good() };
+    assert_eq!(judge(&cut, &settings(1000.0)), bad(Reason::SlowDecode), "what was seen of it was slow");
+}
+
+#[test]
+fn a_stall_is_a_gap_that_the_client_did_not_cause_or_the_silence_before_a_break() {
+    let settings = only(Goal::Stall { longest: ms(5000) });
+    let gap = |n| Record { longest_gap: Some(ms(n)), ..good() };
+    assert_eq!(judge(&gap(5000), &settings), GOOD);
+    assert_eq!(judge(&gap(5001), &settings), bad(Reason::Stalled));
+    assert_eq!(judge(&Record { longest_gap: None, ..good() }, &settings), GOOD, "one token has no gap");
+    let broken = |outcome, silence: u64| Record { outcome, ended: ms(1210 + silence), ..good() };
+    let table = [
+        (broken(Outcome::Ok, 60_000), GOOD),
+        (broken(Outcome::ClientAbortMidStream, 5001), bad(Reason::Stalled)),
+        (broken(Outcome::UpstreamReset, 5000), GOOD),
+        (broken(Outcome::Truncated, 5001), bad(Reason::Stalled)),
+        (Record { delivery_blocked: ms(1), ..broken(Outcome::ClientAbortMidStream, 60_000) }, GOOD),
+        (Record { unread: true, ..broken(Outcome::ClientAbortMidStream, 60_000) }, left(Exclusion::Unread)),
+        (Record { unread: true, ..gap(5001) }, bad(Reason::Stalled)),
+        (without_token(Outcome::ClientAbortBeforeFirstToken, Some(200), 60_000), left(Exclusion::NoToken)),
+    ];
+    for (record, expected) in table {
+        assert_eq!(judge(&record, &settings), expected, "{record:?}");
+    }
+}
+
+#[test]
+fn goodput_is_all_of_it() {
+    let mut settings = Settings::default();
+    settings.objectives.rotate_right(1);
+    assert_eq!(settings.objectives[0].goal, Goal::Goodput);
+    let late = Record { first_token: Some(ms(9000)), last_token: Some(ms(10_000)), ended: ms(10_010), ..good() };
+    let table = [
+        (good(), GOOD),
+        (Record { outcome: Outcome::Http5xx, ..good() }, bad(Reason::Http5xx)),
+        (late.clone(), bad(Reason::LateFirstToken)),
+        (Record { decode_rate: Some(19.9), ..good() }, bad(Reason::SlowDecode)),
+        (Record { longest_gap: Some(ms(5001)), ..good() }, bad(Reason::Stalled)),
+        (Record { outcome: Outcome::ClientAbortMidStream, ..good() }, left(Exclusion::ClientAbort)),
+        (Record { outcome: Outcome::ClientAbortMidStream, ..late.clone() }, bad(Reason::LateFirstToken)),
+        (Record { choices: 4, ..good() }, GOOD),
+    ];
+    for (record, expected) in table {
+        assert_eq!(judge(&record, &settings), expected, "{record:?}");
+    }
+    // An objective about others does not speak here.
+    settings.objectives.iter_mut().for_each(|o| o.scope.models = vec!["other".to_owned()]);
+    assert_eq!(judge(&late, &settings), GOOD);
+}
+
+#[test]
+fn a_request_is_judged_by_its_own_targets_within_bounds() {
+    let asks = |ttft| Record { targets: targets(Some(ttft), None, None), ..good() };
+    assert_eq!(judge(&asks(ms(199)), &first_token(60_000, 0)), bad(Reason::LateFirstToken));
+    assert_eq!(judge(&asks(ms(200)), &first_token(1, 0)), GOOD);
+    let quick = Record { first_token: Some(ms(60)), ..asks(ms(1)) };
+    assert_eq!(judge(&quick, &first_token(60_000, 0)), GOOD, "1 ms is below the smallest that may be asked for");
+    let patient = Record { first_token: Some(ms(700_000)), ..asks(Duration::from_secs(86_400)) };
+    assert_eq!(judge(&patient, &first_token(1, 0)), bad(Reason::LateFirstToken));
+    let asks = |tpot| Record { targets: targets(None, Some(tpot), None), ..good() };
+    // 10 ms per token.
+    assert_eq!(judge(&asks(ms(10)), &only(Goal::DecodeRate { floor: 1000.0 })), GOOD);
+    assert_eq!(judge(&asks(ms(9)), &only(Goal::DecodeRate { floor: 1.0 })), bad(Reason::SlowDecode));
+    assert_eq!(judge(&asks(ms(1)), &only(Goal::DecodeRate { floor: 1.0 })), bad(Reason::SlowDecode));
+}
+
+#[test]
+fn an_objective_is_about_the_models_routes_and_tenants_that_it_names() {
+    let about = |scope: Scope, record: &Record, model| {
+        concerns(&Objective { name: "x".to_owned(), target: 0.9, scope, goal: Goal::Availability }, record, model)
+    };
+    let models = |name: &str| Scope { models: vec![name.to_owned()], ..Scope::default() };
+    let routes = |routes: &[Route]| Scope { routes: routes.to_vec(), ..Scope::default() };
+    let tenants = Scope { tenants: vec!["a".to_owned()], ..Scope::default() };
+    let of = |tenant| Record { targets: targets(None, None, tenant), ..good() };
+    let on = |route| {
+        let labels = Labels { route, ..(*good().labels).clone() };
+        Record { labels: Arc::new(labels), ..good() }
+    };
+    assert!(about(Scope::default(), &good(), None));
+    assert!(about(models("llama*"), &good(), Some("llama-3")));
+    assert!(!about(models("llama*"), &good(), Some("qwen")));
+    assert!(about(models("m"), &good(), None), "what the request called it stands for it");
+    assert!(!about(models("m"), &good(), Some("mm")));
+    assert!(about(routes(&[Route::Chat]), &good(), None) && !about(routes(&[Route::Messages]), &good(), None));
+    assert!(
+        !about(Scope::default(), &on(Route::Embeddings), None) && !about(Scope::default(), &on(Route::Other), None)
+    );
+    assert!(about(routes(&[Route::Embeddings]), &on(Route::Embeddings), None));
+    assert!(about(tenants.clone(), &of(Some("a")), None));
+    assert!(!about(tenants.clone(), &of(Some("b")), None) && !about(tenants, &of(None), None));
+}

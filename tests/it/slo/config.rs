@@ -1,0 +1,73 @@
+//! The block `slo` of the configuration.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tokometer::config::Config;
+use tokometer::config::Environment;
+use tokometer::config::Flags;
+use tokometer::decode::Route;
+use tokometer::slo::Goal;
+use tokometer::slo::Settings;
+
+fn load(yaml: &str) -> Result<Config, String> {
+    Config::from_layers(Some((Path::new("t.yaml"), yaml)), &Flags::default(), &Environment::default())
+        .map_err(|error| error.to_string())
+}
+
+fn settings(yaml: &str) -> Settings {
+    load(yaml).unwrap_or_else(|error| panic!("{error}")).settings.slo
+}
+
+#[test]
+fn nothing_set_gives_the_defaults() {
+    assert_eq!(settings(""), Settings::default());
+    assert!(load("").unwrap().settings.observe.targets.speed);
+}
+
+#[test]
+fn objectives_are_what_was_written() {
+    let yaml = "slo:\n  availability: []\n  decode_rate: []\n  stall: []\n  goodput: []\n  tenant_header: X-Tenant\n  ttft:\n\
+                \x20   - {name: fast, target_percent: 99.9, max_ms: 500, per_1k_uncached_tokens_ms: 0,\n\
+                \x20      applies_to: {models: ['llama*'], routes: [chat], tenants: [gold]}}\n\
+                \x20   - {max_ms: 3000}\n";
+    let config = load(yaml).unwrap();
+    let all = &config.settings.slo.objectives;
+    assert_eq!(all.iter().map(|o| o.name.as_str()).collect::<Vec<_>>(), ["fast", "ttft"]);
+    assert!((all[0].target - 0.999).abs() < 1e-12);
+    assert_eq!(all[0].goal, Goal::FirstToken { base: Duration::from_millis(500), per_1k_uncached: Duration::ZERO });
+    assert_eq!(
+        (all[0].scope.routes.as_slice(), all[0].scope.models.as_slice()),
+        (&[Route::Chat][..], &["llama*".to_owned()][..])
+    );
+    assert_eq!(config.settings.observe.targets.tenant, ["x-tenant".into()]);
+    assert_eq!(settings("slo: {enabled: false}").objectives, []);
+    assert!(!load("slo: {enabled: false}").unwrap().settings.observe.targets.speed);
+}
+
+#[test]
+fn what_cannot_be_used_is_told_with_its_place_and_mend() {
+    for (yaml, expected) in [
+        ("slo:\n  ttft:\n    - name: Fast\n", "t.yaml:3:13: slo.ttft[0].name: `Fast` is no name; write small letters"),
+        ("slo: {ttft: [{}, {}]}", "slo.ttft[1].name: two objectives are called `ttft`; give each a name of its own"),
+        ("slo: {ttft: [{name: goodput}]}", "slo.goodput[0].name: two objectives are called `goodput`"),
+        ("slo: {ttft: [{target_percent: 100}]}", "slo.ttft[0].target_percent: 100 is out of range"),
+        ("slo: {stall: [{max_ms: 1}]}", "slo.stall[0].max_ms: unknown key"),
+        ("slo: {stall: [{applies_to: {routes: [chatt]}}]}", "`chatt` is no route; did you mean `chat`?"),
+        (
+            "slo: {stall: [{applies_to: {models: ['a*b']}}]}",
+            "`a*b` is no name of a model; a `*` may stand at its end alone",
+        ),
+        ("slo: {stall: [{applies_to: {tenants: [a]}}]}", "slo.tenant_header: an objective is about tenants"),
+        ("slo: {tenant_header: 'a b'}", "`a b` is no name of a header"),
+        ("slo: {request_targets: {ttft_min_ms: 5, ttft_max_ms: 4}}", "5 is above `ttft_max_ms`, which is 4"),
+        ("slo: {rules: {service: ''}}", "slo.rules.service: `` is no name"),
+        ("slo: {rules: {group_by: [slo]}}", "slo.rules.group_by[0]: `slo` is no further label"),
+        ("slo: {rules: {dashboard_url: 'a b'}}", "slo.rules.dashboard_url: this is no URL"),
+    ] {
+        let error = load(yaml).expect_err(yaml);
+        assert!(error.contains(expected), "{expected}\n{error}");
+    }
+    let config = load("observe: {min_rate_tokens: 50}").unwrap();
+    assert!(config.warnings.iter().any(|warning| warning.to_string().contains("is below `observe.min_rate_tokens`")));
+}

@@ -1,0 +1,40 @@
+//! What a request's headers say of its own targets.
+
+use std::time::Duration;
+
+use tokometer::measure::Record;
+use tokometer::measure::Targets;
+use tokometer::observe::Settings;
+use tokometer::observe::TargetHeaders;
+use tokometer::replay::Recording;
+use tokometer::replay::replay;
+
+fn record(headers: &str, targets: TargetHeaders) -> Record {
+    let body = r#"{"model":"m","stream":true,"messages":[]}"#;
+    let request = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\n{headers}Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let answer = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
+    let reads = vec![(Duration::from_millis(5), answer.to_vec())];
+    let recording = Recording { path: "written".into(), request: request.into_bytes(), reads, end: None };
+    let settings = Settings { targets, ..Settings::default() };
+    replay(&recording, &settings).records.pop().expect("one exchange")
+}
+
+#[test]
+fn targets_and_tenant_are_read_from_the_headers_that_the_settings_name() {
+    let headers = "X-SLO-TTFT-MS: 250\r\nx-slo-tpot-ms: 12.5\r\nX-Tenant: gold\r\n";
+    let all = TargetHeaders { tenant: vec!["x-tenant".into()], ..TargetHeaders::default() };
+    let said = Targets {
+        first_token: Some(Duration::from_millis(250)),
+        per_token: Some(Duration::from_micros(12_500)),
+        tenant: Some("gold".into()),
+    };
+    assert_eq!(record(headers, all).targets.as_deref(), Some(&said));
+    let by_default = record(headers, TargetHeaders::default());
+    assert_eq!(by_default.targets.as_deref(), Some(&Targets { tenant: None, ..said }));
+    assert_eq!(by_default.asked_stream, Some(true), "what was asked for stays known when it was refused");
+    assert_eq!(record(headers, TargetHeaders { speed: false, ..TargetHeaders::default() }).targets, None);
+    assert_eq!(record("x-slo-ttft-ms: soon\r\n", TargetHeaders::default()).targets, None);
+}

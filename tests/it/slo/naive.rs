@@ -1,0 +1,104 @@
+//! A naive judge: written from docs/SLO.md alone, on the default objectives, with seconds as plain numbers.
+
+use tokometer::measure::Record;
+
+/// `good`, `bad: reason`, `excluded: reason`, by objective; an objective that is not about the exchange has none.
+pub(super) fn judge(record: &Record) -> Vec<(&'static str, String)> {
+    if !record.labels.route.generates() {
+        return Vec::new();
+    }
+    let available = available(record);
+    let parts = [("ttft", ttft(record)), ("decode_rate", rate(record)), ("stall", stall(record))];
+    let worst = parts.iter().map(|(_, said)| said).find(|said| said.starts_with("bad"));
+    let goodput = if available.starts_with("bad") { available.clone() } else { worst.unwrap_or(&available).clone() };
+    [("availability", available)].into_iter().chain(parts).chain([("goodput", goodput)]).collect()
+}
+
+fn available(record: &Record) -> String {
+    let outcome = record.outcome.as_str();
+    match outcome {
+        "ok" if record.unread => "excluded: unread".to_owned(),
+        "ok" => "good".to_owned(),
+        "http_4xx" => "excluded: client_error".to_owned(),
+        "drained" => "excluded: drained".to_owned(),
+        abort if abort.starts_with("client_abort") => "excluded: client_abort".to_owned(),
+        _ => format!("bad: {outcome}"),
+    }
+}
+
+fn is_stream(record: &Record) -> bool {
+    let answered = record.status.is_some_and(|status| status == 101 || status / 100 == 2);
+    if answered { record.labels.streaming == Some(true) } else { record.asked_stream == Some(true) }
+}
+
+fn ttft(record: &Record) -> String {
+    let prompt = match (record.input_tokens, record.cached_tokens) {
+        (Some(input), cached) if input.source.is_exact() => (input.tokens as f64 - cached.unwrap_or(0) as f64).max(0.0),
+        _ => (record.request_bytes / 4) as f64,
+    };
+    let asked = record.targets.as_ref().and_then(|targets| targets.first_token);
+    let limit = asked.map_or(2.0 + 0.5 * prompt / 1000.0, |asked| asked.as_secs_f64().clamp(0.1, 600.0));
+    let end_or_token = record.first_token.unwrap_or(record.ended).as_secs_f64();
+    let wait = record.requested.map(|requested| (end_or_token - requested.as_secs_f64()).max(0.0));
+    let said = if record.outcome.as_str() == "http_4xx" {
+        "excluded: client_error"
+    } else if !is_stream(record) {
+        "excluded: not_streamed"
+    } else if record.first_token.is_none() && record.unread {
+        "excluded: unread"
+    } else if record.first_token.is_none() && record.outcome.is_ok() {
+        "excluded: no_token"
+    } else {
+        match (wait, record.first_token) {
+            (None, _) => "excluded: unknown",
+            (Some(wait), Some(_)) if wait <= limit => "good",
+            (Some(_), Some(_)) => "bad: late_first_token",
+            (Some(wait), None) if wait > limit => "bad: no_first_token",
+            (Some(_), None) => "excluded: ended_early",
+        }
+    };
+    said.to_owned()
+}
+
+fn rate(record: &Record) -> String {
+    let seconds = match (record.first_token, record.last_token) {
+        (Some(first), Some(last)) => last.as_secs_f64() - first.as_secs_f64(),
+        _ if is_stream(record) => return "excluded: no_token".to_owned(),
+        _ => return "excluded: not_streamed".to_owned(),
+    };
+    let asked = record.targets.as_ref().and_then(|targets| targets.per_token);
+    let floor = asked.map_or(20.0, |asked| 1.0 / asked.as_secs_f64().clamp(0.005, 10.0));
+    let said = match record.output_tokens {
+        _ if record.unread => "excluded: unread",
+        None => "excluded: unknown",
+        Some(count) if count.tokens < 16 || seconds < 0.2 => "excluded: too_few_tokens",
+        _ if record.choices > 1 => "excluded: several_choices",
+        _ if record.delivery_blocked.as_secs_f64() > seconds / 10.0 => "excluded: client_limited",
+        Some(_) => match (record.decode_rate, record.decode_rate_at_least) {
+            (Some(rate), _) if rate < floor => "bad: slow_decode",
+            (Some(_), _) => "good",
+            (None, Some(rate)) if rate >= floor => "good",
+            (None, Some(_)) => "excluded: unknown",
+            (None, None) => "excluded: too_few_tokens",
+        },
+    };
+    said.to_owned()
+}
+
+fn stall(record: &Record) -> String {
+    let Some(last) = record.last_token else {
+        return if is_stream(record) { "excluded: no_token" } else { "excluded: not_streamed" }.to_owned();
+    };
+    let mut silent = record.longest_gap.map_or(0.0, |gap| gap.as_secs_f64());
+    if !record.outcome.is_ok() && record.delivery_blocked.is_zero() && !record.unread {
+        silent = silent.max(record.ended.as_secs_f64() - last.as_secs_f64());
+    }
+    let said = if silent > 5.0 {
+        "bad: stalled"
+    } else if record.unread {
+        "excluded: unread"
+    } else {
+        "good"
+    };
+    said.to_owned()
+}

@@ -1,0 +1,209 @@
+//! The judge against the naive one: over every recording, and over ten thousand exchanges with a simulated server.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokometer::app::DataPath;
+use tokometer::app::Tee;
+use tokometer::listen::Address;
+use tokometer::measure::Record;
+use tokometer::measure::Sink;
+use tokometer::observe;
+use tokometer::relay;
+use tokometer::replay::Notebook;
+use tokometer::replay::Recording;
+use tokometer::replay::replay;
+use tokometer::sim::load;
+use tokometer::sim::server::Fault;
+use tokometer::sim::server::Pace;
+use tokometer::sim::server::Settings as Simulated;
+use tokometer::sim::server::Simulator;
+use tokometer::slo::Judge;
+use tokometer::slo::Settings;
+
+use super::naive;
+use crate::pair::pair;
+use crate::truth::captures;
+
+/// How many times each objective said what.
+type Said = BTreeMap<(String, String), u64>;
+
+fn by_the_judge(judge: &Judge) -> Said {
+    let mut said = Said::new();
+    for one in judge.judged() {
+        let mut add = |what: String, n| *said.entry((one.objective.clone(), what)).or_default() += n;
+        add("good".to_owned(), one.counts.good);
+        one.counts.bad.iter().for_each(|(reason, n)| add(format!("bad: {}", reason.as_str()), *n));
+        one.counts.excluded.iter().for_each(|(why, n)| add(format!("excluded: {}", why.as_str()), *n));
+    }
+    said.retain(|_, n| *n > 0);
+    said
+}
+
+fn by_the_naive_one(records: &[Record]) -> Said {
+    let mut said = Said::new();
+    for (objective, what) in records.iter().flat_map(naive::judge) {
+        *said.entry((objective.to_owned(), what)).or_default() += 1;
+    }
+    said
+}
+
+fn table(said: &Said) -> String {
+    said.iter().map(|((objective, what), n)| format!("  {objective:<14} {what:<28} {n}\n")).collect()
+}
+
+#[test]
+fn over_all_recordings_nothing_differs() {
+    let judge = Judge::new(Settings::default());
+    let mut records = Vec::new();
+    for path in Recording::find(&captures()).unwrap() {
+        let replayed = replay(&Recording::read(&path).unwrap(), &observe::Settings::default());
+        records.extend(replayed.records);
+    }
+    records.iter().for_each(|record| judge.judge(record));
+    let said = by_the_judge(&judge);
+    println!("{} records\n{}", records.len(), table(&said));
+    assert!(records.len() > 250);
+    assert_eq!(said, by_the_naive_one(&records));
+    for objective in ["availability", "ttft", "decode_rate", "stall", "goodput"] {
+        assert!(said.contains_key(&(objective.to_owned(), "good".to_owned())), "{objective}");
+    }
+}
+
+#[test]
+fn over_ten_thousand_exchanges_nothing_differs() {
+    let judge = Arc::new(Judge::new(Settings::default()));
+    let notebook = Notebook::default();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let path = runtime.block_on(async {
+        let faults = ["status:500", "status:429", "status:400", "error-event", "cut", "reset", "no-done", "empty"];
+        let rare = ["stall:5.2", "hang"];
+        let shares = faults.iter().map(|name| (*name, 0.02)).chain(rare.iter().map(|name| (*name, 0.002)));
+        let simulator = Simulator::start(Simulated {
+            pace: Pace {
+                time_to_first_token: Duration::from_millis(5),
+                tokens_per_second: 160.0,
+                tokens_per_chunk: 4,
+                jitter: 0.5,
+            },
+            max_concurrency: 150,
+            answer_tokens: 4..=60,
+            faults: shares.map(|(name, share)| (name.parse::<Fault>().unwrap(), share)).collect(),
+            ..Simulated::default()
+        })
+        .await
+        .unwrap();
+        let (path, url) = relay(simulator.local_address(), &notebook, &judge);
+        let load = |requests, more: load::Settings| {
+            let own = load::Settings { url: url.clone(), requests: Some(requests), ..more };
+            load::run(
+                load::Settings { timeout: Some(Duration::from_secs(7)), concurrency: 50, max_tokens: 60, ..own },
+                |_| {},
+            )
+        };
+        let header = |name: &str, value: &str| load::Settings {
+            headers: vec![(name.to_owned(), value.to_owned())],
+            include_usage: true,
+            ..load::Settings::default()
+        };
+        let done = tokio::join!(
+            load(2500, header("x-slo-ttft-ms", "120")),
+            load(2500, header("x-slo-tpot-ms", "6.25")),
+            load(2000, load::Settings { include_usage: false, ..load::Settings::default() }),
+            load(1000, load::Settings { stream: false, ..load::Settings::default() }),
+            load(2000, load::Settings { abort: 0.3, include_usage: true, ..load::Settings::default() }),
+        );
+        for summary in [done.0, done.1, done.2, done.3, done.4] {
+            summary.unwrap();
+        }
+        simulator.stop().await;
+        path
+    });
+    // Ends every connection, so that every exchange is recorded.
+    path.stop();
+    let records = notebook.take().records;
+    let said = by_the_judge(&judge);
+    println!("{} records\n{}", records.len(), table(&said));
+    assert_eq!(records.len(), 10_000);
+    assert_eq!(said, by_the_naive_one(&records));
+    for (objective, what) in [
+        ("availability", "bad: http_5xx"),
+        ("availability", "bad: rejected_busy"),
+        ("availability", "bad: error_in_stream"),
+        ("availability", "bad: truncated"),
+        ("availability", "excluded: client_abort"),
+        ("ttft", "good"),
+        ("ttft", "bad: late_first_token"),
+        ("ttft", "bad: no_first_token"),
+        ("ttft", "excluded: not_streamed"),
+        ("decode_rate", "good"),
+        ("decode_rate", "bad: slow_decode"),
+        ("decode_rate", "excluded: too_few_tokens"),
+        ("stall", "bad: stalled"),
+        ("goodput", "good"),
+    ] {
+        assert!(said.contains_key(&(objective.to_owned(), what.to_owned())), "{objective} {what} never happened");
+    }
+}
+
+#[test]
+fn looks_while_requests_wait_count_each_miss_once() {
+    let judge = Arc::new(Judge::new(Settings::default()));
+    let notebook = Notebook::default();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    let looking = Arc::clone(&judge);
+    // Far more looks than the program takes, so that they fall on every moment of an exchange.
+    let looks = std::thread::spawn(move || {
+        while stopped.recv_timeout(Duration::from_millis(2)) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+            looking.look(std::time::Instant::now());
+        }
+    });
+    let path = runtime.block_on(async {
+        let pace = Pace { time_to_first_token: Duration::from_millis(60), tokens_per_second: 500.0, ..Pace::default() };
+        let faults = vec![("hang".parse::<Fault>().unwrap(), 0.05), ("cut".parse().unwrap(), 0.05)];
+        let settings = Simulated { pace, max_concurrency: 10, answer_tokens: 4..=20, faults, ..Simulated::default() };
+        let simulator = Simulator::start(settings).await.unwrap();
+        let (path, url) = relay(simulator.local_address(), &notebook, &judge);
+        let settings = load::Settings {
+            url,
+            requests: Some(400),
+            concurrency: 25,
+            timeout: Some(Duration::from_millis(400)),
+            headers: vec![("x-slo-ttft-ms".to_owned(), "120".to_owned())],
+            ..load::Settings::default()
+        };
+        load::run(settings, |_| {}).await.unwrap();
+        simulator.stop().await;
+        path
+    });
+    path.stop();
+    drop(stop);
+    looks.join().unwrap();
+    let records = notebook.take().records;
+    assert_eq!(records.len(), 400);
+    // A look knows that no token has come in time, not whether one will come at all.
+    let merged = |said: Said| {
+        let mut merged = Said::new();
+        for ((objective, what), n) in said.into_iter().filter(|((objective, _), _)| objective == "ttft") {
+            *merged.entry((objective, what.replace("no_first_token", "late_first_token"))).or_default() += n;
+        }
+        merged
+    };
+    let said = by_the_judge(&judge);
+    println!("{}", table(&said));
+    assert!(said[&("ttft".to_owned(), "bad: no_first_token".to_owned())] > 0);
+    assert_eq!(merged(said), merged(by_the_naive_one(&records)));
+}
+
+/// A relay whose sinks are the notebook and the judge.
+fn relay(upstream: std::net::SocketAddr, notebook: &Notebook, judge: &Arc<Judge>) -> (DataPath, String) {
+    let sinks: Vec<Arc<dyn Sink>> = vec![Arc::clone(judge) as Arc<dyn Sink>, Arc::new(notebook.clone())];
+    let targets = observe::TargetHeaders::default();
+    let observe = observe::Settings { targets, ..observe::Settings::default() };
+    let path = DataPath::start(&[pair(upstream)], relay::Settings::default(), observe, Tee::of(sinks), 1)
+        .expect("a free port");
+    let Address::Tcp { host, port } = path.addresses()[0].clone() else { panic!("a TCP listener has a TCP address") };
+    (path, format!("http://{host}:{port}"))
+}

@@ -1,0 +1,264 @@
+//! A miss is counted while its request still waits, and never twice.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+use std::time::Instant;
+
+use proptest::prelude::*;
+use tokometer::decode::Route;
+use tokometer::measure::Opening;
+use tokometer::measure::Outcome;
+use tokometer::measure::Record;
+use tokometer::measure::Requested;
+use tokometer::measure::Sink;
+use tokometer::measure::Targets;
+use tokometer::measure::Watch;
+use tokometer::slo::Goal;
+use tokometer::slo::Judge;
+use tokometer::slo::Settings;
+use tokometer::slo::Wait;
+use tokometer::slo::Waiting;
+
+use super::good;
+use super::ms;
+use super::only;
+
+/// Open exchanges by sequence; those with a time wait.
+#[derive(Debug, Default)]
+struct Table(BTreeMap<u64, Option<Duration>>);
+
+impl Waiting for Table {
+    fn each(&self, show: &mut dyn FnMut(&Wait<'_>)) {
+        for (sequence, waited) in &self.0 {
+            if let Some(waited) = *waited {
+                show(&Wait {
+                    connection: 1,
+                    sequence: *sequence,
+                    route: Route::Chat,
+                    request_model: Some("m"),
+                    waited,
+                    request_bytes: 4000,
+                    targets: None,
+                });
+            }
+        }
+    }
+
+    fn is_open(&self, connection: u64, sequence: u64) -> bool {
+        connection == 1 && self.0.contains_key(&sequence)
+    }
+}
+
+fn settings() -> Settings {
+    only(Goal::FirstToken { base: ms(2000), per_1k_uncached: Duration::ZERO })
+}
+
+fn bad(judge: &Judge) -> u64 {
+    judge.judged().iter().map(|one| one.counts.all_bad()).sum()
+}
+
+/// It waited so long, and then its client left.
+fn gave_up(sequence: u64, waited: Duration) -> Record {
+    Record {
+        sequence,
+        outcome: Outcome::ClientAbortBeforeFirstToken,
+        first_token: None,
+        last_token: None,
+        ended: ms(10) + waited,
+        ..good()
+    }
+}
+
+#[test]
+fn a_request_that_waits_too_long_is_bad_before_it_ends_and_once() {
+    let now = Instant::now();
+    let judge = Judge::new(settings());
+    let mut table = Table::default();
+    table.0.insert(1, Some(ms(1999)));
+    judge.sweep(&table, now);
+    judge.sweep(&table, now);
+    assert_eq!(bad(&judge), 0);
+    table.0.insert(1, Some(ms(2001)));
+    judge.sweep(&table, now);
+    judge.sweep(&table, now);
+    assert_eq!(bad(&judge), 1, "counted at the second look");
+    table.0.insert(1, None);
+    judge.sweep(&table, now);
+    judge.sweep(&table, now);
+    table.0.clear();
+    judge.sweep(&table, now);
+    judge.sweep(&table, now + ms(59_999));
+    judge.judge(&gave_up(1, ms(9000)));
+    assert_eq!(bad(&judge), 1, "its record finds it counted, though it comes late");
+    judge.judge(&gave_up(1, ms(9000)));
+    assert_eq!(bad(&judge), 2, "and the note is gone");
+}
+
+#[test]
+fn a_note_of_an_exchange_that_was_left_unrecorded_is_gone_after_a_minute() {
+    let judge = Judge::new(settings());
+    let now = Instant::now();
+    let table = Table([(1, Some(ms(2001)))].into());
+    judge.sweep(&table, now);
+    judge.sweep(&table, now);
+    judge.sweep(&Table::default(), now);
+    judge.sweep(&Table::default(), now + ms(60_000));
+    judge.judge(&gave_up(1, ms(9000)));
+    assert_eq!(bad(&judge), 2, "another one of this number");
+}
+
+#[test]
+fn a_scaled_limit_is_missed_when_that_is_certain() {
+    let now = Instant::now();
+    let per_1k = Goal::FirstToken { base: ms(2000), per_1k_uncached: ms(500) };
+    let judge = Judge::new(only(per_1k));
+    let mut table = Table::default();
+    // 4000 bytes are 4000 tokens at most: two seconds more.
+    table.0.insert(1, Some(ms(4000)));
+    judge.sweep(&table, now);
+    judge.sweep(&table, now);
+    assert_eq!(bad(&judge), 0);
+    table.0.insert(1, Some(ms(4001)));
+    judge.sweep(&table, now);
+    judge.sweep(&table, now);
+    assert_eq!(bad(&judge), 1);
+}
+
+#[test]
+fn goodput_misses_with_the_first_token() {
+    let now = Instant::now();
+    let mut both = settings();
+    let goodput = tokometer::slo::Objective { name: "g".to_owned(), goal: Goal::Goodput, ..both.objectives[0].clone() };
+    both.objectives.push(goodput);
+    let judge = Judge::new(both);
+    let table = Table([(1, Some(ms(2001)))].into());
+    judge.sweep(&table, now);
+    judge.sweep(&table, now);
+    assert_eq!(bad(&judge), 2);
+    judge.judge(&gave_up(1, ms(9000)));
+    assert_eq!(bad(&judge), 2);
+}
+
+/// Watches an exchange from its opening on, as the data path does.
+fn open(judge: &Judge, sequence: u64, started: Instant, request: Requested<'_>) -> Box<dyn Watch> {
+    let mut watch =
+        judge.opened(&Opening { sequence, ..opening(started) }).expect("there is an objective for first tokens");
+    watch.requested(&request, ms(10));
+    watch
+}
+
+#[test]
+fn the_data_path_tells_who_waits() {
+    let judge = Judge::new(settings());
+    let start = Instant::now();
+    let stream = Requested { model: Some("m"), streaming: Some(true), ..Requested::default() };
+    let own = Targets { first_token: Some(ms(9000)), ..Targets::default() };
+    let waits = open(&judge, 0, start, stream);
+    let mut answered = open(&judge, 1, start, stream);
+    answered.token(ms(500), 1);
+    let mut refused = open(&judge, 2, start, stream);
+    refused.answering(503, false);
+    let whole = open(&judge, 3, start, Requested { streaming: Some(false), ..stream });
+    let patient = open(&judge, 4, start, Requested { targets: Some(&own), ..stream });
+    let mut gone = Some(open(&judge, 5, start, stream));
+    judge.look(start + ms(2010));
+    judge.look(start + ms(2010));
+    assert_eq!(bad(&judge), 0, "exactly at the limit is good");
+    judge.look(start + ms(2011));
+    drop(gone.take());
+    judge.look(start + ms(3000));
+    assert_eq!(bad(&judge), 1, "the one that waits; who left will have a record");
+    judge.look(start + ms(9011));
+    judge.look(start + ms(9012));
+    assert_eq!(bad(&judge), 2, "and the patient one, by its own target");
+    let late = gave_up(0, ms(9010));
+    waits.ended(&late);
+    judge.judge(&Record { connection: 1, ..late });
+    assert_eq!(bad(&judge), 2);
+    for watch in [answered, refused, whole, patient] {
+        drop(watch);
+    }
+    assert!(Judge::new(only(Goal::Availability)).opened(&opening(start)).is_none(), "nothing to look for");
+}
+
+fn opening(started: Instant) -> Opening {
+    Opening { pair: 0, route: Route::Chat, connection: 1, sequence: 0, started }
+}
+
+/// What happens to one of a few exchanges between looks.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// It waits a second longer, from its beginning if it is new.
+    Wait(u64),
+    /// Its first token comes.
+    Token(u64),
+    /// It leaves the table; its record comes at once, or so many steps later.
+    End(u64, usize),
+    Look,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let which = 0..4_u64;
+    let step = prop_oneof![
+        4 => which.clone().prop_map(Step::Wait),
+        1 => which.clone().prop_map(Step::Token),
+        1 => (which, 0..8_usize).prop_map(|(which, late)| Step::End(which, late)),
+        3 => Just(Step::Look),
+    ];
+    proptest::collection::vec(step, 0..60)
+}
+
+proptest! {
+    #[test]
+    fn however_looks_and_ends_interleave_each_exchange_is_counted_once(steps in steps()) {
+        let judge = Judge::new(settings());
+        let (mut table, mut waits) = (Table::default(), BTreeMap::new());
+        let (mut misses, mut next, mut held) = (0, BTreeMap::<u64, u64>::new(), Vec::new());
+        let mut now = Instant::now();
+        for (n, step) in steps.into_iter().enumerate() {
+            for (_, record) in held.extract_if(.., |(due, _)| *due <= n) {
+                judge.judge(&record);
+            }
+            match step {
+                Step::Wait(which) => {
+                    let id = which + 10 * next.get(&which).copied().unwrap_or(0);
+                    let waited = waits.entry(id).or_insert((Duration::ZERO, false));
+                    if !waited.1 {
+                        waited.0 += ms(1000);
+                        table.0.insert(id, Some(waited.0));
+                    }
+                }
+                Step::Token(which) => {
+                    let id = which + 10 * next.get(&which).copied().unwrap_or(0);
+                    if let Some(waited) = waits.get_mut(&id) {
+                        waited.1 = true;
+                        table.0.insert(id, None);
+                    }
+                }
+                Step::End(which, late) => {
+                    let id = which + 10 * next.get(&which).copied().unwrap_or(0);
+                    if let Some((waited, token)) = waits.remove(&id) {
+                        table.0.remove(&id);
+                        *next.entry(which).or_default() += 1;
+                        misses += u64::from(waited > ms(2000));
+                        let ended = gave_up(id, waited);
+                        let first_token = token.then_some(ended.ended);
+                        let record = Record { first_token, last_token: first_token, ..ended };
+                        if late > 0 { held.push((n + late, record)) } else { judge.judge(&record) }
+                    }
+                }
+                // However slow the looks are, eight steps are less than a minute.
+                Step::Look => {
+                    now += ms(7000);
+                    judge.sweep(&table, now);
+                }
+            }
+        }
+        for (_, record) in held {
+            judge.judge(&record);
+        }
+        let open = waits.values().filter(|(waited, _)| *waited > ms(2000)).count() as u64;
+        let counted = bad(&judge);
+        prop_assert!((misses..=misses + open).contains(&counted), "{counted} of {misses} ended and {open} open");
+    }
+}

@@ -1,0 +1,422 @@
+//! Counting by text: from the wire to the record, what stands in the way of a count, and that no record is ever lost.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::io::Write;
+use std::net::TcpListener;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::mpsc::Receiver;
+use std::sync::mpsc::Sender;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+use std::time::Instant;
+
+use tokometer::app;
+use tokometer::app::Instrument;
+use tokometer::config;
+use tokometer::listen::Address;
+use tokometer::measure::CountSource;
+use tokometer::measure::EngineSpan;
+use tokometer::measure::Outcome;
+use tokometer::measure::Record;
+use tokometer::measure::Sink;
+use tokometer::measure::Uncounted;
+use tokometer::observe;
+use tokometer::observe::Observatory;
+use tokometer::relay::Close;
+use tokometer::relay::Connection;
+use tokometer::relay::Direction;
+use tokometer::relay::Observe;
+use tokometer::relay::Side;
+use tokometer::tokenizer::Counting;
+use tokometer::tokenizer::Settings;
+use tokometer::tokenizer::Tokenize;
+use tokometer::tokenizer::Vocabularies;
+
+use crate::endings::{DONE, FINISH, HEAD, LAST, REQUEST, ROLE, chunk};
+use crate::injected;
+use crate::pair::pair;
+use crate::truth::vocabulary;
+
+/// Longer than anything here takes, so that a test that hangs fails.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What comes out at the end of the chain.
+struct Out(Mutex<Sender<Record>>);
+
+impl Sink for Out {
+    fn record(&self, record: &Record) {
+        self.0.lock().expect("no panic").send(record.clone()).expect("the test waits");
+    }
+}
+
+/// One token per word.
+struct Words;
+
+impl Tokenize for Words {
+    fn tokens(&self, text: &str) -> Option<u64> {
+        Some(text.split_whitespace().count() as u64)
+    }
+}
+
+/// Panics at `panic`, refuses `refuse`, and counts the words of all else.
+struct Moody;
+
+impl Tokenize for Moody {
+    fn tokens(&self, text: &str) -> Option<u64> {
+        if text.contains("panic") {
+            injected::panic("a tokenizer");
+        }
+        Words.tokens(text).filter(|_| !text.contains("refuse"))
+    }
+}
+
+/// Stands still in every text until it is let go.
+struct Gate {
+    entered: Mutex<Sender<()>>,
+    go: Mutex<Receiver<()>>,
+}
+
+impl Tokenize for Gate {
+    fn tokens(&self, text: &str) -> Option<u64> {
+        self.entered.lock().expect("no panic").send(()).ok();
+        self.go.lock().expect("no panic").recv().ok();
+        Words.tokens(text)
+    }
+}
+
+/// Observers before the stage, and what comes out behind it.
+struct Rig {
+    observatory: Observatory,
+    counting: Arc<Counting>,
+    out: Receiver<Record>,
+}
+
+impl Rig {
+    fn new(vocabularies: Vocabularies) -> Rig {
+        Rig::with(vocabularies, 8, observe::Text { answer_bytes: 10_000, memory_bytes: 1 << 20 })
+    }
+
+    fn of(tokenize: impl Tokenize) -> Rig {
+        Rig::new(Vocabularies::of_all(Arc::new(tokenize)))
+    }
+
+    fn with(vocabularies: Vocabularies, queue: usize, text: observe::Text) -> Rig {
+        let (sender, out) = channel();
+        let counting =
+            Counting::start(Arc::new(Out(Mutex::new(sender))), vocabularies, queue).expect("a thread can be started");
+        let counting = Arc::new(counting);
+        let settings = observe::Settings { text: Some(text), ..observe::Settings::default() };
+        let observatory = Observatory::new(settings, 1, Arc::clone(&counting) as Arc<dyn Sink>);
+        Rig { observatory, counting, out }
+    }
+
+    /// One exchange with this request, and an answer of these bytes, read a millisecond apart.
+    fn exchange(&self, request: &[u8], answer: &[Vec<u8>]) {
+        let start = Instant::now();
+        let connection = Connection { id: 1, peer: None, pair: 0, upstream: Arc::from("sim"), accepted: start };
+        let mut observer = self.observatory.accepted(&connection).expect("observing is on");
+        let mut at = start;
+        observer.seen(Direction::Request, request, at);
+        for bytes in answer {
+            at += Duration::from_millis(1);
+            observer.seen(Direction::Response, bytes, at);
+        }
+        observer.closed(Close::Finished { first: Side::Client }, at);
+    }
+
+    /// A chat without usage that says these pieces.
+    fn says(&self, pieces: &[&str]) {
+        self.exchange(REQUEST, &stream(pieces, &[FINISH, DONE]));
+    }
+
+    fn next(&self) -> Record {
+        self.out.recv_timeout(PATIENCE).expect("a record comes out")
+    }
+
+    /// The count of the next record that comes out.
+    fn count(&self) -> Option<(u64, CountSource)> {
+        self.next().output_tokens.map(|count| (count.tokens, count.source))
+    }
+
+    fn uncounted(&self) -> BTreeMap<&'static str, u64> {
+        let all = self.counting.uncounted().into_iter();
+        all.filter(|(_, answers)| *answers > 0).map(|(why, answers)| (why.as_str(), answers)).collect()
+    }
+}
+
+fn delta(piece: &str) -> String {
+    format!("data: {{\"id\":\"c\",\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{piece}\"}}}}]}}")
+}
+
+fn stream(pieces: &[&str], ends: &[&str]) -> Vec<Vec<u8>> {
+    let mut answer = vec![HEAD.to_vec(), chunk(ROLE)];
+    answer.extend(pieces.iter().map(|piece| chunk(&delta(piece))));
+    answer.extend(ends.iter().map(|event| chunk(event)));
+    answer.push(LAST.to_vec());
+    answer
+}
+
+const USAGE: &str = r#"data: {"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":4}}"#;
+
+#[test]
+fn an_answer_that_nobody_counted_is_counted_by_its_text_and_says_so() {
+    let rig = Rig::of(Words);
+    rig.says(&["a b c", " d e", " f g h i j"]);
+    let record = rig.next();
+    let count = record.output_tokens.unwrap();
+    assert_eq!((count.tokens, count.source), (10, CountSource::Tokenizer));
+    assert!(!count.source.is_exact(), "an estimate says that it is one");
+    assert_eq!((record.outcome, record.chunks), (Outcome::Ok, 3));
+    // 10 tokens, of which the first event had 3, in the 2 ms between the first and the last.
+    let near = |rate: Option<f64>, expected: f64| rate.is_some_and(|rate| (rate - expected).abs() < 1e-6);
+    assert!(near(record.decode_rate_estimated, 3500.0), "{:?}", record.decode_rate_estimated);
+    assert!(near(record.decode_rate_at_least, 1000.0), "the lower bound stays: {:?}", record.decode_rate_at_least);
+    assert_eq!((record.decode_rate, record.time_per_output_token()), (None, None), "these are for exact counts");
+    assert_eq!(rig.uncounted(), BTreeMap::new());
+}
+
+#[test]
+fn what_the_engine_counted_is_not_counted_again() {
+    let rig = Rig::of(Words);
+    rig.exchange(REQUEST, &stream(&["a b c", " d e"], &[FINISH, USAGE, DONE]));
+    let record = rig.next();
+    assert_eq!(record.output_tokens.map(|n| (n.tokens, n.source)), Some((4, CountSource::Usage)));
+    assert!(record.decode_rate.is_some() && record.decode_rate_estimated.is_none());
+    assert_eq!(rig.uncounted(), BTreeMap::new(), "there was nothing to count");
+}
+
+#[test]
+fn the_count_of_the_engines_own_span_wins_over_the_texts() {
+    let rig = Rig::of(Words);
+    rig.says(&["a b c", " d e", " f"]);
+    let mut record = rig.next();
+    assert_eq!(record.output_tokens.map(|n| (n.tokens, n.source)), Some((6, CountSource::Tokenizer)));
+    record.complete(EngineSpan { completion_tokens: Some(7), ..EngineSpan::default() });
+    assert_eq!(record.output_tokens.map(|n| (n.tokens, n.source)), Some((7, CountSource::EngineSpan)));
+    assert!(record.decode_rate.is_some() && record.decode_rate_estimated.is_none(), "the estimate is gone");
+}
+
+#[test]
+fn an_answer_that_was_cut_is_counted_as_far_as_it_came() {
+    let rig = Rig::of(Words);
+    rig.exchange(REQUEST, &stream(&["a b c", " d e"], &[])[..4]);
+    let record = rig.next();
+    assert_eq!(record.outcome, Outcome::ClientAbortMidStream);
+    assert_eq!(record.output_tokens.map(|n| (n.tokens, n.source)), Some((5, CountSource::Tokenizer)));
+}
+
+#[test]
+fn an_answer_that_is_not_streamed_is_counted_and_has_no_rate() {
+    let rig = Rig::of(Words);
+    let body = r#"{"model_name":"m","model_version":"1","text_output":"a b c"}"#;
+    let head = format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n", body.len());
+    let request = "POST /v2/models/m/generate HTTP/1.1\r\ncontent-length: 18\r\n\r\n{\"text_input\":\"a\"}";
+    rig.exchange(request.as_bytes(), &[[head, body.to_owned()].concat().into_bytes()]);
+    let record = rig.next();
+    assert_eq!(record.output_tokens.map(|n| (n.tokens, n.source)), Some((3, CountSource::Tokenizer)));
+    assert_eq!((record.decode_rate_estimated, record.decode_rate_at_least), (None, None));
+}
+
+#[test]
+fn a_count_below_what_was_seen_is_not_believed() {
+    let rig = Rig::of(Words);
+    rig.says(&["one", "word", "in", "four"]);
+    assert_eq!(rig.count(), Some((4, CountSource::Deltas)));
+    assert_eq!(rig.uncounted(), BTreeMap::from([("below_lower_bound", 1)]));
+}
+
+#[test]
+fn answers_whose_tokens_are_not_those_of_a_text_are_left_alone() {
+    let rig = Rig::of(Words);
+    let call = r#"data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"name":"f"}}]}}]}"#;
+    rig.exchange(REQUEST, &stream(&["a b c"], &[call, FINISH, DONE]));
+    assert_eq!(rig.count(), Some((2, CountSource::Deltas)));
+    let asked = |body: &str| {
+        format!("POST /v1/chat/completions HTTP/1.1\r\ncontent-length: {}\r\n\r\n{body}", body.len()).into_bytes()
+    };
+    for body in [r#"{"stream":true,"n":2}"#, r#"{"stream":true,"echo":true}"#] {
+        rig.exchange(&asked(body), &stream(&["a b c", " d"], &[FINISH, DONE]));
+        assert!(rig.count().is_some_and(|(_, source)| source == CountSource::Deltas), "{body}");
+    }
+    assert_eq!(rig.uncounted(), BTreeMap::from([("not_plain", 3)]));
+}
+
+#[test]
+fn a_text_over_its_cap_and_one_over_the_memory_of_all_are_told() {
+    let text = observe::Text { answer_bytes: 2000, memory_bytes: 1500 };
+    let rig = Rig::with(Vocabularies::of_all(Arc::new(Words)), 8, text);
+    let long = "a ".repeat(600);
+    for (pieces, why) in [(vec![&long[..]; 2], "text_too_long"), (vec![&long[..1020], &long[..900]], "memory")] {
+        let before = rig.uncounted().get(why).copied().unwrap_or(0);
+        rig.says(&pieces);
+        assert_eq!(rig.count(), Some((2, CountSource::Deltas)), "{why}");
+        assert_eq!(rig.uncounted().get(why), Some(&(before + 1)), "{why}: {:?}", rig.uncounted());
+    }
+    rig.says(&["a b c"]);
+    assert_eq!(rig.count(), Some((3, CountSource::Tokenizer)), "what was lost gave its memory back");
+}
+
+#[test]
+fn a_tokenizer_that_panics_or_refuses_loses_no_record() {
+    let rig = Rig::of(Moody);
+    rig.says(&["do panic now"]);
+    assert_eq!(rig.count(), Some((1, CountSource::Deltas)));
+    rig.says(&["do refuse this"]);
+    assert_eq!(rig.count(), Some((1, CountSource::Deltas)));
+    rig.says(&["go on as before"]);
+    assert_eq!(rig.count(), Some((4, CountSource::Tokenizer)));
+    assert_eq!(rig.uncounted(), BTreeMap::from([("failed", 2)]));
+}
+
+fn gate() -> (Gate, Receiver<()>, Sender<()>) {
+    let (entered, has_entered) = channel();
+    let (go, wait) = channel();
+    (Gate { entered: Mutex::new(entered), go: Mutex::new(wait) }, has_entered, go)
+}
+
+#[test]
+fn with_the_queue_full_records_go_on_at_once_without_the_count() {
+    let (gate, has_entered, go) = gate();
+    let text = observe::Text { answer_bytes: 10_000, memory_bytes: 1 << 20 };
+    let rig = Rig::with(Vocabularies::of_all(Arc::new(gate)), 2, text);
+    rig.says(&["one is at hand"]);
+    has_entered.recv_timeout(PATIENCE).unwrap();
+    rig.says(&["two waits"]);
+    rig.says(&["three finds no room"]);
+    assert_eq!(rig.count(), Some((1, CountSource::Deltas)), "it did not wait for the others");
+    assert_eq!(rig.uncounted(), BTreeMap::from([("queue_full", 1)]));
+    drop(go);
+    assert_eq!(rig.count(), Some((4, CountSource::Tokenizer)));
+    assert_eq!(rig.count(), Some((2, CountSource::Tokenizer)));
+}
+
+#[test]
+fn at_the_end_all_that_waits_is_handed_on_though_the_tokenizer_is_stuck() {
+    let (gate, has_entered, go) = gate();
+    let rig = Rig::of(gate);
+    for text in ["one is at hand", "two waits", "three waits"] {
+        rig.says(&[text]);
+    }
+    has_entered.recv_timeout(PATIENCE).unwrap();
+    rig.counting.stop(Duration::ZERO);
+    let counts: Vec<_> = (0..3).map(|_| rig.count()).collect();
+    assert_eq!(counts, [Some((1, CountSource::Deltas)); 3]);
+    drop(go);
+    rig.says(&["after the end"]);
+    assert_eq!(rig.count(), Some((1, CountSource::Deltas)), "nothing is told twice, and nothing is held any more");
+    assert_eq!(rig.uncounted(), BTreeMap::from([("queue_full", 4)]));
+}
+
+#[test]
+fn at_the_end_what_waits_is_counted_if_there_is_time() {
+    let rig = Rig::of(Words);
+    rig.says(&["a b c"]);
+    rig.says(&["a b c d"]);
+    rig.counting.stop(PATIENCE);
+    let now: Vec<_> = rig.out.try_iter().map(|record| record.output_tokens.unwrap().tokens).collect();
+    assert_eq!((now, rig.counting.waiting()), (vec![3, 4], 0));
+}
+
+#[test]
+fn each_model_is_counted_by_its_own_vocabulary() {
+    let settings = Settings { models: BTreeMap::from([("m".to_owned(), vocabulary())]), ..Settings::default() };
+    let rig = Rig::new(Vocabularies::read(&settings).unwrap());
+    rig.says(&["Hello world"]);
+    // What llama-server says to `/tokenize` in the recording of that name: [45,450,400,341,3231].
+    assert_eq!(rig.count(), Some((5, CountSource::Tokenizer)));
+    let other = b"POST /v1/chat/completions HTTP/1.1\r\nContent-Length: 28\r\n\r\n{\"model\":\"o\",\"stream\":true }";
+    rig.exchange(other, &stream(&["Hello world"], &[FINISH, DONE]));
+    assert_eq!(rig.count(), Some((1, CountSource::Deltas)));
+    assert_eq!(rig.uncounted(), BTreeMap::from([("no_vocabulary", 1)]));
+}
+
+#[test]
+fn a_reload_brings_and_takes_vocabularies() {
+    let rig = Rig::new(Vocabularies::default());
+    rig.says(&["a b c"]);
+    assert_eq!(rig.count(), Some((1, CountSource::Deltas)));
+    assert!(rig.counting.uncounted().is_empty(), "off, it has no figures");
+    rig.counting.reload(Vocabularies::of_all(Arc::new(Words)), 8).unwrap();
+    rig.says(&["a b c"]);
+    assert_eq!(rig.count(), Some((3, CountSource::Tokenizer)));
+    rig.counting.reload(Vocabularies::default(), 8).unwrap();
+    rig.says(&["a b c"]);
+    assert_eq!(rig.count(), Some((1, CountSource::Deltas)));
+}
+
+#[test]
+fn a_file_that_is_no_vocabulary_is_named_with_the_mend() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tokenizer.json");
+    for (written, why) in [(None, "No such file"), (Some("{}"), "cannot read the tokenizer"), (Some("x"), "expected")] {
+        if let Some(text) = written {
+            std::fs::write(&path, text).unwrap();
+        }
+        let settings = Settings { path: Some(path.clone()), ..Settings::default() };
+        let error = Vocabularies::read(&settings).map(drop).unwrap_err().to_string();
+        let told = error.contains(why) && error.contains("tokenizer.json") && error.contains("set the path");
+        assert!(told, "{error}");
+    }
+}
+
+/// Answers each connection with this answer, and lets go.
+fn serve(listener: TcpListener, answer: Vec<u8>) {
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream: TcpStream = stream.expect("a client");
+            let mut request = [0; 4096];
+            let read = stream.read(&mut request).expect("a request");
+            if read > 0 {
+                stream.write_all(&answer).expect("the client reads");
+            }
+        }
+    });
+}
+
+#[test]
+fn the_program_counts_and_tells_nobody_what_it_read() {
+    let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = upstream.local_addr().unwrap();
+    serve(upstream, stream(&["Hello world", " hunter2", " hunter2"], &[FINISH, DONE]).concat());
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("access.log");
+    let mut settings = config::Settings::of_pair(pair(address));
+    settings.admin.listen = "127.0.0.1:0".parse().unwrap();
+    settings.observe.text = Some(observe::Text { answer_bytes: 10_000, memory_bytes: 1 << 20 });
+    settings.tokenizer = Settings { path: Some(vocabulary()), ..Settings::default() };
+    settings.access_log = Some(app::access_log::Settings { path: Some(log.clone()), json: true, queue_lines: 64 });
+    let (sender, out) = channel();
+    let also = Some(Arc::new(Out(Mutex::new(sender))) as Arc<dyn Sink>);
+    let instrument = Instrument::start(&settings, also, Arc::new(String::new)).unwrap();
+    let Address::Tcp { host, port } = instrument.addresses()[0].clone() else { panic!("a TCP listener") };
+    let mut client = TcpStream::connect((host, port)).unwrap();
+    client.write_all(REQUEST).unwrap();
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut answer = Vec::new();
+    client.read_to_end(&mut answer).unwrap();
+    assert!(String::from_utf8_lossy(&answer).contains("hunter2"), "the client got it all");
+    drop(client);
+    let record = out.recv_timeout(PATIENCE).unwrap();
+    let mut admin = TcpStream::connect(instrument.admin()).unwrap();
+    admin.write_all(b"GET /metrics HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").unwrap();
+    let mut page = String::new();
+    admin.read_to_string(&mut page).unwrap();
+    let debug = format!("{instrument:?} {record:?} {settings:?}");
+    instrument.stop();
+    let log = std::fs::read_to_string(log).unwrap();
+    assert!(log.contains("\"output_tokens_source\":\"tokenizer\""), "{log}");
+    assert!(page.contains("source=\"tokenizer\"") && page.contains("tokometer_tokenizer_uncounted"), "{page}");
+    for told in [log, page, debug] {
+        assert!(!told.contains("hunter") && !told.contains("Hello"), "{told}");
+    }
+}
+
+#[test]
+fn every_reason_is_told_once() {
+    let rig = Rig::of(Words);
+    let reasons: Vec<Uncounted> = rig.counting.uncounted().into_iter().map(|(why, _)| why).collect();
+    assert_eq!(reasons, Uncounted::ALL);
+}

@@ -1,0 +1,230 @@
+//! Queue times by source, against what the engines themselves say: `docs/QUEUE_TIME.md`, made from the recordings.
+//! `UPDATE=1` writes it anew.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokometer::measure::{Phases, QueueSource};
+
+use super::naive::{events, naive};
+use super::{Case, cases};
+
+/// How far a queue time by the head may be from what the engine's own figures give.
+const HEADER_TIMING_MS: f64 = 2.0;
+
+/// Recordings whose first token lay in the socket for a while: the reader slept, so that it says nothing of the slot.
+const READ_LATE: &[&str] = &["chat-stream-slow-reader"];
+
+const INTRODUCTION: &str = "\
+# Queue time
+
+<!-- Made from what tests/it/truth ran: `UPDATE=1 cargo test --test it truth::queue` rewrites it. -->
+
+How long a request waited in the server before work on it began: `tokometer.queue.time`, by `source`, and the phase `queue`
+of its trace ([TRACES.md](TRACES.md)). Figures of different sources are never in one series, because they do not mean quite
+the same:
+
+| Source | Engine | What it is | What is in it beside the queue |
+|---|---|---|---|
+| `in_band` | vLLM (`--enable-per-request-metrics`, usage on, one choice): `metrics.queue_time_ms` | waiting for the scheduler | nothing |
+| `in_band` | SGLang (`/generate`, `--enable-metrics`): `meta_info.queue_time` | waiting for the scheduler | nothing |
+| `in_band` | Dynamo (the client asks with `nvext.extra_fields`): `nvext.timing.prefill_wait_time_ms` | waiting for a prefill worker | nothing |
+| `response_header` | TGI (answers that are not streamed): `x-queue-time` | from validated to batched | nothing; whole milliseconds, rounded down |
+| `remainder` | Ollama (its own API): total, less load, prompt and eval durations | waiting for a slot of the runner | templating, tokenizing, passing on: some 5 ms, and 0.1 ms for each token |
+| `header_timing` | llama.cpp (streams): from the request's last byte to the response head, which it sends when a slot begins | waiting for a slot | templating and tokenizing: 0.5 to 8 ms in the recordings |
+| `engine_span` | vLLM, SGLang and TensorRT-LLM, where they send their spans to us: [QUEUE.md](QUEUE.md) | waiting for the scheduler | nothing |
+
+What is told by no source is not known, and is absent: it is never guessed from the time to the first token.
+
+## Traps
+
+Fields that look like something else than they are, and how they are read:
+
+- vLLM's `metrics.time_to_first_token_ms` counts from when the request was *scheduled*: it leaves the queue out, and is the
+  prefill. The time to the first token is measured on the wire, as the client has it.
+- vLLM's `gen_ai.latency.time_to_first_token` in its spans counts from arrival, queue included. One name, two meanings.
+- vLLM's `metrics.tokens_per_second` has the prefill in it and is not read; `mean_itl_ms` and `generation_time_ms` have not.
+- The response head says when work began in llama.cpp alone. vLLM, TGI, TensorRT-LLM, LMDeploy, Dynamo and transformers send
+  it before the request is queued; SGLang (chats and completions), Ollama and Triton with the first token.
+- A head of llama.cpp that was read together with the first token waited for it, in the server or in a socket: then its
+  `prompt_ms` is taken off.
+- Comments (`: ping`) and role events that come while a request waits are neither work nor tokens.
+- Ollama's `load_duration` is long when a model was loaded, and then it is no queue; SGLang's copy of Ollama's API tells a
+  total alone, from which nothing can be taken off.
+
+## What the recordings say
+
+Every recording ([tests/fixtures](../tests/fixtures)) that has a queue time, and what the engine said of the same request:
+its own counter, where the request was alone between two looks at it; its field; or, where it tells none (llama.cpp), the
+first token less its `prompt_ms`, which is when its slot began. Milliseconds.
+
+";
+
+/// What the engine itself says of this request's queue, and where.
+fn engines(case: &Case) -> Option<(f64, &'static str)> {
+    counter(case).or_else(|| field(case)).or_else(|| {
+        let ns = case.meta["ollama_ns"]["remainder"].as_f64();
+        ns.map(|ns| (ns / 1e6, "its durations"))
+    })
+}
+
+/// The engine's histogram over all requests, where this one was alone.
+fn counter(case: &Case) -> Option<(f64, &'static str)> {
+    let delta = case.meta["metrics_delta"].as_object()?;
+    let of = |name: &str| delta.iter().find(|(key, _)| key.starts_with(name)).and_then(|(_, value)| value.as_f64());
+    for family in ["vllm:request_queue_time_seconds", "sglang:queue_time_seconds"] {
+        if of(&format!("{family}_count")) == Some(1.0) {
+            return Some((of(&format!("{family}_sum"))? * 1e3, "its counter"));
+        }
+    }
+    None
+}
+
+/// The last field of that meaning, in milliseconds.
+fn field(case: &Case) -> Option<(f64, &'static str)> {
+    let told = |json: &Value| {
+        let metrics = [&json["metrics"], &json["response"]["metrics"]];
+        let in_ms = metrics.iter().map(|metrics| &metrics["queue_time_ms"]);
+        let in_ms = in_ms.chain([&json["nvext"]["timing"]["prefill_wait_time_ms"]]).find_map(Value::as_f64);
+        in_ms.or_else(|| json["meta_info"]["queue_time"].as_f64().map(|seconds| seconds * 1e3))
+    };
+    let in_band = events(case).iter().filter_map(|(_, json)| told(json)).next_back();
+    let head = case.meta["response_head"].as_str().unwrap_or_default();
+    let header = || head.lines().find_map(|line| line.strip_prefix("x-queue-time: ")?.parse().ok());
+    in_band.or_else(header).map(|ms| (ms, "its field"))
+}
+
+/// llama.cpp: the first token less the time that the prompt took.
+fn slot_began(case: &Case) -> Option<(f64, &'static str)> {
+    let prompt_ms = events(case).iter().filter_map(|(_, json)| json["timings"]["prompt_ms"].as_f64()).next_back()?;
+    let first = naive(case)?.first_token?.as_secs_f64() * 1e3;
+    Some((first - prompt_ms, "first token less `prompt_ms`"))
+}
+
+/// From which source a person with a pencil would take the queue time.
+fn expected(case: &Case) -> Option<QueueSource> {
+    let head = case.meta["response_head"].as_str().unwrap_or_default().to_lowercase();
+    let (_, json) = events(case).into_iter().next_back().unwrap_or_default();
+    match field(case) {
+        Some(_) if head.contains("x-queue-time") => Some(QueueSource::ResponseHeader),
+        Some(_) => Some(QueueSource::InBand),
+        None if json["total_duration"].is_u64() && json["load_duration"].is_u64() => Some(QueueSource::Remainder),
+        None => {
+            let stream = head.starts_with("http/1.1 200") && head.contains("content-type: text/event-stream");
+            (head.contains("server: llama.cpp") && stream).then_some(QueueSource::HeaderTiming)
+        }
+    }
+}
+
+/// How far ours may be from the engine's, in milliseconds.
+fn tolerance(source: QueueSource) -> f64 {
+    match source {
+        QueueSource::HeaderTiming => HEADER_TIMING_MS,
+        // A duration holds nanoseconds.
+        _ => 1e-6,
+    }
+}
+
+/// The whole document, and what in it is wrong.
+fn made() -> (String, Vec<String>) {
+    let mut text = INTRODUCTION.to_owned();
+    text += "| Source | Engine | Recording | Queue time | The engine's | by | Difference |\n|---|---|---|---|---|---|---|\n";
+    let (mut wrong, mut compared, mut silent, mut alone) = (Vec::new(), 0, 0, Vec::new());
+    let mut rows = Vec::new();
+    for case in cases() {
+        let Some(record) = case.record() else { continue };
+        if record.queue.map(|queue| queue.source) != expected(&case) {
+            wrong.push(format!("{}: by {:?}, expected {:?}", case.title(), record.queue, expected(&case)));
+        }
+        let Some(queue) = record.queue else {
+            silent += usize::from(engines(&case).is_some());
+            continue;
+        };
+        let late = READ_LATE.contains(&case.name.as_str());
+        let by_head = queue.source == QueueSource::HeaderTiming;
+        let said = if by_head { slot_began(&case).filter(|_| !late && !case.is_written()) } else { engines(&case) };
+        let ours = queue.value.as_secs_f64() * 1e3;
+        let kind = if case.is_written() { " (fixture)" } else { "" };
+        let name = format!("`{}`{kind}", case.name);
+        let Some((theirs, by)) = said else {
+            alone.push(format!("{} {name}", case.engine));
+            continue;
+        };
+        compared += 1;
+        let off = ours - theirs;
+        if off.abs() > tolerance(queue.source) {
+            wrong.push(format!("{}: {ours} ms, the engine says {theirs}", case.title()));
+        }
+        let off = if off.abs() <= 1e-6 { "0".to_owned() } else { format!("{off:+.3}") };
+        let source = queue.source.as_str();
+        rows.push(format!("| `{source}` | {} | {name} | {ours:.3} | {theirs:.3} | {by} | {off} |\n", case.engine));
+    }
+    rows.sort();
+    text.extend(rows);
+    if compared < 30 {
+        wrong.push(format!("only {compared} compared"));
+    }
+    let after = format!(
+        "\n{compared} are compared: exact where the engine tells it, within {HEADER_TIMING_MS} ms by the head. In {silent} more recordings \
+         the engine's counter knew a queue time that the answer does not tell: they have none here. No figure of the engine's to \
+         compare with: {}.\n",
+        alone.join(", ")
+    );
+    text.write_str(&after).expect("a String takes all");
+    (text, wrong)
+}
+
+#[test]
+fn queue_times_are_the_engines_own_and_queue_time_md_says_so() {
+    let (made, wrong) = made();
+    let table = made.split_once("## What the recordings say").map_or("", |(_, table)| table);
+    println!("{table}");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/QUEUE_TIME.md");
+    if std::env::vars_os().any(|(name, _)| name == "UPDATE") {
+        fs::write(&path, &made).expect("a folder of this repository can be written");
+    }
+    let committed = fs::read_to_string(&path).unwrap_or_default();
+    assert!(committed == made, "docs/QUEUE_TIME.md is out of date: UPDATE=1 cargo test --test it truth::queue");
+}
+
+/// vLLM's own "time to first token" leaves the queue out: taken for what it is called, it would say 0.8 s of 233 s.
+#[test]
+fn vllms_time_to_first_token_is_read_as_the_prefill() {
+    let mut queued = 0;
+    for case in cases().into_iter().filter(|case| case.engine == "vllm-0.32.0") {
+        let Some(record) = case.record() else { continue };
+        let (Some(queue), Some(timing), Some(first)) = (record.queue, record.timing, record.first_token) else {
+            continue;
+        };
+        let prefill = Duration::from_secs_f64(timing.prefill_ms.expect("told with the queue time") / 1e3);
+        let rest = first.checked_sub(queue.value + prefill);
+        let rest = rest.unwrap_or_else(|| panic!("{}: more than the wait on the wire", case.title()));
+        assert!(rest < Duration::from_millis(150), "{}: {rest:?} neither queue nor prefill", case.title());
+        queued += usize::from(queue.value > 100 * prefill);
+    }
+    assert_eq!(queued, 1, "one recording waited for long");
+}
+
+/// The same sums as a person would do them, over every recording.
+#[test]
+fn phases_of_every_recording_add_up_to_it() {
+    let (mut records, mut with_queue) = (0, 0);
+    for record in cases().iter().filter_map(Case::record) {
+        let phases = Phases::of(&record);
+        let sum: Duration = phases.iter().map(|part| part.active()).sum();
+        assert_eq!(sum + phases.blocked(), record.ended);
+        let queue = phases.iter().find(|part| part.kind.as_str() == "queue").map(|part| part.to - part.from);
+        let fits = match (queue, record.queue) {
+            (Some(part), Some(told)) if told.source == QueueSource::Remainder => part <= told.value,
+            (part, told) => part == told.map(|queue| queue.value),
+        };
+        assert!(fits, "{queue:?} of {:?}", record.queue);
+        (records, with_queue) = (records + 1, with_queue + usize::from(queue.is_some()));
+    }
+    println!("{records} recordings, {with_queue} with a queue");
+    assert!(records > 220 && with_queue > 40);
+}

@@ -1,0 +1,112 @@
+//! `tokometer verify` against the simulated server, with relays and proxies that do what they must or must not.
+#![expect(clippy::unwrap_used, reason = "these functions are called by tests only")]
+
+mod cases;
+mod proxy;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokometer::app::Instrument;
+use tokometer::config;
+use tokometer::sim::server;
+use tokometer::sim::server::Simulator;
+use tokometer::verify::CheckName;
+use tokometer::verify::Grade;
+use tokometer::verify::Report;
+use tokometer::verify::Settings;
+use tokometer::verify::run;
+
+use crate::pair::pair;
+
+/// A server whose answers are the same each time, and which tells all that vLLM can.
+fn telling() -> server::Settings {
+    server::Settings {
+        pace: server::Pace {
+            time_to_first_token: Duration::from_millis(4),
+            tokens_per_second: 2000.0,
+            tokens_per_chunk: 1,
+            jitter: 0.0,
+        },
+        text: server::Text::Filler,
+        per_request_metrics: true,
+        force_include_usage: true,
+        ..server::Settings::default()
+    }
+}
+
+/// A simulated server and the whole instrument in front of it.
+struct Rig {
+    runtime: tokio::runtime::Runtime,
+    simulator: Option<Simulator>,
+    instrument: Option<Instrument>,
+    upstream: SocketAddr,
+    relay: SocketAddr,
+    admin: SocketAddr,
+}
+
+impl Rig {
+    fn new(server: server::Settings) -> Rig {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let simulator = runtime.block_on(Simulator::start(server)).unwrap();
+        let mut upstream = simulator.local_address();
+        // One that listens everywhere is asked on loopback.
+        upstream.set_ip([127, 0, 0, 1].into());
+        let mut all = config::Settings::of_pair(pair(upstream));
+        all.threads = Some(1);
+        all.admin.listen = SocketAddr::from(([127, 0, 0, 1], 0));
+        let instrument = Instrument::start(&all, None, Arc::new(String::new)).unwrap();
+        let relay = instrument.addresses()[0].to_string().parse().unwrap();
+        let admin = instrument.admin();
+        Rig { runtime, simulator: Some(simulator), instrument: Some(instrument), upstream, relay, admin }
+    }
+
+    /// A verification of this rig, with few canaries and a limit that a busy machine keeps.
+    fn settings(&self) -> Settings {
+        let url = |address: SocketAddr| format!("http://{address}").parse().unwrap();
+        Settings {
+            admin: url(self.admin),
+            admin_is_named: true,
+            requests: 6,
+            most_added: Duration::from_millis(50),
+            // Nothing is looked for at addresses of the machine that runs the test.
+            own_addresses: Some(vec![[127, 0, 0, 2].into()]),
+            ..Settings::of(url(self.relay), url(self.upstream))
+        }
+    }
+
+    /// The same with `relay` in place of the rig's own.
+    fn through(&self, relay: SocketAddr) -> Settings {
+        Settings { relay: format!("http://{relay}").parse().unwrap(), ..self.settings() }
+    }
+
+    fn stop_server(&mut self) {
+        if let Some(simulator) = self.simulator.take() {
+            self.runtime.block_on(simulator.stop());
+        }
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        if let Some(instrument) = self.instrument.take() {
+            instrument.stop();
+        }
+        self.stop_server();
+    }
+}
+
+/// Grade and words of a check.
+fn told(report: &Report, name: CheckName) -> (Grade, String) {
+    let check = report.check(name).unwrap_or_else(|| panic!("no {name} in:\n{report}"));
+    (check.grade, format!("{} mend: {}", check.said, check.mend.as_deref().unwrap_or("none")))
+}
+
+fn assert_told(report: &Report, name: CheckName, grade: Grade, words: &[&str]) {
+    let (seen, said) = told(report, name);
+    assert_eq!(seen, grade, "{name}: {said}\n{report}");
+    for word in words {
+        assert!(said.contains(word), "no {word:?} in {said:?}");
+    }
+}

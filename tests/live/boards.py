@@ -1,0 +1,120 @@
+"""What the dashboards ask: their queries, with variables filled in as Grafana fills them in."""
+
+import json
+import math
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from process import BINARY
+
+# Grafana's default where a panel says nothing else, where scrapes are some seconds apart.
+RATE_INTERVAL = 15
+POINTS = 120
+
+
+def _run(*arguments):
+    done = subprocess.run([BINARY, "dashboards", *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"tokometer dashboards {' '.join(map(str, arguments))}: {done.stderr}"
+    return done.stdout
+
+
+def made(directory, config):
+    """Every board as `tokometer dashboards` makes it for this configuration, by its uid."""
+    _run("--out", str(directory), "--config", str(config))
+    boards = [json.loads(file.read_text()) for file in sorted(Path(directory).glob("*.json"))]
+    assert boards, f"no board in {directory}"
+    return {board["uid"]: board for board in boards}
+
+
+def may_be_empty(config):
+    """Board, panel and target that need what not everybody has -> what they need."""
+    told = {}
+    for line in _run("--queries", "--config", str(config)).splitlines():
+        query = json.loads(line)
+        told[query["board"], query["panel"], query["ref"]] = query["may_be_empty"]
+    return told
+
+
+@dataclass
+class Query:
+    """One target of a panel."""
+
+    board: str
+    panel: str
+    ref: str
+    expr: str
+    instant: bool
+    exemplar: bool
+
+
+def queries(board):
+    """Every target of every panel, those in collapsed rows too."""
+    for panel in board["panels"]:
+        for one in [panel, *panel.get("panels", [])]:
+            for target in one.get("targets", []):
+                if target.get("expr"):
+                    yield Query(board["uid"], one["title"], target["refId"], target["expr"], bool(target.get("instant")), bool(target.get("exemplar")))
+
+
+class Times:
+    """From when to when a board is looked at, in seconds since 1970."""
+
+    def __init__(self, start, end):
+        self.start, self.end = start, end
+        self.step = max(2, math.ceil((end - start) / POINTS))
+        self.rate = max(RATE_INTERVAL, self.step + 2)
+
+    def builtin(self):
+        span = math.ceil(self.end - self.start)
+        return {"__rate_interval": f"{self.rate}s", "__interval": f"{self.step}s", "__range": f"{span}s", "__range_s": str(span), "__interval_ms": str(self.step * 1000)}
+
+
+def fill(text, values):
+    """`$name`, `${name}` and `${name:format}` by their values; a name that is not there is an error."""
+
+    def value(found):
+        name = found[1] or found[2]
+        if name in values:
+            return values[name]
+        raise KeyError(f"${name} is no variable of this board, in {text}")
+
+    return re.sub(r"\$\{([a-zA-Z_]\w*)(?::\w+)?\}|\$([a-zA-Z_]\w*)", value, text)
+
+
+def variables(board, prometheus, times):
+    """What each variable stands for when all of it is chosen; and how many values it finds."""
+    values, found = times.builtin(), {}
+    for variable in board["templating"]["list"]:
+        name, kind = variable["name"], variable["type"]
+        if kind == "query":
+            asked = variable["query"]
+            asked = asked["query"] if isinstance(asked, dict) else asked
+            label = re.fullmatch(r"label_values\((?:(.+),\s*)?(\w+)\)", asked.strip(), re.DOTALL)
+            assert label, f"{board['uid']}: ${name} asks {asked!r}"
+            match = fill(label[1], values) if label[1] else None
+            options = prometheus.ask(f"label/{label[2]}/values", start=times.start, end=times.end, **({"match[]": match} if match else {}))
+            found[name] = len(options)
+            everything = variable.get("allValue") or "(" + "|".join(map(re.escape, options)) + ")"
+            # One that takes no `All` shows its first value.
+            values[name] = everything if variable.get("includeAll") else (options or [""])[0]
+        elif kind != "datasource":
+            values[name] = str(variable.get("current", {}).get("value") or variable.get("query", ""))
+    return values, found
+
+
+def series(prometheus, query, values, times):
+    """How many series it returns that hold a number."""
+    expr = fill(query.expr, values)
+    if query.instant:
+        found = [(labels, [value]) for labels, value in prometheus.at(expr, times.end)]
+    else:
+        found = prometheus.over(expr, times.start, times.end, times.step)
+    return sum(any(not isinstance(one, float) or math.isfinite(one) for one in numbers) for _, numbers in found)
+
+
+def exemplars(prometheus, query, values, times):
+    """How many exemplars with the trace of their exchange it brings."""
+    found = prometheus.ask("query_exemplars", query=fill(query.expr, values), start=times.start, end=times.end)
+    return sum("trace_id" in one["labels"] for each in found for one in each["exemplars"])

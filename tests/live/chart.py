@@ -1,0 +1,293 @@
+"""The Helm chart, by the real Helm engine: what it renders, what it refuses, and that every object of it is valid."""
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import helm_chart
+from helm_chart import CHART, cases, documents, example, included, notes, of_kind, render
+from process import BINARY, Process, Skip, free_port, get, start_sim
+
+# Schemas of four versions of Kubernetes are read.
+MOST_SECONDS = 400
+
+
+def _refused(values):
+    """The error with which Helm refuses these values."""
+    helm_chart.needs_helm()
+    try:
+        render(values)
+    except helm_chart.helm_python.HelmError as error:
+        return str(error)
+    raise AssertionError(f"taken: {values}")
+
+
+def _sidecar(**settings):
+    return {"sidecar": settings}
+
+
+def helm_has_nothing_to_remark():
+    helm_chart.needs_helm()
+    for name, values in {"nothing set": {}, **cases()}.items():
+        report = helm_chart.helm_python.lint(str(helm_chart.without_links()), values, strict=True, kube_version="v1.36.0")
+        # An icon is a remark of the level "info".
+        bad = [message for message in report["messages"] if message["severity"] > 1]
+        assert not bad and not report["errors"], f"{name}: {bad} {report['errors']}"
+
+
+def wrong_values_are_refused_with_the_name_of_the_key():
+    for values, *words in [
+        (_sidecar(egine="vllm"), "/sidecar", "egine"),
+        (_sidecar(mode="adress-split"), "/sidecar/mode", "address-split"),
+        (_sidecar(port="8000"), "/sidecar/port", "integer"),
+        (_sidecar(adminPort=70000), "/sidecar/adminPort", "65,535"),
+        (_sidecar(config={"slo": {"ttft": [{"max": 1}]}}), "/sidecar/config/slo/ttft/0", "max"),
+        (_sidecar(drain={"timeoutSeconds": 0}), "/sidecar/drain/timeoutSeconds", "1"),
+        ({"image": {"digest": "0123"}}, "/image/digest", "sha256"),
+        ({"policy": {"failurePolicy": "ignore"}}, "/policy/failurePolicy", "Ignore"),
+        ({"targets": []}, "/targets", "1"),
+        ({"targets": [{"name": "a"}]}, "/targets/0", "objectSelector"),
+        ({"podMonitor": {"enabled": "yes"}}, "/podMonitor/enabled", "auto"),
+        ({"prometheusRule": {"alerts": {"LLMQueueGrowing": {"silenced": True}}}}, "LLMQueueGrowing", "silenced"),
+        ({"collector": {"replicas": 0}}, "/collector/replicas", "1"),
+        ({"monitoring": {}}, "monitoring"),
+    ]:
+        error = _refused(values)
+        assert all(word in error for word in words), f"{values}: {error}"
+
+
+def values_that_do_not_go_together_are_refused_with_the_mend():
+    selector = {"matchLabels": {"a": "b"}}
+    for values, *words in [
+        (_sidecar(mode="uds", engine="sglang"), "targets[default].sidecar", "vllm and llama_cpp"),
+        (_sidecar(engine="dynamo"), "dynamo", "redirect or explicit"),
+        (_sidecar(mode="port-swap", engine="auto"), "auto", "name the engine"),
+        (_sidecar(listenHost="0.0.0.0"), "listenHost", "port-swap"),
+        (_sidecar(port=9464), "must differ", "9464"),
+        (_sidecar(mode="port-swap", serverPort=8000), "must differ", "8000"),
+        (_sidecar(config={"log": {}}, port=9464, mode="explicit"), "must differ", "15080"),
+        ({"targets": [{"name": "a", "objectSelector": selector}] * 2}, '"a"', "twice"),
+        ({"targets": [{"name": "a", "objectSelector": {}}]}, "targets[a].objectSelector", "every pod"),
+        ({"collector": {"enabled": True}}, "collector.exporters", "otlphttp"),
+        ({"collector": {"enabled": True, "exporters": {"debug": {}}, "tracesExporters": ["otlp"]}}, "collector.tracesExporters", "debug"),
+        ({"autoscaling": {"keda": {"enabled": True}}}, "autoscaling.target.name"),
+        ({"autoscaling": {"target": {"name": "v"}, "keda": {"enabled": True}}}, "serverAddress"),
+        ({"autoscaling": {"target": {"name": "v"}, "hpa": {"enabled": True}, "keda": {"enabled": True}}}, "enable one"),
+        ({"autoscaling": {"target": {"name": "v"}, "minReplicas": 9, "hpa": {"enabled": True}}}, "minReplicas"),
+        ({"prometheusRule": {"alerts": {"LLMQueueGrows": {"disabled": True}}}}, "LLMQueueGrows", "LLMQueueGrowing"),
+        ({"prometheusRule": {"content": "groups: []"}}, "tokometer rules"),
+    ]:
+        error = _refused(values)
+        assert all(word in error for word in words), f"{values}: {error}"
+
+
+def every_case_renders_to_its_committed_example():
+    examples = CHART / "examples"
+    made = {f"{name}.yaml": example(render(values)) for name, values in cases().items()}
+    if "UPDATE" in os.environ:
+        shutil.rmtree(examples, ignore_errors=True)
+        examples.mkdir()
+        for name, text in made.items():
+            (examples / name).write_text(text)
+    committed = {file.name: file.read_text() for file in examples.glob("*.yaml")}
+    differ = sorted(name for name in made.keys() | committed.keys() if made.get(name) != committed.get(name))
+    assert not differ, f"charts/tokometer/examples: {differ}; `make chart-examples` writes them anew"
+    print(f"    {len(made)} cases")
+
+
+def every_object_is_valid_in_every_version_of_kubernetes():
+    seen, bad = 0, []
+    for name, values in {"nothing set": {}, **cases()}.items():
+        for document in documents(render(values)):
+            if helm_chart.is_kubernetes_own(document):
+                seen += 1
+                for version, problem in helm_chart.kubernetes_problems(document).items():
+                    bad.append(f"{name}: {document['kind']} on {version}: {problem}")
+    assert not bad, "\n".join(bad)
+    print(f"    {seen} objects, Kubernetes {', '.join(helm_chart.VERSIONS)}")
+    # Strict is strict: a key that is not known is found.
+    wrong = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "n"}, "date": {}}
+    assert len(helm_chart.kubernetes_problems(wrong)) == len(helm_chart.VERSIONS)
+
+
+def every_object_of_an_operator_is_valid_by_its_own_definition():
+    seen = set()
+    for name, values in cases().items():
+        for document in documents(render(values)):
+            if not helm_chart.is_kubernetes_own(document):
+                problem = helm_chart.custom_problem(document)
+                assert problem is None, f"{name}: {document['kind']}: {problem}"
+                seen.add(document["kind"])
+                document["spec"]["unheard"] = 1
+                assert "unheard" in (helm_chart.custom_problem(document) or ""), f"{document['kind']} takes what it does not know"
+    wanted = {"PodMonitor", "ServiceMonitor", "PrometheusRule", "ScaledObject"}
+    wanted |= {"GrafanaDashboard"} if list((CHART / "files" / "dashboards").glob("*.json")) else set()
+    assert seen == wanted, seen ^ wanted
+
+
+def every_object_has_the_common_labels_and_a_name_of_its_own():
+    own = {"team": "t"}
+    for name, values in cases().items():
+        found = documents(render({**values, "commonLabels": own, "extraObjects": []}))
+        keys = [(d["kind"], d["metadata"].get("namespace"), d["metadata"]["name"]) for d in found]
+        assert len(set(keys)) == len(keys), f"{name}: {sorted(keys)}"
+        for document in found:
+            labels = document["metadata"]["labels"]
+            assert labels.items() >= own.items() and labels["app.kubernetes.io/managed-by"] == "Helm", (name, document["metadata"])
+    # Two releases of one name, in two namespaces, do not meet.
+    names = [{(d["kind"], d["metadata"]["name"]) for d in documents(render({}, namespace=n)) if "namespace" not in d["metadata"]} for n in ("a", "b")]
+    assert names[0] and not names[0] & names[1], names
+
+
+def the_rules_are_those_of_the_program():
+    made = helm_chart.yaml.safe_load((CHART / "files" / "rules.yaml").read_text())["spec"]["groups"]
+    plain = {"apiVersions": ["monitoring.coreos.com/v1"]}
+    [rule] = of_kind(documents(render(plain)), "PrometheusRule")
+    assert rule["spec"]["groups"] == made
+    # Your own in their place.
+    with tempfile.TemporaryDirectory() as directory:
+        config = Path(directory) / "tokometer.yaml"
+        config.write_text('{"slo": {"ttft": [{"name": "mine", "max_ms": 900}]}}')
+        own = subprocess.run([BINARY, "rules", "--config", config, "--format", "prometheusrule"], capture_output=True, text=True, check=True).stdout
+    [rule] = of_kind(documents(render({**plain, "prometheusRule": {"content": own}})), "PrometheusRule")
+    assert rule["spec"]["groups"] == helm_chart.yaml.safe_load(own)["spec"]["groups"] != made
+    # What differs for an alert touches no other.
+    [rule] = of_kind(documents(render(cases()["monitoring"])), "PrometheusRule")
+    alerts = {r["alert"]: r for group in rule["spec"]["groups"] for r in group["rules"] if "alert" in r}
+    before = {r["alert"]: r for group in made for r in group["rules"] if "alert" in r}
+    assert alerts.keys() == before.keys() - {"LLMClientDisconnectsHigh"}
+    assert (alerts["LLMQueueGrowing"]["for"], alerts["LLMQueueGrowing"]["labels"]["severity"]) == ("20m", "ticket")
+    assert alerts["LLMUpstreamDown"]["for"] == before["LLMUpstreamDown"]["for"]
+    assert all(r["labels"]["team"] == "inference" for r in alerts.values())
+    assert alerts["LLMUpstreamDown"]["annotations"]["runbook_url"] == "https://runbooks.example.com/llm/LLMUpstreamDown.md"
+
+
+def without_the_sidecar_nothing_touches_pods():
+    found = {d["kind"] for d in documents(render({"apiVersions": ["monitoring.coreos.com/v1"], "sidecar": {"enabled": False}}))}
+    assert found <= {"PodMonitor", "PrometheusRule", "ConfigMap"} and "PrometheusRule" in found, found
+    assert "Monitors, rules and dashboards only" in notes(render({"sidecar": {"enabled": False}}))
+    off = {d["kind"] for d in documents(render({"policy": {"enabled": False}, "dashboards": {"enabled": False}}))}
+    assert off == set(), off
+
+
+def the_notes_warn_of_what_has_a_price():
+    for values, words in [
+        ({}, "raised to 330 s"),
+        (cases()["redirect"], "NET_ADMIN"),
+        (cases()["shadow-bind"], "SO_REUSEPORT"),
+        (cases()["uds"], "runs as root, without capabilities, where the pod names no user"),
+        (cases()["explicit"], "targetPort: llm-traffic"),
+        (cases()["configuration"], "--set-file prometheusRule.content"),
+        (cases()["network-policy"], "refused to the engine too"),
+        (cases()["fail-closed"], "does not start"),
+        (cases()["monitoring"], "scraped twice"),
+        ({"policy": {"enabled": False}}, "NOTHING IS INJECTED"),
+    ]:
+        assert words in notes(render(values)), (values, notes(render(values)))
+    assert "WARNING" not in notes(render(_sidecar(drain={"enabled": False})))
+
+
+def _arguments(values, directory, address):
+    """What tokometer gets in a pod of each target, with the pod's address in it."""
+    for policy in of_kind(documents(render(values)), "MutatingAdmissionPolicy"):
+        given = {variable["name"]: variable["expression"] for variable in policy["spec"]["variables"]}
+        config = Path(directory) / f"{policy['metadata']['name']}.yaml"
+        config.write_text(json.loads(given.get("config", '""')))
+        yield json.loads(given["args"].replace("$(POD_IPS)", address).replace("/etc/tokometer/tokometer.yaml", str(config)))
+
+
+def tokometer_takes_every_argument_and_configuration():
+    checked = 0
+    with tempfile.TemporaryDirectory() as directory:
+        for name, values in cases().items():
+            for command, *arguments in _arguments(values, directory, "10.0.0.5,fd00::5"):
+                assert command == "run"
+                done = subprocess.run([BINARY, "check", *arguments], capture_output=True, text=True, check=False)
+                assert done.returncode == 0, f"{name}: {arguments}: {done.stderr}"
+                checked += 1
+    assert checked >= 15, checked
+
+
+def a_process_with_these_arguments_stands_in_front_of_the_server_on_the_same_port():
+    """Address split on loopback: 127.0.0.2 is the pod's address. The probes of the container are answered."""
+    server = start_sim("--rate", "1000")
+    admin = free_port()
+    values = _sidecar(port=server.port, adminPort=admin)
+    with server, tempfile.TemporaryDirectory() as directory:
+        [arguments] = _arguments(values, directory, "127.0.0.2")
+        with Process("tokometer", [BINARY, *arguments]) as tokometer:
+            container = included(values)["containers"]
+            for probe in ("startupProbe", "livenessProbe"):
+                get_ = container[0][probe]["httpGet"]
+                assert get_["port"] == admin
+                tokometer.ready(f"http://127.0.0.1:{admin}{get_['path']}")
+            assert get(f"http://127.0.0.2:{server.port}/health")[0] == 200
+            assert 'tokometer_connections_opened_total{' in get(f"http://127.0.0.1:{admin}/metrics")[1]
+            server.kill()
+            # The engine's own probe fails with its engine; ours does not.
+            assert get(f"http://127.0.0.2:{server.port}/health")[0] == 503
+            assert get(f"http://127.0.0.1:{admin}{container[0]['livenessProbe']['httpGet']['path']}")[0] == 200
+            # What the kubelet does when the pod ends: the sidecar's hook begins a drain, and the engine's waits for its end.
+            drain = container[0]["lifecycle"]["preStop"]["exec"]["command"]
+            done = subprocess.run([BINARY, *drain[1:]], capture_output=True, text=True, check=False)
+            assert drain[0] == "/tokometer" and done.returncode == 0, done.stderr
+            # Who sends requests learns late that the pod ends: they are taken for a while.
+            assert get(f"http://127.0.0.2:{server.port}/health")[0] == 503
+            assert get(f"http://127.0.0.1:{admin}/drain/wait", timeout=60)[0] == 200
+            assert get(f"http://127.0.0.2:{server.port}/health")[0] == 0
+
+
+def another_chart_can_include_the_container():
+    plain = included({})
+    [container] = plain["containers"]
+    assert plain["volumes"] == [] and "volumeMounts" not in container
+    assert (container["name"], container["restartPolicy"]) == ("tokometer", "Always")
+    assert container["securityContext"]["runAsNonRoot"] and container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    context = included(_sidecar(runAsUser=None))["containers"][0]["securityContext"]
+    assert context["runAsNonRoot"] and "runAsUser" not in context
+    values = _sidecar(mode="uds", config={"log": {"level": "debug"}})
+    made = included(values)
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "vllm"}], "initContainers": made["containers"], "volumes": made["volumes"]}}
+    assert helm_chart.kubernetes_problems(pod) == {}
+    assert {v["name"] for v in made["volumes"]} == {m["name"] for m in made["containers"][0]["volumeMounts"]} == {"tokometer-socket", "tokometer-config"}
+
+
+def a_real_collector_takes_the_gateways_configuration():
+    if not shutil.which("collector"):
+        raise Skip("no OpenTelemetry Collector (component collector, which needs Go)")
+    right = {"endpoint": "https://otlp.example.com", "headers": {"authorization": "Bearer ${env:TOKEN}"}}
+    for exporter, taken in ((right, True), ({**right, "endpont": ""}, False)):
+        found = documents(render({"collector": {"enabled": True, "exporters": {"otlphttp": exporter}}}))
+        [text] = [d["data"]["collector.yaml"] for d in of_kind(found, "ConfigMap") if "collector.yaml" in d["data"]]
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as config:
+            config.write(text)
+            config.flush()
+            done = subprocess.run(["collector", "validate", f"--config={config.name}"], env={**os.environ, "TOKEN": "t"}, capture_output=True, text=True, timeout=60)
+        assert (done.returncode == 0) == taken, f"{text}: {done.stderr}"
+        assert taken or "endpont" in done.stderr, done.stderr
+
+
+def the_values_and_their_schema_have_the_same_keys():
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    values = helm_chart.yaml.safe_load((CHART / "values.yaml").read_text())
+    unknown, missing = [], []
+
+    def walk(path, value, of):
+        while "$ref" in of:
+            of = schema["$defs"][of["$ref"].rpartition("/")[2]]
+        if of.get("additionalProperties") is False and isinstance(value, dict):
+            missing.extend(f"{path}.{key}" for key in of["properties"].keys() - value.keys())
+            unknown.extend(f"{path}.{key}" for key in value.keys() - of["properties"].keys())
+            for key in value.keys() & of["properties"].keys():
+                walk(f"{path}.{key}", value[key], of["properties"][key])
+        elif "properties" not in of and "additionalProperties" not in of and of.get("type") == "object":
+            unknown.append(f"{path} takes any key")
+
+    walk("", values, schema)
+    # Shapes that Kubernetes defines, and the configuration, may be left empty.
+    free = (".podMonitor.selector", ".sidecar.config", ".dashboards.instanceSelector", ".targets", ".collector.affinity", ".sidecar.resources", ".collector.resources")
+    missing = [path for path in missing if not path.startswith(free)]
+    assert not unknown and not missing, (unknown, missing)

@@ -1,0 +1,124 @@
+"""The API of a cluster: what is asked, made and taken away, and waiting by its watches for what becomes of it."""
+
+import http.client
+import json
+import ssl
+import time
+import urllib.parse
+from dataclasses import dataclass, field
+
+# Kind -> where its objects are, and whether they belong to a namespace.
+KINDS = {
+    "ConfigMap": ("/api/v1", "configmaps", True),
+    "Deployment": ("/apis/apps/v1", "deployments", True),
+    "EndpointSlice": ("/apis/discovery.k8s.io/v1", "endpointslices", True),
+    "Event": ("/api/v1", "events", True),
+    "MutatingAdmissionPolicy": ("/apis/admissionregistration.k8s.io/v1", "mutatingadmissionpolicies", False),
+    "Namespace": ("/api/v1", "namespaces", False),
+    "Node": ("/api/v1", "nodes", False),
+    "Pod": ("/api/v1", "pods", True),
+    "Service": ("/api/v1", "services", True),
+    "StatefulSet": ("/apis/apps/v1", "statefulsets", True),
+}
+PATCH = "application/strategic-merge-patch+json"
+
+
+class Refused(Exception):
+    """The API server says no; `status` is HTTP's."""
+
+    def __init__(self, status, message):
+        super().__init__(f"{status}: {message}")
+        self.status = status
+
+
+@dataclass
+class Answer:
+    object: dict
+    warnings: list = field(default_factory=list)
+
+
+def path(kind, namespace=None, name=None):
+    group, plural, namespaced = KINDS[kind]
+    scope = f"/namespaces/{namespace}" if namespaced and namespace else ""
+    return f"{group}{scope}/{plural}" + (f"/{name}" if name else "")
+
+
+class Api:
+    """One API server, asked as one user."""
+
+    def __init__(self, server, token):
+        self.address = urllib.parse.urlsplit(server).netloc
+        self.headers = {"authorization": f"Bearer {token}", "accept": "application/json"}
+        # Its certificate is its own, and the network is nobody else's.
+        self.tls = ssl._create_unverified_context()
+
+    def _open(self, method, target, body=None, content="application/json", timeout=30.0):
+        connection = http.client.HTTPSConnection(self.address, timeout=timeout, context=self.tls)
+        text = json.dumps(body) if body is not None else None
+        connection.request(method, target, text, self.headers | {"content-type": content})
+        return connection, connection.getresponse()
+
+    def ask(self, method, target, body=None, content="application/json"):
+        connection, response = self._open(method, target, body, content)
+        try:
+            text = response.read().decode()
+        finally:
+            connection.close()
+        if response.status >= 300:
+            message = json.loads(text).get("message", text) if text.startswith("{") else text
+            raise Refused(response.status, message)
+        # `299 - "text"`, with `\` before quotation marks.
+        warnings = [value.split(" ", 2)[2].strip('"').replace('\\"', '"') for value in response.headers.get_all("warning") or []]
+        return Answer(json.loads(text) if text.startswith("{") else {"text": text}, warnings)
+
+    def get(self, kind, namespace=None, name=None):
+        """One object, or the list of them."""
+        found = self.ask("GET", path(kind, namespace, name)).object
+        return found if name else found["items"]
+
+    def make(self, manifest, namespace=None, try_only=False):
+        """Makes an object, or has it gone through all that is done to it on its way in, and then forgotten."""
+        query = "?dryRun=All" if try_only else ""
+        return self.ask("POST", path(manifest["kind"], namespace) + query, manifest)
+
+    def patch(self, kind, namespace, name, change):
+        return self.ask("PATCH", path(kind, namespace, name), change, PATCH).object
+
+    def remove(self, kind, namespace, name, **options):
+        return self.ask("DELETE", path(kind, namespace, name), options or None).object
+
+    def _changes(self, target, version, seconds):
+        """What is said of the objects under a path from this version on, for so long at most."""
+        query = urllib.parse.urlencode({"watch": "1", "resourceVersion": version, "timeoutSeconds": max(1, round(seconds))})
+        connection, response = self._open("GET", f"{target}?{query}", timeout=seconds + 30)
+        try:
+            if response.status >= 300:
+                raise Refused(response.status, response.read().decode())
+            while line := response.readline():
+                change = json.loads(line)
+                if change["type"] == "ERROR":
+                    # Too old a version, as a rule: the caller begins anew.
+                    return
+                yield change
+        finally:
+            connection.close()
+
+    def wait(self, kind, namespace, condition, what, seconds=180.0):
+        """Follows the objects of a kind until the condition, which is shown them by name, holds; its value."""
+        deadline = time.monotonic() + seconds
+        target = path(kind, namespace)
+        while True:
+            listed = self.ask("GET", target).object
+            found = {item["metadata"]["name"]: item for item in listed["items"]}
+            if value := condition(found):
+                return value
+            left = deadline - time.monotonic()
+            assert left > 0, f"not within {seconds:g} s: {what(found) if callable(what) else what}"
+            for change in self._changes(target, listed["metadata"]["resourceVersion"], left):
+                name = change["object"]["metadata"]["name"]
+                if change["type"] == "DELETED":
+                    found.pop(name, None)
+                else:
+                    found[name] = change["object"]
+                if value := condition(found):
+                    return value

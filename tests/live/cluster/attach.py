@@ -1,0 +1,231 @@
+"""How pods get the sidecar: by the guide, by the policy, by `tokometer inject`; and which pods get none."""
+
+import json
+import re
+import subprocess
+
+import names
+import shapes
+from helm_chart import ROOT
+from process import BINARY, Process, metrics, total, until
+
+from cluster import release, workloads
+from cluster.api import Refused
+from cluster.images import TOKOMETER
+from cluster.rig import cluster
+
+MODES = ("address-split", "uds", "shadow-bind", "port-swap", "redirect", "explicit")
+
+
+def the_guide_leads_from_a_deployment_to_its_figures_in_its_own_words():
+    node = cluster()
+    commands = _commands_of_the_guide("guide")
+    with node.namespace("guide") as namespace:
+        node.api.make(workloads.deployment("vllm", labels={}), namespace)
+        [before] = workloads.wait_ready(node, namespace, "vllm")
+        assert not workloads.has_sidecar(before)
+        try:
+            node.run(*commands["helm install"], cwd=ROOT)
+            until(lambda: workloads.has_sidecar(release.tried(node, namespace)), "the API server knows the policy", 120)
+            node.run(*commands["patch"])
+            node.run(*commands["rollout status"])
+            [pod] = workloads.wait_ready(node, namespace, "vllm")
+            assert workloads.has_sidecar(pod), pod["spec"]
+            told = node.run(*commands["get pods"]).stdout
+            assert re.search(rf"^{pod['metadata']['name']} +tokometer$", told, re.M), told
+            workloads.answers(pod)
+            with Process("port-forward", [*node.command("kubectl"), *commands["port-forward"][1:]]):
+                figures = lambda: _page("http://localhost:9464/metrics")  # noqa: E731
+                until(lambda: total(figures(), names.EXCHANGES) == 1, "the chat is told of at the forwarded port", 60)
+        finally:
+            node.run("helm", "uninstall", "tokometer", "--namespace", "observability", "--wait")
+        # "without the policy new pods have no sidecar"
+        until(lambda: not workloads.has_sidecar(release.tried(node, namespace)), "the API server has forgotten the policy", 120)
+        node.kubectl("-n", namespace, "rollout", "restart", "deployment", "vllm")
+        node.kubectl("-n", namespace, "rollout", "status", "deployment", "vllm", "--timeout=240s")
+        [after] = workloads.wait_ready(node, namespace, "vllm")
+        assert not workloads.has_sidecar(after), after["spec"]
+
+
+def _commands_of_the_guide(namespace):
+    """The commands of docs/KUBERNETES.md that need a cluster, as it has them, for this namespace and a registry on the node."""
+    section = (ROOT / "docs" / "KUBERNETES.md").read_text().split("\n## ")[1]
+    lines = [line.strip().replace("REGISTRY", "localhost").replace("NAMESPACE", namespace).removesuffix(" &") for line in section.splitlines()]
+    found = {}
+    for words in ("helm install", "patch", "rollout status", "get pods", "port-forward"):
+        [line] = [line for line in lines if line.startswith(("helm ", "kubectl ")) and f" {words} " in f" {line} "]
+        found[words] = re.findall(r"'[^']*'|\S+", line)
+    return {words: [word.strip("'") for word in command] for words, command in found.items()}
+
+
+def _page(url):
+    try:
+        return metrics(url)
+    except AssertionError:
+        return {}
+
+
+def _as_made(answer):
+    """A pod's specification, but for what means nothing: the random name of the volume with its account's token, and where it stands
+    among the others, which follows from who came first."""
+    spec = json.loads(re.sub(r"kube-api-access-\w{5}\b", "kube-api-access", json.dumps(answer.object["spec"])))
+    by_name = lambda one: one["name"]  # noqa: E731
+    spec["volumes"] = sorted(spec.get("volumes", []), key=by_name)
+    for container in spec.get("initContainers", []) + spec["containers"]:
+        container["volumeMounts"] = sorted(container.get("volumeMounts", []), key=by_name)
+    return spec
+
+
+def _in(namespace, pod, **labels):
+    return pod | {"metadata": pod["metadata"] | {"namespace": namespace, "labels": {**(pod["metadata"].get("labels") or {}), **labels}}}
+
+
+def the_api_server_makes_of_every_pod_what_inject_makes_of_it():
+    node = cluster()
+    label = "tokometer/mode"
+    with node.namespace("differential") as namespace:
+        of_mode = [{"name": mode, "objectSelector": {"matchLabels": {label: mode}}, "sidecar": {"mode": mode}} for mode in MODES]
+        with release.installed(node, namespace, {"targets": [release.target(namespace), *of_mode]}):
+            compared = 0
+            for mode in MODES:
+                until(lambda: workloads.has_sidecar(release.tried(node, namespace, {label: mode})), f"the API server knows the policy of {mode}", 120)
+                for name, shape in shapes.taken().items():
+                    given = _in(namespace, shape | {"metadata": {"name": "p", "labels": {label: mode}}})
+                    by_policy = node.api.make(given, namespace, try_only=True)
+                    injected = _inject(mode, given)
+                    if injected is None:
+                        assert not workloads.has_sidecar(by_policy.object), f"{mode}: {name}: only the policy takes it"
+                        continue
+                    # It goes through the policy too, which leaves it as it is.
+                    ours, theirs = _as_made(node.api.make(injected, namespace, try_only=True)), _as_made(by_policy)
+                    assert ours == theirs, f"{mode}: {name}:\n{shapes.difference(ours, theirs)}"
+                    compared += 1
+            assert compared >= 100, compared
+            print(f"    {compared} pods in {len(MODES)} modes")
+
+
+def _inject(mode, pod):
+    """What `tokometer inject` makes of it; None if it leaves it as it was."""
+    argv = [BINARY, "inject", "--image", TOKOMETER, "--mode", mode, "--engine", "vllm", "--port", "8000", "--container", "vllm"]
+    argv += ["--redirect-image", TOKOMETER.replace("tokometer:", "tokometer-redirect:")]
+    done = subprocess.run(argv, input=json.dumps(pod), capture_output=True, text=True, timeout=60)
+    assert done.returncode in (0, 1), done.stderr
+    return json.loads(done.stdout) if done.returncode == 0 else None
+
+
+def a_pod_that_the_policy_made_is_not_changed_when_it_is_made_anew():
+    node = cluster()
+    with node.namespace("anew") as namespace, release.installed(node, namespace):
+        for name, shape in shapes.taken().items():
+            first = node.api.make(_in(namespace, shape), namespace, try_only=True)
+            assert workloads.has_sidecar(first.object), name
+            again = node.api.make(_in(namespace, shape) | {"spec": first.object["spec"]}, namespace, try_only=True)
+            assert _as_made(again) == _as_made(first), f"{name}:\n{shapes.difference(_as_made(again), _as_made(first))}"
+
+
+def every_way_to_make_pods_ends_in_a_server_that_answers_through_its_sidecar():
+    node = cluster()
+    few = {"cpu": "100m", "memory": "128Mi"}
+    fetch = {"name": "fetch", "image": TOKOMETER, "args": ["version"]}
+    with node.namespace("ways") as namespace, release.installed(node, namespace):
+        made = {
+            "deployment": workloads.deployment("deployment", replicas=2),
+            "stateful": workloads.stateful_set("stateful", initContainers=[fetch]),
+            "bare": workloads.pod("bare", initContainers=[fetch]),
+            "command": workloads.pod("command", shapes.without(workloads.server(command=["/vllm", "serve", "sim"]), "args")),
+            "guaranteed": workloads.pod("guaranteed", workloads.server(resources={"limits": few, "requests": few})),
+            "restricted": workloads.pod("restricted", workloads.server(securityContext=workloads.RESTRICTED)),
+            "plain": workloads.pod("plain", labels={}),
+        }
+        for manifest in made.values():
+            node.api.make(manifest, namespace)
+        for app, manifest in made.items():
+            pods = workloads.wait_ready(node, namespace, app, manifest["spec"].get("replicas", 1))
+            for pod in pods:
+                workloads.answers(pod)
+                assert workloads.has_sidecar(pod) == (app != "plain"), f"{app}: {pod['spec']}"
+                if app != "plain":
+                    _sits_in_front(pod)
+            assert pods[0]["status"]["qosClass"] == {"guaranteed": "Guaranteed", "plain": "BestEffort"}.get(app, "Burstable"), pods[0]["status"]
+
+
+def _sits_in_front(pod):
+    """The sidecar was there before everybody else, counted the chat, and did not fall."""
+    name = pod["metadata"]["name"]
+    assert pod["spec"]["initContainers"][0]["name"] == "tokometer", name
+    workloads.wait_figure(pod, 1, names.EXCHANGES)
+    for container in ("tokometer", "vllm"):
+        assert workloads.status(pod, container)["restartCount"] == 0, f"{name}: {container} was started anew"
+
+
+def a_namespace_that_allows_no_rights_takes_the_sidecar():
+    node = cluster()
+    given = workloads.pod("engine", workloads.server(securityContext=workloads.RESTRICTED))
+    with node.namespace("restricted", {"pod-security.kubernetes.io/enforce": "restricted"}) as namespace, release.installed(node, namespace, known_by=given):
+        try:
+            node.api.make(workloads.pod("root"), namespace, try_only=True)
+            raise AssertionError("the namespace takes anything")
+        except Refused as refused:
+            assert "PodSecurity" in str(refused), refused
+        node.api.make(given, namespace)
+        [pod] = workloads.wait_ready(node, namespace, "engine")
+        workloads.answers(pod)
+        _sits_in_front(pod)
+
+
+def pods_that_are_not_meant_stay_as_they_are_and_a_warning_says_why():
+    node = cluster()
+    with node.namespace("meant") as namespace, node.namespace("beside") as beside:
+        # Every namespace but the system's, as the chart has it where nothing is said.
+        target = {"name": "default", "objectSelector": {"matchLabels": workloads.LABEL}, "namespaceSelector": {"matchExpressions": [
+            {"key": "kubernetes.io/metadata.name", "operator": "In", "values": [namespace, "kube-system"]}]}}
+        with release.installed(node, namespace, {"targets": [target]}):
+            in_a_shell = _in(namespace, shapes.left_alone()["a shell"][0])
+            until(lambda: node.api.make(in_a_shell, namespace, try_only=True).warnings, "the API server knows the policy that warns", 120)
+            for name, (shape, word) in shapes.left_alone().items():
+                where = shape["metadata"]["namespace"].replace("llm", namespace)
+                answer = node.api.make(_in(where, shape), where, try_only=True)
+                before = [c["name"] for c in shape["spec"].get("initContainers", [])]
+                assert [c["name"] for c in answer.object["spec"].get("initContainers", [])] == before, f"{name}: {answer.object['spec']}"
+                warned = "; ".join(answer.warnings)
+                assert (word in warned) if word else "tokometer" not in warned, f"{name}: {warned or 'no warning'}"
+            assert not workloads.has_sidecar(release.tried(node, beside)), "a namespace that is not selected"
+            # Whoever applies a Deployment is told, not only the controller that makes its pods.
+            shell = shapes.container(command=["/bin/sh", "-c"], args=["vllm serve model"])
+            warned = node.run("kubectl", "-n", namespace, "apply", "-f", "-", stdin=json.dumps(workloads.deployment("shell", shell, replicas=0))).stderr
+            assert "Warning:" in warned and "without a shell" in warned, warned
+
+
+def a_policy_that_fails_leaves_the_pod_creatable_unless_it_is_told_to():
+    node = cluster()
+    with node.namespace("failing") as namespace, release.installed(node, namespace, {"policy": {"failurePolicy": "Fail"}}):
+        [policy] = [one for one in node.api.get("MutatingAdmissionPolicy") if one["metadata"]["name"].endswith(f".{namespace}")]
+        name, variables = policy["metadata"]["name"], policy["spec"]["variables"]
+        # What only the pod at hand can show to be wrong.
+        broken = [v | {"expression": 'object.metadata.annotations["nobody/has"].split(",").map(a, a)'} if v["name"] == "args" else v for v in variables]
+        node.api.patch("MutatingAdmissionPolicy", None, name, {"spec": {"variables": broken}})
+
+        def refused():
+            try:
+                release.tried(node, namespace)
+            except Refused as error:
+                return "args" in str(error) or name in str(error)
+            return False
+
+        until(refused, "a policy that cannot be carried out refuses the pod", 120)
+        node.api.patch("MutatingAdmissionPolicy", None, name, {"spec": {"failurePolicy": "Ignore"}})
+        until(lambda: not refused(), "the same policy lets the pod be", 120)
+        node.api.make(workloads.pod("engine"), namespace)
+        [pod] = workloads.wait_ready(node, namespace, "engine")
+        assert not workloads.has_sidecar(pod)
+        workloads.answers(pod)
+
+
+def a_release_that_is_installed_anew_injects_what_it_says_and_nothing_older():
+    node = cluster()
+    with node.namespace("again") as namespace:
+        for port in (9464, 9500):
+            with release.installed(node, namespace, {"sidecar": {"adminPort": port}}):
+                sidecar = release.tried(node, namespace)["spec"]["initContainers"][0]
+                assert f"--admin=:{port}" in sidecar["args"], sidecar["args"]
+            until(lambda: not workloads.has_sidecar(release.tried(node, namespace)), "the API server has forgotten the policy", 120)

@@ -1,0 +1,45 @@
+"""What became of the pods of a namespace, for whoever reads why a test failed."""
+
+MOST_EVENTS, MOST_LINES = 12, 12
+
+
+def tell(cluster, namespace, error):
+    """Prints all of it, and hands the states of the containers on with the error."""
+    try:
+        pods = cluster.api.get("Pod", namespace)
+        states = [line for pod in pods for line in _states(pod)]
+        print(f"    pods of {namespace}:", *states, "    events:", *_events(cluster, namespace), sep="\n      ")
+        for pod in pods:
+            for status in _statuses(pod):
+                name = pod["metadata"]["name"], status["name"]
+                said = cluster.kubectl("-n", namespace, "logs", name[0], "-c", name[1], f"--tail={MOST_LINES}", check=False, seconds=30)
+                print(f"    last lines of {name[0]}/{name[1]}:", *said.splitlines(), sep="\n      ")
+        # The kubelet's own log has why a container does not start.
+        log = (cluster.directory / "log" / "kubelet.log").read_text(errors="replace").splitlines()
+        print("    the kubelet:", *[line for line in log if f"{namespace}/" in line and line.startswith("E")][-MOST_LINES:], sep="\n      ")
+        if hasattr(error, "add_note"):
+            error.add_note("\n".join(states[:8]))
+    except Exception as also:  # noqa: BLE001 what failed first is what must be read
+        print(f"    no more can be told of {namespace}: {also!r}")
+
+
+def _statuses(pod):
+    return pod["status"].get("initContainerStatuses", []) + pod["status"].get("containerStatuses", [])
+
+
+def _states(pod):
+    yield f"{pod['metadata']['name']}: {pod['status']['phase']} {_untrue(pod)}".rstrip()
+    for status in _statuses(pod):
+        (state, about), *_ = (status.get("state") or {"unknown": {}}).items()
+        last = status.get("lastState", {}).get("terminated", {})
+        before = f", before: {last.get('reason')} {last.get('exitCode')}" if last else ""
+        yield f"  {status['name']}: {state} {about.get('reason', '')} {about.get('message', '')} restarts {status['restartCount']}{before}"
+
+
+def _untrue(pod):
+    return ", ".join(f"{c['type']}: {c.get('message') or c.get('reason') or 'not yet'}" for c in pod["status"].get("conditions", []) if c["status"] != "True")
+
+
+def _events(cluster, namespace):
+    found = sorted(cluster.api.get("Event", namespace), key=lambda event: event["metadata"]["creationTimestamp"])
+    return [f"{event['involvedObject']['name']}: {event.get('reason')} {event.get('message', '')[:300]}" for event in found[-MOST_EVENTS:]]

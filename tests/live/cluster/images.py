@@ -1,0 +1,110 @@
+"""Images of containers, written as archives: a Dockerfile FROM scratch says what is in one, and neither a registry nor a builder is needed."""
+
+import hashlib
+import io
+import json
+import platform
+import re
+import shlex
+import subprocess
+import tarfile
+from pathlib import Path
+
+from helm_chart import CHART, ROOT
+from process import MODEL, Skip
+
+ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine())
+OCI = "application/vnd.oci.image"
+# As the chart names it where nothing else is said; its registry is this node.
+TOKOMETER = "localhost/tokometer:" + re.search(r"^appVersion: (\S+)", (CHART / "Chart.yaml").read_text(), re.M)[1]
+VLLM, LLAMA = "localhost/vllm:test", "localhost/llama.cpp:test"
+# A user and a group that only containers have.
+USER = "65532:65532"
+
+
+def read_dockerfile(text, context):
+    """Files and configuration of the image that such a Dockerfile describes. It knows what an image of one program needs."""
+    files, config, arguments = {}, {}, {}
+    lines = (line.strip() for line in text.splitlines())
+    for line in filter(lambda line: line and not line.startswith("#"), lines):
+        word, _, rest = line.partition(" ")
+        rest = re.sub(r"\$\{(\w+)\}", lambda found: arguments[found[1]], rest)
+        if word == "FROM":
+            assert rest == "scratch", f"no other image can be had: {line}"
+        elif word == "ARG":
+            name, _, value = rest.partition("=")
+            arguments[name] = ARCHITECTURE if name == "TARGETARCH" else value
+        elif word == "COPY":
+            source, target = shlex.split(rest)
+            files[target] = Path(context) / source
+        elif word == "USER":
+            config["User"] = rest
+        elif word == "EXPOSE":
+            config["ExposedPorts"] = {f"{port}/tcp": {} for port in rest.split()}
+        elif word in ("ENTRYPOINT", "CMD"):
+            config[word.capitalize()] = json.loads(rest)
+        else:
+            raise AssertionError(f"not known here: {line}")
+    return files, config
+
+
+def write_archive(target, name, files, config):
+    """An OCI archive of one layer with these files (path inside -> path here), each of which everybody may run."""
+    layer = io.BytesIO()
+    with tarfile.open(fileobj=layer, mode="w") as tar:
+        for inside, source in sorted(files.items()):
+            entry = tarfile.TarInfo(inside.lstrip("/"))
+            entry.mode, entry.size = 0o755, source.stat().st_size
+            with source.open("rb") as content:
+                tar.addfile(entry, content)
+    blobs = {}
+
+    def blob(kind, data):
+        digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
+        blobs[f"blobs/{digest.replace(':', '/')}"] = data
+        return {"mediaType": f"{OCI}.{kind}", "digest": digest, "size": len(data)}
+
+    packed = blob("layer.v1.tar", layer.getvalue())
+    about = {"architecture": ARCHITECTURE, "os": "linux", "config": config, "rootfs": {"type": "layers", "diff_ids": [packed["digest"]]}}
+    manifest = {"schemaVersion": 2, "mediaType": f"{OCI}.manifest.v1+json", "config": blob("config.v1+json", json.dumps(about).encode()), "layers": [packed]}
+    entry = blob("manifest.v1+json", json.dumps(manifest).encode()) | {"annotations": {"io.containerd.image.name": name}}
+    blobs["index.json"] = json.dumps({"schemaVersion": 2, "manifests": [entry]}).encode()
+    blobs["oci-layout"] = b'{"imageLayoutVersion": "1.0.0"}'
+    with tarfile.open(target, "w") as tar:
+        for path, data in blobs.items():
+            info = tarfile.TarInfo(path)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+
+
+def tokometer(context):
+    """The project's own image, as its Dockerfile for binaries says."""
+    return read_dockerfile((ROOT / "image" / "Dockerfile.binary").read_text(), context)
+
+
+def vllm(binary, programs):
+    """The simulator, called as vLLM is."""
+    return {"/tokometer": binary, "/vllm": programs / "vllm"}, {"Entrypoint": ["/vllm"], "User": USER}
+
+
+def pause(programs):
+    return {"/pause": programs / "pause"}, {"Entrypoint": ["/pause"], "User": USER}
+
+
+def llama_server(wrapper):
+    """A real llama-server with the loader and the libraries that it is started with on this machine, and the tiny model."""
+    if not wrapper.exists():
+        raise Skip("no llama-server")
+    text = wrapper.read_text(errors="replace")
+    started = re.search(r"exec '(\S+)' --library-path '(\S+)' '(\S+)'", text)
+    backend = re.search(r"GGML_BACKEND_PATH='(\S+)'", text)
+    if not (started and backend):
+        raise Skip("this machine's own llama-server is not put into an image")
+    loader, libraries, program = started.groups()
+    files = {"/llama/server": Path(program), "/llama/backend.so": Path(backend[1]), "/models/tiny-chat.gguf": MODEL}
+    for binary in (program, backend[1]):
+        listed = subprocess.run([loader, "--library-path", libraries, "--list", binary], capture_output=True, text=True, check=True).stdout
+        files |= {f"/llama/{name}": Path(found) for name, found in re.findall(r"^\s*([^/\s]+) => (/\S+)", listed, re.M)}
+    files["/llama/loader"] = Path(loader)
+    config = {"Entrypoint": ["/llama/loader", "--library-path", "/llama", "/llama/server"], "Env": ["GGML_BACKEND_PATH=/llama/backend.so"], "User": USER}
+    return files, config

@@ -1,0 +1,45 @@
+"""An OTLP receiver in the cluster's network, and what the sidecars told it."""
+
+import re
+from collections import Counter
+
+from collector import Collector
+from span_trees import counters, spans
+
+from cluster.settings import NODE_IP
+
+SERVER_SPAN = 2  # SpanKind of opentelemetry-proto 1.9.
+WHO = ("k8s.pod.name", "k8s.namespace.name", "k8s.node.name", "k8s.pod.uid")
+
+
+class Receiver(Collector):
+    def __init__(self):
+        super().__init__(NODE_IP)
+
+    def sidecar(self, **more):
+        """Values of the chart that send everything here, soon."""
+        soon = {"OTEL_METRIC_EXPORT_INTERVAL": "1000", "OTEL_BSP_SCHEDULE_DELAY": "500"}
+        return {"otlp": {"endpoint": self.url}, "env": [{"name": name, "value": value} for name, value in soon.items()], **more}
+
+    def exchanges(self):
+        """Every exchange that a span was sent of."""
+        return [span for body in self.traces() for span in spans(body) if span["kind"] == SERVER_SPAN]
+
+    def outcomes(self, *pods):
+        """Outcome -> how many exchanges of these pods, by spans."""
+        return Counter(span["attributes"]["tokometer.outcome"] for span in self.exchanges() if span["resource"]["k8s.pod.name"] in pods)
+
+    def counted(self, name, *pods):
+        """What a counter came to in all of these pods, by the last push of each of its series."""
+        last = {}
+        for body in [body for _, path, body in list(self.pushes) if path == "/v1/metrics"]:
+            for resource, metric, attributes, value in counters(body):
+                if metric == name and resource["k8s.pod.name"] in pods:
+                    # A process that was started anew counts from 0 again, as another instance does.
+                    last[tuple(sorted(resource.items())), tuple(sorted(attributes.items()))] = value
+        return sum(last.values())
+
+
+def tokens(answer):
+    """Output tokens of a streamed answer, by the server's own word."""
+    return int(re.search(rb'"completion_tokens": ?(\d+)', answer)[1])

@@ -1,0 +1,74 @@
+"""Clients with open streams while something happens to the pods that answer them."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from stream import Stream, complete, whole
+
+from cluster import workloads
+
+# Whatever happens, a client waits no longer.
+PATIENCE = 240
+
+
+@dataclass
+class Seen:
+    """What the clients got: whole answers, and beginnings of answers that were cut."""
+
+    whole: list = field(default_factory=list)
+    cut: list = field(default_factory=list)
+
+
+def while_streaming(pods, act, count=50, **request):
+    """So many streams over these pods, all of which answer when `act` is called; what became of them, and what `act` gave back."""
+
+    async def run():
+        opened = [await Stream.open(workloads.PORT, host=workloads.address(pods[n % len(pods)]), **request) for n in range(count)]
+        assert all(await asyncio.wait_for(asyncio.gather(*(stream.events(3) for stream in opened)), PATIENCE)), "a stream ended before its time"
+        acting = asyncio.create_task(asyncio.to_thread(act))
+        rests = await asyncio.wait_for(asyncio.gather(*(stream.rest() for stream in opened)), PATIENCE)
+        for stream in opened:
+            await stream.close()
+        return rests, await acting
+
+    rests, given = asyncio.run(run())
+    seen = Seen()
+    for rest in rests:
+        (seen.whole if b"data: [DONE]" in rest and rest.endswith(b"0\r\n\r\n") else seen.cut).append(rest)
+    return seen, given
+
+
+class Askers:
+    """People who ask a Service without a pause: each looks up who is ready, as a gateway does, and asks one of those."""
+
+    def __init__(self, cluster, namespace, service, count=4, **request):
+        self.cluster, self.namespace, self.service, self.count, self.request = cluster, namespace, service, count, request
+        self.seen, self.stopped = Seen(), False
+
+    def _ready(self):
+        slices = [s for s in self.cluster.api.get("EndpointSlice", self.namespace) if s["metadata"]["labels"].get("kubernetes.io/service-name") == self.service]
+        endpoints = [endpoint for one in slices for endpoint in one.get("endpoints") or []]
+        return sorted(endpoint["addresses"][0] for endpoint in endpoints if endpoint["conditions"].get("ready"))
+
+    async def _ask(self, number):
+        asked = number
+        while not self.stopped:
+            addresses = await asyncio.to_thread(self._ready)
+            assert addresses, f"nobody is ready behind {self.service}"
+            answer = await whole(workloads.PORT, host=addresses[asked % len(addresses)], **self.request)
+            (self.seen.whole if complete(answer) else self.seen.cut).append(answer)
+            asked += 1
+
+    def ask_while(self, act):
+        """Asks until `act` has come back."""
+
+        async def run():
+            people = [asyncio.create_task(self._ask(number)) for number in range(self.count)]
+            try:
+                await asyncio.to_thread(act)
+            finally:
+                self.stopped = True
+                await asyncio.wait_for(asyncio.gather(*people), PATIENCE)
+
+        asyncio.run(run())
+        return self.seen

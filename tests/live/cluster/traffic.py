@@ -1,0 +1,99 @@
+"""What passes through the sidecar of a pod, and where it is told of."""
+
+import contextlib
+
+import names
+from helm_chart import CACHE
+from process import Skip, get, metrics, total, until
+
+from cluster import release, settings, workloads
+from cluster.receiver import WHO, Receiver, tokens
+from cluster.rig import cluster
+
+MONITORING = "/apis/monitoring.coreos.com/v1"
+
+
+@contextlib.contextmanager
+def _prometheus_operator(node):
+    """What a cluster knows of where Prometheus Operator is; the chart finds it by itself."""
+    files = [argument for file in (CACHE / "crds").glob("monitoring.coreos.com_*.yaml") for argument in ("-f", str(file))]
+    if not files:
+        raise Skip("no definitions of Prometheus Operator (component crds, which needs Go)")
+    # Too large for the annotation that `apply` would keep.
+    node.kubectl("create", *files)
+    try:
+        node.kubectl("wait", "--for=condition=Established", *files, "--timeout=120s")
+        yield
+    finally:
+        node.kubectl("delete", *files)
+
+
+def _port(pod, name):
+    every = pod["spec"].get("initContainers", []) + pod["spec"]["containers"]
+    [port] = [port["containerPort"] for container in every for port in container.get("ports", []) if port.get("name") == name]
+    return port
+
+
+def a_chat_is_told_of_where_the_podmonitor_looks_and_at_the_receiver_with_who_it_was():
+    node = cluster()
+    with _prometheus_operator(node), Receiver() as receiver, node.namespace("traffic") as namespace:
+        values = {"sidecar": receiver.sidecar()}
+        with release.installed(node, namespace, values):
+            node.api.make(workloads.deployment("vllm", workloads.server(), replicas=2), namespace)
+            asked, idle = workloads.wait_ready(node, namespace, "vllm", 2)
+            said = tokens(workloads.answers(asked, tokens=33))
+            assert said == 33, said
+            monitor = node.api.ask("GET", f"{MONITORING}/namespaces/{namespace}/podmonitors/tokometer").object
+            [endpoint] = monitor["spec"]["podMetricsEndpoints"]
+            assert monitor["spec"]["namespaceSelector"] == {"any": True} and monitor["spec"]["selector"] == {}, monitor["spec"]
+            workloads.wait_figure(asked, 1, names.EXCHANGES)
+            for pod, exchanges in ((asked, 1), (idle, 0)):
+                page = metrics(f"http://{workloads.address(pod)}:{_port(pod, endpoint['port'])}{endpoint['path']}")
+                assert total(page, names.EXCHANGES) == exchanges, (pod["metadata"]["name"], exchanges)
+                assert total(page, names.OUTPUT_TOKENS) == said * exchanges
+            name = asked["metadata"]["name"]
+            until(lambda: receiver.outcomes(name), "the span of the chat", 120)
+            until(lambda: receiver.counted(names.OTLP_EXCHANGES, name), "the count of the chat", 120)
+            [span] = receiver.exchanges()
+            expected = (name, namespace, settings.NODE, asked["metadata"]["uid"])
+            assert tuple(span["resource"].get(key) for key in WHO) == expected, span["resource"]
+            assert span["attributes"]["tokometer.outcome"] == names.OK, span
+            assert receiver.counted(names.OTLP_OUTPUT_TOKENS, name) == said
+
+
+def what_asks_for_the_engines_health_gets_the_engines_own_answer():
+    node = cluster()
+    probes = {"startupProbe": workloads.READINESS | {"failureThreshold": 120}, "livenessProbe": workloads.READINESS}
+    with node.namespace("probes") as namespace, release.installed(node, namespace):
+        node.api.make(workloads.pod("injected", workloads.server(**probes)), namespace)
+        node.api.make(workloads.pod("plain", workloads.server(**probes), labels={}), namespace)
+        [injected], [plain] = (workloads.wait_ready(node, namespace, app) for app in ("injected", "plain"))
+        # The kubelet asks every second, and nobody has a figure of that.
+        assert workloads.figure(injected, names.EXCHANGES) == 0, "probes are counted as exchanges"
+        for page in ("startz", "livez", "readyz", "engine/healthz"):
+            assert get(workloads.admin(injected, page))[0] == 200, page
+        asked = lambda pod, path: get(f"http://{workloads.address(pod)}:{workloads.PORT}{path}")  # noqa: E731
+        for path in ("/health", "/nowhere"):
+            assert asked(injected, path) == asked(plain, path), f"{path}: {asked(injected, path)} through the sidecar, {asked(plain, path)} without it"
+        assert "vllm:" in asked(injected, "/metrics")[1], "the engine's own page of metrics"
+        assert workloads.status(injected, "vllm")["restartCount"] == workloads.status(plain, "vllm")["restartCount"] == 0
+
+
+def each_mode_that_needs_no_rights_brings_the_traffic_to_the_sidecar():
+    node = cluster()
+    users = {"runAsUser": 65532, "runAsNonRoot": True}
+    modes = {"address-split": 8000, "uds": 8000, "port-swap": 8000, "explicit": 15080}
+    with node.namespace("modes") as namespace:
+        targets = [{"name": mode, "objectSelector": {"matchLabels": {"app": mode}}, "sidecar": {"mode": mode}} for mode in modes]
+        with release.installed(node, namespace, {"targets": [release.target(namespace), *targets]}):
+            for mode in modes:
+                until(lambda: workloads.has_sidecar(release.tried(node, namespace, {"app": mode})), f"the API server knows the policy of {mode}", 120)
+                node.api.make(workloads.pod(mode, workloads.server(), labels={}, securityContext=users), namespace)
+            for mode, port in modes.items():
+                [pod] = workloads.wait_ready(node, namespace, mode)
+                workloads.answers(pod, port=port)
+                workloads.wait_figure(pod, 1, names.EXCHANGES)
+                expected = {"port-swap": "other_port", "explicit": "other_port", "address-split": "address_split"}.get(mode, mode)
+                told = lambda: {dict(labels)["mode"] for (name, labels), value in metrics(workloads.admin(pod)).items() if name == names.INTERCEPTION and value == 1}  # noqa: E731
+                # It looks again and again until the server listens.
+                until(lambda: told() == {expected}, lambda: f"{mode} is told as {expected}; there is {told()}", 120)

@@ -1,0 +1,119 @@
+"""Every panel of every board and every rule, asked of a real Prometheus that scraped real traffic: each returns data."""
+
+import collections
+import os
+import tempfile
+import time
+
+import boards
+import fleet
+import names
+from crowd import Crowd
+from crowd import Phase
+from crowd import ask
+from process import start_llama_server
+from process import until
+
+# Long enough for windows of a minute, which subqueries look at in steps.
+SECONDS = int(os.environ.get("BOARDS_SECONDS", "150"))
+MOST_SECONDS = SECONDS + 150
+FAULTS = {"status:503": 0.04, "status:400": 0.03, "error-event:4": 0.03, "cut:5": 0.03, "reset:5": 0.02, "stall:1.5": 0.05, "hang:2": 0.04, "bad-json:2": 0.02, "garbage": 0.01}
+
+
+def _one_slot():
+    return start_llama_server("--alias", "other", slots=1)
+
+
+def _crowds(port):
+    """Two crowds that fit, one that waits for a slot, one whose server goes away; and nobody at one server."""
+    busy, slow, gone, queue = map(port, ("chat-busy", "chat-slow", "chat-gone", "other-queue"))
+    return [
+        Crowd(busy, "chat", [Phase(0.3, 5), Phase(0.6, 14, leave=0.05), Phase(1, 10, FAULTS, leave=0.12)]),
+        Crowd(slow, "chat", [Phase(1, 4)], tokens=(20, 60)),
+        Crowd(gone, "chat", [Phase(1, 3)]),
+        Crowd(queue, "other", [Phase(0.3, 1), Phase(1, 6)], tokens=(100, 500), pause=2),
+    ]
+
+
+def _rules_are_well(prometheus):
+    """Every rule is evaluated without an error, and every recorded series is there; the alerts that were told."""
+    until(lambda: all(rule["health"] != "unknown" for rule in prometheus.rules()), "every rule was evaluated", 30)
+    rules = prometheus.rules()
+    wrong = [f"{rule['group']}, {rule['name']}: {rule.get('lastError') or rule['health']}" for rule in rules if rule["health"] != "ok" or rule.get("lastError")]
+    recorded = [rule for rule in rules if rule["type"] == "recording"]
+    for rule in recorded:
+        # Days are even or odd: what is recorded for either is there, and not for the other.
+        labels = {label: value for label, value in rule.get("labels", {}).items() if label != "day"}
+        matchers = ",".join(f'{label}="{value}"' for label, value in labels.items())
+        if not prometheus.at(f"{rule['name']}{{{matchers}}}"):
+            wrong.append(f"{rule['group']}, {rule['name']}{{{matchers}}}: no series")
+    alerts = collections.Counter((rule["name"], rule["state"]) for rule in rules if rule["type"] == "alerting")
+    told = {name for name, state in alerts if state != "inactive"}
+    print(f"    {len(recorded)} recorded series and {alerts.total()} alerts evaluate; told: {', '.join(sorted(told))}")
+    assert not wrong, "\n      ".join(["rules:", *wrong])
+    return told
+
+
+def _ask_panels(prometheus, made, excused, times):
+    """(board, panel, target) -> series, for every query of every board."""
+    counts, wrong, linked = {}, [], 0
+    for board in made.values():
+        values, found = boards.variables(board, prometheus, times)
+        wrong += [f"{board['uid']}: ${name} finds nothing" for name, many in found.items() if not many]
+        for query in boards.queries(board):
+            key = (query.board, query.panel, query.ref)
+            try:
+                counts[key] = boards.series(prometheus, query, values, times)
+                linked += boards.exemplars(prometheus, query, values, times) if query.exemplar else 0
+            except ValueError as error:
+                wrong.append(f"{key}: {error}")
+        for annotation in board.get("annotations", {}).get("list", []):
+            if annotation.get("expr"):
+                prometheus.over(boards.fill(annotation["expr"], values), times.start, times.end, times.step)
+    panels = collections.defaultdict(list)
+    for key, many in counts.items():
+        panels[key[:2]].append((many, excused.get(key)))
+    # Targets that are empty for different reasons, such as `good` and `broken`: not all of them at once.
+    wrong += [f"{key}: none of its queries has data" for key, told in panels.items() if not any(many for many, _ in told) and len(set(told)) > 1]
+    wrong += [f"{key}: not told by --queries" for key in counts.keys() - excused.keys()]
+    wrong += [f"{key}: told by --queries, and in no board" for key in excused.keys() - counts.keys()]
+    return counts, linked, wrong
+
+
+def _print_table(counts, excused):
+    for board in dict.fromkeys(board for board, _, _ in counts):
+        print(f"    {board}")
+        panels = collections.defaultdict(list)
+        for (at, panel, ref), many in counts.items():
+            if at == board:
+                panels[panel].append((many, excused.get((at, panel, ref))))
+        for panel, told in panels.items():
+            needs = sorted({reason for many, reason in told if reason and not many})
+            print(f"      {panel:56} -> {' + '.join(str(many) for many, _ in told)}" + "".join(f" (may be empty: {reason})" for reason in needs))
+
+
+def every_panel_and_every_rule_gets_data_from_a_real_run():
+    with tempfile.TemporaryDirectory(prefix="boards-") as directory, fleet.Fleet(_one_slot) as pods:
+        classic = pods.scraped(f"{directory}/classic", fleet.rules(directory), scrape_protocols=["OpenMetricsText1.0.0"])
+        native = pods.scraped(f"{directory}/native", f"{directory}/rules.yaml", scrape_protocols=["PrometheusProto"], scrape_native_histograms=True)
+        began = time.time()
+        ask(_crowds(pods.port), SECONDS, [(0.25, pods.pods["chat-gone"].server.kill)])
+        # What was scraped while they still asked.
+        times = boards.Times(began, time.time() - 2)
+
+        told = _rules_are_well(classic) & _rules_are_well(native)
+        assert names.UPSTREAM_DOWN in told, told
+        config = f"{directory}/tokometer.yaml"
+        made, excused = boards.made(f"{directory}/made", config), boards.may_be_empty(config)
+        counts, linked, wrong = _ask_panels(classic, made, excused, times)
+        _print_table(counts, excused)
+        wrong += [f"{key}: no data" for key, many in counts.items() if not many and not excused.get(key)]
+        assert not wrong, "\n      ".join(["panels:", *map(str, wrong)])
+        assert linked > 0, "no exemplar leads to a trace"
+
+        # Without `_bucket` series, as with converted or native histograms alone.
+        natives, _, wrong = _ask_panels(native, made, excused, times)
+        panels = {key[:2] for key, many in counts.items() if many} - {key[:2] for key, many in natives.items() if many}
+        wrong += [f"{board}, {panel}: no data from native histograms" for board, panel in sorted(panels)]
+        assert not wrong, "\n      ".join(["panels on native histograms:", *map(str, wrong)])
+        print(f"    {len(counts)} queries of {len(made)} boards; {linked} exemplars lead to traces; native histograms alone give the same panels")

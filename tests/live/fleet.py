@@ -1,0 +1,123 @@
+"""A small fleet: tokometers before servers that work, wait, fail and are gone, scraped as the pods of a cluster."""
+
+import contextlib
+import json
+import subprocess
+from pathlib import Path
+
+from process import BINARY, Tokometer, free_port, start_sim
+from prometheus import Prometheus
+
+# Objectives with limits that the slow server, the full one and the faults break, and the others keep; and what is off by default.
+SETTINGS = {
+    "slo": {
+        "availability": [{"name": "availability", "target_percent": 99}],
+        "ttft": [{"name": "ttft", "target_percent": 95, "max_ms": 1000}],
+        "decode_rate": [{"name": "decode_rate", "target_percent": 90, "min_tokens_per_second": 20}],
+        "stall": [{"name": "stall", "target_percent": 99, "max_gap_ms": 1000}],
+        "goodput": [{"name": "goodput", "target_percent": 90}],
+    },
+    "telemetry": {"prompt_classes": {"input_length": True, "cache_hit": True}},
+    "tenants": {"enabled": True, "label": "plain"},
+    "prices": {
+        "models": [
+            {"model": "chat", "input_per_million": 0.5, "output_per_million": 1.5},
+            {"model": "other", "input_per_million": 0.2, "output_per_million": 0.6},
+        ]
+    },
+    "budgets": [{"name": "all-tokens", "tokens_per_day": 2_000_000}, {"name": "cost", "cost_per_day": 5}],
+}
+# As PodMonitors make them of what Kubernetes tells.
+RELABEL = [
+    {"source_labels": ["__meta_kubernetes_namespace"], "target_label": "namespace"},
+    {"source_labels": ["__meta_kubernetes_pod_name"], "target_label": "pod"},
+    {"source_labels": ["__meta_kubernetes_pod_container_name"], "target_label": "container"},
+    {"source_labels": ["__meta_kubernetes_pod_ip"], "replacement": "$1:9464", "target_label": "instance"},
+]
+# Nobody listens there.
+NOWHERE = "http://127.0.0.1:9/v1/traces"
+
+
+class Pod:
+    """One server, the tokometer before it, and the names that a cluster would give them."""
+
+    def __init__(self, name, model, server, relay):
+        self.name, self.model, self.server, self.relay = name, model, server, relay
+
+
+class Fleet(contextlib.ExitStack):
+    """Five pods, four of one model and one of another: `with` starts them and ends them."""
+
+    def __init__(self, other):
+        """The other model's server is started by this."""
+        super().__init__()
+        self.other = other
+
+    def __enter__(self):
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+        return super().__enter__()
+
+    def _start(self):
+        chat = ("--model", "chat", "--request-metrics", "--ttft-ms", "150")
+        self.pods, spans = {}, f"127.0.0.1:{free_port()}"
+        for name, model, start in (
+            ("chat-busy", "chat", lambda: start_sim(*chat, "--rate", "45", "--max-concurrency", "8")),
+            ("chat-slow", "chat", lambda: start_sim(*chat, "--rate", "12", "--tokens-per-chunk", "2", "--otlp-traces-endpoint", f"http://{spans}")),
+            ("chat-idle", "chat", lambda: start_sim(*chat)),
+            ("chat-gone", "chat", lambda: start_sim(*chat, "--rate", "45")),
+            ("other-queue", "other", self.other),
+        ):
+            server = self.enter_context(start())
+            # What one of them pushes is lost, and counted; another takes its engine's spans.
+            more = {"chat-busy": {"otlp_traces": NOWHERE}, "chat-slow": {"otlp_receiver": spans}}.get(name, {})
+            relay = Tokometer(server.port, scrape={"enabled": True, "interval_ms": 1000}, more=SETTINGS, **more)
+            self.pods[name] = Pod(name, model, server, self.enter_context(relay))
+
+    def port(self, name):
+        """Where its clients connect."""
+        return self.pods[name].relay.port
+
+    def scraped(self, directory, rules=None, **form):
+        """A Prometheus that scrapes all of them, and evaluates these rules, every two seconds."""
+        groups = [
+            {
+                "targets": [f"127.0.0.1:{pod.relay.admin}"],
+                "labels": {
+                    "__meta_kubernetes_namespace": pod.model,
+                    "__meta_kubernetes_pod_name": pod.name,
+                    "__meta_kubernetes_pod_container_name": "tokometer",
+                    "__meta_kubernetes_pod_ip": f"10.0.0.{number}",
+                },
+            }
+            for number, pod in enumerate(self.pods.values(), 1)
+        ]
+        job = {"job_name": "tokometer", "static_configs": groups, "relabel_configs": RELABEL, **form}
+        config = {"global": {"scrape_interval": "2s", "evaluation_interval": "2s"}, "scrape_configs": [job]}
+        if rules:
+            config["rule_files"] = [str(Path(rules).resolve())]
+        return self.enter_context(Prometheus(directory, config))
+
+
+def rules(directory):
+    """The rule file of these settings, evaluated as often as a short run needs; beside it `tokometer.yaml`, which holds them."""
+    Path(directory).mkdir(parents=True, exist_ok=True)
+    config, file = Path(directory) / "tokometer.yaml", Path(directory) / "rules.yaml"
+    config.write_text(json.dumps(SETTINGS))
+    made = subprocess.run([BINARY, "rules", "--config", config, "--format", "prometheus"], capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stderr
+    file.write_text("\n".join(_hastened(made.stdout.splitlines())) + "\n")
+    return file
+
+
+def _hastened(lines):
+    """Windows stay what they are, but that of a step, which is as long as the time between two evaluations of its group."""
+    step = False
+    for line in lines:
+        step = ":step5m" in line if line.startswith("  - ") else step
+        if line.startswith("  interval: "):
+            line = {"  interval: 30s": "  interval: 2s", "  interval: 5m": "  interval: 10s"}[line]
+        yield line.replace("[5m]", "[10s]") if step else line

@@ -1,0 +1,269 @@
+"""The documents as a newcomer reads them: every command that needs no cluster is run as it is written.
+
+Where `helm` and `kubectl` would talk to a cluster, stand-ins with their names keep files (tests/live/stand_ins): the first is
+Helm's own engine, the second takes only what is valid.
+"""
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import documents
+import helm_chart
+import names
+from documents import ROOT
+from namespace import Namespace
+from process import BINARY, Skip, until
+
+STAND_INS = Path(__file__).resolve().parent / "stand_ins"
+DEPLOYMENT = ROOT / "tests" / "fixtures" / "attach" / "deployment.yaml"
+# What a reader puts in for what is written in capitals.
+READERS = {
+    "REGISTRY/tokometer": "registry.example/tokometer",
+    "NAMESPACE": "llm",
+    "IMAGE": "registry.example/tokometer:1",
+    "POD": "vllm-0",
+    "NEW": "0.2.0",
+    # And a place that only an administrator may write to.
+    "/var/lib/grafana/dashboards": "dashboards",
+}
+
+INSTALL = "helm install tokometer charts/tokometer --namespace observability --create-namespace --set image.repository=REGISTRY/tokometer"
+INSTALL_WITHOUT_SIDECAR = "helm install tokometer charts/tokometer --namespace observability --create-namespace --set sidecar.enabled=false"
+LABEL = """kubectl -n NAMESPACE patch deployment vllm --type merge -p '{"spec":{"template":{"metadata":{"labels":{"tokometer/inject":"true"}}}}}'"""
+INJECT = "kubectl get deployment vllm -o yaml | tokometer inject --image IMAGE --explain | kubectl apply -f -"
+NEW_IMAGE = "kubectl -n NAMESPACE set image pod/POD tokometer=REGISTRY/tokometer:NEW"
+RULES = "tokometer rules --config tokometer.yaml --format prometheusrule > rules.yaml"
+UPGRADE = "helm upgrade tokometer charts/tokometer --namespace observability --reuse-values --set-file prometheusRule.content=rules.yaml"
+OWN_RULES = "tokometer rules --config tokometer.yaml > tokometer.rules.yaml"
+TRIAL_RULES = "tokometer rules --time-scale 60 > trial.rules.yaml"
+DASHBOARDS = "tokometer dashboards --out /var/lib/grafana/dashboards --config tokometer.yaml"
+QUERIES = "tokometer dashboards --queries"
+RUN = "tokometer run --listen 0.0.0.0:8000 --upstream 127.0.0.1:8001"
+RUN_WITH_SPANS = "tokometer run --listen :8000 --upstream :8001 --otlp-receiver 127.0.0.1:4317 --set otlp.endpoint=http://collector:4318"
+LOOK = "curl -s localhost:9464/metrics | grep tokometer_exchanges_total"
+VERIFY = "tokometer verify --relay http://127.0.0.1:8000 --upstream http://127.0.0.1:8001"
+HELP = "make help"
+
+# What cannot run here, and where else it does.
+ELSEWHERE = {
+    "docker build -t REGISTRY/tokometer:0.1.0 . && docker push REGISTRY/tokometer:0.1.0": "a registry (tests/image.sh builds the image)",
+    "kubectl -n NAMESPACE rollout status deployment vllm": "a cluster",
+    "kubectl -n NAMESPACE get pods -o 'custom-columns=POD:.metadata.name,INIT:.spec.initContainers[*].name'": "a cluster",
+    "kubectl -n NAMESPACE port-forward deployment/vllm 9464 &": "a cluster",
+    "tokometer top": "a terminal (tests/live/top.py)",
+    "cargo run --release -- demo": "minutes of compiling (tests/it/demo.rs runs the demo)",
+    "make test": "this is a part of it",
+    "make check": "this is beside it in make test",
+    "make bench": "fifty minutes",
+    "cargo bench --bench relay -- --render": "figures of a run of make bench",
+    "cargo build --release --manifest-path benches/peers/pingora-proxy/Cargo.toml --target-dir target/peers": "minutes of compiling (make bench)",
+}
+# Blocks that are no commands: their first lines.
+NO_COMMANDS = {
+    "Deployment/vllm: injected",
+    "components:",
+    "initContainers:",
+    "clients -> listen -> relay -> inference server",
+    "engine --OTLP--> tokometer --OTLP, the same bytes--> collector",
+    "queue:",
+    "(input - cached) * input_per_million + cached * cached_input_per_million + output * output_per_million",
+    "chat my-model                SERVER    from the first byte of the request to the end",
+    "beside:  http://127.0.0.1:8001, model sim on vLLM",
+    "beside, ms  through, ms   the relay adds, ms",
+}
+
+# The commands that were begun, and the reasons why others could not be.
+_begun, _skipped = set(), []
+
+
+def _as_a_reader(command):
+    for word, meant in READERS.items():
+        command = re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", meant, command)
+    return command
+
+
+class Reader:
+    """Somebody in the folder of this repository, with a configuration, and in a cluster the Deployment `vllm`."""
+
+    def __init__(self, inside=()):
+        helm_chart.needs_helm()
+        self.inside = inside
+        self._directory = tempfile.TemporaryDirectory(prefix="tokometer-guide-")
+        self.directory = Path(self._directory.name)
+        (self.directory / "bin").mkdir()
+        (self.directory / "bin" / "tokometer").symlink_to(Path(BINARY).resolve())
+        for name in ("charts", "config", "Makefile"):
+            (self.directory / name).symlink_to(ROOT / name)
+        (self.directory / "tokometer.yaml").write_text('{"slo": {"ttft": [{"name": "mine", "max_ms": 900}]}}')
+        self.put("default", "deployment-vllm", helm_chart.yaml.safe_load(DEPLOYMENT.read_text()))
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("TOKOMETER_", "OTEL_"))}
+        self.environment = {**kept, "STAND_IN": str(self.directory / "cluster"), "PATH": f"{self.directory}/bin:{STAND_INS}:{os.environ['PATH']}"}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._directory.cleanup()
+
+    def _argv(self, command):
+        _begun.add(command)
+        return [*self.inside, "bash", "-euo", "pipefail", "-c", _as_a_reader(command)]
+
+    def runs(self, command, code=0):
+        """Standard output and error of a command, which must end with this code."""
+        done = subprocess.run(self._argv(command), cwd=self.directory, env=self.environment, capture_output=True, text=True, timeout=120)
+        assert done.returncode == code, f"{command}: exit code {done.returncode}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
+        return done.stdout, done.stderr
+
+    @contextlib.contextmanager
+    def goes_on(self, command):
+        """A command that runs until it is ended."""
+        with tempfile.TemporaryFile("w+") as log:
+            child = subprocess.Popen(self._argv(command), cwd=self.directory, env=self.environment, stdout=log, stderr=log)
+            try:
+                yield child
+                assert child.poll() is None, f"{command}: ended with {child.returncode}"
+            finally:
+                child.terminate()
+                code = child.wait(30)
+                log.seek(0)
+                text = log.read()
+            assert code == 0, f"{command}: exit code {code} after SIGTERM: {text[-2000:]}"
+
+    def asked(self, url, body=None):
+        """What curl gets where the commands run; "" while nobody answers."""
+        more = ["-H", "content-type: application/json", "-d", json.dumps(body)] if body else []
+        done = subprocess.run([*self.inside, "curl", "-sf", "--max-time", "20", *more, url], env=self.environment, capture_output=True, text=True, timeout=60)
+        return done.stdout if done.returncode == 0 else ""
+
+    def file(self, name):
+        return (self.directory / name).read_text()
+
+    def put(self, namespace, name, found):
+        file = self.directory / "cluster" / "objects" / namespace / f"{name}.json"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(found))
+
+    def got(self, namespace, name):
+        return json.loads(self.file(f"cluster/objects/{namespace}/{name}.json"))
+
+    def released(self):
+        text = json.loads(self.file("cluster/releases/observability/tokometer.json"))["manifest"]
+        return [document for document in helm_chart.yaml.safe_load_all(text) if document]
+
+
+def the_chart_installs_and_the_label_is_what_its_policy_looks_for():
+    with Reader() as reader:
+        notes, _ = reader.runs(INSTALL)
+        assert "NOTHING IS INJECTED" not in notes and "default: vllm on port 8000 by address-split" in notes, notes
+        [policy] = helm_chart.of_kind(reader.released(), "MutatingAdmissionPolicy")
+        wanted = policy["spec"]["matchConstraints"]["objectSelector"]["matchLabels"]
+        reader.put("llm", "deployment-vllm", helm_chart.yaml.safe_load(DEPLOYMENT.read_text()))
+        reader.runs(LABEL)
+        labels = reader.got("llm", "deployment-vllm")["spec"]["template"]["metadata"]["labels"]
+        assert labels == {"app": "vllm", **wanted}, (labels, wanted)
+        [image] = [variable["expression"] for variable in policy["spec"]["variables"] if variable["name"] == "image"]
+        assert image.startswith('"registry.example/tokometer'), f"the image of the command is not that of the sidecar: {image}"
+
+
+def without_the_policy_nothing_touches_pods():
+    with Reader() as reader:
+        notes, _ = reader.runs(INSTALL_WITHOUT_SIDECAR)
+        assert "Monitors, rules and dashboards only" in notes, notes
+        assert not {d["kind"] for d in reader.released()} & {"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"}
+
+
+def inject_in_a_pipe_changes_the_deployment_as_the_document_says():
+    with Reader() as reader:
+        _, told = reader.runs(INJECT)
+        [shown] = [block for block in documents.blocks(ROOT / "docs" / "ATTACHING.md") if block[0].startswith("Deployment/vllm")]
+        lines = told.splitlines()
+        for line in shown:
+            assert any(real.startswith(line.removesuffix("...")) for real in lines), f"{line!r} is not told: {told}"
+        spec = reader.got("default", "deployment-vllm")["spec"]["template"]["spec"]
+        assert spec["initContainers"][0]["image"] == "registry.example/tokometer:1" and "--host=127.0.0.1" in spec["containers"][0]["args"], spec
+        # A pod of it, whose sidecar is changed alone.
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "vllm-0"}, "spec": spec}
+        reader.put("llm", "pod-vllm-0", pod)
+        reader.runs(NEW_IMAGE)
+        changed = reader.got("llm", "pod-vllm-0")["spec"]
+        assert changed["initContainers"][0].pop("image") == "registry.example/tokometer:0.2.0"
+        spec["initContainers"][0].pop("image")
+        assert changed == spec, "more is changed than the image"
+
+
+def rules_of_ones_own_objectives_come_into_the_chart():
+    with Reader() as reader:
+        reader.runs(INSTALL)
+        reader.runs(RULES)
+        reader.runs(UPGRADE)
+        # Helm sees no operator here, and says so; the values are kept all the same.
+        kept = json.loads(reader.file("cluster/releases/observability/tokometer.json"))["values"]
+        assert kept == {"image": {"repository": "registry.example/tokometer"}, "prometheusRule": {"content": reader.file("rules.yaml")}}, kept
+        assert "mine" in reader.file("rules.yaml"), "the objective is in no rule"
+        for command, file in ((OWN_RULES, "tokometer.rules.yaml"), (TRIAL_RULES, "trial.rules.yaml")):
+            reader.runs(command)
+            assert "SUCCESS" in documents.promtool("rules", reader.directory / file), command
+
+
+def dashboards_are_written_where_grafana_looks():
+    with Reader() as reader:
+        reader.runs(DASHBOARDS)
+        made = sorted(file.name for file in (reader.directory / "dashboards").glob("*.json"))
+        assert made == sorted(file.name for file in (ROOT / "dashboards").glob("*.json")), made
+        listed, _ = reader.runs(QUERIES)
+        assert listed.count("tokometer_") > 20, listed[:500]
+        assert "make test" in reader.runs(HELP)[0]
+
+
+def _served():
+    """A reader with a server on port 8001, in a network of their own."""
+    try:
+        if not shutil.which("curl"):
+            raise Skip("no curl")
+        return Namespace((8000, 8001, 9464, 4317))
+    except Skip as reason:
+        _skipped.append(str(reason))
+        raise
+
+
+def the_relay_stands_in_front_of_a_server_and_its_figures_can_be_looked_at():
+    with _served() as namespace, Reader(namespace.inside) as reader:
+        namespace.start("sim", [BINARY, "sim", "--listen", "127.0.0.1:8001", *names.SIM_UNPACED])
+        until(lambda: reader.asked("http://127.0.0.1:8001/v1/models"), "the server answers", 30)
+        with reader.goes_on(RUN):
+            until(lambda: reader.asked("http://127.0.0.1:9464/readyz"), "the relay is ready", 30)
+            body = {"model": "sim", "max_tokens": 5, "messages": [{"role": "user", "content": "Say hello."}]}
+            assert "usage" in reader.asked("http://127.0.0.1:8000/v1/chat/completions", body)
+            until(lambda: reader.asked("http://127.0.0.1:9464/metrics").count(f"{names.EXCHANGES}{{") >= 1, "the exchange is counted")
+            shown, _ = reader.runs(LOOK)
+            assert any(line.endswith(" 1") for line in shown.splitlines() if line.startswith(names.EXCHANGES)), shown
+            # What is wrong is what the document shows as wrong, with the mend: nothing tells the simulator to send usage.
+            told, _ = reader.runs(VERIFY, code=1)
+            shown = [line for block in documents.blocks(ROOT / "docs" / "VERIFY.md") for line in block if line.startswith("WRONG")]
+            assert [line for line in told.splitlines() if line.startswith("WRONG")] == shown != [], (told, shown)
+            assert "the relay adds, ms" in told and "byte for byte" in told, told
+        with reader.goes_on(RUN_WITH_SPANS):
+            until(lambda: reader.asked("http://127.0.0.1:9464/readyz"), "the relay is ready", 30)
+
+
+def every_command_was_run_or_is_named_with_the_reason():
+    """The last test: what the ones above did not begin must be in ELSEWHERE."""
+    shown, others = set(), set()
+    for file in documents.FILES:
+        shown.update(documents.commands(file))
+        others.update(block[0].strip() for block in documents.blocks(file) if not documents.is_shell(block))
+    assert others == NO_COMMANDS, f"blocks that are no commands: {others ^ NO_COMMANDS}"
+    gone = (_begun | ELSEWHERE.keys()) - shown
+    assert not gone, f"in no document: {gone}"
+    missing = shown - _begun - ELSEWHERE.keys()
+    if missing and _skipped:
+        raise Skip(f"{len(missing)} commands were not run: {'; '.join(_skipped)}")
+    assert not missing, f"neither run nor in ELSEWHERE: {missing}"
+    print(f"    {len(_begun)} commands run as written, {len(ELSEWHERE)} not, each with its reason")

@@ -1,0 +1,72 @@
+"""The pieces of configuration in the documents: each is taken by what it is for."""
+
+import json
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+
+import documents
+import helm_chart
+import names
+from documents import ROOT
+from helm_chart import CHART
+from process import BINARY
+
+
+def every_piece_of_configuration_is_taken():
+    """Values of the chart, tokometer's own configuration, and that of Prometheus and its adapter, by their keys."""
+    helm_chart.needs_helm()
+    load = helm_chart.yaml.safe_load
+    chart = load((CHART / "values.yaml").read_text())
+    own = json.loads((ROOT / "config" / "schema.json").read_text())["properties"].keys()
+    seen = {"values": 0, "configuration": 0, "prometheus": 0, "adapter": 0, "pod": 0}
+    for file in documents.FILES:
+        for piece in documents.fenced(file, "yaml"):
+            values = load(piece)
+            where = f"{file.name}: {piece}"
+            if values.keys() <= chart.keys():
+                assert helm_chart.documents(helm_chart.render({"sidecar": {}, **values})), where
+                seen["values"] += 1
+            elif values.keys() <= own:
+                with tempfile.TemporaryDirectory() as directory:
+                    key = Path(directory) / "tenant-key"
+                    key.write_text("a key that nobody knows, of 32 bytes")
+                    key.chmod(0o600)
+                    config = Path(directory) / "tokometer.yaml"
+                    config.write_text(piece.replace("/etc/tokometer/tenant-key", str(key)))
+                    done = subprocess.run([BINARY, "check", "--config", config], capture_output=True, text=True, timeout=60)
+                assert done.returncode == 0, f"{where}: {done.stderr}"
+                seen["configuration"] += 1
+            elif values.keys() == {"scrape_configs"}:
+                with tempfile.NamedTemporaryFile("w", suffix=".yaml") as config:
+                    config.write(piece)
+                    config.flush()
+                    documents.promtool("config", "--syntax-only", config.name)
+                seen["prometheus"] += 1
+            elif values.keys() == {"rules"}:
+                # The template of prometheus-adapter, filled in: an expression over a series that there is.
+                [rule] = values["rules"]
+                series = re.match(r"\w+", rule["seriesQuery"])[0]
+                assert series == names.IN_FLIGHT and "<<.LabelMatchers>>" in rule["metricsQuery"], where
+                assert rule["name"]["as"] == chart["autoscaling"]["hpa"]["metric"], where
+                seen["adapter"] += 1
+            else:
+                # Part of a pod.
+                pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": values}
+                assert helm_chart.kubernetes_problems(pod) == {}, f"{where}: {helm_chart.kubernetes_problems(pod)}"
+                seen["pod"] += 1
+    assert all(seen.values()) and seen["values"] >= 9, seen
+    print(f"    {seen}")
+
+
+def every_value_that_is_named_is_there():
+    helm_chart.needs_helm()
+    values = helm_chart.yaml.safe_load((CHART / "values.yaml").read_text())
+    for guide in (ROOT / "docs" / "KUBERNETES.md", CHART / "README.md"):
+        for word in re.findall(r"`((?:sidecar|policy|targets|podMonitor|prometheusRule|dashboards|collector|autoscaling)\.[a-zA-Z.]+)`", guide.read_text()):
+            value = values
+            # The configuration is empty there: its own schema says what it may hold.
+            for key in word.partition(".config.")[0].split("."):
+                assert key in value, f"{guide.name}: there is no value {word}"
+                value = value[key]

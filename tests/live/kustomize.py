@@ -1,0 +1,45 @@
+"""The Kustomize component against a real kubectl: what it makes of a Deployment is what `tokometer inject` makes of it."""
+
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from process import BINARY, Skip
+
+FOLDER = Path(__file__).resolve().parent.parent / "fixtures" / "attach" / "kustomize"
+
+# The note of how to undo it is inject's alone.
+WITHOUT_THE_NOTE = """
+resources: [injected.yaml]
+patches:
+  - target: {kind: Deployment, name: vllm}
+    patch: |-
+      - op: remove
+        path: /spec/template/metadata/annotations
+"""
+
+
+def _kustomized(folder):
+    if not shutil.which("kubectl"):
+        raise Skip("no kubectl")
+    made = subprocess.run(["kubectl", "kustomize", str(folder)], capture_output=True, text=True, timeout=60)
+    assert made.returncode == 0, made.stderr
+    return made.stdout
+
+
+def the_component_and_inject_make_the_same_pods():
+    by_component = _kustomized(FOLDER)
+    injected = subprocess.run(
+        [BINARY, "inject", "--image", "registry.example/tokometer:1", "-f", str(FOLDER / "deployment.yaml")],
+        capture_output=True, text=True, timeout=60,
+    )
+    assert injected.returncode == 0 and "Deployment/other: skipped" in injected.stderr, injected.stderr
+    with tempfile.TemporaryDirectory() as directory:
+        (Path(directory) / "injected.yaml").write_text(injected.stdout)
+        (Path(directory) / "kustomization.yaml").write_text(WITHOUT_THE_NOTE)
+        # Through the same program, so that both are written in one way.
+        by_inject = _kustomized(directory)
+    assert by_component == by_inject, f"the component makes\n{by_component}\nand inject\n{by_inject}"
+    assert by_component.count("name: tokometer\n") == 1, "the sidecar is not there once"
+    assert by_component.index("name: tokometer\n") < by_component.index("name: fetch\n"), "the sidecar is not the first"

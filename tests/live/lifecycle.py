@@ -1,0 +1,257 @@
+"""The life of a pod with a sidecar: real processes, a real OpenTelemetry Collector, and what the kubelet does to them.
+
+The sidecar's arguments, variables and hooks are those that `tokometer inject` writes. 127.0.0.2 is the pod's address.
+"""
+
+import asyncio
+import json
+import subprocess
+import tempfile
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import names
+from otel_collector import OtelCollector
+from pods import injected
+from process import BINARY, Process, Tokometer, free_port, get, start_llama_server, start_sim, until
+from stream import Stream, complete, whole
+
+POD_IP = "127.0.0.2"
+DOWNWARD = {
+    "metadata.name": "vllm-0",
+    "metadata.namespace": "llm",
+    "metadata.uid": "7a5b3c1e-0d7c-4b64-9f0e-2f3c8f6a1d55",
+    "status.podIPs": POD_IP,
+    "spec.nodeName": "node-1",
+}
+# What the kubelet leaves a native sidecar when the grace period is used up (KEP-753).
+KILLED_AFTER = 2.0
+STREAMS = 50
+
+
+class Sidecar(Process):
+    """A container `tokometer` of a pod, beside a server that listens on `port`; `number` tells its starts apart."""
+
+    def __init__(self, mode, port, collector, *more):
+        self.directory = tempfile.TemporaryDirectory(prefix="tokometer-pod-")
+        self.access_log = Path(self.directory.name) / "access.jsonl"
+        self.admin = free_port()
+        variables = [f"--env=OTEL_EXPORTER_OTLP_ENDPOINT={collector.url}"]
+        self.pod = injected(mode, "vllm/vllm-openai", f"--admin-port={self.admin}", *variables, port=port)
+        self.container = self.pod["initContainers"][0]
+        own = ["--set=access_log.enabled=true", f"--set=access_log.path={self.access_log}", "--set=access_log.format=json", *more]
+        arguments = [argument.replace("$(POD_IPS)", POD_IP) for argument in self.container["args"]]
+        environment = [f"{entry['name']}={self._value(entry)}" for entry in self.container["env"]]
+        super().__init__("tokometer", ["env", *environment, BINARY, *arguments, *own])
+        probe = self.container["startupProbe"]["httpGet"]
+        self.ready(f"http://{POD_IP}:{probe['port']}{probe['path']}")
+
+    @staticmethod
+    def _value(entry):
+        return entry["value"] if "value" in entry else DOWNWARD[entry["valueFrom"]["fieldRef"]["fieldPath"]]
+
+    def __exit__(self, *error):
+        super().__exit__(*error)
+        self.directory.cleanup()
+
+    def hook(self):
+        """Runs the preStop hook, as the kubelet does in the container."""
+        program, *arguments = self.container["lifecycle"]["preStop"]["exec"]["command"]
+        assert program == "/tokometer", program
+        done = subprocess.run([BINARY, *arguments], capture_output=True, text=True, timeout=330)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def hook_of_the_server(self):
+        """Asks what the server's hook asks; returns when the kubelet may end the server."""
+        wait = self.pod["containers"][0]["lifecycle"]["preStop"]["httpGet"]
+        return get(f"http://{POD_IP}:{wait['port']}{wait['path']}", timeout=330)
+
+    def ends_in_time(self):
+        """SIGTERM, and SIGKILL after two seconds: True when that was not needed."""
+        self.terminate()
+        try:
+            return self.wait(KILLED_AFTER) == 0
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return False
+
+    def records(self):
+        text = self.access_log.read_text().rpartition("\n")[0] if self.access_log.exists() else ""
+        return [json.loads(line) for line in text.splitlines()]
+
+    def open_streams(self):
+        return json.loads(get(f"http://{POD_IP}:{self.admin}/drain")[1])["open_streams"]
+
+
+def _answers(spans):
+    """The spans that stand for an exchange each."""
+    return [span for span in spans if "tokometer.outcome" in span["attributes"]]
+
+
+async def _stream(port, **request):
+    return await whole(port, host=POD_IP, **request)
+
+
+def fifty_streams_end_by_themselves_and_the_last_of_them_is_known_to_the_collector():
+    with OtelCollector() as collector, start_sim("--rate", "100", "--ttft-ms", "50") as server:
+        with Sidecar("address-split", server.port, collector) as sidecar, ThreadPoolExecutor(2) as kubelet:
+
+            async def traffic():
+                # Eight seconds of tokens: longer than connections are still taken.
+                streams = [asyncio.ensure_future(_stream(server.port, tokens=800)) for _ in range(STREAMS)]
+                await asyncio.to_thread(until, lambda: sidecar.open_streams() == STREAMS, "all streams are open")
+                began = time.monotonic()
+                ours, servers = kubelet.submit(sidecar.hook), kubelet.submit(sidecar.hook_of_the_server)
+                await asyncio.to_thread(until, lambda: get(f"http://{POD_IP}:{sidecar.admin}/readyz")[0] == 503, "who asks is told")
+                late = await _stream(server.port, tokens=5)
+                assert complete(late), "those who learn late are served"
+                assert f"{STREAMS} streams are open" in await asyncio.wrap_future(ours)
+                status, _ = await asyncio.wrap_future(servers)
+                waited = time.monotonic() - began
+                # Nothing is left to come: had the server been let go early, its streams would have gone on for seconds.
+                answers = await asyncio.wait_for(asyncio.gather(*streams), 2)
+                assert status == 200 and all(map(complete, answers)), "a stream was cut"
+                return waited
+
+            waited = asyncio.run(traffic())
+            server.terminate()
+            server.wait(10)
+            ended = time.monotonic()
+            assert sidecar.ends_in_time(), "it had to be killed"
+            print(f"    the server was held back for {waited:.1f} s; the sidecar ended {time.monotonic() - ended:.2f} s after SIGTERM")
+        until(lambda: len(_answers(collector.spans())) >= STREAMS + 1, lambda: f"{STREAMS + 1} spans, {len(_answers(collector.spans()))} are there", 5)
+        spans = _answers(collector.spans())
+        assert Counter(span["attributes"]["tokometer.outcome"] for span in spans) == {names.OK: STREAMS + 1}, spans[:3]
+        told = {"k8s.pod.name": "vllm-0", "k8s.namespace.name": "llm", "k8s.pod.uid": DOWNWARD["metadata.uid"], "k8s.node.name": "node-1"}
+        assert all(told.items() <= span["resource"].items() for span in spans), spans[0]["resource"]
+        until(lambda: collector.total(names.OTLP_EXCHANGES, **{"outcome": names.OK}) == STREAMS + 1, lambda: f"the last counts: {collector.latest(names.OTLP_EXCHANGES)}", 5)
+        assert collector.total(names.OTLP_OUTPUT_TOKENS) == STREAMS * 800 + 5, collector.latest(names.OTLP_OUTPUT_TOKENS)
+
+
+def what_is_cut_when_the_grace_is_used_up_is_told_before_the_kill():
+    with OtelCollector() as collector, start_sim("--rate", "100", "--ttft-ms", "50") as server:
+        with Sidecar("address-split", server.port, collector, "--set=process.lame_duck_secs=0") as sidecar:
+
+            async def traffic():
+                streams = [await Stream.open(server.port, host=POD_IP, tokens=20_000) for _ in range(STREAMS)]
+                assert all(await asyncio.gather(*(stream.events(3) for stream in streams)))
+                await asyncio.to_thread(sidecar.hook)
+                # The kubelet's patience is over: all are told to end at once, and killed two seconds later.
+                killed = asyncio.get_running_loop().run_in_executor(None, sidecar.ends_in_time)
+                server.kill()
+                rests = await asyncio.gather(*(stream.rest() for stream in streams))
+                assert not any(b"[DONE]" in rest for rest in rests)
+                for stream in streams:
+                    await stream.close()
+                return await killed
+
+            assert asyncio.run(traffic()), "it had to be killed"
+        until(lambda: len(_answers(collector.spans())) >= STREAMS, lambda: f"{STREAMS} spans, {len(_answers(collector.spans()))} are there", 5)
+        spans = _answers(collector.spans())
+        outcomes = Counter(span["attributes"]["tokometer.outcome"] for span in spans)
+        assert outcomes.total() == STREAMS and outcomes.keys() <= names.SERVER_DIED, outcomes
+        until(lambda: collector.total(names.OTLP_EXCHANGES) == STREAMS, lambda: f"the last counts: {collector.latest(names.OTLP_EXCHANGES)}", 5)
+
+
+def a_server_that_crashes_again_and_again_costs_what_it_cuts_and_nothing_else():
+    port, clients, crashes = free_port(), 20, 6
+    with OtelCollector() as collector, Tokometer(port, otlp=collector.url) as relay:
+        ends, stop = Counter(), False
+
+        async def client():
+            while not stop:
+                answer = await whole(relay.port, tokens=20)
+                refused = answer.startswith(b"HTTP/1.1 503 ")
+                ends["ok" if complete(answer) else "refused" if refused else "cut" if answer else "nothing"] += 1
+                # A client that is refused comes again a little later.
+                await asyncio.sleep(0.02)
+
+        def answered(count):
+            until(lambda: ends["ok"] >= count, lambda: f"{count} complete answers: {ends}", 30)
+
+        async def crashing():
+            nonlocal stop
+            try:
+                for _ in range(crashes):
+                    before = ends.copy()
+                    with start_sim("--rate", "200", "--ttft-ms", "20", port=port) as server:
+                        await asyncio.to_thread(answered, before["ok"] + 2 * clients)
+                        server.kill()
+                        await asyncio.to_thread(until, lambda: ends["refused"] > before["refused"], lambda: f"a refusal: {ends}")
+                        assert get(f"http://127.0.0.1:{relay.admin}/livez")[0] == 200
+                with start_sim(port=port):
+                    seen = ends.copy()
+                    await asyncio.to_thread(answered, seen["ok"] + 2 * clients)
+                    stop = True
+                    await everybody
+                return seen
+            finally:
+                stop = True
+
+        async def traffic():
+            nonlocal everybody
+            everybody = asyncio.gather(*(client() for _ in range(clients)))
+            return await crashing()
+
+        everybody = None
+        asyncio.run(traffic())
+        until(lambda: relay.total(names.IN_FLIGHT) == 0 and relay.total(names.CONNECTIONS_OPEN) == 0, "nothing is left open")
+        records = relay.wait_for_records(int(relay.total(names.EXCHANGES)), 30)
+        told = Counter(record["outcome"] for record in records)
+        print(f"    {crashes} crashes: {dict(ends)}; told as {dict(told)}")
+        assert told[names.OK] == ends["ok"] and told[names.REFUSED] == ends["refused"], (told, ends)
+        # Where the server was gone before the request was read there was no exchange.
+        died = sum(told[outcome] for outcome in names.SERVER_DIED)
+        assert 0 < ends["cut"] <= died <= ends["cut"] + ends["nothing"] and told.total() == ends["ok"] + ends["refused"] + died, (told, ends)
+        until(lambda: collector.total(names.OTLP_EXCHANGES) == len(records), lambda: f"the collector has all: {collector.latest(names.OTLP_EXCHANGES)}")
+
+
+def a_sidecar_is_upgraded_in_shadow_bind_and_no_request_fails():
+    """A container's image is changed in a running pod: its hook, SIGTERM, its end, and then the new one. The model stays.
+
+    So many clients connect anew all the time that some are about to whenever the sidecar stops listening.
+    """
+    upgrades, crowd = 6, 40
+    with OtelCollector() as collector, start_llama_server("--host", "0.0.0.0", "--reuse-port") as server:
+        model = server.child.pid
+        failed, answers, by_sidecar, stop = [], 0, 0, False
+
+        async def client():
+            nonlocal answers
+            while not stop:
+                answer = await _stream(server.port, tokens=2)
+                answers += 1
+                if not complete(answer):
+                    failed.append((time.monotonic(), answer[-200:]))
+
+        async def upgrading():
+            nonlocal by_sidecar
+            for _ in range(upgrades):
+                with Sidecar("shadow-bind", server.port, collector, "--set=process.lame_duck_secs=0") as sidecar:
+                    await asyncio.to_thread(until, lambda: len(sidecar.records()) >= 50, "new connections reach the sidecar")
+                    before = answers
+                    await asyncio.to_thread(sidecar.hook)
+                    sidecar.terminate()
+                    assert await asyncio.to_thread(sidecar.wait, 30) == 0
+                    records = sidecar.records()
+                    assert {record["outcome"] for record in records} == {names.OK}, Counter(record["outcome"] for record in records)
+                    by_sidecar += len(records)
+                await asyncio.to_thread(until, lambda: answers >= before + 50, "new connections reach the server without the sidecar")
+
+        async def traffic():
+            nonlocal stop
+            clients = asyncio.gather(*(client() for _ in range(crowd)))
+            try:
+                await upgrading()
+            finally:
+                stop = True
+                await clients
+
+        asyncio.run(traffic())
+        print(f"    {upgrades} upgrades: {answers} answers, {by_sidecar} of them through a sidecar, {len(failed)} failed")
+        assert not failed, failed[:5]
+        assert answers > by_sidecar >= 50 * upgrades and server.child.pid == model and server.alive()
+        until(lambda: collector.total(names.OTLP_EXCHANGES) == by_sidecar, lambda: f"the collector has {collector.total(names.OTLP_EXCHANGES):g} of {by_sidecar}")

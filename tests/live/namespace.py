@@ -1,0 +1,41 @@
+"""A network of its own, in which ports can be those that the documents name. Needs no root where users may make namespaces."""
+
+import contextlib
+import socket
+import subprocess
+
+from process import Process, Skip
+
+
+class Namespace:
+    """`inside` is what a command begins with to run there; without namespaces it is nothing, if the ports are free."""
+
+    def __init__(self, ports):
+        self._stack = contextlib.ExitStack()
+        keeper = subprocess.Popen(
+            ["unshare", "--map-root-user", "--net", "sh", "-c", "ip link set lo up && echo up && exec cat"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        self._stack.callback(keeper.communicate)
+        if keeper.stdout.readline() == "up\n":
+            self.inside = ["nsenter", f"--target={keeper.pid}", "--user", "--net", "--preserve-credentials", "--"]
+            return
+        reason = keeper.communicate()[1].strip()
+        self.inside = []
+        for port in ports:
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    probe.bind(("", port))
+                except OSError:
+                    raise Skip(f"port {port} is taken, and no network namespace can be made: {reason}") from None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self._stack.__exit__(*error)
+
+    def start(self, name, argv):
+        """Starts a program there, ended with the namespace."""
+        return self._stack.enter_context(Process(name, [*self.inside, *argv]))

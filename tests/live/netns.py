@@ -1,0 +1,128 @@
+"""The modes of `tokometer inject` in network namespaces: the arguments and rules it writes, run for what they are for.
+
+Every sidecar here runs as the image's user, without a capability and without a way to get one, unless its mode shares the
+server's user.
+"""
+
+import time
+
+import names
+from pods import POD_IP, POWERLESS_ROOT, UNPRIVILEGED, Pod, injected
+from process import until
+
+
+def _one_record(pod, count=1):
+    until(lambda: len(pod.records()) >= count, lambda: f"{count} exchanges in the access log, {len(pod.records())} are there")
+    assert pod.records()[-1]["outcome"] == names.OK and pod.records()[-1]["output_tokens"] >= 1, pod.records()
+
+
+def _stands(pod, mode, result):
+    """What the sidecar says of how it stands before the server."""
+    series = f'{names.INTERCEPTION}{{server_address="127.0.0.1",server_port="8000",mode="{mode}",result="{result}"}} 1'
+    page = lambda: pod.ask("/metrics", port=9464)[1]
+    told = lambda: [line for line in page().splitlines() if line.startswith(names.INTERCEPTION)]
+    until(lambda: any(line.startswith(series) for line in told()), lambda: f"{series}; there is {told()}")
+
+
+def address_split_measures_a_real_llama_server_and_cannot_be_passed():
+    spec = injected("address-split", "ghcr.io/ggml-org/llama.cpp:server")
+    (variable,) = spec["containers"][0]["env"]
+    assert variable == {"name": "LLAMA_ARG_HOST", "value": "127.0.0.1"}, variable
+    with Pod() as pod:
+        pod.llama_server(variable["value"])
+        relay = pod.sidecar(spec["initContainers"][0]["args"])
+        pod.answers()
+        status, text = pod.chat()
+        assert status == 200 and "[DONE]" in text, (status, text[:300])
+        _one_record(pod)
+        _stands(pod, "address_split", "closed")
+        relay.kill()
+        assert pod.ask()[0] == 0, "the server is reached around the sidecar"
+        assert pod.ask(host="127.0.0.1", inside=True)[0] == 200, "the server is gone with the sidecar"
+
+
+def a_unix_socket_is_all_that_a_real_llama_server_needs():
+    spec = injected("uds", "ghcr.io/ggml-org/llama.cpp:server")
+    socket = spec["containers"][0]["env"][0]["value"]
+    security = spec["initContainers"][0]["securityContext"]
+    assert socket.endswith(".sock") and security["runAsUser"] == 0 and security["capabilities"] == {"drop": ["ALL"]}, spec
+    with Pod() as pod:
+        path = str(pod.directory / "engine.sock")
+        pod.llama_server(path)
+        arguments = [argument.replace(socket, path) for argument in spec["initContainers"][0]["args"]]
+        # The server's user, who is root here, without root's rights.
+        pod.sidecar(arguments, rights=POWERLESS_ROOT)
+        pod.answers()
+        status, text = pod.chat()
+        assert status == 200 and "[DONE]" in text, (status, text[:300])
+        _one_record(pod)
+        assert pod.ask(host="127.0.0.1", inside=True)[0] == 0, "the server listens on TCP too"
+
+
+def a_sidecar_that_dies_in_shadow_bind_costs_nothing_but_its_own_connections():
+    spec = injected("shadow-bind", "vllm/vllm-openai")
+    arguments = spec["initContainers"][0]["args"]
+    assert spec["containers"][0]["args"] == ["a"], "the server is told something"
+    with Pod() as pod:
+        pod.sharing_server()
+        pod.answers(path="/")
+        relay = pod.sidecar(arguments)
+        by_sidecar = lambda: pod.ask("/")[1] == "127.0.0.1"
+        until(by_sidecar, "connections reach the sidecar")
+        _stands(pod, "shadow_bind", "closed")
+        client = pod.crowd()
+        time.sleep(1)
+        assert by_sidecar(), "the kernel prefers the server"
+        killed = time.time()
+        relay.kill()
+        until(lambda: pod.ask("/")[1] not in ("", "127.0.0.1"), "connections reach the server without the sidecar")
+        time.sleep(1)
+        pod.sidecar(arguments)
+        until(by_sidecar, "connections reach the sidecar again")
+        time.sleep(1)
+        told = pod.stop_crowd(client)
+        print(f"    {told['answers']} answers, failed: {told['failures']}")
+        assert set(told["answers"]) == {"200"} and told["answers"]["200"] > 500, told
+        # One client: at most one exchange was in flight at the kill.
+        assert len(told["failures"]) <= 1 and all(abs(at - killed) < 1 for at, _ in told["failures"]), told
+
+
+def a_server_that_can_be_reached_past_the_sidecar_is_told_of():
+    spec = injected("explicit", "vllm/vllm-openai")
+    with Pod() as pod:
+        pod.program("server", ["sim", "--listen", "0.0.0.0:8000", *names.SIM_UNPACED])
+        pod.sidecar(spec["initContainers"][0]["args"])
+        pod.answers(port=15080)
+        _stands(pod, "other_port", "open")
+
+
+def a_redirect_needs_net_admin_alone_and_the_relay_needs_nothing():
+    spec = injected("redirect", "vllm/vllm-openai", "--redirect-image", "nft")
+    init, sidecar = spec["initContainers"][:2]
+    assert init["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["NET_ADMIN"]}, init
+    with Pod() as pod:
+        pod.program("server", ["sim", "--listen", "0.0.0.0:8000", *names.SIM_UNPACED])
+        pod.answers()
+        program, *arguments = init["command"]
+        assert program == "nft", init
+        nft = [pod.nft(), *arguments]
+        none = pod.inside([*UNPRIVILEGED, *nft])
+        assert none.returncode != 0 and "Operation not permitted" in none.stderr, f"without any right: {none}"
+        allowed = ["setpriv", "--bounding-set=-all,+net_admin", "--inh-caps=-all,+net_admin", "--no-new-privs"]
+        for _ in range(2):
+            written = pod.inside([*allowed, *nft])
+            assert written.returncode == 0, written.stderr
+        rules = pod.inside([nft[0], "list", "ruleset"]).stdout
+        assert rules.count("redirect to :15080") == 1, f"an init container that runs again adds a second rule: {rules}"
+        assert pod.ask()[0] == 0, "connections are not turned to the sidecar, which is not there yet"
+        pod.sidecar(sidecar["args"])
+        pod.answers()
+        status, text = pod.chat()
+        assert status == 200 and "[DONE]" in text, (status, text[:300])
+        _one_record(pod)
+        before = len(pod.records())
+        for host in ("127.0.0.1", POD_IP):
+            assert pod.chat(host=host, inside=True)[0] == 200
+        pod.chat()
+        _one_record(pod, before + 1)
+        assert len(pod.records()) == before + 1, "what is asked inside the pod is turned too"

@@ -1,0 +1,87 @@
+"""A real OpenTelemetry Collector (tests/components/collector), and what it got."""
+
+import json
+import tempfile
+from pathlib import Path
+
+from process import Process, Skip, free_port
+
+_CONFIG = """
+extensions: {{ health_check: {{ endpoint: "127.0.0.1:{health}" }} }}
+receivers: {{ otlp: {{ protocols: {{ http: {{ endpoint: "127.0.0.1:{http}" }} }} }} }}
+exporters:
+  file/metrics: {{ path: "{directory}/metrics.jsonl", flush_interval: 100ms }}
+  file/traces: {{ path: "{directory}/traces.jsonl", flush_interval: 100ms }}
+service:
+  extensions: [health_check]
+  telemetry: {{ metrics: {{ level: none }} }}
+  pipelines:
+    metrics: {{ receivers: [otlp], exporters: [file/metrics] }}
+    traces: {{ receivers: [otlp], exporters: [file/traces] }}
+"""
+
+
+def _plain(attributes):
+    """OTLP's list of typed values as a dictionary."""
+    plain = {}
+    for pair in attributes:
+        [(kind, value)] = pair["value"].items()
+        plain[pair["key"]] = int(value) if kind == "intValue" else value
+    return plain
+
+
+class OtelCollector(Process):
+    """Takes OTLP over HTTP at `url`."""
+
+    def __init__(self):
+        self._directory = tempfile.TemporaryDirectory(prefix="tokometer-collector-")
+        self.directory = Path(self._directory.name)
+        http, health = free_port(), free_port()
+        config = self.directory / "collector.yaml"
+        config.write_text(_CONFIG.format(http=http, health=health, directory=self.directory))
+        try:
+            super().__init__("collector", ["collector", f"--config={config}"])
+        except FileNotFoundError:
+            self._directory.cleanup()
+            raise Skip("no OpenTelemetry Collector (component collector, which needs Go)") from None
+        self.url = f"http://127.0.0.1:{http}"
+        self.ready(f"http://127.0.0.1:{health}/")
+
+    def __exit__(self, *error):
+        super().__exit__(*error)
+        self._directory.cleanup()
+
+    def _lines(self, name):
+        file = self.directory / f"{name}.jsonl"
+        whole = file.read_text().rpartition("\n")[0] if file.exists() else ""
+        return [json.loads(line) for line in whole.splitlines()]
+
+    def spans(self):
+        """Every span: its name, kind, attributes, and those of its resource."""
+        return [
+            {"name": span["name"], "kind": span["kind"], "attributes": _plain(span.get("attributes", [])), "resource": _plain(of["resource"]["attributes"])}
+            for line in self._lines("traces")
+            for of in line["resourceSpans"]
+            for scope in of["scopeSpans"]
+            for span in scope["spans"]
+        ]
+
+    def latest(self, metric):
+        """The newest value of each series of a sum, by its resource, attributes and start: a process that is new counts from zero."""
+        found = {}
+        for line in self._lines("metrics"):
+            for of in line["resourceMetrics"]:
+                resource = _plain(of["resource"]["attributes"])
+                for scope in of["scopeMetrics"]:
+                    for one in scope["metrics"]:
+                        if one["name"] == metric:
+                            for point in one["sum"]["dataPoints"]:
+                                key = json.dumps([resource, _plain(point.get("attributes", [])), point["startTimeUnixNano"]], sort_keys=True)
+                                value = float(point.get("asInt", point.get("asDouble")))
+                                found[key] = max(found.get(key, (0, 0)), (int(point["timeUnixNano"]), value))
+        return {key: value for key, (_, value) in found.items()}
+
+    def total(self, metric, **attributes):
+        """The sum over the newest values of the series that have these attributes."""
+        wanted = attributes.items()
+        return sum(value for key, value in self.latest(metric).items() if wanted <= json.loads(key)[1].items())

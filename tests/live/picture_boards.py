@@ -1,0 +1,124 @@
+"""`make picture-boards`: draws every board, dark and light, on a run that is calm, then full, then broken. Not part of `make test`.
+
+With BOARDS_AGAIN=1 on the data of the last run, which takes seconds.
+"""
+
+import functools
+import http.server
+import json
+import os
+import shutil
+import tempfile
+import threading
+import time
+import urllib.parse
+from pathlib import Path
+
+import boards
+import fleet
+from browser import Browser
+from crowd import Crowd
+from crowd import Phase
+from crowd import ask
+from process import Skip
+from process import start_sim
+from process import until
+from prometheus import Prometheus
+
+ROOT = Path(__file__).resolve().parents[2]
+PICTURES = ROOT / "docs" / "images" / "boards"
+CACHE = Path(os.environ.get("TOKOMETER_TEST_CACHE", Path.home() / ".cache" / "tokometer-tests"))
+PAGE = CACHE / "boards" / "dist"
+# The run is kept here, to be drawn again.
+RUN = ROOT / "target" / "boards"
+SECONDS = int(os.environ.get("BOARDS_SECONDS", "730"))
+# So much of it before the time that is drawn, so that rates and windows are there at its begin.
+EARLIER = 130
+MOST_SECONDS = SECONDS + 400
+# Tables draw those rows alone that the window shows: it is higher than every board.
+WIDTH, HEIGHT = 1400, 4000
+FILLED = "[...document.querySelectorAll('[role=grid]')].filter(grid => grid.querySelectorAll('[role=row]').length > 1).length"
+# Asked for as if it were scraped so seldom: lines are as smooth as they are in life.
+SCRAPE = 5
+FAULTS = {"status:503": 0.10, "error-event:4": 0.04, "cut:5": 0.05, "reset:5": 0.03, "stall:1.5": 0.06, "hang:2": 0.05, "garbage": 0.01}
+
+
+def _other():
+    """Another model, with speculation and a cache that it tells of."""
+    told = ("--engine", "tensorrt_llm", "--tokens-per-chunk", "3", "--cached-share", "0.4", "--request-metrics")
+    return start_sim("--model", "other", "--rate", "80", "--ttft-ms", "250", "--max-concurrency", "4", *told)
+
+
+def _crowds(port):
+    """All is well; then more come than there is room for; then answers break and a server goes away."""
+    busy, slow, gone, queue = map(port, ("chat-busy", "chat-slow", "chat-gone", "other-queue"))
+    return [
+        Crowd(busy, "chat", [Phase(0.45, 5), Phase(0.69, 13, leave=0.05), Phase(1, 7, FAULTS, leave=0.10)]),
+        Crowd(slow, "chat", [Phase(0.55, 1), Phase(1, 3)], tokens=(20, 60)),
+        Crowd(gone, "chat", [Phase(1, 4)]),
+        Crowd(queue, "other", [Phase(0.5, 2), Phase(0.65, 7), Phase(1, 3)], tokens=(60, 240)),
+    ]
+
+
+def _run():
+    """Traffic before a Prometheus whose data stay; from when to when."""
+    shutil.rmtree(RUN, ignore_errors=True)
+    with fleet.Fleet(_other) as pods:
+        prometheus = pods.scraped(RUN, fleet.rules(RUN), scrape_protocols=["OpenMetricsText1.0.0"])
+        began = time.time() + min(EARLIER, SECONDS / 2)
+        ask(_crowds(pods.port), SECONDS, [(0.72, pods.pods["chat-gone"].server.kill)])
+        ended = time.time() - 2
+        # What it has in memory is written when it ends.
+        prometheus.terminate()
+        prometheus.wait(30)
+    (RUN / "run.json").write_text(json.dumps([began, ended]))
+
+
+def _serve(directory):
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=directory))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+def _draw(browser, url, picture):
+    """Draws a board; panels that stayed empty or failed, each as a line."""
+    browser.open(url, "!!(window.drawn || window.failed)")
+    failed = browser.evaluate("window.failed")
+    assert not failed, failed
+    panels = browser.evaluate("window.drawn")
+    # Tables fill in their rows some time after they were laid out.
+    tables = sum(one["type"] == "table" and one["frames"] > 0 for one in panels)
+    until(lambda: browser.evaluate(FILLED) >= tables, lambda: f"{tables} tables have rows, {browser.evaluate(FILLED)} have", 60)
+    height = browser.evaluate("document.getElementById('root').lastElementChild.offsetHeight")
+    browser.picture(picture, WIDTH, height)
+    return [f"{one['title']}: {one.get('error') or 'empty'}" for one in panels if one.get("error") or not one["frames"]], len(panels)
+
+
+def every_board_dark_and_light():
+    if not PAGE.is_dir():
+        raise Skip("no page to draw with (tests/components/fetch.sh boards)")
+    if not (os.environ.get("BOARDS_AGAIN") and (RUN / "run.json").exists()):
+        _run()
+    began, ended = json.loads((RUN / "run.json").read_text())
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="boards-") as directory:
+        shutil.copytree(PAGE, f"{directory}/page")
+        made = boards.made(f"{directory}/page/made", RUN / "tokometer.yaml")
+        server = _serve(f"{directory}/page")
+        with server, Prometheus(RUN, {}) as prometheus, Browser(directory, WIDTH, HEIGHT) as browser:
+            wrong = []
+            for uid, board in made.items():
+                (Path(directory) / "page" / f"{uid}.json").write_text(json.dumps(board))
+                for theme in ("dark", "light"):
+                    asked = {"board": f"{uid}.json", "prometheus": prometheus.url, "theme": theme, "width": WIDTH, "scrape": SCRAPE}
+                    asked |= {"from": int(began * 1000), "to": int(ended * 1000)}
+                    picture = PICTURES / f"{uid.removeprefix('tokometer-')}-{theme}.png"
+                    empty, panels = _draw(browser, f"http://127.0.0.1:{server.server_address[1]}/?{urllib.parse.urlencode(asked)}", picture)
+                    print(f"    {picture.name}: {panels} panels, {picture.stat().st_size >> 10} KiB" + "".join(f"\n      {line}" for line in empty))
+                    wrong += [line for line in empty if not line.endswith(": empty")]
+            server.shutdown()
+        assert not wrong, wrong

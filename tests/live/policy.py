@@ -1,0 +1,268 @@
+"""The chart's admission policies on pods of every shape, run by the API server's own code (tests/components/admission)."""
+
+import copy
+import functools
+import json
+import shutil
+import subprocess
+import tempfile
+
+import helm_chart
+import shapes
+from helm_chart import cases, documents, included, of_kind, render
+from process import BINARY, Skip
+
+# What a policy may put something else in the place of.
+MAY_CHANGE = ("/spec/terminationGracePeriodSeconds", "/spec/containers/ollama/env/OLLAMA_HOST/value")
+
+
+@functools.cache
+def _manifests(text):
+    return helm_chart.example(render(json.loads(text)))
+
+
+def _admit(values, pods):
+    """What becomes of these pods: pod, changed, unsettled, errors, warnings."""
+    helm_chart.needs_helm()
+    if not shutil.which("admission"):
+        raise Skip("no program that runs admission policies (component admission, which needs Go)")
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        file.write(_manifests(json.dumps(values)))
+        file.flush()
+        done = subprocess.run(["admission", file.name], input=json.dumps(pods), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def _sidecar_of(pod):
+    return pod["spec"]["initContainers"][0]
+
+
+def _engine_of(pod):
+    return next(c for c in pod["spec"]["containers"] if any(p.get("containerPort") == 8000 for p in c.get("ports", [])) or len(pod["spec"]["containers"]) == 1)
+
+
+def _kept(before, after, path=""):
+    """What of a pod is no longer there: keys may be added, and items put in front of a list or behind it."""
+    if isinstance(before, dict):
+        return [lost for key, value in before.items() for lost in (_kept(value, after[key], f"{path}/{key}") if key in after else [f"{path}/{key}"])]
+    if isinstance(before, list):
+        if before and isinstance(before[0], dict) and "name" in before[0]:
+            # A name may be there twice in an environment.
+            of = lambda name: [item for item in after if item["name"] == name]  # noqa: E731
+            return [f"{path}/{item['name']}" for item in before if all(_kept(item, one, f"{path}/{item['name']}") for one in of(item["name"]))]
+        return [] if before == after[: len(before)] else [path]
+    return [] if before == after or path in MAY_CHANGE else [path]
+
+
+def _sound(name, before, answer):
+    """What must hold for every pod, whatever is done to it."""
+    pod = shapes.plain(answer["pod"])
+    assert answer["errors"] == [], f"{name}: {answer['errors']}"
+    assert not answer["unsettled"], f"{name}: a second round changes it again"
+    assert helm_chart.kubernetes_problems(pod) == {}, f"{name}: {helm_chart.kubernetes_problems(pod)}"
+    names = [c["name"] for kind in ("initContainers", "containers") for c in pod["spec"].get(kind, [])]
+    assert len(set(names)) == len(names), f"{name}: {names}"
+    volumes = {v["name"] for v in pod["spec"].get("volumes", [])}
+    mounts = {m["name"] for kind in ("initContainers", "containers") for c in pod["spec"].get(kind, []) for m in c.get("volumeMounts", [])}
+    assert mounts <= volumes, f"{name}: {mounts - volumes} is mounted and not there"
+    lost = _kept(shapes.plain(before), pod)
+    assert not lost, f"{name}: lost {lost}"
+    return pod
+
+
+def _is_guaranteed(pod):
+    """The API's own rule (pkg/apis/core/v1/helper/qos), for containers whose requests follow from their limits."""
+    every = pod["spec"]["containers"] + pod["spec"].get("initContainers", [])
+    limits = lambda c: c.get("resources", {}).get("limits", {})  # noqa: E731
+    return all({"cpu", "memory"} <= limits(c).keys() and {**limits(c), **c["resources"].get("requests", {})} == limits(c) for c in every)
+
+
+def every_shape_of_pod_gets_the_sidecar_in_front():
+    taken = shapes.taken()
+    for (name, before), answer in zip(taken.items(), _admit({}, list(taken.values())), strict=True):
+        assert answer["changed"] and answer["warnings"] == [], f"{name}: {answer['warnings']}"
+        pod = _sound(name, before, answer)
+        sidecar, engine = _sidecar_of(pod), _engine_of(pod)
+        assert (sidecar["name"], sidecar["restartPolicy"]) == ("tokometer", "Always"), name
+        assert [c["name"] for c in pod["spec"]["initContainers"][1:]] == [c["name"] for c in before["spec"].get("initContainers", [])], name
+        assert engine["args"] == [*_engine_of(before).get("args", []), "--host=127.0.0.1"], f"{name}: {engine['args']}"
+        assert engine.get("command") == _engine_of(before).get("command"), name
+        assert _is_guaranteed(pod) == _is_guaranteed(before) == (name in ("guaranteed", "guaranteed by limits")), f"{name}: {sidecar['resources']}"
+        hook = _engine_of(before).get("lifecycle", {}).get("preStop") or {"httpGet": {"path": "/drain/wait", "port": 9464}}
+        assert shapes.plain(engine["lifecycle"]["preStop"]) == hook, f"{name}: {engine['lifecycle']}"
+        assert pod["spec"]["terminationGracePeriodSeconds"] == max(330, before["spec"].get("terminationGracePeriodSeconds", 0)), name
+    print(f"    {len(taken)} pods")
+
+
+def pods_that_cannot_be_injected_stay_as_they_are_and_a_warning_says_why():
+    alone = shapes.left_alone()
+    for (name, (before, word)), answer in zip(alone.items(), _admit({}, [pod for pod, _ in alone.values()]), strict=True):
+        assert not answer["changed"], f"{name}: {answer['pod']['spec']}"
+        _sound(name, before, answer)
+        warned = "; ".join(answer["warnings"])
+        assert (word in warned) if word else warned == "", f"{name}: {warned or 'no warning'}"
+
+
+def whoever_applies_a_deployment_is_warned():
+    """The API server tells a warning to who asked: for a pod that is a controller, for its Deployment a person."""
+
+    def deployment(pod):
+        template = {"metadata": {"labels": pod["metadata"]["labels"]}, "spec": pod["spec"]}
+        spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
+        return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "namespace": pod["metadata"]["namespace"]}, "spec": spec}
+
+    alone, taken = shapes.left_alone(), shapes.taken()
+    for (name, (_, word)), answer in zip(alone.items(), _admit({}, [deployment(pod) for pod, _ in alone.values()]), strict=True):
+        warned = "; ".join(answer["warnings"])
+        assert answer["errors"] == [], f"{name}: {answer['errors']}"
+        assert (word in warned) if word else warned == "", f"{name}: {warned or 'no warning'}"
+    for name, answer in zip(taken, _admit({}, [deployment(pod) for pod in taken.values()]), strict=True):
+        assert answer["warnings"] == answer["errors"] == [], f"{name}: {answer}"
+
+
+def the_policy_and_the_template_give_the_same_container():
+    for name in ("default", "uds", "shadow-bind", "port-swap", "redirect", "explicit", "configuration", "fail-closed"):
+        values = {**cases()[name], "image": {"repository": "registry.example.com/tokometer"}}
+        [answer] = _admit(values, [shapes.pod()])
+        injected = next(c for c in answer["pod"]["spec"]["initContainers"] if c["name"] == "tokometer")
+        [template] = included(values)["containers"]
+        assert shapes.plain(injected) == shapes.plain(template), f"{name}: {injected} is not {template}"
+
+
+def each_mode_changes_what_it_says_and_no_more():
+    for name, args, port, upstream, uid in [
+        ("default", ["--host=127.0.0.1"], 8000, "127.0.0.1:8000", 65532),
+        ("uds", ["--uds=/run/tokometer/engine.sock"], 8000, "unix:/run/tokometer/engine.sock", 0),
+        ("shadow-bind", [], 8000, "127.0.0.1:8000", 0),
+        ("port-swap", ["--port=8200"], 8000, "127.0.0.1:8200", 65532),
+        ("redirect", [], 15080, "original", 65532),
+        ("explicit", [], 15080, "127.0.0.1:8000", 65532),
+    ]:
+        before = shapes.pod()
+        [answer] = _admit(cases()[name], [before])
+        pod = _sound(name, before, answer)
+        init = {c["name"]: c for c in pod["spec"]["initContainers"]}
+        sidecar = init["tokometer"]
+        assert list(init) == (["tokometer-redirect", "tokometer"] if name == "redirect" else ["tokometer"]), name
+        assert {f"--listen=[$(POD_IPS)]:{port}", f"--upstream={upstream}"} <= set(sidecar["args"]), f"{name}: {sidecar['args']}"
+        assert sidecar["securityContext"]["runAsUser"] == uid and sidecar["securityContext"]["runAsNonRoot"] == (uid != 0), name
+        assert sidecar["securityContext"]["capabilities"] == {"drop": ["ALL"]}, name
+        assert _engine_of(pod)["args"] == [*_engine_of(before)["args"], *args], name
+    [answer] = _admit(cases()["redirect"], [shapes.pod(shapes.container(command=["sh", "-c"], args=["vllm serve model"]))])
+    assert answer["changed"] and answer["warnings"] == [], "redirect needs no flags, so a shell is no hindrance"
+
+
+def each_engine_is_told_in_its_own_words():
+    def pod(app, **container):
+        return shapes.pod({"name": app, "image": "engine:1", **container}, labels={"app": app})
+
+    pods = [
+        pod("sglang", command=["python3", "-m", "sglang.launch_server"]),
+        pod("llama", args=["-m", "model.gguf"]),
+        pod("llama", args=["-m", "model.gguf", "--host", "0.0.0.0"]),
+        pod("llama"),
+        pod("tgi", args=["--model-id", "m"]),
+        pod("tgi", args=["--model-id", "m", "--hostname", "0.0.0.0"]),
+        pod("ollama"),
+        pod("ollama", env=[{"name": "A", "value": "1"}, {"name": "OLLAMA_HOST", "value": "0.0.0.0:11434"}, {"name": "B", "value": "2"}]),
+    ]
+    # The one of TGI is for namespaces of a team.
+    answers = _admit({**cases()["engines"], "targets": [{**t, "namespaceSelector": {}} for t in cases()["engines"]["targets"]]}, pods)
+    found = [_sound(before["metadata"]["labels"]["app"], before, answer)["spec"]["containers"][0] for before, answer in zip(pods, answers, strict=True)]
+    assert found[0]["args"] == ["--host=127.0.0.1"]
+    socket = {"name": "LLAMA_ARG_HOST", "value": "/run/tokometer/engine.sock"}
+    # A flag would win over the variable, so it is given once more.
+    assert found[1]["env"] == [socket] and found[1]["args"] == ["-m", "model.gguf"]
+    assert found[2]["args"] == ["-m", "model.gguf", "--host", "0.0.0.0", "--host", "/run/tokometer/engine.sock"] and "env" not in found[2]
+    assert found[3]["env"] == [socket] and "args" not in found[3]
+    assert found[4]["args"] == ["--model-id", "m", "--hostname=127.0.0.1"]
+    # Its parser takes no flag twice: better not measured than not running.
+    assert not answers[5]["changed"]
+    assert found[6]["env"] == [{"name": "OLLAMA_HOST", "value": "127.0.0.1:11434"}] and "args" not in found[6]
+    assert found[7]["env"] == [{"name": "A", "value": "1"}, {"name": "OLLAMA_HOST", "value": "127.0.0.1:11434"}, {"name": "B", "value": "2"}]
+
+
+def a_shared_socket_belongs_to_one_user():
+    for mode in ("uds", "shadow-bind"):
+        for inner, outer, user in [({}, {}, 0), ({"runAsUser": 1000}, {}, 1000), ({}, {"runAsUser": 2000, "runAsNonRoot": True}, 2000), ({"runAsUser": 0}, {"runAsUser": 2000}, 0)]:
+            before = shapes.pod(shapes.container(**({"securityContext": inner} if inner else {})), **({"securityContext": outer} if outer else {}))
+            [answer] = _admit(cases()[mode], [before])
+            context = _sidecar_of(_sound(mode, before, answer))["securityContext"]
+            assert (context["runAsUser"], context["runAsNonRoot"]) == (user, user != 0), (mode, inner, outer, context)
+        [answer] = _admit(cases()[mode], [shapes.pod(securityContext={"runAsNonRoot": True})])
+        assert not answer["changed"] and "which only the image knows" in answer["warnings"][0], answer["warnings"]
+
+
+def inject_gives_the_same_pod():
+    """`tokometer inject` and the policy, on every pod that both take. What inject notes in an annotation, to undo it, is apart."""
+    image = "registry.example.com/tokometer:1"
+    modes = {"default": "auto", "uds": "uds", "shadow-bind": "shadow-bind", "port-swap": "port-swap", "redirect": "redirect", "explicit": "explicit"}
+    compared = 0
+    for case, mode in modes.items():
+        values = {**cases()[case], "image": {"repository": "registry.example.com/tokometer", "tag": "1"}}
+        # The modes that an engine is not told of leave it unsaid in the chart; and a port that is one higher, as inject has it.
+        drained = {**values["sidecar"], "engine": "vllm", "serverPort": 8001, "drain": {"enabled": True}} if "sidecar" in values else {"engine": "vllm"}
+        taken = shapes.taken()
+        answers = _admit({**values, "sidecar": drained}, list(taken.values()))
+        for (name, before), answer in zip(taken.items(), answers, strict=True):
+            arguments = [BINARY, "inject", "--image", image, "--mode", mode, "--engine", "vllm", "--port", "8000"]
+            arguments += ["--container", "vllm", "--redirect-image", "registry.example.com/tokometer-redirect:1"]
+            done = subprocess.run(arguments, input=json.dumps(before), capture_output=True, text=True, check=False)
+            if done.returncode == 1:
+                assert not answer["changed"], f"{case}: {name}: only the policy takes it: {done.stderr}"
+                continue
+            assert done.returncode == 0, f"{case}: {name}: {done.stderr}"
+            ours, theirs = shapes.plain(json.loads(done.stdout)), shapes.plain(answer["pod"])
+            assert ours["spec"] == theirs["spec"], f"{case}: {name}:\n{shapes.difference(ours['spec'], theirs['spec'])}"
+            compared += 1
+    assert compared >= 100, compared
+    print(f"    {compared} pods")
+
+
+def a_low_port_needs_no_root():
+    name, values = "net.ipv4.ip_unprivileged_port_start", cases()["fail-closed"]
+    other, own = {"name": "net.ipv4.tcp_rmem", "value": "1 2 3"}, {"name": name, "value": "0"}
+    for context, sysctls in [(None, [{"name": name, "value": "80"}]), ({"fsGroup": 5}, [{"name": name, "value": "80"}]), ({"sysctls": [other]}, [other, {"name": name, "value": "80"}]), ({"sysctls": [own]}, [own])]:
+        before = shapes.pod(**({"securityContext": context} if context else {}))
+        [answer] = _admit(values, [before])
+        assert _sound(str(context), before, answer)["spec"]["securityContext"]["sysctls"] == sysctls
+
+
+def a_proxy_in_the_same_pod_finds_the_sidecar_where_the_engine_was():
+    """llm-d's decode pods: the routing proxy connects to localhost."""
+    proxy = {"name": "routing-proxy", "image": "proxy:1", "args": ["--port=8000", "--vllm-port=8200"], "restartPolicy": "Always", "ports": [{"containerPort": 8000}]}
+    engine = {"name": "vllm", "image": "engine:1", "command": ["vllm", "serve"], "args": ["model", "--port", "8200"]}
+    before = shapes.pod(engine, initContainers=[proxy], labels={"llm-d.ai/role": "decode"})
+    [answer] = _admit(cases()["llm-d"], [before])
+    pod = _sound("decode", before, answer)
+    assert {"--listen=0.0.0.0:8200", "--upstream=127.0.0.1:8201"} <= set(_sidecar_of(pod)["args"])
+    assert pod["spec"]["containers"][0]["args"] == [*engine["args"], "--port=8201"]
+
+
+def the_configuration_travels_with_the_pod():
+    before = shapes.pod(volumes=[{"name": "cache", "emptyDir": {}}])
+    before["metadata"]["annotations"] = {"mine": "kept"}
+    for start in (shapes.pod(), before):
+        [answer] = _admit(cases()["configuration"], [copy.deepcopy(start)])
+        pod = _sound("configuration", start, answer)
+        text = pod["metadata"]["annotations"]["tokometer/config"]
+        assert helm_chart.yaml.safe_load(text) == cases()["configuration"]["sidecar"]["config"], text
+        volume = next(v for v in pod["spec"]["volumes"] if v["name"] == "tokometer-config")
+        assert volume["downwardAPI"]["items"][0]["fieldRef"]["fieldPath"] == "metadata.annotations['tokometer/config']"
+        engine = _engine_of(pod)
+        assert engine["livenessProbe"]["httpGet"] == {"path": "/engine/healthz", "port": 9464}
+        assert engine["args"][-2:] == ["--enable-force-include-usage", "--enable-prompt-tokens-details"]
+    own = {"httpGet": {"path": "/health", "port": 8000}}
+    [answer] = _admit(cases()["configuration"], [shapes.pod(shapes.container(livenessProbe=own))])
+    assert shapes.plain(_engine_of(shapes.plain(answer["pod"]))["livenessProbe"]) == own
+
+
+def a_policy_needs_nothing_that_is_not_in_it():
+    """An API server of 1.36 stops to watch ConfigMaps when the last policy goes that has some for parameters, and never begins again."""
+    found = documents(render({}))
+    [policy] = of_kind(found, "MutatingAdmissionPolicy")
+    [binding] = of_kind(found, "MutatingAdmissionPolicyBinding")
+    assert policy["spec"]["failurePolicy"] == "Ignore"
+    assert "paramKind" not in policy["spec"] and "paramRef" not in binding["spec"]
+    assert "params" not in json.dumps([policy, binding])

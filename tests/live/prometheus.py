@@ -1,0 +1,51 @@
+"""A real Prometheus with a configuration and rules of the test's, and what it answers."""
+
+import json
+import urllib.parse
+from pathlib import Path
+
+from process import Process, Skip, free_port, get
+
+
+class Prometheus(Process):
+    """Scrapes what its configuration names, into a directory that outlives it. Exemplars are kept."""
+
+    def __init__(self, directory, config):
+        self.directory, self.port = Path(directory), free_port()
+        self.directory.mkdir(parents=True, exist_ok=True)
+        file = self.directory / "prometheus.yml"
+        file.write_text(json.dumps(config, indent=1))
+        argv = ["prometheus", f"--config.file={file}", f"--storage.tsdb.path={self.directory}/data", "--log.level=warn"]
+        argv += [f"--web.listen-address=127.0.0.1:{self.port}", "--enable-feature=exemplar-storage"]
+        try:
+            super().__init__("prometheus", argv)
+        except FileNotFoundError:
+            raise Skip("no prometheus") from None
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.ready(f"{self.url}/-/ready")
+
+    def ask(self, path, **parameters):
+        """The `data` of an answer of its API; an error of its own as ValueError."""
+        given = {name: value for name, value in parameters.items() if value is not None}
+        _, body = get(f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(given, doseq=True)}", timeout=30.0)
+        answer = json.loads(body or '{"error": "no answer"}')
+        if answer.get("status") != "success":
+            raise ValueError(answer.get("error", body))
+        return answer["data"]
+
+    def at(self, expr, time=None):
+        """Series of an expression at one time: (labels, value)."""
+        found = self.ask("query", query=expr, time=time)
+        if found["resultType"] == "scalar":
+            return [({}, float(found["result"][1]))]
+        return [(one["metric"], float(one["value"][1]) if "value" in one else one["histogram"][1]) for one in found["result"]]
+
+    def over(self, expr, start, end, step):
+        """Series of an expression over a time: (labels, values)."""
+        found = self.ask("query_range", query=expr, start=start, end=end, step=step)
+        return [(one["metric"], [float(value) for _, value in one.get("values", [])] or one.get("histograms")) for one in found["result"]]
+
+    def rules(self):
+        """Every rule, with its health and what was wrong with it last."""
+        return [rule | {"group": group["name"]} for group in self.ask("rules")["groups"] for rule in group["rules"]]
+

@@ -1,0 +1,366 @@
+"""Every alert of `tokometer rules`, by promtool's unit tests: it fires in the time that the arithmetic says, and is silent else."""
+
+import json
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from process import BINARY, Skip
+
+NAMES = {"availability": "Availability", "ttft": "TTFT", "decode_rate": "DecodeRate", "stall": "Stall", "goodput": "Goodput"}
+# Both promtools run each test, those of days for a minute.
+MOST_SECONDS = 300
+
+# Long and short window, hours of the long one, burn rate over 30 days, minutes until it is told.
+BURNS = [("1h", "5m", 1, 14.4, 2), ("6h", "30m", 6, 6, 15), ("1d", "2h", 24, 3, 60), ("3d", "6h", 72, 1, 180)]
+TARGETS = [90, 93, 95, 99, 99.5, 99.9]
+POD = 'namespace="n",pod="p",instance="i",job="j"'
+
+
+# That of the machine's own release, an old one, and the newest: ranges begin otherwise in Prometheus 3.
+PROMTOOLS = ("promtool", "promtool-3")
+
+
+def _promtool(*arguments):
+    """What each promtool says, all of them at once."""
+    found = [name for name in PROMTOOLS if shutil.which(name)]
+    if not found:
+        raise Skip("no promtool (see the stage components)")
+    pipe = subprocess.PIPE
+    running = [(name, subprocess.Popen([name, *arguments], stdout=pipe, stderr=subprocess.STDOUT, text=True)) for name in found]
+    said = [(name, process.communicate()[0], process.returncode) for name, process in running]
+    for name, text, code in said:
+        assert code == 0, f"{name}: {text[-4000:]}"
+    return "".join(text for _, text, _ in said)
+
+
+def old_and_new_promtool_run_every_test():
+    versions = {}
+    for name in PROMTOOLS:
+        if not shutil.which(name):
+            raise Skip(f"no {name} (see the stage components): the rules are tested without it")
+        done = subprocess.run([name, "--version"], capture_output=True, text=True, check=True)
+        versions[name] = (done.stdout + done.stderr).split("version ")[1].split()[0]
+    print(f"    {versions}")
+    assert versions["promtool-3"].startswith("3."), versions
+
+
+def _rules(directory, slo=None, form="prometheus"):
+    config, file = Path(directory) / "tokometer.yaml", Path(directory) / f"{form}.yaml"
+    config.write_text(json.dumps({"slo": slo} if slo else {}))
+    made = subprocess.run([BINARY, "rules", "--config", config, "--format", form], capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stderr
+    file.write_text(made.stdout)
+    return file
+
+
+def _objectives(targets):
+    """One objective of availability for each target, and nothing else."""
+    none = {kind: [] for kind in NAMES if kind != "availability"}
+    return {**none, "availability": [{"name": _name(target), "target_percent": target} for target in targets]}
+
+
+def _name(target):
+    return f"a{target}".replace(".", "-")
+
+
+def _run(slo, tests, every="1m"):
+    """Each test: interval, series and expectations as (time, expression, expected value or None for no sample)."""
+    with tempfile.TemporaryDirectory() as directory:
+        rules = _rules(directory, slo)
+        unit = {
+            "rule_files": [str(rules)],
+            "evaluation_interval": every,
+            "tests": [
+                {
+                    "interval": interval,
+                    "input_series": [{"series": name, "values": values} for name, values in series],
+                    "promql_expr_test": [
+                        {
+                            "expr": expr,
+                            "eval_time": f"{at:g}m" if at == int(at) else f"{int(at * 60)}s",
+                            "exp_samples": [] if value is None else [{"labels": "{}", "value": value}],
+                        }
+                        for at, expr, value in expected
+                    ],
+                }
+                for interval, series, expected in tests
+            ],
+        }
+        file = Path(directory) / "test.yaml"
+        file.write_text(json.dumps(unit))
+        _promtool("test", "rules", str(file))
+
+
+def _firing(name, more=""):
+    return f'count(ALERTS{{alertname="{name}",alertstate="firing"{more}}})'
+
+
+def _ever(name, over, more=""):
+    return f'count(count_over_time(ALERTS{{alertname=~"{name}",alertstate="firing"{more}}}[{over}]))'
+
+
+def _events(slo, good, bad, reason="http_5xx"):
+    of = f'slo="{slo}",model="m",{POD}'
+    return [
+        (f'tokometer_slo_events_total{{{of},verdict="good"}}', good),
+        (f'tokometer_slo_events_total{{{of},verdict="bad",reason="{reason}"}}', bad),
+    ]
+
+
+def _steps(*parts):
+    """A counter: parts of (increase per step, steps)."""
+    total, text = 0, []
+    for increase, steps in parts:
+        text.append(f"{total}+{increase:g}x{steps - 1}" if increase else f"{total}x{steps - 1}")
+        total += increase * steps
+    return " ".join(text)
+
+
+def every_form_is_made_and_every_expression_is_promql():
+    with tempfile.TemporaryDirectory() as directory:
+        print("    " + _promtool("check", "rules", str(_rules(directory))).strip().replace("\n", " "))
+        for form in ("prometheusrule", "sloth", "pyrra", "openslo"):
+            assert _rules(directory, form=form).stat().st_size > 1000, form
+
+
+def a_total_outage_pages_within_ten_minutes_whatever_the_target():
+    series = [s for target in TARGETS for s in _events(_name(target), _steps((60, 60), (0, 60)), _steps((0, 60), (60, 60)))]
+    alert = "LLMAvailabilityErrorBudgetBurn"
+    expected = []
+    for target in TARGETS:
+        of = f',slo="{_name(target)}",severity="critical"'
+        expected += [(60, _firing(alert, of), None)]
+        expected += [(70, f"{_firing(alert, of)} > bool 0", 1)]
+    _run(_objectives(TARGETS), [("1m", series, expected)])
+
+
+def every_kind_of_objective_has_its_own_page():
+    tests = []
+    for slo, word in NAMES.items():
+        series = _events(slo, _steps((60, 60), (0, 60)), _steps((0, 60), (60, 60)), "stalled")
+        alert = f"LLM{word}ErrorBudgetBurn"
+        others = f'count(ALERTS{{alertname=~"LLM.*ErrorBudgetBurn",alertname!="{alert}",alertstate="firing"}})'
+        tests.append(("1m", series, [(59, _firing(alert), None), (70, f"{_firing(alert)} > bool 0", 1), (70, others, None)]))
+    _run(None, tests)
+
+
+def each_pair_of_windows_that_pages_fires_when_the_arithmetic_says():
+    _each_pair(zip(BURNS[:2], (1, 2), strict=True), [90, 95, 99, 99.9])
+
+
+def each_pair_of_windows_that_warns_fires_when_the_arithmetic_says():
+    # promtool evaluates groups in any order: a recorded sample must not be older than five minutes when an alert asks for it.
+    _each_pair(zip(BURNS[2:], (4, 4), strict=True), [99])
+
+
+def _each_pair(pairs, targets):
+    """At a constant share e of bad exchanges the long window passes its limit after limit / e of its length."""
+    alert = "LLMAvailabilityErrorBudgetBurn"
+    for (long, _short, hours, factor, pending), step in pairs:
+        series, told = [], []
+        # Many exchanges, so that the shares are whole numbers and the guard is not what holds the alert back.
+        each = 10_000 * step
+        before, bad = hours * 60 // step + 1, int(1.2 * (hours * 60 + pending) / step) + 10
+        for target in targets:
+            limit = min(factor * (100 - target) / 100, 0.9)
+            share = min(1.25 * limit, 1)
+            good = _steps((each, before), (each * (1 - share), bad))
+            series += _events(_name(target), good, _steps((0, before), (each * share, bad)))
+            due = before * step + limit / share * hours * 60 + pending
+            slack = 2 * step + hours * 60 * 0.01
+            of = f',slo="{_name(target)}",long="{long}"'
+            # Asked when rules are evaluated: between two evaluations that are far apart nothing is known.
+            early, late = int((due - slack) // step * step), int(-(-(due + slack) // step) * step)
+            told += [(early, _firing(alert, of), None), (late, _firing(alert, of), 1)]
+            print(f"    {target:5} %: {share:8.3%} bad, above {limit:.3%} in {long}: due after {due - before * step:.0f} min")
+        _run(_objectives(targets), [(f"{step}m", series, told)], f"{step}m")
+
+
+def low_traffic_pages_nobody():
+    """One bad of three in an hour; the only exchange of a night; four bad ones in a row."""
+    burns, targets = "LLM.*ErrorBudgetBurn", [90, 99, 99.9]
+    # In steps of two minutes.
+    cases = {
+        "one bad of three in an hour": ([(0, 100), (1, 1), (0, 15), (1, 1), (0, 200)], [(0, 105), (1, 1), (0, 211)]),
+        "the only exchange of a night": ([(0, 317)], [(0, 105), (1, 1), (0, 211)]),
+        "four bad ones in a row": ([(0, 317)], [(0, 105), (2, 2), (0, 210)]),
+    }
+    tests = []
+    for good, bad in cases.values():
+        series = [s for target in targets for s in _events(_name(target), _steps(*good), _steps(*bad))]
+        tests.append(("2m", series, [(632, _ever(burns, "11h"), None)]))
+    # The guard is what holds them back: where more are bad, it is told.
+    series = [s for target in targets for s in _events(_name(target), _steps((0, 317)), _steps((0, 105), (3, 3), (0, 209)))]
+    tests.append(("2m", series, [(632, f"{_ever(burns, '11h')} > bool 0", 1)]))
+    _run(_objectives(targets), tests, "2m")
+
+
+def a_page_clears_soon_after_a_short_outage():
+    series = _events("a99", _steps((60, 120), (0, 20), (60, 60)), _steps((0, 120), (60, 20), (0, 60)))
+    of = ',long="1h"'
+    alert = "LLMAvailabilityErrorBudgetBurn"
+    _run(_objectives([99]), [("1m", series, [(139, _firing(alert, of), 1), (142, _firing(alert, of), 1), (152, _firing(alert, of), None)])])
+
+
+def a_spent_budget_is_told_and_counts_are_weighed_not_hours():
+    """An hour of heavy traffic with 2 % bad spends the budget of 99 %, though a long idle night was all good."""
+    name = "LLMErrorBudgetExhausted"
+    spent = _events("a99", _steps((1, 600), (9800, 60)), _steps((0, 600), (200, 60)))
+    left = 'round(max(slo:period_error_budget_remaining:ratio{slo="a99"}), 0.1)'
+    kept = _events("a99", _steps((1, 600), (9990, 60)), _steps((0, 600), (10, 60)))
+    few = _events("a99", _steps((1, 100)), _steps((0, 50), (1, 4), (0, 46)))
+    _run(
+        _objectives([99]),
+        [
+            ("1m", spent, [(600, _firing(name), None), (600, left, 1), (655, _firing(name), 1), (655, left, -1)]),
+            ("1m", kept, [(655, _ever(name, "11h"), None), (655, left, 0.9)]),
+            ("1m", few, [(95, _ever(name, "2h"), None)]),
+        ],
+        # As the group of budgets says: promtool does not look at it, and a count that is taken more often is summed more often.
+        "5m",
+    )
+
+
+def a_missing_objective_is_told():
+    name = "LLMSLOMetricAbsent"
+    here = _events("a99", _steps((0, 60)), _steps((0, 60)))
+    _run(_objectives([99]), [("1m", [], [(9, _firing(name), None), (12, _firing(name), 1)]), ("1m", here, [(50, _ever(name, "1h"), None)])])
+
+
+def _flat(value, steps=120):
+    return f"{value}x{steps}"
+
+
+def _pod(name, labels=""):
+    return f"{name}{{{labels}{',' if labels else ''}{POD}}}"
+
+
+def _buckets(instance, slow):
+    """Streams of one server: at 20 to 25, or at 80 to 100 tokens per second."""
+    of = f'namespace="n",pod="{instance}",instance="{instance}",gen_ai_response_model="m"'
+    name = "tokometer_decode_tokens_per_second"
+    counts = [("15", 0), ("25", 30 if slow else 0), ("75", 30 if slow else 0), ("100", 30), ("+Inf", 30)]
+    series = [(f'{name}_bucket{{{of},le="{le}"}}', f"0+{count}x120") for le, count in counts]
+    return [*series, (f"{name}_count{{{of}}}", "0+30x120")]
+
+
+def _catalogue():
+    """Alert: series that make it fire, minute before which it must not, minute at which it must; series on which it never may."""
+    in_flight, live = 'tokometer_in_flight{phase="%s",%s}', _pod("tokometer_live_tokens_total")
+    exchanges = "tokometer_exchanges_total"
+    waiting, streaming = in_flight % ("waiting_first_token", POD), in_flight % ("streaming", POD)
+    info = _pod("tokometer_build_info", 'version="x"')
+    ended = lambda outcome: _pod(exchanges, f'outcome="{outcome}"')  # noqa: E731
+    up = f'up{{{POD}}}'
+    pod_labels = 'kube_pod_labels{namespace="n",pod="p",label_tokometer_inject="true"}'
+    vllm = 'vllm:request_success_total{namespace="n",pod="p",finished_reason="stop"}'
+    detached = lambda reason: _pod("tokometer_observer_detached_total", f'reason="{reason}"')  # noqa: E731
+    failures, opened = _pod("tokometer_connect_failures_total", 'reason="refused"'), _pod("tokometer_connections_opened_total")
+    lag, started = _pod("tokometer_event_loop_lag_seconds"), _pod("process_start_time_seconds")
+    restarts = 'kube_pod_init_container_status_restarts_total{namespace="n",pod="p",container="tokometer"}'
+    fleet = [s for pod in ("a", "b", "c") for s in _buckets(pod, False)]
+    return {
+        # Tokens until minute 30, then none with a stream open; an idle server; a server at work.
+        "LLMTokensStalled": (
+            [(streaming, _flat(1)), (waiting, _flat(0)), (live, "0+60x30 1800x90")], 32, 35,
+            [[(streaming, _flat(0)), (waiting, _flat(0)), (live, _flat(1800))], [(streaming, _flat(3)), (live, "0+60x120")]],
+        ),
+        "LLMQueueGrowing": (
+            [(waiting, "0x30 0+2x90")], 35, 55,
+            [[(waiting, _flat(20))], [(waiting, "0+0.04x120")], [(waiting, "60-1x50 10x70")]],
+        ),
+        "LLMPodSlowOutlier": ([*fleet, *_buckets("d", True)], 15, 35, [[*fleet, *_buckets("d", False)], _buckets("d", True)]),
+        "LLMTruncatedStreams": (
+            [(ended("ok"), "0+20x120"), (ended("truncated"), "0x30 0+1x90")], 30, 45,
+            [[(ended("ok"), "0+1000x120"), (ended("truncated"), "0+1x120")], [(ended("ok"), "0+1x120"), (ended("truncated"), "0x30 1x90")]],
+        ),
+        "LLMUpstreamDown": (
+            [(failures, "0x30 0+5x90"), (opened, "0+5x120")], 30, 35,
+            [[(failures, "0+1x120"), (opened, "0+5x120")], [(failures, "0x30 1x90"), (opened, "0x30 1x90")]],
+        ),
+        "LLMClientDisconnectsHigh": (
+            [(ended("ok"), "0+10x120"), (ended("client_abort_mid_stream"), "0x30 0+5x90")], 45, 65,
+            [[(ended("ok"), "0+10x120"), (ended("client_abort_mid_stream"), "0+1x120")], [(ended("client_abort_before_first_token"), "0x60 5x60")]],
+        ),
+        "LLMSidecarDown": (
+            [(up, "1x30 0x90"), (info, "1x30 stale")], 33, 37,
+            [[(up, _flat(1)), (info, _flat(1))], [('up{job="other",instance="o"}', _flat(0)), (info, _flat(1))]],
+        ),
+        "LLMSidecarMissing": (
+            [(pod_labels, _flat(1))], 8, 12,
+            [[(pod_labels, _flat(1)), (info, _flat(1))], [('kube_pod_labels{namespace="n",pod="p"}', _flat(1))]],
+        ),
+        "LLMSidecarBypassed": (
+            [(vllm, "0+60x120"), (ended("ok"), "0+30x120")], 14, 35,
+            [[(vllm, "0+30x120"), (ended("ok"), "0+30x120")], [(vllm, "0x60 4x60"), (ended("ok"), _flat(0))]],
+        ),
+        "LLMSidecarTelemetryDropped": (
+            [(_pod("tokometer_telemetry_spans_dropped_total"), "0x30 0+1x90")], 35, 45,
+            [[(_pod("tokometer_telemetry_spans_dropped_total"), _flat(7)), (_pod("tokometer_telemetry_exports_failed_total", 'signal="traces"'), _flat(3))]],
+        ),
+        "LLMSidecarParseFallback": (
+            [(detached("malformed_request"), "0x30 0+1x90")], 35, 45,
+            [[(detached("upgraded"), "0+9x120")], [(detached("malformed_request"), "0x30 4x90")]],
+        ),
+        "LLMSidecarRestarting": (
+            [(restarts, "0x10 1x9 2x9 3x90")], 20, 35,
+            [[(restarts, "0x10 1x110"), (started, "100x10 200x110"), (info, _flat(1))], [(started, "1+1x120")]],
+        ),
+        "LLMSidecarOverheadHigh": ([(lag, "0.0001x30 0.02x90")], 35, 50, [[(lag, _flat(0.001))]]),
+    }
+
+
+def every_alert_of_the_catalogue_fires_and_is_silent_when_it_must():
+    tests = []
+    for name, (series, not_yet, due, quiet) in _catalogue().items():
+        tests.append(("1m", series, [(not_yet, _ever(name, "2h"), None), (due, f"{_firing(name)} > bool 0", 1)]))
+        tests += [("1m", silent, [(119, _ever(name, "2h"), None)]) for silent in quiet]
+    _run({"enabled": False}, tests)
+    print(f"    {len(_catalogue())} alerts, {len(tests)} scenes")
+
+
+def a_budget_of_the_day_is_foretold_and_told_and_ends_at_midnight():
+    """In steps of a minute, from midnight on; the group is evaluated each 5 minutes, as it says."""
+    limit = 1_000_000
+    of = f'budget="daily",unit="tokens",{POD}'
+    soon, gone = "LLMTokenBudgetBurn", "LLMTokenBudgetExhausted"
+    day = 24 * 60
+    budget = lambda *steps: [(f"tokometer_budget_spent_total{{{of}}}", _steps(*steps)), (f"tokometer_budget_limit{{{of}}}", _flat(limit, 3000))]  # noqa: E731
+    quiet = lambda over: [(at, _ever(f"{soon}|{gone}", f"{at}m"), None) for at in over]  # noqa: E731
+    today, by_midnight = "max(tokometer:budget_spent:today)", "max(tokometer:budget_spent:by_midnight)"
+    scenes = {
+        # 1.2 of the budget in a day: foretold when a tenth is used, after 120 minutes, and 15 minutes more. Used up after 1200.
+        "a fifth too much": (budget((limit * 1.2 / day, day + 60)), [
+            (115, _ever(soon, "115m"), None), (150, _firing(soon), 1),
+            (1190, _firing(gone), None), (1190, _firing(soon), 1), (1215, _firing(gone), 1), (1215, _firing(soon), None),
+            (600, f"round({today}, 1000)", 500_000), (600, f"round({by_midnight}, 10000)", limit * 1.2),
+            # At midnight it is over: the new day begins with nothing but the step that ends there.
+            (day + 10, _firing(gone), None), (day + 50, f"round({today}, 1000)", 46_000),
+        ]),
+        "nine tenths of it, day after day": (budget((limit * 0.9 / day, 2 * day)), quiet((day - 5, 2 * day - 5))),
+        # An hour's burst at ten times the rate, early: less than a tenth of the budget.
+        "a burst in the night": (budget((0, 60), (1500, 60), (100, 900)), quiet((1000,))),
+        # Ten minutes at ten times the rate: the hour's rate rises, and the day can bear it.
+        "a burst at noon": (budget((300, 720), (3500, 10), (300, 400)), quiet((1100,))),
+        # All within minutes: nobody foretold it, and it is told.
+        "used up at once": (budget((0, 30), (250_000, 5), (0, 200)), [(25, _ever(gone, "25m"), None), (45, _firing(gone), 1), (230, _firing(gone), 1)]),
+        # Two servers of one namespace: each is below, both together are not.
+        "two servers": (
+            [(s.replace('instance="i"', f'instance="{i}"'), v) for i in "ij" for s, v in budget((limit * 0.6 / day, day))],
+            [(600, f"round({today}, 1000)", 500_000), (600, _firing(soon), 1)],
+        ),
+        "no budget": ([], quiet((100,))),
+    }
+    _run({"enabled": False}, [("1m", series, expected) for series, expected in scenes.values()], "5m")
+    print(f"    {len(scenes)} scenes: {', '.join(scenes)}")
+
+
+def no_alert_is_left_without_a_test():
+    with tempfile.TemporaryDirectory() as directory:
+        text = _rules(directory).read_text()
+    made = {line.split(":")[1].strip() for line in text.splitlines() if line.strip().startswith("- alert:")}
+    tested = {*_catalogue(), *(f"LLM{word}ErrorBudgetBurn" for word in NAMES.values()), "LLMErrorBudgetExhausted", "LLMSLOMetricAbsent"}
+    tested |= {"LLMTokenBudgetBurn", "LLMTokenBudgetExhausted"}
+    assert made == tested, made ^ tested

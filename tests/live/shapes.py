@@ -1,0 +1,100 @@
+"""Pods of inference servers in every shape in which people write them, and how two of them differ."""
+
+from helm_chart import included
+
+LABEL = {"tokometer/inject": "true"}
+QUANTITIES = {"cpu": "4", "memory": "16Gi"}
+RESTRICTED = {"allowPrivilegeEscalation": False, "runAsNonRoot": True, "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"}}
+
+
+def container(name="vllm", **more):
+    return {"name": name, "image": "engine:1", "args": ["serve", "model"], "ports": [{"containerPort": 8000}], **more}
+
+
+def pod(*containers, labels=LABEL, namespace="llm", **spec):
+    containers = list(containers) or [container()]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": namespace, "labels": labels}, "spec": {"containers": containers, **spec}}
+
+
+def without(container, *keys):
+    return {key: value for key, value in container.items() if key not in keys}
+
+
+def filled_in():
+    """A pod as policies see it: after the API server's defaults and its admission of service accounts."""
+    token = {"name": "kube-api-access", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": True}
+    server = container(
+        ports=[{"containerPort": 8000, "protocol": "TCP", "name": "http"}], resources={}, volumeMounts=[token], imagePullPolicy="IfNotPresent",
+        terminationMessagePath="/dev/termination-log", terminationMessagePolicy="File",
+    )
+    volume = {"name": "kube-api-access", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}], "defaultMode": 420}}
+    return pod(
+        server, volumes=[volume], securityContext={}, terminationGracePeriodSeconds=30, dnsPolicy="ClusterFirst", restartPolicy="Always", schedulerName="default-scheduler",
+        serviceAccountName="default", enableServiceLinks=True, preemptionPolicy="PreemptLowerPriority", priority=0,
+        tolerations=[{"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}],
+    )
+
+
+def taken():
+    """Pods that get a sidecar."""
+    guaranteed = {"resources": {"limits": QUANTITIES, "requests": QUANTITIES}}
+    return {
+        "args alone": pod(),
+        "as the API server has filled it in": filled_in(),
+        "command alone": pod(without(container(command=["vllm", "serve", "model"]), "args")),
+        "command and args": pod(container(command=["python3", "-m", "vllm.entrypoints.openai.api_server"])),
+        "no port declared": pod(without(container(), "ports")),
+        "an init container": pod(initContainers=[{"name": "download", "image": "fetch:1"}]),
+        "another native sidecar": pod(initContainers=[{"name": "mesh", "image": "mesh:1", "restartPolicy": "Always"}]),
+        "two containers": pod({"name": "logs", "image": "logs:1"}, container()),
+        "guaranteed": pod(container(**guaranteed)),
+        "guaranteed by limits": pod(container(resources={"limits": QUANTITIES})),
+        "guaranteed but for an init container": pod(container(**guaranteed), initContainers=[{"name": "download", "image": "fetch:1"}]),
+        "burstable": pod(container(resources={"limits": QUANTITIES, "requests": {"cpu": "2", "memory": "16Gi"}})),
+        "restricted": pod(container(securityContext=RESTRICTED), securityContext={"runAsNonRoot": True}),
+        "a hook after the start": pod(container(lifecycle={"postStart": {"exec": {"command": ["true"]}}})),
+        "a hook before the end": pod(container(lifecycle={"preStop": {"sleep": {"seconds": 15}}})),
+        "a short grace period": pod(terminationGracePeriodSeconds=30),
+        "a long grace period": pod(terminationGracePeriodSeconds=900),
+        "volumes and annotations": pod(
+            container(volumeMounts=[{"name": "cache", "mountPath": "/cache"}], env=[{"name": "HF_HOME", "value": "/cache"}]), volumes=[{"name": "cache", "emptyDir": {}}]
+        ),
+        "a probe": pod(container(livenessProbe={"httpGet": {"path": "/health", "port": 8000}})),
+    }
+
+
+def left_alone():
+    """Pods that get none, and a word of the warning; None for no warning."""
+    already = included({})["containers"]
+    return {
+        "no label": (pod(labels={"app": "vllm"}), None),
+        "another value": (pod(labels={"tokometer/inject": "false"}), None),
+        "a system namespace": (pod(namespace="kube-system"), None),
+        "injected already": (pod(initContainers=already), None),
+        "a container of that name": (pod(container(), container("tokometer")), None),
+        "a port of ours": (pod(container(ports=[{"containerPort": 8000}, {"containerPort": 9464}])), "declares the port 9464"),
+        "windows": (pod(os={"name": "windows"}), None),
+        "a script": (pod(container(command=["/start.sh"])), "without a shell"),
+        "the node's network": (pod(hostNetwork=True), "node's network"),
+        "several containers, and none has the port": (pod(without(container("a"), "ports"), without(container("b"), "ports")), "declares the port 8000"),
+        "a shell": (pod(container(command=["/bin/sh", "-c"], args=["vllm serve model"])), "without a shell"),
+        "a shell with its command": (pod(without(container(command=["bash", "-lc", "exec vllm serve model"]), "args")), "without a shell"),
+        "a script for the image's shell": (pod(container(args=["-c", "vllm serve model"])), "without a shell"),
+        "nothing is said of the command": (pod(without(container(), "args")), "without a shell"),
+    }
+
+
+def plain(value):
+    """Without what the API's Go types write though it is empty."""
+    if isinstance(value, dict):
+        return {key: plain(inner) for key, inner in value.items() if inner not in ({}, None) or key in ("emptyDir",)}
+    return [plain(inner) for inner in value] if isinstance(value, list) else value
+
+
+def difference(ours, theirs, path=""):
+    """Where inject and the policy differ."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        return "".join(difference(ours.get(key), theirs.get(key), f"{path}/{key}") for key in sorted(ours.keys() | theirs.keys()))
+    if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        return "".join(difference(one, other, f"{path}/{at}") for at, (one, other) in enumerate(zip(ours, theirs, strict=True)))
+    return "" if ours == theirs else f"  {path}: inject {ours}, policy {theirs}\n"

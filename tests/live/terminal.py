@@ -1,0 +1,120 @@
+"""A terminal of a given size, in which programs run as a person starts them: a tmux server of its own."""
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from html import escape
+from pathlib import Path
+
+from process import Skip, until
+
+# Of a character of the pictures.
+CELL_WIDTH, CELL_HEIGHT = 8.2, 17
+COLOURS = {31: "r", 32: "g", 33: "y", 36: "c"}
+
+
+class Terminal:
+    """A shell in a terminal. `with` ends both."""
+
+    def __init__(self, width=80, height=24, **environment):
+        if not shutil.which("tmux"):
+            raise Skip("no tmux")
+        self.directory = tempfile.TemporaryDirectory(prefix="terminal-")
+        self.socket = Path(self.directory.name) / "tmux"
+        kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME")}
+        self.environment = {**kept, "LANG": "C.UTF-8", "TERM": "xterm-256color", **environment}
+        self._tmux("-f", "/dev/null", "new-session", "-d", "-x", str(width), "-y", str(height), "sh")
+        self._tmux("set-option", "-g", "status", "off")
+        self.resize(width, height)
+        self.shows(re.compile(r"^[#$]", re.M))
+        self.type("PS1='shell> '; clear")
+        self.shows(re.compile(r"\Ashell>"))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        if kind is not None and kind is not Skip:
+            print("    the terminal shows:", *self.text().splitlines(), sep="\n      ")
+        self._tmux("kill-server")
+        self.directory.cleanup()
+
+    def _tmux(self, *arguments):
+        done = subprocess.run(["tmux", "-u", "-S", self.socket, *arguments], capture_output=True, text=True, check=False, env=self.environment)
+        assert done.returncode == 0, f"tmux {arguments[0]}: {done.stderr}"
+        return done.stdout
+
+    def resize(self, width, height):
+        self._tmux("resize-window", "-x", str(width), "-y", str(height))
+
+    def type(self, text):
+        """A line, and the key that ends it."""
+        self._tmux("send-keys", "-l", text)
+        self.press("Enter")
+
+    def press(self, *keys):
+        self._tmux("send-keys", *keys)
+
+    def text(self):
+        return self._tmux("capture-pane", "-p")
+
+    def codes(self):
+        """The same with the codes of its styles."""
+        return self._tmux("capture-pane", "-p", "-e", "-N")
+
+    def shows(self, *words, seconds=15.0):
+        """Waits until all of these are on the screen; its text. What is a pattern is searched for."""
+
+        def whole():
+            text = self.text()
+            found = (word.search(text) if isinstance(word, re.Pattern) else word in text for word in words)
+            return text if all(found) else None
+
+        return until(whole, lambda: f"{words} in:\n{self.text()}", seconds)
+
+
+def _styled(style, code):
+    """The style after a code (ECMA-48, SGR): what is bold, faint and inverse, and the colour."""
+    for number in (int(number or 0) for number in code.split(";")):
+        match number:
+            case 0:
+                style = {}
+            case 1 | 2 | 7:
+                style = style | {{1: "b", 2: "d", 7: "i"}[number]: True}
+            case 22:
+                style = {name: value for name, value in style.items() if name not in "bd"}
+            case 27:
+                style = {name: value for name, value in style.items() if name != "i"}
+            case _ if number in COLOURS or number == 39:
+                style = style | {"colour": COLOURS.get(number)}
+    return style
+
+
+def svg(codes, width, height, label):
+    """What a terminal shows, as a picture whose text is text."""
+    rows, style = [], {}
+    for row, line in enumerate(codes.splitlines()[:height]):
+        column, y = 0, 58 + row * CELL_HEIGHT
+        for code, text in re.findall(r"\x1b\[([0-9;]*)m|([^\x1b]+)", line):
+            if not text:
+                style = _styled(style, code)
+                continue
+            names = " ".join([name for name in "bdi" if name in style] + ([style["colour"]] if style.get("colour") else []))
+            # Each run has a place of its own, so that no font can move what follows it.
+            x, length = 18 + column * CELL_WIDTH, len(text) * CELL_WIDTH
+            if "i" in style:
+                rows.append(f'<rect x="{x:g}" y="{y - 13:g}" width="{length:g}" height="{CELL_HEIGHT}" fill="#d7dae0"/>')
+            if text.strip():
+                lead = len(text) - len(text.lstrip())
+                shown = text.strip()
+                place = f'x="{x + lead * CELL_WIDTH:g}" y="{y:g}" textLength="{len(shown) * CELL_WIDTH:g}"'
+                rows.append(f'<text {place}{f" class={chr(34)}{names}{chr(34)}" if names else ""}>{escape(shown)}</text>')
+            column += len(text)
+    wide, high = 36 + width * CELL_WIDTH, 58 + height * CELL_HEIGHT
+    css = "text{font:13.5px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;fill:#d7dae0;white-space:pre}"
+    css += ".b{font-weight:700;fill:#fff}.d{fill:#7d8590}.g{fill:#3fb950}.y{fill:#d29922}.r,.r.b{fill:#f85149}.c{fill:#39c5cf}.i{fill:#0d1117}"
+    dots = "".join(f'<circle cx="{x}" cy="18" r="5.5" fill="{fill}"/>' for x, fill in ((20, "#f85149"), (38, "#d29922"), (56, "#3fb950")))
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide:g} {high:g}" width="{wide:g}" height="{high:g}" role="img" aria-label="{escape(label)}">'
+    return "\n".join([head, f"<style>{css}</style>", f'<rect width="{wide:g}" height="{high:g}" rx="10" fill="#0d1117"/>', dots, *rows, "</svg>", ""])

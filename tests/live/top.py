@@ -1,0 +1,151 @@
+"""`make live-top`: `tokometer top` in a real terminal (tmux), on traffic with faults; draws docs/images/top.svg anew."""
+
+import contextlib
+import json
+import re
+import shlex
+import signal
+import subprocess
+from pathlib import Path
+
+import live_page
+from process import BINARY, Process, Tokometer, free_port, get, start_sim, until
+from terminal import Terminal, svg
+
+PICTURE = Path(__file__).resolve().parents[2] / "docs" / "images" / "top.svg"
+STREAMS = 14
+
+
+@contextlib.contextmanager
+def _traffic(streams=STREAMS, faults="stall:3=0.03,error-event:20=0.02,status:429=0.01"):
+    flags = ["--rate", "45", "--ttft-ms", "250", "--tokens", "300", "--max-concurrency", "10", "--request-metrics", "--faults", faults]
+    with start_sim(*flags) as sim, Tokometer(sim.port, scrape={"enabled": True, "interval_ms": 500}) as relay:
+        url = f"http://127.0.0.1:{relay.port}"
+        argv = [BINARY, "load", "--url", url, "--concurrency", str(streams), "--max-tokens", "300", "--for", "10m"]
+        with Process("load", argv) as load:
+            relay.load = load
+            until(lambda: _snapshot(relay)["in_flight"]["exchanges"] >= streams, "the load is in flight")
+            yield relay
+
+
+def _snapshot(relay):
+    status, body = get(f"http://127.0.0.1:{relay.admin}/live/snapshot")
+    assert status == 200, body
+    return json.loads(body)
+
+
+def _top(relay, *flags):
+    return shlex.join([BINARY, "top", "--admin", f"http://127.0.0.1:{relay.admin}", *flags])
+
+
+def _ends(terminal, code=0):
+    """The shell is back on its own screen, and echoes what is typed."""
+    terminal.shows(f"ended={code}")
+    terminal.type("stty -a | tr ' ;' '\\n\\n' | grep -xE -- '-?(icanon|echo|isig|opost)' | tr '\\n' ','")
+    text = terminal.shows(re.compile(r"^(?:-?\w+,){4}", re.M))
+    assert re.search(r"^(?:isig,icanon,echo,opost|opost,isig,icanon,echo),", text, re.M), text
+
+
+def what_passes_is_on_the_screen_and_moves():
+    with _traffic() as relay, Terminal(80, 24) as terminal:
+        terminal.type(_top(relay) + "; echo ended=$?")
+        text = terminal.shows("tokometer top", re.compile(rf"in flight +{STREAMS} "), "decode", re.compile(r"tok/s +[1-9]"), "q quit", "█", seconds=30)
+        assert "shell>" not in text, "it has a screen of its own"
+        # 14 streams on an engine that works on 10.
+        terminal.shows(re.compile(r"TTFT +p50 [1-9]"), re.compile(r"engine +working +vllm.* running 10 +queued 4"), "SLO", "slowest 1/", seconds=60)
+        assert all(len(line) <= 80 for line in terminal.text().splitlines())
+        first = re.search(r"\d\d:\d\d:\d\d UTC", terminal.text()).group()
+        until(lambda: first not in terminal.text(), "the picture moves")
+
+
+def keys_pause_sort_and_scroll():
+    with _traffic(streams=40) as relay, Terminal(100, 24) as terminal:
+        terminal.type(_top(relay) + "; echo ended=$?")
+        terminal.shows("by age", "1-", seconds=30)
+        terminal.press("s")
+        terminal.shows("by wait")
+        terminal.press("Down", "Down")
+        terminal.shows(re.compile(r" 3-\d+ of 40, by wait"))
+        terminal.press("End")
+        terminal.shows("-40 of 40")
+        terminal.press("p")
+        still = terminal.shows("PAUSED")
+        made = _snapshot(relay)["made_unix_ms"]
+        until(lambda: _snapshot(relay)["made_unix_ms"] > made + 2000, "two more snapshots")
+        assert terminal.text() == still, "a paused picture stands still"
+        terminal.press("p")
+        until(lambda: "PAUSED" not in terminal.text(), "it moves again")
+        terminal.press("q")
+        _ends(terminal)
+
+
+def it_takes_any_size_while_it_runs():
+    with _traffic() as relay, Terminal(200, 60) as terminal:
+        terminal.type(_top(relay) + "; echo ended=$?")
+        terminal.shows("route", "waited", "target 99", seconds=30)
+        terminal.resize(40, 10)
+        text = terminal.shows(re.compile(r"^doing +age +tokens", re.M))
+        assert "route" not in text and len(text.splitlines()) <= 10, text
+        terminal.resize(110, 30)
+        terminal.shows("route", "q quit")
+        terminal.press("C-c")
+        _ends(terminal)
+
+
+def the_terminal_is_given_back_when_a_signal_ends_it():
+    with _traffic() as relay, Terminal(80, 24) as terminal:
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            # The shell writes its number down and becomes it.
+            terminal.type(f"sh -c 'echo $$ > {terminal.directory.name}/pid; exec {_top(relay)}'; echo ended=$?")
+            terminal.shows("q quit", seconds=30)
+            subprocess.run(["kill", f"-{number}", Path(terminal.directory.name, "pid").read_text().strip()], check=True)
+            _ends(terminal)
+            terminal.type("clear")
+            until(lambda: "ended" not in terminal.text(), "the screen is clear")
+
+
+def a_tokometer_that_goes_away_is_told_and_waited_for():
+    with _traffic() as relay, Terminal(100, 24) as terminal:
+        terminal.type(_top(relay) + "; echo ended=$?")
+        terminal.shows("q quit", seconds=30)
+        relay.kill()
+        text = terminal.shows(f"the admin server at 127.0.0.1:{relay.admin} cannot be reached")
+        assert "in flight" in text, "the latest that is known stays"
+        terminal.press("q")
+        _ends(terminal)
+
+
+def without_colours_no_word_is_missing():
+    with _traffic() as relay, Terminal(80, 24, NO_COLOR="1") as terminal:
+        terminal.type(_top(relay) + "; echo ended=$?")
+        terminal.shows("q quit", "engine", seconds=30)
+        assert not re.search(r"\x1b\[(?:\d+;)*3[0-7]", terminal.codes()), "a colour"
+        terminal.press("q")
+        _ends(terminal)
+    with _traffic() as relay, Terminal(80, 24, LANG="C") as terminal:
+        terminal.type(_top(relay) + "; echo ended=$?")
+        assert terminal.shows("q quit", "###", seconds=30).isascii()
+
+
+def without_a_terminal_there_are_lines():
+    with _traffic() as relay:
+        shown = subprocess.run(f"{_top(relay, '--interval', '300ms')} | head -n 3", shell=True, capture_output=True, text=True, timeout=60, check=True)
+        lines = shown.stdout.splitlines()
+        assert len(lines) == 3 and all(f"in flight {STREAMS} " in line and "\x1b" not in line for line in lines), shown
+        once = subprocess.run([BINARY, "top", "--once", "--admin", f"http://127.0.0.1:{relay.admin}"], capture_output=True, text=True, timeout=60, check=True)
+        assert "tokometer top" in once.stdout and "\x1b" not in once.stdout, once
+    gone = subprocess.run([BINARY, "top", "--once", "--admin", f"http://127.0.0.1:{free_port()}"], capture_output=True, text=True, timeout=60, check=False)
+    assert gone.returncode == 1 and "--admin" in gone.stderr, gone
+
+
+def picture():
+    """Three engines; not before everything has something to show."""
+    with live_page._traffic(live_page.FIFTY) as relay, Terminal(104, 30) as terminal:
+        relay.begin()
+        terminal.type(_top(relay))
+        until(lambda: _snapshot(relay)["ttft_seconds"]["count"] >= 60, "sixty have ended", 150)
+        terminal.shows("slowest 1/5", "█", re.compile(r"TTFT +p50 [1-9]"), re.compile(r"SLO +\w+ (?:BURNING|OVER)"), seconds=60)
+        PICTURE.parent.mkdir(exist_ok=True)
+        PICTURE.write_text(svg(terminal.codes(), 104, 30, "tokometer top: streams in flight as bars, rates, objectives and the slowest exchange in a terminal"))
+        print(terminal.text())
+        terminal.press("q")

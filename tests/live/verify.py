@@ -1,0 +1,50 @@
+"""`tokometer verify` on a real llama-server and on the simulated vLLM, by its exit codes and its JSON."""
+
+import json
+import subprocess
+
+from process import BINARY, Tokometer, free_port, start_llama_server, start_sim
+
+
+def _verify(relay, upstream, admin, *flags):
+    """Exit code, checks by name, and the whole report."""
+    to = [f"http://127.0.0.1:{port}" for port in (relay, upstream, admin)]
+    argv = [BINARY, "verify", "--relay", to[0], "--upstream", to[1], "--admin", to[2], "--most-added", "100ms", *flags]
+    done = subprocess.run([*argv, "--json"], capture_output=True, text=True, timeout=150, check=False)
+    report = json.loads(done.stdout)
+    for check in report["checks"]:
+        print(f"    {check['grade']:<8} {check['name']:<8} {check['said']}")
+    return done.returncode, {check["name"]: check for check in report["checks"]}, report
+
+
+def a_real_engine_is_relayed_and_counted_exactly():
+    with start_llama_server("--alias", "tiny") as server, Tokometer(server.port) as relay:
+        code, checks, report = _verify(relay.port, server.port, relay.admin, "--requests", "10")
+        assert code == 0 and report["good"], checks
+        assert (report["model"], report["engine"]) == ("tiny", "llama.cpp"), report
+        assert {name: check["grade"] for name, check in checks.items()} == dict.fromkeys(checks, "good"), checks
+        # Its answers to no sampling at all are the same each time.
+        assert "text, byte for byte" in checks["bytes"]["said"] and "a refused request: every byte" in checks["bytes"]["said"], checks["bytes"]
+        assert "header_timing" in checks["queue"]["said"], checks["queue"]
+        assert len(report["latency"]) == 6, report["latency"]
+
+
+def an_engine_without_usage_and_a_server_that_is_down_are_wrong():
+    with start_sim("--rate", "1000", "--ttft-ms", "5") as sim, Tokometer(sim.port) as relay:
+        code, checks, _ = _verify(relay.port, sim.port, relay.admin, "--requests", "6")
+        assert code == 1 and checks["usage"]["grade"] == "wrong" and "--enable-force-include-usage" in checks["usage"]["mend"], checks
+        code, checks, _ = _verify(relay.port, sim.port, relay.admin, "--requests", "6", "--accept", "usage")
+        assert code == 0 and checks["usage"]["grade"] == "accepted", checks
+        code, checks, _ = _verify(relay.port, free_port(), relay.admin)
+        assert code == 1 and list(checks) == ["reach"] and "cannot be reached" in checks["reach"]["said"], checks
+
+
+def words_and_wrong_usage():
+    with start_sim("--rate", "1000", "--ttft-ms", "5", "--request-metrics") as sim, Tokometer(sim.port) as relay:
+        ports = [f"http://127.0.0.1:{port}" for port in (relay.port, sim.port, relay.admin)]
+        argv = [BINARY, "verify", "--relay", ports[0], "--upstream", ports[1], "--admin", ports[2], "--requests", "6"]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+        print("      " + done.stdout.replace("\n", "\n      "))
+        assert done.returncode == 1 and "WRONG     usage" in done.stdout and "first token p50" in done.stdout, done
+    wrong = subprocess.run([BINARY, "verify", "--relay", "here"], capture_output=True, text=True, timeout=30, check=False)
+    assert wrong.returncode == 2 and "http://HOST:PORT" in wrong.stderr, wrong

@@ -1,0 +1,214 @@
+"""A real vLLM on the CPU with either of its front ends, the official clients, and tokometer between them (`make live-vllm`;
+not part of `make test`). Its weights are drawn at random: what it says is nonsense, what it counts is its own."""
+
+import contextlib
+import shutil
+import tempfile
+import time
+
+import anthropic
+import names
+import openai
+from process import Process, Skip, Tokometer, free_port, get, until
+
+# A front end takes a minute or two to start.
+MOST_SECONDS = 900
+START_SECONDS = 600
+
+PROMPT = [{"role": "user", "content": "Count. Say hello."}]
+LIMITS = (1, 40)
+# An end that the model never says by itself, so that an answer has exactly as many tokens as it may have.
+ENDLESS = {"ignore_eos": True}
+# Grammars that can only be ended: every answer is a whole call.
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string", "enum": ["Paris"]}},
+            "required": ["city"],
+            "additionalProperties": False,
+        },
+    },
+}
+
+
+@contextlib.contextmanager
+def _vllm(front_end, *flags):
+    program = shutil.which("vllm")
+    if not program:
+        raise Skip("no vllm; `make live-vllm` gets it")
+    with tempfile.TemporaryDirectory(prefix="vllm-") as home:
+        port = free_port()
+        # The wrapper takes this from its environment, as vLLM does.
+        rust = "1" if front_end == "rust" else "0"
+        argv = ["env", f"VLLM_USE_RUST_FRONTEND={rust}", f"VLLM_CACHE_ROOT={home}", program, "--host", "127.0.0.1", "--port", str(port), *flags]
+        with Process(f"vllm-{front_end}", argv, group=True) as server:
+            server.port = port
+            began = time.monotonic()
+            server.ready(f"http://127.0.0.1:{port}/health", START_SECONDS)
+            print(f"    the {front_end} front end was ready after {time.monotonic() - began:.0f} s")
+            yield server
+
+
+def _counters(port):
+    """What the engine counted: prompt and generated tokens."""
+    from prometheus_client.parser import text_string_to_metric_families
+
+    totals = {"vllm:prompt_tokens": 0, "vllm:generation_tokens": 0}
+    for family in text_string_to_metric_families(get(f"http://127.0.0.1:{port}/metrics")[1]):
+        for sample in family.samples:
+            name = sample.name.removesuffix("_total")
+            if name in totals:
+                totals[name] += sample.value
+    return tuple(totals.values())
+
+
+class _Session:
+    """Exchanges through one relay: what each client was told, to hold the records against."""
+
+    def __init__(self, server, relay):
+        self.server, self.relay = server, relay
+        self.told = []
+        self.before = _counters(server.port)
+        self.openai = openai.OpenAI(base_url=f"http://127.0.0.1:{relay.port}/v1", api_key="none", max_retries=0)
+        self.anthropic = anthropic.Anthropic(base_url=f"http://127.0.0.1:{relay.port}", api_key="none", max_retries=0)
+
+    def tell(self, what, operation, streaming, finishes, tokens, source="usage"):
+        self.told.append((what, operation, streaming, finishes, tokens, source))
+
+    def chat(self, limit, stream, usage=True, continuous=False, **more):
+        options = {"model": "tiny", "messages": PROMPT, "temperature": 0, "max_tokens": limit, "extra_body": ENDLESS} | more
+        what = f"chat {limit} {more.get('n', 1)} stream={stream} usage={usage} continuous={continuous} tools={'tools' in more}"
+        if not stream:
+            answer = self.openai.chat.completions.create(**options)
+            finishes = [choice.finish_reason for choice in answer.choices]
+            return self.tell(what, "chat", False, finishes, (answer.usage.prompt_tokens, answer.usage.completion_tokens))
+        if usage:
+            options["stream_options"] = {"include_usage": True, "continuous_usage_stats": continuous}
+        chunks = list(self.openai.chat.completions.create(stream=True, **options))
+        finishes = [choice.finish_reason for chunk in chunks for choice in chunk.choices if choice.finish_reason]
+        told = chunks[-1].usage
+        tokens = (told.prompt_tokens, told.completion_tokens) if usage else (None, None)
+        return self.tell(what, "chat", True, finishes, tokens, "usage" if usage else None)
+
+    def completions(self, limit, stream, **more):
+        options = {"model": "tiny", "prompt": "Count.", "temperature": 0, "max_tokens": limit, "extra_body": ENDLESS} | more
+        if stream:
+            chunks = list(self.openai.completions.create(stream=True, stream_options={"include_usage": True}, **options))
+            finishes = [choice.finish_reason for chunk in chunks for choice in chunk.choices if choice.finish_reason]
+            usage = chunks[-1].usage
+        else:
+            answer = self.openai.completions.create(**options)
+            finishes, usage = [choice.finish_reason for choice in answer.choices], answer.usage
+        what = f"completions {limit} {more.get('n', 1)} stream={stream}"
+        self.tell(what, "text_completion", stream, finishes, (usage.prompt_tokens, usage.completion_tokens))
+
+    def responses(self, limit, stream):
+        options = {"model": "tiny", "input": "Count.", "temperature": 0, "max_output_tokens": limit, "extra_body": ENDLESS}
+        if stream:
+            answer = list(self.openai.responses.create(stream=True, **options))[-1].response
+        else:
+            answer = self.openai.responses.create(**options)
+        finish = {"completed": "completed", "incomplete": "length"}[answer.status]
+        tokens = (answer.usage.input_tokens, answer.usage.output_tokens)
+        self.tell(f"responses {limit} stream={stream}", "chat", stream, [finish], tokens)
+
+    def messages(self, limit, stream):
+        options = {"model": "tiny", "max_tokens": limit, "messages": PROMPT, "extra_body": {"temperature": 0} | ENDLESS}
+        if stream:
+            with self.anthropic.messages.stream(**options) as events:
+                answer = events.get_final_message()
+        else:
+            answer = self.anthropic.messages.create(**options)
+        finish = {"end_turn": "stop", "max_tokens": "length"}[answer.stop_reason]
+        cached = answer.usage.cache_read_input_tokens or 0
+        tokens = (answer.usage.input_tokens + cached, answer.usage.output_tokens)
+        self.tell(f"messages {limit} stream={stream}", "chat", stream, [finish], tokens)
+
+    def hold(self, engine):
+        """Holds each record against what its client was told, and their sum against the engine's own counters."""
+        records = self.relay.wait_for_records(len(self.told))
+        for record, (what, operation, streaming, finishes, (input_tokens, output_tokens), source) in zip(records, self.told):
+            said = (record["operation"], record["streaming"], record["outcome"], record["status"], record["engine"])
+            assert said == (operation, streaming, names.OK, 200, engine), f"{what}: {record}"
+            assert sorted(record["finish_reasons"]) == sorted(finishes), f"{what}: {record}, told {finishes}"
+            if source is None:
+                # Nobody was told: what passed is a lower bound at most.
+                assert record["output_tokens_source"] == names.LOWER_BOUND, f"{what}: {record}"
+            else:
+                said = (record["input_tokens"], record["output_tokens"], record["output_tokens_source"])
+                assert said == (input_tokens, output_tokens, source), f"{what}: {record}, told {input_tokens}+{output_tokens}"
+            if streaming:
+                assert record["time_to_first_token_ms"] is not None, f"{what}: {record}"
+        unknown = [told for told in self.told if told[5] is None]
+        counted = _counters(self.server.port)
+        engine_generated = counted[1] - self.before[1]
+        ours = sum(record["output_tokens"] for record in records)
+        exact = sum(told[4][1] for told in self.told if told[5])
+        assert ours <= engine_generated and exact <= engine_generated, (ours, exact, engine_generated)
+        if not unknown:
+            assert ours == engine_generated, (ours, engine_generated)
+        print(f"    {len(self.told)} exchanges, {ours} tokens counted, {engine_generated:.0f} generated, {len(unknown)} answers untold")
+
+
+def _abort(relay, server):
+    """Gives up an answer in mid-stream; the record of it."""
+    before = len(relay.records())
+    with openai.OpenAI(base_url=f"http://127.0.0.1:{relay.port}/v1", api_key="none", max_retries=0) as client:
+        options = {"model": "tiny", "messages": PROMPT, "max_tokens": 900, "extra_body": ENDLESS}
+        stream = client.chat.completions.create(stream=True, stream_options={"include_usage": True}, **options)
+        read = [next(stream) for _ in range(6)]
+        stream.close()
+    record = relay.wait_for_records(before + 1)[-1]
+    assert record["outcome"] == names.ABORTED, record
+    seen = sum(1 for chunk in read for choice in chunk.choices if choice.delta.content)
+    assert record["output_tokens"] >= seen and record["output_tokens_source"] == names.LOWER_BOUND, (record, seen)
+    running = "vllm:num_requests_running"
+    until(lambda: _sample(server.port, running) == 0, "the engine has stopped generating")
+    print(f"    given up after {len(read)} events: {record['output_tokens']} tokens, {record['outcome']}")
+
+
+def _sample(port, name):
+    from prometheus_client.parser import text_string_to_metric_families
+
+    families = text_string_to_metric_families(get(f"http://127.0.0.1:{port}/metrics")[1])
+    return sum(sample.value for family in families for sample in family.samples if sample.name == name)
+
+
+def the_python_front_end_is_counted_as_it_counts():
+    with _vllm("python", "--enable-per-request-metrics", "--enable-auto-tool-choice", "--tool-call-parser", "hermes") as server, Tokometer(server.port) as relay:
+        session = _Session(server, relay)
+        for limit in LIMITS:
+            for stream in (True, False):
+                session.chat(limit, stream)
+                session.completions(limit, stream)
+                session.responses(limit, stream)
+                session.messages(limit, stream)
+        session.chat(40, True, continuous=True)
+        # It refuses several answers that would all be the same.
+        session.chat(20, True, n=2, temperature=1)
+        session.chat(20, False, n=2, temperature=1)
+        session.completions(20, True, n=2, temperature=1)
+        for stream in (True, False):
+            session.chat(200, stream, tools=[TOOL], tool_choice={"type": "function", "function": {"name": "get_weather"}}, extra_body={})
+        session.hold("vllm")
+        queued = [record for record in relay.records() if record["queue_time_ms"] is not None]
+        assert len(queued) >= 8, [record["queue_time_ms"] for record in relay.records()]
+
+        session.chat(40, True, usage=False)
+        session.hold("vllm")
+        _abort(relay, server)
+
+
+def the_rust_front_end_is_counted_as_it_counts():
+    with _vllm("rust") as server, Tokometer(server.port) as relay:
+        session = _Session(server, relay)
+        for limit in LIMITS:
+            for stream in (True, False):
+                session.chat(limit, stream)
+                session.completions(limit, stream)
+        session.chat(40, True, continuous=True)
+        session.hold("vllm")
+        _abort(relay, server)

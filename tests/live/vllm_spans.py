@@ -1,0 +1,65 @@
+"""Queue times out of the spans of a real vLLM: part of `make live-vllm`."""
+
+import json
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+
+import names
+from collector import Collector
+from process import Process, Skip, Tokometer, free_port, until
+
+# It takes a minute or two to start, more where it has to share.
+MOST_SECONDS = 1200
+
+
+def _ask(port, body):
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/v1/chat/completions", json.dumps(body).encode(), {"content-type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=300) as answer:
+        answer.read()
+
+
+def _ask_all(port, count, usage):
+    body = {"model": "tiny", "stream": True, "max_tokens": 12, "ignore_eos": True}
+    body["messages"] = [{"role": "user", "content": "Say hello."}]
+    if usage:
+        body["stream_options"] = {"include_usage": True}
+    with ThreadPoolExecutor(count) as threads:
+        list(threads.map(lambda _: _ask(port, body), range(count)))
+
+
+def queue_times_of_a_real_vllm_are_those_of_its_answers():
+    receiver, port = f"127.0.0.1:{free_port()}", free_port()
+    argv = ["vllm", "--host", "127.0.0.1", "--port", str(port), "--otlp-traces-endpoint", f"http://{receiver}"]
+    argv += ["--max-num-seqs", "4", "--enable-per-request-metrics"]
+    try:
+        vllm = Process("vllm", argv, group=True)
+    except FileNotFoundError:
+        raise Skip("no vllm (tests/components/fetch.sh vllm)") from None
+    with vllm, Collector() as collector, Tokometer(port, otlp=collector.url, otlp_receiver=receiver) as proxy:
+        vllm.ready(f"http://127.0.0.1:{port}/health", 900)
+        _queue_times(proxy, collector)
+
+
+def _queue_times(proxy, collector):
+    def requests_seen():
+        return sum(body.count(b"llm_request") for body in collector.traces())
+
+    def joins(result):
+        return proxy.total(names.SPAN_JOINS, result=result)
+
+    # With usage each answer tells its own queue time: it must be its span's.
+    _ask_all(proxy.port, 100, usage=True)
+    until(lambda: joins("confirmed") + joins("differs") >= 100, lambda: f"100 comparisons, {joins('confirmed'):g} are there", 60)
+    assert joins("differs") == 0
+    # Without, only its span does.
+    _ask_all(proxy.port, 100, usage=False)
+    records = proxy.wait_for_records(200, 60)
+    told = [record for record in records if record["queue_time_source"] == "engine_span"]
+    assert len(told) >= 100, f"{len(told)} of 100 queue times were joined"
+    assert max(record["queue_time_ms"] for record in told) > 1, "somebody waited"
+    assert all(record["output_tokens"] == 12 for record in told)
+    until(lambda: requests_seen() >= 200, lambda: f"200 spans at the collector, {requests_seen()} are there", 60)
+    assert requests_seen() == 200
+    assert proxy.total(names.ENGINE_SPANS_RECEIVED) == proxy.total(names.ENGINE_SPANS_FORWARDED)

@@ -1,0 +1,171 @@
+"""Servers that stop in the middle of their work: the engine's health says so within its bound, and takes it back at once."""
+
+import json
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+import httpx2 as httpx
+
+import names
+from process import BINARY, Tokometer, get, start_llama_server, start_sim, until
+
+# Seconds; the bounds of these tests, far below the defaults.
+BOUNDS = {"decode_secs": 2, "prefill_secs": 3}
+# How late a verdict may be on a machine with other work: the probe of this test asks every 20 ms.
+LATE = 1.5
+
+
+class _Asker(threading.Thread):
+    """One streamed chat, read to its end by a thread."""
+
+    def __init__(self, port, prompt, max_tokens=3000, fault=None):
+        super().__init__(daemon=True)
+        self.url, self.chunks, self.done = f"http://127.0.0.1:{port}/v1/chat/completions", 0, False
+        self.body = {"model": "tiny", "stream": True, "temperature": 0, "max_tokens": max_tokens, "ignore_eos": True}
+        self.body["messages"] = [{"role": "user", "content": prompt}]
+        self.headers = {names.SIM_FAULT: fault} if fault else {}
+        self.start()
+
+    def run(self):
+        with httpx.stream("POST", self.url, json=self.body, headers=self.headers, timeout=150.0) as answer:
+            assert answer.status_code == 200, answer.status_code
+            for line in answer.iter_lines():
+                self.chunks += line.startswith("data: {")
+                self.done |= line == "data: [DONE]"
+
+
+def _health(relay):
+    status, body = get(f"http://127.0.0.1:{relay.admin}/engine/healthz")
+    assert status in (200, 503), (status, body)
+    return status, json.loads(body)["pairs"][0]
+
+
+def _open(relay):
+    return json.loads(get(f"http://127.0.0.1:{relay.admin}/exchanges")[1])["open"]
+
+
+def _becomes(relay, status, seconds):
+    """Waits for this status; how long that took, and what was said then."""
+    began = time.monotonic()
+    pair = until(lambda: (lambda said: said[0] == status and said[1])(_health(relay)), lambda: f"{status}: {_health(relay)}", seconds)
+    return time.monotonic() - began, pair
+
+
+def _stopped(server, relay, rule, bound, answers):
+    """The server was stopped just now: the verdict comes within the bound, and goes with the first token after."""
+    assert _health(relay)[0] == 200
+    took, pair = _becomes(relay, 503, bound + LATE)
+    assert (pair["state"], pair["rule"]) == ("wedged", rule), pair
+    assert bound - 0.2 < took, f"told {took:.2f} s after the stop, before the bound of {bound:.2f} s"
+    assert relay.total("tokometer_engine_wedged") == 1
+    assert relay.total("tokometer_engine_silence_seconds") > pair["bound_secs"]
+    server.child.send_signal(signal.SIGCONT)
+    back, _ = _becomes(relay, 200, 10.0)
+    for asker in answers:
+        asker.join(60)
+        assert asker.done, "the answer came to its end"
+    print(f"    {rule}: 503 after {took:.2f} s (bound {pair['bound_secs']:.2f} s), 200 again {back * 1000:.0f} ms after SIGCONT")
+    until(lambda: _health(relay)[1]["state"] == "idle", "nothing is owed in the end")
+    assert relay.total("tokometer_engine_wedged") == 0
+
+
+def a_server_stopped_while_it_decodes():
+    with start_llama_server() as server, Tokometer(server.port, wedge=BOUNDS) as relay:
+        askers = [_Asker(relay.port, "Loop.") for _ in range(3)]
+        until(lambda: all(asker.chunks > 5 for asker in askers), "every stream decodes")
+        server.child.send_signal(signal.SIGSTOP)
+        # What it had sent before may still be on its way.
+        assert all(one["doing"] == "decode" for one in _open(relay)), _open(relay)
+        _stopped(server, relay, "decode", BOUNDS["decode_secs"], askers)
+        exchanges = json.loads(get(f"http://127.0.0.1:{relay.admin}/exchanges")[1])
+        slowest = exchanges["longest_gap"][0]
+        points = slowest["timeline"]["points"]
+        assert slowest["longest_gap_ms"] > 2000 and len(points) <= 48, slowest
+        assert max(point[2] for point in points) > 0.998 * slowest["longest_gap_ms"], slowest
+        assert points[-1][0] <= slowest["last_token_ms"] + 0.01, slowest
+
+
+def a_server_stopped_while_it_prefills():
+    with start_llama_server() as server, Tokometer(server.port, wedge=BOUNDS) as relay:
+        for attempt in range(10):
+            # As much as the model's context of 2,048 tokens takes.
+            prompt = f"{attempt} " + "The quick brown fox jumps over the lazy dog. " * 95
+            asker = _Asker(relay.port, prompt, max_tokens=20)
+            until(lambda: _open(relay) or asker.done, "it is in flight")
+            server.child.send_signal(signal.SIGSTOP)
+            doing = [one["doing"] for one in _open(relay)]
+            if doing == ["prefill"]:
+                break
+            print(f"    the prompt was read before the stop ({doing}): again")
+            server.child.send_signal(signal.SIGCONT)
+            asker.join(60)
+        assert doing == ["prefill"], doing
+        more = _open(relay)[0]["request_bytes"] / 4 / 200
+        _stopped(server, relay, "prefill", BOUNDS["prefill_secs"] + more, [asker])
+
+
+def an_engine_that_hangs_behind_a_healthy_api_server():
+    with start_sim(*names.SIM_QUICK, "--model", "tiny") as server, Tokometer(server.port, wedge=BOUNDS) as relay:
+        asker = _Asker(relay.port, "hi", max_tokens=20, fault="hang:6")
+        took, pair = _becomes(relay, 503, BOUNDS["prefill_secs"] + LATE)
+        assert get(f"http://127.0.0.1:{server.port}/health")[0] == 200, "the server's own word"
+        assert get(f"http://127.0.0.1:{relay.admin}/livez")[0] == 200, "we are well"
+        asker.join(60)
+        assert asker.done and _becomes(relay, 200, 5.0), "its answer came"
+        print(f"    503 after {took:.2f} s, while the server's /health says 200")
+
+
+def a_prefill_of_a_minute_raises_no_alarm_by_the_default_bounds():
+    with start_sim("--ttft-ms", "60000", "--model", "tiny", "--tokens", "20") as slow, Tokometer(slow.port) as relay:
+        long = _Asker(relay.port, "The quick brown fox jumps over the lazy dog. " * 300, max_tokens=20)
+        with start_sim(*names.SIM_QUICK, "--model", "tiny") as quick, Tokometer(quick.port) as beside:
+            # Beside a stream that waits for its next token as long.
+            stalled = _Asker(beside.port, "hi", max_tokens=20, fault="stall:61")
+            _Asker(beside.port, "The quick brown fox jumps over the lazy dog. " * 300, max_tokens=20, fault="hang:61")
+            until(lambda: {one["doing"] for one in _open(beside)} == {"prefill", "decode"}, "both are in flight")
+            asked, worst = 0, 0.0
+            while not (long.done and stalled.done):
+                for one in (relay, beside):
+                    began = time.monotonic()
+                    status, pair = _health(one)
+                    assert status == 200, pair
+                    asked, worst = asked + 1, max(worst, time.monotonic() - began)
+                time.sleep(0.05)
+        assert relay.records()[0]["time_to_first_token_ms"] > 59_000, relay.records()
+        print(f"    {asked} probes, all 200; the slowest took {worst * 1000:.0f} ms")
+
+
+def a_client_that_does_not_read_is_no_evidence():
+    with start_sim(*names.SIM_UNPACED, "--model", "tiny", "--tokens", "30000") as server, Tokometer(server.port, wedge=BOUNDS) as relay:
+        body = json.dumps({"model": "tiny", "stream": True, "max_tokens": 30000, "messages": [{"role": "user", "content": "hi"}]})
+        with socket.create_connection(("127.0.0.1", relay.port)) as client:
+            client.sendall(f"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-length: {len(body)}\r\n\r\n{body}".encode())
+            until(lambda: _health(relay)[1]["held_up"] == 1, "it is held up")
+            began = time.monotonic()
+            while time.monotonic() - began < 2 * BOUNDS["decode_secs"]:
+                status, pair = _health(relay)
+                assert status == 200, pair
+            assert relay.total("tokometer_in_flight_held_up") == 1
+
+
+def a_probe_is_answered_at_once_while_five_hundred_streams_run():
+    with start_sim("--rate", "20", "--model", "tiny", "--tokens", "200", "--max-concurrency", "600") as server, Tokometer(server.port) as relay:
+        argv = [BINARY, "load", "--url", f"http://127.0.0.1:{relay.port}", "--model", "tiny", "--concurrency", "500", "--for", "30s", "--max-tokens", "200"]
+        load = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            until(lambda: _health(relay)[1]["in_flight"] >= 400, lambda: f"streams run: {_health(relay)}", 30)
+            times = []
+            while len(times) < 200:
+                began = time.monotonic()
+                status, pair = _health(relay)
+                times.append(time.monotonic() - began)
+                assert status == 200, pair
+        finally:
+            load.terminate()
+            load.wait()
+        times.sort()
+        print(f"    {pair['in_flight']} in flight: median {times[100] * 1000:.1f} ms, worst {times[-1] * 1000:.1f} ms of 200 probes")
+        assert times[-1] < 2.0, "a liveness probe of Kubernetes waits for a second or two"
