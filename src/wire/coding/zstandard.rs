@@ -12,6 +12,9 @@ use crate::wire::coding::Unreadable;
 const FRAME: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 const SKIPPABLE: [u8; 4] = [0x50, 0x2a, 0x4d, 0x18];
 
+/// Bytes of a block's header (section 3.1.1.2).
+const BLOCK_HEADER: usize = 3;
+
 /// `ZSTD_error_frameParameter_windowTooLarge` (zstd_errors.h; values under 100 do not change).
 const WINDOW_TOO_LARGE: usize = 0usize.wrapping_sub(16);
 
@@ -35,7 +38,7 @@ pub(super) struct Zstandard {
     first: u8,
     /// A frame has ended.
     several: bool,
-    /// How many bytes the library wants next: the rest of a block, and the header of the one after it.
+    /// How many bytes the library gets next: the rest of a block without the header of the one after it, which may be none.
     wanted: usize,
 }
 
@@ -108,7 +111,7 @@ impl Zstandard {
     }
 
     fn frame(&mut self, input: &mut &[u8], output: &mut [u8]) -> Result<usize, Unreadable> {
-        // By blocks, because of what it wrote in a call that fails it tells nothing.
+        // By blocks and headers, because of what it wrote in a call that fails it tells nothing.
         let mut taken = InBuffer::around(input.get(..self.wanted).unwrap_or(input));
         let mut given = OutBuffer::around(output);
         let hint = self.context.decompress_stream(&mut given, &mut taken).map_err(|code| match code {
@@ -117,7 +120,7 @@ impl Zstandard {
         })?;
         let written = given.pos();
         *input = input.get(taken.pos()..).unwrap_or_default();
-        self.wanted = hint.max(1);
+        self.wanted = if hint > BLOCK_HEADER { hint - BLOCK_HEADER } else { hint.max(1) };
         if hint == 0 {
             self.at = At::Magic(0, false);
             self.several = true;

@@ -165,3 +165,14 @@ proptest! {
         prop_assert!(given.len() <= FREE + body.len() * 100);
     }
 }
+
+/// A block of zstd is whole before the header of the next one is seen to be none (found by fuzzing).
+#[test]
+fn a_fault_after_a_block_keeps_the_block_however_it_is_cut() {
+    let frame = b"\x28\xb5\x2f\xfd\x10\x00";
+    let (raw, no_block) = (b"\x20\x00\x00abcd", b"\xff\xff\xff");
+    let body = [frame.as_slice(), raw, raw, no_block].concat();
+    for stride in 1..=body.len() {
+        assert_eq!(decode("zstd", body.chunks(stride)), (b"abcdabcd".to_vec(), Some(Unreadable::Corrupt)), "by {stride}");
+    }
+}
