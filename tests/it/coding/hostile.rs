@@ -173,6 +173,10 @@ fn a_fault_after_a_block_keeps_the_block_however_it_is_cut() {
     let (raw, no_block) = (b"\x20\x00\x00abcd", b"\xff\xff\xff");
     let body = [frame.as_slice(), raw, raw, no_block].concat();
     for stride in 1..=body.len() {
-        assert_eq!(decode("zstd", body.chunks(stride)), (b"abcdabcd".to_vec(), Some(Unreadable::Corrupt)), "by {stride}");
+        assert_eq!(
+            decode("zstd", body.chunks(stride)),
+            (b"abcdabcd".to_vec(), Some(Unreadable::Corrupt)),
+            "by {stride}"
+        );
     }
 }
