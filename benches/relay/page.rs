@@ -44,7 +44,8 @@ lower priority, and `tokometer-relay-only` has none of them.
 const ROWS: &str = "
 - **s16, s1, s2**: 16, 256 and 1,024 streams of 50 tokens per second, one event of about 250 bytes per token, answers of
   150 tokens, one after the other on kept-alive connections.
-- **rss**: 5,000 streams of one token per second. **long**: 4 streams of 60,000 tokens, 4,000 per second.
+- **rss**: 5,000 streams of one token per second. **long**: 60,000 tokens out of the life of
+  4 longer streams, 4,000 per second.
 - **idle**: nobody connected. **saturation**: 16 streams as fast as they go. **short**: answers of one token, not
   streamed, on 64 kept-alive connections. **body**: 4 clients that post 10 MB each time. **connect**: 16 clients with a
   new connection for each request.

@@ -9,6 +9,7 @@ use std::time::Instant;
 use crate::admin;
 use crate::app::access_log;
 use crate::app::access_log::AccessLog;
+use crate::app::backlog::Backlog;
 use crate::app::collector;
 use crate::app::controlled::Controlled;
 use crate::app::engines;
@@ -66,6 +67,9 @@ pub enum Error {
     /// The thread that counts.
     #[error("cannot start the thread that counts tokens: {0}")]
     Counting(#[source] std::io::Error),
+    /// The thread that tells what ended.
+    #[error("cannot start the thread that records what ended: {0}")]
+    Backlog(#[source] std::io::Error),
     /// Reading the engines' metrics.
     #[error(transparent)]
     Engines(#[from] engines::Error),
@@ -93,6 +97,7 @@ pub enum Error {
 #[derive(Debug)]
 pub struct Instrument {
     path: DataPath,
+    backlog: Arc<Backlog>,
     counting: Arc<Counting>,
     exporters: Arc<Exporters>,
     access_log: Option<Arc<AccessLog>>,
@@ -147,24 +152,26 @@ impl Instrument {
         }
         let counting = Counting::start(sink, vocabularies, settings.tokenizer.queue_answers);
         let counting = Arc::new(counting.map_err(Error::Counting)?);
-        // At once, and not when more is known of an exchange.
+        // Judged at once, and not when more is known of an exchange.
         let sinks = vec![Arc::clone(&judge) as Arc<dyn Sink>, Arc::clone(&counting) as Arc<dyn Sink>];
+        let backlog = Arc::new(Backlog::start(Tee::of(sinks)).map_err(Error::Backlog)?);
         let names: Vec<String> = settings.pairs.iter().map(|pair| pair.name.clone()).collect();
         let started = Instant::now();
         let in_flight = InFlight::start(settings.live.clone(), &names, started).map_err(Error::Live)?;
         let window = Arc::new(slo::Window::new(started));
         let judging = Judging::start(Arc::clone(&judge), Arc::clone(&in_flight), Arc::clone(&window));
         let judging = judging.map_err(Error::Judging)?;
-        let sink = in_flight.before(Tee::of(sinks));
+        let sink = in_flight.before(Arc::clone(&backlog) as Arc<dyn Sink>);
         let path = DataPath::start(&settings.pairs, relay, observe, sink, threads)?;
         let intercepting =
             Intercepting::start(settings.pairs.clone(), path.addresses().to_vec(), figures.interceptions());
         let intercepting = intercepting.map_err(Error::Intercepting)?;
-        figures.attach(path.handles(), Arc::clone(&in_flight), Arc::clone(&counting));
+        figures.attach(path.handles(), Arc::clone(&in_flight), Arc::clone(&counting), Arc::clone(&backlog));
         let sources = live_page::Sources {
             started,
             in_flight: Arc::clone(&in_flight),
             judge: Arc::clone(&judge),
+            backlog: Arc::clone(&backlog),
             window,
             engines: scraper.engines(),
             handles: path.handles(),
@@ -184,6 +191,7 @@ impl Instrument {
         let admin = admin::Server::start(&settings.admin, pages)?;
         Ok(Instrument {
             path,
+            backlog,
             counting,
             exporters,
             access_log,
@@ -220,6 +228,7 @@ impl Instrument {
 
     /// Judges by these objectives from now on.
     pub fn judge_by(&self, settings: slo::Settings) {
+        self.backlog.settle();
         self.judge.reload(settings);
     }
 
@@ -228,6 +237,7 @@ impl Instrument {
     /// # Errors
     /// When the key of the tenants' hash cannot be read; the old settings stay.
     pub fn reload_ledger(&self, settings: &ledger::Settings) -> Result<(), Error> {
+        self.backlog.settle();
         Ok(self.ledger.reload(settings.clone())?)
     }
 
@@ -276,9 +286,10 @@ impl Instrument {
 
     /// Ends everything; the last telemetry gets 1.5 s at most.
     pub fn stop(self) {
-        let Instrument { path, counting, exporters, access_log, judging, spans, admin, scraper, .. } = self;
+        let Instrument { path, backlog, counting, exporters, access_log, judging, spans, admin, scraper, .. } = self;
         path.stop();
         drop(judging);
+        backlog.stop();
         counting.stop(LAST_COUNTS);
         // What was read last goes out with the last telemetry.
         drop(scraper);

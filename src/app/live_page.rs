@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::admin::Snapshots;
+use crate::app::backlog::Backlog;
 use crate::app::path::Handles;
 use crate::live::InFlight;
 use crate::live::View;
@@ -26,6 +27,7 @@ pub(super) struct Sources {
     pub(super) started: Instant,
     pub(super) in_flight: Arc<InFlight>,
     pub(super) judge: Arc<Judge>,
+    pub(super) backlog: Arc<Backlog>,
     pub(super) window: Arc<Window>,
     pub(super) engines: Engines,
     pub(super) handles: Handles,
@@ -40,6 +42,7 @@ impl Sources {
     }
 
     fn snapshot(&self, view: &View, now: Instant) -> Snapshot {
+        self.backlog.settle();
         let mut snapshot = view.look(now);
         let engines = self.engines.figures(now);
         for (at, pair) in snapshot.pairs.iter_mut().enumerate() {

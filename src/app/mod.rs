@@ -4,6 +4,7 @@ pub mod access_log;
 pub mod lines;
 pub mod log;
 
+mod backlog;
 mod collector;
 mod controlled;
 mod demo;

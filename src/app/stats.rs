@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::app::backlog::Backlog;
 use crate::app::intercepting::Found;
 use crate::app::path::Handles;
 use crate::export::BudgetStats;
@@ -33,7 +34,7 @@ use crate::slo::Judged;
 use crate::tokenizer::Counting;
 
 /// What runs once the data path does.
-type Running = (Handles, Arc<InFlight>, Arc<Counting>);
+type Running = (Handles, Arc<InFlight>, Arc<Counting>, Arc<Backlog>);
 
 /// Figures of the data path, of the receiver of spans, of the engines, of the judge and of the ledger. The exporters start before the first
 /// two: until then theirs are absent.
@@ -59,9 +60,15 @@ impl Figures {
     }
 
     /// The data path runs.
-    pub(super) fn attach(&self, handles: Handles, in_flight: Arc<InFlight>, counting: Arc<Counting>) {
+    pub(super) fn attach(
+        &self,
+        handles: Handles,
+        in_flight: Arc<InFlight>,
+        counting: Arc<Counting>,
+        backlog: Arc<Backlog>,
+    ) {
         // A second data path would have figures of its own.
-        self.path.set((handles, in_flight, counting)).ok();
+        self.path.set((handles, in_flight, counting, backlog)).ok();
     }
 
     /// Spans are received.
@@ -72,12 +79,16 @@ impl Figures {
 
 impl ProcessStats for Figures {
     fn snapshot(&self) -> Snapshot {
+        // What has ended is told before anything is added up.
+        if let Some((.., backlog)) = self.path.get() {
+            backlog.settle();
+        }
         let process = ProcessFigures::of_this_process();
         let slo = judged(&self.judge);
         let ledger = added_up(&self.ledger);
         let engines = self.engines.figures(Instant::now());
         let engine_spans = self.queue.get().map(|figures| engine_spans(figures));
-        let Some((Handles { relay, observatory }, in_flight, counting)) = self.path.get() else {
+        let Some((Handles { relay, observatory }, in_flight, counting, _)) = self.path.get() else {
             return Snapshot { engines, engine_spans, slo, ledger, process, ..Snapshot::default() };
         };
         let live = in_flight.stats(Instant::now());

@@ -45,9 +45,12 @@ impl Attributes {
         Attributes(metric.keys().chain(metric.optional.iter().copied()).filter_map(find).collect())
     }
 
-    /// For the OpenTelemetry side.
+    /// For the OpenTelemetry side, sorted by name: the SDK keeps a series that comes in another order twice.
     pub(crate) fn to_otel(&self) -> Vec<KeyValue> {
-        self.0.iter().map(|(key, value)| KeyValue::new(key.name(), value.to_otel())).collect()
+        let mut attributes: Vec<KeyValue> =
+            self.0.iter().map(|(key, value)| KeyValue::new(key.name(), value.to_otel())).collect();
+        attributes.sort_unstable_by(|one, other| one.key.cmp(&other.key));
+        attributes
     }
 
     fn get(&self, key: Key) -> Option<&Value> {

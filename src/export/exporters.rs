@@ -119,8 +119,9 @@ impl Exporters {
 
     /// The page for a scraper that sent this `Accept` header. Called from the admin's threads.
     pub fn scrape(&self, accept: Option<&str>) -> Page {
-        let mut families = self.families.snapshot();
+        // First, because with it what has ended is recorded.
         let observations = observed::observe(&self.process.snapshot(), &self.telemetry, &self.servers);
+        let mut families = self.families.snapshot();
         observed::join(&mut families, observations);
         Content { families, resource: self.resource.clone() }.write(accept)
     }

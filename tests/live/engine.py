@@ -6,6 +6,7 @@ import threading
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import httpx2 as httpx
 import openai
@@ -22,8 +23,9 @@ STREAMS = 20
 # server that answers at once, measured in the same run. The relay may add so much to that, in the median and at worst.
 ADDED_MEDIAN_MS = 2.0
 ADDED_WORST_MS = 25.0
-# With 20 client threads, a server and a relay on two cores, waiting for a processor is most of it.
-CROWDED_MEDIAN_NOISE_MS = 50.0
+# With 20 client threads, a server and a relay on two cores, waiting for a processor is most of it, and more where others want
+# them too: so it comes on top of what such a crowd takes with a server that answers at once.
+CROWDED_MEDIAN_MS = 50.0
 # The relay sees a request a moment after the client began to send it, and an answer before the client does; only the
 # rounding of the access log can turn that around.
 ROUNDING_MS = 0.5
@@ -100,19 +102,41 @@ class _AtOnce(socketserver.StreamRequestHandler):
                 self.wfile.write(b"0\r\n\r\n")
 
 
-def _noise_ms(prompts):
-    """What these exchanges take with a server that answers at once: the client's own time and the loopback's."""
+@contextmanager
+def _server_that_answers_at_once():
+    """Its port."""
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), _AtOnce) as server:
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        client, wire = _client(server.server_address[1])
+        yield server.server_address[1]
+        server.shutdown()
+
+
+def _crowd(port):
+    """What clients that ask together got: id of the request, usage, milliseconds to the first bytes of the body."""
+    together = threading.Barrier(STREAMS)
+
+    def one(number):
+        client, wire = _client(port)
+        request_id = f"stream-{number}"
+        together.wait()
+        usage = _stream(client, PROMPTS[number % len(PROMPTS)], request_id, max_tokens=100 + 7 * number)
+        return request_id, usage, wire.first_body_ms()
+
+    with ThreadPoolExecutor(STREAMS) as pool:
+        return list(pool.map(one, range(STREAMS)))
+
+
+def _noise_ms(prompts):
+    """What these exchanges take with a server that answers at once: the client's own time and the loopback's."""
+    with _server_that_answers_at_once() as port:
+        client, wire = _client(port)
         _stream(client, "Say hello.", "warm-up")
         times = []
         for prompt in prompts:
             _stream(client, prompt, "noise", max_tokens=20)
             times.append(wire.first_body_ms())
         client.close()
-        server.shutdown()
     return times
 
 
@@ -127,18 +151,10 @@ def _by_request_id(records):
 
 
 def twenty_streams_at_a_time_are_counted_as_the_server_counts_them():
+    with _server_that_answers_at_once() as port:
+        usual = statistics.median(first_ms for _, _, first_ms in _crowd(port))
     with start_llama_server() as server, Tokometer(server.port) as relay:
-        together = threading.Barrier(STREAMS)
-
-        def one(number):
-            client, wire = _client(relay.port)
-            request_id = f"stream-{number}"
-            together.wait()
-            usage = _stream(client, PROMPTS[number % len(PROMPTS)], request_id, max_tokens=100 + 7 * number)
-            return request_id, usage, wire.first_body_ms()
-
-        with ThreadPoolExecutor(STREAMS) as pool:
-            answers = list(pool.map(one, range(STREAMS)))
+        answers = _crowd(relay.port)
         records = _by_request_id(relay.wait_for_records(STREAMS))
         late = []
         for request_id, usage, first_ms in answers:
@@ -148,9 +164,12 @@ def twenty_streams_at_a_time_are_counted_as_the_server_counts_them():
             assert record["streaming"] is True and record["status"] == 200 and record["engine"] == "llama_cpp", record
             late.append(first_ms - record["time_to_first_token_ms"])
         median = statistics.median(late)
-        print(f"    client minus relay, first token: median {median:.2f} ms, worst {max(late):.2f} ms, {STREAMS} at a time")
+        print(
+            f"    client minus relay, first token: median {median:.2f} ms, worst {max(late):.2f} ms, {STREAMS} at a time; such a"
+            f" crowd's noise: median {usual:.2f} ms"
+        )
         assert min(late) > -ROUNDING_MS, f"the relay saw a first token {-min(late):.2f} ms after the client had it"
-        assert median < CROWDED_MEDIAN_NOISE_MS, f"median {median:.2f} ms"
+        assert median < usual + CROWDED_MEDIAN_MS, f"median {median:.2f} ms, noise {usual:.2f} ms"
 
         total = sum(usage.completion_tokens for _, usage, _ in answers)
         until(lambda: relay.total(names.OUTPUT_TOKENS) == total, lambda: f"{names.OUTPUT_TOKENS} = {total}, is {relay.total(names.OUTPUT_TOKENS)}")
