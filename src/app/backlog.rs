@@ -25,10 +25,13 @@ use crate::measure::UncountedText;
 const NICENESS: i32 = 10;
 
 /// How long what ended waits unless somebody asks for it: the more are told together, the less each of them costs.
-const PAUSE: Duration = Duration::from_millis(20);
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// So many do not wait for the rest of the time.
+const MANY: usize = 256;
 
 /// So many may wait. Over that the data path tells what ends by itself, so that nothing is lost and memory has a bound.
-const MOST: usize = 512;
+const MOST: usize = 1024;
 
 /// Room that is kept while nothing waits.
 const KEPT: usize = 32;
@@ -45,7 +48,7 @@ pub(super) struct Backlog {
 struct Shared {
     next: Arc<dyn Sink>,
     waiting: Mutex<Waiting>,
-    /// Something waits, or all is over.
+    /// Something waits, or much, or all is over.
     news: Condvar,
     /// Held while records are told, so that each is told once, and whoever asks finds them told.
     telling: Mutex<Vec<Ended>>,
@@ -109,9 +112,9 @@ impl Backlog {
             return;
         }
         waiting.ended.push((record.clone(), text.take()));
-        let idle = std::mem::take(&mut waiting.idle);
+        let news = std::mem::take(&mut waiting.idle) || waiting.ended.len() == MANY;
         drop(waiting);
-        if idle {
+        if news {
             self.shared.news.notify_one();
         }
     }
@@ -151,9 +154,8 @@ impl Shared {
             waiting = self.news.wait(waiting).unwrap_or_else(PoisonError::into_inner);
         }
         waiting.idle = false;
-        let while_going_on = |waiting: &mut Waiting| !waiting.over;
-        let (waiting, _) =
-            self.news.wait_timeout_while(waiting, PAUSE, while_going_on).unwrap_or_else(PoisonError::into_inner);
+        let few = |waiting: &mut Waiting| !waiting.over && waiting.ended.len() < MANY;
+        let (waiting, _) = self.news.wait_timeout_while(waiting, PAUSE, few).unwrap_or_else(PoisonError::into_inner);
         !waiting.over
     }
 
