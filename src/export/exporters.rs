@@ -100,7 +100,7 @@ impl Exporters {
     }
 
     /// Keeps the trace of every exchange of which `judge` says that it broke an objective, as often as the cap on kept
-    /// traces allows. Asked on the data path's threads when an exchange ends: must not block. A second judge is not taken.
+    /// traces allows. Asked when an exchange is recorded: must not block. A second judge is not taken.
     pub fn keep_when(&self, judge: impl Fn(&Record) -> bool + Send + Sync + 'static) {
         self.tracer.keep_when(judge);
     }
