@@ -15,7 +15,7 @@ use crate::scrape;
 /// Gives the figures of the process that other modules keep. Called from the admin's and the OTLP thread, never from
 /// the data path.
 pub trait ProcessStats: Send + Sync + 'static {
-    /// The figures of this moment. Counts since the start of the process. What has ended before has been recorded after it.
+    /// The figures of this moment; counts since the start of the process. By its return all that had ended is recorded.
     fn snapshot(&self) -> Snapshot;
 
     /// The state of a pair's engine that was of the moment then, and how old it was; `None` where that is not known.
