@@ -14,7 +14,7 @@ use crate::measure::Record;
 use crate::measure::Sink;
 use crate::measure::UncountedText;
 use crate::measure::Unread;
-use crate::measure::Watch;
+use crate::measure::Watches;
 
 /// Tells several sinks the same, in their order.
 pub struct Tee(Vec<Arc<dyn Sink>>);
@@ -48,10 +48,8 @@ impl Sink for Tee {
         if all.len() > 1 { Some(Arc::new(TeeLive(all))) } else { all.pop() }
     }
 
-    fn opened(&self, opening: &Opening) -> Option<Box<dyn Watch>> {
-        let mut watching = self.0.iter().filter_map(|sink| sink.opened(opening));
-        let first = watching.next()?;
-        Some(watching.fold(first, <dyn Watch>::and))
+    fn opened(&self, opening: &Opening) -> Watches {
+        self.0.iter().fold(Watches::default(), |watches, sink| watches.and(sink.opened(opening)))
     }
 
     fn record(&self, record: &Record) {

@@ -9,6 +9,8 @@
 //! marks of engines, was taken from these bytes when they were scanned, and taking it twice changes nothing. Bytes after
 //! which more is known of the event than [`Facts`] say, or in which an error's kind was found, are never learned.
 
+use std::hint::black_box;
+
 use memchr::memchr2;
 
 use super::dialect::Facts;
@@ -49,6 +51,12 @@ impl Prediction {
             after_tail: Position::before(root),
             facts_after_tail: Facts::default(),
         }
+    }
+
+    /// Asks for the memory that the next event will need.
+    pub(super) fn warm(&self) {
+        let Self { bytes, head_len, after_tail, .. } = self;
+        black_box((bytes[0], bytes[63], bytes[127], bytes[191], bytes[255], *head_len, *after_tail));
     }
 
     /// Skips the first line of an event's data if it is the known head, a short string that is not empty, the known tail

@@ -1,5 +1,7 @@
 //! Reads one response.
 
+use std::hint::black_box;
+
 use super::dialect::GrpcAnswer;
 use super::dialect::Keeping;
 use super::dialect::Place;
@@ -203,6 +205,13 @@ impl ResponseDecoder {
         if is_open && self.root != Place::Unread {
             self.end_event(each);
         }
+    }
+
+    /// Asks for the memory that the next event will need.
+    pub(crate) fn warm(&self) {
+        black_box((self.framing, self.framer, self.grpc.is_some(), self.kept.is_some(), self.scanner.position()));
+        self.prediction.warm();
+        self.reading.warm();
     }
 
     /// The first `id`, cut to 128 bytes. `None` also if it was empty or not Unicode.

@@ -30,7 +30,7 @@ use crate::measure::Record;
 use crate::measure::Sink;
 use crate::measure::UncountedText;
 use crate::measure::Unread;
-use crate::measure::Watch;
+use crate::measure::Watches;
 
 /// Knows every exchange in flight and the latest that ended.
 pub struct InFlight {
@@ -155,9 +155,8 @@ impl InFlight {
         &self.history
     }
 
-    fn watch(&self, opening: &Opening) -> Option<Box<dyn Watch>> {
-        let seat = Seat::take(&self.table, self.recent.queue(), opening)?;
-        Some(Box::new(seat))
+    fn watch(&self, opening: &Opening) -> Watches {
+        Seat::take(&self.table, self.recent.queue(), opening).map_or_else(Watches::default, Watches::of)
     }
 }
 
@@ -176,11 +175,8 @@ impl Sink for Watching {
         Some(self.in_flight.totals.before(self.next.live(labels)))
     }
 
-    fn opened(&self, opening: &Opening) -> Option<Box<dyn Watch>> {
-        match (self.in_flight.watch(opening), self.next.opened(opening)) {
-            (Some(own), Some(other)) => Some(own.and(other)),
-            (own, other) => own.or(other),
-        }
+    fn opened(&self, opening: &Opening) -> Watches {
+        self.in_flight.watch(opening).and(self.next.opened(opening))
     }
 
     fn record(&self, record: &Record) {

@@ -1,5 +1,6 @@
 //! The exchange that has a place in the table, as its own thread tells of it.
 
+use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::Ordering::Release;
@@ -37,8 +38,11 @@ pub(super) struct Seat {
     owed: bool,
     /// When the exchange started, nanoseconds since the table was made.
     started: u64,
-    /// From the head of a streamed answer on.
-    line: Option<Box<TimeLine>>,
+    /// Tokens so far, `None` before the first. What is told to the place is kept here too, so that a token only writes there:
+    /// reading it, cold as it is by then, would be waited for.
+    tokens: Option<u64>,
+    /// From the head of a streamed answer on. At hand for the same reason.
+    line: Option<TimeLine>,
 }
 
 impl Seat {
@@ -58,7 +62,7 @@ impl Seat {
                 slot.started.store(started, Relaxed);
             });
         }
-        Some(Seat { table: Arc::clone(table), recent, place, pair, owed: false, started, line: None })
+        Some(Seat { table: Arc::clone(table), recent, place, pair, owed: false, started, tokens: None, line: None })
     }
 
     fn slot(&self) -> Option<&Slot> {
@@ -154,11 +158,12 @@ impl Watch for Seat {
 
     fn token(&mut self, at: Duration, tokens: u64) -> bool {
         let time = self.time(at);
+        let first = self.tokens.is_none();
+        let sum = self.tokens.unwrap_or(0).saturating_add(tokens);
+        self.tokens = Some(sum);
         let Some(slot) = self.table.slot(self.place) else { return false };
-        let first = slot.first_token.load(Relaxed) == NEVER;
         slot.progressed.store(time, Relaxed);
-        // No other thread writes here, so that an addition needs no lock of the bus.
-        slot.tokens.store(slot.tokens.load(Relaxed).saturating_add(tokens), Relaxed);
+        slot.tokens.store(sum, Relaxed);
         if let Some(line) = &mut self.line {
             line.push(at, tokens);
         }
@@ -166,6 +171,13 @@ impl Watch for Seat {
             self.begin(time);
         }
         true
+    }
+
+    fn warm(&self) {
+        black_box((self.started, self.tokens));
+        if let Some(line) = &self.line {
+            line.warm();
+        }
     }
 
     fn held_up(&mut self, at: Duration) {
@@ -201,7 +213,7 @@ impl Watch for Seat {
         }
         if read && let Some(recent) = self.recent.take() {
             let line = self.line.take().filter(|line| line.points().next().is_some());
-            recent.add(|| Finished::new(record, line));
+            recent.add(|| Finished::new(record, line.map(Box::new)));
         }
     }
 }

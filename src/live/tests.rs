@@ -17,7 +17,7 @@ use crate::measure::Outcome;
 use crate::measure::Record;
 use crate::measure::Requested;
 use crate::measure::Sink;
-use crate::measure::Watch;
+use crate::measure::Watches;
 
 /// What an open exchange holds beside its observer: its place, its seat, and its time line.
 const OPEN_STREAM_BYTES: usize = 640;
@@ -46,7 +46,7 @@ pub(super) struct Stage {
 /// One exchange with it.
 struct Asked {
     began: f64,
-    watch: Box<dyn Watch>,
+    watch: Watches,
 }
 
 fn seconds(seconds: f64) -> Duration {
@@ -69,7 +69,7 @@ impl Stage {
     fn open(&self, route: Route, at: f64) -> Asked {
         let started = self.began + seconds(at);
         let opening = Opening { pair: 0, route, connection: 1, sequence: 0, started };
-        Asked { began: at, watch: self.sink.opened(&opening).unwrap() }
+        Asked { began: at, watch: self.sink.opened(&opening) }
     }
 
     /// One whose request is complete, and may name a `max_tokens`.
@@ -321,7 +321,7 @@ fn pairs_are_judged_apart() {
     let sink = in_flight.before(Arc::new(Nobody));
     let open = |pair| {
         let opening = Opening { pair, route: Route::Chat, connection: 1, sequence: 0, started: began };
-        let mut watch = sink.opened(&opening).unwrap();
+        let mut watch = sink.opened(&opening);
         watch.requested(&Requested { streaming: Some(true), ..Requested::default() }, Duration::ZERO);
         watch
     };
@@ -380,10 +380,10 @@ fn over_the_cap_exchanges_are_counted_and_not_watched() {
     let opening = Opening { pair: 0, route: Route::Chat, connection: 1, sequence: 0, started: stage.began };
     let first = stage.sink.opened(&opening);
     let second = stage.sink.opened(&opening);
-    assert!(first.is_some() && second.is_some() && stage.sink.opened(&opening).is_none());
+    assert!(!first.is_empty() && !second.is_empty() && stage.sink.opened(&opening).is_empty());
     assert_eq!(stage.in_flight.untracked(), 1);
     drop(first);
-    assert!(stage.sink.opened(&opening).is_some());
+    assert!(!stage.sink.opened(&opening).is_empty());
 }
 
 #[test]
@@ -397,7 +397,7 @@ fn the_silence_read_while_exchanges_come_and_go_is_never_longer_than_it_was() {
             for n in 0..30_000_u64 {
                 let started = stage.began + Duration::from_micros(n);
                 let opening = Opening { pair: 0, route: Route::Chat, connection: 1, sequence: n, started };
-                let mut watch = stage.sink.opened(&opening).unwrap();
+                let mut watch = stage.sink.opened(&opening);
                 now.store(n, std::sync::atomic::Ordering::SeqCst);
                 watch.requested(&Requested { streaming: Some(true), ..Requested::default() }, Duration::ZERO);
                 watch.token(Duration::ZERO, 1);
@@ -415,9 +415,7 @@ fn the_silence_read_while_exchanges_come_and_go_is_never_longer_than_it_was() {
 
 #[test]
 fn an_open_stream_is_watched_in_little_memory() {
-    let bytes = size_of::<crate::live::slot::Slot>()
-        + size_of::<crate::live::seat::Seat>()
-        + size_of::<crate::measure::TimeLine>();
+    let bytes = size_of::<crate::live::slot::Slot>() + size_of::<crate::live::seat::Seat>();
     println!("{bytes} bytes per open stream");
     assert!(bytes <= OPEN_STREAM_BYTES, "{bytes}");
 }

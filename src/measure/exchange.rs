@@ -1,5 +1,6 @@
 //! One exchange while it runs: takes heads, events and times, gives a [`Record`] at its end.
 
+use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -28,7 +29,7 @@ use crate::measure::Targets;
 use crate::measure::Thresholds;
 use crate::measure::TraceParent;
 use crate::measure::UncountedText;
-use crate::measure::Watch;
+use crate::measure::Watches;
 use crate::measure::blocked::Blocked;
 use crate::measure::gaps::Gaps;
 use crate::measure::outcome::{Answer, outcome};
@@ -61,7 +62,7 @@ pub struct Exchange {
     /// Narrow: an open stream's memory is counted in bytes.
     pair: u32,
     live: Option<Arc<dyn Live>>,
-    watch: Option<Box<dyn Watch>>,
+    watches: Watches,
 
     requested: Since,
     status: Option<u16>,
@@ -123,7 +124,7 @@ impl Exchange {
             phase: None,
             pair: u32::try_from(pair).unwrap_or(u32::MAX),
             live: None,
-            watch: None,
+            watches: Watches::default(),
             requested: Since::NEVER,
             status: None,
             streaming: false,
@@ -152,6 +153,15 @@ impl Exchange {
 
     fn since(&self, at: Instant) -> Duration {
         at.saturating_duration_since(self.started)
+    }
+
+    /// Asks for the memory that the next event will need.
+    pub fn warm(&self) {
+        self.watches.warm();
+        black_box((self.asked.echo, self.sequence, self.response_bytes, self.last_token, self.events, self.done));
+        black_box((self.first_event, self.first_visible, self.live.is_some(), self.blocked.is_some()));
+        self.tokens.warm();
+        self.gaps.warm();
     }
 
     /// Its number on the connection.
@@ -209,8 +219,8 @@ impl Exchange {
         if self.generates() && self.phase.is_none() {
             self.enter(Some(Phase::WaitingFirstToken), sink);
         }
-        if self.route.is_read() && self.route.work() != Work::Neither && self.watch.is_none() {
-            self.watch = sink.opened(&Opening {
+        if self.route.is_read() && self.route.work() != Work::Neither && self.watches.is_empty() {
+            self.watches = sink.opened(&Opening {
                 pair: self.pair(),
                 route: self.route,
                 connection: self.connection,
@@ -233,10 +243,10 @@ impl Exchange {
 
     /// Tells whoever watches what the complete request asked for, beside what [`Exchange::request_end`] was told.
     pub fn announce(&mut self, model: Option<&str>, streaming: Option<bool>) {
-        if let (Some(watch), Some(at)) = (&mut self.watch, self.requested.get()) {
+        if let Some(at) = self.requested.get() {
             let (max_tokens, bytes) = (self.asked.max_tokens, self.request_bytes);
             let targets = self.targets.as_deref();
-            watch.requested(&Requested { model, streaming, max_tokens, bytes, targets }, at);
+            self.watches.requested(&Requested { model, streaming, max_tokens, bytes, targets }, at);
         }
     }
 
@@ -253,9 +263,7 @@ impl Exchange {
         if self.request_id.is_none() {
             self.request_id = request_id;
         }
-        if let Some(watch) = &mut self.watch {
-            watch.answering(status, streaming);
-        }
+        self.watches.answering(status, streaming);
     }
 
     /// The head of an answer that is not streamed told how long the request waited, and how many tokens there were (TGI).
@@ -284,9 +292,7 @@ impl Exchange {
     pub fn in_session(&mut self) {
         self.status = Some(SWITCHING_PROTOCOLS);
         self.streaming = true;
-        if let Some(watch) = &mut self.watch {
-            watch.answering(SWITCHING_PROTOCOLS, true);
-        }
+        self.watches.answering(SWITCHING_PROTOCOLS, true);
     }
 
     /// The server said that it failed.
@@ -302,17 +308,13 @@ impl Exchange {
     /// The client no longer takes bytes, of this answer or of one before it on the connection.
     pub fn held_up(&mut self, at: Instant) {
         let at = self.since(at);
-        if let Some(watch) = &mut self.watch {
-            watch.held_up(at);
-        }
+        self.watches.held_up(at);
     }
 
     /// The client takes bytes again.
     pub fn resumed(&mut self, at: Instant) {
         let at = self.since(at);
-        if let Some(watch) = &mut self.watch {
-            watch.resumed(at);
-        }
+        self.watches.resumed(at);
     }
 
     /// The client did not take bytes of the answer from `since` until `until`.
@@ -341,13 +343,11 @@ impl Exchange {
         self.events += 1;
         self.first_event.first(at);
         self.note(event);
-        if let Some(watch) = &mut self.watch {
-            if event.progress {
-                watch.prefilling(at);
-            }
-            if event.done || event.end {
-                watch.answered();
-            }
+        if event.progress {
+            self.watches.prefilling(at);
+        }
+        if event.done || event.end {
+            self.watches.answered();
         }
         if event.done || event.progress {
             return;
@@ -366,9 +366,7 @@ impl Exchange {
             self.live = Some(sink.live(&labels()).unwrap_or_else(|| Arc::new(Unmoved)));
         }
         self.last_token = Since::at(at);
-        if let Some(watch) = &mut self.watch {
-            watch.token(at, step.tokens.unwrap_or(1));
-        }
+        self.watches.token(at, step.tokens.unwrap_or(1));
         if let Some(blocked) = &mut self.blocked {
             blocked.token();
         }
@@ -433,9 +431,7 @@ impl Exchange {
                 live.reconcile(exact - told);
             }
         }
-        if let Some(watch) = self.watch.take() {
-            watch.ended(&record);
-        }
+        std::mem::take(&mut self.watches).ended(&record);
         let text = text.filter(|_| self.is_uncounted(&record));
         match text.map(|text| UncountedText::of(text, &record, self.asked.echo, thresholds)) {
             Some(text) => sink.record_with_text(&record, &mut Some(text)),

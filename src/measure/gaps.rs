@@ -1,5 +1,6 @@
 //! Gaps between token-bearing events, handed on in batches so that locks are rare.
 
+use std::hint::black_box;
 use std::time::Duration;
 
 use crate::measure::Gap;
@@ -89,6 +90,11 @@ impl Gaps {
             self.hand_on(live);
             self.handed_on = at;
         }
+    }
+
+    /// Asks for the memory that the next token will need.
+    pub(super) fn warm(&self) {
+        black_box((self.last[0], self.batch[0], self.batch_tokens[0], self.tokens, self.len));
     }
 
     /// The client did not take bytes for a while.

@@ -41,4 +41,4 @@ pub use thresholds::Thresholds;
 pub use timeline::{POINTS, Point, TimeLine};
 pub use tokens::Habits;
 pub use uncounted::{TextTokens, Uncounted, UncountedText};
-pub use watch::{Opening, Requested, Watch};
+pub use watch::{Opening, Requested, Watch, Watches};

@@ -7,7 +7,7 @@ use crate::decode::Route;
 use crate::measure::Opening;
 use crate::measure::Record;
 use crate::measure::UncountedText;
-use crate::measure::Watch;
+use crate::measure::Watches;
 
 /// What series are told apart by. Free text comes as the wire had it (cut at 128 bytes); the sink interns and caps it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -182,10 +182,10 @@ pub trait Sink: Send + Sync + 'static {
         None
     }
 
-    /// An exchange that makes the server work was opened. What is returned is told how it goes on; `None`: nothing of it
+    /// An exchange that makes the server work was opened. Who is returned is told how it goes on; nobody: nothing of it
     /// is of use before its end.
-    fn opened(&self, _opening: &Opening) -> Option<Box<dyn Watch>> {
-        None
+    fn opened(&self, _opening: &Opening) -> Watches {
+        Watches::default()
     }
 
     /// An exchange ended. Called exactly once for each, also for those that an observer detached from or lost.

@@ -12,7 +12,7 @@ use crate::measure::Record;
 use crate::measure::Sink;
 use crate::measure::UncountedText;
 use crate::measure::Unread;
-use crate::measure::Watch;
+use crate::measure::Watches;
 
 /// Holds some records back until more of them is known, for a bounded time and in bounded memory, and then hands each on
 /// exactly once. All else passes through at once.
@@ -38,7 +38,7 @@ impl<S: Stage> Sink for S {
         self.next().live(labels)
     }
 
-    fn opened(&self, opening: &Opening) -> Option<Box<dyn Watch>> {
+    fn opened(&self, opening: &Opening) -> Watches {
         self.next().opened(opening)
     }
 

@@ -1,5 +1,7 @@
 //! How many tokens there were, and how we know: the ladder of sources.
 
+use std::hint::black_box;
+
 use crate::decode::Counter;
 use crate::decode::StreamEvent;
 use crate::decode::Usage;
@@ -136,6 +138,11 @@ fn told(event: &StreamEvent) -> Option<Usage> {
 }
 
 impl Tokens {
+    /// Asks for the memory that the next event will need.
+    pub(super) fn warm(&self) {
+        black_box((self.choices[0].begun, self.token_ids, self.logprobs, self.deltas, self.widest));
+    }
+
     /// Takes one event of a stream.
     pub(super) fn event(&mut self, event: &StreamEvent, habits: Habits, echo: bool) -> Step {
         let finishing = !event.finishes.is_empty();

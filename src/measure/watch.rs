@@ -1,5 +1,6 @@
 //! One open exchange as it goes on, for whoever must know before it ends.
 
+use std::fmt;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -49,9 +50,13 @@ pub trait Watch: Send {
     /// The server told how far it is with the prompt.
     fn prefilling(&mut self, at: Duration);
 
-    /// A token-bearing event came, with so many tokens (1 where the number is not known). False when it needs to hear of no
-    /// further one: its memory, cold by then, is left alone.
+    /// A token-bearing event came, with so many tokens (1 where the number is not known). False when it need not hear of any
+    /// further one (it may all the same): its memory, cold by then, is left alone.
     fn token(&mut self, at: Duration, tokens: u64) -> bool;
+
+    /// Reads a word of each part of its memory that the next token will need. Nothing comes of it but that the memory is
+    /// there then: a stream's is cold when its token comes, and what is read at once is waited for once.
+    fn warm(&self) {}
 
     /// The client no longer takes bytes: what the server sends from here on is not read.
     fn held_up(&mut self, at: Duration);
@@ -66,59 +71,107 @@ pub trait Watch: Send {
     fn ended(self: Box<Self>, record: &Record);
 }
 
-impl dyn Watch {
-    /// Both are told the same, this one first.
-    pub fn and(self: Box<Self>, other: Box<dyn Watch>) -> Box<dyn Watch> {
-        Box::new(Both { watches: [self, other], tokens: [true; 2] })
+/// All who watch one exchange: nobody, mostly one, or several, who are told the same in their order.
+///
+/// The first is at hand and the others are apart: they are told of few tokens or of none.
+#[derive(Default)]
+pub struct Watches {
+    first: Option<Box<dyn Watch>>,
+    others: Box<[Box<dyn Watch>]>,
+    /// Of the first and of the others: nobody wants to hear of further tokens.
+    deaf: [bool; 2],
+}
+
+impl fmt::Debug for Watches {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Watches").field(&self.iter().count()).finish()
     }
 }
 
-/// Two who watch one exchange.
-struct Both {
-    watches: [Box<dyn Watch>; 2],
-    /// Who wants to hear of further tokens.
-    tokens: [bool; 2],
-}
+impl Watches {
+    /// One who watches.
+    pub fn of(watch: impl Watch + 'static) -> Watches {
+        Watches { first: Some(Box::new(watch)), ..Watches::default() }
+    }
 
-impl Both {
+    /// These, and `more` after them.
+    #[must_use]
+    pub fn and(self, more: Watches) -> Watches {
+        match self.first {
+            None => more,
+            Some(_) => {
+                let others = self.others.into_iter().chain(more.first).chain(more.others).collect();
+                Watches { first: self.first, others, deaf: [false; 2] }
+            }
+        }
+    }
+
+    /// True when nobody watches.
+    pub fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Box<dyn Watch>> {
+        self.first.iter().chain(&*self.others)
+    }
+
     fn each(&mut self, tell: impl Fn(&mut dyn Watch)) {
-        self.watches.iter_mut().for_each(|watch| tell(watch.as_mut()));
+        self.first.iter_mut().chain(&mut *self.others).for_each(|watch| tell(watch.as_mut()));
     }
-}
 
-impl Watch for Both {
-    fn requested(&mut self, request: &Requested<'_>, at: Duration) {
+    /// As [`Watch::requested`].
+    pub fn requested(&mut self, request: &Requested<'_>, at: Duration) {
         self.each(|watch| watch.requested(request, at));
     }
 
-    fn answering(&mut self, status: u16, streaming: bool) {
+    /// As [`Watch::answering`].
+    pub fn answering(&mut self, status: u16, streaming: bool) {
         self.each(|watch| watch.answering(status, streaming));
     }
 
-    fn prefilling(&mut self, at: Duration) {
+    /// As [`Watch::prefilling`].
+    pub fn prefilling(&mut self, at: Duration) {
         self.each(|watch| watch.prefilling(at));
     }
 
-    fn token(&mut self, at: Duration, tokens: u64) -> bool {
-        for (watch, wants) in self.watches.iter_mut().zip(&mut self.tokens) {
-            *wants = *wants && watch.token(at, tokens);
+    /// As [`Watch::token`].
+    pub fn token(&mut self, at: Duration, tokens: u64) {
+        let [first, others] = &mut self.deaf;
+        if !*first {
+            *first = !self.first.as_mut().is_some_and(|watch| watch.token(at, tokens));
         }
-        self.tokens.contains(&true)
+        if !*others {
+            *others = true;
+            for watch in &mut self.others {
+                *others &= !watch.token(at, tokens);
+            }
+        }
     }
 
-    fn held_up(&mut self, at: Duration) {
+    /// As [`Watch::warm`].
+    pub fn warm(&self) {
+        if let Some(first) = &self.first {
+            first.warm();
+        }
+    }
+
+    /// As [`Watch::held_up`].
+    pub fn held_up(&mut self, at: Duration) {
         self.each(|watch| watch.held_up(at));
     }
 
-    fn resumed(&mut self, at: Duration) {
+    /// As [`Watch::resumed`].
+    pub fn resumed(&mut self, at: Duration) {
         self.each(|watch| watch.resumed(at));
     }
 
-    fn answered(&mut self) {
+    /// As [`Watch::answered`].
+    pub fn answered(&mut self) {
         self.each(|watch| watch.answered());
     }
 
-    fn ended(self: Box<Self>, record: &Record) {
-        self.watches.into_iter().for_each(|watch| watch.ended(record));
+    /// As [`Watch::ended`].
+    pub fn ended(self, record: &Record) {
+        self.first.into_iter().chain(self.others).for_each(|watch| watch.ended(record));
     }
 }

@@ -1,6 +1,5 @@
 //! The observer of one connection.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -12,6 +11,7 @@ use crate::measure::Message;
 use crate::observe::SAMPLE;
 use crate::observe::Shared;
 use crate::observe::exchange::Exchange;
+use crate::observe::open::Open;
 use crate::observe::session::Session;
 use crate::observe::session::Turn;
 use crate::relay::Close;
@@ -36,7 +36,7 @@ pub(super) struct ConnectionObserver {
     exchanges: Exchanges,
 }
 
-/// The open exchanges of a connection, the oldest first, that is, in the order of their numbers.
+/// The open exchanges of a connection, and what they share.
 #[derive(Debug)]
 struct Exchanges {
     shared: Arc<Shared>,
@@ -47,7 +47,7 @@ struct Exchanges {
     untimed: u8,
     /// The client takes no bytes now.
     held_up: bool,
-    open: VecDeque<Box<Exchange>>,
+    open: Open,
     /// The connection is a WebSocket whose messages are read.
     session: Option<Box<Session>>,
 }
@@ -62,7 +62,7 @@ impl ConnectionObserver {
                 pair: u32::try_from(connection.pair).unwrap_or(u32::MAX),
                 untimed: 0,
                 held_up: false,
-                open: VecDeque::new(),
+                open: Open::default(),
                 session: None,
             },
         }
@@ -78,6 +78,12 @@ impl ConnectionObserver {
 
     fn read(&mut self, direction: Direction, bytes: &[u8], at: Instant) {
         let Some(http) = &mut self.http else { return };
+        if direction == Direction::Response {
+            http.warm();
+            if let Some(exchange) = self.exchanges.open.first() {
+                exchange.warm();
+            }
+        }
         let result = match direction {
             Direction::Request => http.request(bytes, at, &mut self.exchanges),
             Direction::Response => match http.response(bytes, at, &mut self.exchanges) {
@@ -182,28 +188,19 @@ impl Observer for ConnectionObserver {
 }
 
 impl Exchanges {
-    /// The open exchange of this number. On HTTP/1 it is the first (an answer) or the last (a request).
     fn find(&mut self, number: u64) -> Option<(&mut Exchange, &Shared)> {
-        let place = self.place(number)?;
-        Some((self.open.get_mut(place)?, &self.shared))
-    }
-
-    fn place(&self, number: u64) -> Option<usize> {
-        match self.open.front()?.number() {
-            first if first == number => Some(0),
-            _ => self.open.binary_search_by_key(&number, |exchange| exchange.number()).ok(),
-        }
+        Some((self.open.find(number)?, &self.shared))
     }
 
     fn end(&mut self, number: u64, ending: Ending, at: Instant) {
-        if let Some(exchange) = self.place(number).and_then(|place| self.open.remove(place)) {
+        if let Some(exchange) = self.open.remove(number) {
             self.shared.lasting.open.fetch_sub(1, Ordering::Relaxed);
             exchange.end(ending, at, &self.shared);
         }
     }
 
     fn take_oldest(&mut self) -> Option<Box<Exchange>> {
-        let exchange = self.open.pop_front()?;
+        let exchange = self.open.pop_first()?;
         self.shared.lasting.open.fetch_sub(1, Ordering::Relaxed);
         Some(exchange)
     }
@@ -216,7 +213,7 @@ impl Exchanges {
         if self.held_up {
             exchange.held_up(at);
         }
-        self.open.push_back(Box::new(exchange));
+        self.open.push(exchange);
     }
 
     /// The server said `event` in the session.
@@ -229,11 +226,11 @@ impl Exchanges {
             self.begin_answer(false, at);
         }
         let Some(session) = &mut self.session else { return };
-        if let (Some(exchange), Some(decoder)) = (self.open.front_mut(), session.server()) {
+        if let (Some(exchange), Some(decoder)) = (self.open.first_mut(), session.server()) {
             exchange.message(event, decoder, at, &self.shared);
         }
         if event.end
-            && let Some(exchange) = self.open.pop_front()
+            && let Some(exchange) = self.open.pop_first()
         {
             self.shared.lasting.open.fetch_sub(1, Ordering::Relaxed);
             session.end(*exchange, Ending::Complete, at, &self.shared);
@@ -270,7 +267,7 @@ impl Drop for ConnectionObserver {
 impl Visitor for Exchanges {
     fn request_begin(&mut self, exchange: u64, at: Instant) {
         self.shared.lasting.open.fetch_add(1, Ordering::Relaxed);
-        self.open.push_back(Box::new(Exchange::begin(self.connection, exchange, self.pair as usize, at)));
+        self.open.push(Exchange::begin(self.connection, exchange, self.pair as usize, at));
     }
 
     fn request_head(&mut self, exchange: u64, head: &RequestHead<'_>, at: Instant) {
@@ -327,7 +324,7 @@ impl Visitor for Exchanges {
         let Some(turn) = self.session.as_mut().and_then(|session| session.take(sender, seen)) else { return };
         match turn {
             Turn::Bytes(of, bytes) => {
-                if let Some(exchange) = self.open.front_mut() {
+                if let Some(exchange) = self.open.first_mut() {
                     exchange.message_bytes(of, bytes);
                 }
             }
@@ -336,7 +333,7 @@ impl Visitor for Exchanges {
             Turn::Asked => {}
             Turn::Said(event) => self.said(&event, at),
             Turn::Unread(of, why) => {
-                if let Some(exchange) = self.open.front_mut().filter(|_| of == Message::Response) {
+                if let Some(exchange) = self.open.first_mut().filter(|_| of == Message::Response) {
                     exchange.messages_unread();
                 }
                 self.shared.sink.unread(self.pair as usize, of, why);

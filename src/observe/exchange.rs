@@ -1,5 +1,6 @@
 //! One exchange of a connection: feeds its bodies to the decoders and what they say to `measure`.
 
+use std::hint::black_box;
 use std::time::Instant;
 
 use crate::decode::Each;
@@ -60,6 +61,15 @@ impl Exchange {
             streaming: false,
             call: None,
         }
+    }
+
+    /// Asks for the memory that the next event will need.
+    pub(super) fn warm(&self) {
+        self.measured.warm();
+        if let Some(response) = &self.response {
+            response.warm();
+        }
+        black_box((self.streaming, self.recogniser));
     }
 
     /// Its number on the connection.

@@ -7,6 +7,7 @@ mod connection;
 mod engine;
 mod exchange;
 mod grpc;
+mod open;
 mod session;
 mod settings;
 mod tenant;

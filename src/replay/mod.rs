@@ -19,6 +19,7 @@ use crate::measure::Sink;
 use crate::measure::TimeLine;
 use crate::measure::Unread;
 use crate::measure::Watch;
+use crate::measure::Watches;
 use crate::observe::Observatory;
 use crate::observe::Settings;
 use crate::relay::Close;
@@ -82,8 +83,8 @@ impl Sink for Notebook {
         Some(Arc::new(self.clone()))
     }
 
-    fn opened(&self, _opening: &Opening) -> Option<Box<dyn Watch>> {
-        Some(Box::new(Drawn { notebook: self.clone(), line: None }))
+    fn opened(&self, _opening: &Opening) -> Watches {
+        Watches::of(Drawn { notebook: self.clone(), line: None })
     }
 
     fn record(&self, record: &Record) {

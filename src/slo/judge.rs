@@ -16,7 +16,7 @@ use crate::measure::Models;
 use crate::measure::Opening;
 use crate::measure::Record;
 use crate::measure::Sink;
-use crate::measure::Watch;
+use crate::measure::Watches;
 use crate::slo::Counts;
 use crate::slo::Goal;
 use crate::slo::Objective;
@@ -251,10 +251,10 @@ fn misses(objective: &Objective, wait: &Wait<'_>, model: Option<&str>, settings:
 }
 
 impl Sink for Judge {
-    fn opened(&self, opening: &Opening) -> Option<Box<dyn Watch>> {
+    fn opened(&self, opening: &Opening) -> Watches {
         let settings = self.settings.load();
         let judged = settings.objectives.iter().any(|objective| matches!(objective.goal, Goal::FirstToken { .. }));
-        (judged && opening.route.generates()).then(|| self.open.watch(opening))
+        if judged && opening.route.generates() { self.open.watch(opening) } else { Watches::default() }
     }
 
     fn record(&self, record: &Record) {

@@ -16,6 +16,7 @@ use crate::measure::Record;
 use crate::measure::Requested;
 use crate::measure::Targets;
 use crate::measure::Watch;
+use crate::measure::Watches;
 use crate::slo::Wait;
 use crate::slo::Waiting;
 use crate::slo::waiting::ExchangeId;
@@ -47,8 +48,8 @@ pub(super) struct Registry {
 
 impl Registry {
     /// Watches one exchange.
-    pub(super) fn watch(self: &Arc<Self>, opening: &Opening) -> Box<dyn Watch> {
-        Box::new(Watcher { registry: Arc::clone(self), opening: *opening, entry: None })
+    pub(super) fn watch(self: &Arc<Self>, opening: &Opening) -> Watches {
+        Watches::of(Watcher { registry: Arc::clone(self), opening: *opening, entry: None })
     }
 
     fn add(&self, entry: &Arc<Entry>) {

@@ -1,6 +1,7 @@
 //! Both directions of one HTTP/1.1 connection.
 
 use std::collections::VecDeque;
+use std::hint::black_box;
 use std::time::Instant;
 
 use crate::wire::body::Body;
@@ -110,6 +111,12 @@ impl Http1 {
             fault: None,
             left: 0,
         }
+    }
+
+    /// Asks for the memory that the next bytes of an answer will need.
+    pub(super) fn warm(&self) {
+        let in_head = matches!(self.response_at, ResponseAt::Head);
+        black_box((in_head, self.fault, self.waiting.len(), self.begun));
     }
 
     /// The client sent `bytes`, read at `at`.

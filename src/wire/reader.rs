@@ -16,7 +16,7 @@ use crate::wire::websocket::WebSocket;
 #[derive(Debug)]
 pub enum Reader {
     /// HTTP/1, or nothing yet.
-    Http1(Box<Http1>),
+    Http1(Http1),
     /// HTTP/2.
     Http2(Box<Http2>),
     /// WebSocket.
@@ -26,7 +26,14 @@ pub enum Reader {
 impl Reader {
     /// A connection that carried nothing yet.
     pub fn new(limits: Limits) -> Reader {
-        Reader::Http1(Box::new(Http1::new(limits)))
+        Reader::Http1(Http1::new(limits))
+    }
+
+    /// Asks for the memory that the next bytes of an answer will need.
+    pub fn warm(&self) {
+        if let Reader::Http1(http1) = self {
+            http1.warm();
+        }
     }
 
     /// The client sent `bytes`, read at `at`.

@@ -1,5 +1,7 @@
 //! What the scanner's finds mean: fills the draft of the event, and keeps what is said of the whole answer.
 
+use std::hint::black_box;
+
 use super::Capture;
 use super::Place;
 use super::draft::Draft;
@@ -50,6 +52,12 @@ impl Reading {
             engine: EngineFacts::default(),
             transcribes: false,
         }
+    }
+
+    /// Asks for the memory that the next event will need.
+    pub(crate) fn warm(&self) {
+        let settled = [self.id.is_settled(), self.model.is_settled(), self.error_closed, self.transcribes];
+        black_box((settled, self.error_type.is_settled(), self.engine, self.draft.facts, self.draft.is_plain()));
     }
 
     /// The first `id`.

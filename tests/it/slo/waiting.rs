@@ -12,7 +12,7 @@ use tokometer::measure::Record;
 use tokometer::measure::Requested;
 use tokometer::measure::Sink;
 use tokometer::measure::Targets;
-use tokometer::measure::Watch;
+use tokometer::measure::Watches;
 use tokometer::slo::Goal;
 use tokometer::slo::Judge;
 use tokometer::slo::Settings;
@@ -140,9 +140,9 @@ fn goodput_misses_with_the_first_token() {
 }
 
 /// Watches an exchange from its opening on, as the data path does.
-fn open(judge: &Judge, sequence: u64, started: Instant, request: Requested<'_>) -> Box<dyn Watch> {
-    let mut watch =
-        judge.opened(&Opening { sequence, ..opening(started) }).expect("there is an objective for first tokens");
+fn open(judge: &Judge, sequence: u64, started: Instant, request: Requested<'_>) -> Watches {
+    let mut watch = judge.opened(&Opening { sequence, ..opening(started) });
+    assert!(!watch.is_empty(), "there is an objective for first tokens");
     watch.requested(&request, ms(10));
     watch
 }
@@ -178,7 +178,7 @@ fn the_data_path_tells_who_waits() {
     for watch in [answered, refused, whole, patient] {
         drop(watch);
     }
-    assert!(Judge::new(only(Goal::Availability)).opened(&opening(start)).is_none(), "nothing to look for");
+    assert!(Judge::new(only(Goal::Availability)).opened(&opening(start)).is_empty(), "nothing to look for");
 }
 
 fn opening(started: Instant) -> Opening {
