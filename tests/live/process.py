@@ -24,16 +24,22 @@ class Skip(Exception):
     """This machine cannot run the test, and why."""
 
 
+# Ports given out, which may not be listened on yet: a server that is to come later has one too.
+given = set()
+
+
 def free_port():
-    """A port below the range from which the kernel takes ports for outgoing connections."""
+    """A port below the range from which the kernel takes ports for outgoing connections, another one each time."""
     while True:
         port = random.randrange(10_000, 32_000)
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
-                return port
             except OSError:
                 continue
+        if port not in given:
+            given.add(port)
+            return port
 
 
 def until(condition, what, seconds=15.0):

@@ -249,6 +249,9 @@ def a_stream_longer_than_the_grace_period_is_cut_and_counted():
 
 
 def at_the_limit_of_open_files_it_lives_on():
+    def served(tasks):
+        return sum(task.done() and not task.cancelled() and task.exception() is None and task.result() for task in tasks)
+
     with start_sim() as sim, Tokometer(sim.port, fd_limit=96) as relay:
 
         async def traffic():
@@ -263,17 +266,22 @@ def at_the_limit_of_open_files_it_lives_on():
             cpu, since = relay.cpu_seconds(), time.monotonic()
             await asyncio.wait(first, timeout=2)
             busy = (relay.cpu_seconds() - cpu) / (time.monotonic() - since)
-            served = sum(task.done() and not task.cancelled() and task.exception() is None and task.result() for task in first)
+            # How many are served at once depends on who gets the descriptors, a client or its way to the server; those who were turned
+            # away leave theirs to who waits.
+            deadline = time.monotonic() + 20
+            while served(first) < 10 and time.monotonic() < deadline and (rest := [task for task in first if not task.done()]):
+                await asyncio.wait(rest, timeout=1, return_when=asyncio.FIRST_COMPLETED)
+            at_last = served(first)
             for task in first:
                 task.cancel()
             await asyncio.gather(*first, return_exceptions=True)
             for stream in opened:
                 stream.leave()
-            return served, busy
+            return at_last, busy
 
-        served, busy = asyncio.run(traffic())
-        print(f"    {served} of 200 streams served with 96 descriptors, {busy:.0%} of a processor")
-        assert served >= 10, f"only {served} streams were served"
+        at_last, busy = asyncio.run(traffic())
+        print(f"    {at_last} of 200 streams served with 96 descriptors, {busy:.0%} of a processor")
+        assert at_last >= 10, f"only {at_last} streams were served"
         assert busy < 0.8, "it spins on accept"
         until(lambda: complete(asyncio.run(whole(relay.port, tokens=2))), "it serves again once there is room", 20)
         assert get(f"http://127.0.0.1:{relay.admin}/livez")[0] == 200
