@@ -19,7 +19,7 @@ use crate::measure::Requested;
 use crate::measure::Sink;
 use crate::measure::Watches;
 
-/// What an open exchange holds beside its observer: its place, its seat, and its time line.
+/// What an open exchange holds beside its observer: its place, and its seat with the time line.
 const OPEN_STREAM_BYTES: usize = 640;
 
 /// Has no use for anything.
@@ -69,7 +69,9 @@ impl Stage {
     fn open(&self, route: Route, at: f64) -> Asked {
         let started = self.began + seconds(at);
         let opening = Opening { pair: 0, route, connection: 1, sequence: 0, started };
-        Asked { began: at, watch: self.sink.opened(&opening) }
+        let watch = self.sink.opened(&opening);
+        assert!(!watch.is_empty());
+        Asked { began: at, watch }
     }
 
     /// One whose request is complete, and may name a `max_tokens`.
@@ -322,6 +324,7 @@ fn pairs_are_judged_apart() {
     let open = |pair| {
         let opening = Opening { pair, route: Route::Chat, connection: 1, sequence: 0, started: began };
         let mut watch = sink.opened(&opening);
+        assert!(!watch.is_empty());
         watch.requested(&Requested { streaming: Some(true), ..Requested::default() }, Duration::ZERO);
         watch
     };
@@ -398,6 +401,7 @@ fn the_silence_read_while_exchanges_come_and_go_is_never_longer_than_it_was() {
                 let started = stage.began + Duration::from_micros(n);
                 let opening = Opening { pair: 0, route: Route::Chat, connection: 1, sequence: n, started };
                 let mut watch = stage.sink.opened(&opening);
+                assert!(!watch.is_empty());
                 now.store(n, std::sync::atomic::Ordering::SeqCst);
                 watch.requested(&Requested { streaming: Some(true), ..Requested::default() }, Duration::ZERO);
                 watch.token(Duration::ZERO, 1);

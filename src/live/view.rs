@@ -149,6 +149,7 @@ mod tests {
         let started = stage.began + after(at);
         let opening = Opening { pair: 0, route: Route::Chat, connection, sequence: 0, started };
         let mut watch = stage.sink.opened(&opening);
+        assert!(!watch.is_empty());
         let request = Requested { model: Some(model), streaming: Some(true), bytes: 400, ..Requested::default() };
         watch.requested(&request, Duration::ZERO);
         watch

@@ -156,7 +156,7 @@ impl Exchange {
     }
 
     /// Asks for the memory that the next event will need.
-    pub fn warm(&self) {
+    pub(crate) fn warm(&self) {
         self.watches.warm();
         black_box((self.asked.echo, self.sequence, self.response_bytes, self.last_token, self.events, self.done));
         black_box((self.first_event, self.first_visible, self.live.is_some(), self.blocked.is_some()));

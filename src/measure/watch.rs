@@ -84,7 +84,7 @@ pub struct Watches {
 
 impl fmt::Debug for Watches {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Watches").field(&self.iter().count()).finish()
+        f.debug_struct("Watches").finish_non_exhaustive()
     }
 }
 
@@ -109,10 +109,6 @@ impl Watches {
     /// True when nobody watches.
     pub fn is_empty(&self) -> bool {
         self.first.is_none()
-    }
-
-    fn iter(&self) -> impl Iterator<Item = &Box<dyn Watch>> {
-        self.first.iter().chain(&*self.others)
     }
 
     fn each(&mut self, tell: impl Fn(&mut dyn Watch)) {
@@ -149,7 +145,7 @@ impl Watches {
     }
 
     /// As [`Watch::warm`].
-    pub fn warm(&self) {
+    pub(crate) fn warm(&self) {
         if let Some(first) = &self.first {
             first.warm();
         }
@@ -173,5 +169,65 @@ impl Watches {
     /// As [`Watch::ended`].
     pub fn ended(self, record: &Record) {
         self.first.into_iter().chain(self.others).for_each(|watch| watch.ended(record));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::measure::Labels;
+    use crate::measure::Outcome;
+
+    type Journal = Arc<Mutex<Vec<(char, &'static str)>>>;
+
+    /// Writes down what it is told, and wants to hear of so many tokens.
+    struct Scribe(char, usize, Journal);
+
+    impl Scribe {
+        fn note(&self, what: &'static str) {
+            self.2.lock().unwrap().push((self.0, what));
+        }
+    }
+
+    impl Watch for Scribe {
+        fn requested(&mut self, _: &Requested<'_>, _: Duration) {
+            self.note("requested");
+        }
+        fn answering(&mut self, _: u16, _: bool) {}
+        fn prefilling(&mut self, _: Duration) {}
+        fn token(&mut self, _: Duration, _: u64) -> bool {
+            self.note("token");
+            self.1 = self.1.saturating_sub(1);
+            self.1 > 0
+        }
+        fn held_up(&mut self, _: Duration) {}
+        fn resumed(&mut self, _: Duration) {}
+        fn answered(&mut self) {}
+        fn ended(self: Box<Self>, _: &Record) {
+            self.note("ended");
+        }
+    }
+
+    #[test]
+    fn all_are_told_in_their_order_and_of_tokens_while_they_want_to_hear_of_them() {
+        let journal = Journal::default();
+        let scribe = |name, tokens| Watches::of(Scribe(name, tokens, Arc::clone(&journal)));
+        let told = || std::mem::take(&mut *journal.lock().unwrap());
+        assert!(Watches::default().and(Watches::default()).is_empty());
+        let two = scribe('b', 1).and(scribe('c', 1));
+        let mut watches = Watches::default().and(scribe('a', 3)).and(two);
+        watches.requested(&Requested::default(), Duration::ZERO);
+        assert_eq!(told(), [('a', "requested"), ('b', "requested"), ('c', "requested")]);
+        for expected in
+            [&[('a', "token"), ('b', "token"), ('c', "token")][..], &[('a', "token")], &[('a', "token")], &[]]
+        {
+            watches.token(Duration::ZERO, 1);
+            assert_eq!(told(), expected);
+        }
+        watches.ended(&Record::new(Labels::default(), Instant::now(), Outcome::Ok, Duration::ZERO));
+        assert_eq!(told(), [('a', "ended"), ('b', "ended"), ('c', "ended")]);
     }
 }

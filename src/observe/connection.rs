@@ -78,7 +78,8 @@ impl ConnectionObserver {
 
     fn read(&mut self, direction: Direction, bytes: &[u8], at: Instant) {
         let Some(http) = &mut self.http else { return };
-        if direction == Direction::Response {
+        // On HTTP/2 only the frames tell whose bytes these are.
+        if direction == Direction::Response && !http.is_shared() {
             http.warm();
             if let Some(exchange) = self.exchanges.open.first() {
                 exchange.warm();

@@ -30,7 +30,7 @@ impl Reader {
     }
 
     /// Asks for the memory that the next bytes of an answer will need.
-    pub fn warm(&self) {
+    pub(crate) fn warm(&self) {
         if let Reader::Http1(http1) = self {
             http1.warm();
         }
