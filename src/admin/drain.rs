@@ -37,15 +37,17 @@ pub(super) fn wait(query: Option<&str>, default: Duration) -> Result<Option<Dura
 ///
 /// - POST begins the drain; GET only tells how it stands, unless it is to wait: then it begins the drain too, since a
 ///   Kubernetes `preStop` hook can do nothing but GET.
+/// - HEAD never begins one: it is what monitors and link checkers send.
 /// - With a wait: 200 when no stream is open any more, 503 when the time was over before.
 pub(super) async fn answer(
     method: &Method,
     wait: Option<Duration>,
     control: &dyn Control,
 ) -> (StatusCode, serde_json::Value) {
-    if method == Method::POST || wait.is_some() {
+    if method == Method::POST || method == Method::GET && wait.is_some() {
         control.begin_drain();
     }
+    let wait = wait.filter(|_| method != Method::HEAD);
     stands(wait, control).await
 }
 

@@ -160,7 +160,10 @@ pub(super) async fn answer<B: Body>(request: &Request<B>, site: &Site) -> Answer
 
 /// The page is made on another thread, so that a long one does not hold up the probes.
 async fn metrics<B>(request: &Request<B>, pages: &Pages) -> Answer {
-    let accept = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    // Several lines of one name are one list (RFC 9110 section 5.3).
+    let accept: Vec<&str> =
+        request.headers().get_all(header::ACCEPT).iter().filter_map(|line| line.to_str().ok()).collect();
+    let accept = (!accept.is_empty()).then(|| accept.join(","));
     let metrics = pages.metrics.clone();
     match tokio::task::spawn_blocking(move || metrics(accept.as_deref())).await {
         Ok((content_type, body)) => respond(StatusCode::OK, &content_type, body),

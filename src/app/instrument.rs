@@ -26,6 +26,7 @@ use crate::export;
 use crate::export::Exporters;
 use crate::ledger;
 use crate::ledger::Ledger;
+use crate::listen;
 use crate::listen::Address;
 use crate::live::InFlight;
 use crate::measure::Record;
@@ -91,6 +92,18 @@ pub enum Error {
     /// The admin server.
     #[error(transparent)]
     Admin(#[from] admin::Error),
+}
+
+impl Error {
+    /// True when what the configuration names holds what cannot be used.
+    pub fn is_of_configuration(&self) -> bool {
+        match self {
+            Error::Export(error) => !matches!(error, export::Error::Runtime(_)),
+            Error::Path(path::Error::Listen(error)) => !matches!(error, listen::Error::Bind { .. }),
+            Error::AccessLog(_) | Error::Tokenizer(_) | Error::Ledger(_) => true,
+            _ => false,
+        }
+    }
 }
 
 /// A running instrument.

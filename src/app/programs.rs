@@ -64,7 +64,10 @@ fn start(start: Start) -> ExitCode {
     }
     let result = run::run(config, &flags, &environment, &logs);
     drop(logs);
-    ended(result)
+    match result {
+        Err(error) if error.is_of_configuration() => wrong(&error),
+        result => ended(result),
+    }
 }
 
 fn show(arguments: &DemoArgs) -> ExitCode {

@@ -24,6 +24,13 @@ pub enum Error {
     Signals(#[from] io::Error),
 }
 
+impl Error {
+    /// True when the configuration names something that holds what cannot be used: a mend of it, and no other try, helps.
+    pub fn is_of_configuration(&self) -> bool {
+        matches!(self, Error::Start(error) if error.is_of_configuration())
+    }
+}
+
 /// What a signal asks for.
 enum Asked {
     Stop,

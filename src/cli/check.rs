@@ -1,6 +1,5 @@
 //! The configuration in plain words.
 
-use std::path::Path;
 use std::time::Duration;
 
 use crate::config::Config;
@@ -43,42 +42,11 @@ pub fn explain(config: &Config) -> String {
     lines.join("\n")
 }
 
-/// Files that are named but cannot be read or used, in words that name the mend.
-pub(super) fn unreadable_files(config: &Config) -> Vec<String> {
-    let mut files: Vec<(&str, &Path)> = Vec::new();
-    for pair in &config.settings.pairs {
-        if let Some(tls) = &pair.tls {
-            files.push(("certificate", &tls.certificate));
-            files.push(("key", &tls.key));
-            files.extend(tls.client_ca.iter().map(|path| ("client_ca", path.as_path())));
-        }
-        if let Some(tls) = &pair.upstream_tls {
-            files.extend(tls.ca.iter().map(|path| ("upstream_tls.ca", path.as_path())));
-            if let Some((certificate, key)) = &tls.identity {
-                files.push(("upstream_tls.certificate", certificate));
-                files.push(("upstream_tls.key", key));
-            }
-        }
-    }
-    let export = &config.settings.export;
-    for endpoint in export.metrics.endpoint.iter().chain(&export.traces.endpoint) {
-        files.extend(endpoint.ca.iter().map(|path| ("otlp certificate", path.as_path())));
-        if let Some((certificate, key)) = &endpoint.identity {
-            files.push(("otlp client_certificate", certificate));
-            files.push(("otlp client_key", key));
-        }
-    }
-    let mut messages: Vec<String> = files
-        .into_iter()
-        .filter_map(|(what, path)| {
-            let error = std::fs::File::open(path).err()?;
-            Some(format!("{what}: cannot read {}: {error}; check the path and its permissions", path.display()))
-        })
-        .collect();
-    messages.dedup();
-    messages.extend(ledger::Ledger::new(config.settings.ledger.clone()).err().map(|error| error.to_string()));
-    messages.extend(Vocabularies::read(&config.settings.tokenizer).err().map(|error| error.to_string()));
-    messages
+/// Files that open, but hold what cannot be used, in words that name the mend.
+pub(super) fn unusable_files(config: &Config) -> Vec<String> {
+    let ledger = ledger::Ledger::new(config.settings.ledger.clone()).err().map(|error| error.to_string());
+    let vocabularies = Vocabularies::read(&config.settings.tokenizer).err().map(|error| error.to_string());
+    ledger.into_iter().chain(vocabularies).collect()
 }
 
 fn describe(pair: &Pair) -> String {
@@ -221,7 +189,9 @@ fn kept_besides(traces: &export::Traces) -> String {
 fn warnings(config: &Config) -> Vec<String> {
     let settings = &config.settings;
     let mut warnings: Vec<String> = config.warnings.iter().map(ToString::to_string).collect();
-    if settings.export.metrics.endpoint.is_none() && settings.export.traces.endpoint.is_none() {
+    let otlp = &config.raw().otlp;
+    let switched_off = [&otlp.metrics.destination, &otlp.traces.destination].map(|to| to.enabled) == [Some(false); 2];
+    if settings.export.metrics.endpoint.is_none() && settings.export.traces.endpoint.is_none() && !switched_off {
         warnings.push(
             "OTLP is not configured, so nothing is pushed and there are no traces; set otlp.endpoint or \
              OTEL_EXPORTER_OTLP_ENDPOINT. The Prometheus endpoint works without it."

@@ -85,10 +85,12 @@ pub fn main(
         }
     };
     match cli.command {
-        Command::Run(arguments) => join("run", programs.run, |run| match load(&arguments.config, &environment) {
-            Ok((config, flags)) => run(Start { config, flags, environment: environment.clone() }),
-            Err(code) => code,
-        }),
+        Command::Run(arguments) => {
+            join("run", programs.run, |run| match loaded(Config::load_with_files, &arguments.config, &environment) {
+                Ok((config, flags)) => run(Start { config, flags, environment: environment.clone() }),
+                Err(code) => code,
+            })
+        }
         Command::Check(arguments) => check(&arguments, &environment),
         Command::Config(arguments) => print_config(&arguments, &environment),
         Command::Metrics => join("metrics", programs.metrics, |metrics| print(&metrics())),
@@ -120,8 +122,17 @@ fn join<P>(name: &str, program: Option<P>, call: impl FnOnce(P) -> ExitCode) -> 
 }
 
 fn load(arguments: &ConfigArgs, environment: &Environment) -> Result<(Config, Flags), ExitCode> {
+    loaded(Config::load, arguments, environment)
+}
+
+/// Reads the configuration in this way, and tells what is wrong with it.
+fn loaded(
+    load: fn(&Flags, &Environment) -> Result<Config, config::Error>,
+    arguments: &ConfigArgs,
+    environment: &Environment,
+) -> Result<(Config, Flags), ExitCode> {
     let flags = arguments.flags();
-    match Config::load(&flags, environment) {
+    match load(&flags, environment) {
         Ok(config) => Ok((config, flags)),
         Err(error) => {
             complain(&error.to_string());
@@ -132,16 +143,16 @@ fn load(arguments: &ConfigArgs, environment: &Environment) -> Result<(Config, Fl
 }
 
 fn check(arguments: &ConfigArgs, environment: &Environment) -> ExitCode {
-    let (config, _) = match load(arguments, environment) {
+    let (config, _) = match loaded(Config::load_with_files, arguments, environment) {
         Ok(loaded) => loaded,
         Err(code) => return code,
     };
-    let missing = check::unreadable_files(&config);
+    let unusable = check::unusable_files(&config);
     let code = print(&explain(&config));
-    for message in &missing {
+    for message in &unusable {
         complain(message);
     }
-    if missing.is_empty() { code } else { ExitCode::from(WRONG_USAGE) }
+    if unusable.is_empty() { code } else { ExitCode::from(WRONG_USAGE) }
 }
 
 fn print_config(arguments: &PrintArgs, environment: &Environment) -> ExitCode {

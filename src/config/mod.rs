@@ -57,6 +57,15 @@ pub struct Config {
     set: Node,
 }
 
+/// What of the files that a configuration names is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Files {
+    /// Their names.
+    Named,
+    /// Whether they open, too.
+    Opened,
+}
+
 /// Only what can hold no secret.
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -72,15 +81,29 @@ impl Config {
     ///
     /// Every problem that was found, each with its place and mend.
     pub fn load(flags: &Flags, environment: &Environment) -> Result<Config, Error> {
+        Config::load_and(Files::Named, flags, environment)
+    }
+
+    /// The same for whoever is going to use it here: certificates, keys and the access log that it names must open.
+    ///
+    /// # Errors
+    ///
+    /// As [`Config::load`].
+    pub fn load_with_files(flags: &Flags, environment: &Environment) -> Result<Config, Error> {
+        Config::load_and(Files::Opened, flags, environment)
+    }
+
+    fn load_and(files: Files, flags: &Flags, environment: &Environment) -> Result<Config, Error> {
         let file = flags.config.clone().or_else(|| environment.get("TOKOMETER_CONFIG").map(PathBuf::from));
         let text = match &file {
             Some(path) => {
-                Some(std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.clone(), source })?)
+                let bytes = std::fs::read(path).map_err(|source| Error::Read { path: path.clone(), source })?;
+                Some(utf8(path, bytes)?)
             }
             None => None,
         };
         let file = file.as_deref().zip(text.as_deref());
-        Config::from_layers(file, flags, environment)
+        Config::layered(files, file, flags, environment)
     }
 
     /// The same from text that is at hand.
@@ -89,10 +112,19 @@ impl Config {
     ///
     /// As [`Config::load`].
     pub fn from_layers(file: Option<(&Path, &str)>, flags: &Flags, environment: &Environment) -> Result<Config, Error> {
+        Config::layered(Files::Named, file, flags, environment)
+    }
+
+    fn layered(
+        files: Files,
+        file: Option<(&Path, &str)>,
+        flags: &Flags,
+        environment: &Environment,
+    ) -> Result<Config, Error> {
         let mut environment = environment.clone();
         let mut left_out = Vec::new();
         loop {
-            match Config::attempt(file, flags, &environment) {
+            match Config::attempt(files, file, flags, &environment) {
                 Ok(mut config) => {
                     left_out.append(&mut config.warnings);
                     return Ok(Config { warnings: left_out, ..config });
@@ -117,7 +149,12 @@ impl Config {
         }
     }
 
-    fn attempt(file: Option<(&Path, &str)>, flags: &Flags, environment: &Environment) -> Result<Config, Error> {
+    fn attempt(
+        files: Files,
+        file: Option<(&Path, &str)>,
+        flags: &Flags,
+        environment: &Environment,
+    ) -> Result<Config, Error> {
         let mut errors = Vec::new();
         let mut warnings = Vec::new();
         let mut set = match file {
@@ -129,11 +166,8 @@ impl Config {
         if let Some((address, origin)) = otel::prometheus_address(environment, &admin) {
             match address::admin(&address) {
                 Ok(_) => set.overlay(Node::at("admin.listen", Value::Text(address), &origin)),
-                Err(message) => warnings.push(Problem {
-                    origin,
-                    path: "admin.listen".to_owned(),
-                    message: format!("{message}; this variable is left out"),
-                }),
+                // The caller leaves the variable out, and keeps the other one.
+                Err(message) => errors.push(Problem { origin, path: "admin.listen".to_owned(), message }),
             }
         }
         set.overlay(environment::layer(environment, &mut warnings));
@@ -148,6 +182,9 @@ impl Config {
         })?;
         let mut problems = Problems::new(&set);
         let settings = checked::checked(&raw, environment, &mut problems);
+        if let (Files::Opened, Some(settings)) = (files, &settings) {
+            checked::files::open(&raw, settings, &mut problems);
+        }
         let Problems { errors, warnings: more, .. } = problems;
         warnings.extend(more);
         let settings = settings.filter(|_| errors.is_empty()).ok_or_else(|| Error::Invalid(once(errors)))?;
@@ -171,11 +208,17 @@ fn read(path: &Path, text: &str) -> Result<Node, Error> {
     let file = path.display().to_string();
     let node = value::read(text, &file).map_err(|error| {
         let (line, column) = error.location().map_or((1, 1), |at| (at.line(), at.column()));
-        // The reader's own words end with the place; we put it in front.
-        let message = error.without_snippet().to_string();
-        let message = message.replace(&format!(" at line {line}, column {column}"), "");
-        // Nor has its advice to programmers a place here.
-        let message = message.split(", set DuplicateKeyPolicy").next().unwrap_or_default().to_owned();
+        let message = match error.without_snippet() {
+            serde_yaml::Error::MultipleDocuments { .. } => {
+                "a second document begins here; write one, without `---` between its keys".to_owned()
+            }
+            error => {
+                // The reader's own words end with the place; we put it in front.
+                let message = error.to_string().replace(&format!(" at line {line}, column {column}"), "");
+                // Nor has its advice to programmers a place here.
+                message.split(", set DuplicateKeyPolicy").next().unwrap_or_default().to_owned()
+            }
+        };
         Error::Syntax { file, line, column, message }
     })?;
     match node.value {
@@ -189,6 +232,21 @@ fn read(path: &Path, text: &str) -> Result<Node, Error> {
             Err(Error::Invalid(vec![Problem { origin: node.origin, path: String::new(), message }]))
         }
     }
+}
+
+/// The text of the file, or the place of the first byte that is no text.
+fn utf8(path: &Path, bytes: Vec<u8>) -> Result<String, Error> {
+    String::from_utf8(bytes).map_err(|error| {
+        let before = error.as_bytes().get(..error.utf8_error().valid_up_to()).unwrap_or_default();
+        let line = String::from_utf8_lossy(before).lines().last().map_or(0, |line| line.chars().count());
+        let ends_line = before.last().is_none_or(|byte| *byte == b'\n');
+        Error::Syntax {
+            file: path.display().to_string(),
+            line: before.iter().filter(|byte| **byte == b'\n').count() as u64 + 1,
+            column: if ends_line { 1 } else { line as u64 + 1 },
+            message: "what stands here is no UTF-8; save the file as UTF-8".to_owned(),
+        }
+    })
 }
 
 /// Each problem once, in the order in which they were found.

@@ -142,9 +142,12 @@ pub(crate) fn layer(environment: &Environment, warnings: &mut Vec<Problem>) -> N
 
 /// `admin.listen` with the host and port of `OTEL_EXPORTER_PROMETHEUS_HOST` and `_PORT` in place of its own.
 pub(crate) fn prometheus_address(environment: &Environment, current: &str) -> Option<(String, Origin)> {
-    let host = environment.get("OTEL_EXPORTER_PROMETHEUS_HOST");
-    let port = environment.get("OTEL_EXPORTER_PROMETHEUS_PORT");
-    let name = host.map(|_| "OTEL_EXPORTER_PROMETHEUS_HOST").or(port.map(|_| "OTEL_EXPORTER_PROMETHEUS_PORT"))?;
+    const HOST: &str = "OTEL_EXPORTER_PROMETHEUS_HOST";
+    const PORT: &str = "OTEL_EXPORTER_PROMETHEUS_PORT";
+    let (host, port) = (environment.get(HOST), environment.get(PORT));
+    // The variable to blame for an address that cannot be used: the port's, where it is no port.
+    let bad_port = port.is_some_and(|port| port.parse::<u16>().is_err());
+    let name = host.map(|_| HOST).filter(|_| !bad_port).or(port.map(|_| PORT))?;
     let (own_host, own_port) = current.rsplit_once(':').unwrap_or((current, "9464"));
     let host = match host {
         Some(host) if host.contains(':') && !host.starts_with('[') => format!("[{host}]"),

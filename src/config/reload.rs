@@ -58,9 +58,9 @@ pub struct Reload {
 ///
 /// # Errors
 ///
-/// As [`Config::load`]: the file cannot be read, is not YAML, or holds values that cannot be used.
+/// As [`Config::load_with_files`]: a file cannot be read, is not YAML, or holds values that cannot be used.
 pub fn reload(old: &Config, flags: &Flags, environment: &Environment) -> Result<Reload, Error> {
-    let config = Config::load(flags, environment)?;
+    let config = Config::load_with_files(flags, environment)?;
     let changes = changes(old, &config);
     Ok(Reload { config, changes })
 }

@@ -30,10 +30,10 @@ use crate::measure::Unread;
 #[non_exhaustive]
 pub enum Error {
     /// The settings of an OTLP endpoint are wrong.
-    #[error("the OTLP endpoint {url} cannot be used: {reason}")]
+    #[error("the OTLP endpoint {address} cannot be used: {reason}")]
     Endpoint {
-        /// The URL of the settings.
-        url: String,
+        /// Scheme, host and port of its URL.
+        address: String,
         /// What is wrong with it.
         reason: String,
     },
@@ -144,10 +144,12 @@ fn info_labels(resource: &[(String, String)]) -> Vec<(String, String)> {
     labels
 }
 
-/// A name as a Prometheus label.
+/// A name as a Prometheus label. Names that begin with two underscores are Prometheus' own (`__name__` would be another metric's
+/// name), as digits cannot be a label's beginning.
 fn label(name: &str) -> String {
     let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
-    if name.starts_with(|c: char| c.is_ascii_digit()) { format!("key_{name}") } else { name }
+    let reserved = name.starts_with(|c: char| c.is_ascii_digit()) || name.starts_with("__");
+    if reserved { format!("key_{name}") } else { name }
 }
 
 impl Sink for Exporters {
@@ -180,7 +182,8 @@ mod tests {
     #[test]
     fn resource_attributes_that_become_one_label_are_joined() {
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-        let resource = [pair("a.b", "1"), pair("2nd", "x"), pair("a_b", "3")];
-        assert_eq!(info_labels(&resource), [pair("a_b", "1;3"), pair("key_2nd", "x")]);
+        let resource = [pair("a.b", "1"), pair("2nd", "x"), pair("a_b", "3"), pair("__name__", "up"), pair("_a", "y")];
+        let labels = [pair("a_b", "1;3"), pair("key_2nd", "x"), pair("key___name__", "up"), pair("_a", "y")];
+        assert_eq!(info_labels(&resource), labels);
     }
 }

@@ -26,7 +26,12 @@ impl Signal {
         let mut last = self.last_logged_failure.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if last.is_none_or(|at| at.elapsed() >= LOG_EVERY) {
             *last = Some(std::time::Instant::now());
-            tracing::warn!(signal, failed, error, "an OTLP export failed; what it held is lost");
+            tracing::warn!(
+                signal,
+                failed,
+                error,
+                "an OTLP export was not taken, or not whole; what was not taken is lost"
+            );
         }
     }
 }

@@ -158,6 +158,8 @@ fn metrics_get_the_accept_header_and_a_panic_is_an_error_not_an_end() {
         exchange(&server, &format!("GET /metrics HTTP/1.1\r\nhost: a\r\naccept: {accept}\r\nconnection: close\r\n\r\n"))
     };
     assert!(with("application/openmetrics-text").contains("accept=application/openmetrics-text"));
+    // Several lines of one name are one list.
+    assert!(with("a;q=0.5\r\naccept: b\r\nAccept: c").contains("accept=a;q=0.5,b,c\r\n"));
     assert_eq!(status(&with("panic")), 500);
     assert_eq!(status(&ask(&server, "GET", "/metrics")), 200);
 }
@@ -217,6 +219,9 @@ fn post_begins_a_drain_and_get_only_looks() {
     let server = serve(program.clone());
     let answer = ask(&server, "GET", "/drain");
     assert_eq!((status(&answer), &json(&answer)["draining"]), (200, &false.into()));
+    for target in ["/drain", "/drain?wait", "/drain?wait=60s"] {
+        assert_eq!(status(&ask(&server, "HEAD", target)), 200, "{target}");
+    }
     assert_eq!(program.drains.load(Ordering::SeqCst), 0);
     assert_eq!(status(&ask(&server, "GET", "/readyz")), 200);
 

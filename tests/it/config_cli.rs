@@ -119,20 +119,56 @@ fn check_explains_in_plain_words_and_warns() {
 }
 
 #[test]
-fn check_tells_of_files_that_cannot_be_read() {
+fn check_and_run_tell_of_files_that_cannot_be_used_and_end_with_2() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("t.yaml");
-    std::fs::write(
-        &path,
-        "pairs: [{listen: ':1', upstream: ':2', tls: {certificate: /no/c.pem, key: /no/k.pem}}]\n\
-         observe: {tokenizer: {path: /no/tokenizer.json}}",
-    )
-    .unwrap();
-    let output = tokometer(&["check", "--config", path.to_str().unwrap()], &[]);
-    assert_eq!(output.status.code(), Some(2));
-    let told = stderr(&output);
-    assert!(told.contains("/no/c.pem") && told.contains("/no/k.pem") && told.contains("check the path"), "{told}");
-    assert!(told.contains("cannot read the tokenizer /no/tokenizer.json"), "{told}");
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let empty = file("empty.pem", "");
+    let pairs = "pairs: [{listen: '127.0.0.1:0', upstream: ':2'}]\nadmin: {listen: '127.0.0.1:0'}\n";
+    let tls = |path: &str| {
+        format!("pairs: [{{listen: '127.0.0.1:0', upstream: ':2', tls: {{certificate: {path}, key: {path}}}}}]\n")
+    };
+    let table = [
+        ("missing", tls("/no/c.pem"), "pairs[0].tls.certificate: cannot read /no/c.pem", ["check", "run"].as_slice()),
+        (
+            "vocabulary",
+            format!("{pairs}observe: {{tokenizer: {{path: /no/t.json}}}}"),
+            "tokenizer /no/t.json",
+            &["check", "run"],
+        ),
+        (
+            "key",
+            format!("{pairs}tenants: {{enabled: true, hash_key_file: {empty}}}"),
+            "holds 0 bytes",
+            &["check", "run"],
+        ),
+        ("empty", tls(&empty), "holds no CERTIFICATE", &["run"]),
+        (
+            "collector",
+            format!("{pairs}otlp: {{endpoint: 'https://127.0.0.1:1', certificate: {empty}}}"),
+            "no certificate in it",
+            &["run"],
+        ),
+    ];
+    for (name, yaml, part, commands) in table {
+        let path = file(&format!("{name}.yaml"), &yaml);
+        for command in commands {
+            let output = tokometer(&[command, "--config", &path], &[]);
+            let told = stderr(&output);
+            assert_eq!(output.status.code(), Some(2), "{command} {name}: {told}");
+            assert!(told.contains(part), "{command} {name}: {told}");
+        }
+    }
+}
+
+#[test]
+fn otlp_that_was_switched_off_on_purpose_is_no_warning() {
+    let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318");
+    let told = stdout(&tokometer(&["check"], &[endpoint, ("OTEL_SDK_DISABLED", "true")]));
+    assert!(told.contains("OTLP metrics: off.") && told.contains("No warnings."), "{told}");
 }
 
 #[test]

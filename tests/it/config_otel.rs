@@ -185,6 +185,15 @@ fn the_prometheus_variables_move_the_admin_address() {
     assert_eq!(address(&[(port, "9090")]), "0.0.0.0:9090");
     assert_eq!(address(&[(host, "::1"), (port, "9090")]), "[::1]:9090");
     assert_eq!(address(&[(port, "9090"), ("TOKOMETER_ADMIN_LISTEN", ":1")]), "[::]:1");
+    for (set, expected, blamed) in [
+        ([(host, "127.0.0.1"), (port, "x")], "127.0.0.1:9464", port),
+        ([(host, "not an address"), (port, "9090")], "0.0.0.0:9090", host),
+    ] {
+        assert_eq!(address(&set), expected);
+        let warnings = config(&set).warnings;
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        assert!(warnings[0].to_string().contains(&format!("{blamed}: admin.listen")), "{warnings:?}");
+    }
 }
 
 #[test]

@@ -44,7 +44,19 @@ fn in_thousandths((name, value): Figure) -> Figure {
 /// Foreign text (models, ids) must not be able to look like another field or line.
 fn bare(text: &str) -> String {
     let plain = !text.is_empty() && text.chars().all(|c| c.is_ascii_graphic() && c != '"' && c != '=');
-    if plain { text.to_owned() } else { Value::from(text).to_string() }
+    if plain { text.to_owned() } else { on_one_line(&Value::from(text).to_string()) }
+}
+
+/// JSON leaves some characters as they are that others read as the end of a line: NEL, LS, PS, and controls above ASCII.
+fn on_one_line(json: &str) -> String {
+    let mut line = String::with_capacity(json.len());
+    for c in json.chars() {
+        match c {
+            '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' => line.push_str(&format!("\\u{:04x}", u32::from(c))),
+            _ => line.push(c),
+        }
+    }
+    line
 }
 
 /// `2026-11-20T10:11:12.345Z` (RFC 3339). Before 1970 there were no exchanges: that is 1970.
@@ -93,9 +105,17 @@ mod tests {
 
     #[test]
     fn foreign_text_cannot_look_like_another_field_or_line() {
-        for (text, expected) in
-            [("m", "m"), ("a b", "\"a b\""), ("a=b", "\"a=b\""), ("a\nb", "\"a\\nb\""), ("", "\"\"")]
-        {
+        let table = [
+            ("m", "m"),
+            ("a b", "\"a b\""),
+            ("a=b", "\"a=b\""),
+            ("a\nb", "\"a\\nb\""),
+            ("", "\"\""),
+            ("é", "\"é\""),
+            ("a\u{85}b\u{2028}c\u{2029}", "\"a\\u0085b\\u2028c\\u2029\""),
+            ("\u{7f}", "\"\\u007f\""),
+        ];
+        for (text, expected) in table {
             assert_eq!(bare(text), expected);
         }
     }

@@ -6,9 +6,39 @@ use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::filter::Targets;
 
 /// Our own modules, so that `relay=debug` means `tokometer::relay=debug`.
-const MODULES: [&str; 13] = [
-    "listen", "relay", "wire", "decode", "measure", "observe", "export", "admin", "config", "sim", "replay", "cli",
+const MODULES: [&str; 25] = [
+    "listen",
+    "relay",
+    "wire",
+    "decode",
+    "measure",
+    "observe",
+    "tokenizer",
+    "live",
+    "slo",
+    "ledger",
+    "rules",
+    "dashboards",
+    "scrape",
+    "export",
+    "queue",
+    "admin",
+    "config",
+    "sim",
+    "replay",
+    "client",
+    "verify",
+    "top",
+    "attach",
+    "cli",
     "app",
+];
+
+/// Crates that say at each start, end and lost export what we say too, and better: less of them, unless somebody asks for more.
+const QUIET: [(&str, LevelFilter); 3] = [
+    ("opentelemetry-otlp", LevelFilter::ERROR),
+    ("opentelemetry_sdk", LevelFilter::WARN),
+    ("pingora_core", LevelFilter::WARN),
 ];
 
 /// Levels, read from text such as `info,relay=debug,pingora=error`.
@@ -26,7 +56,11 @@ impl Default for Levels {
 
 impl Levels {
     pub(super) fn targets(&self) -> Targets {
-        Targets::new().with_default(self.all).with_targets(self.by_target.iter().cloned())
+        let quiet = QUIET.iter().filter(|_| self.all <= LevelFilter::INFO);
+        Targets::new()
+            .with_default(self.all)
+            .with_targets(quiet.map(|(target, most)| (*target, self.all.min(*most))))
+            .with_targets(self.by_target.iter().cloned())
     }
 }
 
@@ -63,5 +97,38 @@ fn level(word: &str) -> Result<LevelFilter, String> {
         "debug" => Ok(LevelFilter::DEBUG),
         "trace" => Ok(LevelFilter::TRACE),
         _ => Err(format!("`{word}` is no level; write off, error, warn, info, debug or trace, or module=level")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing::Level;
+
+    use super::*;
+
+    #[test]
+    fn every_module_of_ours_can_be_named_without_the_crate() {
+        let lib = include_str!("../../lib.rs");
+        let modules = lib.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';'));
+        assert_eq!(modules.collect::<Vec<_>>(), MODULES);
+        let targets = "warn,queue=debug".parse::<Levels>().unwrap().targets();
+        assert!(targets.would_enable("tokometer::queue::receiver", &Level::DEBUG));
+    }
+
+    #[test]
+    fn crates_that_repeat_us_are_quiet_until_somebody_asks() {
+        let enabled = |levels: &str, target: &str, level: Level| {
+            levels.parse::<Levels>().unwrap().targets().would_enable(target, &level)
+        };
+        let otlp = "opentelemetry-otlp";
+        for (levels, level, expected) in [
+            ("info", Level::WARN, false),
+            ("info", Level::ERROR, true),
+            ("off", Level::ERROR, false),
+            ("debug", Level::DEBUG, true),
+            ("info,opentelemetry-otlp=info", Level::INFO, true),
+        ] {
+            assert_eq!(enabled(levels, otlp, level), expected, "{levels} {level}");
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! From what a person wrote to what the modules use, and every check that needs more than one key.
 
 mod classes;
+pub(super) mod files;
 mod objectives;
 mod otlp;
 mod pairs;

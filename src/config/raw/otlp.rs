@@ -160,7 +160,8 @@ pub struct OtlpMetrics {
     /// Milliseconds between two exports.
     #[schemars(range(min = 100, max = 3600000))]
     pub interval_ms: u64,
-    /// How counters and histograms count.
+    /// How counters and histograms count. With `delta` and `lowmemory`, what an export held that the collector did not take is
+    /// lost; with `cumulative` the next one makes up for it.
     pub temporality: Temporality,
     /// Form of histograms.
     pub histograms: Histograms,

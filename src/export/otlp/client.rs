@@ -67,6 +67,7 @@ impl Client {
 #[async_trait]
 impl HttpClient for Client {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
-        tokio::time::timeout(self.timeout, self.send(request)).await?
+        let sent = tokio::time::timeout(self.timeout, self.send(request)).await;
+        sent.unwrap_or_else(|_| Err(format!("no answer within {:?}", self.timeout).into()))
     }
 }

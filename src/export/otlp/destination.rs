@@ -14,6 +14,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::export::Endpoint;
 use crate::export::Error;
+use crate::export::otlp::endpoint;
 use crate::export::otlp::tls;
 
 /// Bytes both ways, encrypted or not.
@@ -41,7 +42,7 @@ impl Destination {
     /// Reads the endpoint's URL and certificates. `protocols` are those that TLS offers (ALPN, RFC 7301); none: it offers no
     /// choice.
     pub(super) fn new(endpoint: &Endpoint, protocols: &[&[u8]]) -> Result<Destination, Error> {
-        let wrong = |reason: &str| Error::Endpoint { url: endpoint.url.clone(), reason: reason.to_owned() };
+        let wrong = |reason: &str| endpoint::wrong(endpoint, reason);
         let parts = endpoint.url.parse::<Uri>().map_err(|_| wrong("it is no URL"))?.into_parts();
         let scheme = parts.scheme.filter(|scheme| [Scheme::HTTP, Scheme::HTTPS].contains(scheme));
         let scheme = scheme.ok_or_else(|| wrong("the URL must begin with http:// or https://"))?;

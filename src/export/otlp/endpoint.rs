@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use http::HeaderMap;
 use http::HeaderName;
 use http::HeaderValue;
+use http::Uri;
+use http::uri::Authority;
 use opentelemetry_otlp::Compression;
 use opentelemetry_otlp::ExporterBuildError;
 use opentelemetry_otlp::MetricExporter;
@@ -20,22 +22,43 @@ use crate::export::Endpoint;
 use crate::export::Error;
 use crate::export::Protocol;
 use crate::export::otlp::client::Client;
+use crate::export::otlp::delivery::Delivery;
+use crate::export::otlp::delivery::Rejections;
+use crate::export::otlp::delivery::Watched;
+use crate::export::otlp::delivery::rejected_points;
+use crate::export::otlp::delivery::rejected_spans;
 use crate::export::otlp::tls;
 
+/// The endpoint's scheme, host and port, for messages: what a URL carries beside these may be a secret.
+pub(super) fn address(endpoint: &Endpoint) -> String {
+    let uri = endpoint.url.parse::<Uri>().unwrap_or_default();
+    let Some(authority) = uri.authority().map(Authority::as_str) else { return "(no URL)".to_owned() };
+    let place = authority.rsplit_once('@').map_or(authority, |(_, place)| place);
+    uri.scheme_str().map_or_else(|| place.to_owned(), |scheme| format!("{scheme}://{place}"))
+}
+
+/// That the endpoint cannot be used.
+pub(super) fn wrong(endpoint: &Endpoint, reason: impl Into<String>) -> Error {
+    Error::Endpoint { address: address(endpoint), reason: reason.into() }
+}
+
 fn build_error(endpoint: &Endpoint) -> impl Fn(ExporterBuildError) -> Error {
-    let url = endpoint.url.clone();
-    move |error| Error::Endpoint { url: url.clone(), reason: error.to_string() }
+    move |error| wrong(endpoint, error.to_string())
 }
 
 /// Sets what both signals have in common over HTTP.
-fn over_http<B: WithExportConfig + WithHttpConfig>(builder: B, endpoint: &Endpoint) -> Result<B, Error> {
+fn over_http<B: WithExportConfig + WithHttpConfig>(
+    builder: B,
+    endpoint: &Endpoint,
+    (delivery, rejections): (&Delivery, Rejections),
+) -> Result<B, Error> {
     let headers: HashMap<String, String> = endpoint.headers.iter().cloned().collect();
     let builder = builder
         .with_protocol(Wire::HttpBinary)
         .with_endpoint(&endpoint.url)
         .with_timeout(endpoint.timeout)
         .with_headers(headers)
-        .with_http_client(Client::new(endpoint)?);
+        .with_http_client(Watched::new(Client::new(endpoint)?, rejections, delivery.clone()));
     Ok(if endpoint.gzip { builder.with_compression(Compression::Gzip) } else { builder })
 }
 
@@ -56,11 +79,8 @@ fn over_grpc<B: WithExportConfig + WithTonicConfig>(builder: B, endpoint: &Endpo
 pub(super) fn headers(endpoint: &Endpoint) -> Result<HeaderMap, Error> {
     let mut headers = HeaderMap::new();
     for (name, value) in &endpoint.headers {
-        let wrong = |reason: String| Error::Endpoint {
-            url: endpoint.url.clone(),
-            // The value may be a secret.
-            reason: format!("the header {name:?} cannot be sent: {reason}"),
-        };
+        // Without the value, which may be a secret.
+        let wrong = |reason: String| wrong(endpoint, format!("the header {name:?} cannot be sent: {reason}"));
         let key = HeaderName::from_bytes(name.to_ascii_lowercase().as_bytes()).map_err(|e| wrong(e.to_string()))?;
         let value = HeaderValue::from_str(value).map_err(|e| wrong(e.to_string()))?;
         headers.append(key, value);
@@ -68,24 +88,28 @@ pub(super) fn headers(endpoint: &Endpoint) -> Result<HeaderMap, Error> {
     Ok(headers)
 }
 
-/// The exporter of metrics.
-pub(super) fn metric_exporter(endpoint: &Endpoint, temporality: Temporality) -> Result<MetricExporter, Error> {
+/// The exporter of metrics. `delivery` is told how its exports go, over HTTP.
+pub(super) fn metric_exporter(
+    endpoint: &Endpoint,
+    temporality: Temporality,
+    delivery: &Delivery,
+) -> Result<MetricExporter, Error> {
     // The same check for both protocols: over HTTP the crate would drop a bad header in silence.
     headers(endpoint)?;
     let builder = MetricExporter::builder().with_temporality(temporality);
     match endpoint.protocol {
-        Protocol::HttpProtobuf => over_http(builder.with_http(), endpoint)?.build(),
+        Protocol::HttpProtobuf => over_http(builder.with_http(), endpoint, (delivery, rejected_points))?.build(),
         Protocol::Grpc => over_grpc(builder.with_tonic(), endpoint)?.build(),
     }
     .map_err(build_error(endpoint))
 }
 
-/// The exporter of spans.
-pub(super) fn span_exporter(endpoint: &Endpoint) -> Result<SpanExporter, Error> {
+/// The exporter of spans, likewise.
+pub(super) fn span_exporter(endpoint: &Endpoint, delivery: &Delivery) -> Result<SpanExporter, Error> {
     headers(endpoint)?;
     let builder = SpanExporter::builder();
     match endpoint.protocol {
-        Protocol::HttpProtobuf => over_http(builder.with_http(), endpoint)?.build(),
+        Protocol::HttpProtobuf => over_http(builder.with_http(), endpoint, (delivery, rejected_spans))?.build(),
         Protocol::Grpc => over_grpc(builder.with_tonic(), endpoint)?.build(),
     }
     .map_err(build_error(endpoint))

@@ -33,6 +33,7 @@ use crate::export::Temporality;
 use crate::export::otlp::Closing;
 use crate::export::otlp::Command;
 use crate::export::otlp::bounded;
+use crate::export::otlp::delivery::Delivery;
 use crate::export::otlp::endpoint;
 use crate::export::table::TABLE;
 use crate::export::telemetry::Telemetry;
@@ -72,6 +73,7 @@ pub(crate) struct Pipeline {
     provider: SdkMeterProvider,
     reader: Shared,
     exporter: MetricExporter,
+    delivery: Delivery,
     interval: Duration,
     limit: Duration,
     telemetry: Arc<Telemetry>,
@@ -89,6 +91,7 @@ impl Pipeline {
             Temporality::Delta => SdkTemporality::Delta,
             Temporality::LowMemory => SdkTemporality::LowMemory,
         };
+        let delivery = Delivery::new(endpoint);
         let reader = Shared(Arc::new(ManualReader::builder().with_temporality(temporality).build()));
         let exponential = settings.metrics.exponential;
         let (label_sets, classed) = (settings.max_label_sets, !settings.prompt_classes.is_off());
@@ -100,7 +103,8 @@ impl Pipeline {
         Ok(Pipeline {
             provider,
             reader,
-            exporter: endpoint::metric_exporter(endpoint, temporality)?,
+            exporter: endpoint::metric_exporter(endpoint, temporality, &delivery)?,
+            delivery,
             interval: settings.metrics.interval.max(Duration::from_millis(1)),
             limit: endpoint.timeout,
             telemetry,
@@ -132,7 +136,10 @@ impl Pipeline {
             };
             refresh();
             let result = match self.reader.collect(&mut metrics) {
-                Ok(()) => bounded(self.exporter.export(&metrics), self.limit, &closing).await,
+                Ok(()) => {
+                    let said = bounded(self.exporter.export(&metrics), self.limit, &closing).await;
+                    self.delivery.outcome(said).result
+                }
                 Err(error) => Err(error.to_string()),
             };
             let good = result.is_ok();

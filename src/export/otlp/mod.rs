@@ -4,6 +4,7 @@
 
 mod calls;
 mod client;
+mod delivery;
 mod destination;
 mod endpoint;
 mod metrics;
@@ -112,22 +113,28 @@ impl Setup {
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::Runtime)?;
         // gRPC channels are tied to the runtime in which they are made.
-        let _inside = runtime.enter();
+        let inside = runtime.enter();
         let resource = resource(settings);
-        let metrics = match metrics {
-            Some(endpoint) => Some(Pipeline::new(settings, endpoint, resource.clone(), Arc::clone(telemetry))?),
-            None => None,
-        };
-        let (traces, spans) = match traces {
-            Some(endpoint) => {
-                let (batcher, queue) =
-                    traces::Batcher::new(&settings.traces, endpoint, &resource, Arc::clone(telemetry))?;
-                (Some(batcher), Some(queue))
+        let metrics = metrics
+            .as_ref()
+            .map(|endpoint| Pipeline::new(settings, endpoint, resource.clone(), Arc::clone(telemetry)))
+            .transpose();
+        let traces = traces
+            .as_ref()
+            .map(|endpoint| traces::Batcher::new(&settings.traces, endpoint, &resource, Arc::clone(telemetry)))
+            .transpose();
+        drop(inside);
+        match (metrics, traces) {
+            (Ok(metrics), Ok(traces)) => {
+                let (traces, spans) = traces.unzip();
+                Ok(Setup { runtime: Some(runtime), metrics, traces, spans })
             }
-            None => (None, None),
-        };
-        drop(_inside);
-        Ok(Setup { runtime: Some(runtime), metrics, traces, spans })
+            (Err(error), _) | (_, Err(error)) => {
+                // Whoever called may run on a runtime, where dropping another one is a panic.
+                runtime.shutdown_background();
+                Err(error)
+            }
+        }
     }
 
     /// The meter whose instruments are pushed; `None` without an endpoint for metrics.

@@ -19,7 +19,6 @@ use http::Request;
 use http::StatusCode;
 use http::header;
 use opentelemetry_http::HttpClient;
-use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse;
 use prost::Message;
 
 use crate::export::Endpoint;
@@ -27,6 +26,9 @@ use crate::export::Error;
 use crate::export::Protocol;
 use crate::export::otlp::calls::Calls;
 use crate::export::otlp::client::Client;
+use crate::export::otlp::delivery::causes;
+use crate::export::otlp::delivery::rejected_spans;
+use crate::export::otlp::delivery::shown;
 use crate::export::otlp::endpoint::headers;
 
 /// Binary metadata may be padded or not (gRPC over HTTP/2, "Custom-Metadata").
@@ -140,9 +142,9 @@ async fn over_http(
     if gzip {
         headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     }
-    let answer = client.send_bytes(request).await.map_err(|error| error.to_string())?;
+    let answer = client.send_bytes(request).await.map_err(|error| causes(error.as_ref()))?;
     let status = answer.status();
-    let why = || format!("status {status}: {}", said(answer.body()));
+    let why = || format!("status {status}: {}", shown(answer.body()));
     Ok(match status {
         StatusCode::TOO_MANY_REQUESTS
         | StatusCode::BAD_GATEWAY
@@ -151,12 +153,6 @@ async fn over_http(
         status if status.is_success() => Answer::Taken { rejected: rejected(answer.body()) },
         _ => Answer::Refused { why: why() },
     })
-}
-
-/// The beginning of an error's body, as far as it can be shown.
-fn said(body: &[u8]) -> String {
-    let shown = body.get(..200).unwrap_or(body);
-    String::from_utf8_lossy(shown).chars().filter(|c| !c.is_control()).collect()
 }
 
 /// Seconds or a date (RFC 9110 section 10.2.3).
@@ -169,12 +165,11 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 }
 
 fn rejected(body: &[u8]) -> u64 {
-    let partial = ExportTraceServiceResponse::decode(body).ok().and_then(|response| response.partial_success);
-    partial.map_or(0, |partial| u64::try_from(partial.rejected_spans).unwrap_or(0))
+    rejected_spans(body).map_or(0, |rejected| rejected.count)
 }
 
 async fn over_grpc(calls: &Calls, message: Bytes, headers: HeaderMap, gzip: bool) -> Result<Answer, String> {
-    let call = calls.call(message, headers, gzip).await.map_err(|error| error.to_string())?;
+    let call = calls.call(message, headers, gzip).await.map_err(|error| causes(error.as_ref()))?;
     let after = call.details.as_deref().and_then(retry_info);
     let why = format!("gRPC status {}: {}", call.code, call.message);
     Ok(match call.code {

@@ -14,6 +14,7 @@ use rustls_pki_types::pem::PemObject;
 
 use crate::export::Endpoint;
 use crate::export::Error;
+use crate::export::otlp::endpoint;
 
 fn read(path: &Path) -> Result<Vec<u8>, Error> {
     std::fs::read(path).map_err(|error| Error::Pem { path: path.to_owned(), reason: error.to_string() })
@@ -44,7 +45,7 @@ pub(super) fn http(endpoint: &Endpoint) -> Result<ClientConfig, Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(|error| Error::Endpoint { url: endpoint.url.clone(), reason: error.to_string() })?
+        .map_err(|error| endpoint::wrong(endpoint, error.to_string()))?
         .with_root_certificates(roots);
     match &endpoint.identity {
         None => Ok(builder.with_no_client_auth()),

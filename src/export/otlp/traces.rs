@@ -22,6 +22,8 @@ use crate::export::Traces;
 use crate::export::otlp::Closing;
 use crate::export::otlp::Command;
 use crate::export::otlp::bounded;
+use crate::export::otlp::delivery::Delivery;
+use crate::export::otlp::delivery::Outcome;
 use crate::export::otlp::endpoint;
 use crate::export::telemetry::Telemetry;
 
@@ -67,6 +69,7 @@ impl SpanQueue {
 /// Sends what is in the queue.
 pub(crate) struct Batcher {
     exporter: SpanExporter,
+    delivery: Delivery,
     queue: UnboundedReceiver<Layout>,
     waiting: Arc<AtomicUsize>,
     /// Spans of an exchange that did not fit in the last batch whole.
@@ -85,7 +88,8 @@ impl Batcher {
         resource: &Resource,
         telemetry: Arc<Telemetry>,
     ) -> Result<(Batcher, SpanQueue), Error> {
-        let mut exporter = endpoint::span_exporter(endpoint)?;
+        let delivery = Delivery::new(endpoint);
+        let mut exporter = endpoint::span_exporter(endpoint, &delivery)?;
         exporter.set_resource(resource);
         let (sender, queue) = unbounded_channel();
         let (full, waiting) = (Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
@@ -100,7 +104,10 @@ impl Batcher {
             telemetry: Arc::clone(&telemetry),
         };
         let (delay, limit) = (settings.schedule_delay, endpoint.timeout);
-        Ok((Batcher { exporter, queue, waiting, rest: Vec::new(), full, batch, delay, limit, telemetry }, spans))
+        Ok((
+            Batcher { exporter, delivery, queue, waiting, rest: Vec::new(), full, batch, delay, limit, telemetry },
+            spans,
+        ))
     }
 
     /// Sends a batch when one is full, after each delay, and when asked, until it is told to close.
@@ -150,10 +157,13 @@ impl Batcher {
 
     async fn export(&self, batch: Vec<SpanData>, closing: &Closing) -> bool {
         let count = batch.len() as u64;
-        let result = bounded(self.exporter.export(batch), self.limit, closing).await;
+        let said = bounded(self.exporter.export(batch), self.limit, closing).await;
+        let taken = said.is_ok();
+        let Outcome { result, rejected } = self.delivery.outcome(said);
+        let sent = if taken { count.saturating_sub(rejected) } else { 0 };
+        self.telemetry.spans_sent.fetch_add(sent, Ordering::Relaxed);
+        self.telemetry.spans_dropped.fetch_add(count - sent, Ordering::Relaxed);
         let good = result.is_ok();
-        let counter = if good { &self.telemetry.spans_sent } else { &self.telemetry.spans_dropped };
-        counter.fetch_add(count, Ordering::Relaxed);
         self.telemetry.traces.done("traces", result);
         good
     }

@@ -32,6 +32,8 @@ pub(crate) struct Got {
     pub(crate) traces: Vec<ExportTraceServiceRequest>,
     /// `path encoding authorization` of each HTTP request.
     pub(crate) heads: Vec<String>,
+    /// Status and body with which requests over HTTP are answered; without one they are taken.
+    pub(crate) answer: Option<(u16, Vec<u8>)>,
 }
 
 pub(crate) struct Collector {
@@ -125,7 +127,8 @@ async fn answer(request: Request<Incoming>, got: Arc<Mutex<Got>>) -> Result<Resp
         "/v1/traces" => got.traces.push(ExportTraceServiceRequest::decode(body.as_slice()).unwrap()),
         _ => return Ok(Response::builder().status(404).body(Full::default()).unwrap()),
     }
-    Ok(Response::new(Full::default()))
+    let (status, body) = got.answer.clone().unwrap_or((200, Vec::new()));
+    Ok(Response::builder().status(status).body(Full::from(body)).unwrap())
 }
 
 /// One service for each port: what joins services would need one crate more.

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::time::Instant;
 
+use opentelemetry_proto::tonic::collector::trace::v1::{ExportTracePartialSuccess, ExportTraceServiceResponse};
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::number_data_point;
 use opentelemetry_proto::tonic::metrics::v1::{AggregationTemporality, Metric};
+use prost::Message;
 use tokometer::export::Endpoint;
 use tokometer::export::Exporters;
 use tokometer::export::Metrics;
@@ -326,6 +328,36 @@ fn a_collector_that_answers_nothing_delays_nobody_and_is_counted() {
 }
 
 #[test]
+fn what_a_collector_rejects_of_a_message_counts_as_lost() {
+    let collector = Collector::http();
+    let mut settings = settings(http(&collector));
+    let url = format!("http://127.0.0.1:{}/v1/traces", collector.port);
+    settings.traces.endpoint = Some(endpoint(url, Protocol::HttpProtobuf));
+    let exporters = Exporters::start(&settings, Arc::new(records::Still)).unwrap();
+    let lost_and_sent = || {
+        let page = String::from_utf8(exporters.scrape(None).body).unwrap();
+        let samples = text::parse(&page, Form::Plain).samples;
+        let of = |name: &str| samples[&(format!("tokometer_telemetry_{name}_total"), BTreeMap::new())];
+        (of("spans_dropped"), of("spans_sent"))
+    };
+    records::play(&exporters);
+    assert!(exporters.flush(WAIT));
+    let (lost, sent) = lost_and_sent();
+    assert_eq!(lost, 0.0);
+    // Spans and data points stand in the same field of both answers.
+    let partial = ExportTracePartialSuccess { rejected_spans: 2, error_message: "too old".to_owned() };
+    let answer = ExportTraceServiceResponse { partial_success: Some(partial) }.encode_to_vec();
+    collector.got.lock().unwrap().answer = Some((200, answer));
+    records::play(&exporters);
+    assert!(!exporters.flush(WAIT), "not all of it got through");
+    assert_eq!(lost_and_sent(), (2.0, 2.0 * sent - 2.0));
+    collector.got.lock().unwrap().answer = Some((403, Vec::new()));
+    records::play(&exporters);
+    assert!(!exporters.flush(WAIT));
+    assert_eq!(lost_and_sent(), (2.0 + sent, 2.0 * sent - 2.0));
+}
+
+#[test]
 fn a_shutdown_in_the_middle_of_a_hanging_export_is_bounded() {
     let hole = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/v1/metrics", hole.local_addr().unwrap());
@@ -348,6 +380,8 @@ fn settings_that_cannot_work_are_refused_at_the_start() {
     let good = || endpoint("http://127.0.0.1:1/v1/metrics".to_owned(), Protocol::HttpProtobuf);
     let error = start(Endpoint { url: "127.0.0.1:4318".to_owned(), ..good() });
     assert!(error.contains("127.0.0.1:4318") && error.contains("http://"), "{error}");
+    let error = start(Endpoint { url: "ftp://user:hunter2@c:1/?key=hunter2".to_owned(), ..good() });
+    assert!(error.contains("ftp://c:1 cannot be used") && !error.contains("hunter2"), "{error}");
     let error = start(Endpoint { headers: vec![("bad name".to_owned(), "x".to_owned())], ..good() });
     assert!(error.contains("bad name"), "{error}");
     let missing = Some("/nowhere/ca.pem".into());

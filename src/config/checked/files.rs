@@ -1,0 +1,96 @@
+//! The files that a configuration names: whether they can be opened at this moment, by whoever runs this.
+//!
+//! What stands in them is read by the modules that use them. Vocabularies and the tenants' key are opened there too, and told with
+//! their keys.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use crate::app::access_log;
+use crate::config::Settings;
+use crate::config::checked::Problems;
+use crate::config::raw::Destination;
+use crate::config::raw::Otlp;
+use crate::config::raw::Raw;
+use crate::export::Endpoint;
+
+/// Adds a problem for each file that is in use and cannot be opened.
+pub(crate) fn open(raw: &Raw, settings: &Settings, problems: &mut Problems<'_>) {
+    for (index, (pair, raw)) in settings.pairs.iter().zip(&raw.pairs).enumerate() {
+        let mut look = |block: &str, key: &str, path: &Option<String>| {
+            readable(&format!("pairs[{index}].{block}.{key}"), path.as_deref(), problems);
+        };
+        if pair.tls.is_some() {
+            look("tls", "certificate", &raw.tls.certificate);
+            look("tls", "key", &raw.tls.key);
+            look("tls", "client_ca", &raw.tls.client_ca);
+        }
+        if pair.upstream_tls.is_some() {
+            look("upstream_tls", "ca", &raw.upstream_tls.ca);
+            look("upstream_tls", "certificate", &raw.upstream_tls.certificate);
+            look("upstream_tls", "key", &raw.upstream_tls.key);
+        }
+    }
+    let (metrics, traces) = (&settings.export.metrics.endpoint, &settings.export.traces.endpoint);
+    otlp("metrics", metrics.as_ref(), &raw.otlp, &raw.otlp.metrics.destination, problems);
+    otlp("traces", traces.as_ref(), &raw.otlp, &raw.otlp.traces.destination, problems);
+    if let Some(Err(error)) = settings.access_log.as_ref().map(appendable) {
+        problems.error("access_log.path", format!("{error}; check the path and its permissions"));
+    }
+}
+
+/// The files of one signal's way to its collector: its own, or those of both.
+fn otlp(signal: &str, endpoint: Option<&Endpoint>, shared: &Otlp, own: &Destination, problems: &mut Problems<'_>) {
+    if endpoint.is_none() {
+        return;
+    }
+    let files = [
+        ("certificate", &own.certificate, &shared.certificate),
+        ("client_certificate", &own.client_certificate, &shared.client_certificate),
+        ("client_key", &own.client_key, &shared.client_key),
+    ];
+    for (key, own, shared) in files {
+        match own {
+            Some(path) => readable(&format!("otlp.{signal}.{key}"), Some(path), problems),
+            None => readable(&format!("otlp.{key}"), shared.as_deref(), problems),
+        }
+    }
+}
+
+fn readable(key: &str, path: Option<&str>, problems: &mut Problems<'_>) {
+    if let Some((path, Err(error))) = path.map(|path| (path, open_to_read(Path::new(path)))) {
+        problems.error(key, format!("cannot read {path}: {error}; check the path and its permissions"));
+    }
+}
+
+fn open_to_read(path: &Path) -> io::Result<()> {
+    let kind = fs::metadata(path)?;
+    if kind.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    // A pipe would wait for its writer, and miss what it reads here.
+    if kind.is_file() { fs::File::open(path).map(drop) } else { Ok(()) }
+}
+
+/// Whether the access log can be written to, without making a file of it yet.
+fn appendable(settings: &access_log::Settings) -> Result<(), String> {
+    let Some(path) = &settings.path else { return Ok(()) };
+    let told = |error: io::Error| format!("cannot write to {}: {error}", path.display());
+    match fs::metadata(path) {
+        Ok(kind) if kind.is_file() => fs::OpenOptions::new().append(true).open(path).map(drop).map_err(told),
+        Ok(kind) if kind.is_dir() => Err(told(io::ErrorKind::IsADirectory.into())),
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            match fs::metadata(folder) {
+                Ok(kind) if kind.is_dir() => Ok(()),
+                Ok(_) => Err(format!("cannot write to {}: {} is no folder", path.display(), folder.display())),
+                Err(error) => {
+                    Err(format!("cannot write to {}: its folder {}: {error}", path.display(), folder.display()))
+                }
+            }
+        }
+        Err(error) => Err(told(error)),
+    }
+}
