@@ -116,6 +116,10 @@ bench: ## What it costs: the parts (criterion), then the relay against its peers
 fuzz: ## Every fuzz target for TIME seconds (make fuzz TIME=300)
 	tests/fuzz.sh $(or $(TIME),60)
 
+.PHONY: explore
+explore: ## The tests that draw their cases, with new seeds for TIME seconds (make explore TIME=300)
+	tests/explore.sh $(or $(TIME),60)
+
 .PHONY: soak
 soak: ## Traffic for TIME seconds: memory and file descriptors must stay flat (make soak TIME=600)
 	SOAK_SECONDS=$(or $(TIME),600) tests/stages.sh soak

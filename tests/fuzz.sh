@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
 # Runs every fuzz target in fuzz/ for SECONDS each: tests/fuzz.sh SECONDS [TARGET...]
 #
+# With FUZZ_SEED a target begins with the seeds of the tree alone and draws what that number gives; without it, it begins with what
+# earlier runs kept, and draws anew.
+#
 # The flags are those of cargo-fuzz, which need not be installed. They are unstable ones: a nightly toolchain takes them,
 # and a stable one does under RUSTC_BOOTSTRAP=1. libFuzzer itself is C++.
 set -euo pipefail
@@ -25,15 +28,18 @@ cargo build --locked --release --manifest-path fuzz/Cargo.toml --target "$host" 
 
 [ $# -gt 0 ] || set -- $(sed -n '/^\[\[bin\]\]/,/^$/s/^name = "\(.*\)"/\1/p' fuzz/Cargo.toml)
 for target in "$@"; do
-    mkdir -p "fuzz/corpus/$target" "fuzz/artifacts/$target"
-    log=$(mktemp)
+    corpus=fuzz/corpus/$target
     options=()
+    [ -z "${FUZZ_SEED:-}" ] || { corpus=$(mktemp -d); options+=("-seed=$FUZZ_SEED"); }
+    mkdir -p "$corpus" "fuzz/artifacts/$target"
+    log=$(mktemp)
     [ ! -d "fuzz/seeds/$target" ] || options+=("fuzz/seeds/$target")
     [ ! -f "fuzz/$target.dict" ] || options+=("-dict=fuzz/$target.dict")
-    "$CARGO_TARGET_DIR/$host/release/$target" "fuzz/corpus/$target" "${options[@]}" -max_len=4096 \
-        -artifact_prefix="fuzz/artifacts/$target/" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
+    "$CARGO_TARGET_DIR/$host/release/$target" "$corpus" "${options[@]}" -max_len=4096 \
+        -artifact_prefix="fuzz/artifacts/$target/" -max_total_time="$seconds" -timeout=60 -rss_limit_mb=2048 \
         >"$log" 2>&1 || { tail -n 60 "$log"; echo "fuzz target $target found something (input in fuzz/artifacts/$target)"; exit 1; }
     echo "$target: $(grep 'cov: ' "$log" | tail -n 1 | tr -s '\t ' ' ')"
     echo "$target: $(tail -n 1 "$log")"
     rm -f "$log"
+    [ -z "${FUZZ_SEED:-}" ] || rm -rf "$corpus"
 done
