@@ -5,7 +5,7 @@
 use crate::config::error::Problem;
 use crate::config::nearest::nearest;
 use crate::config::redact;
-use crate::config::shape::{self, Kind, Shape};
+use crate::config::shape::{self, Kind, Shape, join};
 use crate::config::value::{Node, Value};
 
 /// Adds what is wrong with `tree` to `problems`.
@@ -86,10 +86,6 @@ fn check(path: &str, node: &Node, shape: &Shape, problems: &mut Vec<Problem>) {
             tell(format!("{shown} does not fit here; write {}{hint}", shape.words()));
         }
     }
-}
-
-fn join(path: &str, key: &str) -> String {
-    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
 fn outside(value: f64, shape: &Shape) -> Option<String> {

@@ -86,7 +86,7 @@ impl<'a> Comments<'a> {
 
 fn block(path: &str, entries: &[Entry], depth: usize, text: &mut String, comments: &Comments<'_>) {
     for (index, entry) in entries.iter().enumerate() {
-        let path = if path.is_empty() { entry.key.clone() } else { format!("{path}.{}", entry.key) };
+        let path = shape::join(path, &entry.key);
         let shape = shape::root().find(&path);
         if let (Comments::Documentation, Some(shape)) = (comments, shape) {
             if depth == 0 || index > 0 {

@@ -1,5 +1,6 @@
 //! What must never be shown: header values and what a URL carries beside its address.
 
+use crate::config::shape;
 use crate::config::value::{Node, Value};
 
 const HIDDEN: &str = "<redacted>";
@@ -28,7 +29,7 @@ pub(crate) fn tree(path: &str, node: &mut Node) {
     match &mut node.value {
         Value::Map(entries) => {
             for entry in entries {
-                let path = if path.is_empty() { entry.key.clone() } else { format!("{path}.{}", entry.key) };
+                let path = shape::join(path, &entry.key);
                 tree(&path, &mut entry.node);
             }
         }

@@ -6,6 +6,7 @@ use crate::config::environment::Environment;
 use crate::config::flags::Flags;
 use crate::config::print;
 use crate::config::redact;
+use crate::config::shape;
 use crate::config::value::Node;
 use crate::config::value::Value;
 
@@ -78,7 +79,7 @@ fn compare(path: &str, old: Option<&Node>, new: Option<&Node>, changes: &mut Vec
             let of = |entries: &'_ [crate::config::value::Entry]| {
                 entries.iter().find(|entry| entry.key == *key).map(|entry| entry.node.clone())
             };
-            let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+            let path = shape::join(path, key);
             compare(&path, of(before).as_ref(), of(after).as_ref(), changes);
         }
         return;

@@ -63,6 +63,11 @@ fn close(schema: &mut Value) {
     }
 }
 
+/// The path of a key below the block with this path; the whole configuration's is empty.
+pub(crate) fn join(path: &str, key: &str) -> String {
+    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+}
+
 /// The shape of the whole configuration.
 pub(crate) fn root() -> &'static Shape {
     static ROOT: LazyLock<Shape> = LazyLock::new(|| read(&schema()));
@@ -75,7 +80,7 @@ pub(crate) fn keys() -> Vec<(String, &'static Shape)> {
         match &shape.kind {
             Kind::Block { keys, .. } => {
                 for (key, shape) in keys {
-                    walk(&if path.is_empty() { key.clone() } else { format!("{path}.{key}") }, shape, into);
+                    walk(&join(path, key), shape, into);
                 }
             }
             Kind::List(item) if matches!(item.kind, Kind::Block { .. }) => walk(&format!("{path}[]"), item, into),

@@ -204,8 +204,7 @@ impl Node {
                     entries
                         .iter()
                         .filter_map(|entry| {
-                            let path =
-                                if path.is_empty() { entry.key.clone() } else { format!("{path}.{}", entry.key) };
+                            let path = shape::join(path, &entry.key);
                             let shape = shape::root().find(&path);
                             let is_block = matches!(shape, Some(Shape { nullable: false, .. }));
                             let empty = entry.node.value == Value::Null && is_block;
