@@ -183,13 +183,22 @@ attempt() {
 # The end of a stage's log that tells what failed.
 excerpt() { excerpts+=$'\n'"--- of the log of $1"$'\n'$(tests/excerpt.sh "$work/log")$'\n'; }
 
+# True when the stage that has just ended with $code deserves a second try.
+may_pass_later() {
+    case $1 in
+    live-* | integration) [ "$code" != 0 ] && [ "$code" != $SKIPPED ] ;;
+    components) [ "$code" != 0 ] && [ "${CI:-}" = true ] ;;
+    *) false ;;
+    esac
+}
+
 run_stage() {
     local name=$1 started=$SECONDS seconds code again=""
     printf '\n=== %s\n' "$name"
     attempt "$name"
-    # Real programs with real clocks, on a machine that others share: what fails once is told, and counts when it fails twice. What
-    # reads bytes and draws cases is the same in each run, and fails in each.
-    if [[ $name == live-* || $name == integration ]] && [ "$code" != 0 ] && [ "$code" != $SKIPPED ]; then
+    # Real programs with real clocks, on a machine that others share, and downloads: what fails once is told, and counts when it
+    # fails twice. What reads bytes and draws cases is the same in each run, and fails in each.
+    if may_pass_later "$name"; then
         printf -- '--- %s failed (exit code %d); once more\n' "$name" "$code"
         excerpt "$name, first try"
         again=", at the second try"
