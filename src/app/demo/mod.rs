@@ -113,8 +113,9 @@ pub fn run(settings: &Settings, out: &mut impl Write) -> Result<(), Error> {
         };
         show.draw(&frame, &board, started, out)?;
         instrument.drain(Duration::ZERO, std::future::pending()).await;
-        let figures = board.figures();
         tokio::task::spawn_blocking(move || instrument.stop()).await.map_err(io::Error::other)?;
+        // Not before: what ended last is told to the board by a thread that lets others go first.
+        let figures = board.figures();
         writeln!(out, "\n{}", screen::outcomes(&figures, false))?;
         if let Some(summary) = summary {
             let recorded = figures.outcomes.values().sum();
