@@ -4,20 +4,23 @@
 //! seconds later it is killed.
 #![expect(clippy::unwrap_used, reason = "these functions are called by tests only")]
 
+use std::io::BufRead;
+use std::io::BufReader;
 use std::io::Read;
 use std::io::Write;
-use std::net::TcpListener;
 use std::net::TcpStream;
 use std::process::Child;
 use std::process::Command;
 use std::process::ExitStatus;
 use std::process::Output;
 use std::process::Stdio;
+use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use std::time::Instant;
 
 use opentelemetry_proto::tonic::trace::v1::Span;
+use socket2::{Domain, SockAddr, Socket, Type};
 use tokometer::sim::load;
 use tokometer::sim::load::End;
 
@@ -32,10 +35,38 @@ const STREAMS: u64 = 50;
 struct Process(Child);
 
 impl Process {
-    fn start(arguments: &[String]) -> Process {
+    /// Starts the program, and reads what it says until `found` is content. What it says later is read too, by a thread, so that it
+    /// never waits for a reader.
+    fn start<T: Send + 'static>(
+        arguments: &[&str],
+        found: impl Fn(&str) -> Option<T> + Send + 'static,
+    ) -> (Process, T) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tokometer"));
-        command.args(arguments).env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        Process(command.spawn().unwrap())
+        command.args(arguments).env_clear().stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (says, hears) = channel();
+        for said in
+            [Box::new(child.stdout.take().unwrap()) as Box<dyn Read + Send>, Box::new(child.stderr.take().unwrap())]
+        {
+            let says = says.clone();
+            std::thread::spawn(move || {
+                for line in BufReader::new(said).lines().map_while(Result::ok) {
+                    // Who has heard enough does not listen any more.
+                    says.send(line).ok();
+                }
+            });
+        }
+        drop(says);
+        let process = Process(child);
+        let mut all = String::new();
+        loop {
+            let line = hears.recv_timeout(Duration::from_secs(60));
+            all.push_str(&line.unwrap_or_else(|_| panic!("it ended, or said nothing for a minute, after:\n{all}")));
+            all.push('\n');
+            if let Some(found) = found(&all) {
+                return (process, found);
+            }
+        }
     }
 
     fn terminate(&self) {
@@ -66,8 +97,10 @@ impl Drop for Process {
     }
 }
 
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+/// The port of the address that stands behind this word in what a program said.
+fn port_after(said: &str, word: &str) -> Option<u16> {
+    let address = said.split_once(word)?.1.split_whitespace().next()?;
+    address.rsplit_once(':')?.1.parse().ok()
 }
 
 /// A server, tokometer in front of it, and a collector behind it.
@@ -81,20 +114,25 @@ struct Pod {
 
 impl Pod {
     fn start(lame_duck_secs: u64) -> Pod {
-        let (inner, port, admin) = (free_port(), free_port(), free_port());
         let collector = Collector::http();
-        let server = ["sim", "--rate", "100", "--ttft-ms", "50", "--listen"].map(str::to_owned);
-        let server = Process::start(&[server.as_slice(), &[format!("127.0.0.1:{inner}")]].concat());
-        let sidecar = Process::start(&[
-            "run".to_owned(),
-            format!("--listen=127.0.0.1:{port}"),
-            format!("--upstream=127.0.0.1:{inner}"),
-            format!("--admin=127.0.0.1:{admin}"),
-            format!("--set=otlp.endpoint=http://127.0.0.1:{}", collector.port),
+        let server = ["sim", "--rate", "100", "--ttft-ms", "50", "--listen", "127.0.0.1:0"];
+        let (server, inner) = Process::start(&server, |said| port_after(said, "on http://"));
+        let upstream = format!("--upstream=127.0.0.1:{inner}");
+        let endpoint = format!("--set=otlp.endpoint=http://127.0.0.1:{}", collector.port);
+        let lame_duck = format!("--set=process.lame_duck_secs={lame_duck_secs}");
+        let sidecar = [
+            "run",
+            "--listen=127.0.0.1:0",
+            "--admin=127.0.0.1:0",
+            &upstream,
+            &endpoint,
             // Nothing would be sent of itself while the test runs.
-            "--set=otlp.traces.schedule_delay_ms=60000".to_owned(),
-            format!("--set=process.lame_duck_secs={lame_duck_secs}"),
-        ]);
+            "--set=otlp.traces.schedule_delay_ms=60000",
+            &lame_duck,
+        ];
+        let (sidecar, (port, admin)) = Process::start(&sidecar, |said| {
+            Some((port_after(said, "Relaying. listen=")?, port_after(said, "/drain. address=")?))
+        });
         let pod = Pod { server, sidecar, port, admin, collector };
         until("both answer", || {
             ask(admin, "/startz").is_some() && ask(port, "/health").is_some_and(|a| a.contains(" 200 "))
@@ -234,7 +272,10 @@ fn the_hook_of_the_server_is_no_switch() {
 
 #[test]
 fn a_drain_of_what_is_not_there_says_what_to_do() {
-    let port = free_port();
+    // Taken, so that nobody else gets it, and closed to all who come.
+    let taken = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    taken.bind(&SockAddr::from(std::net::SocketAddr::from(([127, 0, 0, 1], 0)))).unwrap();
+    let port = taken.local_addr().unwrap().as_socket().unwrap().port();
     for (admin, part) in
         [(format!("http://127.0.0.1:{port}"), "is tokometer running"), ("nonsense".to_owned(), "http://127.0.0.1:9464")]
     {
