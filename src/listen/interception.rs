@@ -94,7 +94,10 @@ mod tests {
         assert_eq!(of(&Address::Unix("/no".into())), unknown("uds"));
         assert_eq!(of(&Address::OriginalDestination), unknown("redirect"));
         assert_eq!(of(&tcp(IpAddr::from([192, 0, 2, 1]), 80)), unknown("remote"));
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        // Bound, so that no other test is given its port, and not listening.
+        let down = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        down.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        let port = down.local_addr().unwrap().as_socket().unwrap().port();
         assert_eq!(of(&tcp(IpAddr::from([127, 0, 0, 1]), port)), None);
     }
 

@@ -1,5 +1,11 @@
-//! The plainest pair, in front of any server.
+//! The plainest pair, in front of any server, and an address where there is none.
+#![expect(clippy::unwrap_used, reason = "these functions are called by tests only")]
 
+use std::net::SocketAddr;
+
+use socket2::Domain;
+use socket2::Socket;
+use socket2::Type;
 use tokometer::listen::Address;
 use tokometer::listen::Pair;
 
@@ -12,4 +18,16 @@ pub(crate) fn pair(upstream: impl Into<Address>) -> Pair {
         tls: None,
         upstream_tls: None,
     }
+}
+
+/// An address of which no other test is given the port: a socket stays bound to it. Connects are refused; who listens on it by its
+/// number gets it.
+pub(crate) fn reserved() -> SocketAddr {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.set_reuse_address(true).unwrap();
+    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    let address = socket.local_addr().unwrap().as_socket().unwrap();
+    // For as long as the tests run.
+    std::mem::forget(socket);
+    address
 }

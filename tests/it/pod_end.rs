@@ -20,11 +20,11 @@ use std::time::Duration;
 use std::time::Instant;
 
 use opentelemetry_proto::tonic::trace::v1::Span;
-use socket2::{Domain, SockAddr, Socket, Type};
 use tokometer::sim::load;
 use tokometer::sim::load::End;
 
 use crate::export::collector::Collector;
+use crate::pair::reserved;
 
 /// What the kubelet leaves a sidecar at the worst.
 const KILLED_AFTER: Duration = Duration::from_secs(2);
@@ -272,10 +272,7 @@ fn the_hook_of_the_server_is_no_switch() {
 
 #[test]
 fn a_drain_of_what_is_not_there_says_what_to_do() {
-    // Taken, so that nobody else gets it, and closed to all who come.
-    let taken = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    taken.bind(&SockAddr::from(std::net::SocketAddr::from(([127, 0, 0, 1], 0)))).unwrap();
-    let port = taken.local_addr().unwrap().as_socket().unwrap().port();
+    let port = reserved().port();
     for (admin, part) in
         [(format!("http://127.0.0.1:{port}"), "is tokometer running"), ("nonsense".to_owned(), "http://127.0.0.1:9464")]
     {

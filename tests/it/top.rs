@@ -14,6 +14,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use crate::pair::reserved;
 use tokometer::live::snapshot::Distribution;
 use tokometer::live::snapshot::Engine;
 use tokometer::live::snapshot::InFlight;
@@ -314,7 +315,7 @@ fn one_snapshot_is_printed_whole_and_without_codes() {
 
 #[test]
 fn what_is_no_feed_is_told_with_what_to_do() {
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = reserved();
     for (admin, words) in [
         (free, ["cannot be reached", "--admin"]),
         (server(vec![answer("404 Not Found", "{}")]), ["status 404", "of this version"]),

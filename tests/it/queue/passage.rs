@@ -8,6 +8,7 @@ use prost::Message;
 use tokometer::export::{Answer, Endpoint, Passage, Protocol};
 
 use crate::export::collector::Collector;
+use crate::pair::reserved;
 
 use super::*;
 
@@ -52,7 +53,7 @@ fn a_message_arrives_as_it_was_over_http_and_grpc_plain_and_compressed() {
 
 #[test]
 fn a_collector_that_is_not_there_may_be_there_later() {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = reserved();
     for protocol in [Protocol::HttpProtobuf, Protocol::Grpc] {
         let gone = endpoint(format!("http://{free}/v1/traces"), protocol, false);
         assert!(matches!(send(&gone, message(1, 1), HeaderMap::new()), Answer::Later { after: None, .. }));

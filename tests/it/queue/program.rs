@@ -19,6 +19,7 @@ use tokometer::sim::server::{self, OtlpProtocol, Simulator, Traces};
 
 use crate::export::collector::Collector;
 use crate::pair::pair;
+use crate::pair::reserved;
 
 use super::*;
 
@@ -35,7 +36,7 @@ struct Scene {
 
 /// Simulator, program and collector. Sixteen requests are served at a time: the others wait in the queue.
 async fn scene(otlp: OtlpProtocol, engine: server::Settings) -> Scene {
-    let receiver = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let receiver = reserved();
     let endpoint = match otlp {
         OtlpProtocol::Grpc => format!("http://{receiver}"),
         OtlpProtocol::HttpProtobuf => format!("http://{receiver}/v1/traces"),

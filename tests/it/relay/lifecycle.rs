@@ -14,6 +14,7 @@ use tokometer::relay::Side;
 use tokometer::relay::Unreachable;
 
 use crate::pair::pair;
+use crate::pair::reserved;
 
 use super::corpus::noise;
 use super::corpus::send;
@@ -29,15 +30,6 @@ use super::watcher::Mood;
 use super::watcher::Watcher;
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n";
-
-/// An address on which nobody listens, nor will: the port is taken by a socket that only stays bound.
-fn nobody() -> Address {
-    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-    socket.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
-    let address = socket.local_addr().unwrap().as_socket().unwrap();
-    std::mem::forget(socket);
-    Address::from(address)
-}
 
 fn with(upstream: impl Into<Address>, settings: Settings, idle: bool) -> Rig {
     Rig::with(vec![pair(upstream)], settings, Watcher::new(Mood::Calm, idle))
@@ -103,8 +95,8 @@ fn a_slow_reader_holds_the_server_back_and_the_wait_is_told() {
 
 #[test]
 fn an_unreachable_server_is_answered_with_503_after_the_first_bytes() {
-    let upstream = nobody();
-    let rig = Rig::to(upstream.clone());
+    let upstream = reserved();
+    let rig = Rig::to(upstream);
     let mut client = peer::dial(rig.address());
     client.write_all(b"POST /v1/completions HTTP/1.1\r\ncontent-length: 3000000\r\n\r\n").unwrap();
     // Still sending when the answer is already there: it must not be lost to a reset.
@@ -132,8 +124,8 @@ fn an_unreachable_server_is_answered_with_503_after_the_first_bytes() {
 
 #[test]
 fn an_unreachable_server_is_a_reset_for_what_is_not_http1_or_if_so_set() {
-    let rig = Rig::to(nobody());
-    let reset = with(nobody(), Settings { unreachable: Unreachable::Reset, ..Settings::default() }, true);
+    let rig = Rig::to(reserved());
+    let reset = with(reserved(), Settings { unreachable: Unreachable::Reset, ..Settings::default() }, true);
     for (rig, first) in [(&rig, &b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..]), (&rig, b"\x16\x03\x01"), (&reset, GET)] {
         let mut client = peer::dial(rig.address());
         // Whichever call comes after the reset is told of it, and only the first one.
@@ -281,7 +273,7 @@ fn a_forced_drain_resets_what_is_left() {
 
 #[test]
 fn a_forced_drain_ends_connections_that_were_never_joined() {
-    let rig = Rig::to(nobody());
+    let rig = Rig::to(reserved());
     // Waits for the client's first bytes, to answer 503.
     let mut client = peer::dial(rig.address());
     eventually(|| rig.relay.stats_of(0).connect_failures() == 1);

@@ -13,6 +13,7 @@ use std::time::Duration;
 use std::time::Instant;
 
 use crate::WAIT;
+use crate::pair::reserved;
 use async_trait::async_trait;
 use tokometer::scrape::Dial;
 use tokometer::scrape::Failure;
@@ -292,7 +293,7 @@ fn each_failure_has_its_name() {
     );
     let garbage = Server::start(|_, out| out.write_all(b"SSH-2.0-x\r\n\r\n").ok());
     assert_eq!(failed(&start(&settings(Target::default()), garbage.address)), Failure::Broken);
-    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let gone = reserved();
     assert_eq!(failed(&start(&settings(Target::default()), gone)), Failure::Connect);
 }
 

@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::Duration;
 
+use crate::pair::reserved;
 use tokometer::listen::Address;
 use tokometer::listen::Pair;
 use tokometer::sim::server;
@@ -174,7 +175,7 @@ fn the_relay_itself_on_the_servers_port_is_no_way_past_it() {
 #[test]
 fn a_relay_that_is_down_is_told_with_its_address() {
     let rig = Rig::new(telling());
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = reserved();
     let report = run(&rig.through(free));
     assert!(!report.good);
     assert_told(
