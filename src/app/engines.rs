@@ -38,6 +38,7 @@ pub(super) fn start(settings: &Settings, pairs: &[Pair]) -> Result<Scraper, Erro
 struct Way {
     upstream: Upstream,
     host: String,
+    shown: String,
 }
 
 impl Way {
@@ -46,12 +47,13 @@ impl Way {
         if let (Address::Tcp { port, .. }, Some(own)) = (&mut address, target.port) {
             *port = own;
         }
+        let shown = address.to_string();
         let host = match &address {
-            Address::Tcp { .. } => address.to_string(),
+            Address::Tcp { .. } => shown.clone(),
             _ => "localhost".to_owned(),
         };
         // Its connections last for one request.
-        Ok(Arc::new(Way { upstream: Upstream::new(&address, pair.upstream_tls.as_ref(), None)?, host }))
+        Ok(Arc::new(Way { upstream: Upstream::new(&address, pair.upstream_tls.as_ref(), None)?, host, shown }))
     }
 }
 
@@ -63,5 +65,9 @@ impl Dial for Way {
 
     fn host(&self) -> String {
         self.host.clone()
+    }
+
+    fn shown(&self) -> String {
+        self.shown.clone()
     }
 }

@@ -99,7 +99,9 @@ impl Error {
     pub fn is_of_configuration(&self) -> bool {
         match self {
             Error::Export(error) => !matches!(error, export::Error::Runtime(_)),
-            Error::Path(path::Error::Listen(error)) => !matches!(error, listen::Error::Bind { .. }),
+            Error::Path(path::Error::Listen(error)) | Error::Engines(engines::Error::Listen(error)) => {
+                !matches!(error, listen::Error::Bind { .. })
+            }
             Error::AccessLog(_) | Error::Tokenizer(_) | Error::Ledger(_) => true,
             _ => false,
         }

@@ -77,7 +77,11 @@ fn show(arguments: &DemoArgs) -> ExitCode {
         plain: arguments.plain,
         ..demo::Settings::default()
     };
-    ended(demo::run(&settings, &mut io::stdout().lock()))
+    match demo::run(&settings, &mut io::stdout().lock()) {
+        // A reader that has gone (`| head`) is a good end.
+        Err(demo::Error::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        result => ended(result),
+    }
 }
 
 fn simulate(arguments: &SimArgs) -> ExitCode {
@@ -136,7 +140,15 @@ fn simulate(arguments: &SimArgs) -> ExitCode {
                 stopped = tokio::signal::ctrl_c() => stopped?,
                 _ = terminate.recv() => {}
             }
-            writeln!(io::stderr(), "{:?}", simulator.stop().await)
+            let stats = simulator.stop().await;
+            writeln!(
+                io::stderr(),
+                "{} requests, {} refused, {} aborted by their clients; {} tokens",
+                stats.requests,
+                stats.refused,
+                stats.aborted,
+                stats.generation_tokens
+            )
         })
     });
     ended(served)
@@ -192,13 +204,13 @@ fn offer(arguments: &LoadArgs) -> ExitCode {
     let terminal = io::stderr().is_terminal();
     let progress = move |progress: load::Progress| {
         let line = format!(
-            "{:>6.1} s  open {:>5}  ended {:>6}  failed {:>4}  token events {:>8}  TTFT p50 {:.1} ms",
+            "{:>6.1} s  open {:>5}  ended {:>6}  failed {:>4}  token events {:>8}  TTFT p50 {} ms",
             progress.elapsed.as_secs_f64(),
             progress.open,
             progress.ended,
             progress.failed,
             progress.token_events,
-            progress.time_to_first_token_ms,
+            if progress.token_events == 0 { "-".to_owned() } else { format!("{:.1}", progress.time_to_first_token_ms) },
         );
         // Progress that cannot be shown is not worth ending for.
         if terminal {
@@ -216,13 +228,17 @@ fn offer(arguments: &LoadArgs) -> ExitCode {
         Ok(summary) => summary,
         Err(error) => return failed(&error),
     };
+    let all_failed = summary.all_failed();
     let mut out = io::stdout().lock();
     let written = if arguments.json {
         serde_json::to_string(&summary).map_err(io::Error::from).and_then(|text| writeln!(out, "{text}"))
     } else {
         writeln!(out, "{summary}")
     };
-    ended(written)
+    match ended(written) {
+        ExitCode::SUCCESS if all_failed => failed(&format!("no request to {} got a whole answer", arguments.url)),
+        code => code,
+    }
 }
 
 fn replayed(arguments: &ReplayArgs) -> ExitCode {

@@ -51,11 +51,16 @@ pub fn print(path: &Path, show: Show, settings: &Settings, out: &mut impl Write)
     // Whoever recorded a probe wants to see it.
     let settings = &Settings { probes: true, ..settings.clone() };
     let mut failed = None;
-    for path in Recording::find(path)? {
+    let found = Recording::find(path)?;
+    let alone = found.len() == 1;
+    for path in found {
         let recording = match Recording::read(&path) {
             Ok(recording) => recording,
             Err(error) => {
-                writeln!(io::stderr(), "left out: {error}")?;
+                // The only one is told of by the error that is returned.
+                if !alone {
+                    writeln!(io::stderr(), "left out: {error}")?;
+                }
                 failed = failed.or(Some(error));
                 continue;
             }

@@ -44,12 +44,16 @@ enum Asked {
 /// When something cannot start; a running instrument ends well.
 pub fn run(config: Config, flags: &Flags, environment: &Environment, logs: &log::Handle) -> Result<(), Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(2).build()?;
+    let inside = runtime.enter();
+    let mut signals = Signals::new()?;
+    let current = Arc::new(Mutex::new(config.clone()));
+    let shown = Arc::clone(&current);
+    let effective = Arc::new(move || shown.lock().unwrap_or_else(PoisonError::into_inner).effective_yaml());
+    // Outside of anything asynchronous: what was started before the part that cannot start has runtimes of its own, and to drop one
+    // in there is a panic.
+    let instrument = Instrument::start(&config.settings, None, effective)?;
+    drop(inside);
     runtime.block_on(async {
-        let mut signals = Signals::new()?;
-        let current = Arc::new(Mutex::new(config.clone()));
-        let shown = Arc::clone(&current);
-        let effective = Arc::new(move || shown.lock().unwrap_or_else(PoisonError::into_inner).effective_yaml());
-        let instrument = Instrument::start(&config.settings, None, effective)?;
         for (pair, address) in config.settings.pairs.iter().zip(instrument.addresses()) {
             tracing::info!(listen = %address, upstream = %pair.upstream, "Relaying.");
         }
@@ -139,12 +143,13 @@ fn reload(
     if reloaded.changes.is_empty() {
         tracing::info!("The configuration was read again; nothing differs.");
     }
-    let settings = &reloaded.config.settings;
+    // What needs a restart is not in effect, and is told of again at the next reload.
+    *current = current.adopting(&reloaded.config);
+    let settings = &current.settings;
     logs.set_levels(&settings.log.levels);
     let handles = instrument.handles();
     handles.observatory.reload(settings.observe.clone());
     handles.relay.reload(settings.relay.clone());
     instrument.judge_by(settings.slo.clone());
     instrument.in_flight().reload(settings.live.clone());
-    *current = reloaded.config;
 }

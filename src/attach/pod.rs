@@ -45,6 +45,13 @@ pub fn plan(pod: &Value, options: &Options) -> Result<Plan, String> {
     let mut notes = Vec::new();
     let server = server::find(spec, options, &mut notes)?;
     let wiring = wiring::wire(spec, &server, options, &mut notes)?;
+    let upstream = wiring.upstream.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+    if [Some(server.port), Some(wiring.port), upstream].contains(&Some(options.admin_port)) {
+        let port = options.admin_port;
+        return Err(format!(
+            "port {port} is the server's or its traffic's, and /metrics would be there; give another one with --admin-port"
+        ));
+    }
     let at = format!("/spec/containers/{}", server.number);
     let mut patch = Vec::new();
     if let Some(setting) = &wiring.setting {

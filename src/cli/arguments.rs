@@ -12,6 +12,7 @@ use crate::admin::duration;
 use crate::cli::InjectArgs;
 use crate::cli::top::TopArgs;
 use crate::cli::verify::VerifyArgs;
+use crate::client::Target;
 use crate::config::Flags;
 use crate::dashboards;
 use crate::rules::Format;
@@ -238,6 +239,7 @@ Examples:
   tokometer sim --listen 127.0.0.1:8001
   tokometer sim --rate 120 --ttft-ms 80 --tokens 512 --tokens-per-chunk 4
   tokometer sim --engine tensorrt_llm --cached-share 0.5
+  tokometer sim --faults status:503=0.1,cut:10=0.05,stall:2
   tokometer sim --listen unix:/tmp/sim.sock --model my-model")]
 pub struct SimArgs {
     /// Where it listens: 127.0.0.1:8001, :8001 or unix:/path
@@ -253,13 +255,14 @@ pub struct SimArgs {
     #[arg(long, value_name = "MS", default_value_t = 200)]
     pub ttft_ms: u64,
     /// Tokens of an answer, unless the request asks for fewer
-    #[arg(long, value_name = "N", default_value_t = 256)]
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = value_parser!(u64).range(1..))]
     pub tokens: u64,
-    /// Engine that answers chat: vllm, dynamo or tensorrt_llm. Each engine's own paths are always served
+    /// Engine that answers chat: vllm, sglang, lmdeploy, llama_cpp, tgi, ollama, dynamo, tensorrt_llm or triton. Each engine's own
+    /// paths are always served
     #[arg(long, value_name = "ENGINE", default_value = "vllm")]
     pub engine: String,
     /// Share of each prompt that is found in the cache, from 0 to 1
-    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share)]
     pub cached_share: f64,
     /// Requests that are served at a time; further ones wait
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = value_parser!(u32).range(1..))]
@@ -271,12 +274,13 @@ pub struct SimArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u32).range(1..=100_000))]
     pub tokens_per_chunk: u32,
     /// Where spans of requests are sent, as vLLM does: http://127.0.0.1:4317
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", value_parser = plain_url)]
     pub otlp_traces_endpoint: Option<String>,
     /// How they are sent: grpc or http/protobuf
     #[arg(long, value_name = "PROTOCOL", default_value = "grpc")]
     pub otlp_traces_protocol: String,
-    /// Faults to show, and how often
+    /// Faults, with commas between: NAME[:ARGUMENT][=SHARE OF REQUESTS]. NAME is status:CODE, error-event, cut, reset or bad-json
+    /// (after so many EVENTS), stall, hang or slow-headers (of so many SECONDS), no-done, empty or garbage
     #[arg(long, value_name = "SPEC")]
     pub faults: Option<String>,
 }
@@ -354,11 +358,11 @@ Examples:
 
 New connections are taken for process.lame_duck_secs more, then no longer; streams that are open go on.
 
-Exit codes: 0 it drains (with --wait: no stream is open any more), 1 it does not.")]
+Exit codes: 0 it drains (with --wait: no stream is open any more), 1 it does not, 2 wrong usage.")]
 pub struct DrainArgs {
     /// Where the admin server is [default: TOKOMETER_ADMIN_LISTEN, else http://127.0.0.1:9464]
     #[arg(long, value_name = "URL")]
-    pub admin: Option<String>,
+    pub admin: Option<Target>,
     /// Return when no stream is open any more
     #[arg(long)]
     pub wait: bool,
@@ -370,6 +374,14 @@ pub struct DrainArgs {
 pub(super) fn positive_duration(text: &str) -> Result<Duration, String> {
     let duration = duration::parse(text)?;
     if duration.is_zero() { Err("no time at all; write a longer one, such as 10s".to_owned()) } else { Ok(duration) }
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|share| (0.0..=1.0).contains(share)).ok_or_else(|| "write a number from 0 to 1".to_owned())
+}
+
+fn plain_url(text: &str) -> Result<String, String> {
+    text.parse::<Target>().map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
 fn positive_number(text: &str) -> Result<f64, String> {

@@ -6,6 +6,7 @@ use crate::config::Config;
 use crate::config::Settings;
 use crate::export;
 use crate::ledger;
+use crate::listen;
 use crate::listen::Address;
 use crate::listen::Pair;
 use crate::relay;
@@ -42,11 +43,26 @@ pub fn explain(config: &Config) -> String {
     lines.join("\n")
 }
 
-/// Files that open, but hold what cannot be used, in words that name the mend.
+/// Files that open, but hold what cannot be used, in words that name the key and the mend.
 pub(super) fn unusable_files(config: &Config) -> Vec<String> {
     let ledger = ledger::Ledger::new(config.settings.ledger.clone()).err().map(|error| error.to_string());
     let vocabularies = Vocabularies::read(&config.settings.tokenizer).err().map(|error| error.to_string());
-    ledger.into_iter().chain(vocabularies).collect()
+    unusable_tls(config).into_iter().chain(ledger).chain(vocabularies).collect()
+}
+
+/// The part of them that is read quickly: certificates and keys.
+pub(super) fn unusable_tls(config: &Config) -> Vec<String> {
+    let Settings { pairs, export, .. } = &config.settings;
+    let pairs = pairs.iter().enumerate().filter_map(|(index, pair)| {
+        let error = listen::usable_tls(pair).err()?;
+        Some(format!("pairs[{index}]: {error}"))
+    });
+    let endpoints = [("metrics", &export.metrics.endpoint), ("traces", &export.traces.endpoint)];
+    let endpoints = endpoints.into_iter().filter_map(|(signal, endpoint)| {
+        let error = export::usable_endpoint(endpoint.as_ref()?).err()?;
+        Some(format!("otlp.{signal}: {error}"))
+    });
+    pairs.chain(endpoints).collect()
 }
 
 fn describe(pair: &Pair) -> String {

@@ -5,33 +5,56 @@ use std::process::ExitCode;
 use crate::admin;
 use crate::cli::DrainArgs;
 use crate::cli::FAILURE;
+use crate::cli::WRONG_USAGE;
 use crate::cli::complain;
 use crate::cli::print;
+use crate::client::Target;
 use crate::config::Environment;
 
 /// Where the admin server is when nobody says otherwise.
 const ADMIN: &str = "http://127.0.0.1:9464";
 
+/// The variable that says where it listens.
+const LISTEN: &str = "TOKOMETER_ADMIN_LISTEN";
+
 /// Begins the drain, and tells how it ended.
 pub(super) fn drain(arguments: &DrainArgs, environment: &Environment) -> ExitCode {
-    let admin = arguments.admin.clone().unwrap_or_else(|| of_this_machine(environment.get("TOKOMETER_ADMIN_LISTEN")));
+    let listen = environment.get(LISTEN);
+    let admin = match &arguments.admin {
+        Some(admin) => Ok(admin.clone()),
+        None => of_this_machine(listen).parse::<Target>(),
+    };
+    let admin = match admin {
+        Ok(admin) => admin.to_string(),
+        Err(_) => {
+            let listen = listen.unwrap_or_default();
+            complain(&format!(
+                "environment variable {LISTEN}: `{listen}` is no address; write one such as 0.0.0.0:9464, or use --admin"
+            ));
+            return ExitCode::from(WRONG_USAGE);
+        }
+    };
     let wait = arguments.wait.then_some(arguments.timeout);
     match (admin::drain(&admin, wait), wait) {
         (Ok(drained), Some(wait)) if drained.open_streams > 0 => {
             complain(&format!(
-                "tokometer: {} streams are still open after {} s",
-                drained.open_streams,
+                "tokometer: {} still open after {} s",
+                streams_are(drained.open_streams),
                 wait.as_secs_f64()
             ));
             ExitCode::from(FAILURE)
         }
         (Ok(_), Some(_)) => print("drained: no stream is open\n"),
-        (Ok(drained), None) => print(&format!("draining: {} streams are open\n", drained.open_streams)),
+        (Ok(drained), None) => print(&format!("draining: {} open\n", streams_are(drained.open_streams))),
         (Err(error), _) => {
             complain(&format!("tokometer: {error}"));
             ExitCode::from(FAILURE)
         }
     }
+}
+
+fn streams_are(open: u64) -> String {
+    if open == 1 { "1 stream is".to_owned() } else { format!("{open} streams are") }
 }
 
 /// The address to connect to for one that is listened on.
@@ -40,7 +63,7 @@ fn of_this_machine(listen: Option<&str>) -> String {
         Some(("" | "0.0.0.0" | "*", port)) => format!("http://127.0.0.1:{port}"),
         Some(("[::]", port)) => format!("http://[::1]:{port}"),
         Some((host, port)) => format!("http://{host}:{port}"),
-        None => ADMIN.to_owned(),
+        None => listen.unwrap_or(ADMIN).to_owned(),
     }
 }
 

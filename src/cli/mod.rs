@@ -87,7 +87,8 @@ pub fn main(
     match cli.command {
         Command::Run(arguments) => {
             join("run", programs.run, |run| match loaded(Config::load_with_files, &arguments.config, &environment) {
-                Ok((config, flags)) => run(Start { config, flags, environment: environment.clone() }),
+                Ok((config, flags)) => refused(&check::unusable_tls(&config))
+                    .unwrap_or_else(|| run(Start { config, flags, environment: environment.clone() })),
                 Err(code) => code,
             })
         }
@@ -147,12 +148,13 @@ fn check(arguments: &ConfigArgs, environment: &Environment) -> ExitCode {
         Ok(loaded) => loaded,
         Err(code) => return code,
     };
-    let unusable = check::unusable_files(&config);
-    let code = print(&explain(&config));
-    for message in &unusable {
-        complain(message);
-    }
-    if unusable.is_empty() { code } else { ExitCode::from(WRONG_USAGE) }
+    refused(&check::unusable_files(&config)).unwrap_or_else(|| print(&explain(&config)))
+}
+
+/// The end of a configuration that cannot be used for these reasons; `None` when there are none.
+fn refused(reasons: &[String]) -> Option<ExitCode> {
+    reasons.iter().for_each(|reason| complain(reason));
+    (!reasons.is_empty()).then(|| ExitCode::from(WRONG_USAGE))
 }
 
 fn print_config(arguments: &PrintArgs, environment: &Environment) -> ExitCode {

@@ -130,10 +130,17 @@ fn rows(path: &str, node: &Node, text: &mut String) {
         }
         (value, _) => {
             let live = if reload::is_live(path) { " *reload*" } else { "" };
-            let default = format!("`{}`", value.inline());
+            let default = if is_required(path) { "required".to_owned() } else { format!("`{}`", value.inline()) };
             row(text, &[&format!("`{path}`{live}"), &shape.words(), &default, &meaning(shape)]);
         }
     }
+}
+
+/// True for a key without which its block cannot be used: what stands there by default is a default of the whole list.
+fn is_required(path: &str) -> bool {
+    let Some((block, key)) = path.rsplit_once('.') else { return false };
+    let shape = shape::root().find(block);
+    matches!(shape.map(|shape| &shape.kind), Some(Kind::Block { required, .. }) if required.iter().any(|name| name == key))
 }
 
 fn meaning(shape: &Shape) -> String {

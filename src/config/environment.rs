@@ -155,7 +155,7 @@ pub(crate) fn names(text: &str) -> Result<Value, String> {
     Ok(Value::Map(entries))
 }
 
-fn percent_decoded(text: &str) -> String {
+pub(crate) fn percent_decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((&first, after)) = rest.split_first() {

@@ -38,10 +38,12 @@ use std::fmt;
 use std::path::Path;
 use std::path::PathBuf;
 
+use crate::app::log;
 use crate::config::checked::Problems;
 use crate::config::raw::Raw;
 use crate::config::value::Node;
 use crate::config::value::Value;
+use crate::relay;
 
 /// A configuration that was read and checked.
 #[derive(Clone)]
@@ -196,6 +198,43 @@ impl Config {
     /// tells where it was set. Header values and what URLs carry beside their address are replaced.
     pub fn effective_yaml(&self) -> String {
         print::effective(&self.raw, &self.set)
+    }
+
+    /// What is in effect in a running program that has read `new`: of keys that need a restart this one's values, of all others
+    /// those of `new`.
+    pub fn adopting(&self, new: &Config) -> Config {
+        let json = |raw: &Raw| serde_json::to_value(raw).unwrap_or_default();
+        let (mut raw, newer) = (json(&self.raw), json(&new.raw));
+        let mut set = self.set.clone();
+        for path in reload::LIVE {
+            let pointer = format!("/{}", path.replace('.', "/"));
+            if let (Some(value), Some(newer)) = (raw.pointer_mut(&pointer), newer.pointer(&pointer)) {
+                *value = newer.clone();
+            }
+            set.remove(path);
+            if let Some(node) = new.set.find(path) {
+                set.overlay(Node::at(path, node.value.clone(), &node.origin));
+            }
+        }
+        let live = &new.settings;
+        let settings = Settings {
+            relay: relay::Settings {
+                scratch_bytes: self.settings.relay.scratch_bytes,
+                keepalive: self.settings.relay.keepalive,
+                ..live.relay.clone()
+            },
+            observe: live.observe.clone(),
+            tokenizer: live.tokenizer.clone(),
+            live: live.live.clone(),
+            log: log::Settings { levels: live.log.levels.clone(), ..self.settings.log.clone() },
+            slo: live.slo.clone(),
+            ledger: live.ledger.clone(),
+            grace_period: live.grace_period,
+            ..self.settings.clone()
+        };
+        // What was written in the types of `Raw` reads back as one.
+        let raw = serde_json::from_value(raw).unwrap_or_else(|_| self.raw.clone());
+        Config { settings, warnings: new.warnings.clone(), file: new.file.clone(), raw, set }
     }
 
     /// The configuration as it was written, with defaults filled in.

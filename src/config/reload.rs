@@ -12,14 +12,13 @@ use crate::config::value::Value;
 
 /// Keys, or blocks of keys, that take effect on a reload. Connections that are open keep what they began with.
 /// Everything else takes effect at the next start.
-pub(crate) const LIVE: [&str; 13] = [
+pub(crate) const LIVE: [&str; 12] = [
     "log.level",
     "observe",
     "wedge",
     "relay.unreachable",
     "relay.connect_timeout_ms",
     "relay.remainder_bytes",
-    "relay.keepalive_secs",
     "relay.idle_timeout_secs",
     "process.grace_period_secs",
     "slo",

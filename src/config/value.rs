@@ -181,6 +181,19 @@ impl Node {
         self
     }
 
+    /// Forgets what was set at this dotted path.
+    pub(crate) fn remove(&mut self, path: &str) {
+        let Value::Map(entries) = &mut self.value else { return };
+        match path.split_once('.') {
+            None => entries.retain(|entry| entry.key != path),
+            Some((block, rest)) => {
+                if let Some(entry) = entries.iter_mut().find(|entry| entry.key == block) {
+                    entry.node.remove(rest);
+                }
+            }
+        }
+    }
+
     /// Lays `top` over this tree: maps key by key, everything else as a whole.
     pub(crate) fn overlay(&mut self, top: Node) {
         match (&mut self.value, top.value) {

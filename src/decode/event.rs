@@ -288,6 +288,15 @@ impl EngineFacts {
     pub const OLLAMA_ID: EngineFacts = EngineFacts(1 << 17);
     /// `model` ends with `@main` (transformers serve).
     pub const MODEL_AT_MAIN: EngineFacts = EngineFacts(1 << 18);
+    /// `id` is a prefix and the request's own `X-Request-Id` (vLLM 0.32, both front ends).
+    pub const ID_OF_REQUEST: EngineFacts = EngineFacts(1 << 19);
+    /// That is no UUID.
+    pub const ID_NO_UUID: EngineFacts = EngineFacts(1 << 20);
+
+    /// Both marks.
+    pub const fn and(self, other: EngineFacts) -> EngineFacts {
+        EngineFacts(self.0 | other.0)
+    }
 
     /// True when every mark of `other` is set here.
     pub fn contains(self, other: EngineFacts) -> bool {

@@ -2,12 +2,14 @@
 
 use std::fmt::Write;
 
+use crate::export::failure::outcome_class;
 use crate::export::table::Generation;
 use crate::export::table::Key;
 use crate::export::table::Kind;
 use crate::export::table::Metric;
 use crate::export::table::Scope;
 use crate::export::table::TABLE;
+use crate::measure::Outcome;
 
 const HEAD: &str = "# Metrics
 
@@ -57,6 +59,11 @@ pub fn metrics_markdown() -> String {
         let bounds: Vec<String> = metric.buckets.iter().map(f64::to_string).collect();
         let exemplars = if metric.exemplar { "yes" } else { "no" };
         line(&mut out, &format!("| `{}` | {exemplars} | {} |", metric.prometheus().full(), bounds.join(", ")));
+    }
+    line(&mut out, "\n## Outcomes\n");
+    line(&mut out, "Every exchange ends in exactly one.\n\n| `outcome` | `outcome_class` | Meaning |\n|---|---|---|");
+    for outcome in Outcome::ALL {
+        line(&mut out, &format!("| `{}` | `{}` | {} |", outcome.as_str(), outcome_class(outcome), outcome.meaning()));
     }
     line(&mut out, "\n## Attributes\n");
     line(&mut out, "| OpenTelemetry | Prometheus | Meaning |\n|---|---|---|");

@@ -29,7 +29,7 @@ pub use docs::metrics_markdown;
 pub use exporters::{Error, Exporters};
 pub use ledger::{BudgetStats, CostStats, LedgerStats, TenantStats, UnpricedStats};
 pub use objectives::{JudgedStats, ObjectiveStats, SloStats};
-pub use otlp::{Answer, Passage};
+pub use otlp::{Answer, Passage, usable_endpoint};
 pub use page::Page;
 pub use process::{EngineSpans, PairStats, PhaseStats, ProcessFigures, ProcessStats, Snapshot};
 pub use settings::{Endpoint, Metrics, PromptClasses, Protocol, Sampler, Semconv, Settings, Temporality, Traces};

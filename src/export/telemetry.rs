@@ -26,12 +26,21 @@ impl Signal {
         let mut last = self.last_logged_failure.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if last.is_none_or(|at| at.elapsed() >= LOG_EVERY) {
             *last = Some(std::time::Instant::now());
-            tracing::warn!(
-                signal,
-                failed,
-                error,
-                "an OTLP export was not taken, or not whole; what was not taken is lost"
-            );
+            let (failed, error) = (&failed, &error);
+            match signal {
+                "metrics" => tracing::warn!(
+                    signal,
+                    failed,
+                    error,
+                    "An OTLP export was not taken; the next one makes up for it, unless `otlp.metrics.temporality` is delta. Check `otlp.endpoint`."
+                ),
+                _ => tracing::warn!(
+                    signal,
+                    failed,
+                    error,
+                    "An OTLP export was not taken, or not whole: what was not taken is lost. Check `otlp.endpoint`."
+                ),
+            }
         }
     }
 }

@@ -119,13 +119,15 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     };
     match UnixStream::connect(path) {
         Err(error) if is_socket && error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
-        _ => Err(io::ErrorKind::AddrInUse.into()),
+        _ if is_socket => Err(io::ErrorKind::AddrInUse.into()),
+        _ => Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is no socket is there")),
     }
 }
 
 fn mend(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::AddrInUse => "stop the program that uses it, or listen on another address",
+        io::ErrorKind::AlreadyExists => "remove it, or write another path",
         io::ErrorKind::AddrNotAvailable => "use an address of this machine, or 0.0.0.0 for all of them",
         io::ErrorKind::PermissionDenied => "use a port above 1023 or a folder you may write to",
         _ if error.raw_os_error() == Some(24) => "raise the limit of open files (ulimit -n)",

@@ -1,10 +1,12 @@
 //! What happens to an accepted connection: TLS, the way to the server, and then the relay has it.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use pingora::protocols::Stream as Accepted;
+use tokio::time::sleep;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
@@ -12,6 +14,7 @@ use crate::listen::descriptor;
 use crate::listen::tls::Protocol;
 use crate::listen::upstream::Upstream;
 use crate::relay::Close;
+use crate::relay::Phase;
 use crate::relay::Relay;
 use crate::relay::Side;
 use crate::relay::Socket;
@@ -19,6 +22,9 @@ use crate::relay::Stream;
 
 /// A client that does not finish its TLS handshake in this time is not going to.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The same once a drain goes on: who has connected and says nothing must not hold up the end of the pod.
+const HANDSHAKE_IN_DRAIN: Duration = Duration::from_secs(1);
 
 /// The application behind one listening socket.
 pub(crate) struct Front {
@@ -41,6 +47,18 @@ impl Front {
         }
     }
 
+    /// A handshake, as long as there is time for it.
+    async fn in_time<T>(&self, handshake: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+        let drained = async {
+            self.relay.drain().reached(Phase::Draining).await;
+            sleep(HANDSHAKE_IN_DRAIN).await;
+        };
+        tokio::select! {
+            result = timeout(HANDSHAKE_TIMEOUT, handshake) => result.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())),
+            () = drained => Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+
     async fn serve(&self, socket: Socket, peer: Option<SocketAddr>) {
         let (upstream, route) = self.upstream.route(&socket);
         let accepted = self.relay.accept(self.pair, Arc::clone(&upstream), peer);
@@ -48,12 +66,12 @@ impl Front {
         let client = match &self.tls {
             None => Stream::Plain(socket),
             // What is large and seldom is boxed here and below: this future is made for each connection.
-            Some(acceptor) => match Box::pin(timeout(HANDSHAKE_TIMEOUT, acceptor.accept(socket))).await {
-                Ok(Ok(stream)) => {
+            Some(acceptor) => match Box::pin(self.in_time(acceptor.accept(socket))).await {
+                Ok(stream) => {
                     protocol = Protocol::agreed(stream.get_ref().1.alpn_protocol());
                     Stream::Tls(Box::new(stream.into()))
                 }
-                _ => {
+                Err(_) => {
                     accepted.relay().stats_of(self.pair).count_handshake_failure();
                     return accepted.end(Close::Reset(Side::Client));
                 }
@@ -67,9 +85,13 @@ impl Front {
         match connected {
             // A task of its own, because the relay's future is small and this one is not.
             Ok(Ok(server)) => drop(tokio::spawn(accepted.join(client, server))),
-            Ok(Err(error)) => Box::pin(accepted.refuse(client, Close::Refused, &upstream, &error.to_string())).await,
+            Ok(Err(error)) => {
+                tracing::warn!(%upstream, %error, "The server cannot be reached.");
+                Box::pin(accepted.refuse(client, Close::Refused, &upstream, &error.to_string())).await;
+            }
             Err(_) => {
-                Box::pin(accepted.refuse(client, Close::ConnectTimeout, &upstream, "the connect timed out")).await
+                tracing::warn!(%upstream, error = "the connect timed out", "The server cannot be reached.");
+                Box::pin(accepted.refuse(client, Close::ConnectTimeout, &upstream, "the connect timed out")).await;
             }
         }
     }

@@ -19,6 +19,7 @@ pub use error::Error;
 pub use interception::{Interception, intercepts};
 pub use service::{Worker, serve};
 pub use settings::{Address, ClientTls, Pair, ServerTls};
+pub use tls::usable_tls;
 
 pub(crate) use tls::Protocol;
 pub(crate) use upstream::Upstream;

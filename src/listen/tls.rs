@@ -33,6 +33,7 @@ use tokio_rustls::TlsConnector;
 use crate::listen::error::Error;
 use crate::listen::settings::Address;
 use crate::listen::settings::ClientTls;
+use crate::listen::settings::Pair;
 use crate::listen::settings::ServerTls;
 
 const HTTP1: &[u8] = b"http/1.1";
@@ -50,6 +51,22 @@ impl Protocol {
     pub(crate) fn agreed(alpn: Option<&[u8]>) -> Protocol {
         if alpn == Some(HTTP2) { Protocol::Http2 } else { Protocol::Http1 }
     }
+}
+
+/// Whether the TLS files of a pair hold what they must, without a connection.
+///
+/// # Errors
+///
+/// The first file that does not, or a name that is none.
+pub fn usable_tls(pair: &Pair) -> Result<(), Error> {
+    if let Some(tls) = &pair.tls {
+        acceptor(tls)?;
+    }
+    if let Some(tls) = &pair.upstream_tls {
+        connectors(tls)?;
+        server_name(&pair.upstream, tls)?;
+    }
+    Ok(())
 }
 
 /// TLS towards clients.

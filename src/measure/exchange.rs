@@ -174,6 +174,11 @@ impl Exchange {
         self.pair as usize
     }
 
+    /// The id that its client, or else its server, gave it in a header.
+    pub fn request_id(&self) -> Option<&str> {
+        self.request_id.as_deref()
+    }
+
     /// What kind of request it is.
     pub fn route(&self) -> Route {
         self.route
@@ -387,8 +392,9 @@ impl Exchange {
 
     fn note(&mut self, event: &StreamEvent) {
         self.done |= event.done || event.end;
-        self.error |= event.error && !self.client_left;
-        self.error_after |= event.error && self.client_left;
+        let error = event.error || event.finishes.iter().any(|reason| reason == FinishReason::Error);
+        self.error |= error && !self.client_left;
+        self.error_after |= error && self.client_left;
         self.unread |= event.unread;
         for reason in event.finishes.iter() {
             self.finishes.push(reason);
@@ -519,7 +525,7 @@ impl Exchange {
             last_token: self.last_token.get(),
             ended: self.since(at),
             input_tokens: self.tokens.input(prompts, profile.habits).filter(|_| answered && !self.is_in_pieces()),
-            cached_tokens: self.tokens.cached(prompts),
+            cached_tokens: self.tokens.cached(prompts, profile.habits),
             cache_creation_tokens: self.tokens.cache_creation(),
             input_audio_tokens: self.tokens.input_audio(),
             input_image_tokens: self.tokens.input_image(),
@@ -559,7 +565,12 @@ impl Exchange {
     /// is not.
     fn decode_rate(&self, output: Option<Count>, exact: bool, thresholds: &Thresholds) -> Option<f64> {
         let output = output.filter(|n| n.source.is_exact() == exact)?.tokens;
-        let first = self.first_tokens.map_or(1, u64::from);
+        let (output, first) = match self.first_tokens {
+            Some(first) => (output, u64::from(first)),
+            // The first event may have brought many: at least one came with each of the others.
+            None if !exact => (self.tokens.deltas(), 1),
+            None => (output, 1),
+        };
         thresholds.rate(output, first, self.first_token.get(), self.last_token.get())
     }
 

@@ -51,9 +51,10 @@ pub(super) struct Answer {
 /// The outcome.
 pub(super) fn outcome(ending: Ending, answer: Answer) -> Outcome {
     match ending {
-        Ending::Refused => return Outcome::UpstreamRefused,
+        // Who has begun to answer does not refuse any more.
+        Ending::Refused if answer.status.is_none() => return Outcome::UpstreamRefused,
+        Ending::Busy if answer.status.is_none() => return Outcome::RejectedBusy,
         Ending::ConnectTimeout => return Outcome::UpstreamTimeout,
-        Ending::Busy => return Outcome::RejectedBusy,
         _ => {}
     }
     let failed_status = match answer.status {
@@ -82,10 +83,8 @@ pub(super) fn outcome(ending: Ending, answer: Answer) -> Outcome {
         Ending::ClientGone if answer.begun || (answer.unread && answer.has_body) => Outcome::ClientAbortMidStream,
         Ending::ClientGone => Outcome::ClientAbortBeforeFirstToken,
         Ending::ServerFinished => Outcome::Truncated,
-        Ending::ServerReset => Outcome::UpstreamReset,
+        Ending::ServerReset | Ending::Refused | Ending::Busy => Outcome::UpstreamReset,
         Ending::Drained => Outcome::Drained,
-        Ending::Refused => Outcome::UpstreamRefused,
         Ending::ConnectTimeout | Ending::IdleTimeout => Outcome::UpstreamTimeout,
-        Ending::Busy => Outcome::RejectedBusy,
     }
 }

@@ -59,6 +59,33 @@ impl Outcome {
         Outcome::Drained,
     ];
 
+    /// What it means, for the documentation.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Outcome::Ok => {
+                "The answer came whole, and had something in it; or nothing was asked but that a model be loaded, or that the answer be made in the background."
+            }
+            Outcome::ClientAbortBeforeFirstToken => "The client went away before the first token.",
+            Outcome::ClientAbortMidStream => "The client went away between the first token and the end.",
+            Outcome::UpstreamRefused => {
+                "The server could not be reached, or said on a connection of HTTP/2 that it will not look at the request (GOAWAY)."
+            }
+            Outcome::UpstreamReset => "The server reset the connection, or the stream of HTTP/2.",
+            Outcome::UpstreamTimeout => {
+                "The server did not accept the connection in the configured time, or nothing moved for the idle timeout."
+            }
+            Outcome::Truncated => {
+                "The server finished the connection before the end of the message, or the stream before its own end mark."
+            }
+            Outcome::ErrorInStream => "An error event came after the 200.",
+            Outcome::Http4xx => "A status of 400-499 that is not 429.",
+            Outcome::Http5xx => "A status of 500-599 that is not 503 or 529.",
+            Outcome::RejectedBusy => "429, 503 or 529, or a stream of HTTP/2 refused: the server had no room.",
+            Outcome::NoOutput => "A whole answer of status 200 in which no token was.",
+            Outcome::Drained => "We closed it: the grace period of a drain was over.",
+        }
+    }
+
     /// The value of the label `outcome`.
     pub fn as_str(self) -> &'static str {
         match self {

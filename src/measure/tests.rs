@@ -1,8 +1,14 @@
 //! Counts that no server sends in earnest.
 
+use crate::decode::Channels;
+use crate::decode::Counter;
 use crate::decode::EngineTiming;
+use crate::decode::FinishReason;
+use crate::decode::Finishes;
 use crate::decode::StreamEvent;
 use crate::decode::Usage;
+use crate::measure::Count;
+use crate::measure::CountSource;
 use crate::measure::Habits;
 use crate::measure::tokens::Prompts;
 use crate::measure::tokens::{Tokens, Whole};
@@ -44,4 +50,73 @@ fn an_input_that_was_guessed_is_told_only_until_it_is_known_and_not_of_one_who_g
     assert_eq!((count(&tokens, guessing), count(&tokens, Habits::default())), (None, Some(2)));
     tokens.event(&told(14, false), guessing, false);
     assert_eq!((count(&tokens, guessing), count(&tokens, Habits::default())), (Some(14), Some(14)));
+}
+
+const ONE: Prompts = Prompts { number: 1, answers: 1 };
+
+fn text(choice: u32) -> StreamEvent {
+    StreamEvent { choice, choices: 1, channels: Channels::CONTENT, ..StreamEvent::default() }
+}
+
+fn stop() -> Finishes {
+    let mut finishes = Finishes::default();
+    finishes.push(FinishReason::Stop);
+    finishes
+}
+
+/// vLLM 0.32: both front ends send `token_ids` with each token. The Rust one ends with an empty delta that is none.
+#[test]
+fn where_tokens_have_ids_an_empty_delta_without_any_is_no_token() {
+    let habits = Habits { empty_delta_is_token: true, ..Habits::default() };
+    let empty = StreamEvent { choices: 1, empty_delta: true, finishes: stop(), ..StreamEvent::default() };
+    let mut tokens = Tokens::default();
+    for _ in 0..3 {
+        assert!(tokens.event(&StreamEvent { token_ids: Some(1), ..text(0) }, habits, false).bears);
+    }
+    assert!(!tokens.event(&empty, habits, false).bears);
+    let whole = Whole { choices: 1, echo: false, complete: true, habits };
+    assert_eq!(tokens.output(whole), Some(Count { tokens: 3, source: CountSource::TokenIds }));
+    // Without ids it is the end-of-text token of the Python one.
+    let mut tokens = Tokens::default();
+    tokens.event(&text(0), habits, false);
+    assert!(tokens.event(&empty, habits, false).bears);
+}
+
+/// llama.cpp: each prompt's last event has the usage of that prompt.
+#[test]
+fn of_several_prompts_the_usage_of_one_is_not_that_of_all() {
+    let two = Prompts { number: 2, answers: 1 };
+    let usage =
+        |input, total| Some(Usage { input: Some(input), output: Some(3), cached: Some(4), total, ..Usage::default() });
+    let mut tokens = Tokens::default();
+    for (choice, input) in [(0, 14), (1, 20)] {
+        let event = StreamEvent { usage: usage(input, false), finishes: stop(), ..text(choice) };
+        tokens.event(&event, Habits::default(), false);
+    }
+    assert_eq!((tokens.input(two, Habits::default()), tokens.cached(two, Habits::default())), (None, None));
+    assert_eq!(tokens.input(ONE, Habits::default()).map(|count| count.tokens), Some(20), "two answers to one prompt");
+    // vLLM's total comes by itself.
+    tokens.event(&StreamEvent { usage: usage(34, true), ..StreamEvent::default() }, Habits::default(), false);
+    assert_eq!(tokens.input(two, Habits::default()).map(|count| count.tokens), Some(34));
+    let per_choice = Habits { usage_per_choice: true, ..Habits::default() };
+    assert_eq!(tokens.input(two, per_choice), None);
+    // A server's own count of one prompt is none of two either.
+    let timing = EngineTiming { prompt_tokens: Some(10), cached_tokens: Some(2), ..EngineTiming::default() };
+    let mut tokens = Tokens::default();
+    tokens.event(&StreamEvent { timing: Some(timing), ..text(0) }, Habits::default(), false);
+    assert_eq!((tokens.input(two, Habits::default()), tokens.cached(two, Habits::default())), (None, None));
+    assert_eq!(tokens.cached(ONE, Habits::default()), Some(2));
+}
+
+#[test]
+fn choices_beyond_those_that_are_kept_end_too() {
+    let mut tokens = Tokens::default();
+    for choice in 0..6 {
+        let counter = Some(Counter { input: Some(5), output: Some(2), ..Counter::default() });
+        let event = StreamEvent { ended: true, finishes: stop(), counter, ..text(choice) };
+        tokens.event(&event, Habits::default(), false);
+        assert_eq!(tokens.finished(), u64::from(choice) + 1);
+    }
+    let whole = Whole { choices: 6, echo: false, complete: true, habits: Habits::default() };
+    assert!(tokens.output(whole).is_some_and(|count| !count.source.is_exact()));
 }

@@ -34,7 +34,7 @@ pub struct Habits {
     /// An empty text delta without a role is a token whose text is held back, and an empty one beside a finish reason
     /// is the end-of-text token (vLLM 0.32's Python front end).
     pub empty_delta_is_token: bool,
-    /// `usage` counts one choice, not the request (llama.cpp).
+    /// `usage` counts one choice, not the request (llama.cpp, TGI 3.3 with several prompts).
     pub usage_per_choice: bool,
     /// The input that `message_start` tells is a guess (Ollama 0.17, anthropic/anthropic.go `estimateInputTokens`).
     pub early_input_is_guessed: bool,
@@ -45,6 +45,8 @@ pub struct Habits {
 pub(super) struct Tokens {
     choices: [Choice; CHOICES],
     beyond: bool,
+    /// Choices over these that ended.
+    ended_beyond: u32,
     /// `usage` with `choices: []`: the request's total. How often it came, and the sum of its outputs.
     totals: u32,
     totals_output: u64,
@@ -147,7 +149,9 @@ impl Tokens {
     pub(super) fn event(&mut self, event: &StreamEvent, habits: Habits, echo: bool) -> Step {
         let finishing = !event.finishes.is_empty();
         let usage = told(event);
-        let held_back = event.empty_delta && habits.empty_delta_is_token && (!event.role || finishing);
+        // Where tokens come with their ids, an event without any has none.
+        let by_ids = self.token_ids.is_some() && event.token_ids.is_none();
+        let held_back = event.empty_delta && habits.empty_delta_is_token && (!event.role || finishing) && !by_ids;
         let says = !event.channels.is_empty() || held_back || event.token_ids.is_some_and(|n| n > 0);
         let counted = event.counter.and_then(|counter| self.count(event.choice, counter));
         // The text of a running counter's event may be all text so far, so that the last one may bring none.
@@ -179,7 +183,10 @@ impl Tokens {
             return step;
         };
         match choice {
-            None => self.beyond = true,
+            None => {
+                self.beyond = true;
+                self.ended_beyond += u32::from(finishing || event.ended);
+            }
             Some(choice) => {
                 if let Some(output) = usage.and_then(|u| u32::try_from(u.output?).ok()) {
                     let known = choice.continuous || !choice.begun;
@@ -301,7 +308,7 @@ impl Tokens {
 
     /// Choices that gave a finish reason.
     pub(super) fn finished(&self) -> u64 {
-        self.choices.iter().filter(|c| c.finished).count() as u64
+        self.choices.iter().filter(|c| c.finished).count() as u64 + u64::from(self.ended_beyond)
     }
 
     /// Events that carried a token.
@@ -361,15 +368,24 @@ impl Tokens {
 
     /// The prompt tokens. A prompt that was answered several times counts once.
     pub(super) fn input(&self, prompts: Prompts, habits: Habits) -> Option<Count> {
-        let told = self.last.input.filter(|_| !(self.last.early && habits.early_input_is_guessed));
+        let told = self.last.input.filter(|_| self.told_of_all(prompts, habits));
+        let told = told.filter(|_| !(self.last.early && habits.early_input_is_guessed));
         let usage = told.map(|tokens| Count { tokens, source: CountSource::Usage });
-        let native = self.once(|own| own.input, prompts).or(self.native_input);
+        let alone = prompts.number == 1 && !self.beyond;
+        let native = self.once(|own| own.input, prompts).or(self.native_input.filter(|_| alone));
         usage.or(native.map(|tokens| Count { tokens, source: CountSource::NativeCounter }))
     }
 
     /// Prompt tokens out of the engine's cache.
-    pub(super) fn cached(&self, prompts: Prompts) -> Option<u64> {
-        self.last.cached.or(self.once(|own| own.cached, prompts)).or(self.native_cached)
+    pub(super) fn cached(&self, prompts: Prompts, habits: Habits) -> Option<u64> {
+        let told = self.last.cached.filter(|_| self.told_of_all(prompts, habits));
+        let alone = prompts.number == 1 && !self.beyond;
+        told.or(self.once(|own| own.cached, prompts)).or(self.native_cached.filter(|_| alone))
+    }
+
+    /// True when what `usage` said last is of every prompt: of several, what stands beside a choice is of the one that it answers.
+    fn told_of_all(&self, prompts: Prompts, habits: Habits) -> bool {
+        prompts.number == 1 || self.totals > 0 && !habits.usage_per_choice
     }
 
     /// A sum over choices, for the prompts that they answer. None if it lacks one.

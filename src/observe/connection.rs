@@ -182,9 +182,10 @@ impl Observer for ConnectionObserver {
     }
 
     fn idle(&self) -> bool {
-        // A connection that cannot be read may be in the middle of anything.
+        // A connection that cannot be read, or is a WebSocket of which nobody knows what it says, may be in the middle of anything.
         // A session is one to its client, also between two answers.
-        self.http.is_some() && self.exchanges.open.is_empty() && self.exchanges.session.is_none()
+        let known = self.http.as_ref().is_some_and(|http| !http.is_websocket());
+        known && self.exchanges.open.is_empty() && self.exchanges.session.is_none()
     }
 }
 

@@ -115,7 +115,7 @@ impl HeadMarks {
 type Evidence = (HeadMarks, EngineFacts, fn(Route) -> bool, Engine);
 
 /// The first that is met names the engine. Marks of one engine alone come first.
-static EVIDENCE: [Evidence; 18] = [
+static EVIDENCE: [Evidence; 20] = [
     // A front end leaves its mark on what the engine behind it wrote.
     (HeadMarks::NONE, EngineFacts::DYNAMO, any, Engine::Dynamo),
     (HeadMarks::NONE, EngineFacts::OLLAMA, any, Engine::Ollama),
@@ -134,8 +134,11 @@ static EVIDENCE: [Evidence; 18] = [
     (HeadMarks::UVICORN, EngineFacts::VLLM_POOLING_ID, takes_input, Engine::Vllm),
     // vLLM alone calls a message a chat completion.
     (HeadMarks::UVICORN, EngineFacts::ID_OF_16_HEX, is_messages, Engine::Vllm),
-    // Its Rust front end.
+    // It calls an answer by the `X-Request-Id` that it got.
+    (HeadMarks::UVICORN, EngineFacts::ID_OF_REQUEST, any, Engine::Vllm),
+    // Its Rust front end. So may Dynamo, but it takes only UUIDs for ids.
     (HeadMarks::NAMELESS, EngineFacts::ID_OF_8_HEX, generates, Engine::Vllm),
+    (HeadMarks::NAMELESS, EngineFacts::ID_OF_REQUEST.and(EngineFacts::ID_NO_UUID), generates, Engine::Vllm),
     (HeadMarks::NAMELESS.and(HeadMarks::GO), EngineFacts::OLLAMA_ID, generates, Engine::Ollama),
     (HeadMarks::UVICORN, EngineFacts::MODEL_AT_MAIN, generates, Engine::Transformers),
 ];
@@ -227,7 +230,9 @@ impl Recogniser {
                     Some(Engine::TensorrtLlm) => tensorrt_llm,
                     Some(_) => false,
                 },
-                usage_per_choice: llama_cpp || facts.contains(EngineFacts::LLAMA_CPP),
+                usage_per_choice: llama_cpp
+                    || facts.contains(EngineFacts::LLAMA_CPP)
+                    || self.found == Some(Engine::Tgi),
                 early_input_is_guessed: self.found == Some(Engine::Ollama),
             },
             gives_up_with_error: self.gives_up_with_error(),
@@ -290,6 +295,8 @@ mod tests {
             (&[SSE, ("date", "x")], EngineFacts::OLLAMA_ID),
             (&[SSE], EngineFacts::SPACE_BEFORE_END),
             (&[SSE], EngineFacts::MODEL_AT_MAIN),
+            // Dynamo, or vLLM's Rust front end.
+            (&[SSE], EngineFacts::ID_OF_REQUEST),
             (&[UVICORN], EngineFacts::TRITON),
             (&[UVICORN], EngineFacts::VLLM_POOLING_ID),
             (&[("openai-processing-ms", "1"), ("openai-version", "2020-10-01")], EngineFacts::NONE),
@@ -318,6 +325,8 @@ mod tests {
             (Route::Chat, &[UVICORN], EngineFacts::MODEL_AT_MAIN, "transformers"),
             (Route::Chat, &[SSE], EngineFacts::ID_OF_8_HEX, "vllm"),
             (Route::Messages, &[UVICORN], EngineFacts::ID_OF_16_HEX, "vllm"),
+            (Route::Messages, &[UVICORN], EngineFacts::ID_OF_REQUEST, "vllm"),
+            (Route::Chat, &[SSE], EngineFacts::ID_OF_REQUEST.and(EngineFacts::ID_NO_UUID), "vllm"),
             (Route::Rerank, &[UVICORN], EngineFacts::VLLM_POOLING_ID, "vllm"),
             (Route::Messages, &[("Content-Type", "a"), date], EngineFacts::OLLAMA_ID, "ollama"),
             (Route::OllamaChat, &[("Content-Type", "application/x-ndjson"), date], EngineFacts::NONE, "ollama"),

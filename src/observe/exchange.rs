@@ -4,6 +4,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use crate::decode::Each;
+use crate::decode::EngineFacts;
 use crate::decode::Framing;
 use crate::decode::RequestDecoder;
 use crate::decode::ResponseDecoder;
@@ -257,7 +258,12 @@ impl Exchange {
         if let Some(asked) = self.request.is_some().then(|| self.asked()) {
             self.measured.asked(asked);
         }
-        let facts = self.response.as_ref().map(|decoder| decoder.engine()).unwrap_or_default();
+        let mut facts = self.response.as_ref().map(|decoder| decoder.engine()).unwrap_or_default();
+        if let (Some(asked), Some(id)) =
+            (self.measured.request_id(), self.response.as_ref().and_then(|decoder| decoder.response_id()))
+        {
+            facts.insert(of_request(asked, id));
+        }
         self.recogniser.body(facts);
         let engine = self.recogniser.name();
         let pair = self.measured.pair();
@@ -402,9 +408,46 @@ impl Each for Tell<'_> {
     }
 }
 
+/// The marks of an answer that is called as its request was: vLLM puts the kind of the answer before the request's id, and after
+/// that of a completion the number of its prompt.
+fn of_request(asked: &str, id: &str) -> EngineFacts {
+    const KINDS: [&str; 6] = ["chatcmpl-", "cmpl-", "embd-", "pooling-", "score-", "classify-"];
+    let called = KINDS.iter().find_map(|kind| id.strip_prefix(kind)).and_then(|rest| rest.strip_prefix(asked));
+    // A short id may stand at the beginning of one that somebody drew.
+    let is_same = called.is_some_and(|rest| rest.is_empty() || rest == "-0") && asked.len() >= 4;
+    let is_uuid = asked.len() == 36 && asked.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
+    match (is_same, is_uuid) {
+        (false, _) => EngineFacts::NONE,
+        (true, true) => EngineFacts::ID_OF_REQUEST,
+        (true, false) => EngineFacts::ID_OF_REQUEST.and(EngineFacts::ID_NO_UUID),
+    }
+}
+
 /// An id out of a header field, cut to a length that a span may carry.
 pub(super) fn id(value: Option<&[u8]>) -> Option<Box<str>> {
     let text = std::str::from_utf8(value?).ok()?.trim();
     let end = (0..=text.len().min(ID_BYTES)).rev().find(|i| text.is_char_boundary(*i))?;
     text.get(..end).filter(|t| !t.is_empty()).map(Into::into)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_called_as_its_request_is_known_by_that() {
+        let uuid = "0b9a2f6e-1d5c-4d0e-9b55-6c7a1f1f7a11";
+        let both = EngineFacts::ID_OF_REQUEST.and(EngineFacts::ID_NO_UUID);
+        for (asked, id, facts) in [
+            ("my-req-1", "chatcmpl-my-req-1", both),
+            ("my-req-1", "cmpl-my-req-1-0", both),
+            (uuid, &format!("embd-{uuid}"), EngineFacts::ID_OF_REQUEST),
+            ("my-req-1", "chatcmpl-my-req-11", EngineFacts::NONE),
+            ("my-req-1", "my-req-1", EngineFacts::NONE),
+            ("520", "chatcmpl-520", EngineFacts::NONE),
+            ("", "chatcmpl-", EngineFacts::NONE),
+        ] {
+            assert_eq!(of_request(asked, id), facts, "{asked} {id}");
+        }
+    }
 }

@@ -44,7 +44,7 @@ const BEING_READ: usize = 4;
 pub enum Error {
     /// The address cannot be listened on.
     #[error(
-        "the receiver of engine spans cannot listen on {address}: {source}; set `queue.otlp_listen` (or --otlp-receiver) to free addresses, such as 127.0.0.1:4317"
+        "the receiver of engine spans cannot listen on {address}: {source}; set `queue.otlp_listen` (or --otlp-receiver) to free addresses of this machine, such as 127.0.0.1:0 for any port"
     )]
     Bind {
         /// The address that was asked for.
@@ -101,13 +101,14 @@ impl Receiver {
         next: Arc<dyn Sink>,
         collector: Option<Arc<dyn Collector>>,
     ) -> Result<Receiver, Error> {
+        let listeners = settings.listen.iter().map(|address| listen(*address)).collect::<Result<Vec<_>, _>>()?;
+        let address = |listener: &std::net::TcpListener| listener.local_addr().map_err(Error::Start);
+        let addresses = listeners.iter().map(address).collect::<Result<Vec<_>, _>>()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::Start)?;
         let listeners = {
             let _inside = runtime.enter();
-            settings.listen.iter().map(|address| listen(*address)).collect::<Result<Vec<_>, _>>()?
+            listeners.into_iter().map(TcpListener::from_std).collect::<io::Result<Vec<_>>>().map_err(Error::Start)?
         };
-        let address = |listener: &TcpListener| listener.local_addr().map_err(Error::Start);
-        let addresses = listeners.iter().map(address).collect::<Result<Vec<_>, _>>()?;
         let figures = Arc::new(Figures::default());
         let (ended, ended_inbox) = channel(settings.max_held.max(1));
         let stage = SpanJoin::new(Arc::clone(&next), ended, Arc::clone(&figures));
@@ -183,11 +184,11 @@ impl Receiver {
     }
 }
 
-fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
+fn listen(address: SocketAddr) -> Result<std::net::TcpListener, Error> {
     let bind = |source| Error::Bind { address, source };
     let listener = std::net::TcpListener::bind(address).map_err(bind)?;
     listener.set_nonblocking(true).map_err(bind)?;
-    TcpListener::from_std(listener).map_err(bind)
+    Ok(listener)
 }
 
 /// Accepts on every listener until it is stopped.

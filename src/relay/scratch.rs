@@ -11,10 +11,10 @@ pub(crate) fn with<R>(size: usize, work: impl FnOnce(&mut [u8]) -> R) -> R {
     SCRATCH.with(|scratch| {
         // Taken out while it is lent: a nested call would get a buffer of its own instead of an alias.
         let mut buffer = match scratch.take() {
-            Some(buffer) if buffer.len() == size => buffer,
+            Some(buffer) if buffer.len() >= size => buffer,
             _ => vec![0; size].into_boxed_slice(),
         };
-        let result = work(&mut buffer);
+        let result = work(buffer.get_mut(..size).unwrap_or_default());
         scratch.set(Some(buffer));
         result
     })

@@ -12,7 +12,11 @@ use serde::Deserialize;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file or folder cannot be read.
-    #[error("cannot read {}: {source}", path.display())]
+    #[error(
+        "cannot read {}: {source}; a recording is CASE.jsonl with CASE.meta.json beside it, in the form that \
+         tests/fixtures/captures/README.md describes",
+        path.display()
+    )]
     Read {
         /// What was to be read.
         path: PathBuf,

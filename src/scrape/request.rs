@@ -44,6 +44,11 @@ pub trait Dial: Send + Sync + 'static {
 
     /// The header `Host`.
     fn host(&self) -> String;
+
+    /// The engine's name in the log.
+    fn shown(&self) -> String {
+        self.host()
+    }
 }
 
 /// An answer whose body has not been read. The connection ends with it.

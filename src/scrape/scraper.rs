@@ -187,7 +187,7 @@ impl Engine {
     /// Logs what is new.
     fn tell(&mut self, what: &str) {
         if self.told.as_deref() != Some(what) {
-            tracing::info!(engine = %self.dial.host(), "{what}");
+            tracing::info!(engine = %self.dial.shown(), "{what}");
             self.told = Some(what.to_owned());
         }
     }

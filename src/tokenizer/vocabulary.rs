@@ -12,7 +12,7 @@ use crate::tokenizer::Settings;
 /// Why a vocabulary cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "cannot read the tokenizer {}: {why}; set the path of the tokenizer.json that lies beside the model's weights",
+    "observe.tokenizer: cannot read the tokenizer {}: {why}; set the path of the tokenizer.json that lies beside the model's weights",
     path.display()
 )]
 pub struct Error {

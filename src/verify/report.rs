@@ -120,6 +120,9 @@ impl fmt::Display for Report {
             let name = format!("{} p{}", row.time.replace('_', " "), row.percentile);
             let added = match row.added_ms {
                 Some(added) => format!("{added:.3} ({:.3} to {:.3})", row.low_ms, row.high_ms),
+                None if row.low_ms > 0.0 || row.high_ms < 0.0 => {
+                    format!("too few canaries to tell ({:.3} to {:.3})", row.low_ms, row.high_ms)
+                }
                 None => format!("nothing over the noise ({:.3} to {:.3})", row.low_ms, row.high_ms),
             };
             writeln!(f, "{name:<22} {:>12.3} {:>12.3}   {added}", row.beside_ms, row.through_ms)?;
@@ -165,7 +168,11 @@ mod tests {
             model: Some("m".to_owned()),
             engine: Some("vLLM"),
             requests: 20,
-            latency: vec![row(50, Some(0.25)), row(99, None)],
+            latency: vec![
+                row(50, Some(0.25)),
+                row(99, None),
+                Row { time: "between_tokens", low_ms: -0.1234, ..row(50, None) },
+            ],
             checks,
         }
     }
@@ -178,7 +185,8 @@ through: http://r
 
                          beside, ms  through, ms   the relay adds, ms
 first token p50              20.500       20.750   0.250 (0.123 to 0.300)
-first token p99              20.500       20.750   nothing over the noise (0.123 to 0.300)
+first token p99              20.500       20.750   too few canaries to tell (0.123 to 0.300)
+between tokens p50           20.500       20.750   nothing over the noise (-0.123 to 0.300)
 
 good      bytes     the same
 WRONG     usage     no count

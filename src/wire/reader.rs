@@ -29,6 +29,11 @@ impl Reader {
         Reader::Http1(Http1::new(limits))
     }
 
+    /// True once the connection speaks WebSocket.
+    pub fn is_websocket(&self) -> bool {
+        matches!(self, Reader::WebSocket(_))
+    }
+
     /// Asks for the memory that the next bytes of an answer will need.
     pub(crate) fn warm(&self) {
         if let Reader::Http1(http1) = self {

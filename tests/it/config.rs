@@ -114,6 +114,13 @@ fn flags_and_variables_give_pairs() {
 }
 
 const BAD: &[Mistake] = &[
+    ("observe:\n  coding_window_bytes: 5000", "t.yaml:2:24", "observe.coding_window_bytes", "write 4096 or 8192"),
+    (
+        "admin: {listen: '127.0.0.1:9464'}\npairs: [{listen: '127.0.0.1:9464', upstream: ':1'}]",
+        "t.yaml:1:17",
+        "admin.listen",
+        "such as 9465",
+    ),
     ("relay:\n  keep_alive_secs: 1", "t.yaml:2:3", "relay.keep_alive_secs", "did you mean `keepalive_secs`?"),
     ("relai: {}", "t.yaml:1:1", "relai", "did you mean `relay`?"),
     ("keepalive_secs: 1", "t.yaml:1:1", "keepalive_secs", "did you mean `relay.keepalive_secs`?"),
@@ -306,91 +313,6 @@ fn text_that_is_not_yaml_is_told_with_its_place() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_named() {
-    let flags = Flags { config: Some(PathBuf::from("/nonexistent/t.yaml")), ..Flags::default() };
-    let error = Config::load(&flags, &Environment::default()).unwrap_err().to_string();
-    assert!(error.contains("/nonexistent/t.yaml") && error.contains("check the path"), "{error}");
-}
-
-#[test]
-fn a_file_that_is_no_text_is_told_with_the_place_of_its_first_such_byte() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("t.yaml");
-    let flags = Flags { config: Some(path.clone()), ..Flags::default() };
-    let table: [(&[u8], &str); 4] = [
-        (b"log:\n  level: \xff\n", ":2:10: "),
-        (b"\xff", ":1:1: "),
-        (b"a: 1\n\xff", ":2:1: "),
-        ("é: \u{e9}".as_bytes().get(..5).unwrap(), ":1:4: "),
-    ];
-    for (bytes, place) in table {
-        std::fs::write(&path, bytes).unwrap();
-        let error = Config::load(&flags, &Environment::default()).unwrap_err().to_string();
-        assert!(error.contains(&format!("t.yaml{place}")) && error.contains("as UTF-8"), "{error}");
-    }
-}
-
-/// Each file that is in use is told with its key; one that is not in use does not matter.
-#[test]
-fn files_that_do_not_open_are_told_with_their_keys() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name).display().to_string();
-    std::fs::write(path("c.pem"), "").unwrap();
-    let write = |yaml: &str| std::fs::write(path("t.yaml"), yaml.replace("HERE", folder.path().to_str().unwrap()));
-    let flags = Flags { config: Some(path("t.yaml").into()), ..Flags::default() };
-    let environment = Environment::default();
-    let problems = |environment: &Environment| match Config::load_with_files(&flags, environment) {
-        Ok(_) => Vec::new(),
-        Err(error) => error.to_string().lines().map(str::to_owned).collect(),
-    };
-    let pairs = "pairs: [{listen: ':1', upstream: ':2', tls: {certificate: HERE/c.pem, key: HERE/k.pem, client_ca: HERE}}, \
-                 {listen: ':3', upstream: 'https://b:4', upstream_tls: {ca: HERE/ca.pem}}]\n";
-    let otlp = "otlp: {certificate: HERE/both.pem, metrics: {endpoint: 'https://c:1', certificate: HERE/own.pem}, \
-                traces: {endpoint: 'https://c:2'}}\n";
-    write(&format!("{pairs}{otlp}access_log: {{enabled: true, path: HERE/none/a.log}}\n")).unwrap();
-    assert!(Config::load(&flags, &environment).is_ok(), "what is only read does not need the files");
-    let told = problems(&environment);
-    let expected = [
-        ("pairs[0].tls.key", "/k.pem: No such file"),
-        ("pairs[0].tls.client_ca", ": is a directory"),
-        ("pairs[1].upstream_tls.ca", "/ca.pem: No such file"),
-        ("otlp.metrics.certificate", "/own.pem: No such file"),
-        ("otlp.certificate", "/both.pem: No such file"),
-        ("access_log.path", "/none: No such file"),
-    ];
-    assert_eq!(told.len(), expected.len(), "{told:#?}");
-    for (line, (key, part)) in told.iter().zip(expected) {
-        assert!(line.contains(&format!(": {key}: cannot ")) && line.contains(part), "{key}: {line}");
-        assert!(line.contains("t.yaml:") && line.ends_with("check the path and its permissions"), "{line}");
-    }
-    // Nothing is pushed, nothing is logged: their files are not needed. The log itself is not there yet.
-    for yaml in [
-        "otlp: {certificate: /none}",
-        "access_log: {path: /none/a.log}",
-        "access_log: {enabled: true, path: HERE/a.log}",
-        "access_log: {enabled: true, path: HERE/c.pem}",
-        "access_log: {enabled: true, path: /dev/null}",
-    ] {
-        write(yaml).unwrap();
-        assert_eq!(problems(&environment), Vec::<String>::new(), "{yaml}");
-    }
-    assert!(!folder.path().join("a.log").exists(), "looking makes no file");
-    // A standard variable is left out, as one that does not fit in any other way.
-    let standard: Environment =
-        [("OTEL_EXPORTER_OTLP_ENDPOINT", "https://c:1"), ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/none/ca.pem")]
-            .into_iter()
-            .collect();
-    let config = Config::load_with_files(&flags, &standard).unwrap();
-    let warnings: Vec<String> = config.warnings.iter().map(ToString::to_string).collect();
-    assert_eq!(warnings.len(), 1, "{warnings:?}");
-    assert!(
-        warnings[0].contains("OTEL_EXPORTER_OTLP_CERTIFICATE") && warnings[0].contains("is left out"),
-        "{warnings:?}"
-    );
-    assert_eq!(config.settings.export.metrics.endpoint.unwrap().ca, None);
-}
-
-#[test]
 fn bad_flags_and_variables_are_named() {
     let flags = |text: &str| Flags { set: vec![text.to_owned()], ..Flags::default() };
     let table = [
@@ -503,7 +425,10 @@ fn secrets_are_not_shown() {
         assert!(shown.contains(part), "{part} in {shown}");
     }
     let endpoint = config.settings.export.metrics.endpoint.as_ref().unwrap();
-    assert_eq!(endpoint.headers, [("k".to_owned(), "hunter2".to_owned())]);
+    // What a URL has of a user becomes a header: URLs go into logs.
+    assert_eq!(endpoint.url, "https://otel.example:4318/x/v1/metrics?key=hunter2");
+    assert_eq!(endpoint.headers.len(), 2);
+    assert_eq!(endpoint.headers[0], ("k".to_owned(), "hunter2".to_owned()));
     for yaml in ["otlp: {headers: hunter2}", "otlp: {headers: {a: [hunter2]}}", "otlp: {headers: {a: \"hunter2\\n\"}}"]
     {
         assert!(!message(yaml).contains("hunter2"), "{}", message(yaml));
@@ -567,6 +492,22 @@ fn a_reload_tells_what_changed_and_what_needs_a_restart_and_a_bad_file_gives_an_
         ]
     );
     assert_eq!(new.config.settings.observe.path_prefixes, ["/x"]);
+
+    // What is in effect then, and what the next reload is held against.
+    let running = old.adopting(&new.config);
+    let shown = running.effective_yaml();
+    assert!(shown.contains("level: debug  # ") && shown.contains("path_prefixes: [/x]"), "{shown}");
+    assert_eq!(running.settings.observe.path_prefixes, ["/x"]);
+    assert_eq!(running.settings.export, old.settings.export, "this waits for a restart");
+    let again = reload(&running, &flags, &environment).unwrap().changes;
+    assert_eq!(
+        again.iter().map(|c| (c.path.as_str(), c.needs_restart)).collect::<Vec<_>>(),
+        [("otlp.headers.a", true)]
+    );
+    std::fs::write(&path, "otlp: {headers: {a: one}}\n").unwrap();
+    let back = running.adopting(&reload(&running, &flags, &environment).unwrap().config);
+    let read = Config::load(&flags, &environment).unwrap();
+    assert_eq!((back.raw(), &back.settings), (read.raw(), &read.settings));
 
     std::fs::write(&path, "access_log: {enabled: true, path: /none/a.log}\n").unwrap();
     let error = reload(&old, &flags, &environment).unwrap_err().to_string();

@@ -9,6 +9,7 @@ mod coding;
 mod config;
 mod config_cli;
 mod config_documents;
+mod config_files;
 mod config_otel;
 mod dashboards;
 mod decode;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokometer::measure::{CountSource, QueueSource, Record};
+use tokometer::measure::{CountSource, Outcome, QueueSource, Record};
 use tokometer::relay::{Close, Direction, Side};
 use tokometer::replay::Replayed;
 
@@ -79,6 +79,22 @@ fn without_an_exact_count_the_rate_is_told_as_a_lower_bound_only() {
     assert_eq!(record.output_tokens.map(|n| n.source), Some(CountSource::Deltas));
     assert_eq!(record.decode_rate, None);
     assert!(record.decode_rate_at_least.is_some_and(|rate| (rate - 1000.0).abs() < 1e-6));
+}
+
+/// Five log probabilities in the first event: what came after it are three tokens.
+#[test]
+fn a_rate_that_is_a_lower_bound_is_not_raised_by_a_first_event_of_many() {
+    let many = r#"data: {"choices":[{"index":0,"delta":{"content":"a"},"logprobs":{"content":[{},{},{},{},{}]}}]}"#;
+    let record = record(Wire::asked().server(HEAD).events(&[many, DELTA, DELTA, DELTA, FINISH, DONE]).server(LAST));
+    assert_eq!(record.output_tokens.map(|n| (n.tokens, n.source)), Some((5, CountSource::Deltas)));
+    assert!(record.decode_rate_at_least.is_some_and(|rate| (rate - 1000.0).abs() < 1e-6), "{record:?}");
+}
+
+#[test]
+fn an_answer_that_ends_for_an_error_has_failed() {
+    let failed = r#"data: {"choices":[{"index":0,"delta":{},"finish_reason":"error"}]}"#;
+    let record = record(Wire::asked().server(HEAD).events(&[DELTA, failed, DONE]).server(LAST));
+    assert_eq!(record.outcome, Outcome::ErrorInStream);
 }
 
 #[test]

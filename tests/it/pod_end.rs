@@ -273,11 +273,18 @@ fn the_hook_of_the_server_is_no_switch() {
 #[test]
 fn a_drain_of_what_is_not_there_says_what_to_do() {
     let port = reserved().port();
-    for (admin, part) in
-        [(format!("http://127.0.0.1:{port}"), "is tokometer running"), ("nonsense".to_owned(), "http://127.0.0.1:9464")]
-    {
-        let output = Command::new(env!("CARGO_BIN_EXE_tokometer")).args(["drain", "--admin", &admin]).output().unwrap();
-        let told = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.code() == Some(1) && told.contains(part), "{told}");
-    }
+    let drain = |arguments: &[&str], listen: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tokometer"));
+        let output = command.arg("drain").args(arguments).env("TOKOMETER_ADMIN_LISTEN", listen).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, told) = drain(&["--admin", &format!("http://127.0.0.1:{port}")], "");
+    assert!(code == Some(1) && told.contains("is tokometer running"), "{told}");
+    let (code, told) = drain(&[], &format!("0.0.0.0:{port}"));
+    assert!(code == Some(1) && told.contains(&format!("127.0.0.1:{port}")), "{told}");
+    // Wrong usage.
+    let (code, told) = drain(&["--admin", "nonsense"], "");
+    assert!(code == Some(2) && told.contains("http://HOST:PORT"), "{told}");
+    let (code, told) = drain(&[], "nonsense");
+    assert!(code == Some(2) && told.contains("environment variable TOKOMETER_ADMIN_LISTEN: `nonsense`"), "{told}");
 }

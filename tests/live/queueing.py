@@ -19,7 +19,7 @@ TOKENS = 1500
 # the two cores may do something else. Of all waiting together, and of one wait by how long the whole run took.
 SUM_SHARE = 0.03
 ONE_SHARE = 0.05
-# What the issue asks of phases; the log's rounding to microseconds is far below.
+# How well phases and spans must agree; the log's rounding to microseconds is far below.
 PHASES_SHARE = 0.01
 
 

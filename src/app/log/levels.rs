@@ -34,11 +34,12 @@ const MODULES: [&str; 25] = [
     "app",
 ];
 
-/// Crates that say at each start, end and lost export what we say too, and better: less of them, unless somebody asks for more.
-const QUIET: [(&str, LevelFilter); 3] = [
-    ("opentelemetry-otlp", LevelFilter::ERROR),
-    ("opentelemetry_sdk", LevelFilter::WARN),
-    ("pingora_core", LevelFilter::WARN),
+/// Crates that say at each start, end and lost export what we say too, and better: less of them, unless somebody asks for them by
+/// name. The most of each with a level up to info, and above it: the OTLP crate's details have URLs and answers in them.
+const QUIET: [(&str, LevelFilter, LevelFilter); 3] = [
+    ("opentelemetry-otlp", LevelFilter::ERROR, LevelFilter::INFO),
+    ("opentelemetry_sdk", LevelFilter::WARN, LevelFilter::TRACE),
+    ("pingora_core", LevelFilter::WARN, LevelFilter::TRACE),
 ];
 
 /// Levels, read from text such as `info,relay=debug,pingora=error`.
@@ -56,10 +57,14 @@ impl Default for Levels {
 
 impl Levels {
     pub(super) fn targets(&self) -> Targets {
-        let quiet = QUIET.iter().filter(|_| self.all <= LevelFilter::INFO);
+        let asked_for = |target: &str| self.by_target.iter().any(|(asked, _)| target.starts_with(asked.as_str()));
+        let quiet = QUIET.iter().filter(|(target, ..)| !asked_for(target));
+        let most = |quiet: LevelFilter, loud: LevelFilter| {
+            if self.all <= LevelFilter::INFO { self.all.min(quiet) } else { self.all.min(loud) }
+        };
         Targets::new()
             .with_default(self.all)
-            .with_targets(quiet.map(|(target, most)| (*target, self.all.min(*most))))
+            .with_targets(quiet.map(|(target, quiet, loud)| (*target, most(*quiet, *loud))))
             .with_targets(self.by_target.iter().cloned())
     }
 }
@@ -120,15 +125,20 @@ mod tests {
         let enabled = |levels: &str, target: &str, level: Level| {
             levels.parse::<Levels>().unwrap().targets().would_enable(target, &level)
         };
-        let otlp = "opentelemetry-otlp";
-        for (levels, level, expected) in [
-            ("info", Level::WARN, false),
-            ("info", Level::ERROR, true),
-            ("off", Level::ERROR, false),
-            ("debug", Level::DEBUG, true),
-            ("info,opentelemetry-otlp=info", Level::INFO, true),
+        let (otlp, pingora) = ("opentelemetry-otlp", "pingora_core::services::listening");
+        for (levels, target, level, expected) in [
+            ("info", otlp, Level::WARN, false),
+            ("info", otlp, Level::ERROR, true),
+            ("off", otlp, Level::ERROR, false),
+            ("trace", otlp, Level::DEBUG, false),
+            ("info,opentelemetry-otlp=debug", otlp, Level::DEBUG, true),
+            ("info,opentelemetry=debug", otlp, Level::DEBUG, true),
+            ("info", pingora, Level::INFO, false),
+            ("debug", pingora, Level::DEBUG, true),
+            ("info,pingora=debug", pingora, Level::DEBUG, true),
+            ("info,pingora=off", pingora, Level::ERROR, false),
         ] {
-            assert_eq!(enabled(levels, otlp, level), expected, "{levels} {level}");
+            assert_eq!(enabled(levels, target, level), expected, "{levels} {target} {level}");
         }
     }
 }

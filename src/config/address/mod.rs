@@ -52,6 +52,9 @@ pub(crate) fn upstream(text: &str) -> Result<(Address, bool), String> {
     if scheme.is_some() && rest.contains('@') {
         return Err("user and password cannot be given here: requests pass with the headers they have".to_owned());
     }
+    if scheme.is_some() && (rest.is_empty() || rest.starts_with(':')) {
+        return Err(format!("`{text}` names no host; {UPSTREAM_FORMS}"));
+    }
     let with_port = match default_port {
         // A port stands after the last colon, unless that colon belongs to a bracketed IPv6 address.
         Some(port) if !rest.rsplit(']').next().is_some_and(|tail| tail.contains(':')) => format!("{rest}:{port}"),

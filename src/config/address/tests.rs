@@ -64,6 +64,8 @@ fn bad_addresses_are_told_with_what_to_write() {
         }
     }
     let upstreams = [
+        ("https://", "names no host"),
+        ("http://:8001", "names no host"),
         ("http://a/v1", "has a path"),
         ("http://user:secret@a", "user and password"),
         ("tcp://a:1", "scheme `tcp`"),

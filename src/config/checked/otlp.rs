@@ -3,9 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
 use crate::config::checked::Problems;
 use crate::config::checked::size;
 use crate::config::checked::unless_zero;
+use crate::config::environment::percent_decoded;
 use crate::config::raw;
 use crate::config::raw::Otlp;
 use crate::config::redact;
@@ -112,17 +116,31 @@ fn endpoint(
         }
         _ => {}
     }
+    let own_path =
+        ["/v1/metrics", "/v1/traces", "/v1/logs"].iter().find(|own| url.trim_end_matches('/').ends_with(**own));
+    if let Some(own_path) = own_path.filter(|_| !is_own && protocol == raw::Protocol::HttpProtobuf) {
+        problems.warn(
+            &path,
+            format!("the path of each signal is appended to this, so leave `{own_path}` out, or set `otlp.{signal}.endpoint`, which is used as it stands"),
+        );
+    }
     let url = match protocol {
         raw::Protocol::HttpProtobuf if !is_own => with_signal_path(&url, signal),
         _ => url,
     };
+    let (url, user) = without_user(&url);
+    let mut headers: Vec<(String, String)> =
+        headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+    if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization")) {
+        headers.extend(user.map(|user| ("authorization".to_owned(), format!("Basic {}", STANDARD.encode(user)))));
+    }
     Some(export::Endpoint {
         url,
         protocol: match protocol {
             raw::Protocol::HttpProtobuf => export::Protocol::HttpProtobuf,
             raw::Protocol::Grpc => export::Protocol::Grpc,
         },
-        headers: headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
+        headers,
         gzip: own.compression.unwrap_or(otlp.compression) == raw::Compression::Gzip,
         timeout: Duration::from_millis(own.timeout_ms.unwrap_or(otlp.timeout_ms)),
         ca: own.certificate.as_ref().or(otlp.certificate.as_ref()).map(Into::into),
@@ -150,6 +168,17 @@ fn url(text: &str, protocol: raw::Protocol, insecure: bool) -> Result<String, St
     }
 }
 
+/// The URL without `user:password@`, and these as they are before Basic authentication encodes them (RFC 7617 section 2): a URL goes
+/// into `Host` and into logs.
+fn without_user(url: &str) -> (String, Option<String>) {
+    let Some((scheme, rest)) = url.split_once("://") else { return (url.to_owned(), None) };
+    let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    let Some((user, place)) = authority.rsplit_once('@') else { return (url.to_owned(), None) };
+    let (name, password) = user.split_once(':').unwrap_or((user, ""));
+    let user = format!("{}:{}", percent_decoded(name), percent_decoded(password));
+    (format!("{scheme}://{place}{path}"), Some(user))
+}
+
 /// Appends `v1/metrics` or `v1/traces` to the path, before a query.
 fn with_signal_path(url: &str, signal: &str) -> String {
     let (address, query) = url.split_once('?').map_or((url, None), |(address, query)| (address, Some(query)));
@@ -174,6 +203,17 @@ fn check_headers(path: &str, headers: &BTreeMap<String, String>, problems: &mut 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn user_and_password_leave_the_url() {
+        for (url, plain, user) in [
+            ("http://u:p%401@c:4318/v1?k=a@b", "http://c:4318/v1?k=a@b", Some("u:p@1")),
+            ("http://u@c", "http://c", Some("u:")),
+            ("http://c:4318/a@b", "http://c:4318/a@b", None),
+        ] {
+            assert_eq!(without_user(url), (plain.to_owned(), user.map(str::to_owned)));
+        }
+    }
 
     #[test]
     fn the_signal_path_is_appended_once_and_before_a_query() {

@@ -51,8 +51,9 @@ pub(super) fn keep_clear_of_admin(pairs: &[Pair], admin: &Address, problems: &mu
             problems.error(
                 "admin.listen",
                 format!(
-                    "the pair `{}` listens there already; give the admin server another port, such as 9464",
-                    pair.name
+                    "the pair `{}` listens there already; give the admin server another port, such as {}",
+                    pair.name,
+                    other_port(admin, 9464)
                 ),
             );
         }
@@ -63,6 +64,12 @@ pub(super) fn keep_clear_of_admin(pairs: &[Pair], admin: &Address, problems: &mu
             );
         }
     }
+}
+
+/// A port to suggest that is not the one which is taken.
+pub(super) fn other_port(taken: &Address, usual: u16) -> u16 {
+    let is_usual = matches!(taken, Address::Tcp { port, .. } if *port == usual);
+    if is_usual { usual + 1 } else { usual }
 }
 
 fn raw_listen(raw: &[raw::Pair], index: usize) -> &str {

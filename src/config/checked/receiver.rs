@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::config::address;
 use crate::config::checked::Problems;
+use crate::config::checked::pairs::other_port;
 use crate::config::checked::size;
 use crate::config::raw;
 use crate::export;
@@ -57,12 +58,13 @@ fn keep_clear(
 ) {
     let this: Address = address.into();
     let taken = |other: SocketAddr| address::collide(&this, &other.into());
+    let other = other_port(&this, 4317);
     if let Some(pair) = pairs.iter().find(|pair| address::collide(&pair.listen, &this)) {
-        problems
-            .error(path, format!("the pair `{}` listens there already; write another port, such as 4317", pair.name));
+        let message = format!("the pair `{}` listens there already; write another port, such as {other}", pair.name);
+        problems.error(path, message);
     }
     if admin.is_some_and(taken) {
-        problems.error(path, "the admin server listens there already; write another port, such as 4317");
+        problems.error(path, format!("the admin server listens there already; write another port, such as {other}"));
     }
     if earlier.iter().any(|other| taken(*other)) {
         problems.error(path, "the same address stands here twice; write each once");

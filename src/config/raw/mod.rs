@@ -50,8 +50,8 @@ pub struct Raw {
     pub otlp: Otlp,
     /// Queue times from the engine's own spans.
     pub queue: Queue,
-    /// The admin server: `/metrics`, `/live`, `/startz`, `/livez`, `/readyz`, `/engine/healthz`, `/exchanges`, `/drain`,
-    /// `/config`.
+    /// The admin server: `/metrics`, `/live` (with `/live/snapshot` and `/live/events`), `/startz`, `/livez`, `/readyz`,
+    /// `/engine/healthz`, `/exchanges`, `/drain`, `/drain/wait`, `/config`.
     pub admin: Admin,
     /// Logs of tokometer itself, on stderr. They never hold prompts or answers.
     pub log: Log,

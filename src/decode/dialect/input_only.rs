@@ -14,6 +14,7 @@ pub(super) static ANSWER: Keys<Place> = Keys::new(&[
     ("meta_info", Place::MetaInfo),
     // Ollama `/api/embed`.
     ("prompt_eval_count", Place::CounterInput),
+    ("load_duration", Place::OllamaMark),
     ("meta", Place::InputMeta),
     ("error", Place::Error),
     ("error_type", Place::OuterErrorType),

@@ -42,6 +42,8 @@ pub(crate) enum Place {
     VllmMark,
     /// A key that only SGLang sends.
     SglangMark,
+    /// A key that only Ollama sends.
+    OllamaMark,
     /// A key that only TensorRT-LLM sends.
     TensorrtMark,
     /// A key that only LMDeploy sends.
@@ -380,6 +382,7 @@ impl scan::Place for Place {
             Place::Unread
             | Place::VllmMark
             | Place::SglangMark
+            | Place::OllamaMark
             | Place::TensorrtMark
             | Place::LmdeployMark
             | Place::TritonMark

@@ -207,6 +207,7 @@ impl Sink<Place> for Reading {
             (Place::PredictedN, _) => self.engine.insert(EngineFacts::LLAMA_CPP),
             (Place::VllmMark, _) => self.engine.insert(EngineFacts::VLLM),
             (Place::SglangMark, _) => self.engine.insert(EngineFacts::SGLANG),
+            (Place::OllamaMark, _) => self.engine.insert(EngineFacts::OLLAMA),
             (Place::TensorrtMark, _) => self.engine.insert(EngineFacts::TENSORRT_LLM),
             (Place::LmdeployMark, _) => self.engine.insert(EngineFacts::LMDEPLOY),
             (Place::Nvext, b'{') => self.engine.insert(EngineFacts::DYNAMO),

@@ -28,8 +28,6 @@ const METHOD: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Expor
 pub(super) struct Call {
     /// Its status (<https://grpc.io/docs/guides/status-codes/>); 2 (UNKNOWN) where none came.
     pub(super) code: u8,
-    /// What the server said to it.
-    pub(super) message: String,
     /// `grpc-status-details-bin`, in base64.
     pub(super) details: Option<Vec<u8>>,
     /// The message that came back.
@@ -79,8 +77,6 @@ impl Calls {
         answer.advance(answer.len().min(5));
         Ok(Call {
             code: text("grpc-status").and_then(|code| code.parse().ok()).unwrap_or(2),
-            message: text("grpc-message")
-                .map_or_else(|| head.status.to_string(), |message| message.chars().take(200).collect()),
             details: of("grpc-status-details-bin").map(|value| value.as_bytes().to_vec()),
             answer,
         })

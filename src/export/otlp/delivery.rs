@@ -50,7 +50,7 @@ fn rejected(count: i64, why: &str) -> Option<Rejected> {
 }
 
 /// The beginning of what a collector said, as far as it can be shown.
-pub(super) fn shown(said: &[u8]) -> String {
+fn shown(said: &[u8]) -> String {
     let begin = said.get(..200).unwrap_or(said);
     String::from_utf8_lossy(begin).chars().filter(|c| !c.is_control()).collect()
 }

@@ -28,6 +28,7 @@ use crate::export::otlp::delivery::Watched;
 use crate::export::otlp::delivery::rejected_points;
 use crate::export::otlp::delivery::rejected_spans;
 use crate::export::otlp::tls;
+use crate::export::otlp::usable_endpoint;
 
 /// The endpoint's scheme, host and port, for messages: what a URL carries beside these may be a secret.
 pub(super) fn address(endpoint: &Endpoint) -> String {
@@ -95,7 +96,7 @@ pub(super) fn metric_exporter(
     delivery: &Delivery,
 ) -> Result<MetricExporter, Error> {
     // The same check for both protocols: over HTTP the crate would drop a bad header in silence.
-    headers(endpoint)?;
+    usable_endpoint(endpoint)?;
     let builder = MetricExporter::builder().with_temporality(temporality);
     match endpoint.protocol {
         Protocol::HttpProtobuf => over_http(builder.with_http(), endpoint, (delivery, rejected_points))?.build(),
@@ -106,7 +107,7 @@ pub(super) fn metric_exporter(
 
 /// The exporter of spans, likewise.
 pub(super) fn span_exporter(endpoint: &Endpoint, delivery: &Delivery) -> Result<SpanExporter, Error> {
-    headers(endpoint)?;
+    usable_endpoint(endpoint)?;
     let builder = SpanExporter::builder();
     match endpoint.protocol {
         Protocol::HttpProtobuf => over_http(builder.with_http(), endpoint, (delivery, rejected_spans))?.build(),

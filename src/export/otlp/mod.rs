@@ -29,6 +29,7 @@ use tokio::sync::mpsc::unbounded_channel;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::export::Endpoint;
 use crate::export::Error;
 use crate::export::Settings;
 use crate::export::telemetry::Telemetry;
@@ -94,6 +95,16 @@ async fn bounded<E: std::fmt::Display>(
         },
         () = expired(closing.clone()) => Err("cut short by the shutdown".to_owned()),
     }
+}
+
+/// Whether an endpoint's URL, headers and TLS files can be used, without a connection.
+///
+/// # Errors
+///
+/// The first of them that cannot.
+pub fn usable_endpoint(endpoint: &Endpoint) -> Result<(), Error> {
+    endpoint::headers(endpoint)?;
+    destination::Destination::new(endpoint, &[]).map(drop)
 }
 
 /// The exporters before their thread runs.

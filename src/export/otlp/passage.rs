@@ -28,7 +28,6 @@ use crate::export::otlp::calls::Calls;
 use crate::export::otlp::client::Client;
 use crate::export::otlp::delivery::causes;
 use crate::export::otlp::delivery::rejected_spans;
-use crate::export::otlp::delivery::shown;
 use crate::export::otlp::endpoint::headers;
 
 /// Binary metadata may be padded or not (gRPC over HTTP/2, "Custom-Metadata").
@@ -144,7 +143,8 @@ async fn over_http(
     }
     let answer = client.send_bytes(request).await.map_err(|error| causes(error.as_ref()))?;
     let status = answer.status();
-    let why = || format!("status {status}: {}", shown(answer.body()));
+    // Not what it says beside the status, here and below: that may repeat a secret of ours.
+    let why = || format!("status {status}");
     Ok(match status {
         StatusCode::TOO_MANY_REQUESTS
         | StatusCode::BAD_GATEWAY
@@ -171,7 +171,7 @@ fn rejected(body: &[u8]) -> u64 {
 async fn over_grpc(calls: &Calls, message: Bytes, headers: HeaderMap, gzip: bool) -> Result<Answer, String> {
     let call = calls.call(message, headers, gzip).await.map_err(|error| causes(error.as_ref()))?;
     let after = call.details.as_deref().and_then(retry_info);
-    let why = format!("gRPC status {}: {}", call.code, call.message);
+    let why = format!("gRPC status {}", call.code);
     Ok(match call.code {
         0 => Answer::Taken { rejected: rejected(&call.answer) },
         // RESOURCE_EXHAUSTED passes only where the collector says when.

@@ -52,7 +52,10 @@ pub(super) fn http(endpoint: &Endpoint) -> Result<ClientConfig, Error> {
         Some((chain, key)) => {
             let pem = read(key)?;
             let private = PrivateKeyDer::from_pem_slice(&pem).map_err(|error| wrong(key)(error.to_string()))?;
-            builder.with_client_auth_cert(certificates(chain)?, private).map_err(|error| wrong(key)(error.to_string()))
+            builder.with_client_auth_cert(certificates(chain)?, private).map_err(|error| {
+                let chain = chain.display();
+                wrong(key)(format!("{error}; it must be the key of the first certificate in {chain}"))
+            })
         }
     }
 }

@@ -167,7 +167,9 @@ impl Key {
     /// What it says, for the documentation.
     pub fn meaning(self) -> &'static str {
         match self {
-            Key::Operation => "`chat`, `text_completion`, or `other` for paths that are not read.",
+            Key::Operation => {
+                "`chat`, `text_completion`, or what else is asked: `embeddings`, `rerank`, `pooling`, ...; `other` for paths that are not read."
+            }
             Key::Provider => "The engine: `vllm`, `sglang`, `llama_cpp`, ... Absent while it is not recognised.",
             Key::RequestModel => "`model` of the request; `other` over the cap or when the server did not know it.",
             Key::ResponseModel => "`model` of the answer; `other` over the cap.",
@@ -179,7 +181,7 @@ impl Key {
             Key::TokenModality => {
                 "`audio` and `image` where the engine tells them apart, the rest `text`; `unknown` when it told no usage, or parts that are not told apart."
             }
-            Key::Outcome => "How the exchange ended, exactly one of the outcomes.",
+            Key::Outcome => "How the exchange ended: exactly one of those in the table below.",
             Key::OutcomeClass => "`success`, `client_abort` or `failure`.",
             Key::StatusClass => "`2xx`, `4xx`, `5xx`, ...; absent when no response head came.",
             Key::InputLengthClass => {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
+use serde::Serializer;
 
 /// How a request ended, as its client saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -56,7 +57,7 @@ impl fmt::Display for End {
     }
 }
 
-/// The shape of a distribution; 0 everywhere when it is empty.
+/// The shape of a distribution; 0 everywhere when it is empty, and `null` in JSON.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Percentiles {
     /// How many were measured.
@@ -88,6 +89,11 @@ impl Percentiles {
     }
 }
 
+/// Nothing measured is nothing told.
+fn measured<S: Serializer>(percentiles: &Percentiles, serializer: S) -> Result<S::Ok, S::Error> {
+    Some(percentiles).filter(|percentiles| percentiles.count > 0).serialize(serializer)
+}
+
 /// What one run measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Summary {
@@ -108,16 +114,22 @@ pub struct Summary {
     /// Bytes received, heads included.
     pub bytes: u64,
     /// Time from the request's last byte to the first token, in milliseconds.
+    #[serde(serialize_with = "measured")]
     pub time_to_first_token_ms: Percentiles,
     /// Time from the request's last byte to the answer's head, in milliseconds.
+    #[serde(serialize_with = "measured")]
     pub time_to_headers_ms: Percentiles,
     /// Gap between two reads that brought tokens, in milliseconds.
+    #[serde(serialize_with = "measured")]
     pub inter_token_latency_ms: Percentiles,
     /// Tokens per second of one stream, from its first token to its last.
+    #[serde(serialize_with = "measured")]
     pub tokens_per_second: Percentiles,
     /// Time from the request's last byte to the end of the answer, in milliseconds.
+    #[serde(serialize_with = "measured")]
     pub duration_ms: Percentiles,
     /// How long stamped events travelled, in microseconds.
+    #[serde(serialize_with = "measured")]
     pub transit_us: Percentiles,
 }
 
@@ -125,6 +137,13 @@ impl Summary {
     /// Requests that ended this way.
     pub fn count(&self, end: End) -> u64 {
         self.ends.get(&end).copied().unwrap_or(0)
+    }
+
+    /// True when there were requests, and none got a whole answer.
+    pub fn all_failed(&self) -> bool {
+        let whole = [End::Complete, End::NoDone, End::NoTokens].iter().map(|end| self.count(*end)).sum::<u64>();
+        let broken_off = self.count(End::Aborted) + self.count(End::Unfinished);
+        self.requests > 0 && whole + broken_off == 0
     }
 
     /// Output tokens per second, over all streams.

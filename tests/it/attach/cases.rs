@@ -174,6 +174,11 @@ fn the_port_is_worked_out_or_asked_for() {
         let (spec, _) = injected(&format!("{{containers: [{{name: c, image: vllm, {container}}}]}}"), &options());
         assert!(arguments(&spec).contains(&format!("--listen=[$(POD_IPS)]:{port}").as_str()), "{container}");
     }
+    // The sidecar has two ports of its own; they must not meet.
+    let taken = Options { port: Some(9464), ..options() };
+    assert!(skipped("{containers: [{name: c, image: vllm}]}", &taken).contains("--admin-port"));
+    let next = Options { port: Some(9463), ..with(Mode::PortSwap) };
+    assert!(skipped("{containers: [{name: c, image: vllm}]}", &next).contains("--admin-port"));
     let several = "{containers: [{name: c, image: vllm, ports: [{containerPort: 7000}, {containerPort: 9000}]}]}";
     assert!(skipped(several, &options()).contains("--port"));
     let (spec, _) = injected(several, &Options { port: Some(7000), ..options() });

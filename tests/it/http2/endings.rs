@@ -79,6 +79,10 @@ fn a_stream_that_the_server_resets_is_reset_or_rejected() {
     for busy in [0x7, 0xb] {
         assert_eq!(outcomes(asked(&[1]).server(&reset(1, busy)), CLIENT_CLOSES), [Outcome::RejectedBusy]);
     }
+    for busy in [0x7, 0xb] {
+        let begun = answered(&[DELTA]).server(&reset(1, busy));
+        assert_eq!(outcomes(begun, CLIENT_CLOSES), [Outcome::UpstreamReset], "who has begun had room");
+    }
     let said = answered(&[DELTA, ERROR]).server(&reset(1, 2));
     assert_eq!(outcomes(said, CLIENT_CLOSES), [Outcome::ErrorInStream], "what was said is the cause");
 }

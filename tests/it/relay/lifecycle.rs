@@ -285,6 +285,23 @@ fn a_forced_drain_ends_connections_that_were_never_joined() {
 }
 
 #[test]
+fn a_drain_does_not_wait_long_for_clients_without_a_server() {
+    let rig = Rig::to(reserved());
+    let mut silent = peer::dial(rig.address());
+    let mut answered = peer::dial(rig.address());
+    answered.write_all(GET).unwrap();
+    // Its 503 is there, and it does not close.
+    answered.read_exact(&mut [0; 12]).unwrap();
+    eventually(|| rig.relay.stats_of(0).connect_failures() == 2);
+    let begun = Instant::now();
+    rig.drain.begin();
+    wait_until_empty(&rig);
+    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}: its own bounds are ten seconds", begun.elapsed());
+    assert_eq!(rig.watcher.closed(0).close(), Some(Close::Refused));
+    drop(silent.read(&mut [0; 1]));
+}
+
+#[test]
 fn stopping_without_a_drain_still_tells_the_observers() {
     let (listener, server) = peer::listen();
     let rig = with(server, Settings::default(), false);

@@ -190,6 +190,8 @@ fn a_length_without_meaning_detaches() {
 fn a_websocket_on_another_path_is_one_exchange_and_is_followed() {
     let handshake = String::from_utf8(HANDSHAKE.to_vec()).unwrap().replace("/v1/realtime", "/queue/join");
     let wire = Wire::open().client(handshake.as_bytes()).server(SWITCHED).client(&of_client(COMMIT));
-    let replayed = wire.server(&of_server(DELTA)).close(CLIENT_LEFT);
+    let wire = wire.server(&of_server(DELTA));
+    assert!(!wire.observer.idle(), "a drain must not end what nobody knows to be idle");
+    let replayed = wire.close(CLIENT_LEFT);
     assert_eq!(outcomes(&replayed), [Outcome::Ok]);
 }

@@ -1,0 +1,92 @@
+//! Files: the configuration's own, and those that it names.
+
+use std::path::PathBuf;
+
+use tokometer::config::Config;
+use tokometer::config::Environment;
+use tokometer::config::Flags;
+
+#[test]
+fn a_file_that_cannot_be_read_is_named() {
+    let flags = Flags { config: Some(PathBuf::from("/nonexistent/t.yaml")), ..Flags::default() };
+    let error = Config::load(&flags, &Environment::default()).unwrap_err().to_string();
+    assert!(error.contains("/nonexistent/t.yaml") && error.contains("check the path"), "{error}");
+}
+
+#[test]
+fn a_file_that_is_no_text_is_told_with_the_place_of_its_first_such_byte() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.yaml");
+    let flags = Flags { config: Some(path.clone()), ..Flags::default() };
+    let table: [(&[u8], &str); 4] = [
+        (b"log:\n  level: \xff\n", ":2:10: "),
+        (b"\xff", ":1:1: "),
+        (b"a: 1\n\xff", ":2:1: "),
+        ("é: \u{e9}".as_bytes().get(..5).unwrap(), ":1:4: "),
+    ];
+    for (bytes, place) in table {
+        std::fs::write(&path, bytes).unwrap();
+        let error = Config::load(&flags, &Environment::default()).unwrap_err().to_string();
+        assert!(error.contains(&format!("t.yaml{place}")) && error.contains("as UTF-8"), "{error}");
+    }
+}
+
+/// Each file that is in use is told with its key; one that is not in use does not matter.
+#[test]
+fn files_that_do_not_open_are_told_with_their_keys() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    std::fs::write(path("c.pem"), "").unwrap();
+    let write = |yaml: &str| std::fs::write(path("t.yaml"), yaml.replace("HERE", folder.path().to_str().unwrap()));
+    let flags = Flags { config: Some(path("t.yaml").into()), ..Flags::default() };
+    let environment = Environment::default();
+    let problems = |environment: &Environment| match Config::load_with_files(&flags, environment) {
+        Ok(_) => Vec::new(),
+        Err(error) => error.to_string().lines().map(str::to_owned).collect(),
+    };
+    let pairs = "pairs: [{listen: ':1', upstream: ':2', tls: {certificate: HERE/c.pem, key: HERE/k.pem, client_ca: HERE}}, \
+                 {listen: ':3', upstream: 'https://b:4', upstream_tls: {ca: HERE/ca.pem}}]\n";
+    let otlp = "otlp: {certificate: HERE/both.pem, metrics: {endpoint: 'https://c:1', certificate: HERE/own.pem}, \
+                traces: {endpoint: 'https://c:2'}}\n";
+    write(&format!("{pairs}{otlp}access_log: {{enabled: true, path: HERE/none/a.log}}\n")).unwrap();
+    assert!(Config::load(&flags, &environment).is_ok(), "what is only read does not need the files");
+    let told = problems(&environment);
+    let expected = [
+        ("pairs[0].tls.key", "/k.pem: No such file"),
+        ("pairs[0].tls.client_ca", ": is a directory"),
+        ("pairs[1].upstream_tls.ca", "/ca.pem: No such file"),
+        ("otlp.metrics.certificate", "/own.pem: No such file"),
+        ("otlp.certificate", "/both.pem: No such file"),
+        ("access_log.path", "/none: No such file"),
+    ];
+    assert_eq!(told.len(), expected.len(), "{told:#?}");
+    for (line, (key, part)) in told.iter().zip(expected) {
+        assert!(line.contains(&format!(": {key}: cannot ")) && line.contains(part), "{key}: {line}");
+        assert!(line.contains("t.yaml:") && line.ends_with("check the path and its permissions"), "{line}");
+    }
+    // Nothing is pushed, nothing is logged: their files are not needed. The log itself is not there yet.
+    for yaml in [
+        "otlp: {certificate: /none}",
+        "access_log: {path: /none/a.log}",
+        "access_log: {enabled: true, path: HERE/a.log}",
+        "access_log: {enabled: true, path: HERE/c.pem}",
+        "access_log: {enabled: true, path: /dev/null}",
+    ] {
+        write(yaml).unwrap();
+        assert_eq!(problems(&environment), Vec::<String>::new(), "{yaml}");
+    }
+    assert!(!folder.path().join("a.log").exists(), "looking makes no file");
+    // A standard variable is left out, as one that does not fit in any other way.
+    let standard: Environment =
+        [("OTEL_EXPORTER_OTLP_ENDPOINT", "https://c:1"), ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/none/ca.pem")]
+            .into_iter()
+            .collect();
+    let config = Config::load_with_files(&flags, &standard).unwrap();
+    let warnings: Vec<String> = config.warnings.iter().map(ToString::to_string).collect();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(
+        warnings[0].contains("OTEL_EXPORTER_OTLP_CERTIFICATE") && warnings[0].contains("is left out"),
+        "{warnings:?}"
+    );
+    assert_eq!(config.settings.export.metrics.endpoint.unwrap().ca, None);
+}
