@@ -90,7 +90,9 @@ pub(crate) fn write(results: &Results) -> Outcome<()> {
             "\n**These figures are from a quick run: they show that the bench works, not what it measures.**\n",
         );
     }
-    page.push_str(&format!("\nMachine: {}, Linux {}.\n", results.cpu, results.kernel));
+    // What stands behind the version is the build of whoever built it.
+    let kernel = results.kernel.split('-').next().unwrap_or_default();
+    page.push_str(&format!("\nMachine: {}, Linux {kernel}.\n", results.cpu));
     for (peer, why) in &results.missing {
         page.push_str(&format!("Not measured: {peer} ({why}).\n"));
     }

@@ -362,7 +362,7 @@ Exit codes: 0 it drains (with --wait: no stream is open any more), 1 it does not
 pub struct DrainArgs {
     /// Where the admin server is [default: TOKOMETER_ADMIN_LISTEN, else http://127.0.0.1:9464]
     #[arg(long, value_name = "URL")]
-    pub admin: Option<Target>,
+    pub admin: Option<String>,
     /// Return when no stream is open any more
     #[arg(long)]
     pub wait: bool,

@@ -3,12 +3,12 @@
 use std::process::ExitCode;
 
 use crate::admin;
+use crate::admin::DrainError;
 use crate::cli::DrainArgs;
 use crate::cli::FAILURE;
 use crate::cli::WRONG_USAGE;
 use crate::cli::complain;
 use crate::cli::print;
-use crate::client::Target;
 use crate::config::Environment;
 
 /// Where the admin server is when nobody says otherwise.
@@ -20,19 +20,9 @@ const LISTEN: &str = "TOKOMETER_ADMIN_LISTEN";
 /// Begins the drain, and tells how it ended.
 pub(super) fn drain(arguments: &DrainArgs, environment: &Environment) -> ExitCode {
     let listen = environment.get(LISTEN);
-    let admin = match &arguments.admin {
-        Some(admin) => Ok(admin.clone()),
-        None => of_this_machine(listen).parse::<Target>(),
-    };
-    let admin = match admin {
-        Ok(admin) => admin.to_string(),
-        Err(_) => {
-            let listen = listen.unwrap_or_default();
-            complain(&format!(
-                "environment variable {LISTEN}: `{listen}` is no address; write one such as 0.0.0.0:9464, or use --admin"
-            ));
-            return ExitCode::from(WRONG_USAGE);
-        }
+    let (admin, place) = match &arguments.admin {
+        Some(admin) => (admin.clone(), "flag --admin".to_owned()),
+        None => (of_this_machine(listen), format!("environment variable {LISTEN}")),
     };
     let wait = arguments.wait.then_some(arguments.timeout);
     match (admin::drain(&admin, wait), wait) {
@@ -46,6 +36,10 @@ pub(super) fn drain(arguments: &DrainArgs, environment: &Environment) -> ExitCod
         }
         (Ok(_), Some(_)) => print("drained: no stream is open\n"),
         (Ok(drained), None) => print(&format!("draining: {} open\n", streams_are(drained.open_streams))),
+        (Err(error @ DrainError::Address(_)), _) => {
+            complain(&format!("{place}: {error}"));
+            ExitCode::from(WRONG_USAGE)
+        }
         (Err(error), _) => {
             complain(&format!("tokometer: {error}"));
             ExitCode::from(FAILURE)

@@ -54,13 +54,14 @@ pub struct Reload {
     pub changes: Vec<Change>,
 }
 
-/// Reads the configuration again in the same way as at the start. The caller keeps `old` when there is an error.
+/// Reads the configuration again. The caller keeps `old` when there is an error. Certificates and the like take effect at a restart only,
+/// so that whether they open now does not matter.
 ///
 /// # Errors
 ///
-/// As [`Config::load_with_files`]: a file cannot be read, is not YAML, or holds values that cannot be used.
+/// As [`Config::load`]: the file cannot be read, is not YAML, or holds values that cannot be used.
 pub fn reload(old: &Config, flags: &Flags, environment: &Environment) -> Result<Reload, Error> {
-    let config = Config::load_with_files(flags, environment)?;
+    let config = Config::load(flags, environment)?;
     let changes = changes(old, &config);
     Ok(Reload { config, changes })
 }

@@ -32,13 +32,13 @@ impl Signal {
                     signal,
                     failed,
                     error,
-                    "An OTLP export was not taken; the next one makes up for it, unless `otlp.metrics.temporality` is delta. Check `otlp.endpoint`."
+                    "An OTLP export was not taken, or not whole. The next one makes up for it, unless `otlp.metrics.temporality` is delta or lowmemory. Check the endpoint."
                 ),
                 _ => tracing::warn!(
                     signal,
                     failed,
                     error,
-                    "An OTLP export was not taken, or not whole: what was not taken is lost. Check `otlp.endpoint`."
+                    "An OTLP export was not taken, or not whole: what was not taken is lost. Check the endpoint."
                 ),
             }
         }

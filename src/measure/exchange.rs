@@ -16,6 +16,7 @@ use crate::measure::Asked;
 use crate::measure::Closing;
 use crate::measure::Count;
 use crate::measure::Ending;
+use crate::measure::Habits;
 use crate::measure::Labels;
 use crate::measure::Live;
 use crate::measure::Opening;
@@ -94,6 +95,8 @@ pub struct Exchange {
     /// The body of an answer that is not streamed had something in it, or said that its answer comes later.
     carried: bool,
     unread: bool,
+    /// It counts no longer as in flight.
+    left: bool,
     /// How a remote procedure call ended, as a status of HTTP.
     call: Option<u16>,
 }
@@ -147,6 +150,7 @@ impl Exchange {
             error_after: false,
             carried: false,
             unread: false,
+            left: false,
             call: None,
         }
     }
@@ -405,12 +409,19 @@ impl Exchange {
     }
 
     fn enter(&mut self, phase: Option<Phase>, sink: &dyn Sink) {
+        let phase = phase.filter(|_| !self.left);
         if let Some(left) = std::mem::replace(&mut self.phase, phase) {
             sink.in_flight(self.pair(), left, -1);
         }
         if let Some(entered) = phase {
             sink.in_flight(self.pair(), entered, 1);
         }
+    }
+
+    /// It counts no longer as in flight: its end has come, whatever its last bytes say.
+    pub fn leave(&mut self, sink: &dyn Sink) {
+        self.enter(None, sink);
+        self.left = true;
     }
 
     /// Leaves the exchange unrecorded: the observer lost its connection's thread.
@@ -482,7 +493,10 @@ impl Exchange {
             Ending::Complete => !self.streaming || marked_end,
             _ => marked_end,
         };
-        let whole = Whole { choices, echo: self.asked.echo, complete, habits: profile.habits };
+        // What was not generated has no choices: its usage is that of the whole request.
+        let usage_per_choice = profile.habits.usage_per_choice && self.generates();
+        let habits = Habits { usage_per_choice, ..profile.habits };
+        let whole = Whole { choices, echo: self.asked.echo, complete, habits };
         let answered = self.is_answered();
         let output = self.tokens.output(whole).filter(|_| answered && self.generates());
         let idle = self.finishes.iter().any(FinishReason::is_idle);
@@ -524,8 +538,8 @@ impl Exchange {
             first_visible: self.first_visible.get(),
             last_token: self.last_token.get(),
             ended: self.since(at),
-            input_tokens: self.tokens.input(prompts, profile.habits).filter(|_| answered && !self.is_in_pieces()),
-            cached_tokens: self.tokens.cached(prompts, profile.habits),
+            input_tokens: self.tokens.input(prompts, habits).filter(|_| answered && !self.is_in_pieces()),
+            cached_tokens: self.tokens.cached(prompts, habits),
             cache_creation_tokens: self.tokens.cache_creation(),
             input_audio_tokens: self.tokens.input_audio(),
             input_image_tokens: self.tokens.input_image(),

@@ -27,7 +27,7 @@ pub enum Outcome {
     UpstreamTimeout,
     /// The server finished the connection before the end of the message, or the stream before its own end mark.
     Truncated,
-    /// An error event came after the 200.
+    /// An error event came after the 200, or a finish reason that says error.
     ErrorInStream,
     /// A status of 400-499 that is not 429.
     Http4xx,
@@ -77,7 +77,7 @@ impl Outcome {
             Outcome::Truncated => {
                 "The server finished the connection before the end of the message, or the stream before its own end mark."
             }
-            Outcome::ErrorInStream => "An error event came after the 200.",
+            Outcome::ErrorInStream => "An error event came after the 200, or a finish reason that says error.",
             Outcome::Http4xx => "A status of 400-499 that is not 429.",
             Outcome::Http5xx => "A status of 500-599 that is not 503 or 529.",
             Outcome::RejectedBusy => "429, 503 or 529, or a stream of HTTP/2 refused: the server had no room.",

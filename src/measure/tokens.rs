@@ -34,7 +34,7 @@ pub struct Habits {
     /// An empty text delta without a role is a token whose text is held back, and an empty one beside a finish reason
     /// is the end-of-text token (vLLM 0.32's Python front end).
     pub empty_delta_is_token: bool,
-    /// `usage` counts one choice, not the request (llama.cpp, TGI 3.3 with several prompts).
+    /// `usage` counts one choice, not the request (llama.cpp).
     pub usage_per_choice: bool,
     /// The input that `message_start` tells is a guess (Ollama 0.17, anthropic/anthropic.go `estimateInputTokens`).
     pub early_input_is_guessed: bool,
@@ -45,8 +45,8 @@ pub struct Habits {
 pub(super) struct Tokens {
     choices: [Choice; CHOICES],
     beyond: bool,
-    /// Choices over these that ended.
-    ended_beyond: u32,
+    /// Choices over these that ended, a bit each; of those beyond the last bit nothing is known.
+    ended_beyond: u64,
     /// `usage` with `choices: []`: the request's total. How often it came, and the sum of its outputs.
     totals: u32,
     totals_output: u64,
@@ -185,7 +185,10 @@ impl Tokens {
         match choice {
             None => {
                 self.beyond = true;
-                self.ended_beyond += u32::from(finishing || event.ended);
+                let place = event.choice.saturating_sub(CHOICES as u32);
+                if finishing || event.ended {
+                    self.ended_beyond |= 1_u64.checked_shl(place).unwrap_or(0);
+                }
             }
             Some(choice) => {
                 if let Some(output) = usage.and_then(|u| u32::try_from(u.output?).ok()) {
@@ -308,7 +311,7 @@ impl Tokens {
 
     /// Choices that gave a finish reason.
     pub(super) fn finished(&self) -> u64 {
-        self.choices.iter().filter(|c| c.finished).count() as u64 + u64::from(self.ended_beyond)
+        self.choices.iter().filter(|c| c.finished).count() as u64 + u64::from(self.ended_beyond.count_ones())
     }
 
     /// Events that carried a token.

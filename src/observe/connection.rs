@@ -256,12 +256,14 @@ impl Exchanges {
     }
 }
 
-/// What is dropped without having been closed or detached has panicked: it still leaves the gauges it entered.
+/// What is dropped without having been closed or detached, or with exchanges that are open, has panicked: it still leaves the gauges it
+/// entered.
 impl Drop for ConnectionObserver {
     fn drop(&mut self) {
         if self.http.is_some() {
             self.detach(Detach::Panic);
         }
+        self.exchanges.abandon();
         self.exchanges.shared.forget();
     }
 }

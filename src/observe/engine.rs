@@ -230,9 +230,7 @@ impl Recogniser {
                     Some(Engine::TensorrtLlm) => tensorrt_llm,
                     Some(_) => false,
                 },
-                usage_per_choice: llama_cpp
-                    || facts.contains(EngineFacts::LLAMA_CPP)
-                    || self.found == Some(Engine::Tgi),
+                usage_per_choice: llama_cpp || facts.contains(EngineFacts::LLAMA_CPP),
                 early_input_is_guessed: self.found == Some(Engine::Ollama),
             },
             gives_up_with_error: self.gives_up_with_error(),

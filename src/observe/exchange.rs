@@ -252,6 +252,8 @@ impl Exchange {
 
     /// Ends it, and gives back its decoder.
     fn finish(mut self, ending: Ending, at: Instant, shared: &Shared) -> Option<Box<ResponseDecoder>> {
+        // Before the decoder, which may panic: nobody would leave the gauge then.
+        self.measured.leave(shared.sink.as_ref());
         if ending == Ending::Complete || self.streaming {
             self.decode(None, at, shared);
         }
@@ -411,7 +413,7 @@ impl Each for Tell<'_> {
 /// The marks of an answer that is called as its request was: vLLM puts the kind of the answer before the request's id, and after
 /// that of a completion the number of its prompt.
 fn of_request(asked: &str, id: &str) -> EngineFacts {
-    const KINDS: [&str; 6] = ["chatcmpl-", "cmpl-", "embd-", "pooling-", "score-", "classify-"];
+    const KINDS: [&str; 7] = ["chatcmpl-", "cmpl-", "generate-tokens-", "embd-", "pooling-", "score-", "classify-"];
     let called = KINDS.iter().find_map(|kind| id.strip_prefix(kind)).and_then(|rest| rest.strip_prefix(asked));
     // A short id may stand at the beginning of one that somebody drew.
     let is_same = called.is_some_and(|rest| rest.is_empty() || rest == "-0") && asked.len() >= 4;

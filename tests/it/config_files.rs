@@ -67,6 +67,7 @@ fn files_that_do_not_open_are_told_with_their_keys() {
     // Nothing is pushed, nothing is logged: their files are not needed. The log itself is not there yet.
     for yaml in [
         "otlp: {certificate: /none}",
+        "otlp: {endpoint: 'http://c:1', certificate: /none}",
         "access_log: {path: /none/a.log}",
         "access_log: {enabled: true, path: HERE/a.log}",
         "access_log: {enabled: true, path: HERE/c.pem}",

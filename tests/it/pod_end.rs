@@ -284,7 +284,10 @@ fn a_drain_of_what_is_not_there_says_what_to_do() {
     assert!(code == Some(1) && told.contains(&format!("127.0.0.1:{port}")), "{told}");
     // Wrong usage.
     let (code, told) = drain(&["--admin", "nonsense"], "");
-    assert!(code == Some(2) && told.contains("http://HOST:PORT"), "{told}");
+    assert!(
+        code == Some(2) && told.contains("flag --admin: `nonsense`") && told.contains("http://127.0.0.1:9464"),
+        "{told}"
+    );
     let (code, told) = drain(&[], "nonsense");
     assert!(code == Some(2) && told.contains("environment variable TOKOMETER_ADMIN_LISTEN: `nonsense`"), "{told}");
 }

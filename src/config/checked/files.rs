@@ -42,7 +42,8 @@ pub(crate) fn open(raw: &Raw, settings: &Settings, problems: &mut Problems<'_>) 
 
 /// The files of one signal's way to its collector: its own, or those of both.
 fn otlp(signal: &str, endpoint: Option<&Endpoint>, shared: &Otlp, own: &Destination, problems: &mut Problems<'_>) {
-    if endpoint.is_none() {
+    // Without TLS nobody reads them.
+    if !endpoint.is_some_and(|endpoint| endpoint.url.starts_with("https:")) {
         return;
     }
     let files = [

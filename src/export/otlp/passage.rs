@@ -150,7 +150,7 @@ async fn over_http(
         | StatusCode::BAD_GATEWAY
         | StatusCode::SERVICE_UNAVAILABLE
         | StatusCode::GATEWAY_TIMEOUT => Answer::Later { after: retry_after(answer.headers()), why: why() },
-        status if status.is_success() => Answer::Taken { rejected: rejected(answer.body()) },
+        status if status.is_success() => Answer::Taken { rejected: rejected_spans(answer.body()) },
         _ => Answer::Refused { why: why() },
     })
 }
@@ -164,16 +164,12 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     }
 }
 
-fn rejected(body: &[u8]) -> u64 {
-    rejected_spans(body).map_or(0, |rejected| rejected.count)
-}
-
 async fn over_grpc(calls: &Calls, message: Bytes, headers: HeaderMap, gzip: bool) -> Result<Answer, String> {
     let call = calls.call(message, headers, gzip).await.map_err(|error| causes(error.as_ref()))?;
     let after = call.details.as_deref().and_then(retry_info);
     let why = format!("gRPC status {}", call.code);
     Ok(match call.code {
-        0 => Answer::Taken { rejected: rejected(&call.answer) },
+        0 => Answer::Taken { rejected: rejected_spans(&call.answer) },
         // RESOURCE_EXHAUSTED passes only where the collector says when.
         8 if after.is_none() => Answer::Refused { why },
         // CANCELLED, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, ABORTED, OUT_OF_RANGE, UNAVAILABLE, DATA_LOSS.

@@ -181,7 +181,7 @@ impl Key {
             Key::TokenModality => {
                 "`audio` and `image` where the engine tells them apart, the rest `text`; `unknown` when it told no usage, or parts that are not told apart."
             }
-            Key::Outcome => "How the exchange ended: exactly one of those in the table below.",
+            Key::Outcome => "How the exchange ended: exactly one of those in the table above.",
             Key::OutcomeClass => "`success`, `client_abort` or `failure`.",
             Key::StatusClass => "`2xx`, `4xx`, `5xx`, ...; absent when no response head came.",
             Key::InputLengthClass => {
