@@ -578,13 +578,10 @@ impl Exchange {
     /// The rate of decoding, with n_first = 1 where it is not known. `exact` asks for a count that is one; else for one that
     /// is not.
     fn decode_rate(&self, output: Option<Count>, exact: bool, thresholds: &Thresholds) -> Option<f64> {
-        let output = output.filter(|n| n.source.is_exact() == exact)?.tokens;
-        let (output, first) = match self.first_tokens {
-            Some(first) => (output, u64::from(first)),
-            // The first event may have brought many: at least one came with each of the others.
-            None if !exact => (self.tokens.deltas(), 1),
-            None => (output, 1),
-        };
+        let told = output.filter(|n| n.source.is_exact() == exact)?.tokens;
+        // Where the first event may have brought many, a bound counts the events after it: each of them brought one at least.
+        let output = if exact || self.first_tokens.is_some() { told } else { self.tokens.deltas() };
+        let first = self.first_tokens.map_or(1, u64::from);
         thresholds.rate(output, first, self.first_token.get(), self.last_token.get())
     }
 
