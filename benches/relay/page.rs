@@ -35,9 +35,10 @@ const MISSED: &str = "
 What lies behind the goals of these rows where they are missed: `connect` pays for the second connection that 1:1 relaying
 needs (the plain relay on tokio pays nearly as much). `short` is one exchange per token: its cost is the record with its two
 dozen series and the span, which a stream pays once in hundreds of tokens; the client is near its own limit there (see
-`none`, which differs from what passes a proxy by little or nothing: in `body` and `connect` too the client is what limits). `long` counts what the whole process grew by while the streams ran, divided by 4 of
-them. The tails (p99) hold what the threads that scrape and push every 5 s take of the relay's one core, at a lower priority
-(`tokometer-relay-only` has none of them), and what the machine itself was taken away for, which all peers share.
+`none`, which differs from what passes a proxy by little or nothing: in `body` and `connect` too the client is what limits).
+`long` counts what the whole process grew by while the streams ran, divided by 4 of them. The tails (p99) hold what the threads
+that scrape and push every 5 s take of the relay's one core, at a lower priority (`tokometer-relay-only` has none of them), and
+what the machine itself was taken away for, which all peers share.
 ";
 
 /// What the rows mean.

@@ -104,8 +104,7 @@ impl Config {
             }
             None => None,
         };
-        let file = file.as_deref().zip(text.as_deref());
-        Config::layered(files, file, flags, environment)
+        Layers { files, file: file.as_deref().zip(text.as_deref()), flags }.over(environment)
     }
 
     /// The same from text that is at hand.
@@ -114,19 +113,66 @@ impl Config {
     ///
     /// As [`Config::load`].
     pub fn from_layers(file: Option<(&Path, &str)>, flags: &Flags, environment: &Environment) -> Result<Config, Error> {
-        Config::layered(Files::Named, file, flags, environment)
+        Layers { files: Files::Named, file, flags }.over(environment)
     }
 
-    fn layered(
-        files: Files,
-        file: Option<(&Path, &str)>,
-        flags: &Flags,
-        environment: &Environment,
-    ) -> Result<Config, Error> {
+    /// The whole configuration as it is in effect, as YAML that can be used as a file; each line that is not a default
+    /// tells where it was set. Header values and what URLs carry beside their address are replaced.
+    pub fn effective_yaml(&self) -> String {
+        print::effective(&self.raw, &self.set)
+    }
+
+    /// What is in effect in a running program that has read `new`: of keys that need a restart this one's values, of all others
+    /// those of `new`.
+    pub fn adopting(&self, new: &Config) -> Config {
+        let mut set = self.set.clone();
+        for path in reload::LIVE {
+            set.remove(path);
+            if let Some(node) = new.set.find(path) {
+                set.overlay(Node::at(path, node.value.clone(), &node.origin));
+            }
+        }
+        let live = &new.settings;
+        let settings = Settings {
+            relay: relay::Settings {
+                scratch_bytes: self.settings.relay.scratch_bytes,
+                keepalive: self.settings.relay.keepalive,
+                ..live.relay.clone()
+            },
+            observe: live.observe.clone(),
+            tokenizer: live.tokenizer.clone(),
+            live: live.live.clone(),
+            log: log::Settings { levels: live.log.levels.clone(), ..self.settings.log.clone() },
+            slo: live.slo.clone(),
+            ledger: live.ledger.clone(),
+            grace_period: live.grace_period,
+            ..self.settings.clone()
+        };
+        // Both trees conform, and so does what is made of their blocks.
+        let raw = raw(&set).unwrap_or_else(|_| self.raw.clone());
+        Config { settings, warnings: new.warnings.clone(), file: new.file.clone(), raw, set }
+    }
+
+    /// The configuration as it was written, with defaults filled in.
+    pub fn raw(&self) -> &Raw {
+        &self.raw
+    }
+}
+
+/// What is laid over the environment and under it.
+struct Layers<'a> {
+    files: Files,
+    file: Option<(&'a Path, &'a str)>,
+    flags: &'a Flags,
+}
+
+impl Layers<'_> {
+    /// Lays the environment between them.
+    fn over(&self, environment: &Environment) -> Result<Config, Error> {
         let mut environment = environment.clone();
         let mut left_out = Vec::new();
         loop {
-            match Config::attempt(files, file, flags, &environment) {
+            match self.attempt(&environment) {
                 Ok(mut config) => {
                     left_out.append(&mut config.warnings);
                     return Ok(Config { warnings: left_out, ..config });
@@ -151,15 +197,10 @@ impl Config {
         }
     }
 
-    fn attempt(
-        files: Files,
-        file: Option<(&Path, &str)>,
-        flags: &Flags,
-        environment: &Environment,
-    ) -> Result<Config, Error> {
+    fn attempt(&self, environment: &Environment) -> Result<Config, Error> {
         let mut errors = Vec::new();
         let mut warnings = Vec::new();
-        let mut set = match file {
+        let mut set = match self.file {
             Some((path, text)) => read(path, text)?,
             None => Node::empty(),
         };
@@ -173,74 +214,31 @@ impl Config {
             }
         }
         set.overlay(environment::layer(environment, &mut warnings));
-        flags::overlay(&mut set, flags, environment, &mut errors);
+        flags::overlay(&mut set, self.flags, environment, &mut errors);
         conform::conform(&set, &mut errors);
         if !errors.is_empty() {
             return Err(Error::Invalid(once(errors)));
         }
-        let raw: Raw = serde_json::from_value(set.without_empty_blocks().to_json()).map_err(|error| {
+        let raw = raw(&set).map_err(|error| {
             let message = format!("this configuration cannot be read: {error}");
             Error::Invalid(vec![Problem { origin: Origin::Default, path: String::new(), message }])
         })?;
         let mut problems = Problems::new(&set);
         let settings = checked::checked(&raw, environment, &mut problems);
-        if let (Files::Opened, Some(settings)) = (files, &settings) {
+        if let (Files::Opened, Some(settings)) = (self.files, &settings) {
             checked::files::open(&raw, settings, &mut problems);
         }
         let Problems { errors, warnings: more, .. } = problems;
         warnings.extend(more);
         let settings = settings.filter(|_| errors.is_empty()).ok_or_else(|| Error::Invalid(once(errors)))?;
-        let file = file.map(|(path, _)| path.to_owned());
+        let file = self.file.map(|(path, _)| path.to_owned());
         Ok(Config { settings, warnings: once(warnings), file, raw, set })
     }
+}
 
-    /// The whole configuration as it is in effect, as YAML that can be used as a file; each line that is not a default
-    /// tells where it was set. Header values and what URLs carry beside their address are replaced.
-    pub fn effective_yaml(&self) -> String {
-        print::effective(&self.raw, &self.set)
-    }
-
-    /// What is in effect in a running program that has read `new`: of keys that need a restart this one's values, of all others
-    /// those of `new`.
-    pub fn adopting(&self, new: &Config) -> Config {
-        let json = |raw: &Raw| serde_json::to_value(raw).unwrap_or_default();
-        let (mut raw, newer) = (json(&self.raw), json(&new.raw));
-        let mut set = self.set.clone();
-        for path in reload::LIVE {
-            let pointer = format!("/{}", path.replace('.', "/"));
-            if let (Some(value), Some(newer)) = (raw.pointer_mut(&pointer), newer.pointer(&pointer)) {
-                *value = newer.clone();
-            }
-            set.remove(path);
-            if let Some(node) = new.set.find(path) {
-                set.overlay(Node::at(path, node.value.clone(), &node.origin));
-            }
-        }
-        let live = &new.settings;
-        let settings = Settings {
-            relay: relay::Settings {
-                scratch_bytes: self.settings.relay.scratch_bytes,
-                keepalive: self.settings.relay.keepalive,
-                ..live.relay.clone()
-            },
-            observe: live.observe.clone(),
-            tokenizer: live.tokenizer.clone(),
-            live: live.live.clone(),
-            log: log::Settings { levels: live.log.levels.clone(), ..self.settings.log.clone() },
-            slo: live.slo.clone(),
-            ledger: live.ledger.clone(),
-            grace_period: live.grace_period,
-            ..self.settings.clone()
-        };
-        // What was written in the types of `Raw` reads back as one.
-        let raw = serde_json::from_value(raw).unwrap_or_else(|_| self.raw.clone());
-        Config { settings, warnings: new.warnings.clone(), file: new.file.clone(), raw, set }
-    }
-
-    /// The configuration as it was written, with defaults filled in.
-    pub fn raw(&self) -> &Raw {
-        &self.raw
-    }
+/// What a tree sets, with defaults where it sets nothing.
+fn raw(set: &Node) -> Result<Raw, serde_json::Error> {
+    serde_json::from_value(set.without_empty_blocks().to_json())
 }
 
 fn read(path: &Path, text: &str) -> Result<Node, Error> {
@@ -277,12 +275,11 @@ fn read(path: &Path, text: &str) -> Result<Node, Error> {
 fn utf8(path: &Path, bytes: Vec<u8>) -> Result<String, Error> {
     String::from_utf8(bytes).map_err(|error| {
         let before = error.as_bytes().get(..error.utf8_error().valid_up_to()).unwrap_or_default();
-        let line = String::from_utf8_lossy(before).lines().last().map_or(0, |line| line.chars().count());
-        let ends_line = before.last().is_none_or(|byte| *byte == b'\n');
+        let line = before.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
         Error::Syntax {
             file: path.display().to_string(),
             line: before.iter().filter(|byte| **byte == b'\n').count() as u64 + 1,
-            column: if ends_line { 1 } else { line as u64 + 1 },
+            column: String::from_utf8_lossy(line).chars().count() as u64 + 1,
             message: "what stands here is no UTF-8; save the file as UTF-8".to_owned(),
         }
     })

@@ -26,21 +26,16 @@ impl Signal {
         let mut last = self.last_logged_failure.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if last.is_none_or(|at| at.elapsed() >= LOG_EVERY) {
             *last = Some(std::time::Instant::now());
-            let (failed, error) = (&failed, &error);
-            match signal {
-                "metrics" => tracing::warn!(
-                    signal,
-                    failed,
-                    error,
-                    "An OTLP export was not taken, or not whole. The next one makes up for it, unless `otlp.metrics.temporality` is delta or lowmemory. Check the endpoint."
-                ),
-                _ => tracing::warn!(
-                    signal,
-                    failed,
-                    error,
-                    "An OTLP export was not taken, or not whole: what was not taken is lost. Check the endpoint."
-                ),
-            }
+            let lost = match signal {
+                "metrics" => "the next one makes up for it, unless `otlp.metrics.temporality` is delta or lowmemory",
+                _ => "what was not taken is lost",
+            };
+            tracing::warn!(
+                signal,
+                failed,
+                error,
+                "An OTLP export was not taken, or not whole: {lost}. Check the endpoint."
+            );
         }
     }
 }

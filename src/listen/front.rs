@@ -1,12 +1,10 @@
 //! What happens to an accepted connection: TLS, the way to the server, and then the relay has it.
 
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use pingora::protocols::Stream as Accepted;
-use tokio::time::sleep;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
@@ -14,7 +12,6 @@ use crate::listen::descriptor;
 use crate::listen::tls::Protocol;
 use crate::listen::upstream::Upstream;
 use crate::relay::Close;
-use crate::relay::Phase;
 use crate::relay::Relay;
 use crate::relay::Side;
 use crate::relay::Socket;
@@ -22,9 +19,6 @@ use crate::relay::Stream;
 
 /// A client that does not finish its TLS handshake in this time is not going to.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// The same once a drain goes on: who has connected and says nothing must not hold up the end of the pod.
-const HANDSHAKE_IN_DRAIN: Duration = Duration::from_secs(1);
 
 /// The application behind one listening socket.
 pub(crate) struct Front {
@@ -47,18 +41,6 @@ impl Front {
         }
     }
 
-    /// A handshake, as long as there is time for it.
-    async fn in_time<T>(&self, handshake: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-        let drained = async {
-            self.relay.drain().reached(Phase::Draining).await;
-            sleep(HANDSHAKE_IN_DRAIN).await;
-        };
-        tokio::select! {
-            result = timeout(HANDSHAKE_TIMEOUT, handshake) => result.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())),
-            () = drained => Err(io::ErrorKind::TimedOut.into()),
-        }
-    }
-
     async fn serve(&self, socket: Socket, peer: Option<SocketAddr>) {
         let (upstream, route) = self.upstream.route(&socket);
         let accepted = self.relay.accept(self.pair, Arc::clone(&upstream), peer);
@@ -66,16 +48,18 @@ impl Front {
         let client = match &self.tls {
             None => Stream::Plain(socket),
             // What is large and seldom is boxed here and below: this future is made for each connection.
-            Some(acceptor) => match Box::pin(self.in_time(acceptor.accept(socket))).await {
-                Ok(stream) => {
-                    protocol = Protocol::agreed(stream.get_ref().1.alpn_protocol());
-                    Stream::Tls(Box::new(stream.into()))
+            Some(acceptor) => {
+                match Box::pin(self.relay.drain().in_time(HANDSHAKE_TIMEOUT, acceptor.accept(socket))).await {
+                    Some(Ok(stream)) => {
+                        protocol = Protocol::agreed(stream.get_ref().1.alpn_protocol());
+                        Stream::Tls(Box::new(stream.into()))
+                    }
+                    _ => {
+                        accepted.relay().stats_of(self.pair).count_handshake_failure();
+                        return accepted.end(Close::Reset(Side::Client));
+                    }
                 }
-                Err(_) => {
-                    accepted.relay().stats_of(self.pair).count_handshake_failure();
-                    return accepted.end(Close::Reset(Side::Client));
-                }
-            },
+            }
         };
         let connect = async { self.upstream.connect(route?, protocol).await };
         let connected = match self.relay.settings().connect_timeout {

@@ -396,13 +396,14 @@ impl Exchange {
 
     fn note(&mut self, event: &StreamEvent) {
         self.done |= event.done || event.end;
-        let error = event.error || event.finishes.iter().any(|reason| reason == FinishReason::Error);
+        let mut error = event.error;
+        for reason in event.finishes.iter() {
+            error |= reason == FinishReason::Error;
+            self.finishes.push(reason);
+        }
         self.error |= error && !self.client_left;
         self.error_after |= error && self.client_left;
         self.unread |= event.unread;
-        for reason in event.finishes.iter() {
-            self.finishes.push(reason);
-        }
         if let Some(timing) = event.timing {
             **self.timing.get_or_insert_default() = timing;
         }

@@ -14,9 +14,15 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::sync::watch;
+use tokio::time::sleep;
+use tokio::time::timeout;
 
 /// Listeners close in a tenth of a second; one whose thread hangs must not hold up the end.
 const CLOSING: Duration = Duration::from_secs(1);
+
+/// While a drain goes on, who has connected and is not joined to a server has no more time than this: it must not hold up the end of
+/// the pod.
+const UNJOINED: Duration = Duration::from_secs(1);
 
 /// How far a drain has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -94,9 +100,7 @@ impl Drain {
     /// its way are not taken for that.
     pub async fn close_and_begin(&self) {
         self.advance(Phase::Closing);
-        tokio::time::timeout(CLOSING, self.until_emptied(|| self.shared.listening.load(Ordering::Acquire) == 0))
-            .await
-            .ok();
+        timeout(CLOSING, self.until_emptied(|| self.shared.listening.load(Ordering::Acquire) == 0)).await.ok();
         self.begin();
     }
 
@@ -137,6 +141,19 @@ impl Drain {
     /// Resolves when the drain has come so far.
     pub async fn reached(&self, phase: Phase) {
         until(&self.shared.moved, || self.phase() >= phase).await;
+    }
+
+    /// The result of `work`, which is about a connection that is not joined to its server: if it comes within `limit`, and while a drain
+    /// goes on within [`UNJOINED`].
+    pub async fn in_time<T>(&self, limit: Duration, work: impl Future<Output = T>) -> Option<T> {
+        let drained = async {
+            self.reached(Phase::Draining).await;
+            sleep(UNJOINED).await;
+        };
+        tokio::select! {
+            result = timeout(limit, work) => result.ok(),
+            () = drained => None,
+        }
     }
 
     /// Resolves when the grace period is over.

@@ -7,10 +7,7 @@ use std::time::Instant;
 
 use tokio::io::AsyncReadExt;
 use tokio::io::AsyncWriteExt;
-use tokio::time::sleep;
-use tokio::time::timeout;
 
-use crate::relay::drain::Drain;
 use crate::relay::drain::Phase;
 use crate::relay::entrance::Accepted;
 use crate::relay::observer::Close;
@@ -25,9 +22,6 @@ const FIRST_BYTES: Duration = Duration::from_secs(10);
 /// reset that overtakes the answer (RFC 9112 section 9.6), so they are read away, up to these bounds.
 const LINGER: Duration = Duration::from_secs(10);
 const LINGER_BYTES: usize = 64 * 1024 * 1024;
-
-/// While a drain goes on a client without a server has no more time than this: it would hold up the end of the pod.
-const DRAINING: Duration = Duration::from_secs(1);
 
 /// Read size; such connections are few and short.
 const CHUNK_BYTES: usize = 4 * 1024;
@@ -61,7 +55,7 @@ impl Accepted {
                 }
             }
         };
-        if !matches!(at_most(FIRST_BYTES, relay.drain(), first).await, Some(Ok(true)))
+        if !matches!(relay.drain().in_time(FIRST_BYTES, first).await, Some(Ok(true)))
             || self.ticket.phase() == Phase::Forced
         {
             return client.reset();
@@ -76,7 +70,7 @@ impl Accepted {
             Ok::<(), io::Error>(())
         };
         // However it ends, by the client's FIN or by a bound: the answer had its time.
-        drop(at_most(LINGER, relay.drain(), linger).await);
+        drop(relay.drain().in_time(LINGER, linger).await);
         client.close();
     }
 
@@ -90,18 +84,6 @@ impl Accepted {
         }
         self.guard.seen(Direction::Request, bytes, at);
         Ok(bytes)
-    }
-}
-
-/// The result of `work`, if it comes in time.
-async fn at_most<T>(limit: Duration, drain: &Drain, work: impl Future<Output = T>) -> Option<T> {
-    let drained = async {
-        drain.reached(Phase::Draining).await;
-        sleep(DRAINING).await;
-    };
-    tokio::select! {
-        result = timeout(limit, work) => result.ok(),
-        () = drained => None,
     }
 }
 

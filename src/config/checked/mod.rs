@@ -174,11 +174,10 @@ fn observe(raw: &Observe, problems: &mut Problems<'_>) -> observe::Settings {
         }
     }
     if !raw.coding_window_bytes.is_power_of_two() {
-        let (below, above) =
-            (raw.coding_window_bytes.next_power_of_two() / 2, raw.coding_window_bytes.next_power_of_two());
+        let above = raw.coding_window_bytes.next_power_of_two();
         problems.error(
             "observe.coding_window_bytes",
-            format!("{} is no power of two; write {below} or {above}", raw.coding_window_bytes),
+            format!("{} is no power of two; write {} or {above}", raw.coding_window_bytes, above / 2),
         );
     }
     let own_paths = raw.routes.iter().filter_map(|(path, route)| own_path(path, route, problems)).collect();
