@@ -145,7 +145,7 @@ impl Drain {
 
     /// The result of `work`, which is about a connection that is not joined to its server: if it comes within `limit`, and while a drain
     /// goes on within [`UNJOINED`].
-    pub async fn in_time<T>(&self, limit: Duration, work: impl Future<Output = T>) -> Option<T> {
+    pub(crate) async fn in_time<T>(&self, limit: Duration, work: impl Future<Output = T>) -> Option<T> {
         let drained = async {
             self.reached(Phase::Draining).await;
             sleep(UNJOINED).await;
