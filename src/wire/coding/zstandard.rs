@@ -40,6 +40,8 @@ pub(super) struct Zstandard {
     several: bool,
     /// How many bytes the library gets next: the rest of a block without the header of the one after it, which may be none.
     wanted: usize,
+    /// The library may have more to give of the block before the next byte.
+    more: bool,
 }
 
 impl std::fmt::Debug for Zstandard {
@@ -54,7 +56,7 @@ impl Zstandard {
         let mut context = DCtx::try_create().ok_or(Unreadable::Memory)?;
         let most = most_window.max(1).ilog2();
         context.set_parameter(DParameter::WindowLogMax(most)).map_err(|_| Unreadable::Window)?;
-        Ok(Zstandard { context, at: At::Magic(0, false), first: 0, several: false, wanted: FRAME.len() })
+        Ok(Zstandard { context, at: At::Magic(0, false), first: 0, several: false, wanted: FRAME.len(), more: false })
     }
 
     pub(super) fn holds(&self) -> usize {
@@ -64,7 +66,7 @@ impl Zstandard {
     /// Before the first byte of another stream.
     pub(super) fn restart(&mut self) -> Result<(), Unreadable> {
         self.context.reset(ResetDirective::SessionOnly).map_err(|_| Unreadable::Corrupt)?;
-        (self.at, self.several, self.wanted) = (At::Magic(0, false), false, FRAME.len());
+        (self.at, self.several, self.wanted, self.more) = (At::Magic(0, false), false, FRAME.len(), false);
         Ok(())
     }
 
@@ -110,17 +112,29 @@ impl Zstandard {
         }
     }
 
+    /// By blocks and headers, and a block is given whole before the next header is shown: of what it wrote in a call that fails
+    /// the library tells nothing.
     fn frame(&mut self, input: &mut &[u8], output: &mut [u8]) -> Result<usize, Unreadable> {
-        // By blocks and headers, because of what it wrote in a call that fails it tells nothing.
+        if self.more {
+            let written = self.call(&mut [].as_slice(), output)?;
+            if written > 0 {
+                return Ok(written);
+            }
+        }
+        self.call(input, output)
+    }
+
+    fn call(&mut self, input: &mut &[u8], output: &mut [u8]) -> Result<usize, Unreadable> {
         let mut taken = InBuffer::around(input.get(..self.wanted).unwrap_or(input));
         let mut given = OutBuffer::around(output);
         let hint = self.context.decompress_stream(&mut given, &mut taken).map_err(|code| match code {
             WINDOW_TOO_LARGE => Unreadable::Window,
             _ => Unreadable::Corrupt,
         })?;
-        let written = given.pos();
+        let (written, room) = (given.pos(), given.capacity());
         *input = input.get(taken.pos()..).unwrap_or_default();
         self.wanted = if hint > BLOCK_HEADER { hint - BLOCK_HEADER } else { hint.max(1) };
+        self.more = hint > 0 && written == room;
         if hint == 0 {
             self.at = At::Magic(0, false);
             self.several = true;

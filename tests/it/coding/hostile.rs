@@ -127,6 +127,19 @@ fn a_fault_behind_good_bytes_is_told_however_the_body_is_cut() {
     }
 }
 
+/// A block that fills the decoder's slices to the last byte, and then a header that is none (found by fuzzing).
+#[test]
+fn a_block_is_given_whole_before_what_follows_it_fails() {
+    const BLOCK: u32 = 128 * 1024;
+    let repeated = (BLOCK << 3 | 1 << 1).to_le_bytes();
+    let body = [b"\x28\xb5\x2f\xfd\x00\x38", &repeated[..3], b"z", b"\xff\xff\xff", b"and more"].concat();
+    for size in 1..=body.len() {
+        let (given, why) = decode("zstd", body.chunks(size));
+        assert_eq!((given.len(), why), (BLOCK as usize, Some(Unreadable::Corrupt)), "in pieces of {size}");
+        assert!(given.iter().all(|byte| *byte == b'z'));
+    }
+}
+
 #[test]
 fn a_plain_body_under_the_name_of_a_coding_is_corrupt() {
     for (name, coding) in ENCODINGS {
