@@ -11,6 +11,7 @@ import names
 from crowd import Crowd
 from crowd import Phase
 from crowd import ask
+from process import Skip
 from process import start_llama_server
 from process import until
 
@@ -95,13 +96,18 @@ def _print_table(counts, excused):
 def every_panel_and_every_rule_gets_data_from_a_real_run():
     with tempfile.TemporaryDirectory(prefix="boards-") as directory, fleet.Fleet(_one_slot) as pods:
         classic = pods.scraped(f"{directory}/classic", fleet.rules(directory), scrape_protocols=["OpenMetricsText1.0.0"])
-        native = pods.scraped(f"{directory}/native", f"{directory}/rules.yaml", scrape_protocols=["PrometheusProto"], scrape_native_histograms=True)
+        try:
+            native = pods.scraped(f"{directory}/native", f"{directory}/rules.yaml", scrape_protocols=["PrometheusProto"], scrape_native_histograms=True)
+        except Skip as reason:
+            native, unable = None, f"on classic histograms all is well; {reason}"
         began = time.time()
         ask(_crowds(pods.port), SECONDS, [(0.25, pods.pods["chat-gone"].server.kill)])
         # What was scraped while they still asked.
         times = boards.Times(began, time.time() - 2)
 
-        told = _rules_are_well(classic) & _rules_are_well(native)
+        told = _rules_are_well(classic)
+        if native:
+            told &= _rules_are_well(native)
         assert names.UPSTREAM_DOWN in told, told
         config = f"{directory}/tokometer.yaml"
         made, excused = boards.made(f"{directory}/made", config), boards.may_be_empty(config)
@@ -111,6 +117,8 @@ def every_panel_and_every_rule_gets_data_from_a_real_run():
         assert not wrong, "\n      ".join(["panels:", *map(str, wrong)])
         assert linked > 0, "no exemplar leads to a trace"
 
+        if not native:
+            raise Skip(unable)
         # Without `_bucket` series, as with converted or native histograms alone.
         natives, _, wrong = _ask_panels(native, made, excused, times)
         panels = {key[:2] for key, many in counts.items() if many} - {key[:2] for key, many in natives.items() if many}
