@@ -15,8 +15,8 @@ esac
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-cargo test --locked --test it -- attach::component:: config_documents:: chart:: rules::the_rules dashboards::the_boards export::docs:: truth::document:: truth::queue:: scrape::docs:: 2>&1 | tee "$log"
+cargo test --locked --test it -- attach::component:: config_documents:: chart:: rules::the_rules dashboards::the_boards export::docs:: truth::document:: truth::queue:: scrape::docs:: replay::figures_md 2>&1 | tee "$log"
 # A filter that matches nothing passes too.
-for name in attach::component:: config_documents:: chart:: rules::the_rules dashboards::the_boards export::docs:: truth::document:: truth::queue:: scrape::docs::; do
+for name in attach::component:: config_documents:: chart:: rules::the_rules dashboards::the_boards export::docs:: truth::document:: truth::queue:: scrape::docs:: replay::figures_md; do
     grep -q "^test .*$name" "$log" || { echo "no test is called $name any more: tests/generated.sh must follow"; exit 1; }
 done

@@ -136,7 +136,7 @@ pub(super) async fn answer<B: Body>(request: &Request<B>, site: &Site) -> Answer
         "/metrics" => metrics(request, pages).await,
         "/startz" => health(control.started()),
         "/livez" => health(control.alive()),
-        "/readyz" if control.is_draining() => health(Err("draining: no new connections are accepted".to_owned())),
+        "/readyz" if control.is_draining() => health(Err("draining".to_owned())),
         "/readyz" => health(control.ready()),
         "/engine/healthz" => told((pages.engine)(request.uri().query())),
         "/exchanges" => exchanges(request, pages).await,

@@ -147,6 +147,9 @@ impl Instrument {
         let objectives = Arc::clone(&judge);
         exporters.keep_when(move |record| objectives.is_broken_by(record));
         let access_log = settings.access_log.as_ref().map(AccessLog::open).transpose()?.map(Arc::new);
+        if let Some(log) = &access_log {
+            figures.attach_access_log(Arc::clone(log));
+        }
         let mut sinks: Vec<Arc<dyn Sink>> =
             vec![Arc::clone(&exporters) as Arc<dyn Sink>, Arc::clone(&ledger) as Arc<dyn Sink>];
         sinks.extend(access_log.clone().map(|log| Arc::new(Written(log)) as Arc<dyn Sink>));

@@ -16,7 +16,7 @@ use std::time::Duration;
 use std::time::Instant;
 
 /// How long the queue may take to empty when it is dropped. Short: a blocked reader must not hold up an exit.
-const LAST_FLUSH: Duration = Duration::from_millis(500);
+pub(super) const LAST_FLUSH: Duration = Duration::from_millis(500);
 
 /// Opens what is written to: at the start, and again for each [`Lines::reopen`].
 pub type Open = Box<dyn FnMut() -> io::Result<Box<dyn Write + Send>> + Send>;
@@ -79,7 +79,7 @@ impl Lines {
         self.counts.dropped.load(Ordering::Relaxed)
     }
 
-    /// Lines, or reopenings, that the sink refused.
+    /// Lines that the sink did not take. What it refuses is offered again as long as there is room for it.
     pub fn failed(&self) -> u64 {
         self.counts.failed.load(Ordering::Relaxed)
     }
@@ -127,7 +127,7 @@ impl Writer {
                 Err(TryRecvError::Disconnected) => break,
                 Err(TryRecvError::Empty) => {
                     // Nothing waits: what is buffered goes out before we sleep.
-                    self.count(|writer| writer.sink.flush());
+                    self.flushed();
                     match messages.recv() {
                         Ok(message) => message,
                         Err(_) => break,
@@ -135,28 +135,45 @@ impl Writer {
                 }
             };
             match message {
-                Message::Line(line) => self.count(|writer| writer.sink.write_all(&line)),
-                Message::Reopen => {
-                    self.count(|writer| writer.sink.flush());
-                    self.count(|writer| {
-                        writer.sink = io::BufWriter::new((writer.open)()?);
-                        Ok(())
-                    });
+                Message::Line(line) => {
+                    if self.sink.write_all(&line).is_err() {
+                        self.lose(1);
+                    }
                 }
+                Message::Reopen => self.reopen(),
                 Message::Flush(done) => {
-                    self.count(|writer| writer.sink.flush());
+                    self.flushed();
                     // Whoever asked may have stopped waiting.
                     done.try_send(()).ok();
                 }
             }
         }
-        self.count(|writer| writer.sink.flush());
+        self.give_up();
     }
 
-    fn count(&mut self, act: impl FnOnce(&mut Writer) -> io::Result<()>) {
-        if act(self).is_err() {
-            self.counts.failed.fetch_add(1, Ordering::Relaxed);
+    /// A sink that cannot be opened anew is written to as before.
+    fn reopen(&mut self) {
+        self.flushed();
+        if let Ok(sink) = (self.open)() {
+            self.give_up();
+            self.sink = io::BufWriter::new(sink);
         }
+    }
+
+    /// What is refused stays, and is offered again.
+    fn flushed(&mut self) -> bool {
+        self.sink.flush().is_ok()
+    }
+
+    /// The last try: what is refused now is lost.
+    fn give_up(&mut self) {
+        if !self.flushed() {
+            self.lose(self.sink.buffer().iter().filter(|byte| **byte == b'\n').count() as u64);
+        }
+    }
+
+    fn lose(&self, lines: u64) {
+        self.counts.failed.fetch_add(lines, Ordering::Relaxed);
     }
 }
 
@@ -240,8 +257,12 @@ mod tests {
             }
         }
         let lines = Lines::start("full", 8, Box::new(|| Ok(Box::new(Full)))).unwrap();
-        lines.add(b"x\n".to_vec());
+        // There is room for the first one only, until the sink takes it.
+        (0..3).for_each(|_| lines.add([b"x".repeat(5_000).as_slice(), b"\n"].concat()));
         lines.flush(Duration::from_secs(10));
-        assert!(lines.failed() > 0);
+        assert_eq!(lines.failed(), 2);
+        assert!(lines.reopen());
+        lines.flush(Duration::from_secs(10));
+        assert_eq!(lines.failed(), 3, "what waited for the old sink is given up with it");
     }
 }

@@ -74,7 +74,8 @@ pub fn print(path: &Path, show: Show, settings: &Settings, out: &mut impl Write)
             if show.json {
                 let drawn =
                     show.timeline.then(|| ("timeline", line.map_or(Value::Null, |l| time_line(l, record.requested))));
-                writeln!(out, "{}", object(figures(record).into_iter().chain(drawn)))?;
+                let from = ("recording", Value::from(named(&recording)));
+                writeln!(out, "{}", object(figures(record).into_iter().chain([from]).chain(drawn)))?;
             } else {
                 row(&recording, record, out)?;
                 line.map_or(Ok(()), |line| points(line, record, out))?;
@@ -84,15 +85,20 @@ pub fn print(path: &Path, show: Show, settings: &Settings, out: &mut impl Write)
     failed.map_or(Ok(()), |error| Err(error.into()))
 }
 
-fn row(recording: &Recording, record: &Record, out: &mut impl Write) -> io::Result<()> {
+/// A recording's folder and name.
+fn named(recording: &Recording) -> String {
     let name = recording.path.file_stem().unwrap_or_default().to_string_lossy();
     let folder = recording.path.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy();
+    format!("{folder}/{name}")
+}
+
+fn row(recording: &Recording, record: &Record, out: &mut impl Write) -> io::Result<()> {
     let number = |value: Option<f64>, digits| value.map_or("-".to_owned(), |v| format!("{v:.digits$}"));
     let ms = |time: Option<Duration>| number(time.map(|time| time.as_secs_f64() * 1e3), 2);
     writeln!(
         out,
         "{:<48} {:<32} {:>7} {:<18} {:>10} {:>10} {:>8} {:>10}",
-        format!("{folder}/{name}"),
+        named(recording),
         record.outcome.as_str(),
         record.output_tokens.map_or("-".to_owned(), |count| count.tokens.to_string()),
         record.output_tokens.map_or("-", |count| count.source.as_str()),

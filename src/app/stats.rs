@@ -3,9 +3,11 @@
 use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::app::access_log::AccessLog;
 use crate::app::backlog::Backlog;
 use crate::app::intercepting::Found;
 use crate::app::path::Handles;
+use crate::export::AccessLogStats;
 use crate::export::BudgetStats;
 use crate::export::CostStats;
 use crate::export::EngineSpans;
@@ -42,6 +44,7 @@ type Running = (Handles, Arc<InFlight>, Arc<Counting>, Arc<Backlog>);
 pub(super) struct Figures {
     path: Arc<OnceLock<Running>>,
     queue: Arc<OnceLock<Arc<queue::Figures>>>,
+    access_log: Arc<OnceLock<Arc<AccessLog>>>,
     engines: Engines,
     judge: Arc<Judge>,
     ledger: Arc<Ledger>,
@@ -51,7 +54,15 @@ pub(super) struct Figures {
 impl Figures {
     /// With what was read of these engines, and what this judge and this ledger have counted.
     pub(super) fn new(engines: Engines, judge: Arc<Judge>, ledger: Arc<Ledger>) -> Figures {
-        Figures { path: Arc::default(), queue: Arc::default(), engines, judge, ledger, interceptions: Found::default() }
+        Figures {
+            path: Arc::default(),
+            queue: Arc::default(),
+            access_log: Arc::default(),
+            engines,
+            judge,
+            ledger,
+            interceptions: Found::default(),
+        }
     }
 
     /// Where it is noted how each pair stands before its server.
@@ -75,6 +86,11 @@ impl Figures {
     pub(super) fn attach_queue(&self, figures: Arc<queue::Figures>) {
         self.queue.set(figures).ok();
     }
+
+    /// An access log is written.
+    pub(super) fn attach_access_log(&self, log: Arc<AccessLog>) {
+        self.access_log.set(log).ok();
+    }
 }
 
 impl ProcessStats for Figures {
@@ -88,8 +104,10 @@ impl ProcessStats for Figures {
         let ledger = added_up(&self.ledger);
         let engines = self.engines.figures(Instant::now());
         let engine_spans = self.queue.get().map(|figures| engine_spans(figures));
+        let access_log =
+            self.access_log.get().map(|log| AccessLogStats { dropped: log.dropped(), failed: log.failed() });
         let Some((Handles { relay, observatory }, in_flight, counting, _)) = self.path.get() else {
-            return Snapshot { engines, engine_spans, slo, ledger, process, ..Snapshot::default() };
+            return Snapshot { engines, engine_spans, access_log, slo, ledger, process, ..Snapshot::default() };
         };
         let live = in_flight.stats(Instant::now());
         let interceptions = self.interceptions.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -125,6 +143,7 @@ impl ProcessStats for Figures {
             recent_bytes,
             recent_dropped: in_flight.recent().dropped(),
             engine_spans,
+            access_log,
             process,
         }
     }

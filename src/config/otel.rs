@@ -57,6 +57,9 @@ const PLAIN: [(&str, &str); 10] = [
     ("OTEL_SERVICE_NAME", "telemetry.resource"),
 ];
 
+/// Why limits of spans have no effect.
+const FIXED: &str = "what a span can hold is fixed, and what comes from outside is capped where it is read";
+
 /// Every variable that is known, in the order in which they apply: a later one wins.
 pub(crate) fn variables() -> Vec<Variable> {
     let mut variables = Vec::new();
@@ -90,6 +93,12 @@ pub(crate) fn variables() -> Vec<Variable> {
     let unused = [
         ("OTEL_METRIC_EXPORT_TIMEOUT", "OTEL_EXPORTER_OTLP_METRICS_TIMEOUT bounds an export"),
         ("OTEL_BSP_EXPORT_TIMEOUT", "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT bounds an export"),
+        ("OTEL_ATTRIBUTE_COUNT_LIMIT", FIXED),
+        ("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", FIXED),
+        ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", FIXED),
+        ("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", FIXED),
+        ("OTEL_SPAN_EVENT_COUNT_LIMIT", FIXED),
+        ("OTEL_SPAN_LINK_COUNT_LIMIT", FIXED),
         ("OTEL_CONFIG_FILE", "write a file of our own and name it with --config or TOKOMETER_CONFIG"),
     ];
     for (name, why) in unused {

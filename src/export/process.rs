@@ -35,7 +35,7 @@ pub struct Snapshot {
     pub observed_connections: u64,
     /// Time spent in observers, all threads together.
     pub observer_time: Duration,
-    /// How late the data path's timers fired last; `None` while it was not measured.
+    /// How late the data path's timers fired at most of late; `None` while it was not measured.
     pub event_loop_lag: Option<Duration>,
     /// What was judged of objectives.
     pub slo: SloStats,
@@ -53,8 +53,19 @@ pub struct Snapshot {
     pub recent_dropped: u64,
     /// What became of the engine's spans; `None` where none are received.
     pub engine_spans: Option<EngineSpans>,
+    /// What the access log lost; `None` where none is written.
+    pub access_log: Option<AccessLogStats>,
     /// What the kernel says of this process.
     pub process: ProcessFigures,
+}
+
+/// Lines of the access log that were lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AccessLogStats {
+    /// They found its queue full.
+    pub dropped: u64,
+    /// They could not be written.
+    pub failed: u64,
 }
 
 /// Figures of the receiver of engine spans. Counts by reason have the reason's word first.

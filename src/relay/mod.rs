@@ -8,6 +8,7 @@ mod drain;
 mod entrance;
 mod guard;
 mod joined;
+mod lag;
 mod lane;
 mod observer;
 mod refuse;

@@ -1,5 +1,6 @@
 //! The integration tests: one binary, one module per boundary or property.
 
+mod access_log;
 mod admin;
 mod allocation;
 mod architecture;

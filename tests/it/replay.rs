@@ -48,6 +48,8 @@ fn every_exchange_is_one_line_with_every_name() {
         .map(|line| serde_json::from_str(line).expect("one object per line"))
         .collect();
     assert!(lines.len() > 70, "{}", lines.len());
+    let named = |name: &str| lines.iter().filter(|line| line["recording"] == name).count();
+    assert_eq!(named("vllm-0.32.0/chat-stream-usage"), 1, "a line says whose it is");
     for line in &lines {
         for name in NAMES {
             assert!(line.get(name).is_some(), "no {name} in {line}");
@@ -112,4 +114,15 @@ fn a_time_line_can_be_read_by_people() {
     let rows: Vec<&str> = text.lines().skip_while(|line| !line.contains("events per row: 4")).skip(1).collect();
     let times: Vec<f64> = rows.iter().filter_map(|row| row.split_whitespace().next()?.parse().ok()).collect();
     assert!(times.len() > 24 && times.len() == rows.len() && times.is_sorted(), "{text}");
+}
+
+#[test]
+fn figures_md_is_what_the_code_makes() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/FIGURES.md");
+    let made = tokometer::app::figures_markdown();
+    if std::env::vars_os().any(|(name, _)| name == "UPDATE") {
+        std::fs::write(&path, &made).unwrap();
+    }
+    let committed = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(committed == made, "docs/FIGURES.md is out of date: run this test with UPDATE=1");
 }

@@ -4,6 +4,9 @@ mod line;
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::time::Instant;
 use std::time::SystemTime;
@@ -36,6 +39,8 @@ pub struct Error {
 pub struct AccessLog {
     lines: Lines,
     json: bool,
+    /// Lost lines that were told of.
+    told: Arc<AtomicU64>,
 }
 
 impl AccessLog {
@@ -53,7 +58,7 @@ impl AccessLog {
         });
         let lines =
             Lines::start("access-log", settings.queue_lines, open).map_err(|source| Error { path: shown, source })?;
-        Ok(AccessLog { lines, json: settings.json })
+        Ok(AccessLog { lines, json: settings.json, told: Arc::default() })
     }
 
     /// Writes one exchange that has just ended.
@@ -65,6 +70,14 @@ impl AccessLog {
     fn write_at(&self, record: &Record, now: Instant, wall: SystemTime) {
         let started = wall.checked_sub(now.saturating_duration_since(record.started)).unwrap_or(wall);
         self.lines.add(line::format(record, started, self.json).into_bytes());
+        let (dropped, failed) = (self.dropped(), self.failed());
+        if self.told.swap(dropped + failed, Ordering::Relaxed) < dropped + failed {
+            tracing::warn!(
+                dropped,
+                failed,
+                "The access log loses lines: `dropped` of them found its queue full, `failed` could not be written. Look at the disk of `access_log.path`."
+            );
+        }
     }
 
     /// Opens the file anew, after a rotation. False when the queue is full: ask again.
@@ -82,7 +95,7 @@ impl AccessLog {
         self.lines.dropped()
     }
 
-    /// Lines that the file refused (a full disk).
+    /// Lines that the file did not take (a full disk).
     pub fn failed(&self) -> u64 {
         self.lines.failed()
     }

@@ -12,6 +12,7 @@ use std::fmt;
 use std::io;
 use std::io::IsTerminal;
 use std::io::Write;
+use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -33,6 +34,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::reload;
 
+use crate::app::lines::LAST_FLUSH;
 use crate::app::lines::Lines;
 use crate::app::lines::Open;
 use crate::app::log::repeats::Repeats;
@@ -73,6 +75,18 @@ pub enum Error {
 pub struct Handle {
     levels: reload::Handle<Targets, Registry>,
     lines: Lines,
+    repeats: Arc<Mutex<Repeats>>,
+    json: bool,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        for (place, left_out) in self.repeats.lock().unwrap_or_else(PoisonError::into_inner).rest() {
+            self.lines.add(left_out_line(self.json, &place, left_out).into_bytes());
+        }
+        // The subscriber, which stays, holds another end of the queue.
+        self.lines.flush(LAST_FLUSH);
+    }
 }
 
 impl Handle {
@@ -120,7 +134,8 @@ pub fn build(
     let (filter, levels) = reload::Layer::new(settings.levels.targets());
     let sink = lines.clone();
     let make_writer = move || Line(sink.clone());
-    let repeats = Mutex::new(Repeats::new(settings.max_repeats));
+    let shared = Arc::new(Mutex::new(Repeats::new(settings.max_repeats)));
+    let repeats = Arc::clone(&shared);
     let json = settings.json;
     let layer = tracing_subscriber::fmt::layer().with_writer(make_writer).with_ansi(ansi);
     let layer = if json {
@@ -129,7 +144,7 @@ pub fn build(
         layer.map_event_format(|inner| Limited { inner, repeats, json }).boxed()
     };
     let subscriber = Registry::default().with(filter).with(layer);
-    Ok((subscriber, Handle { levels, lines }))
+    Ok((subscriber, Handle { levels, lines, repeats: shared, json }))
 }
 
 /// One line on its way to the queue; the formatter writes each event in one call.
@@ -151,24 +166,23 @@ impl Write for Line {
 /// Formats an event unless its place in the code has logged too much lately.
 struct Limited<F> {
     inner: F,
-    repeats: Mutex<Repeats>,
+    repeats: Arc<Mutex<Repeats>>,
     json: bool,
 }
 
-impl<F> Limited<F> {
-    /// Tells of lines that were left out. Written here and not logged, since we are inside the logging of an event.
-    fn summarise(&self, writer: &mut Writer<'_>, place: &str, left_out: u64) -> fmt::Result {
-        let message = format!("{left_out} more lines from {place} were left out in the last 10 s");
-        let mut time = String::new();
-        SystemTime.format_time(&mut Writer::new(&mut time))?;
-        if self.json {
-            let line = serde_json::json!({
-                "timestamp": time, "level": "WARN", "message": message, "target": module_path!(), "left_out": left_out,
-            });
-            writeln!(writer, "{line}")
-        } else {
-            writeln!(writer, "{time}  WARN {}: {message}", module_path!())
-        }
+/// Tells of lines that were left out. Written and not logged, since this is told inside the logging of an event, or after the last one.
+fn left_out_line(json: bool, place: &str, left_out: u64) -> String {
+    let message = format!("{left_out} more lines from {place} were left out in the last 10 s");
+    let mut time = String::new();
+    // A string takes all of it.
+    SystemTime.format_time(&mut Writer::new(&mut time)).ok();
+    if json {
+        let line = serde_json::json!({
+            "timestamp": time, "level": "WARN", "message": message, "target": module_path!(), "left_out": left_out,
+        });
+        format!("{line}\n")
+    } else {
+        format!("{time}  WARN {}: {message}\n", module_path!())
     }
 }
 
@@ -185,7 +199,7 @@ where
         let place = repeats::Place { target: metadata.target(), line: metadata.line(), level: *metadata.level() };
         let verdict = self.repeats.lock().unwrap_or_else(PoisonError::into_inner).see(&place, Instant::now());
         for (place, left_out) in &verdict.left_out {
-            self.summarise(&mut writer, place, *left_out)?;
+            writer.write_str(&left_out_line(self.json, place, *left_out))?;
         }
         if verdict.pass { self.inner.format_event(context, writer, event) } else { Ok(()) }
     }

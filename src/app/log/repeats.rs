@@ -65,11 +65,21 @@ impl Repeats {
             return Vec::new();
         }
         self.swept = Some(now);
+        self.end(|window| now.saturating_duration_since(window.began) < WINDOW)
+    }
+
+    /// Ends all windows and tells what they left out: there are no further lines.
+    pub(super) fn rest(&mut self) -> Vec<(String, u64)> {
+        self.end(|_| false)
+    }
+
+    /// Ends the windows that are not open, and tells what they left out.
+    fn end(&mut self, is_open: impl Fn(&Window) -> bool) -> Vec<(String, u64)> {
         let most = self.most;
         let mut left_out = Vec::new();
         self.places.retain(|(target, line, _), window| {
-            let open = now.saturating_duration_since(window.began) < WINDOW;
-            if !open && window.seen > most {
+            let open = is_open(window);
+            if !open && most > 0 && window.seen > most {
                 let line = line.map(|line| format!(":{line}")).unwrap_or_default();
                 left_out.push((format!("{target}{line}"), window.seen - most));
             }

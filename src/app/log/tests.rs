@@ -23,6 +23,7 @@ fn logged(settings: &Settings, act: impl FnOnce(&Handle)) -> String {
     let (subscriber, handle) = build(settings, false, Box::new(move || Ok(Box::new(sink.clone())))).unwrap();
     tracing::subscriber::with_default(subscriber, || act(&handle));
     assert!(handle.flush(Duration::from_secs(10)));
+    drop(handle);
     String::from_utf8(shared.0.lock().unwrap().clone()).unwrap()
 }
 
@@ -69,16 +70,18 @@ fn repeats_of_one_place_are_limited() {
     });
     assert_eq!(text.matches("The same again.").count(), 3, "{text}");
     assert_eq!(text.matches("Something else.").count(), 1);
+    assert_eq!(
+        text.matches("47 more lines from tokometer::app::log::tests:").count(),
+        1,
+        "what is left out last is told too: {text}"
+    );
 }
 
 #[test]
 fn a_summary_is_a_line_of_its_own_in_both_forms() {
-    let limited = |json| Limited { inner: (), repeats: Mutex::new(Repeats::new(1)), json };
-    let mut text = String::new();
-    limited(false).summarise(&mut Writer::new(&mut text), "relay:7", 98).unwrap();
+    let text = left_out_line(false, "relay:7", 98);
     assert!(text.ends_with(": 98 more lines from relay:7 were left out in the last 10 s\n"), "{text}");
-    let mut text = String::new();
-    limited(true).summarise(&mut Writer::new(&mut text), "relay:7", 98).unwrap();
+    let text = left_out_line(true, "relay:7", 98);
     let line: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(line["left_out"], 98);
 }

@@ -23,7 +23,7 @@ use crate::export::table::ledger;
 use crate::export::table::objectives;
 
 /// Every metric that is recorded or observed. `target_info` stands beside it: it is made from the resource.
-pub static TABLE: [Metric; 115] = [
+pub static TABLE: [Metric; 116] = [
     of_gen_ai(
         traced(by(
             histogram(
@@ -333,13 +333,14 @@ pub static TABLE: [Metric; 115] = [
     in_flight::RECENT,
     in_flight::RECENT_MEMORY,
     in_flight::RECENT_DROPPED,
+    in_flight::ACCESS_LOG_DROPPED,
     by(
         counter(
             Id::ObserverDetached,
             "tokometer.observer.detached",
             "{connection}",
             Scope::Server,
-            "Connections that are relayed without being read any more",
+            "Connections that are relayed without being read any more; how the exchange on one ended is not known, and not counted",
         ),
         &[Key::Reason],
     ),
@@ -401,7 +402,12 @@ pub static TABLE: [Metric; 115] = [
         Scope::Process,
         "Time spent reading what passed: our own overhead on the data path's threads",
     ),
-    gauge(Id::EventLoopLag, "tokometer.event_loop.lag", "s", "How late the data path's timers fired last"),
+    gauge(
+        Id::EventLoopLag,
+        "tokometer.event_loop.lag",
+        "s",
+        "How late the data path's timers fired at most in the last 30 to 60 seconds; timers are exact to a millisecond",
+    ),
     by(
         counter(
             Id::TokenizerUncounted,

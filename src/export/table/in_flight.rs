@@ -105,3 +105,14 @@ pub(super) const RECENT_DROPPED: Metric = counter(
     Scope::Process,
     "Ended exchanges that were not kept: they came faster than they could be put away",
 );
+
+pub(super) const ACCESS_LOG_DROPPED: Metric = by(
+    counter(
+        Id::AccessLogDropped,
+        "tokometer.access_log.dropped",
+        "{line}",
+        Scope::Process,
+        "Lines of the access log that were lost; absent where none is written",
+    ),
+    &[Key::Reason],
+);

@@ -225,6 +225,7 @@ pub enum Id {
     RecentExchanges,
     RecentMemory,
     RecentDropped,
+    AccessLogDropped,
     ObserverDetached,
     BodiesUnread,
     ConnectionsOpened,

@@ -173,7 +173,7 @@ fn attributes(record: &Record, servers: &[(String, Option<u16>)], semconv: Semco
     put("gen_ai.operation.name", word(Some(labels.route.operation())));
     put("gen_ai.provider.name", word(labels.engine));
     put("gen_ai.request.model", text(labels.request_model.as_deref()));
-    put("gen_ai.request.stream", streaming.then(|| Value::from(true)));
+    put("gen_ai.request.stream", (record.asked_stream == Some(true)).then(|| Value::from(true)));
     put("gen_ai.request.max_tokens", whole(record.max_tokens));
     put("gen_ai.request.choice.count", (record.choices != 1).then(|| Value::from(i64::from(record.choices))));
     put("gen_ai.response.model", text(labels.response_model.as_deref()));

@@ -7,6 +7,7 @@ use std::time::Instant;
 use tokometer::decode::EngineTiming;
 use tokometer::decode::FinishReason;
 use tokometer::decode::Route;
+use tokometer::export::AccessLogStats;
 use tokometer::export::BudgetStats;
 use tokometer::export::CostStats;
 use tokometer::export::EngineSpans;
@@ -113,6 +114,7 @@ impl ProcessStats for Still {
                 unjoined: vec![("no_exchange", 5)],
                 held: 1,
             }),
+            access_log: Some(AccessLogStats { dropped: 2, failed: 1 }),
             process: ProcessFigures {
                 cpu: Some(Duration::from_millis(12_340)),
                 resident_bytes: Some(9 << 20),

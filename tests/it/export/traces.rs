@@ -341,7 +341,9 @@ fn a_whole_answer_has_the_phases_that_its_engine_tells() {
     assert_eq!(names(&silent), ["text_completion m", "request", "processing"]);
     let at_once = Record { requested: Some(Duration::ZERO), ..silent };
     assert_eq!(names(&at_once), ["text_completion m"], "one part is the whole");
-    assert!(!attributes(&spans(|_| {}, &[record])[0]).contains_key("gen_ai.response.time_to_first_chunk"));
+    let said = attributes(&spans(|_| {}, &[record])[0]);
+    assert!(!said.contains_key("gen_ai.response.time_to_first_chunk"));
+    assert_eq!(said["gen_ai.request.stream"], "true", "it asked for a stream, whatever came");
 }
 
 #[test]

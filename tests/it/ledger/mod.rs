@@ -5,7 +5,7 @@ mod config;
 mod counted;
 mod naive;
 mod priced;
-mod program;
+pub(crate) mod program;
 
 use std::sync::Arc;
 

@@ -21,7 +21,7 @@ use crate::scrape::reading::until;
 
 const SECRET: &str = "hunter2";
 
-fn get(address: SocketAddr, path: &str) -> String {
+pub(crate) fn get(address: SocketAddr, path: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("the admin server listens");
     write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").expect("it reads");
     let mut answer = String::new();
@@ -30,7 +30,7 @@ fn get(address: SocketAddr, path: &str) -> String {
 }
 
 /// The value of the series that has all of these parts.
-fn value(page: &str, parts: &[&str]) -> Option<f64> {
+pub(crate) fn value(page: &str, parts: &[&str]) -> Option<f64> {
     let line = page.lines().find(|line| !line.starts_with('#') && parts.iter().all(|part| line.contains(part)))?;
     line.rsplit(' ').next()?.parse().ok()
 }

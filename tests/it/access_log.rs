@@ -1,0 +1,57 @@
+//! The whole program with an access log on a disk that is full.
+
+// The whole module is tests.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokometer::app::Instrument;
+use tokometer::app::access_log;
+use tokometer::config;
+use tokometer::listen::Address;
+use tokometer::sim::load;
+use tokometer::sim::server;
+use tokometer::sim::server::Simulator;
+
+use crate::ledger::program::get;
+use crate::ledger::program::value;
+use crate::pair::pair;
+use crate::scrape::reading::until;
+
+#[test]
+fn lines_that_cannot_be_written_are_told_of() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let pace = server::Pace {
+        time_to_first_token: Duration::from_millis(1),
+        tokens_per_second: 0.0,
+        ..server::Pace::default()
+    };
+    let simulated = server::Settings { pace, ..server::Settings::default() };
+    let simulator = runtime.block_on(Simulator::start(simulated)).unwrap();
+    let mut settings = config::Settings::of_pair(pair(simulator.local_address()));
+    settings.admin.listen = "127.0.0.1:0".parse().unwrap();
+    let log = access_log::Settings { path: Some("/dev/full".into()), json: true, queue_lines: 4096 };
+    settings.access_log = Some(log);
+    let instrument = Instrument::start(&settings, None, Arc::new(String::new)).unwrap();
+    let Address::Tcp { host, port } = instrument.addresses()[0].clone() else { panic!("a TCP listener") };
+    let load = load::Settings {
+        url: format!("http://{host}:{port}"),
+        concurrency: 2,
+        requests: Some(40),
+        max_tokens: 2,
+        ..load::Settings::default()
+    };
+    let summary = runtime.block_on(load::run(load, |_| {})).unwrap();
+    assert_eq!(summary.requests, 40, "the traffic is not touched");
+    let lost = |reason: &str| {
+        let page = get(instrument.admin(), "/metrics");
+        value(&page, &["tokometer_access_log_dropped_total", &format!("reason=\"{reason}\"")]).unwrap()
+    };
+    // The writer keeps a few lines in the hope of room for them.
+    let failed = until("lost lines are told", || Some(lost("write_failed")).filter(|lines| *lines > 0.0));
+    assert!(failed <= 40.0, "{failed}");
+    assert_eq!(lost("queue_full"), 0.0);
+    instrument.stop();
+    runtime.block_on(simulator.stop());
+}
