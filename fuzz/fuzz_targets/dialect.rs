@@ -139,7 +139,7 @@ fn flat(body: &Value) -> Vec<(&str, &Value)> {
 fn asked(route: Route, body: &Value) -> RequestFacts<'_> {
     let mut n = None;
     let mut limits = [None; 3];
-    let mut prompts = 0;
+    let (mut prompts, mut documents, mut tokens) = (0, 0, false);
     for (key, value) in flat(body) {
         match key {
             "n" | "n_cmpl" if value.is_number() => n = value.as_u64(),
@@ -149,13 +149,17 @@ fn asked(route: Route, body: &Value) -> RequestFacts<'_> {
             "max_tokens" => limits[1] = value.as_u64(),
             "max_output_tokens" => limits[2] = value.as_u64(),
             "prompt" | "text" | "input_ids" => {
-                let items = value.as_array().into_iter().flatten();
-                prompts += items.filter(|prompt| prompt.is_string() || prompt.is_array()).count() as u64;
+                let items = || value.as_array().into_iter().flatten();
+                prompts += items().filter(|prompt| prompt.is_string() || prompt.is_array() || prompt.is_object()).count() as u64;
+                tokens |= items().any(|item| item.is_number() && !item.to_string().starts_with('-'));
             }
-            "documents" => prompts += value.as_array().map_or(0, Vec::len) as u64,
+            "documents" if body.get("messages").is_none() => {
+                documents += value.as_array().map_or(0, Vec::len) as u64;
+            }
             _ => {}
         }
     }
+    let prompts = documents + if tokens { 0 } else { prompts };
     let instances = body["instances"].as_array().map_or(0, Vec::len) as u64;
     let mut instance_limit = None;
     for instance in body["instances"].as_array().into_iter().flatten() {

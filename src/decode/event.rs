@@ -360,3 +360,12 @@ pub struct StreamEvent {
     /// The event was not JSON that the scanner could follow to its end.
     pub malformed: bool,
 }
+
+impl StreamEvent {
+    /// What is certain of an event of which only a beginning came: that something was said, and where, and that it is an error. Its
+    /// numbers may lack digits, and others that belong to them.
+    pub(crate) fn beginning(self) -> StreamEvent {
+        let StreamEvent { choice, choices, channels, role, progress, error, malformed, .. } = self;
+        StreamEvent { choice, choices, channels, role, progress, error, malformed, ..StreamEvent::default() }
+    }
+}

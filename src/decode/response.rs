@@ -184,8 +184,8 @@ impl ResponseDecoder {
         self.reading.begin_answer();
     }
 
-    /// The body has ended. A last event without its blank line counts, and so does a text that was cut off (it is
-    /// [`StreamEvent::malformed`]).
+    /// The body has ended. A last event without its blank line counts. Of a text that was cut off it counts that something was said; it
+    /// is [`StreamEvent::malformed`].
     pub fn finish(&mut self, each: &mut impl FnMut(&StreamEvent)) {
         self.finish_to(&mut Plain(each));
     }
@@ -203,7 +203,7 @@ impl ResponseDecoder {
             Framing::Grpc | Framing::Text => false,
         };
         if is_open && self.root != Place::Unread {
-            self.end_event(each);
+            self.end_event_as(true, each);
         }
     }
 
@@ -272,6 +272,11 @@ impl ResponseDecoder {
     }
 
     fn end_event(&mut self, each: &mut impl Each) {
+        self.end_event_as(false, each);
+    }
+
+    /// The event has ended, or the body has (`last`): what is not whole then was cut off.
+    fn end_event_as(&mut self, last: bool, each: &mut impl Each) {
         if self.done.is_set() {
             self.done = DoneMark::default();
             self.scanner.restart(self.root);
@@ -284,12 +289,14 @@ impl ResponseDecoder {
         if self.scanner.is_untouched() {
             return;
         }
-        if self.spaced {
+        self.scanner.finish(&mut self.reading);
+        let is_whole = self.scanner.is_done();
+        if self.spaced && is_whole {
             self.reading.mark(EngineFacts::SPACE_BEFORE_END);
         }
-        self.scanner.finish(&mut self.reading);
         let is_ping = self.reading.is_ping();
-        let event = self.reading.take(!self.scanner.is_done());
+        let event = self.reading.take(!is_whole);
+        let event = if last && !is_whole { event.beginning() } else { event };
         self.scanner.restart(self.root);
         if let Some(text) = &mut self.kept {
             text.settle(&event);

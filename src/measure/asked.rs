@@ -1,6 +1,7 @@
 //! What a request asked for, and what an engine's answers mean.
 
 use crate::measure::Habits;
+use crate::measure::since::Since;
 
 /// What the request asked for, as far as it said so.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,6 +14,13 @@ pub struct Asked {
     pub max_tokens: Option<u64>,
     /// `echo`: the answer begins with the prompt.
     pub echo: bool,
+}
+
+impl Asked {
+    /// No output that is known of is no fault: none was asked for, or what came is an echo, and how much of it is the answer's is not known.
+    pub(super) fn excuses_silence(&self, first_token: Since) -> bool {
+        self.max_tokens == Some(0) || (self.echo && first_token != Since::NEVER)
+    }
 }
 
 /// What an engine's answers mean beyond their words.

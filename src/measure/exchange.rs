@@ -500,7 +500,7 @@ impl Exchange {
         let whole = Whole { choices, echo: self.asked.echo, complete, habits };
         let answered = self.is_answered();
         let output = self.tokens.output(whole).filter(|_| answered && self.generates());
-        let idle = self.finishes.iter().any(FinishReason::is_idle);
+        let idle = self.finishes.iter().any(FinishReason::is_idle) || self.asked.excuses_silence(self.first_token);
         let answer = Answer {
             status: failed.or(self.status),
             generates: self.generates(),

@@ -109,6 +109,42 @@ fn of_several_prompts_the_usage_of_one_is_not_that_of_all() {
 }
 
 #[test]
+fn the_reasoning_of_one_choice_is_not_that_of_all() {
+    let usage =
+        |reasoning, total| Some(Usage { output: Some(9), reasoning: Some(reasoning), total, ..Usage::default() });
+    let mut tokens = Tokens::default();
+    for choice in [0, 1] {
+        tokens.event(&StreamEvent { usage: usage(6, false), ..text(choice) }, Habits::default(), false);
+        assert_eq!(tokens.reasoning(), (choice == 0).then_some(6));
+    }
+    tokens.event(&StreamEvent { usage: usage(12, true), ..StreamEvent::default() }, Habits::default(), false);
+    assert_eq!(tokens.reasoning(), Some(12));
+}
+
+/// vLLM's usage and ids leave an echoed prompt out.
+#[test]
+fn a_first_event_that_is_an_echo_has_the_tokens_that_the_engine_counts() {
+    let told = |output| StreamEvent { usage: Some(Usage { output: Some(output), ..Usage::default() }), ..text(0) };
+    let first = |event: StreamEvent| Tokens::default().event(&event, Habits::default(), true).tokens;
+    assert_eq!(first(told(5)), Some(5));
+    assert_eq!(first(StreamEvent { token_ids: Some(5), ..text(0) }), Some(5));
+    assert_eq!(first(text(0)), Some(0), "at most one of them is output");
+}
+
+/// llama.cpp with `timings_per_token` and `include_usage`: the finish event has no timings, the one behind it has.
+#[test]
+fn a_running_counter_that_the_finish_event_lacks_is_a_lower_bound() {
+    let timing = |n| Some(EngineTiming { predicted_tokens: Some(n), ..EngineTiming::default() });
+    let whole = Whole { choices: 1, echo: false, complete: true, habits: Habits::default() };
+    let mut tokens = Tokens::default();
+    tokens.event(&StreamEvent { timing: timing(9), ..text(0) }, Habits::default(), false);
+    tokens.event(&StreamEvent { choices: 1, finishes: stop(), ..StreamEvent::default() }, Habits::default(), false);
+    assert_eq!(tokens.output(whole), Some(Count { tokens: 9, source: CountSource::Deltas }));
+    tokens.event(&StreamEvent { timing: timing(10), ..StreamEvent::default() }, Habits::default(), false);
+    assert_eq!(tokens.output(whole), Some(Count { tokens: 10, source: CountSource::NativeCounter }));
+}
+
+#[test]
 fn choices_beyond_those_that_are_kept_end_too() {
     let mut tokens = Tokens::default();
     for choice in 0..6 {

@@ -24,6 +24,8 @@ struct Choice {
     finished: bool,
     /// The finish reason came in an event without `usage`: what was counted before may lack the last tokens.
     finished_uncounted: bool,
+    /// It came in an event without a native counter, and none came after it.
+    finished_untimed: bool,
     /// Cumulative usage came from the first token-bearing event on: its steps are tokens per event.
     continuous: bool,
 }
@@ -203,6 +205,7 @@ impl Tokens {
                 }
                 if finishing {
                     choice.finished_uncounted = usage.is_none();
+                    choice.finished_untimed = event.timing.is_none() && event.counter.is_none();
                 }
                 choice.finished |= finishing || event.ended;
                 if bears
@@ -212,8 +215,8 @@ impl Tokens {
                 {
                     *missed = true;
                 }
-                if echo && bears && !choice.begun && counted.is_none() {
-                    // The prompt, handed back: at most one token of output in it.
+                if echo && bears && !choice.begun && step.tokens.is_none() {
+                    // The prompt, handed back: at most one token of output in it. The engines' own counts leave the prompt out.
                     step.tokens = Some(0);
                 }
                 choice.begun |= bears;
@@ -282,6 +285,7 @@ impl Tokens {
             && event.counter.is_none()
         {
             choice.native = timing.predicted_tokens.and_then(|n| u32::try_from(n).ok());
+            choice.finished_untimed = false;
         }
     }
 
@@ -351,7 +355,8 @@ impl Tokens {
             return exact(total, CountSource::NativeCounter);
         }
         if whole.complete && !self.beyond && choices > 0 && self.widest <= 1 {
-            let natives: Vec<u64> = self.choices.iter().filter_map(|c| c.native).map(u64::from).collect();
+            let natives = self.choices.iter().filter(|c| !c.finished_untimed).filter_map(|c| c.native);
+            let natives: Vec<u64> = natives.map(u64::from).collect();
             if natives.len() as u64 == choices {
                 return exact(natives.iter().sum(), CountSource::NativeCounter);
             }
@@ -406,7 +411,14 @@ impl Tokens {
 
     /// Output tokens that were reasoning.
     pub(super) fn reasoning(&self) -> Option<u64> {
-        self.last.reasoning.or(self.counted.as_ref().and_then(|own| own.reasoning).filter(|_| self.seen() <= 1))
+        // What stands beside one of several choices is of that choice.
+        let of_all =
+            self.totals > 0 || self.seen() <= 1 || self.counted.as_ref().is_some_and(|own| own.output.is_some());
+        self.last.reasoning.filter(|_| of_all).or(self
+            .counted
+            .as_ref()
+            .and_then(|own| own.reasoning)
+            .filter(|_| self.seen() <= 1))
     }
 
     /// Prompt tokens that went into the engine's cache.

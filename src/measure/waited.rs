@@ -35,10 +35,9 @@ impl Signs<'_> {
         }
         let mut began = self.began?;
         // A head that was read with the first token waited for it, in the server or in a socket: work began as long before
-        // as the prompt took.
+        // as the prompt took, where that is told.
         if self.began == self.first_token {
-            let prompt = self.timing.and_then(|timing| time(timing.prompt_ms?));
-            began = began.saturating_sub(prompt.unwrap_or_default());
+            began = began.saturating_sub(self.timing.and_then(|timing| time(timing.prompt_ms?))?);
         }
         let value = began.saturating_sub(self.requested?);
         Some(QueueTime { value, source: QueueSource::HeaderTiming })

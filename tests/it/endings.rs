@@ -231,6 +231,22 @@ fn a_whole_answer_without_a_token_is_no_output() {
 }
 
 #[test]
+fn an_answer_of_no_tokens_is_well_where_none_were_asked_for() {
+    let ask = |more: &str| {
+        let body = format!(r#"{{"model":"m","stream":true,{more}}}"#);
+        let head = format!("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n", body.len());
+        Wire::open().client((head + &body).as_bytes()).server(HEAD)
+    };
+    let event = |text: &str, finish: &str| {
+        format!(r#"data: {{"id":"c","choices":[{{"index":0,"text":"{text}","finish_reason":{finish}}}]}}"#)
+    };
+    let (echo, finish) = (event("the prompt", "null"), event("", "\"length\""));
+    assert_eq!(ask(r#""max_tokens":0"#).events(&[&finish, DONE]).server(LAST).outcome(), Outcome::Ok);
+    assert_eq!(ask(r#""echo":true"#).events(&[&echo, &finish, DONE]).server(LAST).outcome(), Outcome::Ok);
+    assert_eq!(ask(r#""echo":true"#).events(&[&finish, DONE]).server(LAST).outcome(), Outcome::NoOutput);
+}
+
+#[test]
 fn tokens_that_only_usage_tells_of_are_output() {
     let usage = r#"data: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":42,"total_tokens":45}}"#;
     let wire = Wire::asked().server(HEAD).events(&[ROLE, FINISH, usage, DONE]).server(LAST);

@@ -138,6 +138,8 @@ fn queue_time_is_in_band_or_by_the_head_where_an_engine_sends_it_when_work_begin
     let together = [llama, &chunk(DELTA)[..]].concat();
     let late = record(after(Wire::asked(), ms(49)).server(&together).events(&[FINISH, timings]).server(LAST));
     assert_eq!(late.queue.map(|q| (q.value, q.source)), Some((ms(20), QueueSource::HeaderTiming)));
+    let untold = record(after(Wire::asked(), ms(49)).server(&together).events(&[FINISH]).server(LAST));
+    assert_eq!(untold.queue, None, "how long its prompt took is not known");
 
     let metrics = r#"data: {"choices":[],"usage":{"completion_tokens":1},"metrics":{"queue_time_ms":12.5}}"#;
     let in_band = record(Wire::asked().server(HEAD).events(&[DELTA, FINISH, metrics]).server(LAST));

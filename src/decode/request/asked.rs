@@ -20,7 +20,10 @@ pub(super) struct Asked {
     pub(super) continuous_usage: Option<bool>,
     pub(super) return_token_ids: Option<bool>,
     pub(super) echo: Option<bool>,
-    pub(super) prompts: Option<u64>,
+    pub(super) prompts: u64,
+    /// Tokens stand in the list of prompts: all of it is one prompt (of llama.cpp's text too).
+    pub(super) prompt_in_tokens: bool,
+    pub(super) documents: u64,
     pub(super) shape: Shapes,
     /// Requests in one (`instances`).
     pub(super) instances: Option<u64>,
@@ -43,7 +46,9 @@ impl Asked {
             continuous_usage: None,
             return_token_ids: None,
             echo: None,
-            prompts: None,
+            prompts: 0,
+            prompt_in_tokens: false,
+            documents: 0,
             shape: Shapes::default(),
             instances: None,
             instance_max_tokens: None,
@@ -53,6 +58,13 @@ impl Asked {
 }
 
 impl Asked {
+    /// Prompts in one: those of a list, and what is to be ranked. What a chat has in `documents` is for its template (vLLM).
+    pub(super) fn prompts(&self) -> Option<u64> {
+        let listed = if self.prompt_in_tokens { 0 } else { self.prompts };
+        let ranked = if self.shape.has(Shapes::MESSAGES) { 0 } else { self.documents };
+        self.instances.or(Some(listed.saturating_add(ranked)).filter(|number| *number > 0))
+    }
+
     /// A field of a form (vLLM 0.33: vllm/entrypoints/speech_to_text/transcription/protocol.py).
     pub(super) fn field(&mut self, name: &[u8], value: &[u8]) {
         match name {
@@ -127,10 +139,11 @@ impl Sink<Place> for Asked {
             Place::Prompt => self.shape.insert(Shapes::PROMPT),
             Place::Telling(shape) => self.shape.insert(shape),
             Place::Documents => self.shape.insert(Shapes::DOCUMENTS),
-            Place::PromptItem if !matches!(first, b'"' | b'[') => {}
-            Place::PromptItem | Place::Document => {
-                self.prompts = Some(self.prompts.unwrap_or(0).saturating_add(1));
-            }
+            Place::PromptItem => match first {
+                b'"' | b'[' | b'{' => self.prompts = self.prompts.saturating_add(1),
+                _ => self.prompt_in_tokens |= first.is_ascii_digit(),
+            },
+            Place::Document => self.documents = self.documents.saturating_add(1),
             _ => {}
         }
     }

@@ -154,7 +154,7 @@ impl RequestDecoder {
             continuous_usage: asked.continuous_usage,
             return_token_ids: asked.return_token_ids,
             echo: asked.echo,
-            prompts: asked.instances.or(asked.prompts),
+            prompts: asked.prompts(),
             api: asked.shape.api().filter(|_| self.is_shared),
             complete,
         }

@@ -23,7 +23,7 @@ impl Shapes {
     /// Any instance.
     const INSTANCES: Shapes = Shapes(Shapes::INSTANCE_TEXT.0 | Shapes::INSTANCE_INPUTS.0 | Shapes::INSTANCE_MESSAGES.0);
 
-    fn has(self, shape: Shapes) -> bool {
+    pub(super) fn has(self, shape: Shapes) -> bool {
         self.0 & shape.0 != 0
     }
 

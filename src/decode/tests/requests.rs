@@ -131,4 +131,24 @@ fn documents_to_rank_are_counted() {
         decoder.feed(format!(r#"{{"query":"q","documents":{documents}}}"#).as_bytes());
         assert_eq!(decoder.facts().prompts, prompts, "{documents}");
     }
+    // vLLM and llama.cpp hand them to a chat's template.
+    let mut decoder = RequestDecoder::new(Route::Chat);
+    decoder.feed(br#"{"documents":[{"text":"a"},{"text":"b"}],"messages":[]}"#);
+    assert_eq!(decoder.facts().prompts, None);
+}
+
+/// llama.cpp's server (README, `prompt`) takes text, tokens, both mixed, and lists of these.
+#[test]
+fn a_list_of_tokens_is_one_prompt_also_with_text_between() {
+    for (prompt, prompts) in [
+        (r#"[12,34]"#, None),
+        (r#"[12,"a b",34,"c"]"#, None),
+        (r#"["a","b"]"#, Some(2)),
+        (r#"[[12,34],"a"]"#, Some(2)),
+        (r#"[{"prompt_string":"a"},{"prompt_string":"b"}]"#, Some(2)),
+    ] {
+        let mut decoder = RequestDecoder::new(Route::Completions);
+        format!(r#"{{"prompt":{prompt}}}"#).as_bytes().chunks(1).for_each(|byte| decoder.feed(byte));
+        assert_eq!(decoder.facts().prompts, prompts, "{prompt}");
+    }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 use tokometer::measure::{Count, CountSource};
+use tokometer::replay::Recording;
 
 use super::naive::events;
 use super::{Case, all, cases, run};
@@ -89,6 +90,50 @@ fn counts_equal_the_engines_own_counters_or_are_marked_as_lower_bounds() {
     assert!(wrong.is_empty(), "{} of them:\n{}", wrong.len(), wrong.join("\n"));
     assert!(exact.get("usage").is_some_and(|n| *n > 150), "{exact:?}");
     assert!(exact.get("native_counter").is_some_and(|n| *n > 20), "{exact:?}");
+}
+
+/// A recording up to so many bytes of its answer, behind which the server is gone.
+fn cut(case: &Case, bytes: usize) -> Recording {
+    let mut left = bytes;
+    let mut reads = Vec::new();
+    for (at, read) in &case.recording.reads {
+        let kept = &read[..left.min(read.len())];
+        left -= kept.len();
+        reads.extend((!kept.is_empty()).then(|| (*at, kept.to_vec())));
+    }
+    Recording { path: case.recording.path.clone(), request: case.recording.request.clone(), reads, end: None }
+}
+
+#[test]
+fn what_an_answer_told_before_it_was_cut_is_exact_or_says_that_it_is_not() {
+    const NEAR_THE_END: usize = 700;
+    const STEP: usize = 23;
+    let (mut wrong, mut exact) = (Vec::new(), 0);
+    for case in cases() {
+        let Some(whole) = case.record() else { continue };
+        let length: usize = case.recording.reads.iter().map(|(_, bytes)| bytes.len()).sum();
+        let Some(output) = whole.output_tokens.filter(|n| n.source.is_exact() && length < 200_000) else { continue };
+        for bytes in (length.saturating_sub(NEAR_THE_END)..length).step_by(STEP) {
+            let replayed = run(&cut(&case, bytes));
+            let Some(record) = replayed.records.first() else { continue };
+            if let Some(told) = record.output_tokens.filter(|n| n.source.is_exact()) {
+                exact += 1;
+                if told.tokens != output.tokens {
+                    wrong.push(format!("{} cut at {bytes}: output {told:?}, true {output:?}", case.title()));
+                }
+            }
+            let inputs = (record.input_tokens.map(|n| n.tokens), whole.input_tokens.map(|n| n.tokens));
+            if inputs.0.is_some() && inputs.0 != inputs.1 {
+                wrong.push(format!("{} cut at {bytes}: input {inputs:?}", case.title()));
+            }
+            let queues = (record.queue, whole.queue);
+            if queues.0.is_some() && queues.0.map(|q| q.source) == queues.1.map(|q| q.source) && queues.0 != queues.1 {
+                wrong.push(format!("{} cut at {bytes}: queue {queues:?}", case.title()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} of them:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(exact > 100, "{exact}");
 }
 
 #[test]
