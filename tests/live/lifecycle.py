@@ -161,13 +161,14 @@ def a_server_that_crashes_again_and_again_costs_what_it_cuts_and_nothing_else():
     with OtelCollector() as collector, Tokometer(port, otlp=collector.url) as relay:
         ends, stop = Counter(), False
 
-        async def client():
+        async def client(number):
             while not stop:
                 answer = await whole(relay.port, tokens=20)
                 refused = answer.startswith(b"HTTP/1.1 503 ")
                 ends["ok" if complete(answer) else "refused" if refused else "cut" if answer else "nothing"] += 1
-                # A client that is refused comes again a little later.
-                await asyncio.sleep(0.02)
+                # A client that is refused comes again a little later, each after a time of its own: a crash shall not find all of them
+                # between two answers.
+                await asyncio.sleep(0.02 + 0.005 * number)
 
         def answered(count):
             until(lambda: ends["ok"] >= count, lambda: f"{count} complete answers: {ends}", 30)
@@ -193,7 +194,7 @@ def a_server_that_crashes_again_and_again_costs_what_it_cuts_and_nothing_else():
 
         async def traffic():
             nonlocal everybody
-            everybody = asyncio.gather(*(client() for _ in range(clients)))
+            everybody = asyncio.gather(*(client(number) for number in range(clients)))
             return await crashing()
 
         everybody = None
