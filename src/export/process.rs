@@ -35,7 +35,7 @@ pub struct Snapshot {
     pub observed_connections: u64,
     /// Time spent in observers, all threads together.
     pub observer_time: Duration,
-    /// How late the data path's timers fired at most of late; `None` while it was not measured.
+    /// How late the data path's timers fired last; `None` while it was not measured.
     pub event_loop_lag: Option<Duration>,
     /// What was judged of objectives.
     pub slo: SloStats,

@@ -14,7 +14,6 @@ use crate::relay::drain::Drain;
 use crate::relay::drain::Ticket;
 use crate::relay::guard::Guard;
 use crate::relay::joined::Joined;
-use crate::relay::lag::Lag;
 use crate::relay::observer::Close;
 use crate::relay::observer::Connection;
 use crate::relay::observer::Observe;
@@ -28,7 +27,7 @@ pub struct Relay {
     observe: Arc<dyn Observe>,
     drain: Drain,
     stats: Vec<Stats>,
-    lag: Lag,
+    lag_nanos: AtomicU64,
     last_id: AtomicU64,
 }
 
@@ -44,8 +43,8 @@ impl Relay {
     pub fn new(settings: Settings, pairs: usize, observe: Arc<dyn Observe>, drain: Drain) -> Arc<Relay> {
         let settings = ArcSwap::from_pointee(settings);
         let stats = (0..pairs.max(1)).map(|_| Stats::default()).collect();
-        let (last_id, lag) = (AtomicU64::new(0), Lag::new(Instant::now()));
-        Arc::new(Relay { settings, observe, drain, stats, lag, last_id })
+        let (last_id, lag_nanos) = (AtomicU64::new(0), AtomicU64::new(0));
+        Arc::new(Relay { settings, observe, drain, stats, lag_nanos, last_id })
     }
 
     /// The settings of connections that are accepted now.
@@ -73,14 +72,14 @@ impl Relay {
         &self.stats[pair.min(self.stats.len() - 1)]
     }
 
-    /// How late a timer of the data path's threads fired at most in the last 30 to 60 seconds; `None` while none did.
+    /// How late a timer of the data path's threads fired last; `None` while none did.
     pub fn lag(&self) -> Option<Duration> {
-        self.lag.longest(Instant::now())
+        Some(self.lag_nanos.load(Ordering::Relaxed)).filter(|nanos| *nanos > 0).map(Duration::from_nanos)
     }
 
     /// A timer of the data path's threads fired this late.
     pub fn note_lag(&self, lag: Duration) {
-        self.lag.note(lag, Instant::now());
+        self.lag_nanos.store(u64::try_from(lag.as_nanos()).unwrap_or(u64::MAX).max(1), Ordering::Relaxed);
     }
 
     /// Takes in a connection of this pair; it counts as open until what is returned here, or made from it, is gone.

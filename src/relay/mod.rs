@@ -8,7 +8,6 @@ mod drain;
 mod entrance;
 mod guard;
 mod joined;
-mod lag;
 mod lane;
 mod observer;
 mod refuse;

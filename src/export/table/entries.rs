@@ -406,7 +406,7 @@ pub static TABLE: [Metric; 116] = [
         Id::EventLoopLag,
         "tokometer.event_loop.lag",
         "s",
-        "How late the data path's timers fired at most in the last 30 to 60 seconds; timers are exact to a millisecond",
+        "How late the data path's timers fired last; timers are exact to a millisecond",
     ),
     by(
         counter(
