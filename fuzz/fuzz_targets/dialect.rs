@@ -150,7 +150,9 @@ fn asked(route: Route, body: &Value) -> RequestFacts<'_> {
             "max_output_tokens" => limits[2] = value.as_u64(),
             "prompt" | "text" | "input_ids" => {
                 let items = || value.as_array().into_iter().flatten();
-                prompts += items().filter(|prompt| prompt.is_string() || prompt.is_array() || prompt.is_object()).count() as u64;
+                prompts += items()
+                    .filter(|prompt| prompt.is_string() || prompt.is_array() || prompt.is_object())
+                    .count() as u64;
                 tokens |= items().any(|item| item.is_number() && !item.to_string().starts_with('-'));
             }
             "documents" if body.get("messages").is_none() => {

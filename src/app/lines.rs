@@ -153,7 +153,6 @@ impl Writer {
 
     /// A sink that cannot be opened anew is written to as before.
     fn reopen(&mut self) {
-        self.flushed();
         if let Ok(sink) = (self.open)() {
             self.give_up();
             self.sink = io::BufWriter::new(sink);

@@ -500,13 +500,13 @@ impl Exchange {
         let whole = Whole { choices, echo: self.asked.echo, complete, habits };
         let answered = self.is_answered();
         let output = self.tokens.output(whole).filter(|_| answered && self.generates());
-        let idle = self.finishes.iter().any(FinishReason::is_idle) || self.asked.excuses_silence(self.first_token);
+        let excused = self.finishes.iter().any(FinishReason::is_idle) || self.asked.excuses_silence(self.first_token);
         let answer = Answer {
             status: failed.or(self.status),
             generates: self.generates(),
             streaming: self.streaming,
             has_output: output.is_some_and(|n| n.tokens > 0)
-                || idle
+                || excused
                 || (!self.streaming && (finished > 0 || self.carried)),
             begun: self.first_token != Since::NEVER,
             marked_end,

@@ -4,31 +4,22 @@
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokometer::app::Instrument;
 use tokometer::app::access_log;
 use tokometer::config;
 use tokometer::listen::Address;
 use tokometer::sim::load;
-use tokometer::sim::server;
-use tokometer::sim::server::Simulator;
 
-use crate::ledger::program::get;
-use crate::ledger::program::value;
 use crate::pair::pair;
+use crate::program::get;
+use crate::program::simulated;
+use crate::program::value;
 use crate::scrape::reading::until;
 
 #[test]
 fn lines_that_cannot_be_written_are_told_of() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let pace = server::Pace {
-        time_to_first_token: Duration::from_millis(1),
-        tokens_per_second: 0.0,
-        ..server::Pace::default()
-    };
-    let simulated = server::Settings { pace, ..server::Settings::default() };
-    let simulator = runtime.block_on(Simulator::start(simulated)).unwrap();
+    let (runtime, simulator) = simulated();
     let mut settings = config::Settings::of_pair(pair(simulator.local_address()));
     settings.admin.listen = "127.0.0.1:0".parse().unwrap();
     let log = access_log::Settings { path: Some("/dev/full".into()), json: true, queue_lines: 4096 };

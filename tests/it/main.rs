@@ -34,6 +34,7 @@ mod observer_cost;
 mod pair;
 mod phases;
 mod pod_end;
+mod program;
 mod queue;
 mod recognition;
 mod relay;

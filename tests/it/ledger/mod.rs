@@ -5,7 +5,7 @@ mod config;
 mod counted;
 mod naive;
 mod priced;
-pub(crate) mod program;
+mod program;
 
 use std::sync::Arc;
 

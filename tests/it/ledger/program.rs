@@ -1,12 +1,7 @@
 //! The whole program: what a tenant used is on the page, and no secret is anywhere.
 
-use std::io::Read;
-use std::io::Write;
-use std::net::SocketAddr;
-use std::net::TcpStream;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokometer::app::Instrument;
 use tokometer::config::Config;
@@ -14,40 +9,20 @@ use tokometer::config::Environment;
 use tokometer::config::Flags;
 use tokometer::listen::Address;
 use tokometer::sim::load;
-use tokometer::sim::server;
-use tokometer::sim::server::Simulator;
 
+use crate::program::get;
+use crate::program::simulated;
+use crate::program::value;
 use crate::scrape::reading::until;
 
 const SECRET: &str = "hunter2";
-
-pub(crate) fn get(address: SocketAddr, path: &str) -> String {
-    let mut stream = TcpStream::connect(address).expect("the admin server listens");
-    write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").expect("it reads");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("it answers");
-    answer
-}
-
-/// The value of the series that has all of these parts.
-pub(crate) fn value(page: &str, parts: &[&str]) -> Option<f64> {
-    let line = page.lines().find(|line| !line.starts_with('#') && parts.iter().all(|part| line.contains(part)))?;
-    line.rsplit(' ').next()?.parse().ok()
-}
 
 #[test]
 fn what_tenants_used_is_told_and_what_they_said_is_not() {
     let folder = tempfile::tempdir().unwrap();
     let key = folder.path().join("key");
     std::fs::write(&key, "0123456789abcdef0123456789abcdef").unwrap();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let pace = server::Pace {
-        time_to_first_token: Duration::from_millis(1),
-        tokens_per_second: 0.0,
-        ..server::Pace::default()
-    };
-    let simulated = server::Settings { pace, ..server::Settings::default() };
-    let simulator = runtime.block_on(Simulator::start(simulated)).unwrap();
+    let (runtime, simulator) = simulated();
     let upstream = simulator.local_address();
     let log = folder.path().join("access.log");
     let yaml = format!(

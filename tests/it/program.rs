@@ -1,0 +1,42 @@
+//! The whole program in front of a simulated server that answers at once, and what its admin address says.
+
+// Called by tests only.
+#![allow(clippy::unwrap_used)]
+
+use std::io::Read;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::net::TcpStream;
+use std::time::Duration;
+
+use tokio::runtime::Runtime;
+use tokometer::sim::server;
+use tokometer::sim::server::Simulator;
+
+/// A server that does not let anybody wait, and what it runs on.
+pub(crate) fn simulated() -> (Runtime, Simulator) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let pace = server::Pace {
+        time_to_first_token: Duration::from_millis(1),
+        tokens_per_second: 0.0,
+        ..server::Pace::default()
+    };
+    let settings = server::Settings { pace, ..server::Settings::default() };
+    let simulator = runtime.block_on(Simulator::start(settings)).unwrap();
+    (runtime, simulator)
+}
+
+/// A page of the admin address, its head included.
+pub(crate) fn get(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("the admin server listens");
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").expect("it reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it answers");
+    answer
+}
+
+/// The value of the series that has all of these parts.
+pub(crate) fn value(page: &str, parts: &[&str]) -> Option<f64> {
+    let line = page.lines().find(|line| !line.starts_with('#') && parts.iter().all(|part| line.contains(part)))?;
+    line.rsplit(' ').next()?.parse().ok()
+}
