@@ -3,6 +3,8 @@
 //! The modules are taken by path: with tokometer as a dependency, a build takes twenty times as long. `relay` is only the
 //! part of it that `observe` names.
 
+#[path = "../src/budget/mod.rs"]
+pub mod budget;
 #[path = "../src/decode/mod.rs"]
 pub mod decode;
 #[path = "../src/measure/mod.rs"]

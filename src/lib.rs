@@ -9,6 +9,9 @@ pub mod listen;
 // Two byte streams, relayed unchanged; shows what passed to an observer, after it was forwarded.
 pub mod relay;
 
+// Limits on the memory and work that clients can cause, for all that reads foreign bytes.
+pub mod budget;
+
 // HTTP/1.1 message boundaries: byte slices in; heads, body slices and message ends out.
 pub mod wire;
 

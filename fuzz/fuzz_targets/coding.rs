@@ -1,5 +1,5 @@
-//! Compressed bodies: a decoder gives the same bytes and the same fault however a body is cut, no more of them than its
-//! ratio allows, and it gives back what a reference encoder was given.
+//! Compressed bodies: a decoder gives the same bytes and the same fault however a body is cut, no more of them than
+//! the bytes of its connection have earned, and it gives back what a reference encoder was given.
 //!
 //! The input's first byte names the coding, its second how the rest is cut. The rest is a coded body as it came, and then,
 //! where an encoder is at hand, a plain body to be encoded.
@@ -8,23 +8,27 @@
 use std::io::Write;
 
 use libfuzzer_sys::fuzz_target;
+use tokometer::budget::Budget;
 use tokometer::wire::coding::Codings;
 use tokometer::wire::coding::Decoder;
 use tokometer::wire::coding::Limits;
-use tokometer::wire::coding::Memory;
 use tokometer::wire::coding::Unreadable;
 
-/// One with a window that short inputs ask more of, and a ratio that they reach.
-const LIMITS: Limits = Limits { window_bytes: 1 << 20, ratio: 300, memory_bytes: 8 << 20 };
+/// One with a window that short inputs ask more of.
+const LIMITS: Limits = Limits { window_bytes: 1 << 20 };
 
-/// What any body may grow to.
-const FREE_OUTPUT: usize = 1 << 20;
+/// Decoded bytes that a byte earns.
+const RATIO: usize = 32;
+
+/// What a connection may decode at first, and a slice more: costs are known when they have arisen.
+const INITIAL: usize = 72 * 1024;
 
 fn decode<'a>(codings: Codings, pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<u8>, Option<Unreadable>) {
-    let memory = Memory::default();
-    let mut decoder = Decoder::new(codings, LIMITS, memory.clone());
+    let account = Budget::new(8 << 20).account(None, RATIO as u64);
+    let mut decoder = Decoder::new(codings, LIMITS, account.clone());
     let mut given = Vec::new();
     let why = pieces.into_iter().find_map(|piece| {
+        account.earn(piece.len());
         let why = decoder.feed(piece, &mut |slice| {
             assert!(!slice.is_empty());
             given.extend_from_slice(slice);
@@ -32,7 +36,7 @@ fn decode<'a>(codings: Codings, pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<
         why.err()
     });
     drop(decoder);
-    assert_eq!(memory.held(), 0);
+    assert_eq!(account.held(), 0);
     (given, why)
 }
 
@@ -67,7 +71,7 @@ fuzz_target!(|input: &[u8]| {
     let codings = Codings::of([name]).expect("known codings");
 
     let (whole, why) = decode(codings, std::iter::once(body));
-    assert!(whole.len() <= FREE_OUTPUT.max(body.len() * LIMITS.ratio as usize));
+    assert!(whole.len() <= INITIAL + body.len() * RATIO);
     for stride in [1, stride] {
         let (cut, cut_why) = decode(codings, body.chunks(stride));
         // When a cap is met depends on the reads, and so does when brotli's library meets a fault.

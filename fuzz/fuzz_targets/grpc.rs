@@ -12,8 +12,8 @@ use tokometer::decode::Framing;
 use tokometer::decode::RequestDecoder;
 use tokometer::decode::ResponseDecoder;
 use tokometer::decode::Route;
+use tokometer::budget::Account;
 use tokometer::wire::coding::Limits;
-use tokometer::wire::coding::Memory;
 use tokometer::wire::coding::Unreadable;
 use tokometer::wire::grpc::Messages;
 use tokometer::wire::grpc::Seen;
@@ -53,8 +53,8 @@ fn body(mut input: &[u8]) -> Vec<u8> {
 
 /// All that is read of an answer and of a request in these reads.
 fn read(route: Route, encoding: &str, reads: &[&[u8]]) -> String {
-    let memory = Memory::default();
-    let mut messages = Messages::new(Some(encoding.as_bytes()), Limits::default(), memory.clone());
+    let account = Account::unlimited();
+    let mut messages = Messages::new(Some(encoding.as_bytes()), Limits::default(), account.clone());
     let mut response = ResponseDecoder::new(route, Framing::Grpc);
     let mut request = RequestDecoder::new(route);
     let mut events = Vec::new();
@@ -77,7 +77,7 @@ fn read(route: Route, encoding: &str, reads: &[&[u8]]) -> String {
     }
     assert!(why != Some(Unreadable::Memory));
     drop(messages);
-    assert_eq!(memory.held(), 0);
+    assert_eq!(account.held(), 0);
     response.finish(&mut |event| events.push(*event));
     let said = (response.response_id(), response.model(), response.error_type(), response.engine());
     format!("{events:?} {said:?} {:?} {why:?}", request.facts())

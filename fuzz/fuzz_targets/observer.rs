@@ -24,7 +24,7 @@ mod observer;
 
 /// Caps that an input of usual length reaches.
 fn settings() -> Settings {
-    Settings { head_bytes: 1024, pipeline_depth: 3, path_prefixes: vec!["/engine1".to_owned()], ..Settings::default() }
+    Settings { head_bytes: 1024, max_open_requests: 3, path_prefixes: vec!["/engine1".to_owned()], ..Settings::default() }
 }
 
 /// What a sink is told of these connections, the first accepted at `begin`.

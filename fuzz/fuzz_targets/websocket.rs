@@ -9,16 +9,12 @@ use std::time::Instant;
 use libfuzzer_sys::fuzz_target;
 use tokometer::wire::Fault;
 use tokometer::wire::Visitor;
-use tokometer::wire::coding::Limits;
-use tokometer::wire::coding::Memory;
+use tokometer::budget::Account;
 use tokometer::wire::websocket::Deflate;
 use tokometer::wire::websocket::Extensions;
 use tokometer::wire::websocket::Seen;
 use tokometer::wire::websocket::Sender;
 use tokometer::wire::websocket::WebSocket;
-
-/// A ratio that inputs of usual length do not reach: when it is met depends on the cuts.
-const LIMITS: Limits = Limits { window_bytes: 1 << 20, ratio: 5000, memory_bytes: 1 << 20 };
 
 /// What was told, each word of it as a line, and all data.
 #[derive(Default)]
@@ -37,8 +33,8 @@ impl Visitor for Trace {
 type Told = (Vec<(String, Vec<u8>)>, Option<Fault>);
 
 fn read<'a>(of_client: bool, extensions: Extensions, pieces: impl Iterator<Item = &'a [u8]>) -> Told {
-    let memory = Memory::default();
-    let mut websocket = WebSocket::new(0, extensions, LIMITS, &memory);
+    let account = Account::unlimited();
+    let mut websocket = WebSocket::new(0, extensions, &account);
     let mut trace = Trace::default();
     let at = Instant::now();
     let fault = pieces.into_iter().find_map(|piece| {
@@ -50,7 +46,7 @@ fn read<'a>(of_client: bool, extensions: Extensions, pieces: impl Iterator<Item 
         result.err()
     });
     drop(websocket);
-    assert_eq!(memory.held(), 0);
+    assert_eq!(account.held(), 0);
     (trace.0, fault)
 }
 

@@ -7,7 +7,9 @@ use crate::app::access_log::AccessLog;
 use crate::app::backlog::Backlog;
 use crate::app::intercepting::Found;
 use crate::app::path::Handles;
+use crate::budget::Budget;
 use crate::export::AccessLogStats;
+use crate::export::BudgetFigures;
 use crate::export::BudgetStats;
 use crate::export::CostStats;
 use crate::export::EngineSpans;
@@ -134,6 +136,7 @@ impl ProcessStats for Figures {
             engines,
             observed_connections: observatory.observed() as u64,
             observer_time: observatory.busy(),
+            observer_budget: Some(observer_budget(&observatory.budget())),
             event_loop_lag: relay.lag(),
             slo,
             ledger,
@@ -150,6 +153,15 @@ impl ProcessStats for Figures {
 
     fn engine_at(&self, pair: usize, moment: Instant) -> Option<(Arc<scrape::State>, Duration)> {
         self.engines.at(pair, moment)
+    }
+}
+
+fn observer_budget(budget: &Budget) -> BudgetFigures {
+    BudgetFigures {
+        decoded: budget.decoded(),
+        held: budget.held() as u64,
+        limit: budget.limit() as u64,
+        refused: budget.refused(),
     }
 }
 

@@ -8,6 +8,7 @@ pub(crate) fn outcome_class(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Ok => "success",
         Outcome::ClientAbortBeforeFirstToken | Outcome::ClientAbortMidStream => "client_abort",
+        Outcome::Unobserved => "unobserved",
         _ => "failure",
     }
 }
@@ -67,6 +68,7 @@ pub(crate) fn description(record: &Record) -> Option<String> {
         Outcome::ErrorInStream => "the server sent an error inside the stream",
         Outcome::NoOutput => "the answer held no token",
         Outcome::Drained => "closed at the end of the drain's grace period",
+        Outcome::Unobserved => "not observed to its end",
         Outcome::Http4xx | Outcome::Http5xx | Outcome::RejectedBusy => {
             return Some(format!("the server answered with status {}", record.status.unwrap_or(0)));
         }

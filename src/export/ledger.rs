@@ -85,7 +85,7 @@ pub(super) fn observe(stats: &LedgerStats, mut push: impl FnMut(Id, &[(Key, Valu
             let attributes: Vec<(Key, Value)> = known.iter().cloned().chain(more).collect();
             push(id, &attributes, value);
         };
-        for class in ["success", "client_abort", "failure"] {
+        for class in ["success", "client_abort", "failure", "unobserved"] {
             let of = tenant.ended.iter().filter(|(outcome, _)| failure::outcome_class(*outcome) == class);
             let ended: u64 = of.map(|(_, n)| n).sum();
             tell(Id::TenantExchanges, Some((Key::OutcomeClass, class)), ended as f64);

@@ -31,5 +31,7 @@ pub use ledger::{BudgetStats, CostStats, LedgerStats, TenantStats, UnpricedStats
 pub use objectives::{JudgedStats, ObjectiveStats, SloStats};
 pub use otlp::{Answer, Passage, usable_endpoint};
 pub use page::Page;
-pub use process::{AccessLogStats, EngineSpans, PairStats, PhaseStats, ProcessFigures, ProcessStats, Snapshot};
+pub use process::{
+    AccessLogStats, BudgetFigures, EngineSpans, PairStats, PhaseStats, ProcessFigures, ProcessStats, Snapshot,
+};
 pub use settings::{Endpoint, Metrics, PromptClasses, Protocol, Sampler, Semconv, Settings, Temporality, Traces};

@@ -61,6 +61,10 @@ fn is_of_process(id: Id) -> bool {
             | Id::AccessLogDropped
             | Id::ObserverConnections
             | Id::ObserverTime
+            | Id::ObserverDecoded
+            | Id::ObserverMemory
+            | Id::ObserverMemoryLimit
+            | Id::ObserverMemoryRefused
             | Id::EventLoopLag
             | Id::TokenizerUncounted
             | Id::SpansSent
@@ -144,6 +148,12 @@ pub(crate) fn observe(stats: &Snapshot, telemetry: &Telemetry, servers: &[(Strin
     let count = |n: &AtomicU64| n.load(Ordering::Relaxed) as f64;
     push(Id::ObserverConnections, &[], &[], stats.observed_connections as f64);
     push(Id::ObserverTime, &[], &[], stats.observer_time.as_secs_f64());
+    if let Some(budget) = &stats.observer_budget {
+        push(Id::ObserverDecoded, &[], &[], budget.decoded as f64);
+        push(Id::ObserverMemory, &[], &[], budget.held as f64);
+        push(Id::ObserverMemoryLimit, &[], &[], budget.limit as f64);
+        push(Id::ObserverMemoryRefused, &[], &[], budget.refused as f64);
+    }
     if let Some(lag) = stats.event_loop_lag {
         push(Id::EventLoopLag, &[], &[], lag.as_secs_f64());
     }

@@ -35,6 +35,8 @@ pub struct Snapshot {
     pub observed_connections: u64,
     /// Time spent in observers, all threads together.
     pub observer_time: Duration,
+    /// What clients make the observers hold and decode; `None` before the data path runs.
+    pub observer_budget: Option<BudgetFigures>,
     /// How late the data path's timers fired last; `None` while it was not measured.
     pub event_loop_lag: Option<Duration>,
     /// What was judged of objectives.
@@ -57,6 +59,19 @@ pub struct Snapshot {
     pub access_log: Option<AccessLogStats>,
     /// What the kernel says of this process.
     pub process: ProcessFigures,
+}
+
+/// The observers' budget.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BudgetFigures {
+    /// Bytes that content decoders have given.
+    pub decoded: u64,
+    /// Bytes held.
+    pub held: u64,
+    /// Maximum of them.
+    pub limit: u64,
+    /// How often there was no room.
+    pub refused: u64,
 }
 
 /// Lines of the access log that were lost.

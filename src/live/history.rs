@@ -112,6 +112,8 @@ fn second((before, after): (&(Instant, Sample), &(Instant, Sample))) -> Second {
         match outcome {
             Outcome::Ok => second.ok += n,
             Outcome::ClientAbortBeforeFirstToken | Outcome::ClientAbortMidStream => second.aborted += n,
+            // How it ended is not known.
+            Outcome::Unobserved => {}
             _ => second.failed += n,
         }
     }

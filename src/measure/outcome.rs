@@ -23,6 +23,8 @@ pub enum Ending {
     IdleTimeout,
     /// We closed it at the end of a drain.
     Drained,
+    /// It is no longer observed: nothing after this moment is known.
+    Unobserved,
 }
 
 /// What of an answer decides its outcome.
@@ -51,6 +53,7 @@ pub(super) struct Answer {
 /// The outcome.
 pub(super) fn outcome(ending: Ending, answer: Answer) -> Outcome {
     match ending {
+        Ending::Unobserved => return Outcome::Unobserved,
         // Who has begun to answer does not refuse any more.
         Ending::Refused if answer.status.is_none() => return Outcome::UpstreamRefused,
         Ending::Busy if answer.status.is_none() => return Outcome::RejectedBusy,
@@ -85,6 +88,7 @@ pub(super) fn outcome(ending: Ending, answer: Answer) -> Outcome {
         Ending::ServerFinished => Outcome::Truncated,
         Ending::ServerReset | Ending::Refused | Ending::Busy => Outcome::UpstreamReset,
         Ending::Drained => Outcome::Drained,
+        Ending::Unobserved => Outcome::Unobserved,
         Ending::ConnectTimeout | Ending::IdleTimeout => Outcome::UpstreamTimeout,
     }
 }

@@ -39,11 +39,13 @@ pub enum Outcome {
     NoOutput,
     /// We closed it: the grace period of a drain was over.
     Drained,
+    /// The request was not observed to its end: its connection could no longer be parsed, or a limit was reached.
+    Unobserved,
 }
 
 impl Outcome {
     /// Every outcome, in the order of the documentation.
-    pub const ALL: [Outcome; 13] = [
+    pub const ALL: [Outcome; 14] = [
         Outcome::Ok,
         Outcome::ClientAbortBeforeFirstToken,
         Outcome::ClientAbortMidStream,
@@ -57,6 +59,7 @@ impl Outcome {
         Outcome::RejectedBusy,
         Outcome::NoOutput,
         Outcome::Drained,
+        Outcome::Unobserved,
     ];
 
     /// What it means, for the documentation.
@@ -83,6 +86,9 @@ impl Outcome {
             Outcome::RejectedBusy => "429, 503 or 529, or a stream of HTTP/2 refused: the server had no room.",
             Outcome::NoOutput => "A whole answer of status 200 in which no token was.",
             Outcome::Drained => "We closed it: the grace period of a drain was over.",
+            Outcome::Unobserved => {
+                "The request was not observed to its end: its connection could no longer be parsed, or a limit was reached. Its bytes were forwarded."
+            }
         }
     }
 
@@ -102,6 +108,7 @@ impl Outcome {
             Outcome::RejectedBusy => "rejected_busy",
             Outcome::NoOutput => "no_output",
             Outcome::Drained => "drained",
+            Outcome::Unobserved => "unobserved",
         }
     }
 

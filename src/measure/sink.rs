@@ -61,23 +61,25 @@ pub enum Detach {
     HeadTooLarge,
     /// A response without a request.
     UnexpectedResponse,
-    /// More requests waiting for their answers than the cap.
-    PipelineTooDeep,
     /// Header compression of HTTP/2 that RFC 7541 does not allow: what follows cannot be decoded either.
     HeaderCompression,
     /// A header compression table over its cap.
     HeaderTableTooLarge,
-    /// More open streams on a connection of HTTP/2 than the cap.
-    TooManyStreams,
+    /// Header blocks of HTTP/2 that decode to far more than their connection carried.
+    HeaderExpansion,
+    /// The memory budget had no room for the connection's state.
+    Memory,
+    /// Reading the connection took more CPU time than its bytes allow.
+    Work,
     /// A panic in the observer.
     Panic,
-    /// The process is over its observer memory cap: observers are shed before traffic is.
+    /// There was no room to observe another connection: observers are shed before traffic is.
     Shed,
 }
 
 impl Detach {
     /// Every reason, in the order of the documentation.
-    pub const ALL: [Detach; 13] = [
+    pub const ALL: [Detach; 14] = [
         Detach::Upgraded,
         Detach::NotHttp,
         Detach::MalformedRequest,
@@ -85,10 +87,11 @@ impl Detach {
         Detach::MalformedFrame,
         Detach::HeadTooLarge,
         Detach::UnexpectedResponse,
-        Detach::PipelineTooDeep,
         Detach::HeaderCompression,
         Detach::HeaderTableTooLarge,
-        Detach::TooManyStreams,
+        Detach::HeaderExpansion,
+        Detach::Memory,
+        Detach::Work,
         Detach::Panic,
         Detach::Shed,
     ];
@@ -103,10 +106,11 @@ impl Detach {
             Detach::MalformedFrame => "malformed_frame",
             Detach::HeadTooLarge => "head_too_large",
             Detach::UnexpectedResponse => "unexpected_response",
-            Detach::PipelineTooDeep => "pipeline_too_deep",
             Detach::HeaderCompression => "header_compression",
             Detach::HeaderTableTooLarge => "header_table_too_large",
-            Detach::TooManyStreams => "too_many_streams",
+            Detach::HeaderExpansion => "header_expansion",
+            Detach::Memory => "memory",
+            Detach::Work => "work",
             Detach::Panic => "panic",
             Detach::Shed => "shed",
         }
@@ -146,9 +150,9 @@ pub enum Unread {
     Corrupt,
     /// Its window is over the cap.
     Window,
-    /// It grows by more than the cap.
+    /// Its connection had decoded all that its received bytes had earned.
     Ratio,
-    /// All bodies together hold as much memory as they may.
+    /// The memory budget had no room.
     Memory,
 }
 

@@ -1,5 +1,6 @@
 //! Bodies on their way to their decoders: as they are, out of their codings, or no longer read.
 
+use crate::budget::Account;
 use crate::measure::Message;
 use crate::measure::Unread;
 use crate::observe::Shared;
@@ -36,19 +37,20 @@ impl Bodies {
         &mut self,
         of: Message,
         codings: impl IntoIterator<Item = &'a [u8]>,
+        account: &Account,
         shared: &Shared,
     ) -> Result<(), Unread> {
         let codings = Codings::of(codings).map_err(unread)?;
         if !codings.is_empty() {
-            let decoder = Decoder::new(codings, shared.coding_limits(), shared.lasting.codings.clone());
+            let decoder = Decoder::new(codings, shared.coding_limits(), account.clone());
             self.set(of, Body::Coded(decoder));
         }
         Ok(())
     }
 
     /// The body of a gRPC call begins whose head has this `grpc-encoding`.
-    pub(super) fn begin_messages(&mut self, of: Message, encoding: Option<&[u8]>, shared: &Shared) {
-        let messages = Messages::new(encoding, shared.coding_limits(), shared.lasting.codings.clone());
+    pub(super) fn begin_messages(&mut self, of: Message, encoding: Option<&[u8]>, account: &Account, shared: &Shared) {
+        let messages = Messages::new(encoding, shared.coding_limits(), account.clone());
         self.set(of, Body::Messages(messages));
     }
 
@@ -60,6 +62,13 @@ impl Bodies {
     /// True when the body is read as it comes.
     pub(super) fn is_plain(&self, of: Message) -> bool {
         matches!(self.of(of), None | Some(Body::Plain))
+    }
+
+    /// True when a body is, or was to be, decoded.
+    pub(super) fn decodes(&self) -> bool {
+        self.0
+            .as_deref()
+            .is_some_and(|bodies| bodies.iter().any(|body| matches!(body, Body::Coded(_) | Body::Messages(_))))
     }
 
     /// True when the body was given up.

@@ -1,15 +1,22 @@
 //! The observer of one connection.
 
+use std::panic::AssertUnwindSafe;
+use std::panic::catch_unwind;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use crate::budget::Account;
+use crate::budget::Exhausted;
+use crate::budget::Share;
 use crate::decode::StreamEvent;
 use crate::measure::Detach;
 use crate::measure::Ending;
 use crate::measure::Message;
-use crate::observe::SAMPLE;
 use crate::observe::Shared;
+use crate::observe::clock::CpuBudget;
+use crate::observe::clock::Sample;
+use crate::observe::clock::cpu_time;
 use crate::observe::exchange::Exchange;
 use crate::observe::open::Open;
 use crate::observe::session::Session;
@@ -26,8 +33,19 @@ use crate::wire::Reset;
 use crate::wire::ResponseHead;
 use crate::wire::Trailers;
 use crate::wire::Visitor;
+use crate::wire::websocket::Extensions;
 use crate::wire::websocket::Seen;
 use crate::wire::websocket::Sender;
+
+/// Charged for each open request: its state, its decoders and its places in the tables of what is in flight, rounded up
+/// (measured by a test in `tests/it/observer_memory.rs`).
+const REQUEST_BYTES: usize = 4096;
+
+/// No request is passed over: as many as this are not on one connection.
+const NONE_PASSED: u32 = u32::MAX;
+
+/// Charged for a session on a WebSocket, likewise.
+const SESSION_BYTES: usize = 4096;
 
 /// Reads one connection until it ends or can no longer be followed.
 #[derive(Debug)]
@@ -41,39 +59,87 @@ pub(super) struct ConnectionObserver {
 struct Exchanges {
     shared: Arc<Shared>,
     connection: u64,
-    /// Narrow, so that it and the next share a word: every connection has one of these.
-    pair: u32,
-    /// Calls since the last timed one.
-    untimed: u8,
+    /// Narrow, as all that follow: every connection has one of these.
+    pair: u16,
+    /// Bytes of the read that is being shown.
+    read_bytes: u32,
     /// The client takes no bytes now.
     held_up: bool,
+    /// Bodies or messages of the connection are decoded, or were.
+    decodes: bool,
+    /// The low half of the number of a request that is not followed, and whose head is still to come.
+    passed: u32,
+    /// What the connection is charged for.
+    share: Share,
+    cpu: CpuBudget,
     open: Open,
     /// The connection is a WebSocket whose messages are read.
     session: Option<Box<Session>>,
 }
 
 impl ConnectionObserver {
-    pub(super) fn new(connection: &Connection, shared: Arc<Shared>) -> ConnectionObserver {
-        ConnectionObserver {
+    /// # Errors
+    /// When the memory budget has no room for it.
+    pub(super) fn new(connection: &Connection, shared: Arc<Shared>) -> Result<ConnectionObserver, Exhausted> {
+        let address = connection.peer.map(|peer| peer.ip());
+        let mut share = shared.lasting.budget.account(address, shared.settings.coding_ratio).share();
+        share.hold(size_of::<ConnectionObserver>())?;
+        Ok(ConnectionObserver {
             http: Some(Reader::new(shared.limits())),
             exchanges: Exchanges {
                 shared,
                 connection: connection.id,
-                pair: u32::try_from(connection.pair).unwrap_or(u32::MAX),
-                untimed: 0,
+                pair: u16::try_from(connection.pair).unwrap_or(u16::MAX),
+                read_bytes: 0,
                 held_up: false,
+                decodes: false,
+                passed: NONE_PASSED,
+                share,
+                cpu: CpuBudget::default(),
                 open: Open::default(),
                 session: None,
             },
+        })
+    }
+
+    /// Stops reading. Open requests are recorded as unobserved; the reason is counted.
+    fn detach(&mut self, why: Detach, at: Instant) {
+        self.http = None;
+        self.exchanges.lose_all(at);
+        self.exchanges.session = None;
+        self.exchanges.shared.sink.detached(self.exchanges.pair as usize, why);
+        self.charge(at);
+    }
+
+    /// Charges the connection for what it holds now.
+    fn charge(&mut self, at: Instant) {
+        let exchanges = &mut self.exchanges;
+        let session = if exchanges.session.is_some() { SESSION_BYTES } else { 0 };
+        let requests = exchanges.open.len() * REQUEST_BYTES;
+        let reader = self.http.as_ref().map_or(0, Reader::holds);
+        if exchanges.share.hold(size_of::<ConnectionObserver>() + requests + session + reader).is_err() {
+            self.detach(Detach::Memory, at);
         }
     }
 
-    /// Stops reading. What is open can no longer be told and leaves unrecorded; the reason is counted.
-    fn detach(&mut self, why: Detach) {
-        self.http = None;
-        self.exchanges.abandon();
-        self.exchanges.session = None;
-        self.exchanges.shared.sink.detached(self.exchanges.pair as usize, why);
+    /// Reads what was seen, and accounts for its costs.
+    fn read_metered(&mut self, direction: Direction, bytes: &[u8], at: Instant) {
+        self.exchanges.read_bytes = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        // Requests and compressed bodies can be made expensive; the plain bytes of a response cannot.
+        if !self.exchanges.decodes && direction == Direction::Response {
+            self.read(direction, bytes, at);
+        } else {
+            if self.exchanges.decodes {
+                self.exchanges.account().earn(bytes.len());
+            }
+            let begin = cpu_time();
+            self.read(direction, bytes, at);
+            let taken = cpu_time().saturating_sub(begin);
+            if !self.exchanges.cpu.spend(bytes.len(), taken) && self.http.is_some() {
+                self.detach(Detach::Work, at);
+            }
+        }
+        self.charge(at);
     }
 
     fn read(&mut self, direction: Direction, bytes: &[u8], at: Instant) {
@@ -89,19 +155,21 @@ impl ConnectionObserver {
             Direction::Request => http.request(bytes, at, &mut self.exchanges),
             Direction::Response => match http.response(bytes, at, &mut self.exchanges) {
                 Err(Fault::WebSocket(extensions)) => {
-                    let shared = Arc::clone(&self.exchanges.shared);
-                    let (limits, memory) = (shared.coding_limits(), &shared.lasting.codings);
-                    http.follow_websocket(extensions, limits, memory, bytes, at, &mut self.exchanges)
+                    if matches!(extensions, Extensions::Deflate(_)) {
+                        self.exchanges.begin_decoding();
+                    }
+                    let account = self.exchanges.account().clone();
+                    http.follow_websocket(extensions, &account, bytes, at, &mut self.exchanges)
                 }
                 result => result,
             },
         };
-        self.followed(result);
+        self.followed(result, at);
     }
 
-    fn followed(&mut self, result: Result<(), Fault>) {
+    fn followed(&mut self, result: Result<(), Fault>, at: Instant) {
         if let Err(fault) = result {
-            self.detach(match fault {
+            let why = match fault {
                 Fault::Upgraded => Detach::Upgraded,
                 // These are followed; were they not to be, this is what it would be.
                 Fault::Http2 | Fault::WebSocket(_) => Detach::Upgraded,
@@ -111,37 +179,38 @@ impl ConnectionObserver {
                 Fault::MalformedResponse => Detach::MalformedResponse,
                 Fault::HeadTooLarge => Detach::HeadTooLarge,
                 Fault::UnexpectedResponse => Detach::UnexpectedResponse,
-                Fault::PipelineTooDeep => Detach::PipelineTooDeep,
                 Fault::HeaderCompression => Detach::HeaderCompression,
                 Fault::HeaderTableTooLarge => Detach::HeaderTableTooLarge,
-                Fault::TooManyStreams => Detach::TooManyStreams,
-            });
+                Fault::HeaderExpansion => Detach::HeaderExpansion,
+            };
+            self.detach(why, at);
         }
     }
 }
 
 impl Observer for ConnectionObserver {
     fn seen(&mut self, direction: Direction, bytes: &[u8], at: Instant) {
-        self.exchanges.untimed += 1;
-        if self.exchanges.untimed < SAMPLE {
-            return self.read(direction, bytes, at);
-        }
-        self.exchanges.untimed = 0;
-        let begin = Instant::now();
-        self.read(direction, bytes, at);
-        let nanos = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX).saturating_mul(u64::from(SAMPLE));
-        self.exchanges.shared.lasting.busy_nanos.fetch_add(nanos, Ordering::Relaxed);
+        let sample = Sample::begin();
+        self.read_metered(direction, bytes, at);
+        sample.end(&self.exchanges.shared.lasting.busy_nanos);
+    }
+
+    fn is_costly(&self) -> bool {
+        self.exchanges.decodes && self.http.is_some()
     }
 
     fn finished(&mut self, direction: Direction, at: Instant) {
-        let Some(http) = &mut self.http else { return };
-        match direction {
-            Direction::Response => {
-                let result = http.response_finished(at, &mut self.exchanges);
-                self.followed(result);
+        let sample = Sample::begin();
+        if let Some(http) = &mut self.http {
+            match direction {
+                Direction::Response => {
+                    let result = http.response_finished(at, &mut self.exchanges);
+                    self.followed(result, at);
+                }
+                Direction::Request => self.exchanges.open.iter_mut().for_each(|exchange| exchange.client_left()),
             }
-            Direction::Request => self.exchanges.open.iter_mut().for_each(|exchange| exchange.client_left()),
         }
+        sample.end(&self.exchanges.shared.lasting.busy_nanos);
     }
 
     fn waits(&mut self, direction: Direction, since: Instant) {
@@ -163,6 +232,7 @@ impl Observer for ConnectionObserver {
     }
 
     fn closed(&mut self, close: Close, at: Instant) {
+        let sample = Sample::begin();
         self.http = None;
         let ending = match close {
             Close::Finished { first: Side::Client } | Close::Reset(Side::Client) => Ending::ClientGone,
@@ -179,6 +249,7 @@ impl Observer for ConnectionObserver {
         while let Some(exchange) = self.exchanges.take_oldest() {
             exchange.end(ending, at, &self.exchanges.shared);
         }
+        sample.end(&self.exchanges.shared.lasting.busy_nanos);
     }
 
     fn idle(&self) -> bool {
@@ -190,8 +261,20 @@ impl Observer for ConnectionObserver {
 }
 
 impl Exchanges {
-    fn find(&mut self, number: u64) -> Option<(&mut Exchange, &Shared)> {
-        Some((self.open.find(number)?, &self.shared))
+    fn find(&mut self, number: u64) -> Option<(&mut Exchange, &Account, &Shared)> {
+        Some((self.open.find(number)?, self.share.account(), &self.shared))
+    }
+
+    fn account(&self) -> &Account {
+        self.share.account()
+    }
+
+    /// Something of the connection is decoded from now on.
+    fn begin_decoding(&mut self) {
+        if !self.decodes {
+            self.decodes = true;
+            self.account().earn(self.read_bytes as usize);
+        }
     }
 
     fn end(&mut self, number: u64, ending: Ending, at: Instant) {
@@ -249,9 +332,13 @@ impl Exchanges {
         session.end(*exchange, ending, at, &self.shared);
     }
 
-    fn abandon(&mut self) {
+    /// Records all that are open as unobserved.
+    fn lose_all(&mut self, at: Instant) {
         while let Some(exchange) = self.take_oldest() {
-            exchange.abandon(&self.shared);
+            // It may be one whose reading panicked, and the others are recorded all the same.
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| exchange.lose(at, &self.shared))) {
+                std::mem::forget(payload);
+            }
         }
     }
 }
@@ -261,61 +348,82 @@ impl Exchanges {
 impl Drop for ConnectionObserver {
     fn drop(&mut self) {
         if self.http.is_some() {
-            self.detach(Detach::Panic);
+            self.detach(Detach::Panic, Instant::now());
         }
-        self.exchanges.abandon();
+        self.exchanges.lose_all(Instant::now());
         self.exchanges.shared.forget();
     }
 }
 
 impl Visitor for Exchanges {
-    fn request_begin(&mut self, exchange: u64, at: Instant) {
+    fn request_begin(&mut self, exchange: u64, at: Instant) -> bool {
+        let full = self.open.len() >= self.shared.settings.max_open_requests;
+        if full || self.share.hold(self.share.bytes() + REQUEST_BYTES).is_err() {
+            self.passed = exchange as u32;
+            return false;
+        }
         self.shared.lasting.open.fetch_add(1, Ordering::Relaxed);
         self.open.push(Exchange::begin(self.connection, exchange, self.pair as usize, at));
+        true
     }
 
     fn request_head(&mut self, exchange: u64, head: &RequestHead<'_>, at: Instant) {
+        if self.passed == exchange as u32 {
+            self.passed = NONE_PASSED;
+            let mut exchange = Exchange::begin(self.connection, exchange, self.pair as usize, at);
+            exchange.request_head(head, self.share.account(), &self.shared);
+            return exchange.lose(at, &self.shared);
+        }
         let held_up = self.held_up;
-        if let Some((exchange, shared)) = self.find(exchange) {
-            exchange.request_head(head, shared);
-            if held_up {
-                exchange.held_up(at);
-            }
+        let Some((exchange, account, shared)) = self.find(exchange) else { return };
+        exchange.request_head(head, account, shared);
+        if held_up {
+            exchange.held_up(at);
+        }
+        if exchange.decodes() {
+            self.begin_decoding();
         }
     }
 
+    fn unobserved(&mut self, exchange: u64, at: Instant) {
+        self.end(exchange, Ending::Unobserved, at);
+    }
+
     fn request_body(&mut self, exchange: u64, bytes: &[u8], _at: Instant) {
-        if let Some((exchange, shared)) = self.find(exchange) {
+        if let Some((exchange, _, shared)) = self.find(exchange) {
             exchange.request_body(bytes, shared);
         }
     }
 
     fn request_end(&mut self, exchange: u64, at: Instant) {
-        if let Some((exchange, shared)) = self.find(exchange) {
+        if let Some((exchange, _, shared)) = self.find(exchange) {
             exchange.request_end(at, shared);
         }
     }
 
     fn response_head(&mut self, exchange: u64, head: &ResponseHead<'_>, at: Instant) {
-        if let Some((exchange, shared)) = self.find(exchange) {
-            exchange.response_head(head, at, shared);
+        if let Some((found, account, shared)) = self.find(exchange) {
+            found.response_head(head, at, account, shared);
+            if found.decodes() {
+                self.begin_decoding();
+            }
         }
         if head.status == 101 {
             let connection = self.connection;
-            let session = self.find(exchange).and_then(|(exchange, _)| exchange.handshake(connection));
+            let session = self.find(exchange).and_then(|(exchange, ..)| exchange.handshake(connection));
             self.session = session.filter(|_| head.is_websocket()).map(Box::new);
             self.response_end(exchange, at);
         }
     }
 
     fn response_body(&mut self, exchange: u64, bytes: &[u8], at: Instant) {
-        if let Some((exchange, shared)) = self.find(exchange) {
+        if let Some((exchange, _, shared)) = self.find(exchange) {
             exchange.response_body(bytes, at, shared);
         }
     }
 
     fn response_trailers(&mut self, exchange: u64, trailers: &Trailers<'_>, _at: Instant) {
-        if let Some((exchange, _)) = self.find(exchange) {
+        if let Some((exchange, ..)) = self.find(exchange) {
             exchange.response_trailers(trailers);
         }
     }

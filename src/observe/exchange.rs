@@ -3,6 +3,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
+use crate::budget::Account;
 use crate::decode::Each;
 use crate::decode::EngineFacts;
 use crate::decode::Framing;
@@ -78,7 +79,7 @@ impl Exchange {
         self.measured.sequence()
     }
 
-    pub(super) fn request_head(&mut self, head: &RequestHead<'_>, shared: &Shared) {
+    pub(super) fn request_head(&mut self, head: &RequestHead<'_>, account: &Account, shared: &Shared) {
         let route = shared.settings.route(head.method, head.target);
         self.recogniser = Recogniser::new(route, shared.settings.engine);
         let trace = head.header("traceparent").and_then(TraceParent::parse);
@@ -88,14 +89,15 @@ impl Exchange {
             return;
         }
         if route.is_rpc() {
-            self.bodies.begin_messages(Message::Request, head.header("grpc-encoding"), shared);
+            self.bodies.begin_messages(Message::Request, head.header("grpc-encoding"), account, shared);
             self.request = Some(Box::new(RequestDecoder::new(route)));
             return;
         }
         // SGLang has a header of its own for compressed requests (0.5, `SGLANG_ENABLE_REQUEST_DECOMPRESSION`).
         let content = if head.header("content-encoding").is_some() { "content-encoding" } else { "x-body-compressed" };
         let codings = [content, "transfer-encoding"];
-        match self.bodies.begin(Message::Request, codings.into_iter().flat_map(|name| head.values(name)), shared) {
+        let codings = codings.into_iter().flat_map(|name| head.values(name));
+        match self.bodies.begin(Message::Request, codings, account, shared) {
             Ok(()) => {
                 self.request = Some(Box::new(RequestDecoder::of_content_type(route, head.header("content-type"))))
             }
@@ -149,7 +151,7 @@ impl Exchange {
         Asked { n: facts.n, prompts: facts.prompts, max_tokens: facts.max_tokens, echo: facts.echo.unwrap_or(false) }
     }
 
-    pub(super) fn response_head(&mut self, head: &ResponseHead<'_>, at: Instant, shared: &Shared) {
+    pub(super) fn response_head(&mut self, head: &ResponseHead<'_>, at: Instant, account: &Account, shared: &Shared) {
         self.tell_apart(shared);
         self.recogniser.head(head);
         let framing = head.header("content-type").and_then(Framing::of_content_type);
@@ -160,11 +162,12 @@ impl Exchange {
         self.streaming = self.measured.generates() && streams;
         let route = self.measured.route();
         if framing == Some(Framing::Grpc) && route.is_rpc() {
-            self.bodies.begin_messages(Message::Response, head.header("grpc-encoding"), shared);
+            self.bodies.begin_messages(Message::Response, head.header("grpc-encoding"), account, shared);
             self.response = Some(Box::new(ResponseDecoder::new(route, Framing::Grpc)));
         } else if let Some(framing) = framing.filter(|_| route.is_read()) {
             let codings = ["content-encoding", "transfer-encoding"];
-            match self.bodies.begin(Message::Response, codings.into_iter().flat_map(|name| head.values(name)), shared) {
+            let codings = codings.into_iter().flat_map(|name| head.values(name));
+            match self.bodies.begin(Message::Response, codings, account, shared) {
                 Ok(()) => self.response = Some(self.decoder(framing, head.status, shared)),
                 Err(why) => self.unread(Message::Response, why, shared),
             }
@@ -254,7 +257,7 @@ impl Exchange {
     fn finish(mut self, ending: Ending, at: Instant, shared: &Shared) -> Option<Box<ResponseDecoder>> {
         // Before the decoder, which may panic: nobody would leave the gauge then.
         self.measured.leave(shared.sink.as_ref());
-        if ending == Ending::Complete || self.streaming {
+        if ending == Ending::Complete || (self.streaming && ending != Ending::Unobserved) {
             self.decode(None, at, shared);
         }
         if let Some(asked) = self.request.is_some().then(|| self.asked()) {
@@ -371,8 +374,18 @@ impl Exchange {
         self.finish(ending, at, shared)
     }
 
-    /// Leaves the exchange unrecorded: its connection can no longer be read.
-    pub(super) fn abandon(self, shared: &Shared) {
+    /// True when a body of it is decoded.
+    pub(super) fn decodes(&self) -> bool {
+        self.bodies.decodes()
+    }
+
+    /// Records it as not observed to its end.
+    pub(super) fn lose(self, at: Instant, shared: &Shared) {
+        self.end(Ending::Unobserved, at, shared);
+    }
+
+    /// Leaves the exchange unrecorded: nobody wants a record of it.
+    fn abandon(self, shared: &Shared) {
         self.measured.abandon(shared.sink.as_ref());
     }
 }

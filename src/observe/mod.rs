@@ -3,6 +3,7 @@
 //! What it cannot follow it stops reading, counts why, and lets pass.
 
 mod body;
+mod clock;
 mod connection;
 mod engine;
 mod exchange;
@@ -22,6 +23,8 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
+use crate::budget::Budget;
+use crate::budget::Exhausted;
 use crate::decode::TextMemory;
 use crate::measure::Detach;
 use crate::measure::Sink;
@@ -56,16 +59,12 @@ struct Lasting {
     engines: Vec<LastSeen>,
     observed: AtomicUsize,
     open: AtomicUsize,
-    /// Time in observers, estimated from one call in [`SAMPLE`].
+    /// Time in observers, estimated from one call in 64.
     busy_nanos: AtomicU64,
-    /// What the decoders of content codings hold.
-    codings: coding::Memory,
+    budget: Budget,
     /// What the texts that are kept take.
     texts: TextMemory,
 }
-
-/// One call in this many is timed.
-const SAMPLE: u8 = 64;
 
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -82,7 +81,7 @@ impl Observatory {
             observed: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
             busy_nanos: AtomicU64::new(0),
-            codings: coding::Memory::default(),
+            budget: Budget::new(settings.memory_limit()),
             texts: TextMemory::default(),
         });
         Observatory { shared: ArcSwap::from_pointee(Shared::new(settings, sink, lasting)) }
@@ -91,6 +90,7 @@ impl Observatory {
     /// Observes connections that are accepted from now on by these settings; open ones keep what they began with.
     pub fn reload(&self, settings: Settings) {
         let old = self.shared.load();
+        old.lasting.budget.set_limit(settings.memory_limit());
         self.shared.store(Arc::new(Shared::new(settings, Arc::clone(&old.sink), Arc::clone(&old.lasting))));
     }
 
@@ -107,6 +107,11 @@ impl Observatory {
     /// What the engine behind a pair was last recognised as; `None` before any was.
     pub fn engine(&self, pair: usize) -> Option<&'static str> {
         self.shared.load().last_engine(pair)
+    }
+
+    /// The memory budget.
+    pub fn budget(&self) -> Budget {
+        self.shared.load().lasting.budget.clone()
     }
 
     /// Time spent in observers so far, all threads together. An estimate: one call in 64 is timed.
@@ -126,7 +131,14 @@ impl Observe for Observatory {
             shared.sink.detached(connection.pair, Detach::Shed);
             return None;
         }
-        Some(Box::new(ConnectionObserver::new(connection, shared)))
+        match ConnectionObserver::new(connection, Arc::clone(&shared)) {
+            Ok(observer) => Some(Box::new(observer)),
+            Err(Exhausted) => {
+                shared.forget();
+                shared.sink.detached(connection.pair, Detach::Shed);
+                None
+            }
+        }
     }
 }
 
@@ -141,19 +153,11 @@ impl Shared {
     }
 
     fn coding_limits(&self) -> coding::Limits {
-        coding::Limits {
-            window_bytes: self.settings.coding_window_bytes,
-            ratio: self.settings.coding_ratio,
-            memory_bytes: self.settings.coding_memory_bytes,
-        }
+        coding::Limits { window_bytes: self.settings.coding_window_bytes }
     }
 
     fn limits(&self) -> Limits {
-        Limits {
-            head_bytes: self.settings.head_bytes,
-            pipeline_depth: u32::try_from(self.settings.pipeline_depth).unwrap_or(u32::MAX),
-            streams: u32::try_from(self.settings.max_streams).unwrap_or(u32::MAX),
-        }
+        Limits { head_bytes: self.settings.head_bytes }
     }
 
     /// A connection is no longer observed.

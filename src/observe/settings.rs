@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::budget;
 use crate::decode::Route;
 use crate::decode::TextLimits;
 
@@ -14,10 +15,8 @@ pub struct Settings {
     pub engine: Option<&'static str>,
     /// Most bytes of a request or response head; a longer one detaches the observer.
     pub head_bytes: usize,
-    /// Most requests that may wait for their answers on one connection.
-    pub pipeline_depth: usize,
-    /// Most streams that may be open on one connection of HTTP/2; more detach the observer.
-    pub max_streams: usize,
+    /// Maximum open requests of one connection that are observed; further ones are recorded as unobserved.
+    pub max_open_requests: usize,
     /// Most connections that are observed at a time; further ones are relayed unobserved and counted as shed.
     pub max_observed: usize,
     /// A gap between two tokens longer than this is a stall.
@@ -28,10 +27,10 @@ pub struct Settings {
     pub min_rate_span: Duration,
     /// Most bytes of the window of a compressed body; one that asks for more is not read.
     pub coding_window_bytes: usize,
-    /// Most bytes that a compressed body may grow to for each of its own, its first MiB apart.
+    /// Decoded bytes that each byte of a connection earns, over all of its compressed bodies.
     pub coding_ratio: u64,
-    /// Most bytes that the windows of all compressed bodies take together.
-    pub coding_memory_bytes: usize,
+    /// Memory budget for all that clients can make observers hold; `None`: [`budget::automatic`].
+    pub memory_bytes: Option<usize>,
     /// Path prefixes to strip before a path is recognised (`/engine1`).
     pub path_prefixes: Vec<String>,
     /// Paths of one's own, asked before the known ones.
@@ -125,6 +124,11 @@ pub enum OwnPathError {
 }
 
 impl Settings {
+    /// The memory budget in bytes.
+    pub(super) fn memory_limit(&self) -> usize {
+        self.memory_bytes.unwrap_or_else(budget::automatic)
+    }
+
     /// The route of a request: that of the longest of one's own paths that covers it, else the known one, a configured
     /// prefix taken off.
     pub(super) fn route(&self, method: &str, target: &str) -> Route {
@@ -148,15 +152,14 @@ impl Default for Settings {
             enabled: true,
             engine: None,
             head_bytes: 64 * 1024,
-            pipeline_depth: 64,
-            max_streams: 1024,
+            max_open_requests: 1024,
             max_observed: 100_000,
             stall: Duration::from_secs(1),
             min_rate_tokens: 2,
             min_rate_span: Duration::from_millis(1),
             coding_window_bytes: 8 * 1024 * 1024,
-            coding_ratio: 100,
-            coding_memory_bytes: 256 * 1024 * 1024,
+            coding_ratio: 32,
+            memory_bytes: None,
             path_prefixes: Vec::new(),
             own_paths: Vec::new(),
             probes: false,

@@ -19,6 +19,7 @@ pub(crate) struct Guard {
     relay: Arc<Relay>,
     pair: u32,
     ended: bool,
+    costly: bool,
     observer: Option<Box<dyn Observer>>,
 }
 
@@ -27,7 +28,7 @@ impl Guard {
     pub(crate) fn new(relay: Arc<Relay>, connection: &Connection) -> Guard {
         let observer =
             contain(relay.stats_of(connection.pair), &relay, || relay.observe().accepted(connection)).flatten();
-        Guard { relay, pair: connection.pair as u32, ended: false, observer }
+        Guard { relay, pair: connection.pair as u32, ended: false, costly: false, observer }
     }
 
     pub(crate) fn relay(&self) -> &Arc<Relay> {
@@ -40,7 +41,16 @@ impl Guard {
     }
 
     pub(crate) fn seen(&mut self, direction: Direction, bytes: &[u8], at: Instant) {
-        self.call(|observer| observer.seen(direction, bytes, at));
+        let costly = self.call(|observer| {
+            observer.seen(direction, bytes, at);
+            observer.is_costly()
+        });
+        self.costly = costly.unwrap_or(false);
+    }
+
+    /// See [`Observer::is_costly`].
+    pub(crate) fn is_costly(&self) -> bool {
+        self.costly
     }
 
     pub(crate) fn finished(&mut self, direction: Direction, at: Instant) {

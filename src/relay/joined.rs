@@ -30,6 +30,9 @@ use crate::relay::stream::Stream;
 /// just connected is on its way.
 const FIRST_BYTE: Duration = Duration::from_millis(300);
 
+/// Size of a read while the connection is expensive to observe ([`Observer::is_costly`](crate::relay::Observer)).
+const COSTLY_READ_BYTES: usize = 8 * 1024;
+
 /// Relays both directions until the connection ends. Owns no buffer while nothing waits for its receiver.
 ///
 /// A task waits for this future, so its size is memory per connection; a test keeps it small.
@@ -105,7 +108,8 @@ impl Joined {
     /// Moves bytes both ways; `Some` when that ended the connection.
     fn relay(&mut self, cx: &mut Context<'_>) -> Option<(Close, Farewell)> {
         let Ends { client, server, .. } = self.ends.as_mut()?;
-        let size = self.settings.scratch_bytes.min(self.settings.remainder_bytes).max(1);
+        let costly = if self.guard.is_costly() { COSTLY_READ_BYTES } else { usize::MAX };
+        let size = self.settings.scratch_bytes.min(self.settings.remainder_bytes).min(costly).max(1);
         let (request, response, moved) = scratch::with(size, |scratch| {
             let mut eyes = Eyes { scratch, guard: &mut self.guard, moved: None };
             let last = self.response.finished();

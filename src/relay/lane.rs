@@ -117,6 +117,7 @@ impl Lane {
             match self.step(cx, way, eyes) {
                 Poll::Pending => return Turn::Waits,
                 Poll::Ready(Some(turn)) => return turn,
+                Poll::Ready(None) if eyes.guard.is_costly() => return Turn::More,
                 Poll::Ready(None) => {}
             }
         }

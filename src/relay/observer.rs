@@ -63,6 +63,12 @@ pub trait Observer: Send {
     /// These bytes were read at `at`.
     fn seen(&mut self, direction: Direction, bytes: &[u8], at: Instant);
 
+    /// True when what the connection carries is expensive to observe: it is then read in small pieces, one in a turn of the
+    /// event loop, so that other connections wait no longer for it.
+    fn is_costly(&self) -> bool {
+        false
+    }
+
     /// The sender of `direction` finished in order (FIN read at `at`); the other direction may go on.
     fn finished(&mut self, direction: Direction, at: Instant);
 

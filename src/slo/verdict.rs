@@ -128,13 +128,15 @@ pub enum Exclusion {
     ClientLimited,
     /// The answer could not be read, or not to its end.
     Unread,
+    /// The request was not observed to its end.
+    Unobserved,
     /// What would have to be known is not: when the request ended, or how many tokens there were.
     Unknown,
 }
 
 impl Exclusion {
     /// Every exclusion, in the order of the documentation.
-    pub const ALL: [Exclusion; 12] = [
+    pub const ALL: [Exclusion; 13] = [
         Exclusion::ClientError,
         Exclusion::ClientAbort,
         Exclusion::Drained,
@@ -146,6 +148,7 @@ impl Exclusion {
         Exclusion::SeveralChoices,
         Exclusion::ClientLimited,
         Exclusion::Unread,
+        Exclusion::Unobserved,
         Exclusion::Unknown,
     ];
 
@@ -163,6 +166,7 @@ impl Exclusion {
             Exclusion::SeveralChoices => "several_choices",
             Exclusion::ClientLimited => "client_limited",
             Exclusion::Unread => "unread",
+            Exclusion::Unobserved => "unobserved",
             Exclusion::Unknown => "unknown",
         }
     }
@@ -171,7 +175,7 @@ impl Exclusion {
     pub fn of(goal: &Goal) -> impl Iterator<Item = Exclusion> + use<> {
         let goal = *goal;
         Exclusion::ALL.into_iter().filter(move |exclusion| match exclusion {
-            Exclusion::Unread => true,
+            Exclusion::Unread | Exclusion::Unobserved => true,
             Exclusion::ClientAbort | Exclusion::Drained | Exclusion::Busy => {
                 matches!(goal, Goal::Availability | Goal::Goodput)
             }
@@ -218,6 +222,7 @@ fn availability(record: &Record, settings: &Settings) -> Verdict {
         }
         Outcome::Http4xx => Verdict::Excluded(Exclusion::ClientError),
         Outcome::Drained => Verdict::Excluded(Exclusion::Drained),
+        Outcome::Unobserved => Verdict::Excluded(Exclusion::Unobserved),
         Outcome::RejectedBusy if !settings.busy_is_bad => Verdict::Excluded(Exclusion::Busy),
         Outcome::RejectedBusy => Verdict::Bad(Reason::RejectedBusy),
         Outcome::UpstreamRefused => Verdict::Bad(Reason::UpstreamRefused),
@@ -247,6 +252,7 @@ fn first_token(record: &Record, base: Duration, per_1k: Duration, settings: &Set
         };
     }
     match record.since_requested(Some(record.ended)) {
+        _ if record.outcome == Outcome::Unobserved => Verdict::Excluded(Exclusion::Unobserved),
         _ if record.unread => Verdict::Excluded(Exclusion::Unread),
         // It ended well: no token was to come, or none that shows.
         _ if record.outcome == Outcome::Ok => Verdict::Excluded(Exclusion::NoToken),
@@ -329,6 +335,7 @@ fn stall(record: &Record, longest: Duration) -> Verdict {
     let gap = if ended_well || record.unread { record.longest_gap } else { record.longest_gap.max(Some(tail)) };
     match gap {
         Some(gap) if gap > longest => Verdict::Bad(Reason::Stalled),
+        _ if record.outcome == Outcome::Unobserved => Verdict::Excluded(Exclusion::Unobserved),
         _ if record.unread => Verdict::Excluded(Exclusion::Unread),
         _ => Verdict::Good,
     }

@@ -1,8 +1,8 @@
 //! The messages of a gRPC body (gRPC over HTTP/2, "Length-Prefixed-Message"), uncompressed, cut anywhere.
 
+use crate::budget::Account;
 use crate::wire::coding::Coding;
 use crate::wire::coding::Limits;
-use crate::wire::coding::Memory;
 use crate::wire::coding::Series;
 use crate::wire::coding::Unreadable;
 
@@ -27,10 +27,10 @@ pub struct Messages {
 }
 
 impl Messages {
-    /// For a body whose head has this `grpc-encoding`; its decoder's memory goes on this account.
-    pub fn new(encoding: Option<&[u8]>, limits: Limits, memory: Memory) -> Messages {
+    /// For a body whose head has this `grpc-encoding`; its decoder's costs are charged to this account.
+    pub fn new(encoding: Option<&[u8]>, limits: Limits, account: Account) -> Messages {
         let coding = encoding.and_then(|name| Coding::of_name(name.trim_ascii()));
-        Messages { framer: Framer::new(), compressed: coding.map(|coding| Series::new(coding, limits, memory)) }
+        Messages { framer: Framer::new(), compressed: coding.map(|coding| Series::new(coding, limits, account)) }
     }
 
     /// Takes the next bytes of the body, and tells `each` what they are.

@@ -68,6 +68,11 @@ impl Gather {
         self.0.as_ref().map_or(&[], |pieces| &pieces.bytes)
     }
 
+    /// Bytes it holds on the heap.
+    pub(super) fn holds(&self) -> usize {
+        self.0.as_ref().map_or(0, |pieces| size_of::<Pieces>() + pieces.bytes.capacity())
+    }
+
     /// How many bytes of the head came before.
     pub(super) fn len(&self) -> usize {
         self.gathered().len()

@@ -29,15 +29,11 @@ const RESPONSE_START: &[u8] = b"HTTP/1.";
 pub struct Limits {
     /// Most bytes of a head, its empty line included.
     pub head_bytes: usize,
-    /// Most requests that may wait for their answers on a connection of HTTP/1.
-    pub pipeline_depth: u32,
-    /// Most streams that may be open on a connection of HTTP/2.
-    pub streams: u32,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { head_bytes: 64 * 1024, pipeline_depth: 64, streams: 1024 }
+        Limits { head_bytes: 64 * 1024 }
     }
 }
 
@@ -162,6 +158,11 @@ impl Http1 {
         Ok(())
     }
 
+    /// Bytes it holds on the heap.
+    pub(super) fn holds(&self) -> usize {
+        self.request_head.holds() + self.response_head.holds() + self.waiting.capacity()
+    }
+
     /// The caps.
     pub(super) fn limits(&self) -> Limits {
         self.limits
@@ -233,7 +234,7 @@ impl Http1 {
                         let begun = !(self.fresh && self.request_head.starts_with(bytes, b"PRI "));
                         self.fresh = false;
                         if begun {
-                            self.begin_request(self.request_head.first(at), visitor)?;
+                            self.begin_request(self.request_head.first(at), visitor);
                         }
                         self.request_at = RequestAt::Head { begun };
                     } else {
@@ -250,7 +251,7 @@ impl Http1 {
                             self.left = whole.rest.len() as u32;
                             return Err(Fault::Http2);
                         }
-                        self.begin_request(first, visitor)?;
+                        self.begin_request(first, visitor);
                     }
                     self.read_request_head(&whole.head, at, visitor)?;
                     bytes = whole.rest;
@@ -271,14 +272,11 @@ impl Http1 {
         }
     }
 
-    fn begin_request(&mut self, first: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
-        if self.waiting.len() >= self.limits.pipeline_depth as usize {
-            return Err(Fault::PipelineTooDeep);
-        }
+    fn begin_request(&mut self, first: Instant, visitor: &mut impl Visitor) {
         self.waiting.push_back(Asked::Other);
         self.begun += 1;
+        // Where its response ends has to be known also of a request that the visitor does not follow.
         visitor.request_begin(self.asking(), first);
-        Ok(())
     }
 
     fn read_request_head(&mut self, head: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {

@@ -104,8 +104,13 @@ pub enum Reset {
 /// begin and end while its request is still being sent; what is told of an exchange after its end is of no use. What a
 /// visitor does not take in is passed over.
 pub trait Visitor {
-    /// The first byte of a new request was read (a new exchange begins).
-    fn request_begin(&mut self, _exchange: u64, _at: Instant) {}
+    /// The first byte of a new request was read (a new exchange begins). False when the visitor does not follow it beyond
+    /// its head; HTTP/2 then shows nothing more of it.
+    fn request_begin(&mut self, _exchange: u64, _at: Instant) -> bool {
+        true
+    }
+    /// The rest of the exchange is not shown: a header list of it is over the cap. HTTP/2 only.
+    fn unobserved(&mut self, _exchange: u64, _at: Instant) {}
     /// A request head is complete.
     fn request_head(&mut self, _exchange: u64, _head: &RequestHead<'_>, _at: Instant) {}
     /// Bytes of the request body, transfer coding removed.
@@ -153,12 +158,10 @@ pub enum Fault {
     HeadTooLarge,
     /// Response bytes while no request waits for an answer.
     UnexpectedResponse,
-    /// More requests wait for their answers than the cap.
-    PipelineTooDeep,
     /// A header block that RFC 7541 does not allow: what follows cannot be decoded either.
     HeaderCompression,
     /// A header compression table over the cap.
     HeaderTableTooLarge,
-    /// More streams of HTTP/2 are open than the cap.
-    TooManyStreams,
+    /// Header blocks of HTTP/2 that decode to far more than their connection carried.
+    HeaderExpansion,
 }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::wire::coding;
+use crate::budget::Account;
 use crate::wire::http1::HTTP2_PREFACE_HEAD;
 use crate::wire::http1::Http1;
 use crate::wire::http1::Limits;
@@ -103,24 +103,32 @@ impl Reader {
         }
     }
 
-    /// Goes on after [`Fault::WebSocket`], which came of `bytes`. The memory of compressed messages goes on this account.
+    /// Goes on after [`Fault::WebSocket`], which came of `bytes`. The costs of compressed messages are charged to this account.
     ///
     /// # Errors
     /// What makes the connection unreadable; final.
     pub fn follow_websocket(
         &mut self,
         extensions: Extensions,
-        limits: coding::Limits,
-        memory: &coding::Memory,
+        account: &Account,
         bytes: &[u8],
         at: Instant,
         visitor: &mut impl Visitor,
     ) -> Result<(), Fault> {
         let Reader::Http1(http1) = self else { return Ok(()) };
-        let mut websocket = Box::new(WebSocket::new(http1.answering(), extensions, limits, memory));
+        let mut websocket = Box::new(WebSocket::new(http1.answering(), extensions, account));
         let result = websocket.response(rest(bytes, http1), at, visitor);
         *self = Reader::WebSocket(websocket);
         result
+    }
+
+    /// Bytes it holds on the heap, besides the decoders of WebSocket messages, which are charged by themselves.
+    pub fn holds(&self) -> usize {
+        match self {
+            Reader::Http1(http1) => http1.holds(),
+            Reader::Http2(http2) => size_of::<Http2>() + http2.holds(),
+            Reader::WebSocket(_) => size_of::<WebSocket>(),
+        }
     }
 
     /// True when answers share the connection: what holds it up holds up all of them.

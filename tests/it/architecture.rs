@@ -6,15 +6,16 @@ use std::path::PathBuf;
 
 /// Module, then the other modules of ours that it may name. Those that are not listed may name everything.
 const MAY_NAME: &[(&str, &[&str])] = &[
+    ("budget", &[]),
     ("relay", &[]),
-    ("wire", &[]),
+    ("wire", &["budget"]),
     ("decode", &[]),
     ("sim", &[]),
     ("admin", &[]),
     ("scrape", &[]),
     ("listen", &["relay"]),
     ("measure", &["decode"]),
-    ("observe", &["relay", "wire", "decode", "measure"]),
+    ("observe", &["budget", "relay", "wire", "decode", "measure"]),
     ("tokenizer", &["measure", "decode"]),
     ("live", &["measure", "decode"]),
     ("queue", &["measure", "decode"]),

@@ -136,7 +136,7 @@ const BAD: &[Mistake] = &[
     ("relay: {connect_timeout_ms: 99999999}", "t.yaml:1:29", "relay.connect_timeout_ms", "to 3600000"),
     ("observe: {enabled: maybe}", "t.yaml:1:20", "observe.enabled", "write true or false"),
     ("observe: {head_bytes: 0}", "t.yaml:1:23", "observe.head_bytes", "from 1024"),
-    ("observe: {pipeline_depth: 0}", "t.yaml:1:27", "observe.pipeline_depth", "from 1"),
+    ("observe: {max_open_requests: 0}", "t.yaml:1:30", "observe.max_open_requests", "from 1"),
     ("observe: {max_observed: 0}", "t.yaml:1:25", "observe.max_observed", "from 1"),
     ("observe: {engine: vlm}", "t.yaml:1:19", "observe.engine", "did you mean `vllm`?"),
     ("observe: {path_prefixes: [engine1]}", "t.yaml:1:27", "observe.path_prefixes[0]", "begins with `/`"),

@@ -277,13 +277,13 @@ fn a_switch_of_protocol_ends_its_exchange_and_detaches() {
 }
 
 #[test]
-fn what_cannot_be_followed_detaches_once_and_leaves_no_exchange_in_flight() {
+fn what_cannot_be_followed_detaches_once_and_is_recorded_as_unobserved() {
     let replayed = Wire::asked()
         .server(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nnonsense\r\n")
         .server(b"more")
         .close(Close::Finished { first: Side::Server });
     assert_eq!(replayed.detached, [Detach::MalformedResponse]);
-    assert_eq!((replayed.records.len(), replayed.in_flight), (0, 0));
+    assert_eq!((replayed.records[0].outcome, replayed.records.len(), replayed.in_flight), (Outcome::Unobserved, 1, 0));
 }
 
 #[test]
@@ -341,11 +341,11 @@ fn an_answer_before_the_end_of_its_request_is_recorded_and_the_rest_belongs_to_n
 }
 
 #[test]
-fn an_observer_that_is_dropped_in_mid_stream_leaves_no_exchange_in_flight() {
+fn an_observer_that_is_dropped_in_mid_stream_records_it_as_unobserved() {
     let wire = Wire::asked().server(HEAD).events(&[DELTA]);
     let notebook = wire.notebook.clone();
     drop(wire.observer);
     let replayed = notebook.take();
     assert_eq!(replayed.detached, [Detach::Panic]);
-    assert_eq!((replayed.records.len(), replayed.in_flight), (0, 0));
+    assert_eq!((replayed.records[0].outcome, replayed.records.len(), replayed.in_flight), (Outcome::Unobserved, 1, 0));
 }

@@ -166,12 +166,16 @@ pub struct Observe {
     /// Most bytes of a request or response head. A longer one is relayed, but its connection is no longer observed.
     #[schemars(range(min = 1024, max = 16777216))]
     pub head_bytes: u64,
-    /// Most requests that may wait for their answers on one connection; with more it is no longer observed.
+    /// Maximum open requests of one connection (pipelined, or streams of HTTP/2) that are observed. Further ones are forwarded
+    /// and recorded with the outcome `unobserved`.
     #[schemars(range(min = 1, max = 65536))]
-    pub pipeline_depth: u64,
-    /// Most streams that may be open on one HTTP/2 connection; with more it is no longer observed.
-    #[schemars(range(min = 1, max = 1000000))]
-    pub max_streams: u64,
+    pub max_open_requests: u64,
+    /// Memory budget in bytes for everything that clients can make observers hold: open requests, decoders, header tables,
+    /// split headers. One connection, and one client address, can take half of it at most. Over it, new requests are recorded
+    /// as `unobserved`, bodies are not read, and new connections are not observed; traffic is never touched. 0: half of the
+    /// container's memory limit, and 64 MiB at most.
+    #[schemars(range(min = 0, max = 1099511627776u64))]
+    pub memory_bytes: u64,
     /// Most connections that are observed at a time; further ones are relayed unobserved and counted.
     #[schemars(range(min = 1, max = 10000000))]
     pub max_observed: u64,
@@ -189,14 +193,11 @@ pub struct Observe {
     /// a body passes, and only as much of it as the body fills. gzip and deflate always have 32 KiB.
     #[schemars(range(min = 1024, max = 134217728))]
     pub coding_window_bytes: u64,
-    /// Most bytes that a compressed body may grow to for each of its own, its first MiB apart. Of one that grows more (a
-    /// decompression bomb) the rest is not read, and `tokometer.observer.bodies.unread` counts it.
+    /// How many decoded bytes each received byte of a connection earns, over all of its compressed bodies; a connection begins
+    /// with 64 KiB. A body that exceeds what was earned (a decompression bomb) is not read any further, and
+    /// `tokometer.observer.bodies.unread` counts it. Streams that are flushed with each event need up to 22.
     #[schemars(range(min = 1, max = 1000000))]
     pub coding_ratio: u64,
-    /// Most bytes that the windows of all compressed bodies take together. Over it further bodies are not read, and
-    /// `tokometer.observer.bodies.unread` counts them.
-    #[schemars(range(min = 65536, max = 2147483647))]
-    pub coding_memory_bytes: u64,
     /// Path prefixes to strip before a path is recognised, such as `/engine1`. Each begins with `/`.
     pub path_prefixes: Vec<String>,
     /// Paths of your own and what they are, `path: name`; they win over the known ones. `/llm` is that path alone,
@@ -221,15 +222,14 @@ impl Default for Observe {
             enabled: true,
             engine: Engine::Auto,
             head_bytes: 65_536,
-            pipeline_depth: 64,
-            max_streams: 1024,
+            max_open_requests: 1024,
+            memory_bytes: 0,
             max_observed: 100_000,
             stall_ms: 1000,
             min_rate_tokens: 2,
             min_rate_span_ms: 1,
             coding_window_bytes: 8_388_608,
-            coding_ratio: 100,
-            coding_memory_bytes: 268_435_456,
+            coding_ratio: 32,
             path_prefixes: Vec::new(),
             routes: BTreeMap::new(),
             probes: false,

@@ -214,6 +214,7 @@ pub(super) fn outcome_colors(panel: Panel) -> Panel {
         .color("^client_abort_before", viz::IDLE)
         .color("^client_abort_mid", "#c7c7d1")
         .color("^drained", "#b0c4de")
+        .color("^unobserved", "#8a8a99")
         .color("^http_4xx", "light-yellow")
         .color("^rejected_busy", "orange")
         .color("^http_5xx", viz::BAD)

@@ -23,7 +23,7 @@ use crate::export::table::ledger;
 use crate::export::table::objectives;
 
 /// Every metric that is recorded or observed. `target_info` stands beside it: it is made from the resource.
-pub static TABLE: [Metric; 116] = [
+pub static TABLE: [Metric; 120] = [
     of_gen_ai(
         traced(by(
             histogram(
@@ -401,6 +401,27 @@ pub static TABLE: [Metric; 116] = [
         "s",
         Scope::Process,
         "Time spent reading what passed: our own overhead on the data path's threads",
+    ),
+    counter(
+        Id::ObserverDecoded,
+        "tokometer.observer.decoded",
+        "By",
+        Scope::Process,
+        "Bytes that decoders of compressed bodies and messages have given, those of inner codings included",
+    ),
+    gauge(
+        Id::ObserverMemory,
+        "tokometer.observer.memory",
+        "By",
+        "Memory charged to the budget (`observe.memory_bytes`): what clients make observers hold",
+    ),
+    gauge(Id::ObserverMemoryLimit, "tokometer.observer.memory.limit", "By", "The memory budget"),
+    counter(
+        Id::ObserverMemoryRefused,
+        "tokometer.observer.memory.refused",
+        "{request}",
+        Scope::Process,
+        "Requests for memory that the budget had no room for",
     ),
     gauge(
         Id::EventLoopLag,

@@ -182,7 +182,7 @@ impl Key {
                 "`audio` and `image` where the engine tells them apart, the rest `text`; `unknown` when it told no usage, or parts that are not told apart."
             }
             Key::Outcome => "How the exchange ended: exactly one of those in the table above.",
-            Key::OutcomeClass => "`success`, `client_abort` or `failure`.",
+            Key::OutcomeClass => "`success`, `client_abort`, `failure` or `unobserved`.",
             Key::StatusClass => "`2xx`, `4xx`, `5xx`, ...; absent when no response head came.",
             Key::InputLengthClass => {
                 "Prompt tokens: `up_to_1024`, ... `over_131072` by the bounds of the settings, `unknown` where the engine does not tell them, `other` over the cap."

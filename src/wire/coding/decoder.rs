@@ -1,11 +1,10 @@
 //! All codings of one body.
 
+use crate::budget::Account;
 use crate::wire::coding::Codings;
 use crate::wire::coding::Limits;
-use crate::wire::coding::Memory;
 use crate::wire::coding::Unreadable;
 use crate::wire::coding::layer::Layer;
-use crate::wire::coding::stage::Stage;
 
 /// Undoes the codings of one body, cut anywhere.
 ///
@@ -14,14 +13,14 @@ use crate::wire::coding::stage::Stage;
 pub struct Decoder {
     codings: Codings,
     limits: Limits,
-    memory: Memory,
+    account: Account,
     layers: Vec<Layer>,
 }
 
 impl Decoder {
-    /// For a body of these codings, whose memory goes on this account.
-    pub fn new(codings: Codings, limits: Limits, memory: Memory) -> Decoder {
-        Decoder { codings, limits, memory, layers: Vec::new() }
+    /// For a body of these codings, whose costs are charged to this account.
+    pub fn new(codings: Codings, limits: Limits, account: Account) -> Decoder {
+        Decoder { codings, limits, account, layers: Vec::new() }
     }
 
     /// Takes the next bytes of the body, and shows `each` slice of what they stand for, none of them empty. What follows
@@ -36,20 +35,20 @@ impl Decoder {
         if self.layers.is_empty() {
             self.layers.reserve_exact(self.codings.iter().count());
             for coding in self.codings.iter() {
-                self.layers.push(Layer::new(Stage::new(coding, &self.limits)?, self.memory.share()));
+                self.layers.push(Layer::new(coding, &self.limits, &self.account)?);
             }
         }
-        through(&mut self.layers, &self.limits, bytes, each)
+        through(&mut self.layers, bytes, each)
     }
 }
 
 /// Sends bytes through these layers, the first of them first.
-fn through(layers: &mut [Layer], limits: &Limits, bytes: &[u8], each: &mut dyn FnMut(&[u8])) -> Result<(), Unreadable> {
+fn through(layers: &mut [Layer], bytes: &[u8], each: &mut dyn FnMut(&[u8])) -> Result<(), Unreadable> {
     match layers.split_first_mut() {
         None => {
             each(bytes);
             Ok(())
         }
-        Some((layer, rest)) => layer.feed(limits, bytes, &mut |slice| through(rest, limits, slice, each)),
+        Some((layer, rest)) => layer.feed(bytes, &mut |slice| through(rest, slice, each)),
     }
 }

@@ -1,45 +1,61 @@
-//! One coding with its accounts: of bytes in and out, and of memory.
+//! One coding, and what it costs its connection.
 
+use crate::budget::Account;
+use crate::budget::Exhausted;
+use crate::budget::Share;
+use crate::wire::coding::Coding;
 use crate::wire::coding::Limits;
 use crate::wire::coding::Unreadable;
-use crate::wire::coding::memory::Share;
+use crate::wire::coding::inflate::Inflate;
 use crate::wire::coding::stage::Stage;
 
 /// Bytes that are handed on at a time. They lie on the stack, so that a waiting stream holds none.
 const SLICE: usize = 8 * 1024;
 
-/// A body may grow to this whatever the ratio: short bodies are the ones that shrink best.
-const FREE_OUTPUT: u64 = 1 << 20;
+/// Coded bytes that a stage gets at a time: between two pieces its costs are looked at.
+const PIECE: usize = 4 * 1024;
 
-/// One coding with its accounts.
+/// One coding with its share of the connection's account.
 #[derive(Debug)]
 pub(super) struct Layer {
     stage: Stage,
     share: Share,
-    taken: u64,
-    given: u64,
 }
 
 impl Layer {
-    pub(super) fn new(stage: Stage, share: Share) -> Layer {
-        Layer { stage, share, taken: 0, given: 0 }
+    pub(super) fn new(coding: Coding, limits: &Limits, account: &Account) -> Result<Layer, Unreadable> {
+        account.spend(Stage::setup_cost(coding)).map_err(|Exhausted| Unreadable::Ratio)?;
+        Ok(Layer { stage: Stage::new(coding, limits)?, share: account.share() })
+    }
+
+    /// For the messages of a WebSocket.
+    pub(super) fn of_messages(account: &Account) -> Result<Layer, Unreadable> {
+        account.spend(Stage::setup_cost(Coding::Deflate)).map_err(|Exhausted| Unreadable::Ratio)?;
+        Ok(Layer { stage: Stage::Message(Inflate::new()), share: account.share() })
     }
 
     pub(super) fn feed(
         &mut self,
-        limits: &Limits,
+        input: &[u8],
+        each: &mut dyn FnMut(&[u8]) -> Result<(), Unreadable>,
+    ) -> Result<(), Unreadable> {
+        input.chunks(PIECE).try_for_each(|piece| self.feed_piece(piece, each))
+    }
+
+    fn feed_piece(
+        &mut self,
         mut input: &[u8],
         each: &mut dyn FnMut(&[u8]) -> Result<(), Unreadable>,
     ) -> Result<(), Unreadable> {
         let mut output = [0; SLICE];
-        self.taken = self.taken.saturating_add(input.len() as u64);
-        let most = self.taken.saturating_mul(limits.ratio).max(FREE_OUTPUT);
         loop {
             let before = input.len();
             let written = self.stage.step(&mut input, &mut output)?;
-            self.share.hold(self.stage.holds(), limits.memory_bytes)?;
-            self.given = self.given.saturating_add(written as u64);
-            if self.given > most {
+            self.share.hold(self.stage.holds()).map_err(|Exhausted| Unreadable::Memory)?;
+            let cost = self.stage.cost(written);
+            let account = self.share.account();
+            if account.decoded(written, cost).is_err() {
+                account.spend(self.stage.unpaid()).ok();
                 return Err(Unreadable::Ratio);
             }
             let slice = output.get(..written).unwrap_or_default();
@@ -57,8 +73,9 @@ impl Layer {
         }
     }
 
-    /// The stream begins anew; the accounts go on.
+    /// The stream begins anew.
     pub(super) fn restart(&mut self) -> Result<(), Unreadable> {
+        self.share.account().spend(self.stage.restart_cost()).map_err(|Exhausted| Unreadable::Ratio)?;
         self.stage.restart()
     }
 

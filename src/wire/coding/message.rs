@@ -1,12 +1,10 @@
 //! permessage-deflate (RFC 7692): messages that share one deflate stream.
 
-use crate::wire::coding::Limits;
-use crate::wire::coding::Memory;
+use crate::budget::Account;
 use crate::wire::coding::Unreadable;
 use crate::wire::coding::inflate::INFLATE_BYTES;
 use crate::wire::coding::inflate::Inflate;
 use crate::wire::coding::layer::Layer;
-use crate::wire::coding::stage::Stage;
 
 /// What a sender leaves out at the end of each message (section 7.2.1).
 const TAIL: [u8; 4] = [0, 0, 0xff, 0xff];
@@ -17,18 +15,17 @@ const TAIL: [u8; 4] = [0, 0, 0xff, 0xff];
 /// was lost.
 #[derive(Debug)]
 pub struct MessageInflater {
-    limits: Limits,
-    memory: Memory,
+    account: Account,
     /// The window is kept from message to message.
     takeover: bool,
     layer: Option<Layer>,
 }
 
 impl MessageInflater {
-    /// For one direction, whose memory goes on this account. `takeover`: its sender keeps its window from message to
+    /// For one direction, whose costs are charged to this account. `takeover`: its sender keeps its window from message to
     /// message (no `*_no_context_takeover` was agreed on).
-    pub fn new(takeover: bool, limits: Limits, memory: Memory) -> MessageInflater {
-        MessageInflater { limits, memory, takeover, layer: None }
+    pub fn new(takeover: bool, account: Account) -> MessageInflater {
+        MessageInflater { account, takeover, layer: None }
     }
 
     /// Takes the next bytes of a message, and shows `each` slice of what they stand for.
@@ -39,9 +36,11 @@ impl MessageInflater {
         if bytes.is_empty() {
             return Ok(());
         }
-        let MessageInflater { limits, memory, layer, .. } = self;
-        let layer = layer.get_or_insert_with(|| Layer::new(Stage::Message(Inflate::new()), memory.share()));
-        layer.feed(limits, bytes, &mut |slice| {
+        let layer = match &mut self.layer {
+            Some(layer) => layer,
+            none => none.insert(Layer::of_messages(&self.account)?),
+        };
+        layer.feed(bytes, &mut |slice| {
             each(slice);
             Ok(())
         })

@@ -1,30 +1,28 @@
 //! Bodies of one coding, one after the other: the messages of gRPC.
 
+use crate::budget::Account;
 use crate::wire::coding::Coding;
 use crate::wire::coding::Limits;
-use crate::wire::coding::Memory;
 use crate::wire::coding::Unreadable;
 use crate::wire::coding::layer::Layer;
-use crate::wire::coding::stage::Stage;
 
-/// Undoes the coding of bodies that follow each other, each a stream of its own, cut anywhere. The ratio is that of all of
-/// them together.
+/// Undoes the coding of bodies that follow each other, each a stream of its own, cut anywhere.
 ///
 /// Holds nothing before the first byte. After an error it is of no more use.
 #[derive(Debug)]
 pub struct Series {
     coding: Coding,
     limits: Limits,
-    memory: Memory,
+    account: Account,
     layer: Option<Layer>,
     /// A byte of the body at hand came.
     begun: bool,
 }
 
 impl Series {
-    /// For bodies of this coding, whose memory goes on this account.
-    pub fn new(coding: Coding, limits: Limits, memory: Memory) -> Series {
-        Series { coding, limits, memory, layer: None, begun: false }
+    /// For bodies of this coding, whose costs are charged to this account.
+    pub fn new(coding: Coding, limits: Limits, account: Account) -> Series {
+        Series { coding, limits, account, layer: None, begun: false }
     }
 
     /// Takes the next bytes of the body at hand, and shows `each` slice of what they stand for, none of them empty.
@@ -38,9 +36,9 @@ impl Series {
         self.begun = true;
         let layer = match &mut self.layer {
             Some(layer) => layer,
-            none => none.insert(Layer::new(Stage::new(self.coding, &self.limits)?, self.memory.share())),
+            none => none.insert(Layer::new(self.coding, &self.limits, &self.account)?),
         };
-        layer.feed(&self.limits, bytes, &mut |slice| {
+        layer.feed(bytes, &mut |slice| {
             each(slice);
             Ok(())
         })

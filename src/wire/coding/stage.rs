@@ -44,6 +44,39 @@ impl Stage {
         }
     }
 
+    /// What setting up a decoder costs, in decoded bytes (measured: 0.3, 3 and 8 us against 1 to 2 ns for a byte).
+    pub(super) fn setup_cost(coding: Coding) -> usize {
+        match coding {
+            Coding::Gzip | Coding::Deflate => 512,
+            Coding::Brotli => 4 * 1024,
+            Coding::Zstd => 8 * 1024,
+        }
+    }
+
+    /// What [`Stage::restart`] costs, likewise.
+    pub(super) fn restart_cost(&self) -> usize {
+        match self {
+            Stage::Brotli(_) => Stage::setup_cost(Coding::Brotli),
+            Stage::Gzip(_) | Stage::Deflate(_) | Stage::Zstd(_) | Stage::Message(_) => 256,
+        }
+    }
+
+    /// What the last step has cost, which gave `written` bytes. brotli is slow, and decodes ahead.
+    pub(super) fn cost(&mut self, written: usize) -> usize {
+        match self {
+            Stage::Gzip(_) | Stage::Deflate(_) | Stage::Message(_) | Stage::Zstd(_) => written,
+            Stage::Brotli(brotli) => 2 * brotli.decoded(),
+        }
+    }
+
+    /// What earlier steps have cost beyond [`Stage::cost`], if nothing more is asked for.
+    pub(super) fn unpaid(&self) -> usize {
+        match self {
+            Stage::Zstd(zstd) => zstd.ahead(),
+            Stage::Gzip(_) | Stage::Deflate(_) | Stage::Message(_) | Stage::Brotli(_) => 0,
+        }
+    }
+
     /// Bytes it holds on the heap.
     pub(super) fn holds(&self) -> usize {
         match self {

@@ -15,6 +15,9 @@ const SKIPPABLE: [u8; 4] = [0x50, 0x2a, 0x4d, 0x18];
 /// Bytes of a block's header (section 3.1.1.2).
 const BLOCK_HEADER: usize = 3;
 
+/// Maximum decoded bytes of a block (section 3.1.1.2.4).
+const BLOCK: usize = 128 * 1024;
+
 /// `ZSTD_error_frameParameter_windowTooLarge` (zstd_errors.h; values under 100 do not change).
 const WINDOW_TOO_LARGE: usize = 0usize.wrapping_sub(16);
 
@@ -42,6 +45,10 @@ pub(super) struct Zstandard {
     wanted: usize,
     /// The library may have more to give of the block before the next byte.
     more: bool,
+    /// What the library held before the first frame.
+    base: usize,
+    /// Bytes given out so far: as much of its buffers the library has written to, which the system then has to provide.
+    given: usize,
 }
 
 impl std::fmt::Debug for Zstandard {
@@ -56,11 +63,20 @@ impl Zstandard {
         let mut context = DCtx::try_create().ok_or(Unreadable::Memory)?;
         let most = most_window.max(1).ilog2();
         context.set_parameter(DParameter::WindowLogMax(most)).map_err(|_| Unreadable::Window)?;
-        Ok(Zstandard { context, at: At::Magic(0, false), first: 0, several: false, wanted: FRAME.len(), more: false })
+        let base = context.sizeof();
+        let at = At::Magic(0, false);
+        Ok(Zstandard { context, at, first: 0, several: false, wanted: FRAME.len(), more: false, base, given: 0 })
     }
 
+    /// A frame may declare a window of megabytes and fill a few bytes of it.
     pub(super) fn holds(&self) -> usize {
-        self.context.sizeof()
+        let buffers = self.context.sizeof().saturating_sub(self.base);
+        self.base + buffers.min(self.given.saturating_add(BLOCK))
+    }
+
+    /// Maximum bytes that were decoded and not given out.
+    pub(super) fn ahead(&self) -> usize {
+        if self.more { BLOCK } else { 0 }
     }
 
     /// Before the first byte of another stream.
@@ -134,6 +150,7 @@ impl Zstandard {
         let (written, room) = (given.pos(), given.capacity());
         *input = input.get(taken.pos()..).unwrap_or_default();
         self.wanted = if hint > BLOCK_HEADER { hint - BLOCK_HEADER } else { hint.max(1) };
+        self.given = self.given.saturating_add(written);
         self.more = hint > 0 && written == room;
         if hint == 0 {
             self.at = At::Magic(0, false);

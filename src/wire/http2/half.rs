@@ -14,6 +14,10 @@ use crate::wire::http2::hpack::Fields;
 /// Bytes of RST_STREAM and GOAWAY that mean something: two words of 32 bits at most.
 const WORDS_BYTES: usize = 8;
 
+/// A coded header block may be this many times as large as the cap of its decoded fields, so that an oversized one does
+/// not end the reading of its connection.
+const BLOCK_OVER_CAP: usize = 4;
+
 /// What a direction says.
 #[derive(Debug)]
 pub(super) enum Said<'a> {
@@ -33,6 +37,37 @@ pub(super) enum Bad {
     Frame,
     Block(BadBlock),
     BlockTooLarge,
+    Expansion,
+}
+
+/// Limits what header blocks decode to by what their direction carried: one coded byte may stand for a field of
+/// kilobytes.
+#[derive(Debug)]
+struct Expansion {
+    credit: usize,
+}
+
+impl Expansion {
+    const INITIAL: usize = 1024 * 1024;
+    const MAXIMUM: usize = 4 * 1024 * 1024;
+
+    /// Decoded bytes for each byte that was read: a request of 20 bytes whose fields of 5 KB are all in the table is usual.
+    const RATIO: usize = 256;
+
+    fn new() -> Expansion {
+        Expansion { credit: Expansion::INITIAL }
+    }
+
+    fn earn(&mut self, bytes: usize) {
+        self.credit = self.credit.saturating_add(bytes.saturating_mul(Expansion::RATIO)).min(Expansion::MAXIMUM);
+    }
+
+    /// True when the credit covers this much.
+    fn spend(&mut self, bytes: usize) -> bool {
+        let left = self.credit.checked_sub(bytes);
+        self.credit = left.unwrap_or(0);
+        left.is_some()
+    }
 }
 
 impl From<BadFrame> for Bad {
@@ -60,6 +95,7 @@ pub(super) struct Half {
     frames: Frames,
     block: Option<Box<Open>>,
     hpack: Decoder,
+    expansion: Expansion,
     /// The start of a RST_STREAM or GOAWAY.
     words: [u8; WORDS_BYTES],
     words_have: u8,
@@ -73,14 +109,21 @@ impl Half {
             frames: Frames::new(),
             block: None,
             hpack: Decoder::new(),
+            expansion: Expansion::new(),
             words: [0; WORDS_BYTES],
             words_have: 0,
             fresh: true,
         }
     }
 
-    /// The next thing that `bytes`, read at `at`, say; they then begin behind it. Header blocks are at most `cap` bytes,
-    /// coded and decoded. `None` when all of them are read.
+    /// Bytes it holds on the heap.
+    pub(super) fn holds(&self) -> usize {
+        let block = self.block.as_ref().map_or(0, |open| size_of::<Open>() + open.bytes.capacity());
+        block + self.hpack.holds()
+    }
+
+    /// The next thing that `bytes`, read at `at`, say; they then begin behind it. Of a header list `cap` bytes are decoded.
+    /// `None` when all of them are read.
     #[inline]
     pub(super) fn next<'a>(&mut self, bytes: &mut &'a [u8], at: Instant, cap: usize) -> Result<Option<Said<'a>>, Bad> {
         while let Some(part) = self.frames.next(bytes, at)? {
@@ -93,6 +136,7 @@ impl Half {
 
     fn take<'a>(&mut self, part: Part<'a>, at: Instant, cap: usize) -> Result<Option<Said<'a>>, Bad> {
         let Part { frame, content, last } = part;
+        self.expansion.earn(content.len());
         // Each side begins with SETTINGS (RFC 9113, section 3.4): what begins otherwise is no HTTP/2.
         if std::mem::take(&mut self.fresh) && frame.kind != Kind::Settings {
             return Err(Bad::Frame);
@@ -129,7 +173,7 @@ impl Half {
         }
         let first = open.as_ref().map_or_else(|| self.frames.first(at), |open| open.first);
         let before = open.as_ref().map_or(0, |open| open.bytes.len());
-        if before + content.len() > cap {
+        if before + content.len() > cap.saturating_mul(BLOCK_OVER_CAP) {
             return Err(Bad::BlockTooLarge);
         }
         if let Some(open) = &mut open {
@@ -143,7 +187,10 @@ impl Half {
             return Ok(None);
         }
         let block = open.as_ref().map_or(content, |open| &open.bytes);
-        let fields = self.hpack.decode(block, cap).map_err(Bad::Block)?;
+        let (fields, decoded) = self.hpack.decode(block, cap).map_err(Bad::Block)?;
+        if !self.expansion.spend(decoded) {
+            return Err(Bad::Expansion);
+        }
         let said = Said::Fields { stream: begun.stream, fields, ends: begun.ends_stream(), first };
         // What is promised was asked for by nobody; its block had to be decoded all the same.
         Ok((begun.kind == Kind::Headers).then_some(said))

@@ -86,7 +86,7 @@ impl Http2 {
         }
         loop {
             match self.request.next(&mut bytes, at, self.limits.head_bytes) {
-                Ok(Some(said)) => self.asked(said, at, visitor)?,
+                Ok(Some(said)) => self.asked(said, at, visitor),
                 Ok(None) => return Ok(()),
                 Err(bad) => return Err(self.stop(fault(bad, Fault::MalformedRequest))),
             }
@@ -127,17 +127,26 @@ impl Http2 {
         self.first + u64::from(stream / 2)
     }
 
-    fn asked(&mut self, said: Said<'_>, at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
+    /// Bytes it holds on the heap.
+    pub(super) fn holds(&self) -> usize {
+        self.request.holds() + self.response.holds() + self.streams.holds()
+    }
+
+    fn asked(&mut self, said: Said<'_>, at: Instant, visitor: &mut impl Visitor) {
         match said {
             Said::Fields { stream, fields, ends, first } => {
                 let number = self.number(stream);
                 if self.streams.is_new(stream) {
-                    if self.streams.len() >= self.limits.streams as usize {
-                        return Err(self.stop(Fault::TooManyStreams));
-                    }
-                    self.streams.open(stream);
-                    visitor.request_begin(number, first);
+                    let followed = visitor.request_begin(number, first);
                     head::request(&fields, |head| visitor.request_head(number, head, at));
+                    if fields.is_truncated() {
+                        visitor.unobserved(number, at);
+                    }
+                    if followed && !fields.is_truncated() {
+                        self.streams.open(stream);
+                    } else {
+                        self.streams.pass(stream);
+                    }
                 }
                 self.end_request(stream, ends, at, visitor);
             }
@@ -155,7 +164,6 @@ impl Http2 {
             // It speaks of streams that the server opened.
             Said::GoAway { .. } => {}
         }
-        Ok(())
     }
 
     fn end_request(&mut self, stream: u32, ends: bool, at: Instant, visitor: &mut impl Visitor) {
@@ -195,6 +203,10 @@ impl Http2 {
             return;
         }
         let number = self.number(stream);
+        if fields.is_truncated() {
+            self.streams.close(stream);
+            return visitor.unobserved(number, at);
+        }
         if self.streams.is_answered(stream) {
             return head::trailers(fields, |trailers| visitor.response_trailers(number, trailers, at));
         }
@@ -220,7 +232,8 @@ impl Http2 {
 fn fault(bad: Bad, malformed: Fault) -> Fault {
     match bad {
         Bad::Frame => malformed,
-        Bad::BlockTooLarge | Bad::Block(BadBlock::TooLarge) => Fault::HeadTooLarge,
+        Bad::BlockTooLarge => Fault::HeadTooLarge,
+        Bad::Expansion => Fault::HeaderExpansion,
         Bad::Block(BadBlock::Malformed) => Fault::HeaderCompression,
         Bad::Block(BadBlock::TableTooLarge) => Fault::HeaderTableTooLarge,
     }

@@ -30,6 +30,16 @@ impl Streams {
         id % 2 == 1 && id > self.highest
     }
 
+    /// Bytes they hold on the heap.
+    pub(super) fn holds(&self) -> usize {
+        self.open.capacity() * size_of::<Stream>()
+    }
+
+    /// A stream that was opened and is not followed.
+    pub(super) fn pass(&mut self, id: u32) {
+        self.highest = id;
+    }
+
     pub(super) fn open(&mut self, id: u32) {
         self.highest = id;
         self.open.push_back(Stream { id, asking: true, answered: false });

@@ -10,8 +10,7 @@ mod receiver;
 
 use std::time::Instant;
 
-use crate::wire::coding::Limits;
-use crate::wire::coding::Memory;
+use crate::budget::Account;
 use crate::wire::coding::Unreadable;
 use crate::wire::message::Fault;
 use crate::wire::message::Visitor;
@@ -56,8 +55,8 @@ pub struct WebSocket {
 
 impl WebSocket {
     /// A connection that the response to `exchange` turned to WebSocket with these extensions.
-    pub fn new(exchange: u64, extensions: Extensions, limits: Limits, memory: &Memory) -> WebSocket {
-        let receiver = |takeover| Receiver::new(extensions, takeover, limits, memory.clone());
+    pub fn new(exchange: u64, extensions: Extensions, account: &Account) -> WebSocket {
+        let receiver = |takeover| Receiver::new(extensions, takeover, account.clone());
         let deflate = match extensions {
             Extensions::Deflate(deflate) => deflate,
             Extensions::None | Extensions::Unknown => Deflate::default(),

@@ -1,7 +1,6 @@
 //! One direction: frames into messages.
 
-use crate::wire::coding::Limits;
-use crate::wire::coding::Memory;
+use crate::budget::Account;
 use crate::wire::coding::MessageInflater;
 use crate::wire::message::Fault;
 use crate::wire::websocket::Extensions;
@@ -61,10 +60,10 @@ enum Inflater {
 }
 
 impl Receiver {
-    pub(super) fn new(extensions: Extensions, takeover: bool, limits: Limits, memory: Memory) -> Receiver {
+    pub(super) fn new(extensions: Extensions, takeover: bool, account: Account) -> Receiver {
         let inflater = match extensions {
             Extensions::None => Inflater::None,
-            Extensions::Deflate(_) => Inflater::Deflate(Box::new(MessageInflater::new(takeover, limits, memory))),
+            Extensions::Deflate(_) => Inflater::Deflate(Box::new(MessageInflater::new(takeover, account))),
             Extensions::Unknown => Inflater::Lost,
         };
         Receiver { at: At::Header(Header::default()), message: None, inflater }

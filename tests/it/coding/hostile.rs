@@ -1,8 +1,11 @@
 //! Streams that are wrong, or want to be expensive.
 
 use proptest::prelude::*;
+use tokometer::budget::Account;
+use tokometer::budget::Budget;
+use tokometer::wire::coding::Codings;
+use tokometer::wire::coding::Decoder;
 use tokometer::wire::coding::Limits;
-use tokometer::wire::coding::Memory;
 use tokometer::wire::coding::Unreadable;
 
 use super::decode;
@@ -13,8 +16,18 @@ use super::encode::encoded_parts;
 
 const MIB: usize = 1 << 20;
 
-/// What a body is shown to be before its ratio is judged, see `FREE_OUTPUT`.
-const FREE: usize = MIB;
+/// Decoded bytes that a received byte earns, see `observe.coding_ratio`.
+const RATIO: u64 = 32;
+
+/// What a connection may decode before it has earned anything, and a slice more: costs are known when they have arisen.
+const INITIAL: usize = 64 * 1024 + 8 * 1024;
+
+/// A decoder of a connection of its own.
+fn metered(coding: &str, memory: usize) -> (Decoder, Account) {
+    let account = Budget::new(memory).account(None, RATIO);
+    let codings = Codings::of([coding.as_bytes()]).unwrap();
+    (Decoder::new(codings, Limits::default(), account.clone()), account)
+}
 
 /// A stream of zeros without end, as a beginning and what may be repeated after it: 1 MiB each time.
 fn zeros(name: &str) -> (Vec<u8>, Vec<u8>) {
@@ -34,57 +47,88 @@ fn zeros(name: &str) -> (Vec<u8>, Vec<u8>) {
 }
 
 #[test]
-fn ten_gigabytes_of_zeros_are_left_after_the_first_ones() {
+fn ten_gigabytes_of_zeros_are_not_read_beyond_what_was_earned() {
     for (name, coding) in ENCODINGS {
         let (beginning, repeated) = zeros(name);
-        let limits = Limits::default();
-        let mut decoder = decoder(coding, limits);
+        let (mut decoder, account) = metered(coding, usize::MAX);
         let (mut taken, mut given) = (0, 0);
         let pieces = std::iter::once(&beginning).chain(std::iter::repeat_n(&repeated, 10 * 1024));
         let why = pieces.into_iter().find_map(|piece| {
             taken += piece.len();
+            account.earn(piece.len());
             decoder.feed(piece, &mut |slice| given += slice.len()).err()
         });
         assert_eq!(why, Some(Unreadable::Ratio), "{name}");
-        let most = FREE.max(taken * limits.ratio as usize);
-        assert!(given <= most, "{name}: {given} bytes out of {taken}");
+        assert!(given <= INITIAL + taken * RATIO as usize, "{name}: {given} bytes out of {taken}");
+    }
+}
+
+/// A connection that sends the smallest bombs one after the other, each a body of its own.
+#[test]
+fn many_bombs_of_one_connection_cost_what_they_have_earned() {
+    for (name, coding) in
+        ENCODINGS.into_iter().chain([("gzip", "gzip, gzip"), ("br", "br, br"), ("zstd", "zstd, gzip")])
+    {
+        let mut body = vec![0; MIB];
+        for coding in coding.split(", ") {
+            body = encode(if coding == "deflate" { name } else { coding }, &[&body]);
+        }
+        let account = Budget::new(usize::MAX).account(None, RATIO);
+        let (mut taken, mut given) = (0, 0);
+        for _ in 0..1000 {
+            let codings = Codings::of([coding.as_bytes()]).unwrap();
+            let mut decoder = Decoder::new(codings, Limits::default(), account.clone());
+            account.earn(body.len());
+            taken += body.len();
+            decoder.feed(&body, &mut |slice| given += slice.len()).ok();
+        }
+        assert!(given <= INITIAL + taken * RATIO as usize, "{coding}: {given} bytes out of {taken}");
     }
 }
 
 #[test]
-fn a_bomb_in_one_read_is_left_within_it() {
-    for (name, coding) in [("br", "br"), ("zstd", "zstd")] {
-        let body = encode(name, &[&vec![0; 64 * MIB]]);
-        assert!(body.len() < 10_000, "{name}: {} bytes", body.len());
-        let mut given = 0;
-        let why = decoder(coding, Limits::default()).feed(&body, &mut |slice| given += slice.len());
-        assert_eq!(why, Err(Unreadable::Ratio), "{name}");
-        assert!(given <= FREE, "{name}: {given}");
-    }
+fn a_bomb_of_brotli_holds_no_more_memory_than_it_has_decoded() {
+    let body = encode("br", &[&vec![0; 64 * MIB]]);
+    let (mut decoder, account) = metered("br", usize::MAX);
+    assert_eq!(decoder.feed(&body, &mut |_| {}), Err(Unreadable::Ratio));
+    assert!(account.held() <= 256 * 1024, "{} bytes", account.held());
 }
 
 #[test]
-fn a_bomb_in_a_bomb_is_one() {
-    let inner = encode("gzip", &[&vec![0; 64 * MIB]]);
-    let body = encode("gzip", &[&inner]);
-    let mut given = 0;
-    let why = decoder("gzip, gzip", Limits::default()).feed(&body, &mut |slice| given += slice.len());
-    assert_eq!(why, Err(Unreadable::Ratio));
-    assert!(given <= FREE.max(inner.len() * 100), "{given}");
-}
-
-#[test]
-fn a_body_that_shrank_well_is_no_bomb() {
+fn streams_that_are_flushed_with_each_event_earn_what_they_need() {
+    let event = |n: usize| {
+        let text =
+            r#"{"id":"chatcmpl-0123456789abcdef","object":"chat.completion.chunk","created":1795208785,"model":"m","#;
+        format!("data: {text}\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\" {}\"}}}}]}}\n\n", n * 7919 % 1000)
+    };
+    let events: Vec<String> = (0..20_000).map(event).collect();
+    let parts: Vec<&[u8]> = events.iter().map(|event| event.as_bytes()).collect();
     for (name, coding) in ENCODINGS {
-        let whole = vec![b' '; FREE];
-        let (given, why) = decode(coding, [encode(name, &[&whole]).as_slice()]);
-        assert_eq!((given.len(), why), (FREE, None), "{name}");
+        let (mut decoder, account) = metered(coding, 64 * MIB);
+        let mut given = 0;
+        for part in encoded_parts(name, &parts) {
+            account.earn(part.len());
+            assert_eq!(decoder.feed(&part, &mut |slice| given += slice.len()), Ok(()), "{name} after {given} bytes");
+        }
+        assert_eq!(given, events.concat().len(), "{name}");
+    }
+}
+
+#[test]
+fn a_short_body_is_read_however_well_it_shrank() {
+    for (name, coding) in ENCODINGS {
+        let whole = vec![b' '; 24 * 1024];
+        let body = encode(name, &[&whole]);
+        let (mut decoder, _) = metered(coding, 64 * MIB);
+        let mut given = 0;
+        assert_eq!(decoder.feed(&body, &mut |slice| given += slice.len()), Ok(()), "{name}");
+        assert_eq!(given, whole.len(), "{name}");
     }
 }
 
 #[test]
 fn a_window_over_the_cap_is_refused_at_the_head_of_the_stream() {
-    let limits = Limits { window_bytes: 128 * 1024, ..Limits::default() };
+    let limits = Limits { window_bytes: 128 * 1024 };
     let noise: Vec<u8> = {
         let mut random = fastrand::Rng::with_seed(3);
         std::iter::repeat_with(|| random.u8(..)).take(3 * MIB).collect()
@@ -100,21 +144,36 @@ fn a_window_over_the_cap_is_refused_at_the_head_of_the_stream() {
 }
 
 #[test]
-fn all_decoders_together_hold_no_more_than_they_may() {
-    let limits = Limits { memory_bytes: 2 * 48 * 1024, ..Limits::default() };
-    let codings = tokometer::wire::coding::Codings::of([b"gzip".as_slice()]).unwrap();
-    let memory = Memory::default();
+fn decoders_hold_no_more_than_the_budget_and_leave_room_for_others() {
+    let budget = Budget::new(4 * 48 * 1024);
+    let (one, other) = (budget.account(None, RATIO), budget.account(None, RATIO));
+    let codings = Codings::of([b"gzip".as_slice()]).unwrap();
     let body = encode("gzip", &[b"x"]);
-    let new = || tokometer::wire::coding::Decoder::new(codings, limits, memory.clone());
-    let (mut one, mut two, mut three) = (new(), new(), new());
-    assert_eq!(memory.held(), 0, "nothing is held before a body begins");
-    assert_eq!(one.feed(&body, &mut |_| {}), Ok(()));
-    assert_eq!(two.feed(&body, &mut |_| {}), Ok(()));
-    assert_eq!(three.feed(&body, &mut |_| {}), Err(Unreadable::Memory));
-    drop((one, three));
-    assert_eq!(new().feed(&body, &mut |_| {}), Ok(()));
-    drop(two);
-    assert_eq!(memory.held(), 0);
+    let new = |account: &Account| Decoder::new(codings, Limits::default(), account.clone());
+    let mut decoders: Vec<Decoder> = (0..3).map(|_| new(&one)).collect();
+    assert_eq!(budget.held(), 0, "nothing is held before a body begins");
+    let fed: Vec<_> = decoders.iter_mut().map(|decoder| decoder.feed(&body, &mut |_| {})).collect();
+    assert_eq!(fed, [Ok(()), Ok(()), Err(Unreadable::Memory)], "half of the budget for one connection");
+    assert_eq!(new(&other).feed(&body, &mut |_| {}), Ok(()));
+    drop(decoders);
+    assert_eq!(budget.held(), 0);
+}
+
+/// A frame that declares the largest window, and nothing behind its header.
+#[test]
+fn a_window_that_is_declared_and_not_filled_is_not_charged() {
+    let budget = Budget::new(64 * MIB);
+    let declared = [&[0x28, 0xb5, 0x2f, 0xfd, 0x00][..], &[(23 - 10) << 3], &[0x01]].concat();
+    let codings = Codings::of([b"zstd".as_slice()]).unwrap();
+    let decoders: Vec<Decoder> = (0..30)
+        .map(|_| {
+            let mut decoder = Decoder::new(codings, Limits::default(), budget.account(None, 0));
+            assert_eq!(decoder.feed(&declared, &mut |_| {}), Ok(()));
+            decoder
+        })
+        .collect();
+    assert!(budget.held() <= 30 * 400 * 1024, "{} bytes", budget.held());
+    drop(decoders);
 }
 
 /// A distance that reaches before the text's begin, in the step that gives what came before it (found by fuzzing).
@@ -157,6 +216,19 @@ fn formats_from_before_the_standard_are_not_zstd() {
     }
 }
 
+/// What a connection of its own decodes of these reads.
+fn read_metered<'a>(coding: &str, reads: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
+    let (mut decoder, account) = metered(coding, usize::MAX);
+    let mut given = Vec::new();
+    for read in reads {
+        account.earn(read.len());
+        if decoder.feed(read, &mut |slice| given.extend_from_slice(slice)).is_err() {
+            break;
+        }
+    }
+    given
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
@@ -167,15 +239,15 @@ proptest! {
         let mut body = encode(name, &[event, event, event, b"data: [DONE]\n\n"]);
         let at = at.index(body.len());
         body[at] = to;
-        let (given, _) = decode(coding, body.chunks(5));
-        prop_assert!(given.len() <= FREE + body.len() * 100);
+        let given = read_metered(coding, body.chunks(5));
+        prop_assert!(given.len() <= INITIAL + body.len() * RATIO as usize);
     }
 
     #[test]
     fn random_bytes_are_read_to_an_end(index in 0..ENCODINGS.len(), body in prop::collection::vec(any::<u8>(), 0..600)) {
         let (_, coding) = ENCODINGS[index];
-        let (given, _) = decode(coding, body.chunks(50));
-        prop_assert!(given.len() <= FREE + body.len() * 100);
+        let given = read_metered(coding, body.chunks(50));
+        prop_assert!(given.len() <= INITIAL + body.len() * RATIO as usize);
     }
 }
 

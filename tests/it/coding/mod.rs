@@ -10,15 +10,15 @@ mod memory;
 mod observed;
 mod relayed;
 
+use tokometer::budget::Account;
 use tokometer::wire::coding::Codings;
 use tokometer::wire::coding::Decoder;
 use tokometer::wire::coding::Limits;
-use tokometer::wire::coding::Memory;
 use tokometer::wire::coding::Unreadable;
 
 /// A decoder of these codings (a value of `Content-Encoding`).
 fn decoder(codings: &str, limits: Limits) -> Decoder {
-    Decoder::new(Codings::of([codings.as_bytes()]).unwrap(), limits, Memory::default())
+    Decoder::new(Codings::of([codings.as_bytes()]).unwrap(), limits, Account::unlimited())
 }
 
 /// What a body stands for that comes in these pieces, and why it could not be read on.

@@ -9,8 +9,9 @@ use tokometer::decode::ResponseDecoder;
 use tokometer::decode::Route;
 use tokometer::decode::StreamEvent;
 
+use tokometer::budget::Account;
+use tokometer::budget::Budget;
 use tokometer::wire::coding::Limits;
-use tokometer::wire::coding::Memory;
 use tokometer::wire::coding::Unreadable;
 use tokometer::wire::grpc::Messages;
 use tokometer::wire::grpc::Seen;
@@ -24,8 +25,8 @@ type Read = (Vec<StreamEvent>, Option<String>, Option<Unreadable>);
 
 /// What is read of a body of this `grpc-encoding` that comes in these reads.
 fn read<'a>(route: Route, encoding: Option<&str>, reads: impl IntoIterator<Item = &'a [u8]>) -> Read {
-    let memory = Memory::default();
-    let mut messages = Messages::new(encoding.map(str::as_bytes), Limits::default(), memory.clone());
+    let account = Account::unlimited();
+    let mut messages = Messages::new(encoding.map(str::as_bytes), Limits::default(), account.clone());
     let mut decoder = ResponseDecoder::new(route, Framing::Grpc);
     let mut events = Vec::new();
     let why = reads.into_iter().find_map(|read| {
@@ -40,7 +41,7 @@ fn read<'a>(route: Route, encoding: Option<&str>, reads: impl IntoIterator<Item 
     });
     decoder.finish(&mut |event| events.push(*event));
     drop(messages);
-    assert_eq!(memory.held(), 0);
+    assert_eq!(account.held(), 0);
     (events, decoder.response_id().map(str::to_owned), why)
 }
 
@@ -227,15 +228,19 @@ fn compressed_messages_that_cannot_be_read_end_the_reading() {
 fn a_stream_of_compressed_messages_that_grows_too_much_is_given_up() {
     let bomb = compressed_message("gzip", &vllm_chunk(0, &"x".repeat(1 << 18), 1));
     let body = bomb.repeat(6);
-    let (events, _, why) = read(Route::VllmInferenceStream, Some("gzip"), [body.as_slice()]);
-    assert_eq!((events.len(), why), (3, Some(Unreadable::Ratio)), "one MiB is free");
+    let account = Budget::new(usize::MAX).account(None, 32);
+    let mut messages = Messages::new(Some(b"gzip"), Limits::default(), account);
+    let mut given = 0;
+    let why = messages.feed(&body, &mut |seen| given += if let Seen::Data(bytes) = seen { bytes.len() } else { 0 });
+    assert_eq!(why, Err(Unreadable::Ratio));
+    assert!(given <= 72 * 1024, "{given} bytes");
 }
 
 #[test]
 fn a_running_stream_of_compressed_messages_allocates_nothing() {
     for (encoding, encoder) in ENCODINGS {
         let message = compressed_message(encoder, &vllm_chunk(0, "a few words", 2));
-        let mut messages = Messages::new(Some(encoding.as_bytes()), Limits::default(), Memory::default());
+        let mut messages = Messages::new(Some(encoding.as_bytes()), Limits::default(), Account::unlimited());
         let mut ends = 0;
         let mut count = |seen: Seen<'_>| ends += u32::from(seen == Seen::End);
         messages.feed(&message, &mut count).unwrap();
@@ -307,7 +312,7 @@ fn a_request_says_its_model_and_how_much_it_asks_for() {
     let body = framed(&request);
     for place in 0..=body.len() {
         let mut decoder = RequestDecoder::new(Route::VllmInferenceStream);
-        let mut messages = Messages::new(None, Limits::default(), Memory::default());
+        let mut messages = Messages::new(None, Limits::default(), Account::unlimited());
         for read in [&body[..place], &body[place..]] {
             let each = &mut |seen: Seen<'_>| match seen {
                 Seen::Data(bytes) => decoder.feed(bytes),

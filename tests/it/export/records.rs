@@ -8,6 +8,7 @@ use tokometer::decode::EngineTiming;
 use tokometer::decode::FinishReason;
 use tokometer::decode::Route;
 use tokometer::export::AccessLogStats;
+use tokometer::export::BudgetFigures;
 use tokometer::export::BudgetStats;
 use tokometer::export::CostStats;
 use tokometer::export::EngineSpans;
@@ -65,6 +66,7 @@ impl ProcessStats for Still {
             engines: Vec::new(),
             observed_connections: 2,
             observer_time: Duration::from_millis(1500),
+            observer_budget: Some(BudgetFigures { decoded: 4096, held: 1024, limit: 65_536, refused: 2 }),
             event_loop_lag: Some(Duration::from_micros(250)),
             slo: SloStats {
                 objectives: vec![ObjectiveStats {

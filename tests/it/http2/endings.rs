@@ -155,7 +155,7 @@ fn an_upgraded_connection_is_one_record_for_each_exchange() {
 }
 
 #[test]
-fn what_cannot_be_followed_detaches_once_and_leaves_no_exchange_in_flight() {
+fn what_cannot_be_followed_detaches_once_and_is_recorded_as_unobserved() {
     for (bytes, why) in [
         (&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], Detach::MalformedResponse),
         (&[settings(), frame(HEADERS, END_HEADERS, 1, &[0xbe])].concat(), Detach::HeaderCompression),
@@ -167,6 +167,7 @@ fn what_cannot_be_followed_detaches_once_and_leaves_no_exchange_in_flight() {
         let wire = Wire::open().client(&opening()).client(&chat(1)).client(&chat(3)).server(bytes).server(&ok(3, 0));
         assert!(!wire.observer.idle(), "what cannot be read may be in the middle of anything");
         let replayed = wire.close(SERVER_CLOSES);
-        assert_eq!((replayed.detached, replayed.records.len(), replayed.in_flight), (vec![why], 0, 0));
+        let outcomes: Vec<Outcome> = replayed.records.iter().map(|record| record.outcome).collect();
+        assert_eq!((replayed.detached, outcomes, replayed.in_flight), (vec![why], vec![Outcome::Unobserved; 2], 0));
     }
 }

@@ -91,8 +91,11 @@ fn they_pass_unchanged_under_the_real_observer_and_leave_nothing_in_flight() {
 
 #[test]
 fn they_pass_unchanged_over_the_observers_caps() {
-    let (differences, kept) =
-        differences_observed(observe::Settings { head_bytes: 16, pipeline_depth: 1, ..observe::Settings::default() });
+    let (differences, kept) = differences_observed(observe::Settings {
+        head_bytes: 16,
+        max_open_requests: 1,
+        ..observe::Settings::default()
+    });
     none(differences);
     assert!(kept.detached.contains(&Detach::HeadTooLarge), "{:?}", kept.detached);
 }

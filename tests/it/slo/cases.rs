@@ -74,6 +74,7 @@ fn every_outcome_is_available_or_not_or_says_nothing_about_the_server() {
         Outcome::ClientAbortBeforeFirstToken | Outcome::ClientAbortMidStream => left(Exclusion::ClientAbort),
         Outcome::Http4xx => left(Exclusion::ClientError),
         Outcome::Drained => left(Exclusion::Drained),
+        Outcome::Unobserved => left(Exclusion::Unobserved),
         Outcome::UpstreamRefused => bad(Reason::UpstreamRefused),
         Outcome::UpstreamReset => bad(Reason::UpstreamReset),
         Outcome::UpstreamTimeout => bad(Reason::UpstreamTimeout),

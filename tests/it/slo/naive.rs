@@ -21,6 +21,7 @@ fn available(record: &Record) -> String {
         "ok" => "good".to_owned(),
         "http_4xx" => "excluded: client_error".to_owned(),
         "drained" => "excluded: drained".to_owned(),
+        "unobserved" => "excluded: unobserved".to_owned(),
         abort if abort.starts_with("client_abort") => "excluded: client_abort".to_owned(),
         _ => format!("bad: {outcome}"),
     }
@@ -44,6 +45,8 @@ fn ttft(record: &Record) -> String {
         "excluded: client_error"
     } else if !is_stream(record) {
         "excluded: not_streamed"
+    } else if record.first_token.is_none() && record.outcome.as_str() == "unobserved" {
+        "excluded: unobserved"
     } else if record.first_token.is_none() && record.unread {
         "excluded: unread"
     } else if record.first_token.is_none() && record.outcome.is_ok() {
@@ -95,6 +98,8 @@ fn stall(record: &Record) -> String {
     }
     let said = if silent > 5.0 {
         "bad: stalled"
+    } else if record.outcome.as_str() == "unobserved" {
+        "excluded: unobserved"
     } else if record.unread {
         "excluded: unread"
     } else {

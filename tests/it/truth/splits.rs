@@ -59,8 +59,6 @@ impl Reader {
 }
 
 impl Visitor for Reader {
-    fn request_begin(&mut self, _: u64, _at: Instant) {}
-
     fn request_head(&mut self, _: u64, head: &RequestHead<'_>, _at: Instant) {
         self.route = Route::of_target(head.target);
     }

@@ -15,10 +15,9 @@ pub(crate) use observed::of_server;
 
 use std::time::Instant;
 
+use tokometer::budget::Account;
 use tokometer::wire::Fault;
 use tokometer::wire::Visitor;
-use tokometer::wire::coding::Limits;
-use tokometer::wire::coding::Memory;
 use tokometer::wire::coding::Unreadable;
 use tokometer::wire::websocket::Extensions;
 use tokometer::wire::websocket::Seen;
@@ -63,8 +62,18 @@ fn read<'a>(
     extensions: &str,
     pieces: impl IntoIterator<Item = &'a [u8]>,
 ) -> (Vec<Told>, Result<(), Fault>) {
+    read_by(sender, extensions, &Account::unlimited(), pieces)
+}
+
+/// The same, of a connection with this account.
+fn read_by<'a>(
+    sender: Sender,
+    extensions: &str,
+    account: &Account,
+    pieces: impl IntoIterator<Item = &'a [u8]>,
+) -> (Vec<Told>, Result<(), Fault>) {
     let extensions = Extensions::of([extensions.as_bytes()]);
-    let mut websocket = WebSocket::new(7, extensions, Limits::default(), &Memory::default());
+    let mut websocket = WebSocket::new(7, extensions, account);
     let mut trace = Trace::default();
     let at = Instant::now();
     for piece in pieces {

@@ -191,7 +191,7 @@ fn a_switch_of_protocols_is_told_with_its_head() {
 
 #[test]
 fn heads_over_the_cap_are_refused() {
-    let limits = Limits { head_bytes: 60, ..Limits::default() };
+    let limits = Limits { head_bytes: 60 };
     let head = |length: usize| {
         let start = "GET / HTTP/1.1\r\na: ";
         format!("{start}{}\r\n\r\n", "x".repeat(length - start.len() - 4))
@@ -216,16 +216,6 @@ fn heads_with_more_than_512_fields_are_refused() {
     let response = answer(format!("HTTP/1.1 200 OK\r\n{fields}\r\n"));
     let response = crate::wire::traffic::feed(limits, &[ask(GET), response]);
     assert_eq!((response.line().as_str(), response.fault), ("+ GET /x .", Some(Fault::HeadTooLarge)));
-}
-
-#[test]
-fn a_pipeline_over_the_cap_is_refused() {
-    let limits = Limits { pipeline_depth: 3, ..Limits::default() };
-    let fits = feed_every_split(limits, &[ask(GET.repeat(3)), answer("HTTP/1.1 204 -\r\n\r\n"), ask(GET)]);
-    assert_eq!((fits.fault, fits.open), (None, 3));
-    let over = feed_every_split(limits, &[ask(GET.repeat(4))]);
-    assert_eq!(over.line(), "+ GET /x . + GET /x . + GET /x .");
-    assert_eq!((over.fault, over.open), (Some(Fault::PipelineTooDeep), 3));
 }
 
 #[test]

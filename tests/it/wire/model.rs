@@ -281,7 +281,7 @@ pub(crate) fn responses(bytes: &[u8], methods: &[String], whole: bool) -> Readin
 
 /// The parser tells what the model tells, and stops where it stops.
 pub(crate) fn agree(requests: &[u8], responses: &[u8]) -> Outcome {
-    let limits = Limits { head_bytes: usize::MAX, pipeline_depth: u32::MAX, ..Limits::default() };
+    let limits = Limits { head_bytes: usize::MAX };
     let asked = self::requests(requests);
     let steps = [ask(requests), answer(responses)];
     let outcome = feed(limits, &steps);

@@ -28,6 +28,7 @@ pub(crate) enum Told {
     Trailers(Fields),
     ResponseEnd,
     Reset(Reset),
+    Unobserved,
 }
 
 impl Told {
@@ -50,6 +51,7 @@ impl std::fmt::Display for Told {
             Told::Trailers(fields) => write!(f, "trailers({})", fields.len()),
             Told::ResponseEnd => f.write_str("!"),
             Told::Reset(reset) => write!(f, "{reset:?}"),
+            Told::Unobserved => f.write_str("?"),
         }
     }
 }
@@ -81,10 +83,11 @@ impl Trace {
 
 /// HTTP/1 numbers its exchanges in the order of their beginning, and ends them in that order.
 impl Visitor for Trace {
-    fn request_begin(&mut self, exchange: u64, at: Instant) {
+    fn request_begin(&mut self, exchange: u64, at: Instant) -> bool {
         assert_eq!(exchange, self.begun);
         self.begun += 1;
         self.note(Told::RequestBegin, at);
+        true
     }
 
     fn request_head(&mut self, exchange: u64, head: &RequestHead<'_>, at: Instant) {

@@ -27,8 +27,6 @@ const MOST_FIELDS: usize = 512;
 pub(super) enum BadBlock {
     /// Not what RFC 7541 allows.
     Malformed,
-    /// The decoded fields are over the cap.
-    TooLarge,
     /// The sender's table is over the cap.
     TableTooLarge,
 }
@@ -46,9 +44,16 @@ pub(super) struct Fields {
     bytes: Vec<u8>,
     /// Where the name and the value of each field end.
     ends: Vec<(u32, u32)>,
+    /// Further fields were left out: all of them are over the cap.
+    truncated: bool,
 }
 
 impl Fields {
+    /// True when the block had more fields than these, and the cap left them out.
+    pub(super) fn is_truncated(&self) -> bool {
+        self.truncated
+    }
+
     /// Names and values in their order; a name that is not UTF-8 is empty.
     pub(super) fn iter(&self) -> impl Iterator<Item = Header<'_>> {
         let mut start = 0;
@@ -70,6 +75,13 @@ impl Fields {
         self.bytes.len()
     }
 
+    /// Leaves out what was added since there were `fields` in `bytes`.
+    fn truncate(&mut self, fields: usize, bytes: usize) {
+        self.ends.truncate(fields);
+        self.bytes.truncate(bytes);
+        self.truncated = true;
+    }
+
     fn push(&mut self, name: &[u8], value: &[u8]) {
         self.bytes.extend_from_slice(name);
         let name_end = self.end();
@@ -89,10 +101,18 @@ impl Decoder {
         Decoder { table: Table::new() }
     }
 
-    /// Decodes one whole block, of at most `cap` bytes when decoded.
-    pub(super) fn decode(&mut self, mut block: &[u8], cap: usize) -> Result<Fields, BadBlock> {
+    /// Bytes it holds on the heap.
+    pub(super) fn holds(&self) -> usize {
+        self.table.holds()
+    }
+
+    /// Decodes one whole block. Fields over `cap` bytes in all change the table, and are left out of what is returned, which
+    /// comes with the number of bytes that were decoded.
+    pub(super) fn decode(&mut self, mut block: &[u8], cap: usize) -> Result<(Fields, usize), BadBlock> {
         let mut fields = Fields::default();
+        let mut decoded = 0;
         while let Some(first) = block.first().copied() {
+            let (count, before) = (fields.len(), fields.end());
             if first & 0x80 != 0 {
                 let index = integer(&mut block, 7)?;
                 let (name, value) = self.field(index)?;
@@ -112,11 +132,12 @@ impl Decoder {
                 // Without indexing, or never indexed: the same to a reader.
                 self.literal(&mut block, 4, &mut fields)?;
             }
-            if fields.end() > cap || fields.ends.len() > MOST_FIELDS {
-                return Err(BadBlock::TooLarge);
+            decoded += fields.end() - before;
+            if fields.truncated || fields.end() > cap || fields.len() > MOST_FIELDS {
+                fields.truncate(count, before);
             }
         }
-        Ok(fields)
+        Ok((fields, decoded))
     }
 
     /// Name and value of the field with this index, from 1.

@@ -65,6 +65,12 @@ impl Table {
         }
     }
 
+    /// Bytes it holds on the heap.
+    pub(super) fn holds(&self) -> usize {
+        // A field's overhead by the specification is what one takes here, boxes and all.
+        self.size + self.fields.capacity() * size_of::<Field>()
+    }
+
     #[cfg(test)]
     pub(super) fn size(&self) -> usize {
         self.size

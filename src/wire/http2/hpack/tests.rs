@@ -11,7 +11,7 @@ fn bytes(hex: &str) -> Vec<u8> {
 
 fn fields(decoder: &mut Decoder, block: &[u8]) -> Result<Vec<String>, BadBlock> {
     let fields = decoder.decode(block, CAP)?;
-    Ok(fields.iter().map(|field| format!("{}: {}", field.name, String::from_utf8_lossy(field.value))).collect())
+    Ok(fields.0.iter().map(|field| format!("{}: {}", field.name, String::from_utf8_lossy(field.value))).collect())
 }
 
 /// Blocks of one direction, each with its fields and the table's size after it.
@@ -169,7 +169,7 @@ fn a_field_may_take_its_name_from_one_that_it_evicts() {
 fn a_field_larger_than_the_table_empties_it() {
     let mut decoder = Decoder::new();
     let large = [&bytes("3f21")[..], b"\x40\x01a\x01x", b"\x40\x01b\x3c", &[b'y'; 60]].concat();
-    assert_eq!(decoder.decode(&large, CAP).map(|fields| fields.len()), Ok(2));
+    assert_eq!(decoder.decode(&large, CAP).map(|(fields, _)| fields.len()), Ok(2));
     assert_eq!(decoder.table.size(), 0);
     assert_eq!(fields(&mut decoder, b"\xbe"), Err(BadBlock::Malformed));
 }
@@ -197,8 +197,25 @@ fn tables_and_blocks_have_caps() {
     // One field of 1000 bytes, told four times, then a fifth time.
     let once = [b"\x40\x01a\x7f\xe8\x06", &[b'x'; 999][..]].concat();
     let four = [&once[..], &[0xbe; 3]].concat();
-    assert_eq!(Decoder::new().decode(&four, CAP).map(|fields| fields.len()), Ok(4));
+    let decoded = |block: &[u8], cap| {
+        let (fields, decoded) = Decoder::new().decode(block, cap).unwrap();
+        (fields.len(), fields.is_truncated(), decoded)
+    };
+    assert_eq!(decoded(&four, CAP), (4, false, 4000));
     let five = [&once[..], &[0xbe; 4]].concat();
-    assert_eq!(Decoder::new().decode(&five, CAP).err(), Some(BadBlock::TooLarge));
-    assert_eq!(Decoder::new().decode(&[0x82; 513], usize::MAX).err(), Some(BadBlock::TooLarge));
+    assert_eq!(decoded(&five, CAP), (4, true, 5000));
+    assert_eq!(decoded(&[0x82; 513], usize::MAX), (512, true, 513 * 10));
+}
+
+#[test]
+fn fields_over_the_cap_still_change_the_table() {
+    let mut decoder = Decoder::new();
+    let block = [&b"\x40\x01a\x7f\xe8\x06"[..], &[b'x'; 999], b"\x40\x01b\x01y"].concat();
+    let (fields, _) = decoder.decode(&block, 100).unwrap();
+    assert_eq!((fields.len(), fields.is_truncated()), (0, true));
+    let (fields, _) = decoder.decode(b"\xbe", 100).unwrap();
+    assert_eq!(
+        fields.iter().map(|field| (field.name.to_owned(), field.value.to_owned())).next(),
+        Some(("b".to_owned(), b"y".to_vec()))
+    );
 }

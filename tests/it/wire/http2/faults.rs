@@ -88,31 +88,45 @@ fn a_block_that_cannot_be_decoded_loses_the_connection() {
 }
 
 #[test]
-fn blocks_over_the_cap_are_refused() {
-    let limits = Limits { head_bytes: 100, ..Limits::default() };
-    let request = |length| headers(1, END_STREAM, &[(":method", "GET"), (":path", &"x".repeat(length))]);
-    // Two bytes for each of two fields' lengths and kinds, and the names: 7 + 3 + 5 + 6 = 21 with what is coded.
-    let fits = feed_every_split(limits, &[ask([opening(), request(79)].concat())]);
+fn requests_over_the_cap_are_unobserved_and_the_others_go_on() {
+    let limits = Limits { head_bytes: 100 };
+    let request = |stream, length| headers(stream, END_STREAM, &[(":method", "GET"), (":path", &"x".repeat(length))]);
+    // The names take 7 and 5 bytes, and GET 3.
+    let fits = feed_every_split(limits, &[ask([opening(), request(1, 85)].concat())]);
     assert_eq!((fits.fault, fits.open), (None, Some(1)));
-    for length in [80, 81, 500] {
-        let over = feed_every_split(limits, &[ask([opening(), request(length)].concat())]);
-        assert_eq!((over.fault, over.line().as_str()), (Some(Fault::HeadTooLarge), ""), "{length}");
+    for length in [86, 150] {
+        let steps =
+            [ask([opening(), request(1, length), get(3)].concat()), answer([settings(), ok(3, END_STREAM)].concat())];
+        let over = feed_every_split(limits, &steps);
+        assert_eq!((over.fault, over.line().as_str()), (None, "0:+ 0:GET  0:? 1:+ 1:GET /x 1:. 1:200 1:!"), "{length}");
     }
-    let endless: Vec<u8> = (0..40).flat_map(|_| frame(CONTINUATION, 0, 1, b"\x00\x01a\x01b")).collect();
+    // A coded block of four times the cap is not gathered.
+    let endless: Vec<u8> = (0..90).flat_map(|_| frame(CONTINUATION, 0, 1, b"\x00\x01a\x01b")).collect();
     let endless = [opening(), frame(HEADERS, 0, 1, b""), endless].concat();
     assert_eq!(feed_every_split(limits, &[ask(endless)]).fault, Some(Fault::HeadTooLarge));
 }
 
 #[test]
-fn more_streams_than_the_cap_are_refused() {
-    let limits = Limits { streams: 3, ..Limits::default() };
-    let three: Vec<u8> = [1, 3, 5].into_iter().flat_map(get).collect();
-    let steps =
-        [ask([opening(), three].concat()), answer([settings(), ok(3, END_STREAM)].concat()), ask(get(7)), ask(get(9))];
-    let fits = feed_every_split(limits, &steps[..3]);
-    assert_eq!((fits.fault, fits.open), (None, Some(3)));
+fn responses_over_the_cap_are_unobserved() {
+    let limits = Limits { head_bytes: 100 };
+    let large = headers(1, 0, &[(":status", "200"), ("x", &"y".repeat(150))]);
+    let steps = [
+        ask([opening(), get(1), get(3)].concat()),
+        answer([settings(), large, data(1, END_STREAM, b"a"), ok(3, END_STREAM)].concat()),
+    ];
     let over = feed_every_split(limits, &steps);
-    assert_eq!((over.fault, over.open), (Some(Fault::TooManyStreams), Some(3)));
+    assert_eq!(over.line(), "0:+ 0:GET /x 0:. 1:+ 1:GET /x 1:. 0:? 1:200 1:!");
+}
+
+#[test]
+fn header_blocks_that_decode_to_far_more_than_was_carried_lose_the_connection() {
+    // A field of 4,000 bytes in the table, and then blocks of 16 times that field: 62 KB for 16 bytes each.
+    let field = [&b"\x40\x01a\x7f\xa0\x1e"[..], &[b'x'; 3999]].concat();
+    let first = frame(HEADERS, END_HEADERS | END_STREAM, 1, &[&block(&[(":method", "GET")])[..], &field].concat());
+    let others: Vec<u8> =
+        (1..40).flat_map(|n| frame(HEADERS, END_HEADERS | END_STREAM, 2 * n + 1, &[0xbe; 16])).collect();
+    let outcome = crate::wire::http2::trace::feed(Limits::default(), &[ask([opening(), first, others].concat())]);
+    assert_eq!(outcome.fault, Some(Fault::HeaderExpansion));
 }
 
 #[test]

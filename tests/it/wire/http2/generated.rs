@@ -191,7 +191,7 @@ proptest! {
         asked.truncate((asked.len() as f64 * keep.0) as usize);
         answered.truncate((answered.len() as f64 * keep.1) as usize);
         let steps = [ask(&asked), answer(&answered)];
-        let limits = Limits { head_bytes: 200, pipeline_depth: 3, streams: 3 };
+        let limits = Limits { head_bytes: 200 };
         feed_random_splits(limits, &steps, &feed(limits, &steps));
     }
 }

@@ -46,8 +46,9 @@ impl Trace {
 }
 
 impl Visitor for Trace {
-    fn request_begin(&mut self, exchange: u64, at: Instant) {
+    fn request_begin(&mut self, exchange: u64, at: Instant) -> bool {
         self.note(exchange, Told::RequestBegin, at);
+        true
     }
 
     fn request_head(&mut self, exchange: u64, head: &RequestHead<'_>, at: Instant) {
@@ -85,6 +86,10 @@ impl Visitor for Trace {
 
     fn response_end(&mut self, exchange: u64, at: Instant) {
         self.note(exchange, Told::ResponseEnd, at);
+    }
+
+    fn unobserved(&mut self, exchange: u64, at: Instant) {
+        self.note(exchange, Told::Unobserved, at);
     }
 
     fn reset(&mut self, exchange: u64, reset: Reset, at: Instant) {

@@ -1,0 +1,309 @@
+//! The memory budget of the process, and what connections hold of it.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::net::IpAddr;
+use std::net::Ipv6Addr;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+use std::sync::Weak;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::budget::work::Work;
+
+/// A connection that holds no more than this is not limited by what others of its address hold: they may all come through
+/// one gateway.
+const SMALL: usize = 128 * 1024;
+
+/// A budget has no room for what was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exhausted;
+
+/// Memory that clients can make the process hold, in bytes. Clones are the same budget.
+#[derive(Clone, Debug)]
+pub struct Budget(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    limit: AtomicUsize,
+    held: AtomicUsize,
+    refused: AtomicU64,
+    decoded: AtomicU64,
+    /// What the connections of an address hold together. Locked by the data path's threads alone.
+    addresses: Mutex<HashMap<IpAddr, Weak<AtomicUsize>>>,
+}
+
+impl Budget {
+    /// A budget of this many bytes.
+    pub fn new(limit: usize) -> Budget {
+        Budget(Arc::new(Shared {
+            limit: AtomicUsize::new(limit),
+            held: AtomicUsize::new(0),
+            refused: AtomicU64::new(0),
+            decoded: AtomicU64::new(0),
+            addresses: Mutex::default(),
+        }))
+    }
+
+    /// Bytes held now.
+    pub fn held(&self) -> usize {
+        self.0.held.load(Relaxed)
+    }
+
+    /// Maximum of [`Budget::held`].
+    pub fn limit(&self) -> usize {
+        self.0.limit.load(Relaxed)
+    }
+
+    /// Another maximum from now on. What is held stays.
+    pub fn set_limit(&self, limit: usize) {
+        self.0.limit.store(limit, Relaxed);
+    }
+
+    /// How often there was no room.
+    pub fn refused(&self) -> u64 {
+        self.0.refused.load(Relaxed)
+    }
+
+    /// Bytes that content decoders have given so far, those of decoders behind decoders included.
+    pub fn decoded(&self) -> u64 {
+        self.0.decoded.load(Relaxed)
+    }
+
+    /// The account of a connection from this address. Each byte that it receives earns `ratio` decoded ones; 0 sets no limit.
+    pub fn account(&self, address: Option<IpAddr>, ratio: u64) -> Account {
+        let address = address.map(network).map(|network| (network, self.holder(network)));
+        Account(Arc::new(Holder { budget: self.clone(), address, held: AtomicUsize::new(0), work: Work::new(ratio) }))
+    }
+
+    /// What the connections of a network hold.
+    fn holder(&self, network: IpAddr) -> Arc<AtomicUsize> {
+        match self.addresses().entry(network) {
+            Entry::Occupied(mut known) => known.get().upgrade().unwrap_or_else(|| {
+                let held = Arc::default();
+                known.insert(Arc::downgrade(&held));
+                held
+            }),
+            Entry::Vacant(vacant) => {
+                let held = Arc::default();
+                vacant.insert(Arc::downgrade(&held));
+                held
+            }
+        }
+    }
+
+    fn addresses(&self) -> MutexGuard<'_, HashMap<IpAddr, Weak<AtomicUsize>>> {
+        self.0.addresses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One client: an IPv4 address, or the /64 of an IPv6 one (RFC 6177 gives each site at least that).
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & (u128::MAX << 64))),
+        v4 => v4,
+    }
+}
+
+/// What one connection may cost. Clones are the same account.
+#[derive(Clone, Debug)]
+pub struct Account(Arc<Holder>);
+
+#[derive(Debug)]
+struct Holder {
+    budget: Budget,
+    address: Option<(IpAddr, Arc<AtomicUsize>)>,
+    held: AtomicUsize,
+    work: Work,
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let Some((network, held)) = self.address.take() else { return };
+        let mut addresses = self.budget.addresses();
+        // Under the lock nobody else can take a new reference.
+        if Arc::strong_count(&held) == 1 {
+            addresses.remove(&network);
+        }
+    }
+}
+
+impl Account {
+    /// One without limits, for bytes that are trusted.
+    pub fn unlimited() -> Account {
+        Budget::new(usize::MAX).account(None, 0)
+    }
+
+    /// Holds nothing yet.
+    pub fn share(&self) -> Share {
+        Share { account: self.clone(), bytes: 0 }
+    }
+
+    /// The connection received this many bytes.
+    pub fn earn(&self, bytes: usize) {
+        self.0.work.earn(bytes);
+    }
+
+    /// A content decoder gave this many bytes, which cost as much as decoding `cost` bytes does.
+    ///
+    /// # Errors
+    /// When the connection is in debt.
+    pub fn decoded(&self, bytes: usize, cost: usize) -> Result<(), Exhausted> {
+        self.0.budget.0.decoded.fetch_add(bytes as u64, Relaxed);
+        self.spend(cost)
+    }
+
+    /// Something costs as much as decoding this many bytes does.
+    ///
+    /// # Errors
+    /// When the connection is in debt.
+    pub fn spend(&self, bytes: usize) -> Result<(), Exhausted> {
+        if self.0.work.spend(bytes) { Ok(()) } else { Err(Exhausted) }
+    }
+
+    /// Bytes that the connection holds.
+    pub fn held(&self) -> usize {
+        self.0.held.load(Relaxed)
+    }
+
+    /// What the connection holds, and what all of its address and of the process hold.
+    fn levels(&self) -> [Option<&AtomicUsize>; 3] {
+        let Holder { budget, address, held, .. } = &*self.0;
+        [Some(held), address.as_ref().map(|(_, held)| &**held), Some(&budget.0.held)]
+    }
+
+    fn take(&self, bytes: usize) -> Result<(), Exhausted> {
+        let budget = &self.0.budget;
+        let free = budget.limit().saturating_sub(budget.held());
+        let before = self.levels().map(|level| level.map(|held| held.fetch_add(bytes, Relaxed)));
+        let [own, address, _] = before;
+        let is_within = |held: Option<usize>, limit: usize| held.is_none_or(|held| held.saturating_add(bytes) <= limit);
+        if bytes <= free && is_within(own, free) && (is_within(own, SMALL) || is_within(address, free)) {
+            return Ok(());
+        }
+        self.give_back(bytes);
+        budget.0.refused.fetch_add(1, Relaxed);
+        Err(Exhausted)
+    }
+
+    fn give_back(&self, bytes: usize) {
+        self.levels().into_iter().flatten().for_each(|held| {
+            held.fetch_sub(bytes, Relaxed);
+        });
+    }
+}
+
+/// A part of what a connection holds; given back when dropped.
+#[derive(Debug)]
+pub struct Share {
+    account: Account,
+    bytes: usize,
+}
+
+impl Share {
+    /// Holds `bytes` from now on.
+    ///
+    /// # Errors
+    /// When there is no room for more. It then holds what it held before.
+    pub fn hold(&mut self, bytes: usize) -> Result<(), Exhausted> {
+        match bytes.checked_sub(self.bytes) {
+            Some(0) => {}
+            Some(more) => self.account.take(more)?,
+            None => self.account.give_back(self.bytes - bytes),
+        }
+        self.bytes = bytes;
+        Ok(())
+    }
+
+    /// Bytes it holds.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The account it is a part of.
+    pub fn account(&self) -> &Account {
+        &self.account
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.account.give_back(self.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(last: u8) -> Option<IpAddr> {
+        Some(IpAddr::from([192, 0, 2, last]))
+    }
+
+    #[test]
+    fn shares_are_counted_together_and_given_back() {
+        let budget = Budget::new(100);
+        let account = budget.account(None, 1);
+        let (mut one, mut other) = (account.share(), account.share());
+        assert_eq!(one.hold(30), Ok(()));
+        assert_eq!(other.hold(20), Ok(()));
+        assert_eq!((budget.held(), account.held()), (50, 50));
+        assert_eq!(other.hold(40), Err(Exhausted));
+        assert_eq!((budget.held(), account.held(), budget.refused()), (50, 50, 1));
+        assert_eq!(one.hold(10), Ok(()));
+        drop((one, other));
+        assert_eq!((budget.held(), account.held()), (0, 0));
+    }
+
+    #[test]
+    fn one_client_leaves_half_of_the_budget_to_the_others() {
+        let budget = Budget::new(100 * SMALL);
+        // In small steps, from ten connections of one address.
+        let accounts: Vec<Account> = (0..10).map(|_| budget.account(address(1), 1)).collect();
+        let mut shares: Vec<Share> = accounts.iter().map(Account::share).collect();
+        let step = SMALL / 8;
+        for _ in 0..1000 {
+            for share in &mut shares {
+                share.hold(share.bytes() + step).ok();
+            }
+        }
+        assert_eq!(budget.held(), 50 * SMALL);
+        assert_eq!(budget.account(address(2), 1).share().hold(25 * SMALL), Ok(()));
+        assert_eq!(budget.account(address(1), 1).share().hold(SMALL), Ok(()), "a small one of the same address");
+        assert_eq!(budget.account(address(1), 1).share().hold(SMALL + 1), Err(Exhausted));
+    }
+
+    #[test]
+    fn many_greedy_connections_leave_room_for_a_new_one() {
+        let budget = Budget::new(1000);
+        let accounts: Vec<Account> = (0..9).map(|_| budget.account(None, 1)).collect();
+        let mut shares: Vec<Share> = accounts.iter().map(Account::share).collect();
+        let mut held = vec![0; shares.len()];
+        for _ in 0..1000 {
+            for (share, held) in shares.iter_mut().zip(&mut held) {
+                *held += usize::from(share.hold(*held + 1).is_ok());
+            }
+        }
+        // Each holds as much as is free.
+        assert_eq!(held, vec![100; 9]);
+        assert_eq!(budget.account(None, 1).share().hold(100), Ok(()));
+    }
+
+    #[test]
+    fn addresses_are_forgotten_with_their_last_connection() {
+        let budget = Budget::new(100);
+        let mapped = Some("::ffff:192.0.2.1".parse().unwrap());
+        let (one, two) = (budget.account(address(1), 1), budget.account(mapped, 1));
+        let v6 = |text: &str| budget.account(Some(text.parse().unwrap()), 1);
+        let (three, four) = (v6("2001:db8::1"), v6("2001:db8::ffff:2"));
+        assert_eq!(budget.addresses().len(), 2);
+        drop((one, three));
+        assert_eq!(budget.addresses().len(), 2);
+        drop((two, four));
+        assert_eq!(budget.addresses().len(), 0);
+    }
+}

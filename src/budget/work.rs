@@ -1,0 +1,69 @@
+//! The work budget of one connection, in decoded bytes.
+
+use std::sync::atomic::AtomicI64;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Credit of a connection that has received nothing yet: a whole short response, however well it compresses.
+const INITIAL: i64 = 64 * 1024;
+
+/// Maximum credit. It bounds what one read can make its thread decode, whatever the connection earned before.
+const MAXIMUM: i64 = 512 * 1024;
+
+/// What a connection may still decode. Below zero it is in debt: work that was only known when it was done has to be
+/// earned before more is.
+#[derive(Debug)]
+pub(super) struct Work {
+    credit: AtomicI64,
+    /// Decoded bytes that one received byte earns; 0 without a limit.
+    ratio: u64,
+}
+
+impl Work {
+    pub(super) fn new(ratio: u64) -> Work {
+        Work { credit: AtomicI64::new(INITIAL), ratio }
+    }
+
+    /// The connection received this many bytes. Called by its own thread alone, as is [`Work::spend`].
+    pub(super) fn earn(&self, bytes: usize) {
+        let earned = i64::try_from((bytes as u64).saturating_mul(self.ratio)).unwrap_or(i64::MAX);
+        self.credit.store(self.credit.load(Relaxed).saturating_add(earned).min(MAXIMUM), Relaxed);
+    }
+
+    /// Pays for this much; true while there is no debt.
+    pub(super) fn spend(&self, bytes: usize) -> bool {
+        if self.ratio == 0 {
+            return true;
+        }
+        let credit = self.credit.load(Relaxed).saturating_sub_unsigned(bytes as u64);
+        self.credit.store(credit, Relaxed);
+        credit >= 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn received_bytes_earn_decoded_ones_up_to_the_maximum() {
+        let work = Work::new(32);
+        assert!(work.spend(INITIAL as usize));
+        assert!(!work.spend(1), "nothing is left");
+        work.earn(10);
+        assert!(work.spend(319));
+        assert!(!work.spend(1));
+        work.earn(usize::MAX);
+        assert!(work.spend(MAXIMUM as usize));
+        assert!(!work.spend(1));
+    }
+
+    #[test]
+    fn a_debt_has_to_be_earned_first() {
+        let work = Work::new(2);
+        assert!(!work.spend(INITIAL as usize + 1000));
+        work.earn(499);
+        assert!(!work.spend(0));
+        work.earn(1);
+        assert!(work.spend(0));
+    }
+}

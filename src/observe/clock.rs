@@ -1,0 +1,101 @@
+//! The time that observing takes.
+
+use std::cell::Cell;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use std::time::Instant;
+
+use rustix::time::ClockId;
+use rustix::time::clock_gettime;
+
+/// One call in this many is timed.
+const SAMPLE: u8 = 64;
+
+thread_local! {
+    /// Calls since the last timed one, of all connections of the thread.
+    static UNTIMED: Cell<u8> = const { Cell::new(0) };
+}
+
+/// A call that may be timed.
+#[derive(Debug)]
+pub(super) struct Sample(Option<Instant>);
+
+impl Sample {
+    /// The call begins.
+    pub(super) fn begin() -> Sample {
+        let untimed = UNTIMED.get().wrapping_add(1) % SAMPLE;
+        UNTIMED.set(untimed);
+        Sample((untimed == 0).then(Instant::now))
+    }
+
+    /// The call ends: adds to the nanoseconds of all calls, for those too that are not timed.
+    pub(super) fn end(self, all: &AtomicU64) {
+        if let Sample(Some(begin)) = self {
+            let nanos = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            all.fetch_add(nanos.saturating_mul(u64::from(SAMPLE)), Ordering::Relaxed);
+        }
+    }
+}
+
+/// CPU time of this thread so far.
+pub(super) fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    let seconds = Duration::from_secs(u64::try_from(time.tv_sec).unwrap_or(0));
+    seconds + Duration::from_nanos(u64::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// Unoptimised code is slower by about this factor.
+const SLOWNESS: i32 = if cfg!(debug_assertions) { 50 } else { 1 };
+
+/// CPU time in nanoseconds that each byte of a connection earns for its observer. All bytes of real traffic cost less than
+/// a tenth of it (docs/PERFORMANCE.md); it bounds what is not known to be expensive.
+const PER_BYTE: i32 = 200 * SLOWNESS;
+
+/// What a connection may take at once: time for the code to get into the caches, and for a preempted thread's clock.
+const MAXIMUM: i32 = 20_000_000 * SLOWNESS;
+
+/// The CPU time that the observer of one connection may still take, in nanoseconds.
+#[derive(Debug)]
+pub(super) struct CpuBudget(i32);
+
+impl Default for CpuBudget {
+    fn default() -> CpuBudget {
+        CpuBudget(MAXIMUM)
+    }
+}
+
+impl CpuBudget {
+    /// Reading this many bytes took this long. False when it is too long.
+    pub(super) fn spend(&mut self, bytes: usize, taken: Duration) -> bool {
+        let earned = i32::try_from(bytes).unwrap_or(i32::MAX).saturating_mul(PER_BYTE);
+        let taken = i32::try_from(taken.as_nanos()).unwrap_or(i32::MAX);
+        self.0 = self.0.saturating_add(earned).min(MAXIMUM).saturating_sub(taken);
+        self.0 >= 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_earn_time_up_to_the_maximum() {
+        let nanos = |nanos: i32| Duration::from_nanos(nanos.unsigned_abs().into());
+        let mut budget = CpuBudget::default();
+        assert!(budget.spend(0, nanos(MAXIMUM)));
+        assert!(budget.spend(10, nanos(10 * PER_BYTE)));
+        assert!(!budget.spend(0, nanos(1)));
+        assert!(budget.spend(usize::MAX, nanos(MAXIMUM)));
+        assert!(!budget.spend(0, nanos(1)));
+    }
+
+    #[test]
+    fn one_call_in_sixty_four_stands_for_all() {
+        let all = AtomicU64::new(0);
+        let timed = (0..2 * u32::from(SAMPLE)).filter(|_| Sample::begin().0.is_some()).count();
+        assert_eq!(timed, 2);
+        Sample(Some(Instant::now())).end(&all);
+        assert!(all.load(Ordering::Relaxed).is_multiple_of(u64::from(SAMPLE)));
+    }
+}
