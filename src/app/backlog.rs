@@ -1,21 +1,32 @@
-//! What ended waits here to be told: by a thread that lets the traffic go first, many at a time.
+//! Records that wait to be counted: by a thread of a lower priority than the traffic, many at a time.
 //!
-//! A client asks again as soon as it has its answer. Were the books of that answer closed at once, on the thread that relays, the
-//! next request would wait for them.
+//! A client sends its next request as soon as it has its response. Counting the response on the thread that relays would delay
+//! that request.
 
 use std::fmt;
 use std::io;
+use std::mem::size_of;
 use std::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
 use std::sync::Arc;
-use std::sync::Condvar;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
+use std::sync::OnceLock;
 use std::sync::PoisonError;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 use std::thread::JoinHandle;
+use std::thread::Thread;
 use std::time::Duration;
+use std::time::Instant;
 
+use crate::decode::Route;
+use crate::measure::Inbox;
+use crate::measure::Labels;
+use crate::measure::Outcome;
 use crate::measure::Record;
 use crate::measure::Sink;
 use crate::measure::Stage;
@@ -24,20 +35,26 @@ use crate::measure::UncountedText;
 /// Niceness of the thread (setpriority(2)): streams go first where they share a core with it.
 const NICENESS: i32 = 10;
 
-/// How long what ended waits unless somebody asks for it: the more are told together, the less each of them costs.
+/// How long a record waits unless somebody asks for it: the more are counted together, the less each of them costs.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// So many do not wait for the rest of the time.
+/// So many records end the pause.
 const MANY: usize = 256;
 
-/// So many may wait. Over that the data path tells what ends by itself, so that nothing is lost and memory has a bound.
-const MOST: usize = 1024;
+/// Memory for records that wait. Of further ones only the outcome is counted.
+const MOST_BYTES: usize = 16 * 1024 * 1024;
 
-/// Room that is kept while nothing waits.
-const KEPT: usize = 32;
+/// The memory of a record beside the record itself: labels, identifiers, finish reasons.
+const TEXTS: usize = 512;
 
-/// What a sink is told of an exchange that ended.
+/// Records that may wait.
+const MOST: usize = MOST_BYTES / (size_of::<Ended>() + TEXTS);
+
+/// What a sink receives of a request that ended.
 type Ended = (Record, Option<UncountedText>);
+
+/// Receives the number of requests that are counted without their records. Their labels have a listener and a route.
+pub(super) type CountUnrecorded = Box<dyn Fn(&Labels, Outcome, u64) + Send + Sync>;
 
 /// Stands between the data path and the sinks.
 pub(super) struct Backlog {
@@ -45,21 +62,51 @@ pub(super) struct Backlog {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
+/// The data path uses `waiting`, `dropped` and the flags, and never the lock.
 struct Shared {
     next: Arc<dyn Sink>,
-    waiting: Mutex<Waiting>,
-    /// Something waits, or much, or all is over.
-    news: Condvar,
-    /// Held while records are told, so that each is told once, and whoever asks finds them told.
-    telling: Mutex<Vec<Ended>>,
+    waiting: Inbox<Box<Ended>>,
+    dropped: Dropped,
+    count_unrecorded: CountUnrecorded,
+    thread: OnceLock<Thread>,
+    /// The thread sleeps until it is woken.
+    idle: AtomicBool,
+    over: AtomicBool,
+    /// Held while records are counted, so that each is counted once, and a caller of `settle` finds them counted.
+    settling: Mutex<()>,
 }
 
-#[derive(Default)]
-struct Waiting {
-    ended: Vec<Ended>,
-    /// The thread sleeps until it is woken.
-    idle: bool,
-    over: bool,
+/// Requests whose records found no room, by listener, route and outcome.
+struct Dropped {
+    counts: Box<[AtomicU64]>,
+    all: AtomicU64,
+}
+
+impl Dropped {
+    fn new(pairs: usize) -> Dropped {
+        let places = pairs * Route::all().len() * Outcome::ALL.len();
+        Dropped { counts: (0..places).map(|_| AtomicU64::new(0)).collect(), all: AtomicU64::new(0) }
+    }
+
+    fn add(&self, record: &Record) {
+        let (labels, outcome) = (&record.labels, Outcome::ALL.iter().position(|known| *known == record.outcome));
+        let at = (labels.pair * Route::all().len() + labels.route as usize) * Outcome::ALL.len() + outcome.unwrap_or(0);
+        if let Some(count) = self.counts.get(at) {
+            count.fetch_add(1, Relaxed);
+        }
+        self.all.fetch_add(1, SeqCst);
+    }
+
+    /// Reports what was added since the last call.
+    fn take(&self, count: &CountUnrecorded) {
+        let routes = self.counts.chunks(Outcome::ALL.len()).zip(Route::all().cycle());
+        for (at, (outcomes, route)) in routes.enumerate() {
+            for (outcome, n) in Outcome::ALL.iter().zip(outcomes).filter(|(_, n)| n.load(Relaxed) > 0) {
+                let labels = Labels { pair: at / Route::all().len(), route, ..Labels::default() };
+                count(&labels, *outcome, n.swap(0, Relaxed));
+            }
+        }
+    }
 }
 
 impl fmt::Debug for Backlog {
@@ -69,53 +116,66 @@ impl fmt::Debug for Backlog {
 }
 
 impl Backlog {
-    /// Tells `next`.
+    /// Hands records on to `next`. Of those for which there is no room, `count_unrecorded` receives the numbers.
     ///
     /// # Errors
-    /// When the system gives no thread.
-    pub(super) fn start(next: Arc<dyn Sink>) -> io::Result<Backlog> {
-        let (waiting, news, telling) = (Mutex::default(), Condvar::new(), Mutex::default());
-        let shared = Arc::new(Shared { next, waiting, news, telling });
-        let teller = Arc::clone(&shared);
+    /// When the thread cannot be started.
+    pub(super) fn start(next: Arc<dyn Sink>, pairs: usize, count_unrecorded: CountUnrecorded) -> io::Result<Backlog> {
+        let shared = Arc::new(Shared {
+            next,
+            waiting: Inbox::new(MOST),
+            dropped: Dropped::new(pairs),
+            count_unrecorded,
+            thread: OnceLock::new(),
+            idle: AtomicBool::new(false),
+            over: AtomicBool::new(false),
+            settling: Mutex::default(),
+        });
+        let settler = Arc::clone(&shared);
         let thread = thread::Builder::new().name("backlog".to_owned()).spawn(move || {
-            // Lowering needs no right; should it be refused all the same, it tells as well.
+            settler.thread.set(thread::current()).ok();
+            // Lowering needs no right; should it be refused all the same, records are counted as well.
             rustix::process::nice(NICENESS).ok();
-            while teller.wait() {
-                teller.settle();
+            while settler.wait() {
+                settler.settle();
             }
         })?;
         Ok(Backlog { shared, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Tells all that has ended until now. Called by whoever is about to ask the sinks, on no thread of the data path, and by
-    /// no sink.
+    /// Counts all records that wait. To be called before the sinks are read, on no thread of the data path, and by no sink.
     pub(super) fn settle(&self) {
         self.shared.settle();
     }
 
-    /// Tells the rest. What ends from now on is told at once.
+    /// Requests whose records were dropped because too many waited.
+    pub(super) fn dropped(&self) -> u64 {
+        self.shared.dropped.all.load(Relaxed)
+    }
+
+    /// Counts the rest. Records that come later are counted at once.
     pub(super) fn stop(&self) {
-        self.shared.waiting().over = true;
-        self.shared.news.notify_all();
+        self.shared.over.store(true, SeqCst);
         if let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            // A panic of that thread has been printed; what it left is told here.
+            thread.thread().unpark();
+            // A panic of that thread has been printed; what it left is counted here.
             thread.join().ok();
         }
         self.shared.settle();
     }
 
     fn take(&self, record: &Record, text: &mut Option<UncountedText>) {
-        let mut waiting = self.shared.waiting();
-        if waiting.over || waiting.ended.len() >= MOST {
-            drop(waiting);
-            self.shared.next.record_with_text(record, text);
-            return;
+        let shared = &self.shared;
+        let waiting = shared.waiting.push(|| Box::new((record.clone(), text.take())));
+        if waiting.is_none() {
+            shared.dropped.add(record);
         }
-        waiting.ended.push((record.clone(), text.take()));
-        let news = std::mem::take(&mut waiting.idle) || waiting.ended.len() == MANY;
-        drop(waiting);
-        if news {
-            self.shared.news.notify_one();
+        if waiting == Some(MANY) || shared.idle.load(SeqCst) && shared.idle.swap(false, SeqCst) {
+            shared.wake();
+        }
+        // The data path has ended before.
+        if shared.over.load(SeqCst) {
+            shared.settle();
         }
     }
 }
@@ -141,47 +201,52 @@ impl Stage for Backlog {
 }
 
 impl Shared {
-    /// Held for as long as it takes to add one.
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn wake(&self) {
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
     }
 
-    /// Waits until something has waited for a while; false when all is over.
+    /// Waits until records have waited for a while; false when all is over.
     fn wait(&self) -> bool {
-        let mut waiting = self.waiting();
-        while waiting.ended.is_empty() && !waiting.over {
-            waiting.idle = true;
-            waiting = self.news.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+        let over = || self.over.load(SeqCst);
+        loop {
+            self.idle.store(true, SeqCst);
+            if !self.waiting.is_empty() || over() {
+                break;
+            }
+            thread::park();
         }
-        waiting.idle = false;
-        let few = |waiting: &mut Waiting| !waiting.over && waiting.ended.len() < MANY;
-        let (waiting, _) = self.news.wait_timeout_while(waiting, PAUSE, few).unwrap_or_else(PoisonError::into_inner);
-        !waiting.over
+        self.idle.store(false, SeqCst);
+        let since = Instant::now();
+        while let Some(left) = PAUSE.checked_sub(since.elapsed()).filter(|_| self.waiting.len() < MANY && !over()) {
+            thread::park_timeout(left);
+        }
+        !over()
+    }
+
+    fn settling(&self) -> MutexGuard<'_, ()> {
+        self.settling.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn settle(&self) {
-        let mut batch = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::swap(&mut *batch, &mut self.waiting().ended);
-        for (record, mut text) in batch.drain(..) {
-            // One that cannot be told is lost; those behind it are not.
+        let _settling = self.settling();
+        for ended in self.waiting.drain() {
+            let (record, mut text) = *ended;
+            // One that cannot be counted is lost; those behind it are not.
             if catch_unwind(AssertUnwindSafe(|| self.next.record_with_text(&record, &mut text))).is_err() {
-                tracing::error!("An exchange could not be recorded: this is a fault of tokometer.");
+                tracing::error!("A request could not be recorded: this is a fault of tokometer.");
             }
         }
-        batch.shrink_to(KEPT);
+        self.dropped.take(&self.count_unrecorded);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicU64;
-    use std::sync::atomic::Ordering::SeqCst;
     use std::sync::mpsc;
-    use std::time::Instant;
 
     use super::*;
-    use crate::measure::Labels;
-    use crate::measure::Outcome;
 
     /// Adds up what it is told, and says each time on which thread.
     struct Sum {
@@ -202,14 +267,24 @@ mod tests {
         (Arc::new(Sum { told: AtomicU64::new(0), threads: Mutex::new(threads) }), told_by)
     }
 
+    /// One with two listeners, and the requests that it counted without their records.
+    fn started(sum: &Arc<Sum>) -> (Backlog, Arc<Mutex<Vec<(usize, Route, Outcome, u64)>>>) {
+        let unrecorded = Arc::new(Mutex::new(Vec::new()));
+        let list = Arc::clone(&unrecorded);
+        let count = move |labels: &Labels, outcome, n| {
+            list.lock().unwrap().push((labels.pair, labels.route, outcome, n));
+        };
+        (Backlog::start(Arc::clone(sum) as Arc<dyn Sink>, 2, Box::new(count)).unwrap(), unrecorded)
+    }
+
     fn ended(sequence: u64) -> Record {
         Record { sequence, ..Record::new(Labels::default(), Instant::now(), Outcome::Ok, Duration::ZERO) }
     }
 
     #[test]
-    fn what_ended_is_told_by_another_thread_without_being_asked_for() {
+    fn records_are_counted_by_another_thread_though_nobody_asks() {
         let (sum, told_by) = sum();
-        let backlog = Backlog::start(Arc::clone(&sum) as Arc<dyn Sink>).unwrap();
+        let (backlog, _) = started(&sum);
         for sequence in [1, 2] {
             Sink::record(&backlog, &ended(sequence));
             assert_eq!(told_by.recv().unwrap().as_deref(), Some("backlog"));
@@ -218,9 +293,9 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_finds_all_told_that_had_ended() {
+    fn settle_counts_all_records_that_came_before() {
         let (sum, _told_by) = sum();
-        let backlog = Backlog::start(Arc::clone(&sum) as Arc<dyn Sink>).unwrap();
+        let (backlog, _) = started(&sum);
         let mut all = 0;
         for sequence in 100..200 {
             Sink::record(&backlog, &ended(sequence));
@@ -231,23 +306,41 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_lost_over_the_cap_at_the_end_or_behind_a_panic() {
-        let (sum, _told_by) = sum();
-        let backlog = Backlog::start(Arc::clone(&sum) as Arc<dyn Sink>).unwrap();
-        // Nobody can tell now, so that they pile up.
-        let telling = backlog.shared.telling.lock().unwrap();
-        let many = 1000 + MOST as u64 * 3;
-        for sequence in 1000..many {
-            Sink::record(&backlog, &ended(sequence));
-            assert!(backlog.shared.waiting().ended.len() <= MOST);
+    fn a_burst_over_the_bound_is_counted_by_outcome_and_never_recorded_inline() {
+        const BURST: u64 = 100_000;
+        let (sum, told_by) = sum();
+        let (backlog, unrecorded) = started(&sum);
+        // Nobody can settle now, so that the records pile up.
+        let settling = backlog.shared.settling();
+        let labels = Arc::new(Labels { pair: 1, route: Route::Chat, ..Labels::default() });
+        for n in 0..BURST {
+            let outcome = if n % 4 == 0 { Outcome::Http4xx } else { Outcome::Ok };
+            Sink::record(&backlog, &Record { labels: Arc::clone(&labels), outcome, ..ended(1) });
         }
-        drop(telling);
+        assert_eq!((sum.told.load(SeqCst), backlog.shared.waiting.len()), (0, MOST));
+        drop(settling);
         backlog.settle();
+        let recorded = sum.told.load(SeqCst);
+        assert_eq!((recorded, backlog.dropped()), (MOST as u64, BURST - MOST as u64));
+        let unrecorded = unrecorded.lock().unwrap();
+        assert!(unrecorded.iter().all(|(pair, route, ..)| (*pair, *route) == (1, Route::Chat)), "{unrecorded:?}");
+        assert_eq!(unrecorded.iter().map(|(.., n)| n).sum::<u64>() + recorded, BURST);
+        assert!(unrecorded.iter().any(|(_, _, outcome, n)| *outcome == Outcome::Http4xx && *n > 10_000));
+        drop(unrecorded);
+        drop(backlog);
+        let own = thread::current().name().map(str::to_owned);
+        assert!(MOST > 8192 && told_by.iter().take(MOST).all(|by| by == own || by.as_deref() == Some("backlog")));
+    }
+
+    #[test]
+    fn no_record_is_lost_at_the_end_or_behind_a_panic() {
+        let (sum, _told_by) = sum();
+        let (backlog, _) = started(&sum);
         for sequence in [13, 7] {
             Sink::record(&backlog, &ended(sequence));
         }
         backlog.stop();
         Sink::record(&backlog, &ended(5));
-        assert_eq!(sum.told.load(SeqCst), (1000..many).sum::<u64>() + 7 + 5);
+        assert_eq!(sum.told.load(SeqCst), 7 + 5);
     }
 }

@@ -29,6 +29,7 @@ use crate::ledger::Ledger;
 use crate::listen;
 use crate::listen::Address;
 use crate::live::InFlight;
+use crate::measure::Labels;
 use crate::measure::Record;
 use crate::measure::Sink;
 use crate::queue;
@@ -172,7 +173,10 @@ impl Instrument {
         let counting = Arc::new(counting.map_err(Error::Counting)?);
         // Judged at once, and not when more is known of an exchange.
         let sinks = vec![Arc::clone(&judge) as Arc<dyn Sink>, Arc::clone(&counting) as Arc<dyn Sink>];
-        let backlog = Arc::new(Backlog::start(Tee::of(sinks)).map_err(Error::Backlog)?);
+        let unrecorded = Arc::clone(&exporters);
+        let count = move |labels: &Labels, outcome, n| unrecorded.count_unrecorded(labels, outcome, n);
+        let backlog = Backlog::start(Tee::of(sinks), settings.pairs.len(), Box::new(count)).map_err(Error::Backlog)?;
+        let backlog = Arc::new(backlog);
         let names: Vec<String> = settings.pairs.iter().map(|pair| pair.name.clone()).collect();
         let started = Instant::now();
         let in_flight = InFlight::start(settings.live.clone(), &names, started).map_err(Error::Live)?;

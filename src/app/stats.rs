@@ -108,7 +108,7 @@ impl ProcessStats for Figures {
         let engine_spans = self.queue.get().map(|figures| engine_spans(figures));
         let access_log =
             self.access_log.get().map(|log| AccessLogStats { dropped: log.dropped(), failed: log.failed() });
-        let Some((Handles { relay, observatory }, in_flight, counting, _)) = self.path.get() else {
+        let Some((Handles { relay, observatory }, in_flight, counting, backlog)) = self.path.get() else {
             return Snapshot { engines, engine_spans, access_log, slo, ledger, process, ..Snapshot::default() };
         };
         let live = in_flight.stats(Instant::now());
@@ -145,6 +145,7 @@ impl ProcessStats for Figures {
             recent,
             recent_bytes,
             recent_dropped: in_flight.recent().dropped(),
+            records_dropped: backlog.dropped(),
             engine_spans,
             access_log,
             process,

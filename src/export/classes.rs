@@ -83,6 +83,12 @@ impl Classes {
         (Class([length, word.map(|word| (Key::CacheHitClass, Value::Word(word)))]), false)
     }
 
+    /// Gives back the places of a label set that is removed.
+    pub(crate) fn release(&self, admitted: &Admitted) {
+        let places = admitted.0.swap(0, Ordering::Relaxed).count_ones() as usize;
+        self.taken.fetch_sub(places, Ordering::Relaxed);
+    }
+
     /// Where the input's class stands in `lengths`.
     fn length(&self, record: &Record) -> usize {
         match input(record) {

@@ -20,6 +20,7 @@ use crate::measure::Detach;
 use crate::measure::Labels;
 use crate::measure::Live;
 use crate::measure::Message;
+use crate::measure::Outcome;
 use crate::measure::Phase;
 use crate::measure::Record;
 use crate::measure::Sink;
@@ -53,7 +54,7 @@ pub enum Error {
 /// The Prometheus page, OTLP metrics and OTLP traces, fed by one sink.
 pub struct Exporters {
     families: Arc<Families>,
-    recorder: Recorder,
+    recorder: Arc<Recorder>,
     tracer: Tracer,
     otlp: Otlp,
     telemetry: Arc<Telemetry>,
@@ -79,14 +80,17 @@ impl Exporters {
         if let Some(meter) = &meter {
             observed::instruments(meter, &latest);
         }
-        let otlp = setup.run({
-            let (process, telemetry) = (Arc::clone(&process), Arc::clone(&telemetry));
-            let servers = settings.servers.clone();
-            Box::new(move || latest.store(Arc::new(observed::observe(&process.snapshot(), &telemetry, &servers))))
-        })?;
         let forms = Forms { native: settings.native_histograms, exemplars: settings.exemplars };
         let families = Arc::new(Families::new(settings.semconv, meter.as_ref(), forms));
-        let recorder = Recorder::new(Arc::clone(&families), Arc::clone(&telemetry), settings);
+        let recorder = Arc::new(Recorder::new(Arc::clone(&families), Arc::clone(&telemetry), settings));
+        let otlp = setup.run({
+            let (process, telemetry, recorder) = (Arc::clone(&process), Arc::clone(&telemetry), Arc::clone(&recorder));
+            let servers = settings.servers.clone();
+            Box::new(move || {
+                latest.store(Arc::new(observed::observe(&process.snapshot(), &telemetry, &servers)));
+                recorder.settle();
+            })
+        })?;
         Ok(Arc::new(Exporters {
             families,
             recorder,
@@ -105,6 +109,11 @@ impl Exporters {
         self.tracer.keep_when(judge);
     }
 
+    /// Counts requests of which no record was kept: their listener, their route and their outcome are known.
+    pub fn count_unrecorded(&self, labels: &Labels, outcome: Outcome, requests: u64) {
+        self.recorder.count_unrecorded(labels, outcome, requests);
+    }
+
     /// Pushes now what OTLP has to push; true when all of it got through within `limit`. Blocks the caller, never the
     /// data path.
     pub fn flush(&self, limit: Duration) -> bool {
@@ -121,6 +130,7 @@ impl Exporters {
     pub fn scrape(&self, accept: Option<&str>) -> Page {
         // First, because with it what has ended is recorded.
         let observations = observed::observe(&self.process.snapshot(), &self.telemetry, &self.servers);
+        self.recorder.settle();
         let mut families = self.families.snapshot();
         observed::join(&mut families, observations);
         Content { families, resource: self.resource.clone() }.write(accept)
@@ -158,7 +168,7 @@ impl Sink for Exporters {
     }
 
     fn live(&self, labels: &Labels) -> Option<Arc<dyn Live>> {
-        Some(self.recorder.handles(labels, true).live())
+        Some(self.recorder.live(labels))
     }
 
     fn record(&self, record: &Record) {

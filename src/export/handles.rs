@@ -2,13 +2,18 @@
 
 use std::sync::Arc;
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::export::attributes::Attributes;
 use crate::export::attributes::Value;
 use crate::export::classes::Admitted;
 use crate::export::distribution::Exemplar;
-use crate::export::live::LiveHandles;
+use crate::export::labels::Label;
+use crate::export::labels::millis;
+use crate::export::live::LiveCounts;
+use crate::export::live::LiveSeries;
 use crate::export::series::Counter;
 use crate::export::series::Families;
 use crate::export::series::Histogram;
@@ -48,14 +53,47 @@ pub(crate) struct Handles {
     known: Vec<(Key, Value)>,
     /// In the order of the table.
     found: Vec<Chain>,
-    live: OnceLock<Arc<LiveHandles>>,
+    live: OnceLock<LiveSeries>,
+    /// What streams have told and no series has yet.
+    counts: Arc<LiveCounts>,
     admitted: Admitted,
+    /// The places of its model names, which are used whenever it is.
+    names: [Option<Arc<Label>>; 2],
+    /// When it was used last, as [`Label`] has it.
+    used: AtomicU64,
 }
 
 impl Handles {
-    pub(crate) fn new(families: Arc<Families>, known: Vec<(Key, Value)>) -> Handles {
+    pub(crate) fn new(
+        families: Arc<Families>,
+        known: Vec<(Key, Value)>,
+        counts: Arc<LiveCounts>,
+        names: [Option<Arc<Label>>; 2],
+    ) -> Handles {
         let found = TABLE.iter().map(|_| Chain::default()).collect();
-        Handles { families, known, found, live: OnceLock::new(), admitted: Admitted::default() }
+        let (live, admitted, used) = (OnceLock::new(), Admitted::default(), AtomicU64::new(0));
+        Handles { families, known, found, live, counts, admitted, names, used }
+    }
+
+    /// It is used now.
+    pub(crate) fn touch(&self, now: Duration) {
+        self.used.fetch_max(millis(now), Ordering::Relaxed);
+        self.names.iter().flatten().for_each(|name| name.touch(now));
+    }
+
+    /// When it was used last.
+    pub(crate) fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// True when one of its model names is this one.
+    pub(crate) fn names(&self, name: &str) -> bool {
+        self.names.iter().flatten().any(|label| *label.text == *name)
+    }
+
+    /// What its streams tell the data path.
+    pub(crate) fn counts(&self) -> &Arc<LiveCounts> {
+        &self.counts
     }
 
     fn series(&self, id: Id, extra: &Extra) -> Option<&Series> {
@@ -108,15 +146,15 @@ impl Handles {
         &self.admitted
     }
 
-    /// The longest gap of an exchange points to its trace, if its gaps were told to this label set.
+    /// The longest gap of an exchange points to its trace.
     pub(crate) fn longest_gap(&self, gap: Duration, tokens: Option<u32>, exemplar: Exemplar) {
         if let Some(live) = self.live.get() {
             live.longest(gap, tokens, exemplar);
         }
     }
 
-    /// What moves while a stream runs.
-    pub(crate) fn live(&self) -> Arc<LiveHandles> {
-        Arc::clone(self.live.get_or_init(|| Arc::new(LiveHandles::new(self))))
+    /// The series of what moves while a stream runs.
+    pub(crate) fn live(&self) -> &LiveSeries {
+        self.live.get_or_init(|| LiveSeries::new(self))
     }
 }

@@ -2,53 +2,92 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::PoisonError;
-use std::sync::RwLock;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// The value in place of what is over a cap.
 const OTHER: &str = "other";
 
-/// Model names that may stand in labels.
+/// Model names that may stand in labels: at most a number of them. A full table replaces the name that was not used for
+/// the longest time, if that time is long enough.
 #[derive(Debug)]
 pub(crate) struct Names {
     most: usize,
-    known: RwLock<HashMap<Box<str>, Arc<str>>>,
+    /// How long a name has to be unused before another one may replace it.
+    idle: Duration,
+    known: HashMap<Box<str>, Arc<Label>>,
     other: Arc<str>,
 }
 
+/// A name that has a place, and when it was used last, counted from any fixed moment.
+#[derive(Debug)]
+pub(crate) struct Label {
+    pub(crate) text: Arc<str>,
+    used: AtomicU64,
+}
+
+impl Label {
+    pub(crate) fn touch(&self, now: Duration) {
+        self.used.fetch_max(millis(now), Ordering::Relaxed);
+    }
+}
+
+pub(crate) fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// A name as a label.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Name {
     pub(crate) text: Arc<str>,
-    /// It stands for others: the cap was reached, or nothing vouches for the name.
-    pub(crate) folded: bool,
+    /// Its place; `None` where it stands for others: no place was free, or no response has proved that the model exists.
+    pub(crate) place: Option<Arc<Label>>,
 }
 
 impl Names {
-    pub(crate) fn new(most: usize) -> Names {
-        Names { most, known: RwLock::default(), other: OTHER.into() }
+    pub(crate) fn new(most: usize, idle: Duration) -> Names {
+        Names { most, idle, known: HashMap::new(), other: OTHER.into() }
     }
 
     /// `other`, whatever the name.
-    pub(crate) fn other(&self) -> Arc<str> {
-        Arc::clone(&self.other)
+    pub(crate) fn other(&self) -> Name {
+        Name { text: Arc::clone(&self.other), place: None }
     }
 
-    /// The label for this name; `None` when nothing of it is left. A name that is new takes a place only if
-    /// `admitted`: names of requests that the server refused must not use up the places.
-    pub(crate) fn intern(&self, raw: &str, admitted: bool) -> Option<Name> {
+    /// The label for this name; `None` when nothing of it is left. A name that is new takes a place only if `admitted`:
+    /// names that no response has proved must not use up the places. `replaced` receives a name that loses its place.
+    pub(crate) fn intern(
+        &mut self,
+        raw: &str,
+        admitted: bool,
+        now: Duration,
+        replaced: &mut Vec<Arc<str>>,
+    ) -> Option<Name> {
         let clean = clean(raw)?;
-        if let Some(text) = self.known.read().unwrap_or_else(PoisonError::into_inner).get(clean.as_ref()) {
-            return Some(Name { text: Arc::clone(text), folded: false });
+        if let Some(place) = self.known.get(clean.as_ref()) {
+            place.touch(now);
+            return Some(Name { text: Arc::clone(&place.text), place: Some(Arc::clone(place)) });
         }
-        if admitted {
-            let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-            if known.len() < self.most || known.contains_key(clean.as_ref()) {
-                let text = known.entry(clean.as_ref().into()).or_insert_with(|| clean.as_ref().into());
-                return Some(Name { text: Arc::clone(text), folded: false });
-            }
+        if !admitted || self.known.len() >= self.most && !self.make_room(now, replaced) {
+            return Some(self.other());
         }
-        Some(Name { text: self.other(), folded: true })
+        let place = Arc::new(Label { text: clean.as_ref().into(), used: AtomicU64::new(millis(now)) });
+        self.known.insert(clean.as_ref().into(), Arc::clone(&place));
+        Some(Name { text: Arc::clone(&place.text), place: Some(place) })
+    }
+
+    /// True when a name has lost its place.
+    fn make_room(&mut self, now: Duration, replaced: &mut Vec<Arc<str>>) -> bool {
+        let used = |place: &Arc<Label>| place.used.load(Ordering::Relaxed);
+        let oldest = self.known.iter().min_by_key(|(_, place)| used(place));
+        let Some((name, place)) = oldest else { return false };
+        if millis(now).saturating_sub(used(place)) < millis(self.idle) {
+            return false;
+        }
+        let name = name.clone();
+        replaced.extend(self.known.remove(&name).map(|place| Arc::clone(&place.text)));
+        true
     }
 }
 
@@ -69,24 +108,40 @@ pub(crate) fn clean(raw: &str) -> Option<std::borrow::Cow<'_, str>> {
 mod tests {
     use super::*;
 
-    fn text(name: Option<Name>) -> String {
-        name.unwrap().text.to_string()
+    /// The text of a name that is interned so many seconds after the start, and whether it has a place.
+    fn intern(names: &mut Names, name: &str, admitted: bool, at: u64) -> (String, bool) {
+        let name = names.intern(name, admitted, Duration::from_secs(at), &mut Vec::new()).unwrap();
+        (name.text.to_string(), name.place.is_some())
+    }
+
+    fn own(name: &str) -> (String, bool) {
+        (name.to_owned(), true)
+    }
+
+    fn other() -> (String, bool) {
+        (OTHER.to_owned(), false)
     }
 
     #[test]
-    fn names_over_the_cap_are_other_and_known_ones_stay() {
-        let names = Names::new(2);
-        assert_eq!(text(names.intern("a", true)), "a");
-        assert_eq!(text(names.intern("b", true)), "b");
-        assert_eq!(names.intern("c", true), Some(Name { text: OTHER.into(), folded: true }));
-        assert_eq!(names.intern("a", false), Some(Name { text: "a".into(), folded: false }));
+    fn a_full_table_keeps_its_names_until_one_is_idle_for_long_enough() {
+        let mut names = Names::new(2, Duration::from_secs(600));
+        assert_eq!(intern(&mut names, "a", true, 0), own("a"));
+        assert_eq!(intern(&mut names, "b", true, 10), own("b"));
+        assert_eq!(intern(&mut names, "c", true, 599), other());
+        assert_eq!(intern(&mut names, "a", false, 599), own("a"));
+        let mut replaced = Vec::new();
+        let c = names.intern("c", true, Duration::from_secs(610), &mut replaced).unwrap();
+        assert_eq!((&*c.text, &*replaced[0], replaced.len()), ("c", "b", 1));
+        assert_eq!(intern(&mut names, "b", true, 610), other());
     }
 
     #[test]
-    fn a_name_that_the_server_refused_takes_no_place() {
-        let names = Names::new(1);
-        assert!(names.intern("made-up", false).unwrap().folded);
-        assert_eq!(text(names.intern("real", true)), "real");
+    fn a_name_that_no_response_has_proved_takes_no_place() {
+        let mut names = Names::new(1, Duration::ZERO);
+        assert_eq!(intern(&mut names, "made-up", false, 0), other());
+        assert_eq!(intern(&mut names, "real", true, 0), own("real"));
+        assert_eq!(intern(&mut names, "made-up", false, 9), other());
+        assert_eq!(intern(&mut names, "real", false, 9), own("real"));
     }
 
     #[test]

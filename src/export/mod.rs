@@ -8,6 +8,7 @@ mod engine;
 mod exporters;
 mod failure;
 mod handles;
+mod label_sets;
 mod labels;
 mod ledger;
 mod live;

@@ -58,6 +58,7 @@ fn is_of_process(id: Id) -> bool {
             | Id::RecentExchanges
             | Id::RecentMemory
             | Id::RecentDropped
+            | Id::RecordsDropped
             | Id::AccessLogDropped
             | Id::ObserverConnections
             | Id::ObserverTime
@@ -239,6 +240,7 @@ fn in_flight(push: &mut Push<'_>, stats: &Snapshot, servers: &[(String, Option<u
     push(Id::RecentExchanges, &[], &[], stats.recent as f64);
     push(Id::RecentMemory, &[], &[], stats.recent_bytes as f64);
     push(Id::RecentDropped, &[], &[], stats.recent_dropped as f64);
+    push(Id::RecordsDropped, &[], &[], stats.records_dropped as f64);
     if let Some(lost) = stats.access_log {
         for (why, lines) in [("queue_full", lost.dropped), ("write_failed", lost.failed)] {
             push(Id::AccessLogDropped, &[], &[(Key::Reason, Value::Word(why))], lines as f64);

@@ -53,6 +53,8 @@ pub struct Snapshot {
     pub recent_bytes: u64,
     /// Ended exchanges that were not kept because whoever keeps them could not follow.
     pub recent_dropped: u64,
+    /// Requests that ended and of which only the outcome is counted, because too many records waited.
+    pub records_dropped: u64,
     /// What became of the engine's spans; `None` where none are received.
     pub engine_spans: Option<EngineSpans>,
     /// What the access log lost; `None` where none is written.

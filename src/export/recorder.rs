@@ -1,9 +1,6 @@
 //! From records to observations.
 
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::PoisonError;
-use std::sync::RwLock;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -18,8 +15,12 @@ use crate::export::handles::Extra;
 use crate::export::handles::Handles;
 use crate::export::handles::NONE;
 use crate::export::handles::one;
+use crate::export::label_sets::Known;
+use crate::export::label_sets::LabelSets;
+use crate::export::label_sets::Resolved;
+use crate::export::label_sets::Table;
 use crate::export::labels::Name;
-use crate::export::labels::Names;
+use crate::export::live::LiveCounts;
 use crate::export::observed;
 use crate::export::series::Counter;
 use crate::export::series::Families;
@@ -39,17 +40,6 @@ use crate::measure::Phases;
 use crate::measure::Record;
 use crate::measure::Unread;
 
-/// The attributes of a label set, in the order of the table.
-type Known = Vec<(Key, Value)>;
-
-/// What is known of a label set as it came from the wire.
-#[derive(Clone, Debug)]
-struct Resolved {
-    handles: Arc<Handles>,
-    folded_model: bool,
-    folded_set: bool,
-}
-
 /// Series of one listen -> upstream pair.
 #[derive(Debug)]
 struct Pair {
@@ -58,34 +48,26 @@ struct Pair {
     unread: Vec<Option<Arc<Counter>>>,
 }
 
-/// Records for both exporters.
+/// Records for both exporters. The data path calls `in_flight`, `detached`, `unread` and `live`, which take no lock.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     families: Arc<Families>,
     telemetry: Arc<Telemetry>,
     servers: Vec<(String, Option<u16>)>,
-    names: Names,
     classes: Classes,
-    max_label_sets: usize,
-    /// By the labels as they came; bounded, because clients choose them.
-    by_labels: RwLock<HashMap<Labels, Resolved>>,
-    /// By the attributes that they become.
-    by_known: RwLock<HashMap<Known, Arc<Handles>>>,
     pairs: Vec<Pair>,
+    sets: LabelSets,
 }
 
 impl Recorder {
     pub(crate) fn new(families: Arc<Families>, telemetry: Arc<Telemetry>, settings: &Settings) -> Recorder {
         let pairs = (0..settings.servers.len()).map(|pair| Pair::new(&families, &settings.servers, pair)).collect();
         Recorder {
+            sets: LabelSets::new(settings),
             families,
             telemetry,
             servers: settings.servers.clone(),
-            names: Names::new(settings.max_models),
             classes: Classes::new(&settings.prompt_classes, settings.max_label_sets),
-            max_label_sets: settings.max_label_sets,
-            by_labels: RwLock::default(),
-            by_known: RwLock::default(),
             pairs,
         }
     }
@@ -114,10 +96,41 @@ impl Recorder {
         }
     }
 
-    /// The series of these labels. `admitted`: the server took the request, so its model name may have a place.
-    pub(crate) fn handles(&self, labels: &Labels, admitted: bool) -> Arc<Handles> {
-        let found = self.by_labels.read().unwrap_or_else(PoisonError::into_inner).get(labels).cloned();
-        let resolved = found.unwrap_or_else(|| self.resolve(labels, admitted));
+    /// What a stream with these labels tells while it runs. Called at its first token, which proves its model.
+    pub(crate) fn live(&self, labels: &Labels) -> Arc<LiveCounts> {
+        self.sets.live(labels)
+    }
+
+    /// Adds what streams have told since the last call to their series. Called by no thread of the data path.
+    pub(crate) fn settle(&self) {
+        let mut table = self.sets.table();
+        self.adopt(&mut table);
+        for (labels, counts) in self.sets.overflowed() {
+            let Resolved { handles, .. } = self.resolve(&mut table, &Arc::new(labels), false, None);
+            table.drain_one(counts, &handles);
+        }
+        table.drain(self.sets.now());
+    }
+
+    /// Finds the label sets of streams that began with labels that were not known.
+    fn adopt(&self, table: &mut Table) {
+        for (labels, counts) in self.sets.fresh.drain() {
+            let Resolved { handles, .. } = self.resolve(table, &Arc::new(labels), true, Some(&counts));
+            if !Arc::ptr_eq(handles.counts(), &counts) {
+                table.apart.push((counts, handles));
+            }
+        }
+    }
+
+    /// The series of these labels. `admitted`: the response proves that its model exists, so that the name may have a place.
+    fn handles(&self, labels: &Arc<Labels>, admitted: bool) -> Arc<Handles> {
+        let found = self.sets.by_labels.load().get(labels).cloned();
+        let resolved = found.unwrap_or_else(|| {
+            let mut table = self.sets.table();
+            self.adopt(&mut table);
+            self.resolve(&mut table, labels, admitted, None)
+        });
+        resolved.handles.touch(self.sets.now());
         if resolved.folded_model {
             self.telemetry.folded_models.fetch_add(1, Ordering::Relaxed);
         }
@@ -127,39 +140,42 @@ impl Recorder {
         resolved.handles
     }
 
-    fn resolve(&self, labels: &Labels, admitted: bool) -> Resolved {
-        let intern = |raw: &Option<Box<str>>, admitted| self.names.intern(raw.as_deref()?, admitted);
-        let request = intern(&labels.request_model, admitted);
-        // What the server says of itself needs nobody to vouch for it.
-        let response = intern(&labels.response_model, true);
-        let folded_model = [&request, &response].into_iter().flatten().any(|name| name.folded);
-        let known = self.known(labels, request, response);
-        let (handles, folded_set) = self.handles_of(labels, known);
-        let resolved = Resolved { handles, folded_model, folded_set };
-        let mut by_labels = self.by_labels.write().unwrap_or_else(PoisonError::into_inner);
-        // An unadmitted name may still be admitted later; it must not be remembered as folded.
-        if (admitted || !folded_model) && by_labels.len() < self.max_label_sets.saturating_mul(2) {
-            by_labels.insert(labels.clone(), resolved.clone());
+    fn resolve(
+        &self,
+        table: &mut Table,
+        labels: &Arc<Labels>,
+        admitted: bool,
+        counts: Option<&Arc<LiveCounts>>,
+    ) -> Resolved {
+        let now = self.sets.now();
+        table.touch_open(now);
+        let mut replaced = Vec::new();
+        let mut intern = |raw: &Option<Box<str>>| table.names.intern(raw.as_deref()?, admitted, now, &mut replaced);
+        let (request, response) = (intern(&labels.request_model), intern(&labels.response_model));
+        let folded_model = [&request, &response].into_iter().flatten().any(|name| name.place.is_none());
+        let mut gone = Vec::new();
+        for name in replaced {
+            gone.extend(table.by_known.extract_if(|_, handles| handles.names(&name)).map(|(_, handles)| handles));
         }
-        resolved
-    }
-
-    /// The handles of these attributes; over the cap those of the same with `other` as model. The folded sets are few:
-    /// all that is left in them are closed sets.
-    fn handles_of(&self, labels: &Labels, known: Known) -> (Arc<Handles>, bool) {
-        let mut by_known = self.by_known.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(handles) = by_known.get(&known) {
-            return (Arc::clone(handles), false);
+        let known = self.known(labels, request.as_ref(), response.as_ref());
+        if table.by_known.len() >= self.sets.most && !table.by_known.contains_key(&known) {
+            gone.extend(table.take_idle(now, self.sets.idle));
         }
-        let folded = by_known.len() >= self.max_label_sets;
-        let known = if folded {
-            let other = |raw: &Option<Box<str>>| raw.as_ref().map(|_| Name { text: self.names.other(), folded: true });
-            self.known(labels, other(&labels.request_model), other(&labels.response_model))
+        self.remove(table, gone);
+        let folded_set = table.by_known.len() >= self.sets.most && !table.by_known.contains_key(&known);
+        let (known, names) = if folded_set {
+            // Such sets are few: all that is left in them are closed sets.
+            let other = |raw: &Option<Box<str>>| raw.as_ref().map(|_| table.names.other());
+            (
+                self.known(labels, other(&labels.request_model).as_ref(), other(&labels.response_model).as_ref()),
+                [None, None],
+            )
         } else {
-            known
+            (known, [request, response].map(|name| name.and_then(|name| name.place)))
         };
-        let handles = by_known.entry(known).or_insert_with_key(|known| {
-            let handles = Handles::new(Arc::clone(&self.families), known.clone());
+        let handles = table.by_known.entry(known).or_insert_with_key(|known| {
+            let counts = counts.cloned().unwrap_or_else(|| Arc::new(LiveCounts::new(self.sets.how)));
+            let handles = Handles::new(Arc::clone(&self.families), known.clone(), counts, names);
             if labels.route.is_read() {
                 for (outcome, class) in failure::EXPECTED {
                     handles.add(Id::Exchanges, ended(outcome, class), 0);
@@ -167,15 +183,32 @@ impl Recorder {
             }
             Arc::new(handles)
         });
-        (Arc::clone(handles), folded)
+        let resolved = Resolved { handles: Arc::clone(handles), folded_model, folded_set };
+        // A name without a place may get one later; it must not be remembered as folded.
+        if !folded_model && !folded_set {
+            self.sets.remember(labels, &resolved);
+        }
+        resolved
+    }
+
+    /// Removes label sets that have left the table, with their series.
+    fn remove(&self, table: &mut Table, gone: Vec<Arc<Handles>>) {
+        if gone.is_empty() {
+            return;
+        }
+        table.apart.retain(|(_, handles)| !gone.iter().any(|gone| Arc::ptr_eq(gone, handles)));
+        self.sets.forget(&gone);
+        gone.iter().for_each(|handles| self.classes.release(handles.admitted()));
+        drop(gone);
+        self.families.remove_unused();
     }
 
     /// The attributes of a label set, in the order of the table.
-    fn known(&self, labels: &Labels, request: Option<Name>, response: Option<Name>) -> Known {
+    fn known(&self, labels: &Labels, request: Option<&Name>, response: Option<&Name>) -> Known {
         let mut known = vec![(Key::Operation, Value::Word(labels.route.operation()))];
         known.extend(labels.engine.map(|engine| (Key::Provider, Value::Word(engine))));
-        known.extend(request.map(|name| (Key::RequestModel, Value::Text(name.text))));
-        known.extend(response.map(|name| (Key::ResponseModel, Value::Text(name.text))));
+        known.extend(request.map(|name| (Key::RequestModel, Value::Text(Arc::clone(&name.text)))));
+        known.extend(response.map(|name| (Key::ResponseModel, Value::Text(Arc::clone(&name.text)))));
         known.extend(observed::server(&self.servers, labels.pair));
         known.extend(labels.streaming.map(|streaming| (Key::Streaming, Value::Flag(streaming))));
         known
@@ -183,8 +216,11 @@ impl Recorder {
 
     /// Records an exchange that has ended. `exemplar` points to its span, if that is kept.
     pub(crate) fn record(&self, record: &Record, exemplar: Option<Exemplar>) {
-        let admitted = record.outcome != Outcome::Http4xx;
-        let handles = self.handles(&record.labels, admitted);
+        let handles = self.handles(&record.labels, record.proves_model());
+        if exemplar.is_some() && record.longest_gap.is_some() {
+            // The exemplar is for a bucket in which the gap is counted.
+            self.settle();
+        }
         handles.add(Id::Exchanges, ended(record.outcome, failure::status_class(record.status)), 1);
         handles.add(Id::RequestBody, NONE, record.request_bytes);
         handles.add(Id::ResponseBody, NONE, record.response_bytes);
@@ -198,6 +234,14 @@ impl Recorder {
             tokens(&handles, record);
             rates(&handles, record, &class, exemplar);
         }
+    }
+}
+
+impl Recorder {
+    /// Counts requests of which no record was kept.
+    pub(crate) fn count_unrecorded(&self, labels: &Labels, outcome: Outcome, requests: u64) {
+        let handles = self.handles(&Arc::new(labels.clone()), false);
+        handles.add(Id::Exchanges, ended(outcome, None), requests);
     }
 }
 

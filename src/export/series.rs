@@ -60,9 +60,6 @@ impl UpDown {
 #[derive(Debug)]
 pub(crate) struct Histogram {
     own: Distribution,
-    /// Observations that another series has too, kept once for both: the gap of an event with one token is an
-    /// inter-token latency and a chunk gap, and nothing is recorded as often.
-    shared: Option<Arc<Distribution>>,
     otel: Option<BoundHistogram<f64>>,
 }
 
@@ -80,47 +77,19 @@ impl Histogram {
 
     /// Lets a bucket point to an exchange whose value fell in it before, when nothing was known of its trace.
     pub(crate) fn point(&self, value: f64, exemplar: Exemplar) {
-        let seen = self.own.lock().has(value) || self.shared.as_ref().is_some_and(|shared| shared.lock().has(value));
-        if seen {
-            self.own.lock().point(Exemplar { value, ..exemplar });
+        let mut own = self.own.lock();
+        if own.has(value) {
+            own.point(Exemplar { value, ..exemplar });
         }
     }
 
-    /// What it has seen, for the page.
-    fn state(&self) -> State {
-        let mut state = self.own.lock().clone();
-        if let Some(shared) = &self.shared {
-            state.add(&shared.lock());
-        }
-        state
-    }
-
-    /// Takes finite values for this series and for `other`, which share them.
-    pub(crate) fn observe_with(&self, other: &Histogram, values: impl Iterator<Item = f64> + Clone) {
-        if let Some(shared) = &self.shared {
-            let mut state = shared.lock();
-            for value in values.clone() {
-                state.observe(value, 1);
-            }
-        }
-        for otel in [&self.otel, &other.otel].into_iter().flatten() {
-            values.clone().for_each(|value| otel.record(value));
-        }
-    }
-
-    /// Takes finite values, each as seen so many times, under one lock.
-    pub(crate) fn observe_all(&self, values: impl Iterator<Item = (f64, u32)> + Clone) {
-        {
-            let mut state = self.own.lock();
-            for (value, times) in values.clone() {
-                state.observe(value, u64::from(times));
-            }
-        }
+    /// Adds observations that were gathered elsewhere. The OpenTelemetry side takes values alone: the mean of a bucket for each
+    /// value in it.
+    pub(crate) fn add(&self, gathered: &State) {
+        self.own.lock().add(gathered);
         if let Some(otel) = &self.otel {
-            for (value, times) in values {
-                for _ in 0..times {
-                    otel.record(value);
-                }
+            for (mean, times) in gathered.means() {
+                (0..times).for_each(|_| otel.record(mean));
             }
         }
     }
@@ -131,6 +100,17 @@ pub(crate) enum Series {
     Counter(Arc<Counter>),
     UpDown(Arc<UpDown>),
     Histogram(Arc<Histogram>),
+}
+
+impl Series {
+    /// True while a handle to it is kept outside its family.
+    fn is_used(&self) -> bool {
+        match self {
+            Series::Counter(counter) => Arc::strong_count(counter) > 1,
+            Series::UpDown(up_down) => Arc::strong_count(up_down) > 1,
+            Series::Histogram(histogram) => Arc::strong_count(histogram) > 1,
+        }
+    }
 }
 
 /// The OpenTelemetry instrument of a metric.
@@ -161,8 +141,6 @@ pub(crate) struct Forms {
 pub(crate) struct Families {
     by_id: Vec<Option<Family>>,
     forms: Forms,
-    /// What inter-token latencies and chunk gaps share.
-    gaps: RwLock<HashMap<Attributes, Arc<Distribution>>>,
 }
 
 impl Families {
@@ -175,7 +153,7 @@ impl Families {
                 series: RwLock::default(),
             })
         };
-        Families { by_id: TABLE.iter().map(family).collect(), forms, gaps: RwLock::default() }
+        Families { by_id: TABLE.iter().map(family).collect(), forms }
     }
 
     /// The series of these attributes, made at its first use; `None` when the metric is not of this generation.
@@ -185,16 +163,17 @@ impl Families {
         if let Some(found) = family.series.read().unwrap_or_else(PoisonError::into_inner).get(&attributes) {
             return Some(found.clone());
         }
-        let shared = matches!(id, Id::InterTokenLatency | Id::ChunkGap).then(|| self.shared(family, &attributes));
         let mut series = family.series.write().unwrap_or_else(PoisonError::into_inner);
-        let made = series.entry(attributes).or_insert_with_key(|known| family.make(known, self.forms, shared));
+        let made = series.entry(attributes).or_insert_with_key(|known| family.make(known, self.forms));
         Some(made.clone())
     }
 
-    fn shared(&self, family: &Family, attributes: &Attributes) -> Arc<Distribution> {
-        let mut gaps = self.gaps.write().unwrap_or_else(PoisonError::into_inner);
-        let made = || Arc::new(Distribution::new(family.metric.buckets, self.forms.native, false));
-        Arc::clone(gaps.entry(attributes.clone()).or_insert_with(made))
+    /// Removes the series to which no handle is left. One that is made again begins at zero, which readers take for a restart
+    /// of the counter.
+    pub(crate) fn remove_unused(&self) {
+        for family in self.by_id.iter().flatten() {
+            family.series.write().unwrap_or_else(PoisonError::into_inner).retain(|_, series| series.is_used());
+        }
     }
 
     /// Everything recorded so far, series in the order of their attributes.
@@ -205,7 +184,7 @@ impl Families {
             let value = match series {
                 Series::Counter(counter) => page::Value::Whole(counter.own.load(Ordering::Relaxed)),
                 Series::UpDown(up_down) => page::Value::Signed(up_down.own.load(Ordering::Relaxed)),
-                Series::Histogram(histogram) => page::Value::Histogram(Box::new(histogram.state())),
+                Series::Histogram(histogram) => page::Value::Histogram(Box::new(histogram.own.lock().clone())),
             };
             page::Point { attributes: attributes.clone(), value }
         };
@@ -220,7 +199,7 @@ impl Families {
 }
 
 impl Family {
-    fn make(&self, attributes: &Attributes, forms: Forms, shared: Option<Arc<Distribution>>) -> Series {
+    fn make(&self, attributes: &Attributes, forms: Forms) -> Series {
         let metric = self.metric;
         match metric.kind {
             Kind::Counter => {
@@ -250,7 +229,7 @@ impl Family {
                     _ => None,
                 };
                 let own = Distribution::new(metric.buckets, forms.native, forms.exemplars && metric.exemplar);
-                Series::Histogram(Arc::new(Histogram { own, shared, otel }))
+                Series::Histogram(Arc::new(Histogram { own, otel }))
             }
         }
     }

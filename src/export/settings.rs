@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::measure::LABEL_IDLE;
+
 /// Which generation of the OpenTelemetry GenAI names is emitted (`gen_ai.server.*` is the same in all).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Semconv {
@@ -140,6 +142,8 @@ pub struct Settings {
     pub max_models: usize,
     /// Most label sets in all; further ones are folded into `other`. Also most pairs of a label set and a class of prompts.
     pub max_label_sets: usize,
+    /// How long a model name or a label set has to be unused before a new one may replace it, where the table is full.
+    pub label_idle: Duration,
     /// Classes of prompts as attributes.
     pub prompt_classes: PromptClasses,
     /// Native histograms beside classic ones on the Prometheus endpoint's protobuf form.
@@ -160,6 +164,7 @@ impl Default for Settings {
             servers: Vec::new(),
             max_models: 64,
             max_label_sets: 512,
+            label_idle: LABEL_IDLE,
             prompt_classes: PromptClasses::default(),
             native_histograms: true,
             exemplars: true,

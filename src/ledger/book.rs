@@ -1,9 +1,9 @@
 //! The ledger: a sink that adds up what was used, by whom, and what it cost.
 
 use std::collections::HashMap;
-use std::collections::HashSet;
 use std::hash::Hash;
 use std::sync::Arc;
+use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::RwLock;
 use std::sync::atomic::AtomicU64;
@@ -21,6 +21,7 @@ use crate::ledger::Usage;
 use crate::ledger::cost;
 use crate::ledger::identity::Identity;
 use crate::ledger::identity::OTHER;
+use crate::ledger::identity::Places;
 use crate::ledger::price::is_taken;
 use crate::ledger::settings::covers;
 use crate::ledger::sums::Cost;
@@ -50,8 +51,8 @@ type Table<K, V> = RwLock<HashMap<K, Arc<V>>>;
 pub struct Ledger {
     rules: ArcSwap<Rules>,
     models: Models,
-    /// Labels of tenants without a name in the settings that have a place.
-    places: RwLock<HashSet<Arc<str>>>,
+    /// Labels of tenants without a name in the settings that have a place, and when each was used last.
+    places: RwLock<Places>,
     folded: AtomicU64,
     tenants: Table<Name, Used>,
     costs: Table<CostPlace, Cost>,
@@ -162,7 +163,10 @@ impl Ledger {
         if !rules.settings.is_on() || !record.labels.route.is_read() {
             return;
         }
-        let model = self.models.of(&record.labels);
+        let model = self.models.of(record, |gone| {
+            retain(&self.costs, |(model, ..)| model.as_deref() != Some(gone));
+            retain(&self.unpriced, |model| model.as_deref() != Some(gone));
+        });
         let tenant = rules.identity.as_ref().and_then(|identity| self.tenant(identity, record));
         if rules.identity.is_some() {
             at(&self.tenants, tenant.clone()).add(record);
@@ -222,13 +226,19 @@ impl Ledger {
         let said = record.targets.as_ref()?.tenant.as_deref()?;
         // Before a server that checks who asks, only it knows who is real.
         let admitted = is_taken(record);
-        let found = identity.label(said, admitted, &self.places.read().unwrap_or_else(PoisonError::into_inner));
+        let now = record.started + record.ended;
+        let found = identity.label(said, admitted, &self.places.read().unwrap_or_else(PoisonError::into_inner), now);
         let found = if found.is_new {
             // Another thread may have taken the last place since.
             let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
-            let found = identity.label(said, admitted, &places);
+            let found = identity.label(said, admitted, &places, now);
+            if let Some(gone) = &found.replaces {
+                places.remove(gone);
+                retain(&self.tenants, |tenant| tenant.as_ref() != Some(gone));
+                retain(&self.costs, |(_, tenant, _)| tenant.as_ref() != Some(gone));
+            }
             if found.is_new {
-                places.insert(Arc::clone(&found.label));
+                places.insert(Arc::clone(&found.label), Mutex::new(now));
             }
             found
         } else {
@@ -292,6 +302,11 @@ fn at<K: Eq + Hash, V: Default>(table: &Table<K, V>, place: K) -> Arc<V> {
         return Arc::clone(found);
     }
     Arc::clone(table.write().unwrap_or_else(PoisonError::into_inner).entry(place).or_default())
+}
+
+/// Removes the sums of what has lost its place. A sum that is made again begins at zero.
+fn retain<K: Eq + Hash, V>(table: &Table<K, V>, keep: impl Fn(&K) -> bool) {
+    table.write().unwrap_or_else(PoisonError::into_inner).retain(|place, _| keep(place));
 }
 
 fn each<K, V, T>(table: &Table<K, V>, show: impl Fn(&K, &V) -> T) -> Vec<T> {

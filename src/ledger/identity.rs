@@ -1,15 +1,19 @@
 //! From what a client says of itself to a label: named, hashed or plain, and never more labels than the cap.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::time::Instant;
 
 use ring::digest;
 use ring::hmac;
 
 use crate::ledger::TenantForm;
 use crate::ledger::Tenants;
+use crate::measure::LABEL_IDLE;
 
 /// The label of every tenant over the cap, and of those that no server vouched for.
 pub(super) const OTHER: &str = "other";
@@ -45,6 +49,9 @@ pub enum Error {
     },
 }
 
+/// Labels that have a place, and when each was used last. Locked by the threads that record alone.
+pub(super) type Places = HashMap<Arc<str>, Mutex<Instant>>;
+
 /// Makes labels of tenants. Remembers labels alone, nothing of what clients said.
 #[derive(Debug)]
 pub(super) struct Identity {
@@ -69,12 +76,14 @@ impl Identity {
     }
 
     /// The label of what a client says. `known` are the labels that have a place already; a new one gets a place only if
-    /// `admitted`: where the server refused the request, its tenant may be made up.
-    pub(super) fn label(&self, said: &str, admitted: bool, known: &HashSet<Arc<str>>) -> Found {
+    /// `admitted`: where the server refused the request, its tenant may be made up. Where all places are taken it replaces the
+    /// one that was not used for the longest time, if that is [`LABEL_IDLE`].
+    pub(super) fn label(&self, said: &str, admitted: bool, known: &Places, now: Instant) -> Found {
+        let found = |label, is_new, folded| Found { label, is_new, folded, replaces: None };
         if let Some(name) = self.named(said) {
-            return Found { label: name.into(), is_new: false, folded: false };
+            return found(name.into(), false, false);
         }
-        let other = Found { label: OTHER.into(), is_new: false, folded: true };
+        let other = found(OTHER.into(), false, true);
         if self.settings.only_named {
             return Found { folded: false, ..other };
         }
@@ -82,13 +91,20 @@ impl Identity {
             TenantForm::Hash => self.hash(said),
             TenantForm::Plain => readable(said),
         };
-        if let Some(label) = known.get(label.as_str()) {
-            return Found { label: Arc::clone(label), is_new: false, folded: false };
+        if let Some((label, used)) = known.get_key_value(label.as_str()) {
+            let mut used = used.lock().unwrap_or_else(PoisonError::into_inner);
+            *used = now.max(*used);
+            return found(Arc::clone(label), false, false);
         }
         if admitted && known.len() < self.settings.most {
-            return Found { label: label.into(), is_new: true, folded: false };
+            return found(label.into(), true, false);
         }
-        other
+        let used = |used: &Mutex<Instant>| *used.lock().unwrap_or_else(PoisonError::into_inner);
+        let oldest = known.iter().map(|(label, at)| (used(at), label)).min().filter(|_| admitted);
+        match oldest.filter(|(used, _)| now.saturating_duration_since(*used) >= LABEL_IDLE) {
+            Some((_, oldest)) => Found { replaces: Some(Arc::clone(oldest)), ..found(label.into(), true, false) },
+            None => other,
+        }
     }
 
     fn hash(&self, said: &str) -> String {
@@ -110,6 +126,8 @@ pub(super) struct Found {
     pub(super) is_new: bool,
     /// It stands for others because there was no place.
     pub(super) folded: bool,
+    /// The label whose place it takes.
+    pub(super) replaces: Option<Arc<str>>,
 }
 
 fn read(path: &Path) -> Result<hmac::Key, Error> {
@@ -129,10 +147,12 @@ fn readable(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn label(settings: Tenants, said: &str) -> String {
-        Identity::new(&settings).unwrap().label(said, true, &HashSet::new()).label.to_string()
+        Identity::new(&settings).unwrap().label(said, true, &Places::new(), Instant::now()).label.to_string()
     }
 
     #[test]
@@ -174,14 +194,18 @@ mod tests {
     #[test]
     fn over_the_cap_and_without_a_server_that_vouches_there_is_no_place() {
         let identity = Identity::new(&Tenants { form: TenantForm::Plain, most: 1, ..Tenants::default() }).unwrap();
-        let found = |said: &str, admitted, known: &[&str]| {
-            let known = known.iter().map(|label| Arc::from(*label)).collect();
-            let found = identity.label(said, admitted, &known);
+        let now = Instant::now();
+        let after = |said: &str, admitted, known: &[&str], idle| {
+            let known = known.iter().map(|label| (Arc::from(*label), Mutex::new(now))).collect();
+            let found = identity.label(said, admitted, &known, now + idle);
             (found.label.to_string(), found.is_new, found.folded)
         };
+        let found = |said: &str, admitted, known: &[&str]| after(said, admitted, known, Duration::from_secs(599));
         assert_eq!(found("a", true, &[]), ("a".to_owned(), true, false));
         assert_eq!(found("a", false, &["a"]), ("a".to_owned(), false, false));
         assert_eq!(found("b", false, &[]), ("other".to_owned(), false, true));
         assert_eq!(found("b", true, &["a"]), ("other".to_owned(), false, true));
+        assert_eq!(after("b", true, &["a"], LABEL_IDLE), ("b".to_owned(), true, false));
+        assert_eq!(after("b", false, &["a"], LABEL_IDLE), ("other".to_owned(), false, true));
     }
 }

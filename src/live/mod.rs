@@ -11,7 +11,7 @@ mod buckets;
 mod free;
 mod history;
 mod in_flight;
-mod models;
+mod model_name;
 mod pace;
 mod pairs;
 mod recent;

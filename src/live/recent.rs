@@ -3,17 +3,22 @@
 use std::io;
 use std::mem::size_of;
 use std::sync::Arc;
-use std::sync::Condvar;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
+use std::sync::OnceLock;
 use std::sync::PoisonError;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::SeqCst;
+use std::thread;
+use std::thread::Thread;
 use std::time::Duration;
 use std::time::Instant;
 
 use crate::live::settings::Settings;
 use crate::live::shelf::Shelf;
+use crate::measure::Inbox;
 use crate::measure::Record;
 use crate::measure::TimeLine;
 
@@ -70,57 +75,45 @@ pub struct Kept {
     pub longest_gap: Vec<Arc<Finished>>,
 }
 
-/// Where ended exchanges are handed in. Waits for no sorting: what finds no room is dropped and counted.
+/// Where ended exchanges are handed in. Takes no lock: a request that finds no room is dropped and counted.
 #[derive(Clone, Debug)]
 pub(super) struct Queue(Arc<Shared>);
 
 impl Queue {
     pub(super) fn add(&self, finished: impl FnOnce() -> Finished) {
-        let finished = Arc::new(finished());
-        let mut arrived = self.0.arrived();
-        let waiting = arrived.ended.len();
-        if waiting < WAITING {
-            arrived.ended.push(finished);
-        }
-        drop(arrived);
-        if waiting >= WAITING {
-            self.0.dropped.fetch_add(1, Relaxed);
-        } else if waiting + 1 == BATCH {
-            self.0.batch.notify_one();
+        match self.0.arrived.push(|| Arc::new(finished())) {
+            None => drop(self.0.dropped.fetch_add(1, Relaxed)),
+            Some(BATCH) => self.0.wake(),
+            Some(_) => {}
         }
     }
-}
-
-/// Exchanges that were handed in and not sorted in yet.
-#[derive(Debug, Default)]
-struct Arrived {
-    ended: Vec<Arc<Finished>>,
-    /// Nobody will ask any more.
-    over: bool,
 }
 
 /// What those who hand in, the thread and those who ask share.
 #[derive(Debug)]
 struct Shared {
-    arrived: Mutex<Arrived>,
-    /// Told when a batch has arrived, and when all is over.
-    batch: Condvar,
+    /// Exchanges that were handed in and not sorted in yet.
+    arrived: Inbox<Arc<Finished>>,
+    /// Sorts in when it is woken.
+    keeper: OnceLock<Thread>,
+    /// Nobody will ask any more.
+    over: AtomicBool,
+    /// Never locked by the data path.
     shelf: Mutex<Shelf>,
     dropped: AtomicU64,
 }
 
 impl Shared {
-    /// Never held while another lock is taken or anything is sorted.
-    fn arrived(&self) -> MutexGuard<'_, Arrived> {
-        self.arrived.lock().unwrap_or_else(PoisonError::into_inner)
+    fn wake(&self) {
+        if let Some(keeper) = self.keeper.get() {
+            keeper.unpark();
+        }
     }
 
     /// The shelf with all on it that was handed in before.
     fn shelf(&self) -> MutexGuard<'_, Shelf> {
-        // First the shelf, so that what two take away from the arrived is sorted in by its order.
         let mut shelf = self.shelf.lock().unwrap_or_else(PoisonError::into_inner);
-        let ended = std::mem::take(&mut self.arrived().ended);
-        for finished in ended {
+        for finished in self.arrived.drain() {
             let now = finished.ended();
             shelf.add(finished, now);
         }
@@ -129,9 +122,10 @@ impl Shared {
 
     /// Waits for a batch; false when all is over.
     fn batch_arrived(&self) -> bool {
-        let small = |arrived: &mut Arrived| arrived.ended.len() < BATCH && !arrived.over;
-        let waited = self.batch.wait_while(self.arrived(), small);
-        !waited.unwrap_or_else(PoisonError::into_inner).over
+        while self.arrived.len() < BATCH && !self.over.load(SeqCst) {
+            thread::park();
+        }
+        !self.over.load(SeqCst)
     }
 }
 
@@ -148,13 +142,15 @@ impl Recent {
             return Ok(Recent { shared: None });
         }
         let shared = Arc::new(Shared {
-            arrived: Mutex::default(),
-            batch: Condvar::new(),
+            arrived: Inbox::new(WAITING),
+            keeper: OnceLock::new(),
+            over: AtomicBool::new(false),
             shelf: Mutex::new(Shelf::new(settings)),
             dropped: AtomicU64::new(0),
         });
         let keeper = Arc::clone(&shared);
-        std::thread::Builder::new().name("recent".to_owned()).spawn(move || {
+        thread::Builder::new().name("recent".to_owned()).spawn(move || {
+            keeper.keeper.set(thread::current()).ok();
             while keeper.batch_arrived() {
                 drop(keeper.shelf());
             }
@@ -184,8 +180,8 @@ impl Recent {
 impl Drop for Recent {
     fn drop(&mut self) {
         if let Some(shared) = &self.shared {
-            shared.arrived().over = true;
-            shared.batch.notify_one();
+            shared.over.store(true, SeqCst);
+            shared.wake();
         }
     }
 }
@@ -229,7 +225,7 @@ mod tests {
         let recent = recent(1 << 26);
         queue(&recent, 0..BATCH as u64);
         let shared = recent.shared.as_ref().unwrap();
-        while !shared.arrived().ended.is_empty() {
+        while !shared.arrived.is_empty() {
             std::thread::yield_now();
         }
         assert_eq!(recent.held().0, BATCH as u64);

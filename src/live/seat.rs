@@ -54,7 +54,7 @@ impl Seat {
         if let Some(slot) = table.slot(place) {
             slot.enter(|slot| {
                 slot.pair.store(pair, Relaxed);
-                slot.model.store(crate::live::models::UNNAMED, Relaxed);
+                slot.model.store(None);
                 slot.route.store(opening.route as u8, Relaxed);
                 slot.flags.store(kind(opening.route), Relaxed);
                 slot.sequence.store(opening.sequence, Relaxed);
@@ -131,7 +131,7 @@ impl Watch for Seat {
             self.flag(STREAMS, request.streaming == Some(true));
         }
         if let Some(slot) = self.slot() {
-            slot.model.store(self.table.models.number(request.model), Relaxed);
+            slot.model.store(request.model);
             slot.max_tokens.store(request.max_tokens.unwrap_or(NEVER), Relaxed);
             slot.request_bytes.store(request.bytes, Relaxed);
             slot.requested.store(at, Release);

@@ -9,6 +9,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::Ordering::Release;
 use std::sync::atomic::fence;
 
+use crate::live::model_name::Bytes;
+use crate::live::model_name::ModelName;
+
 /// A time that has not come, or a number that is not known.
 pub(super) const NEVER: u64 = u64::MAX;
 
@@ -39,7 +42,6 @@ pub(super) struct Slot {
     /// The free place below this one.
     pub(super) link: AtomicU32,
     pub(super) pair: AtomicU16,
-    pub(super) model: AtomicU16,
     pub(super) route: AtomicU8,
     pub(super) flags: AtomicU8,
     pub(super) first_token: AtomicU64,
@@ -56,13 +58,13 @@ pub(super) struct Slot {
     pub(super) started: AtomicU64,
     pub(super) request_bytes: AtomicU64,
     pub(super) max_tokens: AtomicU64,
+    pub(super) model: ModelName,
 }
 
 /// What a place said at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
     pub(super) pair: u16,
-    pub(super) model: u16,
     pub(super) route: u8,
     pub(super) flags: u8,
     pub(super) sequence: u64,
@@ -76,6 +78,7 @@ pub(super) struct Seen {
     pub(super) tokens: u64,
     pub(super) held_up: u64,
     pub(super) resumed: u64,
+    pub(super) model: Bytes,
 }
 
 impl Slot {
@@ -110,7 +113,6 @@ impl Slot {
         }
         let seen = Seen {
             pair: self.pair.load(Relaxed),
-            model: self.model.load(Relaxed),
             route: self.route.load(Relaxed),
             flags: self.flags.load(Relaxed),
             sequence: self.sequence.load(Relaxed),
@@ -124,6 +126,7 @@ impl Slot {
             tokens: self.tokens.load(Relaxed),
             held_up: self.held_up.load(Relaxed),
             resumed: self.resumed.load(Relaxed),
+            model: self.model.load(),
         };
         fence(Acquire);
         (self.turn.load(Relaxed) == turn).then_some(seen)

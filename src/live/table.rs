@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use crate::decode::Route;
 use crate::live::free::Free;
-use crate::live::models::Models;
+use crate::live::model_name;
 use crate::live::pairs::Pair;
 use crate::live::settings::Settings;
 use crate::live::slot::CONVERSES;
@@ -27,7 +27,7 @@ pub struct Open {
     pub pair: usize,
     /// What configuration calls the route.
     pub route: &'static str,
-    /// `model` of the request, `other` over the cap of names.
+    /// `model` of the request.
     pub model: Option<Box<str>>,
     /// Number of the connection in this process.
     pub connection: u64,
@@ -60,7 +60,6 @@ pub(super) struct Table {
     chunks: Vec<OnceLock<Box<[Slot]>>>,
     free: Free,
     pub(super) pairs: Vec<Pair>,
-    pub(super) models: Models,
     /// Exchanges for which there was no place.
     untracked: AtomicU64,
 }
@@ -73,7 +72,6 @@ impl Table {
             chunks: (0..most.div_ceil(CHUNK)).map(|_| OnceLock::new()).collect(),
             free: Free::new(u32::try_from(most).unwrap_or(u32::MAX)),
             pairs: pairs.iter().map(|name| Pair::new(name)).collect(),
-            models: Models::default(),
             untracked: AtomicU64::new(0),
         }
     }
@@ -135,7 +133,7 @@ impl Table {
         Open {
             pair: usize::from(seen.pair),
             route: Route::names().nth(usize::from(seen.route)).unwrap_or("other"),
-            model: self.models.name(seen.model).map(Into::into),
+            model: model_name::text(&seen.model),
             connection: seen.connection,
             sequence: seen.sequence,
             doing,

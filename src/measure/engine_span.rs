@@ -8,6 +8,7 @@ use crate::measure::CountSource;
 use crate::measure::QueueSource;
 use crate::measure::QueueTime;
 use crate::measure::Record;
+use crate::measure::tokens::believed;
 
 /// What an engine's trace told of one request. Times are by the engine's clock; what it left out is `None`.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -51,12 +52,13 @@ impl Record {
             }
             _ => {}
         }
-        let counted = |tokens: Option<u64>| tokens.map(|tokens| Count { tokens, source: CountSource::EngineSpan });
+        let counted =
+            |tokens: Option<u64>| believed(tokens).map(|tokens| Count { tokens, source: CountSource::EngineSpan });
         let better = |known: Option<Count>| known.is_none_or(|known| known.source > CountSource::EngineSpan);
         if better(self.input_tokens) {
             self.input_tokens = counted(span.prompt_tokens).or(self.input_tokens);
         }
-        self.cached_tokens = self.cached_tokens.or(span.cached_tokens);
+        self.cached_tokens = self.cached_tokens.or(believed(span.cached_tokens));
         if better(self.output_tokens)
             && let Some(output) = counted(span.completion_tokens)
         {

@@ -372,7 +372,8 @@ impl Exchange {
             self.first_token = Since::at(at);
             self.first_tokens = step.tokens.and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0);
             self.enter(Some(Phase::Streaming), sink);
-            self.live = Some(sink.live(&labels()).unwrap_or_else(|| Arc::new(Unmoved)));
+            let live = self.is_answered().then(|| sink.live(&labels())).flatten();
+            self.live = Some(live.unwrap_or_else(|| Arc::new(Unmoved)));
         }
         self.last_token = Since::at(at);
         self.watches.token(at, step.tokens.unwrap_or(1));
@@ -443,11 +444,10 @@ impl Exchange {
         }
         let told = self.gaps.told();
         let exact = record.output_tokens.filter(|n| n.source.is_exact()).map_or(0, |n| n.tokens);
-        if exact > told {
-            let live = self.live.take().or_else(|| sink.live(&record.labels));
-            if let Some(live) = live {
-                live.reconcile(exact - told);
-            }
+        if exact > told
+            && let Some(live) = self.live.take().or_else(|| sink.live(&record.labels))
+        {
+            live.reconcile(exact - told);
         }
         std::mem::take(&mut self.watches).ended(&record);
         let text = text.filter(|_| self.is_uncounted(&record));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::decode::{EngineTiming, FinishReason};
+use crate::decode::{EngineTiming, FinishReason, Work};
 use crate::measure::Blocked;
 use crate::measure::EngineSpan;
 use crate::measure::Labels;
@@ -409,6 +409,15 @@ impl Record {
             request_bytes: 0,
             response_bytes: 0,
         }
+    }
+
+    /// True when the response proves that its model exists, so that the model's name may become a label: a status of 200-299 (or
+    /// a session's), and tokens, or a whole response to a request that makes the model work. Names in refused requests and
+    /// in errors prove nothing, whoever wrote them.
+    pub fn proves_model(&self) -> bool {
+        let tokens = [self.input_tokens, self.output_tokens].into_iter().flatten().any(|count| count.tokens > 0);
+        let worked = self.outcome.is_ok() && self.labels.route.work() != Work::Neither;
+        matches!(self.status, Some(101 | 200..=299)) && (tokens || self.first_token.is_some() || worked)
     }
 
     /// `then` counted from the last byte of the request; `None` when either is unknown. An answer that begins before

@@ -11,6 +11,18 @@ use crate::measure::CountSource;
 /// Choices whose own counts are kept; further ones make every count of the exchange a lower bound.
 const CHOICES: usize = 4;
 
+/// The highest token count of one request that is believed. A higher one is a fault of the engine and counts as absent: no
+/// context window comes near it, and sums of believed counts stay far from the end of their range.
+pub const MOST_TOKENS: u64 = u32::MAX as u64;
+
+/// The highest token count of one event that is believed: the gap before an event counts once for each of its tokens.
+const MOST_PER_EVENT: u64 = 1 << 16;
+
+/// The count, unless it cannot be true.
+pub(super) fn believed(count: Option<u64>) -> Option<u64> {
+    count.filter(|tokens| *tokens <= MOST_TOKENS)
+}
+
 /// What one choice said of itself so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Choice {
@@ -138,7 +150,29 @@ pub(super) struct Prompts {
 /// The event's `usage`, if it says anything: every prompt has a token, so zeros stand for what is not counted yet (Ollama's
 /// completions with `include_usage` have them in every event but the last).
 fn told(event: &StreamEvent) -> Option<Usage> {
-    event.usage.filter(|usage| usage.input != Some(0) || usage.output.is_some_and(|output| output > 0))
+    let usage = event.usage.map(|usage| Usage {
+        input: believed(usage.input),
+        output: believed(usage.output),
+        cached: believed(usage.cached),
+        cache_creation: believed(usage.cache_creation),
+        reasoning: believed(usage.reasoning),
+        input_audio: believed(usage.input_audio),
+        input_image: believed(usage.input_image),
+        output_audio: believed(usage.output_audio),
+        ..usage
+    });
+    usage.filter(|usage| usage.input != Some(0) || usage.output.is_some_and(|output| output > 0))
+}
+
+/// The counter without counts that cannot be true.
+fn believed_counter(counter: Counter) -> Counter {
+    Counter {
+        input: believed(counter.input),
+        output: believed(counter.output),
+        cached: believed(counter.cached),
+        reasoning: believed(counter.reasoning),
+        ..counter
+    }
 }
 
 impl Tokens {
@@ -159,6 +193,7 @@ impl Tokens {
         // The text of a running counter's event may be all text so far, so that the last one may bring none.
         let may_repeat = finishing && event.counter.is_some_and(|counter| counter.running);
         let bears = counted.map_or(says && !may_repeat, |tokens| tokens > 0);
+        let counted = counted.filter(|tokens| *tokens <= MOST_PER_EVENT);
         let mut step = Step { bears, tokens: counted.or(event.token_ids.map(u64::from)) };
 
         self.widest = self.widest.max(event.choices);
@@ -197,7 +232,8 @@ impl Tokens {
                     let known = choice.continuous || !choice.begun;
                     choice.continuous = known;
                     if known && step.tokens.is_none() {
-                        step.tokens = Some(u64::from(output.saturating_sub(choice.usage.unwrap_or(0))));
+                        let tokens = u64::from(output.saturating_sub(choice.usage.unwrap_or(0)));
+                        step.tokens = Some(tokens).filter(|tokens| *tokens <= MOST_PER_EVENT);
                     }
                     choice.usage = Some(output);
                 } else if bears {
@@ -230,6 +266,7 @@ impl Tokens {
 
     /// Takes a choice's own counter. Returns by how much it grew, if that is what the event brought.
     fn count(&mut self, place: u32, counter: Counter) -> Option<u64> {
+        let counter = believed_counter(counter);
         let place = place as usize;
         let choice = self.choices.get_mut(place)?;
         let own = self.counted.get_or_insert_default();
@@ -249,6 +286,7 @@ impl Tokens {
 
     /// Takes what is told of a whole answer, which may be several choices.
     pub(super) fn whole_counter(&mut self, counter: Counter, choices: u32) {
+        let counter = believed_counter(counter);
         let own = self.counted.get_or_insert_default();
         own.choices = choices;
         own.output = counter.output.or(own.output);
@@ -276,10 +314,11 @@ impl Tokens {
 
     fn timing(&mut self, event: &StreamEvent) {
         let Some(timing) = event.timing else { return };
-        if let Some(prompt) = timing.prompt_tokens {
-            self.native_input = Some(prompt.saturating_add(timing.cached_tokens.unwrap_or(0)));
+        let cached = believed(timing.cached_tokens);
+        if let Some(prompt) = believed(timing.prompt_tokens) {
+            self.native_input = Some(prompt.saturating_add(cached.unwrap_or(0)));
         }
-        self.native_cached = timing.cached_tokens.or(self.native_cached);
+        self.native_cached = cached.or(self.native_cached);
         if let Some(choice) = self.choices.get_mut(event.choice as usize)
             && timing.predicted_tokens.is_some()
             && event.counter.is_none()
@@ -325,7 +364,7 @@ impl Tokens {
 
     /// The output tokens, by the most trusted source there is.
     pub(super) fn output(&self, whole: Whole) -> Option<Count> {
-        let exact = |tokens, source| Some(Count { tokens, source });
+        let exact = |tokens, source| believed(Some(tokens)).map(|tokens| Count { tokens, source });
         let choices = whole.choices.max(self.seen());
         if let Some(total) = self.last_total_output {
             if !whole.habits.usage_per_choice || choices == 1 {
@@ -381,7 +420,8 @@ impl Tokens {
         let usage = told.map(|tokens| Count { tokens, source: CountSource::Usage });
         let alone = prompts.number == 1 && !self.beyond;
         let native = self.once(|own| own.input, prompts).or(self.native_input.filter(|_| alone));
-        usage.or(native.map(|tokens| Count { tokens, source: CountSource::NativeCounter }))
+        let native = native.map(|tokens| Count { tokens, source: CountSource::NativeCounter });
+        usage.or(native).filter(|count| count.tokens <= MOST_TOKENS)
     }
 
     /// Prompt tokens out of the engine's cache.

@@ -122,7 +122,7 @@ impl Judge {
         let settings = self.settings.load();
         let mut late = HashMap::new();
         waiting.each(&mut |wait| {
-            let model = self.models.of(&asked(wait));
+            let model = self.models.led_to(&asked(wait));
             let named = model.as_deref().or(wait.request_model);
             let missed = settings.objectives.iter().filter(|objective| misses(objective, wait, named, &settings));
             let missed: Vec<&Objective> = missed.collect();
@@ -161,7 +161,7 @@ impl Judge {
         if settings.objectives.is_empty() {
             return;
         }
-        let model = self.models.of(&record.labels);
+        let model = self.models.of(record, |gone| self.remove(gone));
         let counted = self.take((record.connection, record.sequence));
         for objective in &settings.objectives {
             if counted.contains(&objective.name) || !concerns(objective, record, model.as_deref()) {
@@ -175,11 +175,23 @@ impl Judge {
     /// True when the exchange was bad by any objective that is about it: then its trace is worth keeping. Counts nothing.
     pub fn is_broken_by(&self, record: &Record) -> bool {
         let settings = self.settings.load();
-        let model = self.models.of(&record.labels);
+        let model = self.models.of(record, |gone| self.remove(gone));
         settings.objectives.iter().any(|objective| {
             concerns(objective, record, model.as_deref())
                 && matches!(verdict(record, model.as_deref(), objective, &settings), Verdict::Bad(_))
         })
+    }
+
+    /// Removes the counts of a model that has lost its place, unless an objective names it.
+    fn remove(&self, gone: &str) {
+        let settings = self.settings.load();
+        let mut tallies = self.tallies.write().unwrap_or_else(PoisonError::into_inner);
+        for (name, of_this) in tallies.iter_mut() {
+            let objective = settings.objectives.iter().find(|objective| objective.name == *name);
+            if !objective.is_some_and(|objective| objective.scope.models.iter().any(|model| model == gone)) {
+                of_this.retain(|(_, model), _| model.as_deref() != Some(gone));
+            }
+        }
     }
 
     /// The objectives that have counted this exchange while it waited.

@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::time::Instant;
 
+use crate::measure::Inbox;
 use crate::measure::Opening;
 use crate::measure::Record;
 use crate::measure::Requested;
@@ -38,12 +39,18 @@ struct Entry {
     state: AtomicU8,
 }
 
-/// All of them. The data path's threads only add, to a list that whoever looks takes away whole: they wait for no look.
-#[derive(Debug, Default)]
+/// All of them. The data path's threads only add, to a queue without a lock.
+#[derive(Debug)]
 pub(super) struct Registry {
-    arrived: Mutex<Vec<Arc<Entry>>>,
+    arrived: Inbox<Arc<Entry>>,
     known: Mutex<HashMap<ExchangeId, Arc<Entry>>>,
     number: AtomicUsize,
+}
+
+impl Default for Registry {
+    fn default() -> Registry {
+        Registry { arrived: Inbox::new(MOST), known: Mutex::default(), number: AtomicUsize::new(0) }
+    }
 }
 
 impl Registry {
@@ -58,14 +65,14 @@ impl Registry {
             self.number.fetch_sub(1, Ordering::Relaxed);
             return;
         }
-        self.arrived.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(entry));
+        // There is room: it has as many places as may be open.
+        self.arrived.push(|| Arc::clone(entry));
     }
 
     /// Those that are open at this moment.
     pub(super) fn look(&self, now: Instant) -> Look<'_> {
-        let arrived = std::mem::take(&mut *self.arrived.lock().unwrap_or_else(PoisonError::into_inner));
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.extend(arrived.into_iter().map(|entry| ((entry.opening.connection, entry.opening.sequence), entry)));
+        known.extend(self.arrived.drain().map(|entry| ((entry.opening.connection, entry.opening.sequence), entry)));
         let before = known.len();
         known.retain(|_, entry| entry.state.load(Ordering::Acquire) != CLOSED);
         self.number.fetch_sub(before - known.len(), Ordering::Relaxed);

@@ -253,6 +253,7 @@ fn export(
         exemplars: raw.prometheus.exemplars,
         metrics: otlp::metrics(&raw.otlp, problems),
         traces: otlp::traces(&raw.otlp, problems),
+        ..export::Settings::default()
     }
 }
 

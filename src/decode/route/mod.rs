@@ -140,6 +140,11 @@ impl Route {
         ROUTES.iter().find(|api| api.name == name).map(|api| api.route)
     }
 
+    /// Every route, in the order of their numbers.
+    pub fn all() -> impl ExactSizeIterator<Item = Route> + Clone {
+        ROUTES.iter().map(|api| api.route)
+    }
+
     /// What configuration calls the routes, in the order of the table.
     pub fn names() -> impl Iterator<Item = &'static str> {
         ROUTES.iter().map(|api| api.name)

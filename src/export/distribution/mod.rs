@@ -33,9 +33,42 @@ pub(crate) struct State {
     /// The newest exemplar of each bucket; empty when the histogram has none.
     pub(crate) exemplars: Vec<Option<Exemplar>>,
     pub(crate) native: Option<Native>,
+    /// Sums of the buckets, where [`State::means`] is needed; else empty.
+    sums: Vec<f64>,
 }
 
 impl State {
+    /// An empty one over these upper bounds.
+    pub(crate) fn new(bounds: &'static [f64], native: bool, exemplars: bool, sums: bool) -> State {
+        let buckets = bounds.len() + 1;
+        State {
+            bounds,
+            sum: 0.0,
+            count: 0,
+            counts: vec![0; buckets],
+            exemplars: if exemplars { vec![None; buckets] } else { Vec::new() },
+            native: native.then(Native::default),
+            sums: if sums { vec![0.0; buckets] } else { Vec::new() },
+        }
+    }
+
+    /// Forgets every observation.
+    pub(crate) fn clear(&mut self) {
+        (self.sum, self.count) = (0.0, 0);
+        self.counts.fill(0);
+        self.exemplars.fill(None);
+        self.sums.fill(0.0);
+        self.native = self.native.as_ref().map(|_| Native::default());
+    }
+
+    /// The mean and the count of each bucket that has values. A mean lies in its bucket.
+    pub(crate) fn means(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
+        let above = self.bounds.iter().copied().chain([f64::INFINITY]);
+        let below = [f64::NEG_INFINITY].into_iter().chain(self.bounds.iter().copied());
+        let buckets = above.zip(below).zip(self.counts.iter().zip(&self.sums)).filter(|(_, (count, _))| **count > 0);
+        buckets.map(|((above, below), (count, sum))| ((sum / *count as f64).clamp(below.next_up(), above), *count))
+    }
+
     /// Takes `value` as seen `times` times; returns its bucket. What is no number is left out on both exporters.
     pub(crate) fn observe(&mut self, value: f64, times: u64) -> Option<usize> {
         if !value.is_finite() {
@@ -44,6 +77,9 @@ impl State {
         let bucket = self.bucket(value);
         if let Some(count) = self.counts.get_mut(bucket) {
             *count += times;
+        }
+        if let Some(sum) = self.sums.get_mut(bucket) {
+            *sum += value * times as f64;
         }
         self.sum += value * times as f64;
         self.count += times;
@@ -70,10 +106,20 @@ impl State {
         }
     }
 
-    /// Takes over all that `other`, over the same bounds, has seen. Exemplars stay.
+    /// Adds the observations of `other`, which has the same bounds, or these and finer ones and the sums of its buckets.
+    /// Exemplars stay.
     pub(crate) fn add(&mut self, other: &State) {
-        for (count, more) in self.counts.iter_mut().zip(&other.counts) {
-            *count += more;
+        if other.bounds.len() == self.bounds.len() {
+            for (count, more) in self.counts.iter_mut().zip(&other.counts) {
+                *count += more;
+            }
+        } else {
+            for (mean, more) in other.means() {
+                let bucket = self.bucket(mean);
+                if let Some(count) = self.counts.get_mut(bucket) {
+                    *count += more;
+                }
+            }
         }
         self.sum += other.sum;
         self.count += other.count;
@@ -88,21 +134,14 @@ impl State {
     }
 }
 
-/// A histogram that threads share.
+/// A histogram that threads share. The data path does not use it: threads of a lower priority hold its lock.
 #[derive(Debug)]
 pub(crate) struct Distribution(Mutex<State>);
 
 impl Distribution {
     /// An empty one over these upper bounds.
     pub(crate) fn new(bounds: &'static [f64], native: bool, exemplars: bool) -> Distribution {
-        Distribution(Mutex::new(State {
-            bounds,
-            sum: 0.0,
-            count: 0,
-            counts: vec![0; bounds.len() + 1],
-            exemplars: if exemplars { vec![None; bounds.len() + 1] } else { Vec::new() },
-            native: native.then(Native::default),
-        }))
+        Distribution(Mutex::new(State::new(bounds, native, exemplars, false)))
     }
 
     /// The state, for a batch of observations.

@@ -23,7 +23,7 @@ use crate::export::table::ledger;
 use crate::export::table::objectives;
 
 /// Every metric that is recorded or observed. `target_info` stands beside it: it is made from the resource.
-pub static TABLE: [Metric; 120] = [
+pub static TABLE: [Metric; 121] = [
     of_gen_ai(
         traced(by(
             histogram(
@@ -333,6 +333,7 @@ pub static TABLE: [Metric; 120] = [
     in_flight::RECENT,
     in_flight::RECENT_MEMORY,
     in_flight::RECENT_DROPPED,
+    in_flight::RECORDS_DROPPED,
     in_flight::ACCESS_LOG_DROPPED,
     by(
         counter(

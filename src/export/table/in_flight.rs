@@ -106,6 +106,14 @@ pub(super) const RECENT_DROPPED: Metric = counter(
     "Ended exchanges that were not kept: they came faster than they could be put away",
 );
 
+pub(super) const RECORDS_DROPPED: Metric = counter(
+    Id::RecordsDropped,
+    "tokometer.records.dropped",
+    "{request}",
+    Scope::Process,
+    "Requests whose records were dropped because too many waited to be counted: of them tokometer.exchanges alone counts, by operation, server and outcome",
+);
+
 pub(super) const ACCESS_LOG_DROPPED: Metric = by(
     counter(
         Id::AccessLogDropped,

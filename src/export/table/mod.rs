@@ -225,6 +225,7 @@ pub enum Id {
     RecentExchanges,
     RecentMemory,
     RecentDropped,
+    RecordsDropped,
     AccessLogDropped,
     ObserverDetached,
     BodiesUnread,

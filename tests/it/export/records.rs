@@ -106,6 +106,7 @@ impl ProcessStats for Still {
             recent: 7,
             recent_bytes: 9_000,
             recent_dropped: 0,
+            records_dropped: 6,
             engine_spans: Some(EngineSpans {
                 received: 40,
                 forwarded: 30,

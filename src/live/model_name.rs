@@ -1,0 +1,57 @@
+//! The name of a model as numbers that one thread writes and any may read, in the place of its request: so no number of names
+//! that clients make up takes a place from another.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// 128 bytes, the longest that is read of a name.
+const WORDS: usize = 16;
+
+/// The bytes of a name.
+pub(super) type Bytes = [u8; WORDS * 8];
+
+/// Zeros fill the rest; all zero: no model was named.
+#[derive(Debug, Default)]
+pub(super) struct ModelName([AtomicU64; WORDS]);
+
+impl ModelName {
+    pub(super) fn store(&self, name: Option<&str>) {
+        let mut bytes = [0; WORDS * 8];
+        for (to, from) in bytes.iter_mut().zip(name.unwrap_or_default().bytes()) {
+            *to = from;
+        }
+        for (word, bytes) in self.0.iter().zip(bytes.as_chunks().0) {
+            word.store(u64::from_le_bytes(*bytes), Relaxed);
+        }
+    }
+
+    pub(super) fn load(&self) -> Bytes {
+        let mut bytes = [0; WORDS * 8];
+        for (word, bytes) in self.0.iter().zip(bytes.as_chunks_mut().0) {
+            *bytes = word.load(Relaxed).to_le_bytes();
+        }
+        bytes
+    }
+}
+
+/// The name that these bytes are.
+pub(super) fn text(bytes: &Bytes) -> Option<Box<str>> {
+    let len = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    let name = bytes.get(..len).filter(|name| !name.is_empty())?;
+    Some(String::from_utf8_lossy(name).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_comes_back_and_none_is_left_of_the_one_before() {
+        let name = ModelName::default();
+        let longest = "m".repeat(128);
+        for stored in [Some(longest.as_str()), Some("qwen"), Some("模型"), None] {
+            name.store(stored);
+            assert_eq!(text(&name.load()).as_deref(), stored);
+        }
+    }
+}
