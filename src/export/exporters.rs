@@ -187,7 +187,46 @@ impl Sink for Exporters {
 
 #[cfg(test)]
 mod tests {
-    use super::info_labels;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::export::Snapshot;
+    use crate::measure::Gap;
+
+    struct Nothing;
+
+    impl ProcessStats for Nothing {
+        fn snapshot(&self) -> Snapshot {
+            Snapshot::default()
+        }
+    }
+
+    #[test]
+    fn the_data_path_takes_no_lock_that_recording_and_scraping_take() {
+        let settings = Settings { servers: vec![("127.0.0.1".to_owned(), None)], ..Settings::default() };
+        let exporters = Exporters::start(&settings, Arc::new(Nothing)).unwrap();
+        let use_it = |model: &str| {
+            let labels = Labels { response_model: Some(model.into()), ..Labels::default() };
+            let live = exporters.live(&labels).unwrap();
+            live.progress(&[Gap { gap: Duration::from_millis(9), tokens: Some(1) }], 2);
+            live.stalled();
+            live.reconcile(3);
+            exporters.in_flight(0, Phase::Streaming, 1);
+            exporters.detached(0, Detach::Panic);
+            exporters.unread(0, Message::Response, Unread::Corrupt);
+        };
+        use_it("known");
+        exporters.scrape(None);
+        // Held by this very thread: had the data path to wait for one of them, it would wait for ever.
+        exporters.recorder.while_locked(|| {
+            use_it("known");
+            use_it("new");
+        });
+        let page = String::from_utf8(exporters.scrape(None).body).unwrap();
+        let tokens = page.lines().filter(|line| line.starts_with("tokometer_live_tokens_total{"));
+        let tokens: f64 = tokens.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum();
+        assert_eq!(tokens, 15.0, "{page}");
+    }
 
     #[test]
     fn resource_attributes_that_become_one_label_are_joined() {

@@ -250,3 +250,75 @@ impl LiveSeries {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::export::Semconv;
+    use crate::export::series::Families;
+    use crate::export::series::Forms;
+
+    fn handles(counts: &Arc<LiveCounts>) -> Handles {
+        let families = Families::new(Semconv::V1_41, None, Forms { native: true, exemplars: false });
+        Handles::new(Arc::new(families), Vec::new(), Arc::clone(counts), [None, None])
+    }
+
+    fn gap(millis: u64, tokens: u32) -> Gap {
+        Gap { gap: Duration::from_millis(millis), tokens: Some(tokens) }
+    }
+
+    #[test]
+    fn a_held_half_is_not_waited_for_and_nothing_is_lost() {
+        let counts = Arc::new(LiveCounts::new(Gathering::default())).ask();
+        for half in &counts.halves {
+            // As a thread that has lost its core while it drains.
+            let held = half.lock().unwrap();
+            counts.progress(&[gap(10, 1), gap(30, 3)], 4);
+            drop(held);
+        }
+        let handles = handles(&counts);
+        let mut spare = Gaps::new(counts.how);
+        assert!(counts.drain(&handles, &mut spare) && !counts.drain(&handles, &mut spare));
+        let count = |histogram: &Option<Arc<Histogram>>| histogram.as_ref().unwrap().count();
+        let series = handles.live();
+        assert_eq!(
+            [count(&series.inter_token_latency), count(&series.chunk_gap), count(&series.chunk_tokens)],
+            [8, 4, 4]
+        );
+    }
+
+    #[test]
+    fn gaps_that_are_drained_while_threads_add_are_counted_once() {
+        const EACH: u64 = 20_000;
+        let counts = Arc::new(LiveCounts::new(Gathering { native: true, ..Gathering::default() })).ask();
+        let handles = handles(&counts);
+        let mut spare = Gaps::new(counts.how);
+        thread::scope(|scope| {
+            let add = || (0..EACH).for_each(|n| counts.progress(&[gap(n % 50, 1)], 1));
+            let threads = [scope.spawn(add), scope.spawn(add)];
+            while !threads.iter().all(|thread| thread.is_finished()) {
+                counts.drain(&handles, &mut spare);
+            }
+        });
+        counts.drain(&handles, &mut spare);
+        let gaps = handles.live().chunk_gap.as_ref().unwrap().count();
+        let tokens = handles.live().tokens.as_ref().unwrap().get();
+        assert_eq!((gaps, tokens), (2 * EACH, 2 * EACH));
+    }
+
+    #[test]
+    fn finer_buckets_give_the_same_classic_ones_and_means_that_lie_in_them() {
+        let bounds = metric(Id::InterTokenLatency).buckets;
+        let (mut own, mut fine) = (State::new(bounds, false, false, false), State::new(&FINE_GAPS, false, false, true));
+        let values = (1..4000).map(|n| f64::from(n) * 0.000_7).chain(bounds.iter().copied()).chain([0.0, 1e6]);
+        for value in values {
+            own.observe(value, 3);
+            fine.observe(value, 3);
+        }
+        let mut sum = State::new(bounds, false, false, false);
+        sum.add(&fine);
+        assert_eq!((sum.buckets(), sum.count), (own.buckets(), own.count));
+        let of_means: f64 = fine.means().map(|(mean, times)| mean * times as f64).sum();
+        assert!((of_means / own.sum - 1.0).abs() < 1e-12);
+    }
+}

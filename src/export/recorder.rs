@@ -238,6 +238,13 @@ impl Recorder {
 }
 
 impl Recorder {
+    /// Holds all that threads beside the data path lock, but for the halves of live counts.
+    #[cfg(test)]
+    pub(crate) fn while_locked(&self, work: impl FnOnce()) {
+        let _table = self.sets.table();
+        self.families.while_locked(work);
+    }
+
     /// Counts requests of which no record was kept.
     pub(crate) fn count_unrecorded(&self, labels: &Labels, outcome: Outcome, requests: u64) {
         let handles = self.handles(&Arc::new(labels.clone()), false);

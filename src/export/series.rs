@@ -40,6 +40,13 @@ impl Counter {
     }
 }
 
+#[cfg(test)]
+impl Counter {
+    pub(crate) fn get(&self) -> u64 {
+        self.own.load(Ordering::Relaxed)
+    }
+}
+
 /// One series of an up-down counter.
 #[derive(Debug)]
 pub(crate) struct UpDown {
@@ -81,6 +88,11 @@ impl Histogram {
         if own.has(value) {
             own.point(Exemplar { value, ..exemplar });
         }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> u64 {
+        self.own.lock().count
     }
 
     /// Adds observations that were gathered elsewhere. The OpenTelemetry side takes values alone: the mean of a bucket for each
@@ -174,6 +186,19 @@ impl Families {
         for family in self.by_id.iter().flatten() {
             family.series.write().unwrap_or_else(PoisonError::into_inner).retain(|_, series| series.is_used());
         }
+    }
+
+    /// Holds the lock of every family and of every histogram.
+    #[cfg(test)]
+    pub(crate) fn while_locked(&self, work: impl FnOnce()) {
+        let families: Vec<_> = self.by_id.iter().flatten().map(|family| family.series.write().unwrap()).collect();
+        let histograms = families.iter().flat_map(|series| series.values()).filter_map(|series| match series {
+            Series::Histogram(histogram) => Some(histogram.own.lock()),
+            _ => None,
+        });
+        let histograms: Vec<_> = histograms.collect();
+        work();
+        drop(histograms);
     }
 
     /// Everything recorded so far, series in the order of their attributes.

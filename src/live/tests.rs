@@ -20,7 +20,7 @@ use crate::measure::Sink;
 use crate::measure::Watches;
 
 /// What an open exchange holds beside its observer: its place, and its seat with the time line.
-const OPEN_STREAM_BYTES: usize = 640;
+const OPEN_STREAM_BYTES: usize = 704;
 
 /// Has no use for anything.
 struct Nobody;

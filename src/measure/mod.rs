@@ -41,6 +41,6 @@ pub use stage::Stage;
 pub use targets::Targets;
 pub use thresholds::Thresholds;
 pub use timeline::{POINTS, Point, TimeLine};
-pub use tokens::{Habits, MOST_TOKENS};
+pub use tokens::Habits;
 pub use uncounted::{TextTokens, Uncounted, UncountedText};
 pub use watch::{Opening, Requested, Watch, Watches};

@@ -71,9 +71,7 @@ impl Models {
         let now = record.started + record.ended;
         let (known, is_new) = {
             let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
-            // Clients choose these: few per model are remembered.
-            let room = names.asked.len() < self.most.saturating_mul(4);
-            let is_new = asked.filter(|asked| room && *asked != told && !names.asked.contains_key(*asked));
+            let is_new = asked.filter(|asked| *asked != told && !names.asked.contains_key(*asked));
             (names.served.get(told).map(|served| served.touch(names.since(now))), is_new)
         };
         let label = match known {
@@ -84,10 +82,16 @@ impl Models {
                 let now = names.since(now);
                 names.serve(told, now, self.most, &mut replaced)
             }
-            None => return self.led_to(labels).or_else(|| Some(OTHER.into())),
+            None => return self.led_to(labels),
         };
         if let Some(asked) = is_new.filter(|_| *label != *OTHER) {
             let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
+            // Clients choose these: few per model are remembered, any of them until there is a newer one.
+            if names.asked.len() >= self.most.saturating_mul(4)
+                && let Some(any) = names.asked.keys().next().cloned()
+            {
+                names.asked.remove(&any);
+            }
             names.asked.entry(asked.into()).or_insert_with(|| Arc::clone(&label));
         }
         Some(label)
@@ -199,7 +203,7 @@ mod tests {
             let refused = Record { status: Some(404), outcome: Outcome::Http4xx, ..echoed };
             models.of(&refused, |_| ()).map(|label| label.to_string())
         };
-        assert_eq!(refused("junk").as_deref(), Some("other"));
+        assert_eq!(refused("junk"), None);
         assert_eq!(label(&models, None, Some("real")).as_deref(), Some("real"));
         assert_eq!(refused("junk").as_deref(), Some("real"), "the only one");
     }

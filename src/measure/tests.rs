@@ -10,29 +10,65 @@ use crate::decode::Usage;
 use crate::measure::Count;
 use crate::measure::CountSource;
 use crate::measure::Habits;
+use crate::measure::tokens::MOST_TOKENS;
 use crate::measure::tokens::Prompts;
 use crate::measure::tokens::{Tokens, Whole};
 
 #[test]
-fn totals_that_no_number_holds_stay_at_the_greatest() {
+fn an_output_that_cannot_be_true_is_absent_and_the_events_are_a_lower_bound() {
+    let usage = |output| Usage { input: Some(output), output: Some(output), total: true, ..Usage::default() };
+    let count = |output| {
+        let mut tokens = Tokens::default();
+        let token = StreamEvent { choices: 1, channels: Channels::CONTENT, ..StreamEvent::default() };
+        for event in [token, token, StreamEvent { usage: Some(usage(output)), ..StreamEvent::default() }] {
+            tokens.event(&event, Habits::default(), false);
+        }
+        let whole = Whole { choices: 1, echo: false, complete: true, habits: Habits::default() };
+        let input = tokens.input(Prompts { number: 1, answers: 1 }, Habits::default());
+        (tokens.output(whole), input.map(|count| count.tokens))
+    };
+    let of = |tokens, source| Some(Count { tokens, source });
+    assert_eq!(count(MOST_TOKENS), (of(MOST_TOKENS, CountSource::Usage), Some(MOST_TOKENS)));
+    for absurd in [MOST_TOKENS + 1, u64::MAX] {
+        assert_eq!(count(absurd), (of(2, CountSource::Deltas), None));
+    }
+}
+
+#[test]
+fn totals_whose_sum_cannot_be_true_are_absent() {
     let habits = Habits { usage_per_choice: true, ..Habits::default() };
-    let usage = Usage { output: Some(u64::MAX), total: true, ..Usage::default() };
+    let usage = Usage { output: Some(MOST_TOKENS), total: true, ..Usage::default() };
     let mut tokens = Tokens::default();
     for _ in 0..2 {
         tokens.event(&StreamEvent { usage: Some(usage), ..StreamEvent::default() }, habits, false);
     }
     let whole = Whole { choices: 2, echo: false, complete: true, habits };
-    assert_eq!(tokens.output(whole).map(|count| count.tokens), Some(u64::MAX));
+    assert_eq!(tokens.output(whole), None);
 }
 
 #[test]
-fn prompts_that_no_number_holds_stay_at_the_greatest() {
-    let timing =
-        EngineTiming { prompt_tokens: Some(u64::MAX), cached_tokens: Some(u64::MAX), ..EngineTiming::default() };
+fn a_prompt_that_cannot_be_true_is_absent() {
+    for cached_tokens in [Some(1), Some(u64::MAX), None] {
+        let timing = EngineTiming { prompt_tokens: Some(u64::MAX), cached_tokens, ..EngineTiming::default() };
+        let mut tokens = Tokens::default();
+        tokens.event(&StreamEvent { timing: Some(timing), ..StreamEvent::default() }, Habits::default(), false);
+        let prompts = Prompts { number: 1, answers: 1 };
+        assert_eq!(tokens.input(prompts, Habits::default()), None);
+        assert_eq!(tokens.cached(prompts, Habits::default()), cached_tokens.filter(|tokens| *tokens == 1));
+    }
+}
+
+#[test]
+fn a_step_of_a_running_counter_that_cannot_be_true_is_one_event() {
+    let event = |output| StreamEvent {
+        choices: 1,
+        channels: Channels::CONTENT,
+        usage: Some(Usage { output: Some(output), ..Usage::default() }),
+        ..StreamEvent::default()
+    };
     let mut tokens = Tokens::default();
-    tokens.event(&StreamEvent { timing: Some(timing), ..StreamEvent::default() }, Habits::default(), false);
-    let prompts = Prompts { number: 1, answers: 1 };
-    assert_eq!(tokens.input(prompts, Habits::default()).map(|count| count.tokens), Some(u64::MAX));
+    let steps = [1, 5, 4_000_000_000].map(|output| tokens.event(&event(output), Habits::default(), false).tokens);
+    assert_eq!(steps, [Some(1), Some(4), None]);
 }
 
 /// Ollama 0.17: `message_start` guesses the input from the text's length, `message_delta` knows it.

@@ -13,7 +13,7 @@ const CHOICES: usize = 4;
 
 /// The highest token count of one request that is believed. A higher one is a fault of the engine and counts as absent: no
 /// context window comes near it, and sums of believed counts stay far from the end of their range.
-pub const MOST_TOKENS: u64 = u32::MAX as u64;
+pub(super) const MOST_TOKENS: u64 = u32::MAX as u64;
 
 /// The highest token count of one event that is believed: the gap before an event counts once for each of its tokens.
 const MOST_PER_EVENT: u64 = 1 << 16;

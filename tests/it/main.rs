@@ -46,6 +46,7 @@ mod slo;
 mod tokenizer;
 mod top;
 mod truth;
+mod untrusted;
 mod verify;
 mod websocket;
 mod wire;

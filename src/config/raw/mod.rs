@@ -125,10 +125,14 @@ pub struct Telemetry {
     /// Resource attributes, `name: value`; they stand beside what is found by itself (`service.*`, `host.name`, and
     /// `k8s.*` from downward-API variables) and win over it.
     pub resource: BTreeMap<String, String>,
-    /// Most different model names in labels; further ones are counted as `other`.
+    /// Maximum number of model names in labels; further ones are counted as `other`. A name takes a place when a response with a
+    /// status of 200-299 and tokens proves that the model exists. When all places are taken, a new name replaces the one that
+    /// was unused for the longest time, if that is 10 minutes or more: its series disappear, and begin at zero if the model
+    /// returns.
     #[schemars(range(min = 1, max = 100000))]
     pub max_models: u64,
-    /// Most label sets in all; further ones are folded into `other`.
+    /// Maximum number of label sets; further ones are folded into `other`. When there are as many, a new one replaces the one
+    /// that was unused for the longest time, if that is 10 minutes or more.
     #[schemars(range(min = 1, max = 1000000))]
     pub max_label_sets: u64,
     /// Classes of prompts as attributes of the waits for a first token, so that a change of the prompts' mix can be told

@@ -27,7 +27,8 @@ pub struct Tenants {
     /// True counts tenants that are not in `names` as `other`.
     pub only_named: bool,
     /// Most tenants that are not in `names`, in the order in which the server first answers them with a status of 200-299; further
-    /// ones are `other`.
+    /// ones are `other`. When there are as many, a new one replaces the one that was unused for the longest time, if that is 10
+    /// minutes or more: its series disappear, and begin at zero if the tenant returns.
     #[schemars(range(min = 1, max = 10000))]
     pub max: u64,
 }

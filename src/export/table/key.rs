@@ -171,8 +171,12 @@ impl Key {
                 "`chat`, `text_completion`, or what else is asked: `embeddings`, `rerank`, `pooling`, ...; `other` for paths that are not read."
             }
             Key::Provider => "The engine: `vllm`, `sglang`, `llama_cpp`, ... Absent while it is not recognised.",
-            Key::RequestModel => "`model` of the request; `other` over the cap or when the server did not know it.",
-            Key::ResponseModel => "`model` of the answer; `other` over the cap.",
+            Key::RequestModel => {
+                "`model` of the request; `other` over the cap, and until a response with a status of 200-299 and tokens has proved that the model exists."
+            }
+            Key::ResponseModel => {
+                "`model` of the response; `other` over the cap, and until a response with a status of 200-299 and tokens has proved that the model exists."
+            }
             Key::ServerAddress => "Upstream address of the listen -> upstream pair.",
             Key::ServerPort => "Upstream port of the pair; absent for a Unix socket.",
             Key::Streaming => "`true` when the answer is a stream of events.",
@@ -201,7 +205,7 @@ impl Key {
             Key::Kind => "`model`, `label_set`, `prompt_class` or `tenant`.",
             Key::Slo => "Name of an objective.",
             Key::Model => {
-                "The model that answered; of a request without an answer, the one that its `model` led to before. `other` over the cap, absent while no server has named one."
+                "The model that answered; of a request whose response proves no model (an error, or none), the one that its `model` led to before. `other` over the cap, absent while none is known."
             }
             Key::Verdict => "`good` or `bad`.",
             Key::Threshold => {

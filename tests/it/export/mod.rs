@@ -5,6 +5,7 @@
 mod classes;
 pub(crate) mod collector;
 mod docs;
+mod labels;
 pub(crate) mod otlp;
 mod prometheus;
 pub(crate) mod records;

@@ -1,0 +1,170 @@
+//! Model names as labels: what takes a place, what loses it, and that no token is lost on the way.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokometer::decode::Route;
+use tokometer::export::Exporters;
+use tokometer::export::Settings;
+use tokometer::measure::Gap;
+use tokometer::measure::Labels;
+use tokometer::measure::Outcome;
+use tokometer::measure::Record;
+use tokometer::measure::Sink;
+
+use super::records;
+use super::text;
+use super::text::Form;
+use super::text::Samples;
+use crate::scrape::reading::until;
+
+fn start(settings: Settings) -> Arc<Exporters> {
+    Exporters::start(&Settings { servers: records::settings().servers, ..settings }, Arc::new(records::Still)).unwrap()
+}
+
+fn samples(exporters: &Exporters) -> Samples {
+    let page = exporters.scrape(Some("application/openmetrics-text;version=1.0.0")).body;
+    text::parse(&String::from_utf8(page).unwrap(), Form::OpenMetrics).samples
+}
+
+/// The sum of the series of this name whose request is for this model, or of all; `None` when there is no such series.
+fn sum(samples: &Samples, name: &str, model: Option<&str>) -> Option<f64> {
+    let of_model = |labels: &std::collections::BTreeMap<String, String>| {
+        model.is_none_or(|model| labels.get("gen_ai_request_model").is_some_and(|have| have == model))
+    };
+    let found: Vec<f64> =
+        samples.iter().filter(|((n, l), _)| n == name && of_model(l)).map(|(_, value)| *value).collect();
+    (!found.is_empty()).then(|| found.iter().sum())
+}
+
+fn refused(model: &str) -> Record {
+    let labels = Labels { response_model: Some(model.into()), ..records::labels(model) };
+    let record = Record { outcome: Outcome::Http4xx, status: Some(404), ..records::busy(model) };
+    Record { labels: Arc::new(labels), ..record }
+}
+
+#[test]
+fn names_in_errors_take_no_place_from_a_model_that_answers() {
+    let exporters = start(Settings { max_models: 2, ..Settings::default() });
+    for n in 0..200 {
+        exporters.record(&refused(&format!("junk-{n}")));
+        exporters.record(&records::gave_up(&format!("junk-{n}")));
+    }
+    exporters.record(&records::good("real"));
+    exporters.record(&records::gave_up("real"));
+    let samples = samples(&exporters);
+    let exchanges = |model| sum(&samples, "tokometer_exchanges_total", model);
+    assert_eq!(
+        (exchanges(Some("real")), exchanges(Some("other")), exchanges(None)),
+        (Some(2.0), Some(400.0), Some(402.0))
+    );
+    assert_eq!(sum(&samples, "tokometer_output_tokens_total", Some("real")), Some(101.0));
+}
+
+#[test]
+fn the_first_stream_of_a_model_tells_its_live_tokens_under_its_own_name() {
+    let exporters = start(Settings::default());
+    let gap = Gap { gap: Duration::from_millis(10), tokens: Some(1) };
+    // Two streams begin before the label set of either is made.
+    let streams: Vec<_> = (0..2).map(|_| exporters.live(&records::labels("new")).unwrap()).collect();
+    for stream in &streams {
+        stream.progress(&[gap; 8], 9);
+    }
+    assert_eq!(sum(&samples(&exporters), "tokometer_live_tokens_total", Some("new")), Some(18.0));
+    for stream in &streams {
+        stream.progress(&[gap; 8], 8);
+        stream.reconcile(84);
+    }
+    drop(streams);
+    for _ in 0..2 {
+        exporters.record(&records::good("new"));
+    }
+    for _ in 0..2 {
+        let samples = samples(&exporters);
+        assert_eq!(sum(&samples, "tokometer_live_tokens_total", None), Some(202.0));
+        assert_eq!(sum(&samples, "tokometer_live_tokens_total", Some("new")), Some(202.0));
+        assert_eq!(sum(&samples, "tokometer_inter_token_latency_seconds_count", Some("new")), Some(32.0));
+        assert_eq!(sum(&samples, "tokometer_output_tokens_total", Some("new")), Some(202.0));
+    }
+}
+
+#[test]
+fn streams_with_more_new_labels_than_may_wait_lose_no_token() {
+    const STREAMS: u64 = 6000;
+    let exporters = start(Settings::default());
+    for n in 0..STREAMS {
+        let live = exporters.live(&records::labels(&format!("junk-{n}"))).unwrap();
+        live.progress(&[Gap { gap: Duration::from_millis(1), tokens: Some(1) }], 2);
+    }
+    for _ in 0..2 {
+        let samples = samples(&exporters);
+        assert_eq!(sum(&samples, "tokometer_live_tokens_total", None), Some(2.0 * STREAMS as f64));
+        assert_eq!(sum(&samples, "tokometer_chunk_gap_seconds_count", None), Some(STREAMS as f64));
+        let names = samples.keys().filter(|(name, _)| name == "tokometer_live_tokens_total").count();
+        // 64 names, `other`, and those that did not wait.
+        assert!(names <= 66, "{names} series");
+    }
+}
+
+#[test]
+fn a_full_table_replaces_an_unused_name_and_keeps_one_with_an_open_stream() {
+    let exporters = start(Settings { max_models: 2, label_idle: Duration::from_millis(1), ..Settings::default() });
+    let output = |model| sum(&samples(&exporters), "tokometer_output_tokens_total", Some(model));
+    let open = exporters.live(&records::labels("open")).unwrap();
+    open.progress(&[], 1);
+    exporters.record(&records::good("open"));
+    exporters.record(&records::good("idle"));
+    assert_eq!((output("open"), output("idle")), (Some(101.0), Some(101.0)));
+    // A millisecond later the second name is unused for long enough.
+    until("the new name has a place", || {
+        exporters.record(&records::good("new"));
+        output("new")
+    });
+    assert_eq!((output("open"), output("idle")), (Some(101.0), None));
+    // It returns, and counts from zero.
+    until("the name returns", || {
+        exporters.record(&records::good("idle"));
+        output("idle")
+    });
+    assert_eq!((output("open"), output("idle"), output("new")), (Some(101.0), Some(101.0), None));
+    open.progress(&[], 2);
+    assert_eq!(sum(&samples(&exporters), "tokometer_live_tokens_total", Some("open")), Some(3.0));
+}
+
+#[test]
+fn label_sets_over_the_cap_replace_unused_ones() {
+    let settings = Settings { max_label_sets: 2, label_idle: Duration::from_millis(1), ..Settings::default() };
+    let exporters = start(settings);
+    let models = || {
+        let samples = samples(&exporters);
+        let series = samples.into_keys().filter(|(name, _)| name == "tokometer_output_tokens_total");
+        let mut names: Vec<String> =
+            series.filter_map(|(_, labels)| labels.get("gen_ai_request_model").cloned()).collect();
+        names.sort();
+        names
+    };
+    exporters.record(&records::good("a"));
+    exporters.record(&records::good("b"));
+    until("the new set has a place", || {
+        exporters.record(&records::good("c"));
+        models().contains(&"c".to_owned()).then_some(())
+    });
+    assert!(!models().contains(&"a".to_owned()), "{:?}", models());
+}
+
+#[test]
+fn requests_without_records_are_counted_by_operation_and_outcome() {
+    let exporters = start(Settings::default());
+    exporters.record(&records::good("real"));
+    let labels = Labels { route: Route::Chat, ..Labels::default() };
+    exporters.count_unrecorded(&labels, Outcome::Ok, 99_000);
+    exporters.count_unrecorded(&labels, Outcome::Http5xx, 999);
+    let samples = samples(&exporters);
+    assert_eq!(sum(&samples, "tokometer_exchanges_total", None), Some(100_000.0));
+    let failed = samples.iter().filter(|((name, labels), _)| {
+        name == "tokometer_exchanges_total"
+            && labels["outcome"] == "http_5xx"
+            && labels["gen_ai_operation_name"] == "chat"
+    });
+    assert_eq!(failed.map(|(_, value)| value).sum::<f64>(), 999.0);
+}
