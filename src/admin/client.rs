@@ -36,6 +36,14 @@ pub enum DrainError {
         /// What the system says.
         source: io::Error,
     },
+    /// The admin server refuses it.
+    #[error("the admin server at {address} refuses the drain: {message}")]
+    Refused {
+        /// The address.
+        address: String,
+        /// The reason that it gives.
+        message: String,
+    },
     /// Somebody answers who is no tokometer.
     #[error("what answers at {0} is not tokometer's admin server; give its address with --admin")]
     Stranger(String),
@@ -69,6 +77,10 @@ pub fn drain(admin: &str, wait: Option<Duration>) -> Result<Drained, DrainError>
     let body: serde_json::Value = serde_json::from_str(body).unwrap_or_default();
     match (body["draining"].as_bool(), body["open_streams"].as_u64()) {
         (Some(true), Some(open_streams)) => Ok(Drained { open_streams }),
+        _ if body["error"]["message"].is_string() => {
+            let message = body["error"]["message"].as_str().unwrap_or_default().to_owned();
+            Err(DrainError::Refused { address: address.to_owned(), message })
+        }
         _ => Err(DrainError::Stranger(address.to_owned())),
     }
 }

@@ -12,37 +12,45 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 
 use crate::admin::Settings;
+use crate::admin::guard::Ends;
+use crate::admin::paced::Paced;
 use crate::admin::pages;
 use crate::admin::pages::Site;
+use crate::admin::places::Place;
 
 /// Most bytes of a request head; a longer one gets 431. Scrapers and probes send a few hundred.
 const HEAD_BYTES: usize = 16 * 1024;
 
-/// Serves requests until the client leaves, is silent for too long, or the server stops.
+/// Serves requests until the client leaves or is silent for too long, another connection needs the place, or the server stops.
 pub(super) async fn serve(
     stream: TcpStream,
+    ends: Ends,
+    place: Arc<Place>,
     settings: Arc<Settings>,
     site: Arc<Site>,
     mut stopped: watch::Receiver<bool>,
 ) {
-    // Small answers should not wait for an acknowledgement; without it they are only slower.
+    // Small responses should not wait for an acknowledgement; without it they are only slower.
     stream.set_nodelay(true).ok();
-    // A client that asks and does not read would hold its place for ever; enough of them would keep probes out.
+    // For what the client leaves in the socket's buffer after the response is written.
     #[cfg(target_os = "linux")]
     socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(settings.header_timeout)).ok();
-    let service = service_fn(move |request| {
-        let site = site.clone();
-        async move { Ok::<_, Infallible>(pages::answer(&request, &site).await) }
+    let io = TokioIo::new(Paced::new(stream, Arc::clone(&place), settings.header_timeout));
+    let service = service_fn(|request| {
+        place.touch();
+        let (site, place) = (Arc::clone(&site), Arc::clone(&place));
+        async move { Ok::<_, Infallible>(pages::answer(&request, &site, ends, &place).await) }
     });
     let mut connection = pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(settings.header_timeout)
             .max_buf_size(HEAD_BYTES)
-            .serve_connection(TokioIo::new(stream), service)
+            .serve_connection(io, service)
     );
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
+        () = place.evicted() => return,
         _ = stopped.changed() => {
             connection.as_mut().graceful_shutdown();
             connection.await
@@ -51,17 +59,4 @@ pub(super) async fn serve(
     if let Err(error) = ended {
         tracing::debug!(%error, "A connection to the admin server ended early.");
     }
-}
-
-/// Answers a connection for which there is no room, as far as the socket takes it at once, and closes it.
-pub(super) fn refuse(stream: &TcpStream, most: usize) {
-    let body = format!(
-        "{{\"error\":{{\"message\":\"the admin server has {most} connections already; raise admin.max_connections\"}}}}\n"
-    );
-    let answer = format!(
-        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\ncontent-length: {}\r\nretry-after: 1\r\n\
-         connection: close\r\n\r\n{body}",
-        body.len()
-    );
-    stream.try_write(answer.as_bytes()).ok();
 }

@@ -1,12 +1,12 @@
-//! `/drain`: begins a drain, and waits for its end where it is asked to.
+//! `/drain`: reports a drain, and waits for its end.
 
 use std::time::Duration;
 use std::time::Instant;
 
-use hyper::Method;
 use hyper::StatusCode;
 
 use crate::admin::Control;
+use crate::admin::Draining;
 use crate::admin::duration;
 
 /// Longest wait that can be asked for.
@@ -33,50 +33,46 @@ pub(super) fn wait(query: Option<&str>, default: Duration) -> Result<Option<Dura
     Ok(wait)
 }
 
-/// Status and body of the answer.
-///
-/// - POST begins the drain; GET only tells how it stands, unless it is to wait: then it begins the drain too, since a
-///   Kubernetes `preStop` hook can do nothing but GET.
-/// - HEAD never begins one: it is what monitors and link checkers send.
-/// - With a wait: 200 when no stream is open any more, 503 when the time was over before.
-pub(super) async fn answer(
-    method: &Method,
-    wait: Option<Duration>,
-    control: &dyn Control,
-) -> (StatusCode, serde_json::Value) {
-    if method == Method::POST || method == Method::GET && wait.is_some() {
-        control.begin_drain();
-    }
-    let wait = wait.filter(|_| method != Method::HEAD);
-    stands(wait, control).await
-}
-
-/// As [`answer`], but begins none: waits for the end of a drain that somebody else begins, and returns at once when there is
-/// none. So whoever can reach the port can end nothing with it.
-pub(super) async fn held(wait: Duration, control: &dyn Control) -> (StatusCode, serde_json::Value) {
+/// Waits for the end of a drain that another request or a signal begins; returns soon when there is none. It begins none, so that
+/// any client may send this.
+pub(super) async fn wait_for_other(control: &dyn Control) -> (StatusCode, serde_json::Value) {
     let begun = async {
-        while !control.is_draining() {
+        while control.draining().is_none() {
             tokio::time::sleep(LOOK).await;
         }
     };
-    let wait = tokio::time::timeout(BEGINS_WITHIN, begun).await.is_ok().then_some(wait);
-    stands(wait, control).await
+    let is_draining = tokio::time::timeout(BEGINS_WITHIN, begun).await.is_ok();
+    state(is_draining.then(|| control.grace_period()), control).await
 }
 
-async fn stands(wait: Option<Duration>, control: &dyn Control) -> (StatusCode, serde_json::Value) {
+/// Status and body of the response, after the wait: 503 when streams are still open then.
+pub(super) async fn state(wait: Option<Duration>, control: &dyn Control) -> (StatusCode, serde_json::Value) {
+    let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let began = Instant::now();
     if let Some(wait) = wait {
-        // Being too late is not an error here: the figures below tell.
+        // A timeout is no error here: `open_streams` reports it.
         tokio::time::timeout(wait, control.wait_until_idle()).await.ok();
     }
-    let open = control.open_streams();
+    let (open, draining) = (control.open_streams(), control.draining());
     let status = if wait.is_some() && open > 0 { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
     let body = serde_json::json!({
-        "draining": control.is_draining(),
+        "draining": draining.is_some(),
+        "draining_ms": draining.as_ref().map(|draining| milliseconds(draining.began.elapsed())),
+        "requested_by": draining.map(|draining| draining.requested_by),
         "open_streams": open,
-        "waited_ms": wait.map(|_| u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX)),
+        "waited_ms": wait.map(|_| milliseconds(began.elapsed())),
     });
     (status, body)
+}
+
+/// The text of `/readyz` during a drain.
+pub(super) fn not_ready(draining: &Draining, open: usize) -> String {
+    let streams = if open == 1 { "1 stream is" } else { &format!("{open} streams are") };
+    format!(
+        "draining for {} s, requested by {}; {streams} open; the process exits when all streams have ended",
+        draining.began.elapsed().as_secs(),
+        draining.requested_by
+    )
 }
 
 #[cfg(test)]

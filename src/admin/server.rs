@@ -4,21 +4,27 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::net::Ipv6Addr;
 use std::net::SocketAddr;
+use std::net::TcpListener as Listener;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::io::Errno;
+use socket2::Domain;
+use socket2::Socket;
+use socket2::Type;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::admin::Pages;
 use crate::admin::Settings;
 use crate::admin::connection;
+use crate::admin::guard::Ends;
+use crate::admin::guard::Guard;
 use crate::admin::live::Feed;
 use crate::admin::pages::Site;
+use crate::admin::places::Places;
 
 /// How long answers that are under way may take to end when the server is stopped.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
@@ -29,17 +35,28 @@ const NICENESS: i32 = 10;
 /// Pause after an accept that failed (no file descriptors left): the next try would fail at once too.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// Maximum number of connections that wait to be accepted, if the system allows as many (`net.core.somaxconn`): a burst of connects
+/// must not delay a probe.
+const BACKLOG: i32 = 4096;
+
+/// Bytes of a socket's send and receive buffers, so that clients that do not read take little of the container's memory. The kernel
+/// doubles it (socket(7)).
+const SOCKET_BUFFER: usize = 32 * 1024;
+
+/// How many ports above one that is in use are tried for the example in the error.
+const NEXT_PORTS: u16 = 16;
+
 /// Why there is no admin server.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The address cannot be listened on.
-    #[error(
-        "the admin server cannot listen on {address}: {source}; set `admin.listen` (or --admin) to a free address, such as 0.0.0.0:9464"
-    )]
+    #[error("the admin server cannot listen on {address}: {source}; set `admin.listen` (or --admin) to {advice}")]
     Bind {
         /// The address that was asked for.
         address: SocketAddr,
-        /// What the system says.
+        /// What can be used instead.
+        advice: String,
+        /// The error of the system.
         source: io::Error,
     },
     /// No thread or runtime could be started.
@@ -62,8 +79,9 @@ impl Server {
     ///
     /// When the address is taken or not ours, or no thread can be started.
     pub fn start(settings: &Settings, pages: Pages) -> Result<Server, Error> {
-        let bind = |source| Error::Bind { address: settings.listen, source };
-        let listener = open(settings.listen).map_err(bind)?;
+        let address = settings.listen;
+        let bind = |source: io::Error| Error::Bind { address, advice: advice(address, &source), source };
+        let listener = open(address).map_err(bind)?;
         listener.set_nonblocking(true).map_err(bind)?;
         let address = listener.local_addr().map_err(bind)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -83,7 +101,7 @@ impl Server {
                 // Lowering needs no right; should it be refused all the same, the pages are served as well.
                 rustix::process::nice(NICENESS).ok();
                 let feed = Feed::new(Arc::clone(&pages.live), stopped.clone());
-                let site = Site { pages, feed, drain_wait: settings.drain_wait };
+                let site = Site { pages, feed, guard: Guard::new(&settings) };
                 runtime.block_on(serve(listener, settings, Arc::new(site), stopped));
                 // A scrape may hang in a closure that is not ours: do not wait for it.
                 runtime.shutdown_background();
@@ -109,19 +127,44 @@ impl Server {
 }
 
 /// Listens there. `[::]` takes both families (ipv6(7)); on a machine without IPv6 it is IPv4 alone.
-fn open(address: SocketAddr) -> io::Result<std::net::TcpListener> {
-    match std::net::TcpListener::bind(address) {
+fn open(address: SocketAddr) -> io::Result<Listener> {
+    match listen(address) {
         Err(error)
             if address.ip() == Ipv6Addr::UNSPECIFIED && Errno::from_io_error(&error) == Some(Errno::AFNOSUPPORT) =>
         {
-            std::net::TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port()))
+            listen((Ipv4Addr::UNSPECIFIED, address.port()).into())
         }
         opened => opened,
     }
 }
 
+fn listen(address: SocketAddr) -> io::Result<Listener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    // An address whose last connections are not forgotten yet can be used again.
+    socket.set_reuse_address(true)?;
+    // Accepted sockets inherit them.
+    socket.set_send_buffer_size(SOCKET_BUFFER).ok();
+    socket.set_recv_buffer_size(SOCKET_BUFFER).ok();
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// What to listen on instead: a free port where this one is in use.
+fn advice(address: SocketAddr, error: &io::Error) -> String {
+    let port = address.port();
+    if error.kind() == io::ErrorKind::AddrInUse {
+        let next = (1..=NEXT_PORTS).filter_map(|n| Some(SocketAddr::new(address.ip(), port.checked_add(n)?)));
+        return match next.into_iter().find(|next| open(*next).is_ok()) {
+            Some(free) => format!("another port, such as {free}"),
+            None => "another port".to_owned(),
+        };
+    }
+    "an address of this machine and a port from 1024, such as 0.0.0.0:9464".to_owned()
+}
+
 async fn serve(listener: TcpListener, settings: Settings, site: Arc<Site>, mut stopped: watch::Receiver<bool>) {
-    let room = Arc::new(Semaphore::new(settings.max_connections));
+    let places = Places::new(settings.max_connections);
     let settings = Arc::new(settings);
     let mut connections = JoinSet::new();
     loop {
@@ -131,17 +174,12 @@ async fn serve(listener: TcpListener, settings: Settings, site: Arc<Site>, mut s
             _ = stopped.changed() => break,
             Some(_) = connections.join_next() => continue,
         };
-        match accepted {
-            Ok((stream, _)) => match room.clone().try_acquire_owned() {
-                Ok(permit) => {
-                    let served = connection::serve(stream, settings.clone(), site.clone(), stopped.clone());
-                    connections.spawn(async move {
-                        served.await;
-                        drop(permit);
-                    });
-                }
-                Err(_) => connection::refuse(&stream, settings.max_connections),
-            },
+        match accepted.and_then(|(stream, client)| Ok((Ends { client, own: stream.local_addr()? }, stream))) {
+            Ok((ends, stream)) => {
+                let place = places.admit(ends.client.ip().to_canonical());
+                let (settings, site, stopped) = (Arc::clone(&settings), Arc::clone(&site), stopped.clone());
+                connections.spawn(connection::serve(stream, ends, place, settings, site, stopped));
+            }
             Err(error) => {
                 tracing::warn!(%error, "The admin server cannot accept a connection.");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -150,6 +188,6 @@ async fn serve(listener: TcpListener, settings: Settings, site: Arc<Site>, mut s
     }
     drop(listener);
     let all_ended = async { while connections.join_next().await.is_some() {} };
-    // Whoever takes longer is cut when the set is dropped.
+    // Those that take longer are cut when the set is dropped.
     tokio::time::timeout(LAST_ANSWERS, all_ended).await.ok();
 }

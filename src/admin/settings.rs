@@ -8,13 +8,15 @@ use std::time::Duration;
 pub struct Settings {
     /// Where it listens; port 0 for a free one.
     pub listen: SocketAddr,
-    /// Longest a client may take to send a request head or to take any of an answer, and longest an idle connection
-    /// stays open.
+    /// Maximum time for a client to send a request head or to take a response, and for a connection to be idle.
     pub header_timeout: Duration,
-    /// Most connections at a time.
+    /// Maximum number of connections that wait for a request.
     pub max_connections: usize,
-    /// How long `/drain?wait` waits when it names no time: the grace period.
-    pub drain_wait: Duration,
+    /// Values of `Host` that are allowed besides those that no public DNS name can have; `.example.com` is every name below it, `*`
+    /// every name.
+    pub allowed_hosts: Vec<String>,
+    /// Whether other machines may send `POST /drain`.
+    pub remote_drain: bool,
 }
 
 impl Default for Settings {
@@ -23,7 +25,8 @@ impl Default for Settings {
             listen: SocketAddr::from(([0, 0, 0, 0], 9464)),
             header_timeout: Duration::from_secs(10),
             max_connections: 256,
-            drain_wait: Duration::from_secs(30),
+            allowed_hosts: Vec::new(),
+            remote_drain: false,
         }
     }
 }

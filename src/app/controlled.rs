@@ -1,31 +1,65 @@
 //! What the admin server may know of the data path and do with it: health, and the drain that is asked for.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering;
+use std::sync::Mutex;
+use std::sync::PoisonError;
 use std::time::Duration;
+use std::time::Instant;
 
+use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 
 use crate::admin;
+use crate::admin::Draining;
 use crate::app::instrument::LAST_TELEMETRY;
 use crate::app::path::Handles;
 use crate::export::Exporters;
 use crate::relay;
 
 /// The data path, as the admin server sees it.
+#[derive(Debug)]
 pub(super) struct Controlled {
     handles: Handles,
     /// How long connections are taken after a drain was asked for.
     lame_duck: Duration,
+    grace: ArcSwap<Duration>,
     exporters: Arc<Exporters>,
-    asked: AtomicBool,
+    draining: Mutex<Option<Draining>>,
+    /// True when a drain that was asked for is complete.
+    drained: watch::Sender<bool>,
 }
 
 impl Controlled {
-    pub(super) fn new(handles: Handles, lame_duck: Duration, exporters: Arc<Exporters>) -> Controlled {
-        Controlled { handles, lame_duck, exporters, asked: AtomicBool::new(false) }
+    pub(super) fn new(handles: Handles, lame_duck: Duration, grace: Duration, exporters: Arc<Exporters>) -> Controlled {
+        Controlled {
+            handles,
+            lame_duck,
+            grace: ArcSwap::from_pointee(grace),
+            exporters,
+            draining: Mutex::default(),
+            drained: watch::Sender::new(false),
+        }
+    }
+
+    /// Takes another grace period over.
+    pub(super) fn reload(&self, grace: Duration) {
+        self.grace.store(Arc::new(grace));
+    }
+
+    /// Notes who has begun a drain; false when there was one already.
+    pub(super) fn note(&self, requested_by: &str) -> bool {
+        let mut draining = self.draining.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_first = draining.is_none();
+        draining.get_or_insert_with(|| Draining { began: Instant::now(), requested_by: requested_by.to_owned() });
+        is_first
+    }
+
+    /// Returns when a drain that the admin server was asked for is complete and its telemetry is sent.
+    pub(super) async fn drained(&self) {
+        // It cannot fail: the sender is here.
+        self.drained.subscribe().wait_for(|drained| *drained).await.ok();
     }
 
     fn phase(&self) -> relay::Phase {
@@ -44,14 +78,14 @@ impl admin::Control for Controlled {
         Ok(())
     }
 
-    fn begin_drain(&self) {
-        if self.asked.swap(true, Ordering::AcqRel) {
+    fn begin_drain(&self, requested_by: &str) {
+        if !self.note(requested_by) {
             return;
         }
         let drain = self.handles.relay.drain().clone();
-        tracing::info!(lame_duck_secs = self.lame_duck.as_secs(), open = drain.open(), "Asked to drain.");
+        tracing::info!(%requested_by, lame_duck_secs = self.lame_duck.as_secs(), open = drain.open(), "Draining; the process exits when all streams have ended.");
         let Ok(runtime) = Handle::try_current() else { return drain.begin() };
-        let (lame_duck, exporters) = (self.lame_duck, Arc::clone(&self.exporters));
+        let (lame_duck, exporters, drained) = (self.lame_duck, Arc::clone(&self.exporters), self.drained.clone());
         runtime.spawn(async move {
             tokio::time::sleep(lame_duck).await;
             drain.close_and_begin().await;
@@ -59,11 +93,16 @@ impl admin::Control for Controlled {
             tracing::info!("Drained: no stream is open.");
             // The pod may be killed soon: what is known by now is sent, whatever comes.
             tokio::task::spawn_blocking(move || exporters.flush(LAST_TELEMETRY)).await.ok();
+            drained.send_replace(true);
         });
     }
 
-    fn is_draining(&self) -> bool {
-        self.asked.load(Ordering::Acquire) || self.phase() != relay::Phase::Running
+    fn draining(&self) -> Option<Draining> {
+        self.draining.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn grace_period(&self) -> Duration {
+        **self.grace.load()
     }
 
     fn open_streams(&self) -> usize {

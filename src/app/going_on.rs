@@ -6,6 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use serde_json::Value;
 use serde_json::json;
 
+use crate::admin::Rendered;
 use crate::admin::Told;
 use crate::app::figures::figures;
 use crate::live::Finished;
@@ -17,6 +18,12 @@ use crate::measure::TimeLine;
 
 /// Most exchanges in flight that are listed, and most that ended, if no other number is asked for.
 const LISTED: usize = 100;
+
+/// Maximum number of entries of each list.
+const MAX_LISTED: usize = 200;
+
+/// Maximum size of `/exchanges`. The lists end early where it is reached.
+const MAX_BYTES: usize = 2 << 20;
 
 /// `/engine/healthz`: 503 when the engine of a pair is wedged.
 pub(super) fn engine(in_flight: &Arc<InFlight>) -> Told {
@@ -60,27 +67,58 @@ fn told(name: &str, verdict: &Verdict) -> Value {
 }
 
 /// `/exchanges`: those in flight, the latest that ended, and the slowest of them.
-pub(super) fn exchanges(in_flight: &Arc<InFlight>) -> Told {
+pub(super) fn exchanges(in_flight: &Arc<InFlight>) -> Rendered {
     let in_flight = Arc::clone(in_flight);
     Arc::new(move |query| {
         let most = match only(query, &["limit"]).and_then(|asked| asked.map_or(Ok(LISTED), number)) {
-            Ok(most) => most,
-            Err(message) => return (400, error(&message)),
+            Ok(most) => most.min(MAX_LISTED),
+            Err(message) => return (400, format!("{}\n", error(&message)).into_bytes()),
         };
         let (now, wall) = (Instant::now(), SystemTime::now());
-        let open: Vec<Value> = in_flight.open(now, most).iter().map(|open| flying(open, &in_flight)).collect();
         let kept = in_flight.kept(now);
-        let listed = |all: &mut dyn Iterator<Item = &Arc<Finished>>| -> Vec<Value> {
-            all.take(most).map(|finished| ended(finished, now, wall)).collect()
-        };
-        let page = json!({
-            "open": open,
-            "latest": listed(&mut kept.latest.iter().rev()),
-            "slowest_first_token": listed(&mut kept.slowest_first_token.iter()),
-            "longest_gap": listed(&mut kept.longest_gap.iter()),
-        });
-        (200, page)
+        let ended = |finished: &Arc<Finished>| ended(finished, now, wall);
+        let mut lists = Lists::new(MAX_BYTES);
+        // The longest one last.
+        lists.add("open", in_flight.open(now, most).iter().map(|open| flying(open, &in_flight)));
+        lists.add("slowest_first_token", kept.slowest_first_token.iter().take(most).map(ended));
+        lists.add("longest_gap", kept.longest_gap.iter().take(most).map(ended));
+        lists.add("latest", kept.latest.iter().rev().take(most).map(ended));
+        (200, lists.end())
     })
+}
+
+/// A JSON object of lists, written entry by entry up to a size.
+struct Lists {
+    text: Vec<u8>,
+    max_bytes: usize,
+    truncated: bool,
+}
+
+impl Lists {
+    fn new(max_bytes: usize) -> Lists {
+        Lists { text: b"{".to_vec(), max_bytes, truncated: false }
+    }
+
+    fn add(&mut self, name: &str, entries: impl Iterator<Item = Value>) {
+        self.text.extend_from_slice(format!("\"{name}\":[").as_bytes());
+        let begin = self.text.len();
+        for entry in entries {
+            let end = self.text.len();
+            let comma = if end == begin { "" } else { "," };
+            self.text.extend_from_slice(format!("{comma}{entry}").as_bytes());
+            if self.text.len() > self.max_bytes {
+                self.text.truncate(end);
+                self.truncated = true;
+                break;
+            }
+        }
+        self.text.extend_from_slice(b"],");
+    }
+
+    fn end(mut self) -> Vec<u8> {
+        self.text.extend_from_slice(format!("\"truncated\":{}}}\n", self.truncated).as_bytes());
+        self.text
+    }
 }
 
 fn flying(open: &Open, in_flight: &InFlight) -> Value {
@@ -139,7 +177,7 @@ fn only<'a>(query: Option<&'a str>, known: &[&str]) -> Result<Option<&'a str>, S
 }
 
 fn number(text: &str) -> Result<usize, String> {
-    text.parse().map_err(|_| format!("`{text}` is no number; write ?limit=20"))
+    text.parse().map_err(|_| format!("invalid limit `{text}`; write a number from 0 to {MAX_LISTED}, such as ?limit=20"))
 }
 
 fn error(message: &str) -> Value {
@@ -152,4 +190,25 @@ fn seconds(time: Duration) -> f64 {
 
 fn milliseconds(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_end_at_the_maximum_size_and_stay_valid_json() {
+        let entry = || json!({ "text": "x".repeat(100) });
+        for (entries, kept, truncated) in [(0, 0, false), (3, 3, false), (50, 8, true)] {
+            let mut lists = Lists::new(1000);
+            lists.add("a", (0..entries).map(|_| entry()));
+            lists.add("b", (0..entries.min(1)).map(|_| entry()));
+            let text = lists.end();
+            assert!(text.len() < 1050, "{}", text.len());
+            let page: Value = serde_json::from_slice(&text).unwrap();
+            let of = |name: &str| page[name].as_array().unwrap().len();
+            let second = if truncated { 0 } else { entries.min(1) };
+            assert_eq!((of("a"), of("b"), page["truncated"].as_bool()), (kept, second, Some(truncated)), "{page}");
+        }
+    }
 }

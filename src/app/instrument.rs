@@ -103,6 +103,7 @@ impl Error {
             Error::Path(path::Error::Listen(error)) | Error::Engines(engines::Error::Listen(error)) => {
                 !matches!(error, listen::Error::Bind { .. })
             }
+            Error::Admin(admin::Error::Bind { .. }) => true,
             Error::AccessLog(_) | Error::Tokenizer(_) | Error::Ledger(_) => true,
             _ => false,
         }
@@ -124,6 +125,7 @@ pub struct Instrument {
     _intercepting: Intercepting,
     in_flight: Arc<InFlight>,
     spans: Option<queue::Receiver>,
+    control: Arc<Controlled>,
     admin: admin::Server,
     /// Reads until it is dropped.
     scraper: Scraper,
@@ -199,6 +201,8 @@ impl Instrument {
             handles: path.handles(),
         };
         let scraped = Arc::clone(&exporters);
+        let (lame_duck, grace) = (settings.lame_duck, settings.grace_period);
+        let control = Arc::new(Controlled::new(path.handles(), lame_duck, grace, Arc::clone(&exporters)));
         let pages = admin::Pages {
             metrics: Arc::new(move |accept| {
                 let page = scraped.scrape(accept);
@@ -208,7 +212,7 @@ impl Instrument {
             engine: going_on::engine(&in_flight),
             exchanges: going_on::exchanges(&in_flight),
             live: sources.snapshots(),
-            control: Arc::new(Controlled::new(path.handles(), settings.lame_duck, Arc::clone(&exporters))),
+            control: Arc::clone(&control) as Arc<dyn admin::Control>,
         };
         let admin = admin::Server::start(&settings.admin, pages)?;
         Ok(Instrument {
@@ -223,6 +227,7 @@ impl Instrument {
             _intercepting: intercepting,
             in_flight,
             spans,
+            control,
             admin,
             scraper,
         })
@@ -248,28 +253,31 @@ impl Instrument {
         self.path.handles()
     }
 
-    /// Judges by these objectives from now on.
-    pub fn judge_by(&self, settings: slo::Settings) {
-        self.backlog.settle();
-        self.judge.reload(settings);
-    }
-
-    /// Counts by these tenants, prices and budgets from now on.
+    /// Takes the settings over that can change while connections are open: all of them, or none.
     ///
     /// # Errors
-    /// When the key of the tenants' hash cannot be read; the old settings stay.
-    pub fn reload_ledger(&self, settings: &ledger::Settings) -> Result<(), Error> {
+    /// When a file that the settings name cannot be used, or the thread that counts tokens cannot be started; nothing has changed then.
+    pub fn reload(&self, settings: &Settings) -> Result<(), Error> {
+        let vocabularies = Vocabularies::read(&settings.tokenizer)?;
+        let rules = ledger::Rules::new(settings.ledger.clone())?;
+        // What has ended is still counted by the old settings.
         self.backlog.settle();
-        Ok(self.ledger.reload(settings.clone())?)
+        self.counting.reload(vocabularies, settings.tokenizer.queue_answers).map_err(Error::Counting)?;
+        // From here on nothing fails.
+        self.ledger.reload(rules);
+        self.judge.reload(settings.slo.clone());
+        let handles = self.handles();
+        handles.observatory.reload(settings.observe.clone());
+        handles.relay.reload(settings.relay.clone());
+        self.in_flight.reload(settings.live.clone());
+        self.control.reload(settings.grace_period);
+        Ok(())
     }
 
-    /// Counts by other vocabularies from now on.
-    ///
-    /// # Errors
-    /// When a file cannot be used; the old ones stay.
-    pub fn reload_tokenizer(&self, settings: &tokenizer::Settings) -> Result<(), Error> {
-        let vocabularies = Vocabularies::read(settings)?;
-        self.counting.reload(vocabularies, settings.queue_answers).map_err(Error::Counting)
+    /// Returns when a drain that was asked for over the admin server is complete.
+    pub fn drained(&self) -> impl Future<Output = ()> + use<> {
+        let control = Arc::clone(&self.control);
+        async move { control.drained().await }
     }
 
     /// The exchanges in flight.
@@ -289,6 +297,7 @@ impl Instrument {
     /// Takes no new connection, closes idle ones, and lets the others go on for `grace` at most; telemetry of what has
     /// ended is sent meanwhile. `hurry` ends the wait early.
     pub async fn drain(&self, grace: Duration, hurry: impl Future<Output = ()>) {
+        self.control.note("a signal");
         let relay = self.handles().relay;
         relay.drain().close_and_begin().await;
         tracing::info!(open = relay.drain().open(), grace_secs = grace.as_secs(), "Draining.");

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -31,13 +32,18 @@ impl Error {
     }
 }
 
+/// How long the process goes on after a drain that the admin server was asked for: hooks that wait for the drain end in this container,
+/// and an engine that ends now still sends its last spans.
+const AFTER_DRAIN: Duration = Duration::from_secs(10);
+
 /// What a signal asks for.
 enum Asked {
     Stop,
     Reload,
 }
 
-/// Runs until SIGTERM or SIGINT, then drains and sends the last telemetry. A second signal cuts the drain short. SIGHUP
+/// Runs until SIGTERM or SIGINT, then drains and sends the last telemetry. A second signal cuts the drain short. A drain that the
+/// admin server was asked for ends the process too, so that what supervises it starts it again: a drain cannot be undone. SIGHUP
 /// reads the configuration again and opens the access log anew; a configuration that cannot be used changes nothing.
 ///
 /// # Errors
@@ -61,8 +67,20 @@ pub fn run(config: Config, flags: &Flags, environment: &Environment, logs: &log:
             tracing::info!(%address, "Receiving the engine's spans: OTLP over gRPC and HTTP.");
         }
         tracing::info!(address = %instrument.admin(), "The admin server listens: /metrics, /live, /readyz, /engine/healthz, /exchanges, /drain.");
+        let drained = instrument.drained();
+        let mut drained = std::pin::pin!(async {
+            drained.await;
+            tokio::time::sleep(AFTER_DRAIN).await;
+        });
         loop {
-            match signals.next().await {
+            let asked = tokio::select! {
+                asked = signals.next() => asked,
+                () = &mut drained => {
+                    tracing::info!("The drain is complete: the process exits.");
+                    Asked::Stop
+                }
+            };
+            match asked {
                 Asked::Stop => break,
                 Asked::Reload => {
                     instrument.reopen();
@@ -107,7 +125,8 @@ impl Signals {
     }
 }
 
-/// Takes over what can change while connections are open; the rest is told to need a restart.
+/// Takes over what can change while connections are open; the rest is told to need a restart. A configuration of which any part cannot
+/// be used changes nothing.
 fn reload(
     current: &Mutex<Config>,
     flags: &Flags,
@@ -115,22 +134,20 @@ fn reload(
     instrument: &Instrument,
     logs: &log::Handle,
 ) {
-    let mut current = current.lock().unwrap_or_else(PoisonError::into_inner);
-    let reloaded = match config::reload(&current, flags, environment) {
-        Ok(reloaded) => reloaded,
-        Err(error) => {
-            tracing::error!(%error, "The new configuration cannot be used; the old one stays in force.");
-            return;
-        }
+    // Not held while files are read: `/config` shows it.
+    let old = current.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let unusable = |error: &dyn std::fmt::Display| {
+        tracing::error!(%error, "The new configuration cannot be used; the old one stays in force.");
     };
+    let reloaded = match config::reload(&old, flags, environment) {
+        Ok(reloaded) => reloaded,
+        Err(error) => return unusable(&error),
+    };
+    // What needs a restart is not in effect, and is told of again at the next reload.
+    let new = old.adopting(&reloaded.config);
     // Files that are named the same may hold other things now.
-    if let Err(error) = instrument.reload_tokenizer(&reloaded.config.settings.tokenizer) {
-        tracing::error!(%error, "The new configuration cannot be used; the old one stays in force.");
-        return;
-    }
-    if let Err(error) = instrument.reload_ledger(&reloaded.config.settings.ledger) {
-        tracing::error!(%error, "The new configuration cannot be used; the old one stays in force.");
-        return;
+    if let Err(error) = instrument.reload(&new.settings) {
+        return unusable(&error);
     }
     for change in &reloaded.changes {
         let (key, from, to) = (&change.path, &change.from, &change.to);
@@ -143,13 +160,6 @@ fn reload(
     if reloaded.changes.is_empty() {
         tracing::info!("The configuration was read again; nothing differs.");
     }
-    // What needs a restart is not in effect, and is told of again at the next reload.
-    *current = current.adopting(&reloaded.config);
-    let settings = &current.settings;
-    logs.set_levels(&settings.log.levels);
-    let handles = instrument.handles();
-    handles.observatory.reload(settings.observe.clone());
-    handles.relay.reload(settings.relay.clone());
-    instrument.judge_by(settings.slo.clone());
-    instrument.in_flight().reload(settings.live.clone());
+    logs.set_levels(&new.settings.log.levels);
+    *current.lock().unwrap_or_else(PoisonError::into_inner) = new;
 }

@@ -60,9 +60,9 @@ pub struct Ledger {
     budgets: Table<BudgetPlace, Sum>,
 }
 
-/// What is in force.
+/// Checked settings, their key read.
 #[derive(Debug)]
-struct Rules {
+pub struct Rules {
     settings: Settings,
     identity: Option<Identity>,
 }
@@ -148,13 +148,9 @@ impl Ledger {
     }
 
     /// Counts by these from now on. What was counted stays; a price holds for what comes after it.
-    ///
-    /// # Errors
-    /// When the key of the tenants' hash cannot be read; the old settings stay.
-    pub fn reload(&self, settings: Settings) -> Result<(), Error> {
-        self.rules.store(Arc::new(Rules::new(settings)?));
+    pub fn reload(&self, rules: Rules) {
+        self.rules.store(Arc::new(rules));
         self.found();
-        Ok(())
     }
 
     /// Adds one exchange that has ended.
@@ -266,7 +262,11 @@ impl Ledger {
 }
 
 impl Rules {
-    fn new(settings: Settings) -> Result<Rules, Error> {
+    /// Reads the key of the tenants' hash.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn new(settings: Settings) -> Result<Rules, Error> {
         let identity = settings.tenants.as_ref().map(Identity::new).transpose()?;
         Ok(Rules { settings, identity })
     }

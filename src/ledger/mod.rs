@@ -9,7 +9,7 @@ mod price;
 mod settings;
 mod sums;
 
-pub use book::{Costs, Ledger, Spent, Sums, TOKENS, TenantUsage, UnpricedAnswers};
+pub use book::{Costs, Ledger, Rules, Spent, Sums, TOKENS, TenantUsage, UnpricedAnswers};
 pub use identity::Error;
 pub use price::{Basis, Unpriced, cost};
 pub use settings::{Budget, Limit, Price, Prices, Settings, TenantForm, Tenants};

@@ -11,10 +11,12 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
 use std::time::Duration;
+use std::time::Instant;
 
 use async_trait::async_trait;
 use tokio::sync::watch;
 use tokometer::admin::Control;
+use tokometer::admin::Draining;
 use tokometer::admin::Pages;
 use tokometer::admin::Server;
 use tokometer::admin::Settings;
@@ -25,12 +27,20 @@ use crate::injected;
 pub(crate) struct Program {
     open: watch::Sender<usize>,
     drains: AtomicUsize,
+    draining: Mutex<Option<Draining>>,
+    pub(crate) grace: Mutex<Duration>,
     unwell: Mutex<Option<String>>,
 }
 
 impl Program {
     pub(crate) fn new(open: usize) -> Arc<Program> {
-        Arc::new(Program { open: watch::channel(open).0, drains: AtomicUsize::new(0), unwell: Mutex::new(None) })
+        Arc::new(Program {
+            open: watch::channel(open).0,
+            drains: AtomicUsize::new(0),
+            draining: Mutex::default(),
+            grace: Mutex::new(Duration::from_secs(30)),
+            unwell: Mutex::new(None),
+        })
     }
 
     fn state(&self) -> Result<(), String> {
@@ -48,12 +58,17 @@ impl Control for Program {
         self.state()
     }
 
-    fn begin_drain(&self) {
+    fn begin_drain(&self, requested_by: &str) {
         self.drains.fetch_add(1, Ordering::SeqCst);
+        *self.draining.lock().unwrap() = Some(Draining { began: Instant::now(), requested_by: requested_by.to_owned() });
     }
 
-    fn is_draining(&self) -> bool {
-        self.drains.load(Ordering::SeqCst) > 0
+    fn draining(&self) -> Option<Draining> {
+        self.draining.lock().unwrap().clone()
+    }
+
+    fn grace_period(&self) -> Duration {
+        *self.grace.lock().unwrap()
     }
 
     fn open_streams(&self) -> usize {
@@ -82,7 +97,7 @@ pub(crate) fn pages(program: Arc<Program>) -> Pages {
         }),
         exchanges: Arc::new(|query| match query {
             Some("panic") => injected::panic("a page"),
-            query => (200, serde_json::json!({ "query": query })),
+            query => (200, serde_json::json!({ "query": query }).to_string().into_bytes()),
         }),
         live: Arc::new(|| b"{}".to_vec()),
         control: program,
@@ -214,42 +229,55 @@ fn unknown_paths_and_methods_are_told_what_there_is() {
 }
 
 #[test]
-fn post_begins_a_drain_and_get_only_looks() {
+fn post_begins_a_drain_and_get_reports_it() {
     let program = Program::new(2);
     let server = serve(program.clone());
     let answer = ask(&server, "GET", "/drain");
     assert_eq!((status(&answer), &json(&answer)["draining"]), (200, &false.into()));
-    for target in ["/drain", "/drain?wait", "/drain?wait=60s"] {
-        assert_eq!(status(&ask(&server, "HEAD", target)), 200, "{target}");
+    for (method, target) in [("GET", "/drain?wait"), ("GET", "/drain?wait=60s"), ("HEAD", "/drain?wait")] {
+        let answer = ask(&server, method, target);
+        assert_eq!(status(&answer), 405, "{method} {target}");
+        assert!(answer.contains("allow: POST\r\n"), "{answer}");
+        assert!(method == "HEAD" || body(&answer).contains("POST /drain?wait"), "{answer}");
     }
     assert_eq!(program.drains.load(Ordering::SeqCst), 0);
     assert_eq!(status(&ask(&server, "GET", "/readyz")), 200);
 
     let answer = ask(&server, "POST", "/drain");
     assert_eq!(status(&answer), 200);
-    assert_eq!(json(&answer), serde_json::json!({"draining": true, "open_streams": 2, "waited_ms": null}));
+    let report = json(&answer);
+    assert_eq!((&report["draining"], &report["open_streams"]), (&true.into(), &2.into()), "{report}");
+    assert!(report["waited_ms"].is_null() && report["draining_ms"].is_u64(), "{report}");
+    assert!(report["requested_by"].as_str().unwrap().starts_with("127.0.0.1:"), "{report}");
     let answer = ask(&server, "GET", "/readyz");
     assert_eq!(status(&answer), 503);
-    assert!(body(&answer).contains("draining"));
+    for part in ["draining for 0 s", "requested by 127.0.0.1:", "2 streams are open", "the process exits"] {
+        assert!(body(&answer).contains(part), "{part} in {answer}");
+    }
     assert_eq!(status(&ask(&server, "GET", "/livez")), 200);
 }
 
 #[test]
 fn a_wait_ends_with_the_last_stream() {
-    for (method, target) in [("GET", "/drain?wait=60s"), ("POST", "/drain?wait=60s"), ("GET", "/drain?wait")] {
+    for target in ["/drain?wait=60s", "/drain?wait"] {
         let program = Program::new(1);
         let server = serve(program.clone());
-        let mut stream = connect(&server);
-        let request = format!("{method} {target} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).unwrap();
+        let mut waiters = [("POST", target), ("GET", "/drain/wait")].map(|(method, target)| {
+            let mut stream = connect(&server);
+            let request = format!("{method} {target} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+            stream.write_all(request.as_bytes()).unwrap();
+            stream
+        });
         // Probes are answered while somebody waits; the drain has begun when one says so.
         while status(&ask(&server, "GET", "/readyz")) == 200 {}
         program.open.send_replace(0);
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        assert_eq!(status(&answer), 200, "{answer}");
-        assert_eq!(json(&answer)["open_streams"], 0);
-        assert!(json(&answer)["waited_ms"].as_u64().unwrap() < 30_000);
+        for stream in &mut waiters {
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            assert_eq!(status(&answer), 200, "{answer}");
+            assert_eq!(json(&answer)["open_streams"], 0);
+            assert!(json(&answer)["waited_ms"].as_u64().unwrap() < 30_000);
+        }
     }
 }
 
@@ -257,15 +285,25 @@ fn a_wait_ends_with_the_last_stream() {
 fn a_wait_that_is_over_says_so() {
     let program = Program::new(3);
     let server = serve(program.clone());
-    let answer = ask(&server, "GET", "/drain?wait=1ms");
-    assert_eq!((status(&answer), &json(&answer)["open_streams"]), (503, &3.into()));
-    let bad = ask(&server, "POST", "/drain?wait=soon");
-    assert_eq!(status(&bad), 400);
-    assert!(json(&bad)["error"]["message"].as_str().unwrap().contains("10s"));
-    let program = Program::new(3);
-    let server = serve(program.clone());
     assert_eq!(status(&ask(&server, "POST", "/drain?wait=soon")), 400);
     assert_eq!(program.drains.load(Ordering::SeqCst), 0, "a request that is not understood begins nothing");
+    let answer = ask(&server, "POST", "/drain?wait=1ms");
+    assert_eq!((status(&answer), &json(&answer)["open_streams"]), (503, &3.into()));
+    let bad = ask(&server, "POST", "/drain?wait=soon");
+    assert!(json(&bad)["error"]["message"].as_str().unwrap().contains("10s"));
+}
+
+#[test]
+fn drain_wait_follows_the_grace_period() {
+    let program = Program::new(1);
+    let server = serve(program.clone());
+    ask(&server, "POST", "/drain");
+    *program.grace.lock().unwrap() = Duration::from_millis(1);
+    for (method, target) in [("GET", "/drain/wait"), ("POST", "/drain?wait")] {
+        let answer = ask(&server, method, target);
+        assert_eq!(status(&answer), 503, "{answer}");
+        assert!(json(&answer)["waited_ms"].as_u64().unwrap() < 29_000, "the grace period of the start is not used");
+    }
 }
 
 #[test]
@@ -292,63 +330,28 @@ fn a_slow_head_is_cut() {
 }
 
 #[test]
-fn over_the_cap_of_connections_new_ones_are_refused_and_a_place_comes_free_again() {
-    let settings = Settings { max_connections: 1, ..settings() };
+fn at_the_maximum_of_connections_the_oldest_idle_one_is_closed() {
+    let settings = Settings { max_connections: 2, ..settings() };
     let server = Server::start(&settings, pages(Program::new(0))).unwrap();
-    let mut first = connect(&server);
-    first.write_all(b"GET /livez HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
-    let mut byte = [0; 1];
-    first.read_exact(&mut byte).unwrap(); // It has its place.
-    let mut second = connect(&server);
-    let mut answer = String::new();
-    second.read_to_string(&mut answer).unwrap();
-    assert_eq!(status(&answer), 503);
-    assert!(answer.contains("admin.max_connections"), "{answer}");
-    drop(first);
-    while !ask_or_nothing(&server).starts_with("HTTP/1.1 200") {}
-}
-
-/// A page that no socket buffer holds, for a client that never reads it.
-#[cfg(target_os = "linux")]
-#[test]
-fn a_client_that_does_not_read_loses_its_place() {
-    let settings = Settings { max_connections: 1, header_timeout: Duration::from_millis(200), ..settings() };
-    let (entered, has_entered) = channel();
-    let large = Pages {
-        metrics: Arc::new(move |_| {
-            entered.send(()).ok();
-            ("text/plain".to_owned(), vec![b'x'; 64 << 20])
-        }),
-        ..pages(Program::new(0))
-    };
-    let server = Server::start(&settings, large).unwrap();
-    let mut stuck = connect(&server);
-    stuck.write_all(b"GET /metrics HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
-    has_entered.recv().unwrap();
-    let began = std::time::Instant::now();
-    while !ask_or_nothing(&server).starts_with("HTTP/1.1 200") {
-        assert!(began.elapsed() < Duration::from_secs(30), "it holds its place");
-    }
-    drop(stuck);
-}
-
-/// The answer of `/livez`, as far as it came.
-fn ask_or_nothing(server: &Server) -> String {
-    let mut stream = connect(server);
-    stream.write_all(b"GET /livez HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").ok();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).ok();
-    answer
+    let mut first = idle(&server);
+    let second = idle(&server);
+    let _third = idle(&server);
+    assert_eq!(first.read(&mut [0; 1]).unwrap(), 0, "it is closed");
+    second.set_nonblocking(true).unwrap();
+    let error = (&second).read(&mut [0; 1]).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock, "it is open");
 }
 
 #[test]
-fn an_address_in_use_is_told_with_the_mend() {
+fn address_in_use_is_reported_with_a_free_one() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let settings = Settings { listen: taken.local_addr().unwrap(), ..settings() };
     let error = Server::start(&settings, pages(Program::new(0))).unwrap_err().to_string();
     for part in [settings.listen.to_string().as_str(), "admin.listen", "--admin", "in use"] {
         assert!(error.contains(part), "{part} in {error}");
     }
+    let example = error.split_once("such as ").unwrap().1;
+    assert!(example != settings.listen.to_string() && example.starts_with("127.0.0.1:"), "{error}");
 }
 
 #[test]

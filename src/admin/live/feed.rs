@@ -1,8 +1,6 @@
 //! The feed of the live page: snapshots, made once for all who watch.
 
-use std::convert::Infallible;
 use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
@@ -12,8 +10,6 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::body::Body;
-use hyper::body::Frame;
 use tokio::sync::mpsc;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -21,9 +17,6 @@ use tokio::time::MissedTickBehavior;
 
 /// Makes a snapshot of this moment as JSON. Called on a thread that may be kept waiting.
 pub type Snapshots = Arc<dyn Fn() -> Vec<u8> + Send + Sync>;
-
-/// Most who watch at a time: each is told some hundred kilobytes a second where much is in flight.
-pub(super) const MOST_WATCHERS: usize = 16;
 
 /// Between two snapshots, and how old the one may be that is given to who asks for one.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -89,10 +82,9 @@ impl Feed {
         Ok(snapshot)
     }
 
-    /// One more watcher, who gets a snapshot at once and one each second; `None` when there are enough.
+    /// One more watcher, who gets a snapshot at once and one each second; `None` when the server stops.
     pub(in crate::admin) async fn watch(self: &Arc<Self>) -> Result<Option<Events>, Unmade> {
-        // Nobody would tell a watcher who comes while the server stops.
-        if self.is_full() || *self.stopped.borrow() {
+        if *self.stopped.borrow() {
             return Ok(None);
         }
         let first = event(&self.latest().await?, true);
@@ -101,21 +93,11 @@ impl Feed {
         sender.try_send(first).ok();
         let mut watchers = self.watchers();
         watchers.all.retain(|watcher| !watcher.is_closed());
-        // Others may have come meanwhile.
-        if watchers.all.len() >= MOST_WATCHERS {
-            return Ok(None);
-        }
         watchers.all.push(sender);
         if !std::mem::replace(&mut watchers.told, true) {
             tokio::spawn(Arc::clone(self).tell());
         }
         Ok(Some(Events(events)))
-    }
-
-    fn is_full(&self) -> bool {
-        let mut watchers = self.watchers();
-        watchers.all.retain(|watcher| !watcher.is_closed());
-        watchers.all.len() >= MOST_WATCHERS
     }
 
     /// Tells all watchers once a second, until none is left or the server stops.
@@ -158,16 +140,13 @@ impl Watchers {
     }
 }
 
-/// The body of one watcher's answer.
+/// The events for one watcher.
 #[derive(Debug)]
 pub(in crate::admin) struct Events(mpsc::Receiver<Bytes>);
 
-impl Body for Events {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        self.0.poll_recv(cx).map(|event| event.map(|event| Ok(Frame::data(event))))
+impl Events {
+    pub(in crate::admin) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        self.0.poll_recv(cx)
     }
 }
 

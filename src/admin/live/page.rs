@@ -50,7 +50,6 @@ pub(in crate::admin) fn page() -> Answer {
     let mut answer = pages::respond(StatusCode::OK, "text/html; charset=utf-8", page.clone());
     let more = [
         (header::CONTENT_SECURITY_POLICY, policy.as_str()),
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::REFERRER_POLICY, "no-referrer"),
     ];
     let valid = |(name, value): (HeaderName, &str)| Some((name, HeaderValue::from_str(value).ok()?));

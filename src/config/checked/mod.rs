@@ -105,6 +105,13 @@ pub(crate) fn checked(raw: &Raw, environment: &Environment, problems: &mut Probl
     if let Some(address) = admin_address {
         pairs::keep_clear_of_admin(&pairs, &address.into(), problems);
     }
+    for (index, host) in raw.admin.allowed_hosts.iter().enumerate() {
+        let is_name = |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c));
+        if host != "*" && !is_name(host) {
+            let message = format!("invalid host name `{host}`; write a name without scheme and port, such as tokometer.example.com, `.example.com` for every name below it, or `*`");
+            problems.error(&format!("admin.allowed_hosts[{index}]"), message);
+        }
+    }
     let observe = observe::Settings { targets: objectives::headers(raw, problems), ..observe(&raw.observe, problems) };
     let slo = objectives::checked(raw, problems);
     let ledger = spending::checked(raw, problems);
@@ -134,7 +141,8 @@ pub(crate) fn checked(raw: &Raw, environment: &Environment, problems: &mut Probl
             listen: admin_address?,
             header_timeout: Duration::from_millis(raw.admin.header_timeout_ms),
             max_connections: size(raw.admin.max_connections),
-            drain_wait: Duration::from_secs(raw.process.grace_period_secs),
+            allowed_hosts: raw.admin.allowed_hosts.clone(),
+            remote_drain: raw.admin.remote_drain,
         },
         log: log::Settings { levels: levels?, json: json(raw.log.format), max_repeats: raw.log.max_repeats },
         access_log: raw.access_log.enabled.then(|| access_log::Settings {

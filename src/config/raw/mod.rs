@@ -210,18 +210,31 @@ impl Default for Prometheus {
 pub struct Admin {
     /// Where it listens: `0.0.0.0:9464`, `[::]:9464`, `localhost:9464`, `:9464` (every address). Port 0: a free one.
     pub listen: String,
-    /// Milliseconds that a client may take to send a request head, or to take nothing of an answer; idle connections
-    /// end after the same time.
+    /// Maximum milliseconds for a client to send the headers of a request, and to take a response once it no longer fits into the
+    /// socket's buffer; idle connections are closed after the same time.
     #[schemars(range(min = 100, max = 600000))]
     pub header_timeout_ms: u64,
-    /// Most connections at a time; further ones get a 503 and are closed.
+    /// Maximum number of connections that are idle or have not sent a complete request. For a further one, the client with most
+    /// of them loses its oldest.
     #[schemars(range(min = 1, max = 100000))]
     pub max_connections: u64,
+    /// Further values of the `Host` header that are allowed, without port; `.example.com` is every name below that domain, `*` every
+    /// name. Always allowed: IP addresses, the own host name, names without a dot, and names below `.svc`, `.cluster.local`,
+    /// `.internal` and `.localhost`. Other names get a 403, against DNS rebinding; probes are answered under any name.
+    pub allowed_hosts: Vec<String>,
+    /// True accepts `POST /drain` from every client that reaches the port. False accepts it only from the same pod or machine.
+    pub remote_drain: bool,
 }
 
 impl Default for Admin {
     fn default() -> Admin {
-        Admin { listen: "0.0.0.0:9464".to_owned(), header_timeout_ms: 10_000, max_connections: 256 }
+        Admin {
+            listen: "0.0.0.0:9464".to_owned(),
+            header_timeout_ms: 10_000,
+            max_connections: 256,
+            allowed_hosts: Vec::new(),
+            remote_drain: false,
+        }
     }
 }
 

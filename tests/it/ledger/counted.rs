@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use tokometer::ledger::Basis;
 use tokometer::ledger::Ledger;
 use tokometer::ledger::Limit;
+use tokometer::ledger::Rules;
 use tokometer::ledger::Settings;
 use tokometer::ledger::Sums;
 use tokometer::ledger::Tenants;
@@ -170,7 +171,7 @@ fn a_reload_keeps_what_was_counted_and_new_prices_hold_for_what_comes_after() {
     let mut changed = Settings { prices: Some(dearer), ..settings.clone() };
     changed.budgets[0].limit = Limit::Tokens(20);
     changed.budgets.push(budget("c", Limit::Cost(1.0)));
-    ledger.reload(changed).unwrap();
+    ledger.reload(Rules::new(changed).unwrap());
     let after = ledger.sums();
     assert_eq!((&after.tenants, &after.costs), (&before.tenants, &before.costs));
     assert_eq!((after.budgets[0].spent, after.budgets[0].limit, after.budgets[1].spent), (1101.0, 20.0, 0.0));
@@ -178,11 +179,11 @@ fn a_reload_keeps_what_was_counted_and_new_prices_hold_for_what_comes_after() {
     let money = ledger.sums().costs[0].by_basis[0].1;
     assert!((money * 1e6 - (763.0 + 763.0 + 303.0)).abs() < 1e-6, "{money}");
     let broken = Tenants { hash_key_file: Some("/nonexistent/key".into()), ..Tenants::default() };
-    let error = ledger.reload(Settings { tenants: Some(broken), ..settings.clone() }).unwrap_err().to_string();
+    let error = Rules::new(Settings { tenants: Some(broken), ..settings.clone() }).unwrap_err().to_string();
     assert!(error.contains("tenants.hash_key_file: cannot read /nonexistent/key"), "{error}");
     ledger.add(&by("a", answer("m")));
     assert_eq!(exchanges(&ledger)["a"], 3, "the old settings stay");
-    ledger.reload(Settings { tenants: None, prices: None, ..settings }).unwrap();
+    ledger.reload(Rules::new(Settings { tenants: None, prices: None, ..settings }).unwrap());
     ledger.add(&by("a", answer("m")));
     assert_eq!(ledger.sums().budgets[0].spent, 4.0 * 1101.0);
 }

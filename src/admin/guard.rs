@@ -1,0 +1,247 @@
+//! Who may ask for what: against DNS rebinding, requests from other sites, and drains by other machines.
+
+use std::net::IpAddr;
+use std::net::Ipv4Addr;
+use std::net::Ipv6Addr;
+use std::net::SocketAddr;
+
+use hyper::Method;
+use hyper::Request;
+use hyper::StatusCode;
+use hyper::Version;
+use hyper::header;
+
+use crate::admin::Settings;
+
+/// Names below these cannot be registered in public DNS: clusters and private networks use them.
+const PRIVATE_SUFFIXES: [&str; 4] = [".svc", ".cluster.local", ".internal", ".localhost"];
+
+/// The checks of one server.
+#[derive(Debug)]
+pub(super) struct Guard {
+    /// The host name of this machine or pod, in lower case.
+    own_name: String,
+    /// In lower case.
+    allowed_hosts: Vec<String>,
+    remote_drain: bool,
+}
+
+/// The addresses of one connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ends {
+    /// Of the client.
+    pub(super) client: SocketAddr,
+    /// That the client has connected to.
+    pub(super) own: SocketAddr,
+}
+
+impl Ends {
+    /// True for a client in this pod or on this machine. Other addresses of 127.0.0.0/8 do not count: a service mesh connects from
+    /// there (Istio: 127.0.0.6) for clients elsewhere.
+    pub(super) fn are_local(self) -> bool {
+        let (client, own) = (self.client.ip().to_canonical(), self.own.ip().to_canonical());
+        client == own || client == IpAddr::V4(Ipv4Addr::LOCALHOST) || client == IpAddr::V6(Ipv6Addr::LOCALHOST)
+    }
+}
+
+/// Why a request is refused.
+pub(super) type Refused = (StatusCode, String);
+
+impl Guard {
+    pub(super) fn new(settings: &Settings) -> Guard {
+        let own_name = rustix::system::uname().nodename().to_string_lossy().to_ascii_lowercase();
+        let allowed_hosts = settings.allowed_hosts.iter().map(|host| host.to_ascii_lowercase()).collect();
+        Guard { own_name, allowed_hosts, remote_drain: settings.remote_drain }
+    }
+
+    /// Ok for a request that names this server and does not come from another site.
+    pub(super) fn check<B>(&self, request: &Request<B>) -> Result<(), Refused> {
+        let headers = request.headers();
+        let mut hosts = headers.get_all(header::HOST).iter();
+        let host = match (request.uri().authority(), hosts.next(), hosts.next()) {
+            (_, _, Some(_)) => return Err((StatusCode::BAD_REQUEST, "the request has more than one Host header".into())),
+            (Some(authority), _, _) => Some(authority.as_str()),
+            (None, Some(host), _) => Some(host.to_str().unwrap_or("?")),
+            (None, None, _) => None,
+        };
+        match host {
+            Some(host) if !self.allows(host) => {
+                let shown: String = host.chars().take(100).collect();
+                let why = format!(
+                    "the host name `{shown}` is not allowed (protection against DNS rebinding): use an IP address or localhost, or add the name to `admin.allowed_hosts`"
+                );
+                return Err((StatusCode::FORBIDDEN, why));
+            }
+            // Browsers always send one.
+            None if request.version() == Version::HTTP_11 => {
+                return Err((StatusCode::BAD_REQUEST, "the request has no Host header".into()));
+            }
+            _ => {}
+        }
+        let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
+        let foreign = |why: &str| Err((StatusCode::FORBIDDEN, format!("requests from other sites are refused: {why}")));
+        if let Some(origin) = text("origin")
+            && !host.is_some_and(|host| is_same_origin(origin, host))
+        {
+            return foreign("the Origin header differs from the Host header");
+        }
+        // A link to a page may be followed: the other site does not get to read it.
+        let is_link = request.method() == Method::GET
+            && text("sec-fetch-mode") == Some("navigate")
+            && text("sec-fetch-dest") == Some("document");
+        if text("sec-fetch-site") == Some("cross-site") && !is_link {
+            return foreign("Sec-Fetch-Site is cross-site");
+        }
+        Ok(())
+    }
+
+    /// Ok for a client that may change the state of the program.
+    pub(super) fn check_change(&self, ends: Ends) -> Result<(), Refused> {
+        if self.remote_drain || ends.are_local() {
+            return Ok(());
+        }
+        let client = ends.client.ip().to_canonical();
+        let why = format!(
+            "POST is accepted from this pod or machine only, and this request comes from {client}: run `tokometer drain` there, or set `admin.remote_drain: true`"
+        );
+        Err((StatusCode::FORBIDDEN, why))
+    }
+
+    /// True for a value of `Host` that no public DNS name can lead to, or that the settings allow.
+    fn allows(&self, host: &str) -> bool {
+        let host = host.to_ascii_lowercase();
+        let name = match host.strip_prefix('[') {
+            Some(rest) => {
+                return rest.split_once(']').is_some_and(|(ip, port)| ip.parse::<Ipv6Addr>().is_ok() && is_port(port));
+            }
+            None => match host.split_once(':') {
+                Some((name, port)) if is_port(&host[name.len()..]) && !port.contains(':') => name,
+                Some(_) => return false,
+                None => host.as_str(),
+            },
+        };
+        let name = name.strip_suffix('.').unwrap_or(name);
+        if name.is_empty() {
+            return false;
+        }
+        let is_allowed = |allowed: &String| match allowed.strip_prefix('.') {
+            Some(domain) => name == domain || name.ends_with(allowed.as_str()),
+            None => allowed == "*" || allowed == name,
+        };
+        !name.contains('.')
+            || name.parse::<Ipv4Addr>().is_ok()
+            || name == self.own_name
+            || PRIVATE_SUFFIXES.iter().any(|suffix| name.ends_with(suffix))
+            || self.allowed_hosts.iter().any(is_allowed)
+    }
+}
+
+/// What may follow a host: nothing, or `:` and a port.
+fn is_port(text: &str) -> bool {
+    text.is_empty() || text.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok())
+}
+
+/// True when both name the same host and port. `null`, the origin of a sandboxed page, is the same as nothing.
+fn is_same_origin(origin: &str, host: &str) -> bool {
+    let (authority, port) = match origin.split_once("://") {
+        Some(("http", authority)) => (authority, ":80"),
+        Some(("https", authority)) => (authority, ":443"),
+        _ => return false,
+    };
+    let without_port = |host: &str| {
+        let host = host.to_ascii_lowercase();
+        host.strip_suffix(port).map(str::to_owned).unwrap_or(host)
+    };
+    without_port(authority) == without_port(host)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn guard(allowed_hosts: &[&str]) -> Guard {
+        let allowed_hosts = allowed_hosts.iter().map(|host| (*host).to_owned()).collect();
+        Guard { own_name: "node-1.example.com".to_owned(), allowed_hosts, remote_drain: false }
+    }
+
+    #[test]
+    fn host_names_of_public_dns_are_refused() {
+        let table = [
+            ("127.0.0.1:9464", true),
+            ("10.0.0.7", true),
+            ("[::1]:9464", true),
+            ("[fd00::7]", true),
+            ("localhost:9464", true),
+            ("vllm-0", true),
+            ("Node-1.Example.com:9464", true),
+            ("tokometer.llm.svc:9464", true),
+            ("tokometer.llm.svc.cluster.local.", true),
+            ("ip-10-0-0-7.ec2.internal:9464", true),
+            ("a.localhost", true),
+            ("evil.example", false),
+            ("evil.example:9464", false),
+            ("svc.evil.example", false),
+            ("x.svc.evil.example", false),
+            ("node-1.example.com.evil.example", false),
+            ("127.0.0.1.evil.example", false),
+            ("127.0.0.1:evil.example", false),
+            ("[::1].evil.example", false),
+            ("[evil.example]", false),
+            ("tokometer.corp.example", false),
+            ("", false),
+            (".", false),
+            (":9464", false),
+        ];
+        for (host, allowed) in table {
+            assert_eq!(guard(&[]).allows(host), allowed, "{host}");
+        }
+    }
+
+    #[test]
+    fn allowed_hosts_add_names_and_domains() {
+        let guard = guard(&["tokometer.corp.example", ".svc.corp.example"]);
+        for (host, allowed) in [
+            ("tokometer.corp.example:9464", true),
+            ("a.tokometer.corp.example", false),
+            ("a.llm.svc.corp.example", true),
+            ("evil-svc.corp.example", false),
+        ] {
+            assert_eq!(guard.allows(host), allowed, "{host}");
+        }
+        assert!(self::guard(&["*"]).allows("evil.example"));
+    }
+
+    #[test]
+    fn origin_must_be_the_host() {
+        let table = [
+            ("http://127.0.0.1:9464", "127.0.0.1:9464", true),
+            ("http://localhost", "localhost:80", true),
+            ("https://a.internal", "a.internal:443", true),
+            ("http://127.0.0.1:8000", "127.0.0.1:9464", false),
+            ("http://evil.example", "127.0.0.1", false),
+            ("null", "null", false),
+            ("", "", false),
+        ];
+        for (origin, host, same) in table {
+            assert_eq!(is_same_origin(origin, host), same, "{origin} {host}");
+        }
+    }
+
+    #[test]
+    fn post_is_for_clients_in_the_pod() {
+        let table = [
+            ("127.0.0.1:40000", "127.0.0.1:9464", true),
+            ("[::1]:40000", "[::1]:9464", true),
+            ("[::ffff:127.0.0.1]:40000", "[::ffff:127.0.0.1]:9464", true),
+            ("10.0.0.7:40000", "10.0.0.7:9464", true),
+            ("10.0.0.8:40000", "10.0.0.7:9464", false),
+            ("127.0.0.6:40000", "10.0.0.7:9464", false),
+            ("[fd00::8]:40000", "[fd00::7]:9464", false),
+        ];
+        for (client, own, local) in table {
+            let ends = Ends { client: client.parse().unwrap(), own: own.parse().unwrap() };
+            assert_eq!(guard(&[]).check_change(ends).is_ok(), local, "{client}");
+            assert!(Guard { remote_drain: true, ..guard(&[]) }.check_change(ends).is_ok());
+        }
+    }
+}

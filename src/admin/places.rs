@@ -1,0 +1,259 @@
+//! Which connections are open, which of them is closed to make room, and how many responses of each page are in progress.
+
+use std::collections::BTreeMap;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+use std::sync::atomic::AtomicU8;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use tokio::sync::Notify;
+
+/// Pages that cost time or memory. Probes and the small fixed pages are not limited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Page {
+    Metrics,
+    Exchanges,
+    Snapshot,
+    Events,
+    Config,
+    /// `GET /drain/wait`.
+    DrainWait,
+    /// `POST /drain?wait`.
+    Drain,
+}
+
+impl Page {
+    /// Maximum number of responses in progress, in total and for one client address. A single client cannot take the places of
+    /// the scraper, nor of the kubelet's preStop request.
+    pub(super) fn limits(self) -> (usize, usize) {
+        match self {
+            Page::Metrics => (4, 2),
+            Page::Exchanges => (2, 2),
+            Page::Snapshot | Page::Config => (4, 4),
+            Page::Events | Page::Drain => (16, 16),
+            Page::DrainWait => (64, 16),
+        }
+    }
+}
+
+/// The open connections.
+#[derive(Debug)]
+pub(super) struct Places {
+    /// Maximum number of connections without a page in progress.
+    max_waiting: usize,
+    all: Mutex<All>,
+}
+
+#[derive(Debug, Default)]
+struct All {
+    next: u64,
+    by_id: BTreeMap<u64, Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    client: IpAddr,
+    /// When it was accepted or last sent a request.
+    since: Instant,
+    page: Option<Page>,
+    evict: Arc<Notify>,
+}
+
+impl Places {
+    pub(super) fn new(max_waiting: usize) -> Arc<Places> {
+        Arc::new(Places { max_waiting, all: Mutex::default() })
+    }
+
+    /// Adds a connection. At the maximum number of waiting connections, the address with most of them loses its oldest one:
+    /// clients that send no complete request keep nobody out.
+    pub(super) fn admit(self: &Arc<Self>, client: IpAddr) -> Arc<Place> {
+        let mut all = self.all();
+        let waiting = all.by_id.values().filter(|entry| entry.page.is_none()).count();
+        if waiting >= self.max_waiting
+            && let Some(entry) = all.oldest_of_the_largest_client().and_then(|id| all.by_id.remove(&id))
+        {
+            tracing::warn!(client = %entry.client, "The admin server is at admin.max_connections: closed the connection that waited longest for a request.");
+            entry.evict.notify_one();
+        }
+        let id = all.next;
+        all.next += 1;
+        let evicted = Arc::new(Notify::new());
+        all.by_id.insert(id, Entry { client, since: Instant::now(), page: None, evict: Arc::clone(&evicted) });
+        Arc::new(Place { places: Arc::clone(self), id, evicted, response: AtomicU8::new(Response::None as u8) })
+    }
+
+    fn all(&self) -> MutexGuard<'_, All> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl All {
+    fn oldest_of_the_largest_client(&self) -> Option<u64> {
+        let waiting = || self.by_id.iter().filter(|(_, entry)| entry.page.is_none());
+        let mut by_client: HashMap<IpAddr, usize> = HashMap::new();
+        waiting().for_each(|(_, entry)| *by_client.entry(entry.client).or_default() += 1);
+        let most = by_client.values().max().copied()?;
+        let of_largest = waiting().filter(|(_, entry)| by_client.get(&entry.client) == Some(&most));
+        of_largest.min_by_key(|(_, entry)| entry.since).map(|(id, _)| *id)
+    }
+}
+
+/// How far the current response of a connection is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Response {
+    /// None, or one without a limited page.
+    None,
+    /// Its body has not yet been handed to the connection in full.
+    Whole,
+    /// A stream of events, which the client has to take one at a time.
+    Events,
+    /// Its body has been handed over, but is perhaps not written.
+    Handed,
+}
+
+/// The place of one connection. It ends with the connection and with the page that is still being made for it.
+#[derive(Debug)]
+pub(super) struct Place {
+    places: Arc<Places>,
+    id: u64,
+    evicted: Arc<Notify>,
+    /// A [`Response`].
+    response: AtomicU8,
+}
+
+impl Place {
+    /// Returns when the connection has to close.
+    pub(super) async fn evicted(&self) {
+        self.evicted.notified().await;
+    }
+
+    /// Notes that a request has come.
+    pub(super) fn touch(&self) {
+        if let Some(entry) = self.places.all().by_id.get_mut(&self.id) {
+            entry.since = Instant::now();
+        }
+    }
+
+    /// Begins a response of this page; `None` when as many as allowed are in progress.
+    pub(super) fn begin(self: &Arc<Self>, page: Page) -> Option<Held> {
+        let (most, most_of_client) = page.limits();
+        let mut all = self.places.all();
+        let client = all.by_id.get(&self.id)?.client;
+        let mut same = all.by_id.values().filter(|entry| entry.page == Some(page)).map(|entry| entry.client);
+        let (of_client, others): (Vec<IpAddr>, Vec<IpAddr>) = same.by_ref().partition(|other| *other == client);
+        if of_client.len() >= most_of_client || of_client.len() + others.len() >= most {
+            return None;
+        }
+        all.by_id.get_mut(&self.id)?.page = Some(page);
+        let response = if page == Page::Events { Response::Events } else { Response::Whole };
+        self.response.store(response as u8, Ordering::Release);
+        Some(Held(Arc::clone(self)))
+    }
+
+    /// Everything handed over so far has been written to the socket. True when that was a response, or an event of a stream: the
+    /// write timeout begins again.
+    pub(super) fn flushed(&self) -> bool {
+        let response = self.response.load(Ordering::Acquire);
+        if response == Response::Handed as u8 {
+            self.response.store(Response::None as u8, Ordering::Release);
+            if let Some(entry) = self.places.all().by_id.get_mut(&self.id) {
+                entry.page = None;
+                entry.since = Instant::now();
+            }
+        }
+        response != Response::Whole as u8
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.places.all().by_id.remove(&self.id);
+    }
+}
+
+/// A response in progress: held while its page is made, and by its body.
+#[derive(Debug)]
+pub(super) struct Held(Arc<Place>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.response.store(Response::Handed as u8, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(last: u8) -> IpAddr {
+        IpAddr::from([10, 0, 0, last])
+    }
+
+    fn is_evicted(place: &Place) -> bool {
+        !place.places.all().by_id.contains_key(&place.id)
+    }
+
+    #[test]
+    fn client_with_most_waiting_connections_loses_its_oldest() {
+        let places = Places::new(4);
+        let kubelet = places.admit(ip(1));
+        let attacker: Vec<_> = (0..3).map(|_| places.admit(ip(2))).collect();
+        let scraper = places.admit(ip(3));
+        assert!(is_evicted(&attacker[0]) && !is_evicted(&attacker[1]) && !is_evicted(&kubelet));
+        let more: Vec<_> = (0..100).map(|_| places.admit(ip(2))).collect();
+        assert!(!is_evicted(&kubelet) && !is_evicted(&scraper) && !is_evicted(&more[99]));
+        assert_eq!(places.all().by_id.len(), 4);
+    }
+
+    #[test]
+    fn connection_with_a_page_in_progress_is_not_closed_for_another() {
+        let places = Places::new(1);
+        let busy = places.admit(ip(1));
+        let held = busy.begin(Page::Metrics).unwrap();
+        let (second, third) = (places.admit(ip(1)), places.admit(ip(1)));
+        assert!(!is_evicted(&busy) && is_evicted(&second) && !is_evicted(&third));
+        drop(held);
+        assert!(busy.flushed());
+        let fourth = places.admit(ip(1));
+        assert!(is_evicted(&third) && is_evicted(&busy) != is_evicted(&fourth));
+    }
+
+    #[test]
+    fn page_counts_until_its_body_is_written() {
+        let places = Places::new(100);
+        let readers: Vec<_> = (0..5).map(|last| places.admit(ip(last))).collect();
+        let mut held: Vec<_> = readers[..4].iter().map(|place| place.begin(Page::Metrics).unwrap()).collect();
+        assert!(readers[4].begin(Page::Metrics).is_none(), "in total");
+        assert!(readers[4].begin(Page::Exchanges).is_some(), "each page has its own limit");
+        assert!(!readers[0].flushed(), "a part of the body is written");
+        held.remove(0);
+        assert!(readers[4].begin(Page::Metrics).is_none(), "handed over, but not written");
+        assert!(readers[0].flushed());
+        assert!(readers[4].begin(Page::Metrics).is_some());
+    }
+
+    #[test]
+    fn one_client_leaves_places_for_others() {
+        let places = Places::new(100);
+        let mine: Vec<_> = (0..3).map(|_| places.admit(ip(1))).collect();
+        let _held: Vec<_> = mine[..2].iter().map(|place| place.begin(Page::Metrics).unwrap()).collect();
+        assert!(mine[2].begin(Page::Metrics).is_none());
+        assert!(places.admit(ip(2)).begin(Page::Metrics).is_some());
+    }
+
+    #[test]
+    fn page_that_is_still_made_counts_after_its_connection_has_closed() {
+        let places = Places::new(100);
+        let place = places.admit(ip(1));
+        let held = place.begin(Page::Config).unwrap();
+        drop(place);
+        assert_eq!(places.all().by_id.len(), 1);
+        drop(held);
+        assert_eq!(places.all().by_id.len(), 0);
+    }
+}
