@@ -39,9 +39,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// must not delay a probe.
 const BACKLOG: i32 = 4096;
 
-/// Bytes of a socket's send and receive buffers, so that clients that do not read take little of the container's memory. The kernel
-/// doubles it (socket(7)).
-const SOCKET_BUFFER: usize = 32 * 1024;
+/// Bytes of a response that the kernel holds before they can be sent, and of requests before they are read: clients that do not read
+/// take little of the container's memory. A small send buffer would do the same, but wait for delayed acknowledgements.
+const SOCKET_BUFFER: u32 = 32 * 1024;
 
 /// How many ports above one that is in use are tried for the example in the error.
 const NEXT_PORTS: u16 = 16;
@@ -142,9 +142,10 @@ fn listen(address: SocketAddr) -> io::Result<Listener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
     // An address whose last connections are not forgotten yet can be used again.
     socket.set_reuse_address(true)?;
-    // Accepted sockets inherit them.
-    socket.set_send_buffer_size(SOCKET_BUFFER).ok();
-    socket.set_recv_buffer_size(SOCKET_BUFFER).ok();
+    // Accepted sockets inherit both.
+    socket.set_recv_buffer_size(SOCKET_BUFFER as usize).ok();
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_notsent_lowat(SOCKET_BUFFER).ok();
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())

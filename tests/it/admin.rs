@@ -115,7 +115,7 @@ pub(crate) fn connect(server: &Server) -> TcpStream {
 }
 
 /// Sends these bytes and reads until the server closes.
-fn exchange(server: &Server, request: &str) -> String {
+pub(crate) fn exchange(server: &Server, request: &str) -> String {
     let mut stream = connect(server);
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();

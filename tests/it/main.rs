@@ -2,6 +2,7 @@
 
 mod access_log;
 mod admin;
+mod admin_hostile;
 mod allocation;
 mod architecture;
 mod attach;

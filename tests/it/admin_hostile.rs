@@ -1,0 +1,255 @@
+//! Hostile clients of the admin server, through real sockets: probes are answered, memory is bounded, nothing changes.
+#![expect(clippy::unwrap_used, reason = "these functions are called by tests only")]
+
+use std::io::ErrorKind;
+use std::io::Read;
+use std::io::Write;
+use std::net::IpAddr;
+use std::net::Ipv4Addr;
+use std::net::SocketAddr;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use std::time::Instant;
+
+use rustix::process::Resource;
+use rustix::process::getrlimit;
+use rustix::process::setrlimit;
+use socket2::Domain;
+use socket2::Socket;
+use socket2::Type;
+use tokometer::admin::Control;
+use tokometer::admin::Pages;
+use tokometer::admin::Server;
+use tokometer::admin::Settings;
+
+use crate::admin::Program;
+use crate::admin::ask;
+use crate::admin::body;
+use crate::admin::connect;
+use crate::admin::exchange;
+use crate::admin::pages;
+use crate::admin::settings;
+use crate::admin::status;
+
+const PROBES: [&str; 4] = ["/livez", "/readyz", "/startz", "/engine/healthz"];
+
+/// Many sockets: both ends of each are in this process.
+fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, rustix::process::Rlimit { current: limit.maximum, ..limit }).unwrap();
+}
+
+/// Each probe is answered on a new connection, each time.
+fn assert_probes_answer(server: &Server) {
+    for _ in 0..5 {
+        for path in PROBES {
+            let began = Instant::now();
+            assert_eq!(status(&ask(server, "GET", path)), 200, "{path}");
+            assert!(began.elapsed() < Duration::from_secs(5), "{path} took {:?}", began.elapsed());
+        }
+    }
+}
+
+#[test]
+fn clients_with_half_a_request_keep_no_probe_out() {
+    raise_descriptor_limit();
+    let server = Server::start(&settings(), pages(Program::new(0))).unwrap();
+    let mut half = Vec::new();
+    for count in [300, 1000] {
+        while half.len() < count {
+            let mut stream = connect(&server);
+            // The server may have closed it already.
+            stream.write_all(b"GET /livez HTTP/1.1\r\nhost: a\r\nx").ok();
+            half.push(stream);
+        }
+        assert_probes_answer(&server);
+    }
+}
+
+#[test]
+fn watchers_over_the_maximum_are_refused_and_keep_no_probe_out() {
+    raise_descriptor_limit();
+    let server = Server::start(&settings(), pages(Program::new(0))).unwrap();
+    let mut watchers: Vec<TcpStream> = (0..1000)
+        .map(|_| {
+            let mut stream = connect(&server);
+            stream.write_all(b"GET /live/events HTTP/1.1\r\nhost: a\r\n\r\n").ok();
+            stream
+        })
+        .collect();
+    assert_probes_answer(&server);
+    let is_watching = |stream: &mut TcpStream| {
+        let mut first = [0; 12];
+        stream.read_exact(&mut first).is_ok() && &first == b"HTTP/1.1 200"
+    };
+    let watching = watchers.iter_mut().map(is_watching).filter(|watching| *watching).count();
+    assert_eq!(watching, 16);
+    assert_probes_answer(&server);
+    drop(watchers);
+    let began = Instant::now();
+    while !is_watching(&mut { watcher(&server) }) {
+        assert!(began.elapsed() < Duration::from_secs(30), "no place comes free again");
+    }
+}
+
+fn watcher(server: &Server) -> TcpStream {
+    let mut stream = connect(server);
+    stream.write_all(b"GET /live/events HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+    stream
+}
+
+/// A page larger than any socket's buffers, and how often it was rendered.
+const LARGE: usize = 64 << 20;
+
+fn with_large_exchanges(timeout: Duration) -> (Server, Arc<AtomicUsize>) {
+    let rendered = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&rendered);
+    let exchanges = move |_: Option<&str>| {
+        count.fetch_add(1, Ordering::SeqCst);
+        (200, vec![b' '; LARGE])
+    };
+    let pages = Pages { exchanges: Arc::new(exchanges), ..pages(Program::new(0)) };
+    (Server::start(&Settings { header_timeout: timeout, ..settings() }, pages).unwrap(), rendered)
+}
+
+#[test]
+fn slow_readers_get_two_bodies_at_a_time() {
+    let (server, rendered) = with_large_exchanges(Duration::from_secs(60));
+    let mut readers: Vec<TcpStream> = (0..60).map(|_| connect(&server)).collect();
+    for stream in &mut readers {
+        stream.write_all(b"GET /exchanges HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+    }
+    let mut refused = 0;
+    for stream in &mut readers {
+        let mut first = [0; 12];
+        stream.read_exact(&mut first).unwrap();
+        if &first == b"HTTP/1.1 503" {
+            let mut rest = String::new();
+            stream.read_to_string(&mut rest).unwrap();
+            assert!(rest.contains("retry-after: 1\r\n") && rest.contains("in progress"), "{rest}");
+            refused += 1;
+        }
+    }
+    assert_eq!((refused, rendered.load(Ordering::SeqCst)), (58, 2));
+    assert_probes_answer(&server);
+}
+
+#[test]
+fn client_that_does_not_take_a_response_is_cut_and_gives_its_place_back() {
+    let (server, _) = with_large_exchanges(Duration::from_millis(500));
+    let silent: Vec<TcpStream> = (0..2)
+        .map(|_| {
+            let mut stream = connect(&server);
+            stream.write_all(b"GET /exchanges HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+            stream.read_exact(&mut [0; 12]).unwrap();
+            stream
+        })
+        .collect();
+    assert_eq!(status(&ask(&server, "GET", "/exchanges")), 503);
+    let began = Instant::now();
+    while status(&ask(&server, "HEAD", "/exchanges")) == 503 {
+        assert!(began.elapsed() < Duration::from_secs(30), "they hold their places");
+    }
+    drop(silent);
+}
+
+#[test]
+fn reading_a_little_does_not_extend_the_time_for_a_response() {
+    let (server, _) = with_large_exchanges(Duration::from_millis(500));
+    let mut stream = connect(&server);
+    stream.write_all(b"GET /exchanges HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+    let (mut read, mut bytes) = (0, vec![0; 256 << 10]);
+    loop {
+        match stream.read(&mut bytes) {
+            Ok(0) => break,
+            Ok(some) => read += some,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
+                break;
+            }
+        }
+        // Well below the time at each read, far above it in total.
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(read < LARGE, "it got all of it");
+}
+
+#[test]
+fn client_that_reads_nothing_of_many_probes_is_cut() {
+    let server = Server::start(&Settings { header_timeout: Duration::from_millis(500), ..settings() }, pages(Program::new(0)));
+    let server = server.unwrap();
+    let mut stream = connect(&server);
+    stream.set_write_timeout(Some(Duration::from_secs(30))).unwrap();
+    let requests = b"GET /livez HTTP/1.1\r\nhost: a\r\n\r\n".repeat(1000);
+    let error = loop {
+        if let Err(error) = stream.write_all(&requests) {
+            break error;
+        }
+    };
+    assert!(matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe), "{error}");
+}
+
+#[test]
+fn foreign_names_and_origins_are_refused_on_all_pages_but_probes() {
+    let program = Program::new(0);
+    let names = Settings { allowed_hosts: vec!["tokometer.corp.example".to_owned()], ..settings() };
+    let server = Server::start(&names, pages(Arc::clone(&program))).unwrap();
+    let with = |method: &str, path: &str, headers: &str| {
+        exchange(&server, &format!("{method} {path} HTTP/1.1\r\n{headers}\r\nconnection: close\r\n\r\n"))
+    };
+    let foreign = [
+        "host: evil.example",
+        "host: evil.example:9464\r\norigin: http://evil.example:9464",
+        "host: 127.0.0.1:9464\r\norigin: http://evil.example",
+        "host: 127.0.0.1:9464\r\norigin: null",
+        "host: localhost:9464\r\nsec-fetch-site: cross-site\r\nsec-fetch-mode: no-cors\r\nsec-fetch-dest: image",
+    ];
+    let changing = ["/drain", "/drain?wait=1ms"];
+    for headers in foreign {
+        for path in ["/config", "/exchanges", "/metrics", "/live", "/live/snapshot", "/live/events", "/drain", "/drain/wait", "/"] {
+            let answer = with("GET", path, headers);
+            assert_eq!(status(&answer), 403, "{path} {headers}");
+            assert!(!answer.contains("access-control-allow") && answer.contains("nosniff"), "{answer}");
+        }
+        changing.iter().for_each(|path| assert_eq!(status(&with("POST", path, headers)), 403, "{path} {headers}"));
+        PROBES.iter().for_each(|path| assert_eq!(status(&with("GET", path, headers)), 200, "{path} {headers}"));
+    }
+    assert!(body(&with("GET", "/config", foreign[0])).contains("admin.allowed_hosts"));
+    assert!(program.draining().is_none());
+    let link = "sec-fetch-site: cross-site\r\nsec-fetch-mode: navigate\r\nsec-fetch-dest: document";
+    for headers in [
+        "host: tokometer.corp.example",
+        "host: 127.0.0.1:9464\r\norigin: http://127.0.0.1:9464",
+        "host: localhost\r\nsec-fetch-site: same-origin",
+        &format!("host: localhost\r\n{link}"),
+    ] {
+        assert_eq!(status(&with("GET", "/config", headers)), 200, "{headers}");
+    }
+    assert_eq!(status(&with("GET", "http://evil.example/config", "host: 127.0.0.1")), 403, "the target has precedence");
+    assert_eq!(status(&with("GET", "/config", "host: a\r\nhost: b")), 400);
+    assert_eq!(status(&with("GET", "/config", "x: no host")), 400);
+    assert_eq!(status(&exchange(&server, "GET /config HTTP/1.0\r\n\r\n")), 200);
+}
+
+#[test]
+fn post_from_another_address_is_refused_unless_enabled() {
+    for (remote_drain, expected) in [(false, 403), (true, 200)] {
+        let program = Program::new(0);
+        let server = Server::start(&Settings { remote_drain, ..settings() }, pages(Arc::clone(&program))).unwrap();
+        // As Istio does for clients elsewhere.
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        let mesh = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 6));
+        socket.bind(&SocketAddr::new(mesh, 0).into()).unwrap();
+        socket.connect(&server.address().into()).unwrap();
+        let mut stream = TcpStream::from(socket);
+        stream.write_all(b"POST /drain HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert_eq!(status(&answer), expected, "{answer}");
+        assert_eq!(program.draining().is_some(), remote_drain);
+        assert!(remote_drain || body(&answer).contains("admin.remote_drain"), "{answer}");
+    }
+}
