@@ -59,7 +59,9 @@ impl Guard {
         let headers = request.headers();
         let mut hosts = headers.get_all(header::HOST).iter();
         let host = match (request.uri().authority(), hosts.next(), hosts.next()) {
-            (_, _, Some(_)) => return Err((StatusCode::BAD_REQUEST, "the request has more than one Host header".into())),
+            (_, _, Some(_)) => {
+                return Err((StatusCode::BAD_REQUEST, "the request has more than one Host header".into()));
+            }
             (Some(authority), _, _) => Some(authority.as_str()),
             (None, Some(host), _) => Some(host.to_str().unwrap_or("?")),
             (None, None, _) => None,

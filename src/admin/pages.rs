@@ -116,7 +116,11 @@ const PATHS: [(&str, &str, &str); 13] = [
     ("/exchanges", READ, "exchanges in flight, the latest that ended and the slowest, as JSON; ?limit=20, at most 200"),
     ("/live/snapshot", READ, "what the live page shows, as JSON"),
     ("/live/events", READ, "the same once a second, as server-sent events; for sixteen watchers at a time"),
-    ("/drain", CHANGE, "POST begins a drain (?wait or ?wait=30s waits for its end), from this pod only; GET reports it"),
+    (
+        "/drain",
+        CHANGE,
+        "POST begins a drain (?wait or ?wait=30s waits for its end), from this pod only; GET reports it",
+    ),
     ("/drain/wait", READ, "waits for the end of a drain that was begun elsewhere; for the server's own preStop hook"),
     ("/config", READ, "the configuration in effect, secrets hidden"),
 ];

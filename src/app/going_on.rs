@@ -177,7 +177,8 @@ fn only<'a>(query: Option<&'a str>, known: &[&str]) -> Result<Option<&'a str>, S
 }
 
 fn number(text: &str) -> Result<usize, String> {
-    text.parse().map_err(|_| format!("invalid limit `{text}`; write a number from 0 to {MAX_LISTED}, such as ?limit=20"))
+    text.parse()
+        .map_err(|_| format!("invalid limit `{text}`; write a number from 0 to {MAX_LISTED}, such as ?limit=20"))
 }
 
 fn error(message: &str) -> Value {

@@ -60,7 +60,8 @@ impl Control for Program {
 
     fn begin_drain(&self, requested_by: &str) {
         self.drains.fetch_add(1, Ordering::SeqCst);
-        *self.draining.lock().unwrap() = Some(Draining { began: Instant::now(), requested_by: requested_by.to_owned() });
+        *self.draining.lock().unwrap() =
+            Some(Draining { began: Instant::now(), requested_by: requested_by.to_owned() });
     }
 
     fn draining(&self) -> Option<Draining> {

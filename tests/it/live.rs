@@ -251,3 +251,24 @@ fn an_answer_in_one_piece_is_waited_for_by_its_own_bound() {
     assert_eq!(stage.json("/exchanges?limit=0").1["latest"].as_array().map(Vec::len), Some(0));
     assert_eq!(stage.json("/exchanges?limit=x").0, 400);
 }
+
+#[test]
+fn drain_wait_follows_a_reload_of_the_grace_period() {
+    let stage = Stage::new(quick(), 20);
+    let _hangs = stage.ask(true, Some("hang:60"));
+    stage.until("in flight", |_, pair| pair["in_flight"] == 1);
+    let settings = Settings::of_pair(pair(stage.instrument().addresses()[0].clone()));
+    let settings = Settings { grace_period: Duration::from_millis(300), ..settings };
+    stage.instrument().reload(&settings).expect("usable settings");
+    let mut admin = TcpStream::connect(stage.instrument().admin()).expect("it listens");
+    admin.write_all(b"POST /drain HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").expect("it is taken");
+    admin.read_to_string(&mut String::new()).expect("an answer");
+    let (status, report) = stage.json("/drain/wait");
+    assert_eq!((status, report["open_streams"].as_u64()), (503, Some(1)), "{report}");
+    assert!(
+        (300..10_000).contains(&report["waited_ms"].as_u64().unwrap_or_default()),
+        "not that of the start, 0: {report}"
+    );
+    let (status, text) = stage.page("/readyz");
+    assert!(status == 503 && text.contains("1 stream is open") && text.contains("requested by 127.0.0.1:"), "{text}");
+}

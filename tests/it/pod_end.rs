@@ -271,6 +271,64 @@ fn the_hook_of_the_server_is_no_switch() {
 }
 
 #[test]
+fn get_does_not_drain() {
+    let pod = Pod::start(0);
+    let answer = ask(pod.admin, "/drain?wait").unwrap();
+    assert!(answer.contains(" 405 ") && answer.contains("POST /drain?wait"), "{answer}");
+    assert!(ask(pod.admin, "/readyz").unwrap().contains(" 200 "));
+    assert!(ask(pod.port, "/health").unwrap().contains(" 200 "));
+}
+
+#[test]
+fn process_exits_after_a_requested_drain() {
+    let mut pod = Pod::start(0);
+    let streams = load(pod.url(), 2, 200);
+    until("both streams are open", || pod.in_flight() == 2);
+    let admin = pod.admin;
+    let waiter = std::thread::spawn(move || ask(admin, "/drain/wait"));
+    assert!(pod.drain(&[]).status.success());
+    let text = ask(admin, "/readyz").unwrap();
+    for part in [" 503 ", "requested by 127.0.0.1:", "2 streams are open", "the process exits"] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    assert!(pod.drain(&["--wait", "--timeout", "60s"]).status.success());
+    assert!(pod.sidecar.0.try_wait().unwrap().is_none(), "hooks in the same container end before it");
+    assert!(ask(admin, "/livez").unwrap().contains(" 200 "));
+    let waited = waiter.join().unwrap().unwrap();
+    assert!(waited.contains(" 200 ") && number(&waited, "open_streams") == 0, "{waited}");
+    assert_eq!(streams.join().unwrap().ends.get(&End::Complete), Some(&2), "no stream was cut");
+    let mut exited = None;
+    until("it exits", || {
+        exited = pod.sidecar.0.try_wait().unwrap();
+        exited.is_some()
+    });
+    assert_eq!(exited.and_then(|status| status.code()), Some(0));
+    assert_eq!(pod.outcomes(), ["ok", "ok"]);
+}
+
+#[test]
+fn drain_reaches_an_admin_server_that_listens_on_one_address() {
+    let upstream = format!("--upstream=127.0.0.1:{}", reserved().port());
+    let run = ["run", "--listen=127.0.0.1:0", "--admin=127.0.0.2:0", &upstream];
+    let (sidecar, admin) = Process::start(&run, |said| port_after(said, "/drain. address="));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tokometer"));
+    let output = command.arg("drain").env("TOKOMETER_ADMIN_LISTEN", format!("127.0.0.2:{admin}")).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    drop(sidecar);
+}
+
+#[test]
+fn admin_port_in_use_is_a_configuration_error() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let admin = format!("--admin={}", taken.local_addr().unwrap());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tokometer"));
+    let output = command.args(["run", "--listen=127.0.0.1:0", "--upstream=127.0.0.1:1", &admin]).output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("in use") && text.contains("`admin.listen` (or --admin) to another port"), "{text}");
+}
+
+#[test]
 fn a_drain_of_what_is_not_there_says_what_to_do() {
     let port = reserved().port();
     let drain = |arguments: &[&str], listen: &str| {

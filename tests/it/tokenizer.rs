@@ -16,6 +16,7 @@ use std::time::Instant;
 use tokometer::app;
 use tokometer::app::Instrument;
 use tokometer::config;
+use tokometer::ledger::Tenants;
 use tokometer::listen::Address;
 use tokometer::measure::CountSource;
 use tokometer::measure::EngineSpan;
@@ -412,6 +413,24 @@ fn the_program_counts_and_tells_nobody_what_it_read() {
     for told in [log, page, debug] {
         assert!(!told.contains("hunter") && !told.contains("Hello"), "{told}");
     }
+}
+
+#[test]
+fn reload_with_an_unusable_part_changes_nothing() {
+    let mut settings = config::Settings::of_pair(pair(crate::pair::reserved()));
+    settings.admin.listen = "127.0.0.1:0".parse().unwrap();
+    let instrument = Instrument::start(&settings, None, Arc::new(String::new)).unwrap();
+    let counts = || crate::program::get(instrument.admin(), "/metrics").contains("tokometer_tokenizer_uncounted");
+    let mut new = settings.clone();
+    new.tokenizer = Settings { path: Some(vocabulary()), ..Settings::default() };
+    let missing = Some("/nonexistent/key".into());
+    new.ledger.tenants = Some(Tenants { hash_key_file: missing, ..Tenants::default() });
+    let error = instrument.reload(&new).unwrap_err().to_string();
+    assert!(error.contains("tenants.hash_key_file") && !counts(), "{error}");
+    new.ledger = settings.ledger.clone();
+    instrument.reload(&new).unwrap();
+    assert!(counts());
+    instrument.stop();
 }
 
 #[test]

@@ -48,10 +48,7 @@ fn hash(text: &str) -> String {
 pub(in crate::admin) fn page() -> Answer {
     let (page, policy) = &*PAGE;
     let mut answer = pages::respond(StatusCode::OK, "text/html; charset=utf-8", page.clone());
-    let more = [
-        (header::CONTENT_SECURITY_POLICY, policy.as_str()),
-        (header::REFERRER_POLICY, "no-referrer"),
-    ];
+    let more = [(header::CONTENT_SECURITY_POLICY, policy.as_str()), (header::REFERRER_POLICY, "no-referrer")];
     let valid = |(name, value): (HeaderName, &str)| Some((name, HeaderValue::from_str(value).ok()?));
     answer.headers_mut().extend(more.into_iter().filter_map(valid));
     answer

@@ -106,9 +106,12 @@ pub(crate) fn checked(raw: &Raw, environment: &Environment, problems: &mut Probl
         pairs::keep_clear_of_admin(&pairs, &address.into(), problems);
     }
     for (index, host) in raw.admin.allowed_hosts.iter().enumerate() {
-        let is_name = |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c));
+        let is_name =
+            |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c));
         if host != "*" && !is_name(host) {
-            let message = format!("invalid host name `{host}`; write a name without scheme and port, such as tokometer.example.com, `.example.com` for every name below it, or `*`");
+            let message = format!(
+                "invalid host name `{host}`; write a name without scheme and port, such as tokometer.example.com, `.example.com` for every name below it, or `*`"
+            );
             problems.error(&format!("admin.allowed_hosts[{index}]"), message);
         }
     }
