@@ -19,3 +19,4 @@ pub mod wire;
 pub mod cut;
 pub mod queue;
 pub mod scrape;
+pub mod work;

@@ -13,6 +13,7 @@ use tokometer::wire::coding::Codings;
 use tokometer::wire::coding::Decoder;
 use tokometer::wire::coding::Limits;
 use tokometer::wire::coding::Unreadable;
+use tokometer::work::Work;
 
 /// One with a window that short inputs ask more of.
 const LIMITS: Limits = Limits { window_bytes: 1 << 20 };
@@ -65,6 +66,7 @@ fn encoded(coding: u8, plain: &[u8]) -> Option<Vec<u8>> {
 }
 
 fuzz_target!(|input: &[u8]| {
+    let _work = Work::on(input);
     let [coding, stride, body @ ..] = input else { return };
     let (coding, stride) = (coding % 5, usize::from(*stride).max(1));
     let name: &[u8] = [b"gzip".as_slice(), b"deflate", b"br", b"zstd", b"gzip, zstd"][usize::from(coding)];

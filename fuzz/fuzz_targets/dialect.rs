@@ -17,6 +17,7 @@ use tokometer::decode::Said;
 use tokometer::decode::StreamEvent;
 use tokometer::decode::TextLimits;
 use tokometer::decode::TextMemory;
+use tokometer::work::Work;
 
 #[path = "../../tests/it/decode/model.rs"]
 mod model;
@@ -256,6 +257,7 @@ const ROUTES: [Route; 15] = [
 ];
 
 fuzz_target!(|input: &[u8]| {
+    let _work = Work::on(input);
     let cut = Cut::of(input);
     let (events, lines, values) = rewritten(&cut.body);
     converse_every_way(&cut.body);

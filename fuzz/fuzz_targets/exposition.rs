@@ -11,6 +11,7 @@ use tokometer::scrape::exposition::Parser;
 use tokometer::scrape::page::Page;
 use tokometer::scrape::state::State;
 use tokometer::scrape::state::Tracker;
+use tokometer::work::Work;
 
 /// Ends a page. No byte of UTF-8 text.
 const NEXT: u8 = 0xfd;
@@ -36,6 +37,7 @@ fn counts(state: &State) -> [Option<f64>; 7] {
 }
 
 fuzz_target!(|input: &[u8]| {
+    let _work = Work::on(input);
     let mut tracker = Tracker::default();
     let mut before = [None; 7];
     for text in input.splitn(2, |byte| *byte == NEXT) {

@@ -5,6 +5,7 @@
 use libfuzzer_sys::fuzz_target;
 use memchr::memchr2;
 use tokometer::cut::Cut;
+use tokometer::work::Work;
 
 use crate::ndjson::next_piece;
 use crate::sse::Piece;
@@ -117,6 +118,7 @@ fn lines(pieces: &[&[u8]]) -> Vec<Vec<u8>> {
 }
 
 fuzz_target!(|input: &[u8]| {
+    let _work = Work::on(input);
     let cut = Cut::of(input);
     let expected = model(&cut.body);
     for pieces in cut.ways() {

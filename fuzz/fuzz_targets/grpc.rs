@@ -17,6 +17,7 @@ use tokometer::wire::coding::Limits;
 use tokometer::wire::coding::Unreadable;
 use tokometer::wire::grpc::Messages;
 use tokometer::wire::grpc::Seen;
+use tokometer::work::Work;
 
 const ROUTES: [Route; 7] = [
     Route::VllmInference,
@@ -84,6 +85,7 @@ fn read(route: Route, encoding: &str, reads: &[&[u8]]) -> String {
 }
 
 fuzz_target!(|input: &[u8]| {
+    let _work = Work::on(input);
     let Some((coding, input)) = input.split_first() else { return };
     let encoding = ENCODINGS[usize::from(*coding) % ENCODINGS.len()];
     let body = body(input);

@@ -7,6 +7,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use tokometer::wire::Limits;
+use tokometer::work::Work;
 
 use crate::wire::http2::frames::opening;
 use crate::wire::http2::frames::settings;
@@ -37,6 +38,7 @@ fn reads(mut input: &[u8]) -> Vec<Step> {
 }
 
 fuzz_target!(|input: &[u8]| {
+    let _work = Work::on(input);
     let steps = reads(input);
     // Caps that an input of usual length reaches, and those that are the default.
     for limits in [Limits { head_bytes: 100 }, Limits::default()] {

@@ -12,6 +12,7 @@ use tokometer::observe::Settings;
 use tokometer::relay::Connection;
 use tokometer::relay::Observe;
 use tokometer::relay::Observer;
+use tokometer::work::Work;
 
 use crate::observer::log::Log;
 use crate::observer::script::Step;
@@ -70,10 +71,16 @@ fn play(steps: &[Step], begin: Instant) -> Vec<String> {
     }
     drop(observer);
     assert_eq!((observatory.open(), observatory.observed()), (0, 0), "after the last connection's end");
+    let budget = observatory.budget();
+    assert_eq!(budget.held(), 0, "after the last connection's end");
+    // Each connection may decode 64 KiB and what its bytes have earned, and each coding runs over by a slice.
+    let most = id as usize * 88 * 1024 + bytes.len() * settings().coding_ratio as usize;
+    assert!(budget.decoded() <= most as u64, "{} bytes decoded of {}", budget.decoded(), bytes.len());
     log.lines()
 }
 
 fuzz_target!(|input: &[u8]| {
+    let _work = Work::on(input);
     let steps = steps(input);
     let begin = Instant::now() + Duration::from_secs(1);
     let told = play(&steps, begin);

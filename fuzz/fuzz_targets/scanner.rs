@@ -6,6 +6,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use tokometer::cut::Cut;
+use tokometer::work::Work;
 
 use crate::scan::Pause;
 use crate::scan::Scanner;
@@ -60,6 +61,7 @@ fn end(scanner: &mut Scanner<Node>, mut finds: Finds) -> (Finds, bool) {
 }
 
 fuzz_target!(|input: &[u8]| {
+    let _work = Work::on(input);
     let mut shared = Scanner::new(Node::Tree);
     for text in input.split(|byte| *byte == 0x1e) {
         let cut = Cut::of(text);

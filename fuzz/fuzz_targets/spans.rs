@@ -5,5 +5,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use tokometer::work::Work;
 
-fuzz_target!(|message: &[u8]| tokometer::queue::check(message));
+fuzz_target!(|message: &[u8]| {
+    let _work = Work::on(message);
+    tokometer::queue::check(message);
+});

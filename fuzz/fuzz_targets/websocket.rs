@@ -15,6 +15,7 @@ use tokometer::wire::websocket::Extensions;
 use tokometer::wire::websocket::Seen;
 use tokometer::wire::websocket::Sender;
 use tokometer::wire::websocket::WebSocket;
+use tokometer::work::Work;
 
 /// What was told, each word of it as a line, and all data.
 #[derive(Default)]
@@ -51,6 +52,7 @@ fn read<'a>(of_client: bool, extensions: Extensions, pieces: impl Iterator<Item 
 }
 
 fuzz_target!(|input: &[u8]| {
+    let _work = Work::on(input);
     let [first, stride, bytes @ ..] = input else { return };
     let deflate = Deflate { server_no_context_takeover: first & 4 != 0, client_no_context_takeover: first & 4 != 0 };
     let extensions = if first & 2 != 0 { Extensions::Deflate(deflate) } else { Extensions::None };

@@ -42,7 +42,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 const MANY: usize = 256;
 
 /// Memory for records that wait. Of further ones only the outcome is counted.
-const MOST_BYTES: usize = 16 * 1024 * 1024;
+const MOST_BYTES: usize = 8 * 1024 * 1024;
 
 /// The memory of a record beside the record itself: labels, identifiers, finish reasons.
 const TEXTS: usize = 512;
@@ -329,7 +329,7 @@ mod tests {
         drop(unrecorded);
         drop(backlog);
         let own = thread::current().name().map(str::to_owned);
-        assert!(MOST > 8192 && told_by.iter().take(MOST).all(|by| by == own || by.as_deref() == Some("backlog")));
+        assert!(MOST > 4096 && told_by.iter().take(MOST).all(|by| by == own || by.as_deref() == Some("backlog")));
     }
 
     #[test]

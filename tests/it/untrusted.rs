@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "these functions are called by tests only")]
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::Arc;

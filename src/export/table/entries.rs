@@ -341,7 +341,7 @@ pub static TABLE: [Metric; 121] = [
             "tokometer.observer.detached",
             "{connection}",
             Scope::Server,
-            "Connections that are relayed without being read any more; how the exchange on one ended is not known, and not counted",
+            "Connections that are relayed without being read any more; its open requests are recorded with the outcome `unobserved`",
         ),
         &[Key::Reason],
     ),
