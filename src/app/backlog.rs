@@ -267,8 +267,11 @@ mod tests {
         (Arc::new(Sum { told: AtomicU64::new(0), threads: Mutex::new(threads) }), told_by)
     }
 
+    /// Listener, route, outcome, number.
+    type Unrecorded = Arc<Mutex<Vec<(usize, Route, Outcome, u64)>>>;
+
     /// One with two listeners, and the requests that it counted without their records.
-    fn started(sum: &Arc<Sum>) -> (Backlog, Arc<Mutex<Vec<(usize, Route, Outcome, u64)>>>) {
+    fn started(sum: &Arc<Sum>) -> (Backlog, Unrecorded) {
         let unrecorded = Arc::new(Mutex::new(Vec::new()));
         let list = Arc::clone(&unrecorded);
         let count = move |labels: &Labels, outcome, n| {

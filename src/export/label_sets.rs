@@ -6,6 +6,8 @@ use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::OnceLock;
 use std::sync::PoisonError;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -16,6 +18,7 @@ use crate::export::Settings;
 use crate::export::attributes::Value;
 use crate::export::handles::Handles;
 use crate::export::labels::Names;
+use crate::export::labels::OTHER;
 use crate::export::labels::millis;
 use crate::export::live::Gaps;
 use crate::export::live::Gathering;
@@ -24,8 +27,7 @@ use crate::export::table::Key;
 use crate::measure::Inbox;
 use crate::measure::Labels;
 
-/// Streams with labels that are not known yet and wait for their label sets. Further ones are told apart by listener and
-/// route alone.
+/// Streams that wait for the label sets of labels that are not known yet. Further ones are counted by listener and route alone.
 const FRESH: usize = 4096;
 
 /// The attributes of a label set, in the order of the table.
@@ -51,7 +53,9 @@ pub(crate) struct LabelSets {
     pub(crate) by_labels: ArcSwap<HashMap<Arc<Labels>, Resolved>>,
     /// Streams that began with labels that are not in `by_labels`.
     pub(crate) fresh: Inbox<(Labels, Arc<LiveCounts>)>,
-    /// Those that found no room there, by listener and route. Made by the data path alone.
+    /// The last label set whose model was proved was folded: others will be too, and need no counts of their own.
+    pub(crate) folding: AtomicBool,
+    /// Streams that found no room, by listener and route. Made by the data path alone.
     overflow: Box<[OnceLock<Arc<LiveCounts>>]>,
     table: Mutex<Table>,
 }
@@ -79,6 +83,7 @@ impl LabelSets {
             how,
             by_labels: ArcSwap::default(),
             fresh: Inbox::new(FRESH),
+            folding: AtomicBool::new(false),
             overflow: (0..settings.servers.len() * Route::all().len()).map(|_| OnceLock::new()).collect(),
             table: Mutex::new(Table {
                 names: Names::new(settings.max_models, settings.label_idle),
@@ -103,20 +108,24 @@ impl LabelSets {
         if let Some(known) = self.by_labels.load().get(labels) {
             return known.handles.counts().ask();
         }
-        let counts = Arc::new(LiveCounts::new(self.how)).ask();
-        if self.fresh.push(|| (labels.clone(), Arc::clone(&counts))).is_some() {
-            return counts;
+        let make = || Arc::new(LiveCounts::new(self.how)).ask();
+        if !self.folding.load(Ordering::Relaxed) {
+            let counts = make();
+            if self.fresh.push(|| (labels.clone(), Arc::clone(&counts))).is_some() {
+                return counts;
+            }
         }
         let place = self.overflow.get(labels.pair * Route::all().len() + labels.route as usize);
-        place.map_or(counts, |place| Arc::clone(place.get_or_init(|| Arc::new(LiveCounts::new(self.how)).ask())))
+        place.map_or_else(make, |place| Arc::clone(place.get_or_init(make)))
     }
 
     /// The counts of streams that found no room, each with its labels.
     pub(crate) fn overflowed(&self) -> impl Iterator<Item = (Labels, &Arc<LiveCounts>)> {
         let places = self.overflow.iter().zip(Route::all().cycle()).enumerate();
         places.filter_map(|(at, (place, route))| {
-            let pair = at / Route::all().len();
-            Some((Labels { pair, route, streaming: Some(true), ..Labels::default() }, place.get()?))
+            let (pair, model) = (at / Route::all().len(), Some(Box::from(OTHER)));
+            let labels = Labels { pair, route, streaming: Some(true), ..Labels::default() };
+            Some((Labels { request_model: model.clone(), response_model: model, ..labels }, place.get()?))
         })
     }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// The value in place of what is over a cap.
-const OTHER: &str = "other";
+pub(crate) const OTHER: &str = "other";
 
 /// Model names that may stand in labels: at most a number of them. A full table replaces the name that was not used for
 /// the longest time, if that time is long enough.
@@ -50,6 +50,11 @@ impl Names {
         Names { most, idle, known: HashMap::new(), other: OTHER.into() }
     }
 
+    /// True when a new name has to replace another one.
+    pub(crate) fn is_full(&self) -> bool {
+        self.known.len() >= self.most
+    }
+
     /// `other`, whatever the name.
     pub(crate) fn other(&self) -> Name {
         Name { text: Arc::clone(&self.other), place: None }
@@ -69,7 +74,7 @@ impl Names {
             place.touch(now);
             return Some(Name { text: Arc::clone(&place.text), place: Some(Arc::clone(place)) });
         }
-        if !admitted || self.known.len() >= self.most && !self.make_room(now, replaced) {
+        if !admitted || self.is_full() && !self.make_room(now, replaced) {
             return Some(self.other());
         }
         let place = Arc::new(Label { text: clean.as_ref().into(), used: AtomicU64::new(millis(now)) });

@@ -148,7 +148,9 @@ impl Recorder {
         counts: Option<&Arc<LiveCounts>>,
     ) -> Resolved {
         let now = self.sets.now();
-        table.touch_open(now);
+        if table.names.is_full() || table.by_known.len() >= self.sets.most {
+            table.touch_open(now);
+        }
         let mut replaced = Vec::new();
         let mut intern = |raw: &Option<Box<str>>| table.names.intern(raw.as_deref()?, admitted, now, &mut replaced);
         let (request, response) = (intern(&labels.request_model), intern(&labels.response_model));
@@ -184,6 +186,9 @@ impl Recorder {
             Arc::new(handles)
         });
         let resolved = Resolved { handles: Arc::clone(handles), folded_model, folded_set };
+        if admitted {
+            self.sets.folding.store(folded_model || folded_set, Ordering::Relaxed);
+        }
         // A name without a place may get one later; it must not be remembered as folded.
         if !folded_model && !folded_set {
             self.sets.remember(labels, &resolved);

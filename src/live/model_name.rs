@@ -18,7 +18,7 @@ impl ModelName {
     pub(super) fn store(&self, name: Option<&str>) {
         let mut bytes = [0; WORDS * 8];
         let name = name.unwrap_or_default();
-        let kept = name.floor_char_boundary(bytes.len());
+        let kept = (0..=bytes.len()).rev().find(|at| name.is_char_boundary(*at)).unwrap_or(0);
         for (to, from) in bytes.iter_mut().zip(name.bytes().take(kept)) {
             *to = from;
         }

@@ -15,6 +15,7 @@ use std::io::Write;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
+use std::sync::TryLockError;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -197,7 +198,12 @@ where
         let normalised = event.normalized_metadata();
         let metadata = normalised.as_ref().unwrap_or_else(|| event.metadata());
         let place = repeats::Place { target: metadata.target(), line: metadata.line(), level: *metadata.level() };
-        let verdict = self.repeats.lock().unwrap_or_else(PoisonError::into_inner).see(&place, Instant::now());
+        let verdict = match self.repeats.try_lock() {
+            Ok(mut repeats) => repeats.see(&place, Instant::now()),
+            // A thread of a lower priority may hold it: this line is not counted, so that the data path does not wait.
+            Err(TryLockError::WouldBlock) => repeats::Verdict { pass: true, left_out: Vec::new() },
+            Err(TryLockError::Poisoned(repeats)) => repeats.into_inner().see(&place, Instant::now()),
+        };
         for (place, left_out) in &verdict.left_out {
             writer.write_str(&left_out_line(self.json, place, *left_out))?;
         }
