@@ -38,7 +38,7 @@ use crate::wire::websocket::Seen;
 use crate::wire::websocket::Sender;
 
 /// Charged for each open request: its state, its decoders and its places in the tables of what is in flight, rounded up
-/// (measured by a test in `tests/it/observer_memory.rs`).
+/// (measured by a test in `tests/it/observer_cost.rs`).
 const REQUEST_BYTES: usize = 4096;
 
 /// No request is passed over: as many as this are not on one connection.

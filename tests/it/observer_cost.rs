@@ -10,6 +10,7 @@ use tokometer::observe::{Observatory, Settings};
 use tokometer::relay::{Close, Connection, Direction, Observe, Side};
 
 use crate::allocation::allocations_of;
+use crate::allocation::held_after;
 use crate::coding::encode::encode;
 use crate::http2::messages::{framed, vllm, vllm_chunk};
 use crate::websocket::{HANDSHAKE, SWITCHED, of_client, of_server};
@@ -97,6 +98,55 @@ fn a_running_grpc_stream_allocates_nothing_per_message_compressed_or_not() {
         let events = vec![frames::data(1, 0, &message); 100];
         assert_eq!(allocations(&opening, &events), 0, "{} bytes", message.len());
     }
+}
+
+/// Requests whose bodies have begun, and then streams with a token each: what they hold at most.
+#[test]
+fn open_requests_hold_no_more_memory_than_is_charged() {
+    const REQUESTS: u32 = 500;
+    let exporters = Exporters::start(&ExportSettings::default(), Arc::new(Nothing)).expect("no endpoint");
+    let now = Instant::now();
+    let in_flight = InFlight::start(LiveSettings::default(), &["pair".to_owned()], now).expect("a thread");
+    let observatory = Observatory::new(Settings::default(), 1, in_flight.before(exporters));
+    let connection = Connection { id: 1, peer: None, pair: 0, upstream: Arc::from("server"), accepted: now };
+    let mut observer = observatory.accepted(&connection).expect("observing is on");
+    observer.seen(Direction::Request, &frames::opening(), now);
+    observer.seen(Direction::Response, &frames::settings(), now);
+    let streams = || (0..REQUESTS).map(|n| 2 * n + 1);
+    let call = [
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":path", "/v1/chat/completions"),
+        ("content-type", "application/json"),
+    ];
+    let (_, asking) = held_after(|| {
+        for stream in streams() {
+            observer.seen(Direction::Request, &frames::headers(stream, 0, &call), now);
+            observer.seen(
+                Direction::Request,
+                &frames::data(stream, 0, br#"{"model":"m","messages":[{"role":"user"#),
+                now,
+            );
+        }
+    });
+    let charged = observatory.budget().held();
+    println!("{asking} bytes held by {REQUESTS} requests, {charged} charged");
+    assert!(asking <= charged, "{asking} bytes held, {charged} charged");
+    let head = [(":status", "200"), ("content-type", "text/event-stream")];
+    let event = br#"data: {"id":"c","model":"m","choices":[{"index":0,"delta":{"content":"a"}}]}"#;
+    let (_, answering) = held_after(|| {
+        for stream in streams() {
+            observer.seen(Direction::Request, &frames::data(stream, frames::END_STREAM, b"\"}]}"), now);
+            observer.seen(Direction::Response, &frames::headers(stream, 0, &head), now);
+            observer.seen(Direction::Response, &frames::data(stream, 0, &[&event[..], b"\n\n"].concat()), now);
+        }
+    });
+    let charged = observatory.budget().held();
+    println!("{} bytes held by {REQUESTS} streams, {charged} charged", asking + answering);
+    assert!(asking + answering <= charged, "{asking} and {answering} bytes held, {charged} charged");
+    observer.closed(Close::Reset(Side::Client), now);
+    drop(observer);
+    assert_eq!(observatory.budget().held(), 0);
 }
 
 #[test]
