@@ -39,18 +39,12 @@ impl Paced {
         cx: &mut Context<'_>,
         write: impl FnOnce(Pin<&mut TcpStream>, &mut Context<'_>) -> Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
-        if let Some(deadline) = &mut self.deadline
-            && deadline.as_mut().poll(cx).is_ready()
-        {
+        let written = write(Pin::new(&mut self.stream), cx);
+        if written.is_pending() {
+            let deadline = self.deadline.get_or_insert_with(|| Box::pin(sleep(self.timeout)));
+            ready!(deadline.as_mut().poll(cx));
             let why = "the client did not take the response in time";
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, why)));
-        }
-        let written = write(Pin::new(&mut self.stream), cx);
-        if written.is_pending() && self.deadline.is_none() {
-            let mut deadline = Box::pin(sleep(self.timeout));
-            // Registers the wake-up; it cannot have elapsed.
-            let _ = deadline.as_mut().poll(cx);
-            self.deadline = Some(deadline);
         }
         written
     }
