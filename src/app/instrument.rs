@@ -12,6 +12,7 @@ use crate::app::access_log::AccessLog;
 use crate::app::backlog::Backlog;
 use crate::app::collector;
 use crate::app::controlled::Controlled;
+use crate::app::descriptors;
 use crate::app::engines;
 use crate::app::going_on;
 use crate::app::intercepting::Intercepting;
@@ -26,7 +27,6 @@ use crate::export;
 use crate::export::Exporters;
 use crate::ledger;
 use crate::ledger::Ledger;
-use crate::listen;
 use crate::listen::Address;
 use crate::live::InFlight;
 use crate::measure::Labels;
@@ -100,10 +100,9 @@ impl Error {
     pub fn is_of_configuration(&self) -> bool {
         match self {
             Error::Export(error) => !matches!(error, export::Error::Runtime(_)),
-            Error::Path(path::Error::Listen(error)) | Error::Engines(engines::Error::Listen(error)) => {
-                !matches!(error, listen::Error::Bind { .. })
-            }
-            Error::Admin(admin::Error::Bind { .. }) => true,
+            Error::Path(path::Error::Bind { source: error, .. } | path::Error::Listen(error))
+            | Error::Engines(engines::Error::Listen(error)) => error.is_of_configuration(),
+            Error::Admin(admin::Error::Bind { .. }) | Error::Queue(queue::Error::Bind { .. }) => true,
             Error::AccessLog(_) | Error::Tokenizer(_) | Error::Ledger(_) => true,
             _ => false,
         }
@@ -215,6 +214,8 @@ impl Instrument {
             control: Arc::clone(&control) as Arc<dyn admin::Control>,
         };
         let admin = admin::Server::start(&settings.admin, pages)?;
+        // Last, when the descriptors that are open do not go with the connections.
+        path.handles().relay.limit_connections(descriptors::connections(settings));
         Ok(Instrument {
             path,
             backlog,

@@ -8,6 +8,7 @@ mod backlog;
 mod collector;
 mod controlled;
 mod demo;
+mod descriptors;
 mod engines;
 mod figures;
 mod figures_page;

@@ -17,7 +17,15 @@ use crate::relay::Relay;
 /// Why the data path cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// An address or a TLS file cannot be used.
+    /// The address of a pair cannot be listened on.
+    #[error("pairs[{pair}].listen: {source}")]
+    Bind {
+        /// Index of the pair.
+        pair: usize,
+        /// Why.
+        source: listen::Error,
+    },
+    /// A socket for a further thread, or a TLS file, cannot be used.
     #[error(transparent)]
     Listen(#[from] listen::Error),
     /// The threads cannot be started.
@@ -55,8 +63,10 @@ impl DataPath {
         sink: Arc<dyn Sink>,
         threads: usize,
     ) -> Result<DataPath, Error> {
-        let keepalive = relay.keepalive;
-        let bound = pairs.iter().map(|pair| listen::bind(pair.clone(), keepalive)).collect::<Result<Vec<_>, _>>()?;
+        let bind = |(pair, of): (usize, &Pair)| {
+            listen::bind(of.clone(), &relay).map_err(|source| Error::Bind { pair, source })
+        };
+        let bound = pairs.iter().enumerate().map(bind).collect::<Result<Vec<_>, _>>()?;
         let addresses = bound.iter().map(|bound| bound.address().clone()).collect();
         let observatory = Arc::new(Observatory::new(observe, pairs.len(), sink));
         let relay = Relay::new(relay, pairs.len(), Arc::clone(&observatory) as Arc<dyn relay::Observe>, Drain::new());

@@ -6,13 +6,16 @@ use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::app::descriptors;
 use crate::app::instrument;
 use crate::app::instrument::Instrument;
 use crate::app::log;
+use crate::app::path;
 use crate::config;
 use crate::config::Config;
 use crate::config::Environment;
 use crate::config::Flags;
+use crate::config::Problem;
 
 /// Why `run` failed.
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +23,9 @@ pub enum Error {
     /// The instrument cannot start.
     #[error(transparent)]
     Start(#[from] instrument::Error),
+    /// An address to listen on cannot be used; names the key and the place where it was set.
+    #[error("{0}")]
+    Listen(Problem),
     /// Signals cannot be caught.
     #[error("cannot listen for signals: {0}")]
     Signals(#[from] io::Error),
@@ -28,7 +34,20 @@ pub enum Error {
 impl Error {
     /// True when the configuration names something that holds what cannot be used: a mend of it, and no other try, helps.
     pub fn is_of_configuration(&self) -> bool {
-        matches!(self, Error::Start(error) if error.is_of_configuration())
+        match self {
+            Error::Start(error) => error.is_of_configuration(),
+            Error::Listen(_) => true,
+            Error::Signals(_) => false,
+        }
+    }
+
+    fn of_start(error: instrument::Error, config: &Config) -> Error {
+        match error {
+            instrument::Error::Path(path::Error::Bind { pair, source }) if source.is_of_configuration() => {
+                Error::Listen(config.problem(&format!("pairs[{pair}].listen"), source.to_string()))
+            }
+            error => Error::Start(error),
+        }
     }
 }
 
@@ -49,6 +68,7 @@ enum Asked {
 /// # Errors
 /// When something cannot start; a running instrument ends well.
 pub fn run(config: Config, flags: &Flags, environment: &Environment, logs: &log::Handle) -> Result<(), Error> {
+    descriptors::raise_limit();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(2).build()?;
     let inside = runtime.enter();
     let mut signals = Signals::new()?;
@@ -57,7 +77,8 @@ pub fn run(config: Config, flags: &Flags, environment: &Environment, logs: &log:
     let effective = Arc::new(move || shown.lock().unwrap_or_else(PoisonError::into_inner).effective_yaml());
     // Outside of anything asynchronous: what was started before the part that cannot start has runtimes of its own, and to drop one
     // in there is a panic.
-    let instrument = Instrument::start(&config.settings, None, effective)?;
+    let instrument =
+        Instrument::start(&config.settings, None, effective).map_err(|error| Error::of_start(error, &config))?;
     drop(inside);
     runtime.block_on(async {
         for (pair, address) in config.settings.pairs.iter().zip(instrument.addresses()) {

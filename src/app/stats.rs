@@ -31,6 +31,7 @@ use crate::live::InFlight;
 use crate::measure::CountSource;
 use crate::queue;
 use crate::relay::Direction;
+use crate::relay::Full;
 use crate::scrape;
 use crate::scrape::Engines;
 use crate::slo::Judge;
@@ -119,6 +120,7 @@ impl ProcessStats for Figures {
             interception: interception.map(|found| (found.mode, found.result)),
             opened: stats.accepted(),
             open: stats.open(),
+            turned_away: Full::ALL.map(|why| stats.refused(why)),
             refused: stats.connect_failures(),
             timed_out: stats.connect_timeouts(),
             request_bytes: stats.bytes(Direction::Request),

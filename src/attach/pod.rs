@@ -83,6 +83,7 @@ pub fn plan(pod: &Value, options: &Options) -> Result<Plan, String> {
         drain_secs: options.drain.as_secs(),
         guaranteed,
         user: wiring.user,
+        reuse_port: wiring.reuse_port,
         socket: wiring.socket,
         variables: &options.variables,
     };

@@ -137,6 +137,7 @@ impl Config {
             relay: relay::Settings {
                 scratch_bytes: self.settings.relay.scratch_bytes,
                 keepalive: self.settings.relay.keepalive,
+                reuse_port: self.settings.relay.reuse_port,
                 ..live.relay.clone()
             },
             observe: live.observe.clone(),
@@ -151,6 +152,11 @@ impl Config {
         // Both trees conform, and so does what is made of their blocks.
         let raw = raw(&set).unwrap_or_else(|_| self.raw.clone());
         Config { settings, warnings: new.warnings.clone(), file: new.file.clone(), raw, set }
+    }
+
+    /// A problem with the value of this key, with the place where it was set.
+    pub fn problem(&self, path: &str, message: String) -> Problem {
+        Problem { origin: self.set.origin(path), path: path.to_owned(), message }
     }
 
     /// The configuration as it was written, with defaults filled in.

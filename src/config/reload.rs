@@ -12,7 +12,7 @@ use crate::config::value::Value;
 
 /// Keys, or blocks of keys, that take effect on a reload. Connections that are open keep what they began with.
 /// Everything else takes effect at the next start.
-pub(crate) const LIVE: [&str; 12] = [
+pub(crate) const LIVE: [&str; 14] = [
     "log.level",
     "observe",
     "wedge",
@@ -20,6 +20,8 @@ pub(crate) const LIVE: [&str; 12] = [
     "relay.connect_timeout_ms",
     "relay.remainder_bytes",
     "relay.idle_timeout_secs",
+    "relay.half_close_timeout_secs",
+    "relay.max_connections",
     "process.grace_period_secs",
     "slo",
     "tenants",

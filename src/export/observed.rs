@@ -43,6 +43,7 @@ fn is_of_process(id: Id) -> bool {
         id,
         Id::ConnectionsOpened
             | Id::ConnectionsOpen
+            | Id::ConnectionsRefused
             | Id::ConnectFailures
             | Id::RelayIo
             | Id::Interception
@@ -132,6 +133,9 @@ pub(crate) fn observe(stats: &Snapshot, telemetry: &Telemetry, servers: &[(Strin
         let word = |key, word| [(key, Value::Word(word))];
         push(Id::ConnectionsOpened, &server, &[], figures.opened as f64);
         push(Id::ConnectionsOpen, &server, &[], figures.open as f64);
+        for (why, refused) in ["descriptors", "max_connections"].into_iter().zip(figures.turned_away) {
+            push(Id::ConnectionsRefused, &server, &word(Key::Reason, why), refused as f64);
+        }
         push(Id::ConnectFailures, &server, &word(Key::Reason, "refused"), figures.refused as f64);
         push(Id::ConnectFailures, &server, &word(Key::Reason, "timeout"), figures.timed_out as f64);
         push(Id::RelayIo, &server, &word(Key::Direction, "request"), figures.request_bytes as f64);

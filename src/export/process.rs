@@ -115,6 +115,8 @@ pub struct PairStats {
     pub opened: u64,
     /// Connections open now.
     pub open: u64,
+    /// Connections refused because the maximum was open: for want of descriptors, and by the setting.
+    pub turned_away: [u64; 2],
     /// Connections for which the server refused or was unreachable.
     pub refused: u64,
     /// Connections for which the server did not accept in time.

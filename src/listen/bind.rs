@@ -23,6 +23,7 @@ use socket2::Type;
 use crate::listen::error::Error;
 use crate::listen::settings::Address;
 use crate::listen::settings::Pair;
+use crate::relay::Settings;
 
 /// The kernel caps it at net.core.somaxconn.
 const BACKLOG: i32 = 65_535;
@@ -49,10 +50,17 @@ impl Bound {
 
     /// One socket for each thread. The kernel spreads TCP connections over sockets with SO_REUSEPORT; a Unix socket has no
     /// such thing, there the threads share one.
-    pub(crate) fn sockets(&self, threads: usize, keepalive: Option<Duration>) -> Result<Vec<OwnedFd>, Error> {
-        let first = std::iter::once_with(|| self.socket.try_clone());
+    pub(crate) fn sockets(&self, threads: usize, settings: &Settings) -> Result<Vec<OwnedFd>, Error> {
+        let first = std::iter::once_with(|| {
+            if threads > 1 && matches!(self.address, Address::Tcp { .. }) {
+                // The first socket was bound and listens without it, so the port was nobody else's; now our own may join.
+                SockRef::from(&self.socket).set_reuse_port(true)?;
+            }
+            self.socket.try_clone()
+        });
+        let shared = Settings { reuse_port: true, ..settings.clone() };
         let more = (1..threads).map(|_| match &self.address {
-            Address::Tcp { host, port } => bind_tcp(host, *port, keepalive).map(|(socket, ..)| socket),
+            Address::Tcp { host, port } => bind_tcp(host, *port, &shared).map(|(socket, ..)| socket),
             _ => self.socket.try_clone(),
         });
         first.chain(more).collect::<io::Result<_>>().map_err(|source| Error::Bind {
@@ -65,14 +73,14 @@ impl Bound {
 
 /// Opens the listening socket of this pair.
 ///
-/// TCP sockets get SO_REUSEPORT, so that a new process can take over beside an old one, and keep-alive and TCP_NODELAY,
-/// which accepted sockets inherit (tcp(7)).
+/// A TCP address that another process listens on is an error, unless `settings.reuse_port` is set and both processes share the
+/// port by SO_REUSEPORT. TCP sockets get keep-alive and TCP_NODELAY, which accepted sockets inherit (tcp(7)).
 ///
 /// # Errors
 /// When the address is in use, not of this machine, or not permitted.
-pub fn bind(pair: Pair, keepalive: Option<Duration>) -> Result<Bound, Error> {
+pub fn bind(pair: Pair, settings: &Settings) -> Result<Bound, Error> {
     let opened = match &pair.listen {
-        Address::Tcp { host, port } => bind_tcp(host, *port, keepalive),
+        Address::Tcp { host, port } => bind_tcp(host, *port, settings),
         Address::Unix(path) => bind_unix(path),
         Address::OriginalDestination => return Err(Error::ListenOnOriginal),
     };
@@ -82,13 +90,13 @@ pub fn bind(pair: Pair, keepalive: Option<Duration>) -> Result<Bound, Error> {
     }
 }
 
-fn bind_tcp(host: &str, port: u16, keepalive: Option<Duration>) -> io::Result<(OwnedFd, Address, Option<SocketFile>)> {
+fn bind_tcp(host: &str, port: u16, settings: &Settings) -> io::Result<(OwnedFd, Address, Option<SocketFile>)> {
     let address = (host, port).to_socket_addrs()?.next().ok_or(io::ErrorKind::AddrNotAvailable)?;
     let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
-    socket.set_reuse_port(true)?;
+    socket.set_reuse_port(settings.reuse_port)?;
     socket.set_tcp_nodelay(true)?;
-    keep_alive(SockRef::from(&socket), keepalive)?;
+    keep_alive(SockRef::from(&socket), settings.keepalive)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     let port = socket.local_addr()?.as_socket().map_or(port, |bound: SocketAddr| bound.port());
@@ -126,6 +134,10 @@ fn remove_stale(path: &Path) -> io::Result<()> {
 
 fn mend(error: &io::Error) -> &'static str {
     match error.kind() {
+        // Of a TCP port; a Unix socket's is our own error.
+        io::ErrorKind::AddrInUse if error.raw_os_error().is_some() => {
+            "stop the program that uses it, listen on another address, or set `relay.reuse_port` if both are to share the port"
+        }
         io::ErrorKind::AddrInUse => "stop the program that uses it, or listen on another address",
         io::ErrorKind::AlreadyExists => "remove it, or write another path",
         io::ErrorKind::AddrNotAvailable => "use an address of this machine, or 0.0.0.0 for all of them",

@@ -1,6 +1,7 @@
 //! What can be wrong with an address or a certificate, told at start.
 
 use std::io;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use crate::listen::settings::Address;
@@ -72,4 +73,23 @@ pub enum Error {
         /// What is wrong with the name that was given; empty if none was.
         detail: String,
     },
+}
+
+impl Error {
+    /// True unless the process has run out of something that no setting names.
+    pub fn is_of_configuration(&self) -> bool {
+        match self {
+            Error::Bind { source, .. } => {
+                matches!(
+                    source.kind(),
+                    ErrorKind::AddrInUse
+                        | ErrorKind::AddrNotAvailable
+                        | ErrorKind::AlreadyExists
+                        | ErrorKind::NotFound
+                        | ErrorKind::PermissionDenied
+                )
+            }
+            _ => true,
+        }
+    }
 }

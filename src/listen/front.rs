@@ -43,7 +43,12 @@ impl Front {
 
     async fn serve(&self, socket: Socket, peer: Option<SocketAddr>) {
         let (upstream, route) = self.upstream.route(&socket);
-        let accepted = self.relay.accept(self.pair, Arc::clone(&upstream), peer);
+        let accepted = match self.relay.accept(self.pair, Arc::clone(&upstream), peer) {
+            Ok(accepted) => accepted,
+            // Inside TLS there is nothing to say before the handshake.
+            Err(_) if self.tls.is_some() => return Stream::Plain(socket).reset(),
+            Err(why) => return self.relay.refuse(socket, why),
+        };
         let mut protocol = Protocol::Http1;
         let client = match &self.tls {
             None => Stream::Plain(socket),

@@ -90,7 +90,7 @@ pub fn serve(bound: Vec<Bound>, relay: &Arc<Relay>, threads: usize) -> Result<Ve
                 relay.settings().keepalive,
             )?,
         });
-        for (worker, socket) in workers.iter_mut().zip(bound.sockets(threads.max(1), relay.settings().keepalive)?) {
+        for (worker, socket) in workers.iter_mut().zip(bound.sockets(threads.max(1), &relay.settings())?) {
             worker.doors.push(Door::new(&bound, socket, Shared(Arc::clone(&front)), relay.drain().listen()));
         }
     }
@@ -114,10 +114,12 @@ impl Worker {
 
 /// Measures, once in a while, how late this thread's timers fire: what waits for the thread waits as long.
 async fn watch_lag(relay: &Relay) {
+    let clock = relay.lag_clock();
     loop {
         let due = Instant::now() + LAG_PERIOD;
+        clock.expect(due);
         tokio::time::sleep_until(due.into()).await;
-        relay.note_lag(due.elapsed());
+        clock.fired(due.elapsed());
     }
 }
 

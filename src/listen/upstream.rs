@@ -64,9 +64,6 @@ impl Upstream {
             None => None,
             Some(settings) => Some((tls::connectors(settings)?, tls::server_name(address, settings)?)),
         };
-        // On this machine the kernel tells at once when the other end is gone: probes would find nothing, and setting
-        // them up costs three system calls per connection.
-        let keepalive = keepalive.filter(|_| !matches!(target, Target::Fixed(address) if address.ip().is_loopback()));
         Ok(Upstream { target, name: address.to_string().into(), tls, keepalive })
     }
 

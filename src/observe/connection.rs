@@ -236,7 +236,7 @@ impl Observer for ConnectionObserver {
         self.http = None;
         let ending = match close {
             Close::Finished { first: Side::Client } | Close::Reset(Side::Client) => Ending::ClientGone,
-            Close::Finished { first: Side::Server } => Ending::ServerFinished,
+            Close::Finished { first: Side::Server } | Close::Truncated => Ending::ServerFinished,
             Close::Reset(Side::Server) => Ending::ServerReset,
             Close::Refused => Ending::Refused,
             Close::ConnectTimeout => Ending::ConnectTimeout,

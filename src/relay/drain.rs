@@ -172,9 +172,12 @@ impl Drain {
         Listening { drain: self.clone() }
     }
 
-    /// Counts a connection as open until the ticket is dropped.
-    pub(crate) fn enter(&self) -> Ticket {
+    /// Counts a connection as open until the ticket is dropped; `None` when `max` are open already.
+    pub(crate) fn enter(&self, max: usize) -> Option<Ticket> {
         let mut slots = self.slots();
+        if slots.open() >= max {
+            return None;
+        }
         let slot = match slots.free.pop() {
             Some(slot) => slot,
             None => {
@@ -182,7 +185,7 @@ impl Drain {
                 (slots.wakers.len() - 1) as u32
             }
         };
-        Ticket { drain: self.clone(), slot }
+        Some(Ticket { drain: self.clone(), slot })
     }
 
     fn advance(&self, phase: Phase) {
@@ -272,12 +275,13 @@ mod tests {
     #[test]
     fn a_ticket_counts_until_it_is_dropped_and_its_slot_is_used_again() {
         let drain = Drain::new();
-        let first = drain.enter();
-        let second = drain.enter();
+        let first = drain.enter(2).unwrap();
+        let second = drain.enter(2).unwrap();
         assert_eq!(drain.open(), 2);
+        assert!(drain.enter(2).is_none(), "two are the maximum");
         drop(first);
         assert_eq!(drain.open(), 1);
-        let third = drain.enter();
+        let third = drain.enter(2).unwrap();
         assert_eq!((third.slot, drain.open()), (0, 2));
         drop((second, third));
         assert_eq!(drain.open(), 0);

@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::time::Instant;
@@ -14,12 +15,18 @@ use crate::relay::drain::Drain;
 use crate::relay::drain::Ticket;
 use crate::relay::guard::Guard;
 use crate::relay::joined::Joined;
+use crate::relay::lag::LagClock;
+use crate::relay::lag::Lags;
 use crate::relay::observer::Close;
 use crate::relay::observer::Connection;
 use crate::relay::observer::Observe;
 use crate::relay::settings::Settings;
+use crate::relay::stats::Full;
 use crate::relay::stats::Stats;
 use crate::relay::stream::Stream;
+
+/// Descriptors that one connection can hold: its client, its server, and the watch for a reset (`reset`).
+pub const DESCRIPTORS_PER_CONNECTION: usize = 3;
 
 /// The data path of a process: settings, observers, drain and counters.
 pub struct Relay {
@@ -27,7 +34,9 @@ pub struct Relay {
     observe: Arc<dyn Observe>,
     drain: Drain,
     stats: Vec<Stats>,
-    lag_nanos: AtomicU64,
+    lags: Lags,
+    /// Maximum of connections that the process has descriptors for.
+    capacity: AtomicUsize,
     last_id: AtomicU64,
 }
 
@@ -43,8 +52,8 @@ impl Relay {
     pub fn new(settings: Settings, pairs: usize, observe: Arc<dyn Observe>, drain: Drain) -> Arc<Relay> {
         let settings = ArcSwap::from_pointee(settings);
         let stats = (0..pairs.max(1)).map(|_| Stats::default()).collect();
-        let (last_id, lag_nanos) = (AtomicU64::new(0), AtomicU64::new(0));
-        Arc::new(Relay { settings, observe, drain, stats, lag_nanos, last_id })
+        let (lags, last_id, capacity) = (Lags::default(), AtomicU64::new(0), AtomicUsize::new(usize::MAX));
+        Arc::new(Relay { settings, observe, drain, stats, lags, capacity, last_id })
     }
 
     /// The settings of connections that are accepted now.
@@ -72,23 +81,46 @@ impl Relay {
         &self.stats[pair.min(self.stats.len() - 1)]
     }
 
-    /// How late a timer of the data path's threads fired last; `None` while none did.
+    /// How late a timer of the data path's threads fired last, or is by now: the greatest of all threads. `None` while none
+    /// fired.
     pub fn lag(&self) -> Option<Duration> {
-        Some(self.lag_nanos.load(Ordering::Relaxed)).filter(|nanos| *nanos > 0).map(Duration::from_nanos)
+        self.lags.greatest(Instant::now())
     }
 
-    /// A timer of the data path's threads fired this late.
-    pub fn note_lag(&self, lag: Duration) {
-        self.lag_nanos.store(u64::try_from(lag.as_nanos()).unwrap_or(u64::MAX).max(1), Ordering::Relaxed);
+    /// Where one thread of the data path reports how late its timers fire.
+    pub fn lag_clock(&self) -> LagClock {
+        self.lags.clock()
+    }
+
+    /// Refuses connections from now on while this many are open.
+    pub fn limit_connections(&self, capacity: usize) {
+        self.capacity.store(capacity, Ordering::Relaxed);
     }
 
     /// Takes in a connection of this pair; it counts as open until what is returned here, or made from it, is gone.
-    pub fn accept(self: &Arc<Relay>, pair: usize, upstream: Arc<str>, peer: Option<SocketAddr>) -> Accepted {
-        let ticket = self.drain.enter();
+    ///
+    /// # Errors
+    /// When the maximum of connections is open. The refusal is counted here; see [`Relay::refuse`] for the client.
+    pub fn accept(
+        self: &Arc<Relay>,
+        pair: usize,
+        upstream: Arc<str>,
+        peer: Option<SocketAddr>,
+    ) -> Result<Accepted, Full> {
+        let capacity = self.capacity.load(Ordering::Relaxed);
+        let (max, why) = match self.settings.load().max_connections {
+            Some(max) if max <= capacity => (max, Full::MaxConnections),
+            _ => (capacity, Full::Descriptors),
+        };
+        let Some(ticket) = self.drain.enter(max) else {
+            self.stats_of(pair).count_refused(why);
+            tracing::warn!(reason = why.as_str(), max, "The maximum number of connections is open: refusing new ones.");
+            return Err(why);
+        };
         self.stats_of(pair).count_accepted();
         let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
         let connection = Connection { id, peer, pair, upstream, accepted: Instant::now() };
-        Accepted { guard: Guard::new(Arc::clone(self), &connection), ticket }
+        Ok(Accepted { guard: Guard::new(Arc::clone(self), &connection), ticket })
     }
 
     pub(crate) fn observe(&self) -> &dyn Observe {

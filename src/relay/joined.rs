@@ -45,7 +45,8 @@ pub struct Joined {
     response: Lane,
     /// Whose FIN came first.
     first: Option<Side>,
-    ticket: Ticket,
+    /// `None` once somebody else keeps the client's socket.
+    ticket: Option<Ticket>,
     /// The waker is known to the drain.
     entered: bool,
     /// Anything was relayed.
@@ -58,14 +59,23 @@ pub struct Joined {
 struct Ends {
     client: Stream,
     server: Stream,
-    client_watch: Option<Box<ResetWatch>>,
-    server_watch: Option<Box<ResetWatch>>,
+    watch: Option<Box<ResetWatch>>,
 }
 
+/// Waits for a time in which nothing moves.
 struct Idle {
     moved: Instant,
     timeout: Duration,
+    /// One side has finished.
+    half_closed: bool,
     timer: Pin<Box<Sleep>>,
+}
+
+impl Idle {
+    fn new(timeout: Duration) -> Box<Idle> {
+        let timer = Box::pin(tokio::time::sleep(timeout));
+        Box::new(Idle { moved: Instant::now(), timeout, half_closed: false, timer })
+    }
 }
 
 /// How both sockets are left.
@@ -75,6 +85,8 @@ enum Farewell {
     Orderly,
     /// RST to both; the one that reset the connection itself does not see it.
     Reset,
+    /// An error to the client once it has got everything that was sent to it; RST to the server.
+    Truncate,
 }
 
 impl fmt::Debug for Joined {
@@ -86,18 +98,15 @@ impl fmt::Debug for Joined {
 impl Joined {
     pub(crate) fn new(guard: Guard, ticket: Ticket, client: Stream, server: Stream) -> Joined {
         let settings = guard.relay().settings();
-        let idle = settings.idle_timeout.map(|timeout| {
-            let timer = Box::pin(tokio::time::sleep(timeout));
-            Box::new(Idle { moved: Instant::now(), timeout, timer })
-        });
+        let idle = settings.idle_timeout.map(Idle::new);
         Joined {
             settings,
-            ends: Some(Ends { client, server, client_watch: None, server_watch: None }),
+            ends: Some(Ends { client, server, watch: None }),
             guard,
             request: Lane::new(Direction::Request),
             response: Lane::new(Direction::Response),
             first: None,
-            ticket,
+            ticket: Some(ticket),
             entered: false,
             used: false,
             idle,
@@ -146,6 +155,9 @@ impl Joined {
         if response == Turn::SenderReset {
             return Some((Close::Reset(Side::Server), Farewell::Reset));
         }
+        if response == Turn::Truncated {
+            return Some((Close::Truncated, Farewell::Truncate));
+        }
         if request == Turn::ReceiverGone && self.response.ended() {
             return Some((Close::Reset(Side::Server), Farewell::Reset));
         }
@@ -159,25 +171,32 @@ impl Joined {
         None
     }
 
-    /// Looks after ends that are not read.
+    /// Watches an end that is not read. Where neither is, a write to the server is pending, which shows its reset.
     fn watch(&mut self, cx: &mut Context<'_>) -> Option<(Close, Farewell)> {
         let ends = self.ends.as_mut()?;
         // Once an end has our FIN and has sent its own, there is nothing left that a reset could cut.
         let watch_client = self.request.deaf() && !self.response.finished();
         // Bytes of the server that wait for a slow client are delivered before a reset of the server is passed on.
         let watch_server = self.response.deaf() && !self.response.pending() && !self.request.finished();
-        if poll_watch(cx, &mut ends.client_watch, watch_client, &ends.client) {
-            return Some((Close::Reset(Side::Client), Farewell::Reset));
-        }
-        if poll_watch(cx, &mut ends.server_watch, watch_server, &ends.server) {
-            return Some((Close::Reset(Side::Server), Farewell::Reset));
-        }
-        None
+        let side = match (watch_client, watch_server) {
+            (true, _) => Side::Client,
+            (false, true) => Side::Server,
+            (false, false) => {
+                ends.watch = None;
+                return None;
+            }
+        };
+        let watch = match &mut ends.watch {
+            Some(watch) if watch.side() == side => watch,
+            other => other.insert(Box::new(ResetWatch::new(side))),
+        };
+        let stream = if side == Side::Client { &ends.client } else { &ends.server };
+        watch.poll(cx, stream).is_ready().then_some((Close::Reset(side), Farewell::Reset))
     }
 
     /// What a drain asks of this connection.
     fn drain(&mut self, cx: &mut Context<'_>) -> Option<(Close, Farewell)> {
-        match self.ticket.phase() {
+        match self.ticket.as_ref()?.phase() {
             Phase::Running | Phase::Closing => None,
             Phase::Forced => Some((Close::Drained, Farewell::Reset)),
             Phase::Draining => {
@@ -197,15 +216,48 @@ impl Joined {
     }
 
     fn idle_out(&mut self, cx: &mut Context<'_>) -> Option<(Close, Farewell)> {
+        if self.request.finished() || self.response.finished() {
+            self.limit_half_close();
+        }
         let idle = self.idle.as_mut()?;
         while idle.timer.as_mut().poll(cx).is_ready() {
             let until = idle.moved + idle.timeout;
             if until <= Instant::now() {
-                return Some((Close::IdleTimeout, Farewell::Reset));
+                return Some(if idle.half_closed {
+                    self.half_close_over()
+                } else {
+                    (Close::IdleTimeout, Farewell::Reset)
+                });
             }
             idle.timer.as_mut().reset(until.into());
         }
         None
+    }
+
+    /// From now on the half-close timeout counts. Most connections are half closed for a moment only, which the reset watch
+    /// knows: they are spared the timer.
+    fn limit_half_close(&mut self) {
+        let lasts = self.ends.as_ref().and_then(|ends| ends.watch.as_ref()).is_some_and(|watch| watch.lasts());
+        let Some(timeout) = self.settings.half_close_timeout.filter(|_| lasts) else { return };
+        let idle = self.idle.get_or_insert_with(|| Idle::new(timeout));
+        if !std::mem::replace(&mut idle.half_closed, true) && timeout < idle.timeout {
+            idle.timeout = timeout;
+            idle.timer.as_mut().reset((idle.moved + timeout).into());
+        }
+    }
+
+    /// The end of a connection that was half closed for too long. What the client may take for a whole response is ended in
+    /// order only if it is one.
+    fn half_close_over(&mut self) -> (Close, Farewell) {
+        let whole = !self.request.pending() && !self.response.pending();
+        match self.first {
+            Some(Side::Server) if whole => (Close::Finished { first: Side::Server }, Farewell::Orderly),
+            Some(Side::Server) => (Close::Finished { first: Side::Server }, Farewell::Reset),
+            _ if whole && self.guard.idle() == Some(true) => {
+                (Close::Finished { first: Side::Client }, Farewell::Orderly)
+            }
+            _ => (Close::IdleTimeout, Farewell::Reset),
+        }
     }
 
     fn close(&mut self, close: Close, farewell: Farewell) {
@@ -218,6 +270,11 @@ impl Joined {
                 Farewell::Reset => {
                     client.reset();
                     server.reset();
+                }
+                Farewell::Truncate => {
+                    server.reset();
+                    let ticket = self.ticket.take();
+                    drop(tokio::spawn(client.truncate(ticket)));
                 }
             }
             self.request.settle(&mut self.guard);
@@ -234,7 +291,9 @@ impl Future for Joined {
         let this = self.get_mut();
         if !this.entered {
             // Once is enough: the waker of a spawned task stays the same.
-            this.ticket.wake(cx.waker());
+            if let Some(ticket) = &this.ticket {
+                ticket.wake(cx.waker());
+            }
             this.entered = true;
         }
         let end = this.relay(cx).or_else(|| this.watch(cx)).or_else(|| this.drain(cx)).or_else(|| this.idle_out(cx));
@@ -254,14 +313,6 @@ impl Drop for Joined {
     fn drop(&mut self) {
         self.close(Close::Drained, Farewell::Reset);
     }
-}
-
-fn poll_watch(cx: &mut Context<'_>, watch: &mut Option<Box<ResetWatch>>, wanted: bool, stream: &Stream) -> bool {
-    if !wanted {
-        *watch = None;
-        return false;
-    }
-    watch.get_or_insert_with(|| Box::new(ResetWatch::new())).poll(cx, stream).is_ready()
 }
 
 #[cfg(test)]

@@ -1,12 +1,14 @@
 //! One direction of a connection.
 
 use std::io;
+use std::net::Shutdown;
 use std::pin::Pin;
 use std::task::Context;
 use std::task::Poll;
 use std::task::ready;
 use std::time::Instant;
 
+use socket2::SockRef;
 use tokio::io::AsyncRead;
 use tokio::io::AsyncWrite;
 use tokio::io::ReadBuf;
@@ -29,6 +31,8 @@ pub(crate) struct Lane {
     unreported: u64,
     /// A write to the sender failed: its end of the stream is no orderly one.
     sender_lost: bool,
+    /// The server ended TLS without close_notify. A client under TLS gets none either.
+    truncated: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +65,8 @@ pub(crate) enum Turn {
     Finished,
     /// The sender reset the connection.
     SenderReset,
+    /// The server ended TLS without close_notify while a request was open.
+    Truncated,
     /// The receiver takes no more; the other direction may still have something to deliver.
     ReceiverGone,
 }
@@ -83,7 +89,7 @@ pub(crate) struct Eyes<'a> {
 
 impl Lane {
     pub(crate) fn new(direction: Direction) -> Lane {
-        Lane { direction, state: State::Open, remainder: None, unreported: 0, sender_lost: false }
+        Lane { direction, state: State::Open, remainder: None, unreported: 0, sender_lost: false, truncated: false }
     }
 
     /// True while the sender's end is not read: it finished, its bytes wait, or they have nowhere to go.
@@ -150,9 +156,12 @@ impl Lane {
         eyes.moved = Some(at);
         match read {
             Ok(()) if !buf.filled().is_empty() => {}
-            // A TLS peer that closes without close_notify has finished all the same.
             Ok(()) => return self.finish(cx, way, at, eyes),
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return self.finish(cx, way, at, eyes),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                // A client without close_notify has finished all the same: the end of a request is in the request.
+                self.truncated = self.direction == Direction::Response;
+                return self.finish(cx, way, at, eyes);
+            }
             Err(_) => return Poll::Ready(Some(Turn::SenderReset)),
         }
         let bytes = buf.filled();
@@ -186,6 +195,10 @@ impl Lane {
         if self.sender_lost {
             return Poll::Ready(Some(Turn::SenderReset));
         }
+        // Many servers leave close_notify out. It matters only where the end of the connection is that of a response.
+        if self.truncated && eyes.guard.idle() == Some(false) {
+            return Poll::Ready(Some(Turn::Truncated));
+        }
         self.state = State::Finishing;
         let turn = self.poll_finish(cx, way);
         eyes.guard.finished(self.direction, at);
@@ -200,7 +213,11 @@ impl Lane {
             return Poll::Ready(Some(Turn::Finished));
         }
         // A receiver that cannot be told is gone; its own direction shows how.
-        let told = ready!(Pin::new(&mut *way.to).poll_shutdown(cx));
+        let told = match way.to {
+            // It sees the truncation too.
+            Stream::Tls(_) if self.truncated => SockRef::from(way.to.socket()).shutdown(Shutdown::Write),
+            _ => ready!(Pin::new(&mut *way.to).poll_shutdown(cx)),
+        };
         self.state = State::Finished;
         Poll::Ready(Some(if told.is_ok() { Turn::Finished } else { Turn::ReceiverGone }))
     }

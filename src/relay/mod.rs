@@ -8,6 +8,7 @@ mod drain;
 mod entrance;
 mod guard;
 mod joined;
+mod lag;
 mod lane;
 mod observer;
 mod refuse;
@@ -18,11 +19,12 @@ mod stats;
 mod stream;
 
 pub use drain::{Drain, Phase};
-pub use entrance::{Accepted, Relay};
+pub use entrance::{Accepted, DESCRIPTORS_PER_CONNECTION, Relay};
 pub use joined::Joined;
+pub use lag::LagClock;
 pub use observer::{Close, Connection, Direction, Observe, Observer, Side};
 pub use settings::{Settings, Unreachable};
-pub use stats::Stats;
+pub use stats::{Full, Stats};
 pub use stream::{Endpoint, Socket, Stream};
 
 pub(crate) use drain::Listening;

@@ -32,11 +32,13 @@ pub enum Close {
     },
     /// This side reset the connection (RST, or an I/O error of its own).
     Reset(Side),
+    /// The server ended TLS without close_notify while a request was open: what it sent last may be missing.
+    Truncated,
     /// The server could not be reached: nothing was relayed.
     Refused,
     /// The connection to the server was not made within the configured time: nothing was relayed.
     ConnectTimeout,
-    /// We closed it: nothing moved for the configured idle timeout.
+    /// We closed it: nothing moved for the configured idle timeout, or half-close timeout.
     IdleTimeout,
     /// We closed it: the connection was idle in a drain, or the grace period was over.
     Drained,
@@ -69,7 +71,8 @@ pub trait Observer: Send {
         false
     }
 
-    /// The sender of `direction` finished in order (FIN read at `at`); the other direction may go on.
+    /// The sender of `direction` finished in order (FIN read at `at`); the other direction may go on. Not called when the
+    /// server ended TLS without close_notify while [`Observer::idle`] was false.
     fn finished(&mut self, direction: Direction, at: Instant);
 
     /// Bytes of `direction` wait for their receiver, since `since`. [`Observer::blocked`] follows when they wait no longer.

@@ -1,18 +1,28 @@
 //! What a client gets whose server cannot be reached.
 
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Context;
+use std::task::Poll;
+use std::task::Waker;
 use std::time::Duration;
 use std::time::Instant;
 
+use tokio::io::AsyncRead;
 use tokio::io::AsyncReadExt;
+use tokio::io::AsyncWrite;
 use tokio::io::AsyncWriteExt;
+use tokio::io::ReadBuf;
 
 use crate::relay::drain::Phase;
 use crate::relay::entrance::Accepted;
+use crate::relay::entrance::Relay;
 use crate::relay::observer::Close;
 use crate::relay::observer::Direction;
 use crate::relay::settings::Unreachable;
+use crate::relay::stats::Full;
+use crate::relay::stream::Socket;
 use crate::relay::stream::Stream;
 
 /// A client that has not sent anything by then is let go: it holds a descriptor, and there is nothing to answer.
@@ -25,6 +35,47 @@ const LINGER_BYTES: usize = 64 * 1024 * 1024;
 
 /// Read size; such connections are few and short.
 const CHUNK_BYTES: usize = 4 * 1024;
+
+/// Reads of what a client has sent that is refused at once.
+const READS_AT_ONCE: usize = 16;
+
+impl Relay {
+    /// Refuses a client for which there is no room, at once: it does not hold its descriptor while it sends its request.
+    ///
+    /// HTTP/1 clients get 503 unless the settings say otherwise. Whoever has sent part of a request by then, or sends it
+    /// later, gets a reset behind the response, as the rest of it is not waited for.
+    pub fn refuse(&self, client: Socket, why: Full) {
+        let mut client = Stream::Plain(client);
+        if self.settings().unreachable == Unreachable::Reset || is_other_than_http1(&mut client) {
+            return client.reset();
+        }
+        let message = match why {
+            Full::Descriptors => "tokometer: no file descriptors are left for more connections",
+            Full::MaxConnections => "tokometer: the maximum number of connections is open (relay.max_connections)",
+        };
+        let mut cx = Context::from_waker(Waker::noop());
+        // A new socket takes it whole.
+        drop(Pin::new(&mut client).poll_write(&mut cx, &service_unavailable("too_many_connections", message)));
+        client.close();
+    }
+}
+
+/// Reads what has come already, so that the close does not discard the response with it.
+fn is_other_than_http1(client: &mut Stream) -> bool {
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut chunk = [0; CHUNK_BYTES];
+    let mut other = false;
+    for read in 0..READS_AT_ONCE {
+        let mut buf = ReadBuf::new(&mut chunk);
+        match Pin::new(&mut *client).poll_read(&mut cx, &mut buf) {
+            Poll::Ready(Ok(())) if !buf.filled().is_empty() => {
+                other |= read == 0 && is_http1(buf.filled()) == Some(false);
+            }
+            _ => break,
+        }
+    }
+    other
+}
 
 impl Accepted {
     /// Answers a client whose server cannot be reached, as the settings say, and ends the connection.
@@ -61,7 +112,8 @@ impl Accepted {
             return client.reset();
         }
         let linger = async {
-            client.write_all(&service_unavailable(address, reason)).await?;
+            let message = format!("tokometer: cannot reach the inference server at {address}: {reason}");
+            client.write_all(&service_unavailable("upstream_unreachable", &message)).await?;
             client.shutdown().await?;
             let mut left = LINGER_BYTES;
             while left > 0 {
@@ -100,12 +152,8 @@ fn is_http1(start: &[u8]) -> Option<bool> {
     }
 }
 
-fn service_unavailable(address: &str, reason: &str) -> Vec<u8> {
-    let message = format!("tokometer: cannot reach the inference server at {address}: {reason}");
-    let body = format!(
-        r#"{{"error":{{"message":"{}","type":"upstream_unreachable","param":null,"code":503}}}}"#,
-        escape(&message)
-    );
+fn service_unavailable(kind: &str, message: &str) -> Vec<u8> {
+    let body = format!(r#"{{"error":{{"message":"{}","type":"{kind}","param":null,"code":503}}}}"#, escape(message));
     format!(
         "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\
          retry-after: 1\r\nconnection: close\r\n\r\n{body}",
@@ -151,12 +199,12 @@ mod tests {
 
     #[test]
     fn the_answer_is_json_whatever_the_address_holds() {
-        let answer = service_unavailable("unix:/run/a\"b\\c\n", "refused");
+        let message = "tokometer: cannot reach the inference server at unix:/run/a\"b\\c\n: refused";
+        let answer = service_unavailable("upstream_unreachable", message);
         let answer = String::from_utf8(answer).unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         assert!(head.contains(&format!("content-length: {}\r\n", body.len())), "{head}");
         let body: serde_json::Value = serde_json::from_str(body).unwrap();
-        let message = "tokometer: cannot reach the inference server at unix:/run/a\"b\\c\n: refused";
         assert_eq!(body["error"]["message"], message);
         assert_eq!(body["error"]["code"], 503);
     }

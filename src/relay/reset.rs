@@ -16,6 +16,7 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
+use crate::relay::observer::Side;
 use crate::relay::stream::Stream;
 
 /// Most sides are not read for a moment only (a full send buffer, a FIN that the other side answers with its own), and a
@@ -25,7 +26,12 @@ use crate::relay::stream::Stream;
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Watches one socket for a reset.
-pub(crate) enum ResetWatch {
+pub(crate) struct ResetWatch {
+    side: Side,
+    state: State,
+}
+
+enum State {
     /// Too early to bother.
     Soon(Pin<Box<Sleep>>),
     /// Watching.
@@ -35,22 +41,32 @@ pub(crate) enum ResetWatch {
 }
 
 impl ResetWatch {
-    pub(crate) fn new() -> ResetWatch {
-        ResetWatch::Soon(Box::pin(tokio::time::sleep(PATIENCE)))
+    pub(crate) fn new(side: Side) -> ResetWatch {
+        ResetWatch { side, state: State::Soon(Box::pin(tokio::time::sleep(PATIENCE))) }
+    }
+
+    /// The side that it watches.
+    pub(crate) fn side(&self) -> Side {
+        self.side
+    }
+
+    /// True once the state that made it has lasted for a while.
+    pub(crate) fn lasts(&self) -> bool {
+        !matches!(self.state, State::Soon(_))
     }
 
     /// Ready when the peer of `stream` is gone for both directions.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, stream: &Stream) -> Poll<()> {
-        if let ResetWatch::Soon(sleep) = self {
+        if let State::Soon(sleep) = &mut self.state {
             std::task::ready!(sleep.as_mut().poll(cx));
-            *self = match stream.socket().as_fd().try_clone_to_owned() {
-                Ok(descriptor) => ResetWatch::Armed(Box::pin(gone(descriptor))),
-                Err(_) => ResetWatch::Blind,
+            self.state = match stream.socket().as_fd().try_clone_to_owned() {
+                Ok(descriptor) => State::Armed(Box::pin(gone(descriptor))),
+                Err(_) => State::Blind,
             };
         }
-        match self {
-            ResetWatch::Armed(gone) => gone.as_mut().poll(cx),
-            ResetWatch::Soon(_) | ResetWatch::Blind => Poll::Pending,
+        match &mut self.state {
+            State::Armed(gone) => gone.as_mut().poll(cx),
+            State::Soon(_) | State::Blind => Poll::Pending,
         }
     }
 }

@@ -27,6 +27,12 @@ pub struct Settings {
     pub keepalive: Option<Duration>,
     /// Close a connection on which nothing moved for this long; `None` (default) never does.
     pub idle_timeout: Option<Duration>,
+    /// Close a connection of which one side has finished when nothing moved for this long; `None` never does.
+    pub half_close_timeout: Option<Duration>,
+    /// Maximum of connections that are open at a time; `None` for as many as the process has descriptors for.
+    pub max_connections: Option<usize>,
+    /// Other processes of the same user may listen on the same TCP addresses (SO_REUSEPORT).
+    pub reuse_port: bool,
 }
 
 impl Default for Settings {
@@ -38,6 +44,9 @@ impl Default for Settings {
             scratch_bytes: 64 * 1024,
             keepalive: Some(Duration::from_secs(60)),
             idle_timeout: None,
+            half_close_timeout: Some(Duration::from_secs(300)),
+            max_connections: None,
+            reuse_port: false,
         }
     }
 }

@@ -16,6 +16,29 @@ pub struct Stats {
     connect_timeouts: AtomicU64,
     handshake_failures: AtomicU64,
     observer_panics: AtomicU64,
+    refused: [AtomicU64; Full::ALL.len()],
+}
+
+/// Which maximum a connection was refused for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Full {
+    /// The process has no descriptors for more connections.
+    Descriptors,
+    /// `Settings::max_connections` are open.
+    MaxConnections,
+}
+
+impl Full {
+    /// Every one.
+    pub const ALL: [Full; 2] = [Full::Descriptors, Full::MaxConnections];
+
+    /// The word in metrics and logs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Full::Descriptors => "descriptors",
+            Full::MaxConnections => "max_connections",
+        }
+    }
 }
 
 /// A direction adds its bytes to the totals in steps of this size, so that an event of a few hundred bytes costs no
@@ -58,6 +81,15 @@ impl Stats {
     /// Observers that panicked and were dropped; their connections went on unobserved.
     pub fn observer_panics(&self) -> u64 {
         self.observer_panics.load(Ordering::Relaxed)
+    }
+
+    /// Connections refused because the maximum was open.
+    pub fn refused(&self, why: Full) -> u64 {
+        self.refused[why as usize].load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count_refused(&self, why: Full) {
+        self.refused[why as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn count_accepted(&self) {

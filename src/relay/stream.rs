@@ -2,7 +2,9 @@
 
 use std::fmt;
 use std::io;
+use std::net::Shutdown;
 use std::os::fd::AsFd;
+use std::os::fd::AsRawFd;
 use std::os::fd::BorrowedFd;
 use std::pin::Pin;
 use std::task::Context;
@@ -10,13 +12,18 @@ use std::task::Poll;
 use std::task::Waker;
 use std::time::Duration;
 
+use pingora::protocols::l4::ext::get_tcp_info;
 use socket2::SockRef;
 use tokio::io::AsyncRead;
 use tokio::io::AsyncWrite;
 use tokio::io::ReadBuf;
 use tokio::net::TcpStream;
 use tokio::net::UnixStream;
+use tokio::time::sleep;
+use tokio::time::timeout;
 use tokio_rustls::TlsStream;
+
+use crate::relay::drain::Ticket;
 
 /// A socket that was opened elsewhere and is registered with the runtime of this thread.
 pub trait Endpoint: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin {
@@ -73,6 +80,38 @@ impl Stream {
     pub fn reset(self) {
         // SO_LINGER 0 makes close() send RST; on a socket that is already dead there is nothing left to send.
         SockRef::from(self.socket()).set_linger(Some(Duration::ZERO)).ok();
+    }
+}
+
+/// Longest time to wait until a client has got what was sent to it.
+const DELIVERY: Duration = Duration::from_secs(10);
+
+/// Time between two looks at what it has got.
+const LOOK: Duration = Duration::from_millis(20);
+
+impl Stream {
+    /// Ends the connection so that the peer sees an error behind all bytes: under TLS by a FIN without close_notify, else by a
+    /// reset, as a FIN would be the end of a response that has no length.
+    ///
+    /// The reset waits until the peer's kernel has acknowledged every byte: ours would discard what it has not sent yet, while
+    /// Linux lets the peer read what it has received before it reports the reset. `ticket` keeps the connection open for the
+    /// drain meanwhile. Dropped early, this resets as well.
+    pub(crate) async fn truncate(self, ticket: Option<Ticket>) {
+        let socket = SockRef::from(self.socket());
+        // An error means that the connection is dead already.
+        match self {
+            Stream::Plain(_) => socket.set_linger(Some(Duration::ZERO)).ok(),
+            Stream::Tls(_) => socket.shutdown(Shutdown::Write).ok(),
+        };
+        let descriptor = self.socket().as_fd().as_raw_fd();
+        let delivered = async {
+            // An error (a Unix socket) means that there is nothing to wait for.
+            while get_tcp_info(descriptor).is_ok_and(|info| info.tcpi_unacked > 0 || info.tcpi_notsent_bytes > 0) {
+                sleep(LOOK).await;
+            }
+        };
+        timeout(DELIVERY, delivered).await.ok();
+        drop((self, ticket));
     }
 }
 

@@ -159,14 +159,14 @@ fn check_and_run_tell_of_files_that_cannot_be_used_and_end_with_2() {
 
 /// What was started before it has runtimes of its own: that must not become a panic.
 #[test]
-fn a_receiver_without_its_port_ends_with_1_and_says_so() {
+fn receiver_whose_port_is_in_use_ends_with_2_and_names_the_key() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let ports = ["--listen", "127.0.0.1:0", "--upstream", "127.0.0.1:1", "--admin", "127.0.0.1:0"];
     let otlp = [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")];
     let output = tokometer(&[&["run"][..], &ports, &["--otlp-receiver", &address]].concat(), &otlp);
     let told = stderr(&output);
-    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert_eq!(output.status.code(), Some(2), "{told}");
     assert!(told.contains(&format!("cannot listen on {address}")) && told.contains("--otlp-receiver"), "{told}");
 }
 

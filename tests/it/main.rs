@@ -16,6 +16,7 @@ mod config_otel;
 mod dashboards;
 mod decode;
 mod demo;
+mod descriptors;
 mod dialects;
 mod end_to_end;
 mod endings;

@@ -32,7 +32,7 @@ const KILLED_AFTER: Duration = Duration::from_secs(2);
 const STREAMS: u64 = 50;
 
 /// Ended, for certain, when it is dropped.
-struct Process(Child);
+pub(crate) struct Process(Child);
 
 impl Process {
     /// Starts the program, and reads what it says until `found` is content. What it says later is read too, by a thread, so that it
@@ -42,7 +42,16 @@ impl Process {
         found: impl Fn(&str) -> Option<T> + Send + 'static,
     ) -> (Process, T) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tokometer"));
-        command.args(arguments).env_clear().stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.args(arguments);
+        Process::of(command, found)
+    }
+
+    /// The same for any command line.
+    pub(crate) fn of<T: Send + 'static>(
+        mut command: Command,
+        found: impl Fn(&str) -> Option<T> + Send + 'static,
+    ) -> (Process, T) {
+        command.env_clear().stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (says, hears) = channel();
         for said in
@@ -98,7 +107,7 @@ impl Drop for Process {
 }
 
 /// The port of the address that stands behind this word in what a program said.
-fn port_after(said: &str, word: &str) -> Option<u16> {
+pub(crate) fn port_after(said: &str, word: &str) -> Option<u16> {
     let address = said.split_once(word)?.1.split_whitespace().next()?;
     address.rsplit_once(':')?.1.parse().ok()
 }
@@ -169,7 +178,7 @@ impl Pod {
     }
 }
 
-fn until(what: &str, mut is: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut is: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is() {
         assert!(begun.elapsed() < Duration::from_secs(60), "not within a minute: {what}");
@@ -178,7 +187,7 @@ fn until(what: &str, mut is: impl FnMut() -> bool) {
 }
 
 /// The whole answer to a GET; `None` when nobody listens.
-fn ask(port: u16, path: &str) -> Option<String> {
+pub(crate) fn ask(port: u16, path: &str) -> Option<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     write!(stream, "GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").ok()?;
     let mut answer = String::new();

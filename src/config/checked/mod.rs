@@ -172,6 +172,9 @@ fn relay(raw: &Relay) -> relay::Settings {
         scratch_bytes: size(raw.scratch_bytes),
         keepalive: unless_zero(Duration::from_secs(raw.keepalive_secs)),
         idle_timeout: unless_zero(Duration::from_secs(raw.idle_timeout_secs)),
+        half_close_timeout: unless_zero(Duration::from_secs(raw.half_close_timeout_secs)),
+        max_connections: Some(size(raw.max_connections)).filter(|max| *max > 0),
+        reuse_port: raw.reuse_port,
     }
 }
 

@@ -109,6 +109,18 @@ pub struct Relay {
     /// Seconds without a byte in either direction after which a connection is closed. 0: never; a model may think long.
     #[schemars(range(min = 0, max = 604800))]
     pub idle_timeout_secs: u64,
+    /// Seconds without a byte after which a connection is closed of which one side has finished. 0: never. A request that
+    /// is still open then ends as `upstream_timeout`.
+    #[schemars(range(min = 0, max = 604800))]
+    pub half_close_timeout_secs: u64,
+    /// Maximum number of client connections that are open at a time. New ones above it are refused at once and counted in
+    /// `tokometer.connections.refused`. 0: as many as the limit of open files (the hard limit of `ulimit -n`) has room for.
+    #[schemars(range(min = 0, max = 10000000))]
+    pub max_connections: u64,
+    /// True shares the TCP ports of the listeners with other processes of the same user that set SO_REUSEPORT too, such as
+    /// an inference server on the same port (`inject --mode shadow-bind`), or the old process while a new one takes over.
+    /// False: a port that another process listens on is an error at the start.
+    pub reuse_port: bool,
 }
 
 impl Default for Relay {
@@ -120,6 +132,9 @@ impl Default for Relay {
             scratch_bytes: 65_536,
             keepalive_secs: 60,
             idle_timeout_secs: 0,
+            half_close_timeout_secs: 300,
+            max_connections: 0,
+            reuse_port: false,
         }
     }
 }

@@ -283,10 +283,15 @@ fn engine_pages() -> Panel {
 }
 
 fn connections() -> Panel {
-    viz::graph("Connections", "Open ones, and those of them that are being read.", "short")
-        .target(Target::range("open", sum(&[], &series(Id::ConnectionsOpen, &[]))))
-        .target(Target::range("being read", sum(&[], &series(Id::ObserverConnections, &[]))))
-        .size(6, 8)
+    viz::graph(
+        "Connections",
+        "Open connections, those that are observed, and refusals because the maximum was open.",
+        "short",
+    )
+    .target(Target::range("open", sum(&[], &series(Id::ConnectionsOpen, &[]))))
+    .target(Target::range("observed", sum(&[], &series(Id::ObserverConnections, &[]))))
+    .target(Target::range("refused/s: {{reason}}", total(Id::ConnectionsRefused, &[Label::Of(Key::Reason)], &[])))
+    .size(6, 8)
 }
 
 fn descriptors() -> Panel {

@@ -23,7 +23,7 @@ use crate::export::table::ledger;
 use crate::export::table::objectives;
 
 /// Every metric that is recorded or observed. `target_info` stands beside it: it is made from the resource.
-pub static TABLE: [Metric; 121] = [
+pub static TABLE: [Metric; 122] = [
     of_gen_ai(
         traced(by(
             histogram(
@@ -372,6 +372,16 @@ pub static TABLE: [Metric; 121] = [
     ),
     by(
         counter(
+            Id::ConnectionsRefused,
+            "tokometer.connections.refused",
+            "{connection}",
+            Scope::Server,
+            "Connections refused because the maximum number was open: of the limit of open files (`descriptors`), or `relay.max_connections` (`max_connections`)",
+        ),
+        &[Key::Reason],
+    ),
+    by(
+        counter(
             Id::ConnectFailures,
             "tokometer.connect.failures",
             "{connection}",
@@ -428,7 +438,7 @@ pub static TABLE: [Metric; 121] = [
         Id::EventLoopLag,
         "tokometer.event_loop.lag",
         "s",
-        "How late the data path's timers fired last; timers are exact to a millisecond",
+        "How late the timers of the data path's threads fired last, or are overdue now: the greatest of all threads; timers are exact to a millisecond",
     ),
     by(
         counter(

@@ -231,6 +231,7 @@ pub enum Id {
     BodiesUnread,
     ConnectionsOpened,
     ConnectionsOpen,
+    ConnectionsRefused,
     ConnectFailures,
     RelayIo,
     Interception,

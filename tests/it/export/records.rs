@@ -49,6 +49,7 @@ impl ProcessStats for Still {
                 interception: Some(("address_split", "closed")),
                 opened: 9,
                 open: 2,
+                turned_away: [2, 1],
                 refused: 1,
                 timed_out: 0,
                 request_bytes: 12_000,

@@ -333,6 +333,61 @@ fn a_connection_on_which_nothing_moves_ends_after_the_idle_timeout() {
     assert_eq!(rig.watcher.closed(0).close(), Some(Close::IdleTimeout));
 }
 
+fn half_closing(upstream: impl Into<Address>, idle: bool) -> Rig {
+    with(upstream, Settings { half_close_timeout: Some(Duration::from_millis(1500)), ..Settings::default() }, idle)
+}
+
+#[test]
+fn client_that_keeps_its_socket_after_the_server_closed_is_closed_after_the_half_close_timeout() {
+    let (listener, server) = peer::listen();
+    // Not idle: a response that the end of the connection delimits is not known to be complete before.
+    let rig = half_closing(server, false);
+    let mut client = peer::dial(rig.address());
+    let (mut upstream, _) = listener.accept().unwrap();
+    client.write_all(GET).unwrap();
+    upstream.read_exact(&mut [0; GET.len()]).unwrap();
+    upstream.write_all(b"whole").unwrap();
+    drop(upstream);
+    let closed = Instant::now();
+    let mut got = Vec::new();
+    client.read_to_end(&mut got).unwrap();
+    assert_eq!(got, b"whole");
+    let log = rig.watcher.closed(0);
+    assert!(closed.elapsed() >= Duration::from_millis(1500));
+    assert_eq!(log.close(), Some(Close::Finished { first: Side::Server }));
+    wait_until_empty(&rig);
+    assert_eq!(rig.relay.stats_of(0).open(), 0);
+    drop(client);
+}
+
+#[test]
+fn server_that_is_silent_after_the_client_finished_times_out_and_bytes_put_it_off() {
+    let (listener, server) = peer::listen();
+    for (idle, close, ending) in
+        [(false, Close::IdleTimeout, Ending::Reset), (true, Close::Finished { first: Side::Client }, Ending::Fin)]
+    {
+        let rig = half_closing(server, idle);
+        let mut client = peer::dial(rig.address());
+        let (mut upstream, _) = listener.accept().unwrap();
+        client.write_all(GET).unwrap();
+        peer::Wire::finish(&mut client);
+        let begun = Instant::now();
+        let mut moved = begun;
+        while begun.elapsed() < Duration::from_secs(4) {
+            upstream.write_all(b"x").unwrap();
+            moved = Instant::now();
+            client.read_exact(&mut [0; 1]).unwrap();
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        let ended = match client.read(&mut [0; 1]) {
+            Ok(0) => Ending::Fin,
+            _ => Ending::Reset,
+        };
+        assert!(moved.elapsed() >= Duration::from_millis(1500));
+        assert_eq!((rig.watcher.closed(0).close(), ended), (Some(close), ending));
+    }
+}
+
 #[test]
 fn bytes_connections_and_panics_are_counted() {
     let (listener, server) = peer::listen();

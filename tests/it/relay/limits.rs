@@ -1,4 +1,4 @@
-//! What the relay does without descriptors, and what a connection costs. Both need a process of their own.
+//! What the relay does without descriptors or above its maximum, and what a connection costs. Some need a process of their own.
 
 use std::fs::File;
 use std::io::Read;
@@ -8,9 +8,16 @@ use std::process::Command;
 use std::time::Duration;
 use std::time::Instant;
 
+use tokometer::relay::Full;
+use tokometer::relay::Settings;
+use tokometer::relay::Unreachable;
+
+use crate::pair::pair;
+
 use super::peer;
 use super::rig::Rig;
 use super::watcher::Mood;
+use super::watcher::Watcher;
 
 /// Runs this test alone in a new process with this limit of open files. False in that process.
 fn rerun(test: &str, limit: usize) -> bool {
@@ -82,6 +89,41 @@ fn without_descriptors_connections_wait_and_are_served_later() {
     ping();
     let used = cpu() - before;
     assert!(used < start.elapsed() / 3, "busy without descriptors: {used:?} of CPU in {:?}", start.elapsed());
+}
+
+#[test]
+fn connection_above_the_maximum_is_refused_at_once_as_the_settings_say() {
+    let (listener, server) = peer::listen();
+    for (settings, capacity, why) in [
+        (Settings { max_connections: Some(1), ..Settings::default() }, usize::MAX, Full::MaxConnections),
+        (Settings::default(), 1, Full::Descriptors),
+        (Settings { unreachable: Unreachable::Reset, ..Settings::default() }, 1, Full::Descriptors),
+    ] {
+        let unreachable = settings.unreachable;
+        let rig = Rig::with(vec![pair(server)], settings, Watcher::new(Mood::Calm, true));
+        rig.relay.limit_connections(capacity);
+        let mut first = peer::dial(rig.address());
+        let (mut upstream, _) = listener.accept().unwrap();
+        // It sends nothing, and is not waited for.
+        let mut second = peer::dial(rig.address());
+        let mut response = String::new();
+        let ended = second.read_to_string(&mut response);
+        match unreachable {
+            Unreachable::Http503 => assert!(response.starts_with("HTTP/1.1 503 "), "{response}"),
+            Unreachable::Reset => assert_eq!(ended.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset),
+        }
+        let stats = rig.relay.stats_of(0);
+        assert_eq!((stats.refused(why), stats.accepted(), stats.open()), (1, 1, 1));
+        first.write_all(b"ping").unwrap();
+        upstream.read_exact(&mut [0; 4]).unwrap();
+        drop((first, upstream));
+        rig.watcher.closed(0);
+        while rig.drain.open() > 0 {
+            std::thread::yield_now();
+        }
+        let _third = peer::dial(rig.address());
+        listener.accept().unwrap();
+    }
 }
 
 #[test]

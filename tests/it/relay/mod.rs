@@ -11,3 +11,4 @@ mod lifecycle;
 mod limits;
 mod sockets;
 mod transparency;
+mod truncation;

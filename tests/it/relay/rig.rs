@@ -40,7 +40,7 @@ impl Rig {
 
     pub(crate) fn with(pairs: Vec<Pair>, settings: Settings, watcher: Arc<Watcher>) -> Rig {
         let drain = Drain::new();
-        let bound: Vec<_> = pairs.into_iter().map(|pair| listen::bind(pair, settings.keepalive).unwrap()).collect();
+        let bound: Vec<_> = pairs.into_iter().map(|pair| listen::bind(pair, &settings).unwrap()).collect();
         let addresses = bound.iter().map(|bound| bound.address().clone()).collect();
         let relay = Relay::new(settings, 1, Arc::clone(&watcher) as _, drain.clone());
         let serving = serve(listen::serve(bound, &relay, 2).unwrap()).unwrap();

@@ -10,6 +10,7 @@ use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use std::time::Instant;
 
 use rcgen::BasicConstraints;
 use rcgen::CertificateParams;
@@ -82,13 +83,62 @@ fn a_stale_socket_file_is_replaced_and_a_used_one_is_not() {
     let path = folder.path().join("socket");
     drop(UnixListener::bind(&path).unwrap());
     let pair = || Pair { listen: Address::Unix(path.clone()), ..pair(Address::OriginalDestination) };
-    let bound = listen::bind(pair(), None).unwrap();
-    let error = listen::bind(pair(), None).unwrap_err().to_string();
+    let bound = listen::bind(pair(), &Settings::default()).unwrap();
+    let error = listen::bind(pair(), &Settings::default()).unwrap_err().to_string();
     assert!(error.contains("unix:") && error.contains("stop the program that uses it"), "{error}");
     drop(bound);
     std::fs::write(&path, "precious").unwrap();
-    assert!(listen::bind(pair(), None).is_err());
+    assert!(listen::bind(pair(), &Settings::default()).is_err());
     assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+}
+
+#[test]
+fn port_is_exclusive_to_one_process_unless_both_share_it() {
+    let threads = |settings: &Settings, upstream| {
+        let bound = listen::bind(pair(upstream), settings).unwrap();
+        let at = Pair { listen: bound.address().clone(), ..pair(upstream) };
+        let relay = tokometer::relay::Relay::new(
+            settings.clone(),
+            1,
+            Watcher::new(Mood::Calm, true) as _,
+            tokometer::relay::Drain::new(),
+        );
+        (listen::serve(vec![bound], &relay, 3).unwrap(), at)
+    };
+    let (_server, upstream) = peer::listen();
+    let (alone, shared) = (Settings::default(), Settings { reuse_port: true, ..Settings::default() });
+    let (_workers, at) = threads(&alone, upstream);
+    let error = listen::bind(at, &alone).unwrap_err().to_string();
+    assert!(error.contains("in use") && error.contains("`relay.reuse_port`"), "{error}");
+    let (_workers, at) = threads(&shared, upstream);
+    assert!(listen::bind(at.clone(), &alone).is_err(), "one of them does not share it");
+    listen::bind(at, &shared).unwrap();
+}
+
+/// The timer of the socket at this local port, of those that are connected to `peer` (proc_net_tcp: 2 is keep-alive).
+fn timer(local: u16, peer: u16) -> String {
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let ends = format!("0100007F:{local:04X} 0100007F:{peer:04X} 01 ");
+    let line =
+        table.lines().find_map(|line| line.split_once(&ends)).unwrap_or_else(|| panic!("no {ends} in {table}")).1;
+    line.split_whitespace().nth(1).unwrap().split(':').next().unwrap().to_owned()
+}
+
+#[test]
+fn keep_alive_is_on_for_client_and_loopback_server() {
+    let (listener, server) = peer::listen();
+    let rig = Rig::to(server);
+    let client = peer::dial(rig.address());
+    let (upstream, relay) = listener.accept().unwrap();
+    // The relay sets it once it is connected.
+    let ends = [(relay.port(), server.port()), (rig.address().port(), client.local_addr().unwrap().port())];
+    for (local, peer) in ends {
+        let begun = Instant::now();
+        while timer(local, peer) != "02" {
+            assert!(begun.elapsed() < crate::WAIT, "no keep-alive at port {local} towards {peer}");
+        }
+    }
+    drop(upstream);
 }
 
 #[test]
@@ -137,21 +187,22 @@ fn without_a_redirect_rule_the_original_destination_is_refused_and_not_ourselves
 #[test]
 fn an_address_that_cannot_be_listened_on_is_told_with_its_mend() {
     let far = Address::Tcp { host: "192.0.2.1".to_owned(), port: 0 };
-    let error = listen::bind(Pair { listen: far, ..pair(Address::OriginalDestination) }, None).unwrap_err();
+    let error =
+        listen::bind(Pair { listen: far, ..pair(Address::OriginalDestination) }, &Settings::default()).unwrap_err();
     let text = error.to_string();
     assert!(text.starts_with("cannot listen on 192.0.2.1:0: ") && text.contains("0.0.0.0"), "{text}");
     let original = Pair { listen: Address::OriginalDestination, ..pair(Address::OriginalDestination) };
-    assert!(matches!(listen::bind(original, None), Err(Error::ListenOnOriginal)));
+    assert!(matches!(listen::bind(original, &Settings::default()), Err(Error::ListenOnOriginal)));
 }
 
 /// A CA and certificates it signed, as files.
-struct Authority {
+pub(super) struct Authority {
     folder: tempfile::TempDir,
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
 
 impl Authority {
-    fn new() -> Authority {
+    pub(super) fn new() -> Authority {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
@@ -160,12 +211,12 @@ impl Authority {
         Authority { folder, issuer }
     }
 
-    fn ca(&self) -> PathBuf {
+    pub(super) fn ca(&self) -> PathBuf {
         self.folder.path().join("ca.pem")
     }
 
     /// Certificate and key for this name.
-    fn sign(&self, name: &str) -> (PathBuf, PathBuf) {
+    pub(super) fn sign(&self, name: &str) -> (PathBuf, PathBuf) {
         let key = KeyPair::generate().unwrap();
         let certificate = CertificateParams::new([name.to_owned()]).unwrap().signed_by(&key, &self.issuer).unwrap();
         let path = |suffix: &str| self.folder.path().join(format!("{name}.{suffix}"));
@@ -174,7 +225,7 @@ impl Authority {
         (path("pem"), path("key"))
     }
 
-    fn client(&self, identity: Option<(PathBuf, PathBuf)>) -> Arc<ClientConfig> {
+    pub(super) fn client(&self, identity: Option<(PathBuf, PathBuf)>) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(self.ca()).unwrap()).unwrap();
         let builder = ClientConfig::builder_with_provider(rustls::crypto::ring::default_provider().into())
@@ -189,7 +240,7 @@ impl Authority {
         Arc::new(config)
     }
 
-    fn server(&self, name: &str) -> Arc<ServerConfig> {
+    pub(super) fn server(&self, name: &str) -> Arc<ServerConfig> {
         let identity = self.sign(name);
         let config = ServerConfig::builder_with_provider(rustls::crypto::ring::default_provider().into())
             .with_safe_default_protocol_versions()
@@ -209,9 +260,9 @@ fn key((_, key): &(PathBuf, PathBuf)) -> PrivateKeyDer<'static> {
     PrivateKeyDer::from_pem_file(key).unwrap()
 }
 
-type TlsClient = StreamOwned<ClientConnection, TcpStream>;
+pub(super) type TlsClient = StreamOwned<ClientConnection, TcpStream>;
 
-fn tls_client(config: &Arc<ClientConfig>, stream: TcpStream) -> TlsClient {
+pub(super) fn tls_client(config: &Arc<ClientConfig>, stream: TcpStream) -> TlsClient {
     StreamOwned::new(ClientConnection::new(Arc::clone(config), "relay.test".try_into().unwrap()).unwrap(), stream)
 }
 
@@ -379,7 +430,7 @@ fn tls_files_are_checked_at_start_and_named_with_their_mend() {
             Watcher::new(Mood::Calm, true) as _,
             tokometer::relay::Drain::new(),
         );
-        listen::serve(vec![listen::bind(pair, None).unwrap()], &relay, 1).unwrap_err().to_string()
+        listen::serve(vec![listen::bind(pair, &Settings::default()).unwrap()], &relay, 1).unwrap_err().to_string()
     };
     for (text, named, mend) in [
         (message(&missing, &key, None), "missing.pem", "check the path"),

@@ -1,0 +1,55 @@
+//! File descriptors: the limit of the process, and how many connections it has room for.
+
+use rustix::process::Resource;
+use rustix::process::Rlimit;
+use rustix::process::getrlimit;
+use rustix::process::setrlimit;
+
+use crate::config::Settings;
+use crate::export::ProcessFigures;
+use crate::relay::DESCRIPTORS_PER_CONNECTION;
+
+/// Kept free of connections: for connects to servers that resolve names, scrapes, exporters, logs and files.
+const RESERVED: usize = 64;
+
+/// Raises the soft limit of open files to the hard limit. The soft limit is low for the sake of programs that use select(2).
+pub(super) fn raise_limit() {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current == maximum {
+        return;
+    }
+    match setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
+        Ok(()) => tracing::info!(from = ?current, to = ?maximum, "Raised the limit of open files."),
+        Err(error) => tracing::warn!(%error, ?current, ?maximum, "Cannot raise the limit of open files."),
+    }
+}
+
+/// The number of client connections that there are descriptors for, besides those that are open now and those that the admin
+/// server and the receiver of engine spans may open.
+pub(super) fn connections(settings: &Settings) -> usize {
+    let limit = getrlimit(Resource::Nofile).current.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
+    let open = ProcessFigures::of_this_process().open_fds.and_then(|open| usize::try_from(open).ok()).unwrap_or(0);
+    let receiver = settings.queue.as_ref().map_or(0, |queue| queue.max_connections);
+    let connections = fit(limit, open, settings.admin.max_connections + receiver + RESERVED);
+    tracing::info!(connections, limit, "Maximum number of client connections by the limit of open files.");
+    connections
+}
+
+/// Under a low limit the reserve takes half of what is free.
+fn fit(limit: usize, open: usize, reserve: usize) -> usize {
+    let free = limit.saturating_sub(open);
+    (free - reserve.min(free / 2)) / DESCRIPTORS_PER_CONNECTION
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reserve_is_kept_free_and_takes_at_most_half() {
+        assert_eq!(fit(1024, 24, 400), 200);
+        assert_eq!(fit(64, 24, 400), 6);
+        assert_eq!(fit(20, 24, 400), 0);
+        assert_eq!(fit(usize::MAX, 24, 400), (usize::MAX - 424) / 3);
+    }
+}

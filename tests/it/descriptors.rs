@@ -1,0 +1,137 @@
+//! The whole program with few file descriptors, and at a port that is in use.
+#![expect(clippy::unwrap_used, reason = "these functions are called by tests only")]
+
+use std::io::ErrorKind;
+use std::io::Read;
+use std::io::Write;
+use std::net::TcpListener;
+use std::net::TcpStream;
+use std::process::Command;
+use std::process::Output;
+use std::time::Duration;
+
+use socket2::Domain;
+use socket2::SockRef;
+use socket2::Socket;
+use socket2::Type;
+
+use crate::pod_end::Process;
+use crate::pod_end::ask;
+use crate::pod_end::port_after;
+use crate::pod_end::until;
+use crate::program::value;
+
+/// The number behind this word in a log.
+fn number_after(log: &str, word: &str) -> Option<usize> {
+    log.split_once(word)?.1.split_whitespace().next()?.parse().ok()
+}
+
+/// True when the request on this connection is for `/`.
+fn requests_root(mut connection: &TcpStream) -> bool {
+    let mut start = [0; 6];
+    connection.read_exact(&mut start).is_ok() && &start == b"GET / "
+}
+
+/// What a client has got so far; never waits.
+fn received(mut client: &TcpStream) -> Vec<u8> {
+    let mut got = Vec::new();
+    client.set_nonblocking(true).unwrap();
+    match client.read_to_end(&mut got) {
+        Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+        Ok(_) => assert!(!got.is_empty(), "closed without a word"),
+    }
+    client.set_nonblocking(false).unwrap();
+    got
+}
+
+#[test]
+fn clients_above_the_descriptor_limit_are_refused_while_streams_and_probes_go_on() {
+    const IDLE: usize = 120;
+    let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut command = Command::new("sh");
+    // The soft limit has to be raised to the hard one.
+    command.args(["-c", "ulimit -S -n 100 && ulimit -H -n 256 && exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_tokometer")]);
+    command.args(["run", "--listen=127.0.0.1:0", "--admin=127.0.0.1:0", "--set=process.threads=2"]);
+    command.arg(format!("--upstream={}", upstream.local_addr().unwrap()));
+    let (_process, (max, port, admin)) = Process::of(command, |log| {
+        assert!(!log.contains("limit=") || log.contains("limit=256"), "{log}");
+        Some((
+            number_after(log, "connections=")?,
+            port_after(log, "Relaying. listen=")?,
+            port_after(log, "/drain. address=")?,
+        ))
+    });
+    // Three each, of half of what about 30 open ones leave.
+    assert!((20..=40).contains(&max), "{max}");
+
+    let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    client.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+    // The program itself connects too: for metrics, and to see whether the server is there.
+    let mut server = upstream.incoming().map(Result::unwrap).find(requests_root).unwrap();
+    server.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\nhalf").unwrap();
+    let mut idle: Vec<TcpStream> = (0..IDLE).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
+
+    let metric =
+        |parts: &[&str]| value(&ask(admin, "/metrics").unwrap_or_default(), parts).unwrap_or_default() as usize;
+    let refused = || metric(&["tokometer_connections_refused_total", "reason=\"descriptors\""]);
+    until("the ones that do not fit are refused", || refused() == 1 + IDLE - max);
+    assert_eq!(metric(&["tokometer_connections_opened_total"]), max);
+    assert!(ask(admin, "/livez").unwrap().starts_with("HTTP/1.1 200 "));
+    server.write_all(b"full").unwrap();
+    let mut response = [0; 46];
+    client.set_read_timeout(Some(crate::WAIT)).unwrap();
+    client.read_exact(&mut response).unwrap();
+    assert!(response.ends_with(b"halffull"));
+
+    let answered = |idle: &[TcpStream]| idle.iter().filter(|client| client.peek(&mut [0; 1]).is_ok()).count();
+    idle.iter().for_each(|client| client.set_nonblocking(true).unwrap());
+    until("each refused client has its response", || answered(&idle) == 1 + IDLE - max);
+    idle.retain(|client| {
+        let got = String::from_utf8(received(client)).unwrap();
+        let refused = got.starts_with("HTTP/1.1 503 ") && got.contains("\"type\":\"too_many_connections\"");
+        assert!(refused || got.is_empty(), "{got}");
+        got.is_empty()
+    });
+    assert_eq!(idle.len() + 1, max);
+    // A reset ends both sides.
+    idle.iter().for_each(|client| SockRef::from(client).set_linger(Some(Duration::ZERO)).unwrap());
+    drop(idle);
+    until("only the stream is open", || metric(&["tokometer_connections_open{"]) == 1);
+    let mut next = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    next.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+    upstream.incoming().map(Result::unwrap).find(requests_root).unwrap();
+}
+
+/// Runs the program until it fails.
+fn failed_run(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tokometer"));
+    command.arg("run").args(arguments).env_clear().output().unwrap()
+}
+
+#[test]
+fn port_in_use_is_a_configuration_error_that_names_the_key_unless_it_is_to_be_shared() {
+    // An inference server that would share its port.
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.set_reuse_port(true).unwrap();
+    socket.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    socket.listen(1).unwrap();
+    let taken = socket.local_addr().unwrap().as_socket().unwrap();
+    let listen = format!("--listen={taken}");
+
+    let output = failed_run(&[&listen, "--upstream=127.0.0.1:1", "--admin=127.0.0.1:0"]);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    let expected = format!("--listen: pairs[0].listen: cannot listen on {taken}: Address already in use");
+    assert!(error.contains(&expected) && error.contains("`relay.reuse_port`"), "{error}");
+
+    let admin = format!("--admin={taken}");
+    let output = failed_run(&["--listen=127.0.0.1:0", "--upstream=127.0.0.1:1", &admin]);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(error.contains("`admin.listen` (--admin) to another port"), "{error}");
+
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tokometer"));
+    command.args(["run", &listen, "--upstream=127.0.0.1:1", "--admin=127.0.0.1:0", "--set=relay.reuse_port=true"]);
+    let (_process, port) = Process::of(command, |log| port_after(log, "Relaying. listen="));
+    assert_eq!(port, taken.port());
+}

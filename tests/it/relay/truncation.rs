@@ -1,0 +1,139 @@
+//! A server that ends TLS without close_notify: what the client learns of it, and how the request ends.
+
+use std::io::Read;
+use std::io::Write;
+use std::sync::Arc;
+
+use rustls::ServerConnection;
+use rustls::StreamOwned;
+
+use tokometer::app::DataPath;
+use tokometer::listen::ClientTls;
+use tokometer::listen::Pair;
+use tokometer::listen::ServerTls;
+use tokometer::measure::Outcome;
+use tokometer::observe;
+use tokometer::relay::Direction;
+use tokometer::relay::Settings;
+use tokometer::replay::Notebook;
+
+use crate::endings::DELTA;
+use crate::endings::DONE;
+use crate::endings::FINISH;
+use crate::endings::REQUEST;
+use crate::endings::chunk;
+use crate::pair::pair;
+
+use super::peer;
+use super::peer::Ending;
+use super::peer::Wire;
+use super::rig::tcp;
+use super::sockets::Authority;
+use super::sockets::tls_client;
+
+/// How the server ends TLS.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum End {
+    CloseNotify,
+    Cut,
+}
+
+/// What the client got of `response`, and how the request ended.
+fn play(authority: &Authority, client_tls: bool, response: &[u8], end: End) -> (Vec<u8>, Ending, Outcome) {
+    let (listener, upstream) = peer::listen();
+    let (certificate, key) = authority.sign("relay.test");
+    let server_name = Some("server.test".to_owned());
+    let pair = Pair {
+        tls: client_tls.then_some(ServerTls { certificate, key, client_ca: None }),
+        upstream_tls: Some(ClientTls { ca: Some(authority.ca()), server_name, identity: None, insecure: false }),
+        ..pair(upstream)
+    };
+    let notebook = Notebook::default();
+    let sink = Arc::new(notebook.clone());
+    let path = DataPath::start(&[pair], Settings::default(), observe::Settings::default(), sink, 1).unwrap();
+    let config = authority.server("server.test");
+    let server = std::thread::scope(|scope| {
+        let server = scope.spawn(|| {
+            let socket = peer::prepare(listener.accept().unwrap().0);
+            let mut server = StreamOwned::new(ServerConnection::new(config).unwrap(), socket);
+            server.read_exact(&mut vec![0; REQUEST.len()]).unwrap();
+            server.write_all(response).unwrap();
+            server.flush().unwrap();
+            if end == End::CloseNotify {
+                server.conn.send_close_notify();
+                server.conn.write_tls(&mut server.sock).unwrap();
+            }
+            Wire::finish(&mut server.sock);
+        });
+        let socket = peer::dial(tcp(&path.addresses()[0]));
+        let mut client: Box<dyn ReadWrite> =
+            if client_tls { Box::new(tls_client(&authority.client(None), socket)) } else { Box::new(socket) };
+        client.write_all(REQUEST).unwrap();
+        client.flush().unwrap();
+        server.join().unwrap();
+        let relay = path.handles().relay;
+        // Bytes are reported in steps: the client of a large response reads when the relay has all of it.
+        while response.len() > 1_000_000 && relay.stats_of(0).bytes(Direction::Response) < response.len() as u64 {
+            std::thread::yield_now();
+        }
+        let mut got = Vec::new();
+        match client.read_to_end(&mut got) {
+            Ok(_) => (got, Ending::Fin),
+            Err(_) => (got, Ending::Reset),
+        }
+    });
+    path.stop();
+    let records = notebook.take().records;
+    assert_eq!(records.len(), 1);
+    (server.0, server.1, records[0].outcome)
+}
+
+trait ReadWrite: Read + Write {}
+
+impl<T: Read + Write> ReadWrite for T {}
+
+/// A whole streamed response: delimited by the end of the connection, by its length, and by its last chunk.
+fn responses() -> [Vec<u8>; 3] {
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n";
+    let events = [DELTA, FINISH, DONE].map(|event| format!("{event}\n\n")).concat();
+    let length = events.len();
+    let mut chunked = format!("{head}transfer-encoding: chunked\r\n\r\n").into_bytes();
+    [DELTA, FINISH, DONE].iter().for_each(|event| chunked.extend(chunk(event)));
+    chunked.extend(b"0\r\n\r\n");
+    [
+        format!("{head}\r\n{events}").into_bytes(),
+        format!("{head}content-length: {length}\r\n\r\n{events}").into_bytes(),
+        chunked,
+    ]
+}
+
+#[test]
+fn truncated_tls_ends_a_close_delimited_response_with_an_error_and_leaves_complete_ones_alone() {
+    let authority = Authority::new();
+    let [delimited, length, chunked] = responses();
+    for client_tls in [false, true] {
+        let of = |response: &[u8], end| play(&authority, client_tls, response, end);
+        assert_eq!(of(&delimited, End::CloseNotify), (delimited.clone(), Ending::Fin, Outcome::Ok));
+        assert_eq!(
+            of(&delimited, End::Cut),
+            (delimited.clone(), Ending::Reset, Outcome::Truncated),
+            "TLS {client_tls}"
+        );
+        // Under TLS the client sees the truncation too; of a response that is complete it may ignore it.
+        let ending = if client_tls { Ending::Reset } else { Ending::Fin };
+        for complete in [&length, &chunked] {
+            assert_eq!(of(complete, End::Cut), (complete.clone(), ending, Outcome::Ok), "TLS {client_tls}");
+        }
+        let cut = &length[..length.len() - 5];
+        assert_eq!(of(cut, End::Cut), (cut.to_vec(), Ending::Reset, Outcome::Truncated), "TLS {client_tls}");
+    }
+}
+
+#[test]
+fn bytes_in_front_of_a_truncation_reach_a_slow_client_before_the_reset() {
+    let mut response = b"HTTP/1.1 200 OK\r\ncontent-type: application/octet-stream\r\n\r\n".to_vec();
+    response.resize(1_500_000, b'x');
+    let (got, ending, outcome) = play(&Authority::new(), false, &response, End::Cut);
+    assert!(got == response, "{} of {} bytes", got.len(), response.len());
+    assert_eq!((ending, outcome), (Ending::Reset, Outcome::Truncated));
+}
