@@ -1,0 +1,239 @@
+//! One attack on one program, with everybody else beside it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use std::time::Instant;
+
+use rustix::process::Pid;
+use tokio::runtime::Handle;
+
+use crate::Outcome;
+use crate::attack::Attack;
+use crate::attack::Found;
+use crate::attack::Target;
+use crate::bystanders;
+use crate::bystanders::Bystanders;
+use crate::bystanders::Seen;
+use crate::cgroup::Cgroup;
+use crate::limits;
+use crate::program::Launch;
+use crate::program::Metrics;
+use crate::program::Program;
+use crate::upstream::Upstream;
+
+/// How long bystanders run before their cost is measured, and for how long it is.
+const WARM_UP: Duration = Duration::from_millis(150);
+const BASELINE: Duration = Duration::from_millis(250);
+
+/// The data path is calm when it uses less than this share of a core, beside what bystanders cost, for so many looks in a row.
+const CALM: f64 = 0.05;
+const CALM_LOOKS: usize = 3;
+const LOOK: Duration = Duration::from_millis(50);
+
+/// How long a record may take to be counted.
+const COUNTED: Duration = Duration::from_secs(3);
+
+/// What was found.
+#[derive(Debug, Default)]
+pub(crate) struct Measured {
+    /// Bytes that the attackers sent.
+    pub(crate) bytes: u64,
+    /// CPU time of the data path's threads, bystanders' cost taken off.
+    pub(crate) cpu: Duration,
+    /// The data path was still at work when the measurement had to end: `cpu` is a lower bound.
+    pub(crate) busy: bool,
+    pub(crate) resident: u64,
+    pub(crate) descriptors: usize,
+    /// Decoded bytes per received byte; `None` while there is no such metric.
+    pub(crate) decoded: Option<f64>,
+    pub(crate) seen: Seen,
+    /// In a memory cgroup: kills for want of memory, and the most memory in use.
+    pub(crate) cgroup: Option<(u64, u64)>,
+    /// What is wrong, apart from the measurements.
+    pub(crate) faults: Vec<String>,
+}
+
+impl Measured {
+    /// CPU seconds per MB that the attackers sent.
+    pub(crate) fn cpu_per_mb(&self) -> f64 {
+        self.cpu.as_secs_f64() / (self.bytes.max(1) as f64 / 1e6)
+    }
+}
+
+/// Runs one attack; `attackers` is the runtime of its clients.
+pub(crate) async fn run(attack: &Attack, attackers: &Handle, chart: Option<&(u64, Vec<String>)>) -> Outcome<Measured> {
+    let upstream = Upstream::start().await?;
+    let mut launch: Launch = attack.launch.clone();
+    if let Some((limit, arguments)) = chart {
+        launch.cgroup = Some(Cgroup::new(*limit)?);
+        launch.arguments.extend(arguments.iter().cloned());
+    }
+    let mut program = Program::start(upstream.address, &launch)?;
+    let mut measured = Measured::default();
+    let clock = upstream.shared.started;
+    let mut others =
+        Bystanders::start(program.listen, program.admin, upstream.address, clock, attack.stops).await?;
+    tokio::time::sleep(WARM_UP).await;
+    let (before, begun) = (program.data_path_cpu(), Instant::now());
+    tokio::time::sleep(BASELINE).await;
+    let start = program.data_path_cpu();
+    let baseline = (start - before).as_secs_f64() / begun.elapsed().as_secs_f64();
+    others.restart();
+
+    let begun = Instant::now();
+    let found = Arc::new(Found::default());
+    let target = Target {
+        listen: program.listen,
+        admin: program.admin,
+        upstream: upstream.address,
+        process: Pid::from_child(program.child()),
+        found: Arc::clone(&found),
+    };
+    let attacking = attackers.spawn((attack.steps)(target));
+    let abort = attacking.abort_handle();
+    match tokio::time::timeout(limits::ATTACK, attacking).await {
+        Ok(done) => {
+            if let Err(error) = done? {
+                measured.faults.push(format!("the attackers: {error}"));
+            }
+        }
+        Err(_) => {
+            measured.faults.push(format!("the attackers were not done within {:?}", limits::ATTACK));
+            abort.abort();
+        }
+    }
+    measured.busy = !calm(&program, baseline).await;
+    let spent = program.data_path_cpu().saturating_sub(start);
+    measured.cpu = spent.saturating_sub(begun.elapsed().mul_f64(baseline));
+    measured.bytes = found.bytes();
+    measured.descriptors = program.descriptors();
+    others.stop().await;
+    upstream.shared.finish.store(true, Relaxed);
+    measured.seen = others.ended().await;
+    measured.resident = program.peak_resident();
+    found.release();
+    measured.faults.extend(found.faults());
+    if !attack.stops {
+        match counts(&program, &measured.seen, found.requests()).await {
+            Ok((decoded, faults)) => {
+                measured.decoded = decoded;
+                measured.faults.extend(faults);
+            }
+            Err(error) => measured.faults.push(format!("counts: {error}")),
+        }
+        match program.ended() {
+            Some(status) => measured.faults.push(format!("the program ended: {status}")),
+            None => program.terminate()?,
+        }
+    }
+    match program.end(limits::ENDS_WITHIN).await {
+        Some(status) if status.code() == Some(0) => {}
+        Some(status) => measured.faults.push(format!("after SIGTERM: {status}")),
+        None => measured.faults.push(format!("it did not end within {:?} of its last stream", limits::ENDS_WITHIN)),
+    }
+    drop(program);
+    measured.cgroup = launch.cgroup.as_ref().map(Cgroup::usage);
+    Ok(measured)
+}
+
+/// Waits until the data path has nothing to do but to serve the bystanders; false when that takes too long.
+async fn calm(program: &Program, baseline: f64) -> bool {
+    let begun = Instant::now();
+    let mut looks = 0;
+    while looks < CALM_LOOKS {
+        if begun.elapsed() > limits::LATEST_CALM {
+            return false;
+        }
+        let (before, since) = (program.data_path_cpu(), Instant::now());
+        tokio::time::sleep(LOOK).await;
+        let spent = program.data_path_cpu().saturating_sub(before).as_secs_f64();
+        let share = spent / since.elapsed().as_secs_f64();
+        looks = if share < baseline * 1.5 + CALM { looks + 1 } else { 0 };
+    }
+    true
+}
+
+/// Decoded bytes per received byte, and what is wrong with the counts of the bystanders and of all requests.
+async fn counts(program: &Program, seen: &Seen, requests: u64) -> Outcome<(Option<f64>, Vec<String>)> {
+    let begun = Instant::now();
+    loop {
+        let metrics = program.metrics().await?;
+        let faults = miscounts(&metrics, seen, requests);
+        if faults.is_empty() || begun.elapsed() > COUNTED {
+            let received = metrics.sum("tokometer_relay_io_bytes_total", &[]).unwrap_or(0.0);
+            let decoded = metrics.sum("tokometer_observer_decoded_bytes_total", &[]);
+            return Ok((decoded.map(|bytes| bytes / received.max(1.0)), faults));
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+fn miscounts(metrics: &Metrics, seen: &Seen, requests: u64) -> Vec<String> {
+    let mut faults = Vec::new();
+    for (index, streams) in seen.coded.iter().enumerate() {
+        let model = bystanders::coded_model(index);
+        let (counted, sent) = (metrics.output_tokens(&model), streams * crate::texts::CODED_TOKENS);
+        if counted != sent as f64 {
+            faults.push(format!("{model}: {counted} tokens counted, {sent} sent"));
+        }
+    }
+    if requests > 0 {
+        let sent = requests + seen.whole + seen.coded.iter().sum::<u64>();
+        let counted = metrics.requests(&[]);
+        if counted != sent as f64 {
+            faults.push(format!("{counted} requests recorded, {sent} sent"));
+        }
+    }
+    faults
+}
+
+/// What of the measurements is over a limit.
+pub(crate) fn over_limits(attack: &Attack, measured: &Measured, asserts_cpu: bool) -> Vec<String> {
+    let mut over = Vec::new();
+    let mut assert = |holds: bool, what: String| {
+        if !holds {
+            over.push(what);
+        }
+    };
+    let seen = &measured.seen;
+    let connections = u32::try_from(attack.connections).unwrap_or(u32::MAX);
+    let allowed = limits::CPU_PER_MB.mul_f64(measured.bytes as f64 / 1e6)
+        + limits::CPU_PER_CONNECTION * connections
+        + limits::CPU_NOISE;
+    if attack.costs && asserts_cpu {
+        assert(
+            measured.cpu <= allowed && !measured.busy,
+            format!("CPU {:.2?} for {} bytes, at most {allowed:.2?}", measured.cpu, measured.bytes),
+        );
+    }
+    if let Some(decoded) = measured.decoded {
+        assert(
+            decoded <= limits::DECODED_PER_RECEIVED,
+            format!("{decoded:.0} bytes decoded per byte, at most {}", limits::DECODED_PER_RECEIVED),
+        );
+    }
+    assert(
+        measured.resident < limits::RESIDENT,
+        format!("{} MiB resident, {} are allowed", measured.resident >> 20, limits::RESIDENT >> 20),
+    );
+    assert(seen.pause < limits::PAUSE, format!("an event was {:.2?} late", seen.pause));
+    let lost = bystanders::STREAMS as u64 - seen.whole.min(bystanders::STREAMS as u64);
+    assert(lost == 0, format!("{lost} steady streams did not end whole"));
+    if let Some((kills, peak)) = measured.cgroup {
+        assert(kills == 0, format!("killed for want of memory, with {} MiB in use", peak >> 20));
+    }
+    over.extend(few(&seen.faults));
+    over.extend(few(&measured.faults));
+    over
+}
+
+/// The first of many faults, and how many there are.
+fn few(faults: &[String]) -> Vec<String> {
+    const SHOWN: usize = 4;
+    let mut shown: Vec<String> = faults.iter().take(SHOWN).cloned().collect();
+    if faults.len() > SHOWN {
+        shown.push(format!("and {} more faults", faults.len() - SHOWN));
+    }
+    shown
+}

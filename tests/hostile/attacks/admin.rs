@@ -1,0 +1,131 @@
+//! The admin server: requests that take its memory, its connections, or the process.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use rustix::net::sockopt::set_socket_recv_buffer_size;
+use tokio::io::AsyncReadExt as _;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpSocket;
+use tokio::net::TcpStream;
+
+use super::CHAT;
+use crate::Outcome;
+use crate::attack::Attack;
+use crate::attack::Target;
+use crate::program::get;
+use crate::program::page;
+use crate::program::status;
+use crate::upstream::FAST;
+use crate::wire;
+
+/// How long the attackers stay.
+const STAY: Duration = Duration::from_secs(3);
+
+/// How long one page may take that is asked for alone.
+const PAGE: Duration = Duration::from_secs(5);
+
+/// Requests whose records fill the list of recent ones (`live.recent_bytes`).
+const RECORDS: usize = 4_000;
+
+/// A site that makes a browser send requests here.
+const EVIL: &str = "evil.example";
+
+/// Pages that tell about the program or its traffic.
+const PRIVATE: [&str; 4] = ["/config", "/exchanges", "/live/snapshot", "/live"];
+
+pub(super) fn attacks() -> Vec<Attack> {
+    vec![
+        Attack::new("admin-slow-readers", 60, slow_readers),
+        Attack::new("admin-half-headers", 300, |target| async move {
+            crowd(target, 300, "GET /livez HTTP/1.1\r\nhost: 127.0.0.1\r\nx: ").await
+        }),
+        Attack::new("admin-silent", 1_000, |target| async move { crowd(target, 1_000, "").await }),
+        Attack::new("admin-watchers", 1_000, |target| async move {
+            crowd(target, 1_000, "GET /live/events HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n").await
+        }),
+        Attack::new("admin-foreign-drain", 1, foreign_drain),
+        Attack::new("admin-rebinding", 1, rebinding),
+    ]
+}
+
+/// Readers of the largest page that take a few bytes and then none.
+async fn slow_readers(target: Target) -> Outcome<()> {
+    let requests = wire::post(CHAT, &[], br#"{"model":"m"}"#).repeat(20);
+    let mut stream = target.connect().await?;
+    for _ in 0..RECORDS / 20 {
+        stream.ask(&requests, FAST.len() * 20).await?;
+    }
+    for at in 0..60 {
+        let path = if at % 2 == 0 { "/exchanges?limit=1000000" } else { "/live/snapshot?limit=1000000" };
+        let socket = TcpSocket::new_v4()?;
+        set_socket_recv_buffer_size(&socket, 4096)?;
+        let mut reader = socket.connect(target.admin).await?;
+        reader.write_all(get(path, &target.admin.to_string()).as_bytes()).await?;
+        let mut some = [0; 100];
+        // A server that refuses closes.
+        tokio::time::timeout(PAGE, reader.read(&mut some)).await.ok();
+        target.hold(reader);
+    }
+    tokio::time::sleep(STAY).await;
+    Ok(())
+}
+
+/// Connections that stay with what they sent.
+async fn crowd(target: Target, count: usize, request: &str) -> Outcome<()> {
+    let mut all = Vec::new();
+    for _ in 0..count {
+        // One that is refused is what is hoped for.
+        let Ok(Ok(mut stream)) = tokio::time::timeout(PAGE, TcpStream::connect(target.admin)).await else { continue };
+        stream.write_all(request.as_bytes()).await.ok();
+        all.push(stream);
+    }
+    tokio::time::sleep(STAY).await;
+    Ok(())
+}
+
+/// What a page that shows `<img src="http://127.0.0.1:9464/drain?wait">` has a browser send, and its forms.
+async fn foreign_drain(target: Target) -> Outcome<()> {
+    let own = target.admin.to_string();
+    let origin = format!("origin: http://{EVIL}\r\nreferer: http://{EVIL}/\r\n");
+    for path in ["/drain?wait", "/drain", "/drain/wait"] {
+        for (method, host) in [("GET", EVIL), ("GET", &own), ("POST", EVIL), ("POST", &own)] {
+            let request = format!(
+                "{method} {path} HTTP/1.1\r\nhost: {host}\r\n{origin}content-length: 0\r\nconnection: close\r\n\r\n"
+            );
+            // `/drain/wait` may wait; the others answer.
+            let response = page(target.admin, &request, Duration::from_millis(300)).await.unwrap_or_default();
+            target.expect(!matches!(status(&response), Some(200 | 202)), || {
+                format!("{method} {path} with host {host} and a foreign origin: {:?}", response.lines().next())
+            });
+        }
+    }
+    let ready = page(target.admin, &get("/readyz", &own), PAGE).await?;
+    target.expect(status(&ready) == Some(200), || "a foreign page drained the program".to_owned());
+    let mut client = target.connect().await?;
+    client.ask(&wire::post(CHAT, &[], b"{}"), FAST.len()).await.map(drop)
+}
+
+/// DNS rebinding: a browser that takes this address for the site's own.
+async fn rebinding(target: Target) -> Outcome<()> {
+    let names = [EVIL.to_owned(), format!("{EVIL}:{}", target.admin.port()), "127.0.0.1.evil.example".to_owned()];
+    for path in PRIVATE {
+        for host in &names {
+            let response = page(target.admin, &get(path, host), PAGE).await?;
+            let refused = matches!(status(&response), Some(400..=499));
+            target.expect(refused, || format!("{path} for host {host}: {:?}", response.lines().next()));
+        }
+        for host in own_names(target.admin) {
+            let response = page(target.admin, &get(path, &host), PAGE).await?;
+            target.expect(status(&response) == Some(200), || {
+                format!("{path} for host {host}: {:?}", response.lines().next())
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Names by which the program's own clients know it.
+fn own_names(admin: SocketAddr) -> [String; 3] {
+    [admin.to_string(), admin.ip().to_string(), format!("localhost:{}", admin.port())]
+}

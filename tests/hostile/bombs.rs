@@ -1,0 +1,120 @@
+//! Decompression bombs: the smallest bodies that decode to a lot.
+
+use std::io::Write as _;
+use std::sync::OnceLock;
+
+use crate::Outcome;
+
+/// The codings that tokometer decodes, as `Content-Encoding` names them.
+pub(crate) const CODINGS: [&str; 4] = ["gzip", "deflate", "br", "zstd"];
+
+/// Sizes that a bomb may decode to. The best one for a pair of codings depends on how well the inner result compresses.
+const SIZES: [usize; 2] = [1 << 20, 4 << 20];
+
+/// Assumed cost of a request beside its body, in bytes: HTTP/2 with a warm header table.
+const FRAMING: usize = 40;
+
+/// One coded body.
+#[derive(Clone, Debug)]
+pub(crate) struct Bomb {
+    /// The value of `Content-Encoding`.
+    pub(crate) encoding: String,
+    pub(crate) body: Vec<u8>,
+}
+
+/// `data` in this coding; each coding is a complete stream.
+pub(crate) fn encode(coding: &str, data: &[u8]) -> Outcome<Vec<u8>> {
+    Ok(match coding {
+        "gzip" => {
+            let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+            encoder.write_all(data)?;
+            encoder.finish()?
+        }
+        "deflate" => {
+            let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::best());
+            encoder.write_all(data)?;
+            encoder.finish()?
+        }
+        "br" => {
+            let mut out = Vec::new();
+            brotli::CompressorWriter::new(&mut out, 4096, 5, 22).write_all(data)?;
+            out
+        }
+        "zstd" => zstd::encode_all(data, 19)?,
+        other => return Err(format!("unknown coding {other}").into()),
+    })
+}
+
+/// Raw deflate without an end, as messages of permessage-deflate are sent.
+pub(crate) fn message(data: &[u8]) -> Outcome<Vec<u8>> {
+    let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::best());
+    encoder.write_all(data)?;
+    encoder.flush()?;
+    let mut message = encoder.get_ref().clone();
+    // A sender leaves the last four bytes of a flush out (RFC 7692, section 7.2.1).
+    message.truncate(message.len().saturating_sub(4));
+    Ok(message)
+}
+
+/// Every coding alone.
+pub(crate) fn singles() -> Outcome<Vec<Bomb>> {
+    CODINGS.iter().map(|coding| single(coding)).collect()
+}
+
+/// One coding alone: 1 MiB of spaces, which a JSON scanner has to read to the end.
+pub(crate) fn single(coding: &str) -> Outcome<Bomb> {
+    Ok(Bomb { encoding: coding.to_owned(), body: encode(coding, &inner(coding)?[0].0)? })
+}
+
+/// Every ordered pair of codings.
+pub(crate) fn pairs() -> Outcome<Vec<Bomb>> {
+    let of = |first: &&'static str, second: &&'static str| pair(first, second);
+    CODINGS.iter().flat_map(|first| CODINGS.iter().map(move |second| of(first, second))).collect()
+}
+
+/// `first` is applied first, so decoded last.
+pub(crate) fn pair(first: &str, second: &str) -> Outcome<Bomb> {
+    let mut best: Option<(f64, Vec<u8>)> = None;
+    for (data, coded) in inner(first)? {
+        let body = encode(second, coded)?;
+        let gain = data.len() as f64 / (body.len() + FRAMING) as f64;
+        if best.as_ref().is_none_or(|(known, _)| gain > *known) {
+            best = Some((gain, body));
+        }
+    }
+    let (_, body) = best.ok_or("no sizes")?;
+    Ok(Bomb { encoding: format!("{first}, {second}"), body })
+}
+
+/// Plain texts of all sizes with their coded form, computed once per coding.
+fn inner(coding: &str) -> Outcome<&'static [(Vec<u8>, Vec<u8>)]> {
+    static DONE: OnceLock<Vec<(&str, Vec<(Vec<u8>, Vec<u8>)>)>> = OnceLock::new();
+    let all = DONE.get_or_init(|| {
+        let coded = |coding: &&'static str| {
+            let sized = |size| {
+                let data = vec![b' '; size];
+                let coded = encode(coding, &data).unwrap_or_default();
+                (data, coded)
+            };
+            (*coding, SIZES.map(sized).to_vec())
+        };
+        CODINGS.iter().map(coded).collect()
+    });
+    let found = all.iter().find(|(name, _)| *name == coding).ok_or("unknown coding")?;
+    Ok(&found.1)
+}
+
+/// A zstd frame that declares a window of 8 MiB and holds `blocks` run-length blocks of 128 KiB, without the last one: the
+/// decoder has to keep its window.
+pub(crate) fn open_zstd(blocks: usize) -> Vec<u8> {
+    const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+    // Frame header descriptor: no content size, no checksum. Window descriptor: exponent 13, 2^(10 + 13) bytes.
+    const DESCRIPTORS: [u8; 2] = [0, 13 << 3];
+    const RUN: u32 = (128 << 10) << 3 | 1 << 1;
+    let mut body = [&MAGIC[..], &DESCRIPTORS].concat();
+    for _ in 0..blocks {
+        body.extend_from_slice(&RUN.to_le_bytes()[..3]);
+        body.push(b' ');
+    }
+    body
+}

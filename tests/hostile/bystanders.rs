@@ -1,0 +1,229 @@
+//! Everybody else: streams that must not notice the attack, compressed streams that must be counted, and probes.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use std::time::Instant;
+
+use memchr::memmem::find;
+use tokio::io::AsyncReadExt as _;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+use crate::Outcome;
+use crate::bombs::CODINGS;
+use crate::bombs::encode;
+use crate::limits;
+use crate::program::get;
+use crate::program::page;
+use crate::program::status;
+use crate::texts;
+use crate::upstream::coded_parts;
+use crate::wire;
+
+/// Steady streams through tokometer: enough that every thread of the data path has some.
+pub(crate) const STREAMS: usize = 10;
+
+/// Time between two probes.
+const PROBE_EVERY: Duration = Duration::from_millis(40);
+
+/// Time between two compressed requests of one client.
+const CODED_EVERY: Duration = Duration::from_millis(20);
+
+/// The pages that are probed.
+const PROBES: [&str; 4] = ["/livez", "/readyz", "/livez", "/startz"];
+
+/// What they saw.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seen {
+    /// Longest time from the upstream's write of an event to its arrival, through tokometer.
+    pub(crate) pause: Duration,
+    /// The same on a connection that bypasses tokometer.
+    pub(crate) direct: Duration,
+    /// Slowest probe.
+    pub(crate) probe: Duration,
+    /// Completed compressed streams, per coding.
+    pub(crate) coded: [u64; CODINGS.len()],
+    /// Steady streams that ended as they should.
+    pub(crate) whole: u64,
+    /// What went wrong.
+    pub(crate) faults: Vec<String>,
+}
+
+/// The running bystanders.
+#[derive(Debug)]
+pub(crate) struct Bystanders {
+    seen: Arc<Mutex<Seen>>,
+    stop: Arc<AtomicBool>,
+    streams: JoinSet<()>,
+    others: JoinSet<()>,
+}
+
+/// The state that all of them write to.
+#[derive(Clone, Debug)]
+struct Notes {
+    seen: Arc<Mutex<Seen>>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Notes {
+    fn with<T>(&self, change: impl FnOnce(&mut Seen) -> T) -> T {
+        change(&mut self.seen.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn fault(&self, what: String) {
+        self.with(|seen| seen.faults.push(what));
+    }
+}
+
+impl Bystanders {
+    /// Starts all of them. `clock` is that of the upstream's events. A program that stops is only asked for its liveness, and has
+    /// no connections that are idle between two requests: it closes those.
+    pub(crate) async fn start(
+        listen: SocketAddr,
+        admin: SocketAddr,
+        upstream: SocketAddr,
+        clock: Instant,
+        stops: bool,
+    ) -> Outcome<Bystanders> {
+        let notes = Notes { seen: Arc::default(), stop: Arc::default() };
+        let (mut streams, mut others) = (JoinSet::new(), JoinSet::new());
+        for (number, address) in std::iter::repeat_n(listen, STREAMS).chain([upstream]).enumerate() {
+            let connection = TcpStream::connect(address).await?;
+            let (notes, direct) = (notes.clone(), address == upstream);
+            streams.spawn(async move {
+                match steady(connection, clock, direct, &notes).await {
+                    Ok(()) if !direct => notes.with(|seen| seen.whole += 1),
+                    Ok(()) => {}
+                    Err(error) => notes.fault(format!("steady stream {number}: {error}")),
+                }
+            });
+        }
+        for index in 0..if stops { 0 } else { CODINGS.len() } {
+            let notes = notes.clone();
+            others.spawn(async move {
+                if let Err(error) = coded(listen, index, &notes).await {
+                    notes.fault(format!("compressed stream ({}): {error}", CODINGS[index]));
+                }
+            });
+        }
+        let given = notes.clone();
+        others.spawn(async move { probes(admin, if stops { &PROBES[..1] } else { &PROBES }, &given).await });
+        Ok(Bystanders { seen: notes.seen, stop: notes.stop, streams, others })
+    }
+
+    /// Forgets the times so far: those of the start.
+    pub(crate) fn restart(&self) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        (seen.pause, seen.direct, seen.probe) = Default::default();
+    }
+
+    /// Compressed streams and probes come to an end.
+    pub(crate) async fn stop(&mut self) {
+        self.stop.store(true, Relaxed);
+        self.finish("compressed streams and probes", |all| &mut all.others).await;
+    }
+
+    /// Waits for the steady streams, which the upstream finishes, and returns what all of them saw.
+    pub(crate) async fn ended(&mut self) -> Seen {
+        self.finish("steady streams", |all| &mut all.streams).await;
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    async fn finish(&mut self, name: &str, which: impl Fn(&mut Bystanders) -> &mut JoinSet<()>) {
+        let set = which(self);
+        let all = async { while set.join_next().await.is_some() {} };
+        if tokio::time::timeout(limits::LATEST_END, all).await.is_err() {
+            set.abort_all();
+            let fault = format!("{name} did not end within {:?}", limits::LATEST_END);
+            self.seen.lock().unwrap_or_else(PoisonError::into_inner).faults.push(fault);
+        }
+    }
+}
+
+/// One steady stream, to its end.
+async fn steady(mut stream: TcpStream, clock: Instant, direct: bool, notes: &Notes) -> Outcome<()> {
+    let body = br#"{"model":"steady","stream":true,"messages":[]}"#;
+    stream.write_all(&wire::post("/v1/chat/completions", &[("x-kind", "steady")], body)).await?;
+    let mut buffer: Vec<u8> = Vec::with_capacity(16 * 1024);
+    let mut expected = 1;
+    loop {
+        if stream.read_buf(&mut buffer).await? == 0 {
+            return Err(format!("cut after event {}", expected - 1).into());
+        }
+        let now = clock.elapsed();
+        const MARK: &[u8] = b"\"content\":\"";
+        let mut used = 0;
+        while let Some(at) = find(&buffer[used..], MARK).map(|at| used + at + MARK.len()) {
+            let Some(length) = find(&buffer[at..], b"\"") else { break };
+            let text = String::from_utf8_lossy(&buffer[at..at + length]).into_owned();
+            let numbers: Vec<u64> = text.split(' ').map_while(|number| number.parse().ok()).collect();
+            let &[number, sent] = numbers.as_slice() else { return Err(format!("odd event {text:?}").into()) };
+            if number != expected {
+                return Err(format!("event {number} came in place of {expected}").into());
+            }
+            expected += 1;
+            used = at + length;
+            let late = now.saturating_sub(Duration::from_micros(sent));
+            notes.with(|seen| {
+                let pause = if direct { &mut seen.direct } else { &mut seen.pause };
+                *pause = late.max(*pause);
+            });
+        }
+        buffer.drain(..used);
+        if find(&buffer, b"[DONE]").is_some() && buffer.ends_with(b"\r\n0\r\n\r\n") {
+            return Ok(());
+        }
+    }
+}
+
+/// Compressed requests and responses, one after the other on one connection; every byte is compared.
+async fn coded(listen: SocketAddr, index: usize, notes: &Notes) -> Outcome<()> {
+    let coding = CODINGS[index];
+    let expected = coded_parts(coding)?.concat();
+    let body = encode(coding, br#"{"model":"compressed","stream":true,"messages":[{"role":"user","content":"Hello"}]}"#)?;
+    let fields = [("content-encoding", coding), ("x-kind", &format!("coded-{coding}"))];
+    let request = wire::post("/v1/chat/completions", &fields, &body);
+    let mut stream = TcpStream::connect(listen).await?;
+    let mut response = vec![0; expected.len()];
+    while !notes.stop.load(Relaxed) {
+        stream.write_all(&request).await?;
+        stream.read_exact(&mut response).await?;
+        if response != expected {
+            return Err(io::Error::other("the response is not what the upstream sent").into());
+        }
+        notes.with(|seen| seen.coded[index] += 1);
+        tokio::time::sleep(CODED_EVERY).await;
+    }
+    Ok(())
+}
+
+/// Probes on new connections, as the kubelet sends them.
+async fn probes(admin: SocketAddr, pages: &[&str], notes: &Notes) {
+    for path in pages.iter().cycle() {
+        if notes.stop.load(Relaxed) {
+            return;
+        }
+        let begun = Instant::now();
+        let response = page(admin, &get(path, &admin.to_string()), limits::PROBE).await;
+        let took = begun.elapsed();
+        notes.with(|seen| seen.probe = seen.probe.max(took));
+        match response {
+            Ok(response) if status(&response) == Some(200) => {}
+            Ok(response) => notes.fault(format!("probe {path}: {:?}", response.lines().next().unwrap_or_default())),
+            Err(error) => notes.fault(format!("probe {path}: {error}")),
+        }
+        tokio::time::sleep(PROBE_EVERY).await;
+    }
+}
+
+/// The model of a coding's streams, by its index.
+pub(crate) fn coded_model(index: usize) -> String {
+    texts::coded_model(CODINGS[index])
+}

@@ -1,0 +1,112 @@
+//! Attacks on the whole program by clients that know how it works, and what everybody else notices of them.
+//!
+//! `cargo test --test hostile [-- NAMES] [--table] [--list] [--cgroup 64MiB]`
+//!
+//! Each attack has a program of its own with the default settings, a server behind it, streams and compressed requests beside it,
+//! and probes of the admin server. NAMES select attacks, by parts of their names. `--table` prints a Markdown table of
+//! the measurements and asserts nothing. `--cgroup` runs each program with the chart's configuration in a memory cgroup of this size,
+//! which needs root; where there is none, the exit code is 77. `TOKOMETER_BIN` is the binary to attack: CPU time is only asserted
+//! of one that was built with optimisation.
+
+mod arena;
+mod attack;
+mod attacks;
+mod bombs;
+mod bystanders;
+mod cgroup;
+mod http2;
+mod limits;
+mod options;
+mod program;
+mod table;
+mod texts;
+mod upstream;
+mod wire;
+
+use std::error::Error;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use crate::cgroup::Cgroup;
+use crate::options::Options;
+
+/// What can go wrong here is for a person to read.
+type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
+
+/// The exit code of a stage that this machine cannot run.
+const SKIPPED: u8 = 77;
+
+/// What the chart renders to with its defaults.
+const CHART: &str = include_str!("../../charts/tokometer/examples/default.yaml");
+
+/// Niceness of the attackers' threads (setpriority(2)): elsewhere they have CPUs of their own.
+const NICENESS: i32 = 10;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("hostile: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Outcome<ExitCode> {
+    let options = Options::read(std::env::args().skip(1))?;
+    let attacks: Vec<_> = attacks::all()?.into_iter().filter(|attack| options.select(&attack.name)).collect();
+    if attacks.is_empty() {
+        return Err("no attack has such a name; --list prints all".into());
+    }
+    if options.list {
+        attacks.iter().for_each(|attack| println!("{} x {}", attack.name, attack.connections));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let chart = options.cgroup.map(|limit| (limit, chart_arguments()));
+    if let Some((limit, arguments)) = &chart {
+        if let Err(why) = Cgroup::new(*limit) {
+            println!("no memory cgroup can be made here ({why})");
+            return Ok(ExitCode::from(SKIPPED));
+        }
+        println!("in a memory cgroup of {} MiB, with {}", limit >> 20, arguments.join(" "));
+    }
+    // A debug build spends many times as much CPU time.
+    let optimised = !cfg!(debug_assertions) || std::env::var_os("TOKOMETER_BIN").is_some();
+    if !optimised {
+        println!("CPU time is not asserted: {} is a debug build", program::binary().display());
+    }
+    let watchers = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let attackers = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .on_thread_start(|| rustix::process::setpriority_process(None, NICENESS).unwrap_or(()))
+        .enable_all()
+        .build()?;
+    let begun = Instant::now();
+    let (mut rows, mut failed, mut counted) = (vec![table::HEADER.to_owned()], 0, false);
+    for attack in &attacks {
+        let measured = watchers.block_on(arena::run(attack, attackers.handle(), chart.as_ref()));
+        let measured = measured.map_err(|error| format!("{} x {}: {error}", attack.name, attack.connections))?;
+        let over = arena::over_limits(attack, &measured, optimised);
+        counted |= measured.decoded.is_some();
+        let row = table::row(attack, &measured, &over);
+        println!("{} {row}", if over.is_empty() { "ok  " } else { "FAIL" });
+        over.iter().for_each(|what| println!("       {what}"));
+        failed += usize::from(!over.is_empty());
+        rows.push(row);
+    }
+    if !counted {
+        println!("decoded bytes are not asserted: this binary has no tokometer_observer_decoded_bytes_total");
+    }
+    println!("{} attacks in {:.0?}, {failed} of them over a limit", attacks.len(), begun.elapsed());
+    if options.table {
+        println!("\n{}", rows.join("\n"));
+        return Ok(ExitCode::SUCCESS);
+    }
+    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The settings that the chart gives to a sidecar.
+fn chart_arguments() -> Vec<String> {
+    let quoted = CHART.lines().map(|line| line.trim().trim_end_matches(',').trim_matches('"'));
+    quoted.filter(|line| line.starts_with("--set=")).map(str::to_owned).collect()
+}

@@ -1,0 +1,234 @@
+//! tokometer as a process: its start and end, its memory, CPU time and pages.
+
+use std::fs;
+use std::io::BufRead as _;
+use std::io::BufReader;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::Child;
+use std::process::Command;
+use std::process::ExitStatus;
+use std::process::Stdio;
+use std::sync::mpsc;
+use std::time::Duration;
+use std::time::Instant;
+
+use rustix::process::Pid;
+use rustix::process::Signal;
+use tokio::io::AsyncReadExt as _;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+
+use crate::Outcome;
+use crate::cgroup::Cgroup;
+
+/// How long a start may take on a busy machine.
+const START: Duration = Duration::from_secs(20);
+
+/// How long a page of the admin server may take, probes excepted.
+const PAGE: Duration = Duration::from_secs(10);
+
+/// How to start it, apart from the addresses.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Launch {
+    /// More arguments of `tokometer run`.
+    pub(crate) arguments: Vec<String>,
+    /// Options of the shell's `ulimit`, such as `-n 1024` for both limits of open files.
+    pub(crate) ulimit: Option<&'static str>,
+    /// The memory cgroup to start it in.
+    pub(crate) cgroup: Option<Cgroup>,
+}
+
+/// A running tokometer. Dropping it kills it.
+#[derive(Debug)]
+pub(crate) struct Program {
+    child: Child,
+    pub(crate) listen: SocketAddr,
+    pub(crate) admin: SocketAddr,
+}
+
+/// The binary under test.
+pub(crate) fn binary() -> PathBuf {
+    let given = std::env::var_os("TOKOMETER_BIN").filter(|path| !path.is_empty());
+    given.map_or_else(|| env!("CARGO_BIN_EXE_tokometer").into(), PathBuf::from)
+}
+
+/// A command that runs it with no variables of this process.
+pub(crate) fn command(launch: &Launch) -> Command {
+    let mut before = String::new();
+    if let Some(cgroup) = &launch.cgroup {
+        before.push_str(&format!("echo $$ > '{}' && ", cgroup.members().display()));
+    }
+    if let Some(limit) = launch.ulimit {
+        before.push_str(&format!("ulimit {limit} && "));
+    }
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", &format!("{before}exec \"$0\" \"$@\"")]).arg(binary()).env_clear().stdin(Stdio::null());
+    command
+}
+
+impl Program {
+    /// Starts it in front of `upstream`, and waits until both of its servers listen.
+    pub(crate) fn start(upstream: SocketAddr, launch: &Launch) -> Outcome<Program> {
+        let mut command = command(launch);
+        command.args(["run", "--listen=127.0.0.1:0", "--admin=127.0.0.1:0", &format!("--upstream={upstream}")]);
+        command.args(&launch.arguments).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn()?;
+        let log = child.stderr.take().ok_or("no stderr")?;
+        let (send, lines) = mpsc::channel();
+        // The log is read to its end, so that the process never waits for a reader.
+        std::thread::spawn(move || {
+            for line in BufReader::new(log).lines().map_while(Result::ok) {
+                send.send(line).ok();
+            }
+        });
+        let (mut listen, mut admin, mut all) = (None, None, String::new());
+        let begun = Instant::now();
+        while listen.is_none() || admin.is_none() {
+            let Ok(line) = lines.recv_timeout(START.saturating_sub(begun.elapsed())) else {
+                child.kill().ok();
+                child.wait().ok();
+                return Err(format!("tokometer did not start; its log:\n{all}").into());
+            };
+            listen = listen.or_else(|| address(&line, " listen="));
+            admin = admin.or_else(|| address(&line, " address="));
+            all.push_str(&line);
+            all.push('\n');
+        }
+        let (Some(listen), Some(admin)) = (listen, admin) else { return Err("no addresses".into()) };
+        Ok(Program { child, listen, admin })
+    }
+
+    pub(crate) fn child(&self) -> &Child {
+        &self.child
+    }
+
+    /// CPU time of the threads of the data path, user and kernel.
+    pub(crate) fn data_path_cpu(&self) -> Duration {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.child.id()));
+        let nanos = tasks.into_iter().flatten().flatten().filter_map(|task| {
+            let name = fs::read_to_string(task.path().join("comm")).ok()?;
+            if !name.starts_with("relay-") {
+                return None;
+            }
+            // The first number is the time on a CPU in nanoseconds (Documentation/scheduler/sched-stats.rst).
+            let text = fs::read_to_string(task.path().join("schedstat")).ok()?;
+            text.split_whitespace().next()?.parse::<u64>().ok()
+        });
+        Duration::from_nanos(nanos.sum())
+    }
+
+    /// The most memory that was ever resident, in bytes; 0 when the process has ended.
+    pub(crate) fn peak_resident(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+        kib.unwrap_or(0) * 1024
+    }
+
+    /// Open file descriptors.
+    pub(crate) fn descriptors(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.child.id())).map_or(0, Iterator::count)
+    }
+
+    /// Sends SIGTERM.
+    pub(crate) fn terminate(&self) -> Outcome<()> {
+        Ok(rustix::process::kill_process(Pid::from_child(&self.child), Signal::TERM)?)
+    }
+
+    /// How it ended, if it has.
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+
+    /// Waits for its end.
+    pub(crate) async fn end(&mut self, within: Duration) -> Option<ExitStatus> {
+        let begun = Instant::now();
+        loop {
+            if let Some(status) = self.ended() {
+                return Some(status);
+            }
+            if begun.elapsed() > within {
+                return None;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// The metrics now.
+    pub(crate) async fn metrics(&self) -> Outcome<Metrics> {
+        Metrics::read(self.admin).await
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // It may have ended already.
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+/// The address that this line names after `word`.
+fn address(line: &str, word: &str) -> Option<SocketAddr> {
+    line.split_once(word)?.1.split_whitespace().next()?.parse().ok()
+}
+
+/// A request for a page, on a connection of its own.
+pub(crate) fn get(path: &str, host: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n")
+}
+
+/// The response to this request, headers included.
+pub(crate) async fn page(address: SocketAddr, request: &str, within: Duration) -> Outcome<String> {
+    let asked = async {
+        let mut stream = TcpStream::connect(address).await?;
+        stream.write_all(request.as_bytes()).await?;
+        let mut response = Vec::new();
+        stream.read_to_end(&mut response).await?;
+        Outcome::Ok(String::from_utf8_lossy(&response).into_owned())
+    };
+    tokio::time::timeout(within, asked).await.map_err(|_| format!("no response within {within:?}"))?
+}
+
+/// The status of a response.
+pub(crate) fn status(response: &str) -> Option<u16> {
+    response.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// A page of metrics in Prometheus' text format.
+#[derive(Debug)]
+pub(crate) struct Metrics(String);
+
+impl Metrics {
+    /// What the admin server at this address reports.
+    pub(crate) async fn read(admin: SocketAddr) -> Outcome<Metrics> {
+        let page = page(admin, &get("/metrics", &admin.to_string()), PAGE).await?;
+        if status(&page) != Some(200) {
+            return Err(format!("/metrics: {:?}", page.lines().next()).into());
+        }
+        Ok(Metrics(page))
+    }
+
+    /// The sum of the series of this name that have all of these parts in their labels; `None` when there is none.
+    pub(crate) fn sum(&self, name: &str, parts: &[&str]) -> Option<f64> {
+        let values = self.0.lines().filter_map(|line| {
+            let (series, value) = line.strip_prefix(name)?.rsplit_once(' ')?;
+            let own = series.is_empty() || series.starts_with('{');
+            (own && parts.iter().all(|part| series.contains(part))).then(|| value.parse::<f64>().ok())?
+        });
+        values.reduce(|sum, value| sum + value)
+    }
+
+    /// Requests that were recorded; the metric's name changed once.
+    pub(crate) fn requests(&self, parts: &[&str]) -> f64 {
+        let named = |name| self.sum(name, parts);
+        named("tokometer_requests_total").or_else(|| named("tokometer_exchanges_total")).unwrap_or(0.0)
+    }
+
+    /// Output tokens of the model of this name.
+    pub(crate) fn output_tokens(&self, model: &str) -> f64 {
+        let label = format!("gen_ai_response_model=\"{model}\"");
+        self.sum("tokometer_output_tokens_total", &[&label]).unwrap_or(0.0)
+    }
+}
