@@ -104,6 +104,15 @@ live-vllm: ## A real vLLM 0.32 on the CPU, with both of its front ends (gets 6 G
 	tests/components/fetch.sh python vllm
 	tests/stages.sh live-vllm
 
+.PHONY: hostile
+hostile: ## Attacks on the program: work, memory, pauses and counts are asserted (needs root for the memory cgroup)
+	tests/stages.sh hostile hostile-cgroup
+
+.PHONY: hostile-table
+hostile-table: ## What the attacks cost, for docs/PERFORMANCE.md; asserts nothing
+	cargo build --locked --release --bin tokometer
+	TOKOMETER_BIN=$${CARGO_TARGET_DIR:-target}/release/tokometer cargo test --locked --test hostile -- --table
+
 .PHONY: bench
 bench: ## What it costs: the parts (criterion), then the relay against its peers (ROWS=s1,rss for some rows only)
 	cargo bench --locked --bench decode --bench observer
@@ -111,6 +120,7 @@ bench: ## What it costs: the parts (criterion), then the relay against its peers
 	command -v haproxy >/dev/null || echo "SKIP haproxy: not installed"
 	cargo build --locked --release --manifest-path benches/peers/pingora-proxy/Cargo.toml --target-dir target/peers
 	cargo bench --locked --bench relay -- $(if $(ROWS),--rows $(ROWS))
+	$(MAKE) hostile-table
 
 .PHONY: fuzz
 fuzz: ## Every fuzz target for TIME seconds (make fuzz TIME=300)

@@ -3,7 +3,7 @@
 #
 # A stage passes, fails, or is skipped when this machine cannot run it (`SKIP name: reason`). A skipped stage is never
 # counted as passed, and under CI=true it is a failure, because everything here can be had on a CI machine, but for namespaces of
-# root's, which test-cluster wants.
+# root's, which test-cluster wants, and a memory cgroup for hostile-cgroup.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
@@ -88,6 +88,22 @@ stage_tables() {
     [ $code = 0 ] || return $code
     # A name that no test has passes too.
     [[ $shown == *" ${#tables[@]} passed;"* ]] || { echo "error: \`tables\` in tests/stages.sh names a test that is not there"; return 1; }
+}
+
+# Attacks on a binary with optimisation, because CPU time is asserted.
+hostile() {
+    cargo build --locked --profile quick --bin tokometer || return
+    TOKOMETER_BIN=${CARGO_TARGET_DIR:-$PWD/target}/quick/tokometer cargo test --locked --test hostile -- "$@"
+}
+
+stage_hostile() { hostile; }
+
+stage_hostile_cgroup() {
+    local code
+    hostile --cgroup 64MiB
+    code=$?
+    [ $code != $SKIPPED ] || echo "no memory cgroup can be made (needs root)"
+    return $code
 }
 
 stage_doc() { cargo test --locked --doc && RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps; }
@@ -186,7 +202,7 @@ excerpt() { excerpts+=$'\n'"--- of the log of $1"$'\n'$(tests/excerpt.sh "$work/
 # True when the stage that has just ended with $code deserves a second try.
 may_pass_later() {
     case $1 in
-    live-* | integration) [ "$code" != 0 ] && [ "$code" != $SKIPPED ] ;;
+    live-* | hostile* | integration) [ "$code" != 0 ] && [ "$code" != $SKIPPED ] ;;
     components) [ "$code" != 0 ] && [ "${CI:-}" = true ] ;;
     *) false ;;
     esac
@@ -207,7 +223,7 @@ run_stage() {
         [ "$code" != $SKIPPED ] || [ "$name" = components ] || code=1
     fi
     seconds=$((SECONDS - started))
-    if [ "$code" = $SKIPPED ] && [ "${CI:-}" = true ] && [ "$name" != test-cluster ]; then
+    if [ "$code" = $SKIPPED ] && [ "${CI:-}" = true ] && [ "$name" != test-cluster ] && [ "$name" != hostile-cgroup ]; then
         printf 'FAIL %s: skipped, which CI does not allow: %s\n' "$name" "$(tail -n 1 "$work/log")"
         failed=$((failed + 1)) summary+="  FAIL $name (skipped in CI: $(tail -n 1 "$work/log"))"$'\n'
     elif [ "$code" = $SKIPPED ]; then
@@ -231,7 +247,7 @@ live_stages=(
     live-alerts live-chart live-guide live-spans live-wedge live-verify live-reliability live-lifecycle
 )
 case ${1:-all} in
-all) stages=(format lint build unit integration doc generated fuzz components "${live_stages[@]}") ;;
+all) stages=(format lint build unit integration hostile hostile-cgroup doc generated fuzz components "${live_stages[@]}") ;;
 live) stages=(build components "${live_stages[@]}") ;;
 soak) stages=(build components soak) ;;
 live-ollama | live-vllm | live-page | live-top | live-netns | live-kustomize | picture-trace | picture-boards) stages=(build "$1") ;;

@@ -54,6 +54,20 @@ const ROWS: &str = "
   the difference of their transits, so by no more than the transit of the later one.
 ";
 
+/// What the table of attacks means.
+const ATTACKS: &str = "
+## Under attack
+
+Each attack runs for itself against a program with the default settings, with all clients, the server and the program on the same
+cores (`make hostile-table`). **CPU** is that of the data path's threads per MB that the attackers sent, without what the
+bystanders cost. **Longest pause** is the longest time from the server's write of an event to its arrival at the client, over ten
+streams of 50 events per second that are open next to the attack; the goal is 250 ms. **Slowest probe** is the slowest of
+`/livez`, `/readyz` and `/startz`, each on a new connection. **Was** is the value before decoding had a work budget and
+memory had one limit; `>` marks a program that was still busy when the measurement ended. `make test` asserts limits on all
+of these values (`tests/hostile/limits.rs`).
+
+";
+
 /// What `cargo bench --bench observer` found last, as criterion keeps it; `None` if it never ran.
 fn observer() -> Option<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/criterion/observer");
@@ -85,6 +99,12 @@ fn observer() -> Option<String> {
     (!rows.is_empty()).then(|| head.to_owned() + &rows.concat())
 }
 
+/// What the attacks of `tests/hostile` measured last; `None` if they never ran with `--table`.
+fn attacks() -> Option<String> {
+    let table = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("target/bench/hostile.md")).ok()?;
+    Some(format!("{ATTACKS}{table}"))
+}
+
 /// Writes the page.
 pub(crate) fn write(results: &Results) -> Outcome<()> {
     let mut page = HEAD.to_owned();
@@ -107,6 +127,9 @@ pub(crate) fn write(results: &Results) -> Outcome<()> {
     page.push_str(MISSED);
     if let Some(observer) = observer() {
         page.push_str(&observer);
+    }
+    if let Some(attacks) = attacks() {
+        page.push_str(&attacks);
     }
     page.push_str("\n## Figures\n");
     page.push_str(ROWS);

@@ -28,7 +28,7 @@ const BASELINE: Duration = Duration::from_millis(250);
 
 /// The data path is calm when it uses less than this share of a core, beside what bystanders cost, for so many looks in a row.
 const CALM: f64 = 0.05;
-const CALM_LOOKS: usize = 3;
+const CALM_LOOKS: usize = 4;
 const LOOK: Duration = Duration::from_millis(50);
 
 /// How long a record may take to be counted.
@@ -44,7 +44,6 @@ pub(crate) struct Measured {
     /// The data path was still at work when the measurement had to end: `cpu` is a lower bound.
     pub(crate) busy: bool,
     pub(crate) resident: u64,
-    pub(crate) descriptors: usize,
     /// Decoded bytes per received byte; `None` while there is no such metric.
     pub(crate) decoded: Option<f64>,
     pub(crate) seen: Seen,
@@ -52,13 +51,6 @@ pub(crate) struct Measured {
     pub(crate) cgroup: Option<(u64, u64)>,
     /// What is wrong, apart from the measurements.
     pub(crate) faults: Vec<String>,
-}
-
-impl Measured {
-    /// CPU seconds per MB that the attackers sent.
-    pub(crate) fn cpu_per_mb(&self) -> f64 {
-        self.cpu.as_secs_f64() / (self.bytes.max(1) as f64 / 1e6)
-    }
 }
 
 /// Runs one attack; `attackers` is the runtime of its clients.
@@ -72,8 +64,7 @@ pub(crate) async fn run(attack: &Attack, attackers: &Handle, chart: Option<&(u64
     let mut program = Program::start(upstream.address, &launch)?;
     let mut measured = Measured::default();
     let clock = upstream.shared.started;
-    let mut others =
-        Bystanders::start(program.listen, program.admin, upstream.address, clock, attack.stops).await?;
+    let mut others = Bystanders::start(program.listen, program.admin, upstream.address, clock, attack.stops).await?;
     tokio::time::sleep(WARM_UP).await;
     let (before, begun) = (program.data_path_cpu(), Instant::now());
     tokio::time::sleep(BASELINE).await;
@@ -107,7 +98,6 @@ pub(crate) async fn run(attack: &Attack, attackers: &Handle, chart: Option<&(u64
     let spent = program.data_path_cpu().saturating_sub(start);
     measured.cpu = spent.saturating_sub(begun.elapsed().mul_f64(baseline));
     measured.bytes = found.bytes();
-    measured.descriptors = program.descriptors();
     others.stop().await;
     upstream.shared.finish.store(true, Relaxed);
     measured.seen = others.ended().await;
@@ -149,7 +139,8 @@ async fn calm(program: &Program, baseline: f64) -> bool {
         tokio::time::sleep(LOOK).await;
         let spent = program.data_path_cpu().saturating_sub(before).as_secs_f64();
         let share = spent / since.elapsed().as_secs_f64();
-        looks = if share < baseline * 1.5 + CALM { looks + 1 } else { 0 };
+        // A thread that waits for a CPU uses none, and is at work all the same.
+        looks = if share < baseline * 1.5 + CALM && !program.data_path_runs() { looks + 1 } else { 0 };
     }
     true
 }

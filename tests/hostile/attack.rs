@@ -12,10 +12,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use rustix::process::Pid;
 use tokio::io::AsyncReadExt as _;
 use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpSocket;
 use tokio::net::TcpStream;
 
 use crate::Outcome;
 use crate::program::Launch;
+
+/// Where attackers connect from: another client than everybody else, who may not lose their share of anything to it.
+const SOURCE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 0, 2)), 0);
 
 /// What an attack's clients do; it ends when they have sent everything.
 pub(crate) type Steps = Box<dyn Fn(Target) -> Pin<Box<dyn Future<Output = Outcome<()>> + Send>> + Send + Sync>;
@@ -119,8 +123,7 @@ impl Target {
 
     /// A connection to the data port.
     pub(crate) async fn connect(&self) -> Outcome<Hostile> {
-        let stream = TcpStream::connect(self.listen).await?;
-        stream.set_nodelay(true)?;
+        let stream = connect(self.listen, None).await?;
         Ok(Hostile { stream, target: self.clone() })
     }
 
@@ -139,6 +142,18 @@ impl Target {
         }
         first
     }
+}
+
+/// Connects as an attacker; `buffer` is the size of the receive buffer, for one who is not to take much.
+pub(crate) async fn connect(address: SocketAddr, buffer: Option<u32>) -> Outcome<TcpStream> {
+    let socket = TcpSocket::new_v4()?;
+    if let Some(bytes) = buffer {
+        socket.set_recv_buffer_size(bytes)?;
+    }
+    socket.bind(SOURCE)?;
+    let stream = socket.connect(address).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
 }
 
 /// A connection of an attacker.

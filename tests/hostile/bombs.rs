@@ -14,8 +14,11 @@ const SIZES: [usize; 2] = [1 << 20, 4 << 20];
 /// Assumed cost of a request beside its body, in bytes: HTTP/2 with a warm header table.
 const FRAMING: usize = 40;
 
+/// Decoded size of a dense body.
+const DENSE: usize = 256 << 10;
+
 /// One coded body.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Bomb {
     /// The value of `Content-Encoding`.
     pub(crate) encoding: String,
@@ -40,7 +43,7 @@ pub(crate) fn encode(coding: &str, data: &[u8]) -> Outcome<Vec<u8>> {
             brotli::CompressorWriter::new(&mut out, 4096, 5, 22).write_all(data)?;
             out
         }
-        "zstd" => zstd::encode_all(data, 19)?,
+        "zstd" => zstd::encode_all(data, 3)?,
         other => return Err(format!("unknown coding {other}").into()),
     })
 }
@@ -86,6 +89,28 @@ pub(crate) fn pair(first: &str, second: &str) -> Outcome<Bomb> {
     Ok(Bomb { encoding: format!("{first}, {second}"), body })
 }
 
+/// A body of some MB that is `ratio` times as large decoded as coded, or a little less: nothing that a limit on the ratio finds.
+pub(crate) fn dense(coding: &str, ratio: usize) -> Outcome<Bomb> {
+    const NOISE: usize = 16;
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut best = Vec::new();
+    // A longer run of tokens after each piece of noise costs next to nothing.
+    for run in (4..).map(|step| step * ratio).take_while(|run| *run < ratio * 30) {
+        let mut data = b"{\"messages\":[".to_vec();
+        while data.len() < DENSE {
+            data.extend((0..NOISE).map(|_| random.u8(b'1'..=b'9')));
+            data.extend_from_slice(&b",1".repeat(run));
+            data.push(b',');
+        }
+        let body = encode(coding, &data)?;
+        if data.len() > body.len() * ratio {
+            break;
+        }
+        best = body;
+    }
+    Ok(Bomb { encoding: coding.to_owned(), body: best })
+}
+
 /// Plain texts of all sizes with their coded form, computed once per coding.
 fn inner(coding: &str) -> Outcome<&'static [(Vec<u8>, Vec<u8>)]> {
     static DONE: OnceLock<Vec<(&str, Vec<(Vec<u8>, Vec<u8>)>)>> = OnceLock::new();
@@ -104,14 +129,13 @@ fn inner(coding: &str) -> Outcome<&'static [(Vec<u8>, Vec<u8>)]> {
     Ok(&found.1)
 }
 
-/// A zstd frame that declares a window of 8 MiB and holds `blocks` run-length blocks of 128 KiB, without the last one: the
-/// decoder has to keep its window.
-pub(crate) fn open_zstd(blocks: usize) -> Vec<u8> {
+/// A zstd frame that declares a window of `1 << window` bytes and holds `blocks` run-length blocks of 128 KiB, without the last
+/// one: the decoder has to keep its window.
+pub(crate) fn open_zstd(window: u8, blocks: usize) -> Vec<u8> {
     const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
-    // Frame header descriptor: no content size, no checksum. Window descriptor: exponent 13, 2^(10 + 13) bytes.
-    const DESCRIPTORS: [u8; 2] = [0, 13 << 3];
     const RUN: u32 = (128 << 10) << 3 | 1 << 1;
-    let mut body = [&MAGIC[..], &DESCRIPTORS].concat();
+    // Frame header descriptor: no content size, no checksum. Window descriptor: the exponent above ten.
+    let mut body = [&MAGIC[..], &[0, (window - 10) << 3]].concat();
     for _ in 0..blocks {
         body.extend_from_slice(&RUN.to_le_bytes()[..3]);
         body.push(b' ');

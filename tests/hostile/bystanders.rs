@@ -187,7 +187,8 @@ async fn steady(mut stream: TcpStream, clock: Instant, direct: bool, notes: &Not
 async fn coded(listen: SocketAddr, index: usize, notes: &Notes) -> Outcome<()> {
     let coding = CODINGS[index];
     let expected = coded_parts(coding)?.concat();
-    let body = encode(coding, br#"{"model":"compressed","stream":true,"messages":[{"role":"user","content":"Hello"}]}"#)?;
+    let body =
+        encode(coding, br#"{"model":"compressed","stream":true,"messages":[{"role":"user","content":"Hello"}]}"#)?;
     let fields = [("content-encoding", coding), ("x-kind", &format!("coded-{coding}"))];
     let request = wire::post("/v1/chat/completions", &fields, &body);
     let mut stream = TcpStream::connect(listen).await?;

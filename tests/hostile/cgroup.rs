@@ -40,7 +40,9 @@ impl Cgroup {
         let two = own.lines().find_map(|line| line.strip_prefix("0::"));
         let name = format!("tokometer-hostile-{}", std::process::id());
         let (parent, version) = match (one, two) {
-            (Some((_, path)), _) => (Path::new("/sys/fs/cgroup/memory").join(path.trim_start_matches('/')), Version::One),
+            (Some((_, path)), _) => {
+                (Path::new("/sys/fs/cgroup/memory").join(path.trim_start_matches('/')), Version::One)
+            }
             (None, Some(path)) => (Path::new("/sys/fs/cgroup").join(path.trim_start_matches('/')), Version::Two),
             (None, None) => return Err("no memory controller in /proc/self/cgroup".to_owned()),
         };
@@ -83,9 +85,7 @@ impl Cgroup {
         };
         let number = |text: String| text.trim().parse().unwrap_or(0);
         match self.0.version {
-            Version::One => {
-                (field(read("memory.oom_control"), "oom_kill "), number(read("memory.max_usage_in_bytes")))
-            }
+            Version::One => (field(read("memory.oom_control"), "oom_kill "), number(read("memory.max_usage_in_bytes"))),
             Version::Two => (field(read("memory.events"), "oom_kill "), number(read("memory.peak"))),
         }
     }

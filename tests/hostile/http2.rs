@@ -39,8 +39,7 @@ pub(crate) async fn serve(mut client: Client, shared: Arc<Shared>) -> io::Result
     // SETTINGS_INITIAL_WINDOW_SIZE, and the same for the connection.
     let window = [&[0, 4][..], &WINDOW].concat();
     let more = (0x7fff_ffff_u32 - 65_535).to_be_bytes();
-    let opening =
-        [wire::frame(wire::SETTINGS, 0, 0, &window), wire::frame(wire::WINDOW_UPDATE, 0, 0, &more)].concat();
+    let opening = [wire::frame(wire::SETTINGS, 0, 0, &window), wire::frame(wire::WINDOW_UPDATE, 0, 0, &more)].concat();
     client.stream.write_all(&opening).await?;
     // Steady streams, and how many events each has sent.
     let mut steady: HashMap<u32, u64> = HashMap::new();

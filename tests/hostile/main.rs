@@ -3,8 +3,8 @@
 //! `cargo test --test hostile [-- NAMES] [--table] [--list] [--cgroup 64MiB]`
 //!
 //! Each attack has a program of its own with the default settings, a server behind it, streams and compressed requests beside it,
-//! and probes of the admin server. NAMES select attacks, by parts of their names. `--table` prints a Markdown table of
-//! the measurements and asserts nothing. `--cgroup` runs each program with the chart's configuration in a memory cgroup of this size,
+//! and probes of the admin server. NAMES select attacks, by parts of their names. `--table` writes the
+//! measurements to `target/bench/hostile.md` and asserts nothing. `--cgroup` runs each program with the chart's configuration in a memory cgroup of this size,
 //! which needs root; where there is none, the exit code is 77. `TOKOMETER_BIN` is the binary to attack: CPU time is only asserted
 //! of one that was built with optimisation.
 
@@ -24,6 +24,8 @@ mod upstream;
 mod wire;
 
 use std::error::Error;
+use std::fs;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -32,6 +34,9 @@ use crate::options::Options;
 
 /// What can go wrong here is for a person to read.
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
+
+/// Where the load bench finds the table.
+const TABLE: &str = "target/bench/hostile.md";
 
 /// The exit code of a stage that this machine cannot run.
 const SKIPPED: u8 = 77;
@@ -75,12 +80,17 @@ fn run() -> Outcome<ExitCode> {
     if !optimised {
         println!("CPU time is not asserted: {} is a debug build", program::binary().display());
     }
+    // Attackers and upstream have a descriptor each per connection.
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let raised = rustix::process::Rlimit { current: limit.maximum, ..limit };
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, raised)?;
     let watchers = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let attackers = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .on_thread_start(|| rustix::process::setpriority_process(None, NICENESS).unwrap_or(()))
         .enable_all()
         .build()?;
+    println!("{}", table::HEADER);
     let begun = Instant::now();
     let (mut rows, mut failed, mut counted) = (vec![table::HEADER.to_owned()], 0, false);
     for attack in &attacks {
@@ -88,9 +98,9 @@ fn run() -> Outcome<ExitCode> {
         let measured = measured.map_err(|error| format!("{} x {}: {error}", attack.name, attack.connections))?;
         let over = arena::over_limits(attack, &measured, optimised);
         counted |= measured.decoded.is_some();
-        let row = table::row(attack, &measured, &over);
-        println!("{} {row}", if over.is_empty() { "ok  " } else { "FAIL" });
-        over.iter().for_each(|what| println!("       {what}"));
+        let row = table::row(attack, &measured);
+        println!("{row}");
+        over.iter().for_each(|what| println!("  FAIL {} x {}: {what}", attack.name, attack.connections));
         failed += usize::from(!over.is_empty());
         rows.push(row);
     }
@@ -99,7 +109,10 @@ fn run() -> Outcome<ExitCode> {
     }
     println!("{} attacks in {:.0?}, {failed} of them over a limit", attacks.len(), begun.elapsed());
     if options.table {
-        println!("\n{}", rows.join("\n"));
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(TABLE);
+        fs::create_dir_all(path.parent().unwrap_or(&path))?;
+        fs::write(&path, rows.join("\n") + "\n")?;
+        println!("written to {}", path.display());
         return Ok(ExitCode::SUCCESS);
     }
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -105,17 +105,26 @@ impl Program {
 
     /// CPU time of the threads of the data path, user and kernel.
     pub(crate) fn data_path_cpu(&self) -> Duration {
+        // The first number is the time on a CPU in nanoseconds (Documentation/scheduler/sched-stats.rst).
+        let texts = self.data_path("schedstat").into_iter();
+        Duration::from_nanos(texts.filter_map(|text| text.split_whitespace().next()?.parse::<u64>().ok()).sum())
+    }
+
+    /// Whether a thread of the data path runs or is ready to.
+    pub(crate) fn data_path_runs(&self) -> bool {
+        // The state is the first field after the name in parentheses (proc_pid_stat(5)).
+        let runs = |text: &String| text.rsplit(") ").next().is_some_and(|rest| rest.starts_with('R'));
+        self.data_path("stat").iter().any(runs)
+    }
+
+    /// This file of /proc for each thread of the data path.
+    fn data_path(&self, file: &str) -> Vec<String> {
         let tasks = fs::read_dir(format!("/proc/{}/task", self.child.id()));
-        let nanos = tasks.into_iter().flatten().flatten().filter_map(|task| {
+        let texts = tasks.into_iter().flatten().flatten().filter_map(|task| {
             let name = fs::read_to_string(task.path().join("comm")).ok()?;
-            if !name.starts_with("relay-") {
-                return None;
-            }
-            // The first number is the time on a CPU in nanoseconds (Documentation/scheduler/sched-stats.rst).
-            let text = fs::read_to_string(task.path().join("schedstat")).ok()?;
-            text.split_whitespace().next()?.parse::<u64>().ok()
+            name.starts_with("relay-").then(|| fs::read_to_string(task.path().join(file)).ok())?
         });
-        Duration::from_nanos(nanos.sum())
+        texts.collect()
     }
 
     /// The most memory that was ever resident, in bytes; 0 when the process has ended.
@@ -124,11 +133,6 @@ impl Program {
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
         let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
         kib.unwrap_or(0) * 1024
-    }
-
-    /// Open file descriptors.
-    pub(crate) fn descriptors(&self) -> usize {
-        fs::read_dir(format!("/proc/{}/fd", self.child.id())).map_or(0, Iterator::count)
     }
 
     /// Sends SIGTERM.

@@ -1,23 +1,34 @@
-//! The measurements as a Markdown table.
+//! The measurements as a Markdown table, next to those of the program before it limited its work and memory.
+
+use std::time::Duration;
 
 use crate::arena::Measured;
 use crate::attack::Attack;
 use crate::limits;
 
-/// The headers, and the measurements of one attack below them.
+/// What the same attacks did to the program before: name, connections, CPU s per MB, longest pause in ms, slowest probe in ms and
+/// peak memory in MiB, with tabs between.
+const BEFORE: &str = include_str!("before.tsv");
+
+/// The headers of the table. `was` is the column before.
 pub(crate) const HEADER: &str = "\
-| attack | connections | bytes sent | CPU s per MB | decoded per byte | longest pause of a stream | same, direct | slowest probe | peak RSS | over a limit |
-|---|---|---|---|---|---|---|---|---|---|";
+| attack | connections | bytes sent | CPU s per MB | was | decoded per byte | longest pause | was | slowest probe | was | peak memory | was |
+|---|---|---|---|---|---|---|---|---|---|---|---|";
 
 /// Bytes from which CPU time per MB is more than noise.
 const SOME_BYTES: u64 = 50_000;
 
-pub(crate) fn row(attack: &Attack, measured: &Measured, over: &[String]) -> String {
+/// One attack's line.
+pub(crate) fn row(attack: &Attack, measured: &Measured) -> String {
     let seen = &measured.seen;
     let cpu = if measured.bytes < SOME_BYTES {
         "-".to_owned()
     } else {
-        format!("{}{:.3}", if measured.busy { "> " } else { "" }, measured.cpu_per_mb())
+        format!(
+            "{}{:.3}",
+            if measured.busy { "> " } else { "" },
+            measured.cpu.as_secs_f64() / (measured.bytes as f64 / 1e6)
+        )
     };
     let decoded = measured.decoded.map_or_else(|| "-".to_owned(), |decoded| format!("{decoded:.1}"));
     let missed = if seen.pause > limits::PAUSE_GOAL { " (missed)" } else { "" };
@@ -25,14 +36,30 @@ pub(crate) fn row(attack: &Attack, measured: &Measured, over: &[String]) -> Stri
     if let Some((kills, peak)) = measured.cgroup {
         memory = format!("{} MiB in the cgroup, {kills} OOM kills", peak >> 20);
     }
+    let [cpu_before, pause_before, probe_before, memory_before] = before(attack);
     format!(
-        "| {} | {} | {} | {cpu} | {decoded} | {} ms{missed} | {} ms | {} ms | {memory} | {} |",
+        "| {} | {} | {} | {cpu} | {cpu_before} | {decoded} | {}{missed} | {pause_before} ms | {} | {probe_before} ms | {memory} | \
+         {memory_before} MiB |",
         attack.name,
         attack.connections,
         measured.bytes,
-        seen.pause.as_millis(),
-        seen.direct.as_millis(),
-        seen.probe.as_millis(),
-        over.len(),
+        millis(seen.pause),
+        millis(seen.probe),
     )
+}
+
+fn millis(time: Duration) -> String {
+    format!("{} ms", time.as_millis())
+}
+
+/// What it was before.
+fn before(attack: &Attack) -> [&'static str; 4] {
+    let connections = attack.connections.to_string();
+    let found = BEFORE.lines().find_map(|line| {
+        let mut fields = line.split('\t');
+        let same = fields.next() == Some(attack.name.as_str()) && fields.next() == Some(connections.as_str());
+        same.then_some(fields)
+    });
+    let mut fields = found.into_iter().flatten();
+    [(); 4].map(|()| fields.next().unwrap_or("-"))
 }

@@ -29,6 +29,9 @@ const CODED_CADENCE: Duration = Duration::from_millis(4);
 /// How long the kind `hold` lets its connection wait, so that pipelined requests pile up.
 const HOLD: Duration = Duration::from_millis(300);
 
+/// The body of the kind `large`.
+static LARGE: [u8; 1 << 20] = [b' '; 1 << 20];
+
 /// The response to a request that asks for nothing in particular.
 pub(crate) const FAST: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
 
@@ -69,11 +72,8 @@ impl Upstream {
     pub(crate) async fn start() -> Outcome<Upstream> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
-        let shared = Arc::new(Shared {
-            finish: AtomicBool::new(false),
-            received: AtomicU64::new(0),
-            started: Instant::now(),
-        });
+        let shared =
+            Arc::new(Shared { finish: AtomicBool::new(false), received: AtomicU64::new(0), started: Instant::now() });
         let given = Arc::clone(&shared);
         let accepting = tokio::spawn(async move {
             let mut connections = tokio::task::JoinSet::new();
@@ -174,6 +174,11 @@ async fn serve(stream: TcpStream, shared: Arc<Shared>) -> io::Result<()> {
                     body.len()
                 );
                 client.stream.write_all((head + &body).as_bytes()).await?;
+            }
+            ("large", _) => {
+                let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", LARGE.len());
+                client.stream.write_all(head.as_bytes()).await?;
+                client.stream.write_all(&LARGE).await?;
             }
             ("close", _) => {
                 client.stream.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n").await?;

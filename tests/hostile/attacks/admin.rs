@@ -3,16 +3,14 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use rustix::net::sockopt::set_socket_recv_buffer_size;
 use tokio::io::AsyncReadExt as _;
 use tokio::io::AsyncWriteExt as _;
-use tokio::net::TcpSocket;
-use tokio::net::TcpStream;
 
 use super::CHAT;
 use crate::Outcome;
 use crate::attack::Attack;
 use crate::attack::Target;
+use crate::attack::connect;
 use crate::program::get;
 use crate::program::page;
 use crate::program::status;
@@ -58,9 +56,7 @@ async fn slow_readers(target: Target) -> Outcome<()> {
     }
     for at in 0..60 {
         let path = if at % 2 == 0 { "/exchanges?limit=1000000" } else { "/live/snapshot?limit=1000000" };
-        let socket = TcpSocket::new_v4()?;
-        set_socket_recv_buffer_size(&socket, 4096)?;
-        let mut reader = socket.connect(target.admin).await?;
+        let mut reader = connect(target.admin, Some(4096)).await?;
         reader.write_all(get(path, &target.admin.to_string()).as_bytes()).await?;
         let mut some = [0; 100];
         // A server that refuses closes.
@@ -76,7 +72,7 @@ async fn crowd(target: Target, count: usize, request: &str) -> Outcome<()> {
     let mut all = Vec::new();
     for _ in 0..count {
         // One that is refused is what is hoped for.
-        let Ok(Ok(mut stream)) = tokio::time::timeout(PAGE, TcpStream::connect(target.admin)).await else { continue };
+        let Ok(Ok(mut stream)) = tokio::time::timeout(PAGE, connect(target.admin, None)).await else { continue };
         stream.write_all(request.as_bytes()).await.ok();
         all.push(stream);
     }

@@ -1,6 +1,7 @@
 //! Work by decoding: bodies and messages that decode to far more than they are.
 
 use std::sync::Arc;
+use std::sync::OnceLock;
 
 use super::CHAT;
 use super::MANY;
@@ -22,6 +23,9 @@ const BURST: usize = 128_000;
 /// Bytes for one pair of codings alone.
 const PAIR: usize = 256_000;
 
+/// Ratios of bodies that a limit on the ratio may let pass.
+const RATIOS: [usize; 2] = [25, 90];
+
 /// `content-encoding` in HPACK's static table, as a literal that is not added (RFC 7541, section 6.2.2).
 const CONTENT_ENCODING: [u8; 2] = [0x0f, 26 - 15];
 
@@ -37,7 +41,8 @@ const FIRST: u8 = 0x41;
 const MIDDLE: u8 = 0x00;
 
 /// The handshake of a WebSocket on the one route that is read.
-const HANDSHAKE: &[u8] = b"GET /v1/realtime?model=m HTTP/1.1\r\nhost: x\r\nupgrade: websocket\r\nconnection: Upgrade\r\n\
+const HANDSHAKE: &[u8] =
+    b"GET /v1/realtime?model=m HTTP/1.1\r\nhost: x\r\nupgrade: websocket\r\nconnection: Upgrade\r\n\
     sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\nsec-websocket-version: 13\r\n\
     sec-websocket-extensions: permessage-deflate\r\n\r\n";
 
@@ -55,7 +60,11 @@ pub(super) fn attacks() -> Outcome<Vec<Attack>> {
         all.push(Attack::flood("h1-pairs", connections, http1(&pairs, bytes)));
         let br = Arc::new(vec![bombs::single("br")?]);
         all.push(Attack::flood("h2-br-refused", connections, http2(&br, bytes, true)));
-        all.push(Attack::flood("ws-bombs", connections, websocket(bytes, TEXT, &bombs::message(&vec![b' '; 1 << 20])?)));
+        all.push(Attack::flood(
+            "ws-bombs",
+            connections,
+            websocket(bytes, TEXT, &bombs::message(&vec![b' '; 1 << 20])?),
+        ));
     }
     for bomb in &pairs {
         let name = format!("h2-{}", bomb.encoding.replace(", ", "+"));
@@ -67,6 +76,11 @@ pub(super) fn attacks() -> Outcome<Vec<Attack>> {
         all.push(Attack::flood(&format!("grpc-{}", bomb.encoding), 1, grpc(&bomb, MB)));
     }
     all.push(Attack::flood("grpc-gzip", MANY, grpc(&bombs::single("gzip")?, MB / MANY)));
+    for coding in bombs::CODINGS {
+        for ratio in RATIOS {
+            all.push(Attack::flood(&format!("h1-{coding}-by-{ratio}"), 1, dense(coding, ratio)));
+        }
+    }
     all.push(Attack::flood("ws-messages", 1, websocket(MB, TEXT, &bombs::message(b"a")?)));
     all.push(Attack::flood("ws-fragments", 1, websocket(MB, MIDDLE, b"\0")));
     Ok(all)
@@ -111,6 +125,17 @@ fn http1(bombs: &Arc<Vec<Bomb>>, bytes: usize) -> Flood {
     };
     let answer = FAST.len() * BATCH;
     Flood { opening: Vec::new(), opened: b"", batch: Box::new(batch), answer, bytes, refused: false }
+}
+
+/// Whole bodies of this ratio, one after the other.
+fn dense(coding: &'static str, ratio: usize) -> Flood {
+    let request = OnceLock::new();
+    let made = move || {
+        let bomb = bombs::dense(coding, ratio).unwrap_or_default();
+        wire::post(CHAT, &[("content-encoding", coding)], &bomb.body)
+    };
+    let batch = move |_, _| request.get_or_init(&made).clone();
+    Flood { opening: Vec::new(), opened: b"", batch: Box::new(batch), answer: FAST.len(), bytes: MB, refused: false }
 }
 
 /// Calls with one compressed message each.

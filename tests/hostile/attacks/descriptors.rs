@@ -19,6 +19,12 @@ const IDLE: usize = 600;
 /// How long a new client may wait for its response meanwhile.
 const SERVED: Duration = Duration::from_secs(5);
 
+/// Connections of which the server has closed its side.
+const HALF_CLOSED: usize = 200;
+
+/// The setting that lets them end while the attack lasts.
+const TIMEOUT: &str = "--set=relay.half_close_timeout_secs=1";
+
 pub(super) fn attacks() -> Vec<Attack> {
     let limited = |name, ulimit| {
         let steps = |target: Target| async move { idle(target).await };
@@ -28,8 +34,38 @@ pub(super) fn attacks() -> Vec<Attack> {
         // 600 clients need more descriptors than there are.
         limited("idle-clients-hard-limit", "-n 1024"),
         // The limit can be raised.
-        Attack { steps: Box::new(|target| Box::pin(idle_and_served(target))), ..limited("idle-clients-soft-limit", "-Sn 1024") },
+        Attack {
+            steps: Box::new(|target| Box::pin(idle_and_served(target))),
+            ..limited("idle-clients-soft-limit", "-Sn 1024")
+        },
+        Attack {
+            launch: Launch { arguments: vec![TIMEOUT.to_owned()], ..Launch::default() },
+            ..Attack::new("half-closed", HALF_CLOSED, half_closed)
+        },
     ]
+}
+
+/// The server closes, and the clients keep their sockets.
+async fn half_closed(target: Target) -> Outcome<()> {
+    let before = descriptors(&target);
+    let request = wire::post(CHAT, &[("x-kind", "close")], b"{}");
+    for _ in 0..HALF_CLOSED {
+        let mut stream = target.connect().await?;
+        stream.request(&request).await?;
+        stream.hold();
+    }
+    tokio::time::sleep(STAY).await;
+    let after = descriptors(&target);
+    target.expect(after < before + HALF_CLOSED / 10, || {
+        format!("{before} descriptors before {HALF_CLOSED} half-closed connections, {after} after their timeout")
+    });
+    Ok(())
+}
+
+/// Open file descriptors of the program.
+fn descriptors(target: &Target) -> usize {
+    let folder = format!("/proc/{}/fd", target.process.as_raw_nonzero());
+    std::fs::read_dir(folder).map_or(0, Iterator::count)
 }
 
 async fn idle(target: Target) -> Outcome<()> {

@@ -1,14 +1,29 @@
 //! Memory: whatever a client can make grow, held open.
 
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt as _;
+
 use super::CHAT;
 use crate::attack::Attack;
 use crate::attack::Hostile;
 use crate::attack::Target;
+use crate::attack::connect;
 use crate::bombs::open_zstd;
 use crate::wire;
 
-/// Run-length blocks that decode to 1 MiB.
+/// Windows of zstd, as powers of two: the largest that is read, and one that a body of 38 bytes fills.
+const LARGEST: u8 = 23;
+const FILLED: u8 = 20;
+
+/// Run-length blocks that fill a window.
 const BLOCKS: usize = 8;
+
+/// Bodies that only declare a window: 240 MiB.
+const DECLARED: usize = 30;
+
+/// Bodies that are held open.
+const HELD: usize = 174;
 
 /// Streams that each connection opens, below the default of `observe.max_streams`.
 const STREAMS: usize = 1_000;
@@ -16,29 +31,46 @@ const STREAMS: usize = 1_000;
 /// A body that is announced and never comes.
 const ANNOUNCED: usize = 1 << 20;
 
+/// Clients that take nothing of what they asked for.
+const READERS: usize = 200;
+
+/// How long those stay who hold something.
+const STAY: Duration = Duration::from_secs(1);
+
 pub(super) fn attacks() -> Vec<Attack> {
     vec![
-        Attack::new("zstd-declared", 30, |target| async move { bodies(target, 30, 1).await }),
-        Attack::new("zstd-held", 174, |target| async move { bodies(target, 174, BLOCKS).await }),
+        Attack::new("zstd-declared", DECLARED, |target| async move {
+            bodies(target, DECLARED, || open_zstd(LARGEST, 1)).await
+        }),
+        Attack::new(
+            "zstd-held",
+            HELD,
+            |target| async move { bodies(target, HELD, || open_zstd(FILLED, BLOCKS)).await },
+        ),
         Attack::new("zstd-held-h2", 1, zstd_streams),
         Attack::new("h2-open-streams", 80, |target| async move {
             target.on_all(80, |stream, _| open_streams(stream, STREAMS)).await
         }),
-        Attack::new("h1-open-headers", 200, |target| async move { target.on_all(200, |stream, _| headers(stream)).await }),
+        Attack::new("h1-slow-readers", READERS, slow_readers),
+        Attack::new(
+            "h1-open-headers",
+            200,
+            |target| async move { target.on_all(200, |stream, _| headers(stream)).await },
+        ),
     ]
 }
 
 /// One open body per connection.
-async fn bodies(target: Target, count: usize, blocks: usize) -> crate::Outcome<()> {
-    let body = open_zstd(blocks);
-    let head = format!("POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-encoding: zstd\r\ncontent-length: {ANNOUNCED}\r\n\r\n");
-    let request = [head.as_bytes(), &body].concat();
+async fn bodies(target: Target, count: usize, body: fn() -> Vec<u8>) -> crate::Outcome<()> {
+    let head =
+        format!("POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-encoding: zstd\r\ncontent-length: {ANNOUNCED}\r\n\r\n");
     target
         .on_all(count, |mut stream, _| {
-            let request = request.clone();
+            let request = [head.as_bytes(), &body()].concat();
             async move {
                 stream.write(&request).await?;
                 stream.hold();
+                tokio::time::sleep(STAY).await;
                 Ok(())
             }
         })
@@ -49,13 +81,14 @@ async fn bodies(target: Target, count: usize, blocks: usize) -> crate::Outcome<(
 async fn zstd_streams(target: Target) -> crate::Outcome<()> {
     let mut stream = target.connect().await?;
     stream.write(&wire::opening(&[])).await?;
-    let body = open_zstd(BLOCKS);
-    for at in 0..174 {
+    let body = open_zstd(FILLED, BLOCKS);
+    for at in 0..HELD {
         let block = wire::block(at, &[(":path", CHAT), ("content-encoding", "zstd")]);
         stream.write(&wire::frame(wire::HEADERS, wire::END_HEADERS, wire::stream(at), &block)).await?;
         stream.write(&wire::frame(wire::DATA, 0, wire::stream(at), &body)).await?;
     }
     stream.hold();
+    tokio::time::sleep(STAY).await;
     Ok(())
 }
 
@@ -68,6 +101,17 @@ pub(super) async fn open_streams(mut stream: Hostile, count: usize) -> crate::Ou
     }
     stream.write(&bytes).await?;
     stream.hold();
+    Ok(())
+}
+
+/// Clients that ask for much and take nothing.
+async fn slow_readers(target: Target) -> crate::Outcome<()> {
+    for _ in 0..READERS {
+        let mut stream = connect(target.listen, Some(4096)).await?;
+        stream.write_all(&wire::post(CHAT, &[("x-kind", "large")], b"{}")).await?;
+        target.hold(stream);
+    }
+    tokio::time::sleep(STAY).await;
     Ok(())
 }
 

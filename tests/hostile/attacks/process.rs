@@ -52,7 +52,12 @@ pub(super) fn attacks() -> Outcome<Vec<Attack>> {
 /// Starts another program with these addresses and waits for its end; `None` when it goes on.
 async fn start_another(listen: SocketAddr, admin: &str, upstream: SocketAddr) -> Outcome<Option<Output>> {
     let mut command: Command = program::command(&Launch::default());
-    command.args(["run", &format!("--listen={listen}"), &format!("--admin={admin}"), &format!("--upstream={upstream}")]);
+    command.args([
+        "run",
+        &format!("--listen={listen}"),
+        &format!("--admin={admin}"),
+        &format!("--upstream={upstream}"),
+    ]);
     let mut child = command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn()?;
     let begun = Instant::now();
     while begun.elapsed() < ENDS {
