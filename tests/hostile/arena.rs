@@ -224,7 +224,7 @@ fn few(faults: &[String]) -> Vec<String> {
     const SHOWN: usize = 4;
     let mut shown: Vec<String> = faults.iter().take(SHOWN).cloned().collect();
     if faults.len() > SHOWN {
-        shown.push(format!("and {} more faults", faults.len() - SHOWN));
+        shown.push(format!("and {} more", faults.len() - SHOWN));
     }
     shown
 }

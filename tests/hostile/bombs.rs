@@ -66,27 +66,46 @@ pub(crate) fn singles() -> Outcome<Vec<Bomb>> {
 
 /// One coding alone: 1 MiB of spaces, which a JSON scanner has to read to the end.
 pub(crate) fn single(coding: &str) -> Outcome<Bomb> {
-    Ok(Bomb { encoding: coding.to_owned(), body: encode(coding, &inner(coding)?[0].0)? })
+    let text = texts().iter().find(|text| text.coding == coding).ok_or("unknown coding")?;
+    Ok(Bomb { encoding: coding.to_owned(), body: text.coded.clone() })
 }
 
 /// Every ordered pair of codings.
 pub(crate) fn pairs() -> Outcome<Vec<Bomb>> {
-    let of = |first: &&'static str, second: &&'static str| pair(first, second);
-    CODINGS.iter().flat_map(|first| CODINGS.iter().map(move |second| of(first, second))).collect()
+    CODINGS.iter().flat_map(|first| CODINGS.iter().map(|second| pair(first, second))).collect()
 }
 
 /// `first` is applied first, so decoded last.
-pub(crate) fn pair(first: &str, second: &str) -> Outcome<Bomb> {
-    let mut best: Option<(f64, Vec<u8>)> = None;
-    for (data, coded) in inner(first)? {
-        let body = encode(second, coded)?;
-        let gain = data.len() as f64 / (body.len() + FRAMING) as f64;
-        if best.as_ref().is_none_or(|(known, _)| gain > *known) {
-            best = Some((gain, body));
+fn pair(first: &str, second: &str) -> Outcome<Bomb> {
+    let mut best = (0.0, Vec::new());
+    for text in texts().iter().filter(|text| text.coding == first) {
+        let body = encode(second, &text.coded)?;
+        let gain = text.size as f64 / (body.len() + FRAMING) as f64;
+        if gain > best.0 {
+            best = (gain, body);
         }
     }
-    let (_, body) = best.ok_or("no sizes")?;
-    Ok(Bomb { encoding: format!("{first}, {second}"), body })
+    Ok(Bomb { encoding: format!("{first}, {second}"), body: best.1 })
+}
+
+/// Spaces in one coding.
+#[derive(Debug)]
+struct Text {
+    coding: &'static str,
+    size: usize,
+    coded: Vec<u8>,
+}
+
+/// All sizes in all codings, the smallest first.
+fn texts() -> &'static [Text] {
+    static DONE: OnceLock<Vec<Text>> = OnceLock::new();
+    DONE.get_or_init(|| {
+        let of = |coding: &'static str, size| {
+            let coded = encode(coding, &vec![b' '; size]).expect("every one of CODINGS is known");
+            Text { coding, size, coded }
+        };
+        CODINGS.iter().flat_map(|coding| SIZES.map(|size| of(coding, size))).collect()
+    })
 }
 
 /// A body of some MB that is `ratio` times as large decoded as coded, or a little less: nothing that a limit on the ratio finds.
@@ -109,24 +128,6 @@ pub(crate) fn dense(coding: &str, ratio: usize) -> Outcome<Bomb> {
         best = body;
     }
     Ok(Bomb { encoding: coding.to_owned(), body: best })
-}
-
-/// Plain texts of all sizes with their coded form, computed once per coding.
-fn inner(coding: &str) -> Outcome<&'static [(Vec<u8>, Vec<u8>)]> {
-    static DONE: OnceLock<Vec<(&str, Vec<(Vec<u8>, Vec<u8>)>)>> = OnceLock::new();
-    let all = DONE.get_or_init(|| {
-        let coded = |coding: &&'static str| {
-            let sized = |size| {
-                let data = vec![b' '; size];
-                let coded = encode(coding, &data).unwrap_or_default();
-                (data, coded)
-            };
-            (*coding, SIZES.map(sized).to_vec())
-        };
-        CODINGS.iter().map(coded).collect()
-    });
-    let found = all.iter().find(|(name, _)| *name == coding).ok_or("unknown coding")?;
-    Ok(&found.1)
 }
 
 /// A zstd frame that declares a window of `1 << window` bytes and holds `blocks` run-length blocks of 128 KiB, without the last

@@ -105,11 +105,11 @@ impl Bystanders {
                 }
             });
         }
-        for index in 0..if stops { 0 } else { CODINGS.len() } {
+        for (index, coding) in CODINGS.iter().enumerate().filter(|_| !stops) {
             let notes = notes.clone();
             others.spawn(async move {
                 if let Err(error) = coded(listen, index, &notes).await {
-                    notes.fault(format!("compressed stream ({}): {error}", CODINGS[index]));
+                    notes.fault(format!("compressed stream ({coding}): {error}"));
                 }
             });
         }

@@ -94,8 +94,14 @@ fn run() -> Outcome<ExitCode> {
     let begun = Instant::now();
     let (mut rows, mut failed, mut counted) = (vec![table::HEADER.to_owned()], 0, false);
     for attack in &attacks {
-        let measured = watchers.block_on(arena::run(attack, attackers.handle(), chart.as_ref()));
-        let measured = measured.map_err(|error| format!("{} x {}: {error}", attack.name, attack.connections))?;
+        let measured = match watchers.block_on(arena::run(attack, attackers.handle(), chart.as_ref())) {
+            Ok(measured) => measured,
+            Err(error) => {
+                println!("  FAIL {} x {}: {error}", attack.name, attack.connections);
+                failed += 1;
+                continue;
+            }
+        };
         let over = arena::over_limits(attack, &measured, optimised);
         counted |= measured.decoded.is_some();
         let row = table::row(attack, &measured);
