@@ -48,6 +48,8 @@ pub struct Drain {
 struct Shared {
     phase: AtomicU8,
     connections: Mutex<Slots>,
+    /// Connections that are open: read without the lock, which threads of a low priority must not hold.
+    open: AtomicUsize,
     /// Listeners that are open.
     listening: AtomicUsize,
     /// The last connection has ended, or the last listener is closed.
@@ -88,6 +90,7 @@ impl Drain {
         let shared = Shared {
             phase: AtomicU8::new(Phase::Running as u8),
             connections: Mutex::new(Slots::default()),
+            open: AtomicUsize::new(0),
             listening: AtomicUsize::new(0),
             emptied: Notify::new(),
             moved: Notify::new(),
@@ -126,7 +129,7 @@ impl Drain {
 
     /// Open connections, those that are still being connected to the server among them.
     pub fn open(&self) -> usize {
-        self.slots().open()
+        self.shared.open.load(Ordering::Acquire)
     }
 
     /// Resolves when no connection is open.
@@ -185,6 +188,7 @@ impl Drain {
                 (slots.wakers.len() - 1) as u32
             }
         };
+        self.shared.open.store(slots.open(), Ordering::Release);
         Some(Ticket { drain: self.clone(), slot })
     }
 
@@ -258,6 +262,7 @@ impl Drop for Ticket {
         }
         slots.free.push(self.slot);
         let open = slots.open();
+        self.drain.shared.open.store(open, Ordering::Release);
         drop(slots);
         if open == 0 {
             self.drain.shared.emptied.notify_waiters();

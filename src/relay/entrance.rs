@@ -37,6 +37,8 @@ pub struct Relay {
     lags: Lags,
     /// Maximum of connections that the process has descriptors for.
     capacity: AtomicUsize,
+    /// Bytes that wait for their receivers, on all connections.
+    waiting: AtomicUsize,
     last_id: AtomicU64,
 }
 
@@ -53,7 +55,8 @@ impl Relay {
         let settings = ArcSwap::from_pointee(settings);
         let stats = (0..pairs.max(1)).map(|_| Stats::default()).collect();
         let (lags, last_id, capacity) = (Lags::default(), AtomicU64::new(0), AtomicUsize::new(usize::MAX));
-        Arc::new(Relay { settings, observe, drain, stats, lags, capacity, last_id })
+        let waiting = AtomicUsize::new(0);
+        Arc::new(Relay { settings, observe, drain, stats, lags, capacity, waiting, last_id })
     }
 
     /// The settings of connections that are accepted now.
@@ -92,6 +95,17 @@ impl Relay {
         self.lags.clock()
     }
 
+    /// Bytes that wait for their receivers, on all connections.
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Counts bytes as waiting until what this returns is dropped.
+    pub(crate) fn wait_with(self: &Arc<Relay>, bytes: usize) -> Waiting {
+        self.waiting.fetch_add(bytes, Ordering::Relaxed);
+        Waiting { relay: Arc::clone(self), bytes }
+    }
+
     /// Refuses connections from now on while this many are open.
     pub fn limit_connections(&self, capacity: usize) {
         self.capacity.store(capacity, Ordering::Relaxed);
@@ -125,6 +139,19 @@ impl Relay {
 
     pub(crate) fn observe(&self) -> &dyn Observe {
         self.observe.as_ref()
+    }
+}
+
+/// Bytes that wait for their receiver.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    relay: Arc<Relay>,
+    bytes: usize,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.relay.waiting.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 

@@ -33,6 +33,13 @@ const FIRST_BYTE: Duration = Duration::from_millis(300);
 /// Size of a read while the connection is expensive to observe ([`Observer::is_costly`](crate::relay::Observer)).
 const COSTLY_READ_BYTES: usize = 8 * 1024;
 
+/// While more bytes than this wait for clients that do not take them, reads are small, and so is what each further client
+/// leaves waiting.
+const MUCH_WAITS: usize = 16 * 1024 * 1024;
+
+/// Size of a read then.
+const SCARCE_READ_BYTES: usize = 2 * 1024;
+
 /// Relays both directions until the connection ends. Owns no buffer while nothing waits for its receiver.
 ///
 /// A task waits for this future, so its size is memory per connection; a test keeps it small.
@@ -117,8 +124,12 @@ impl Joined {
     /// Moves bytes both ways; `Some` when that ended the connection.
     fn relay(&mut self, cx: &mut Context<'_>) -> Option<(Close, Farewell)> {
         let Ends { client, server, .. } = self.ends.as_mut()?;
-        let costly = if self.guard.is_costly() { COSTLY_READ_BYTES } else { usize::MAX };
-        let size = self.settings.scratch_bytes.min(self.settings.remainder_bytes).min(costly).max(1);
+        let most = match (self.guard.relay().waiting() > MUCH_WAITS, self.guard.is_costly()) {
+            (true, _) => SCARCE_READ_BYTES,
+            (false, true) => COSTLY_READ_BYTES,
+            (false, false) => usize::MAX,
+        };
+        let size = self.settings.scratch_bytes.min(self.settings.remainder_bytes).min(most).max(1);
         let (request, response, moved) = scratch::with(size, |scratch| {
             let mut eyes = Eyes { scratch, guard: &mut self.guard, moved: None };
             let last = self.response.finished();

@@ -13,6 +13,7 @@ use tokio::io::AsyncRead;
 use tokio::io::AsyncWrite;
 use tokio::io::ReadBuf;
 
+use crate::relay::entrance::Waiting;
 use crate::relay::guard::Guard;
 use crate::relay::observer::Direction;
 use crate::relay::stats::REPORT_BYTES;
@@ -52,6 +53,7 @@ struct Remainder {
     bytes: Vec<u8>,
     sent: usize,
     since: Instant,
+    _waiting: Waiting,
 }
 
 /// What a lane can still do after a turn.
@@ -169,7 +171,8 @@ impl Lane {
             Ok(None) => {}
             Ok(Some(sent)) => {
                 let bytes = bytes.get(sent..).unwrap_or_default().to_vec();
-                self.remainder = Some(Box::new(Remainder { bytes, sent: 0, since: at }));
+                let waiting = eyes.guard.relay().wait_with(bytes.len());
+                self.remainder = Some(Box::new(Remainder { bytes, sent: 0, since: at, _waiting: waiting }));
             }
             Err(_) => return Poll::Ready(Some(self.lose_receiver(eyes))),
         }

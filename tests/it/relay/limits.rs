@@ -156,3 +156,24 @@ fn an_idle_connection_costs_little_memory() {
     assert!(each < 5 * 1024, "{each} bytes per connection");
     drop((few, many));
 }
+
+#[test]
+fn bytes_that_wait_for_a_client_are_counted_until_it_is_gone() {
+    let (listener, server) = peer::listen();
+    let rig = Rig::to(server);
+    let client = peer::dial(rig.address());
+    let (mut upstream, _) = listener.accept().unwrap();
+    upstream.set_nonblocking(true).unwrap();
+    let chunk = [0; 64 * 1024];
+    while rig.relay.waiting() == 0 {
+        if upstream.write(&chunk).is_err() {
+            std::thread::yield_now();
+        }
+    }
+    assert!(rig.relay.waiting() <= Settings::default().remainder_bytes);
+    drop((client, upstream));
+    rig.watcher.closed(0);
+    while rig.relay.waiting() > 0 {
+        std::thread::yield_now();
+    }
+}
