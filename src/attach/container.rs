@@ -45,7 +45,7 @@ pub(super) struct Sidecar<'a> {
     /// The server's user, where a socket has to be shared with it.
     pub(super) user: Option<i64>,
     /// It shares its port with the server.
-    pub(super) reuse_port: bool,
+    pub(super) port_sharing: bool,
     /// It needs the volume of the server's socket.
     pub(super) socket: bool,
     pub(super) variables: &'a [(String, String)],
@@ -95,7 +95,7 @@ impl Sidecar<'_> {
             format!("--set=process.threads={THREADS}"),
             format!("--set=process.grace_period_secs={}", self.drain_secs),
         ];
-        arguments.extend(self.reuse_port.then(|| "--set=relay.reuse_port=true".to_owned()));
+        arguments.extend(self.port_sharing.then(|| "--set=relay.port_sharing=true".to_owned()));
         arguments.extend(self.engine.map(|engine| format!("--set=observe.engine={engine}")));
         arguments
     }

@@ -83,7 +83,7 @@ pub fn plan(pod: &Value, options: &Options) -> Result<Plan, String> {
         drain_secs: options.drain.as_secs(),
         guaranteed,
         user: wiring.user,
-        reuse_port: wiring.reuse_port,
+        port_sharing: wiring.port_sharing,
         socket: wiring.socket,
         variables: &options.variables,
     };

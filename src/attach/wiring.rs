@@ -20,7 +20,7 @@ pub(super) struct Wiring {
     /// They share the volume of a socket.
     pub(super) socket: bool,
     /// They share a port by SO_REUSEPORT.
-    pub(super) reuse_port: bool,
+    pub(super) port_sharing: bool,
     /// Connections are turned to the sidecar by a rule.
     pub(super) redirect: bool,
     /// The port on which the sidecar listens.
@@ -68,7 +68,7 @@ pub(super) fn wire(
         }
         Mode::ShadowBind => {
             notes.push(format!("the server is left as it is, on all addresses of port {port}; the sidecar binds the pod's addresses, which the kernel prefers. The server must set SO_REUSEPORT (vLLM does with --api-server-count above 1), or the one that starts last fails"));
-            Wiring { user: Some(user(spec, server, notes)?), reuse_port: true, ..at(format!("127.0.0.1:{port}")) }
+            Wiring { user: Some(user(spec, server, notes)?), port_sharing: true, ..at(format!("127.0.0.1:{port}")) }
         }
         Mode::PortSwap => {
             let inner = port.checked_add(1).ok_or("its port is 65535, there is no next one")?;

@@ -137,7 +137,7 @@ impl Config {
             relay: relay::Settings {
                 scratch_bytes: self.settings.relay.scratch_bytes,
                 keepalive: self.settings.relay.keepalive,
-                reuse_port: self.settings.relay.reuse_port,
+                port_sharing: self.settings.relay.port_sharing,
                 ..live.relay.clone()
             },
             observe: live.observe.clone(),

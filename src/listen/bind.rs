@@ -58,7 +58,7 @@ impl Bound {
             }
             self.socket.try_clone()
         });
-        let shared = Settings { reuse_port: true, ..settings.clone() };
+        let shared = Settings { port_sharing: true, ..settings.clone() };
         let more = (1..threads).map(|_| match &self.address {
             Address::Tcp { host, port } => bind_tcp(host, *port, &shared).map(|(socket, ..)| socket),
             _ => self.socket.try_clone(),
@@ -73,7 +73,7 @@ impl Bound {
 
 /// Opens the listening socket of this pair.
 ///
-/// A TCP address that another process listens on is an error, unless `settings.reuse_port` is set and both processes share the
+/// A TCP address that another process listens on is an error, unless `settings.port_sharing` is set and both processes share the
 /// port by SO_REUSEPORT. TCP sockets get keep-alive and TCP_NODELAY, which accepted sockets inherit (tcp(7)).
 ///
 /// # Errors
@@ -94,7 +94,7 @@ fn bind_tcp(host: &str, port: u16, settings: &Settings) -> io::Result<(OwnedFd, 
     let address = (host, port).to_socket_addrs()?.next().ok_or(io::ErrorKind::AddrNotAvailable)?;
     let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
-    socket.set_reuse_port(settings.reuse_port)?;
+    socket.set_reuse_port(settings.port_sharing)?;
     socket.set_tcp_nodelay(true)?;
     keep_alive(SockRef::from(&socket), settings.keepalive)?;
     socket.bind(&address.into())?;
@@ -136,7 +136,7 @@ fn mend(error: &io::Error) -> &'static str {
     match error.kind() {
         // Of a TCP port; a Unix socket's is our own error.
         io::ErrorKind::AddrInUse if error.raw_os_error().is_some() => {
-            "stop the program that uses it, listen on another address, or set `relay.reuse_port` if both are to share the port"
+            "stop the program that uses it, listen on another address, or set `relay.port_sharing` if both are to share the port"
         }
         io::ErrorKind::AddrInUse => "stop the program that uses it, or listen on another address",
         io::ErrorKind::AlreadyExists => "remove it, or write another path",

@@ -32,7 +32,7 @@ pub struct Settings {
     /// Maximum of connections that are open at a time; `None` for as many as the process has descriptors for.
     pub max_connections: Option<usize>,
     /// Other processes of the same user may listen on the same TCP addresses (SO_REUSEPORT).
-    pub reuse_port: bool,
+    pub port_sharing: bool,
 }
 
 impl Default for Settings {
@@ -46,7 +46,7 @@ impl Default for Settings {
             idle_timeout: None,
             half_close_timeout: Some(Duration::from_secs(300)),
             max_connections: None,
-            reuse_port: false,
+            port_sharing: false,
         }
     }
 }

@@ -122,7 +122,7 @@ fn port_in_use_is_a_configuration_error_that_names_the_key_unless_it_is_to_be_sh
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{error}");
     let expected = format!("--listen: pairs[0].listen: cannot listen on {taken}: Address already in use");
-    assert!(error.contains(&expected) && error.contains("`relay.reuse_port`"), "{error}");
+    assert!(error.contains(&expected) && error.contains("`relay.port_sharing`"), "{error}");
 
     let admin = format!("--admin={taken}");
     let output = failed_run(&["--listen=127.0.0.1:0", "--upstream=127.0.0.1:1", &admin]);
@@ -131,7 +131,7 @@ fn port_in_use_is_a_configuration_error_that_names_the_key_unless_it_is_to_be_sh
     assert!(error.contains("`admin.listen` (--admin) to another port"), "{error}");
 
     let mut command = Command::new(env!("CARGO_BIN_EXE_tokometer"));
-    command.args(["run", &listen, "--upstream=127.0.0.1:1", "--admin=127.0.0.1:0", "--set=relay.reuse_port=true"]);
+    command.args(["run", &listen, "--upstream=127.0.0.1:1", "--admin=127.0.0.1:0", "--set=relay.port_sharing=true"]);
     let (_process, port) = Process::of(command, |log| port_after(log, "Relaying. listen="));
     assert_eq!(port, taken.port());
 }

@@ -38,7 +38,7 @@
 {{- if $settings.drain.enabled -}}
 {{- $args = append $args (printf "--set=process.grace_period_secs=%d" (int $settings.drain.timeoutSeconds)) -}}
 {{- end -}}
-{{- if eq $settings.mode "shadow-bind" -}}{{- $args = append $args "--set=relay.reuse_port=true" -}}{{- end -}}
+{{- if eq $settings.mode "shadow-bind" -}}{{- $args = append $args "--set=relay.port_sharing=true" -}}{{- end -}}
 {{- if ne $settings.engine "auto" -}}{{- $args = append $args (printf "--set=observe.engine=%s" $settings.engine) -}}{{- end -}}
 {{- if $settings.config -}}{{- $args = append $args "--config=/etc/tokometer/tokometer.yaml" -}}{{- end -}}
 {{- toYaml (concat $args $settings.extraArgs) -}}

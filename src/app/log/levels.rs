@@ -6,9 +6,10 @@ use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::filter::Targets;
 
 /// Our own modules, so that `relay=debug` means `tokometer::relay=debug`.
-const MODULES: [&str; 25] = [
+const MODULES: [&str; 26] = [
     "listen",
     "relay",
+    "budget",
     "wire",
     "decode",
     "measure",

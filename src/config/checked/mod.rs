@@ -174,7 +174,7 @@ fn relay(raw: &Relay) -> relay::Settings {
         idle_timeout: unless_zero(Duration::from_secs(raw.idle_timeout_secs)),
         half_close_timeout: unless_zero(Duration::from_secs(raw.half_close_timeout_secs)),
         max_connections: Some(size(raw.max_connections)).filter(|max| *max > 0),
-        reuse_port: raw.reuse_port,
+        port_sharing: raw.port_sharing,
     }
 }
 

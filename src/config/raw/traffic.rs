@@ -120,7 +120,7 @@ pub struct Relay {
     /// True shares the TCP ports of the listeners with other processes of the same user that set SO_REUSEPORT too, such as
     /// an inference server on the same port (`inject --mode shadow-bind`), or the old process while a new one takes over.
     /// False: a port that another process listens on is an error at the start.
-    pub reuse_port: bool,
+    pub port_sharing: bool,
 }
 
 impl Default for Relay {
@@ -134,7 +134,7 @@ impl Default for Relay {
             idle_timeout_secs: 0,
             half_close_timeout_secs: 300,
             max_connections: 0,
-            reuse_port: false,
+            port_sharing: false,
         }
     }
 }

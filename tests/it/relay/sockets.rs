@@ -106,10 +106,10 @@ fn port_is_exclusive_to_one_process_unless_both_share_it() {
         (listen::serve(vec![bound], &relay, 3).unwrap(), at)
     };
     let (_server, upstream) = peer::listen();
-    let (alone, shared) = (Settings::default(), Settings { reuse_port: true, ..Settings::default() });
+    let (alone, shared) = (Settings::default(), Settings { port_sharing: true, ..Settings::default() });
     let (_workers, at) = threads(&alone, upstream);
     let error = listen::bind(at, &alone).unwrap_err().to_string();
-    assert!(error.contains("in use") && error.contains("`relay.reuse_port`"), "{error}");
+    assert!(error.contains("in use") && error.contains("`relay.port_sharing`"), "{error}");
     let (_workers, at) = threads(&shared, upstream);
     assert!(listen::bind(at.clone(), &alone).is_err(), "one of them does not share it");
     listen::bind(at, &shared).unwrap();
