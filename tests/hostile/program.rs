@@ -224,6 +224,13 @@ impl Metrics {
         values.reduce(|sum, value| sum + value)
     }
 
+    /// The labels and values of the series of this name that are not zero.
+    pub(crate) fn moved(&self, name: &str) -> String {
+        let series = self.0.lines().filter_map(|line| line.strip_prefix(name));
+        let moved: Vec<&str> = series.filter(|series| !series.ends_with(" 0") && !series.ends_with(" 0.0")).collect();
+        moved.join(" ")
+    }
+
     /// Requests that were recorded; the metric's name changed once.
     pub(crate) fn requests(&self, parts: &[&str]) -> f64 {
         let named = |name| self.sum(name, parts);
