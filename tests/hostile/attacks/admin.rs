@@ -18,7 +18,7 @@ use crate::upstream::FAST;
 use crate::wire;
 
 /// How long the attackers stay.
-const STAY: Duration = Duration::from_secs(3);
+const STAY: Duration = Duration::from_secs(2);
 
 /// How long one page may take that is asked for alone.
 const PAGE: Duration = Duration::from_secs(5);
