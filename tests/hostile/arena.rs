@@ -172,7 +172,7 @@ fn miscounts(metrics: &Metrics, seen: &Seen, requests: u64) -> Vec<String> {
     if !faults.is_empty() {
         let [unread, detached] = ["tokometer_observer_bodies_unread_total", "tokometer_observer_detached_total"]
             .map(|name| metrics.moved(name));
-        faults.push(format!("bodies that were not read: {unread}; connections: {detached}"));
+        faults.insert(0, format!("bodies that were not read: {unread}; connections: {detached}"));
     }
     if requests > 0 {
         let sent = requests + seen.whole + seen.coded.iter().sum::<u64>();
