@@ -22,7 +22,7 @@ const LIMITS: Limits = Limits { window_bytes: 1 << 20 };
 const RATIO: usize = 32;
 
 /// What a connection may decode at first, and a slice more: costs are known when they have arisen.
-const INITIAL: usize = 72 * 1024;
+const INITIAL: usize = 40 * 1024;
 
 fn decode<'a>(codings: Codings, pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<u8>, Option<Unreadable>) {
     let account = Budget::new(8 << 20).account(None, RATIO as u64);

@@ -73,8 +73,8 @@ fn play(steps: &[Step], begin: Instant) -> Vec<String> {
     assert_eq!((observatory.open(), observatory.observed()), (0, 0), "after the last connection's end");
     let budget = observatory.budget();
     assert_eq!(budget.held(), 0, "after the last connection's end");
-    // Each connection may decode 64 KiB and what its bytes have earned, and each coding runs over by a slice.
-    let most = id as usize * 88 * 1024 + bytes.len() * settings().coding_ratio as usize;
+    // Each connection may decode 32 KiB and what its bytes have earned, and each coding runs over by a slice.
+    let most = id as usize * 56 * 1024 + bytes.len() * settings().coding_ratio as usize;
     assert!(budget.decoded() <= most as u64, "{} bytes decoded of {}", budget.decoded(), bytes.len());
     log.lines()
 }

@@ -166,7 +166,9 @@ impl Backlog {
 
     fn take(&self, record: &Record, text: &mut Option<UncountedText>) {
         let shared = &self.shared;
-        let waiting = shared.waiting.push(|| Box::new((record.clone(), text.take())));
+        // A flood of requests that come to nothing leaves room for those that do.
+        let crowded = !record.proves_model() && shared.waiting.len() >= MOST / 2;
+        let waiting = if crowded { None } else { shared.waiting.push(|| Box::new((record.clone(), text.take()))) };
         if waiting.is_none() {
             shared.dropped.add(record);
         }
@@ -320,14 +322,21 @@ mod tests {
             let outcome = if n % 4 == 0 { Outcome::Http4xx } else { Outcome::Ok };
             Sink::record(&backlog, &Record { labels: Arc::clone(&labels), outcome, ..ended(1) });
         }
+        // Half of the room is for requests that have come to something.
+        assert_eq!((sum.told.load(SeqCst), backlog.shared.waiting.len()), (0, MOST / 2));
+        let response = Record { labels, status: Some(200), ..ended(1) };
+        assert!(response.proves_model());
+        for _ in 0..MOST {
+            Sink::record(&backlog, &response);
+        }
         assert_eq!((sum.told.load(SeqCst), backlog.shared.waiting.len()), (0, MOST));
         drop(settling);
         backlog.settle();
         let recorded = sum.told.load(SeqCst);
-        assert_eq!((recorded, backlog.dropped()), (MOST as u64, BURST - MOST as u64));
+        assert_eq!((recorded, backlog.dropped()), (MOST as u64, BURST));
         let unrecorded = unrecorded.lock().unwrap();
         assert!(unrecorded.iter().all(|(pair, route, ..)| (*pair, *route) == (1, Route::Chat)), "{unrecorded:?}");
-        assert_eq!(unrecorded.iter().map(|(.., n)| n).sum::<u64>() + recorded, BURST);
+        assert_eq!(unrecorded.iter().map(|(.., n)| n).sum::<u64>() + recorded, BURST + MOST as u64);
         assert!(unrecorded.iter().any(|(_, _, outcome, n)| *outcome == Outcome::Http4xx && *n > 10_000));
         drop(unrecorded);
         drop(backlog);

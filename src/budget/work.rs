@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicI64;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Credit of a connection that has received nothing yet: a whole short response, however well it compresses.
-const INITIAL: i64 = 64 * 1024;
+const INITIAL: i64 = 32 * 1024;
 
 /// Maximum credit. It bounds what one read can make its thread decode, whatever the connection earned before.
 const MAXIMUM: i64 = 512 * 1024;

@@ -48,12 +48,12 @@ pub(super) fn cpu_time() -> Duration {
 /// Unoptimised code is slower by about this factor.
 const SLOWNESS: i32 = if cfg!(debug_assertions) { 50 } else { 1 };
 
-/// CPU time in nanoseconds that each byte of a connection earns for its observer. All bytes of real traffic cost less than
-/// a tenth of it (docs/PERFORMANCE.md); it bounds what is not known to be expensive.
-const PER_BYTE: i32 = 200 * SLOWNESS;
+/// CPU time in nanoseconds that each byte of a connection earns for its observer. Events that are compressed one by one cost
+/// up to a quarter of it on a busy machine; it bounds what is not known to be expensive.
+const PER_BYTE: i32 = 1_000 * SLOWNESS;
 
-/// What a connection may take at once: time for the code to get into the caches, and for a preempted thread's clock.
-const MAXIMUM: i32 = 20_000_000 * SLOWNESS;
+/// What a connection may take at once.
+const MAXIMUM: i32 = 40_000_000 * SLOWNESS;
 
 /// The CPU time that the observer of one connection may still take, in nanoseconds.
 #[derive(Debug)]

@@ -128,7 +128,7 @@ fn port_in_use_is_a_configuration_error_that_names_the_key_unless_it_is_to_be_sh
     let output = failed_run(&["--listen=127.0.0.1:0", "--upstream=127.0.0.1:1", &admin]);
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{error}");
-    assert!(error.contains("`admin.listen` (--admin) to another port"), "{error}");
+    assert!(error.contains("`admin.listen` (or --admin) to another port"), "{error}");
 
     let mut command = Command::new(env!("CARGO_BIN_EXE_tokometer"));
     command.args(["run", &listen, "--upstream=127.0.0.1:1", "--admin=127.0.0.1:0", "--set=relay.port_sharing=true"]);

@@ -209,7 +209,7 @@ pub struct Observe {
     #[schemars(range(min = 1024, max = 134217728))]
     pub coding_window_bytes: u64,
     /// How many decoded bytes each received byte of a connection earns, over all of its compressed bodies; a connection begins
-    /// with 64 KiB. A body that exceeds what was earned (a decompression bomb) is not read any further, and
+    /// with 32 KiB. A body that exceeds what was earned (a decompression bomb) is not read any further, and
     /// `tokometer.observer.bodies.unread` counts it. Streams that are flushed with each event need up to 22.
     #[schemars(range(min = 1, max = 1000000))]
     pub coding_ratio: u64,

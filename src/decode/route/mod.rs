@@ -4,6 +4,8 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+use memchr::memchr2;
+
 use super::Framing;
 use super::dialect::Place;
 use table::Api;
@@ -127,10 +129,12 @@ impl Route {
 
     /// The path of a request target: no scheme and authority (absolute form), no query, no slash at the end.
     pub fn path_of(target: &str) -> &str {
-        let target = target.split(['?', '#']).next().unwrap_or(target);
-        let path = match target.split_once("://") {
-            Some((_, rest)) if !target.starts_with('/') => rest.find('/').and_then(|at| rest.get(at..)).unwrap_or("/"),
-            _ => target,
+        let end = memchr2(b'?', b'#', target.as_bytes()).unwrap_or(target.len());
+        let target = target.get(..end).unwrap_or(target);
+        let origin = if target.starts_with('/') { None } else { target.split_once("://") };
+        let path = match origin {
+            Some((_, rest)) => rest.find('/').and_then(|at| rest.get(at..)).unwrap_or("/"),
+            None => target,
         };
         if path == "/" { path } else { path.strip_suffix('/').unwrap_or(path) }
     }

@@ -20,7 +20,7 @@ const MIB: usize = 1 << 20;
 const RATIO: u64 = 32;
 
 /// What a connection may decode before it has earned anything, and a slice more: costs are known when they have arisen.
-const INITIAL: usize = 64 * 1024 + 8 * 1024;
+const INITIAL: usize = 32 * 1024 + 8 * 1024;
 
 /// A decoder of a connection of its own.
 fn metered(coding: &str, memory: usize) -> (Decoder, Account) {

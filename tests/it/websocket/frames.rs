@@ -142,7 +142,7 @@ fn a_bomb_in_a_message_is_left() {
     assert_eq!(result, Ok(()));
     assert_eq!(told.last(), Some(&Told::Unreadable(Unreadable::Ratio)));
     let Some(Told::Data(data)) = told.first() else { panic!("{told:?}") };
-    assert!(data.len() <= 72 * 1024, "{}", data.len());
+    assert!(data.len() <= 40 * 1024, "{}", data.len());
 }
 
 #[test]
