@@ -19,7 +19,7 @@ use tokometer::work::Work;
 const LIMITS: Limits = Limits { window_bytes: 1 << 20 };
 
 /// Decoded bytes that a byte earns.
-const RATIO: usize = 32;
+const RATIO: usize = 24;
 
 /// What a connection may decode at first, and a slice more: costs are known when they have arisen.
 const INITIAL: usize = 40 * 1024;

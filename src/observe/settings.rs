@@ -158,7 +158,7 @@ impl Default for Settings {
             min_rate_tokens: 2,
             min_rate_span: Duration::from_millis(1),
             coding_window_bytes: 8 * 1024 * 1024,
-            coding_ratio: 32,
+            coding_ratio: 24,
             memory_bytes: None,
             path_prefixes: Vec::new(),
             own_paths: Vec::new(),

@@ -14,7 +14,7 @@ pub(crate) const CPU_NOISE: Duration = Duration::from_millis(30);
 
 /// Decoded bytes per received byte: the default of `observe.coding_ratio`, and what each connection may decode at first. All bytes
 /// count, those of other clients too.
-pub(crate) const DECODED_PER_RECEIVED: f64 = 48.0;
+pub(crate) const DECODED_PER_RECEIVED: f64 = 40.0;
 
 /// Memory with the default settings: half of the chart's limit.
 pub(crate) const RESIDENT: u64 = 128 << 20;

@@ -17,7 +17,7 @@ use super::encode::encoded_parts;
 const MIB: usize = 1 << 20;
 
 /// Decoded bytes that a received byte earns, see `observe.coding_ratio`.
-const RATIO: u64 = 32;
+const RATIO: u64 = 24;
 
 /// What a connection may decode before it has earned anything, and a slice more: costs are known when they have arisen.
 const INITIAL: usize = 32 * 1024 + 8 * 1024;

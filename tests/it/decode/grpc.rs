@@ -228,7 +228,7 @@ fn compressed_messages_that_cannot_be_read_end_the_reading() {
 fn a_stream_of_compressed_messages_that_grows_too_much_is_given_up() {
     let bomb = compressed_message("gzip", &vllm_chunk(0, &"x".repeat(1 << 18), 1));
     let body = bomb.repeat(6);
-    let account = Budget::new(usize::MAX).account(None, 32);
+    let account = Budget::new(usize::MAX).account(None, 24);
     let mut messages = Messages::new(Some(b"gzip"), Limits::default(), account);
     let mut given = 0;
     let why = messages.feed(&body, &mut |seen| given += if let Seen::Data(bytes) = seen { bytes.len() } else { 0 });

@@ -137,7 +137,7 @@ fn messages_that_cannot_be_uncompressed_end_the_reading_of_compressed_ones_alone
 #[test]
 fn a_bomb_in_a_message_is_left() {
     let bomb = Deflater::new(true).message(&vec![0; 8 << 20]);
-    let account = Budget::new(usize::MAX).account(None, 32);
+    let account = Budget::new(usize::MAX).account(None, 24);
     let (told, result) = read_by(Sender::Client, DEFLATE, &account, [frame(FIN | RSV1 | 2, MASK, &bomb).as_slice()]);
     assert_eq!(result, Ok(()));
     assert_eq!(told.last(), Some(&Told::Unreadable(Unreadable::Ratio)));
