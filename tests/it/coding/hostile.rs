@@ -86,6 +86,20 @@ fn many_bombs_of_one_connection_cost_what_they_have_earned() {
     }
 }
 
+/// Whatever it carried before.
+#[test]
+fn one_read_decodes_no_more_than_half_a_mebibyte() {
+    for (name, coding) in ENCODINGS {
+        let body = encode(name, &[&vec![0; 64 * MIB]]);
+        let (mut decoder, account) = metered(coding, usize::MAX);
+        account.earn(1 << 40);
+        let mut given = 0;
+        let why = decoder.feed(&body, &mut |slice| given += slice.len());
+        assert_eq!(why, Err(Unreadable::Ratio), "{name}");
+        assert!(given <= 512 * 1024 + 8 * 1024, "{name}: {given}");
+    }
+}
+
 #[test]
 fn a_bomb_of_brotli_holds_no_more_memory_than_it_has_decoded() {
     let body = encode("br", &[&vec![0; 64 * MIB]]);

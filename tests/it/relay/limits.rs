@@ -8,6 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 use std::time::Instant;
 
+use tokometer::relay::Direction;
 use tokometer::relay::Full;
 use tokometer::relay::Settings;
 use tokometer::relay::Unreachable;
@@ -16,6 +17,7 @@ use crate::pair::pair;
 
 use super::peer;
 use super::rig::Rig;
+use super::watcher::Call;
 use super::watcher::Mood;
 use super::watcher::Watcher;
 
@@ -176,4 +178,26 @@ fn bytes_that_wait_for_a_client_are_counted_until_it_is_gone() {
     while rig.relay.waiting() > 0 {
         std::thread::yield_now();
     }
+}
+
+#[test]
+fn connection_that_is_expensive_to_observe_is_read_in_small_pieces() {
+    const BYTES: usize = 1 << 20;
+    let (listener, server) = peer::listen();
+    let rig = Rig::watched(server, Mood::Costly);
+    let mut client = peer::dial(rig.address());
+    let (mut upstream, _) = listener.accept().unwrap();
+    let reader = std::thread::spawn(move || {
+        let mut got = vec![0; BYTES];
+        upstream.read_exact(&mut got).unwrap();
+        got
+    });
+    let sent: Vec<u8> = (0..BYTES).map(|at| at as u8).collect();
+    client.write_all(&sent).unwrap();
+    assert!(reader.join().unwrap() == sent, "every byte is forwarded");
+    let log = rig.watcher.wait(0, |log| log.bytes(Direction::Request).len() == BYTES);
+    let reads =
+        log.calls.iter().filter_map(|call| if let Call::Seen(_, bytes, _) = call { Some(bytes.len()) } else { None });
+    let longest = reads.skip(1).max().unwrap();
+    assert!(longest <= 8 * 1024, "a read of {longest} bytes");
 }

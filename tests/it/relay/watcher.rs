@@ -32,6 +32,8 @@ pub(crate) enum Call {
 pub(crate) enum Mood {
     /// Never.
     Calm,
+    /// Never, and its connections are expensive to observe.
+    Costly,
     /// When the connection is accepted.
     Accepting,
     /// At the n-th call of `seen`.
@@ -161,6 +163,10 @@ impl Observer for Eye {
         }
         self.idle |= direction == Direction::Response && bytes.ends_with(b"\n\n");
         self.note(Call::Seen(direction, bytes.to_vec(), at));
+    }
+
+    fn is_costly(&self) -> bool {
+        self.mood == Mood::Costly
     }
 
     fn finished(&mut self, direction: Direction, at: Instant) {
