@@ -146,7 +146,7 @@ impl Signals {
     }
 }
 
-/// Takes over what can change while connections are open; the rest is told to need a restart. A configuration of which any part cannot
+/// Takes over what can change while connections are open; the rest is reported to need a restart. A configuration of which any part cannot
 /// be used changes nothing.
 fn reload(
     current: &Mutex<Config>,
@@ -164,7 +164,7 @@ fn reload(
         Ok(reloaded) => reloaded,
         Err(error) => return unusable(&error),
     };
-    // What needs a restart is not in effect, and is told of again at the next reload.
+    // Changes that need a restart are not in effect; the next reload reports them again.
     let new = old.adopting(&reloaded.config);
     // Files that are named the same may hold other things now.
     if let Err(error) = instrument.reload(&new.settings) {

@@ -54,7 +54,7 @@ pub(crate) struct Handles {
     /// In the order of the table.
     found: Vec<Chain>,
     live: OnceLock<LiveSeries>,
-    /// What streams have told and no series has yet.
+    /// Counts of streams that are not in a series yet.
     counts: Arc<LiveCounts>,
     admitted: Admitted,
     /// The places of its model names, which are used whenever it is.
