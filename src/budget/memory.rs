@@ -157,7 +157,15 @@ impl Account {
         self.spend(cost)
     }
 
-    /// Something costs as much as decoding this many bytes does.
+    /// Something is to begin that costs as much as decoding this many bytes does.
+    ///
+    /// # Errors
+    /// When the connection is in debt. Nothing is paid then.
+    pub fn begin(&self, bytes: usize) -> Result<(), Exhausted> {
+        if self.0.work.has_credit() { self.spend(bytes) } else { Err(Exhausted) }
+    }
+
+    /// Something has cost as much as decoding this many bytes does.
     ///
     /// # Errors
     /// When the connection is in debt.

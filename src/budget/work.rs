@@ -29,6 +29,11 @@ impl Work {
         self.credit.store(self.credit.load(Relaxed).saturating_add(earned).min(MAXIMUM), Relaxed);
     }
 
+    /// True while there is no debt.
+    pub(super) fn has_credit(&self) -> bool {
+        self.ratio == 0 || self.credit.load(Relaxed) >= 0
+    }
+
     /// Pays for this much; true while there is no debt.
     pub(super) fn spend(&self, bytes: usize) -> bool {
         if self.ratio == 0 {

@@ -47,6 +47,16 @@ const NONE_PASSED: u32 = u32::MAX;
 /// Charged for a session on a WebSocket, likewise.
 const SESSION_BYTES: usize = 4096;
 
+/// The bytes of a read by which it earns decoded ones. A request's count for a third: they are not flushed with each event, as
+/// streams are, and anyone can send them.
+fn earning(direction: Direction, bytes: usize) -> u32 {
+    let bytes = match direction {
+        Direction::Request => bytes / 3,
+        Direction::Response => bytes,
+    };
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}
+
 /// Reads one connection until it ends or can no longer be followed.
 #[derive(Debug)]
 pub(super) struct ConnectionObserver {
@@ -61,8 +71,8 @@ struct Exchanges {
     connection: u64,
     /// Narrow, as all that follow: every connection has one of these.
     pair: u16,
-    /// Bytes of the read that is being shown.
-    read_bytes: u32,
+    /// Bytes by which the read that is being shown earns decoded ones.
+    earning: u32,
     /// The client takes no bytes now.
     held_up: bool,
     /// Bodies or messages of the connection are decoded, or were.
@@ -90,7 +100,7 @@ impl ConnectionObserver {
                 shared,
                 connection: connection.id,
                 pair: u16::try_from(connection.pair).unwrap_or(u16::MAX),
-                read_bytes: 0,
+                earning: 0,
                 held_up: false,
                 decodes: false,
                 passed: NONE_PASSED,
@@ -124,13 +134,13 @@ impl ConnectionObserver {
 
     /// Reads what was seen, and accounts for its costs.
     fn read_metered(&mut self, direction: Direction, bytes: &[u8], at: Instant) {
-        self.exchanges.read_bytes = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        self.exchanges.earning = earning(direction, bytes.len());
         // Requests and compressed bodies can be made expensive; the plain bytes of a response cannot.
         if !self.exchanges.decodes && direction == Direction::Response {
             self.read(direction, bytes, at);
         } else {
             if self.exchanges.decodes {
-                self.exchanges.account().earn(bytes.len());
+                self.exchanges.account().earn(self.exchanges.earning as usize);
             }
             let begin = cpu_time();
             self.read(direction, bytes, at);
@@ -273,7 +283,7 @@ impl Exchanges {
     fn begin_decoding(&mut self) {
         if !self.decodes {
             self.decodes = true;
-            self.account().earn(self.read_bytes as usize);
+            self.account().earn(self.earning as usize);
         }
     }
 

@@ -105,7 +105,7 @@ pub(crate) async fn run(attack: &Attack, attackers: &Handle, chart: Option<&(u64
     found.release();
     measured.faults.extend(found.faults());
     if !attack.stops {
-        match counts(&program, &measured.seen, found.requests()).await {
+        match counts(&program, &measured.seen, found.requests(), measured.bytes).await {
             Ok((decoded, faults)) => {
                 measured.decoded = decoded;
                 measured.faults.extend(faults);
@@ -146,13 +146,14 @@ async fn calm(program: &Program, baseline: f64) -> bool {
 }
 
 /// Decoded bytes per received byte, and what is wrong with the counts of the bystanders and of all requests.
-async fn counts(program: &Program, seen: &Seen, requests: u64) -> Outcome<(Option<f64>, Vec<String>)> {
+async fn counts(program: &Program, seen: &Seen, requests: u64, sent: u64) -> Outcome<(Option<f64>, Vec<String>)> {
     let begun = Instant::now();
     loop {
         let metrics = program.metrics().await?;
         let faults = miscounts(&metrics, seen, requests);
         if faults.is_empty() || begun.elapsed() > COUNTED {
-            let received = metrics.sum("tokometer_relay_io_bytes_total", &[]).unwrap_or(0.0);
+            // An open connection adds its bytes every 256 KiB.
+            let received = metrics.sum("tokometer_relay_io_bytes_total", &[]).unwrap_or(0.0).max(sent as f64);
             let decoded = metrics.sum("tokometer_observer_decoded_bytes_total", &[]);
             return Ok((decoded.map(|bytes| bytes / received.max(1.0)), faults));
         }

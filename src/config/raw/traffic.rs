@@ -208,8 +208,8 @@ pub struct Observe {
     /// a body passes, and only as much of it as the body fills. gzip and deflate always have 32 KiB.
     #[schemars(range(min = 1024, max = 134217728))]
     pub coding_window_bytes: u64,
-    /// How many decoded bytes each received byte of a connection earns, over all of its compressed bodies; a connection begins
-    /// with 32 KiB. A body that exceeds what was earned (a decompression bomb) is not read any further, and
+    /// How many decoded bytes each received byte of a connection earns, over all of its compressed bodies: each byte of
+    /// responses, and a third of it each byte of requests. A connection begins with 32 KiB. A body that exceeds what was earned (a decompression bomb) is not read any further, and
     /// `tokometer.observer.bodies.unread` counts it. Streams that are flushed with each event need up to 22 (measured with gzip, br and zstd).
     #[schemars(range(min = 1, max = 1000000))]
     pub coding_ratio: u64,

@@ -259,12 +259,15 @@ impl<T> Default for Cells<T> {
 }
 
 impl<T> SliceWrapper<T> for Cells<T> {
+    // The library calls these for each byte that it copies.
+    #[inline(always)]
     fn slice(&self) -> &[T] {
         &self.0
     }
 }
 
 impl<T> SliceWrapperMut<T> for Cells<T> {
+    #[inline(always)]
     fn slice_mut(&mut self) -> &mut [T] {
         &mut self.0
     }

@@ -24,13 +24,13 @@ pub(super) struct Layer {
 
 impl Layer {
     pub(super) fn new(coding: Coding, limits: &Limits, account: &Account) -> Result<Layer, Unreadable> {
-        account.spend(Stage::setup_cost(coding)).map_err(|Exhausted| Unreadable::Ratio)?;
+        account.begin(Stage::setup_cost(coding)).map_err(|Exhausted| Unreadable::Ratio)?;
         Ok(Layer { stage: Stage::new(coding, limits)?, share: account.share() })
     }
 
     /// For the messages of a WebSocket.
     pub(super) fn of_messages(account: &Account) -> Result<Layer, Unreadable> {
-        account.spend(Stage::setup_cost(Coding::Deflate)).map_err(|Exhausted| Unreadable::Ratio)?;
+        account.begin(Stage::setup_cost(Coding::Deflate)).map_err(|Exhausted| Unreadable::Ratio)?;
         Ok(Layer { stage: Stage::Message(Inflate::new()), share: account.share() })
     }
 
@@ -75,7 +75,7 @@ impl Layer {
 
     /// The stream begins anew.
     pub(super) fn restart(&mut self) -> Result<(), Unreadable> {
-        self.share.account().spend(self.stage.restart_cost()).map_err(|Exhausted| Unreadable::Ratio)?;
+        self.share.account().begin(self.stage.restart_cost()).map_err(|Exhausted| Unreadable::Ratio)?;
         self.stage.restart()
     }
 
