@@ -44,12 +44,12 @@ impl Stage {
         }
     }
 
-    /// What setting up a decoder costs, in decoded bytes (measured: 0.3, 5 and 8 us against 1 to 2 ns for a byte).
+    /// What setting up a decoder costs, in decoded bytes of 1 to 2 ns each (measured: 0.3, 5 and 4 to 8 us).
     pub(super) fn setup_cost(coding: Coding) -> usize {
         match coding {
             Coding::Gzip | Coding::Deflate => 512,
             Coding::Brotli => 6 * 1024,
-            Coding::Zstd => 8 * 1024,
+            Coding::Zstd => 3 * 1024,
         }
     }
 
