@@ -24,6 +24,11 @@ impl Blocked {
         self.waiting + self.decoding + self.finishing
     }
 
+    /// No earlier than the end of the last interval that is kept, and late enough for all of them.
+    pub(super) fn end(&self) -> Duration {
+        self.intervals.last().map_or(Duration::ZERO, |(_, to)| *to).max(self.total())
+    }
+
     /// Bytes waited from `from` until `to`. `begun`: a token has been seen.
     pub(super) fn add(&mut self, from: Duration, to: Duration, begun: bool) {
         let more = to.saturating_sub(from);

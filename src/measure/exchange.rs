@@ -4,14 +4,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::decode::Channels;
-use crate::decode::Counter;
-use crate::decode::EngineTiming;
-use crate::decode::FinishReason;
-use crate::decode::Finishes;
-use crate::decode::Route;
-use crate::decode::StreamEvent;
-use crate::decode::Work;
+use crate::decode::{Channels, Counter, EngineTiming, FinishReason, Finishes, Route, StreamEvent, Work};
 use crate::measure::Asked;
 use crate::measure::Closing;
 use crate::measure::Count;
@@ -424,6 +417,13 @@ impl Exchange {
     pub fn leave(&mut self, sink: &dyn Sink) {
         self.enter(None, sink);
         self.left = true;
+    }
+
+    /// The last moment of which anything is known.
+    pub fn latest(&self) -> Instant {
+        let blocked = self.blocked.as_ref().map(|blocked| blocked.end());
+        let known = [self.requested, self.headers, self.first_event, self.last_token].map(Since::get);
+        self.started + known.into_iter().chain([blocked]).flatten().max().unwrap_or_default()
     }
 
     /// Leaves the exchange unrecorded: the observer lost its connection's thread.

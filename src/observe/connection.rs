@@ -113,12 +113,13 @@ impl ConnectionObserver {
     }
 
     /// Stops reading. Open requests are recorded as unobserved; the reason is counted.
-    fn detach(&mut self, why: Detach, at: Instant) {
+    fn detach(&mut self, why: Detach, at: Option<Instant>) {
         self.http = None;
         self.exchanges.lose_all(at);
         self.exchanges.session = None;
         self.exchanges.shared.sink.detached(self.exchanges.pair as usize, why);
-        self.charge(at);
+        // It cannot fail: it holds less than before.
+        self.exchanges.share.hold(size_of::<ConnectionObserver>()).ok();
     }
 
     /// Charges the connection for what it holds now.
@@ -128,7 +129,7 @@ impl ConnectionObserver {
         let requests = exchanges.open.len() * REQUEST_BYTES;
         let reader = self.http.as_ref().map_or(0, Reader::holds);
         if exchanges.share.hold(size_of::<ConnectionObserver>() + requests + session + reader).is_err() {
-            self.detach(Detach::Memory, at);
+            self.detach(Detach::Memory, Some(at));
         }
     }
 
@@ -146,7 +147,7 @@ impl ConnectionObserver {
             self.read(direction, bytes, at);
             let taken = cpu_time().saturating_sub(begin);
             if !self.exchanges.cpu.spend(bytes.len(), taken) && self.http.is_some() {
-                self.detach(Detach::Work, at);
+                self.detach(Detach::Work, Some(at));
             }
         }
         self.charge(at);
@@ -193,7 +194,7 @@ impl ConnectionObserver {
                 Fault::HeaderTableTooLarge => Detach::HeaderTableTooLarge,
                 Fault::HeaderExpansion => Detach::HeaderExpansion,
             };
-            self.detach(why, at);
+            self.detach(why, Some(at));
         }
     }
 }
@@ -343,7 +344,7 @@ impl Exchanges {
     }
 
     /// Records all that are open as unobserved.
-    fn lose_all(&mut self, at: Instant) {
+    fn lose_all(&mut self, at: Option<Instant>) {
         while let Some(exchange) = self.take_oldest() {
             // It may be one whose reading panicked, and the others are recorded all the same.
             if let Err(payload) = catch_unwind(AssertUnwindSafe(|| exchange.lose(at, &self.shared))) {
@@ -358,9 +359,9 @@ impl Exchanges {
 impl Drop for ConnectionObserver {
     fn drop(&mut self) {
         if self.http.is_some() {
-            self.detach(Detach::Panic, Instant::now());
+            self.detach(Detach::Panic, None);
         }
-        self.exchanges.lose_all(Instant::now());
+        self.exchanges.lose_all(None);
         self.exchanges.shared.forget();
     }
 }
@@ -382,7 +383,7 @@ impl Visitor for Exchanges {
             self.passed = NONE_PASSED;
             let mut exchange = Exchange::begin(self.connection, exchange, self.pair as usize, at);
             exchange.request_head(head, self.share.account(), &self.shared);
-            return exchange.lose(at, &self.shared);
+            return exchange.lose(Some(at), &self.shared);
         }
         let held_up = self.held_up;
         let Some((exchange, account, shared)) = self.find(exchange) else { return };

@@ -379,8 +379,9 @@ impl Exchange {
         self.bodies.decodes()
     }
 
-    /// Records it as not observed to its end.
-    pub(super) fn lose(self, at: Instant, shared: &Shared) {
+    /// Records it as not observed to its end, which is `at`, or else the last moment of which anything is known.
+    pub(super) fn lose(self, at: Option<Instant>, shared: &Shared) {
+        let at = at.unwrap_or_else(|| self.measured.latest());
         self.end(Ending::Unobserved, at, shared);
     }
 
