@@ -82,7 +82,7 @@ impl Sink for Log {
     fn record(&self, record: &Record) {
         let mut told = self.told();
         // One over the cap of open requests is recorded while others are under way.
-        let is_passed = record.outcome == Outcome::Unobserved && record.chunks == 0;
+        let is_passed = record.outcome == Outcome::Unobserved && record.chunks == 0 && record.output_tokens.is_none();
         let live = if is_passed { Totals::default() } else { std::mem::take(&mut told.live) };
         if told.recorded.0 != record.connection {
             told.recorded = (record.connection, Vec::new());
