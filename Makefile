@@ -13,7 +13,7 @@ test: ## Everything: format, lints, build, tests, generated files, short fuzzing
 
 .PHONY: check
 check: fmt-check lint ## The quick part of `make test`: format, lints, unit and integration tests
-	cargo test --locked --lib --test it
+	cargo test --locked --workspace --lib --test it
 
 .PHONY: fmt
 fmt: ## Format the source
@@ -25,12 +25,12 @@ fmt-check:
 
 .PHONY: lint
 lint: ## Clippy on everything, warnings are errors
-	cargo clippy --locked --all-targets -- -D warnings
+	cargo clippy --locked --workspace --all-targets -- -D warnings
 
 .PHONY: docs
 docs: ## Write the generated files anew (config/, docs/METRICS.md, ...) and the API documentation
 	tests/generated.sh write
-	RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
 
 .PHONY: chart-examples
 chart-examples: ## Write charts/tokometer/examples anew: what each file of its ci/ renders to

@@ -16,9 +16,9 @@ use criterion::criterion_group;
 use criterion::criterion_main;
 use criterion::measurement::WallTime;
 use serde_json::Value;
-use tokometer::decode::Framing;
-use tokometer::decode::ResponseDecoder;
-use tokometer::decode::Route;
+use tokometer_decode::Framing;
+use tokometer_decode::ResponseDecoder;
+use tokometer_decode::Route;
 
 /// The bytes of a recording, or the text of an exchange that was written from an engine's source.
 fn text_of(case: &str) -> String {

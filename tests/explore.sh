@@ -8,17 +8,17 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 seconds=${1:?usage: tests/explore.sh SECONDS}
 # The modules in which such tests stand, from the names of their files.
-mapfile -t modules < <(grep -rl 'proptest! {' --include='*.rs' src tests/it \
-    | sed -e 's,^src/,,' -e 's,^tests/it/,,' -e 's,\(/mod\)\?\.rs$,,' -e 's,/,::,g')
+mapfile -t modules < <(grep -rl 'proptest! {' --include='*.rs' crates src tests/it \
+    | sed -e 's,^crates/[a-z]*/src/,,' -e 's,^src/,,' -e 's,^tests/it/,,' -e 's,\(/mod\)\?\.rs$,,' -e 's,/,::,g')
 [ ${#modules[@]} -gt 0 ] || { echo "no test draws its cases at random"; exit 1; }
-cargo test --locked --lib --test it --no-run
+cargo test --locked --workspace --lib --test it --no-run
 
 end=$((SECONDS + seconds)) rounds=0
 while [ $SECONDS -lt $end ]; do
     PROPTEST_RNG_SEED=$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')
     export PROPTEST_RNG_SEED
     log=$(mktemp)
-    cargo test --quiet --locked --lib --test it -- "${modules[@]}" >"$log" 2>&1 \
+    cargo test --quiet --locked --workspace --lib --test it -- "${modules[@]}" >"$log" 2>&1 \
         || { tests/excerpt.sh "$log"; echo "found something; draw it again with PROPTEST_RNG_SEED=$PROPTEST_RNG_SEED"; exit 1; }
     rm -f "$log"
     rounds=$((rounds + 1))

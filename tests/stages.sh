@@ -46,11 +46,16 @@ bare_path() {
 
 stage_format() { cargo fmt --check; }
 
-stage_lint() { cargo clippy --locked --all-targets -- -D warnings; }
+stage_lint() {
+    cargo clippy --locked --workspace --all-targets -- -D warnings || return
+    local long
+    long=$(find src crates tests benches fuzz -name '*.rs' -not -path '*/target/*' -print0 | xargs -0 wc -l | awk '$1 > 600 && $2 != "total"')
+    [ -z "$long" ] || { printf 'files of more than 600 lines:\n%s\n' "$long"; return 1; }
+}
 
 stage_build() {
     local bare lock hidden
-    lock=$(cat Cargo.toml Cargo.lock | cat - $(find vendor -type f | sort) | cksum)
+    lock=$(cat Cargo.toml crates/*/Cargo.toml Cargo.lock | cat - $(find vendor -type f | sort) | cksum)
     if [ "$(cat "$bare_target/lock" 2>/dev/null)" != "$lock" ]; then
         rm -rf "$bare_target"
         mkdir -p "$bare_target"
@@ -75,7 +80,7 @@ stage_build() {
     return $code
 }
 
-stage_unit() { cargo test --locked --lib --bins; }
+stage_unit() { cargo test --locked --workspace --lib --bins; }
 
 # What passing tests print is left out, so that a failure is found.
 stage_integration() { cargo test --locked --test it; }
@@ -106,7 +111,7 @@ stage_hostile_cgroup() {
     return $code
 }
 
-stage_doc() { cargo test --locked --doc && RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps; }
+stage_doc() { cargo test --locked --workspace --doc && RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps; }
 
 stage_generated() { tests/generated.sh check; }
 

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use tokometer::app::Tee;
-use tokometer::export::{Exporters, ProcessStats, Settings as ExportSettings, Snapshot};
-use tokometer::live::{InFlight, Settings as LiveSettings};
-use tokometer::measure::Sink;
-use tokometer::observe::{Observatory, Settings};
-use tokometer::relay::{Connection, Direction, Observe, Observer};
-use tokometer::slo::{Judge, Settings as Objectives};
+use tokometer_observe::input::{Connection, Direction, Observe, Observer};
+use tokometer_observe::measure::Sink;
+use tokometer_observe::observer::{Observatory, Settings};
+use tokometer_telemetry::export::{Exporters, ProcessStats, Settings as ExportSettings, Snapshot};
+use tokometer_telemetry::live::{InFlight, Settings as LiveSettings};
+use tokometer_telemetry::slo::{Judge, Settings as Objectives};
 
 mod stream;
 

@@ -4,14 +4,14 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use std::time::Instant;
 
-use tokometer::sim::load;
-use tokometer::sim::load::End;
-use tokometer::sim::load::Inspect;
-use tokometer::sim::load::Summary;
-use tokometer::sim::server;
-use tokometer::sim::server::Pace;
-use tokometer::sim::server::Simulator;
-use tokometer::sim::server::Text;
+use tokometer_sim::load;
+use tokometer_sim::load::End;
+use tokometer_sim::load::Inspect;
+use tokometer_sim::load::Summary;
+use tokometer_sim::server;
+use tokometer_sim::server::Pace;
+use tokometer_sim::server::Simulator;
+use tokometer_sim::server::Text;
 
 use crate::Outcome;
 use crate::options::Options;

@@ -8,12 +8,12 @@
 use std::io::Write;
 
 use libfuzzer_sys::fuzz_target;
-use tokometer::budget::Budget;
-use tokometer::wire::coding::Codings;
-use tokometer::wire::coding::Decoder;
-use tokometer::wire::coding::Limits;
-use tokometer::wire::coding::Unreadable;
-use tokometer::work::Work;
+use tokometer_wire::budget::Budget;
+use tokometer_wire::coding::Codings;
+use tokometer_wire::coding::Decoder;
+use tokometer_wire::coding::Limits;
+use tokometer_wire::coding::Unreadable;
+use tokometer_fuzz::work::Work;
 
 /// One with a window that short inputs ask more of.
 const LIMITS: Limits = Limits { window_bytes: 1 << 20 };

@@ -4,20 +4,20 @@
 
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
-use tokometer::cut::Cut;
-use tokometer::decode::AnswerText;
-use tokometer::decode::Each;
-use tokometer::decode::EngineFacts;
-use tokometer::decode::Framing;
-use tokometer::decode::RequestDecoder;
-use tokometer::decode::RequestFacts;
-use tokometer::decode::ResponseDecoder;
-use tokometer::decode::Route;
-use tokometer::decode::Said;
-use tokometer::decode::StreamEvent;
-use tokometer::decode::TextLimits;
-use tokometer::decode::TextMemory;
-use tokometer::work::Work;
+use tokometer_fuzz::cut::Cut;
+use tokometer_decode::AnswerText;
+use tokometer_decode::Each;
+use tokometer_decode::EngineFacts;
+use tokometer_decode::Framing;
+use tokometer_decode::RequestDecoder;
+use tokometer_decode::RequestFacts;
+use tokometer_decode::ResponseDecoder;
+use tokometer_decode::Route;
+use tokometer_decode::Said;
+use tokometer_decode::StreamEvent;
+use tokometer_decode::TextLimits;
+use tokometer_decode::TextMemory;
+use tokometer_fuzz::work::Work;
 
 #[path = "../../tests/it/decode/model.rs"]
 mod model;

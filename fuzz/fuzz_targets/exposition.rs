@@ -5,13 +5,13 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tokometer::cut::Cut;
-use tokometer::scrape::exposition::Lines;
-use tokometer::scrape::exposition::Parser;
-use tokometer::scrape::page::Page;
-use tokometer::scrape::state::State;
-use tokometer::scrape::state::Tracker;
-use tokometer::work::Work;
+use tokometer_fuzz::cut::Cut;
+use tokometer_fuzz::scrape::exposition::Lines;
+use tokometer_fuzz::scrape::exposition::Parser;
+use tokometer_fuzz::scrape::page::Page;
+use tokometer_fuzz::scrape::state::State;
+use tokometer_fuzz::scrape::state::Tracker;
+use tokometer_fuzz::work::Work;
 
 /// Ends a page. No byte of UTF-8 text.
 const NEXT: u8 = 0xfd;
@@ -19,7 +19,7 @@ const NEXT: u8 = 0xfd;
 /// What was read of a page, as text, and the page.
 fn read(pieces: &[&[u8]]) -> (String, Lines, Page) {
     let (mut seen, mut page, mut parser) = (String::new(), Page::default(), Parser::default());
-    let mut each = |sample: &tokometer::scrape::exposition::Sample<'_>| {
+    let mut each = |sample: &tokometer_fuzz::scrape::exposition::Sample<'_>| {
         let labels: Vec<_> = sample.labels.collect();
         seen.push_str(&format!("{:?} {labels:?} {:x}\n", sample.name, sample.value.to_bits()));
         page.take(sample);

@@ -4,17 +4,17 @@
 
 use libfuzzer_sys::fuzz_target;
 use memchr::memchr2;
-use tokometer::cut::Cut;
-use tokometer::work::Work;
+use tokometer_fuzz::cut::Cut;
+use tokometer_fuzz::work::Work;
 
 use crate::ndjson::next_piece;
 use crate::sse::Piece;
 use crate::sse::SseFramer;
 
 // Private parts of `decode`, which name nothing else of it.
-#[path = "../../src/decode/framing/ndjson.rs"]
+#[path = "../../crates/decode/src/framing/ndjson.rs"]
 mod ndjson;
-#[path = "../../src/decode/framing/sse.rs"]
+#[path = "../../crates/decode/src/framing/sse.rs"]
 mod sse;
 
 /// The data of each event. `ahead`: lines that the framer shows are taken before it reads them, as predictions do.

@@ -8,16 +8,16 @@
 use std::io::Write;
 
 use libfuzzer_sys::fuzz_target;
-use tokometer::decode::Framing;
-use tokometer::decode::RequestDecoder;
-use tokometer::decode::ResponseDecoder;
-use tokometer::decode::Route;
-use tokometer::budget::Account;
-use tokometer::wire::coding::Limits;
-use tokometer::wire::coding::Unreadable;
-use tokometer::wire::grpc::Messages;
-use tokometer::wire::grpc::Seen;
-use tokometer::work::Work;
+use tokometer_decode::Framing;
+use tokometer_decode::RequestDecoder;
+use tokometer_decode::ResponseDecoder;
+use tokometer_decode::Route;
+use tokometer_wire::budget::Account;
+use tokometer_wire::coding::Limits;
+use tokometer_wire::coding::Unreadable;
+use tokometer_wire::grpc::Messages;
+use tokometer_wire::grpc::Seen;
+use tokometer_fuzz::work::Work;
 
 const ROUTES: [Route; 7] = [
     Route::VllmInference,

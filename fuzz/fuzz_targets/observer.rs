@@ -7,12 +7,12 @@ use std::time::Duration;
 use std::time::Instant;
 
 use libfuzzer_sys::fuzz_target;
-use tokometer::observe::Observatory;
-use tokometer::observe::Settings;
-use tokometer::relay::Connection;
-use tokometer::relay::Observe;
-use tokometer::relay::Observer;
-use tokometer::work::Work;
+use tokometer_observe::observer::Observatory;
+use tokometer_observe::observer::Settings;
+use tokometer_observe::input::Connection;
+use tokometer_observe::input::Observe;
+use tokometer_observe::input::Observer;
+use tokometer_fuzz::work::Work;
 
 use crate::observer::log::Log;
 use crate::observer::script::Step;

@@ -5,8 +5,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tokometer::cut::Cut;
-use tokometer::work::Work;
+use tokometer_fuzz::cut::Cut;
+use tokometer_fuzz::work::Work;
 
 use crate::scan::Pause;
 use crate::scan::Scanner;
@@ -17,7 +17,7 @@ use crate::scanner::tree::Node;
 
 // A private part of `decode`, which names nothing else of it.
 #[allow(dead_code, reason = "predictions need more of it")]
-#[path = "../../src/decode/scan/mod.rs"]
+#[path = "../../crates/decode/src/scan/mod.rs"]
 mod scan;
 #[path = "../scanner/mod.rs"]
 mod scanner;

@@ -5,9 +5,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tokometer::work::Work;
+use tokometer_fuzz::work::Work;
 
 fuzz_target!(|message: &[u8]| {
     let _work = Work::on(message);
-    tokometer::queue::check(message);
+    tokometer_fuzz::engine_spans::check(message);
 });

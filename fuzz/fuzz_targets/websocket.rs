@@ -7,15 +7,15 @@
 use std::time::Instant;
 
 use libfuzzer_sys::fuzz_target;
-use tokometer::wire::Fault;
-use tokometer::wire::Visitor;
-use tokometer::budget::Account;
-use tokometer::wire::websocket::Deflate;
-use tokometer::wire::websocket::Extensions;
-use tokometer::wire::websocket::Seen;
-use tokometer::wire::websocket::Sender;
-use tokometer::wire::websocket::WebSocket;
-use tokometer::work::Work;
+use tokometer_wire::Fault;
+use tokometer_wire::Visitor;
+use tokometer_wire::budget::Account;
+use tokometer_wire::websocket::Deflate;
+use tokometer_wire::websocket::Extensions;
+use tokometer_wire::websocket::Seen;
+use tokometer_wire::websocket::Sender;
+use tokometer_wire::websocket::WebSocket;
+use tokometer_fuzz::work::Work;
 
 /// What was told, each word of it as a line, and all data.
 #[derive(Default)]

@@ -6,8 +6,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tokometer::wire::Limits;
-use tokometer::work::Work;
+use tokometer_wire::Limits;
+use tokometer_fuzz::work::Work;
 
 use crate::wire::model::agree;
 use crate::wire::traffic::Step;

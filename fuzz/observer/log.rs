@@ -6,16 +6,16 @@ use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::time::Duration;
 
-use tokometer::measure::Detach;
-use tokometer::measure::Gap;
-use tokometer::measure::Labels;
-use tokometer::measure::Live;
-use tokometer::measure::Message;
-use tokometer::measure::Outcome;
-use tokometer::measure::Phase;
-use tokometer::measure::Record;
-use tokometer::measure::Sink;
-use tokometer::measure::Unread;
+use tokometer_observe::measure::Detach;
+use tokometer_observe::measure::Gap;
+use tokometer_observe::measure::Labels;
+use tokometer_observe::measure::Live;
+use tokometer_observe::measure::Message;
+use tokometer_observe::measure::Outcome;
+use tokometer_observe::measure::Phase;
+use tokometer_observe::measure::Record;
+use tokometer_observe::measure::Sink;
+use tokometer_observe::measure::Unread;
 
 /// What a sink was told.
 #[derive(Debug, Default)]

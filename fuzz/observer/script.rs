@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use tokometer::relay::Close;
-use tokometer::relay::Direction;
-use tokometer::relay::Side;
+use tokometer_observe::input::Close;
+use tokometer_observe::input::Direction;
+use tokometer_observe::input::Side;
 
 /// One thing that happens.
 #[derive(Clone, Debug)]

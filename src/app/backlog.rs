@@ -23,14 +23,14 @@ use std::thread::Thread;
 use std::time::Duration;
 use std::time::Instant;
 
-use crate::decode::Route;
-use crate::measure::Inbox;
-use crate::measure::Labels;
-use crate::measure::Outcome;
-use crate::measure::Record;
-use crate::measure::Sink;
-use crate::measure::Stage;
-use crate::measure::UncountedText;
+use tokometer_decode::Route;
+use tokometer_observe::measure::Inbox;
+use tokometer_observe::measure::Labels;
+use tokometer_observe::measure::Outcome;
+use tokometer_observe::measure::Record;
+use tokometer_observe::measure::Sink;
+use tokometer_observe::measure::Stage;
+use tokometer_observe::measure::UncountedText;
 
 /// Niceness of the thread (setpriority(2)): streams go first where they share a core with it.
 const NICENESS: i32 = 10;

@@ -6,9 +6,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use http::HeaderMap;
 
-use crate::export;
-use crate::export::{Answer, Passage};
-use crate::queue::{Collector, Reply};
+use tokometer_engine::engine_spans::{Collector, Reply};
+use tokometer_telemetry::export;
+use tokometer_telemetry::export::{Answer, Passage};
 
 /// The way to the collector of our own traces, if there is one.
 pub(super) fn of(traces: &export::Traces) -> Result<Option<Arc<dyn Collector>>, export::Error> {

@@ -15,8 +15,8 @@ use crate::admin;
 use crate::admin::Draining;
 use crate::app::instrument::LAST_TELEMETRY;
 use crate::app::path::Handles;
-use crate::export::Exporters;
-use crate::relay;
+use tokometer_proxy::relay;
+use tokometer_telemetry::export::Exporters;
 
 /// The data path, as the admin server sees it.
 #[derive(Debug)]

@@ -6,8 +6,8 @@ use rustix::process::getrlimit;
 use rustix::process::setrlimit;
 
 use crate::config::Settings;
-use crate::export::ProcessFigures;
-use crate::relay::DESCRIPTORS_PER_CONNECTION;
+use tokometer_proxy::relay::DESCRIPTORS_PER_CONNECTION;
+use tokometer_telemetry::export::ProcessFigures;
 
 /// Kept free of connections: for connects to servers that resolve names, scrapes, exporters, logs and files.
 const RESERVED: usize = 64;

@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::listen;
-use crate::listen::Address;
-use crate::listen::Pair;
-use crate::listen::Protocol;
-use crate::listen::Upstream;
-use crate::scrape::Dial;
-use crate::scrape::Scraper;
-use crate::scrape::Settings;
-use crate::scrape::Target;
-use crate::scrape::Wire;
+use tokometer_engine::scrape::Dial;
+use tokometer_engine::scrape::Scraper;
+use tokometer_engine::scrape::Settings;
+use tokometer_engine::scrape::Target;
+use tokometer_engine::scrape::Wire;
+use tokometer_proxy::listen;
+use tokometer_proxy::listen::Address;
+use tokometer_proxy::listen::Pair;
+use tokometer_proxy::listen::Protocol;
+use tokometer_proxy::listen::Upstream;
 
 /// Why the engines' metrics cannot be read.
 #[derive(Debug, thiserror::Error)]

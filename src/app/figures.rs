@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::measure::Interval;
-use crate::measure::PhaseKind;
-use crate::measure::Phases;
-use crate::measure::Record;
+use tokometer_observe::measure::Interval;
+use tokometer_observe::measure::PhaseKind;
+use tokometer_observe::measure::Phases;
+use tokometer_observe::measure::Record;
 
 /// A name and its value; absent is null.
 pub(super) type Figure = (&'static str, Value);

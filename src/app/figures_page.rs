@@ -98,15 +98,15 @@ mod tests {
 
     use super::*;
     use crate::app::figures::figures;
-    use crate::measure::Labels;
-    use crate::measure::Outcome;
-    use crate::measure::Record;
+    use tokometer_observe::measure::Labels;
+    use tokometer_observe::measure::Outcome;
+    use tokometer_observe::measure::Record;
 
     #[test]
     fn the_page_tells_of_every_figure_in_its_order() {
         let labels = Labels {
             pair: 0,
-            route: crate::decode::Route::Chat,
+            route: tokometer_decode::Route::Chat,
             engine: None,
             request_model: None,
             response_model: None,

@@ -9,12 +9,12 @@ use serde_json::json;
 use crate::admin::Rendered;
 use crate::admin::Told;
 use crate::app::figures::figures;
-use crate::live::Finished;
-use crate::live::InFlight;
-use crate::live::Open;
-use crate::live::State;
-use crate::live::Verdict;
-use crate::measure::TimeLine;
+use tokometer_observe::measure::TimeLine;
+use tokometer_telemetry::live::Finished;
+use tokometer_telemetry::live::InFlight;
+use tokometer_telemetry::live::Open;
+use tokometer_telemetry::live::State;
+use tokometer_telemetry::live::Verdict;
 
 /// Most exchanges in flight that are listed, and most that ended, if no other number is asked for.
 const LISTED: usize = 100;
@@ -155,7 +155,7 @@ fn ended(finished: &Finished, now: Instant, wall: SystemTime) -> Value {
 /// within (milliseconds).
 pub(super) fn time_line(line: &TimeLine, requested: Option<Duration>) -> Value {
     let requested = requested.unwrap_or_default();
-    let point = |point: crate::measure::Point| {
+    let point = |point: tokometer_observe::measure::Point| {
         json!([milliseconds(point.at.saturating_sub(requested)), point.tokens, milliseconds(point.longest_gap)])
     };
     json!({

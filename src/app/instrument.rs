@@ -23,22 +23,22 @@ use crate::app::path::{DataPath, Handles};
 use crate::app::stats::Figures;
 use crate::app::tee::Tee;
 use crate::config::Settings;
-use crate::export;
-use crate::export::Exporters;
-use crate::ledger;
-use crate::ledger::Ledger;
-use crate::listen::Address;
-use crate::live::InFlight;
-use crate::measure::Labels;
-use crate::measure::Record;
-use crate::measure::Sink;
-use crate::queue;
-use crate::scrape::Scraper;
-use crate::slo;
-use crate::slo::Judge;
-use crate::tokenizer;
-use crate::tokenizer::Counting;
-use crate::tokenizer::Vocabularies;
+use tokometer_engine::engine_spans;
+use tokometer_engine::scrape::Scraper;
+use tokometer_observe::measure::Labels;
+use tokometer_observe::measure::Record;
+use tokometer_observe::measure::Sink;
+use tokometer_proxy::listen::Address;
+use tokometer_telemetry::accounting;
+use tokometer_telemetry::accounting::Ledger;
+use tokometer_telemetry::export;
+use tokometer_telemetry::export::Exporters;
+use tokometer_telemetry::live::InFlight;
+use tokometer_telemetry::slo;
+use tokometer_telemetry::slo::Judge;
+use tokometer_telemetry::tokenizer;
+use tokometer_telemetry::tokenizer::Counting;
+use tokometer_telemetry::tokenizer::Vocabularies;
 
 /// After the grace period, connections that are closed by force get this long to be recorded.
 const FORCED: Duration = Duration::from_millis(500);
@@ -65,7 +65,7 @@ pub enum Error {
     Tokenizer(#[from] tokenizer::Error),
     /// The ledger.
     #[error(transparent)]
-    Ledger(#[from] ledger::Error),
+    Ledger(#[from] accounting::Error),
     /// The thread that counts.
     #[error("cannot start the thread that counts tokens: {0}")]
     Counting(#[source] std::io::Error),
@@ -89,7 +89,7 @@ pub enum Error {
     Path(#[from] path::Error),
     /// The receiver of the engine's spans.
     #[error(transparent)]
-    Queue(#[from] queue::Error),
+    Queue(#[from] engine_spans::Error),
     /// The admin server.
     #[error(transparent)]
     Admin(#[from] admin::Error),
@@ -102,7 +102,7 @@ impl Error {
             Error::Export(error) => !matches!(error, export::Error::Runtime(_)),
             Error::Path(path::Error::Bind { source: error, .. } | path::Error::Listen(error))
             | Error::Engines(engines::Error::Listen(error)) => error.is_of_configuration(),
-            Error::Admin(admin::Error::Bind { .. }) | Error::Queue(queue::Error::Bind { .. }) => true,
+            Error::Admin(admin::Error::Bind { .. }) | Error::Queue(engine_spans::Error::Bind { .. }) => true,
             Error::AccessLog(_) | Error::Tokenizer(_) | Error::Ledger(_) => true,
             _ => false,
         }
@@ -123,7 +123,7 @@ pub struct Instrument {
     /// Looks until it is dropped.
     _intercepting: Intercepting,
     in_flight: Arc<InFlight>,
-    spans: Option<queue::Receiver>,
+    spans: Option<engine_spans::Receiver>,
     control: Arc<Controlled>,
     admin: admin::Server,
     /// Reads until it is dropped.
@@ -162,7 +162,7 @@ impl Instrument {
         let spans = match &settings.queue {
             Some(queue) => {
                 let collector = collector::of(&settings.export.traces)?;
-                Some(queue::Receiver::start(queue, Arc::clone(&sink), collector)?)
+                Some(engine_spans::Receiver::start(queue, Arc::clone(&sink), collector)?)
             }
             None => None,
         };
@@ -246,7 +246,7 @@ impl Instrument {
 
     /// Where spans of the engine are received.
     pub fn receives_spans(&self) -> &[SocketAddr] {
-        self.spans.as_ref().map_or(&[], queue::Receiver::addresses)
+        self.spans.as_ref().map_or(&[], engine_spans::Receiver::addresses)
     }
 
     /// Handles on the data path.
@@ -260,7 +260,7 @@ impl Instrument {
     /// When a file that the settings name cannot be used, or the thread that counts tokens cannot be started; nothing has changed then.
     pub fn reload(&self, settings: &Settings) -> Result<(), Error> {
         let vocabularies = Vocabularies::read(&settings.tokenizer)?;
-        let rules = ledger::Rules::new(settings.ledger.clone())?;
+        let rules = accounting::Rules::new(settings.ledger.clone())?;
         // What has ended is still counted by the old settings.
         self.backlog.settle();
         self.counting.reload(vocabularies, settings.tokenizer.queue_answers).map_err(Error::Counting)?;

@@ -10,10 +10,10 @@ use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::Duration;
 
-use crate::listen::Address;
-use crate::listen::Interception;
-use crate::listen::Pair;
-use crate::listen::intercepts;
+use tokometer_proxy::listen::Address;
+use tokometer_proxy::listen::Interception;
+use tokometer_proxy::listen::Pair;
+use tokometer_proxy::listen::intercepts;
 
 /// Between two looks.
 const PERIOD: Duration = Duration::from_secs(60);

@@ -10,9 +10,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use std::time::Instant;
 
-use crate::live::InFlight;
-use crate::slo::Judge;
-use crate::slo::Window;
+use tokometer_telemetry::live::InFlight;
+use tokometer_telemetry::slo::Judge;
+use tokometer_telemetry::slo::Window;
 
 /// Between two looks. A miss is counted at the second one.
 const PERIOD: Duration = Duration::from_secs(1);

@@ -7,20 +7,20 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crate::admin::Snapshots;
 use crate::app::backlog::Backlog;
 use crate::app::path::Handles;
-use crate::live::InFlight;
-use crate::live::View;
-use crate::live::snapshot::Engine;
-use crate::live::snapshot::Objective;
-use crate::live::snapshot::Recent;
-use crate::live::snapshot::Snapshot;
-use crate::relay;
-use crate::rules;
-use crate::scrape;
-use crate::scrape::Engines;
-use crate::slo;
-use crate::slo::Judge;
-use crate::slo::Sum;
-use crate::slo::Window;
+use tokometer_engine::scrape;
+use tokometer_engine::scrape::Engines;
+use tokometer_operator::rules;
+use tokometer_proxy::relay;
+use tokometer_telemetry::live::InFlight;
+use tokometer_telemetry::live::View;
+use tokometer_telemetry::live::snapshot::Engine;
+use tokometer_telemetry::live::snapshot::Objective;
+use tokometer_telemetry::live::snapshot::Recent;
+use tokometer_telemetry::live::snapshot::Snapshot;
+use tokometer_telemetry::slo;
+use tokometer_telemetry::slo::Judge;
+use tokometer_telemetry::slo::Sum;
+use tokometer_telemetry::slo::Window;
 
 /// Where the parts of a snapshot come from.
 pub(super) struct Sources {

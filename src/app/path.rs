@@ -4,15 +4,15 @@ use std::io;
 use std::sync::Arc;
 
 use crate::app::serve::{Serving, serve};
-use crate::listen;
-use crate::listen::Address;
-use crate::listen::Pair;
-use crate::measure::Sink;
-use crate::observe;
-use crate::observe::Observatory;
-use crate::relay;
-use crate::relay::Drain;
-use crate::relay::Relay;
+use tokometer_observe::measure::Sink;
+use tokometer_observe::observer;
+use tokometer_observe::observer::Observatory;
+use tokometer_proxy::listen;
+use tokometer_proxy::listen::Address;
+use tokometer_proxy::listen::Pair;
+use tokometer_proxy::relay;
+use tokometer_proxy::relay::Drain;
+use tokometer_proxy::relay::Relay;
 
 /// Why the data path cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -59,7 +59,7 @@ impl DataPath {
     pub fn start(
         pairs: &[Pair],
         relay: relay::Settings,
-        observe: observe::Settings,
+        observe: observer::Settings,
         sink: Arc<dyn Sink>,
         threads: usize,
     ) -> Result<DataPath, Error> {
@@ -69,7 +69,12 @@ impl DataPath {
         let bound = pairs.iter().enumerate().map(bind).collect::<Result<Vec<_>, _>>()?;
         let addresses = bound.iter().map(|bound| bound.address().clone()).collect();
         let observatory = Arc::new(Observatory::new(observe, pairs.len(), sink));
-        let relay = Relay::new(relay, pairs.len(), Arc::clone(&observatory) as Arc<dyn relay::Observe>, Drain::new());
+        let relay = Relay::new(
+            relay,
+            pairs.len(),
+            Arc::clone(&observatory) as Arc<dyn tokometer_observe::input::Observe>,
+            Drain::new(),
+        );
         let serving = serve(listen::serve(bound, &relay, threads)?)?;
         Ok(DataPath { relay, observatory, addresses, serving })
     }

@@ -14,11 +14,11 @@ use crate::app::top;
 use crate::app::verify;
 use crate::cli;
 use crate::cli::{DemoArgs, LoadArgs, Programs, ReplayArgs, SimArgs, Start};
-use crate::export;
-use crate::observe;
-use crate::sim::load;
-use crate::sim::server;
-use crate::sim::server::{Fault, Listen, Pace, Simulator, Traces};
+use tokometer_observe::observer;
+use tokometer_sim::load;
+use tokometer_sim::server;
+use tokometer_sim::server::{Fault, Listen, Pace, Simulator, Traces};
+use tokometer_telemetry::export;
 
 /// Every command.
 pub fn programs() -> Programs {
@@ -245,7 +245,7 @@ fn replayed(arguments: &ReplayArgs) -> ExitCode {
     let mut out = io::BufWriter::new(io::stdout().lock());
     let show = replay::Show { json: arguments.json, timeline: arguments.timeline };
     for path in &arguments.paths {
-        match replay::print(path, show, &observe::Settings::default(), &mut out) {
+        match replay::print(path, show, &observer::Settings::default(), &mut out) {
             Ok(()) => {}
             // A reader that has gone (`| head`) is a good end.
             Err(ReplayError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => return ExitCode::SUCCESS,

@@ -9,12 +9,12 @@ use serde_json::Value;
 use crate::app::figures::figures;
 use crate::app::figures::object;
 use crate::app::going_on::time_line;
-use crate::measure::Record;
-use crate::measure::TimeLine;
-use crate::observe::Settings;
 use crate::replay::Error;
 use crate::replay::Recording;
 use crate::replay::replay;
+use tokometer_observe::measure::Record;
+use tokometer_observe::measure::TimeLine;
+use tokometer_observe::observer::Settings;
 
 /// Why a replay failed.
 #[derive(Debug, thiserror::Error)]

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use tokio::runtime::Builder;
 use tokio::sync::watch;
 
-use crate::listen::Worker;
+use tokometer_proxy::listen::Worker;
 
 /// A running data path. Dropping it stops it at once: drain first (`relay::Drain`) to let streams finish.
 pub struct Serving {

@@ -7,36 +7,36 @@ use crate::app::access_log::AccessLog;
 use crate::app::backlog::Backlog;
 use crate::app::intercepting::Found;
 use crate::app::path::Handles;
-use crate::budget::Budget;
-use crate::export::AccessLogStats;
-use crate::export::BudgetFigures;
-use crate::export::BudgetStats;
-use crate::export::CostStats;
-use crate::export::EngineSpans;
-use crate::export::JudgedStats;
-use crate::export::LedgerStats;
-use crate::export::ObjectiveStats;
-use crate::export::PairStats;
-use crate::export::PhaseStats;
-use crate::export::ProcessFigures;
-use crate::export::ProcessStats;
-use crate::export::SloStats;
-use crate::export::Snapshot;
-use crate::export::TenantStats;
-use crate::export::UnpricedStats;
-use crate::ledger;
-use crate::ledger::Ledger;
-use crate::live;
-use crate::live::InFlight;
-use crate::measure::CountSource;
-use crate::queue;
-use crate::relay::Direction;
-use crate::relay::Full;
-use crate::scrape;
-use crate::scrape::Engines;
-use crate::slo::Judge;
-use crate::slo::Judged;
-use crate::tokenizer::Counting;
+use tokometer_engine::engine_spans;
+use tokometer_engine::scrape;
+use tokometer_engine::scrape::Engines;
+use tokometer_observe::input::Direction;
+use tokometer_observe::measure::CountSource;
+use tokometer_proxy::relay::Full;
+use tokometer_telemetry::accounting;
+use tokometer_telemetry::accounting::Ledger;
+use tokometer_telemetry::export::AccessLogStats;
+use tokometer_telemetry::export::BudgetFigures;
+use tokometer_telemetry::export::BudgetStats;
+use tokometer_telemetry::export::CostStats;
+use tokometer_telemetry::export::EngineSpans;
+use tokometer_telemetry::export::JudgedStats;
+use tokometer_telemetry::export::LedgerStats;
+use tokometer_telemetry::export::ObjectiveStats;
+use tokometer_telemetry::export::PairStats;
+use tokometer_telemetry::export::PhaseStats;
+use tokometer_telemetry::export::ProcessFigures;
+use tokometer_telemetry::export::ProcessStats;
+use tokometer_telemetry::export::SloStats;
+use tokometer_telemetry::export::Snapshot;
+use tokometer_telemetry::export::TenantStats;
+use tokometer_telemetry::export::UnpricedStats;
+use tokometer_telemetry::live;
+use tokometer_telemetry::live::InFlight;
+use tokometer_telemetry::slo::Judge;
+use tokometer_telemetry::slo::Judged;
+use tokometer_telemetry::tokenizer::Counting;
+use tokometer_wire::budget::Budget;
 
 /// What runs once the data path does.
 type Running = (Handles, Arc<InFlight>, Arc<Counting>, Arc<Backlog>);
@@ -46,7 +46,7 @@ type Running = (Handles, Arc<InFlight>, Arc<Counting>, Arc<Backlog>);
 #[derive(Clone, Debug)]
 pub(super) struct Figures {
     path: Arc<OnceLock<Running>>,
-    queue: Arc<OnceLock<Arc<queue::Figures>>>,
+    queue: Arc<OnceLock<Arc<engine_spans::Figures>>>,
     access_log: Arc<OnceLock<Arc<AccessLog>>>,
     engines: Engines,
     judge: Arc<Judge>,
@@ -86,7 +86,7 @@ impl Figures {
     }
 
     /// Spans are received.
-    pub(super) fn attach_queue(&self, figures: Arc<queue::Figures>) {
+    pub(super) fn attach_queue(&self, figures: Arc<engine_spans::Figures>) {
         self.queue.set(figures).ok();
     }
 
@@ -170,7 +170,7 @@ fn observer_budget(budget: &Budget) -> BudgetFigures {
 
 fn judged(judge: &Judge) -> SloStats {
     let settings = judge.settings();
-    let objective = |objective: &crate::slo::Objective| ObjectiveStats {
+    let objective = |objective: &tokometer_telemetry::slo::Objective| ObjectiveStats {
         name: objective.name.as_str().into(),
         target: objective.target,
         thresholds: objective.goal.thresholds(),
@@ -193,22 +193,22 @@ fn added_up(ledger: &Ledger) -> LedgerStats {
     let sums = ledger.sums();
     let sources =
         |counts: Vec<(CountSource, u64)>| counts.into_iter().map(|(source, n)| (source.as_str(), n)).collect();
-    let tenant = |ledger::TenantUsage { tenant, usage }| TenantStats {
+    let tenant = |accounting::TenantUsage { tenant, usage }| TenantStats {
         tenant,
         ended: usage.ended,
         input: sources(usage.input),
         cached: usage.cached_input,
         output: sources(usage.output),
     };
-    let cost = |ledger::Costs { model, tenant, currency, by_basis }| CostStats {
+    let cost = |accounting::Costs { model, tenant, currency, by_basis }| CostStats {
         model,
         tenant,
         currency,
         by_source: by_basis.into_iter().map(|(basis, money)| (basis.as_str(), money)).collect(),
     };
     let budget =
-        |ledger::Spent { budget, unit, limit, spent }| BudgetStats { budget: budget.into(), unit, limit, spent };
-    let unpriced = |ledger::UnpricedAnswers { model, by_reason }| UnpricedStats {
+        |accounting::Spent { budget, unit, limit, spent }| BudgetStats { budget: budget.into(), unit, limit, spent };
+    let unpriced = |accounting::UnpricedAnswers { model, by_reason }| UnpricedStats {
         model,
         by_reason: by_reason.into_iter().map(|(why, n)| (why.as_str(), n)).collect(),
     };
@@ -227,17 +227,17 @@ fn phase(phase: live::Phases) -> PhaseStats {
     PhaseStats { mean_age: some(phase.ages / number), oldest: some(phase.oldest), waited: some(phase.waited) }
 }
 
-fn engine_spans(figures: &queue::Figures) -> EngineSpans {
+fn engine_spans(figures: &engine_spans::Figures) -> EngineSpans {
     let connections = ("connections", figures.refused_connections());
-    let refused = queue::Refusal::ALL.iter().map(|why| (why.as_str(), figures.refused(*why)));
+    let refused = engine_spans::Refusal::ALL.iter().map(|why| (why.as_str(), figures.refused(*why)));
     EngineSpans {
         received: figures.received(),
         forwarded: figures.forwarded(),
-        dropped: queue::Unsent::ALL.iter().map(|why| (why.as_str(), figures.unsent(*why))).collect(),
+        dropped: engine_spans::Unsent::ALL.iter().map(|why| (why.as_str(), figures.unsent(*why))).collect(),
         refused: refused.chain([connections]).collect(),
         waiting_bytes: figures.waiting_bytes() as u64,
-        joins: queue::Join::ALL.iter().map(|of| (of.as_str(), figures.joins(*of))).collect(),
-        unjoined: queue::Lost::ALL.iter().map(|why| (why.as_str(), figures.lost(*why))).collect(),
+        joins: engine_spans::Join::ALL.iter().map(|of| (of.as_str(), figures.joins(*of))).collect(),
+        unjoined: engine_spans::Lost::ALL.iter().map(|why| (why.as_str(), figures.lost(*why))).collect(),
         held: figures.held() as u64,
     }
 }

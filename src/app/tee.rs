@@ -3,18 +3,18 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::measure::Detach;
-use crate::measure::Gap;
-use crate::measure::Labels;
-use crate::measure::Live;
-use crate::measure::Message;
-use crate::measure::Opening;
-use crate::measure::Phase;
-use crate::measure::Record;
-use crate::measure::Sink;
-use crate::measure::UncountedText;
-use crate::measure::Unread;
-use crate::measure::Watches;
+use tokometer_observe::measure::Detach;
+use tokometer_observe::measure::Gap;
+use tokometer_observe::measure::Labels;
+use tokometer_observe::measure::Live;
+use tokometer_observe::measure::Message;
+use tokometer_observe::measure::Opening;
+use tokometer_observe::measure::Phase;
+use tokometer_observe::measure::Record;
+use tokometer_observe::measure::Sink;
+use tokometer_observe::measure::UncountedText;
+use tokometer_observe::measure::Unread;
+use tokometer_observe::measure::Watches;
 
 /// Tells several sinks the same, in their order.
 pub struct Tee(Vec<Arc<dyn Sink>>);

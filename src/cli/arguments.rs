@@ -14,8 +14,8 @@ use crate::cli::top::TopArgs;
 use crate::cli::verify::VerifyArgs;
 use crate::client::Target;
 use crate::config::Flags;
-use crate::dashboards;
-use crate::rules::Format;
+use tokometer_operator::dashboards;
+use tokometer_operator::rules::Format;
 
 /// A speedometer for LLM token streams: a transparent sidecar that measures time to first token, tokens per second and
 /// how every request ended.

@@ -10,17 +10,17 @@ use std::time::Duration;
 use clap::Args;
 use clap::value_parser;
 
-use crate::attach;
-use crate::attach::Engine;
-use crate::attach::Mode;
-use crate::attach::Options;
-use crate::attach::Outcome;
-use crate::attach::Report;
 use crate::cli::FAILURE;
 use crate::cli::WRONG_USAGE;
 use crate::cli::arguments::positive_duration;
 use crate::cli::complain;
 use crate::cli::print;
+use tokometer_operator::inject;
+use tokometer_operator::inject::Engine;
+use tokometer_operator::inject::Mode;
+use tokometer_operator::inject::Options;
+use tokometer_operator::inject::Outcome;
+use tokometer_operator::inject::Report;
 
 /// The image of the release that this binary is of; nothing in a build of one's own.
 const IMAGE: Option<&str> = option_env!("TOKOMETER_IMAGE");
@@ -61,7 +61,7 @@ pub struct InjectArgs {
     #[arg(long, value_name = "IMAGE")]
     pub redirect_image: Option<String>,
     /// Port of /metrics, health and drain
-    #[arg(long, value_name = "PORT", default_value_t = attach::ADMIN_PORT, value_parser = value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "PORT", default_value_t = inject::ADMIN_PORT, value_parser = value_parser!(u16).range(1..))]
     pub admin_port: u16,
     /// Most time that open streams get when the pod ends, such as 300s or 5m
     #[arg(long, value_name = "DURATION", default_value = "300s", value_parser = positive_duration)]
@@ -101,8 +101,8 @@ pub(super) fn inject(arguments: &InjectArgs) -> ExitCode {
         Err(message) => return wrong(&message),
     };
     let done = match (arguments.remove, arguments.image.as_deref().or(IMAGE)) {
-        (true, _) => attach::remove(&text),
-        (false, Some(image)) => attach::inject(&text, &options(arguments, image)),
+        (true, _) => inject::remove(&text),
+        (false, Some(image)) => inject::inject(&text, &options(arguments, image)),
         (false, None) => return wrong("say which image the sidecar has: --image REGISTRY/tokometer:VERSION"),
     };
     match done {

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use crate::config::Config;
 use crate::config::Settings;
-use crate::export;
-use crate::ledger;
-use crate::listen;
-use crate::listen::Address;
-use crate::listen::Pair;
-use crate::relay;
-use crate::slo;
-use crate::tokenizer::Vocabularies;
+use tokometer_proxy::listen;
+use tokometer_proxy::listen::Address;
+use tokometer_proxy::listen::Pair;
+use tokometer_proxy::relay;
+use tokometer_telemetry::accounting;
+use tokometer_telemetry::export;
+use tokometer_telemetry::slo;
+use tokometer_telemetry::tokenizer::Vocabularies;
 
 /// What is in effect, what each value means for traffic and figures, and what deserves a second look.
 pub fn explain(config: &Config) -> String {
@@ -45,7 +45,7 @@ pub fn explain(config: &Config) -> String {
 
 /// Files that open, but hold what cannot be used, in words that name the key and the mend.
 pub(super) fn unusable_files(config: &Config) -> Vec<String> {
-    let ledger = ledger::Ledger::new(config.settings.ledger.clone()).err().map(|error| error.to_string());
+    let ledger = accounting::Ledger::new(config.settings.ledger.clone()).err().map(|error| error.to_string());
     let vocabularies = Vocabularies::read(&config.settings.tokenizer).err().map(|error| error.to_string());
     unusable_tls(config).into_iter().chain(ledger).chain(vocabularies).collect()
 }
@@ -158,12 +158,12 @@ fn objectives(slo: &slo::Settings) -> String {
 }
 
 /// Tenants, prices and budgets, as far as they are set.
-fn spending(ledger: &ledger::Settings) -> Vec<String> {
+fn spending(ledger: &accounting::Settings) -> Vec<String> {
     let tenants = ledger.tenants.as_ref().map(|tenants| {
         let form = match (tenants.form, &tenants.hash_key_file) {
-            (ledger::TenantForm::Plain, _) => "as clients name themselves",
-            (ledger::TenantForm::Hash, Some(_)) => "hashed with a key",
-            (ledger::TenantForm::Hash, None) => "hashed",
+            (accounting::TenantForm::Plain, _) => "as clients name themselves",
+            (accounting::TenantForm::Hash, Some(_)) => "hashed with a key",
+            (accounting::TenantForm::Hash, None) => "hashed",
         };
         let others = match (tenants.only_named, tenants.most) {
             (true, _) => "all others are `other`".to_owned(),
@@ -177,8 +177,8 @@ fn spending(ledger: &ledger::Settings) -> Vec<String> {
     });
     let currency = ledger.prices.as_ref().map_or("", |prices| prices.currency.as_str());
     let budgets = ledger.budgets.iter().map(|budget| match budget.limit {
-        ledger::Limit::Tokens(tokens) => format!("{} {tokens} tokens", budget.name),
-        ledger::Limit::Cost(money) => format!("{} {money} {currency}", budget.name),
+        accounting::Limit::Tokens(tokens) => format!("{} {tokens} tokens", budget.name),
+        accounting::Limit::Cost(money) => format!("{} {money} {currency}", budget.name),
     });
     let budgets: Vec<String> = budgets.collect();
     let budgets = (!budgets.is_empty()).then(|| format!("  Budgets of a day: {}.", budgets.join(", ")));

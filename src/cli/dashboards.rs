@@ -8,9 +8,9 @@ use crate::cli::DashboardsArgs;
 use crate::cli::FAILURE;
 use crate::cli::complain;
 use crate::cli::print;
-use crate::dashboards::Dashboard;
-use crate::dashboards::dashboards;
-use crate::slo::Settings;
+use tokometer_operator::dashboards::Dashboard;
+use tokometer_operator::dashboards::dashboards;
+use tokometer_telemetry::slo::Settings;
 
 pub(super) fn run(arguments: &DashboardsArgs, settings: &Settings) -> ExitCode {
     let boards = dashboards(settings);

@@ -30,7 +30,7 @@ use crate::config;
 use crate::config::Config;
 use crate::config::Environment;
 use crate::config::Flags;
-use crate::rules;
+use tokometer_operator::rules;
 
 /// Exit code for a failure while running.
 pub const FAILURE: u8 = 1;

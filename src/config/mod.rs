@@ -43,7 +43,7 @@ use crate::config::checked::Problems;
 use crate::config::raw::Raw;
 use crate::config::value::Node;
 use crate::config::value::Value;
-use crate::relay;
+use tokometer_proxy::relay;
 
 /// A configuration that was read and checked.
 #[derive(Clone)]

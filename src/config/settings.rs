@@ -5,16 +5,16 @@ use std::time::Duration;
 use crate::admin;
 use crate::app::access_log;
 use crate::app::log;
-use crate::export;
-use crate::ledger;
-use crate::listen;
-use crate::live;
-use crate::observe;
-use crate::queue;
-use crate::relay;
-use crate::scrape;
-use crate::slo;
-use crate::tokenizer;
+use tokometer_engine::engine_spans;
+use tokometer_engine::scrape;
+use tokometer_observe::observer;
+use tokometer_proxy::listen;
+use tokometer_proxy::relay;
+use tokometer_telemetry::accounting;
+use tokometer_telemetry::export;
+use tokometer_telemetry::live;
+use tokometer_telemetry::slo;
+use tokometer_telemetry::tokenizer;
 
 /// Everything that was set, checked: each module's own settings.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,7 +24,7 @@ pub struct Settings {
     /// How connections are relayed.
     pub relay: relay::Settings,
     /// How exchanges are read and measured.
-    pub observe: observe::Settings,
+    pub observe: observer::Settings,
     /// Counting by text.
     pub tokenizer: tokenizer::Settings,
     /// Reading the engines' own metrics.
@@ -34,7 +34,7 @@ pub struct Settings {
     /// Both exporters.
     pub export: export::Settings,
     /// The receiver of the engine's spans; `None` when it is off.
-    pub queue: Option<queue::Settings>,
+    pub queue: Option<engine_spans::Settings>,
     /// The admin server.
     pub admin: admin::Settings,
     /// Logs of the program itself.
@@ -44,7 +44,7 @@ pub struct Settings {
     /// The objectives.
     pub slo: slo::Settings,
     /// Tenants, prices and budgets.
-    pub ledger: ledger::Settings,
+    pub ledger: accounting::Settings,
     /// Threads that relay; `None` for one per CPU that the process may use.
     pub threads: Option<usize>,
     /// How long open streams may go on after SIGTERM.
@@ -60,7 +60,7 @@ impl Settings {
         Settings {
             pairs: vec![pair],
             relay: relay::Settings::default(),
-            observe: observe::Settings::default(),
+            observe: observer::Settings::default(),
             tokenizer: tokenizer::Settings::default(),
             scrape: scrape::Settings::default(),
             live: live::Settings::default(),
@@ -70,7 +70,7 @@ impl Settings {
             log: log::Settings::default(),
             access_log: None,
             slo: slo::Settings::default(),
-            ledger: ledger::Settings::default(),
+            ledger: accounting::Settings::default(),
             threads: None,
             grace_period: Duration::ZERO,
             lame_duck: Duration::ZERO,

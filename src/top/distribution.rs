@@ -1,7 +1,7 @@
 //! A distribution as a row of heights.
 
-use crate::live::snapshot::Distribution;
 use crate::top::glyphs::Glyphs;
+use tokometer_telemetry::live::snapshot::Distribution;
 
 /// Heights of a distribution over at most so many cells, from its lowest bucket to its highest; empty without values. A cell
 /// holds one bucket or more, all cells equally many.

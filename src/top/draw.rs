@@ -1,8 +1,5 @@
 //! A snapshot on a canvas of any size.
 
-use crate::live::snapshot::Distribution;
-use crate::live::snapshot::Pair;
-use crate::live::snapshot::Snapshot;
 use crate::top::canvas::Canvas;
 use crate::top::canvas::Style;
 use crate::top::distribution;
@@ -12,6 +9,9 @@ use crate::top::objectives;
 use crate::top::streams;
 use crate::top::timeline;
 use crate::top::view::View;
+use tokometer_telemetry::live::snapshot::Distribution;
+use tokometer_telemetry::live::snapshot::Pair;
+use tokometer_telemetry::live::snapshot::Snapshot;
 
 /// Everything that a picture is made of.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +38,7 @@ const NAME: usize = 10;
 enum Row<'a> {
     Parts(&'static str, Vec<(String, Style)>),
     /// A row of the time line below the words of its exchange.
-    Line(&'a crate::live::snapshot::Slow),
+    Line(&'a tokometer_telemetry::live::snapshot::Slow),
 }
 
 /// Draws it.

@@ -2,7 +2,7 @@
 
 use crate::client::Caller;
 use crate::client::Failure;
-use crate::live::snapshot::Snapshot;
+use tokometer_telemetry::live::snapshot::Snapshot;
 
 /// Why there is no snapshot.
 #[derive(Debug, thiserror::Error)]

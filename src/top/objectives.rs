@@ -2,10 +2,10 @@
 
 use std::cmp::Reverse;
 
-use crate::live::snapshot::Objective;
-use crate::live::snapshot::Snapshot;
 use crate::top::canvas::Style;
 use crate::top::numbers;
+use tokometer_telemetry::live::snapshot::Objective;
+use tokometer_telemetry::live::snapshot::Snapshot;
 
 /// How bad a state is.
 fn rank(state: &str) -> u8 {
@@ -63,9 +63,9 @@ pub(super) mod tests {
     use super::details;
     use super::short;
     use super::worst_first;
-    use crate::live::snapshot::Objective;
-    use crate::live::snapshot::Recent;
-    use crate::live::snapshot::Snapshot;
+    use tokometer_telemetry::live::snapshot::Objective;
+    use tokometer_telemetry::live::snapshot::Recent;
+    use tokometer_telemetry::live::snapshot::Snapshot;
 
     pub(in crate::top) fn objective(name: &str, state: &str, burn: Option<f64>) -> Objective {
         let reasons = [("too_slow".to_owned(), 30), ("no_token".to_owned(), 1)].into();

@@ -1,8 +1,8 @@
 //! A snapshot as one line, for logs and pipes.
 
-use crate::live::snapshot::Snapshot;
 use crate::top::numbers;
 use crate::top::objectives;
+use tokometer_telemetry::live::snapshot::Snapshot;
 
 /// The line, without its end.
 pub fn line(snapshot: &Snapshot) -> String {
@@ -34,8 +34,8 @@ pub fn line(snapshot: &Snapshot) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::live::snapshot::Pair;
     use crate::top::objectives::tests::objective;
+    use tokometer_telemetry::live::snapshot::Pair;
 
     #[test]
     fn a_line_says_what_matters_and_what_is_wrong() {

@@ -13,7 +13,6 @@ use tokio::signal::unix::SignalKind;
 use tokio::signal::unix::signal;
 
 use crate::client::Caller;
-use crate::live::snapshot::Snapshot;
 use crate::top::draw::Frame;
 use crate::top::draw::draw;
 use crate::top::draw::page;
@@ -27,6 +26,7 @@ use crate::top::settings::Settings;
 use crate::top::terminal;
 use crate::top::terminal::Terminal;
 use crate::top::view::View;
+use tokometer_telemetry::live::snapshot::Snapshot;
 
 /// Longest that a snapshot is waited for.
 const PATIENCE: Duration = Duration::from_secs(5);

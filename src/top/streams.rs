@@ -1,12 +1,12 @@
 //! The table of streams in flight, with a bar for each.
 
-use crate::live::snapshot::Snapshot;
-use crate::live::snapshot::Stream;
 use crate::top::canvas::Canvas;
 use crate::top::canvas::Style;
 use crate::top::glyphs::Glyphs;
 use crate::top::numbers;
 use crate::top::view::View;
+use tokometer_telemetry::live::snapshot::Snapshot;
+use tokometer_telemetry::live::snapshot::Stream;
 
 /// A column but the last, which is the bar.
 struct Column {

@@ -1,10 +1,10 @@
 //! One slow exchange as a line of time: its wait, and where its tokens came.
 
-use crate::live::snapshot::Slow;
-use crate::live::snapshot::Snapshot;
 use crate::top::canvas::Style;
 use crate::top::glyphs::Glyphs;
 use crate::top::numbers;
+use tokometer_telemetry::live::snapshot::Slow;
+use tokometer_telemetry::live::snapshot::Snapshot;
 
 /// What is said of the exchange, the most important first.
 pub(super) fn words(snapshot: &Snapshot, slow: &Slow, number: usize) -> Vec<(String, Style)> {
@@ -81,9 +81,9 @@ fn share_out(cells: &mut [f64], duration: f64, from: f64, to: f64, tokens: f64) 
 pub(super) mod tests {
     use super::line;
     use super::words;
-    use crate::live::snapshot::Slow;
-    use crate::live::snapshot::Snapshot;
     use crate::top::glyphs::Glyphs;
+    use tokometer_telemetry::live::snapshot::Slow;
+    use tokometer_telemetry::live::snapshot::Snapshot;
 
     /// Two seconds to the first token, half of them in the queue; then tokens, a silence, and tokens again.
     pub(in crate::top) fn slow() -> Slow {

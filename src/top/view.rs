@@ -2,8 +2,8 @@
 
 use std::cmp::Reverse;
 
-use crate::live::snapshot::Stream;
 use crate::top::keys::Key;
+use tokometer_telemetry::live::snapshot::Stream;
 
 /// The order of streams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -5,10 +5,10 @@ use std::time::Duration;
 use std::time::Instant;
 
 use crate::client::Caller;
-use crate::scrape::exposition::Parser;
-use crate::scrape::exposition::Sample;
 use crate::verify::canary;
 use crate::verify::settings::Settings;
+use tokometer_engine::scrape::exposition::Parser;
+use tokometer_engine::scrape::exposition::Sample;
 
 /// How long what ended may take to be counted: it may wait for a count of its text or for the engine's span.
 const SETTLE: Duration = Duration::from_secs(5);

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use tokometer::app::Instrument;
 use tokometer::app::access_log;
 use tokometer::config;
-use tokometer::listen::Address;
-use tokometer::sim::load;
+use tokometer_proxy::listen::Address;
+use tokometer_sim::load;
 
 use crate::pair::pair;
 use crate::program::get;

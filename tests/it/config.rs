@@ -10,9 +10,9 @@ use tokometer::config::Error;
 use tokometer::config::Flags;
 use tokometer::config::Origin;
 use tokometer::config::reload;
-use tokometer::export;
-use tokometer::listen::Address;
-use tokometer::relay;
+use tokometer_proxy::listen::Address;
+use tokometer_proxy::relay;
+use tokometer_telemetry::export;
 
 use crate::mistakes::Mistake;
 use crate::mistakes::assert_told;
@@ -44,7 +44,7 @@ fn nothing_set_gives_the_defaults_of_every_module() {
     let config = Config::from_layers(None, &Flags::default(), &environment).unwrap();
     let settings = &config.settings;
     assert_eq!(settings.relay, relay::Settings::default());
-    assert_eq!(settings.observe, tokometer::observe::Settings::default());
+    assert_eq!(settings.observe, tokometer_observe::observer::Settings::default());
     assert_eq!(settings.admin, tokometer::admin::Settings::default());
     assert_eq!(settings.log, tokometer::app::log::Settings::default());
     assert_eq!(settings.access_log, None);
@@ -286,7 +286,7 @@ fn text_is_kept_only_where_a_vocabulary_is_set() {
     assert_eq!(from_yaml("observe: {tokenizer: {answer_bytes: 2048}}").settings.observe.text, None);
     for yaml in ["{path: /t.json, answer_bytes: 2048}", "{models: {m: /t.json}, answer_bytes: 2048}"] {
         let settings = from_yaml(&format!("observe: {{tokenizer: {yaml}}}")).settings;
-        let text = tokometer::observe::Text { answer_bytes: 2048, memory_bytes: 67_108_864 };
+        let text = tokometer_observe::observer::Text { answer_bytes: 2048, memory_bytes: 67_108_864 };
         assert_eq!((settings.observe.text, settings.tokenizer.is_on()), (Some(text), true), "{yaml}");
     }
 }

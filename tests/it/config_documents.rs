@@ -97,7 +97,7 @@ fn each_example_is_read_without_a_warning() {
 #[test]
 fn the_documentation_names_every_route_that_a_path_can_be_given() {
     let document = config::document();
-    for name in tokometer::observe::OwnPath::routes() {
+    for name in tokometer_observe::observer::OwnPath::routes() {
         assert!(document.contains(&format!("`{name}`")), "{name}");
     }
 }

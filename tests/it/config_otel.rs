@@ -5,12 +5,12 @@ use std::time::Duration;
 use tokometer::config::Config;
 use tokometer::config::Environment;
 use tokometer::config::Flags;
-use tokometer::export::Endpoint;
-use tokometer::export::Protocol;
-use tokometer::export::Sampler;
-use tokometer::export::Semconv;
-use tokometer::export::Settings;
-use tokometer::export::Temporality;
+use tokometer_telemetry::export::Endpoint;
+use tokometer_telemetry::export::Protocol;
+use tokometer_telemetry::export::Sampler;
+use tokometer_telemetry::export::Semconv;
+use tokometer_telemetry::export::Settings;
+use tokometer_telemetry::export::Temporality;
 
 fn config(variables: &[(&str, &str)]) -> Config {
     let environment: Environment = variables.iter().copied().collect();

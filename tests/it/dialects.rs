@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use tokometer::app::DataPath;
-use tokometer::decode::FinishReason;
-use tokometer::measure::{Outcome, Record};
 use tokometer::replay::{Notebook, Replayed};
-use tokometer::sim::server::{Settings, Simulator, Stats};
+use tokometer_decode::FinishReason;
+use tokometer_observe::measure::{Outcome, Record};
+use tokometer_sim::server::{Settings, Simulator, Stats};
 
 use crate::end_to_end::relay_to;
 use crate::sim::cases::{CASES, Case};

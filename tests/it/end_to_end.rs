@@ -4,19 +4,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokometer::app::DataPath;
-use tokometer::listen::Address;
-use tokometer::measure::{CountSource, Outcome};
 use tokometer::replay::Notebook;
-use tokometer::sim::load;
-use tokometer::sim::server::{self, Simulator};
-use tokometer::{observe, relay};
+use tokometer_observe::measure::{CountSource, Outcome};
+use tokometer_observe::observer;
+use tokometer_proxy::listen::Address;
+use tokometer_proxy::relay;
+use tokometer_sim::load;
+use tokometer_sim::server::{self, Simulator};
 
 use crate::pair::pair;
 
 /// A relay on a free port in front of `upstream`, and where it listens.
 pub(crate) fn relay_to(upstream: std::net::SocketAddr, notebook: &Notebook) -> (DataPath, String) {
     let sink = Arc::new(notebook.clone());
-    let path = DataPath::start(&[pair(upstream)], relay::Settings::default(), observe::Settings::default(), sink, 1)
+    let path = DataPath::start(&[pair(upstream)], relay::Settings::default(), observer::Settings::default(), sink, 1)
         .expect("loopback has a free port");
     let Address::Tcp { host, port } = path.addresses()[0].clone() else { panic!("a TCP listener has a TCP address") };
     (path, format!("http://{host}:{port}"))
@@ -61,7 +62,7 @@ fn the_relay_counts_what_the_server_generated_and_the_client_read() {
         let span = record.last_token.zip(record.first_token).map(|(last, first)| last - first);
         assert_eq!(
             record.decode_rate.is_some(),
-            span.expect("tokens came") >= observe::Settings::default().min_rate_span
+            span.expect("tokens came") >= observer::Settings::default().min_rate_span
         );
     }
     let ours: u64 = replayed.records.iter().filter_map(|r| r.output_tokens).map(|n| n.tokens).sum();

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokometer::measure::{Detach, Outcome};
-use tokometer::observe::{Observatory, OwnPath, Settings};
-use tokometer::relay::{Close, Connection, Direction, Observe, Observer, Side};
 use tokometer::replay::{Notebook, Replayed};
+use tokometer_observe::input::{Close, Connection, Direction, Observe, Observer, Side};
+use tokometer_observe::measure::{Detach, Outcome};
+use tokometer_observe::observer::{Observatory, OwnPath, Settings};
 
 pub(crate) const REQUEST: &[u8] =
     b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 28\r\n\r\n{\"model\":\"m\",\"stream\":true }";

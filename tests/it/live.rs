@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use tokometer::admin;
 use tokometer::app::Instrument;
 use tokometer::config::Settings;
-use tokometer::listen::Address;
-use tokometer::sim::server::{self, Pace, Simulator};
-use tokometer::{admin, live};
+use tokometer_proxy::listen::Address;
+use tokometer_sim::server::{self, Pace, Simulator};
+use tokometer_telemetry::live;
 
 use crate::pair::pair;
 

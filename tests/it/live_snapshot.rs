@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use tokometer::admin;
 use tokometer::app::Instrument;
 use tokometer::config::Settings;
-use tokometer::listen::Address;
-use tokometer::live::snapshot::Snapshot;
-use tokometer::sim::load;
-use tokometer::sim::server::{self, Pace, Simulator};
+use tokometer_proxy::listen::Address;
+use tokometer_sim::load;
+use tokometer_sim::server::{self, Pace, Simulator};
+use tokometer_telemetry::live::snapshot::Snapshot;
 
 use crate::pair::pair;
 

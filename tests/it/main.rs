@@ -4,7 +4,6 @@ mod access_log;
 mod admin;
 mod admin_hostile;
 mod allocation;
-mod architecture;
 mod attach;
 mod chart;
 mod coding;

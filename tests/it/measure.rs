@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use tokometer::measure::{CountSource, Outcome, QueueSource, Record};
-use tokometer::relay::{Close, Direction, Side};
 use tokometer::replay::Replayed;
+use tokometer_observe::input::{Close, Direction, Side};
+use tokometer_observe::measure::{CountSource, Outcome, QueueSource, Record};
 
 use crate::endings::{DELTA, DONE, FINISH, HEAD, LAST, REQUEST, ROLE, Wire, chunk};
 

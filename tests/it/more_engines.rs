@@ -1,11 +1,11 @@
 //! Whole exchanges of routes and servers beside the OpenAI ones: requests and answers in, records out.
 
-use tokometer::measure::CountSource;
-use tokometer::measure::Outcome;
-use tokometer::measure::QueueSource;
-use tokometer::measure::Record;
-use tokometer::relay::Close;
-use tokometer::relay::Side;
+use tokometer_observe::input::Close;
+use tokometer_observe::input::Side;
+use tokometer_observe::measure::CountSource;
+use tokometer_observe::measure::Outcome;
+use tokometer_observe::measure::QueueSource;
+use tokometer_observe::measure::Record;
 
 use crate::endings::Wire;
 use crate::endings::chunk;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use prost::Message as _;
-use tokometer::export::{Exporters, ProcessStats, Settings as ExportSettings, Snapshot};
-use tokometer::live::{InFlight, Settings as LiveSettings};
-use tokometer::observe::{Observatory, Settings};
-use tokometer::relay::{Close, Connection, Direction, Observe, Side};
+use tokometer_observe::input::{Close, Connection, Direction, Observe, Side};
+use tokometer_observe::observer::{Observatory, Settings};
+use tokometer_telemetry::export::{Exporters, ProcessStats, Settings as ExportSettings, Snapshot};
+use tokometer_telemetry::live::{InFlight, Settings as LiveSettings};
 
 use crate::allocation::allocations_of;
 use crate::allocation::held_after;

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use socket2::Domain;
 use socket2::Socket;
 use socket2::Type;
-use tokometer::listen::Address;
-use tokometer::listen::Pair;
+use tokometer_proxy::listen::Address;
+use tokometer_proxy::listen::Pair;
 
 /// A plain pair on a free TCP port.
 pub(crate) fn pair(upstream: impl Into<Address>) -> Pair {

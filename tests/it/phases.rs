@@ -6,9 +6,9 @@ use std::time::Duration;
 use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
-use tokometer::decode::EngineTiming;
-use tokometer::measure::{Blocked, EngineSpan, Labels, Phases, QueueSource, QueueTime, Record};
-use tokometer::relay::{Close, Direction, Side};
+use tokometer_decode::EngineTiming;
+use tokometer_observe::input::{Close, Direction, Side};
+use tokometer_observe::measure::{Blocked, EngineSpan, Labels, Phases, QueueSource, QueueTime, Record};
 
 use crate::endings::{DELTA, DONE, FINISH, HEAD, LAST, REQUEST, ROLE, Wire};
 use crate::export::records::{self, ms};

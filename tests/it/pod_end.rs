@@ -20,8 +20,8 @@ use std::time::Duration;
 use std::time::Instant;
 
 use opentelemetry_proto::tonic::trace::v1::Span;
-use tokometer::sim::load;
-use tokometer::sim::load::End;
+use tokometer_sim::load;
+use tokometer_sim::load::End;
 
 use crate::export::collector::Collector;
 use crate::pair::reserved;

@@ -10,8 +10,8 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use tokio::runtime::Runtime;
-use tokometer::sim::server;
-use tokometer::sim::server::Simulator;
+use tokometer_sim::server;
+use tokometer_sim::server::Simulator;
 
 /// A server that does not let anybody wait, and what it runs on.
 pub(crate) fn simulated() -> (Runtime, Simulator) {

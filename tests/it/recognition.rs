@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use tokometer::measure::Record;
-use tokometer::observe::Settings;
 use tokometer::replay::Recording;
 use tokometer::replay::replay;
+use tokometer_observe::measure::Record;
+use tokometer_observe::observer::Settings;
 
 use crate::truth::captures;
 

@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::Value;
 use tokometer::app::Show;
 use tokometer::app::replay;
-use tokometer::observe::Settings;
+use tokometer_observe::observer::Settings;
 
 use crate::truth::captures;
 

@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::Value;
-use tokometer::export::table::Key;
-use tokometer::export::table::Kind;
-use tokometer::export::table::TABLE;
-use tokometer::rules::ALERTS;
-use tokometer::rules::Format;
-use tokometer::rules::rules;
-use tokometer::rules::rules_at;
-use tokometer::slo::Settings;
+use tokometer_operator::rules::ALERTS;
+use tokometer_operator::rules::Format;
+use tokometer_operator::rules::rules;
+use tokometer_operator::rules::rules_at;
+use tokometer_telemetry::export::table::Key;
+use tokometer_telemetry::export::table::Kind;
+use tokometer_telemetry::export::table::TABLE;
+use tokometer_telemetry::slo::Settings;
 
 use crate::config_documents::same_as_committed;
 

@@ -16,25 +16,25 @@ use std::time::Instant;
 use tokometer::app;
 use tokometer::app::Instrument;
 use tokometer::config;
-use tokometer::ledger::Tenants;
-use tokometer::listen::Address;
-use tokometer::measure::CountSource;
-use tokometer::measure::EngineSpan;
-use tokometer::measure::Outcome;
-use tokometer::measure::Record;
-use tokometer::measure::Sink;
-use tokometer::measure::Uncounted;
-use tokometer::observe;
-use tokometer::observe::Observatory;
-use tokometer::relay::Close;
-use tokometer::relay::Connection;
-use tokometer::relay::Direction;
-use tokometer::relay::Observe;
-use tokometer::relay::Side;
-use tokometer::tokenizer::Counting;
-use tokometer::tokenizer::Settings;
-use tokometer::tokenizer::Tokenize;
-use tokometer::tokenizer::Vocabularies;
+use tokometer_observe::input::Close;
+use tokometer_observe::input::Connection;
+use tokometer_observe::input::Direction;
+use tokometer_observe::input::Observe;
+use tokometer_observe::input::Side;
+use tokometer_observe::measure::CountSource;
+use tokometer_observe::measure::EngineSpan;
+use tokometer_observe::measure::Outcome;
+use tokometer_observe::measure::Record;
+use tokometer_observe::measure::Sink;
+use tokometer_observe::measure::Uncounted;
+use tokometer_observe::observer;
+use tokometer_observe::observer::Observatory;
+use tokometer_proxy::listen::Address;
+use tokometer_telemetry::accounting::Tenants;
+use tokometer_telemetry::tokenizer::Counting;
+use tokometer_telemetry::tokenizer::Settings;
+use tokometer_telemetry::tokenizer::Tokenize;
+use tokometer_telemetry::tokenizer::Vocabularies;
 
 use crate::endings::{DONE, FINISH, HEAD, LAST, REQUEST, ROLE, chunk};
 use crate::injected;
@@ -97,19 +97,19 @@ struct Rig {
 
 impl Rig {
     fn new(vocabularies: Vocabularies) -> Rig {
-        Rig::with(vocabularies, 8, observe::Text { answer_bytes: 10_000, memory_bytes: 1 << 20 })
+        Rig::with(vocabularies, 8, observer::Text { answer_bytes: 10_000, memory_bytes: 1 << 20 })
     }
 
     fn of(tokenize: impl Tokenize) -> Rig {
         Rig::new(Vocabularies::of_all(Arc::new(tokenize)))
     }
 
-    fn with(vocabularies: Vocabularies, queue: usize, text: observe::Text) -> Rig {
+    fn with(vocabularies: Vocabularies, queue: usize, text: observer::Text) -> Rig {
         let (sender, out) = channel();
         let counting =
             Counting::start(Arc::new(Out(Mutex::new(sender))), vocabularies, queue).expect("a thread can be started");
         let counting = Arc::new(counting);
-        let settings = observe::Settings { text: Some(text), ..observe::Settings::default() };
+        let settings = observer::Settings { text: Some(text), ..observer::Settings::default() };
         let observatory = Observatory::new(settings, 1, Arc::clone(&counting) as Arc<dyn Sink>);
         Rig { observatory, counting, out }
     }
@@ -247,7 +247,7 @@ fn answers_whose_tokens_are_not_those_of_a_text_are_left_alone() {
 
 #[test]
 fn a_text_over_its_cap_and_one_over_the_memory_of_all_are_told() {
-    let text = observe::Text { answer_bytes: 2000, memory_bytes: 1500 };
+    let text = observer::Text { answer_bytes: 2000, memory_bytes: 1500 };
     let rig = Rig::with(Vocabularies::of_all(Arc::new(Words)), 8, text);
     let long = "a ".repeat(600);
     for (pieces, why) in [(vec![&long[..]; 2], "text_too_long"), (vec![&long[..1020], &long[..900]], "memory")] {
@@ -281,7 +281,7 @@ fn gate() -> (Gate, Receiver<()>, Sender<()>) {
 #[test]
 fn with_the_queue_full_records_go_on_at_once_without_the_count() {
     let (gate, has_entered, go) = gate();
-    let text = observe::Text { answer_bytes: 10_000, memory_bytes: 1 << 20 };
+    let text = observer::Text { answer_bytes: 10_000, memory_bytes: 1 << 20 };
     let rig = Rig::with(Vocabularies::of_all(Arc::new(gate)), 2, text);
     rig.says(&["one is at hand"]);
     has_entered.recv_timeout(PATIENCE).unwrap();
@@ -386,7 +386,7 @@ fn the_program_counts_and_tells_nobody_what_it_read() {
     let log = folder.path().join("access.log");
     let mut settings = config::Settings::of_pair(pair(address));
     settings.admin.listen = "127.0.0.1:0".parse().unwrap();
-    settings.observe.text = Some(observe::Text { answer_bytes: 10_000, memory_bytes: 1 << 20 });
+    settings.observe.text = Some(observer::Text { answer_bytes: 10_000, memory_bytes: 1 << 20 });
     settings.tokenizer = Settings { path: Some(vocabulary()), ..Settings::default() };
     settings.access_log = Some(app::access_log::Settings { path: Some(log.clone()), json: true, queue_lines: 64 });
     let (sender, out) = channel();

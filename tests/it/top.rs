@@ -15,17 +15,6 @@ use std::thread;
 use std::time::Duration;
 
 use crate::pair::reserved;
-use tokometer::live::snapshot::Distribution;
-use tokometer::live::snapshot::Engine;
-use tokometer::live::snapshot::InFlight;
-use tokometer::live::snapshot::Objective;
-use tokometer::live::snapshot::Pair;
-use tokometer::live::snapshot::Rates;
-use tokometer::live::snapshot::Recent;
-use tokometer::live::snapshot::Second;
-use tokometer::live::snapshot::Slow;
-use tokometer::live::snapshot::Snapshot;
-use tokometer::live::snapshot::Stream;
 use tokometer::top::Canvas;
 use tokometer::top::Frame;
 use tokometer::top::Glyphs;
@@ -34,6 +23,17 @@ use tokometer::top::Sort;
 use tokometer::top::View;
 use tokometer::top::draw;
 use tokometer::top::run;
+use tokometer_telemetry::live::snapshot::Distribution;
+use tokometer_telemetry::live::snapshot::Engine;
+use tokometer_telemetry::live::snapshot::InFlight;
+use tokometer_telemetry::live::snapshot::Objective;
+use tokometer_telemetry::live::snapshot::Pair;
+use tokometer_telemetry::live::snapshot::Rates;
+use tokometer_telemetry::live::snapshot::Recent;
+use tokometer_telemetry::live::snapshot::Second;
+use tokometer_telemetry::live::snapshot::Slow;
+use tokometer_telemetry::live::snapshot::Snapshot;
+use tokometer_telemetry::live::snapshot::Stream;
 
 /// A busy minute with so many streams, each a little further than the one after it.
 fn busy(streams: u64) -> Snapshot {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use tokometer::app::Instrument;
 use tokometer::config::{Config, Environment, Flags};
-use tokometer::listen::Address;
+use tokometer_proxy::listen::Address;
 
 use crate::program::{get, value};
 use crate::scrape::reading::until;

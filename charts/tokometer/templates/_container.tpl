@@ -44,7 +44,7 @@
 {{- toYaml (concat $args $settings.extraArgs) -}}
 {{- end -}}
 
-{{/* The container: (dict "root" . "settings" SETTINGS). It is that of `tokometer inject` (src/attach/container.rs). */}}
+{{/* The container: (dict "root" . "settings" SETTINGS). It is that of `tokometer inject` (crates/operator/src/inject/container.rs). */}}
 {{- define "tokometer.container.of" -}}
 {{- $root := .root -}}
 {{- $settings := .settings -}}

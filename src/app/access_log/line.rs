@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::app::figures::Figure;
 use crate::app::figures::figures;
 use crate::app::figures::object;
-use crate::measure::Record;
+use tokometer_observe::measure::Record;
 
 /// One line, its line end included. JSON: an object in which absent figures are null. Text: `name=value` with spaces
 /// between, absent figures left out.

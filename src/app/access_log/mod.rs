@@ -13,7 +13,7 @@ use std::time::SystemTime;
 
 use crate::app::lines::Lines;
 use crate::app::lines::Open;
-use crate::measure::Record;
+use tokometer_observe::measure::Record;
 
 /// What a person may set about the access log.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,9 +1,9 @@
-use crate::decode::FinishReason;
-use crate::decode::Route;
-use crate::measure::Count;
-use crate::measure::CountSource;
-use crate::measure::Labels;
-use crate::measure::Outcome;
+use tokometer_decode::FinishReason;
+use tokometer_decode::Route;
+use tokometer_observe::measure::Count;
+use tokometer_observe::measure::CountSource;
+use tokometer_observe::measure::Labels;
+use tokometer_observe::measure::Outcome;
 
 use super::*;
 

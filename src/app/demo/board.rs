@@ -6,16 +6,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use hdrhistogram::Histogram;
 
-use crate::measure::Detach;
-use crate::measure::Gap;
-use crate::measure::Labels;
-use crate::measure::Live;
-use crate::measure::Message;
-use crate::measure::Outcome;
-use crate::measure::Phase;
-use crate::measure::Record;
-use crate::measure::Sink;
-use crate::measure::Unread;
+use tokometer_observe::measure::Detach;
+use tokometer_observe::measure::Gap;
+use tokometer_observe::measure::Labels;
+use tokometer_observe::measure::Live;
+use tokometer_observe::measure::Message;
+use tokometer_observe::measure::Outcome;
+use tokometer_observe::measure::Phase;
+use tokometer_observe::measure::Record;
+use tokometer_observe::measure::Sink;
+use tokometer_observe::measure::Unread;
 
 /// Takes what exchanges give and keeps the figures that a demo shows.
 #[derive(Debug, Default)]

@@ -13,12 +13,12 @@ use crate::app::demo::screen::Frame;
 use crate::app::instrument;
 use crate::app::instrument::Instrument;
 use crate::config;
-use crate::listen::Address;
-use crate::listen::Pair;
-use crate::measure::Sink;
-use crate::sim::load;
-use crate::sim::server;
-use crate::sim::server::Simulator;
+use tokometer_observe::measure::Sink;
+use tokometer_proxy::listen::Address;
+use tokometer_proxy::listen::Pair;
+use tokometer_sim::load;
+use tokometer_sim::server;
+use tokometer_sim::server::Simulator;
 
 /// Time between two drawings of the table, and between two plain lines.
 const REDRAW: Duration = Duration::from_millis(250);

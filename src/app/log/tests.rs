@@ -37,13 +37,13 @@ fn levels_hold_by_module_and_can_be_changed() {
     let text = logged(&settings, |handle| {
         tracing::info!("not this");
         tracing::warn!("a warning");
-        tracing::debug!(target: "tokometer::relay::copy", "a detail");
+        tracing::debug!(target: "tokometer_proxy::relay::copy", "a detail");
         tracing::error!(target: "other", "not this either");
         handle.set_levels(&levels("trace"));
         tracing::trace!("now this");
     });
     assert!(!text.contains("not this"), "{text}");
-    for part in ["WARN", "a warning", "DEBUG tokometer::relay::copy: a detail", "now this"] {
+    for part in ["WARN", "a warning", "DEBUG tokometer_proxy::relay::copy: a detail", "now this"] {
         assert!(text.contains(part), "{part} in {text}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use crate::listen::Address;
+use tokometer_proxy::listen::Address;
 
 const LISTEN_FORMS: &str = "write 0.0.0.0:8000, [::]:8000, localhost:8000, :8000 or unix:/path";
 const UPSTREAM_FORMS: &str =

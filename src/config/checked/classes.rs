@@ -2,7 +2,7 @@
 
 use crate::config::checked::Problems;
 use crate::config::raw::PromptClasses;
-use crate::export;
+use tokometer_telemetry::export;
 
 const BOUNDS: &str = "telemetry.prompt_classes.input_length_bounds";
 

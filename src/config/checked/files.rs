@@ -13,7 +13,7 @@ use crate::config::checked::Problems;
 use crate::config::raw::Destination;
 use crate::config::raw::Otlp;
 use crate::config::raw::Raw;
-use crate::export::Endpoint;
+use tokometer_telemetry::export::Endpoint;
 
 /// Adds a problem for each file that is in use and cannot be opened.
 pub(crate) fn open(raw: &Raw, settings: &Settings, problems: &mut Problems<'_>) {

@@ -31,10 +31,10 @@ use crate::config::raw::Semconv;
 use crate::config::raw::Unreachable;
 use crate::config::resource;
 use crate::config::value::Node;
-use crate::export;
-use crate::listen::Address;
-use crate::observe;
-use crate::relay;
+use tokometer_observe::observer;
+use tokometer_proxy::listen::Address;
+use tokometer_proxy::relay;
+use tokometer_telemetry::export;
 
 /// Collects what is wrong, each with the place where it was set.
 pub(crate) struct Problems<'a> {
@@ -115,7 +115,7 @@ pub(crate) fn checked(raw: &Raw, environment: &Environment, problems: &mut Probl
             problems.error(&format!("admin.allowed_hosts[{index}]"), message);
         }
     }
-    let observe = observe::Settings { targets: objectives::headers(raw, problems), ..observe(&raw.observe, problems) };
+    let observe = observer::Settings { targets: objectives::headers(raw, problems), ..observe(&raw.observe, problems) };
     let slo = objectives::checked(raw, problems);
     let ledger = spending::checked(raw, problems);
     let tokenizer = vocabulary::checked(&raw.observe.tokenizer, problems);
@@ -178,7 +178,7 @@ fn relay(raw: &Relay) -> relay::Settings {
     }
 }
 
-fn observe(raw: &Observe, problems: &mut Problems<'_>) -> observe::Settings {
+fn observe(raw: &Observe, problems: &mut Problems<'_>) -> observer::Settings {
     for (index, prefix) in raw.path_prefixes.iter().enumerate() {
         if !prefix.starts_with('/') || prefix.len() < 2 {
             problems.error(
@@ -195,7 +195,7 @@ fn observe(raw: &Observe, problems: &mut Problems<'_>) -> observe::Settings {
         );
     }
     let own_paths = raw.routes.iter().filter_map(|(path, route)| own_path(path, route, problems)).collect();
-    observe::Settings {
+    observer::Settings {
         enabled: raw.enabled,
         engine: match raw.engine {
             Engine::Auto => None,
@@ -224,20 +224,20 @@ fn observe(raw: &Observe, problems: &mut Problems<'_>) -> observe::Settings {
         own_paths,
         probes: raw.probes,
         text: vocabulary::text(&raw.tokenizer),
-        ..observe::Settings::default()
+        ..observer::Settings::default()
     }
 }
 
-fn own_path(path: &str, route: &str, problems: &mut Problems<'_>) -> Option<observe::OwnPath> {
-    let message = match observe::OwnPath::new(path, route) {
+fn own_path(path: &str, route: &str, problems: &mut Problems<'_>) -> Option<observer::OwnPath> {
+    let message = match observer::OwnPath::new(path, route) {
         Ok(own) => return Some(own),
-        Err(observe::OwnPathError::Path) => {
+        Err(observer::OwnPathError::Path) => {
             format!("`{path}` is no path; write one that begins with `/`, or all below one such as /llm/*")
         }
-        Err(observe::OwnPathError::Route) => {
-            let hint = match nearest(route, observe::OwnPath::routes()) {
+        Err(observer::OwnPathError::Route) => {
+            let hint = match nearest(route, observer::OwnPath::routes()) {
                 Some(near) => format!("; did you mean `{near}`?"),
-                None => format!("; write one of {}", observe::OwnPath::routes().collect::<Vec<_>>().join(", ")),
+                None => format!("; write one of {}", observer::OwnPath::routes().collect::<Vec<_>>().join(", ")),
             };
             format!("`{route}` is no route{hint}")
         }
@@ -248,7 +248,7 @@ fn own_path(path: &str, route: &str, problems: &mut Problems<'_>) -> Option<obse
 
 fn export(
     raw: &Raw,
-    pairs: &[crate::listen::Pair],
+    pairs: &[tokometer_proxy::listen::Pair],
     environment: &Environment,
     problems: &mut Problems<'_>,
 ) -> export::Settings {

@@ -10,8 +10,8 @@ use crate::config::nearest::nearest;
 use crate::config::raw::AppliesTo;
 use crate::config::raw::Raw;
 use crate::config::raw::Rules;
-use crate::observe;
-use crate::slo;
+use tokometer_observe::observer;
+use tokometer_telemetry::slo;
 
 /// One objective as it was written.
 struct Written<'a> {
@@ -83,7 +83,7 @@ pub(super) fn checked(raw: &Raw, problems: &mut Problems<'_>) -> slo::Settings {
 }
 
 /// Which headers of requests are read.
-pub(super) fn headers(raw: &Raw, problems: &mut Problems<'_>) -> observe::TargetHeaders {
+pub(super) fn headers(raw: &Raw, problems: &mut Problems<'_>) -> observer::TargetHeaders {
     let tenant = raw.slo.tenant_header.as_deref();
     if let Some(name) = tenant.filter(|name| !is_header(name)) {
         problems.error("slo.tenant_header", format!("`{name}` is no name of a header; write one such as x-tenant"));
@@ -91,7 +91,7 @@ pub(super) fn headers(raw: &Raw, problems: &mut Problems<'_>) -> observe::Target
     let of_objectives = tenant.filter(|_| raw.slo.enabled);
     let of_tenants = raw.tenants.from_headers.iter().map(String::as_str).filter(|_| raw.tenants.enabled);
     let claim = raw.tenants.from_jwt_claim.as_deref().filter(|_| raw.tenants.enabled);
-    observe::TargetHeaders {
+    observer::TargetHeaders {
         speed: raw.slo.enabled && raw.slo.request_targets.enabled,
         tenant: of_objectives.into_iter().chain(of_tenants).map(|name| name.to_ascii_lowercase().into()).collect(),
         claim: claim.map(Into::into),

@@ -13,7 +13,7 @@ use crate::config::environment::percent_decoded;
 use crate::config::raw;
 use crate::config::raw::Otlp;
 use crate::config::redact;
-use crate::export;
+use tokometer_telemetry::export;
 
 /// Checks `otlp.metrics`.
 pub(super) fn metrics(otlp: &Otlp, problems: &mut Problems<'_>) -> export::Metrics {

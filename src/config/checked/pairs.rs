@@ -3,10 +3,10 @@
 use crate::config::address;
 use crate::config::checked::Problems;
 use crate::config::raw;
-use crate::listen::Address;
-use crate::listen::ClientTls;
-use crate::listen::Pair;
-use crate::listen::ServerTls;
+use tokometer_proxy::listen::Address;
+use tokometer_proxy::listen::ClientTls;
+use tokometer_proxy::listen::Pair;
+use tokometer_proxy::listen::ServerTls;
 
 /// Reads the pairs; those with problems are left out.
 pub(super) fn checked(raw: &[raw::Pair], problems: &mut Problems<'_>) -> Vec<Pair> {

@@ -6,10 +6,10 @@ use crate::config::checked::Problems;
 use crate::config::checked::size;
 use crate::config::raw::PairScrape;
 use crate::config::raw::Raw;
-use crate::listen::Address;
-use crate::listen::Pair;
-use crate::scrape;
-use crate::scrape::Target;
+use tokometer_engine::scrape;
+use tokometer_engine::scrape::Target;
+use tokometer_proxy::listen::Address;
+use tokometer_proxy::listen::Pair;
 
 /// Engines that have no such page.
 const WITHOUT: [&str; 3] = ["ollama", "llama_cpp_python", "transformers"];

@@ -8,10 +8,10 @@ use crate::config::checked::Problems;
 use crate::config::checked::pairs::other_port;
 use crate::config::checked::size;
 use crate::config::raw;
-use crate::export;
-use crate::listen::Address;
-use crate::listen::Pair;
-use crate::queue;
+use tokometer_engine::engine_spans;
+use tokometer_proxy::listen::Address;
+use tokometer_proxy::listen::Pair;
+use tokometer_telemetry::export;
 
 /// Checks the block; `None` when nothing is received. `admin` is where the admin server listens.
 pub(super) fn checked(
@@ -20,7 +20,7 @@ pub(super) fn checked(
     admin: Option<SocketAddr>,
     traces: &export::Traces,
     problems: &mut Problems<'_>,
-) -> Option<queue::Settings> {
+) -> Option<engine_spans::Settings> {
     let mut listen = Vec::new();
     for (index, text) in raw.otlp_listen.iter().enumerate() {
         let path = format!("queue.otlp_listen[{index}]");
@@ -35,7 +35,7 @@ pub(super) fn checked(
         }
         listen.push(address);
     }
-    (!listen.is_empty()).then(|| queue::Settings {
+    (!listen.is_empty()).then(|| engine_spans::Settings {
         listen,
         max_message_bytes: size(raw.max_message_bytes),
         max_waiting_bytes: size(raw.max_waiting_bytes),

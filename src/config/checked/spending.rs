@@ -11,7 +11,7 @@ use crate::config::raw::Prices;
 use crate::config::raw::Raw;
 use crate::config::raw::TenantLabel;
 use crate::config::raw::Tenants;
-use crate::ledger;
+use tokometer_telemetry::accounting;
 
 /// Headers whose whole value is a secret: even a hash of it is none of ours to keep.
 const SECRET: [&str; 4] = ["authorization", "proxy-authorization", "cookie", "set-cookie"];
@@ -23,8 +23,8 @@ const KEYS: [&str; 3] = ["x-api-key", "api-key", "x-goog-api-key"];
 const MOST_LABEL_BYTES: usize = 128;
 
 /// Checks names, patterns, numbers and what goes with what.
-pub(super) fn checked(raw: &Raw, problems: &mut Problems<'_>) -> ledger::Settings {
-    ledger::Settings {
+pub(super) fn checked(raw: &Raw, problems: &mut Problems<'_>) -> accounting::Settings {
+    accounting::Settings {
         tenants: tenants(&raw.tenants, problems),
         prices: prices(&raw.prices, problems),
         budgets: budgets(raw, problems),
@@ -33,7 +33,7 @@ pub(super) fn checked(raw: &Raw, problems: &mut Problems<'_>) -> ledger::Setting
     }
 }
 
-fn tenants(raw: &Tenants, problems: &mut Problems<'_>) -> Option<ledger::Tenants> {
+fn tenants(raw: &Tenants, problems: &mut Problems<'_>) -> Option<accounting::Tenants> {
     for (index, name) in raw.from_headers.iter().enumerate() {
         let path = format!("tenants.from_headers[{index}]");
         let lower = name.to_ascii_lowercase();
@@ -76,10 +76,10 @@ fn tenants(raw: &Tenants, problems: &mut Problems<'_>) -> Option<ledger::Tenants
         let message = "is not set: who can guess a tenant's name can find its hash; set it to a file with a key";
         problems.warn("tenants.hash_key_file", message);
     }
-    raw.enabled.then(|| ledger::Tenants {
+    raw.enabled.then(|| accounting::Tenants {
         form: match raw.label {
-            TenantLabel::Hash => ledger::TenantForm::Hash,
-            TenantLabel::Plain => ledger::TenantForm::Plain,
+            TenantLabel::Hash => accounting::TenantForm::Hash,
+            TenantLabel::Plain => accounting::TenantForm::Plain,
         },
         hash_key_file: raw.hash_key_file.as_ref().filter(|_| raw.label == TenantLabel::Hash).map(PathBuf::from),
         names: raw.names.clone(),
@@ -88,7 +88,7 @@ fn tenants(raw: &Tenants, problems: &mut Problems<'_>) -> Option<ledger::Tenants
     })
 }
 
-fn prices(raw: &Prices, problems: &mut Problems<'_>) -> Option<ledger::Prices> {
+fn prices(raw: &Prices, problems: &mut Problems<'_>) -> Option<accounting::Prices> {
     let is_word = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
     if raw.currency.is_empty() || raw.currency.len() > 16 || !raw.currency.chars().all(is_word) {
         let message =
@@ -117,12 +117,12 @@ fn prices(raw: &Prices, problems: &mut Problems<'_>) -> Option<ledger::Prices> {
             needed("output_per_million", price.output_per_million),
         );
         let cached_input = price.cached_input_per_million;
-        models.push(ledger::Price { model: price.model.clone(), input, cached_input, output });
+        models.push(accounting::Price { model: price.model.clone(), input, cached_input, output });
     }
-    (!models.is_empty()).then(|| ledger::Prices { currency: raw.currency.clone(), models })
+    (!models.is_empty()).then(|| accounting::Prices { currency: raw.currency.clone(), models })
 }
 
-fn budgets(raw: &Raw, problems: &mut Problems<'_>) -> Vec<ledger::Budget> {
+fn budgets(raw: &Raw, problems: &mut Problems<'_>) -> Vec<accounting::Budget> {
     let mut names = HashSet::new();
     let mut checked = Vec::with_capacity(raw.budgets.len());
     for (index, budget) in raw.budgets.iter().enumerate() {
@@ -142,7 +142,7 @@ fn budgets(raw: &Raw, problems: &mut Problems<'_>) -> Vec<ledger::Budget> {
             let message = "the budget is about tenants, but nobody names them; set `tenants.enabled: true`";
             problems.error(&path("tenants"), message);
         }
-        checked.extend(limit(raw, budget, &path, problems).map(|limit| ledger::Budget {
+        checked.extend(limit(raw, budget, &path, problems).map(|limit| accounting::Budget {
             name: budget.name.clone(),
             limit,
             models: budget.models.clone(),
@@ -157,14 +157,14 @@ fn limit(
     budget: &Budget,
     path: &dyn Fn(&str) -> String,
     problems: &mut Problems<'_>,
-) -> Option<ledger::Limit> {
+) -> Option<accounting::Limit> {
     match (budget.tokens_per_day, budget.cost_per_day) {
-        (Some(tokens), None) => Some(ledger::Limit::Tokens(tokens)),
+        (Some(tokens), None) => Some(accounting::Limit::Tokens(tokens)),
         (None, Some(_)) if raw.prices.models.is_empty() => {
             problems.error(&path("cost_per_day"), "nothing has a price; write some in `prices.models`");
             None
         }
-        (None, Some(money)) => Some(ledger::Limit::Cost(money)),
+        (None, Some(money)) => Some(accounting::Limit::Cost(money)),
         (Some(_), Some(_)) => {
             let message = "a budget has one limit; leave out this or `tokens_per_day`, and make a second budget of it";
             problems.error(&path("cost_per_day"), message);

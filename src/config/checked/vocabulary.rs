@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use crate::config::checked::Problems;
 use crate::config::checked::size;
 use crate::config::raw::Tokenizer;
-use crate::observe;
-use crate::tokenizer;
+use tokometer_observe::observer;
+use tokometer_telemetry::tokenizer;
 
 pub(super) fn checked(raw: &Tokenizer, problems: &mut Problems<'_>) -> tokenizer::Settings {
     if raw.path.as_deref() == Some("") {
@@ -31,7 +31,7 @@ pub(super) fn checked(raw: &Tokenizer, problems: &mut Problems<'_>) -> tokenizer
 }
 
 /// `None`: no vocabulary is set, so that no text is kept.
-pub(super) fn text(raw: &Tokenizer) -> Option<observe::Text> {
+pub(super) fn text(raw: &Tokenizer) -> Option<observer::Text> {
     let on = raw.path.is_some() || !raw.models.is_empty();
-    on.then(|| observe::Text { answer_bytes: size(raw.answer_bytes), memory_bytes: size(raw.memory_bytes) })
+    on.then(|| observer::Text { answer_bytes: size(raw.answer_bytes), memory_bytes: size(raw.memory_bytes) })
 }

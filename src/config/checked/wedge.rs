@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::config::checked::Problems;
 use crate::config::checked::size;
 use crate::config::raw::Raw;
-use crate::live;
+use tokometer_telemetry::live;
 
 /// Checks what spans several keys, and warns of bounds below what a healthy stream is allowed.
 pub(super) fn checked(raw: &Raw, problems: &mut Problems<'_>) -> live::Settings {

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::slo::RuleSettings;
+use tokometer_telemetry::slo::RuleSettings;
 
 /// Objectives of service levels.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -3,9 +3,9 @@
 
 use serde_json::Value;
 use serde_json::json;
-use tokometer::attach::Engine;
-use tokometer::attach::Mode;
-use tokometer::attach::Options;
+use tokometer_operator::inject::Engine;
+use tokometer_operator::inject::Mode;
+use tokometer_operator::inject::Options;
 
 use super::injected;
 use super::options;

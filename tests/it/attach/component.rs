@@ -5,8 +5,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use serde_json::json;
-use tokometer::attach::Options;
-use tokometer::attach::inject;
+use tokometer_operator::inject::Options;
+use tokometer_operator::inject::inject;
 
 use super::deployment;
 use super::json as read;

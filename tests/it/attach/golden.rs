@@ -4,12 +4,12 @@
 use std::fs;
 use std::path::PathBuf;
 
-use tokometer::attach::Error;
-use tokometer::attach::Mode;
-use tokometer::attach::Options;
-use tokometer::attach::Outcome;
-use tokometer::attach::inject;
-use tokometer::attach::remove;
+use tokometer_operator::inject::Error;
+use tokometer_operator::inject::Mode;
+use tokometer_operator::inject::Options;
+use tokometer_operator::inject::Outcome;
+use tokometer_operator::inject::inject;
+use tokometer_operator::inject::remove;
 
 use super::json;
 use super::options;

@@ -6,10 +6,10 @@ mod component;
 mod golden;
 mod properties;
 
-use tokometer::attach::Options;
-use tokometer::attach::Outcome;
-use tokometer::attach::Value;
-use tokometer::attach::inject;
+use tokometer_operator::inject::Options;
+use tokometer_operator::inject::Outcome;
+use tokometer_operator::inject::Value;
+use tokometer_operator::inject::inject;
 
 /// The image of these tests.
 const IMAGE: &str = "registry.example/tokometer:1";

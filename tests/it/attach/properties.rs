@@ -1,11 +1,11 @@
 //! What holds for every pod.
 
 use proptest::prelude::*;
-use tokometer::attach::Mode;
-use tokometer::attach::Options;
-use tokometer::attach::Outcome;
-use tokometer::attach::inject;
-use tokometer::attach::remove;
+use tokometer_operator::inject::Mode;
+use tokometer_operator::inject::Options;
+use tokometer_operator::inject::Outcome;
+use tokometer_operator::inject::inject;
+use tokometer_operator::inject::remove;
 
 use super::options;
 

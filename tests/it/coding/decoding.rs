@@ -1,8 +1,8 @@
 //! Valid streams, whole and cut.
 
 use proptest::prelude::*;
-use tokometer::decode::Framing;
-use tokometer::decode::ResponseDecoder;
+use tokometer_decode::Framing;
+use tokometer_decode::ResponseDecoder;
 
 use super::decode;
 use super::decoded;

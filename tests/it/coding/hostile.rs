@@ -1,12 +1,12 @@
 //! Streams that are wrong, or want to be expensive.
 
 use proptest::prelude::*;
-use tokometer::budget::Account;
-use tokometer::budget::Budget;
-use tokometer::wire::coding::Codings;
-use tokometer::wire::coding::Decoder;
-use tokometer::wire::coding::Limits;
-use tokometer::wire::coding::Unreadable;
+use tokometer_wire::budget::Account;
+use tokometer_wire::budget::Budget;
+use tokometer_wire::coding::Codings;
+use tokometer_wire::coding::Decoder;
+use tokometer_wire::coding::Limits;
+use tokometer_wire::coding::Unreadable;
 
 use super::decode;
 use super::decoder;

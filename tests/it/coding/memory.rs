@@ -1,9 +1,9 @@
 //! What a compressed body costs to read.
 
-use tokometer::budget::Account;
-use tokometer::wire::coding::Codings;
-use tokometer::wire::coding::Decoder;
-use tokometer::wire::coding::Limits;
+use tokometer_wire::budget::Account;
+use tokometer_wire::coding::Codings;
+use tokometer_wire::coding::Decoder;
+use tokometer_wire::coding::Limits;
 
 use super::encode::ENCODINGS;
 use super::encode::encode;

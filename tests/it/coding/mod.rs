@@ -10,11 +10,11 @@ mod memory;
 mod observed;
 mod relayed;
 
-use tokometer::budget::Account;
-use tokometer::wire::coding::Codings;
-use tokometer::wire::coding::Decoder;
-use tokometer::wire::coding::Limits;
-use tokometer::wire::coding::Unreadable;
+use tokometer_wire::budget::Account;
+use tokometer_wire::coding::Codings;
+use tokometer_wire::coding::Decoder;
+use tokometer_wire::coding::Limits;
+use tokometer_wire::coding::Unreadable;
 
 /// A decoder of these codings (a value of `Content-Encoding`).
 fn decoder(codings: &str, limits: Limits) -> Decoder {

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use tokometer::measure::CountSource;
-use tokometer::measure::Message;
-use tokometer::measure::Outcome;
-use tokometer::measure::Unread;
-use tokometer::relay::Close;
-use tokometer::relay::Side;
 use tokometer::replay::Replayed;
+use tokometer_observe::input::Close;
+use tokometer_observe::input::Side;
+use tokometer_observe::measure::CountSource;
+use tokometer_observe::measure::Message;
+use tokometer_observe::measure::Outcome;
+use tokometer_observe::measure::Unread;
 
 use super::encode::ENCODINGS;
 use super::encode::encode;

@@ -352,7 +352,7 @@ fn links(board: &Value) -> Vec<String> {
             properties.filter(|property| property["id"] == "links").flat_map(|property| list(&property["value"]));
         for url in defaults.chain(overrides).filter_map(|link| link["url"].as_str()) {
             let known = |name: &&str| url.starts_with(&format!("/d/{name}?${{__url_time_range}}&"));
-            let leads = tokometer::dashboards::NAMES.iter().any(known);
+            let leads = tokometer_operator::dashboards::NAMES.iter().any(known);
             let pane = url.strip_prefix("/explore?schemaVersion=1&panes=");
             let explores = pane.is_some_and(|pane| {
                 let text = pane

@@ -9,10 +9,10 @@ mod names;
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use tokometer::dashboards::Dashboard;
-use tokometer::dashboards::NAMES;
-use tokometer::dashboards::dashboards;
-use tokometer::slo::Settings;
+use tokometer_operator::dashboards::Dashboard;
+use tokometer_operator::dashboards::NAMES;
+use tokometer_operator::dashboards::dashboards;
+use tokometer_telemetry::slo::Settings;
 
 use crate::config_documents::same_as_committed;
 

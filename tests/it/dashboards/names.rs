@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use tokometer::export::table::Key;
-use tokometer::export::table::Kind;
-use tokometer::export::table::TABLE;
-use tokometer::rules::Format;
-use tokometer::rules::rules;
-use tokometer::slo::Settings;
+use tokometer_operator::rules::Format;
+use tokometer_operator::rules::rules;
+use tokometer_telemetry::export::table::Key;
+use tokometer_telemetry::export::table::Kind;
+use tokometer_telemetry::export::table::TABLE;
+use tokometer_telemetry::slo::Settings;
 
 use super::boards;
 use super::document;

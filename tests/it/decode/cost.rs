@@ -1,9 +1,9 @@
 //! What decoding costs in memory.
 
-use tokometer::decode::Framing;
-use tokometer::decode::RequestDecoder;
-use tokometer::decode::ResponseDecoder;
-use tokometer::decode::Route;
+use tokometer_decode::Framing;
+use tokometer_decode::RequestDecoder;
+use tokometer_decode::ResponseDecoder;
+use tokometer_decode::Route;
 
 use super::recording::recordings;
 use crate::allocation::allocations_of;

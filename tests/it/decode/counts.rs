@@ -3,8 +3,8 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
-use tokometer::decode::Framing;
-use tokometer::decode::Route;
+use tokometer_decode::Framing;
+use tokometer_decode::Route;
 
 use super::cut;
 use super::decode;

@@ -3,18 +3,18 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use prost::Message;
-use tokometer::decode::Framing;
-use tokometer::decode::RequestDecoder;
-use tokometer::decode::ResponseDecoder;
-use tokometer::decode::Route;
-use tokometer::decode::StreamEvent;
+use tokometer_decode::Framing;
+use tokometer_decode::RequestDecoder;
+use tokometer_decode::ResponseDecoder;
+use tokometer_decode::Route;
+use tokometer_decode::StreamEvent;
 
-use tokometer::budget::Account;
-use tokometer::budget::Budget;
-use tokometer::wire::coding::Limits;
-use tokometer::wire::coding::Unreadable;
-use tokometer::wire::grpc::Messages;
-use tokometer::wire::grpc::Seen;
+use tokometer_wire::budget::Account;
+use tokometer_wire::budget::Budget;
+use tokometer_wire::coding::Limits;
+use tokometer_wire::coding::Unreadable;
+use tokometer_wire::grpc::Messages;
+use tokometer_wire::grpc::Seen;
 
 use crate::allocation::allocations_of;
 use crate::coding::encode::encode;

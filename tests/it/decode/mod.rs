@@ -13,10 +13,10 @@ mod random_native;
 pub(crate) mod recording;
 mod recordings;
 
-use tokometer::decode::Framing;
-use tokometer::decode::ResponseDecoder;
-use tokometer::decode::Route;
-use tokometer::decode::StreamEvent;
+use tokometer_decode::Framing;
+use tokometer_decode::ResponseDecoder;
+use tokometer_decode::Route;
+use tokometer_decode::StreamEvent;
 
 /// The events of a body that comes in these pieces, and the decoder after it.
 fn decode<'a>(

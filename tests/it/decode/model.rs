@@ -6,13 +6,13 @@ mod named;
 mod native;
 
 use serde_json::Value;
-use tokometer::decode::Channels;
-use tokometer::decode::EngineTiming;
-use tokometer::decode::FinishReason;
-use tokometer::decode::Framing;
-use tokometer::decode::Route;
-use tokometer::decode::StreamEvent;
-use tokometer::decode::Usage;
+use tokometer_decode::Channels;
+use tokometer_decode::EngineTiming;
+use tokometer_decode::FinishReason;
+use tokometer_decode::Framing;
+use tokometer_decode::Route;
+use tokometer_decode::StreamEvent;
+use tokometer_decode::Usage;
 
 /// The events of a whole body; of messages, those of its lines.
 pub(crate) fn events(route: Route, framing: Framing, body: &[u8]) -> Vec<StreamEvent> {

@@ -1,12 +1,12 @@
 //! The dialects whose events name themselves, read the naive way.
 
 use serde_json::Value;
-use tokometer::decode::Channels;
-use tokometer::decode::FinishReason;
-use tokometer::decode::Framing;
-use tokometer::decode::Route;
-use tokometer::decode::StreamEvent;
-use tokometer::decode::Usage;
+use tokometer_decode::Channels;
+use tokometer_decode::FinishReason;
+use tokometer_decode::Framing;
+use tokometer_decode::Route;
+use tokometer_decode::StreamEvent;
+use tokometer_decode::Usage;
 
 /// What this value says, on a route of this kind, in a session that transcribes or does not.
 pub(crate) fn read(event: &mut StreamEvent, route: Route, framing: Framing, value: &Value, transcribes: bool) {

@@ -1,13 +1,13 @@
 //! The naive model of the engines' own routes.
 
 use serde_json::Value;
-use tokometer::decode::Channels;
-use tokometer::decode::Counter;
-use tokometer::decode::EngineTiming;
-use tokometer::decode::FinishReason;
-use tokometer::decode::Route;
-use tokometer::decode::StreamEvent;
-use tokometer::decode::Usage;
+use tokometer_decode::Channels;
+use tokometer_decode::Counter;
+use tokometer_decode::EngineTiming;
+use tokometer_decode::FinishReason;
+use tokometer_decode::Route;
+use tokometer_decode::StreamEvent;
+use tokometer_decode::Usage;
 
 /// What this JSON value says, if the route is one of an engine's own.
 pub(super) fn of_value(route: Route, value: &Value) -> Option<StreamEvent> {

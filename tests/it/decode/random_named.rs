@@ -6,10 +6,10 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::Value;
 use serde_json::json;
-use tokometer::decode::Framing;
-use tokometer::decode::ResponseDecoder;
-use tokometer::decode::Route;
-use tokometer::decode::StreamEvent;
+use tokometer_decode::Framing;
+use tokometer_decode::ResponseDecoder;
+use tokometer_decode::Route;
+use tokometer_decode::StreamEvent;
 
 use super::cut;
 use super::decode;

@@ -7,8 +7,8 @@ use proptest::sample::select;
 use serde_json::Map;
 use serde_json::Value;
 use serde_json::json;
-use tokometer::decode::Framing;
-use tokometer::decode::Route;
+use tokometer_decode::Framing;
+use tokometer_decode::Route;
 
 use super::cut;
 use super::decode;

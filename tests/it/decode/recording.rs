@@ -6,8 +6,8 @@ use std::path::Path;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
-use tokometer::decode::Framing;
-use tokometer::decode::Route;
+use tokometer_decode::Framing;
+use tokometer_decode::Route;
 
 /// One recorded answer of a route that `decode` reads.
 pub(crate) struct Recording {

@@ -1,12 +1,12 @@
 //! Every recording, whole and cut, against the naive model and against what the recorder counted.
 
-use tokometer::decode::Channels;
-use tokometer::decode::EngineFacts;
-use tokometer::decode::Framing;
-use tokometer::decode::ResponseDecoder;
-use tokometer::decode::Route;
-use tokometer::decode::StreamEvent;
-use tokometer::decode::Usage;
+use tokometer_decode::Channels;
+use tokometer_decode::EngineFacts;
+use tokometer_decode::Framing;
+use tokometer_decode::ResponseDecoder;
+use tokometer_decode::Route;
+use tokometer_decode::StreamEvent;
+use tokometer_decode::Usage;
 
 use super::cut;
 use super::decode;

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tokometer::export::Exporters;
-use tokometer::export::PromptClasses;
-use tokometer::export::Settings;
-use tokometer::measure::Count;
-use tokometer::measure::CountSource;
-use tokometer::measure::Labels;
-use tokometer::measure::Record;
-use tokometer::measure::Sink;
+use tokometer_observe::measure::Count;
+use tokometer_observe::measure::CountSource;
+use tokometer_observe::measure::Labels;
+use tokometer_observe::measure::Record;
+use tokometer_observe::measure::Sink;
+use tokometer_telemetry::export::Exporters;
+use tokometer_telemetry::export::PromptClasses;
+use tokometer_telemetry::export::Settings;
 
 use super::records;
 use super::records::ms;

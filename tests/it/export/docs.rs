@@ -5,7 +5,7 @@ use std::path::Path;
 #[test]
 fn metrics_md_is_what_the_table_says() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/METRICS.md");
-    let want = tokometer::export::metrics_markdown();
+    let want = tokometer_telemetry::export::metrics_markdown();
     if std::env::vars().any(|(name, value)| name == "UPDATE" && value == "1") {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, &want).unwrap();

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokometer::decode::Route;
-use tokometer::export::Exporters;
-use tokometer::export::Settings;
-use tokometer::measure::Gap;
-use tokometer::measure::Labels;
-use tokometer::measure::Outcome;
-use tokometer::measure::Record;
-use tokometer::measure::Sink;
+use tokometer_decode::Route;
+use tokometer_observe::measure::Gap;
+use tokometer_observe::measure::Labels;
+use tokometer_observe::measure::Outcome;
+use tokometer_observe::measure::Record;
+use tokometer_observe::measure::Sink;
+use tokometer_telemetry::export::Exporters;
+use tokometer_telemetry::export::Settings;
 
 use super::records;
 use super::text;

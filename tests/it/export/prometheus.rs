@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use prometheus_client::encoding::prometheus_protobuf::prometheus_data_model as model;
 use prost::Message;
-use tokometer::export::Exporters;
-use tokometer::export::Semconv;
-use tokometer::export::Settings;
-use tokometer::measure::Labels;
-use tokometer::measure::Outcome;
-use tokometer::measure::Record;
-use tokometer::measure::Sink;
+use tokometer_observe::measure::Labels;
+use tokometer_observe::measure::Outcome;
+use tokometer_observe::measure::Record;
+use tokometer_observe::measure::Sink;
+use tokometer_telemetry::export::Exporters;
+use tokometer_telemetry::export::Semconv;
+use tokometer_telemetry::export::Settings;
 
 use super::records;
 use super::text;

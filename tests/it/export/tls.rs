@@ -11,10 +11,10 @@ use rustls::ServerConfig;
 use rustls::server::WebPkiClientVerifier;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio_rustls::TlsAcceptor;
-use tokometer::export::Endpoint;
-use tokometer::export::Exporters;
-use tokometer::export::Protocol;
-use tokometer::measure::Sink;
+use tokometer_observe::measure::Sink;
+use tokometer_telemetry::export::Endpoint;
+use tokometer_telemetry::export::Exporters;
+use tokometer_telemetry::export::Protocol;
 use tonic::transport::{Certificate, Identity, ServerTlsConfig};
 
 use super::collector::Collector;

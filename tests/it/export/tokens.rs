@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tokometer::export::Exporters;
-use tokometer::export::Semconv;
-use tokometer::export::Settings;
-use tokometer::measure::Record;
-use tokometer::measure::Sink;
+use tokometer_observe::measure::Record;
+use tokometer_observe::measure::Sink;
+use tokometer_telemetry::export::Exporters;
+use tokometer_telemetry::export::Semconv;
+use tokometer_telemetry::export::Settings;
 
 use super::records;
 use super::text;

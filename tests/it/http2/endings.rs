@@ -1,10 +1,10 @@
 //! Every way a stream of HTTP/2 can end: frames and closes in, one record with one outcome out.
 
-use tokometer::measure::Detach;
-use tokometer::measure::Outcome;
-use tokometer::relay::Close;
-use tokometer::relay::Direction;
-use tokometer::relay::Side;
+use tokometer_observe::input::Close;
+use tokometer_observe::input::Direction;
+use tokometer_observe::input::Side;
+use tokometer_observe::measure::Detach;
+use tokometer_observe::measure::Outcome;
 
 use crate::endings::DELTA;
 use crate::endings::DONE;

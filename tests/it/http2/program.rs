@@ -24,10 +24,10 @@ use tokio::io::ReadBuf;
 use tokio::net::TcpListener;
 use tokio::net::TcpStream;
 use tokio::sync::Barrier;
-use tokometer::measure::CountSource;
-use tokometer::measure::Outcome;
-use tokometer::measure::Record;
 use tokometer::replay::Notebook;
+use tokometer_observe::measure::CountSource;
+use tokometer_observe::measure::Outcome;
+use tokometer_observe::measure::Record;
 
 use crate::end_to_end::relay_to;
 use crate::http2::messages::framed;

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use tokometer::config::Config;
 use tokometer::config::Environment;
 use tokometer::config::Flags;
-use tokometer::ledger::Limit;
-use tokometer::ledger::Price;
-use tokometer::ledger::Settings;
-use tokometer::ledger::TenantForm;
+use tokometer_telemetry::accounting::Limit;
+use tokometer_telemetry::accounting::Price;
+use tokometer_telemetry::accounting::Settings;
+use tokometer_telemetry::accounting::TenantForm;
 
 fn load(yaml: &str) -> Result<Config, String> {
     Config::from_layers(Some((Path::new("t.yaml"), yaml)), &Flags::default(), &Environment::default())

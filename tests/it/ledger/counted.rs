@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use tokometer::ledger::Basis;
-use tokometer::ledger::Ledger;
-use tokometer::ledger::Limit;
-use tokometer::ledger::Rules;
-use tokometer::ledger::Settings;
-use tokometer::ledger::Sums;
-use tokometer::ledger::Tenants;
-use tokometer::ledger::Unpriced;
-use tokometer::measure::CountSource;
-use tokometer::measure::Outcome;
-use tokometer::measure::Record;
+use tokometer_observe::measure::CountSource;
+use tokometer_observe::measure::Outcome;
+use tokometer_observe::measure::Record;
+use tokometer_telemetry::accounting::Basis;
+use tokometer_telemetry::accounting::Ledger;
+use tokometer_telemetry::accounting::Limit;
+use tokometer_telemetry::accounting::Rules;
+use tokometer_telemetry::accounting::Settings;
+use tokometer_telemetry::accounting::Sums;
+use tokometer_telemetry::accounting::Tenants;
+use tokometer_telemetry::accounting::Unpriced;
 
 use super::answer;
 use super::budget;

@@ -9,16 +9,16 @@ mod program;
 
 use std::sync::Arc;
 
-use tokometer::ledger::Budget;
-use tokometer::ledger::Ledger;
-use tokometer::ledger::Limit;
-use tokometer::ledger::Price;
-use tokometer::ledger::Prices;
-use tokometer::ledger::Settings;
-use tokometer::ledger::TenantForm;
-use tokometer::ledger::Tenants;
-use tokometer::measure::Record;
-use tokometer::measure::Targets;
+use tokometer_observe::measure::Record;
+use tokometer_observe::measure::Targets;
+use tokometer_telemetry::accounting::Budget;
+use tokometer_telemetry::accounting::Ledger;
+use tokometer_telemetry::accounting::Limit;
+use tokometer_telemetry::accounting::Price;
+use tokometer_telemetry::accounting::Prices;
+use tokometer_telemetry::accounting::Settings;
+use tokometer_telemetry::accounting::TenantForm;
+use tokometer_telemetry::accounting::Tenants;
 
 use crate::export::records;
 
@@ -57,7 +57,7 @@ fn by(tenant: &str, record: Record) -> Record {
 }
 
 /// Another model's, or with labels of another kind.
-fn labelled(record: Record, change: impl Fn(&mut tokometer::measure::Labels)) -> Record {
+fn labelled(record: Record, change: impl Fn(&mut tokometer_observe::measure::Labels)) -> Record {
     let mut labels = (*record.labels).clone();
     change(&mut labels);
     Record { labels: Arc::new(labels), ..record }

@@ -6,12 +6,12 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
-use tokometer::ledger::Limit;
-use tokometer::ledger::Settings;
-use tokometer::measure::Count;
-use tokometer::measure::CountSource;
-use tokometer::measure::Outcome;
-use tokometer::measure::Record;
+use tokometer_observe::measure::Count;
+use tokometer_observe::measure::CountSource;
+use tokometer_observe::measure::Outcome;
+use tokometer_observe::measure::Record;
+use tokometer_telemetry::accounting::Limit;
+use tokometer_telemetry::accounting::Settings;
 
 use super::answer;
 use super::budget;

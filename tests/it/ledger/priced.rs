@@ -1,15 +1,15 @@
 //! What one exchange cost, and on what that rests.
 
-use tokometer::decode::Route;
-use tokometer::ledger::Basis;
-use tokometer::ledger::Price;
-use tokometer::ledger::Prices;
-use tokometer::ledger::Unpriced;
-use tokometer::ledger::cost;
-use tokometer::measure::Count;
-use tokometer::measure::CountSource;
-use tokometer::measure::Outcome;
-use tokometer::measure::Record;
+use tokometer_decode::Route;
+use tokometer_observe::measure::Count;
+use tokometer_observe::measure::CountSource;
+use tokometer_observe::measure::Outcome;
+use tokometer_observe::measure::Record;
+use tokometer_telemetry::accounting::Basis;
+use tokometer_telemetry::accounting::Price;
+use tokometer_telemetry::accounting::Prices;
+use tokometer_telemetry::accounting::Unpriced;
+use tokometer_telemetry::accounting::cost;
 
 use super::answer;
 use super::labelled;

@@ -7,8 +7,8 @@ use tokometer::app::Instrument;
 use tokometer::config::Config;
 use tokometer::config::Environment;
 use tokometer::config::Flags;
-use tokometer::listen::Address;
-use tokometer::sim::load;
+use tokometer_proxy::listen::Address;
+use tokometer_sim::load;
 
 use crate::program::get;
 use crate::program::simulated;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tokometer::measure::Outcome;
+use tokometer_observe::measure::Outcome;
 
 use super::{answered, asked, finishes, gap_tokens, input, only, output, stream_head, streamed};
 use crate::endings::chunk;

@@ -1,7 +1,7 @@
 //! llama.cpp's own `/completion` and `/infill` (shape of the recordings; `tools/server/server-task.cpp`,
 //! `to_json_non_oaicompat`; several prompts: `tools/server/tests/unit/test_completion.py`).
 
-use tokometer::measure::Outcome;
+use tokometer_observe::measure::Outcome;
 
 use super::{answered, finishes, gap_tokens, input, only, output, streamed};
 

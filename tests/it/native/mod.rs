@@ -9,9 +9,9 @@ mod ollama;
 mod recordings;
 mod tgi;
 
-use tokometer::measure::Record;
-use tokometer::relay::{Close, Side};
 use tokometer::replay::Replayed;
+use tokometer_observe::input::{Close, Side};
+use tokometer_observe::measure::Record;
 
 use crate::endings::Wire;
 

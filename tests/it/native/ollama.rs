@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tokometer::measure::{Outcome, Record};
+use tokometer_observe::measure::{Outcome, Record};
 
 use super::{answered, asked, finishes, input, lines, only, output, stream_head};
 

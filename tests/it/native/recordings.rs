@@ -2,8 +2,8 @@
 //! `truth`.
 
 use serde_json::Value;
-use tokometer::observe::Settings;
 use tokometer::replay::{Recording, replay};
+use tokometer_observe::observer::Settings;
 
 use super::only;
 use crate::truth::captures;

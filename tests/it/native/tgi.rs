@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use tokometer::measure::Outcome;
+use tokometer_observe::measure::Outcome;
 
 use super::{LAST, answered, asked, finishes, gap_tokens, input, only, output, stream_head, streamed};
 use crate::endings::chunk;

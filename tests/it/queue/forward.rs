@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokometer::queue::{Reply, Settings, Unsent};
+use tokometer_engine::engine_spans::{Reply, Settings, Unsent};
 
 use super::*;
 

@@ -21,8 +21,8 @@ use http::HeaderMap;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use prost::Message;
-use tokometer::queue::{Collector, Receiver, Reply, Settings};
 use tokometer::replay::Notebook;
+use tokometer_engine::engine_spans::{Collector, Receiver, Reply, Settings};
 
 /// A collector in this process, as the receiver sees it.
 #[derive(Default)]

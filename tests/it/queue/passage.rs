@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::HeaderMap;
 use prost::Message;
-use tokometer::export::{Answer, Endpoint, Passage, Protocol};
+use tokometer_telemetry::export::{Answer, Endpoint, Passage, Protocol};
 
 use crate::export::collector::Collector;
 use crate::pair::reserved;

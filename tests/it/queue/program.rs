@@ -9,13 +9,13 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use tokometer::app::Instrument;
 use tokometer::config::Settings;
-use tokometer::export::{Endpoint, Protocol};
-use tokometer::listen::Address;
-use tokometer::measure::{CountSource, QueueSource, Record};
-use tokometer::queue;
 use tokometer::replay::Notebook;
-use tokometer::sim::load;
-use tokometer::sim::server::{self, OtlpProtocol, Simulator, Traces};
+use tokometer_engine::engine_spans;
+use tokometer_observe::measure::{CountSource, QueueSource, Record};
+use tokometer_proxy::listen::Address;
+use tokometer_sim::load;
+use tokometer_sim::server::{self, OtlpProtocol, Simulator, Traces};
+use tokometer_telemetry::export::{Endpoint, Protocol};
 
 use crate::export::collector::Collector;
 use crate::pair::pair;
@@ -60,7 +60,7 @@ async fn scene(otlp: OtlpProtocol, engine: server::Settings) -> Scene {
     };
     let mut settings = Settings::of_pair(pair(simulator.local_address()));
     settings.admin.listen = SocketAddr::from(([127, 0, 0, 1], 0));
-    settings.queue = Some(queue::Settings { listen: vec![receiver], ..queue::Settings::default() });
+    settings.queue = Some(engine_spans::Settings { listen: vec![receiver], ..engine_spans::Settings::default() });
     settings.export.traces.endpoint = Some(Endpoint {
         url: match otlp {
             OtlpProtocol::Grpc => format!("http://127.0.0.1:{}", collector.port),

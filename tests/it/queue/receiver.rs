@@ -9,7 +9,7 @@ use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_client::
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::TraceServiceClient;
 use prost::Message;
-use tokometer::queue::{Receiver, Refusal, Settings};
+use tokometer_engine::engine_spans::{Receiver, Refusal, Settings};
 use tonic::Code;
 use tonic::codec::CompressionEncoding;
 use tonic::transport::Channel;

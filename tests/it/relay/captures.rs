@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use tokometer::relay::Direction;
+use tokometer_observe::input::Direction;
 
 use super::peer;
 use super::peer::Script;

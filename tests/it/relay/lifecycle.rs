@@ -5,13 +5,13 @@ use std::io::Write;
 use std::time::Duration;
 use std::time::Instant;
 
-use tokometer::listen::Address;
-use tokometer::relay::Close;
-use tokometer::relay::Direction;
-use tokometer::relay::Phase;
-use tokometer::relay::Settings;
-use tokometer::relay::Side;
-use tokometer::relay::Unreachable;
+use tokometer_observe::input::Close;
+use tokometer_observe::input::Direction;
+use tokometer_observe::input::Side;
+use tokometer_proxy::listen::Address;
+use tokometer_proxy::relay::Phase;
+use tokometer_proxy::relay::Settings;
+use tokometer_proxy::relay::Unreachable;
 
 use crate::pair::pair;
 use crate::pair::reserved;

@@ -8,10 +8,10 @@ use std::process::Command;
 use std::time::Duration;
 use std::time::Instant;
 
-use tokometer::relay::Direction;
-use tokometer::relay::Full;
-use tokometer::relay::Settings;
-use tokometer::relay::Unreachable;
+use tokometer_observe::input::Direction;
+use tokometer_proxy::relay::Full;
+use tokometer_proxy::relay::Settings;
+use tokometer_proxy::relay::Unreachable;
 
 use crate::pair::pair;
 

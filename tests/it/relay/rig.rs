@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use tokometer::app::Serving;
 use tokometer::app::serve;
-use tokometer::listen;
-use tokometer::listen::Address;
-use tokometer::listen::Pair;
-use tokometer::relay::Drain;
-use tokometer::relay::Relay;
-use tokometer::relay::Settings;
+use tokometer_proxy::listen;
+use tokometer_proxy::listen::Address;
+use tokometer_proxy::listen::Pair;
+use tokometer_proxy::relay::Drain;
+use tokometer_proxy::relay::Relay;
+use tokometer_proxy::relay::Settings;
 
 use crate::pair::pair;
 

@@ -27,15 +27,15 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::PrivateKeyDer;
 use rustls_pki_types::pem::PemObject;
 
-use tokometer::listen;
-use tokometer::listen::Address;
-use tokometer::listen::ClientTls;
-use tokometer::listen::Error;
-use tokometer::listen::Pair;
-use tokometer::listen::ServerTls;
-use tokometer::relay::Close;
-use tokometer::relay::Direction;
-use tokometer::relay::Settings;
+use tokometer_observe::input::Close;
+use tokometer_observe::input::Direction;
+use tokometer_proxy::listen;
+use tokometer_proxy::listen::Address;
+use tokometer_proxy::listen::ClientTls;
+use tokometer_proxy::listen::Error;
+use tokometer_proxy::listen::Pair;
+use tokometer_proxy::listen::ServerTls;
+use tokometer_proxy::relay::Settings;
 
 use crate::pair::pair;
 
@@ -97,11 +97,11 @@ fn port_is_exclusive_to_one_process_unless_both_share_it() {
     let threads = |settings: &Settings, upstream| {
         let bound = listen::bind(pair(upstream), settings).unwrap();
         let at = Pair { listen: bound.address().clone(), ..pair(upstream) };
-        let relay = tokometer::relay::Relay::new(
+        let relay = tokometer_proxy::relay::Relay::new(
             settings.clone(),
             1,
             Watcher::new(Mood::Calm, true) as _,
-            tokometer::relay::Drain::new(),
+            tokometer_proxy::relay::Drain::new(),
         );
         (listen::serve(vec![bound], &relay, 3).unwrap(), at)
     };
@@ -424,11 +424,11 @@ fn tls_files_are_checked_at_start_and_named_with_their_mend() {
     let message = |certificate: &Path, key: &Path, client_ca: Option<&Path>| {
         let tls = ServerTls { certificate: certificate.into(), key: key.into(), client_ca: client_ca.map(Into::into) };
         let pair = Pair { tls: Some(tls), ..pair(Address::OriginalDestination) };
-        let relay = tokometer::relay::Relay::new(
+        let relay = tokometer_proxy::relay::Relay::new(
             Settings::default(),
             1,
             Watcher::new(Mood::Calm, true) as _,
-            tokometer::relay::Drain::new(),
+            tokometer_proxy::relay::Drain::new(),
         );
         listen::serve(vec![listen::bind(pair, &Settings::default()).unwrap()], &relay, 1).unwrap_err().to_string()
     };

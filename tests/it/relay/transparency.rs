@@ -5,14 +5,14 @@ use std::net::TcpListener;
 use std::sync::Arc;
 
 use tokometer::app::DataPath;
-use tokometer::measure::Detach;
-use tokometer::observe;
-use tokometer::relay::Close;
-use tokometer::relay::Direction;
-use tokometer::relay::Settings;
-use tokometer::relay::Side;
 use tokometer::replay::Notebook;
 use tokometer::replay::Replayed;
+use tokometer_observe::input::Close;
+use tokometer_observe::input::Direction;
+use tokometer_observe::input::Side;
+use tokometer_observe::measure::Detach;
+use tokometer_observe::observer;
+use tokometer_proxy::relay::Settings;
 
 use crate::pair::pair;
 
@@ -70,7 +70,7 @@ fn they_pass_unchanged_when_the_observer_panics_later_and_in_its_drop() {
 }
 
 /// The real observers by these settings; what they kept is returned.
-fn differences_observed(settings: observe::Settings) -> (Vec<String>, Replayed) {
+fn differences_observed(settings: observer::Settings) -> (Vec<String>, Replayed) {
     let (listener, server) = peer::listen();
     let notebook = Notebook::default();
     let sink = Arc::new(notebook.clone());
@@ -82,7 +82,7 @@ fn differences_observed(settings: observe::Settings) -> (Vec<String>, Replayed) 
 
 #[test]
 fn they_pass_unchanged_under_the_real_observer_and_leave_nothing_in_flight() {
-    let settings = observe::Settings { probes: true, ..observe::Settings::default() };
+    let settings = observer::Settings { probes: true, ..observer::Settings::default() };
     let (differences, kept) = differences_observed(settings);
     none(differences);
     assert_eq!(kept.in_flight, 0);
@@ -91,10 +91,10 @@ fn they_pass_unchanged_under_the_real_observer_and_leave_nothing_in_flight() {
 
 #[test]
 fn they_pass_unchanged_over_the_observers_caps() {
-    let (differences, kept) = differences_observed(observe::Settings {
+    let (differences, kept) = differences_observed(observer::Settings {
         head_bytes: 16,
         max_open_requests: 1,
-        ..observe::Settings::default()
+        ..observer::Settings::default()
     });
     none(differences);
     assert!(kept.detached.contains(&Detach::HeadTooLarge), "{:?}", kept.detached);
@@ -103,7 +103,7 @@ fn they_pass_unchanged_over_the_observers_caps() {
 #[test]
 fn they_pass_unchanged_when_observers_are_shed() {
     let (differences, kept) =
-        differences_observed(observe::Settings { max_observed: 0, ..observe::Settings::default() });
+        differences_observed(observer::Settings { max_observed: 0, ..observer::Settings::default() });
     none(differences);
     assert!(kept.records.is_empty() && kept.detached.iter().all(|why| *why == Detach::Shed));
 }

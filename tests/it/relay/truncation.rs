@@ -8,14 +8,14 @@ use rustls::ServerConnection;
 use rustls::StreamOwned;
 
 use tokometer::app::DataPath;
-use tokometer::listen::ClientTls;
-use tokometer::listen::Pair;
-use tokometer::listen::ServerTls;
-use tokometer::measure::Outcome;
-use tokometer::observe;
-use tokometer::relay::Direction;
-use tokometer::relay::Settings;
 use tokometer::replay::Notebook;
+use tokometer_observe::input::Direction;
+use tokometer_observe::measure::Outcome;
+use tokometer_observe::observer;
+use tokometer_proxy::listen::ClientTls;
+use tokometer_proxy::listen::Pair;
+use tokometer_proxy::listen::ServerTls;
+use tokometer_proxy::relay::Settings;
 
 use crate::endings::DELTA;
 use crate::endings::DONE;
@@ -50,7 +50,7 @@ fn play(authority: &Authority, client_tls: bool, response: &[u8], end: End) -> (
     };
     let notebook = Notebook::default();
     let sink = Arc::new(notebook.clone());
-    let path = DataPath::start(&[pair], Settings::default(), observe::Settings::default(), sink, 1).unwrap();
+    let path = DataPath::start(&[pair], Settings::default(), observer::Settings::default(), sink, 1).unwrap();
     let config = authority.server("server.test");
     let server = std::thread::scope(|scope| {
         let server = scope.spawn(|| {

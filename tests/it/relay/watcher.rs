@@ -9,11 +9,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::time::Instant;
 
-use tokometer::relay::Close;
-use tokometer::relay::Connection;
-use tokometer::relay::Direction;
-use tokometer::relay::Observe;
-use tokometer::relay::Observer;
+use tokometer_observe::input::Close;
+use tokometer_observe::input::Connection;
+use tokometer_observe::input::Direction;
+use tokometer_observe::input::Observe;
+use tokometer_observe::input::Observer;
 
 use crate::injected;
 

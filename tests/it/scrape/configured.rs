@@ -7,7 +7,7 @@ use tokometer::config::Config;
 use tokometer::config::Environment;
 use tokometer::config::Error;
 use tokometer::config::Flags;
-use tokometer::scrape::Target;
+use tokometer_engine::scrape::Target;
 
 use crate::mistakes::assert_told;
 

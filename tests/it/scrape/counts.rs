@@ -2,8 +2,8 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tokometer::scrape::State;
-use tokometer::scrape::Tracker;
+use tokometer_engine::scrape::State;
+use tokometer_engine::scrape::Tracker;
 
 use super::page;
 

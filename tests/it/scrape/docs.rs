@@ -5,7 +5,7 @@ use std::path::Path;
 #[test]
 fn engine_state_md_is_what_the_table_makes() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/ENGINE_STATE.md");
-    let made = tokometer::scrape::markdown();
+    let made = tokometer_engine::scrape::markdown();
     if std::env::vars_os().any(|(name, _)| name == "UPDATE") {
         std::fs::write(&path, &made).unwrap();
     }

@@ -1,10 +1,10 @@
 //! Every engine's page, and what is told of it.
 
-use tokometer::scrape::Quantity;
-use tokometer::scrape::Ratio;
-use tokometer::scrape::RatioSource;
-use tokometer::scrape::SOURCES;
-use tokometer::scrape::State;
+use tokometer_engine::scrape::Quantity;
+use tokometer_engine::scrape::Ratio;
+use tokometer_engine::scrape::RatioSource;
+use tokometer_engine::scrape::SOURCES;
+use tokometer_engine::scrape::State;
 
 use super::page;
 use super::state;
@@ -181,7 +181,7 @@ fn names_with_underscores_in_place_of_colons_are_the_same_names() {
 #[test]
 fn every_name_of_the_table_is_read_where_it_stands_alone() {
     for source in SOURCES {
-        let line = |term: &tokometer::scrape::Term| {
+        let line = |term: &tokometer_engine::scrape::Term| {
             let label = term.label.map(|(name, value)| format!("{{{name}=\"{value}\"}}")).unwrap_or_default();
             format!("{}{label} 1\n", term.name)
         };
@@ -211,6 +211,6 @@ fn every_name_of_the_table_is_read_where_it_stands_alone() {
 fn every_quantity_is_a_metric_of_the_table() {
     for quantity in Quantity::ALL {
         let name = quantity.metric();
-        assert!(tokometer::export::table::TABLE.iter().any(|metric| metric.name == name), "{name}");
+        assert!(tokometer_telemetry::export::table::TABLE.iter().any(|metric| metric.name == name), "{name}");
     }
 }

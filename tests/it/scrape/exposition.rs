@@ -2,9 +2,9 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tokometer::scrape::exposition::LINE_BYTES;
-use tokometer::scrape::exposition::Lines;
-use tokometer::scrape::exposition::Parser;
+use tokometer_engine::scrape::exposition::LINE_BYTES;
+use tokometer_engine::scrape::exposition::Lines;
+use tokometer_engine::scrape::exposition::Parser;
 
 /// Name, labels and the bits of the value.
 type Sample = (String, Vec<(String, String)>, u64);
@@ -15,7 +15,7 @@ fn text(bytes: &[u8]) -> String {
 
 fn read<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Sample>, Lines) {
     let (mut samples, mut parser) = (Vec::new(), Parser::default());
-    let mut each = |sample: &tokometer::scrape::exposition::Sample<'_>| {
+    let mut each = |sample: &tokometer_engine::scrape::exposition::Sample<'_>| {
         let labels = sample.labels.map(|(name, value)| (text(name), text(value))).collect();
         samples.push((text(sample.name), labels, sample.value.to_bits()));
     };

@@ -13,10 +13,10 @@ mod pages;
 mod program;
 pub(crate) mod reading;
 
-use tokometer::scrape::Page;
-use tokometer::scrape::State;
-use tokometer::scrape::Tracker;
-use tokometer::scrape::exposition::Parser;
+use tokometer_engine::scrape::Page;
+use tokometer_engine::scrape::State;
+use tokometer_engine::scrape::Tracker;
+use tokometer_engine::scrape::exposition::Parser;
 
 /// A page from its text.
 fn page(text: &str) -> Page {

@@ -3,9 +3,9 @@
 use std::time::Duration;
 use std::time::Instant;
 
-use tokometer::scrape::Failure;
-use tokometer::scrape::Settings;
-use tokometer::scrape::Watch;
+use tokometer_engine::scrape::Failure;
+use tokometer_engine::scrape::Settings;
+use tokometer_engine::scrape::Watch;
 
 use super::page;
 

@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use tokometer::app::Instrument;
 use tokometer::config::Settings;
-use tokometer::listen::Address;
-use tokometer::scrape;
-use tokometer::scrape::Target;
-use tokometer::sim::load;
-use tokometer::sim::server;
-use tokometer::sim::server::Listen;
-use tokometer::sim::server::Simulator;
+use tokometer_engine::scrape;
+use tokometer_engine::scrape::Target;
+use tokometer_proxy::listen::Address;
+use tokometer_sim::load;
+use tokometer_sim::server;
+use tokometer_sim::server::Listen;
+use tokometer_sim::server::Simulator;
 
 use crate::pair::pair;
 

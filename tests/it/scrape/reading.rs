@@ -15,13 +15,13 @@ use std::time::Instant;
 use crate::WAIT;
 use crate::pair::reserved;
 use async_trait::async_trait;
-use tokometer::scrape::Dial;
-use tokometer::scrape::Failure;
-use tokometer::scrape::Figures;
-use tokometer::scrape::Scraper;
-use tokometer::scrape::Settings;
-use tokometer::scrape::Target;
-use tokometer::scrape::Wire;
+use tokometer_engine::scrape::Dial;
+use tokometer_engine::scrape::Failure;
+use tokometer_engine::scrape::Figures;
+use tokometer_engine::scrape::Scraper;
+use tokometer_engine::scrape::Settings;
+use tokometer_engine::scrape::Target;
+use tokometer_engine::scrape::Wire;
 
 const PAGE: &str = "vllm:num_requests_running 3\nvllm:num_requests_waiting 1\n";
 

@@ -1,6 +1,6 @@
 //! One request for each dialect that streams, and what tells its end, its errors and its counts apart.
 
-use tokometer::measure::Outcome;
+use tokometer_observe::measure::Outcome;
 
 /// One API, asked for nine tokens and no end before them.
 #[derive(Debug)]

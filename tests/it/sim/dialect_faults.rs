@@ -1,8 +1,8 @@
 //! Each dialect counts what was generated, ends with its own mark, and fails in its own way.
 
 use serde_json::Value;
-use tokometer::sim::server::Settings;
-use tokometer::sim::server::Simulator;
+use tokometer_sim::server::Settings;
+use tokometer_sim::server::Simulator;
 
 use crate::sim::cases::CASES;
 use crate::sim::cases::Case;

@@ -3,9 +3,9 @@
 use tokio::io::AsyncReadExt;
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
-use tokometer::sim::server::Listen;
-use tokometer::sim::server::Settings;
-use tokometer::sim::server::Simulator;
+use tokometer_sim::server::Listen;
+use tokometer_sim::server::Settings;
+use tokometer_sim::server::Simulator;
 
 use crate::sim::exchange;
 use crate::sim::shapes::assert_same_shape;

@@ -8,8 +8,8 @@ use serde_json::Value;
 use tokio::io::AsyncReadExt;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
-use tokometer::sim::server::Pace;
-use tokometer::sim::server::Settings;
+use tokometer_sim::server::Pace;
+use tokometer_sim::server::Settings;
 
 /// A server that answers at once.
 pub(crate) fn swift() -> Settings {

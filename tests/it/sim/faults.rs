@@ -4,9 +4,9 @@ use std::io;
 use std::time::Duration;
 use std::time::Instant;
 
-use tokometer::sim::server::Fault;
-use tokometer::sim::server::Settings;
-use tokometer::sim::server::Simulator;
+use tokometer_sim::server::Fault;
+use tokometer_sim::server::Settings;
+use tokometer_sim::server::Simulator;
 
 use crate::sim::exchange;
 use crate::sim::exchange::Received;

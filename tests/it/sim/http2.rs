@@ -11,8 +11,8 @@ use http::Response;
 use tokio::io::AsyncReadExt;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
-use tokometer::sim::server::Settings;
-use tokometer::sim::server::Simulator;
+use tokometer_sim::server::Settings;
+use tokometer_sim::server::Simulator;
 
 use crate::sim::cases::CASES;
 use crate::sim::exchange;

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use tokometer::sim::load;
-use tokometer::sim::load::End;
-use tokometer::sim::load::Inspect;
-use tokometer::sim::server;
-use tokometer::sim::server::Simulator;
+use tokometer_sim::load;
+use tokometer_sim::load::End;
+use tokometer_sim::load::Inspect;
+use tokometer_sim::server;
+use tokometer_sim::server::Simulator;
 
 use crate::sim::exchange;
 

@@ -3,18 +3,18 @@
 
 use std::time::Duration;
 
-use tokometer::measure::CountSource;
-use tokometer::measure::Outcome;
 use tokometer::replay::Notebook;
 use tokometer::replay::Replayed;
-use tokometer::sim::load;
-use tokometer::sim::load::Api;
-use tokometer::sim::load::End;
-use tokometer::sim::load::Summary;
-use tokometer::sim::server;
-use tokometer::sim::server::Imitation;
-use tokometer::sim::server::Simulator;
-use tokometer::sim::server::Stats;
+use tokometer_observe::measure::CountSource;
+use tokometer_observe::measure::Outcome;
+use tokometer_sim::load;
+use tokometer_sim::load::Api;
+use tokometer_sim::load::End;
+use tokometer_sim::load::Summary;
+use tokometer_sim::server;
+use tokometer_sim::server::Imitation;
+use tokometer_sim::server::Simulator;
+use tokometer_sim::server::Stats;
 
 use crate::end_to_end::relay_to;
 use crate::sim::exchange;

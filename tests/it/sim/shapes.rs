@@ -5,8 +5,8 @@ use std::path::Path;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use tokometer::sim::server::Settings;
-use tokometer::sim::server::Simulator;
+use tokometer_sim::server::Settings;
+use tokometer_sim::server::Simulator;
 
 use crate::sim::exchange;
 

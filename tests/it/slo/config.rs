@@ -6,9 +6,9 @@ use std::time::Duration;
 use tokometer::config::Config;
 use tokometer::config::Environment;
 use tokometer::config::Flags;
-use tokometer::decode::Route;
-use tokometer::slo::Goal;
-use tokometer::slo::Settings;
+use tokometer_decode::Route;
+use tokometer_telemetry::slo::Goal;
+use tokometer_telemetry::slo::Settings;
 
 fn load(yaml: &str) -> Result<Config, String> {
     Config::from_layers(Some((Path::new("t.yaml"), yaml)), &Flags::default(), &Environment::default())

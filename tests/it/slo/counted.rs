@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use tokometer::measure::CountSource;
-use tokometer::measure::Labels;
-use tokometer::measure::Outcome;
-use tokometer::measure::Record;
-use tokometer::slo::Exclusion;
-use tokometer::slo::Goal;
-use tokometer::slo::Judge;
-use tokometer::slo::Judged;
-use tokometer::slo::Reason;
-use tokometer::slo::Settings;
+use tokometer_observe::measure::CountSource;
+use tokometer_observe::measure::Labels;
+use tokometer_observe::measure::Outcome;
+use tokometer_observe::measure::Record;
+use tokometer_telemetry::slo::Exclusion;
+use tokometer_telemetry::slo::Goal;
+use tokometer_telemetry::slo::Judge;
+use tokometer_telemetry::slo::Judged;
+use tokometer_telemetry::slo::Reason;
+use tokometer_telemetry::slo::Settings;
 
 use super::good;
 use super::ms;

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use tokometer::measure::Record;
-use tokometer::measure::Targets;
-use tokometer::observe::Settings;
-use tokometer::observe::TargetHeaders;
 use tokometer::replay::Recording;
 use tokometer::replay::replay;
+use tokometer_observe::measure::Record;
+use tokometer_observe::measure::Targets;
+use tokometer_observe::observer::Settings;
+use tokometer_observe::observer::TargetHeaders;
 
 fn record(headers: &str, targets: TargetHeaders) -> Record {
     let body = r#"{"model":"m","stream":true,"messages":[]}"#;

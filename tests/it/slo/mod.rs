@@ -10,10 +10,10 @@ mod waiting;
 
 use std::time::Duration;
 
-use tokometer::measure::Record;
-use tokometer::slo::Goal;
-use tokometer::slo::Objective;
-use tokometer::slo::Settings;
+use tokometer_observe::measure::Record;
+use tokometer_telemetry::slo::Goal;
+use tokometer_telemetry::slo::Objective;
+use tokometer_telemetry::slo::Settings;
 
 use crate::export::records;
 
@@ -29,6 +29,6 @@ fn good() -> Record {
 /// Settings with this objective alone.
 fn only(goal: Goal) -> Settings {
     let name = goal.word().to_owned();
-    let objective = Objective { name, target: 0.99, scope: tokometer::slo::Scope::default(), goal };
+    let objective = Objective { name, target: 0.99, scope: tokometer_telemetry::slo::Scope::default(), goal };
     Settings { objectives: vec![objective], ..Settings::none() }
 }

@@ -1,6 +1,6 @@
 //! A naive judge: written from docs/SLO.md alone, on the default objectives, with seconds as plain numbers.
 
-use tokometer::measure::Record;
+use tokometer_observe::measure::Record;
 
 /// `good`, `bad: reason`, `excluded: reason`, by objective; an objective that is not about the exchange has none.
 pub(super) fn judge(record: &Record) -> Vec<(&'static str, String)> {

@@ -6,21 +6,21 @@ use std::time::Duration;
 
 use tokometer::app::DataPath;
 use tokometer::app::Tee;
-use tokometer::listen::Address;
-use tokometer::measure::Record;
-use tokometer::measure::Sink;
-use tokometer::observe;
-use tokometer::relay;
 use tokometer::replay::Notebook;
 use tokometer::replay::Recording;
 use tokometer::replay::replay;
-use tokometer::sim::load;
-use tokometer::sim::server::Fault;
-use tokometer::sim::server::Pace;
-use tokometer::sim::server::Settings as Simulated;
-use tokometer::sim::server::Simulator;
-use tokometer::slo::Judge;
-use tokometer::slo::Settings;
+use tokometer_observe::measure::Record;
+use tokometer_observe::measure::Sink;
+use tokometer_observe::observer;
+use tokometer_proxy::listen::Address;
+use tokometer_proxy::relay;
+use tokometer_sim::load;
+use tokometer_sim::server::Fault;
+use tokometer_sim::server::Pace;
+use tokometer_sim::server::Settings as Simulated;
+use tokometer_sim::server::Simulator;
+use tokometer_telemetry::slo::Judge;
+use tokometer_telemetry::slo::Settings;
 
 use super::naive;
 use crate::pair::pair;
@@ -58,7 +58,7 @@ fn over_all_recordings_nothing_differs() {
     let judge = Judge::new(Settings::default());
     let mut records = Vec::new();
     for path in Recording::find(&captures()).unwrap() {
-        let replayed = replay(&Recording::read(&path).unwrap(), &observe::Settings::default());
+        let replayed = replay(&Recording::read(&path).unwrap(), &observer::Settings::default());
         records.extend(replayed.records);
     }
     records.iter().for_each(|record| judge.judge(record));
@@ -200,8 +200,8 @@ fn looks_while_requests_wait_count_each_miss_once() {
 /// A relay whose sinks are the notebook and the judge.
 fn relay(upstream: std::net::SocketAddr, notebook: &Notebook, judge: &Arc<Judge>) -> (DataPath, String) {
     let sinks: Vec<Arc<dyn Sink>> = vec![Arc::clone(judge) as Arc<dyn Sink>, Arc::new(notebook.clone())];
-    let targets = observe::TargetHeaders::default();
-    let observe = observe::Settings { targets, ..observe::Settings::default() };
+    let targets = observer::TargetHeaders::default();
+    let observe = observer::Settings { targets, ..observer::Settings::default() };
     let path = DataPath::start(&[pair(upstream)], relay::Settings::default(), observe, Tee::of(sinks), 1)
         .expect("a free port");
     let Address::Tcp { host, port } = path.addresses()[0].clone() else { panic!("a TCP listener has a TCP address") };

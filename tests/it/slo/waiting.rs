@@ -5,19 +5,19 @@ use std::time::Duration;
 use std::time::Instant;
 
 use proptest::prelude::*;
-use tokometer::decode::Route;
-use tokometer::measure::Opening;
-use tokometer::measure::Outcome;
-use tokometer::measure::Record;
-use tokometer::measure::Requested;
-use tokometer::measure::Sink;
-use tokometer::measure::Targets;
-use tokometer::measure::Watches;
-use tokometer::slo::Goal;
-use tokometer::slo::Judge;
-use tokometer::slo::Settings;
-use tokometer::slo::Wait;
-use tokometer::slo::Waiting;
+use tokometer_decode::Route;
+use tokometer_observe::measure::Opening;
+use tokometer_observe::measure::Outcome;
+use tokometer_observe::measure::Record;
+use tokometer_observe::measure::Requested;
+use tokometer_observe::measure::Sink;
+use tokometer_observe::measure::Targets;
+use tokometer_observe::measure::Watches;
+use tokometer_telemetry::slo::Goal;
+use tokometer_telemetry::slo::Judge;
+use tokometer_telemetry::slo::Settings;
+use tokometer_telemetry::slo::Wait;
+use tokometer_telemetry::slo::Waiting;
 
 use super::good;
 use super::ms;
@@ -128,7 +128,8 @@ fn a_scaled_limit_is_missed_when_that_is_certain() {
 fn goodput_misses_with_the_first_token() {
     let now = Instant::now();
     let mut both = settings();
-    let goodput = tokometer::slo::Objective { name: "g".to_owned(), goal: Goal::Goodput, ..both.objectives[0].clone() };
+    let goodput =
+        tokometer_telemetry::slo::Objective { name: "g".to_owned(), goal: Goal::Goodput, ..both.objectives[0].clone() };
     both.objectives.push(goodput);
     let judge = Judge::new(both);
     let table = Table([(1, Some(ms(2001)))].into());

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use tokometer::measure::{Count, CountSource};
 use tokometer::replay::Recording;
+use tokometer_observe::measure::{Count, CountSource};
 
 use super::naive::events;
 use super::{Case, all, cases, run};

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-use tokometer::measure::Record;
+use tokometer_observe::measure::Record;
 
 use super::{Case, all};
 
@@ -129,7 +129,7 @@ fn made() -> String {
     for case in all() {
         let Some(record) = case.record() else { continue };
         let route = format!("{} {}", case.text("method"), case.text("path"));
-        let read = record.labels.route != tokometer::decode::Route::Other;
+        let read = record.labels.route != tokometer_decode::Route::Other;
         if case.recording.reads.is_empty() || !read {
             continue;
         }

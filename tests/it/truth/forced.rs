@@ -1,7 +1,7 @@
 //! The engine forced to every one there is: what is taken for another engine may lose figures, but never tells a wrong one.
 
-use tokometer::observe::Settings;
 use tokometer::replay::replay;
+use tokometer_observe::observer::Settings;
 
 use super::all;
 
@@ -26,7 +26,8 @@ fn no_recording_panics_or_counts_wrong_as_exact_whatever_engine_is_forced() {
     for case in all() {
         let known = case.record();
         // What is not known from the engine is known from the reading that nothing was forced on.
-        let exactly = |of: Option<tokometer::measure::Count>| of.filter(|n| n.source.is_exact()).map(|n| n.tokens);
+        let exactly =
+            |of: Option<tokometer_observe::measure::Count>| of.filter(|n| n.source.is_exact()).map(|n| n.tokens);
         let counted = known.as_ref().and_then(|record| exactly(record.output_tokens));
         let output = case.meta["truth"]["completion_tokens"].as_u64().or(counted);
         let input = known.as_ref().and_then(|record| record.input_tokens);

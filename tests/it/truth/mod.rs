@@ -15,9 +15,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use tokometer::measure::Record;
-use tokometer::observe::Settings;
 use tokometer::replay::{Recording, Replayed, replay};
+use tokometer_observe::measure::Record;
+use tokometer_observe::observer::Settings;
 
 pub(crate) use texts::vocabulary;
 use written::written;

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::Value;
-use tokometer::measure::{Phases, QueueSource};
+use tokometer_observe::measure::{Phases, QueueSource};
 
 use super::naive::{events, naive};
 use super::{Case, cases};

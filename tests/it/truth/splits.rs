@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tokometer::decode::{EngineFacts, Framing, ResponseDecoder, Route, StreamEvent};
-use tokometer::measure::Record;
 use tokometer::replay::Recording;
-use tokometer::wire::{Http1, Limits, RequestHead, Reset, ResponseHead, Trailers, Visitor};
+use tokometer_decode::{EngineFacts, Framing, ResponseDecoder, Route, StreamEvent};
+use tokometer_observe::measure::Record;
+use tokometer_wire::{Http1, Limits, RequestHead, Reset, ResponseHead, Trailers, Visitor};
 
 use super::{Case, all, run};
 

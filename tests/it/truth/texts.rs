@@ -5,15 +5,15 @@ use std::path::Path;
 use std::path::PathBuf;
 
 use serde_json::Value;
-use tokometer::decode::AnswerText;
-use tokometer::decode::Framing;
-use tokometer::decode::ResponseDecoder;
-use tokometer::decode::Route;
-use tokometer::decode::TextLimits;
-use tokometer::decode::TextLost;
-use tokometer::decode::TextMemory;
-use tokometer::tokenizer::Settings;
-use tokometer::tokenizer::Vocabularies;
+use tokometer_decode::AnswerText;
+use tokometer_decode::Framing;
+use tokometer_decode::ResponseDecoder;
+use tokometer_decode::Route;
+use tokometer_decode::TextLimits;
+use tokometer_decode::TextLost;
+use tokometer_decode::TextMemory;
+use tokometer_telemetry::tokenizer::Settings;
+use tokometer_telemetry::tokenizer::Vocabularies;
 
 use super::naive::body;
 use super::naive::events;

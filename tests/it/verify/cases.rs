@@ -6,10 +6,10 @@ use std::thread;
 use std::time::Duration;
 
 use crate::pair::reserved;
-use tokometer::listen::Address;
-use tokometer::listen::Pair;
-use tokometer::sim::server;
-use tokometer::sim::server::Listen;
+use tokometer_proxy::listen::Address;
+use tokometer_proxy::listen::Pair;
+use tokometer_sim::server;
+use tokometer_sim::server::Listen;
 
 use super::*;
 

@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use tokometer::app::Instrument;
 use tokometer::config;
-use tokometer::sim::server;
-use tokometer::sim::server::Simulator;
 use tokometer::verify::CheckName;
 use tokometer::verify::Grade;
 use tokometer::verify::Report;
 use tokometer::verify::Settings;
 use tokometer::verify::run;
+use tokometer_sim::server;
+use tokometer_sim::server::Simulator;
 
 use crate::pair::pair;
 

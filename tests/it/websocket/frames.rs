@@ -1,10 +1,10 @@
 //! Frames of one sender.
 
 use proptest::prelude::*;
-use tokometer::budget::Budget;
-use tokometer::wire::Fault;
-use tokometer::wire::coding::Unreadable;
-use tokometer::wire::websocket::Sender;
+use tokometer_wire::Fault;
+use tokometer_wire::budget::Budget;
+use tokometer_wire::coding::Unreadable;
+use tokometer_wire::websocket::Sender;
 
 use super::Told;
 use super::model::Deflater;

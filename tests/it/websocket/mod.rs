@@ -15,14 +15,14 @@ pub(crate) use observed::of_server;
 
 use std::time::Instant;
 
-use tokometer::budget::Account;
-use tokometer::wire::Fault;
-use tokometer::wire::Visitor;
-use tokometer::wire::coding::Unreadable;
-use tokometer::wire::websocket::Extensions;
-use tokometer::wire::websocket::Seen;
-use tokometer::wire::websocket::Sender;
-use tokometer::wire::websocket::WebSocket;
+use tokometer_wire::Fault;
+use tokometer_wire::Visitor;
+use tokometer_wire::budget::Account;
+use tokometer_wire::coding::Unreadable;
+use tokometer_wire::websocket::Extensions;
+use tokometer_wire::websocket::Seen;
+use tokometer_wire::websocket::Sender;
+use tokometer_wire::websocket::WebSocket;
 
 /// What frames told, neighbouring data joined.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,9 +6,9 @@ use std::net::TcpListener;
 use std::net::TcpStream;
 use std::thread;
 
-use tokometer::measure::CountSource;
-use tokometer::measure::Outcome;
 use tokometer::replay::Notebook;
+use tokometer_observe::measure::CountSource;
+use tokometer_observe::measure::Outcome;
 
 use super::model::FIN;
 use super::model::frame;

@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use tokometer::wire::Fault;
-use tokometer::wire::Http1;
-use tokometer::wire::Limits;
-use tokometer::wire::websocket::Extensions;
+use tokometer_wire::Fault;
+use tokometer_wire::Http1;
+use tokometer_wire::Limits;
+use tokometer_wire::websocket::Extensions;
 
 use crate::wire::traffic::Trace;
 use crate::wire::traffic::answer;

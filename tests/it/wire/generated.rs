@@ -3,8 +3,8 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
-use tokometer::wire::Fault;
-use tokometer::wire::Limits;
+use tokometer_wire::Fault;
+use tokometer_wire::Limits;
 
 use crate::wire::model;
 use crate::wire::model::Stop;

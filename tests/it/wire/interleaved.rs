@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use tokometer::wire::Fault;
-use tokometer::wire::Http1;
-use tokometer::wire::Limits;
+use tokometer_wire::Fault;
+use tokometer_wire::Http1;
+use tokometer_wire::Limits;
 
 use crate::wire::traffic::Trace;
 use crate::wire::traffic::answer;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 use std::time::Instant;
 
-use tokometer::wire::Http1;
-use tokometer::wire::Limits;
+use tokometer_wire::Http1;
+use tokometer_wire::Limits;
 
 use crate::wire::traffic::Step;
 use crate::wire::traffic::Told;

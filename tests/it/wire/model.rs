@@ -1,8 +1,8 @@
 //! A naive reading of one direction's bytes, all of them at once: slow and plain, to compare the parser with.
 
-use tokometer::wire::Fault;
-use tokometer::wire::Limits;
-use tokometer::wire::websocket::Extensions;
+use tokometer_wire::Fault;
+use tokometer_wire::Limits;
+use tokometer_wire::websocket::Extensions;
 
 use crate::wire::traffic::Outcome;
 use crate::wire::traffic::Told;

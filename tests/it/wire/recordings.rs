@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::Value;
-use tokometer::wire::Limits;
+use tokometer_wire::Limits;
 
 use crate::wire::traffic::Outcome;
 use crate::wire::traffic::Step;

@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use tokometer::wire::Fault;
-use tokometer::wire::Http2;
-use tokometer::wire::Limits;
+use tokometer_wire::Fault;
+use tokometer_wire::Http2;
+use tokometer_wire::Limits;
 
 use crate::wire::http2::frames::*;
 use crate::wire::http2::trace::Trace;

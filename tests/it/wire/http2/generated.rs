@@ -3,7 +3,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
-use tokometer::wire::Limits;
+use tokometer_wire::Limits;
 
 use crate::wire::http2::frames::*;
 use crate::wire::http2::model;

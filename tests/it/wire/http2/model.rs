@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use tokometer::wire::Reset;
+use tokometer_wire::Reset;
 
 use crate::wire::http2::frames::*;
 use crate::wire::http2::trace::Call;

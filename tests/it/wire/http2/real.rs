@@ -21,7 +21,7 @@ use tokio::io::AsyncRead;
 use tokio::io::AsyncWrite;
 use tokio::io::DuplexStream;
 use tokio::io::ReadBuf;
-use tokometer::wire::Limits;
+use tokometer_wire::Limits;
 
 use crate::wire::http2::trace::Outcome;
 use crate::wire::http2::trace::feed;

@@ -1,6 +1,6 @@
 //! What a connection costs to watch.
 
-use tokometer::wire::Http2;
+use tokometer_wire::Http2;
 
 #[test]
 fn a_connection_with_nothing_pending_fits_512_bytes() {

@@ -3,14 +3,14 @@
 use std::time::Duration;
 use std::time::Instant;
 
-use tokometer::wire::Fault;
-use tokometer::wire::Limits;
-use tokometer::wire::Reader;
-use tokometer::wire::RequestHead;
-use tokometer::wire::Reset;
-use tokometer::wire::ResponseHead;
-use tokometer::wire::Trailers;
-use tokometer::wire::Visitor;
+use tokometer_wire::Fault;
+use tokometer_wire::Limits;
+use tokometer_wire::Reader;
+use tokometer_wire::RequestHead;
+use tokometer_wire::Reset;
+use tokometer_wire::ResponseHead;
+use tokometer_wire::Trailers;
+use tokometer_wire::Visitor;
 
 use crate::wire::traffic::Step;
 use crate::wire::traffic::Told;

@@ -1,7 +1,7 @@
 //! The two ways to HTTP/2 on a connection that may speak HTTP/1: prior knowledge, and `Upgrade: h2c`.
 
-use tokometer::wire::Fault;
-use tokometer::wire::websocket::Extensions;
+use tokometer_wire::Fault;
+use tokometer_wire::websocket::Extensions;
 
 use crate::wire::http2::frames::*;
 use crate::wire::http2::trace::read;

@@ -1,0 +1,64 @@
+//! `/v1/messages`: events that name themselves, and `message` bodies (anthropic-python 2.12, vLLM 0.33, SGLang 0.5,
+//! llama.cpp, Ollama 0.17, Dynamo 1.6, LMDeploy).
+//!
+//! `usage` comes twice. `message_start` has the input and a placeholder for the output (0 or 1), which is not read;
+//! `message_delta` has the output and, in some engines, the input again: vLLM's then leaves the cached tokens out, which it
+//! had in before. SGLang and llama.cpp tell the input in `message_start` only, and Ollama's there is a guess.
+
+use super::Place;
+use crate::scan::Keys;
+
+/// A whole event
+pub(super) static EVENT: Keys<Place> = Keys::new(&[
+    ("type", Place::EventType),
+    ("message", Place::MessageStart),
+    ("content_block", Place::ContentBlock),
+    ("delta", Place::BlockDelta),
+    ("usage", Place::MessageUsage),
+    ("error", Place::Error),
+    ("object", Place::Object),
+]);
+
+/// `message` of `message_start`
+pub(super) static START: Keys<Place> =
+    Keys::new(&[("id", Place::Id), ("model", Place::Model), ("usage", Place::MessageStartUsage)]);
+
+/// `delta` of `content_block_delta` and of `message_delta`. Signatures and citations are no tokens.
+pub(super) static DELTA: Keys<Place> = Keys::new(&[
+    ("text", Place::Content),
+    ("thinking", Place::Reasoning),
+    ("partial_json", Place::FunctionText),
+    ("stop_reason", Place::FinishReason),
+]);
+
+/// `content_block`, and each of `content`: `name` is that of a tool
+pub(super) static BLOCK: Keys<Place> =
+    Keys::new(&[("text", Place::Content), ("thinking", Place::Reasoning), ("name", Place::FunctionText)]);
+
+/// The body of an answer that is not streamed, or an error in its place
+pub(super) static MESSAGE: Keys<Place> = Keys::new(&[
+    ("id", Place::Id),
+    ("model", Place::Model),
+    ("content", Place::ContentBlocks),
+    ("stop_reason", Place::FinishReason),
+    ("usage", Place::MessageUsage),
+    ("error", Place::Error),
+    ("object", Place::Object),
+    ("type", Place::FlatErrorType),
+]);
+
+/// `usage`: the whole input is the sum of its three parts
+pub(super) static USAGE: Keys<Place> = Keys::new(&[
+    ("input_tokens", Place::PromptTokens),
+    ("cache_read_input_tokens", Place::CachedTokens),
+    ("cache_creation_input_tokens", Place::CacheCreationTokens),
+    ("output_tokens", Place::CompletionTokens),
+    ("output_tokens_details", Place::CompletionDetails),
+]);
+
+/// `message.usage` of `message_start`
+pub(super) static START_USAGE: Keys<Place> = Keys::new(&[
+    ("input_tokens", Place::PromptTokens),
+    ("cache_read_input_tokens", Place::CachedTokens),
+    ("cache_creation_input_tokens", Place::CacheCreationTokens),
+]);

@@ -1,0 +1,48 @@
+//! Cohere's `/v2/chat` as vLLM 0.33 has it (`/cohere/v2/chat`, vllm/entrypoints/cohere/serving.py): events that name
+//! themselves with their text deep inside, ended by `message-end` and `[DONE]`, and bodies.
+
+use super::Place;
+use crate::scan::Keys;
+
+/// A whole event
+pub(super) static EVENT: Keys<Place> = Keys::new(&[
+    ("type", Place::EventType),
+    ("id", Place::Id),
+    ("delta", Place::CohereDelta),
+    ("error", Place::Error),
+    ("object", Place::Object),
+]);
+
+/// `delta`: of `message-end` all but the first
+pub(super) static DELTA: Keys<Place> = Keys::new(&[
+    ("message", Place::CohereMessage),
+    ("finish_reason", Place::FinishReason),
+    ("usage", Place::CohereUsage),
+    ("error", Place::Error),
+]);
+
+/// `delta.message`: one block and one call at a time. `tool_plan` is what a model without reasoning thinks before its calls.
+pub(super) static MESSAGE: Keys<Place> =
+    Keys::new(&[("content", Place::CohereContent), ("tool_plan", Place::Reasoning), ("tool_calls", Place::ToolCall)]);
+
+/// `content`, and each of `content`
+pub(super) static CONTENT: Keys<Place> = Keys::new(&[("text", Place::Content), ("thinking", Place::Reasoning)]);
+
+/// The body of an answer that is not streamed, or an error in its place
+pub(super) static BODY: Keys<Place> = Keys::new(&[
+    ("id", Place::Id),
+    ("message", Place::CohereWhole),
+    ("finish_reason", Place::FinishReason),
+    ("usage", Place::CohereUsage),
+    ("error", Place::Error),
+    ("object", Place::Object),
+    ("type", Place::FlatErrorType),
+]);
+
+/// `message` of a body
+pub(super) static WHOLE: Keys<Place> =
+    Keys::new(&[("content", Place::CohereContents), ("tool_plan", Place::Reasoning), ("tool_calls", Place::ToolCalls)]);
+
+/// `usage`. What is billed (`billed_units`) is not what was computed.
+pub(super) static USAGE: Keys<Place> =
+    Keys::new(&[("tokens", Place::CohereTokens), ("cached_tokens", Place::CachedTokens)]);

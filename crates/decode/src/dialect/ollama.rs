@@ -1,0 +1,36 @@
+//! Ollama's own `/api/chat` and `/api/generate` (api/types.go), and SGLang's copy of them, which leaves counts and
+//! durations out.
+//!
+//! Events are JSON lines; the one with `done: true` is the last and has the counts and durations (nanoseconds) of the
+//! whole. What is 0 is left out. A request for the model alone (`done_reason: "load"` or `"unload"`) has none.
+
+use super::Place;
+use crate::scan::Keys;
+
+/// The whole event or body, or an error in its place: `message` in chats, the texts themselves in `/api/generate`.
+pub(super) static ANSWER: Keys<Place> = Keys::new(&[
+    ("model", Place::Model),
+    ("message", Place::OllamaMessage),
+    ("response", Place::Content),
+    ("thinking", Place::Reasoning),
+    ("tool_calls", Place::ToolCalls),
+    ("done", Place::OllamaDone),
+    ("done_reason", Place::FinishReason),
+    ("logprobs", Place::LogprobList),
+    ("total_duration", Place::TotalNs),
+    ("load_duration", Place::LoadNs),
+    ("prompt_eval_count", Place::CounterInput),
+    ("prompt_eval_duration", Place::PromptNs),
+    ("eval_count", Place::TotalOutput),
+    ("eval_duration", Place::DecodeNs),
+    ("error", Place::Error),
+]);
+
+/// `message`. Its `images` are `null` in SGLang, and left out by Ollama.
+pub(super) static MESSAGE: Keys<Place> = Keys::new(&[
+    ("role", Place::Role),
+    ("content", Place::Content),
+    ("thinking", Place::Reasoning),
+    ("tool_calls", Place::ToolCalls),
+    ("images", Place::Images),
+]);

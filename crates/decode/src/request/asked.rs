@@ -1,0 +1,177 @@
+//! What a request asked for, as it is read.
+
+use super::place::Place;
+use super::shapes::Shapes;
+use crate::dialect::Asks;
+use crate::dialect::Capture;
+use crate::scan::Sink;
+use crate::scan::protobuf;
+
+/// What was read so far.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    pub(super) model: Capture<128>,
+    pub(super) stream: Option<bool>,
+    pub(super) n: Option<u64>,
+    pub(super) max_tokens: Option<u64>,
+    pub(super) max_completion_tokens: Option<u64>,
+    pub(super) max_output_tokens: Option<u64>,
+    pub(super) include_usage: Option<bool>,
+    pub(super) continuous_usage: Option<bool>,
+    pub(super) return_token_ids: Option<bool>,
+    pub(super) echo: Option<bool>,
+    pub(super) prompts: u64,
+    /// Tokens stand in the list of prompts: all of it is one prompt (of llama.cpp's text too).
+    pub(super) prompt_in_tokens: bool,
+    pub(super) documents: u64,
+    pub(super) shape: Shapes,
+    /// Requests in one (`instances`).
+    pub(super) instances: Option<u64>,
+    /// The token limit of one of them.
+    pub(super) instance_max_tokens: Option<u64>,
+    /// `parameters.stream`, of all of them.
+    pub(super) parameters_stream: Option<bool>,
+}
+
+impl Asked {
+    pub(super) fn new() -> Self {
+        Self {
+            model: Capture::new(),
+            stream: None,
+            n: None,
+            max_tokens: None,
+            max_completion_tokens: None,
+            max_output_tokens: None,
+            include_usage: None,
+            continuous_usage: None,
+            return_token_ids: None,
+            echo: None,
+            prompts: 0,
+            prompt_in_tokens: false,
+            documents: 0,
+            shape: Shapes::default(),
+            instances: None,
+            instance_max_tokens: None,
+            parameters_stream: None,
+        }
+    }
+}
+
+impl Asked {
+    /// Prompts in one: those of a list, and what is to be ranked. What a chat has in `documents` is for its template (vLLM).
+    pub(super) fn prompts(&self) -> Option<u64> {
+        let listed = if self.prompt_in_tokens { 0 } else { self.prompts };
+        let ranked = if self.shape.has(Shapes::MESSAGES) { 0 } else { self.documents };
+        self.instances.or(Some(listed.saturating_add(ranked)).filter(|number| *number > 0))
+    }
+
+    /// A field of a form (vLLM 0.33: vllm/entrypoints/speech_to_text/transcription/protocol.py).
+    pub(super) fn field(&mut self, name: &[u8], value: &[u8]) {
+        match name {
+            b"model" => {
+                self.model.clear();
+                self.model.push(value);
+                self.model.settle();
+            }
+            b"stream" => self.stream = boolean_of_form(value),
+            b"stream_include_usage" => self.include_usage = boolean_of_form(value),
+            b"stream_continuous_usage_stats" => self.continuous_usage = boolean_of_form(value),
+            b"max_completion_tokens" => self.max_completion_tokens = whole_number(value),
+            _ => {}
+        }
+    }
+}
+
+/// A boolean as the forms of pydantic, and so vLLM and SGLang, take it.
+fn boolean_of_form(value: &[u8]) -> Option<bool> {
+    let is = |words: &[&str]| words.iter().any(|word| value.eq_ignore_ascii_case(word.as_bytes()));
+    if is(&["true", "1", "on", "yes", "t", "y"]) {
+        Some(true)
+    } else {
+        is(&["false", "0", "off", "no", "f", "n"]).then_some(false)
+    }
+}
+
+fn whole_number(written: &[u8]) -> Option<u64> {
+    std::str::from_utf8(written).ok()?.parse().ok()
+}
+
+impl protobuf::Sink<Asks> for Asked {
+    fn begin(&mut self, _: Asks, _: u64) {}
+
+    fn part(&mut self, asks: Asks, part: &[u8]) {
+        if asks == Asks::Model {
+            self.model.push(part);
+        }
+    }
+
+    fn end(&mut self, asks: Asks) {
+        if asks == Asks::Model {
+            self.model.settle();
+        }
+    }
+
+    fn number(&mut self, asks: Asks, value: u64) {
+        match asks {
+            Asks::N => self.n = Some(value),
+            Asks::MaxTokens => self.max_tokens = Some(value),
+            Asks::Stream => self.stream = Some(value != 0),
+            Asks::Model | Asks::Options => {}
+        }
+    }
+}
+
+impl Sink<Place> for Asked {
+    fn begin(&mut self, place: Place, first: u8) {
+        let boolean = match first {
+            b't' => Some(true),
+            b'f' => Some(false),
+            _ => None,
+        };
+        match place {
+            Place::Stream => self.stream = boolean,
+            Place::ParametersStream => self.parameters_stream = boolean,
+            Place::Instance => self.instances = Some(self.instances.unwrap_or(0).saturating_add(1)),
+            Place::IncludeUsage => self.include_usage = boolean,
+            Place::ContinuousUsage => self.continuous_usage = boolean,
+            Place::ReturnTokenIds => self.return_token_ids = boolean,
+            Place::Echo => self.echo = boolean,
+            Place::Prompt => self.shape.insert(Shapes::PROMPT),
+            Place::Telling(shape) => self.shape.insert(shape),
+            Place::Documents => self.shape.insert(Shapes::DOCUMENTS),
+            Place::PromptItem => match first {
+                b'"' | b'[' | b'{' => self.prompts = self.prompts.saturating_add(1),
+                _ => self.prompt_in_tokens |= first.is_ascii_digit(),
+            },
+            Place::Document => self.documents = self.documents.saturating_add(1),
+            _ => {}
+        }
+    }
+
+    fn text(&mut self, _: Place, _: bool) {}
+
+    fn wants_word(&mut self, _: Place) -> bool {
+        self.model.clear();
+        true
+    }
+
+    fn word_part(&mut self, _: Place, part: &[u8]) {
+        self.model.push(part);
+    }
+
+    fn word_end(&mut self, _: Place) {
+        self.model.settle();
+    }
+
+    fn number(&mut self, place: Place, written: &[u8]) {
+        let value = whole_number(written);
+        match place {
+            Place::N => self.n = value,
+            Place::MaxTokens => self.max_tokens = value,
+            Place::MaxCompletionTokens => self.max_completion_tokens = value,
+            Place::MaxOutputTokens => self.max_output_tokens = value,
+            Place::InstanceMaxTokens => self.instance_max_tokens = value,
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Reads one request, as far as it says what to expect of the response.
+
+mod asked;
+mod place;
+mod shapes;
+
+use super::dialect::Asks;
+use super::dialect::asks;
+use super::framing::Multipart;
+use super::scan::Pause;
+use super::scan::Scanner;
+use super::scan::protobuf;
+use crate::Route;
+use asked::Asked;
+use place::Place;
+
+/// Reads the body of one request, JSON or a form, cut anywhere, in fixed memory. Prompts and files are stepped over.
+#[derive(Clone, Debug)]
+pub struct RequestDecoder {
+    scanner: Scanner<Place>,
+    /// Boxed: only recordings to transcribe come in one.
+    form: Option<Box<Multipart>>,
+    /// Boxed: few requests come by gRPC.
+    grpc: Option<Box<GrpcRequest>>,
+    asked: Asked,
+    /// An answer is streamed unless the request says `stream: false`.
+    streams_unasked: bool,
+    /// Several APIs share the path.
+    is_shared: bool,
+}
+
+/// Reads the first message of a gRPC request; later ones on the same stream are requests of their own.
+#[derive(Clone, Debug)]
+struct GrpcRequest {
+    scanner: protobuf::Scanner<Asks>,
+    done: bool,
+    whole: bool,
+}
+
+impl GrpcRequest {
+    fn of(route: Route) -> Option<Box<GrpcRequest>> {
+        let scanner = protobuf::Scanner::new(asks(route)?);
+        Some(Box::new(GrpcRequest { scanner, done: false, whole: false }))
+    }
+
+    fn feed(&mut self, bytes: &[u8], asked: &mut Asked) {
+        if !self.done {
+            self.scanner.feed(bytes, asked);
+        }
+    }
+
+    fn end_message(&mut self) {
+        if !self.done {
+            self.done = true;
+            self.whole = self.scanner.finish();
+        }
+    }
+}
+
+/// What a request asked for, as far as it said so and as far as the body was read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequestFacts<'a> {
+    /// `model`, cut to 128 bytes.
+    pub model: Option<&'a str>,
+    /// `stream`, or what its absence means on this route.
+    pub stream: Option<bool>,
+    /// `n`: answers per prompt (llama.cpp also `n_cmpl`, SGLang `sampling_params.n`).
+    pub n: Option<u64>,
+    /// `max_completion_tokens`, else `max_tokens` or `max_output_tokens` (Responses): output tokens per answer. llama.cpp's
+    /// `n_predict`, Ollama's `options.num_predict`, and `max_new_tokens` of SGLang (`sampling_params`) and TGI
+    /// (`parameters`).
+    pub max_tokens: Option<u64>,
+    /// `stream_options.include_usage`.
+    pub include_usage: Option<bool>,
+    /// `stream_options.continuous_usage_stats` (vLLM, SGLang).
+    pub continuous_usage: Option<bool>,
+    /// `return_token_ids` (vLLM).
+    pub return_token_ids: Option<bool>,
+    /// `echo`: the first text of the answer is the prompt.
+    pub echo: Option<bool>,
+    /// Prompts, if `prompt` (SGLang `text`, `input_ids`) is an array of strings or of arrays; `documents` to
+    /// rank; `instances` (Vertex AI).
+    pub prompts: Option<u64>,
+    /// The API that takes a body of this shape, for a path that several APIs share ([`Route::Invocations`]). Texts under
+    /// `input` are taken for embeddings, though vLLM also classifies and pools them.
+    pub api: Option<Route>,
+    /// The whole body was read, and was JSON or a form.
+    pub complete: bool,
+}
+
+impl RequestDecoder {
+    /// For a request on this route. Nothing is read of a route whose answers are not ([`Route::is_read`]).
+    pub fn new(route: Route) -> Self {
+        let is_shared = route == Route::Invocations;
+        let root = if route.is_read() || is_shared { Place::Body } else { Place::Unread };
+        let streams_unasked = matches!(route, Route::OllamaChat | Route::OllamaGenerate);
+        Self {
+            scanner: Scanner::new(root),
+            form: None,
+            grpc: GrpcRequest::of(route),
+            asked: Asked::new(),
+            streams_unasked,
+            is_shared,
+        }
+    }
+
+    /// The same for a body of this `content-type`: `multipart/form-data` is read as such, all else as JSON.
+    pub fn of_content_type(route: Route, content_type: Option<&[u8]>) -> Self {
+        let form = content_type.filter(|_| route.is_read()).and_then(Multipart::of_content_type);
+        Self { form: form.map(Box::new), ..Self::new(route) }
+    }
+
+    /// Takes the next bytes of the body, without its transfer and content codings; of a gRPC call, those of its messages.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        if let Some(grpc) = &mut self.grpc {
+            return grpc.feed(bytes, &mut self.asked);
+        }
+        if let Some(form) = &mut self.form {
+            let asked = &mut self.asked;
+            return form.feed(bytes, &mut |name, value| asked.field(name, value));
+        }
+        self.scanner.feed(bytes, Pause::Never, &mut self.asked);
+    }
+
+    /// A message of a gRPC call has ended.
+    pub fn end_message(&mut self) {
+        if let Some(grpc) = &mut self.grpc {
+            grpc.end_message();
+        }
+    }
+
+    /// What is known so far.
+    pub fn facts(&self) -> RequestFacts<'_> {
+        let asked = &self.asked;
+        let complete = match (&self.grpc, &self.form) {
+            (Some(grpc), _) => grpc.whole,
+            (None, Some(form)) => form.is_done(),
+            (None, None) => self.scanner.is_done(),
+        };
+        RequestFacts {
+            model: asked.model.text(),
+            stream: asked
+                .stream
+                .or(asked.parameters_stream.filter(|_| asked.instances.is_some()))
+                .or((complete && self.streams_unasked).then_some(true)),
+            n: asked.n,
+            max_tokens: asked
+                .max_completion_tokens
+                .or(asked.max_tokens)
+                .or(asked.max_output_tokens)
+                // Each of several instances has its own.
+                .or(asked.instance_max_tokens.filter(|_| asked.instances == Some(1))),
+            include_usage: asked.include_usage,
+            continuous_usage: asked.continuous_usage,
+            return_token_ids: asked.return_token_ids,
+            echo: asked.echo,
+            prompts: asked.prompts(),
+            api: asked.shape.api().filter(|_| self.is_shared),
+            complete,
+        }
+    }
+}

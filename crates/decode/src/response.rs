@@ -1,0 +1,308 @@
+//! Reads one response.
+
+use std::hint::black_box;
+
+use super::dialect::GrpcAnswer;
+use super::dialect::Keeping;
+use super::dialect::Place;
+use super::dialect::Reading;
+use super::done::DoneMark;
+use super::done::Verdict;
+use super::framing::Framing;
+use super::framing::Piece;
+use super::framing::PlainText;
+use super::framing::SseFramer;
+use super::framing::next_piece;
+use super::prediction::Prediction;
+use super::scan::Pause;
+use super::scan::Scanner;
+use crate::AnswerText;
+use crate::Channels;
+use crate::EngineFacts;
+use crate::Route;
+use crate::StreamEvent;
+use crate::TextLimits;
+use crate::TextMemory;
+
+/// What a response said of itself up to an event.
+#[derive(Clone, Copy, Debug)]
+pub struct Said<'a>(&'a Reading);
+
+impl Said<'_> {
+    /// As [`ResponseDecoder::model`].
+    pub fn model(&self) -> Option<&str> {
+        self.0.model()
+    }
+
+    /// As [`ResponseDecoder::engine`].
+    pub fn engine(&self) -> EngineFacts {
+        self.0.engine()
+    }
+}
+
+/// Takes the events of a response.
+pub trait Each {
+    /// One event, and what the response said of itself so far.
+    fn event(&mut self, event: &StreamEvent, said: &Said<'_>);
+}
+
+/// A closure over the events alone.
+struct Plain<'a, F>(&'a mut F);
+
+impl<F: FnMut(&StreamEvent)> Each for Plain<'_, F> {
+    fn event(&mut self, event: &StreamEvent, _said: &Said<'_>) {
+        (self.0)(event);
+    }
+}
+
+/// Reads the body of one response, cut anywhere, in fixed memory.
+///
+/// Feed it the body without its transfer and content codings. It takes an error body (4xx, 5xx) as any other.
+#[derive(Clone, Debug)]
+pub struct ResponseDecoder {
+    framing: Framing,
+    root: Place,
+    framer: SseFramer,
+    done: DoneMark,
+    scanner: Scanner<Place>,
+    reading: Reading,
+    prediction: Prediction,
+    /// The last byte of the event's data so far is a space.
+    spaced: bool,
+    /// Boxed: few answers come by gRPC.
+    grpc: Option<Box<GrpcAnswer>>,
+    /// The answer's text, where it is to be kept. Nothing is predicted then, for what is skipped is not seen.
+    kept: Option<Box<AnswerText>>,
+    /// The body is the answer's text.
+    text: Option<PlainText>,
+}
+
+impl ResponseDecoder {
+    /// For a response on this route whose body is framed so. Nothing is read of a route
+    /// whose dialect is not known ([`Route::is_read`]).
+    pub fn new(route: Route, framing: Framing) -> Self {
+        let root = Place::root(route, framing);
+        Self {
+            framing,
+            root,
+            framer: SseFramer::new(),
+            done: DoneMark::default(),
+            scanner: Scanner::new(root),
+            reading: Reading::new(),
+            prediction: Prediction::new(root),
+            spaced: false,
+            grpc: GrpcAnswer::new(route).filter(|_| framing == Framing::Grpc).map(Box::new),
+            kept: None,
+            text: (framing == Framing::Text && route.answers_in_text()).then(PlainText::default),
+        }
+    }
+
+    /// Keeps the answer's text from here on ([`Route::writes_text`]).
+    pub fn keep_text(&mut self, limits: TextLimits, memory: &TextMemory) {
+        self.kept = Some(Box::new(AnswerText::new(limits, memory.clone())));
+    }
+
+    /// Hands out the text that was kept, and keeps no more.
+    pub fn take_text(&mut self) -> Option<Box<AnswerText>> {
+        self.kept.take()
+    }
+
+    /// Takes the next bytes of the body. A server-sent event is handed out as soon as its last byte, the blank line's, is
+    /// in, a JSON line with its line feed; a JSON text at [`ResponseDecoder::finish`], a message at
+    /// [`ResponseDecoder::end_message`].
+    pub fn feed(&mut self, bytes: &[u8], each: &mut impl FnMut(&StreamEvent)) {
+        self.feed_to(bytes, &mut Plain(each));
+    }
+
+    /// As [`ResponseDecoder::feed`], for one who also asks what the response said of itself.
+    pub fn feed_to(&mut self, bytes: &[u8], each: &mut impl Each) {
+        if let Some(grpc) = &mut self.grpc {
+            grpc.feed(bytes, &mut self.reading);
+        }
+        if let Some(text) = &mut self.text {
+            text.feed(bytes);
+        }
+        if self.root == Place::Unread {
+            return;
+        }
+        match self.framing {
+            Framing::Json | Framing::Messages => self.scan(bytes),
+            Framing::Ndjson => {
+                let mut rest = bytes;
+                while let Some(piece) = next_piece(&mut rest) {
+                    match piece {
+                        Piece::Part(part) => self.scan(part),
+                        _ => self.end_event(each),
+                    }
+                }
+            }
+            Framing::Grpc | Framing::Text => {}
+            Framing::Sse => {
+                let mut rest = bytes;
+                loop {
+                    if self.kept.is_none()
+                        && let Some(value) = self.framer.peek(rest)
+                        && let Some(after) = self.prediction.skip_line(value, &mut self.scanner, &mut self.reading)
+                    {
+                        self.framer.take_line();
+                        self.done.rule_out();
+                        self.spaced =
+                            value.len().checked_sub(after.len() + 2).and_then(|at| value.get(at)) == Some(&b' ');
+                        rest = after;
+                    }
+                    match self.framer.next(&mut rest) {
+                        Some(Piece::Line(line)) => self.read_line(line),
+                        Some(Piece::Part(part)) => self.read_part(part),
+                        Some(Piece::Join) => self.read_part(b"\n"),
+                        Some(Piece::End) => self.end_event(each),
+                        None => break,
+                    }
+                }
+            }
+        }
+    }
+
+    /// A message has ended ([`Framing::Messages`], [`Framing::Grpc`]): its event is handed out.
+    pub fn end_message(&mut self, each: &mut impl FnMut(&StreamEvent)) {
+        self.end_message_to(&mut Plain(each));
+    }
+
+    /// As [`ResponseDecoder::end_message`], for one who also asks what the response said of itself.
+    pub fn end_message_to(&mut self, each: &mut impl Each) {
+        if let Some(grpc) = &mut self.grpc {
+            let event = grpc.end_message(&mut self.reading);
+            each.event(&event, &Said(&self.reading));
+        }
+        if self.framing == Framing::Messages && self.root != Place::Unread {
+            self.end_event(each);
+        }
+    }
+
+    /// Another answer begins on the same connection ([`Framing::Messages`]): its id and the kind of its error are its own.
+    /// The model and the engine's marks stay, for a session names them once.
+    pub fn begin_answer(&mut self) {
+        self.reading.begin_answer();
+    }
+
+    /// The body has ended. A last event without its blank line counts. Of a text that was cut off it counts that something was said; it
+    /// is [`StreamEvent::malformed`].
+    pub fn finish(&mut self, each: &mut impl FnMut(&StreamEvent)) {
+        self.finish_to(&mut Plain(each));
+    }
+
+    /// As [`ResponseDecoder::finish`], for one who also asks what the response said of itself.
+    pub fn finish_to(&mut self, each: &mut impl Each) {
+        if self.text.is_some_and(|text| text.spoke()) {
+            let event = StreamEvent { channels: Channels::CONTENT, ..StreamEvent::default() };
+            each.event(&event, &Said(&self.reading));
+        }
+        let is_open = match self.framing {
+            Framing::Sse => self.framer.finish(),
+            Framing::Json | Framing::Ndjson | Framing::Messages => true,
+            // A message that is cut off says nothing.
+            Framing::Grpc | Framing::Text => false,
+        };
+        if is_open && self.root != Place::Unread {
+            self.end_event_as(true, each);
+        }
+    }
+
+    /// Asks for the memory that the next event will need.
+    pub fn warm(&self) {
+        black_box((self.framing, self.framer, self.grpc.is_some(), self.kept.is_some(), self.scanner.position()));
+        self.prediction.warm();
+        self.reading.warm();
+    }
+
+    /// The first `id`, cut to 128 bytes. `None` also if it was empty or not Unicode.
+    pub fn response_id(&self) -> Option<&str> {
+        self.reading.id()
+    }
+
+    /// The first `model`, cut to 128 bytes. `None` also if it was empty or not Unicode.
+    pub fn model(&self) -> Option<&str> {
+        self.reading.model()
+    }
+
+    /// The marks of engines so far.
+    pub fn engine(&self) -> EngineFacts {
+        self.reading.engine()
+    }
+
+    /// What the first error event named as its kind, cut to 48 bytes: `error.type`, `error_type` (TGI), or `type` beside
+    /// `object: "error"` (SGLang). Known once that event was handed out.
+    pub fn error_type(&self) -> Option<&str> {
+        self.reading.error_type()
+    }
+
+    /// The first line of an event's data, whole.
+    fn read_line(&mut self, line: &[u8]) {
+        self.spaced = line.ends_with(b" ");
+        if line.starts_with(DoneMark::WORD) {
+            self.done.set();
+        } else {
+            self.done.rule_out();
+            match self.kept {
+                None => self.prediction.scan_line(line, &mut self.scanner, &mut self.reading),
+                Some(_) => self.scan(line),
+            }
+        }
+    }
+
+    /// A part of an event's data.
+    fn read_part(&mut self, part: &[u8]) {
+        self.spaced = part.ends_with(b" ");
+        match self.done.take(part) {
+            Verdict::Open | Verdict::Done => {}
+            Verdict::NotDone(held_back, rest) => {
+                self.scan(held_back);
+                self.scan(rest);
+            }
+        }
+    }
+
+    fn scan(&mut self, bytes: &[u8]) {
+        match &mut self.kept {
+            None => self.scanner.feed(bytes, Pause::Never, &mut self.reading),
+            Some(text) => {
+                let keeping = &mut Keeping { reading: &mut self.reading, text, whole: self.framing == Framing::Json };
+                self.scanner.feed(bytes, Pause::Never, keeping)
+            }
+        };
+    }
+
+    fn end_event(&mut self, each: &mut impl Each) {
+        self.end_event_as(false, each);
+    }
+
+    /// The event has ended, or the body has (`last`): what is not whole then was cut off.
+    fn end_event_as(&mut self, last: bool, each: &mut impl Each) {
+        if self.done.is_set() {
+            self.done = DoneMark::default();
+            self.scanner.restart(self.root);
+            self.reading.take(false);
+            each.event(&StreamEvent { done: true, ..StreamEvent::default() }, &Said(&self.reading));
+            return;
+        }
+        self.scan(self.done.held_back());
+        self.done = DoneMark::default();
+        if self.scanner.is_untouched() {
+            return;
+        }
+        self.scanner.finish(&mut self.reading);
+        let is_whole = self.scanner.is_done();
+        if self.spaced && is_whole {
+            self.reading.mark(EngineFacts::SPACE_BEFORE_END);
+        }
+        let is_ping = self.reading.is_ping();
+        let event = self.reading.take(!is_whole);
+        let event = if last && !is_whole { event.beginning() } else { event };
+        self.scanner.restart(self.root);
+        if let Some(text) = &mut self.kept {
+            text.settle(&event);
+        }
+        if !is_ping {
+            each.event(&event, &Said(&self.reading));
+        }
+    }
+}

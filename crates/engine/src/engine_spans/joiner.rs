@@ -1,0 +1,371 @@
+//! Which span belongs to which exchange: records and spans in, in either order and at given times; completed records out.
+//!
+//! An exchange and a span are one when both have the same id and nothing else in the same while has it. Where no id can be
+//! compared, the caller's `traceparent` decides, but only when the record has waited its whole time, so that whatever else
+//! belongs to that caller's span has come too. What is not certain is not joined.
+
+use std::collections::HashMap;
+use std::collections::VecDeque;
+use std::mem;
+use std::sync::Arc;
+use std::time::Duration;
+use std::time::Instant;
+
+use crate::engine_spans::engine;
+use crate::engine_spans::engine::Request;
+use crate::engine_spans::stats::Figures;
+use crate::engine_spans::stats::Join;
+use crate::engine_spans::stats::Lost;
+use tokometer_observe::measure::Record;
+
+/// How long an id is remembered: a span may come long before a slow client has taken the last of its answer, and what has
+/// the same id within this time is ambiguous.
+const MEMORY: Duration = Duration::from_secs(60);
+
+/// After so many records in a row that waited for nothing, those of a server are not held any more...
+const PATIENCE: u32 = 32;
+
+/// ...but for one in so many, which finds out whether its spans come again.
+const PROBE: u32 = 32;
+
+/// A span may be this much longer than its exchange: two clocks that run differently. Else it is another's.
+const TOLERANCE: Duration = Duration::from_millis(100);
+
+/// An engine's queue time and the one in band are the same when they differ by less (the answer has whole microseconds).
+const SAME: Duration = Duration::from_millis(1);
+
+/// What exchanges and spans are looked for by.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Key {
+    /// The id of the answer.
+    Id(Arc<str>),
+    /// Trace and span of the caller.
+    Caller(u128, u64),
+}
+
+/// What has this key.
+#[derive(Debug, Default)]
+struct Slot {
+    records: u32,
+    spans: u32,
+    /// Trace and span id of the first span: the same again is a repetition.
+    first: Option<(u128, u64)>,
+    record: Option<u64>,
+    span: Option<u64>,
+    /// The exchange went on without waiting, and what it knew of its queue time.
+    told: Option<Option<Duration>>,
+}
+
+impl Slot {
+    /// One exchange and one span, as far as is known.
+    fn is_certain(&self) -> bool {
+        self.records == 1 && self.spans == 1
+    }
+}
+
+/// What an exchange that does not wait leaves behind, so that its span is known when it comes.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Passed {
+    pub(crate) id: Option<Box<str>>,
+    pub(crate) caller: Option<(u128, u64)>,
+    /// Its queue time, if that was told in band.
+    pub(crate) queue: Option<Duration>,
+}
+
+impl Passed {
+    pub(crate) fn of(record: &Record) -> Passed {
+        Passed {
+            id: record.response_id.as_deref().and_then(engine::of_answer).map(Box::from),
+            caller: record.trace.map(|caller| (caller.trace_id, caller.span_id)),
+            queue: record.queue.map(|queue| queue.value),
+        }
+    }
+}
+
+/// Joins. Keeps at most a number of records, of spans and of keys.
+#[derive(Debug)]
+pub(crate) struct Joiner {
+    wait: Duration,
+    most: usize,
+    slots: HashMap<Key, Slot>,
+    records: HashMap<u64, Record>,
+    spans: HashMap<u64, Box<Request>>,
+    /// When records have waited enough, spans are of no use any more, and keys are forgotten, the earliest first.
+    due: VecDeque<(Instant, u64)>,
+    kept: VecDeque<(Instant, u64)>,
+    remembered: VecDeque<(Instant, Key)>,
+    next: u64,
+    /// By pair: records in a row that waited for nothing.
+    misses: Vec<u32>,
+    done: Vec<Record>,
+    figures: Arc<Figures>,
+}
+
+impl Joiner {
+    pub(crate) fn new(wait: Duration, most: usize, figures: Arc<Figures>) -> Joiner {
+        Joiner {
+            wait,
+            most: most.max(1),
+            slots: HashMap::new(),
+            records: HashMap::new(),
+            spans: HashMap::new(),
+            due: VecDeque::new(),
+            kept: VecDeque::new(),
+            remembered: VecDeque::new(),
+            next: 0,
+            misses: Vec::new(),
+            done: Vec::new(),
+            figures,
+        }
+    }
+
+    /// The records that are complete, or have waited enough.
+    pub(crate) fn take(&mut self) -> Vec<Record> {
+        self.figures.hold(self.records.len());
+        mem::take(&mut self.done)
+    }
+
+    /// When [`Joiner::pass_time`] has something to do next.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        let ends = [self.due.front().map(|due| due.0), self.kept.front().map(|kept| kept.0)];
+        ends.into_iter().flatten().chain(self.remembered.front().map(|remembered| remembered.0)).min()
+    }
+
+    /// An exchange that may wait has ended.
+    pub(crate) fn record(&mut self, record: Record, now: Instant) {
+        let passed = Passed::of(&record);
+        let keys = keys(passed.id.as_deref(), passed.caller);
+        let mut ambiguous = false;
+        for key in keys.iter().flatten() {
+            let slot = self.slot(key, now);
+            slot.records += 1;
+            // The caller's span alone may have several calls below it.
+            ambiguous |= slot.records > 1 && matches!(key, Key::Id(_));
+        }
+        if let [Some(id), _] = &keys {
+            if ambiguous {
+                self.release(id, Join::Ambiguous);
+                return self.pass(record, Join::Ambiguous);
+            }
+            let slot = self.slot(id, now);
+            let (spans, span) = (slot.spans, slot.span.take());
+            if spans > 1 {
+                return self.pass(record, Join::Ambiguous);
+            }
+            if let Some(span) = span.and_then(|ticket| self.spans.remove(&ticket)) {
+                return self.join(record, span, Join::Id);
+            }
+        }
+        if !self.is_worth_waiting(record.labels.pair) {
+            return self.pass(record, Join::Silent);
+        }
+        if self.records.len() >= self.most {
+            return self.pass(record, Join::Full);
+        }
+        let ticket = self.ticket();
+        for key in keys.iter().flatten() {
+            self.slot(key, now).record = Some(ticket);
+        }
+        self.records.insert(ticket, record);
+        self.due.push_back((now + self.wait, ticket));
+    }
+
+    /// An exchange went on without waiting.
+    pub(crate) fn passed(&mut self, passed: &Passed, now: Instant) {
+        let keys = keys(passed.id.as_deref(), passed.caller);
+        for key in keys.iter().flatten() {
+            let slot = self.slot(key, now);
+            slot.records += 1;
+            slot.told = Some(passed.queue);
+        }
+        let Some(id) = &keys[0] else { return };
+        if self.slot(id, now).records > 1 {
+            return self.release(id, Join::Ambiguous);
+        }
+        let slot = self.slot(id, now);
+        if slot.is_certain()
+            && let Some(span) = slot.span.take().and_then(|ticket| self.spans.remove(&ticket))
+        {
+            self.compare(passed.queue, &span);
+        }
+    }
+
+    /// A request's span came.
+    pub(crate) fn span(&mut self, span: Box<Request>, now: Instant) {
+        let identity = (span.told.trace_id, span.told.span_id);
+        let keys = keys(span.id.as_deref(), span.parent.map(|parent| (span.told.trace_id, parent)));
+        for key in keys.iter().flatten() {
+            let slot = self.slot(key, now);
+            if slot.first == Some(identity) {
+                // The engine sends it again: it does not know that it came.
+                return;
+            }
+            slot.first.get_or_insert(identity);
+            slot.spans += 1;
+        }
+        if let [Some(id), _] = &keys {
+            let slot = self.slot(id, now);
+            if slot.spans > 1 {
+                let other = slot.span.take().and_then(|ticket| self.spans.remove(&ticket));
+                self.figures.lose(Lost::Ambiguous, 1 + u64::from(other.is_some()));
+                return self.release(id, Join::Ambiguous);
+            }
+            let (certain, told, ticket) = (slot.is_certain(), slot.told, slot.record);
+            if let Some(queue) = told.filter(|_| certain) {
+                return self.compare(queue, &span);
+            }
+            if let Some(record) = ticket.filter(|_| certain).and_then(|ticket| self.records.remove(&ticket)) {
+                return self.join(record, span, Join::Id);
+            }
+        }
+        while self.spans.len() >= self.most {
+            self.drop_oldest_span();
+        }
+        let ticket = self.ticket();
+        for key in keys.iter().flatten() {
+            self.slot(key, now).span = Some(ticket);
+        }
+        self.spans.insert(ticket, span);
+        self.kept.push_back((now + MEMORY, ticket));
+    }
+
+    /// Lets go what has waited enough.
+    pub(crate) fn pass_time(&mut self, now: Instant) {
+        while let Some(ticket) = pop_due(&mut self.due, now) {
+            if let Some(record) = self.records.remove(&ticket) {
+                self.settle(record);
+            }
+        }
+        while self.kept.front().is_some_and(|(until, _)| *until <= now) {
+            self.drop_oldest_span();
+        }
+        while let Some(key) = pop_due(&mut self.remembered, now) {
+            self.forget(key, Some(now));
+        }
+    }
+
+    /// Lets every record go: nothing more will come.
+    pub(crate) fn close(&mut self) {
+        for (_, ticket) in mem::take(&mut self.due) {
+            if let Some(record) = self.records.remove(&ticket) {
+                self.pass(record, Join::NoSpan);
+            }
+        }
+    }
+
+    fn ticket(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    fn slot(&mut self, key: &Key, now: Instant) -> &mut Slot {
+        if !self.slots.contains_key(key) {
+            // Two keys for each record and each span that may be kept.
+            if self.slots.len() >= self.most.saturating_mul(4)
+                && let Some((_, oldest)) = self.remembered.pop_front()
+            {
+                self.forget(oldest, None);
+            }
+            self.remembered.push_back((now + MEMORY, key.clone()));
+        }
+        self.slots.entry(key.clone()).or_default()
+    }
+
+    /// Forgets a key, unless a record still waits by it and there is time.
+    fn forget(&mut self, key: Key, now: Option<Instant>) {
+        let waits = self.slots.get(&key).and_then(|slot| slot.record).is_some_and(|t| self.records.contains_key(&t));
+        match now.filter(|_| waits) {
+            Some(now) => self.remembered.push_back((now + MEMORY, key)),
+            None => drop(self.slots.remove(&key)),
+        }
+    }
+
+    fn drop_oldest_span(&mut self) {
+        if let Some((_, ticket)) = self.kept.pop_front()
+            && self.spans.remove(&ticket).is_some()
+        {
+            self.figures.lose(Lost::NoExchange, 1);
+        }
+    }
+
+    fn is_worth_waiting(&mut self, pair: usize) -> bool {
+        let misses = self.misses_of(pair);
+        if *misses < PATIENCE {
+            return true;
+        }
+        *misses = misses.wrapping_add(1).max(PATIENCE);
+        misses.is_multiple_of(PROBE)
+    }
+
+    fn misses_of(&mut self, pair: usize) -> &mut u32 {
+        if self.misses.len() <= pair {
+            self.misses.resize(pair + 1, 0);
+        }
+        &mut self.misses[pair]
+    }
+
+    /// The record has waited its whole time. Where ids could not be compared, the caller's span decides now.
+    fn settle(&mut self, record: Record) {
+        let passed = Passed::of(&record);
+        let caller = passed.caller.map(|(trace, span)| Key::Caller(trace, span));
+        let slot = caller.and_then(|caller| self.slots.get_mut(&caller)).filter(|slot| slot.is_certain());
+        let ticket = slot.and_then(|slot| slot.span);
+        let comparable = |span: &Request| is_comparable(span.id.as_deref(), passed.id.as_deref());
+        let ticket = ticket.filter(|ticket| self.spans.get(ticket).is_some_and(|span| !comparable(span)));
+        if let Some(span) = ticket.and_then(|ticket| self.spans.remove(&ticket)) {
+            return self.join(record, span, Join::Trace);
+        }
+        let misses = self.misses_of(record.labels.pair);
+        *misses = misses.saturating_add(u32::from(*misses < PATIENCE));
+        self.pass(record, Join::NoSpan);
+    }
+
+    fn join(&mut self, mut record: Record, span: Box<Request>, by: Join) {
+        // The engine's part of an exchange is not longer than the exchange.
+        if span.duration() > record.ended + TOLERANCE {
+            self.figures.lose(Lost::Contradicted, 1);
+            return self.pass(record, Join::Contradicted);
+        }
+        *self.misses_of(record.labels.pair) = 0;
+        record.complete(span.told);
+        self.pass(record, by);
+    }
+
+    fn compare(&self, in_band: Option<Duration>, span: &Request) {
+        let join = match in_band.zip(span.told.queue) {
+            Some((in_band, by_span)) if in_band.abs_diff(by_span) < SAME => Join::Confirmed,
+            Some(_) => Join::Differs,
+            None => Join::Late,
+        };
+        self.figures.join(join);
+    }
+
+    /// Lets the record that waits by this key go on.
+    fn release(&mut self, key: &Key, why: Join) {
+        let ticket = self.slots.get_mut(key).and_then(|slot| slot.record.take());
+        if let Some(record) = ticket.and_then(|ticket| self.records.remove(&ticket)) {
+            self.pass(record, why);
+        }
+    }
+
+    fn pass(&mut self, record: Record, why: Join) {
+        self.figures.join(why);
+        self.done.push(record);
+    }
+}
+
+/// The first of a queue, if its time has come.
+fn pop_due<T>(queue: &mut VecDeque<(Instant, T)>, now: Instant) -> Option<T> {
+    let is_due = queue.front().is_some_and(|(until, _)| *until <= now);
+    if is_due { queue.pop_front().map(|(_, first)| first) } else { None }
+}
+
+fn keys(id: Option<&str>, caller: Option<(u128, u64)>) -> [Option<Key>; 2] {
+    [id.map(|id| Key::Id(id.into())), caller.map(|(trace, span)| Key::Caller(trace, span))]
+}
+
+/// True when the two ids are of one kind: then they would be the same if their owners were.
+fn is_comparable(span: Option<&str>, answer: Option<&str>) -> bool {
+    let is_number = |id: &str| id.bytes().all(|byte| byte.is_ascii_digit());
+    span.zip(answer).is_some_and(|(span, answer)| is_number(span) == is_number(answer))
+}

@@ -1,0 +1,98 @@
+//! An export request on its way through.
+
+use bytes::Bytes;
+use http::HeaderMap;
+
+use crate::engine_spans::budget::Share;
+
+/// Headers of one message that are passed on: more are left behind.
+const MOST_HEADERS: usize = 16;
+/// Bytes of their names and values.
+const HEADER_BYTES: usize = 4096;
+
+/// What belongs to one hop, or to the form in which the message came (RFC 9110 section 7.6.1; gRPC over HTTP/2).
+const OF_THE_HOP: [&str; 17] = [
+    "accept",
+    "accept-encoding",
+    "connection",
+    "content-encoding",
+    "content-length",
+    "content-type",
+    "expect",
+    "host",
+    "keep-alive",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "user-agent",
+    "via",
+];
+
+/// A message as the engine sent it, framing and compression undone.
+#[derive(Debug)]
+pub(crate) struct Message {
+    /// `ExportTraceServiceRequest`.
+    pub(crate) bytes: Bytes,
+    /// What stood beside it and is no matter of the hop: an authorization, a tenant.
+    pub(crate) headers: HeaderMap,
+    /// Spans in it.
+    pub(crate) spans: u64,
+    /// Given back when the message is dropped.
+    pub(crate) _share: Share,
+}
+
+impl Message {
+    /// The same message, at another's expense. Its bytes are there once.
+    pub(crate) fn shared(&self, share: Share) -> Message {
+        Message { bytes: self.bytes.clone(), headers: self.headers.clone(), spans: self.spans, _share: share }
+    }
+}
+
+/// The headers that are passed on.
+pub(crate) fn passed_on(headers: &HeaderMap) -> HeaderMap {
+    let mut kept = HeaderMap::new();
+    let mut bytes = 0;
+    for (name, value) in headers {
+        let of_the_hop = OF_THE_HOP.contains(&name.as_str()) || name.as_str().starts_with("grpc-");
+        bytes += if of_the_hop { 0 } else { name.as_str().len() + value.len() };
+        if !of_the_hop && kept.len() < MOST_HEADERS && bytes <= HEADER_BYTES {
+            kept.append(name.clone(), value.clone());
+        }
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_of_the_hop_stays_behind() {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [
+            ("authorization", "Bearer x"),
+            ("x-scope-orgid", "team"),
+            ("grpc-timeout", "10S"),
+            ("content-type", "application/grpc"),
+            ("te", "trailers"),
+        ] {
+            headers.insert(name, value.parse().unwrap());
+        }
+        let kept = passed_on(&headers);
+        let mut names: Vec<&str> = kept.keys().map(|name| name.as_str()).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["authorization", "x-scope-orgid"]);
+    }
+
+    #[test]
+    fn headers_without_end_are_cut() {
+        let many = (0..100).map(|n| (format!("x-{n}").parse().unwrap(), "v".parse().unwrap()));
+        assert_eq!(passed_on(&many.collect()).len(), MOST_HEADERS);
+        let mut long = HeaderMap::new();
+        long.insert("x-long", "v".repeat(HEADER_BYTES).parse().unwrap());
+        assert!(passed_on(&long).is_empty());
+    }
+}

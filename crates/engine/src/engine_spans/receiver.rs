@@ -1,0 +1,237 @@
+//! The receiver with its thread: listens, joins, forwards.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::mpsc::channel;
+use tokio::sync::mpsc::unbounded_channel;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::engine_spans::Settings;
+use crate::engine_spans::budget::Budget;
+use crate::engine_spans::connection;
+use crate::engine_spans::forward;
+use crate::engine_spans::forward::Collector;
+use crate::engine_spans::intake::Inbox;
+use crate::engine_spans::intake::Intake;
+use crate::engine_spans::joiner::Joiner;
+use crate::engine_spans::message::Message;
+use crate::engine_spans::stage::Joining;
+use crate::engine_spans::stage::SpanJoin;
+use crate::engine_spans::stages::Stages;
+use crate::engine_spans::stats::Figures;
+use tokometer_observe::measure::Sink;
+
+/// Niceness of the thread (setpriority(2)): streams go first where they share a core with it.
+const NICENESS: i32 = 10;
+
+/// Pause after an accept that failed (no file descriptors left): the next try would fail at once too.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Messages of the largest size that may be read at the same time, compressed and undone counted each.
+const BEING_READ: usize = 4;
+
+/// Why there is no receiver.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The address cannot be listened on.
+    #[error(
+        "the receiver of engine spans cannot listen on {address}: {source}; set `queue.otlp_listen` (or --otlp-receiver) to free addresses of this machine, such as 127.0.0.1:0 for any port"
+    )]
+    Bind {
+        /// The address that was asked for.
+        address: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// No thread or runtime could be started.
+    #[error("the receiver of engine spans cannot start: {0}")]
+    Start(#[source] io::Error),
+}
+
+/// A running receiver of engine spans. Dropping it stops it without waiting.
+#[derive(Debug)]
+pub struct Receiver {
+    addresses: Vec<SocketAddr>,
+    stage: Arc<SpanJoin>,
+    figures: Arc<Figures>,
+    stop: watch::Sender<bool>,
+    close: watch::Sender<Option<Instant>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Hands messages to both who need them. What waits in the channels is bounded by the budgets.
+struct Taker {
+    join: UnboundedSender<Message>,
+    forward: Option<(UnboundedSender<Message>, Budget)>,
+}
+
+impl Inbox for Taker {
+    fn take(&self, message: Message) -> bool {
+        let taken = match &self.forward {
+            Some((forward, budget)) => {
+                let share = budget.share(message.bytes.len());
+                share.is_some_and(|share| forward.send(message.shared(share)).is_ok())
+            }
+            None => true,
+        };
+        // Also when there is no room to keep it until a collector that is down takes it: queue times are known all the
+        // same, and spans that come again are known to be the same.
+        self.join.send(message).ok();
+        taken
+    }
+}
+
+impl Receiver {
+    /// Listens and works on a thread of its own. Completed records go on to `next`, messages to `collector`.
+    ///
+    /// # Errors
+    ///
+    /// When an address is taken or not ours, or no thread can be started.
+    pub fn start(
+        settings: &Settings,
+        next: Arc<dyn Sink>,
+        collector: Option<Arc<dyn Collector>>,
+    ) -> Result<Receiver, Error> {
+        let listeners = settings.listen.iter().map(|address| listen(*address)).collect::<Result<Vec<_>, _>>()?;
+        let address = |listener: &std::net::TcpListener| listener.local_addr().map_err(Error::Start);
+        let addresses = listeners.iter().map(address).collect::<Result<Vec<_>, _>>()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::Start)?;
+        let listeners = {
+            let _inside = runtime.enter();
+            listeners.into_iter().map(TcpListener::from_std).collect::<io::Result<Vec<_>>>().map_err(Error::Start)?
+        };
+        let figures = Arc::new(Figures::default());
+        let (ended, ended_inbox) = channel(settings.max_held.max(1));
+        let stage = SpanJoin::new(Arc::clone(&next), ended, Arc::clone(&figures));
+        let (join, messages) = unbounded_channel();
+        let (stop, stopped) = watch::channel(false);
+        let (close, closing) = watch::channel(None);
+        let (forward, forwarding) = match collector {
+            Some(collector) => {
+                let (sender, inbox) = unbounded_channel();
+                let run = forward::run(collector, inbox, settings.forward_for, Arc::clone(&figures), closing);
+                let budget = Budget::new(settings.max_waiting_bytes, Arc::clone(&figures));
+                (Some((sender, budget)), Some(run))
+            }
+            None => (None, None),
+        };
+        let joining = Joining {
+            joiner: Joiner::new(settings.wait, settings.max_held, Arc::clone(&figures)),
+            stages: Stages::new(settings.max_held.saturating_mul(4)),
+            next,
+            ended: ended_inbox,
+            messages,
+        };
+        let intake = Arc::new(Intake {
+            settings: settings.clone(),
+            budget: Budget::new(settings.max_message_bytes.saturating_mul(BEING_READ), Arc::clone(&figures)),
+            figures: Arc::clone(&figures),
+            inbox: Box::new(Taker { join, forward }),
+        });
+        let work = move || {
+            // Lowering needs no right; should it be refused all the same, spans are received as well.
+            rustix::process::nice(NICENESS).ok();
+            runtime.block_on(async {
+                let forwarding = forwarding.map(tokio::spawn);
+                let joining = tokio::spawn(joining.run(stopped.clone()));
+                accept(listeners, intake, stopped).await;
+                joining.await.ok();
+                if let Some(forwarding) = forwarding {
+                    forwarding.await.ok();
+                }
+            });
+            runtime.shutdown_background();
+        };
+        let thread =
+            std::thread::Builder::new().name("tokometer-spans".to_owned()).spawn(work).map_err(Error::Start)?;
+        Ok(Receiver { addresses, stage: Arc::new(stage), figures, stop, close, thread: Some(thread) })
+    }
+
+    /// Where it listens, with true ports where 0 was asked for.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// What records have to pass on their way to `next`.
+    pub fn stage(&self) -> Arc<dyn Sink> {
+        Arc::clone(&self.stage) as Arc<dyn Sink>
+    }
+
+    /// What came of spans so far.
+    pub fn figures(&self) -> Arc<Figures> {
+        Arc::clone(&self.figures)
+    }
+
+    /// Stops: receives no more, hands on every record that waits, forwards the last messages within `limit`, and waits for
+    /// that.
+    pub fn stop(mut self, limit: Duration) {
+        self.close.send_replace(Some(Instant::now() + limit));
+        self.stop.send_replace(true);
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("The thread of the receiver of engine spans panicked.");
+        }
+    }
+}
+
+fn listen(address: SocketAddr) -> Result<std::net::TcpListener, Error> {
+    let bind = |source| Error::Bind { address, source };
+    let listener = std::net::TcpListener::bind(address).map_err(bind)?;
+    listener.set_nonblocking(true).map_err(bind)?;
+    Ok(listener)
+}
+
+/// Accepts on every listener until it is stopped.
+async fn accept(listeners: Vec<TcpListener>, intake: Arc<Intake>, stopped: watch::Receiver<bool>) {
+    let room = Arc::new(Semaphore::new(intake.settings.max_connections));
+    let mut accepting = JoinSet::new();
+    for listener in listeners {
+        accepting.spawn(accept_on(listener, Arc::clone(&intake), Arc::clone(&room), stopped.clone()));
+    }
+    drop(intake);
+    while accepting.join_next().await.is_some() {}
+}
+
+async fn accept_on(
+    listener: TcpListener,
+    intake: Arc<Intake>,
+    room: Arc<Semaphore>,
+    mut stopped: watch::Receiver<bool>,
+) {
+    // They end with the set.
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = stopped.changed() => return,
+            Some(_) = connections.join_next() => continue,
+        };
+        match accepted {
+            Ok((stream, _)) => match Arc::clone(&room).try_acquire_owned() {
+                Ok(permit) => {
+                    let served = connection::serve(stream, Arc::clone(&intake), stopped.clone());
+                    connections.spawn(async move {
+                        served.await;
+                        drop(permit);
+                    });
+                }
+                // What it speaks is not known yet: there is no answer that it would understand.
+                Err(_) => intake.figures.refuse_connection(),
+            },
+            Err(error) => {
+                tracing::warn!(%error, "The receiver of engine spans cannot accept a connection.");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! What stands before the exporters: exchanges that lack a queue time wait for their engine's span.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::mpsc::Receiver;
+use tokio::sync::mpsc::Sender;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::watch;
+
+use crate::engine_spans::engine;
+use crate::engine_spans::engine::Meaning;
+use crate::engine_spans::joiner::Joiner;
+use crate::engine_spans::joiner::Passed;
+use crate::engine_spans::message::Message;
+use crate::engine_spans::spans;
+use crate::engine_spans::stages::Stages;
+use crate::engine_spans::stats::Figures;
+use crate::engine_spans::stats::Join;
+use tokometer_observe::measure::Outcome;
+use tokometer_observe::measure::Record;
+use tokometer_observe::measure::Sink;
+use tokometer_observe::measure::Stage;
+
+/// What the data path tells.
+pub(crate) enum Ended {
+    /// It waits for its span.
+    Waits(Box<Record>),
+    /// It has gone on already.
+    Passed(Passed),
+}
+
+/// The stage: hands records over to the joiner's thread, or on at once.
+pub struct SpanJoin {
+    next: Arc<dyn Sink>,
+    ended: Sender<Ended>,
+    figures: Arc<Figures>,
+}
+
+impl fmt::Debug for SpanJoin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SpanJoin").finish_non_exhaustive()
+    }
+}
+
+impl SpanJoin {
+    pub(crate) fn new(next: Arc<dyn Sink>, ended: Sender<Ended>, figures: Arc<Figures>) -> SpanJoin {
+        SpanJoin { next, ended, figures }
+    }
+}
+
+impl Stage for SpanJoin {
+    fn next(&self) -> &Arc<dyn Sink> {
+        &self.next
+    }
+
+    fn record(&self, record: &Record) {
+        let has_key = record.response_id.is_some() || record.trace.is_some();
+        if !record.labels.route.generates() || !has_key {
+            return self.next.record(record);
+        }
+        if !waits(record) {
+            self.next.record(record);
+            // Without room its span will be counted as nobody's.
+            self.ended.try_send(Ended::Passed(Passed::of(record))).ok();
+            return;
+        }
+        if let Err(TrySendError::Full(unsent) | TrySendError::Closed(unsent)) =
+            self.ended.try_send(Ended::Waits(Box::new(record.clone())))
+            && let Ended::Waits(record) = unsent
+        {
+            self.figures.join(Join::Full);
+            self.next.record(&record);
+        }
+    }
+}
+
+/// A span will come, and is wanted: the answer ended well (engines have no span of others) and has one choice (they have
+/// one span for each), and its queue time is not known.
+fn waits(record: &Record) -> bool {
+    let whole = matches!(record.outcome, Outcome::Ok | Outcome::NoOutput);
+    whole && record.choices == 1 && record.queue.is_none()
+}
+
+/// The other side of the stage, on a thread of its own.
+pub(crate) struct Joining {
+    pub(crate) joiner: Joiner,
+    pub(crate) stages: Stages,
+    pub(crate) next: Arc<dyn Sink>,
+    pub(crate) ended: Receiver<Ended>,
+    pub(crate) messages: UnboundedReceiver<Message>,
+}
+
+impl Joining {
+    /// Joins until it is told to stop; hands on then what waits.
+    pub(crate) async fn run(mut self, mut stopped: watch::Receiver<bool>) {
+        loop {
+            let due = self.joiner.next_due();
+            let pause = async {
+                match due {
+                    Some(due) => tokio::time::sleep_until(due.into()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                _ = stopped.changed() => break,
+                Some(ended) = self.ended.recv() => self.ended(ended, Instant::now()),
+                Some(message) = self.messages.recv() => self.message(&message, Instant::now()),
+                () = pause => self.joiner.pass_time(Instant::now()),
+            }
+            self.hand_on();
+        }
+        // From here on the stage passes records by.
+        self.ended.close();
+        while let Ok(ended) = self.ended.try_recv() {
+            self.ended(ended, Instant::now());
+        }
+        self.joiner.close();
+        self.hand_on();
+    }
+
+    fn hand_on(&mut self) {
+        for record in self.joiner.take() {
+            self.next.record(&record);
+        }
+    }
+
+    fn ended(&mut self, ended: Ended, now: Instant) {
+        match ended {
+            Ended::Waits(record) => self.joiner.record(*record, now),
+            Ended::Passed(passed) => self.joiner.passed(&passed, now),
+        }
+    }
+
+    fn message(&mut self, message: &Message, now: Instant) {
+        let (joiner, stages) = (&mut self.joiner, &mut self.stages);
+        let read = spans::read(&message.bytes, |span| {
+            let request = match engine::meaning(&span) {
+                Meaning::Request(request) if request.staged => stages.request(request),
+                Meaning::Request(request) => Some(request),
+                Meaning::Queued(time) => {
+                    if let Some(parent) = span.parent {
+                        stages.queued((span.trace_id, parent), time);
+                    }
+                    None
+                }
+                Meaning::Other => stages.ended((span.trace_id, span.span_id), span.parent),
+            };
+            if let Some(request) = request {
+                joiner.span(request, now);
+            }
+        });
+        debug_assert!(read.is_ok(), "it was read before it was taken");
+    }
+}

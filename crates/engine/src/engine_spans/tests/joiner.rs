@@ -1,0 +1,284 @@
+use std::sync::Arc;
+
+use crate::engine_spans::joiner::Joiner;
+use crate::engine_spans::joiner::Passed;
+use crate::engine_spans::stats::Figures;
+use crate::engine_spans::stats::Join;
+use crate::engine_spans::stats::Lost;
+use tokometer_decode::EngineTiming;
+use tokometer_observe::measure::QueueSource;
+use tokometer_observe::measure::QueueTime;
+use tokometer_observe::measure::TraceParent;
+
+use super::*;
+
+const WAIT: Duration = Duration::from_secs(8);
+
+struct Scene {
+    joiner: Joiner,
+    figures: Arc<Figures>,
+    now: Instant,
+}
+
+impl Scene {
+    fn new(most: usize) -> Scene {
+        let figures = Arc::new(Figures::default());
+        Scene { joiner: Joiner::new(WAIT, most, Arc::clone(&figures)), figures, now: Instant::now() }
+    }
+
+    fn record(&mut self, record: Record) -> Vec<Record> {
+        self.joiner.record(record, self.now);
+        self.joiner.take()
+    }
+
+    fn span(&mut self, span: Box<Request>) -> Vec<Record> {
+        self.joiner.span(span, self.now);
+        self.joiner.take()
+    }
+
+    fn after(&mut self, time: Duration) -> Vec<Record> {
+        self.now += time;
+        self.joiner.pass_time(self.now);
+        self.joiner.take()
+    }
+}
+
+fn queue(records: &[Record]) -> Vec<Option<Duration>> {
+    let by_span = |queue: QueueTime| (queue.source == QueueSource::EngineSpan).then_some(queue.value);
+    records.iter().map(|record| record.queue.and_then(by_span)).collect()
+}
+
+fn called_by(span_id: u64, mut record: Record) -> Record {
+    record.trace = Some(TraceParent { trace_id: 7, span_id, sampled: true });
+    record
+}
+
+fn below(parent: u64, id: Option<&str>, mut span: Box<Request>) -> Box<Request> {
+    span.parent = Some(parent);
+    span.told.trace_id = 7;
+    span.id = id.map(Box::from);
+    span
+}
+
+#[test]
+fn a_record_and_its_span_are_joined_in_either_order() {
+    let mut scene = Scene::new(10);
+    assert!(scene.record(record("chatcmpl-a")).is_empty());
+    assert!(scene.after(ms(4900)).is_empty());
+    assert_eq!(queue(&scene.span(span("chatcmpl-a", ms(300)))), [Some(ms(300))]);
+
+    assert!(scene.span(span("chatcmpl-b", ms(400))).is_empty());
+    assert!(scene.after(ms(20_000)).is_empty());
+    assert_eq!(queue(&scene.record(record("chatcmpl-b"))), [Some(ms(400))]);
+    assert_eq!(scene.figures.joins(Join::Id), 2);
+    assert!(scene.after(Duration::from_secs(300)).is_empty());
+    assert_eq!(scene.joiner.next_due(), None, "nothing is kept for ever");
+}
+
+#[test]
+fn what_the_span_knows_better_is_taken_over_and_nothing_else() {
+    let mut scene = Scene::new(10);
+    scene.span(span("chatcmpl-a", ms(300)));
+    let done = scene.record(record("chatcmpl-a")).remove(0);
+    assert_eq!(done.output_tokens, Some(Count { tokens: 99, source: CountSource::EngineSpan }));
+    assert_eq!(done.input_tokens, Some(Count { tokens: 20, source: CountSource::EngineSpan }));
+    let timing = done.timing.unwrap();
+    assert_eq!((timing.prefill_ms, timing.decode_ms, timing.queue_ms), (Some(80.0), Some(490.0), None));
+    // 98 tokens after the first in 490 ms.
+    assert_eq!((done.decode_rate, done.decode_rate_at_least), (Some(200.0), None));
+
+    scene.span(span("chatcmpl-b", ms(300)));
+    let usage = Some(Count { tokens: 98, source: CountSource::Usage });
+    let told = EngineTiming { prefill_ms: Some(1.0), ..EngineTiming::default() };
+    let known = Record {
+        output_tokens: usage,
+        decode_rate: Some(5.0),
+        decode_rate_at_least: None,
+        timing: Some(told),
+        ..record("chatcmpl-b")
+    };
+    let done = scene.record(known).remove(0);
+    assert_eq!((done.output_tokens, done.decode_rate, done.timing), (usage, Some(5.0), Some(told)));
+}
+
+#[test]
+fn a_record_whose_span_does_not_come_goes_on_after_its_time() {
+    let mut scene = Scene::new(10);
+    scene.record(record("chatcmpl-a"));
+    assert_eq!(scene.joiner.next_due(), Some(scene.now + WAIT));
+    assert!(scene.after(WAIT - ms(1)).is_empty());
+    assert_eq!(queue(&scene.after(ms(1))), [None]);
+    assert_eq!(scene.figures.joins(Join::NoSpan), 1);
+    scene.span(span("chatcmpl-a", ms(300)));
+    scene.after(Duration::from_secs(60));
+    assert_eq!(scene.figures.lost(Lost::NoExchange), 1, "it came too late");
+}
+
+#[test]
+fn what_has_an_id_that_is_not_its_alone_is_not_joined() {
+    let mut scene = Scene::new(10);
+    scene.record(record("chatcmpl-a"));
+    assert_eq!(queue(&scene.record(record("chatcmpl-a"))), [None, None]);
+    assert!(scene.span(span("chatcmpl-a", ms(1))).is_empty());
+
+    scene.span(span("chatcmpl-b", ms(1)));
+    scene.span(span("chatcmpl-b", ms(2)));
+    assert_eq!(queue(&scene.record(record("chatcmpl-b"))), [None]);
+    assert_eq!(scene.figures.lost(Lost::Ambiguous), 2);
+
+    // The second comes when the first is joined already: that one cannot be the first's.
+    scene.record(record("chatcmpl-c"));
+    assert_eq!(queue(&scene.span(span("chatcmpl-c", ms(3)))), [Some(ms(3))]);
+    assert_eq!(queue(&scene.record(record("chatcmpl-c"))), [None]);
+    assert!(scene.span(span("chatcmpl-c", ms(4))).is_empty());
+    assert_eq!(scene.figures.joins(Join::Id), 1);
+}
+
+#[test]
+fn a_span_that_the_engine_sends_again_is_the_same() {
+    let mut scene = Scene::new(10);
+    let sent = span("chatcmpl-a", ms(300));
+    scene.span(sent.clone());
+    scene.span(sent.clone());
+    assert_eq!(queue(&scene.record(record("chatcmpl-a"))), [Some(ms(300))]);
+    assert!(scene.span(sent).is_empty());
+    assert_eq!(scene.figures.lost(Lost::Ambiguous), 0);
+}
+
+#[test]
+fn a_span_that_is_longer_than_the_exchange_is_not_its() {
+    let mut scene = Scene::new(10);
+    let mut long = span("chatcmpl-a", ms(300));
+    long.told.e2e = Some(ms(1101));
+    scene.span(long.clone());
+    assert_eq!(queue(&scene.record(record("chatcmpl-a"))), [None]);
+    long.told.e2e = None;
+    long.id = Some("chatcmpl-b".into());
+    scene.span(long);
+    assert_eq!(queue(&scene.record(record("chatcmpl-b"))), [Some(ms(300))], "by its ends it is not");
+    assert_eq!(scene.figures.joins(Join::Contradicted), 1);
+}
+
+#[test]
+fn the_callers_span_decides_at_the_end_where_ids_cannot() {
+    let mut scene = Scene::new(10);
+    let no_id = |mut record: Record| {
+        record.response_id = None;
+        record
+    };
+    scene.record(called_by(1, no_id(record(""))));
+    assert!(scene.span(below(1, Some("chatcmpl-a"), span("", ms(5)))).is_empty());
+    assert_eq!(queue(&scene.after(WAIT)), [Some(ms(5))]);
+    assert_eq!(scene.figures.joins(Join::Trace), 1);
+
+    // Two calls below one span of the caller, of which one has not ended yet.
+    scene.record(called_by(2, no_id(record(""))));
+    scene.span(below(2, None, span("", ms(6))));
+    scene.span(below(2, None, span("", ms(7))));
+    assert_eq!(queue(&scene.after(WAIT)), [None]);
+
+    // Ids that can be compared, and differ.
+    scene.record(called_by(3, record("chatcmpl-x")));
+    scene.span(below(3, Some("chatcmpl-y"), span("", ms(8))));
+    assert_eq!(queue(&scene.after(WAIT)), [None]);
+
+    // A number is an id of another kind.
+    scene.record(called_by(4, record("chatcmpl-z")));
+    scene.span(below(4, Some("17"), span("", ms(9))));
+    assert_eq!(queue(&scene.after(WAIT)), [Some(ms(9))]);
+}
+
+#[test]
+fn an_in_band_time_stands_and_is_compared() {
+    let mut scene = Scene::new(10);
+    let told = |id: &str, queue: Option<Duration>| Passed { id: Some(id.into()), caller: None, queue };
+    scene.joiner.passed(&told("a", Some(ms(300))), scene.now);
+    scene.span(span("a", ms(300)));
+    scene.span(span("b", ms(310)));
+    scene.joiner.passed(&told("b", Some(ms(300))), scene.now);
+    scene.span(span("c", ms(300)));
+    scene.joiner.passed(&told("c", None), scene.now);
+    let counts = [Join::Confirmed, Join::Differs, Join::Late].map(|join| scene.figures.joins(join));
+    assert_eq!(counts, [1, 1, 1]);
+    assert_eq!(scene.figures.lost(Lost::NoExchange), 0);
+    assert!(scene.after(Duration::from_secs(100)).is_empty());
+    assert_eq!(scene.figures.lost(Lost::NoExchange), 0);
+}
+
+#[test]
+fn a_server_without_spans_holds_nothing_up_for_long() {
+    let mut scene = Scene::new(1000);
+    for n in 0..32 {
+        assert!(scene.record(record(&format!("chatcmpl-{n}-a"))).is_empty());
+    }
+    assert_eq!(scene.after(WAIT).len(), 32);
+    let held = (0..320).filter(|n| scene.record(record(&format!("chatcmpl-{n}-b"))).is_empty()).count();
+    assert_eq!(held, 10, "one in 32 finds out");
+    assert_eq!(scene.figures.joins(Join::Silent), 310);
+    // One of them gets its span: the server sends them again.
+    let held = scene.joiner.take();
+    assert!(held.is_empty());
+    let probe = (0..320).find(|n| !scene.span(span(&format!("chatcmpl-{n}-b"), ms(1))).is_empty());
+    assert!(probe.is_some());
+    assert!(scene.record(record("chatcmpl-next")).is_empty());
+}
+
+#[test]
+fn what_is_kept_is_bounded() {
+    let mut scene = Scene::new(8);
+    let mut out = 0;
+    for n in 0..10_000u32 {
+        out += scene.record(record(&format!("chatcmpl-{n}-r"))).len();
+        scene.span(span(&format!("chatcmpl-{n}-s"), ms(1)));
+    }
+    assert_eq!(out, 10_000 - 8);
+    assert_eq!(scene.figures.held(), 8);
+    assert_eq!(scene.figures.lost(Lost::NoExchange), 10_000 - 8);
+    scene.joiner.close();
+    assert_eq!(scene.joiner.take().len(), 8, "and nothing is lost");
+}
+
+/// Random traffic: every record comes out exactly once, and only with the queue time of its own span.
+#[test]
+fn no_record_is_lost_doubled_or_given_anothers_span() {
+    for seed in 0..200 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut scene = Scene::new(64);
+        let mut open: Vec<(u64, Box<Request>)> = Vec::new();
+        let (mut begun, mut done) = (0, Vec::new());
+        for step in 0..400u64 {
+            match random.u8(..4) {
+                0 => {
+                    // Some ids are used twice.
+                    let id = if random.u8(..20) == 0 { step / 2 } else { step };
+                    let waited = ms(step + 1);
+                    let name = format!("chatcmpl-{id}-x");
+                    begun += 1;
+                    let mut ended = record(&name);
+                    ended.sequence = step;
+                    done.extend(scene.record(ended));
+                    open.push((step, span(&name, waited)));
+                }
+                1 if !open.is_empty() => {
+                    let (_, span) = open.swap_remove(random.usize(..open.len()));
+                    if random.bool() {
+                        done.extend(scene.span(span.clone()));
+                    }
+                    done.extend(scene.span(span));
+                }
+                2 => done.extend(scene.span(span(&format!("chatcmpl-{step}-other"), ms(9999)))),
+                _ => done.extend(scene.after(ms(random.u64(..2000)))),
+            }
+        }
+        scene.joiner.close();
+        done.extend(scene.joiner.take());
+        assert_eq!(done.len(), begun, "seed {seed}");
+        let mut seen: Vec<u64> = done.iter().map(|record| record.sequence).collect();
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen.len(), begun, "seed {seed}");
+        for record in &done {
+            assert!(record.queue.is_none_or(|queue| queue.value == ms(record.sequence + 1)), "seed {seed}: {record:?}");
+        }
+    }
+}

@@ -1,0 +1,64 @@
+mod joiner;
+mod spans;
+
+use std::time::Duration;
+use std::time::Instant;
+
+use crate::engine_spans::engine::Request;
+use tokometer_decode::Route;
+use tokometer_observe::measure::Count;
+use tokometer_observe::measure::CountSource;
+use tokometer_observe::measure::EngineSpan;
+use tokometer_observe::measure::Labels;
+use tokometer_observe::measure::Outcome;
+use tokometer_observe::measure::Record;
+
+fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+/// A streamed answer with this id that took a second; its tokens were counted by its events.
+fn record(id: &str) -> Record {
+    let labels = Labels { route: Route::Chat, streaming: Some(true), ..Labels::default() };
+    Record {
+        connection: 1,
+        status: Some(200),
+        response_id: Some(id.into()),
+        requested: Some(ms(1)),
+        headers: Some(ms(2)),
+        first_event: Some(ms(500)),
+        first_token: Some(ms(500)),
+        first_visible: Some(ms(500)),
+        last_token: Some(ms(990)),
+        output_tokens: Some(Count { tokens: 50, source: CountSource::Deltas }),
+        decode_rate_at_least: Some(100.0),
+        chunks: 50,
+        events: 52,
+        longest_gap: Some(ms(12)),
+        request_bytes: 300,
+        response_bytes: 25_000,
+        ..Record::new(labels, Instant::now(), Outcome::Ok, ms(1000))
+    }
+}
+
+/// The span of a request with this id that waited so long; it took 900 ms.
+fn span(id: &str, queue: Duration) -> Box<Request> {
+    Box::new(Request {
+        id: Some(id.into()),
+        parent: None,
+        spanned: ms(900),
+        staged: false,
+        told: EngineSpan {
+            trace_id: fastrand::u128(1..),
+            span_id: fastrand::u64(1..),
+            queue: Some(queue),
+            prefill: Some(ms(80)),
+            decode: Some(ms(490)),
+            first_token: Some(ms(490)),
+            e2e: Some(ms(900)),
+            prompt_tokens: Some(20),
+            cached_tokens: None,
+            completion_tokens: Some(99),
+        },
+    })
+}

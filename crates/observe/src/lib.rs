@@ -1,0 +1,8 @@
+//! One connection to request records.
+//!
+//! [`input`] is what a source of traffic shows of a connection, [`observer`] parses it, and [`measure`] turns the events
+//! into one record per request.
+
+pub mod input;
+pub mod measure;
+pub mod observer;

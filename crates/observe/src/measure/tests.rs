@@ -1,0 +1,194 @@
+//! Counts that no server sends in earnest.
+
+use crate::measure::Count;
+use crate::measure::CountSource;
+use crate::measure::Habits;
+use crate::measure::tokens::MOST_TOKENS;
+use crate::measure::tokens::Prompts;
+use crate::measure::tokens::{Tokens, Whole};
+use tokometer_decode::Channels;
+use tokometer_decode::Counter;
+use tokometer_decode::EngineTiming;
+use tokometer_decode::FinishReason;
+use tokometer_decode::Finishes;
+use tokometer_decode::StreamEvent;
+use tokometer_decode::Usage;
+
+#[test]
+fn an_output_that_cannot_be_true_is_absent_and_the_events_are_a_lower_bound() {
+    let usage = |output| Usage { input: Some(output), output: Some(output), total: true, ..Usage::default() };
+    let count = |output| {
+        let mut tokens = Tokens::default();
+        let token = StreamEvent { choices: 1, channels: Channels::CONTENT, ..StreamEvent::default() };
+        for event in [token, token, StreamEvent { usage: Some(usage(output)), ..StreamEvent::default() }] {
+            tokens.event(&event, Habits::default(), false);
+        }
+        let whole = Whole { choices: 1, echo: false, complete: true, habits: Habits::default() };
+        let input = tokens.input(Prompts { number: 1, answers: 1 }, Habits::default());
+        (tokens.output(whole), input.map(|count| count.tokens))
+    };
+    let of = |tokens, source| Some(Count { tokens, source });
+    assert_eq!(count(MOST_TOKENS), (of(MOST_TOKENS, CountSource::Usage), Some(MOST_TOKENS)));
+    for absurd in [MOST_TOKENS + 1, u64::MAX] {
+        assert_eq!(count(absurd), (of(2, CountSource::Deltas), None));
+    }
+}
+
+#[test]
+fn totals_whose_sum_cannot_be_true_are_absent() {
+    let habits = Habits { usage_per_choice: true, ..Habits::default() };
+    let usage = Usage { output: Some(MOST_TOKENS), total: true, ..Usage::default() };
+    let mut tokens = Tokens::default();
+    for _ in 0..2 {
+        tokens.event(&StreamEvent { usage: Some(usage), ..StreamEvent::default() }, habits, false);
+    }
+    let whole = Whole { choices: 2, echo: false, complete: true, habits };
+    assert_eq!(tokens.output(whole), None);
+}
+
+#[test]
+fn a_prompt_that_cannot_be_true_is_absent() {
+    for cached_tokens in [Some(1), Some(u64::MAX), None] {
+        let timing = EngineTiming { prompt_tokens: Some(u64::MAX), cached_tokens, ..EngineTiming::default() };
+        let mut tokens = Tokens::default();
+        tokens.event(&StreamEvent { timing: Some(timing), ..StreamEvent::default() }, Habits::default(), false);
+        let prompts = Prompts { number: 1, answers: 1 };
+        assert_eq!(tokens.input(prompts, Habits::default()), None);
+        assert_eq!(tokens.cached(prompts, Habits::default()), cached_tokens.filter(|tokens| *tokens == 1));
+    }
+}
+
+#[test]
+fn a_step_of_a_running_counter_that_cannot_be_true_is_one_event() {
+    let event = |output| StreamEvent {
+        choices: 1,
+        channels: Channels::CONTENT,
+        usage: Some(Usage { output: Some(output), ..Usage::default() }),
+        ..StreamEvent::default()
+    };
+    let mut tokens = Tokens::default();
+    let steps = [1, 5, 4_000_000_000].map(|output| tokens.event(&event(output), Habits::default(), false).tokens);
+    assert_eq!(steps, [Some(1), Some(4), None]);
+}
+
+/// Ollama 0.17: `message_start` guesses the input from the text's length, `message_delta` knows it.
+#[test]
+fn an_input_that_was_guessed_is_told_only_until_it_is_known_and_not_of_one_who_guesses() {
+    let told = |input, early| StreamEvent {
+        usage: Some(Usage { input: Some(input), total: true, early, ..Usage::default() }),
+        ..StreamEvent::default()
+    };
+    let guessing = Habits { early_input_is_guessed: true, ..Habits::default() };
+    let prompts = Prompts { number: 1, answers: 1 };
+    let count = |tokens: &Tokens, habits| tokens.input(prompts, habits).map(|count| count.tokens);
+    let mut tokens = Tokens::default();
+    tokens.event(&told(2, true), guessing, false);
+    assert_eq!((count(&tokens, guessing), count(&tokens, Habits::default())), (None, Some(2)));
+    tokens.event(&told(14, false), guessing, false);
+    assert_eq!((count(&tokens, guessing), count(&tokens, Habits::default())), (Some(14), Some(14)));
+}
+
+const ONE: Prompts = Prompts { number: 1, answers: 1 };
+
+fn text(choice: u32) -> StreamEvent {
+    StreamEvent { choice, choices: 1, channels: Channels::CONTENT, ..StreamEvent::default() }
+}
+
+fn stop() -> Finishes {
+    let mut finishes = Finishes::default();
+    finishes.push(FinishReason::Stop);
+    finishes
+}
+
+/// vLLM 0.32: both front ends send `token_ids` with each token. The Rust one ends with an empty delta that is none.
+#[test]
+fn where_tokens_have_ids_an_empty_delta_without_any_is_no_token() {
+    let habits = Habits { empty_delta_is_token: true, ..Habits::default() };
+    let empty = StreamEvent { choices: 1, empty_delta: true, finishes: stop(), ..StreamEvent::default() };
+    let mut tokens = Tokens::default();
+    for _ in 0..3 {
+        assert!(tokens.event(&StreamEvent { token_ids: Some(1), ..text(0) }, habits, false).bears);
+    }
+    assert!(!tokens.event(&empty, habits, false).bears);
+    let whole = Whole { choices: 1, echo: false, complete: true, habits };
+    assert_eq!(tokens.output(whole), Some(Count { tokens: 3, source: CountSource::TokenIds }));
+    // Without ids it is the end-of-text token of the Python one.
+    let mut tokens = Tokens::default();
+    tokens.event(&text(0), habits, false);
+    assert!(tokens.event(&empty, habits, false).bears);
+}
+
+/// llama.cpp: each prompt's last event has the usage of that prompt.
+#[test]
+fn of_several_prompts_the_usage_of_one_is_not_that_of_all() {
+    let two = Prompts { number: 2, answers: 1 };
+    let usage =
+        |input, total| Some(Usage { input: Some(input), output: Some(3), cached: Some(4), total, ..Usage::default() });
+    let mut tokens = Tokens::default();
+    for (choice, input) in [(0, 14), (1, 20)] {
+        let event = StreamEvent { usage: usage(input, false), finishes: stop(), ..text(choice) };
+        tokens.event(&event, Habits::default(), false);
+    }
+    assert_eq!((tokens.input(two, Habits::default()), tokens.cached(two, Habits::default())), (None, None));
+    assert_eq!(tokens.input(ONE, Habits::default()).map(|count| count.tokens), Some(20), "two answers to one prompt");
+    // vLLM's total comes by itself.
+    tokens.event(&StreamEvent { usage: usage(34, true), ..StreamEvent::default() }, Habits::default(), false);
+    assert_eq!(tokens.input(two, Habits::default()).map(|count| count.tokens), Some(34));
+    let per_choice = Habits { usage_per_choice: true, ..Habits::default() };
+    assert_eq!(tokens.input(two, per_choice), None);
+    // A server's own count of one prompt is none of two either.
+    let timing = EngineTiming { prompt_tokens: Some(10), cached_tokens: Some(2), ..EngineTiming::default() };
+    let mut tokens = Tokens::default();
+    tokens.event(&StreamEvent { timing: Some(timing), ..text(0) }, Habits::default(), false);
+    assert_eq!((tokens.input(two, Habits::default()), tokens.cached(two, Habits::default())), (None, None));
+    assert_eq!(tokens.cached(ONE, Habits::default()), Some(2));
+}
+
+#[test]
+fn the_reasoning_of_one_choice_is_not_that_of_all() {
+    let usage =
+        |reasoning, total| Some(Usage { output: Some(9), reasoning: Some(reasoning), total, ..Usage::default() });
+    let mut tokens = Tokens::default();
+    for choice in [0, 1] {
+        tokens.event(&StreamEvent { usage: usage(6, false), ..text(choice) }, Habits::default(), false);
+        assert_eq!(tokens.reasoning(), (choice == 0).then_some(6));
+    }
+    tokens.event(&StreamEvent { usage: usage(12, true), ..StreamEvent::default() }, Habits::default(), false);
+    assert_eq!(tokens.reasoning(), Some(12));
+}
+
+/// vLLM's usage and ids leave an echoed prompt out.
+#[test]
+fn a_first_event_that_is_an_echo_has_the_tokens_that_the_engine_counts() {
+    let told = |output| StreamEvent { usage: Some(Usage { output: Some(output), ..Usage::default() }), ..text(0) };
+    let first = |event: StreamEvent| Tokens::default().event(&event, Habits::default(), true).tokens;
+    assert_eq!(first(told(5)), Some(5));
+    assert_eq!(first(StreamEvent { token_ids: Some(5), ..text(0) }), Some(5));
+    assert_eq!(first(text(0)), Some(0), "at most one of them is output");
+}
+
+/// llama.cpp with `timings_per_token` and `include_usage`: the finish event has no timings, the one behind it has.
+#[test]
+fn a_running_counter_that_the_finish_event_lacks_is_a_lower_bound() {
+    let timing = |n| Some(EngineTiming { predicted_tokens: Some(n), ..EngineTiming::default() });
+    let whole = Whole { choices: 1, echo: false, complete: true, habits: Habits::default() };
+    let mut tokens = Tokens::default();
+    tokens.event(&StreamEvent { timing: timing(9), ..text(0) }, Habits::default(), false);
+    tokens.event(&StreamEvent { choices: 1, finishes: stop(), ..StreamEvent::default() }, Habits::default(), false);
+    assert_eq!(tokens.output(whole), Some(Count { tokens: 9, source: CountSource::Deltas }));
+    tokens.event(&StreamEvent { timing: timing(10), ..StreamEvent::default() }, Habits::default(), false);
+    assert_eq!(tokens.output(whole), Some(Count { tokens: 10, source: CountSource::NativeCounter }));
+}
+
+#[test]
+fn choices_beyond_those_that_are_kept_end_too() {
+    let mut tokens = Tokens::default();
+    for choice in 0..6 {
+        let counter = Some(Counter { input: Some(5), output: Some(2), ..Counter::default() });
+        let event = StreamEvent { ended: true, finishes: stop(), counter, ..text(choice) };
+        tokens.event(&event, Habits::default(), false);
+        assert_eq!(tokens.finished(), u64::from(choice) + 1);
+    }
+    let whole = Whole { choices: 6, echo: false, complete: true, habits: Habits::default() };
+    assert!(tokens.output(whole).is_some_and(|count| !count.source.is_exact()));
+}

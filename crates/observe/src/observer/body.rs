@@ -1,0 +1,123 @@
+//! Bodies on their way to their decoders: as they are, out of their codings, or no longer read.
+
+use crate::measure::Message;
+use crate::measure::Unread;
+use crate::observer::Shared;
+use tokometer_wire::budget::Account;
+use tokometer_wire::coding::Codings;
+use tokometer_wire::coding::Decoder;
+use tokometer_wire::coding::Unreadable;
+use tokometer_wire::grpc::Messages;
+use tokometer_wire::grpc::Seen;
+
+/// How both bodies of an exchange are read. Of most exchanges as they come: then this holds nothing.
+#[derive(Debug, Default)]
+pub(super) struct Bodies(Option<Box<[Body; 2]>>);
+
+/// How one body is read.
+#[derive(Debug, Default)]
+enum Body {
+    /// As it comes.
+    #[default]
+    Plain,
+    /// Out of its codings.
+    Coded(Decoder),
+    /// As the messages of a gRPC call.
+    Messages(Messages),
+    /// Not, or not any more.
+    Unread,
+}
+
+impl Bodies {
+    /// A body begins whose head names these codings: the values of `Content-Encoding`, then of `Transfer-Encoding`.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    pub(super) fn begin<'a>(
+        &mut self,
+        of: Message,
+        codings: impl IntoIterator<Item = &'a [u8]>,
+        account: &Account,
+        shared: &Shared,
+    ) -> Result<(), Unread> {
+        let codings = Codings::of(codings).map_err(unread)?;
+        if !codings.is_empty() {
+            let decoder = Decoder::new(codings, shared.coding_limits(), account.clone());
+            self.set(of, Body::Coded(decoder));
+        }
+        Ok(())
+    }
+
+    /// The body of a gRPC call begins whose head has this `grpc-encoding`.
+    pub(super) fn begin_messages(&mut self, of: Message, encoding: Option<&[u8]>, account: &Account, shared: &Shared) {
+        let messages = Messages::new(encoding, shared.coding_limits(), account.clone());
+        self.set(of, Body::Messages(messages));
+    }
+
+    fn set(&mut self, of: Message, body: Body) {
+        let [request, response] = self.0.get_or_insert_default().as_mut();
+        *if of == Message::Request { request } else { response } = body;
+    }
+
+    /// True when the body is read as it comes.
+    pub(super) fn is_plain(&self, of: Message) -> bool {
+        matches!(self.of(of), None | Some(Body::Plain))
+    }
+
+    /// True when a body is, or was to be, decoded.
+    pub(super) fn decodes(&self) -> bool {
+        self.0
+            .as_deref()
+            .is_some_and(|bodies| bodies.iter().any(|body| matches!(body, Body::Coded(_) | Body::Messages(_))))
+    }
+
+    /// True when the body was given up.
+    pub(super) fn is_unread(&self, of: Message) -> bool {
+        matches!(self.of(of), Some(Body::Unread))
+    }
+
+    fn of(&self, of: Message) -> Option<&Body> {
+        let [request, response] = self.0.as_deref()?;
+        Some(if of == Message::Request { request } else { response })
+    }
+
+    /// Shows `each` slice of what these bytes of the body stand for, and each end of a message.
+    ///
+    /// # Errors
+    /// Why it cannot be read any further, once.
+    pub(super) fn show(&mut self, of: Message, bytes: &[u8], each: &mut dyn FnMut(Seen<'_>)) -> Result<(), Unread> {
+        let body = self.0.as_deref_mut().map(|[request, response]| match of {
+            Message::Request => request,
+            Message::Response => response,
+        });
+        let Some(body) = body else {
+            each(Seen::Data(bytes));
+            return Ok(());
+        };
+        let shown = match body {
+            Body::Plain => {
+                each(Seen::Data(bytes));
+                Ok(())
+            }
+            Body::Coded(decoder) => decoder.feed(bytes, &mut |slice| each(Seen::Data(slice))),
+            Body::Messages(messages) => messages.feed(bytes, each),
+            Body::Unread => Ok(()),
+        };
+        shown.map_err(|why| {
+            *body = Body::Unread;
+            unread(why)
+        })
+    }
+}
+
+/// The reason as it is counted.
+pub(super) fn unread(why: Unreadable) -> Unread {
+    match why {
+        Unreadable::UnknownCoding => Unread::UnknownCoding,
+        Unreadable::TooManyCodings => Unread::TooManyCodings,
+        Unreadable::Corrupt => Unread::Corrupt,
+        Unreadable::Window => Unread::Window,
+        Unreadable::Ratio => Unread::Ratio,
+        Unreadable::Memory => Unread::Memory,
+    }
+}

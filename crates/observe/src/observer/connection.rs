@@ -1,0 +1,483 @@
+//! The observer of one connection.
+
+use std::panic::AssertUnwindSafe;
+use std::panic::catch_unwind;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use crate::input::Close;
+use crate::input::Connection;
+use crate::input::Direction;
+use crate::input::Observer;
+use crate::input::Side;
+use crate::measure::Detach;
+use crate::measure::Ending;
+use crate::measure::Message;
+use crate::observer::Shared;
+use crate::observer::clock::CpuBudget;
+use crate::observer::clock::Sample;
+use crate::observer::clock::cpu_time;
+use crate::observer::exchange::Exchange;
+use crate::observer::open::Open;
+use crate::observer::session::Session;
+use crate::observer::session::Turn;
+use tokometer_decode::StreamEvent;
+use tokometer_wire::Fault;
+use tokometer_wire::Reader;
+use tokometer_wire::RequestHead;
+use tokometer_wire::Reset;
+use tokometer_wire::ResponseHead;
+use tokometer_wire::Trailers;
+use tokometer_wire::Visitor;
+use tokometer_wire::budget::Account;
+use tokometer_wire::budget::Exhausted;
+use tokometer_wire::budget::Share;
+use tokometer_wire::websocket::Extensions;
+use tokometer_wire::websocket::Seen;
+use tokometer_wire::websocket::Sender;
+
+/// Charged for each open request: its state, its decoders and its places in the tables of what is in flight, rounded up
+/// (measured by a test in `tests/it/observer_cost.rs`).
+const REQUEST_BYTES: usize = 4096;
+
+/// No request is passed over: as many as this are not on one connection.
+const NONE_PASSED: u32 = u32::MAX;
+
+/// Charged for a session on a WebSocket, likewise.
+const SESSION_BYTES: usize = 4096;
+
+/// The bytes of a read by which it earns decoded ones. A request's count for a third: they are not flushed with each event, as
+/// streams are, and anyone can send them.
+fn earning(direction: Direction, bytes: usize) -> u32 {
+    let bytes = match direction {
+        Direction::Request => bytes / 3,
+        Direction::Response => bytes,
+    };
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}
+
+/// Reads one connection until it ends or can no longer be followed.
+#[derive(Debug)]
+pub(super) struct ConnectionObserver {
+    http: Option<Reader>,
+    exchanges: Exchanges,
+}
+
+/// The open exchanges of a connection, and what they share.
+#[derive(Debug)]
+struct Exchanges {
+    shared: Arc<Shared>,
+    connection: u64,
+    /// Narrow, as all that follow: every connection has one of these.
+    pair: u16,
+    /// Bytes by which the read that is being shown earns decoded ones.
+    earning: u32,
+    /// The client takes no bytes now.
+    held_up: bool,
+    /// Bodies or messages of the connection are decoded, or were.
+    decodes: bool,
+    /// The low half of the number of a request that is not followed, and whose head is still to come.
+    passed: u32,
+    /// What the connection is charged for.
+    share: Share,
+    cpu: CpuBudget,
+    open: Open,
+    /// The connection is a WebSocket whose messages are read.
+    session: Option<Box<Session>>,
+}
+
+impl ConnectionObserver {
+    /// # Errors
+    /// When the memory budget has no room for it.
+    pub(super) fn new(connection: &Connection, shared: Arc<Shared>) -> Result<ConnectionObserver, Exhausted> {
+        let address = connection.peer.map(|peer| peer.ip());
+        let mut share = shared.lasting.budget.account(address, shared.settings.coding_ratio).share();
+        share.hold(size_of::<ConnectionObserver>())?;
+        Ok(ConnectionObserver {
+            http: Some(Reader::new(shared.limits())),
+            exchanges: Exchanges {
+                shared,
+                connection: connection.id,
+                pair: u16::try_from(connection.pair).unwrap_or(u16::MAX),
+                earning: 0,
+                held_up: false,
+                decodes: false,
+                passed: NONE_PASSED,
+                share,
+                cpu: CpuBudget::default(),
+                open: Open::default(),
+                session: None,
+            },
+        })
+    }
+
+    /// Stops reading. Open requests are recorded as unobserved; the reason is counted.
+    fn detach(&mut self, why: Detach, at: Option<Instant>) {
+        self.http = None;
+        self.exchanges.lose_all(at);
+        self.exchanges.session = None;
+        self.exchanges.shared.sink.detached(self.exchanges.pair as usize, why);
+        // It cannot fail: it holds less than before.
+        self.exchanges.share.hold(size_of::<ConnectionObserver>()).ok();
+    }
+
+    /// Charges the connection for what it holds now.
+    fn charge(&mut self, at: Instant) {
+        let exchanges = &mut self.exchanges;
+        let session = if exchanges.session.is_some() { SESSION_BYTES } else { 0 };
+        let requests = exchanges.open.len() * REQUEST_BYTES;
+        let reader = self.http.as_ref().map_or(0, Reader::holds);
+        if exchanges.share.hold(size_of::<ConnectionObserver>() + requests + session + reader).is_err() {
+            self.detach(Detach::Memory, Some(at));
+        }
+    }
+
+    /// Reads what was seen, and accounts for its costs.
+    fn read_metered(&mut self, direction: Direction, bytes: &[u8], at: Instant) {
+        self.exchanges.earning = earning(direction, bytes.len());
+        // Requests and compressed bodies can be made expensive; the plain bytes of a response cannot.
+        if !self.exchanges.decodes && direction == Direction::Response {
+            self.read(direction, bytes, at);
+        } else {
+            if self.exchanges.decodes {
+                self.exchanges.account().earn(self.exchanges.earning as usize);
+            }
+            let begin = cpu_time();
+            self.read(direction, bytes, at);
+            let taken = cpu_time().saturating_sub(begin);
+            if !self.exchanges.cpu.spend(bytes.len(), taken) && self.http.is_some() {
+                self.detach(Detach::Work, Some(at));
+            }
+        }
+        self.charge(at);
+    }
+
+    fn read(&mut self, direction: Direction, bytes: &[u8], at: Instant) {
+        let Some(http) = &mut self.http else { return };
+        // On HTTP/2 only the frames tell whose bytes these are.
+        if direction == Direction::Response && !http.is_shared() {
+            http.warm();
+            if let Some(exchange) = self.exchanges.open.first() {
+                exchange.warm();
+            }
+        }
+        let result = match direction {
+            Direction::Request => http.request(bytes, at, &mut self.exchanges),
+            Direction::Response => match http.response(bytes, at, &mut self.exchanges) {
+                Err(Fault::WebSocket(extensions)) => {
+                    if matches!(extensions, Extensions::Deflate(_)) {
+                        self.exchanges.begin_decoding();
+                    }
+                    let account = self.exchanges.account().clone();
+                    http.follow_websocket(extensions, &account, bytes, at, &mut self.exchanges)
+                }
+                result => result,
+            },
+        };
+        self.followed(result, at);
+    }
+
+    fn followed(&mut self, result: Result<(), Fault>, at: Instant) {
+        if let Err(fault) = result {
+            let why = match fault {
+                Fault::Upgraded => Detach::Upgraded,
+                // These are followed; were they not to be, this is what it would be.
+                Fault::Http2 | Fault::WebSocket(_) => Detach::Upgraded,
+                Fault::MalformedFrame => Detach::MalformedFrame,
+                Fault::NotHttp => Detach::NotHttp,
+                Fault::MalformedRequest => Detach::MalformedRequest,
+                Fault::MalformedResponse => Detach::MalformedResponse,
+                Fault::HeadTooLarge => Detach::HeadTooLarge,
+                Fault::UnexpectedResponse => Detach::UnexpectedResponse,
+                Fault::HeaderCompression => Detach::HeaderCompression,
+                Fault::HeaderTableTooLarge => Detach::HeaderTableTooLarge,
+                Fault::HeaderExpansion => Detach::HeaderExpansion,
+            };
+            self.detach(why, Some(at));
+        }
+    }
+}
+
+impl Observer for ConnectionObserver {
+    fn seen(&mut self, direction: Direction, bytes: &[u8], at: Instant) {
+        let sample = Sample::begin();
+        self.read_metered(direction, bytes, at);
+        sample.end(&self.exchanges.shared.lasting.busy_nanos);
+    }
+
+    fn is_costly(&self) -> bool {
+        self.exchanges.decodes && self.http.is_some()
+    }
+
+    fn finished(&mut self, direction: Direction, at: Instant) {
+        let sample = Sample::begin();
+        if let Some(http) = &mut self.http {
+            match direction {
+                Direction::Response => {
+                    let result = http.response_finished(at, &mut self.exchanges);
+                    self.followed(result, at);
+                }
+                Direction::Request => self.exchanges.open.iter_mut().for_each(|exchange| exchange.client_left()),
+            }
+        }
+        sample.end(&self.exchanges.shared.lasting.busy_nanos);
+    }
+
+    fn waits(&mut self, direction: Direction, since: Instant) {
+        if direction == Direction::Response && self.http.is_some() {
+            self.exchanges.held_up = true;
+            // Those behind the first cannot be answered either, as nothing of the server's is read.
+            self.exchanges.open.iter_mut().for_each(|exchange| exchange.held_up(since));
+        }
+    }
+
+    fn blocked(&mut self, direction: Direction, since: Instant, until: Instant) {
+        let Some(http) = &self.http else { return };
+        if direction == Direction::Response {
+            self.exchanges.held_up = false;
+            self.exchanges.open.iter_mut().for_each(|exchange| exchange.resumed(until));
+            let held_up = if http.is_shared() { usize::MAX } else { 1 };
+            self.exchanges.open.iter_mut().take(held_up).for_each(|exchange| exchange.blocked(since, until));
+        }
+    }
+
+    fn closed(&mut self, close: Close, at: Instant) {
+        let sample = Sample::begin();
+        self.http = None;
+        let ending = match close {
+            Close::Finished { first: Side::Client } | Close::Reset(Side::Client) => Ending::ClientGone,
+            Close::Finished { first: Side::Server } | Close::Truncated => Ending::ServerFinished,
+            Close::Reset(Side::Server) => Ending::ServerReset,
+            Close::Refused => Ending::Refused,
+            Close::ConnectTimeout => Ending::ConnectTimeout,
+            Close::IdleTimeout => Ending::IdleTimeout,
+            Close::Drained => Ending::Drained,
+        };
+        if let Some(session) = self.exchanges.session.take() {
+            self.exchanges.end_session(*session, ending, at);
+        }
+        while let Some(exchange) = self.exchanges.take_oldest() {
+            exchange.end(ending, at, &self.exchanges.shared);
+        }
+        sample.end(&self.exchanges.shared.lasting.busy_nanos);
+    }
+
+    fn idle(&self) -> bool {
+        // A connection that cannot be read, or is a WebSocket of which nobody knows what it says, may be in the middle of anything.
+        // A session is one to its client, also between two answers.
+        let known = self.http.as_ref().is_some_and(|http| !http.is_websocket());
+        known && self.exchanges.open.is_empty() && self.exchanges.session.is_none()
+    }
+}
+
+impl Exchanges {
+    fn find(&mut self, number: u64) -> Option<(&mut Exchange, &Account, &Shared)> {
+        Some((self.open.find(number)?, self.share.account(), &self.shared))
+    }
+
+    fn account(&self) -> &Account {
+        self.share.account()
+    }
+
+    /// Something of the connection is decoded from now on.
+    fn begin_decoding(&mut self) {
+        if !self.decodes {
+            self.decodes = true;
+            self.account().earn(self.earning as usize);
+        }
+    }
+
+    fn end(&mut self, number: u64, ending: Ending, at: Instant) {
+        if let Some(exchange) = self.open.remove(number) {
+            self.shared.lasting.open.fetch_sub(1, Ordering::Relaxed);
+            exchange.end(ending, at, &self.shared);
+        }
+    }
+
+    fn take_oldest(&mut self) -> Option<Box<Exchange>> {
+        let exchange = self.open.pop_first()?;
+        self.shared.lasting.open.fetch_sub(1, Ordering::Relaxed);
+        Some(exchange)
+    }
+
+    /// An answer of the session begins.
+    fn begin_answer(&mut self, asked: bool, at: Instant) {
+        let Some(session) = &mut self.session else { return };
+        self.shared.lasting.open.fetch_add(1, Ordering::Relaxed);
+        let mut exchange = Exchange::begin_in_session(session, asked, at, &self.shared);
+        if self.held_up {
+            exchange.held_up(at);
+        }
+        self.open.push(exchange);
+    }
+
+    /// The server said `event` in the session.
+    fn said(&mut self, event: &StreamEvent, at: Instant) {
+        if self.open.is_empty() {
+            // What is said between two answers belongs to neither.
+            if event.channels.is_empty() {
+                return;
+            }
+            self.begin_answer(false, at);
+        }
+        let Some(session) = &mut self.session else { return };
+        if let (Some(exchange), Some(decoder)) = (self.open.first_mut(), session.server()) {
+            exchange.message(event, decoder, at, &self.shared);
+        }
+        if event.end
+            && let Some(exchange) = self.open.pop_first()
+        {
+            self.shared.lasting.open.fetch_sub(1, Ordering::Relaxed);
+            session.end(*exchange, Ending::Complete, at, &self.shared);
+        }
+    }
+
+    /// The connection of the session is over.
+    fn end_session(&mut self, mut session: Session, ending: Ending, at: Instant) {
+        let Some(mut exchange) = self.take_oldest() else { return };
+        let ending = session.ending(ending).unwrap_or_else(|| {
+            exchange.fail();
+            ending
+        });
+        session.end(*exchange, ending, at, &self.shared);
+    }
+
+    /// Records all that are open as unobserved.
+    fn lose_all(&mut self, at: Option<Instant>) {
+        while let Some(exchange) = self.take_oldest() {
+            // It may be one whose reading panicked, and the others are recorded all the same.
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| exchange.lose(at, &self.shared))) {
+                std::mem::forget(payload);
+            }
+        }
+    }
+}
+
+/// What is dropped without having been closed or detached, or with exchanges that are open, has panicked: it still leaves the gauges it
+/// entered.
+impl Drop for ConnectionObserver {
+    fn drop(&mut self) {
+        if self.http.is_some() {
+            self.detach(Detach::Panic, None);
+        }
+        self.exchanges.lose_all(None);
+        self.exchanges.shared.forget();
+    }
+}
+
+impl Visitor for Exchanges {
+    fn request_begin(&mut self, exchange: u64, at: Instant) -> bool {
+        let full = self.open.len() >= self.shared.settings.max_open_requests;
+        if full || self.share.hold(self.share.bytes() + REQUEST_BYTES).is_err() {
+            self.passed = exchange as u32;
+            return false;
+        }
+        self.shared.lasting.open.fetch_add(1, Ordering::Relaxed);
+        self.open.push(Exchange::begin(self.connection, exchange, self.pair as usize, at));
+        true
+    }
+
+    fn request_head(&mut self, exchange: u64, head: &RequestHead<'_>, at: Instant) {
+        if self.passed == exchange as u32 {
+            self.passed = NONE_PASSED;
+            let mut exchange = Exchange::begin(self.connection, exchange, self.pair as usize, at);
+            exchange.request_head(head, self.share.account(), &self.shared);
+            return exchange.lose(Some(at), &self.shared);
+        }
+        let held_up = self.held_up;
+        let Some((exchange, account, shared)) = self.find(exchange) else { return };
+        exchange.request_head(head, account, shared);
+        if held_up {
+            exchange.held_up(at);
+        }
+        if exchange.decodes() {
+            self.begin_decoding();
+        }
+    }
+
+    fn unobserved(&mut self, exchange: u64, at: Instant) {
+        self.end(exchange, Ending::Unobserved, at);
+    }
+
+    fn request_body(&mut self, exchange: u64, bytes: &[u8], _at: Instant) {
+        if let Some((exchange, _, shared)) = self.find(exchange) {
+            exchange.request_body(bytes, shared);
+        }
+    }
+
+    fn request_end(&mut self, exchange: u64, at: Instant) {
+        if let Some((exchange, _, shared)) = self.find(exchange) {
+            exchange.request_end(at, shared);
+        }
+    }
+
+    fn response_head(&mut self, exchange: u64, head: &ResponseHead<'_>, at: Instant) {
+        if let Some((found, account, shared)) = self.find(exchange) {
+            found.response_head(head, at, account, shared);
+            if found.decodes() {
+                self.begin_decoding();
+            }
+        }
+        if head.status == 101 {
+            let connection = self.connection;
+            let session = self.find(exchange).and_then(|(exchange, ..)| exchange.handshake(connection));
+            self.session = session.filter(|_| head.is_websocket()).map(Box::new);
+            self.response_end(exchange, at);
+        }
+    }
+
+    fn response_body(&mut self, exchange: u64, bytes: &[u8], at: Instant) {
+        if let Some((exchange, _, shared)) = self.find(exchange) {
+            exchange.response_body(bytes, at, shared);
+        }
+    }
+
+    fn response_trailers(&mut self, exchange: u64, trailers: &Trailers<'_>, _at: Instant) {
+        if let Some((exchange, ..)) = self.find(exchange) {
+            exchange.response_trailers(trailers);
+        }
+    }
+
+    fn response_end(&mut self, exchange: u64, at: Instant) {
+        self.end(exchange, Ending::Complete, at);
+    }
+
+    fn websocket(&mut self, _exchange: u64, sender: Sender, seen: &Seen<'_>, at: Instant) {
+        let Some(turn) = self.session.as_mut().and_then(|session| session.take(sender, seen)) else { return };
+        match turn {
+            Turn::Bytes(of, bytes) => {
+                if let Some(exchange) = self.open.first_mut() {
+                    exchange.message_bytes(of, bytes);
+                }
+            }
+            Turn::Asked if self.open.is_empty() => self.begin_answer(true, at),
+            // vLLM's clients commit again and again while they are being answered.
+            Turn::Asked => {}
+            Turn::Said(event) => self.said(&event, at),
+            Turn::Unread(of, why) => {
+                if let Some(exchange) = self.open.first_mut().filter(|_| of == Message::Response) {
+                    exchange.messages_unread();
+                }
+                self.shared.sink.unread(self.pair as usize, of, why);
+            }
+        }
+    }
+
+    fn reset(&mut self, exchange: u64, reset: Reset, at: Instant) {
+        self.end(exchange, ending(reset), at);
+    }
+}
+
+/// RFC 9113, section 7.
+const REFUSED_STREAM: u32 = 0x7;
+const ENHANCE_YOUR_CALM: u32 = 0xb;
+
+fn ending(reset: Reset) -> Ending {
+    match reset {
+        Reset::ByClient(_) => Ending::ClientGone,
+        Reset::ByServer(REFUSED_STREAM | ENHANCE_YOUR_CALM) => Ending::Busy,
+        Reset::ByServer(_) => Ending::ServerReset,
+        Reset::NotTaken => Ending::Refused,
+    }
+}

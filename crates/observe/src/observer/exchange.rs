@@ -1,0 +1,469 @@
+//! One exchange of a connection: feeds its bodies to the decoders and what they say to `measure`.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use crate::measure::Asked;
+use crate::measure::Closing;
+use crate::measure::Ending;
+use crate::measure::Exchange as Measured;
+use crate::measure::Labels;
+use crate::measure::Message;
+use crate::measure::TraceParent;
+use crate::measure::Unread;
+use crate::observer::Shared;
+use crate::observer::body::Bodies;
+use crate::observer::engine::Recogniser;
+use crate::observer::grpc::Status;
+use crate::observer::session::Begin;
+use crate::observer::session::Session;
+use crate::observer::tgi_head::Told;
+use tokometer_decode::Each;
+use tokometer_decode::EngineFacts;
+use tokometer_decode::Framing;
+use tokometer_decode::RequestDecoder;
+use tokometer_decode::ResponseDecoder;
+use tokometer_decode::Route;
+use tokometer_decode::Said;
+use tokometer_decode::StreamEvent;
+use tokometer_wire::RequestHead;
+use tokometer_wire::ResponseHead;
+use tokometer_wire::Trailers;
+use tokometer_wire::budget::Account;
+use tokometer_wire::grpc::Seen;
+
+/// Bytes kept of an id.
+const ID_BYTES: usize = 128;
+
+/// An exchange, its decoders while their bodies run, and what of them is needed after.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    measured: Measured,
+    recogniser: Recogniser,
+    request_model: Option<Box<str>>,
+    asked_stream: Option<bool>,
+    request: Option<Box<RequestDecoder>>,
+    response: Option<Box<ResponseDecoder>>,
+    bodies: Bodies,
+    streaming: bool,
+    /// The status of a gRPC call that failed.
+    call: Option<Status>,
+}
+
+impl Exchange {
+    pub(super) fn begin(connection: u64, sequence: u64, pair: usize, at: Instant) -> Exchange {
+        Exchange {
+            measured: Measured::begin(connection, sequence, pair, at),
+            recogniser: Recogniser::default(),
+            request_model: None,
+            asked_stream: None,
+            request: None,
+            response: None,
+            bodies: Bodies::default(),
+            streaming: false,
+            call: None,
+        }
+    }
+
+    /// Asks for the memory that the next event will need.
+    pub(super) fn warm(&self) {
+        self.measured.warm();
+        if let Some(response) = &self.response {
+            response.warm();
+        }
+        black_box((self.streaming, self.recogniser));
+    }
+
+    /// Its number on the connection.
+    pub(super) fn number(&self) -> u64 {
+        self.measured.sequence()
+    }
+
+    pub(super) fn request_head(&mut self, head: &RequestHead<'_>, account: &Account, shared: &Shared) {
+        let route = shared.settings.route(head.method, head.target);
+        self.recogniser = Recogniser::new(route, shared.settings.engine);
+        let trace = head.header("traceparent").and_then(TraceParent::parse);
+        self.measured.request_head(route, trace, id(head.header("x-request-id")), shared.sink.as_ref());
+        self.measured.targets(shared.settings.targets.of(head));
+        if !route.is_read() && route != Route::Invocations {
+            return;
+        }
+        if route.is_rpc() {
+            self.bodies.begin_messages(Message::Request, head.header("grpc-encoding"), account, shared);
+            self.request = Some(Box::new(RequestDecoder::new(route)));
+            return;
+        }
+        // SGLang has a header of its own for compressed requests (0.5, `SGLANG_ENABLE_REQUEST_DECOMPRESSION`).
+        let content = if head.header("content-encoding").is_some() { "content-encoding" } else { "x-body-compressed" };
+        let codings = [content, "transfer-encoding"];
+        let codings = codings.into_iter().flat_map(|name| head.values(name));
+        match self.bodies.begin(Message::Request, codings, account, shared) {
+            Ok(()) => {
+                self.request = Some(Box::new(RequestDecoder::of_content_type(route, head.header("content-type"))))
+            }
+            Err(why) => self.unread(Message::Request, why, shared),
+        }
+    }
+
+    pub(super) fn request_body(&mut self, bytes: &[u8], shared: &Shared) {
+        self.measured.request_body(bytes.len());
+        if let Some(decoder) = &mut self.request
+            && let Err(why) = self.bodies.show(Message::Request, bytes, &mut |seen| match seen {
+                Seen::Data(bytes) => decoder.feed(bytes),
+                Seen::End => decoder.end_message(),
+            })
+        {
+            self.unread(Message::Request, why, shared);
+        }
+    }
+
+    /// A body cannot be read, or not to its end.
+    fn unread(&mut self, of: Message, why: Unread, shared: &Shared) {
+        if of == Message::Response {
+            self.measured.response_unread();
+        }
+        shared.sink.unread(self.measured.pair(), of, why);
+    }
+
+    pub(super) fn request_end(&mut self, at: Instant, shared: &Shared) {
+        self.tell_apart(shared);
+        let asked = self.asked();
+        self.measured.request_end(asked, at);
+        self.measured.announce(self.request_model.as_deref(), self.asked_stream);
+    }
+
+    /// On a path that several APIs share, what came of the body so far says which one is asked.
+    fn tell_apart(&mut self, shared: &Shared) {
+        if self.measured.route() == Route::Invocations
+            && let Some(route) = self.request.as_ref().and_then(|decoder| decoder.facts().api)
+        {
+            self.measured.request_is(route, shared.sink.as_ref());
+            self.recogniser.request_is(route);
+        }
+    }
+
+    /// What the request said, as far as it came; its decoder is no longer needed then.
+    fn asked(&mut self) -> Asked {
+        let Some(decoder) = self.request.take() else { return Asked::default() };
+        let facts = decoder.facts();
+        self.request_model = facts.model.map(Into::into);
+        self.asked_stream = facts.stream;
+        Asked { n: facts.n, prompts: facts.prompts, max_tokens: facts.max_tokens, echo: facts.echo.unwrap_or(false) }
+    }
+
+    pub(super) fn response_head(&mut self, head: &ResponseHead<'_>, at: Instant, account: &Account, shared: &Shared) {
+        self.tell_apart(shared);
+        self.recogniser.head(head);
+        let framing = head.header("content-type").and_then(Framing::of_content_type);
+        let streams = match framing {
+            Some(Framing::Grpc) => self.measured.route().streams_rpc(),
+            framing => framing.is_some_and(Framing::is_stream),
+        };
+        self.streaming = self.measured.generates() && streams;
+        let route = self.measured.route();
+        if framing == Some(Framing::Grpc) && route.is_rpc() {
+            self.bodies.begin_messages(Message::Response, head.header("grpc-encoding"), account, shared);
+            self.response = Some(Box::new(ResponseDecoder::new(route, Framing::Grpc)));
+        } else if let Some(framing) = framing.filter(|_| route.is_read()) {
+            let codings = ["content-encoding", "transfer-encoding"];
+            let codings = codings.into_iter().flat_map(|name| head.values(name));
+            match self.bodies.begin(Message::Response, codings, account, shared) {
+                Ok(()) => self.response = Some(self.decoder(framing, head.status, shared)),
+                Err(why) => self.unread(Message::Response, why, shared),
+            }
+        }
+        self.measured.response_head(head.status, self.streaming, id(head.header("x-request-id")), at);
+        if !self.streaming
+            && let Some(Told { queue, counter }) = Told::by(|name| head.header(name))
+        {
+            self.measured.told_by_head(queue, counter);
+        }
+        // An answer without messages has its trailers in its head ("Trailers-Only").
+        self.called(head.header("grpc-status"));
+    }
+
+    /// What reads an answer that is framed so.
+    fn decoder(&self, framing: Framing, status: u16, shared: &Shared) -> Box<ResponseDecoder> {
+        let route = self.measured.route();
+        let mut decoder = Box::new(ResponseDecoder::new(route, framing));
+        if let Some(text) = shared.settings.text
+            && status == 200
+            && route.writes_text(framing)
+        {
+            decoder.keep_text(text.limits(), &shared.lasting.texts);
+        }
+        decoder
+    }
+
+    pub(super) fn response_trailers(&mut self, trailers: &Trailers<'_>) {
+        self.called(trailers.field("grpc-status"));
+    }
+
+    fn called(&mut self, status: Option<&[u8]>) {
+        if let Some(status) = status.and_then(Status::of) {
+            self.measured.called(status.as_http());
+            self.call = Some(status).filter(|status| *status != Status::OK);
+        }
+    }
+
+    pub(super) fn response_body(&mut self, bytes: &[u8], at: Instant, shared: &Shared) {
+        self.measured.response_body(bytes.len());
+        self.decode(Some(bytes), at, shared);
+    }
+
+    /// Shows the decoder these bytes, or the end of the body.
+    fn decode(&mut self, bytes: Option<&[u8]>, at: Instant, shared: &Shared) {
+        let Exchange { measured, recogniser, request_model, response, bodies, streaming, .. } = self;
+        let Some(decoder) = response else { return };
+        let each = &mut Tell { measured, recogniser, request_model, streaming: *streaming, at, shared };
+        match bytes {
+            Some(bytes) if bodies.is_plain(Message::Response) => decoder.feed_to(bytes, each),
+            Some(bytes) => {
+                let shown = bodies.show(Message::Response, bytes, &mut |seen| match seen {
+                    Seen::Data(bytes) => decoder.feed_to(bytes, each),
+                    Seen::End => decoder.end_message_to(each),
+                });
+                if let Err(why) = shown {
+                    self.unread(Message::Response, why, shared);
+                }
+            }
+            // What we gave up is not cut off: the rest is unknown.
+            None if bodies.is_unread(Message::Response) => {}
+            None => decoder.finish_to(each),
+        }
+    }
+
+    pub(super) fn blocked(&mut self, since: Instant, until: Instant) {
+        self.measured.blocked(since, until);
+    }
+
+    pub(super) fn held_up(&mut self, at: Instant) {
+        self.measured.held_up(at);
+    }
+
+    pub(super) fn resumed(&mut self, at: Instant) {
+        self.measured.resumed(at);
+    }
+
+    pub(super) fn client_left(&mut self) {
+        self.measured.client_left();
+    }
+
+    pub(super) fn end(self, ending: Ending, at: Instant, shared: &Shared) {
+        drop(self.finish(ending, at, shared));
+    }
+
+    /// Ends it, and gives back its decoder.
+    fn finish(mut self, ending: Ending, at: Instant, shared: &Shared) -> Option<Box<ResponseDecoder>> {
+        // Before the decoder, which may panic: nobody would leave the gauge then.
+        self.measured.leave(shared.sink.as_ref());
+        if ending == Ending::Complete || (self.streaming && ending != Ending::Unobserved) {
+            self.decode(None, at, shared);
+        }
+        if let Some(asked) = self.request.is_some().then(|| self.asked()) {
+            self.measured.asked(asked);
+        }
+        let mut facts = self.response.as_ref().map(|decoder| decoder.engine()).unwrap_or_default();
+        if let (Some(asked), Some(id)) =
+            (self.measured.request_id(), self.response.as_ref().and_then(|decoder| decoder.response_id()))
+        {
+            facts.insert(of_request(asked, id));
+        }
+        self.recogniser.body(facts);
+        let engine = self.recogniser.name();
+        let pair = self.measured.pair();
+        if let Some(engine) = engine {
+            shared.recognised(pair, engine);
+        }
+        if self.measured.route() == Route::Probe && !shared.settings.probes {
+            self.abandon(shared);
+            return None;
+        }
+        let closing = Closing {
+            ending,
+            labels: Labels {
+                pair,
+                route: self.measured.route(),
+                engine: engine.or_else(|| shared.last_engine(pair)),
+                request_model: self.request_model.take(),
+                response_model: self.response.as_ref().and_then(|d| d.model()).map(Into::into),
+                streaming: self.asked_stream,
+            },
+            response_id: self.response.as_ref().and_then(|d| d.response_id()).map(Into::into),
+            error_type: self
+                .response
+                .as_ref()
+                .and_then(|d| d.error_type())
+                .or(self.call.map(Status::name))
+                .map(Into::into),
+            profile: self.recogniser.profile(),
+            text: self.response.as_mut().and_then(|d| d.take_text()),
+        };
+        self.measured.end(closing, at, &shared.thresholds, shared.sink.as_ref());
+        self.response
+    }
+
+    /// The connection goes on in another protocol: this exchange was the handshake. What reads the session, if anything can.
+    pub(super) fn handshake(&mut self, connection: u64) -> Option<Session> {
+        let route = self.measured.route();
+        let session = self.measured.generates().then(|| {
+            let next = self.measured.sequence() + 1;
+            Session::new(connection, self.measured.pair(), next, route, self.recogniser)
+                .of_tenant(self.measured.tenant())
+        });
+        self.measured.handshake();
+        session
+    }
+
+    /// An answer of a session begins; `asked`: the client asked for it, with the bytes read at `at`.
+    pub(super) fn begin_in_session(session: &mut Session, asked: bool, at: Instant, shared: &Shared) -> Exchange {
+        let Begin { connection, number, pair, route, recogniser } = session.begin();
+        let mut exchange = Exchange { recogniser, streaming: true, ..Exchange::begin(connection, number, pair, at) };
+        exchange.measured.request_head(route, None, None, shared.sink.as_ref());
+        exchange.measured.targets(session.targets());
+        if asked {
+            exchange.measured.request_end(Asked::default(), at);
+            exchange.measured.announce(None, Some(true));
+        }
+        exchange.measured.in_session();
+        exchange
+    }
+
+    /// Bytes of a session's messages.
+    pub(super) fn message_bytes(&mut self, of: Message, bytes: usize) {
+        match of {
+            Message::Request => self.measured.request_body(bytes),
+            Message::Response => self.measured.response_body(bytes),
+        }
+    }
+
+    /// A message of a session, as `decoder` read it.
+    pub(super) fn message(&mut self, event: &StreamEvent, decoder: &ResponseDecoder, at: Instant, shared: &Shared) {
+        let (pair, route) = (self.measured.pair(), self.measured.route());
+        self.recogniser.body(decoder.engine());
+        let (engine, profile) = (self.recogniser.name(), self.recogniser.profile());
+        self.measured.event(event, at, profile, &shared.thresholds, shared.sink.as_ref(), || Labels {
+            pair,
+            route,
+            engine: engine.or_else(|| shared.last_engine(pair)),
+            request_model: None,
+            response_model: decoder.model().map(Into::into),
+            streaming: Some(true),
+        });
+    }
+
+    /// The rest of a session's messages cannot be read.
+    pub(super) fn messages_unread(&mut self) {
+        self.measured.response_unread();
+    }
+
+    /// The server ended the session with a code that names a failure.
+    pub(super) fn fail(&mut self) {
+        self.measured.fail();
+    }
+
+    /// Ends an answer of a session, which `decoder` read; it comes back.
+    pub(super) fn end_in_session(
+        mut self,
+        decoder: Option<Box<ResponseDecoder>>,
+        ending: Ending,
+        at: Instant,
+        shared: &Shared,
+    ) -> Option<Box<ResponseDecoder>> {
+        self.response = decoder;
+        self.finish(ending, at, shared)
+    }
+
+    /// True when a body of it is decoded.
+    pub(super) fn decodes(&self) -> bool {
+        self.bodies.decodes()
+    }
+
+    /// Records it as not observed to its end, which is `at`, or else the last moment of which anything is known.
+    pub(super) fn lose(self, at: Option<Instant>, shared: &Shared) {
+        let at = at.unwrap_or_else(|| self.measured.latest());
+        self.end(Ending::Unobserved, at, shared);
+    }
+
+    /// Leaves the exchange unrecorded: nobody wants a record of it.
+    fn abandon(self, shared: &Shared) {
+        self.measured.abandon(shared.sink.as_ref());
+    }
+}
+
+/// Tells `measure` what the decoder reads, all of it at one time.
+struct Tell<'a> {
+    measured: &'a mut Measured,
+    recogniser: &'a mut Recogniser,
+    request_model: &'a Option<Box<str>>,
+    streaming: bool,
+    at: Instant,
+    shared: &'a Shared,
+}
+
+impl Each for Tell<'_> {
+    fn event(&mut self, event: &StreamEvent, said: &Said<'_>) {
+        if !self.streaming {
+            self.measured.whole_answer(event, self.at);
+            return;
+        }
+        let shared = self.shared;
+        let pair = self.measured.pair();
+        let route = self.measured.route();
+        self.recogniser.body(said.engine());
+        let (recogniser, request_model) = (&*self.recogniser, self.request_model);
+        let profile = recogniser.profile();
+        self.measured.event(event, self.at, profile, &shared.thresholds, shared.sink.as_ref(), || Labels {
+            pair,
+            route,
+            engine: recogniser.name().or_else(|| shared.last_engine(pair)),
+            request_model: request_model.clone(),
+            response_model: said.model().map(Into::into),
+            streaming: Some(true),
+        });
+    }
+}
+
+/// The marks of an answer that is called as its request was: vLLM puts the kind of the answer before the request's id, and after
+/// that of a completion the number of its prompt.
+fn of_request(asked: &str, id: &str) -> EngineFacts {
+    const KINDS: [&str; 7] = ["chatcmpl-", "cmpl-", "generate-tokens-", "embd-", "pooling-", "score-", "classify-"];
+    let called = KINDS.iter().find_map(|kind| id.strip_prefix(kind)).and_then(|rest| rest.strip_prefix(asked));
+    // A short id may stand at the beginning of one that somebody drew.
+    let is_same = called.is_some_and(|rest| rest.is_empty() || rest == "-0") && asked.len() >= 4;
+    let is_uuid = asked.len() == 36 && asked.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
+    match (is_same, is_uuid) {
+        (false, _) => EngineFacts::NONE,
+        (true, true) => EngineFacts::ID_OF_REQUEST,
+        (true, false) => EngineFacts::ID_OF_REQUEST.and(EngineFacts::ID_NO_UUID),
+    }
+}
+
+/// An id out of a header field, cut to a length that a span may carry.
+pub(super) fn id(value: Option<&[u8]>) -> Option<Box<str>> {
+    let text = std::str::from_utf8(value?).ok()?.trim();
+    let end = (0..=text.len().min(ID_BYTES)).rev().find(|i| text.is_char_boundary(*i))?;
+    text.get(..end).filter(|t| !t.is_empty()).map(Into::into)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_called_as_its_request_is_known_by_that() {
+        let uuid = "0b9a2f6e-1d5c-4d0e-9b55-6c7a1f1f7a11";
+        let both = EngineFacts::ID_OF_REQUEST.and(EngineFacts::ID_NO_UUID);
+        for (asked, id, facts) in [
+            ("my-req-1", "chatcmpl-my-req-1", both),
+            ("my-req-1", "cmpl-my-req-1-0", both),
+            (uuid, &format!("embd-{uuid}"), EngineFacts::ID_OF_REQUEST),
+            ("my-req-1", "chatcmpl-my-req-11", EngineFacts::NONE),
+            ("my-req-1", "my-req-1", EngineFacts::NONE),
+            ("520", "chatcmpl-520", EngineFacts::NONE),
+            ("", "chatcmpl-", EngineFacts::NONE),
+        ] {
+            assert_eq!(of_request(asked, id), facts, "{asked} {id}");
+        }
+    }
+}

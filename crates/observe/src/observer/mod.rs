@@ -1,0 +1,178 @@
+//! One connection from its first byte to its last: joins `wire`, `decode` and `measure`, and contains their faults.
+//!
+//! What it cannot follow it stops reading, counts why, and lets pass.
+
+mod body;
+mod cgroup;
+mod clock;
+mod connection;
+mod engine;
+mod exchange;
+mod grpc;
+mod open;
+mod session;
+mod settings;
+mod tenant;
+#[cfg(test)]
+mod tests;
+mod tgi_head;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+
+use crate::input::Connection;
+use crate::input::Observe;
+use crate::input::Observer;
+use crate::measure::Detach;
+use crate::measure::Sink;
+use crate::measure::Thresholds;
+use crate::observer::connection::ConnectionObserver;
+use crate::observer::engine::LastSeen;
+use tokometer_decode::TextMemory;
+use tokometer_wire::Limits;
+use tokometer_wire::budget::Budget;
+use tokometer_wire::budget::Exhausted;
+use tokometer_wire::coding;
+
+pub use settings::{OwnPath, OwnPathError, Settings, TargetHeaders, Text};
+
+/// Observes every connection of the process, and tells a [`Sink`] what it saw.
+#[derive(Debug)]
+pub struct Observatory {
+    shared: ArcSwap<Shared>,
+}
+
+/// What the observers of one configuration share.
+struct Shared {
+    settings: Settings,
+    thresholds: Thresholds,
+    sink: Arc<dyn Sink>,
+    lasting: Arc<Lasting>,
+}
+
+/// What outlives a reload of the configuration.
+#[derive(Debug)]
+struct Lasting {
+    engines: Vec<LastSeen>,
+    observed: AtomicUsize,
+    open: AtomicUsize,
+    /// Time in observers, estimated from one call in 64.
+    busy_nanos: AtomicU64,
+    budget: Budget,
+    /// What the texts that are kept take.
+    texts: TextMemory,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+impl Observatory {
+    /// Observes the connections of `pairs` listen -> upstream pairs.
+    pub fn new(settings: Settings, pairs: usize, sink: Arc<dyn Sink>) -> Observatory {
+        let engines = (0..pairs).map(|_| LastSeen::default()).collect();
+        let lasting = Arc::new(Lasting {
+            engines,
+            observed: AtomicUsize::new(0),
+            open: AtomicUsize::new(0),
+            busy_nanos: AtomicU64::new(0),
+            budget: Budget::new(settings.memory_limit()),
+            texts: TextMemory::default(),
+        });
+        Observatory { shared: ArcSwap::from_pointee(Shared::new(settings, sink, lasting)) }
+    }
+
+    /// Observes connections that are accepted from now on by these settings; open ones keep what they began with.
+    pub fn reload(&self, settings: Settings) {
+        let old = self.shared.load();
+        old.lasting.budget.set_limit(settings.memory_limit());
+        self.shared.store(Arc::new(Shared::new(settings, Arc::clone(&old.sink), Arc::clone(&old.lasting))));
+    }
+
+    /// Connections that are observed now.
+    pub fn observed(&self) -> usize {
+        self.shared.load().lasting.observed.load(Ordering::Relaxed)
+    }
+
+    /// Exchanges that are under way on observed connections.
+    pub fn open(&self) -> usize {
+        self.shared.load().lasting.open.load(Ordering::Relaxed)
+    }
+
+    /// What the engine behind a pair was last recognised as; `None` before any was.
+    pub fn engine(&self, pair: usize) -> Option<&'static str> {
+        self.shared.load().last_engine(pair)
+    }
+
+    /// The memory budget.
+    pub fn budget(&self) -> Budget {
+        self.shared.load().lasting.budget.clone()
+    }
+
+    /// Time spent in observers so far, all threads together. An estimate: one call in 64 is timed.
+    pub fn busy(&self) -> Duration {
+        Duration::from_nanos(self.shared.load().lasting.busy_nanos.load(Ordering::Relaxed))
+    }
+}
+
+impl Observe for Observatory {
+    fn accepted(&self, connection: &Connection) -> Option<Box<dyn Observer>> {
+        let shared = self.shared.load_full();
+        if !shared.settings.enabled {
+            return None;
+        }
+        if shared.lasting.observed.fetch_add(1, Ordering::Relaxed) >= shared.settings.max_observed {
+            shared.forget();
+            shared.sink.detached(connection.pair, Detach::Shed);
+            return None;
+        }
+        match ConnectionObserver::new(connection, Arc::clone(&shared)) {
+            Ok(observer) => Some(Box::new(observer)),
+            Err(Exhausted) => {
+                shared.forget();
+                shared.sink.detached(connection.pair, Detach::Shed);
+                None
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn new(settings: Settings, sink: Arc<dyn Sink>, lasting: Arc<Lasting>) -> Shared {
+        let thresholds = Thresholds {
+            stall: settings.stall,
+            min_rate_tokens: settings.min_rate_tokens,
+            min_rate_span: settings.min_rate_span,
+        };
+        Shared { settings, thresholds, sink, lasting }
+    }
+
+    fn coding_limits(&self) -> coding::Limits {
+        coding::Limits { window_bytes: self.settings.coding_window_bytes }
+    }
+
+    fn limits(&self) -> Limits {
+        Limits { head_bytes: self.settings.head_bytes }
+    }
+
+    /// A connection is no longer observed.
+    fn forget(&self) {
+        self.lasting.observed.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn recognised(&self, pair: usize, engine: &'static str) {
+        if let Some(last) = self.lasting.engines.get(pair) {
+            last.set(engine);
+        }
+    }
+
+    fn last_engine(&self, pair: usize) -> Option<&'static str> {
+        self.settings.engine.or_else(|| self.lasting.engines.get(pair)?.get())
+    }
+}

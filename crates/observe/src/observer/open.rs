@@ -1,0 +1,113 @@
+//! The open exchanges of a connection.
+
+use std::collections::VecDeque;
+
+use crate::observer::exchange::Exchange;
+
+/// The oldest first, that is, in the order of their numbers.
+///
+/// On most connections one exchange is open at a time: it is at hand, without a queue's memory between.
+#[derive(Debug, Default)]
+pub(super) struct Open {
+    first: Option<Box<Exchange>>,
+    /// Empty while there is no first.
+    rest: VecDeque<Box<Exchange>>,
+}
+
+impl Open {
+    /// The newest one.
+    pub(super) fn push(&mut self, exchange: Exchange) {
+        match &self.first {
+            None => self.first = Some(Box::new(exchange)),
+            Some(_) => self.rest.push_back(Box::new(exchange)),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        usize::from(self.first.is_some()) + self.rest.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
+    pub(super) fn first(&self) -> Option<&Exchange> {
+        self.first.as_deref()
+    }
+
+    pub(super) fn first_mut(&mut self) -> Option<&mut Exchange> {
+        self.first.as_deref_mut()
+    }
+
+    /// The one of this number. On HTTP/1 it is the first (an answer) or the last (a request).
+    pub(super) fn find(&mut self, number: u64) -> Option<&mut Exchange> {
+        if self.is_first(number) {
+            return self.first_mut();
+        }
+        let place = self.place(number)?;
+        self.rest.get_mut(place).map(Box::as_mut)
+    }
+
+    /// Takes the one of this number out.
+    pub(super) fn remove(&mut self, number: u64) -> Option<Box<Exchange>> {
+        if self.is_first(number) { self.pop_first() } else { self.rest.remove(self.place(number)?) }
+    }
+
+    /// Takes the oldest out.
+    pub(super) fn pop_first(&mut self) -> Option<Box<Exchange>> {
+        std::mem::replace(&mut self.first, self.rest.pop_front())
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Exchange> {
+        self.first.iter_mut().chain(&mut self.rest).map(Box::as_mut)
+    }
+
+    fn is_first(&self, number: u64) -> bool {
+        self.first.as_ref().is_some_and(|first| first.number() == number)
+    }
+
+    /// Where in the rest it is.
+    fn place(&self, number: u64) -> Option<usize> {
+        self.rest.binary_search_by_key(&number, |exchange| exchange.number()).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    fn numbers(open: &mut Open) -> Vec<u64> {
+        open.iter_mut().map(|exchange| exchange.number()).collect()
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn exchanges_are_found_by_their_numbers_whatever_left_before(steps in proptest::collection::vec((0_u8..4, 0_u64..12), 0..60)) {
+            let (mut open, mut naive, mut next) = (Open::default(), Vec::new(), 0);
+            for (step, number) in steps {
+                match step {
+                    0 | 1 => {
+                        open.push(Exchange::begin(1, next, 0, Instant::now()));
+                        naive.push(next);
+                        next += 1;
+                    }
+                    2 => {
+                        let removed = open.remove(number).map(|exchange| exchange.number());
+                        let place = naive.iter().position(|known| *known == number);
+                        proptest::prop_assert_eq!(removed, place.map(|place| naive.remove(place)));
+                    }
+                    _ => {
+                        let first = open.pop_first().map(|exchange| exchange.number());
+                        proptest::prop_assert_eq!(first, (!naive.is_empty()).then(|| naive.remove(0)));
+                    }
+                }
+                proptest::prop_assert_eq!(numbers(&mut open), naive.clone());
+                proptest::prop_assert_eq!(open.is_empty(), naive.is_empty());
+                proptest::prop_assert_eq!(open.first().map(Exchange::number), naive.first().copied());
+                proptest::prop_assert_eq!(open.find(number).is_some(), naive.contains(&number));
+            }
+        }
+    }
+}

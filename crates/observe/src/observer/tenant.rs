@@ -1,0 +1,150 @@
+//! Whose request it is, and how fast its answer should be: what a request's head says of that.
+
+use base64::Engine as _;
+use base64::alphabet;
+use base64::engine::DecodePaddingMode;
+use base64::engine::GeneralPurpose;
+use base64::engine::GeneralPurposeConfig;
+use serde_json::Map;
+use serde_json::Value;
+
+use crate::measure::Targets;
+use crate::observer::TargetHeaders;
+use crate::observer::exchange::id;
+use tokometer_wire::RequestHead;
+
+/// Longest bearer token that is looked at, in bytes. Servers take heads of some 8 KiB (nginx, Apache httpd); ours may be larger.
+const MOST_TOKEN_BYTES: usize = 16 * 1024;
+
+/// base64url; the padding is left out in a token (RFC 7515, section 2), and some writers do not know.
+const BASE64_URL: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::URL_SAFE,
+    GeneralPurposeConfig::new().with_encode_padding(false).with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+impl TargetHeaders {
+    /// What a request head said of these.
+    pub(super) fn of(&self, head: &RequestHead<'_>) -> Option<Box<Targets>> {
+        let time = |name| head.header(name).filter(|_| self.speed).and_then(Targets::milliseconds);
+        let targets = Targets {
+            first_token: time("x-slo-ttft-ms"),
+            per_token: time("x-slo-tpot-ms"),
+            tenant: self.tenant(|name| head.header(name)),
+        };
+        targets.said()
+    }
+
+    /// The tenant that the first of the headers names, else the claim of the bearer token.
+    fn tenant<'a>(&self, header: impl Fn(&str) -> Option<&'a [u8]>) -> Option<Box<str>> {
+        let named = self.tenant.iter().find_map(|name| id(header(name)));
+        named.or_else(|| claim(header("authorization")?, self.claim.as_deref()?))
+    }
+}
+
+/// A claim of the payload of a bearer token (RFC 6750, section 2.1) that is a signed JWT (RFC 7519, section 3.1). The signature is
+/// not checked: that is for the server, and no key of it is known here. Nothing else of the token is kept.
+fn claim(authorization: &[u8], name: &str) -> Option<Box<str>> {
+    let text = std::str::from_utf8(authorization).ok().filter(|text| text.len() <= MOST_TOKEN_BYTES)?;
+    let (scheme, token) = text.trim().split_once(' ')?;
+    let mut parts = token.trim().split('.');
+    let (Some(_), Some(payload), Some(_), None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
+        return None;
+    };
+    if !scheme.eq_ignore_ascii_case("bearer") {
+        return None;
+    }
+    let claims: Map<String, Value> = serde_json::from_slice(&BASE64_URL.decode(payload).ok()?).ok()?;
+    match find(&claims, name)? {
+        Value::String(text) => id(Some(text.as_bytes())),
+        // A number stands for itself where it is whole; others have many ways to be written.
+        Value::Number(number) if !number.is_f64() => id(Some(number.to_string().as_bytes())),
+        _ => None,
+    }
+}
+
+/// The claim of this name; `org.id` is also the `id` in the object `org`. Names may have dots of their own (RFC 7519, section 4.2).
+fn find<'a>(claims: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
+    claims.get(name).or_else(|| {
+        name.match_indices('.').find_map(|(at, _)| {
+            let (object, rest) = (name.get(..at)?, name.get(at + 1..)?);
+            find(claims.get(object)?.as_object()?, rest)
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bearer(payload: &str) -> String {
+        format!("Bearer {}.{}.c2ln", BASE64_URL.encode("{\"alg\":\"none\"}"), BASE64_URL.encode(payload))
+    }
+
+    fn told(payload: &str, name: &str) -> Option<String> {
+        claim(bearer(payload).as_bytes(), name).map(String::from)
+    }
+
+    #[test]
+    fn a_claim_is_found_by_its_name_or_by_the_way_to_it() {
+        let payload = r#"{"sub":" acme ","org":{"id":7,"a.b":{"c":"deep"}},"https://x.example/team":"red","n":1.5,"l":["x"],"e":""}"#;
+        for (name, expected) in [
+            ("sub", Some("acme")),
+            ("org.id", Some("7")),
+            ("org.a.b.c", Some("deep")),
+            ("https://x.example/team", Some("red")),
+            ("org", None),
+            ("n", None),
+            ("l", None),
+            ("e", None),
+            ("missing", None),
+            ("sub.x", None),
+            ("", None),
+        ] {
+            assert_eq!(told(payload, name).as_deref(), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_signed_token_names_nobody() {
+        let good = bearer(r#"{"sub":"acme"}"#);
+        assert_eq!(claim(good.as_bytes(), "sub").as_deref(), Some("acme"));
+        let padded = format!("Bearer x.{}=.y", BASE64_URL.encode(r#"{"sub":"acm"}"#));
+        assert_eq!(padded.matches('=').count(), 1);
+        assert_eq!(claim(padded.as_bytes(), "sub").as_deref(), Some("acm"));
+        assert_eq!(claim(good.replace("Bearer", "bEARER ").as_bytes(), "sub").as_deref(), Some("acme"));
+        let long = format!("{good}{}", "A".repeat(MOST_TOKEN_BYTES));
+        for bad in [
+            good.replace("Bearer", "Basic"),
+            good.replace("Bearer ", ""),
+            good.rsplit_once('.').map(|(two, _)| two.to_owned()).unwrap(),
+            format!("{good}.x.y"),
+            "Bearer sk-0123456789".to_owned(),
+            "Bearer a.!!!.c".to_owned(),
+            "Bearer ..".to_owned(),
+            bearer("[1]"),
+            bearer("\u{0}"),
+            long,
+            String::new(),
+        ] {
+            assert_eq!(claim(bad.as_bytes(), "sub"), None, "{bad}");
+        }
+        assert_eq!(claim(b"Bearer \xff.\xff.\xff", "sub"), None);
+    }
+
+    #[test]
+    fn the_first_header_that_names_a_tenant_does_and_the_token_only_where_none_does() {
+        let headers =
+            TargetHeaders { speed: false, tenant: vec!["x-team".into(), "x-tenant".into()], claim: Some("sub".into()) };
+        let token = bearer(r#"{"sub":"token"}"#);
+        let tenant = |given: &[(&str, &str)]| {
+            let named = headers.tenant(|name| {
+                let found = given.iter().find(|(key, _)| *key == name).map(|(_, value)| value.as_bytes());
+                found.or((name == "authorization").then_some(token.as_bytes()))
+            });
+            named.map(String::from)
+        };
+        assert_eq!(tenant(&[("x-tenant", "b"), ("x-team", "a")]).as_deref(), Some("a"));
+        assert_eq!(tenant(&[("x-tenant", "b"), ("x-team", " ")]).as_deref(), Some("b"));
+        assert_eq!(tenant(&[]).as_deref(), Some("token"));
+    }
+}

@@ -1,0 +1,224 @@
+//! Changes as JSON Patch (RFC 6902), and what undoes them.
+
+use serde::Deserialize;
+use serde::Serialize;
+
+use crate::inject::value::Value;
+
+/// One change. Paths are JSON Pointers (RFC 6901).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "lowercase")]
+pub enum Operation {
+    /// Sets a key of a map, or puts an item into a list in front of the one that has this index (`-`: at its end).
+    Add {
+        /// Where.
+        path: String,
+        /// What.
+        value: Value,
+    },
+    /// Puts another value in the place of one that is there.
+    Replace {
+        /// Where.
+        path: String,
+        /// What.
+        value: Value,
+    },
+    /// Takes a key or an item away.
+    Remove {
+        /// Where.
+        path: String,
+    },
+    /// Goes on only if the value there is this one.
+    Test {
+        /// Where.
+        path: String,
+        /// What.
+        value: Value,
+    },
+}
+
+/// `add`, shortly.
+pub(super) fn add(path: impl Into<String>, value: impl Into<Value>) -> Operation {
+    Operation::Add { path: path.into(), value: value.into() }
+}
+
+/// `replace`, shortly.
+pub(super) fn replace(path: impl Into<String>, value: impl Into<Value>) -> Operation {
+    Operation::Replace { path: path.into(), value: value.into() }
+}
+
+/// A name as one step of a pointer.
+pub(super) fn escape(name: &str) -> String {
+    name.replace('~', "~0").replace('/', "~1")
+}
+
+/// Does all of it, or none.
+///
+/// # Errors
+/// What does not fit, with its path.
+pub fn apply(target: &mut Value, patch: &[Operation]) -> Result<(), String> {
+    undoing(target, patch).map(drop)
+}
+
+/// As [`apply`]; returns what takes it all back again, in the order in which it has to be done. A value of ours that
+/// somebody has changed meanwhile is not taken for ours then: its test stops the patch.
+///
+/// # Errors
+/// As of [`apply`].
+pub(super) fn undoing(target: &mut Value, patch: &[Operation]) -> Result<Vec<Operation>, String> {
+    let mut changed = target.clone();
+    let mut undo: Vec<Vec<Operation>> = Vec::new();
+    for operation in patch {
+        undo.push(one(&mut changed, operation)?);
+    }
+    *target = changed;
+    Ok(undo.into_iter().rev().flatten().collect())
+}
+
+fn one(target: &mut Value, operation: &Operation) -> Result<Vec<Operation>, String> {
+    match operation {
+        Operation::Add { path, value } => {
+            let (parent, last) = parent(target, path)?;
+            let path = match parent {
+                Value::Map(entries) => match entries.iter_mut().find(|(name, _)| *name == last) {
+                    Some((_, old)) => {
+                        let old = std::mem::replace(old, value.clone());
+                        return Ok(back(path, value, Operation::Replace { path: path.clone(), value: old }));
+                    }
+                    None => {
+                        entries.push((last, value.clone()));
+                        path.clone()
+                    }
+                },
+                Value::List(items) => {
+                    let at = if last == "-" { items.len() } else { index(&last, items.len() + 1, path)? };
+                    items.insert(at, value.clone());
+                    let (before, _) = path.rsplit_once('/').unwrap_or_default();
+                    format!("{before}/{at}")
+                }
+                _ => return Err(nowhere(path)),
+            };
+            Ok(back(&path, value, Operation::Remove { path: path.clone() }))
+        }
+        Operation::Replace { path, value } => {
+            let place = find(target, path)?;
+            let old = std::mem::replace(place, value.clone());
+            Ok(back(path, value, Operation::Replace { path: path.clone(), value: old }))
+        }
+        Operation::Remove { path } => {
+            let (parent, last) = parent(target, path)?;
+            match parent {
+                Value::Map(entries) => {
+                    let at = entries.iter().position(|(name, _)| *name == last).ok_or_else(|| nowhere(path))?;
+                    entries.remove(at);
+                }
+                Value::List(items) => drop(items.remove(index(&last, items.len(), path)?)),
+                _ => return Err(nowhere(path)),
+            }
+            Ok(Vec::new())
+        }
+        Operation::Test { path, value } => match find(target, path)? {
+            found if found == value => Ok(Vec::new()),
+            _ => Err(format!("{path} is not what it was left as")),
+        },
+    }
+}
+
+/// The test that belongs before `undo`, and `undo`. An object is known by its name: the API server adds defaults to the
+/// rest of it.
+fn back(path: &str, ours: &Value, undo: Operation) -> Vec<Operation> {
+    let test = match ours {
+        Value::Map(_) => {
+            ours.get("name").map(|name| Operation::Test { path: format!("{path}/name"), value: name.clone() })
+        }
+        Value::List(items) if items.iter().any(|item| matches!(item, Value::Map(_))) => None,
+        _ => Some(Operation::Test { path: path.to_owned(), value: ours.clone() }),
+    };
+    test.into_iter().chain([undo]).collect()
+}
+
+fn steps(path: &str) -> impl Iterator<Item = String> {
+    path.split('/').skip(1).map(|step| step.replace("~1", "/").replace("~0", "~"))
+}
+
+fn nowhere(path: &str) -> String {
+    format!("there is no {path}")
+}
+
+fn index(text: &str, end: usize, path: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|at| *at < end).ok_or_else(|| nowhere(path))
+}
+
+fn find<'a>(target: &'a mut Value, path: &str) -> Result<&'a mut Value, String> {
+    let mut value = target;
+    for step in steps(path) {
+        value = match value {
+            Value::List(items) => {
+                let at = index(&step, items.len(), path)?;
+                items.get_mut(at)
+            }
+            other => other.get_mut(&step),
+        }
+        .ok_or_else(|| nowhere(path))?;
+    }
+    Ok(value)
+}
+
+/// What holds the last step of a path, and that step.
+fn parent<'a>(target: &'a mut Value, path: &str) -> Result<(&'a mut Value, String), String> {
+    let (before, _) = path.rsplit_once('/').ok_or_else(|| nowhere(path))?;
+    let last = steps(path).last().ok_or_else(|| nowhere(path))?;
+    Ok((find(target, before).map_err(|_| nowhere(path))?, last))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(json: &str) -> Value {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn changes_are_done_and_taken_back() {
+        let before = value(r#"{"b":1,"a":{"x/y":[1,2]},"l":[]}"#);
+        let patch: Vec<Operation> = serde_json::from_str(
+            r#"[{"op":"test","path":"/b","value":1},{"op":"add","path":"/a/x~1y/1","value":9},
+                {"op":"add","path":"/l/-","value":{"name":"n"}},{"op":"replace","path":"/b","value":2},
+                {"op":"add","path":"/c","value":[]},{"op":"add","path":"/c/-","value":"t"}]"#,
+        )
+        .unwrap();
+        let mut changed = before.clone();
+        let undo = undoing(&mut changed, &patch).unwrap();
+        assert_eq!(changed, value(r#"{"b":2,"a":{"x/y":[1,9,2]},"l":[{"name":"n"}],"c":["t"]}"#));
+        let undo: Vec<Operation> = serde_json::from_str(&serde_json::to_string(&undo).unwrap()).unwrap();
+        apply(&mut changed, &undo).unwrap();
+        assert_eq!(changed, before);
+    }
+
+    #[test]
+    fn what_does_not_fit_changes_nothing_and_is_told_with_its_path() {
+        let before = value(r#"{"l":[1],"m":{"k":true}}"#);
+        for (patch, path) in [
+            (r#"[{"op":"replace","path":"/m/k","value":1},{"op":"remove","path":"/l/1"}]"#, "/l/1"),
+            (r#"[{"op":"test","path":"/m/k","value":false}]"#, "/m/k"),
+            (r#"[{"op":"add","path":"/no/k","value":1}]"#, "/no/k"),
+            (r#"[{"op":"add","path":"/m/k/x","value":1}]"#, "/m/k/x"),
+            (r#"[{"op":"add","path":"/l/2","value":1}]"#, "/l/2"),
+            (r#"[{"op":"remove","path":""}]"#, ""),
+        ] {
+            let mut target = before.clone();
+            let patch: Vec<Operation> = serde_json::from_str(patch).unwrap();
+            assert!(apply(&mut target, &patch).unwrap_err().contains(path));
+            assert_eq!(target, before);
+        }
+    }
+
+    #[test]
+    fn what_others_changed_since_is_not_taken_away() {
+        let mut target = value(r#"{"args":["a"]}"#);
+        let undo = undoing(&mut target, &[add("/args/-", "--host=127.0.0.1")]).unwrap();
+        apply(&mut target, &[add("/args/0", "b")]).unwrap();
+        assert!(apply(&mut target, &undo).unwrap_err().contains("/args/1"));
+    }
+}

@@ -1,0 +1,5 @@
+//! What an operator installs: Prometheus rules, Grafana dashboards, and the sidecar in Kubernetes manifests.
+
+pub mod dashboards;
+pub mod inject;
+pub mod rules;

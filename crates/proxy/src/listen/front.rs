@@ -1,0 +1,87 @@
+//! What happens to an accepted connection: TLS, the way to the server, and then the relay has it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pingora::protocols::Stream as Accepted;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+
+use crate::listen::descriptor;
+use crate::listen::tls::Protocol;
+use crate::listen::upstream::Upstream;
+use crate::relay::Relay;
+use crate::relay::Socket;
+use crate::relay::Stream;
+use tokometer_observe::input::Close;
+use tokometer_observe::input::Side;
+
+/// A client that does not finish its TLS handshake in this time is not going to.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The application behind one listening socket.
+pub(crate) struct Front {
+    pub(crate) relay: Arc<Relay>,
+    pub(crate) pair: usize,
+    pub(crate) tls: Option<TlsAcceptor>,
+    pub(crate) upstream: Upstream,
+}
+
+impl Front {
+    /// Takes the socket out of pingora's stream and serves it.
+    pub(crate) async fn process(&self, accepted: Accepted) {
+        let peer = accepted.get_socket_digest().and_then(|digest| digest.peer_addr()?.as_inet().copied());
+        if let Ok(socket) = descriptor::take(accepted) {
+            // Joined connections watch the drain for themselves; this is for those that never get there.
+            tokio::select! {
+                () = self.serve(socket, peer) => {}
+                () = self.relay.drain().forced() => {}
+            }
+        }
+    }
+
+    async fn serve(&self, socket: Socket, peer: Option<SocketAddr>) {
+        let (upstream, route) = self.upstream.route(&socket);
+        let accepted = match self.relay.accept(self.pair, Arc::clone(&upstream), peer) {
+            Ok(accepted) => accepted,
+            // Inside TLS there is nothing to say before the handshake.
+            Err(_) if self.tls.is_some() => return Stream::Plain(socket).reset(),
+            Err(why) => return self.relay.refuse(socket, why),
+        };
+        let mut protocol = Protocol::Http1;
+        let client = match &self.tls {
+            None => Stream::Plain(socket),
+            // What is large and seldom is boxed here and below: this future is made for each connection.
+            Some(acceptor) => {
+                match Box::pin(self.relay.drain().in_time(HANDSHAKE_TIMEOUT, acceptor.accept(socket))).await {
+                    Some(Ok(stream)) => {
+                        protocol = Protocol::agreed(stream.get_ref().1.alpn_protocol());
+                        Stream::Tls(Box::new(stream.into()))
+                    }
+                    _ => {
+                        accepted.relay().stats_of(self.pair).count_handshake_failure();
+                        return accepted.end(Close::Reset(Side::Client));
+                    }
+                }
+            }
+        };
+        let connect = async { self.upstream.connect(route?, protocol).await };
+        let connected = match self.relay.settings().connect_timeout {
+            None => Ok(connect.await),
+            Some(limit) => timeout(limit, connect).await,
+        };
+        match connected {
+            // A task of its own, because the relay's future is small and this one is not.
+            Ok(Ok(server)) => drop(tokio::spawn(accepted.join(client, server))),
+            Ok(Err(error)) => {
+                tracing::warn!(%upstream, %error, "The server cannot be reached.");
+                Box::pin(accepted.refuse(client, Close::Refused, &upstream, &error.to_string())).await;
+            }
+            Err(_) => {
+                tracing::warn!(%upstream, error = "the connect timed out", "The server cannot be reached.");
+                Box::pin(accepted.refuse(client, Close::ConnectTimeout, &upstream, "the connect timed out")).await;
+            }
+        }
+    }
+}

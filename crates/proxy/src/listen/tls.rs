@@ -1,0 +1,238 @@
+//! TLS configurations from PEM files, checked at start. rustls with ring.
+//!
+//! Both sides of a relayed connection must speak the same protocol, and the client's handshake comes first: a client that
+//! offers `http/1.1` gets it, because every server has it, and one that offers `h2` alone (gRPC) gets that. A server
+//! behind TLS is then asked for what the client got.
+
+use std::path::Path;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustls::ClientConfig;
+use rustls::DigitallySignedStruct;
+use rustls::RootCertStore;
+use rustls::ServerConfig;
+use rustls::SignatureScheme;
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::client::danger::ServerCertVerified;
+use rustls::client::danger::ServerCertVerifier;
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::ring;
+use rustls::crypto::verify_tls12_signature;
+use rustls::crypto::verify_tls13_signature;
+use rustls::server::WebPkiClientVerifier;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::PrivateKeyDer;
+use rustls_pki_types::ServerName;
+use rustls_pki_types::UnixTime;
+use rustls_pki_types::pem;
+use rustls_pki_types::pem::PemObject;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::TlsConnector;
+
+use crate::listen::error::Error;
+use crate::listen::settings::Address;
+use crate::listen::settings::ClientTls;
+use crate::listen::settings::Pair;
+use crate::listen::settings::ServerTls;
+
+const HTTP1: &[u8] = b"http/1.1";
+const HTTP2: &[u8] = b"h2";
+
+/// The protocol that ALPN selected; HTTP/1.1 without ALPN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP/1.1.
+    Http1,
+    /// HTTP/2.
+    Http2,
+}
+
+impl Protocol {
+    /// What this handshake agreed on.
+    pub(crate) fn agreed(alpn: Option<&[u8]>) -> Protocol {
+        if alpn == Some(HTTP2) { Protocol::Http2 } else { Protocol::Http1 }
+    }
+}
+
+/// Whether the TLS files of a pair hold what they must, without a connection.
+///
+/// # Errors
+///
+/// The first file that does not, or a name that is none.
+pub fn usable_tls(pair: &Pair) -> Result<(), Error> {
+    if let Some(tls) = &pair.tls {
+        acceptor(tls)?;
+    }
+    if let Some(tls) = &pair.upstream_tls {
+        connectors(tls)?;
+        server_name(&pair.upstream, tls)?;
+    }
+    Ok(())
+}
+
+/// TLS towards clients.
+pub(crate) fn acceptor(settings: &ServerTls) -> Result<TlsAcceptor, Error> {
+    let ServerTls { certificate, key, client_ca } = settings;
+    let builder = ServerConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .expect("ring supports the default protocol versions");
+    let builder = match client_ca {
+        None => builder.with_no_client_auth(),
+        Some(path) => {
+            let roots = Arc::new(authorities("the client CA file", path)?);
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider())
+                .build()
+                .map_err(|error| Error::Authority { path: path.clone(), reason: error.to_string() })?;
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    let mut config = builder
+        .with_single_cert(certificates("the certificate file", certificate)?, private_key(key)?)
+        .map_err(|error| unusable(certificate, key, &error))?;
+    config.alpn_protocols = vec![HTTP1.to_vec(), HTTP2.to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// TLS towards the server, one for each protocol.
+#[derive(Clone)]
+pub(crate) struct Connectors {
+    http1: TlsConnector,
+    http2: TlsConnector,
+}
+
+impl Connectors {
+    /// The one that asks for this protocol.
+    pub(crate) fn of(&self, protocol: Protocol) -> &TlsConnector {
+        match protocol {
+            Protocol::Http1 => &self.http1,
+            Protocol::Http2 => &self.http2,
+        }
+    }
+}
+
+/// TLS towards the server.
+pub(crate) fn connectors(settings: &ClientTls) -> Result<Connectors, Error> {
+    let ClientTls { ca, server_name: _, identity, insecure } = settings;
+    let builder = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .expect("ring supports the default protocol versions");
+    let builder = if *insecure {
+        builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(provider())))
+    } else {
+        let roots = match ca {
+            Some(path) => authorities("the CA file", path)?,
+            None => RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() },
+        };
+        builder.with_root_certificates(roots)
+    };
+    let mut config = match identity {
+        None => builder.with_no_client_auth(),
+        Some((certificate, key)) => builder
+            .with_client_auth_cert(certificates("the identity's certificate file", certificate)?, private_key(key)?)
+            .map_err(|error| unusable(certificate, key, &error))?,
+    };
+    config.alpn_protocols = vec![HTTP2.to_vec()];
+    let http2 = TlsConnector::from(Arc::new(config.clone()));
+    config.alpn_protocols = vec![HTTP1.to_vec()];
+    Ok(Connectors { http1: TlsConnector::from(Arc::new(config)), http2 })
+}
+
+/// The name to check the server's certificate against; `None` where only the connection tells it.
+pub(crate) fn server_name(upstream: &Address, settings: &ClientTls) -> Result<Option<ServerName<'static>>, Error> {
+    let name = match (&settings.server_name, upstream) {
+        (Some(name), _) => name.clone(),
+        (None, Address::Tcp { host, .. }) => host.clone(),
+        (None, Address::OriginalDestination) => return Ok(None),
+        // Nothing is checked, but the handshake wants a name.
+        (None, Address::Unix(_)) if settings.insecure => "localhost".to_owned(),
+        (None, Address::Unix(_)) => {
+            return Err(Error::ServerName { upstream: upstream.clone(), detail: String::new() });
+        }
+    };
+    match ServerName::try_from(name.clone()) {
+        Ok(name) => Ok(Some(name)),
+        Err(_) => Err(Error::ServerName { upstream: upstream.clone(), detail: format!("; `{name}` is no host name") }),
+    }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let certificates = CertificateDer::pem_file_iter(path)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(|error| unreadable(what, path, "CERTIFICATE", error))?;
+    if certificates.is_empty() {
+        return Err(Error::Empty { what, path: path.to_path_buf(), expected: "CERTIFICATE" });
+    }
+    Ok(certificates)
+}
+
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, Error> {
+    PrivateKeyDer::from_pem_file(path).map_err(|error| unreadable("the key file", path, "PRIVATE KEY", error))
+}
+
+fn authorities(what: &'static str, path: &Path) -> Result<RootCertStore, Error> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(what, path)? {
+        roots
+            .add(certificate)
+            .map_err(|error| Error::Authority { path: path.to_path_buf(), reason: error.to_string() })?;
+    }
+    Ok(roots)
+}
+
+fn unreadable(what: &'static str, path: &Path, expected: &'static str, error: pem::Error) -> Error {
+    let path = path.to_path_buf();
+    match error {
+        pem::Error::NoItemsFound => Error::Empty { what, path, expected },
+        pem::Error::Io(error) => Error::Unreadable { what, path, reason: error.to_string() },
+        error => Error::Unreadable { what, path, reason: format!("not PEM: {error:?}") },
+    }
+}
+
+fn unusable(certificate: &Path, key: &Path, error: &rustls::Error) -> Error {
+    let (certificate, key): (PathBuf, PathBuf) = (certificate.into(), key.into());
+    Error::Unusable { certificate, key, reason: error.to_string() }
+}
+
+/// Accepts every server certificate (`insecure`); signatures of the handshake are still checked.
+#[derive(Debug)]
+struct AnyCertificate(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

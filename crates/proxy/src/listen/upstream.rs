@@ -1,0 +1,154 @@
+//! The way to the server: one connection for each accepted one.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls_pki_types::ServerName;
+use socket2::SockRef;
+use tokio::net::TcpStream;
+use tokio::net::UnixStream;
+use tokio::time::Instant;
+
+use crate::listen::bind::keep_alive;
+use crate::listen::error::Error;
+use crate::listen::settings::Address;
+use crate::listen::settings::ClientTls;
+use crate::listen::tls;
+use crate::listen::tls::Connectors;
+use crate::listen::tls::Protocol;
+use crate::relay::Socket;
+use crate::relay::Stream;
+
+/// How long to wait between two tries while the process is out of descriptors.
+const RETRY: Duration = Duration::from_millis(50);
+
+/// How long, at most, a connection waits for a descriptor. Each waits a random part of it, at least a fifth: when all
+/// descriptors are held by connections that wait for one more, a few give up first, and the others are served.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A server and how to reach it.
+pub struct Upstream {
+    target: Target,
+    name: Arc<str>,
+    tls: Option<(Connectors, Option<ServerName<'static>>)>,
+    keepalive: Option<Duration>,
+}
+
+enum Target {
+    /// An IP address: nothing to resolve.
+    Fixed(SocketAddr),
+    Named(String, u16),
+    Unix(PathBuf),
+    Original,
+}
+
+impl fmt::Debug for Upstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Upstream").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Upstream {
+    /// Prepares connections to this address; fails when the TLS files cannot be used.
+    pub fn new(
+        address: &Address,
+        client_tls: Option<&ClientTls>,
+        keepalive: Option<Duration>,
+    ) -> Result<Upstream, Error> {
+        let target = match address {
+            Address::Tcp { host, port } => match host.parse() {
+                Ok(ip) => Target::Fixed(SocketAddr::new(ip, *port)),
+                Err(_) => Target::Named(host.clone(), *port),
+            },
+            Address::Unix(path) => Target::Unix(path.clone()),
+            Address::OriginalDestination => Target::Original,
+        };
+        let tls = match client_tls {
+            None => None,
+            Some(settings) => Some((tls::connectors(settings)?, tls::server_name(address, settings)?)),
+        };
+        Ok(Upstream { target, name: address.to_string().into(), tls, keepalive })
+    }
+
+    /// The address that this connection leads to, as text, and as an address where it depends on the connection.
+    pub(crate) fn route(&self, client: &Socket) -> (Arc<str>, io::Result<Option<SocketAddr>>) {
+        if !matches!(self.target, Target::Original) {
+            return (Arc::clone(&self.name), Ok(None));
+        }
+        match original_destination(client) {
+            Ok(address) => (address.to_string().into(), Ok(Some(address))),
+            Err(error) => (Arc::clone(&self.name), Err(error)),
+        }
+    }
+
+    /// Connects; `original` is what [`Upstream::route`] found for this client, `protocol` what was agreed on with it.
+    pub async fn connect(&self, original: Option<SocketAddr>, protocol: Protocol) -> io::Result<Stream> {
+        let socket = patiently(|| self.open(original)).await?;
+        let Some((connectors, name)) = &self.tls else { return Ok(socket.into()) };
+        let name = match (name, original) {
+            (Some(name), _) => name.clone(),
+            (None, Some(original)) => ServerName::IpAddress(original.ip().into()),
+            (None, None) => return Err(io::Error::other("no server name to check the certificate against")),
+        };
+        let stream = Box::pin(connectors.of(protocol).connect(name, socket)).await?;
+        Ok(Stream::Tls(Box::new(stream.into())))
+    }
+
+    async fn open(&self, original: Option<SocketAddr>) -> io::Result<Socket> {
+        let stream = match &self.target {
+            Target::Unix(path) => return Ok(Socket::Unix(UnixStream::connect(path).await?)),
+            Target::Fixed(address) => TcpStream::connect(address).await?,
+            Target::Named(host, port) => TcpStream::connect((host.as_str(), *port)).await?,
+            Target::Original => TcpStream::connect(original.ok_or(io::ErrorKind::AddrNotAvailable)?).await?,
+        };
+        stream.set_nodelay(true)?;
+        keep_alive(SockRef::from(&stream), self.keepalive)?;
+        Ok(Socket::Tcp(stream))
+    }
+}
+
+/// Tries again while the process (EMFILE) or the machine (ENFILE) is out of descriptors.
+async fn patiently<T, F: Future<Output = io::Result<T>>>(mut open: impl FnMut() -> F) -> io::Result<T> {
+    let mut until = None;
+    loop {
+        let error = match open().await {
+            Err(error) if is_exhausted(&error) => error,
+            result => return result,
+        };
+        let until = *until.get_or_insert_with(|| Instant::now() + PATIENCE.mul_f64(0.2 + 0.8 * fastrand::f64()));
+        if Instant::now() >= until {
+            return Err(error);
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+fn is_exhausted(error: &io::Error) -> bool {
+    const ENFILE: i32 = 23;
+    const EMFILE: i32 = 24;
+    matches!(error.raw_os_error(), Some(EMFILE | ENFILE))
+}
+
+/// Where the client's packets went before a REDIRECT rule turned them to us (SO_ORIGINAL_DST, netfilter's connection
+/// tracking; v4 and v6).
+fn original_destination(client: &Socket) -> io::Result<SocketAddr> {
+    let socket = SockRef::from(client);
+    let Some(local) = socket.local_addr()?.as_socket() else {
+        return Err(io::Error::other("a Unix socket has no original destination"));
+    };
+    let original = if local.is_ipv4() {
+        socket.original_dst_v4()
+    } else {
+        socket.original_dst_v6().or_else(|_| socket.original_dst_v4())
+    };
+    match original.ok().and_then(|address| address.as_socket()) {
+        // Our own address: connecting there would come back to us without end.
+        Some(original) if original != local => Ok(original),
+        _ => Err(io::Error::other("no REDIRECT rule turned this connection to us")),
+    }
+}

@@ -1,0 +1,118 @@
+//! An observer whose faults stay its own.
+
+use std::panic::AssertUnwindSafe;
+use std::panic::catch_unwind;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::relay::entrance::Relay;
+use crate::relay::stats::Stats;
+use tokometer_observe::input::Close;
+use tokometer_observe::input::Connection;
+use tokometer_observe::input::Direction;
+use tokometer_observe::input::Observer;
+
+/// The observer of one connection. A panic in it ends the observer, not the connection.
+///
+/// Whoever drops this without telling how the connection ended (a runtime that stops) has drained it.
+pub(crate) struct Guard {
+    relay: Arc<Relay>,
+    pair: u32,
+    ended: bool,
+    costly: bool,
+    observer: Option<Box<dyn Observer>>,
+}
+
+impl Guard {
+    /// Asks for the observer of this connection.
+    pub(crate) fn new(relay: Arc<Relay>, connection: &Connection) -> Guard {
+        let observer =
+            contain(relay.stats_of(connection.pair), &relay, || relay.observe().accepted(connection)).flatten();
+        Guard { relay, pair: connection.pair as u32, ended: false, costly: false, observer }
+    }
+
+    pub(crate) fn relay(&self) -> &Arc<Relay> {
+        &self.relay
+    }
+
+    /// The counters of the connection's pair.
+    pub(crate) fn stats(&self) -> &Stats {
+        self.relay.stats_of(self.pair as usize)
+    }
+
+    pub(crate) fn seen(&mut self, direction: Direction, bytes: &[u8], at: Instant) {
+        let costly = self.call(|observer| {
+            observer.seen(direction, bytes, at);
+            observer.is_costly()
+        });
+        self.costly = costly.unwrap_or(false);
+    }
+
+    /// See [`Observer::is_costly`].
+    pub(crate) fn is_costly(&self) -> bool {
+        self.costly
+    }
+
+    pub(crate) fn finished(&mut self, direction: Direction, at: Instant) {
+        self.call(|observer| observer.finished(direction, at));
+    }
+
+    pub(crate) fn waits(&mut self, direction: Direction, since: Instant) {
+        self.call(|observer| observer.waits(direction, since));
+    }
+
+    pub(crate) fn blocked(&mut self, direction: Direction, since: Instant, until: Instant) {
+        self.call(|observer| observer.blocked(direction, since, until));
+    }
+
+    /// The last call; also drops the observer.
+    pub(crate) fn closed(&mut self, close: Close, at: Instant) {
+        if !std::mem::replace(&mut self.ended, true) {
+            self.stats().count_ended();
+        }
+        self.call(|observer| observer.closed(close, at));
+        self.dismiss();
+    }
+
+    /// `None` when nobody watches.
+    pub(crate) fn idle(&mut self) -> Option<bool> {
+        self.call(|observer| observer.idle())
+    }
+
+    fn call<R>(&mut self, call: impl FnOnce(&mut dyn Observer) -> R) -> Option<R> {
+        let observer = self.observer.as_mut()?;
+        let result = contain(self.relay.stats_of(self.pair as usize), &self.relay, || call(observer.as_mut()));
+        if result.is_none() {
+            self.dismiss();
+        }
+        result
+    }
+
+    fn dismiss(&mut self) {
+        if let Some(observer) = self.observer.take() {
+            contain(self.stats(), &self.relay, || drop(observer));
+        }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.closed(Close::Drained, Instant::now());
+    }
+}
+
+/// Runs foreign code; `None` if it panicked, which is counted.
+fn contain<R>(stats: &Stats, relay: &Relay, call: impl FnOnce() -> R) -> Option<R> {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(result) => Some(result),
+        Err(payload) => {
+            // A payload may panic in its own drop; a few leaked bytes are cheaper than the connection.
+            std::mem::forget(payload);
+            stats.count_observer_panic();
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| relay.observe().panicked())) {
+                std::mem::forget(payload);
+            }
+            None
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! One direction of a connection.
+
+use std::io;
+use std::net::Shutdown;
+use std::pin::Pin;
+use std::task::Context;
+use std::task::Poll;
+use std::task::ready;
+use std::time::Instant;
+
+use socket2::SockRef;
+use tokio::io::AsyncRead;
+use tokio::io::AsyncWrite;
+use tokio::io::ReadBuf;
+
+use crate::relay::entrance::Waiting;
+use crate::relay::guard::Guard;
+use crate::relay::stats::REPORT_BYTES;
+use crate::relay::stream::Stream;
+use tokometer_observe::input::Direction;
+
+/// Reads per direction and wake-up. A direction that still has more lets the thread's other connections go first.
+const READS_PER_TURN: usize = 8;
+
+/// Bytes go one way, in order, and at most one read of them waits here.
+pub(crate) struct Lane {
+    direction: Direction,
+    state: State,
+    /// What the receiver has not taken yet; boxed because it is rare.
+    remainder: Option<Box<Remainder>>,
+    /// Relayed, but not yet added to the totals.
+    unreported: u64,
+    /// A write to the sender failed: its end of the stream is no orderly one.
+    sender_lost: bool,
+    /// The server ended TLS without close_notify. A client under TLS gets none either.
+    truncated: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// The sender may send.
+    Open,
+    /// The sender finished; the receiver has still to be told.
+    Finishing,
+    /// The receiver was told.
+    Finished,
+    /// The receiver takes no more: what the sender sends has nowhere to go and is not read.
+    Broken,
+}
+
+/// Bytes that wait for their receiver. Empty while only bytes that TLS has already encrypted wait.
+struct Remainder {
+    bytes: Vec<u8>,
+    sent: usize,
+    since: Instant,
+    _waiting: Waiting,
+}
+
+/// What a lane can still do after a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// It waits for one of its ends.
+    Waits,
+    /// It has more to read and must be polled again.
+    More,
+    /// The sender finished and the receiver knows.
+    Finished,
+    /// The sender reset the connection.
+    SenderReset,
+    /// The server ended TLS without close_notify while a request was open.
+    Truncated,
+    /// The receiver takes no more; the other direction may still have something to deliver.
+    ReceiverGone,
+}
+
+/// The two ends of a lane.
+pub(crate) struct Way<'a> {
+    pub(crate) from: &'a mut Stream,
+    pub(crate) to: &'a mut Stream,
+    /// The other direction has finished: once this one has too, the connection is closed.
+    pub(crate) last: bool,
+}
+
+/// Where a lane reads to, and who is shown what it read.
+pub(crate) struct Eyes<'a> {
+    pub(crate) scratch: &'a mut [u8],
+    pub(crate) guard: &'a mut Guard,
+    /// Set when anything moved.
+    pub(crate) moved: Option<Instant>,
+}
+
+impl Lane {
+    pub(crate) fn new(direction: Direction) -> Lane {
+        Lane { direction, state: State::Open, remainder: None, unreported: 0, sender_lost: false, truncated: false }
+    }
+
+    /// True while the sender's end is not read: it finished, its bytes wait, or they have nowhere to go.
+    pub(crate) fn deaf(&self) -> bool {
+        self.remainder.is_some() || self.state != State::Open
+    }
+
+    /// A write to the sender failed. What it sent before is still delivered; then comes a reset, not a FIN.
+    pub(crate) fn lose_sender(&mut self) {
+        self.sender_lost = true;
+    }
+
+    /// True once the sender finished.
+    pub(crate) fn ended(&self) -> bool {
+        matches!(self.state, State::Finishing | State::Finished)
+    }
+
+    /// True once the receiver was told that the sender finished.
+    pub(crate) fn finished(&self) -> bool {
+        self.state == State::Finished
+    }
+
+    /// True while bytes wait for the receiver.
+    pub(crate) fn pending(&self) -> bool {
+        self.remainder.is_some()
+    }
+
+    /// Moves what can be moved now.
+    pub(crate) fn turn(&mut self, cx: &mut Context<'_>, way: &mut Way<'_>, eyes: &mut Eyes<'_>) -> Turn {
+        for _ in 0..READS_PER_TURN {
+            match self.step(cx, way, eyes) {
+                Poll::Pending => return Turn::Waits,
+                Poll::Ready(Some(turn)) => return turn,
+                Poll::Ready(None) if eyes.guard.is_costly() => return Turn::More,
+                Poll::Ready(None) => {}
+            }
+        }
+        Turn::More
+    }
+
+    /// Delivers the remainder, or reads once and passes on.
+    fn step(&mut self, cx: &mut Context<'_>, way: &mut Way<'_>, eyes: &mut Eyes<'_>) -> Poll<Option<Turn>> {
+        if let Some(remainder) = &mut self.remainder {
+            let since = remainder.since;
+            if ready!(remainder.poll_deliver(cx, way.to)).is_err() {
+                return Poll::Ready(Some(self.lose_receiver(eyes)));
+            }
+            self.remainder = None;
+            let until = Instant::now();
+            eyes.moved = Some(until);
+            eyes.guard.blocked(self.direction, since, until);
+        }
+        match self.state {
+            State::Open => self.poll_read(cx, way, eyes),
+            State::Finishing => self.poll_finish(cx, way),
+            State::Finished | State::Broken => Poll::Pending,
+        }
+    }
+
+    fn poll_read(&mut self, cx: &mut Context<'_>, way: &mut Way<'_>, eyes: &mut Eyes<'_>) -> Poll<Option<Turn>> {
+        let mut buf = ReadBuf::new(eyes.scratch);
+        let read = ready!(Pin::new(&mut *way.from).poll_read(cx, &mut buf));
+        let at = Instant::now();
+        eyes.moved = Some(at);
+        match read {
+            Ok(()) if !buf.filled().is_empty() => {}
+            Ok(()) => return self.finish(cx, way, at, eyes),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                // A client without close_notify has finished all the same: the end of a request is in the request.
+                self.truncated = self.direction == Direction::Response;
+                return self.finish(cx, way, at, eyes);
+            }
+            Err(_) => return Poll::Ready(Some(Turn::SenderReset)),
+        }
+        let bytes = buf.filled();
+        match poll_send(cx, way.to, bytes) {
+            Ok(None) => {}
+            Ok(Some(sent)) => {
+                let bytes = bytes.get(sent..).unwrap_or_default().to_vec();
+                let waiting = eyes.guard.relay().wait_with(bytes.len());
+                self.remainder = Some(Box::new(Remainder { bytes, sent: 0, since: at, _waiting: waiting }));
+            }
+            Err(_) => return Poll::Ready(Some(self.lose_receiver(eyes))),
+        }
+        eyes.guard.seen(self.direction, bytes, at);
+        if self.remainder.is_some() {
+            eyes.guard.waits(self.direction, at);
+        }
+        self.unreported += bytes.len() as u64;
+        if self.unreported >= REPORT_BYTES {
+            self.report(eyes.guard);
+        }
+        Poll::Ready(None)
+    }
+
+    /// The sender's FIN: passed on at once, then shown.
+    fn finish(
+        &mut self,
+        cx: &mut Context<'_>,
+        way: &mut Way<'_>,
+        at: Instant,
+        eyes: &mut Eyes<'_>,
+    ) -> Poll<Option<Turn>> {
+        if self.sender_lost {
+            return Poll::Ready(Some(Turn::SenderReset));
+        }
+        // Many servers leave close_notify out. It matters only where the end of the connection is that of a response.
+        if self.truncated && eyes.guard.idle() == Some(false) {
+            return Poll::Ready(Some(Turn::Truncated));
+        }
+        self.state = State::Finishing;
+        let turn = self.poll_finish(cx, way);
+        eyes.guard.finished(self.direction, at);
+        turn
+    }
+
+    fn poll_finish(&mut self, cx: &mut Context<'_>, way: &mut Way<'_>) -> Poll<Option<Turn>> {
+        // The close that follows at once tells a plain receiver as well, for one system call less. Under TLS the alert
+        // has to be written first.
+        if way.last && matches!(way.to, Stream::Plain(_)) {
+            self.state = State::Finished;
+            return Poll::Ready(Some(Turn::Finished));
+        }
+        // A receiver that cannot be told is gone; its own direction shows how.
+        let told = match way.to {
+            // It sees the truncation too.
+            Stream::Tls(_) if self.truncated => SockRef::from(way.to.socket()).shutdown(Shutdown::Write),
+            _ => ready!(Pin::new(&mut *way.to).poll_shutdown(cx)),
+        };
+        self.state = State::Finished;
+        Poll::Ready(Some(if told.is_ok() { Turn::Finished } else { Turn::ReceiverGone }))
+    }
+
+    fn lose_receiver(&mut self, eyes: &mut Eyes<'_>) -> Turn {
+        self.state = State::Broken;
+        self.settle(eyes.guard);
+        Turn::ReceiverGone
+    }
+
+    /// The last word of this direction: what still waits will not be delivered any more.
+    pub(crate) fn settle(&mut self, guard: &mut Guard) {
+        if let Some(remainder) = self.remainder.take() {
+            guard.blocked(self.direction, remainder.since, Instant::now());
+        }
+        self.report(guard);
+    }
+
+    fn report(&mut self, guard: &Guard) {
+        guard.stats().count_bytes(self.direction, std::mem::take(&mut self.unreported));
+    }
+}
+
+impl Remainder {
+    fn poll_deliver(&mut self, cx: &mut Context<'_>, to: &mut Stream) -> Poll<io::Result<()>> {
+        while let Some(rest) = self.bytes.get(self.sent..).filter(|rest| !rest.is_empty()) {
+            match ready!(Pin::new(&mut *to).poll_write(cx, rest))? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                sent => self.sent += sent,
+            }
+        }
+        Pin::new(to).poll_flush(cx)
+    }
+}
+
+/// Writes once. `None` if all is on its way; else how much of it the receiver took.
+fn poll_send(cx: &mut Context<'_>, to: &mut Stream, bytes: &[u8]) -> io::Result<Option<usize>> {
+    match Pin::new(&mut *to).poll_write(cx, bytes) {
+        Poll::Ready(Ok(sent)) if sent == bytes.len() => match Pin::new(to).poll_flush(cx) {
+            Poll::Ready(flushed) => flushed.map(|()| None),
+            Poll::Pending => Ok(Some(sent)),
+        },
+        Poll::Ready(Ok(sent)) => Ok(Some(sent)),
+        Poll::Ready(Err(error)) => Err(error),
+        Poll::Pending => Ok(Some(0)),
+    }
+}

@@ -1,0 +1,211 @@
+//! What a client gets whose server cannot be reached.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Context;
+use std::task::Poll;
+use std::task::Waker;
+use std::time::Duration;
+use std::time::Instant;
+
+use tokio::io::AsyncRead;
+use tokio::io::AsyncReadExt;
+use tokio::io::AsyncWrite;
+use tokio::io::AsyncWriteExt;
+use tokio::io::ReadBuf;
+
+use crate::relay::drain::Phase;
+use crate::relay::entrance::Accepted;
+use crate::relay::entrance::Relay;
+use crate::relay::settings::Unreachable;
+use crate::relay::stats::Full;
+use crate::relay::stream::Socket;
+use crate::relay::stream::Stream;
+use tokometer_observe::input::Close;
+use tokometer_observe::input::Direction;
+
+/// A client that has not sent anything by then is let go: it holds a descriptor, and there is nothing to answer.
+const FIRST_BYTES: Duration = Duration::from_secs(10);
+
+/// After the answer the client may still be sending its request. Closing on unread bytes would make the kernel send a
+/// reset that overtakes the answer (RFC 9112 section 9.6), so they are read away, up to these bounds.
+const LINGER: Duration = Duration::from_secs(10);
+const LINGER_BYTES: usize = 64 * 1024 * 1024;
+
+/// Read size; such connections are few and short.
+const CHUNK_BYTES: usize = 4 * 1024;
+
+/// Reads of what a client has sent that is refused at once.
+const READS_AT_ONCE: usize = 16;
+
+impl Relay {
+    /// Refuses a client for which there is no room, at once: it does not hold its descriptor while it sends its request.
+    ///
+    /// HTTP/1 clients get 503 unless the settings say otherwise. Whoever has sent part of a request by then, or sends it
+    /// later, gets a reset behind the response, as the rest of it is not waited for.
+    pub fn refuse(&self, client: Socket, why: Full) {
+        let mut client = Stream::Plain(client);
+        if self.settings().unreachable == Unreachable::Reset || is_other_than_http1(&mut client) {
+            return client.reset();
+        }
+        let message = match why {
+            Full::Descriptors => "tokometer: no file descriptors are left for more connections",
+            Full::MaxConnections => "tokometer: the maximum number of connections is open (relay.max_connections)",
+        };
+        let mut cx = Context::from_waker(Waker::noop());
+        // A new socket takes it whole.
+        drop(Pin::new(&mut client).poll_write(&mut cx, &service_unavailable("too_many_connections", message)));
+        client.close();
+    }
+}
+
+/// Reads what has come already, so that the close does not discard the response with it.
+fn is_other_than_http1(client: &mut Stream) -> bool {
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut chunk = [0; CHUNK_BYTES];
+    let mut other = false;
+    for read in 0..READS_AT_ONCE {
+        let mut buf = ReadBuf::new(&mut chunk);
+        match Pin::new(&mut *client).poll_read(&mut cx, &mut buf) {
+            Poll::Ready(Ok(())) if !buf.filled().is_empty() => {
+                other |= read == 0 && is_http1(buf.filled()) == Some(false);
+            }
+            _ => break,
+        }
+    }
+    other
+}
+
+impl Accepted {
+    /// Answers a client whose server cannot be reached, as the settings say, and ends the connection.
+    ///
+    /// The client's bytes are shown to the observer; the answer, which is ours and not the server's, is not.
+    pub async fn refuse(mut self, client: Stream, close: Close, address: &str, reason: &str) {
+        match close {
+            Close::ConnectTimeout => self.guard.stats().count_connect_timeout(),
+            _ => self.guard.stats().count_connect_failure(),
+        }
+        match self.relay().settings().unreachable {
+            Unreachable::Reset => client.reset(),
+            Unreachable::Http503 => self.answer(client, address, reason).await,
+        }
+        self.end(close);
+    }
+
+    async fn answer(&mut self, mut client: Stream, address: &str, reason: &str) {
+        let relay = Arc::clone(self.relay());
+        let mut chunk = vec![0; CHUNK_BYTES];
+        let mut start = Vec::new();
+        let first = async {
+            loop {
+                let bytes = self.read(&mut client, &mut chunk).await?;
+                start.extend_from_slice(bytes);
+                if let Some(known) = is_http1(&start) {
+                    return Ok::<bool, io::Error>(known);
+                }
+            }
+        };
+        if !matches!(relay.drain().in_time(FIRST_BYTES, first).await, Some(Ok(true)))
+            || self.ticket.phase() == Phase::Forced
+        {
+            return client.reset();
+        }
+        let linger = async {
+            let message = format!("tokometer: cannot reach the inference server at {address}: {reason}");
+            client.write_all(&service_unavailable("upstream_unreachable", &message)).await?;
+            client.shutdown().await?;
+            let mut left = LINGER_BYTES;
+            while left > 0 {
+                left = left.saturating_sub(self.read(&mut client, &mut chunk).await?.len());
+            }
+            Ok::<(), io::Error>(())
+        };
+        // However it ends, by the client's FIN or by a bound: the answer had its time.
+        drop(relay.drain().in_time(LINGER, linger).await);
+        client.close();
+    }
+
+    async fn read<'a>(&mut self, client: &mut Stream, chunk: &'a mut [u8]) -> io::Result<&'a [u8]> {
+        let length = client.read(chunk).await?;
+        let at = Instant::now();
+        let bytes = chunk.get(..length).unwrap_or_default();
+        if bytes.is_empty() {
+            self.guard.finished(Direction::Request, at);
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.guard.seen(Direction::Request, bytes, at);
+        Ok(bytes)
+    }
+}
+
+/// Whether these first bytes begin an HTTP/1 request: a method in capitals and a space. `None` while both is possible.
+/// The preface of HTTP/2 (`PRI * HTTP/2.0`, RFC 9113 section 3.4) looks like one and is none.
+fn is_http1(start: &[u8]) -> Option<bool> {
+    const LONGEST_METHOD: usize = 24;
+    let method = start.iter().take_while(|byte| byte.is_ascii_uppercase() || **byte == b'-').count();
+    match start.get(method) {
+        Some(b' ') => Some(method > 0 && !start.starts_with(b"PRI ")),
+        Some(_) => Some(false),
+        None if method > LONGEST_METHOD => Some(false),
+        None => None,
+    }
+}
+
+fn service_unavailable(kind: &str, message: &str) -> Vec<u8> {
+    let body = format!(r#"{{"error":{{"message":"{}","type":"{kind}","param":null,"code":503}}}}"#, escape(message));
+    format!(
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\
+         retry-after: 1\r\nconnection: close\r\n\r\n{body}",
+        body.len()
+    )
+    .into_bytes()
+}
+
+/// JSON string escapes (RFC 8259 section 7) for text of our own, paths and system messages.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => escaped.extend(['\\', c]),
+            c if c.is_control() => escaped.extend(format!("\\u{:04x}", c as u32).chars()),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_http1_request_is_known_by_its_first_bytes() {
+        for (start, expected) in [
+            (&b"POST /v1/chat/completions HTTP/1.1\r\n"[..], Some(true)),
+            (b"G", None),
+            (b"GET ", Some(true)),
+            (b"M-SEARCH * HTTP/1.1", Some(true)),
+            (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Some(false)),
+            (b" / HTTP/1.1", Some(false)),
+            (b"\x16\x03\x01", Some(false)),
+            (b"get / HTTP/1.1", Some(false)),
+            (b"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", Some(false)),
+            (b"", None),
+        ] {
+            assert_eq!(is_http1(start), expected, "{:?}", start.escape_ascii().to_string());
+        }
+    }
+
+    #[test]
+    fn the_answer_is_json_whatever_the_address_holds() {
+        let message = "tokometer: cannot reach the inference server at unix:/run/a\"b\\c\n: refused";
+        let answer = service_unavailable("upstream_unreachable", message);
+        let answer = String::from_utf8(answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains(&format!("content-length: {}\r\n", body.len())), "{head}");
+        let body: serde_json::Value = serde_json::from_str(body).unwrap();
+        assert_eq!(body["error"]["message"], message);
+        assert_eq!(body["error"]["code"], 503);
+    }
+}

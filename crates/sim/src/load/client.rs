@@ -1,0 +1,192 @@
+//! One client, which makes one request after the other.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use std::time::Instant;
+
+use crate::load::Run;
+use crate::load::events::Brought;
+use crate::load::events::Events;
+use crate::load::events::Media;
+use crate::load::http1;
+use crate::load::http2;
+use crate::load::recorder::Outcome;
+use crate::load::recorder::Recorder;
+use crate::load::request::Request;
+use crate::load::settings::Inspect;
+use crate::load::settings::Settings;
+use crate::load::summary::End;
+
+/// One client.
+#[derive(Debug)]
+pub(crate) struct Client {
+    connection: Connection,
+    run: Arc<Run>,
+    recorder: Arc<Recorder>,
+    events: Events,
+}
+
+/// By what it asks.
+#[derive(Debug)]
+enum Connection {
+    Http1(http1::Connection),
+    /// Shared with other clients.
+    Http2(Arc<http2::Connection>),
+}
+
+/// A request that is open: whatever ends it is recorded, also that the run was over.
+struct Open<'a> {
+    recorder: &'a Recorder,
+    outcome: Outcome,
+    timed: bool,
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.recorder.end(self.outcome, self.timed);
+    }
+}
+
+/// The answer to one request, as it comes.
+pub(crate) struct Answer<'a> {
+    events: &'a mut Events,
+    outcome: &'a mut Outcome,
+    settings: &'a Settings,
+    recorder: &'a Recorder,
+    aborts_after: Option<u64>,
+    media: Media,
+}
+
+impl Answer<'_> {
+    /// The request is sent.
+    pub(crate) fn asked(&mut self) {
+        self.outcome.sent = Some(Instant::now());
+    }
+
+    /// The head came.
+    pub(crate) fn head(&mut self, status: u16, content_type: &[u8]) {
+        (self.outcome.status, self.outcome.headers) = (Some(status), Some(Instant::now()));
+        self.media = Media::of(content_type);
+        self.events.restart(self.media);
+    }
+
+    /// Bytes of the body came.
+    pub(crate) fn body(&mut self, bytes: &[u8], brought: &mut Brought) {
+        if self.settings.inspect == Inspect::Events {
+            self.events.take(bytes, brought);
+        }
+    }
+
+    /// A read of so many bytes brought this.
+    pub(crate) fn read(&mut self, bytes: usize, brought: Brought, now: Instant) {
+        let warm = self.recorder.is_warm(self.settings.warm_up);
+        let mut gap = None;
+        if brought.token_events > 0 {
+            self.outcome.first.get_or_insert(now);
+            gap = self.outcome.last.map(|last| now - last).filter(|_| warm);
+            self.outcome.last = Some(now);
+            self.outcome.token_events += brought.token_events;
+        }
+        let transit = self.settings.stamp.zip(brought.stamp).filter(|_| warm);
+        let transit = transit.map(|(epoch, stamp)| (now - epoch).saturating_sub(Duration::from_nanos(stamp)));
+        self.recorder.read(bytes, brought.token_events, gap, transit);
+    }
+
+    /// Whether the client has had enough.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.aborts_after.is_some_and(|events| self.outcome.token_events >= events)
+    }
+
+    /// The body is whole: how it ended.
+    pub(crate) fn end(&mut self) -> End {
+        let told = self.events.end();
+        self.outcome.usage = told.usage;
+        let unread = self.settings.inspect == Inspect::Bytes || self.media == Media::Whole;
+        match self.outcome.status {
+            Some(200..=299) if told.error => End::ErrorEvent,
+            Some(200..=299) if unread => End::Complete,
+            Some(200..=299) if self.outcome.token_events == 0 && told.usage.unwrap_or(0) == 0 => End::NoTokens,
+            Some(200..=299) if !told.done => End::NoDone,
+            Some(200..=299) => End::Complete,
+            _ => End::ErrorStatus,
+        }
+    }
+}
+
+impl Client {
+    /// A client of its own connection, or of one it shares.
+    pub(crate) fn new(
+        address: SocketAddr,
+        request: &Request,
+        shared: Option<Arc<http2::Connection>>,
+        run: Arc<Run>,
+        recorder: Arc<Recorder>,
+    ) -> Client {
+        let connection = match shared {
+            Some(shared) => Connection::Http2(shared),
+            None => Connection::Http1(http1::Connection::new(address, request, &run.settings)),
+        };
+        let events = Events::new(request.api, run.settings.stamp.is_some());
+        Client { connection, run, recorder, events }
+    }
+
+    /// Makes requests until the run has no more of them.
+    pub(crate) async fn work(mut self) {
+        let (run, recorder) = (Arc::clone(&self.run), Arc::clone(&self.recorder));
+        let settings = &run.settings;
+        while let Some(number) = run.next() {
+            recorder.begin();
+            let outcome = Outcome {
+                end: End::Unfinished,
+                status: None,
+                usage: None,
+                token_events: 0,
+                sent: None,
+                headers: None,
+                first: None,
+                last: None,
+            };
+            let mut open = Open { recorder: &recorder, outcome, timed: recorder.is_warm(settings.warm_up) };
+            let mut answer = Answer {
+                events: &mut self.events,
+                outcome: &mut open.outcome,
+                settings,
+                recorder: &recorder,
+                aborts_after: abort_after(settings, number),
+                media: Media::default(),
+            };
+            let exchange = async {
+                match &mut self.connection {
+                    Connection::Http1(connection) => connection.exchange(&mut answer).await,
+                    Connection::Http2(connection) => connection.exchange(&mut answer).await,
+                }
+            };
+            let end = match settings.timeout {
+                Some(limit) => tokio::time::timeout(limit, exchange).await.unwrap_or(Ok(End::Timeout)),
+                None => exchange.await,
+            };
+            open.outcome.end = end.unwrap_or_else(|error| match error.kind() {
+                io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => End::Reset,
+                _ => End::Truncated,
+            });
+            if let Connection::Http1(connection) = &mut self.connection
+                && (open.outcome.end != End::Complete || !settings.keep_alive)
+            {
+                connection.close();
+            }
+            if open.outcome.end == End::Refused {
+                // A server that is down is not asked again at once.
+                drop(open);
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+}
+
+/// After how many events with tokens the request of this number is given up, if it is.
+fn abort_after(settings: &Settings, number: u64) -> Option<u64> {
+    let mut chance = fastrand::Rng::with_seed(settings.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    (chance.f64() < settings.abort).then(|| chance.u64(1..=(settings.max_tokens / 2).max(1)))
+}

@@ -1,0 +1,134 @@
+//! A load generator: a client that opens many streams and measures each on its own side.
+//!
+//! It reads HTTP/1.1 and SSE by itself and lightly, so that its times are those of the wire; it shares nothing with the
+//! relay's observer, whose figures it can therefore check.
+
+mod api;
+mod client;
+mod events;
+mod http1;
+mod http2;
+mod recorder;
+mod request;
+mod settings;
+mod shape;
+mod summary;
+mod url;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use std::time::Instant;
+
+use tokio::task::JoinSet;
+
+use crate::load::client::Client;
+use crate::load::recorder::Recorder;
+use crate::load::request::Request;
+use crate::load::url::Url;
+
+pub use crate::load::api::Api;
+pub use crate::load::api::UnknownApi;
+pub use crate::load::recorder::Progress;
+pub use crate::load::settings::Inspect;
+pub use crate::load::settings::Settings;
+pub use crate::load::summary::End;
+pub use crate::load::summary::Percentiles;
+pub use crate::load::summary::Summary;
+pub use crate::load::url::BadUrl;
+
+/// Why no load could be made.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The target cannot be used.
+    #[error(transparent)]
+    Url(#[from] BadUrl),
+    /// The target's name has no address.
+    #[error("the host of {url} could not be found: {source}; check the name, or give an IP address")]
+    Resolve {
+        /// The target.
+        url: String,
+        /// What the resolver said.
+        source: std::io::Error,
+    },
+}
+
+/// What all clients share.
+#[derive(Debug)]
+struct Run {
+    settings: Settings,
+    /// Requests begun, over all clients.
+    begun: AtomicU64,
+    ends: Option<Instant>,
+}
+
+impl Run {
+    /// Whether another request may begin; if so, its number.
+    fn next(&self) -> Option<u64> {
+        if self.ends.is_some_and(|ends| Instant::now() >= ends) {
+            return None;
+        }
+        let number = self.begun.fetch_add(1, Relaxed);
+        self.settings.requests.is_none_or(|requests| number < requests).then_some(number)
+    }
+}
+
+/// Makes load until the requests or the time of the settings are used up, and returns what it measured.
+///
+/// `progress` is called about once every [`Settings::progress_every`] with the state so far. When the time is up,
+/// streams that are open are broken off and counted as [`End::Unfinished`].
+///
+/// # Errors
+/// When the target is no `http://` URL or its host has no address. What goes wrong with single requests is counted,
+/// not returned.
+pub async fn run(settings: Settings, mut progress: impl FnMut(Progress)) -> Result<Summary, Error> {
+    let url: Url = settings.url.parse()?;
+    let resolve = |source| Error::Resolve { url: settings.url.clone(), source };
+    let address = tokio::net::lookup_host((url.host.as_str(), url.port)).await.map_err(resolve)?.next();
+    let address = address.ok_or_else(|| resolve(std::io::ErrorKind::NotFound.into()))?;
+
+    let started = Instant::now();
+    let ends = settings.duration.map(|duration| started + duration);
+    let recorder = Arc::new(Recorder::new(started));
+    let (clients, ramp, tick) = (settings.concurrency.max(1), settings.ramp, settings.progress_every);
+    let run = Arc::new(Run { settings, begun: AtomicU64::new(0), ends });
+    let request = Arc::new(Request::new(&url, &run.settings));
+    let mut tasks = JoinSet::new();
+    let mut shared = None;
+    for number in 0..clients {
+        if run.settings.http2 && number % http2::STREAMS == 0 {
+            shared = Some(Arc::new(http2::Connection::new(address, Arc::clone(&request))));
+        }
+        let client = Client::new(address, &request, shared.clone(), Arc::clone(&run), Arc::clone(&recorder));
+        let delay = ramp.mul_f64(number as f64 / clients as f64);
+        tasks.spawn(async move {
+            if !delay.is_zero() {
+                tokio::time::sleep(delay).await;
+            }
+            client.work().await;
+        });
+    }
+    let mut ticks = tokio::time::interval(tick.max(Duration::from_millis(10)));
+    let over = async {
+        match ends {
+            Some(ends) => tokio::time::sleep_until(ends.into()).await,
+            None => std::future::pending().await,
+        }
+    };
+    let mut over = std::pin::pin!(over);
+    loop {
+        tokio::select! {
+            ended = tasks.join_next() => match ended {
+                Some(Ok(())) => {}
+                Some(Err(error)) => tracing::error!(%error, "a client of the load generator panicked"),
+                None => break,
+            },
+            _ = ticks.tick() => progress(recorder.progress()),
+            () = &mut over => break,
+        }
+    }
+    let wall = started.elapsed();
+    tasks.shutdown().await;
+    Ok(recorder.summary(wall))
+}

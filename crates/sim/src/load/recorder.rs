@@ -1,0 +1,214 @@
+//! Where all clients put what they measured.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+use std::time::Duration;
+use std::time::Instant;
+
+use hdrhistogram::Histogram;
+
+use crate::load::summary::End;
+use crate::load::summary::Percentiles;
+use crate::load::summary::Summary;
+
+/// The state of a run that goes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Progress {
+    /// Time since the run began.
+    pub elapsed: Duration,
+    /// Requests open now.
+    pub open: u64,
+    /// Requests that ended.
+    pub ended: u64,
+    /// Those of them that did not end well.
+    pub failed: u64,
+    /// Events with tokens so far.
+    pub token_events: u64,
+    /// Median time to first token so far, in milliseconds.
+    pub time_to_first_token_ms: f64,
+}
+
+/// One line for people.
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.elapsed.as_secs_f64();
+        let rate = if seconds > 0.0 { self.token_events as f64 / seconds } else { 0.0 };
+        write!(
+            f,
+            "{seconds:>6.1} s  open {:>5}  ended {:>7}  failed {:>5}  {rate:>9.1} events/s  first token p50 {:.1} ms",
+            self.open, self.ended, self.failed, self.time_to_first_token_ms
+        )
+    }
+}
+
+#[derive(Debug)]
+struct State {
+    open: u64,
+    ended: u64,
+    ends: BTreeMap<End, u64>,
+    statuses: BTreeMap<u16, u64>,
+    tokens: u64,
+    tokens_from_usage: u64,
+    token_events: u64,
+    bytes: u64,
+    /// Microseconds.
+    headers: Histogram<u64>,
+    first_token: Histogram<u64>,
+    gaps: Histogram<u64>,
+    durations: Histogram<u64>,
+    /// Thousandths of a token per second.
+    rates: Histogram<u64>,
+    /// Nanoseconds.
+    transit: Histogram<u64>,
+}
+
+/// What one request was.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outcome {
+    pub(crate) end: End,
+    pub(crate) status: Option<u16>,
+    /// From usage.
+    pub(crate) usage: Option<u64>,
+    pub(crate) token_events: u64,
+    pub(crate) sent: Option<Instant>,
+    pub(crate) headers: Option<Instant>,
+    pub(crate) first: Option<Instant>,
+    pub(crate) last: Option<Instant>,
+}
+
+/// Where all clients put what they measured.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    started: Instant,
+    state: Mutex<State>,
+}
+
+fn histogram(highest: u64) -> Histogram<u64> {
+    // Three significant digits; values above the highest are counted as the highest.
+    Histogram::new_with_bounds(1, highest, 3).expect("the bounds are constants that hdrhistogram takes")
+}
+
+fn micros(time: Duration) -> u64 {
+    time.as_micros() as u64
+}
+
+impl Recorder {
+    pub(crate) fn new(started: Instant) -> Recorder {
+        const HOUR_US: u64 = 3_600_000_000;
+        let state = State {
+            open: 0,
+            ended: 0,
+            ends: BTreeMap::new(),
+            statuses: BTreeMap::new(),
+            tokens: 0,
+            tokens_from_usage: 0,
+            token_events: 0,
+            bytes: 0,
+            headers: histogram(HOUR_US),
+            first_token: histogram(HOUR_US),
+            gaps: histogram(HOUR_US),
+            durations: histogram(HOUR_US),
+            rates: histogram(10_000_000_000),
+            transit: histogram(60_000_000_000),
+        };
+        Recorder { started, state: Mutex::new(state) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Numbers stay numbers, also when a client panicked between two of them.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the warm-up is over.
+    pub(crate) fn is_warm(&self, warm_up: Duration) -> bool {
+        warm_up.is_zero() || self.started.elapsed() >= warm_up
+    }
+
+    pub(crate) fn begin(&self) {
+        self.state().open += 1;
+    }
+
+    /// What one read brought: bytes, events with tokens, the gap before them and how long they travelled.
+    pub(crate) fn read(&self, bytes: usize, token_events: u64, gap: Option<Duration>, transit: Option<Duration>) {
+        let mut state = self.state();
+        state.bytes += bytes as u64;
+        state.token_events += token_events;
+        if let Some(gap) = gap {
+            state.gaps.saturating_record(micros(gap));
+        }
+        if let Some(transit) = transit {
+            state.transit.saturating_record(transit.as_nanos() as u64);
+        }
+    }
+
+    /// A request ended; its times only count when `timed`: when it is not part of the warm-up.
+    pub(crate) fn end(&self, outcome: Outcome, timed: bool) {
+        let now = Instant::now();
+        let mut state = self.state();
+        state.open = state.open.saturating_sub(1);
+        if outcome.end == End::Unfinished && outcome.sent.is_none() {
+            // The run was over before anything was sent: nobody else can know of this request.
+            return;
+        }
+        state.ended += 1;
+        *state.ends.entry(outcome.end).or_default() += 1;
+        if let Some(status) = outcome.status {
+            *state.statuses.entry(status).or_default() += 1;
+        }
+        state.tokens += outcome.usage.unwrap_or(outcome.token_events);
+        state.tokens_from_usage += outcome.usage.unwrap_or(0);
+        let Some(sent) = outcome.sent.filter(|_| timed) else { return };
+        if let Some(headers) = outcome.headers {
+            state.headers.saturating_record(micros(headers - sent));
+        }
+        if let Some(first) = outcome.first {
+            state.first_token.saturating_record(micros(first - sent));
+        }
+        if outcome.end == End::Complete {
+            state.durations.saturating_record(micros(now - sent));
+        }
+        if let (Some(first), Some(last)) = (outcome.first, outcome.last) {
+            let span = (last - first).as_secs_f64();
+            let tokens = outcome.usage.unwrap_or(outcome.token_events);
+            if span > 0.0 && tokens > 1 {
+                state.rates.saturating_record(((tokens - 1) as f64 / span * 1e3) as u64);
+            }
+        }
+    }
+
+    pub(crate) fn progress(&self) -> Progress {
+        let state = self.state();
+        let well = [End::Complete, End::Aborted].iter().filter_map(|end| state.ends.get(end)).sum::<u64>();
+        Progress {
+            elapsed: self.started.elapsed(),
+            open: state.open,
+            ended: state.ended,
+            failed: state.ended - well,
+            token_events: state.token_events,
+            time_to_first_token_ms: state.first_token.value_at_quantile(0.5) as f64 / 1e3,
+        }
+    }
+
+    pub(crate) fn summary(&self, wall: Duration) -> Summary {
+        let state = self.state();
+        Summary {
+            seconds: wall.as_secs_f64(),
+            requests: state.ended,
+            ends: state.ends.clone(),
+            statuses: state.statuses.clone(),
+            tokens: state.tokens,
+            tokens_from_usage: state.tokens_from_usage,
+            token_events: state.token_events,
+            bytes: state.bytes,
+            time_to_headers_ms: Percentiles::of(&state.headers, 1e3),
+            time_to_first_token_ms: Percentiles::of(&state.first_token, 1e3),
+            inter_token_latency_ms: Percentiles::of(&state.gaps, 1e3),
+            tokens_per_second: Percentiles::of(&state.rates, 1e3),
+            duration_ms: Percentiles::of(&state.durations, 1e3),
+            transit_us: Percentiles::of(&state.transit, 1e3),
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! HTTP/2 with prior knowledge (RFC 9113, 3.3): each stream is served as a connection of HTTP/1.1 that carries one
+//! request, which is what a gateway makes of it in front of a real engine. A connection that is cut there is a stream that
+//! is reset here.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Context;
+use std::task::Poll;
+
+use bytes::Bytes;
+use h2::Reason;
+use h2::RecvStream;
+use h2::SendStream;
+use h2::server::SendResponse;
+use http::Request;
+use http::Response;
+use tokio::io::AsyncRead;
+use tokio::io::AsyncWrite;
+use tokio::io::ReadBuf;
+use tokio::task::JoinSet;
+
+use crate::body::Delimiter;
+use crate::body::Progress;
+use crate::server::connection;
+use crate::server::engine::Engine;
+use crate::server::http::BODY_BYTES;
+use crate::server::http::Client;
+use crate::server::http::Rewound;
+use crate::server::http::Wire;
+
+/// Streams of a connection at a time; a client waits with further ones.
+const STREAMS: u32 = 1000;
+
+/// Bytes of a request that a client may send before it is told to go on.
+const WINDOW: u32 = 1 << 20;
+
+/// Most headers of an answer.
+const HEADERS: usize = 32;
+
+/// Serves until either side is done with the connection.
+pub(crate) async fn serve(stream: Rewound, engine: Arc<Engine>) {
+    let mut builder = h2::server::Builder::new();
+    builder.max_concurrent_streams(STREAMS).initial_window_size(WINDOW).initial_connection_window_size(WINDOW);
+    let Ok(mut connection) = builder.handshake::<_, Bytes>(stream).await else { return };
+    let mut streams = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = connection.accept() => match accepted {
+                Some(Ok((request, respond))) => {
+                    streams.spawn(answer(request, respond, Arc::clone(&engine)));
+                }
+                Some(Err(_)) | None => return,
+            },
+            Some(ended) = streams.join_next() => {
+                if let Err(error) = ended {
+                    tracing::error!(%error, "a stream of the simulated server panicked");
+                }
+            }
+            () = tokio::time::sleep(engine.settings.idle_timeout), if streams.is_empty() => connection.graceful_shutdown(),
+        }
+    }
+}
+
+async fn answer(request: Request<RecvStream>, respond: SendResponse<Bytes>, engine: Arc<Engine>) {
+    let (head, body) = request.into_parts();
+    // A client that gave up the stream is not answered.
+    let Some(body) = whole(body).await else { return };
+    let is_head = head.method == http::Method::HEAD;
+    let stream = Stream { request: rendered(&head, &body), respond, answer: Answer::Head(Vec::new()), is_head };
+    connection::answer_all(Client::new(Box::new(stream)), &engine).await;
+}
+
+/// All of a request's body.
+async fn whole(mut body: RecvStream) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    while let Some(part) = body.data().await {
+        let part = part.ok()?;
+        if bytes.len() + part.len() > BODY_BYTES {
+            return None;
+        }
+        bytes.extend_from_slice(&part);
+        body.flow_control().release_capacity(part.len()).ok()?;
+    }
+    Some(bytes)
+}
+
+/// A request in the form of HTTP/1.1.
+fn rendered(head: &http::request::Parts, body: &[u8]) -> Bytes {
+    let mut bytes = Vec::new();
+    let path = head.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
+    bytes.extend_from_slice(format!("{} {path} HTTP/1.1\r\n", head.method).as_bytes());
+    for (name, value) in head.headers.iter().filter(|(name, _)| *name != http::header::CONTENT_LENGTH) {
+        bytes.extend_from_slice(format!("{name}: ").as_bytes());
+        bytes.extend_from_slice(value.as_bytes());
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes.extend_from_slice(format!("content-length: {}\r\n\r\n", body.len()).as_bytes());
+    bytes.extend_from_slice(body);
+    bytes.into()
+}
+
+/// A stream, as a connection of HTTP/1.1: its request can be read, and an answer be written.
+#[derive(Debug)]
+struct Stream {
+    /// What was not read yet.
+    request: Bytes,
+    respond: SendResponse<Bytes>,
+    answer: Answer,
+    is_head: bool,
+}
+
+/// How far the answer is.
+#[derive(Debug)]
+enum Answer {
+    /// So much of its head was written.
+    Head(Vec<u8>),
+    Body(SendStream<Bytes>, Delimiter),
+    Over,
+}
+
+fn broken(error: h2::Error) -> io::Error {
+    io::Error::new(io::ErrorKind::BrokenPipe, error)
+}
+
+impl Stream {
+    /// Ends a stream whose answer is not whole.
+    fn give_up(&mut self, reason: Reason) {
+        match std::mem::replace(&mut self.answer, Answer::Over) {
+            Answer::Head(_) => self.respond.send_reset(reason),
+            Answer::Body(mut stream, _) => stream.send_reset(reason),
+            Answer::Over => {}
+        }
+    }
+
+    /// Takes more of the head; what follows it in the same bytes is the body's.
+    fn head(&mut self, mut bytes: Vec<u8>) -> io::Result<()> {
+        let mut headers = [httparse::EMPTY_HEADER; HEADERS];
+        let mut parsed = httparse::Response::new(&mut headers);
+        let length = match parsed.parse(&bytes) {
+            Ok(httparse::Status::Complete(length)) => length,
+            Ok(httparse::Status::Partial) => {
+                self.answer = Answer::Head(bytes);
+                return Ok(());
+            }
+            Err(_) => {
+                self.answer = Answer::Head(Vec::new());
+                self.give_up(Reason::INTERNAL_ERROR);
+                return Ok(());
+            }
+        };
+        let mut response = Response::builder().status(parsed.code.unwrap_or_default());
+        let mut delimiter = Delimiter::Close;
+        for header in parsed.headers.iter() {
+            let is = |name: &str| header.name.eq_ignore_ascii_case(name);
+            if is("transfer-encoding") {
+                delimiter = Delimiter::chunked();
+            }
+            if is("content-length") {
+                let length = std::str::from_utf8(header.value).ok().and_then(|value| value.parse().ok());
+                delimiter = Delimiter::Length(length.unwrap_or(0));
+            }
+            // What is about the connection has no place here (RFC 9113, 8.2.2).
+            if !(is("transfer-encoding") || is("connection") || is("keep-alive")) {
+                response = response.header(header.name.to_ascii_lowercase(), header.value);
+            }
+        }
+        let response = response.body(()).map_err(io::Error::other)?;
+        let empty = self.is_head || delimiter == Delimiter::Length(0);
+        let stream = self.respond.send_response(response, empty).map_err(broken)?;
+        self.answer = if empty { Answer::Over } else { Answer::Body(stream, delimiter) };
+        let body = bytes.split_off(length);
+        if body.is_empty() { Ok(()) } else { self.body(&body) }
+    }
+
+    fn body(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let Answer::Body(stream, delimiter) = &mut self.answer else { return Ok(()) };
+        let mut data = Vec::new();
+        match delimiter.take(bytes, |part| data.extend_from_slice(part)) {
+            Progress::More if data.is_empty() => Ok(()),
+            Progress::More => stream.send_data(data.into(), false).map_err(broken),
+            Progress::End => {
+                let sent = stream.send_data(data.into(), true).map_err(broken);
+                self.answer = Answer::Over;
+                sent
+            }
+            Progress::Broken => {
+                self.give_up(Reason::INTERNAL_ERROR);
+                Ok(())
+            }
+        }
+    }
+}
+
+impl AsyncRead for Stream {
+    /// After the request comes nothing, until the client leaves or the answer is over.
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if !self.request.is_empty() {
+            let length = self.request.len().min(buf.remaining());
+            buf.put_slice(&self.request.split_to(length));
+            return Poll::Ready(Ok(()));
+        }
+        let this = &mut *self;
+        let reset = match &mut this.answer {
+            Answer::Head(_) => this.respond.poll_reset(cx),
+            Answer::Body(stream, _) => stream.poll_reset(cx),
+            Answer::Over => return Poll::Ready(Ok(())),
+        };
+        reset.map(|_| Ok(()))
+    }
+}
+
+impl AsyncWrite for Stream {
+    /// Takes all of the bytes when the client takes any.
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let this = &mut *self;
+        let written = match &mut this.answer {
+            Answer::Head(head) => {
+                let mut head = std::mem::take(head);
+                head.extend_from_slice(bytes);
+                this.head(head)
+            }
+            Answer::Body(stream, _) => {
+                stream.reserve_capacity(bytes.len().max(1));
+                if stream.capacity() == 0 {
+                    match stream.poll_capacity(cx) {
+                        Poll::Pending => return Poll::Pending,
+                        Poll::Ready(Some(Ok(_))) => {}
+                        Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(broken(error))),
+                        Poll::Ready(None) => return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+                    }
+                }
+                this.body(bytes)
+            }
+            Answer::Over => Err(io::ErrorKind::BrokenPipe.into()),
+        };
+        Poll::Ready(written.map(|()| bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Wire for Stream {
+    fn reset(&mut self) {
+        self.give_up(Reason::CANCEL);
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.give_up(Reason::INTERNAL_ERROR);
+    }
+}

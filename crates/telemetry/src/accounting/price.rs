@@ -1,0 +1,108 @@
+//! What one exchange cost.
+
+use crate::accounting::Price;
+use crate::accounting::Prices;
+use crate::accounting::settings::covers;
+use tokometer_observe::measure::CountSource;
+use tokometer_observe::measure::Outcome;
+use tokometer_observe::measure::Record;
+
+/// A price is for so many tokens.
+const PER: f64 = 1e6;
+
+/// What a cost rests on. Costs of different bases are never in one series.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Basis {
+    /// Exact counts.
+    Exact,
+    /// A count by the text, or a prompt of which the engine did not tell how much its cache had, priced as if it had nothing.
+    Estimate,
+    /// An output of which only a lower bound is known: it cost this much or more.
+    LowerBound,
+}
+
+impl Basis {
+    /// Every basis, in the order of the documentation.
+    pub const ALL: [Basis; 3] = [Basis::Exact, Basis::Estimate, Basis::LowerBound];
+
+    /// The value of the label `source`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Basis::Exact => "exact",
+            Basis::Estimate => "estimate",
+            Basis::LowerBound => "lower_bound",
+        }
+    }
+}
+
+/// Why an answer has no price.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Unpriced {
+    /// No price is set for its model.
+    NoPrice,
+    /// Its input is not known.
+    NoInputCount,
+    /// Its output is not known.
+    NoOutputCount,
+}
+
+impl Unpriced {
+    /// Every reason, in the order of the documentation.
+    pub const ALL: [Unpriced; 3] = [Unpriced::NoPrice, Unpriced::NoInputCount, Unpriced::NoOutputCount];
+
+    /// The value of the label `reason`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Unpriced::NoPrice => "no_price",
+            Unpriced::NoInputCount => "no_input_count",
+            Unpriced::NoOutputCount => "no_output_count",
+        }
+    }
+}
+
+/// The cost of an exchange, in the currency of the prices, and what it rests on. `None`: the server gave no answer, which costs
+/// nothing. `model`: the name under which it is counted.
+pub fn cost(record: &Record, model: Option<&str>, prices: &Prices) -> Option<Result<(f64, Basis), Unpriced>> {
+    (is_taken(record) && record.labels.route.is_read()).then(|| priced(record, model, prices))
+}
+
+/// True when the server took the request: a refusal has no tokens, and says nothing of whether its client is who it says.
+pub(super) fn is_taken(record: &Record) -> bool {
+    // A remote procedure call is refused with a status of 200 and one of its own.
+    let refused = matches!(record.outcome, Outcome::Http4xx | Outcome::Http5xx | Outcome::RejectedBusy);
+    matches!(record.status, Some(101 | 200..=299)) && !refused
+}
+
+fn priced(record: &Record, model: Option<&str>, prices: &Prices) -> Result<(f64, Basis), Unpriced> {
+    let model = model.or(record.labels.response_model.as_deref()).unwrap_or_default();
+    let price = prices.models.iter().find(|price| covers(&price.model, model)).ok_or(Unpriced::NoPrice)?;
+    let input = record.input_tokens.ok_or(Unpriced::NoInputCount)?;
+    let output = match record.output_tokens {
+        Some(count) => Some(count),
+        // Vectors, ranks and the like have no output tokens.
+        None if !record.labels.route.generates() => None,
+        None => return Err(Unpriced::NoOutputCount),
+    };
+    let cached = record.cached_tokens.map(|cached| cached.min(input.tokens));
+    let sources = [Some(input.source), output.map(|count| count.source)].into_iter().flatten();
+    let guessed = |source: CountSource| source == CountSource::Tokenizer;
+    let at_least = |source: CountSource| source == CountSource::Deltas;
+    let basis = if (cached.is_none() && tells_cached_apart(price)) || sources.clone().any(guessed) {
+        Basis::Estimate
+    } else if sources.clone().any(at_least) {
+        Basis::LowerBound
+    } else {
+        Basis::Exact
+    };
+    let cached = cached.unwrap_or(0);
+    let of = |tokens: u64, price: f64| tokens as f64 * price / PER;
+    let money = of(input.tokens - cached, price.input)
+        + of(cached, price.cached_input.unwrap_or(price.input))
+        + of(output.map_or(0, |count| count.tokens), price.output);
+    Ok((money, basis))
+}
+
+/// True when it matters how much of the prompt the cache had.
+fn tells_cached_apart(price: &Price) -> bool {
+    price.cached_input.is_some_and(|cached| cached != price.input)
+}

@@ -1,0 +1,98 @@
+//! `docs/METRICS.md`, made from the table.
+
+use std::fmt::Write;
+
+use crate::export::failure::outcome_class;
+use crate::export::table::Generation;
+use crate::export::table::Key;
+use crate::export::table::Kind;
+use crate::export::table::Metric;
+use crate::export::table::Scope;
+use crate::export::table::TABLE;
+use tokometer_observe::measure::Outcome;
+
+const HEAD: &str = "# Metrics
+
+<!-- Made from the table in src/export/table: `UPDATE=1 cargo test metrics_md` rewrites it. -->
+
+Every metric exists under its OpenTelemetry name (OTLP) and under the Prometheus name that a Prometheus gives to the same
+metric when it gets it by OTLP: a Prometheus that both scrapes tokometer and receives its OTLP push holds the same counts
+and sums, series by series.
+
+What is unknown is absent: an attribute that is not known is left out over OTLP and is an empty label on the Prometheus
+page (the same series to Prometheus). Times are monotonic and taken when the read returned.
+
+The setting `semconv` (`v1.41`, `latest`, `both`) chooses the generation of the GenAI names; a metric that is not emitted with
+all of them says so. Counters of closed sets stand at zero from the start, so that a rate sees the first failure.
+
+Attributes in brackets are optional: `telemetry.prompt_classes` turns them on, and then every series of the metric has them.
+Pairs of a label set and a class are capped like label sets.
+
+The page speaks OpenMetrics 1.0.0 (with exemplars), the text format 0.0.4, and delimited protobuf (with native histograms
+beside the classic ones, and exemplars), as the `Accept` header asks. `target_info` carries the resource attributes.
+";
+
+/// The text of `docs/METRICS.md`.
+pub fn metrics_markdown() -> String {
+    let mut out = String::from(HEAD);
+    let sections = [
+        ("GenAI conventions", Scope::GenAi),
+        ("Exchanges", Scope::Exchange),
+        ("Servers", Scope::Server),
+        ("The process", Scope::Process),
+    ];
+    for (title, scope) in sections {
+        let shared: Vec<String> = scope.keys().iter().map(|key| format!("`{}`", key.name())).collect();
+        line(&mut out, &format!("\n## {title}\n"));
+        if !shared.is_empty() {
+            line(&mut out, &format!("Attributes of all: {}.\n", shared.join(", ")));
+        }
+        line(&mut out, "| OpenTelemetry | Prometheus | Kind | Unit | Further attributes | Meaning |");
+        line(&mut out, "|---|---|---|---|---|---|");
+        for metric in TABLE.iter().filter(|metric| metric.scope == scope) {
+            line(&mut out, &row(metric));
+        }
+    }
+    line(&mut out, "\n## Histograms\n");
+    line(&mut out, "| Prometheus | Exemplars | Explicit buckets |\n|---|---|---|");
+    for metric in TABLE.iter().filter(|metric| metric.kind == Kind::Histogram) {
+        let bounds: Vec<String> = metric.buckets.iter().map(f64::to_string).collect();
+        let exemplars = if metric.exemplar { "yes" } else { "no" };
+        line(&mut out, &format!("| `{}` | {exemplars} | {} |", metric.prometheus().full(), bounds.join(", ")));
+    }
+    line(&mut out, "\n## Outcomes\n");
+    line(&mut out, "Every exchange ends in exactly one.\n\n| `outcome` | `outcome_class` | Meaning |\n|---|---|---|");
+    for outcome in Outcome::ALL {
+        line(&mut out, &format!("| `{}` | `{}` | {} |", outcome.as_str(), outcome_class(outcome), outcome.meaning()));
+    }
+    line(&mut out, "\n## Attributes\n");
+    line(&mut out, "| OpenTelemetry | Prometheus | Meaning |\n|---|---|---|");
+    for key in Key::ALL {
+        line(&mut out, &format!("| `{}` | `{}` | {} |", key.name(), key.label(), key.meaning()));
+    }
+    out
+}
+
+fn row(metric: &Metric) -> String {
+    let optional = metric.optional.iter().map(|key| format!("(`{}`)", key.name()));
+    let extra: Vec<String> = metric.extra.iter().map(|key| format!("`{}`", key.name())).chain(optional).collect();
+    let unit = if metric.unit.is_empty() { String::new() } else { format!("`{}`", metric.unit) };
+    let generation = match metric.generation {
+        Generation::Every => "",
+        Generation::V1_41 => " Only with `v1.41` and `both`.",
+        Generation::Latest => " Only with `latest` and `both`.",
+    };
+    format!(
+        "| `{}` | `{}` | {} | {unit} | {} | {}.{generation} |",
+        metric.name,
+        metric.prometheus().full(),
+        metric.kind.as_str(),
+        extra.join(", "),
+        metric.help,
+    )
+}
+
+fn line(out: &mut String, text: &str) {
+    // Writing to a string cannot fail.
+    writeln!(out, "{text}").ok();
+}

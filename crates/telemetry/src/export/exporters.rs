@@ -1,0 +1,238 @@
+//! Both exporters behind the sink.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::export::Page;
+use crate::export::ProcessStats;
+use crate::export::Settings;
+use crate::export::observed;
+use crate::export::otlp::Otlp;
+use crate::export::otlp::Setup;
+use crate::export::page::Content;
+use crate::export::recorder::Recorder;
+use crate::export::series::Families;
+use crate::export::series::Forms;
+use crate::export::telemetry::Telemetry;
+use crate::export::trace::Tracer;
+use tokometer_observe::measure::Detach;
+use tokometer_observe::measure::Labels;
+use tokometer_observe::measure::Live;
+use tokometer_observe::measure::Message;
+use tokometer_observe::measure::Outcome;
+use tokometer_observe::measure::Phase;
+use tokometer_observe::measure::Record;
+use tokometer_observe::measure::Sink;
+use tokometer_observe::measure::Unread;
+
+/// Why the exporters cannot start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The settings of an OTLP endpoint are wrong.
+    #[error("the OTLP endpoint {address} cannot be used: {reason}")]
+    Endpoint {
+        /// Scheme, host and port of its URL.
+        address: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A PEM file for an OTLP endpoint is wrong.
+    #[error("{} cannot be used for OTLP over TLS: {reason}", path.display())]
+    Pem {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The system gave no thread or runtime for OTLP.
+    #[error("cannot start the OTLP thread: {0}")]
+    Runtime(#[source] std::io::Error),
+}
+
+/// The Prometheus page, OTLP metrics and OTLP traces, fed by one sink.
+pub struct Exporters {
+    families: Arc<Families>,
+    recorder: Arc<Recorder>,
+    tracer: Tracer,
+    otlp: Otlp,
+    telemetry: Arc<Telemetry>,
+    process: Arc<dyn ProcessStats>,
+    servers: Vec<(String, Option<u16>)>,
+    resource: Vec<(String, String)>,
+}
+
+impl std::fmt::Debug for Exporters {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Exporters").finish_non_exhaustive()
+    }
+}
+
+impl Exporters {
+    /// Starts what the settings ask for. Without an OTLP endpoint nothing of OpenTelemetry runs.
+    pub fn start(settings: &Settings, process: Arc<dyn ProcessStats>) -> Result<Arc<Exporters>, Error> {
+        let telemetry = Arc::new(Telemetry::default());
+        let setup = Setup::new(settings, &telemetry)?;
+        let meter = setup.meter();
+        let tracer = Tracer::new(settings, setup.spans.clone(), Arc::clone(&telemetry), Arc::clone(&process));
+        let latest = observed::Latest::default();
+        if let Some(meter) = &meter {
+            observed::instruments(meter, &latest);
+        }
+        let forms = Forms { native: settings.native_histograms, exemplars: settings.exemplars };
+        let families = Arc::new(Families::new(settings.semconv, meter.as_ref(), forms));
+        let recorder = Arc::new(Recorder::new(Arc::clone(&families), Arc::clone(&telemetry), settings));
+        let otlp = setup.run({
+            let (process, telemetry, recorder) = (Arc::clone(&process), Arc::clone(&telemetry), Arc::clone(&recorder));
+            let servers = settings.servers.clone();
+            Box::new(move || {
+                latest.store(Arc::new(observed::observe(&process.snapshot(), &telemetry, &servers)));
+                recorder.settle();
+            })
+        })?;
+        Ok(Arc::new(Exporters {
+            families,
+            recorder,
+            tracer,
+            otlp,
+            telemetry,
+            process,
+            servers: settings.servers.clone(),
+            resource: info_labels(&settings.resource),
+        }))
+    }
+
+    /// Keeps the trace of every exchange of which `judge` says that it broke an objective, as often as the cap on kept
+    /// traces allows. Asked when an exchange is recorded: must not block. A second judge is not taken.
+    pub fn keep_when(&self, judge: impl Fn(&Record) -> bool + Send + Sync + 'static) {
+        self.tracer.keep_when(judge);
+    }
+
+    /// Counts requests of which no record was kept: their listener, their route and their outcome are known.
+    pub fn count_unrecorded(&self, labels: &Labels, outcome: Outcome, requests: u64) {
+        self.recorder.count_unrecorded(labels, outcome, requests);
+    }
+
+    /// Pushes now what OTLP has to push; true when all of it got through within `limit`. Blocks the caller, never the
+    /// data path.
+    pub fn flush(&self, limit: Duration) -> bool {
+        self.otlp.flush(limit)
+    }
+
+    /// Pushes a last time and ends the OTLP exporters; true when all of it got through. Takes at most `limit` and
+    /// never more than 1.5 s. The page can still be scraped afterwards.
+    pub fn shutdown(&self, limit: Duration) -> bool {
+        self.otlp.shutdown(limit)
+    }
+
+    /// The page for a scraper that sent this `Accept` header. Called from the admin's threads.
+    pub fn scrape(&self, accept: Option<&str>) -> Page {
+        // First, because with it what has ended is recorded.
+        let observations = observed::observe(&self.process.snapshot(), &self.telemetry, &self.servers);
+        self.recorder.settle();
+        let mut families = self.families.snapshot();
+        observed::join(&mut families, observations);
+        Content { families, resource: self.resource.clone() }.write(accept)
+    }
+}
+
+/// Resource attributes as labels of `target_info`. Values of names that become one label are joined with `;`, as the
+/// OpenTelemetry specification has it (compatibility/prometheus_and_openmetrics.md): a label must not stand twice.
+fn info_labels(resource: &[(String, String)]) -> Vec<(String, String)> {
+    let mut labels: Vec<(String, String)> = Vec::with_capacity(resource.len());
+    for (name, value) in resource {
+        let label = label(name);
+        match labels.iter_mut().find(|(known, _)| *known == label) {
+            Some((_, joined)) => {
+                joined.push(';');
+                joined.push_str(value);
+            }
+            None => labels.push((label, value.clone())),
+        }
+    }
+    labels
+}
+
+/// A name as a Prometheus label. Names that begin with two underscores are Prometheus' own (`__name__` would be another metric's
+/// name), as digits cannot be a label's beginning.
+fn label(name: &str) -> String {
+    let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+    let reserved = name.starts_with(|c: char| c.is_ascii_digit()) || name.starts_with("__");
+    if reserved { format!("key_{name}") } else { name }
+}
+
+impl Sink for Exporters {
+    fn in_flight(&self, pair: usize, phase: Phase, delta: i64) {
+        self.recorder.in_flight(pair, phase, delta);
+    }
+
+    fn live(&self, labels: &Labels) -> Option<Arc<dyn Live>> {
+        Some(self.recorder.live(labels))
+    }
+
+    fn record(&self, record: &Record) {
+        let exemplar = self.tracer.trace(record);
+        self.recorder.record(record, exemplar);
+    }
+
+    fn detached(&self, pair: usize, why: Detach) {
+        self.recorder.detached(pair, why);
+    }
+
+    fn unread(&self, pair: usize, of: Message, why: Unread) {
+        self.recorder.unread(pair, of, why);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::export::Snapshot;
+    use tokometer_observe::measure::Gap;
+
+    struct Nothing;
+
+    impl ProcessStats for Nothing {
+        fn snapshot(&self) -> Snapshot {
+            Snapshot::default()
+        }
+    }
+
+    #[test]
+    fn the_data_path_takes_no_lock_that_recording_and_scraping_take() {
+        let settings = Settings { servers: vec![("127.0.0.1".to_owned(), None)], ..Settings::default() };
+        let exporters = Exporters::start(&settings, Arc::new(Nothing)).unwrap();
+        let use_it = |model: &str| {
+            let labels = Labels { response_model: Some(model.into()), ..Labels::default() };
+            let live = exporters.live(&labels).unwrap();
+            live.progress(&[Gap { gap: Duration::from_millis(9), tokens: Some(1) }], 2);
+            live.stalled();
+            live.reconcile(3);
+            exporters.in_flight(0, Phase::Streaming, 1);
+            exporters.detached(0, Detach::Panic);
+            exporters.unread(0, Message::Response, Unread::Corrupt);
+        };
+        use_it("known");
+        exporters.scrape(None);
+        // Held by this very thread: had the data path to wait for one of them, it would wait for ever.
+        exporters.recorder.while_locked(|| {
+            use_it("known");
+            use_it("new");
+        });
+        let page = String::from_utf8(exporters.scrape(None).body).unwrap();
+        let tokens = page.lines().filter(|line| line.starts_with("tokometer_live_tokens_total{"));
+        let tokens: f64 = tokens.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum();
+        assert_eq!(tokens, 15.0, "{page}");
+    }
+
+    #[test]
+    fn resource_attributes_that_become_one_label_are_joined() {
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let resource = [pair("a.b", "1"), pair("2nd", "x"), pair("a_b", "3"), pair("__name__", "up"), pair("_a", "y")];
+        let labels = [pair("a_b", "1;3"), pair("key_2nd", "x"), pair("key___name__", "up"), pair("_a", "y")];
+        assert_eq!(info_labels(&resource), labels);
+    }
+}

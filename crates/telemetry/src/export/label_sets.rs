@@ -1,0 +1,190 @@
+//! The label sets that have series: found without a lock by the data path, made and removed by others.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::OnceLock;
+use std::sync::PoisonError;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use std::time::Instant;
+
+use arc_swap::ArcSwap;
+
+use crate::export::Settings;
+use crate::export::attributes::Value;
+use crate::export::handles::Handles;
+use crate::export::labels::Names;
+use crate::export::labels::OTHER;
+use crate::export::labels::millis;
+use crate::export::live::Gaps;
+use crate::export::live::Gathering;
+use crate::export::live::LiveCounts;
+use crate::export::table::Key;
+use tokometer_decode::Route;
+use tokometer_observe::measure::Inbox;
+use tokometer_observe::measure::Labels;
+
+/// Streams that wait for the label sets of labels that are not known yet. Further ones are counted by listener and route alone.
+const FRESH: usize = 4096;
+
+/// The attributes of a label set, in the order of the table.
+pub(crate) type Known = Vec<(Key, Value)>;
+
+/// Where requests with some labels are counted.
+#[derive(Clone, Debug)]
+pub(crate) struct Resolved {
+    pub(crate) handles: Arc<Handles>,
+    pub(crate) folded_model: bool,
+    pub(crate) folded_set: bool,
+}
+
+/// Every label set.
+#[derive(Debug)]
+pub(crate) struct LabelSets {
+    began: Instant,
+    pub(crate) most: usize,
+    /// How long a name or a label set has to be unused before it may be replaced.
+    pub(crate) idle: Duration,
+    pub(crate) how: Gathering,
+    /// By the labels as they came; bounded, because clients choose them.
+    pub(crate) by_labels: ArcSwap<HashMap<Arc<Labels>, Resolved>>,
+    /// Streams that began with labels that are not in `by_labels`.
+    pub(crate) fresh: Inbox<(Labels, Arc<LiveCounts>)>,
+    /// The last label set whose model was proved was folded: others will be too, and need no counts of their own.
+    pub(crate) folding: AtomicBool,
+    /// Streams that found no room, by listener and route. Made by the data path alone.
+    overflow: Box<[OnceLock<Arc<LiveCounts>>]>,
+    table: Mutex<Table>,
+}
+
+/// What the threads beside the data path share.
+#[derive(Debug)]
+pub(crate) struct Table {
+    pub(crate) names: Names,
+    /// By the attributes that they become.
+    pub(crate) by_known: HashMap<Known, Arc<Handles>>,
+    /// Counts of streams that began before their label set was found.
+    pub(crate) apart: Vec<(Arc<LiveCounts>, Arc<Handles>)>,
+    spare: Gaps,
+}
+
+impl LabelSets {
+    pub(crate) fn new(settings: &Settings) -> LabelSets {
+        let pushed = settings.metrics.endpoint.is_some();
+        let fine = pushed && settings.metrics.exponential;
+        let how = Gathering { native: settings.native_histograms, sums: pushed, fine };
+        LabelSets {
+            began: Instant::now(),
+            most: settings.max_label_sets,
+            idle: settings.label_idle,
+            how,
+            by_labels: ArcSwap::default(),
+            fresh: Inbox::new(FRESH),
+            folding: AtomicBool::new(false),
+            overflow: (0..settings.servers.len() * Route::all().len()).map(|_| OnceLock::new()).collect(),
+            table: Mutex::new(Table {
+                names: Names::new(settings.max_models, settings.label_idle),
+                by_known: HashMap::new(),
+                apart: Vec::new(),
+                spare: Gaps::new(how),
+            }),
+        }
+    }
+
+    pub(crate) fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// Never called by the data path.
+    pub(crate) fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// See [`Recorder::live`](crate::export::recorder::Recorder::live).
+    pub(crate) fn live(&self, labels: &Labels) -> Arc<LiveCounts> {
+        if let Some(known) = self.by_labels.load().get(labels) {
+            return known.handles.counts().ask();
+        }
+        let make = || Arc::new(LiveCounts::new(self.how)).ask();
+        if !self.folding.load(Ordering::Relaxed) {
+            let counts = make();
+            if self.fresh.push(|| (labels.clone(), Arc::clone(&counts))).is_some() {
+                return counts;
+            }
+        }
+        let place = self.overflow.get(labels.pair * Route::all().len() + labels.route as usize);
+        place.map_or_else(make, |place| Arc::clone(place.get_or_init(make)))
+    }
+
+    /// The counts of streams that found no room, each with its labels.
+    pub(crate) fn overflowed(&self) -> impl Iterator<Item = (Labels, &Arc<LiveCounts>)> {
+        let places = self.overflow.iter().zip(Route::all().cycle()).enumerate();
+        places.filter_map(|(at, (place, route))| {
+            let (pair, model) = (at / Route::all().len(), Some(Box::from(OTHER)));
+            let labels = Labels { pair, route, streaming: Some(true), ..Labels::default() };
+            Some((Labels { request_model: model.clone(), response_model: model, ..labels }, place.get()?))
+        })
+    }
+
+    /// Lets the data path find the label set of these labels.
+    pub(crate) fn remember(&self, labels: &Arc<Labels>, resolved: &Resolved) {
+        let known = self.by_labels.load();
+        // Names that differ in white space alone are one, so that clients could go on for ever.
+        let full = known.len() >= self.most.saturating_mul(2);
+        let mut next = if full { HashMap::new() } else { HashMap::clone(&known) };
+        next.insert(Arc::clone(labels), resolved.clone());
+        self.by_labels.store(Arc::new(next));
+    }
+
+    /// Lets nobody find these label sets any more.
+    pub(crate) fn forget(&self, gone: &[Arc<Handles>]) {
+        let known = self.by_labels.load();
+        let is_gone = |resolved: &Resolved| gone.iter().any(|gone| Arc::ptr_eq(gone, &resolved.handles));
+        let kept = known.iter().filter(|(_, resolved)| !is_gone(resolved));
+        self.by_labels.store(Arc::new(kept.map(|(labels, resolved)| (Arc::clone(labels), resolved.clone())).collect()));
+    }
+}
+
+impl Table {
+    /// Adds what streams have told to the series of their label sets.
+    pub(crate) fn drain(&mut self, now: Duration) {
+        let Table { by_known, apart, spare, .. } = self;
+        for handles in by_known.values() {
+            if handles.counts().drain(handles, spare) {
+                handles.touch(now);
+            }
+        }
+        apart.retain_mut(|(counts, handles)| {
+            // Looked at before: what an open stream tells meanwhile is drained the next time.
+            let open = Arc::get_mut(counts).is_none();
+            if counts.drain(handles, spare) {
+                handles.touch(now);
+            }
+            open
+        });
+    }
+
+    /// Adds what these counts have gathered to the series of a label set.
+    pub(crate) fn drain_one(&mut self, counts: &LiveCounts, handles: &Handles) {
+        counts.drain(handles, &mut self.spare);
+    }
+
+    /// Label sets of open streams are in use.
+    pub(crate) fn touch_open(&mut self, now: Duration) {
+        let open = self.by_known.values().filter(|handles| Arc::strong_count(handles.counts()) > 1);
+        open.chain(self.apart.iter().map(|(_, handles)| handles)).for_each(|handles| handles.touch(now));
+    }
+
+    /// Takes out the label set that was not used for the longest time, if that is so long.
+    pub(crate) fn take_idle(&mut self, now: Duration, idle: Duration) -> Option<Arc<Handles>> {
+        let (known, handles) = self.by_known.iter().min_by_key(|(_, handles)| handles.used())?;
+        if millis(now).saturating_sub(handles.used()) < millis(idle) {
+            return None;
+        }
+        let known = known.clone();
+        self.by_known.remove(&known)
+    }
+}

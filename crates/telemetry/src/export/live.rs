@@ -1,0 +1,324 @@
+//! What moves while a stream runs. The data path gathers it without waiting for anyone; other threads add what was gathered to
+//! the series of both exporters.
+
+use std::hint::spin_loop;
+use std::sync::Arc;
+use std::sync::LazyLock;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::TryLockError;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::Duration;
+
+use crate::export::distribution::Exemplar;
+use crate::export::distribution::State;
+use crate::export::handles::Handles;
+use crate::export::handles::NONE;
+use crate::export::series::Counter;
+use crate::export::series::Histogram;
+use crate::export::table::Id;
+use crate::export::table::metric;
+use tokometer_observe::measure::Gap;
+use tokometer_observe::measure::Live;
+
+/// Attempts to get one of the two halves before the core is given to another thread.
+const SPINS: u32 = 64;
+
+/// How gaps are gathered.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Gathering {
+    /// Native buckets too.
+    pub(crate) native: bool,
+    /// Sums of the buckets, for OTLP.
+    pub(crate) sums: bool,
+    /// Finer buckets, for exponential histograms over OTLP.
+    pub(crate) fine: bool,
+}
+
+/// The bounds of both gap histograms with finer ones between them.
+static FINE_GAPS: LazyLock<Vec<f64>> = LazyLock::new(|| refined(metric(Id::InterTokenLatency).buckets));
+/// The same of the tokens of a chunk.
+static FINE_TOKENS: LazyLock<Vec<f64>> = LazyLock::new(|| refined(metric(Id::ChunkTokens).buckets));
+
+/// These bounds, and eight to each power of two from below the first to beyond the last.
+fn refined(bounds: &[f64]) -> Vec<f64> {
+    let (first, last) = (bounds.first().copied().unwrap_or(1.0), bounds.last().copied().unwrap_or(1.0));
+    let eighths = (first.log2() * 8.0).floor() as i32 - 32..(last.log2() * 8.0).ceil() as i32 + 32;
+    let mut all: Vec<f64> =
+        eighths.map(|eighth| (f64::from(eighth) / 8.0).exp2()).chain(bounds.iter().copied()).collect();
+    all.sort_by(f64::total_cmp);
+    all.dedup();
+    all
+}
+
+/// Gaps that were gathered.
+#[derive(Debug)]
+pub(crate) struct Gaps {
+    /// Gaps of events with one token, which are inter-token latencies and chunk gaps.
+    single: State,
+    /// Inter-token latencies and chunk gaps of the other events.
+    latency: State,
+    chunk: State,
+    chunk_tokens: State,
+}
+
+impl Gaps {
+    pub(crate) fn new(how: Gathering) -> Gaps {
+        let gaps = if how.fine { FINE_GAPS.as_slice() } else { metric(Id::InterTokenLatency).buckets };
+        let tokens = if how.fine { FINE_TOKENS.as_slice() } else { metric(Id::ChunkTokens).buckets };
+        let state = |bounds| State::new(bounds, how.native, false, how.sums);
+        Gaps { single: state(gaps), latency: state(gaps), chunk: state(gaps), chunk_tokens: state(tokens) }
+    }
+
+    fn take(&mut self, gaps: &[Gap]) {
+        for Gap { gap, tokens } in gaps {
+            let seconds = gap.as_secs_f64();
+            // Of an unknown number it is at least one; k tokens in an event are k observations of gap/k.
+            match tokens.unwrap_or(1).max(1) {
+                1 => drop(self.single.observe(seconds, 1)),
+                k => {
+                    self.latency.observe(seconds / f64::from(k), u64::from(k));
+                    self.chunk.observe(seconds, 1);
+                }
+            }
+            if let Some(tokens) = tokens {
+                self.chunk_tokens.observe(f64::from(*tokens), 1);
+            }
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        [&self.single, &self.chunk, &self.chunk_tokens].iter().all(|state| state.count == 0)
+    }
+
+    fn clear(&mut self) {
+        [&mut self.single, &mut self.latency, &mut self.chunk, &mut self.chunk_tokens]
+            .into_iter()
+            .for_each(State::clear);
+    }
+}
+
+/// What streams of one label set have told and no series has yet. Written by the data path, emptied by one other thread at a
+/// time.
+#[derive(Debug)]
+pub(crate) struct LiveCounts {
+    how: Gathering,
+    tokens: AtomicU64,
+    stalls: AtomicU64,
+    /// A stream has asked for it: then its series exist.
+    asked: AtomicBool,
+    /// The data path takes the half that is free. Whoever empties them holds one at a time, so that the data path waits for
+    /// itself alone. Made at their first use.
+    halves: [Mutex<Option<Box<Gaps>>>; 2],
+}
+
+impl LiveCounts {
+    pub(crate) fn new(how: Gathering) -> LiveCounts {
+        LiveCounts {
+            how,
+            tokens: AtomicU64::new(0),
+            stalls: AtomicU64::new(0),
+            asked: AtomicBool::new(false),
+            halves: Default::default(),
+        }
+    }
+
+    /// A stream asks for it.
+    pub(crate) fn ask(self: &Arc<Self>) -> Arc<LiveCounts> {
+        if !self.asked.load(Relaxed) {
+            self.asked.store(true, Relaxed);
+        }
+        Arc::clone(self)
+    }
+
+    fn free_half(&self) -> MutexGuard<'_, Option<Box<Gaps>>> {
+        let mut tries = 0;
+        loop {
+            if let Some(half) = self.halves.iter().find_map(try_lock) {
+                return half;
+            }
+            // Another thread of the data path has one of them, for less than a microsecond.
+            tries += 1;
+            if tries % SPINS == 0 { thread::yield_now() } else { spin_loop() }
+        }
+    }
+
+    /// Adds what was gathered to the series of these handles, through `spare`, which is empty before and after. True when there
+    /// was something. To be called by one thread at a time, and by no thread of the data path.
+    pub(crate) fn drain(&self, handles: &Handles, spare: &mut Gaps) -> bool {
+        if !self.asked.load(Relaxed) {
+            return false;
+        }
+        let series = handles.live();
+        let (tokens, stalls) = (self.tokens.swap(0, Relaxed), self.stalls.swap(0, Relaxed));
+        for (counter, n) in [(&series.tokens, tokens), (&series.stalls, stalls)] {
+            if let Some(counter) = counter.as_ref().filter(|_| n > 0) {
+                counter.add(n);
+            }
+        }
+        let mut some = tokens > 0 || stalls > 0;
+        for half in &self.halves {
+            let mut half = loop {
+                match try_lock(half) {
+                    Some(half) => break half,
+                    None => thread::yield_now(),
+                }
+            };
+            let Some(gaps) = half.as_mut().filter(|gaps| !gaps.is_empty()) else { continue };
+            std::mem::swap(&mut **gaps, spare);
+            drop(half);
+            series.add(spare);
+            spare.clear();
+            some = true;
+        }
+        some
+    }
+}
+
+fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+impl Live for LiveCounts {
+    fn progress(&self, gaps: &[Gap], tokens: u64) {
+        self.tokens.fetch_add(tokens, Relaxed);
+        if !gaps.is_empty() {
+            self.free_half().get_or_insert_with(|| Box::new(Gaps::new(self.how))).take(gaps);
+        }
+    }
+
+    fn stalled(&self) {
+        self.stalls.fetch_add(1, Relaxed);
+    }
+
+    fn reconcile(&self, tokens: u64) {
+        self.tokens.fetch_add(tokens, Relaxed);
+    }
+}
+
+/// The series of one label set to which gathered counts are added.
+#[derive(Debug)]
+pub(crate) struct LiveSeries {
+    inter_token_latency: Option<Arc<Histogram>>,
+    chunk_gap: Option<Arc<Histogram>>,
+    chunk_tokens: Option<Arc<Histogram>>,
+    tokens: Option<Arc<Counter>>,
+    stalls: Option<Arc<Counter>>,
+}
+
+impl LiveSeries {
+    pub(crate) fn new(handles: &Handles) -> LiveSeries {
+        LiveSeries {
+            inter_token_latency: handles.histogram(Id::InterTokenLatency, NONE),
+            chunk_gap: handles.histogram(Id::ChunkGap, NONE),
+            chunk_tokens: handles.histogram(Id::ChunkTokens, NONE),
+            tokens: handles.counter(Id::LiveTokens, NONE),
+            stalls: handles.counter(Id::Stalls, NONE),
+        }
+    }
+
+    fn add(&self, gaps: &Gaps) {
+        let parts = [
+            (&self.inter_token_latency, &gaps.single),
+            (&self.inter_token_latency, &gaps.latency),
+            (&self.chunk_gap, &gaps.single),
+            (&self.chunk_gap, &gaps.chunk),
+            (&self.chunk_tokens, &gaps.chunk_tokens),
+        ];
+        for (histogram, state) in parts {
+            if let Some(histogram) = histogram.as_ref().filter(|_| state.count > 0) {
+                histogram.add(state);
+            }
+        }
+    }
+
+    /// The longest gap of an exchange that has ended points to its trace: the others were told while it ran.
+    pub(crate) fn longest(&self, gap: Duration, tokens: Option<u32>, exemplar: Exemplar) {
+        let seconds = gap.as_secs_f64();
+        if let Some(chunk_gap) = &self.chunk_gap {
+            chunk_gap.point(seconds, exemplar);
+        }
+        if let Some(latency) = &self.inter_token_latency {
+            latency.point(seconds / f64::from(tokens.unwrap_or(1).max(1)), exemplar);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::export::Semconv;
+    use crate::export::series::Families;
+    use crate::export::series::Forms;
+
+    fn handles(counts: &Arc<LiveCounts>) -> Handles {
+        let families = Families::new(Semconv::V1_41, None, Forms { native: true, exemplars: false });
+        Handles::new(Arc::new(families), Vec::new(), Arc::clone(counts), [None, None])
+    }
+
+    fn gap(millis: u64, tokens: u32) -> Gap {
+        Gap { gap: Duration::from_millis(millis), tokens: Some(tokens) }
+    }
+
+    #[test]
+    fn a_held_half_is_not_waited_for_and_nothing_is_lost() {
+        let counts = Arc::new(LiveCounts::new(Gathering::default())).ask();
+        for half in &counts.halves {
+            // As a thread that has lost its core while it drains.
+            let held = half.lock().unwrap();
+            counts.progress(&[gap(10, 1), gap(30, 3)], 4);
+            drop(held);
+        }
+        let handles = handles(&counts);
+        let mut spare = Gaps::new(counts.how);
+        assert!(counts.drain(&handles, &mut spare) && !counts.drain(&handles, &mut spare));
+        let count = |histogram: &Option<Arc<Histogram>>| histogram.as_ref().unwrap().count();
+        let series = handles.live();
+        assert_eq!(
+            [count(&series.inter_token_latency), count(&series.chunk_gap), count(&series.chunk_tokens)],
+            [8, 4, 4]
+        );
+    }
+
+    #[test]
+    fn gaps_that_are_drained_while_threads_add_are_counted_once() {
+        const EACH: u64 = 20_000;
+        let counts = Arc::new(LiveCounts::new(Gathering { native: true, ..Gathering::default() })).ask();
+        let handles = handles(&counts);
+        let mut spare = Gaps::new(counts.how);
+        thread::scope(|scope| {
+            let add = || (0..EACH).for_each(|n| counts.progress(&[gap(n % 50, 1)], 1));
+            let threads = [scope.spawn(add), scope.spawn(add)];
+            while !threads.iter().all(|thread| thread.is_finished()) {
+                counts.drain(&handles, &mut spare);
+            }
+        });
+        counts.drain(&handles, &mut spare);
+        let gaps = handles.live().chunk_gap.as_ref().unwrap().count();
+        let tokens = handles.live().tokens.as_ref().unwrap().get();
+        assert_eq!((gaps, tokens), (2 * EACH, 2 * EACH));
+    }
+
+    #[test]
+    fn finer_buckets_give_the_same_classic_ones_and_means_that_lie_in_them() {
+        let bounds = metric(Id::InterTokenLatency).buckets;
+        let (mut own, mut fine) = (State::new(bounds, false, false, false), State::new(&FINE_GAPS, false, false, true));
+        let values = (1..4000).map(|n| f64::from(n) * 0.000_7).chain(bounds.iter().copied()).chain([0.0, 1e6]);
+        for value in values {
+            own.observe(value, 3);
+            fine.observe(value, 3);
+        }
+        let mut sum = State::new(bounds, false, false, false);
+        sum.add(&fine);
+        assert_eq!((sum.buckets(), sum.count), (own.buckets(), own.count));
+        let of_means: f64 = fine.means().map(|(mean, times)| mean * times as f64).sum();
+        assert!((of_means / own.sum - 1.0).abs() < 1e-12);
+    }
+}

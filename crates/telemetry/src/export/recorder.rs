@@ -1,0 +1,451 @@
+//! From records to observations.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::export::Settings;
+use crate::export::attributes::Attributes;
+use crate::export::attributes::Value;
+use crate::export::classes::Class;
+use crate::export::classes::Classes;
+use crate::export::distribution::Exemplar;
+use crate::export::failure;
+use crate::export::handles::Extra;
+use crate::export::handles::Handles;
+use crate::export::handles::NONE;
+use crate::export::handles::one;
+use crate::export::label_sets::Known;
+use crate::export::label_sets::LabelSets;
+use crate::export::label_sets::Resolved;
+use crate::export::label_sets::Table;
+use crate::export::labels::Name;
+use crate::export::live::LiveCounts;
+use crate::export::observed;
+use crate::export::series::Counter;
+use crate::export::series::Families;
+use crate::export::series::Series;
+use crate::export::series::UpDown;
+use crate::export::table::Id;
+use crate::export::table::Key;
+use crate::export::telemetry::Telemetry;
+use tokometer_observe::measure::Count;
+use tokometer_observe::measure::Detach;
+use tokometer_observe::measure::Labels;
+use tokometer_observe::measure::Message;
+use tokometer_observe::measure::Outcome;
+use tokometer_observe::measure::Phase;
+use tokometer_observe::measure::PhaseKind;
+use tokometer_observe::measure::Phases;
+use tokometer_observe::measure::Record;
+use tokometer_observe::measure::Unread;
+
+/// Series of one listen -> upstream pair.
+#[derive(Debug)]
+struct Pair {
+    phases: [Option<Arc<UpDown>>; 2],
+    detached: Vec<Option<Arc<Counter>>>,
+    unread: Vec<Option<Arc<Counter>>>,
+}
+
+/// Records for both exporters. The data path calls `in_flight`, `detached`, `unread` and `live`, which take no lock.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    families: Arc<Families>,
+    telemetry: Arc<Telemetry>,
+    servers: Vec<(String, Option<u16>)>,
+    classes: Classes,
+    pairs: Vec<Pair>,
+    sets: LabelSets,
+}
+
+impl Recorder {
+    pub(crate) fn new(families: Arc<Families>, telemetry: Arc<Telemetry>, settings: &Settings) -> Recorder {
+        let pairs = (0..settings.servers.len()).map(|pair| Pair::new(&families, &settings.servers, pair)).collect();
+        Recorder {
+            sets: LabelSets::new(settings),
+            families,
+            telemetry,
+            servers: settings.servers.clone(),
+            classes: Classes::new(&settings.prompt_classes, settings.max_label_sets),
+            pairs,
+        }
+    }
+
+    pub(crate) fn in_flight(&self, pair: usize, phase: Phase, delta: i64) {
+        let phase = match phase {
+            Phase::WaitingFirstToken => 0,
+            Phase::Streaming => 1,
+        };
+        if let Some(Some(up_down)) = self.pairs.get(pair).and_then(|pair| pair.phases.get(phase)) {
+            up_down.add(delta);
+        }
+    }
+
+    pub(crate) fn detached(&self, pair: usize, why: Detach) {
+        let at = Detach::ALL.iter().position(|reason| *reason == why);
+        if let Some(Some(counter)) = self.pairs.get(pair).zip(at).and_then(|(pair, at)| pair.detached.get(at)) {
+            counter.add(1);
+        }
+    }
+
+    pub(crate) fn unread(&self, pair: usize, of: Message, why: Unread) {
+        let at = unread_series().position(|series| series == (of, why));
+        if let Some(Some(counter)) = self.pairs.get(pair).zip(at).and_then(|(pair, at)| pair.unread.get(at)) {
+            counter.add(1);
+        }
+    }
+
+    /// What a stream with these labels tells while it runs. Called at its first token, which proves its model.
+    pub(crate) fn live(&self, labels: &Labels) -> Arc<LiveCounts> {
+        self.sets.live(labels)
+    }
+
+    /// Adds what streams have told since the last call to their series. Called by no thread of the data path.
+    pub(crate) fn settle(&self) {
+        let mut table = self.sets.table();
+        self.adopt(&mut table);
+        for (labels, counts) in self.sets.overflowed() {
+            let Resolved { handles, .. } = self.resolve(&mut table, &Arc::new(labels), false, None);
+            table.drain_one(counts, &handles);
+        }
+        table.drain(self.sets.now());
+    }
+
+    /// Finds the label sets of streams that began with labels that were not known.
+    fn adopt(&self, table: &mut Table) {
+        for (labels, counts) in self.sets.fresh.drain() {
+            let Resolved { handles, .. } = self.resolve(table, &Arc::new(labels), true, Some(&counts));
+            if !Arc::ptr_eq(handles.counts(), &counts) {
+                table.apart.push((counts, handles));
+            }
+        }
+    }
+
+    /// The series of these labels. `admitted`: the response proves that its model exists, so that the name may have a place.
+    fn handles(&self, labels: &Arc<Labels>, admitted: bool) -> Arc<Handles> {
+        let found = self.sets.by_labels.load().get(labels).cloned();
+        let resolved = found.unwrap_or_else(|| {
+            let mut table = self.sets.table();
+            self.adopt(&mut table);
+            self.resolve(&mut table, labels, admitted, None)
+        });
+        resolved.handles.touch(self.sets.now());
+        if resolved.folded_model {
+            self.telemetry.folded_models.fetch_add(1, Ordering::Relaxed);
+        }
+        if resolved.folded_set {
+            self.telemetry.folded_label_sets.fetch_add(1, Ordering::Relaxed);
+        }
+        resolved.handles
+    }
+
+    fn resolve(
+        &self,
+        table: &mut Table,
+        labels: &Arc<Labels>,
+        admitted: bool,
+        counts: Option<&Arc<LiveCounts>>,
+    ) -> Resolved {
+        let now = self.sets.now();
+        if table.names.is_full() || table.by_known.len() >= self.sets.most {
+            table.touch_open(now);
+        }
+        let mut replaced = Vec::new();
+        let mut intern = |raw: &Option<Box<str>>| table.names.intern(raw.as_deref()?, admitted, now, &mut replaced);
+        let (request, response) = (intern(&labels.request_model), intern(&labels.response_model));
+        let folded_model = [&request, &response].into_iter().flatten().any(|name| name.place.is_none());
+        let mut gone = Vec::new();
+        for name in replaced {
+            gone.extend(table.by_known.extract_if(|_, handles| handles.names(&name)).map(|(_, handles)| handles));
+        }
+        let known = self.known(labels, request.as_ref(), response.as_ref());
+        if table.by_known.len() >= self.sets.most && !table.by_known.contains_key(&known) {
+            gone.extend(table.take_idle(now, self.sets.idle));
+        }
+        self.remove(table, gone);
+        let folded_set = table.by_known.len() >= self.sets.most && !table.by_known.contains_key(&known);
+        let (known, names) = if folded_set {
+            // Such sets are few: all that is left in them are closed sets.
+            let other = |raw: &Option<Box<str>>| raw.as_ref().map(|_| table.names.other());
+            (
+                self.known(labels, other(&labels.request_model).as_ref(), other(&labels.response_model).as_ref()),
+                [None, None],
+            )
+        } else {
+            (known, [request, response].map(|name| name.and_then(|name| name.place)))
+        };
+        let handles = table.by_known.entry(known).or_insert_with_key(|known| {
+            let counts = counts.cloned().unwrap_or_else(|| Arc::new(LiveCounts::new(self.sets.how)));
+            let handles = Handles::new(Arc::clone(&self.families), known.clone(), counts, names);
+            if labels.route.is_read() {
+                for (outcome, class) in failure::EXPECTED {
+                    handles.add(Id::Exchanges, ended(outcome, class), 0);
+                }
+            }
+            Arc::new(handles)
+        });
+        let resolved = Resolved { handles: Arc::clone(handles), folded_model, folded_set };
+        if admitted {
+            self.sets.folding.store(folded_model || folded_set, Ordering::Relaxed);
+        }
+        // A name without a place may get one later; it must not be remembered as folded.
+        if !folded_model && !folded_set {
+            self.sets.remember(labels, &resolved);
+        }
+        resolved
+    }
+
+    /// Removes label sets that have left the table, with their series.
+    fn remove(&self, table: &mut Table, gone: Vec<Arc<Handles>>) {
+        if gone.is_empty() {
+            return;
+        }
+        table.apart.retain(|(_, handles)| !gone.iter().any(|gone| Arc::ptr_eq(gone, handles)));
+        self.sets.forget(&gone);
+        gone.iter().for_each(|handles| self.classes.release(handles.admitted()));
+        drop(gone);
+        self.families.remove_unused();
+    }
+
+    /// The attributes of a label set, in the order of the table.
+    fn known(&self, labels: &Labels, request: Option<&Name>, response: Option<&Name>) -> Known {
+        let mut known = vec![(Key::Operation, Value::Word(labels.route.operation()))];
+        known.extend(labels.engine.map(|engine| (Key::Provider, Value::Word(engine))));
+        known.extend(request.map(|name| (Key::RequestModel, Value::Text(Arc::clone(&name.text)))));
+        known.extend(response.map(|name| (Key::ResponseModel, Value::Text(Arc::clone(&name.text)))));
+        known.extend(observed::server(&self.servers, labels.pair));
+        known.extend(labels.streaming.map(|streaming| (Key::Streaming, Value::Flag(streaming))));
+        known
+    }
+
+    /// Records an exchange that has ended. `exemplar` points to its span, if that is kept.
+    pub(crate) fn record(&self, record: &Record, exemplar: Option<Exemplar>) {
+        let handles = self.handles(&record.labels, record.proves_model());
+        if exemplar.is_some() && record.longest_gap.is_some() {
+            // The exemplar is for a bucket in which the gap is counted.
+            self.settle();
+        }
+        handles.add(Id::Exchanges, ended(record.outcome, failure::status_class(record.status)), 1);
+        handles.add(Id::RequestBody, NONE, record.request_bytes);
+        handles.add(Id::ResponseBody, NONE, record.response_bytes);
+        // Other paths are counted, not read: nothing else is known of them.
+        if record.labels.route.is_read() {
+            let (class, folded) = self.classes.of(record, handles.admitted());
+            if folded {
+                self.telemetry.folded_classes.fetch_add(1, Ordering::Relaxed);
+            }
+            times(&handles, record, &class, exemplar);
+            tokens(&handles, record);
+            rates(&handles, record, &class, exemplar);
+        }
+    }
+}
+
+impl Recorder {
+    /// Holds all that threads beside the data path lock, but for the halves of live counts.
+    #[cfg(test)]
+    pub(crate) fn while_locked(&self, work: impl FnOnce()) {
+        let _table = self.sets.table();
+        self.families.while_locked(work);
+    }
+
+    /// Counts requests of which no record was kept.
+    pub(crate) fn count_unrecorded(&self, labels: &Labels, outcome: Outcome, requests: u64) {
+        let handles = self.handles(&Arc::new(labels.clone()), false);
+        handles.add(Id::Exchanges, ended(outcome, None), requests);
+    }
+}
+
+impl Pair {
+    fn new(families: &Families, servers: &[(String, Option<u16>)], pair: usize) -> Pair {
+        let server = observed::server(servers, pair);
+        let of = |id, own: &[(Key, Value)]| families.get(id, |metric| Attributes::of(metric, &server, own));
+        let series = |id, key, word| of(id, &[(key, Value::Word(word))]);
+        let unread = |(message, why): (Message, Unread)| {
+            let own = [(Key::Direction, Value::Word(message.as_str())), (Key::Reason, Value::Word(why.as_str()))];
+            match of(Id::BodiesUnread, &own) {
+                Some(Series::Counter(counter)) => Some(counter),
+                _ => None,
+            }
+        };
+        let phase = |word| match series(Id::InFlight, Key::Phase, word) {
+            Some(Series::UpDown(up_down)) => Some(up_down),
+            _ => None,
+        };
+        let reason = |why: &Detach| match series(Id::ObserverDetached, Key::Reason, why.as_str()) {
+            Some(Series::Counter(counter)) => Some(counter),
+            _ => None,
+        };
+        Pair {
+            phases: [phase("waiting_first_token"), phase("streaming")],
+            detached: Detach::ALL.iter().map(reason).collect(),
+            unread: unread_series().map(unread).collect(),
+        }
+    }
+}
+
+/// The series of bodies that are not read, in their order.
+fn unread_series() -> impl Iterator<Item = (Message, Unread)> {
+    Message::ALL.into_iter().flat_map(|message| Unread::ALL.into_iter().map(move |why| (message, why)))
+}
+
+/// The attributes of an ending.
+fn ended(outcome: Outcome, class: Option<&'static str>) -> Extra {
+    let outcome = (Key::Outcome, Value::Word(outcome.as_str()));
+    [Some(outcome), class.map(|class| (Key::StatusClass, Value::Word(class))), None]
+}
+
+fn error(record: &Record) -> Extra {
+    [failure::error_type(record).map(|error| (Key::ErrorType, Value::Word(error))), None, None]
+}
+
+fn times(handles: &Handles, record: &Record, class: &Class, exemplar: Option<Exemplar>) {
+    // A request that never ended has no last byte to count from.
+    let duration = record.since_requested(Some(record.ended)).unwrap_or(record.ended).as_secs_f64();
+    handles.observe(Id::RequestDuration, error(record), duration, exemplar);
+
+    let any = Class::default();
+    let wait = |id, then, class: &Class| {
+        if let Some(wait) = record.since_requested(then) {
+            let outcome = (Key::OutcomeClass, Value::Word(failure::outcome_class(record.outcome)));
+            handles.observe(id, class.and(Some(outcome)), wait.as_secs_f64(), exemplar);
+        }
+    };
+    wait(Id::OwnTimeToHeaders, record.headers, &any);
+    if record.labels.streaming == Some(true) {
+        wait(Id::OwnTimeToFirstEvent, record.first_event, &any);
+        wait(Id::OwnTimeToFirstToken, record.first_token, class);
+        wait(Id::OwnTimeToFirstVisible, record.first_visible, class);
+        handles.observe(Id::DeliveryBlocked, NONE, record.delivery_blocked.as_secs_f64(), exemplar);
+        // The conventions want successful answers alone; when a token of a whole answer was made, nobody told us.
+        if record.outcome.is_ok() {
+            if let Some(first) = record.since_requested(record.first_token) {
+                handles.observe(Id::TimeToFirstToken, class.and(None), first.as_secs_f64(), exemplar);
+            }
+            if let Some(per_token) = record.time_per_output_token() {
+                handles.observe(Id::TimePerOutputToken, NONE, per_token, exemplar);
+            }
+        }
+    }
+    if record.first_token.is_none() && !record.unread && record.labels.route.generates() {
+        let outcome = one(Key::Outcome, Value::Word(record.outcome.as_str()));
+        handles.observe(Id::WaitWithoutFirstToken, outcome, duration, exemplar);
+    }
+    if let Some(queue) = record.queue {
+        let source = one(Key::Source, Value::Word(queue.source.as_str()));
+        handles.observe(Id::QueueTime, source, queue.value.as_secs_f64(), exemplar);
+    }
+    if let (Some(gap), Some(exemplar)) = (record.longest_gap, exemplar) {
+        handles.longest_gap(gap, record.longest_gap_tokens, exemplar);
+    }
+    phases(handles, record, exemplar);
+}
+
+/// What the time was. A phase that is known to have taken no time is observed too; time that the client caused is none
+/// where it caused none.
+fn phases(handles: &Handles, record: &Record, exemplar: Option<Exemplar>) {
+    let observe = |kind: PhaseKind, length: Duration| {
+        let phase = one(Key::Phase, Value::Word(kind.as_str()));
+        handles.observe(Id::PhaseDuration, phase, length.as_secs_f64(), exemplar);
+    };
+    let phases = Phases::of(record);
+    for interval in phases.iter() {
+        observe(interval.kind, interval.active());
+    }
+    if !phases.blocked().is_zero() {
+        observe(PhaseKind::DeliveryBlocked, phases.blocked());
+    }
+}
+
+fn tokens(handles: &Handles, record: &Record) {
+    let own = |id, count: Option<Count>| {
+        if let Some(count) = count {
+            handles.add(id, one(Key::Source, Value::Word(count.source.as_str())), count.tokens);
+        }
+    };
+    own(Id::InputTokens, record.input_tokens);
+    own(Id::OutputTokens, record.output_tokens);
+    let told = [
+        (Id::CachedTokens, record.cached_tokens),
+        (Id::CacheCreationTokens, record.cache_creation_tokens),
+        (Id::InputAudioTokens, record.input_audio_tokens),
+        (Id::InputImageTokens, record.input_image_tokens),
+        (Id::ReasoningTokens, record.reasoning_tokens),
+        (Id::OutputAudioTokens, record.output_audio_tokens),
+    ];
+    for (id, count) in told {
+        if let Some(count) = count {
+            handles.add(id, NONE, count);
+        }
+    }
+    for reason in &record.finish_reasons {
+        handles.add(Id::Finishes, one(Key::FinishReason, Value::Word(reason.as_str())), 1);
+    }
+
+    // The conventions' metrics are for the engine's count, not for a lower bound.
+    let exact = |count: Option<Count>| count.filter(|count| count.source.is_exact()).map(|count| count.tokens);
+    let (input, output) = (exact(record.input_tokens), exact(record.output_tokens));
+    for (word, id, count) in [("input", Id::OperationInput, input), ("output", Id::OperationOutput, output)] {
+        if let Some(count) = count {
+            handles.observe(Id::TokenUsage, one(Key::TokenType, Value::Word(word)), count as f64, None);
+            handles.observe(id, error(record), count as f64, None);
+        }
+    }
+    // The newest conventions count every operation, one without usage with 0 of modality `unknown`.
+    let input_parts = [("audio", record.input_audio_tokens), ("image", record.input_image_tokens)];
+    modalities(handles, Id::UsageInput, input, &input_parts);
+    if output.is_some() || record.labels.route.generates() {
+        modalities(handles, Id::UsageOutput, output, &[("audio", record.output_audio_tokens)]);
+    }
+    // Which modality was cached is told by nobody; a prompt of text alone leaves no choice.
+    let mixed = input_parts.iter().any(|(_, tokens)| tokens.is_some_and(|tokens| tokens > 0));
+    let subset = |id, count: Option<u64>, modality| {
+        if let Some(count) = count {
+            handles.add(id, one(Key::TokenModality, Value::Word(modality)), count);
+        }
+    };
+    let cached = if mixed { "unknown" } else { "text" };
+    subset(Id::UsageCacheRead, record.cached_tokens, cached);
+    subset(Id::UsageCacheWrite, record.cache_creation_tokens, cached);
+    subset(Id::UsageReasoning, record.reasoning_tokens, "text");
+}
+
+/// Adds `all` to the series of the modalities: the parts that the engine told to theirs, the rest to `text`. Parts that are
+/// more than all contradict it: then it is all `unknown`.
+fn modalities(handles: &Handles, id: Id, all: Option<u64>, parts: &[(&'static str, Option<u64>)]) {
+    let add = |modality, tokens| handles.add(id, one(Key::TokenModality, Value::Word(modality)), tokens);
+    let told = || parts.iter().filter_map(|(modality, tokens)| Some((*modality, tokens.filter(|n| *n > 0)?)));
+    let rest = told().fold(all, |left, (_, tokens)| left?.checked_sub(tokens));
+    match rest {
+        Some(text) => {
+            told().for_each(|(modality, tokens)| add(modality, tokens));
+            add("text", text);
+        }
+        None => add("unknown", all.unwrap_or(0)),
+    }
+}
+
+fn rates(handles: &Handles, record: &Record, class: &Class, exemplar: Option<Exemplar>) {
+    // The source says where the rate is a lower bound or an estimate, because the count is one.
+    let rate = record.decode_rate.or(record.decode_rate_estimated).or(record.decode_rate_at_least);
+    if let (Some(rate), Some(count)) = (rate, record.output_tokens) {
+        let source = one(Key::Source, Value::Word(count.source.as_str()));
+        handles.observe(Id::DecodeRate, source, rate, exemplar);
+    }
+    if let Some((rate, source)) = prefill_rate(record) {
+        handles.observe(Id::PrefillRate, class.and(Some((Key::Source, Value::Word(source)))), rate, exemplar);
+    }
+}
+
+/// Uncached prompt tokens per second of the time to the first token without the queue, and the queue time's source;
+/// `None` unless all of it is known and the answer was streamed.
+fn prefill_rate(record: &Record) -> Option<(f64, &'static str)> {
+    let queue = record.queue?;
+    let input = record.input_tokens.filter(|count| count.source.is_exact())?.tokens;
+    let uncached = input.checked_sub(record.cached_tokens?).filter(|tokens| *tokens > 0)?;
+    let first = record.since_requested(record.first_token)?;
+    let prefill = first.checked_sub(queue.value).filter(|span| !span.is_zero())?;
+    let streamed = record.labels.streaming == Some(true);
+    streamed.then(|| (uncached as f64 / prefill.as_secs_f64(), queue.source.as_str()))
+}

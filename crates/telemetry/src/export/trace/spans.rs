@@ -1,0 +1,265 @@
+//! The spans of one exchange, laid out after the fact with their true times.
+//!
+//! One SERVER span from the first byte of the request to the end, and below it the exchange's phases ([`Phases`]), which lie
+//! end to end, and beside them each time that the client kept bytes waiting.
+
+use std::borrow::Cow;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use opentelemetry::Array;
+use opentelemetry::InstrumentationScope;
+use opentelemetry::KeyValue;
+use opentelemetry::StringValue;
+use opentelemetry::Value;
+use opentelemetry::trace::Link;
+use opentelemetry::trace::SpanContext;
+use opentelemetry::trace::SpanId;
+use opentelemetry::trace::SpanKind;
+use opentelemetry::trace::Status;
+use opentelemetry::trace::TraceFlags;
+use opentelemetry::trace::TraceId;
+use opentelemetry::trace::TraceState;
+use opentelemetry_sdk::trace::SpanData;
+use opentelemetry_sdk::trace::SpanEvents;
+use opentelemetry_sdk::trace::SpanLinks;
+
+use crate::export::Semconv;
+use crate::export::failure;
+use crate::export::labels::clean;
+use crate::export::trace::Ids;
+use crate::export::trace::clock::Anchor;
+use tokometer_observe::measure::Count;
+use tokometer_observe::measure::PhaseKind;
+use tokometer_observe::measure::Phases;
+use tokometer_observe::measure::Record;
+
+/// The word of the conventions for a finish reason that was expected and never came.
+const MISSING_FINISH: &str = "error";
+
+/// Of every span; made once.
+static SCOPE: LazyLock<InstrumentationScope> =
+    LazyLock::new(|| InstrumentationScope::builder("tokometer").with_version(env!("CARGO_PKG_VERSION")).build());
+
+/// What it is, begin and end of a child, counted from the first byte of the request.
+type Child = (PhaseKind, Duration, Duration);
+
+/// How many spans the exchange gives.
+pub(crate) fn count(record: &Record) -> usize {
+    1 + children(record).count()
+}
+
+/// All spans of the exchange, the SERVER span first.
+pub(crate) fn spans(
+    record: &Record,
+    ids: Ids,
+    anchor: Anchor,
+    servers: &[(String, Option<u16>)],
+    semconv: Semconv,
+) -> Vec<SpanData> {
+    let span = |span_id, parent: Option<u64>, kind, name, from: Duration, to: Duration| SpanData {
+        span_context: SpanContext::new(
+            TraceId::from(ids.trace_id),
+            SpanId::from(span_id),
+            TraceFlags::SAMPLED,
+            false,
+            TraceState::default(),
+        ),
+        parent_span_id: parent.map_or(SpanId::INVALID, SpanId::from),
+        parent_span_is_remote: false,
+        span_kind: kind,
+        name,
+        start_time: anchor.at(record.started + from),
+        end_time: anchor.at(record.started + to.max(from)),
+        attributes: Vec::new(),
+        dropped_attributes_count: 0,
+        events: SpanEvents::default(),
+        links: SpanLinks::default(),
+        status: Status::Unset,
+        instrumentation_scope: SCOPE.clone(),
+    };
+    let mut server = span(ids.span_id, ids.parent, SpanKind::Server, name(record), Duration::ZERO, record.ended);
+    server.parent_span_is_remote = ids.parent.is_some();
+    server.attributes = attributes(record, servers, semconv);
+    server.attributes.extend(ids.kept.map(|why| KeyValue::new("tokometer.trace.kept", why.as_str())));
+    server.links = links(record);
+    if let Some(description) = failure::description(record) {
+        server.status = Status::error(description);
+    }
+    let mut all = vec![server];
+    for (kind, from, to) in children(record) {
+        let name = Cow::Borrowed(kind.as_str());
+        let mut child = span(fastrand::u64(1..), Some(ids.span_id), SpanKind::Internal, name, from, to);
+        child.attributes = of_phase(kind, record);
+        all.push(child);
+    }
+    all
+}
+
+/// The engine's own span of the exchange, which is in a trace of its own unless the caller sent a `traceparent`.
+fn links(record: &Record) -> SpanLinks {
+    let mut links = SpanLinks::default();
+    if let Some(span) = &record.engine_span {
+        let (trace_id, span_id) = (TraceId::from(span.trace_id), SpanId::from(span.span_id));
+        let context = SpanContext::new(trace_id, span_id, TraceFlags::SAMPLED, true, TraceState::default());
+        links.links.push(Link::with_context(context));
+    }
+    links
+}
+
+/// `{operation} {model}`, as the conventions have it.
+fn name(record: &Record) -> Cow<'static, str> {
+    let operation = record.labels.route.operation();
+    match record.labels.request_model.as_deref().and_then(clean) {
+        Some(model) => Cow::Owned(format!("{operation} {model}")),
+        None => Cow::Borrowed(operation),
+    }
+}
+
+/// The children of the exchange's span. What took no time is no span, and neither is the one part of an exchange of which
+/// nothing is told apart.
+fn children(record: &Record) -> impl Iterator<Item = Child> {
+    let phases = Phases::of(record);
+    let parts = phases.iter().filter(|part| part.from < part.to).count();
+    let told = record.labels.route.is_read() && parts > 1;
+    let phases = (0..phases.len()).filter_map(move |place| phases.get(place).copied());
+    let phases = phases.filter(|part| part.from < part.to).map(|part| (part.kind, part.from, part.to));
+    let blocked = record.blocked.intervals.iter().filter(|(from, to)| from < to);
+    let blocked = blocked.map(|(from, to)| (PhaseKind::DeliveryBlocked, *from, *to));
+    phases.filter(move |_| told).chain(blocked)
+}
+
+/// What a person asks of a phase, beside how long it was.
+fn of_phase(kind: PhaseKind, record: &Record) -> Vec<KeyValue> {
+    let whole = |n: u64| i64::try_from(n).ok().map(Value::from);
+    let tokens =
+        |count: Option<Count>| count.filter(|count| count.source.is_exact()).and_then(|count| whole(count.tokens));
+    let said = match kind {
+        PhaseKind::Request => vec![("tokometer.request.bytes", whole(record.request_bytes))],
+        PhaseKind::Queue => {
+            vec![("tokometer.queue.source", record.queue.map(|queue| Value::from(queue.source.as_str())))]
+        }
+        PhaseKind::Prefill => vec![
+            ("gen_ai.usage.input_tokens", tokens(record.input_tokens)),
+            ("gen_ai.usage.cache_read.input_tokens", record.cached_tokens.and_then(whole)),
+        ],
+        PhaseKind::Decode => vec![
+            ("gen_ai.usage.output_tokens", tokens(record.output_tokens)),
+            ("tokometer.decode_tokens_per_second", record.decode_rate.map(Value::from)),
+            ("tokometer.stalls", whole(u64::from(record.stalls)).filter(|_| record.stalls > 0)),
+            ("tokometer.longest_gap", record.longest_gap.map(|gap| Value::from(gap.as_secs_f64()))),
+        ],
+        _ => Vec::new(),
+    };
+    said.into_iter().filter_map(|(key, value)| Some(KeyValue::new(key, value?))).collect()
+}
+
+fn attributes(record: &Record, servers: &[(String, Option<u16>)], semconv: Semconv) -> Vec<KeyValue> {
+    let mut all = Vec::with_capacity(49);
+    let mut put = |key: &'static str, value: Option<Value>| {
+        if let Some(value) = value {
+            all.push(KeyValue::new(key, value));
+        }
+    };
+    let text = |text: Option<&str>| text.and_then(clean).map(|text| Value::from(text.into_owned()));
+    let word = |word: Option<&'static str>| word.map(Value::from);
+    let whole = |n: Option<u64>| n.and_then(|n| i64::try_from(n).ok()).map(Value::from);
+    let seconds = |span: Option<Duration>| span.map(|span| Value::from(span.as_secs_f64()));
+    let milliseconds = |ms: Option<f64>| ms.map(|ms| Value::from(ms / 1000.0));
+    let exact = |count: Option<Count>| count.filter(|count| count.source.is_exact()).map(|count| count.tokens);
+    let labels = &record.labels;
+    let streaming = labels.streaming == Some(true);
+
+    put("gen_ai.operation.name", word(Some(labels.route.operation())));
+    put("gen_ai.provider.name", word(labels.engine));
+    put("gen_ai.request.model", text(labels.request_model.as_deref()));
+    put("gen_ai.request.stream", (record.asked_stream == Some(true)).then(|| Value::from(true)));
+    put("gen_ai.request.max_tokens", whole(record.max_tokens));
+    put("gen_ai.request.choice.count", (record.choices != 1).then(|| Value::from(i64::from(record.choices))));
+    put("gen_ai.response.model", text(labels.response_model.as_deref()));
+    put("gen_ai.response.id", text(record.response_id.as_deref()));
+    put("gen_ai.response.finish_reasons", finish_reasons(record));
+    put(
+        "gen_ai.response.time_to_first_chunk",
+        seconds(record.since_requested(record.first_event).filter(|_| streaming)),
+    );
+    put("gen_ai.usage.input_tokens", whole(exact(record.input_tokens)));
+    put("gen_ai.usage.output_tokens", whole(exact(record.output_tokens)));
+    put("gen_ai.usage.cache_read.input_tokens", whole(record.cached_tokens));
+    if semconv != Semconv::Latest {
+        put("gen_ai.usage.cache_creation.input_tokens", whole(record.cache_creation_tokens));
+    }
+    if semconv != Semconv::V1_41 {
+        put("gen_ai.usage.cache_write.input_tokens", whole(record.cache_creation_tokens));
+    }
+    put("gen_ai.usage.reasoning.output_tokens", whole(record.reasoning_tokens));
+    // The names of the newest conventions: v1.41 has none for modalities.
+    put("gen_ai.usage.audio.input_tokens", whole(record.input_audio_tokens));
+    put("gen_ai.usage.image.input_tokens", whole(record.input_image_tokens));
+    put("gen_ai.usage.audio.output_tokens", whole(record.output_audio_tokens));
+    if let Some((address, port)) = servers.get(labels.pair) {
+        put("server.address", Some(Value::from(address.clone())));
+        put("server.port", port.map(|port| Value::from(i64::from(port))));
+    }
+    put("http.response.status_code", record.status.map(|status| Value::from(i64::from(status))));
+    put("error.type", word(failure::error_type(record)));
+
+    // The keys that vLLM and SGLang share. Ours are measured on the wire; those of the model are the engine's own.
+    put("gen_ai.latency.e2e", seconds(record.since_requested(Some(record.ended))));
+    let first = record.since_requested(record.first_token).filter(|_| streaming);
+    put("gen_ai.latency.time_to_first_token", seconds(first));
+    put("gen_ai.latency.time_in_queue", seconds(record.queue.map(|queue| queue.value)));
+    let timing = record.timing.unwrap_or_default();
+    let prefill = timing.prefill_ms.or(timing.prompt_ms);
+    put("gen_ai.latency.time_in_model_prefill", milliseconds(prefill));
+    put("gen_ai.latency.time_in_model_decode", milliseconds(timing.decode_ms));
+    put(
+        "gen_ai.latency.time_in_model_inference",
+        milliseconds(prefill.zip(timing.decode_ms).map(|(prefill, decode)| prefill + decode)),
+    );
+
+    put("tokometer.engine.load", milliseconds(timing.load_ms));
+    // Speculative decoding.
+    put("tokometer.speculative.draft_tokens", whole(timing.draft_tokens));
+    put("tokometer.speculative.accepted_tokens", whole(timing.accepted_tokens));
+    if let Some(span) = &record.engine_span {
+        put("tokometer.engine.time_to_first_token", seconds(span.first_token));
+        put("tokometer.engine.e2e", seconds(span.e2e));
+    }
+
+    put("tokometer.outcome", word(Some(record.outcome.as_str())));
+    put("tokometer.request_id", text(record.request_id.as_deref()));
+    put("tokometer.connection", whole(Some(record.connection)));
+    put("tokometer.sequence", whole(Some(record.sequence)));
+    put("tokometer.queue.source", word(record.queue.map(|queue| queue.source.as_str())));
+    put("tokometer.input_tokens.source", word(record.input_tokens.map(|count| count.source.as_str())));
+    put("tokometer.output_tokens", whole(record.output_tokens.map(|count| count.tokens)));
+    put("tokometer.output_tokens.source", word(record.output_tokens.map(|count| count.source.as_str())));
+    put("tokometer.decode_tokens_per_second", record.decode_rate.map(Value::from));
+    put("tokometer.decode_tokens_per_second_estimated", record.decode_rate_estimated.map(Value::from));
+    put("tokometer.time_to_first_visible", seconds(record.since_requested(record.first_visible).filter(|_| streaming)));
+    // A whole answer is one event, in which nothing can stall.
+    put("tokometer.chunks", whole(Some(record.chunks).filter(|_| streaming)));
+    put("tokometer.events", whole(Some(record.events).filter(|_| streaming)));
+    put("tokometer.stalls", whole(Some(u64::from(record.stalls)).filter(|_| streaming)));
+    put("tokometer.longest_gap", seconds(record.longest_gap));
+    put(
+        "tokometer.delivery_blocked",
+        seconds(Some(record.delivery_blocked).filter(|blocked| streaming || !blocked.is_zero())),
+    );
+    put("tokometer.request.bytes", whole(Some(record.request_bytes)));
+    put("tokometer.response.bytes", whole(Some(record.response_bytes)));
+    all
+}
+
+/// The reasons that came, and `error` for each choice of an answer that was cut before it gave one.
+fn finish_reasons(record: &Record) -> Option<Value> {
+    let mut reasons: Vec<StringValue> = record.finish_reasons.iter().map(|reason| reason.as_str().into()).collect();
+    let begun = record.status.is_some_and(|status| (200..300).contains(&status));
+    if begun && !record.outcome.is_ok() {
+        // At most as many as a record keeps.
+        let expected = record.choices.clamp(1, 8) as usize;
+        reasons.resize(reasons.len().max(expected), MISSING_FINISH.into());
+    }
+    if reasons.is_empty() { None } else { Some(Value::Array(Array::String(reasons))) }
+}

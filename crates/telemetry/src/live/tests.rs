@@ -1,0 +1,425 @@
+//! Exchanges in scripted time, and what is said of them.
+
+use std::sync::Arc;
+use std::time::Duration;
+use std::time::Instant;
+
+use crate::live::Bounds;
+use crate::live::InFlight;
+use crate::live::Rule;
+use crate::live::Settings;
+use crate::live::State;
+use crate::live::Verdict;
+use tokometer_decode::Route;
+use tokometer_observe::measure::Labels;
+use tokometer_observe::measure::Opening;
+use tokometer_observe::measure::Outcome;
+use tokometer_observe::measure::Record;
+use tokometer_observe::measure::Requested;
+use tokometer_observe::measure::Sink;
+use tokometer_observe::measure::Watches;
+
+/// What an open exchange holds beside its observer: its place, and its seat with the time line.
+const OPEN_STREAM_BYTES: usize = 704;
+
+/// Has no use for anything.
+struct Nobody;
+
+impl Sink for Nobody {
+    fn record(&self, _record: &Record) {}
+}
+
+/// A chat that went well, and of which nothing more is known.
+pub(super) fn record(started: Instant) -> Record {
+    let labels = Labels { route: Route::Chat, ..Labels::default() };
+    let record = Record::new(labels, started, Outcome::Ok, seconds(1.0));
+    Record { connection: 1, requested: Some(Duration::ZERO), ..record }
+}
+
+/// An engine behind one pair. Times are seconds since it began.
+pub(super) struct Stage {
+    pub(super) began: Instant,
+    pub(super) in_flight: Arc<InFlight>,
+    pub(super) sink: Arc<dyn Sink>,
+}
+
+/// One exchange with it.
+struct Asked {
+    began: f64,
+    watch: Watches,
+}
+
+fn seconds(seconds: f64) -> Duration {
+    Duration::from_secs_f64(seconds)
+}
+
+impl Stage {
+    pub(super) fn new() -> Stage {
+        Stage::with(Settings::default())
+    }
+
+    fn with(settings: Settings) -> Stage {
+        let began = Instant::now();
+        let in_flight = InFlight::start(settings, &["one".to_owned()], began).unwrap();
+        let sink = in_flight.before(Arc::new(Nobody));
+        Stage { began, in_flight, sink }
+    }
+
+    /// An exchange whose request has begun.
+    fn open(&self, route: Route, at: f64) -> Asked {
+        let started = self.began + seconds(at);
+        let opening = Opening { pair: 0, route, connection: 1, sequence: 0, started };
+        let watch = self.sink.opened(&opening);
+        assert!(!watch.is_empty());
+        Asked { began: at, watch }
+    }
+
+    /// One whose request is complete, and may name a `max_tokens`.
+    fn ask(&self, streaming: bool, bytes: u64, max_tokens: Option<u64>, at: f64) -> Asked {
+        let mut asked = self.open(Route::Chat, at);
+        let request = Requested { model: Some("m"), streaming: Some(streaming), max_tokens, bytes, targets: None };
+        asked.watch.requested(&request, Duration::ZERO);
+        asked
+    }
+
+    /// A stream with a prompt of 400 bytes.
+    fn stream(&self, at: f64) -> Asked {
+        self.ask(true, 400, None, at)
+    }
+
+    fn verdict(&self, at: f64) -> Verdict {
+        self.in_flight.verdicts(self.began + seconds(at))[0]
+    }
+
+    fn state(&self, at: f64) -> State {
+        self.verdict(at).state
+    }
+
+    /// It is wedged from `at` on, by this rule, and not a moment before.
+    #[track_caller]
+    fn wedged_from(&self, at: f64, rule: Rule) {
+        let before = self.verdict(at);
+        assert_eq!((before.state, before.rule), (State::Working, Some(rule)), "{before:?}");
+        assert_eq!(before.silent, before.bound);
+        assert_eq!(self.state(at + 0.001), State::Wedged);
+    }
+}
+
+impl Asked {
+    fn since(&self, at: f64) -> Duration {
+        seconds(at - self.began)
+    }
+
+    fn token(mut self, at: f64) -> Asked {
+        let at = self.since(at);
+        self.watch.token(at, 1);
+        self
+    }
+
+    fn held_up(mut self, at: f64) -> Asked {
+        let at = self.since(at);
+        self.watch.held_up(at);
+        self
+    }
+
+    fn resumed(mut self, at: f64) -> Asked {
+        let at = self.since(at);
+        self.watch.resumed(at);
+        self
+    }
+}
+
+#[test]
+fn an_engine_that_owes_nothing_is_idle() {
+    let stage = Stage::new();
+    assert_eq!((stage.state(0.0), stage.state(100_000.0)), (State::Idle, State::Idle));
+    let asked = stage.stream(100_000.0).token(100_001.0);
+    assert_eq!(stage.state(100_002.0), State::Working);
+    drop(asked);
+    assert_eq!((stage.state(100_003.0), stage.verdict(200_000.0).in_flight), (State::Idle, 0));
+}
+
+#[test]
+fn a_first_token_may_take_the_bound_and_what_the_prompt_adds() {
+    let stage = Stage::new();
+    let _short = stage.stream(10.0);
+    // 400 bytes are 100 tokens, half a second at 200 tokens per second.
+    stage.wedged_from(10.0 + 120.5, Rule::Prefill);
+    let stage = Stage::new();
+    let _long = stage.ask(true, 80_000, None, 10.0);
+    stage.wedged_from(10.0 + 220.0, Rule::Prefill);
+    let stage = Stage::new();
+    let _endless = stage.ask(true, 1 << 40, None, 10.0);
+    stage.wedged_from(10.0 + 600.0, Rule::Prefill);
+}
+
+#[test]
+fn a_prefill_of_a_minute_raises_no_alarm_not_even_while_another_stream_decodes() {
+    let stage = Stage::new();
+    let _alone = stage.ask(true, 12_000, None, 0.0);
+    assert!((0..=60).all(|second| stage.state(f64::from(second)) == State::Working));
+    let stage = Stage::new();
+    let _decoding = stage.stream(0.0).token(1.0);
+    let _long = stage.ask(true, 12_000, None, 1.0);
+    // 3,000 tokens add 15 s to the bound between two tokens.
+    assert!((1..=61).all(|second| stage.state(f64::from(second)) == State::Working));
+    stage.wedged_from(1.0 + 75.0, Rule::Decode);
+}
+
+#[test]
+fn a_stream_that_decodes_is_waited_for_by_the_bound_between_tokens() {
+    let stage = Stage::new();
+    let stream = stage.stream(0.0).token(5.0).token(6.0);
+    stage.wedged_from(66.0, Rule::Decode);
+    // The server goes on (SIGCONT): at once all is well.
+    let _stream = stream.token(500.0);
+    assert_eq!(stage.state(500.0), State::Working);
+}
+
+#[test]
+fn whoever_queues_behind_others_that_get_tokens_is_no_alarm() {
+    let stage = Stage::new();
+    let _queued = stage.stream(0.0);
+    let mut other = stage.stream(0.0);
+    for second in 1..1000 {
+        other = other.token(f64::from(second));
+        assert_eq!(stage.state(f64::from(second) + 0.5), State::Working);
+    }
+    // The other has ended: its last token still counts.
+    drop(other);
+    assert_eq!(stage.state(999.0 + 120.0), State::Working);
+    stage.wedged_from(999.0 + 120.5, Rule::Prefill);
+}
+
+#[test]
+fn silence_is_counted_over_requests_that_give_up_and_are_asked_again() {
+    let stage = Stage::new();
+    // Each client waits for 50 s; the next one asks before.
+    let mut waiting = stage.stream(0.0);
+    for n in 1..3 {
+        let next = stage.stream(f64::from(n) * 50.0 - 1.0);
+        waiting = next;
+    }
+    stage.wedged_from(120.5, Rule::Prefill);
+    drop(waiting);
+    // Nobody asks: it owes nothing. Whoever asks now waits from now on.
+    assert_eq!(stage.state(130.0), State::Idle);
+    let _again = stage.stream(140.0);
+    assert_eq!(stage.state(150.0), State::Working);
+    stage.wedged_from(140.0 + 120.5, Rule::Prefill);
+}
+
+#[test]
+fn a_client_that_does_not_read_is_no_evidence() {
+    let stage = Stage::new();
+    let stream = stage.stream(0.0).token(1.0).held_up(2.0);
+    let verdict = stage.verdict(10_000.0);
+    assert_eq!((verdict.state, verdict.held_up), (State::Idle, 1));
+    // It reads again: from now on its next token is waited for.
+    let stream = stream.resumed(10_000.0);
+    assert_eq!(stage.state(10_059.0), State::Working);
+    stage.wedged_from(10_060.0, Rule::Decode);
+    drop(stream.held_up(10_061.0));
+    assert_eq!(stage.state(10_062.0), State::Idle);
+}
+
+#[test]
+fn a_client_that_reads_again_does_not_make_the_silence_of_others_its_own() {
+    let stage = Stage::new();
+    let _prefilling = stage.stream(0.0);
+    let _resumed = stage.stream(0.0).token(0.0).held_up(1.0).resumed(90.0);
+    // Silent for 90 s: too long between two tokens, not for a first one.
+    assert_eq!(stage.state(91.0), State::Working);
+    assert_eq!(stage.verdict(91.0).silent, Duration::from_secs(1));
+    stage.wedged_from(90.0 + 60.5, Rule::Decode);
+}
+
+#[test]
+fn a_request_that_is_still_sent_or_was_refused_or_is_answered_owes_nothing() {
+    let stage = Stage::new();
+    let _sending = stage.open(Route::Chat, 0.0);
+    assert_eq!(stage.state(1000.0), State::Idle);
+    let mut refused = stage.stream(0.0);
+    refused.watch.answering(500, false);
+    assert_eq!(stage.state(1000.0), State::Idle);
+    let mut answered = stage.stream(0.0).token(1.0);
+    answered.watch.answered();
+    assert_eq!((stage.state(1000.0), stage.verdict(1000.0).in_flight), (State::Idle, 3));
+}
+
+#[test]
+fn a_conversation_owes_nothing_while_the_client_may_speak_but_its_tokens_are_life() {
+    let stage = Stage::new();
+    let mut session = stage.open(Route::Realtime, 0.0);
+    session.watch.requested(&Requested { streaming: Some(true), ..Requested::default() }, Duration::ZERO);
+    session.watch.answering(101, true);
+    let _session = session.token(50.0);
+    assert_eq!(stage.state(1000.0), State::Idle);
+    let _waiting = stage.stream(0.0);
+    assert_eq!(stage.verdict(60.0).silent, seconds(10.0));
+    assert_eq!(stage.in_flight.open(stage.began + seconds(1000.0), 1)[0].doing, "session");
+}
+
+#[test]
+fn an_answer_in_one_piece_may_take_as_long_as_its_tokens() {
+    let stage = Stage::new();
+    let _named = stage.ask(false, 400, Some(500), 0.0);
+    stage.wedged_from(120.5 + 50.0, Rule::Whole);
+    let stage = Stage::new();
+    let _unnamed = stage.ask(false, 400, None, 0.0);
+    stage.wedged_from(120.5 + 1638.4, Rule::Whole);
+    let stage = Stage::new();
+    let mut vectors = stage.open(Route::Embeddings, 0.0);
+    vectors.watch.requested(&Requested { bytes: 400, ..Requested::default() }, Duration::ZERO);
+    stage.wedged_from(120.5, Rule::Whole);
+}
+
+#[test]
+fn streams_are_witnesses_unless_most_answers_come_in_one_piece() {
+    let stage = Stage::new();
+    let _stream = stage.stream(0.0).token(1.0);
+    let _whole = stage.ask(false, 400, None, 0.0);
+    stage.wedged_from(61.5, Rule::Decode);
+    // With two of them, the stream may have been put back in the queue behind them.
+    let _more = stage.ask(false, 400, Some(1000), 0.0);
+    stage.wedged_from(1.0 + 120.5 + 1638.4, Rule::Whole);
+}
+
+#[test]
+fn the_head_of_an_answer_tells_a_stream_for_certain() {
+    let stage = Stage::new();
+    let mut asked = stage.ask(false, 400, None, 0.0);
+    asked.watch.answering(200, true);
+    stage.wedged_from(120.5, Rule::Prefill);
+    let mut asked = asked.token(1.0);
+    asked.watch.prefilling(seconds(30.0));
+    stage.wedged_from(90.0, Rule::Decode);
+}
+
+#[test]
+fn a_good_answer_in_one_piece_is_life_and_an_error_is_none() {
+    for (outcome, silent) in [(Outcome::Ok, 49.0), (Outcome::Http5xx, 100.0), (Outcome::ErrorInStream, 100.0)] {
+        let stage = Stage::new();
+        let _waiting = stage.stream(0.0);
+        let whole = stage.ask(false, 400, Some(10), 50.0);
+        whole.watch.ended(&Record { outcome, ..record(stage.began + seconds(50.0)) });
+        assert_eq!(stage.verdict(100.0).silent, seconds(silent), "{outcome:?}");
+    }
+}
+
+#[test]
+fn progress_of_a_prompt_is_life() {
+    let stage = Stage::new();
+    let mut asked = stage.stream(0.0);
+    asked.watch.prefilling(seconds(100.0));
+    stage.wedged_from(220.5, Rule::Prefill);
+}
+
+#[test]
+fn pairs_are_judged_apart() {
+    let began = Instant::now();
+    let names = ["one".to_owned(), "two".to_owned()];
+    let in_flight = InFlight::start(Settings::default(), &names, began).unwrap();
+    let sink = in_flight.before(Arc::new(Nobody));
+    let open = |pair| {
+        let opening = Opening { pair, route: Route::Chat, connection: 1, sequence: 0, started: began };
+        let mut watch = sink.opened(&opening);
+        assert!(!watch.is_empty());
+        watch.requested(&Requested { streaming: Some(true), ..Requested::default() }, Duration::ZERO);
+        watch
+    };
+    let (mut one, _two) = (open(0), open(1));
+    one.token(seconds(299.0), 1);
+    let verdicts = in_flight.verdicts(began + seconds(300.0));
+    assert_eq!(verdicts.iter().map(|verdict| verdict.state).collect::<Vec<_>>(), [State::Working, State::Wedged]);
+    assert_eq!(in_flight.pairs().collect::<Vec<_>>(), ["one", "two"]);
+}
+
+#[test]
+fn bounds_can_be_changed_while_it_runs() {
+    let stage = Stage::new();
+    let _stream = stage.stream(0.0).token(1.0);
+    assert_eq!(stage.state(10.0), State::Working);
+    let bounds = Bounds { decode: Duration::from_secs(5), ..Bounds::default() };
+    stage.in_flight.reload(Settings { bounds, ..Settings::default() });
+    stage.wedged_from(6.0, Rule::Decode);
+}
+
+#[test]
+fn figures_tell_ages_and_waits_by_phase_and_who_is_stalled() {
+    let stage = Stage::new();
+    let _waiting = [stage.stream(0.0), stage.stream(2.0)];
+    let _fast = stage.stream(3.0).token(9.9);
+    let _slow = stage.stream(4.0).token(5.0);
+    let _held_up = stage.stream(4.0).token(5.0).held_up(5.0);
+    let stats = stage.in_flight.stats(stage.began + seconds(10.0))[0];
+    let [waiting, streaming] = stats.phases;
+    assert_eq!((waiting.exchanges, waiting.ages, waiting.oldest), (2, seconds(18.0), seconds(10.0)));
+    assert_eq!(waiting.waited, seconds(10.0));
+    assert_eq!((streaming.exchanges, streaming.oldest, streaming.waited), (3, seconds(7.0), seconds(5.0)));
+    assert_eq!((stats.stalled, stats.verdict.held_up, stats.verdict.in_flight), (1, 1, 5));
+}
+
+#[test]
+fn exchanges_in_flight_are_told_the_oldest_first() {
+    let stage = Stage::new();
+    let _young = stage.ask(false, 400, Some(7), 8.0);
+    let _old = stage.stream(1.0).token(3.0).token(4.0);
+    let open = stage.in_flight.open(stage.began + seconds(10.0), 5);
+    let doing: Vec<&str> = open.iter().map(|open| open.doing).collect();
+    assert_eq!(doing, ["decode", "whole"]);
+    assert_eq!((open[0].route, open[0].model.as_deref(), open[0].tokens), ("chat", Some("m"), 2));
+    assert_eq!(
+        (open[0].age, open[0].waited, open[0].first_token),
+        (seconds(9.0), Some(seconds(6.0)), Some(seconds(2.0)))
+    );
+    assert_eq!((open[1].max_tokens, open[1].request_bytes, open[1].first_token), (Some(7), 400, None));
+    assert_eq!(stage.in_flight.open(stage.began, 1).len(), 1);
+}
+
+#[test]
+fn over_the_cap_exchanges_are_counted_and_not_watched() {
+    let stage = Stage::with(Settings { max_in_flight: 2, ..Settings::default() });
+    let opening = Opening { pair: 0, route: Route::Chat, connection: 1, sequence: 0, started: stage.began };
+    let first = stage.sink.opened(&opening);
+    let second = stage.sink.opened(&opening);
+    assert!(!first.is_empty() && !second.is_empty() && stage.sink.opened(&opening).is_empty());
+    assert_eq!(stage.in_flight.untracked(), 1);
+    drop(first);
+    assert!(!stage.sink.opened(&opening).is_empty());
+}
+
+#[test]
+fn the_silence_read_while_exchanges_come_and_go_is_never_longer_than_it_was() {
+    // Every exchange lasts a microsecond of scripted time and has a token: whoever asks never finds more than two.
+    let stage = Stage::new();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    let now = std::sync::atomic::AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in 0..30_000_u64 {
+                let started = stage.began + Duration::from_micros(n);
+                let opening = Opening { pair: 0, route: Route::Chat, connection: 1, sequence: n, started };
+                let mut watch = stage.sink.opened(&opening);
+                assert!(!watch.is_empty());
+                now.store(n, std::sync::atomic::Ordering::SeqCst);
+                watch.requested(&Requested { streaming: Some(true), ..Requested::default() }, Duration::ZERO);
+                watch.token(Duration::ZERO, 1);
+                drop(watch);
+            }
+            done.store(true, std::sync::atomic::Ordering::SeqCst);
+        });
+        while !done.load(std::sync::atomic::Ordering::SeqCst) {
+            let asked = now.load(std::sync::atomic::Ordering::SeqCst);
+            let silent = stage.in_flight.verdicts(stage.began + Duration::from_micros(asked))[0].silent;
+            assert!(silent <= Duration::from_micros(2), "{silent:?} at {asked}");
+        }
+    });
+}
+
+#[test]
+fn an_open_stream_is_watched_in_little_memory() {
+    let bytes = size_of::<crate::live::slot::Slot>() + size_of::<crate::live::seat::Seat>();
+    println!("{bytes} bytes per open stream");
+    assert!(bytes <= OPEN_STREAM_BYTES, "{bytes}");
+}

@@ -1,0 +1,275 @@
+//! The judge of all objectives: a sink that counts what was good and what was bad.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::RwLock;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use arc_swap::ArcSwap;
+
+use crate::slo::Counts;
+use crate::slo::Goal;
+use crate::slo::Objective;
+use crate::slo::Reason;
+use crate::slo::Settings;
+use crate::slo::Verdict;
+use crate::slo::Wait;
+use crate::slo::Waiting;
+use crate::slo::open::Registry;
+use crate::slo::tally::Tally;
+use crate::slo::verdict::concerns;
+use crate::slo::verdict::longest_wait;
+use crate::slo::verdict::verdict;
+use crate::slo::waiting::ExchangeId;
+use crate::slo::waiting::MOST;
+use crate::slo::waiting::Note;
+use crate::slo::waiting::Notes;
+use crate::slo::waiting::RECORD_COMES;
+use tokometer_observe::measure::Labels;
+use tokometer_observe::measure::Models;
+use tokometer_observe::measure::Opening;
+use tokometer_observe::measure::Record;
+use tokometer_observe::measure::Sink;
+use tokometer_observe::measure::Watches;
+
+/// Kind of an objective, and a model.
+type Place = (&'static str, Option<Arc<str>>);
+
+/// Judges exchanges, each once by every objective that is about it.
+#[derive(Debug)]
+pub struct Judge {
+    settings: ArcSwap<Settings>,
+    models: Models,
+    /// By the objective's name, so that a record finds its counters without a name being copied.
+    tallies: RwLock<HashMap<String, HashMap<Place, Arc<Tally>>>>,
+    open: Arc<Registry>,
+    notes: Mutex<Notes>,
+    /// How many notes there are: without any, a record takes no lock.
+    noted: AtomicUsize,
+}
+
+/// Counts of one objective and model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Judged {
+    /// Name of the objective.
+    pub objective: String,
+    /// The model; `None` as long as no server told of one.
+    pub model: Option<Arc<str>>,
+    /// What was judged.
+    pub counts: Counts,
+}
+
+impl Judge {
+    /// Judges by these objectives.
+    pub fn new(settings: Settings) -> Judge {
+        let models = Models::new(settings.max_models, &settings.models);
+        let judge = Judge {
+            settings: ArcSwap::from_pointee(settings),
+            models,
+            tallies: RwLock::default(),
+            open: Arc::default(),
+            notes: Mutex::default(),
+            noted: AtomicUsize::new(0),
+        };
+        judge.found();
+        judge
+    }
+
+    /// Judges by these from now on. What an objective of the same name and kind has counted stays.
+    pub fn reload(&self, settings: Settings) {
+        self.settings.store(Arc::new(settings));
+        self.found();
+    }
+
+    /// The objectives in force.
+    pub fn settings(&self) -> Arc<Settings> {
+        self.settings.load_full()
+    }
+
+    /// Every count of the objectives in force.
+    pub fn judged(&self) -> Vec<Judged> {
+        let settings = self.settings.load();
+        let tallies = self.tallies.read().unwrap_or_else(PoisonError::into_inner);
+        let mut judged = Vec::new();
+        for Objective { name, goal, .. } in &settings.objectives {
+            let of_this_kind = tallies.get(name).into_iter().flatten().filter(|((word, _), _)| *word == goal.word());
+            judged.extend(of_this_kind.map(|((_, model), tally)| Judged {
+                objective: name.clone(),
+                model: model.clone(),
+                counts: tally.counts(goal),
+            }));
+        }
+        judged.sort_by(|a, b| (&a.objective, &a.model).cmp(&(&b.objective, &b.model)));
+        judged
+    }
+
+    /// Looks at the exchanges that are open now, as [`Judge::sweep`] does. To be called about once per second, on no thread of
+    /// the data path.
+    pub fn look(&self, now: Instant) {
+        self.sweep(&self.open.look(now), now);
+    }
+
+    /// Looks at who waits for a first token, and counts whose wait has become too long. What is counted so is not judged
+    /// again when it ends.
+    ///
+    /// How many tokens the prompt has is not told before the end, so every byte of it is taken for one: a miss is counted
+    /// when it is certain.
+    pub fn sweep(&self, waiting: &dyn Waiting, now: Instant) {
+        let settings = self.settings.load();
+        let mut late = HashMap::new();
+        waiting.each(&mut |wait| {
+            let model = self.models.led_to(&asked(wait));
+            let named = model.as_deref().or(wait.request_model);
+            let missed = settings.objectives.iter().filter(|objective| misses(objective, wait, named, &settings));
+            let missed: Vec<&Objective> = missed.collect();
+            if !missed.is_empty() && late.len() < MOST {
+                late.insert((wait.connection, wait.sequence), (missed, model));
+            }
+        });
+        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        notes.0.retain(|id, note| match note {
+            Note::Late => late.contains_key(id),
+            Note::Counted { closed, .. } if waiting.is_open(id.0, id.1) => {
+                *closed = None;
+                true
+            }
+            Note::Counted { closed, .. } => now.saturating_duration_since(*closed.get_or_insert(now)) < RECORD_COMES,
+        });
+        for (id, (missed, model)) in late {
+            match notes.0.get(&id) {
+                None if notes.0.len() < MOST => drop(notes.0.insert(id, Note::Late)),
+                None | Some(Note::Counted { .. }) => {}
+                Some(Note::Late) => {
+                    for objective in &missed {
+                        self.tally(objective, model.clone()).add(Verdict::Bad(Reason::NoFirstToken), None);
+                    }
+                    let by = missed.iter().map(|objective| objective.name.clone()).collect();
+                    notes.0.insert(id, Note::Counted { by, closed: None });
+                }
+            }
+        }
+        self.noted.store(notes.0.len(), Ordering::Release);
+    }
+
+    /// Judges one exchange that has ended.
+    pub fn judge(&self, record: &Record) {
+        let settings = self.settings.load();
+        if settings.objectives.is_empty() {
+            return;
+        }
+        let model = self.models.of(record, |gone| self.remove(gone));
+        let counted = self.take((record.connection, record.sequence));
+        for objective in &settings.objectives {
+            if counted.contains(&objective.name) || !concerns(objective, record, model.as_deref()) {
+                continue;
+            }
+            let verdict = verdict(record, model.as_deref(), objective, &settings);
+            self.tally(objective, model.clone()).add(verdict, record.output_tokens);
+        }
+    }
+
+    /// True when the exchange was bad by any objective that is about it: then its trace is worth keeping. Counts nothing.
+    pub fn is_broken_by(&self, record: &Record) -> bool {
+        let settings = self.settings.load();
+        let model = self.models.of(record, |gone| self.remove(gone));
+        settings.objectives.iter().any(|objective| {
+            concerns(objective, record, model.as_deref())
+                && matches!(verdict(record, model.as_deref(), objective, &settings), Verdict::Bad(_))
+        })
+    }
+
+    /// Removes the counts of a model that has lost its place, unless an objective names it.
+    fn remove(&self, gone: &str) {
+        let settings = self.settings.load();
+        let mut tallies = self.tallies.write().unwrap_or_else(PoisonError::into_inner);
+        for (name, of_this) in tallies.iter_mut() {
+            let objective = settings.objectives.iter().find(|objective| objective.name == *name);
+            if !objective.is_some_and(|objective| objective.scope.models.iter().any(|model| model == gone)) {
+                of_this.retain(|(_, model), _| model.as_deref() != Some(gone));
+            }
+        }
+    }
+
+    /// The objectives that have counted this exchange while it waited.
+    fn take(&self, id: ExchangeId) -> Vec<String> {
+        if self.noted.load(Ordering::Acquire) == 0 {
+            return Vec::new();
+        }
+        match self.notes.lock().unwrap_or_else(PoisonError::into_inner).0.remove(&id) {
+            Some(Note::Counted { by, .. }) => by,
+            Some(Note::Late) | None => Vec::new(),
+        }
+    }
+
+    /// Makes the counters of every objective and known model, at zero.
+    fn found(&self) {
+        let settings = self.settings.load();
+        let labels = self.models.labels();
+        for objective in &settings.objectives {
+            if labels.is_empty() && objective.scope.models.is_empty() {
+                self.tally(objective, None);
+            }
+            for label in &labels {
+                if objective.scope.covers_model(label) {
+                    self.tally(objective, Some(Arc::clone(label)));
+                }
+            }
+            // A name without a `*` is known without a server telling it.
+            for name in objective.scope.models.iter().filter(|name| !name.ends_with('*')) {
+                self.tally(objective, Some(name.as_str().into()));
+            }
+        }
+    }
+
+    fn tally(&self, objective: &Objective, model: Option<Arc<str>>) -> Arc<Tally> {
+        let place = (objective.goal.word(), model);
+        let known = self.tallies.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(tally) = known.get(&objective.name).and_then(|of_this| of_this.get(&place)) {
+            return Arc::clone(tally);
+        }
+        drop(known);
+        let mut tallies = self.tallies.write().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(tallies.entry(objective.name.clone()).or_default().entry(place).or_default())
+    }
+}
+
+/// What is known of a request that waits.
+fn asked(wait: &Wait<'_>) -> Labels {
+    Labels { route: wait.route, request_model: wait.request_model.map(Into::into), ..Labels::default() }
+}
+
+/// True when an objective is about this request, and its wait is longer than any prompt of so many bytes may take.
+fn misses(objective: &Objective, wait: &Wait<'_>, model: Option<&str>, settings: &Settings) -> bool {
+    let about = |objective: &Objective| {
+        let tenant = wait.targets.and_then(|targets| targets.tenant.as_deref());
+        objective.scope.covers(wait.route, tenant) && objective.scope.covers_model(model.unwrap_or_default())
+    };
+    match objective.goal {
+        Goal::FirstToken { base, per_1k_uncached } => {
+            let limit = longest_wait(base, per_1k_uncached, wait.request_bytes, wait.targets, settings);
+            about(objective) && wait.waited > limit
+        }
+        Goal::Goodput => {
+            let first = |other: &&Objective| matches!(other.goal, Goal::FirstToken { .. });
+            about(objective)
+                && settings.objectives.iter().filter(first).any(|other| misses(other, wait, model, settings))
+        }
+        _ => false,
+    }
+}
+
+impl Sink for Judge {
+    fn opened(&self, opening: &Opening) -> Watches {
+        let settings = self.settings.load();
+        let judged = settings.objectives.iter().any(|objective| matches!(objective.goal, Goal::FirstToken { .. }));
+        if judged && opening.route.generates() { self.open.watch(opening) } else { Watches::default() }
+    }
+
+    fn record(&self, record: &Record) {
+        self.judge(record);
+    }
+}

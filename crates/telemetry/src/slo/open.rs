@@ -1,0 +1,174 @@
+//! Open exchanges that wait for a first token: noted on the data path, looked at elsewhere.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+use std::sync::atomic::AtomicU8;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use std::time::Instant;
+
+use crate::slo::Wait;
+use crate::slo::Waiting;
+use crate::slo::waiting::ExchangeId;
+use crate::slo::waiting::MOST;
+use tokometer_observe::measure::Inbox;
+use tokometer_observe::measure::Opening;
+use tokometer_observe::measure::Record;
+use tokometer_observe::measure::Requested;
+use tokometer_observe::measure::Targets;
+use tokometer_observe::measure::Watch;
+use tokometer_observe::measure::Watches;
+
+const WAITING: u8 = 0;
+const ANSWERED: u8 = 1;
+const CLOSED: u8 = 2;
+
+/// A request that asked for a stream.
+#[derive(Debug)]
+struct Entry {
+    opening: Opening,
+    /// When its last byte came, counted from its first.
+    requested: Duration,
+    model: Option<Box<str>>,
+    bytes: u64,
+    targets: Option<Box<Targets>>,
+    state: AtomicU8,
+}
+
+/// All of them. The data path's threads only add, to a queue without a lock.
+#[derive(Debug)]
+pub(super) struct Registry {
+    arrived: Inbox<Arc<Entry>>,
+    known: Mutex<HashMap<ExchangeId, Arc<Entry>>>,
+    number: AtomicUsize,
+}
+
+impl Default for Registry {
+    fn default() -> Registry {
+        Registry { arrived: Inbox::new(MOST), known: Mutex::default(), number: AtomicUsize::new(0) }
+    }
+}
+
+impl Registry {
+    /// Watches one exchange.
+    pub(super) fn watch(self: &Arc<Self>, opening: &Opening) -> Watches {
+        Watches::of(Watcher { registry: Arc::clone(self), opening: *opening, entry: None })
+    }
+
+    fn add(&self, entry: &Arc<Entry>) {
+        // Over the cap a request is judged when it ends, as all are that nobody looks at.
+        if self.number.fetch_add(1, Ordering::Relaxed) >= MOST {
+            self.number.fetch_sub(1, Ordering::Relaxed);
+            return;
+        }
+        // There is room: it has as many places as may be open.
+        self.arrived.push(|| Arc::clone(entry));
+    }
+
+    /// Those that are open at this moment.
+    pub(super) fn look(&self, now: Instant) -> Look<'_> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.extend(self.arrived.drain().map(|entry| ((entry.opening.connection, entry.opening.sequence), entry)));
+        let before = known.len();
+        known.retain(|_, entry| entry.state.load(Ordering::Acquire) != CLOSED);
+        self.number.fetch_sub(before - known.len(), Ordering::Relaxed);
+        Look { known, now }
+    }
+}
+
+/// The open exchanges at one moment.
+#[derive(Debug)]
+pub(super) struct Look<'a> {
+    known: MutexGuard<'a, HashMap<ExchangeId, Arc<Entry>>>,
+    now: Instant,
+}
+
+impl Waiting for Look<'_> {
+    fn each(&self, show: &mut dyn FnMut(&Wait<'_>)) {
+        for entry in self.known.values().filter(|entry| entry.state.load(Ordering::Acquire) == WAITING) {
+            let since = entry.opening.started + entry.requested;
+            show(&Wait {
+                connection: entry.opening.connection,
+                sequence: entry.opening.sequence,
+                route: entry.opening.route,
+                request_model: entry.model.as_deref(),
+                waited: self.now.saturating_duration_since(since),
+                request_bytes: entry.bytes,
+                targets: entry.targets.as_deref(),
+            });
+        }
+    }
+
+    fn is_open(&self, connection: u64, sequence: u64) -> bool {
+        let found = self.known.get(&(connection, sequence));
+        found.is_some_and(|entry| entry.state.load(Ordering::Acquire) != CLOSED)
+    }
+}
+
+/// Tells of one exchange whether it waits.
+struct Watcher {
+    registry: Arc<Registry>,
+    opening: Opening,
+    entry: Option<Arc<Entry>>,
+}
+
+impl Watcher {
+    fn answered_now(&mut self) {
+        if let Some(entry) = &self.entry {
+            entry.state.store(ANSWERED, Ordering::Release);
+        }
+    }
+}
+
+impl Watch for Watcher {
+    fn requested(&mut self, request: &Requested<'_>, at: Duration) {
+        if request.streaming == Some(true) && self.entry.is_none() {
+            let entry = Arc::new(Entry {
+                opening: self.opening,
+                requested: at,
+                model: request.model.map(Into::into),
+                bytes: request.bytes,
+                targets: request.targets.cloned().map(Box::new),
+                state: AtomicU8::new(WAITING),
+            });
+            self.registry.add(&entry);
+            self.entry = Some(entry);
+        }
+    }
+
+    fn answering(&mut self, status: u16, streaming: bool) {
+        // What is refused, or comes in one piece, is judged when it ends.
+        if !(200..300).contains(&status) || !streaming {
+            self.answered_now();
+        }
+    }
+
+    fn prefilling(&mut self, _at: Duration) {}
+
+    fn token(&mut self, _at: Duration, _tokens: u64) -> bool {
+        self.answered_now();
+        false
+    }
+
+    fn held_up(&mut self, _at: Duration) {}
+
+    fn resumed(&mut self, _at: Duration) {}
+
+    fn answered(&mut self) {
+        self.answered_now();
+    }
+
+    fn ended(self: Box<Self>, _record: &Record) {}
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        if let Some(entry) = &self.entry {
+            entry.state.store(CLOSED, Ordering::Release);
+        }
+    }
+}

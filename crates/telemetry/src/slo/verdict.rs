@@ -1,0 +1,356 @@
+//! Whether one exchange was good: a record and an objective in, a verdict out. No state, no clock.
+
+use std::time::Duration;
+
+use crate::slo::Goal;
+use crate::slo::Objective;
+use crate::slo::Settings;
+use tokometer_observe::measure::Outcome;
+use tokometer_observe::measure::Record;
+use tokometer_observe::measure::Targets;
+
+/// The status of a session's handshake (RFC 6455, section 4.2.2).
+const SWITCHING_PROTOCOLS: u16 = 101;
+
+/// Bytes of a request that are taken for one token where the engine does not tell the prompt's length. An estimate: the
+/// usual figure for English text and JSON.
+const BYTES_PER_TOKEN: u64 = 4;
+
+/// What an objective says of an exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// It fulfils the objective.
+    Good,
+    /// It does not.
+    Bad(Reason),
+    /// It says nothing about the server, or not enough is known of it.
+    Excluded(Exclusion),
+}
+
+/// Why an exchange was bad.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Reason {
+    /// The server could not be reached.
+    UpstreamRefused,
+    /// The server reset the connection.
+    UpstreamReset,
+    /// The server did not answer in time.
+    UpstreamTimeout,
+    /// The answer ended before its end mark.
+    Truncated,
+    /// An error inside a stream that began well.
+    ErrorInStream,
+    /// A status of 500-599.
+    Http5xx,
+    /// The server had no room.
+    RejectedBusy,
+    /// A whole answer with nothing in it.
+    NoOutput,
+    /// The first token came too late.
+    LateFirstToken,
+    /// No first token came for longer than is allowed.
+    NoFirstToken,
+    /// Fewer tokens per second than the floor.
+    SlowDecode,
+    /// A gap in mid-stream that was too long.
+    Stalled,
+}
+
+impl Reason {
+    /// Every reason, in the order of the documentation.
+    pub const ALL: [Reason; 12] = [
+        Reason::UpstreamRefused,
+        Reason::UpstreamReset,
+        Reason::UpstreamTimeout,
+        Reason::Truncated,
+        Reason::ErrorInStream,
+        Reason::Http5xx,
+        Reason::RejectedBusy,
+        Reason::NoOutput,
+        Reason::LateFirstToken,
+        Reason::NoFirstToken,
+        Reason::SlowDecode,
+        Reason::Stalled,
+    ];
+
+    /// The value of the label `reason`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Reason::UpstreamRefused => "upstream_refused",
+            Reason::UpstreamReset => "upstream_reset",
+            Reason::UpstreamTimeout => "upstream_timeout",
+            Reason::Truncated => "truncated",
+            Reason::ErrorInStream => "error_in_stream",
+            Reason::Http5xx => "http_5xx",
+            Reason::RejectedBusy => "rejected_busy",
+            Reason::NoOutput => "no_output",
+            Reason::LateFirstToken => "late_first_token",
+            Reason::NoFirstToken => "no_first_token",
+            Reason::SlowDecode => "slow_decode",
+            Reason::Stalled => "stalled",
+        }
+    }
+
+    /// Those that a goal can give.
+    pub fn of(goal: &Goal) -> impl Iterator<Item = Reason> + use<> {
+        let goal = *goal;
+        Reason::ALL.into_iter().filter(move |reason| match reason {
+            Reason::LateFirstToken | Reason::NoFirstToken => matches!(goal, Goal::FirstToken { .. } | Goal::Goodput),
+            Reason::SlowDecode => matches!(goal, Goal::DecodeRate { .. } | Goal::Goodput),
+            Reason::Stalled => matches!(goal, Goal::Stall { .. } | Goal::Goodput),
+            _ => matches!(goal, Goal::Availability | Goal::Goodput),
+        })
+    }
+}
+
+/// Why an exchange was left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Exclusion {
+    /// A status of 400-499: the request was at fault.
+    ClientError,
+    /// The client went away.
+    ClientAbort,
+    /// We closed it at the end of a drain.
+    Drained,
+    /// The server had no room, and the settings say that this is not bad.
+    Busy,
+    /// The answer was no stream, so that its first token has no time.
+    NotStreamed,
+    /// It ended before its first token, and before that was late.
+    EndedEarly,
+    /// The answer had no token that could be seen.
+    NoToken,
+    /// Too few tokens, or too short a time, for a rate.
+    TooFewTokens,
+    /// Several choices share one stream: the rate of each is not known.
+    SeveralChoices,
+    /// The client did not take what was sent, so that the rate is its own.
+    ClientLimited,
+    /// The answer could not be read, or not to its end.
+    Unread,
+    /// The request was not observed to its end.
+    Unobserved,
+    /// What would have to be known is not: when the request ended, or how many tokens there were.
+    Unknown,
+}
+
+impl Exclusion {
+    /// Every exclusion, in the order of the documentation.
+    pub const ALL: [Exclusion; 13] = [
+        Exclusion::ClientError,
+        Exclusion::ClientAbort,
+        Exclusion::Drained,
+        Exclusion::Busy,
+        Exclusion::NotStreamed,
+        Exclusion::EndedEarly,
+        Exclusion::NoToken,
+        Exclusion::TooFewTokens,
+        Exclusion::SeveralChoices,
+        Exclusion::ClientLimited,
+        Exclusion::Unread,
+        Exclusion::Unobserved,
+        Exclusion::Unknown,
+    ];
+
+    /// The value of the label `reason`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Exclusion::ClientError => "client_error",
+            Exclusion::ClientAbort => "client_abort",
+            Exclusion::Drained => "drained",
+            Exclusion::Busy => "busy",
+            Exclusion::NotStreamed => "not_streamed",
+            Exclusion::EndedEarly => "ended_early",
+            Exclusion::NoToken => "no_token",
+            Exclusion::TooFewTokens => "too_few_tokens",
+            Exclusion::SeveralChoices => "several_choices",
+            Exclusion::ClientLimited => "client_limited",
+            Exclusion::Unread => "unread",
+            Exclusion::Unobserved => "unobserved",
+            Exclusion::Unknown => "unknown",
+        }
+    }
+
+    /// Those that a goal can give.
+    pub fn of(goal: &Goal) -> impl Iterator<Item = Exclusion> + use<> {
+        let goal = *goal;
+        Exclusion::ALL.into_iter().filter(move |exclusion| match exclusion {
+            Exclusion::Unread | Exclusion::Unobserved => true,
+            Exclusion::ClientAbort | Exclusion::Drained | Exclusion::Busy => {
+                matches!(goal, Goal::Availability | Goal::Goodput)
+            }
+            Exclusion::ClientError => matches!(goal, Goal::Availability | Goal::FirstToken { .. } | Goal::Goodput),
+            Exclusion::NotStreamed => !matches!(goal, Goal::Availability | Goal::Goodput),
+            Exclusion::EndedEarly => matches!(goal, Goal::FirstToken { .. }),
+            Exclusion::NoToken => {
+                matches!(goal, Goal::FirstToken { .. } | Goal::DecodeRate { .. } | Goal::Stall { .. })
+            }
+            Exclusion::TooFewTokens | Exclusion::SeveralChoices | Exclusion::ClientLimited => {
+                matches!(goal, Goal::DecodeRate { .. })
+            }
+            Exclusion::Unknown => matches!(goal, Goal::FirstToken { .. } | Goal::DecodeRate { .. }),
+        })
+    }
+}
+
+/// The verdict of one objective, which must be about this exchange ([`concerns`]). `model`: as there.
+pub fn verdict(record: &Record, model: Option<&str>, objective: &Objective, settings: &Settings) -> Verdict {
+    match objective.goal {
+        Goal::Availability => availability(record, settings),
+        Goal::FirstToken { base, per_1k_uncached } => first_token(record, base, per_1k_uncached, settings),
+        Goal::DecodeRate { floor } => decode_rate(record, floor, settings),
+        Goal::Stall { longest } => stall(record, longest),
+        Goal::Goodput => goodput(record, model, settings),
+    }
+}
+
+/// True when an objective is about this exchange. `model`: the name under which it is counted, if one is known; else the
+/// request's word stands for it, here alone.
+pub fn concerns(objective: &Objective, record: &Record, model: Option<&str>) -> bool {
+    let scope = &objective.scope;
+    let tenant = record.targets.as_ref().and_then(|targets| targets.tenant.as_deref());
+    let named = model.or(record.labels.request_model.as_deref());
+    scope.covers(record.labels.route, tenant) && scope.covers_model(named.unwrap_or_default())
+}
+
+fn availability(record: &Record, settings: &Settings) -> Verdict {
+    match record.outcome {
+        Outcome::Ok if record.unread => Verdict::Excluded(Exclusion::Unread),
+        Outcome::Ok => Verdict::Good,
+        Outcome::ClientAbortBeforeFirstToken | Outcome::ClientAbortMidStream => {
+            Verdict::Excluded(Exclusion::ClientAbort)
+        }
+        Outcome::Http4xx => Verdict::Excluded(Exclusion::ClientError),
+        Outcome::Drained => Verdict::Excluded(Exclusion::Drained),
+        Outcome::Unobserved => Verdict::Excluded(Exclusion::Unobserved),
+        Outcome::RejectedBusy if !settings.busy_is_bad => Verdict::Excluded(Exclusion::Busy),
+        Outcome::RejectedBusy => Verdict::Bad(Reason::RejectedBusy),
+        Outcome::UpstreamRefused => Verdict::Bad(Reason::UpstreamRefused),
+        Outcome::UpstreamReset => Verdict::Bad(Reason::UpstreamReset),
+        Outcome::UpstreamTimeout => Verdict::Bad(Reason::UpstreamTimeout),
+        Outcome::Truncated => Verdict::Bad(Reason::Truncated),
+        Outcome::ErrorInStream => Verdict::Bad(Reason::ErrorInStream),
+        Outcome::Http5xx => Verdict::Bad(Reason::Http5xx),
+        Outcome::NoOutput => Verdict::Bad(Reason::NoOutput),
+    }
+}
+
+fn first_token(record: &Record, base: Duration, per_1k: Duration, settings: &Settings) -> Verdict {
+    if record.outcome == Outcome::Http4xx {
+        return Verdict::Excluded(Exclusion::ClientError);
+    }
+    if !streamed(record) {
+        return Verdict::Excluded(Exclusion::NotStreamed);
+    }
+    let uncached = uncached(record).unwrap_or(record.request_bytes / BYTES_PER_TOKEN);
+    let limit = longest_wait(base, per_1k, uncached, record.targets.as_deref(), settings);
+    if record.first_token.is_some() {
+        return match record.since_requested(record.first_token) {
+            None => Verdict::Excluded(Exclusion::Unknown),
+            Some(wait) if wait <= limit => Verdict::Good,
+            Some(_) => Verdict::Bad(Reason::LateFirstToken),
+        };
+    }
+    match record.since_requested(Some(record.ended)) {
+        _ if record.outcome == Outcome::Unobserved => Verdict::Excluded(Exclusion::Unobserved),
+        _ if record.unread => Verdict::Excluded(Exclusion::Unread),
+        // It ended well: no token was to come, or none that shows.
+        _ if record.outcome == Outcome::Ok => Verdict::Excluded(Exclusion::NoToken),
+        None => Verdict::Excluded(Exclusion::Unknown),
+        Some(wait) if wait > limit => Verdict::Bad(Reason::NoFirstToken),
+        Some(_) => Verdict::Excluded(Exclusion::EndedEarly),
+    }
+}
+
+/// The longest wait for a first token that an objective allows, unless the request asked for another.
+pub(super) fn longest_wait(
+    base: Duration,
+    per_1k: Duration,
+    uncached: u64,
+    targets: Option<&Targets>,
+    settings: &Settings,
+) -> Duration {
+    match targets.and_then(|targets| targets.first_token) {
+        Some(asked) => asked.clamp(*settings.asked_first_token.start(), *settings.asked_first_token.end()),
+        None => {
+            let more = Duration::try_from_secs_f64(per_1k.as_secs_f64() * (uncached as f64 / 1e3));
+            base.saturating_add(more.unwrap_or(Duration::MAX))
+        }
+    }
+}
+
+/// Tokens of the prompt that the engine had to read. Where it does not tell what its cache had, all of them: the longer
+/// wait is allowed.
+fn uncached(record: &Record) -> Option<u64> {
+    let input = record.input_tokens.filter(|count| count.source.is_exact())?.tokens;
+    Some(input.saturating_sub(record.cached_tokens.unwrap_or(0)))
+}
+
+/// The answer was a stream; where there was none, a stream was asked for.
+fn streamed(record: &Record) -> bool {
+    match record.status {
+        Some(SWITCHING_PROTOCOLS | 200..=299) => record.labels.streaming == Some(true),
+        _ => record.asked_stream == Some(true),
+    }
+}
+
+fn decode_rate(record: &Record, floor: f64, settings: &Settings) -> Verdict {
+    let (Some(first), Some(last)) = (record.first_token, record.last_token) else {
+        return Verdict::Excluded(if streamed(record) { Exclusion::NoToken } else { Exclusion::NotStreamed });
+    };
+    if record.unread {
+        return Verdict::Excluded(Exclusion::Unread);
+    }
+    let Some(output) = record.output_tokens else { return Verdict::Excluded(Exclusion::Unknown) };
+    let span = last.saturating_sub(first);
+    if output.tokens < settings.min_tokens || span < settings.min_decode {
+        return Verdict::Excluded(Exclusion::TooFewTokens);
+    }
+    if record.choices > 1 {
+        return Verdict::Excluded(Exclusion::SeveralChoices);
+    }
+    if record.delivery_blocked > span.mul_f64(settings.client_limited) {
+        return Verdict::Excluded(Exclusion::ClientLimited);
+    }
+    let asked = record.targets.as_ref().and_then(|targets| targets.per_token);
+    let clamped = |asked: Duration| asked.clamp(*settings.asked_per_token.start(), *settings.asked_per_token.end());
+    let floor = asked.map_or(floor, |asked| clamped(asked).as_secs_f64().recip());
+    match (record.decode_rate, record.decode_rate_at_least) {
+        (Some(rate), _) if rate >= floor => Verdict::Good,
+        (Some(_), _) => Verdict::Bad(Reason::SlowDecode),
+        // The true rate is no lower than this.
+        (None, Some(rate)) if rate >= floor => Verdict::Good,
+        (None, Some(_)) => Verdict::Excluded(Exclusion::Unknown),
+        (None, None) => Verdict::Excluded(Exclusion::TooFewTokens),
+    }
+}
+
+fn stall(record: &Record, longest: Duration) -> Verdict {
+    let Some(last) = record.last_token else {
+        return Verdict::Excluded(if streamed(record) { Exclusion::NoToken } else { Exclusion::NotStreamed });
+    };
+    // The silence at the end of a stream that did not end well. What a client did not take is no silence.
+    let ended_well = record.outcome == Outcome::Ok || !record.delivery_blocked.is_zero();
+    let tail = record.ended.saturating_sub(last);
+    let gap = if ended_well || record.unread { record.longest_gap } else { record.longest_gap.max(Some(tail)) };
+    match gap {
+        Some(gap) if gap > longest => Verdict::Bad(Reason::Stalled),
+        _ if record.outcome == Outcome::Unobserved => Verdict::Excluded(Exclusion::Unobserved),
+        _ if record.unread => Verdict::Excluded(Exclusion::Unread),
+        _ => Verdict::Good,
+    }
+}
+
+/// Available, and bad by none of the other objectives that are about it.
+fn goodput(record: &Record, model: Option<&str>, settings: &Settings) -> Verdict {
+    let available = availability(record, settings);
+    if let Verdict::Bad(_) = available {
+        return available;
+    }
+    let others = settings.objectives.iter().filter(|other| !matches!(other.goal, Goal::Availability | Goal::Goodput));
+    others
+        .filter(|other| concerns(other, record, model))
+        .map(|other| verdict(record, model, other, settings))
+        .find(|verdict| matches!(verdict, Verdict::Bad(_)))
+        .unwrap_or(available)
+}

@@ -1,0 +1,315 @@
+//! `br` (RFC 7932).
+//!
+//! The library decodes until its ring buffer is full before it gives the first byte, and allocates that buffer as large as
+//! the stream's window: 14 bytes make it work for as long as 8 MiB take. So the buffer begins small here. When a stream
+//! fills it, the library begins again with a larger one and the coded bytes so far: a stream never costs much more than
+//! the bytes it has decoded, in time or in memory.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
+
+use brotli_decompressor::Allocator;
+use brotli_decompressor::BrotliDecompressStream;
+use brotli_decompressor::BrotliResult;
+use brotli_decompressor::BrotliState;
+use brotli_decompressor::HuffmanCode;
+use brotli_decompressor::SliceWrapper;
+use brotli_decompressor::SliceWrapperMut;
+
+use crate::coding::Unreadable;
+
+/// The first ring buffer's size as a power of two.
+const FIRST_RING_BITS: u32 = 14;
+
+/// Each further one is 4 times as large: beginning again costs a third more than the stream alone.
+const GROWTH_BITS: u32 = 2;
+
+/// A brotli stream being decoded.
+pub(super) struct Brotli {
+    /// `None` after the stream's end: what follows is ignored.
+    state: Option<Box<State>>,
+    /// Bytes that the state allocated.
+    allocated: Arc<AtomicUsize>,
+    max_window: usize,
+    /// The stream's window as a power of two, once its first byte came.
+    window_bits: Option<u32>,
+    /// The coded bytes so far, while the ring buffer is smaller than the window.
+    coded: Vec<u8>,
+    /// Decoded bytes that [`Brotli::decoded`] has returned.
+    counted: usize,
+    /// The length of the decoded stream, once it ended.
+    ended: usize,
+}
+
+type State = BrotliState<Metered, Metered, Metered>;
+
+impl std::fmt::Debug for Brotli {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Brotli").field("holds", &self.holds()).finish_non_exhaustive()
+    }
+}
+
+impl Brotli {
+    pub(super) fn new(max_window: usize) -> Brotli {
+        let allocated = Arc::new(AtomicUsize::new(0));
+        let state = Some(new_state(&allocated));
+        Brotli { state, allocated, max_window, window_bits: None, coded: Vec::new(), counted: 0, ended: 0 }
+    }
+
+    pub(super) fn holds(&self) -> usize {
+        let state = self.state.as_ref().map_or(0, |_| size_of::<State>());
+        self.allocated.load(Ordering::Relaxed) + state + self.coded.capacity()
+    }
+
+    /// Before the first byte of another stream.
+    pub(super) fn restart(&mut self) {
+        *self = Brotli::new(self.max_window);
+    }
+
+    /// The stream has ended.
+    pub(super) fn is_at_end(&self) -> bool {
+        self.state.is_none()
+    }
+
+    /// Bytes decoded since the last call, given out or not.
+    pub(super) fn decoded(&mut self) -> usize {
+        let all = self.state.as_ref().map_or(self.ended, |state| position(state));
+        let decoded = all.saturating_sub(self.counted);
+        self.counted += decoded;
+        decoded
+    }
+
+    pub(super) fn step(&mut self, input: &mut &[u8], output: &mut [u8]) -> Result<usize, Unreadable> {
+        let Some(mut state) = self.state.take() else {
+            *input = &[];
+            return Ok(0);
+        };
+        let window_bits = match (self.window_bits, input.split_first()) {
+            (Some(bits), _) => bits,
+            (None, None) => {
+                self.state = Some(state);
+                return Ok(0);
+            }
+            (None, Some((first, rest))) => {
+                *input = rest;
+                self.begin(&mut state, *first)?
+            }
+        };
+        let (mut written, mut hungry) = (0, false);
+        loop {
+            written += give(&mut state, output.get_mut(written..).unwrap_or_default())?;
+            if written == output.len() || hungry {
+                break;
+            }
+            let outgrown = state.window_bits < window_bits && is_full(&state);
+            if outgrown {
+                self.grow(&mut state, window_bits)?;
+                continue;
+            }
+            let before = *input;
+            let progress = decode(&mut state, input)?;
+            if state.window_bits < window_bits {
+                let taken = before.len() - input.len();
+                self.coded.extend_from_slice(before.get(..taken).unwrap_or_default());
+            }
+            match progress {
+                Progress::Full => {}
+                Progress::Hungry => hungry = true,
+                Progress::Ended => {
+                    self.ended = position(&state);
+                    self.coded = Vec::new();
+                    return Ok(written);
+                }
+            }
+        }
+        self.state = Some(state);
+        Ok(written)
+    }
+
+    /// The first byte came; the window's size as a power of two.
+    fn begin(&mut self, state: &mut State, first: u8) -> Result<u32, Unreadable> {
+        let bits = window_bits(first).ok_or(Unreadable::Corrupt)?;
+        if 1usize << bits > self.max_window {
+            return Err(Unreadable::Window);
+        }
+        self.window_bits = Some(bits);
+        self.coded.push(first);
+        start(state, first, FIRST_RING_BITS.min(bits))?;
+        Ok(bits)
+    }
+
+    /// Begins again with a larger ring buffer.
+    fn grow(&mut self, state: &mut Box<State>, window_bits: u32) -> Result<(), Unreadable> {
+        let ring_bits = (state.window_bits + GROWTH_BITS).min(window_bits);
+        let given = state.partial_pos_out;
+        *state = new_state(&self.allocated);
+        let (first, mut rest) = self.coded.split_first().ok_or(Unreadable::Corrupt)?;
+        start(state, *first, ring_bits)?;
+        decode(state, &mut rest)?;
+        state.partial_pos_out = given;
+        if ring_bits == window_bits {
+            self.coded = Vec::new();
+        }
+        Ok(())
+    }
+}
+
+fn new_state(allocated: &Arc<AtomicUsize>) -> Box<State> {
+    let allocator = || Metered(Arc::clone(allocated));
+    Box::new(State::new_strict(allocator(), allocator(), allocator()))
+}
+
+/// How a call of the library ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    /// It wants more input.
+    Hungry,
+    /// The ring buffer is full, or the stream is at its end and bytes of it were not given out.
+    Full,
+    /// The stream has ended and all of it was given out.
+    Ended,
+}
+
+/// Shows the library the first byte alone, and limits its ring buffer. The window itself stays as the stream says.
+fn start(state: &mut State, first: u8, ring_bits: u32) -> Result<(), Unreadable> {
+    decode(state, &mut [first].as_slice())?;
+    state.window_bits = ring_bits;
+    Ok(())
+}
+
+/// Decodes into the ring buffer; nothing is given out.
+fn decode(state: &mut State, input: &mut &[u8]) -> Result<Progress, Unreadable> {
+    let (mut left, mut taken) = (input.len(), 0);
+    let (mut room, mut written, mut total) = (0, 0, 0);
+    let result =
+        BrotliDecompressStream(&mut left, &mut taken, input, &mut room, &mut written, &mut [], &mut total, state);
+    *input = input.get(taken..).unwrap_or_default();
+    match result {
+        BrotliResult::ResultFailure => Err(Unreadable::Corrupt),
+        BrotliResult::ResultSuccess => Ok(Progress::Ended),
+        BrotliResult::NeedsMoreInput => Ok(Progress::Hungry),
+        BrotliResult::NeedsMoreOutput => Ok(Progress::Full),
+    }
+}
+
+fn size_of_ring(state: &State) -> usize {
+    usize::try_from(state.ringbuffer_size).unwrap_or(0)
+}
+
+/// True when the next byte would wrap the ring buffer.
+fn is_full(state: &State) -> bool {
+    let size = size_of_ring(state);
+    size == 1 << state.window_bits && usize::try_from(state.pos).is_ok_and(|at| at >= size)
+}
+
+/// Bytes decoded so far.
+fn position(state: &State) -> usize {
+    state.rb_roundtrips * size_of_ring(state) + usize::try_from(state.pos).unwrap_or(0)
+}
+
+/// Bytes in the ring buffer that were not given out. What a word of the dictionary adds behind its end is given out when
+/// it has wrapped.
+fn unwritten(state: &State) -> Result<usize, Unreadable> {
+    let size = size_of_ring(state);
+    let at = usize::try_from(state.pos).unwrap_or(0).min(size);
+    (state.rb_roundtrips * size + at).checked_sub(state.partial_pos_out).ok_or(Unreadable::Corrupt)
+}
+
+/// Gives out what fits in `output`.
+fn give(state: &mut State, output: &mut [u8]) -> Result<usize, Unreadable> {
+    let length = unwritten(state)?.min(output.len());
+    if length == 0 {
+        return Ok(0);
+    }
+    // A metablock that ended with more than its length: the stream is corrupt.
+    if state.meta_block_remaining_len < 0 {
+        return Err(Unreadable::Corrupt);
+    }
+    let start = state.partial_pos_out & (size_of_ring(state) - 1);
+    // The library wraps when all before the wrap was given out, so that it never lies across the end.
+    let bytes = state.ringbuffer.slice().get(start..start + length).ok_or(Unreadable::Corrupt)?;
+    output.get_mut(..length).ok_or(Unreadable::Corrupt)?.copy_from_slice(bytes);
+    state.partial_pos_out += length;
+    Ok(length)
+}
+
+/// The window's size as a power of two, by the stream's first byte (section 9.1); `None` for the one value that the
+/// format leaves out (large windows, which no content coding has).
+fn window_bits(first: u8) -> Option<u32> {
+    match (first & 1, first >> 1 & 7, first >> 4 & 7) {
+        (0, _, _) => Some(16),
+        (_, bits @ 1.., _) => Some(17 + u32::from(bits)),
+        (_, _, 0) => Some(17),
+        (_, _, 1) => None,
+        (_, _, bits) => Some(8 + u32::from(bits)),
+    }
+}
+
+/// Rust's own allocator, with an account of what it gave.
+struct Metered(Arc<AtomicUsize>);
+
+/// Memory of the decompressor.
+struct Cells<T>(Box<[T]>);
+
+impl<T> Default for Cells<T> {
+    fn default() -> Cells<T> {
+        Cells(Box::default())
+    }
+}
+
+impl<T> SliceWrapper<T> for Cells<T> {
+    // The library calls these for each byte that it copies.
+    #[inline(always)]
+    fn slice(&self) -> &[T] {
+        &self.0
+    }
+}
+
+impl<T> SliceWrapperMut<T> for Cells<T> {
+    #[inline(always)]
+    fn slice_mut(&mut self) -> &mut [T] {
+        &mut self.0
+    }
+}
+
+/// Implements the library's allocator for the three kinds of cells it asks for.
+macro_rules! metered {
+    ($($cell:ty),*) => {$(
+        impl Allocator<$cell> for Metered {
+            type AllocatedMemory = Cells<$cell>;
+
+            fn alloc_cell(&mut self, len: usize) -> Cells<$cell> {
+                self.0.fetch_add(len * size_of::<$cell>(), Ordering::Relaxed);
+                Cells(vec![<$cell>::default(); len].into_boxed_slice())
+            }
+
+            fn free_cell(&mut self, cells: Cells<$cell>) {
+                self.0.fetch_sub(size_of_val::<[$cell]>(&cells.0), Ordering::Relaxed);
+            }
+        }
+    )*};
+}
+
+metered!(u8, u32, HuffmanCode);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_byte_gives_the_window() {
+        // RFC 7932, section 9.1: the table of WBITS, as bits from the lowest on.
+        for (first, bits) in [
+            (0b0000_0000, Some(16)),
+            (0b0010_0001, Some(10)),
+            (0b0111_0001, Some(15)),
+            (0b0000_0001, Some(17)),
+            (0b0000_0011, Some(18)),
+            (0b0000_1111, Some(24)),
+            (0b0001_0001, None),
+        ] {
+            assert_eq!(window_bits(first), bits, "{first:08b}");
+        }
+    }
+}

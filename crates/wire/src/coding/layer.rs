@@ -1,0 +1,86 @@
+//! One coding, and what it costs its connection.
+
+use crate::budget::Account;
+use crate::budget::Exhausted;
+use crate::budget::Share;
+use crate::coding::Coding;
+use crate::coding::Limits;
+use crate::coding::Unreadable;
+use crate::coding::inflate::Inflate;
+use crate::coding::stage::Stage;
+
+/// Bytes that are handed on at a time. They lie on the stack, so that a waiting stream holds none.
+const SLICE: usize = 8 * 1024;
+
+/// Coded bytes that a stage gets at a time: between two pieces its costs are looked at.
+const PIECE: usize = 4 * 1024;
+
+/// One coding with its share of the connection's account.
+#[derive(Debug)]
+pub(super) struct Layer {
+    stage: Stage,
+    share: Share,
+}
+
+impl Layer {
+    pub(super) fn new(coding: Coding, limits: &Limits, account: &Account) -> Result<Layer, Unreadable> {
+        account.begin(Stage::setup_cost(coding)).map_err(|Exhausted| Unreadable::Ratio)?;
+        Ok(Layer { stage: Stage::new(coding, limits)?, share: account.share() })
+    }
+
+    /// For the messages of a WebSocket.
+    pub(super) fn of_messages(account: &Account) -> Result<Layer, Unreadable> {
+        account.begin(Stage::setup_cost(Coding::Deflate)).map_err(|Exhausted| Unreadable::Ratio)?;
+        Ok(Layer { stage: Stage::Message(Inflate::new()), share: account.share() })
+    }
+
+    pub(super) fn feed(
+        &mut self,
+        input: &[u8],
+        each: &mut dyn FnMut(&[u8]) -> Result<(), Unreadable>,
+    ) -> Result<(), Unreadable> {
+        input.chunks(PIECE).try_for_each(|piece| self.feed_piece(piece, each))
+    }
+
+    fn feed_piece(
+        &mut self,
+        mut input: &[u8],
+        each: &mut dyn FnMut(&[u8]) -> Result<(), Unreadable>,
+    ) -> Result<(), Unreadable> {
+        let mut output = [0; SLICE];
+        loop {
+            let before = input.len();
+            let written = self.stage.step(&mut input, &mut output)?;
+            self.share.hold(self.stage.holds()).map_err(|Exhausted| Unreadable::Memory)?;
+            let cost = self.stage.cost(written);
+            let account = self.share.account();
+            if account.decoded(written, cost).is_err() {
+                account.spend(self.stage.unpaid()).ok();
+                return Err(Unreadable::Ratio);
+            }
+            let slice = output.get(..written).unwrap_or_default();
+            if !slice.is_empty() {
+                each(slice)?;
+            }
+            let full = written == output.len();
+            if !full && input.is_empty() {
+                return Ok(());
+            }
+            // A stage that neither takes nor gives would go on for ever.
+            if written == 0 && input.len() == before {
+                return Err(Unreadable::Corrupt);
+            }
+        }
+    }
+
+    /// The stream begins anew.
+    pub(super) fn restart(&mut self) -> Result<(), Unreadable> {
+        self.share.account().begin(self.stage.restart_cost()).map_err(|Exhausted| Unreadable::Ratio)?;
+        self.stage.restart()
+    }
+
+    /// The coded stream has come to its end.
+    pub(super) fn is_at_end(&self) -> bool {
+        self.stage.is_at_end()
+    }
+}

@@ -1,0 +1,93 @@
+//! `deflate`: the zlib format (RFC 1950), or raw deflate, which some senders mean by the name.
+
+use crate::coding::Unreadable;
+use crate::coding::inflate::INFLATE_BYTES;
+use crate::coding::inflate::Inflate;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum At {
+    /// Before the first byte.
+    Start,
+    /// After this first byte: with the second it is a zlib header, or they are raw data.
+    First(u8),
+    Data,
+    /// After the last block: the check sum, and whatever follows it.
+    Past,
+}
+
+/// A zlib or raw deflate stream being undone.
+#[derive(Debug)]
+pub(super) struct Zlib {
+    inflate: Inflate,
+    at: At,
+}
+
+impl Zlib {
+    pub(super) fn new() -> Zlib {
+        Zlib { inflate: Inflate::new(), at: At::Start }
+    }
+
+    pub(super) fn holds(&self) -> usize {
+        INFLATE_BYTES
+    }
+
+    /// Before the first byte of another stream.
+    pub(super) fn restart(&mut self) {
+        self.inflate.reset();
+        self.at = At::Start;
+    }
+
+    /// The last block has ended.
+    pub(super) fn is_at_end(&self) -> bool {
+        self.at == At::Past
+    }
+
+    pub(super) fn step(&mut self, input: &mut &[u8], output: &mut [u8]) -> Result<usize, Unreadable> {
+        match self.at {
+            At::Start => {
+                if let Some((first, rest)) = input.split_first() {
+                    *input = rest;
+                    self.at = At::First(*first);
+                }
+                Ok(0)
+            }
+            At::First(first) => {
+                let Some(second) = input.first() else { return Ok(0) };
+                let header = u16::from_be_bytes([first, *second]);
+                self.at = At::Data;
+                if is_zlib(header) {
+                    if second & PRESET_DICTIONARY != 0 {
+                        return Err(Unreadable::Corrupt);
+                    }
+                    *input = input.get(1..).unwrap_or_default();
+                    return Ok(0);
+                }
+                // One byte gives nothing yet.
+                self.inflated(&mut [first].as_slice(), output)?;
+                self.inflated(input, output)
+            }
+            At::Data => self.inflated(input, output),
+            At::Past => {
+                *input = &[];
+                Ok(0)
+            }
+        }
+    }
+
+    fn inflated(&mut self, input: &mut &[u8], output: &mut [u8]) -> Result<usize, Unreadable> {
+        let inflated = self.inflate.step(input, output)?;
+        if inflated.ended {
+            self.at = At::Past;
+        }
+        Ok(inflated.written)
+    }
+}
+
+/// The flag of a dictionary that both sides know (section 2.2, FDICT): HTTP has none.
+const PRESET_DICTIONARY: u8 = 0x20;
+
+/// True for a header of the zlib format: method 8, a window of at most 32 KiB, check bits (RFC 1950, section 2.2). The
+/// first byte of raw deflate that looks so would begin a stored block with padding that is not zero.
+fn is_zlib(header: u16) -> bool {
+    header >> 8 & 0x8f == 8 && header.is_multiple_of(31)
+}

@@ -1,0 +1,156 @@
+//! The messages of a gRPC body (gRPC over HTTP/2, "Length-Prefixed-Message"), uncompressed, cut anywhere.
+
+use crate::budget::Account;
+use crate::coding::Coding;
+use crate::coding::Limits;
+use crate::coding::Series;
+use crate::coding::Unreadable;
+
+/// A compressed flag and a length of 32 bits.
+const PREFIX_BYTES: usize = 5;
+
+/// What came of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen<'a> {
+    /// The next bytes of it, uncompressed; never empty.
+    Data(&'a [u8]),
+    /// It is complete. Every message has one such end, be it empty.
+    End,
+}
+
+/// Reads the messages of one body. Each is compressed or not, and each compressed one is a stream of its own.
+#[derive(Debug)]
+pub struct Messages {
+    framer: Framer,
+    /// `None`: the head names no coding that is known.
+    compressed: Option<Series>,
+}
+
+impl Messages {
+    /// For a body whose head has this `grpc-encoding`; its decoder's costs are charged to this account.
+    pub fn new(encoding: Option<&[u8]>, limits: Limits, account: Account) -> Messages {
+        let coding = encoding.and_then(|name| Coding::of_name(name.trim_ascii()));
+        Messages { framer: Framer::new(), compressed: coding.map(|coding| Series::new(coding, limits, account)) }
+    }
+
+    /// Takes the next bytes of the body, and tells `each` what they are.
+    ///
+    /// # Errors
+    /// Why the body cannot be read on: a compressed message cannot. After that this is of no more use.
+    pub fn feed(&mut self, mut bytes: &[u8], each: &mut dyn FnMut(Seen<'_>)) -> Result<(), Unreadable> {
+        while let Some(part) = self.framer.next(&mut bytes) {
+            if part.compressed {
+                let series = self.compressed.as_mut().ok_or(Unreadable::UnknownCoding)?;
+                series.feed(part.bytes, &mut |slice| each(Seen::Data(slice)))?;
+                if part.last {
+                    series.end()?;
+                }
+            } else if !part.bytes.is_empty() {
+                each(Seen::Data(part.bytes));
+            }
+            if part.last {
+                each(Seen::End);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A part of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Part<'a> {
+    bytes: &'a [u8],
+    /// The message is coded as `grpc-encoding` says.
+    compressed: bool,
+    /// The message ends here. Every message has one such part, be it empty.
+    last: bool,
+}
+
+/// Finds where messages begin and end.
+#[derive(Clone, Copy, Debug)]
+struct Framer {
+    prefix: [u8; PREFIX_BYTES],
+    /// Bytes of the prefix so far.
+    have: u8,
+    /// Bytes of the message still to come, once the prefix is whole.
+    left: u32,
+}
+
+impl Framer {
+    /// Before the first message.
+    fn new() -> Framer {
+        Framer { prefix: [0; PREFIX_BYTES], have: 0, left: 0 }
+    }
+
+    /// The next part that `bytes` hold; they then begin behind it. `None` when all of them are read.
+    fn next<'a>(&mut self, bytes: &mut &'a [u8]) -> Option<Part<'a>> {
+        let have = usize::from(self.have);
+        if have < PREFIX_BYTES {
+            let missing = self.prefix.get_mut(have..).unwrap_or_default();
+            let here = missing.len().min(bytes.len());
+            let (start, rest) = bytes.split_at_checked(here)?;
+            missing.iter_mut().zip(start).for_each(|(place, byte)| *place = *byte);
+            *bytes = rest;
+            self.have += here as u8;
+            if usize::from(self.have) < PREFIX_BYTES {
+                return None;
+            }
+            let [_, a, b, c, d] = self.prefix;
+            self.left = u32::from_be_bytes([a, b, c, d]);
+        }
+        if bytes.is_empty() && self.left > 0 {
+            return None;
+        }
+        let here = bytes.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        let (content, rest) = bytes.split_at_checked(here)?;
+        *bytes = rest;
+        self.left -= here as u32;
+        let last = self.left == 0;
+        if last {
+            self.have = 0;
+        }
+        let [flag, ..] = self.prefix;
+        Some(Part { bytes: content, compressed: flag & 1 != 0, last })
+    }
+
+    /// True between two messages.
+    #[cfg(test)]
+    fn is_between(&self) -> bool {
+        self.have == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is found in these reads: each message's flag and content; a cut one at the end is left out.
+    fn messages(reads: &[&[u8]]) -> (Vec<(bool, Vec<u8>)>, bool) {
+        let mut framer = Framer::new();
+        let (mut found, mut content) = (Vec::new(), Vec::new());
+        for read in reads {
+            let mut rest = *read;
+            while let Some(part) = framer.next(&mut rest) {
+                content.extend_from_slice(part.bytes);
+                if part.last {
+                    found.push((part.compressed, std::mem::take(&mut content)));
+                }
+            }
+            assert!(rest.is_empty());
+        }
+        (found, framer.is_between())
+    }
+
+    #[test]
+    fn messages_are_found_however_they_are_cut() {
+        let body = b"\0\0\0\0\x03abc\0\0\0\0\0\x01\0\0\0\x02de\0\0\0\0\x01f";
+        let all = vec![(false, b"abc".to_vec()), (false, vec![]), (true, b"de".to_vec()), (false, b"f".to_vec())];
+        assert_eq!(messages(&[body]), (all.clone(), true));
+        for first in 0..=body.len() {
+            for second in first..=body.len() {
+                assert_eq!(messages(&[&body[..first], &body[first..second], &body[second..]]), (all.clone(), true));
+            }
+        }
+        assert_eq!(messages(&[&body[..body.len() - 1]]), (all[..3].to_vec(), false));
+    }
+}

@@ -1,0 +1,229 @@
+//! Finding a head's end, also when it comes in pieces, and splitting it into fields.
+
+use std::borrow::Cow;
+use std::mem::MaybeUninit;
+use std::time::Instant;
+
+use httparse::Error;
+use httparse::Header;
+use httparse::ParserConfig;
+use httparse::Request;
+use httparse::Response;
+use httparse::Status;
+use memchr::memchr_iter;
+
+use crate::message::RequestHead;
+use crate::message::ResponseHead;
+
+/// Header fields that are split on the stack; real heads carry fewer.
+const USUAL_FIELDS: usize = 128;
+
+/// Header fields over which a head is too large.
+const MOST_FIELDS: usize = 512;
+
+/// Why a head cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BadHead {
+    /// More bytes or more fields than the cap.
+    TooLarge,
+    /// Not what RFC 9112 allows.
+    Malformed,
+}
+
+/// The pieces of a head whose end has not come.
+#[derive(Clone, Debug)]
+struct Pieces {
+    bytes: Vec<u8>,
+    /// When the first of them was read.
+    first: Instant,
+}
+
+impl Pieces {
+    /// Grows by doubling like any `Vec`, but never past `cap`, which the pieces stay under.
+    fn add(&mut self, piece: &[u8], cap: usize) {
+        let needed = self.bytes.len() + piece.len();
+        if needed > self.bytes.capacity() {
+            let capacity = needed.max(2 * self.bytes.len()).min(cap);
+            self.bytes.reserve_exact(capacity.saturating_sub(self.bytes.len()));
+        }
+        self.bytes.extend_from_slice(piece);
+    }
+}
+
+/// Gathers one head. Holds memory only between the pieces of a split head.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Gather(Option<Box<Pieces>>);
+
+/// A head with its empty line.
+pub(super) struct Whole<'a> {
+    /// Borrowed from the slice it lay in, or put together from its pieces.
+    pub(super) head: Cow<'a, [u8]>,
+    /// What follows it.
+    pub(super) rest: &'a [u8],
+}
+
+impl Gather {
+    /// What of the head came before.
+    pub(super) fn gathered(&self) -> &[u8] {
+        self.0.as_ref().map_or(&[], |pieces| &pieces.bytes)
+    }
+
+    /// Bytes it holds on the heap.
+    pub(super) fn holds(&self) -> usize {
+        self.0.as_ref().map_or(0, |pieces| size_of::<Pieces>() + pieces.bytes.capacity())
+    }
+
+    /// How many bytes of the head came before.
+    pub(super) fn len(&self) -> usize {
+        self.gathered().len()
+    }
+
+    /// When the head's first byte was read, if bytes that come at `at` continue it.
+    pub(super) fn first(&self, at: Instant) -> Instant {
+        self.0.as_ref().map_or(at, |pieces| pieces.first)
+    }
+
+    /// True when the bytes gathered, continued by `bytes`, start with `prefix`.
+    pub(super) fn starts_with(&self, bytes: &[u8], prefix: &[u8]) -> bool {
+        self.gathered().iter().chain(bytes).take(prefix.len()).eq(prefix)
+    }
+
+    /// The part of `bytes` that a head of at most `cap` bytes may reach into.
+    pub(super) fn window<'a>(&self, bytes: &'a [u8], cap: usize) -> &'a [u8] {
+        bytes.get(..cap.saturating_sub(self.len())).unwrap_or(bytes)
+    }
+
+    /// Adds `bytes`. `None` when the head's end is not among them.
+    pub(super) fn add<'a>(&mut self, bytes: &'a [u8], at: Instant, cap: usize) -> Result<Option<Whole<'a>>, BadHead> {
+        let window = self.window(bytes, cap);
+        let Some(end) = end_of_head(self.gathered(), window) else {
+            if self.len() + window.len() >= cap {
+                return Err(BadHead::TooLarge);
+            }
+            let pieces = self.0.get_or_insert_with(|| Box::new(Pieces { bytes: Vec::new(), first: at }));
+            pieces.add(window, cap);
+            return Ok(None);
+        };
+        let (last, rest) = bytes.split_at_checked(end).ok_or(BadHead::Malformed)?;
+        let head = match self.0.take() {
+            None => Cow::Borrowed(last),
+            Some(mut pieces) => {
+                pieces.add(last, cap);
+                Cow::Owned(pieces.bytes)
+            }
+        };
+        Ok(Some(Whole { head, rest }))
+    }
+
+    /// Frees what was gathered.
+    pub(super) fn clear(&mut self) {
+        self.0 = None;
+    }
+}
+
+/// How many bytes of `bytes`, which continue `before`, belong to the head: up to the first empty line. Only `bytes`
+/// and the two bytes before them are looked at, so that a head in small pieces costs no more than one in large ones.
+fn end_of_head(before: &[u8], bytes: &[u8]) -> Option<usize> {
+    let straddling = match before {
+        [.., b'\n', b'\r'] => bytes.starts_with(b"\n").then_some(1),
+        [.., b'\n'] => empty_line(bytes),
+        _ => None,
+    };
+    straddling.or_else(|| {
+        memchr_iter(b'\n', bytes).find_map(|line_end| {
+            let next = line_end + 1;
+            empty_line(bytes.get(next..)?).map(|length| next + length)
+        })
+    })
+}
+
+/// The length of the empty line that `bytes` start with. A bare LF counts as a line end (RFC 9112, section 2.2).
+fn empty_line(bytes: &[u8]) -> Option<usize> {
+    match bytes {
+        [b'\n', ..] => Some(1),
+        [b'\r', b'\n', ..] => Some(2),
+        _ => None,
+    }
+}
+
+/// Splits a request head into its parts and shows them to `seen`.
+pub(super) fn split_request<T>(head: &[u8], mut seen: impl FnMut(&RequestHead<'_>) -> T) -> Result<T, BadHead> {
+    with_fields(|fields| {
+        let mut request = Request::new(&mut []);
+        whole(request.parse_with_uninit_headers(head, fields)?)?;
+        let Request { method: Some(method), path: Some(target), version: Some(minor), headers } = request else {
+            return Err(Error::NewLine);
+        };
+        Ok(seen(&RequestHead { method, target, minor, headers }))
+    })
+}
+
+/// Splits a response head into its parts and shows them to `seen`.
+pub(super) fn split_response<T>(head: &[u8], mut seen: impl FnMut(&ResponseHead<'_>) -> T) -> Result<T, BadHead> {
+    with_fields(|fields| {
+        let mut response = Response::new(&mut []);
+        whole(ParserConfig::default().parse_response_with_uninit_headers(&mut response, head, fields)?)?;
+        let Response { code: Some(status), version: Some(minor), headers, .. } = response else {
+            return Err(Error::NewLine);
+        };
+        Ok(seen(&ResponseHead { status, minor, headers }))
+    })
+}
+
+/// The empty line was found, so a parser that asks for more sees something else in these bytes than we do.
+fn whole(status: Status<usize>) -> Result<(), Error> {
+    if status.is_complete() { Ok(()) } else { Err(Error::NewLine) }
+}
+
+/// Runs `split` with room for the usual number of fields, then, if these are too few, with room for the most.
+fn with_fields<'b, T>(mut split: impl FnMut(&mut [MaybeUninit<Header<'b>>]) -> Result<T, Error>) -> Result<T, BadHead> {
+    let mut usual = [const { MaybeUninit::uninit() }; USUAL_FIELDS];
+    let result = match split(&mut usual) {
+        Err(Error::TooManyHeaders) => split(&mut vec![MaybeUninit::uninit(); MOST_FIELDS]),
+        result => result,
+    };
+    result.map_err(|error| match error {
+        Error::TooManyHeaders => BadHead::TooLarge,
+        _ => BadHead::Malformed,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CAP: usize = 50;
+
+    #[test]
+    fn a_head_that_lies_whole_in_a_slice_is_not_copied() {
+        let bytes = b"HTTP/1.1 200 OK\r\n\r\nbody";
+        let whole = Gather::default().add(bytes, Instant::now(), CAP).unwrap().unwrap();
+        assert!(matches!(whole.head, Cow::Borrowed(b"HTTP/1.1 200 OK\r\n\r\n")));
+        assert_eq!(whole.rest, b"body");
+    }
+
+    #[test]
+    fn memory_is_held_only_between_the_pieces_of_a_head() {
+        let at = Instant::now();
+        let mut gather = Gather::default();
+        assert!(gather.add(b"HTTP/1.1 200 OK\r", at, CAP).unwrap().is_none());
+        assert!(gather.0.is_some());
+        assert!(gather.add(b"\n\r\n", at, CAP).unwrap().is_some());
+        assert!(gather.0.is_none());
+        assert!(gather.add(b"HTTP/1.1 200 OK\r", at, CAP).unwrap().is_none());
+        gather.clear();
+        assert!(gather.0.is_none());
+    }
+
+    #[test]
+    fn no_more_than_the_cap_is_gathered() {
+        let mut gather = Gather::default();
+        for _ in 0..CAP - 1 {
+            assert!(gather.add(b"x", Instant::now(), CAP).unwrap().is_none());
+            assert!(gather.0.as_ref().unwrap().bytes.capacity() <= CAP);
+        }
+        assert_eq!(gather.len(), CAP - 1);
+        assert_eq!(gather.add(&[b'x'; 1000], Instant::now(), CAP).err(), Some(BadHead::TooLarge));
+        assert_eq!(gather.len(), CAP - 1);
+    }
+}

@@ -1,0 +1,442 @@
+//! Both directions of one HTTP/1.1 connection.
+
+use std::collections::VecDeque;
+use std::hint::black_box;
+use std::time::Instant;
+
+use crate::body::Body;
+use crate::chunked::BadChunk;
+use crate::framing;
+use crate::framing::BadFraming;
+use crate::framing::items;
+use crate::head;
+use crate::head::BadHead;
+use crate::head::Gather;
+use crate::message::Fault;
+use crate::message::ResponseHead;
+use crate::message::Visitor;
+use crate::websocket::Extensions;
+
+/// The head of the HTTP/2 connection preface (RFC 9113, section 3.4), which reads as a request head. The method PRI is
+/// used for nothing else (section 11.6), so the `SM` behind it need not be waited for.
+pub(super) const HTTP2_PREFACE_HEAD: &[u8] = b"PRI * HTTP/2.0\r\n\r\n";
+
+/// What every response of HTTP/1 starts with (RFC 9112, section 2.3).
+const RESPONSE_START: &[u8] = b"HTTP/1.";
+
+/// What one connection may cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Most bytes of a head, its empty line included.
+    pub head_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { head_bytes: 64 * 1024 }
+    }
+}
+
+/// What must be known of a request to find the end of its response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    Head,
+    Connect,
+    /// Any other method, or one whose head is not complete.
+    Other,
+}
+
+#[derive(Clone, Debug)]
+enum RequestAt {
+    /// Before a request line; empty lines are skipped (RFC 9112, section 2.2).
+    Between,
+    /// In the method.
+    Method,
+    /// In a head whose method is read. `begun` is false while it may still be the HTTP/2 preface.
+    Head {
+        begun: bool,
+    },
+    Body(Body),
+}
+
+#[derive(Clone, Debug)]
+enum ResponseAt {
+    /// Before a status line, or in a head.
+    Head,
+    Body(Body),
+}
+
+/// Reads one connection as a passive observer: feed each direction's bytes in the order in which they were read.
+///
+/// What is not clear ends in a [`Fault`]; the connection can then be read no further, and every later call returns the
+/// same fault. A request whose first bytes are no request at all (`NotHttp`, `Http2`) is never shown to the visitor:
+/// it is begun when its method is read, with the time of its first byte, which may lie before that of the call before.
+///
+/// Holds memory only for the pieces of a split head and, once a request came, a few bytes for the queue.
+#[derive(Clone, Debug)]
+pub struct Http1 {
+    limits: Limits,
+    /// Requests begun and not answered whole, oldest first. While a request is being sent it is the last of these, or,
+    /// answered early, the queue is empty.
+    waiting: VecDeque<Asked>,
+    request_at: RequestAt,
+    response_at: ResponseAt,
+    request_head: Gather,
+    response_head: Gather,
+    /// Requests begun so far.
+    begun: u64,
+    /// No request was read yet.
+    fresh: bool,
+    fault: Option<Fault>,
+    /// See [`Http1::left`].
+    left: u32,
+}
+
+impl Http1 {
+    /// A connection that carried nothing yet.
+    pub fn new(limits: Limits) -> Http1 {
+        Http1 {
+            limits,
+            waiting: VecDeque::new(),
+            request_at: RequestAt::Between,
+            response_at: ResponseAt::Head,
+            request_head: Gather::default(),
+            response_head: Gather::default(),
+            begun: 0,
+            fresh: true,
+            fault: None,
+            left: 0,
+        }
+    }
+
+    /// Asks for the memory that the next bytes of an answer will need.
+    pub(super) fn warm(&self) {
+        let in_head = matches!(self.response_at, ResponseAt::Head);
+        black_box((in_head, self.fault, self.waiting.len(), self.begun));
+    }
+
+    /// The client sent `bytes`, read at `at`.
+    ///
+    /// # Errors
+    /// What makes the connection unreadable; final.
+    pub fn request(&mut self, bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
+        match self.fault {
+            None => self.read_request(bytes, at, visitor).map_err(|fault| self.stop(fault)),
+            Some(fault) => Err(fault),
+        }
+    }
+
+    /// The server sent `bytes`, read at `at`.
+    ///
+    /// # Errors
+    /// What makes the connection unreadable; final.
+    pub fn response(&mut self, bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
+        match self.fault {
+            None => self.read_response(bytes, at, visitor).map_err(|fault| self.stop(fault)),
+            Some(fault) => Err(fault),
+        }
+    }
+
+    /// The client sent its FIN. A request it cut stays open (see [`Http1::request_open`]): it may still be answered.
+    pub fn request_finished(&mut self) {
+        self.request_head.clear();
+    }
+
+    /// The server sent its FIN at `at`: ends a body that is delimited by the end of the connection. What is cut stays
+    /// open (see [`Http1::open`]).
+    ///
+    /// # Errors
+    /// The fault the connection already had.
+    pub fn response_finished(&mut self, at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
+        if let Some(fault) = self.fault {
+            return Err(fault);
+        }
+        self.response_head.clear();
+        if let ResponseAt::Body(Body::UntilClose) = self.response_at {
+            self.end_response(at, visitor);
+        }
+        Ok(())
+    }
+
+    /// Bytes it holds on the heap.
+    pub(super) fn holds(&self) -> usize {
+        self.request_head.holds() + self.response_head.holds() + self.waiting.capacity()
+    }
+
+    /// The caps.
+    pub(super) fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// How many bytes at the end of the slice that ended in [`Fault::Http2`] or [`Fault::Upgraded`] belong to the protocol
+    /// that follows. For a preface, what of it stands behind its head (`SM`) is among them.
+    pub fn left(&self) -> usize {
+        self.left as usize
+    }
+
+    /// What the client sent so far, while that is no request yet.
+    pub(super) fn unbegun(&self) -> Option<&[u8]> {
+        (self.begun == 0).then(|| self.request_head.gathered())
+    }
+
+    /// The number of the exchange that the next response belongs to.
+    pub fn answering(&self) -> u64 {
+        self.begun - self.waiting.len() as u64
+    }
+
+    /// The number of the newest request.
+    fn asking(&self) -> u64 {
+        self.begun.saturating_sub(1)
+    }
+
+    /// How many requests began and are not answered whole.
+    pub fn open(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// True while a request that began has not been sent whole.
+    pub fn request_open(&self) -> bool {
+        matches!(self.request_at, RequestAt::Head { begun: true } | RequestAt::Body(_))
+    }
+
+    /// True when the head of a final response came and its body is not whole.
+    pub fn response_open(&self) -> bool {
+        matches!(self.response_at, ResponseAt::Body(_))
+    }
+
+    fn stop(&mut self, fault: Fault) -> Fault {
+        self.fault = Some(fault);
+        self.request_head.clear();
+        self.response_head.clear();
+        fault
+    }
+
+    fn read_request(&mut self, mut bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
+        let cap = self.limits.head_bytes;
+        while !bytes.is_empty() {
+            let number = self.asking();
+            match &mut self.request_at {
+                RequestAt::Body(body) => {
+                    let read = body.read(bytes, |data| visitor.request_body(number, data, at));
+                    let Some(rest) = read.map_err(|BadChunk| Fault::MalformedRequest)? else { return Ok(()) };
+                    bytes = rest;
+                    self.end_request(at, visitor);
+                }
+                RequestAt::Between => {
+                    let line_ends = bytes.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
+                    bytes = bytes.get(line_ends..).unwrap_or_default();
+                    if !bytes.is_empty() {
+                        self.request_at = RequestAt::Method;
+                    }
+                }
+                RequestAt::Method => {
+                    if self.method_ends(bytes)? {
+                        let begun = !(self.fresh && self.request_head.starts_with(bytes, b"PRI "));
+                        self.fresh = false;
+                        if begun {
+                            self.begin_request(self.request_head.first(at), visitor);
+                        }
+                        self.request_at = RequestAt::Head { begun };
+                    } else {
+                        return self.request_head.add(bytes, at, cap).map(drop).map_err(bad_request);
+                    }
+                }
+                RequestAt::Head { begun } => {
+                    let begun = *begun;
+                    let first = self.request_head.first(at);
+                    let whole = self.request_head.add(bytes, at, cap).map_err(bad_request)?;
+                    let Some(whole) = whole else { return Ok(()) };
+                    if !begun {
+                        if *whole.head == *HTTP2_PREFACE_HEAD {
+                            self.left = whole.rest.len() as u32;
+                            return Err(Fault::Http2);
+                        }
+                        self.begin_request(first, visitor);
+                    }
+                    self.read_request_head(&whole.head, at, visitor)?;
+                    bytes = whole.rest;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// True when the method of the request being gathered ends within `bytes`, that is, with a space.
+    fn method_ends(&self, bytes: &[u8]) -> Result<bool, Fault> {
+        let window = self.request_head.window(bytes, self.limits.head_bytes);
+        match window.iter().enumerate().find(|(_, byte)| !is_token(**byte)) {
+            None => Ok(false),
+            Some((index, b' ')) if index > 0 || self.request_head.len() > 0 => Ok(true),
+            Some(_) if self.fresh => Err(Fault::NotHttp),
+            Some(_) => Err(Fault::MalformedRequest),
+        }
+    }
+
+    fn begin_request(&mut self, first: Instant, visitor: &mut impl Visitor) {
+        self.waiting.push_back(Asked::Other);
+        self.begun += 1;
+        // Where its response ends has to be known also of a request that the visitor does not follow.
+        visitor.request_begin(self.asking(), first);
+    }
+
+    fn read_request_head(&mut self, head: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
+        let number = self.asking();
+        let (asked, body) = head::split_request(head, |head| {
+            let body = framing::of_request(head.minor, head.headers)?;
+            visitor.request_head(number, head, at);
+            Ok((Asked::of(head.method), body))
+        })
+        .map_err(bad_request)?
+        .map_err(|BadFraming| Fault::MalformedRequest)?;
+        // Not there when the request was answered before its head was complete.
+        if let Some(newest) = self.waiting.back_mut() {
+            *newest = asked;
+        }
+        match body {
+            Some(body) => self.request_at = RequestAt::Body(body),
+            None => self.end_request(at, visitor),
+        }
+        Ok(())
+    }
+
+    fn end_request(&mut self, at: Instant, visitor: &mut impl Visitor) {
+        self.request_at = RequestAt::Between;
+        visitor.request_end(self.asking(), at);
+    }
+
+    fn read_response(&mut self, mut bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
+        while !bytes.is_empty() {
+            let number = self.answering();
+            match &mut self.response_at {
+                ResponseAt::Body(body) => {
+                    let read = body.read(bytes, |data| visitor.response_body(number, data, at));
+                    let Some(rest) = read.map_err(|BadChunk| Fault::MalformedResponse)? else { return Ok(()) };
+                    bytes = rest;
+                    self.end_response(at, visitor);
+                }
+                ResponseAt::Head => {
+                    let Some(asked) = self.waiting.front().copied() else { return Err(Fault::UnexpectedResponse) };
+                    let cap = self.limits.head_bytes;
+                    let window = self.response_head.window(bytes, cap);
+                    let expected = RESPONSE_START.iter().skip(self.response_head.len());
+                    if window.iter().zip(expected).any(|(byte, expected)| byte != expected) {
+                        return Err(Fault::MalformedResponse);
+                    }
+                    let whole = self.response_head.add(bytes, at, cap).map_err(bad_response)?;
+                    let Some(whole) = whole else { return Ok(()) };
+                    self.left = whole.rest.len() as u32;
+                    self.read_response_head(asked, &whole.head, at, visitor)?;
+                    bytes = whole.rest;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn read_response_head(
+        &mut self,
+        asked: Asked,
+        head: &[u8],
+        at: Instant,
+        visitor: &mut impl Visitor,
+    ) -> Result<(), Fault> {
+        let number = self.answering();
+        // An upgrade in the middle of a request, or of a pipeline, leaves open what belongs to which stream.
+        let may_upgrade = !self.request_open() && self.waiting.len() == 1;
+        let follows = head::split_response(head, |head| {
+            let follows = Follows::of(asked, head, may_upgrade)?;
+            match follows {
+                Follows::Response | Follows::Http2 => visitor.interim(number, head.status, at),
+                Follows::Nothing | Follows::Body(_) | Follows::WebSocket(_) | Follows::Protocol => {
+                    visitor.response_head(number, head, at)
+                }
+            }
+            Ok(follows)
+        })
+        .map_err(bad_response)?
+        .map_err(|BadFraming| Fault::MalformedResponse)?;
+        match follows {
+            Follows::Response => {}
+            Follows::Nothing => self.end_response(at, visitor),
+            Follows::Body(body) => self.response_at = ResponseAt::Body(body),
+            Follows::Http2 => return Err(Fault::Http2),
+            Follows::WebSocket(extensions) => return Err(Fault::WebSocket(extensions)),
+            Follows::Protocol => return Err(Fault::Upgraded),
+        }
+        Ok(())
+    }
+
+    fn end_response(&mut self, at: Instant, visitor: &mut impl Visitor) {
+        let number = self.answering();
+        self.response_at = ResponseAt::Head;
+        self.waiting.pop_front();
+        visitor.response_end(number, at);
+    }
+}
+
+impl Asked {
+    /// Methods are case-sensitive (RFC 9110, section 9.1).
+    fn of(method: &str) -> Asked {
+        match method {
+            "HEAD" => Asked::Head,
+            "CONNECT" => Asked::Connect,
+            _ => Asked::Other,
+        }
+    }
+}
+
+/// What follows a response head.
+enum Follows {
+    /// The next response to the same request: this one was interim.
+    Response,
+    /// The next message.
+    Nothing,
+    Body(Body),
+    /// HTTP/2, with the response to the same request on stream 1 (RFC 7540, section 3.2).
+    Http2,
+    WebSocket(Extensions),
+    /// Another protocol.
+    Protocol,
+}
+
+impl Follows {
+    fn of(asked: Asked, head: &ResponseHead<'_>, may_upgrade: bool) -> Result<Follows, BadFraming> {
+        match (head.status, asked) {
+            // No class of status is below 1xx (RFC 9110, section 15), so how such a message ends is unknown.
+            (0..100, _) => Err(BadFraming),
+            (101, _) if may_upgrade && is_h2c(head) => Ok(Follows::Http2),
+            (101, _) if may_upgrade && head.is_websocket() => {
+                Ok(Follows::WebSocket(Extensions::of(head.values("sec-websocket-extensions"))))
+            }
+            (101, _) | (200..300, Asked::Connect) => Ok(Follows::Protocol),
+            (100..200, _) => Ok(Follows::Response),
+            (_, Asked::Head) => Ok(Follows::Nothing),
+            (status, Asked::Connect | Asked::Other) => {
+                Ok(framing::of_response(status, head.headers)?.map_or(Follows::Nothing, Follows::Body))
+            }
+        }
+    }
+}
+
+fn is_h2c(head: &ResponseHead<'_>) -> bool {
+    head.header("upgrade").is_some_and(|protocols| items(protocols).eq([b"h2c"]))
+}
+
+fn bad_request(bad: BadHead) -> Fault {
+    match bad {
+        BadHead::TooLarge => Fault::HeadTooLarge,
+        BadHead::Malformed => Fault::MalformedRequest,
+    }
+}
+
+fn bad_response(bad: BadHead) -> Fault {
+    match bad {
+        BadHead::TooLarge => Fault::HeadTooLarge,
+        BadHead::Malformed => Fault::MalformedResponse,
+    }
+}
+
+/// RFC 9110, section 5.6.2.
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}

@@ -1,0 +1,58 @@
+//! Heads out of decoded fields (RFC 9113, section 8.3).
+
+use std::str;
+
+use httparse::EMPTY_HEADER;
+use httparse::Header;
+
+use crate::http2::hpack::Fields;
+use crate::message::RequestHead;
+use crate::message::ResponseHead;
+use crate::message::Trailers;
+
+/// Fields that are listed on the stack; real heads carry fewer.
+const USUAL_FIELDS: usize = 64;
+
+/// Shows a request head to `seen`, unless it has no method.
+pub(super) fn request(fields: &Fields, seen: impl FnOnce(&RequestHead<'_>)) {
+    listed(fields, |headers| {
+        let text = |name| value(headers, name).and_then(|value| str::from_utf8(value).ok());
+        if let Some(method) = text(":method") {
+            let target = text(":path").or_else(|| text(":authority")).unwrap_or_default();
+            seen(&RequestHead { method, target, minor: 0, headers });
+        }
+    });
+}
+
+/// The status that these fields tell.
+pub(super) fn status(fields: &Fields) -> Option<u16> {
+    let status = fields.iter().find(|field| field.name == ":status")?.value;
+    let status: u16 = str::from_utf8(status).ok()?.parse().ok()?;
+    (100..1000).contains(&status).then_some(status)
+}
+
+/// Shows a response head to `seen`.
+pub(super) fn response(status: u16, fields: &Fields, seen: impl FnOnce(&ResponseHead<'_>)) {
+    listed(fields, |headers| seen(&ResponseHead { status, minor: 0, headers }));
+}
+
+/// Shows trailer fields to `seen`.
+pub(super) fn trailers(fields: &Fields, seen: impl FnOnce(&Trailers<'_>)) {
+    listed(fields, |fields| seen(&Trailers { fields }));
+}
+
+fn value<'a>(headers: &[Header<'a>], name: &str) -> Option<&'a [u8]> {
+    headers.iter().find(|header| header.name == name).map(|header| header.value)
+}
+
+/// Lists the fields and shows the list to `seen`.
+fn listed(fields: &Fields, seen: impl FnOnce(&[Header<'_>])) {
+    let mut usual = [EMPTY_HEADER; USUAL_FIELDS];
+    match usual.get_mut(..fields.len()) {
+        Some(list) => {
+            list.iter_mut().zip(fields.iter()).for_each(|(place, field)| *place = field);
+            seen(list);
+        }
+        None => seen(&fields.iter().collect::<Vec<_>>()),
+    }
+}

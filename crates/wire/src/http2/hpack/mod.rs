@@ -1,0 +1,204 @@
+//! Header compression (RFC 7541), the reading side.
+//!
+//! Each direction of a connection has a table that every header block may read and change, so a block that is not decoded
+//! loses the rest of the connection. What a table may grow to is told by the sender's size updates alone: it may not pass
+//! what the receiver's SETTINGS allow, so those need not be followed.
+
+mod fixed;
+mod huffman;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::str;
+
+use httparse::Header;
+
+use crate::http2::hpack::table::Table;
+
+/// A larger table is not followed. Browsers allow their servers this much; other peers mostly leave it at 4 KiB.
+const MOST_TABLE: usize = 64 * 1024;
+
+/// More fields than this are too many, as in HTTP/1.
+const MOST_FIELDS: usize = 512;
+
+/// Why a block cannot be decoded. Final for its direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BadBlock {
+    /// Not what RFC 7541 allows.
+    Malformed,
+    /// The sender's table is over the cap.
+    TableTooLarge,
+}
+
+/// Decodes the header blocks of one direction, in their order.
+#[derive(Debug)]
+pub(super) struct Decoder {
+    table: Table,
+}
+
+/// The fields of one block.
+#[derive(Debug, Default)]
+pub(super) struct Fields {
+    /// Names and values, one after the other.
+    bytes: Vec<u8>,
+    /// Where the name and the value of each field end.
+    ends: Vec<(u32, u32)>,
+    /// Further fields were left out: all of them are over the cap.
+    truncated: bool,
+}
+
+impl Fields {
+    /// True when the block had more fields than these, and the cap left them out.
+    pub(super) fn is_truncated(&self) -> bool {
+        self.truncated
+    }
+
+    /// Names and values in their order; a name that is not UTF-8 is empty.
+    pub(super) fn iter(&self) -> impl Iterator<Item = Header<'_>> {
+        let mut start = 0;
+        self.ends.iter().map(move |(name_end, value_end)| {
+            let (name_end, value_end) = (*name_end as usize, *value_end as usize);
+            let name = self.bytes.get(start..name_end).unwrap_or_default();
+            let value = self.bytes.get(name_end..value_end).unwrap_or_default();
+            start = value_end;
+            Header { name: str::from_utf8(name).unwrap_or_default(), value }
+        })
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    fn end(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Leaves out what was added since there were `fields` in `bytes`.
+    fn truncate(&mut self, fields: usize, bytes: usize) {
+        self.ends.truncate(fields);
+        self.bytes.truncate(bytes);
+        self.truncated = true;
+    }
+
+    fn push(&mut self, name: &[u8], value: &[u8]) {
+        self.bytes.extend_from_slice(name);
+        let name_end = self.end();
+        self.bytes.extend_from_slice(value);
+        self.ends.push((name_end as u32, self.end() as u32));
+    }
+}
+
+/// Where the bytes of a literal's name come from.
+enum Name {
+    Indexed(usize),
+    Literal,
+}
+
+impl Decoder {
+    pub(super) fn new() -> Decoder {
+        Decoder { table: Table::new() }
+    }
+
+    /// Bytes it holds on the heap.
+    pub(super) fn holds(&self) -> usize {
+        self.table.holds()
+    }
+
+    /// Decodes one whole block. Fields over `cap` bytes in all change the table, and are left out of what is returned, which
+    /// comes with the number of bytes that were decoded.
+    pub(super) fn decode(&mut self, mut block: &[u8], cap: usize) -> Result<(Fields, usize), BadBlock> {
+        let mut fields = Fields::default();
+        let mut decoded = 0;
+        while let Some(first) = block.first().copied() {
+            let (count, before) = (fields.len(), fields.end());
+            if first & 0x80 != 0 {
+                let index = integer(&mut block, 7)?;
+                let (name, value) = self.field(index)?;
+                fields.push(name, value);
+            } else if first & 0x40 != 0 {
+                let start = fields.end();
+                let name_end = self.literal(&mut block, 6, &mut fields)?;
+                let (name, value) = fields.bytes.get(start..).unwrap_or_default().split_at(name_end - start);
+                self.table.add(name, value);
+            } else if first & 0x20 != 0 {
+                let size = integer(&mut block, 5)?;
+                if size > MOST_TABLE {
+                    return Err(BadBlock::TableTooLarge);
+                }
+                self.table.resize(size);
+            } else {
+                // Without indexing, or never indexed: the same to a reader.
+                self.literal(&mut block, 4, &mut fields)?;
+            }
+            decoded += fields.end() - before;
+            if fields.truncated || fields.end() > cap || fields.len() > MOST_FIELDS {
+                fields.truncate(count, before);
+            }
+        }
+        Ok((fields, decoded))
+    }
+
+    /// Name and value of the field with this index, from 1.
+    fn field(&self, index: usize) -> Result<(&[u8], &[u8]), BadBlock> {
+        let index = index.checked_sub(1).ok_or(BadBlock::Malformed)?;
+        match fixed::FIELDS.get(index) {
+            Some((name, value)) => Ok((name.as_bytes(), value.as_bytes())),
+            None => self.table.get(index - fixed::FIELDS.len()).ok_or(BadBlock::Malformed),
+        }
+    }
+
+    /// Adds the literal field whose index has this many bits; where its name ends.
+    fn literal(&self, block: &mut &[u8], bits: u8, fields: &mut Fields) -> Result<usize, BadBlock> {
+        let name = match integer(block, bits)? {
+            0 => Name::Literal,
+            index => Name::Indexed(index),
+        };
+        match name {
+            Name::Literal => string(block, &mut fields.bytes)?,
+            Name::Indexed(index) => fields.bytes.extend_from_slice(self.field(index)?.0),
+        }
+        let name_end = fields.end();
+        string(block, &mut fields.bytes)?;
+        fields.ends.push((name_end as u32, fields.end() as u32));
+        Ok(name_end)
+    }
+}
+
+/// An integer whose first byte has a prefix of this many bits (section 5.1). No length or index here is over 28 bits.
+fn integer(bytes: &mut &[u8], prefix: u8) -> Result<usize, BadBlock> {
+    let mut next = || {
+        let (first, rest) = bytes.split_first().ok_or(BadBlock::Malformed)?;
+        *bytes = rest;
+        Ok(*first)
+    };
+    let mask = (1u8 << prefix) - 1;
+    let first = next()? & mask;
+    let mut value = usize::from(first);
+    if first < mask {
+        return Ok(value);
+    }
+    for shift in [0, 7, 14, 21] {
+        let byte = next()?;
+        value += usize::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Ok(value);
+        }
+    }
+    Err(BadBlock::Malformed)
+}
+
+/// Appends a string literal (section 5.2).
+fn string(bytes: &mut &[u8], text: &mut Vec<u8>) -> Result<(), BadBlock> {
+    let coded = bytes.first().is_some_and(|first| first & 0x80 != 0);
+    let length = integer(bytes, 7)?;
+    let (literal, rest) = bytes.split_at_checked(length).ok_or(BadBlock::Malformed)?;
+    *bytes = rest;
+    if coded {
+        huffman::decode(literal, text).map_err(|huffman::BadCode| BadBlock::Malformed)
+    } else {
+        text.extend_from_slice(literal);
+        Ok(())
+    }
+}

@@ -1,0 +1,240 @@
+//! HTTP/2 (RFC 9113): frames in; heads, body slices, trailers and ends of its streams out.
+//!
+//! Flow control, settings and priorities are between the two sides and say nothing of messages: those frames are stepped
+//! over. Only header blocks are gathered, because compression makes each of them part of the next one's meaning.
+
+mod frame;
+mod half;
+mod head;
+mod hpack;
+mod streams;
+
+use std::time::Instant;
+
+use crate::http1::Limits;
+use crate::http2::half::Bad;
+use crate::http2::half::Half;
+use crate::http2::half::Said;
+use crate::http2::hpack::BadBlock;
+use crate::http2::hpack::Fields;
+use crate::http2::streams::Streams;
+use crate::message::Fault;
+use crate::message::Reset;
+use crate::message::Visitor;
+
+/// What a client sends first (RFC 9113, section 3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Reads one connection as a passive observer: feed each direction's bytes in the order in which they were read.
+///
+/// What is not clear ends in a [`Fault`]; the connection can then be read no further. What breaks a rule within one stream
+/// is left to the two sides: the stream is followed as far as it makes sense.
+///
+/// Holds memory for the two compression tables (4 KiB each unless a side asks for more, 64 KiB at most), for the pieces of
+/// a split header block, and a few bytes for each open stream.
+#[derive(Debug)]
+pub struct Http2 {
+    limits: Limits,
+    request: Half,
+    response: Half,
+    streams: Streams,
+    /// Bytes of the preface still to come.
+    preface: u8,
+    /// The number of the first stream's exchange.
+    first: u64,
+    fault: Option<Fault>,
+}
+
+impl Http2 {
+    /// A connection whose client begins with the preface.
+    pub fn new(limits: Limits) -> Http2 {
+        Http2 {
+            limits,
+            request: Half::new(),
+            response: Half::new(),
+            streams: Streams::default(),
+            preface: PREFACE.len() as u8,
+            first: 0,
+            fault: None,
+        }
+    }
+
+    /// A connection that a 101 turned to HTTP/2 in the middle of this exchange, whose request is complete: its response
+    /// comes on stream 1 (RFC 7540, section 3.2).
+    pub fn upgraded(limits: Limits, exchange: u64) -> Http2 {
+        let mut http2 = Http2 { first: exchange, ..Http2::new(limits) };
+        http2.streams.open(1);
+        http2.streams.end_request(1);
+        http2
+    }
+
+    /// The client sent `bytes`, read at `at`.
+    ///
+    /// # Errors
+    /// What makes the connection unreadable; final.
+    pub fn request(&mut self, mut bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
+        self.check()?;
+        if self.preface > 0 {
+            let expected = PREFACE.get(PREFACE.len() - usize::from(self.preface)..).unwrap_or_default();
+            let here = expected.len().min(bytes.len());
+            let (start, rest) = bytes.split_at_checked(here).unwrap_or_default();
+            if !expected.starts_with(start) {
+                return Err(self.stop(Fault::MalformedRequest));
+            }
+            self.preface -= here as u8;
+            bytes = rest;
+        }
+        loop {
+            match self.request.next(&mut bytes, at, self.limits.head_bytes) {
+                Ok(Some(said)) => self.asked(said, at, visitor),
+                Ok(None) => return Ok(()),
+                Err(bad) => return Err(self.stop(fault(bad, Fault::MalformedRequest))),
+            }
+        }
+    }
+
+    /// The server sent `bytes`, read at `at`.
+    ///
+    /// # Errors
+    /// What makes the connection unreadable; final.
+    pub fn response(&mut self, mut bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
+        self.check()?;
+        loop {
+            match self.response.next(&mut bytes, at, self.limits.head_bytes) {
+                Ok(Some(said)) => self.answered(said, at, visitor),
+                Ok(None) => return Ok(()),
+                Err(bad) => return Err(self.stop(fault(bad, Fault::MalformedResponse))),
+            }
+        }
+    }
+
+    /// How many streams are open.
+    pub fn open(&self) -> usize {
+        self.streams.len()
+    }
+
+    fn check(&self) -> Result<(), Fault> {
+        self.fault.map_or(Ok(()), Err)
+    }
+
+    fn stop(&mut self, fault: Fault) -> Fault {
+        self.fault = Some(fault);
+        fault
+    }
+
+    /// Clients open the odd streams, in order.
+    fn number(&self, stream: u32) -> u64 {
+        self.first + u64::from(stream / 2)
+    }
+
+    /// Bytes it holds on the heap.
+    pub(super) fn holds(&self) -> usize {
+        self.request.holds() + self.response.holds() + self.streams.holds()
+    }
+
+    fn asked(&mut self, said: Said<'_>, at: Instant, visitor: &mut impl Visitor) {
+        match said {
+            Said::Fields { stream, fields, ends, first } => {
+                let number = self.number(stream);
+                if self.streams.is_new(stream) {
+                    let followed = visitor.request_begin(number, first);
+                    head::request(&fields, |head| visitor.request_head(number, head, at));
+                    if fields.is_truncated() {
+                        visitor.unobserved(number, at);
+                    }
+                    if followed && !fields.is_truncated() {
+                        self.streams.open(stream);
+                    } else {
+                        self.streams.pass(stream);
+                    }
+                }
+                self.end_request(stream, ends, at, visitor);
+            }
+            Said::Data { stream, bytes, ends } => {
+                if !bytes.is_empty() && self.streams.is_asking(stream) {
+                    visitor.request_body(self.number(stream), bytes, at);
+                }
+                self.end_request(stream, ends, at, visitor);
+            }
+            Said::Reset { stream, code } => {
+                if self.streams.close(stream) {
+                    visitor.reset(self.number(stream), Reset::ByClient(code), at);
+                }
+            }
+            // It speaks of streams that the server opened.
+            Said::GoAway { .. } => {}
+        }
+    }
+
+    fn end_request(&mut self, stream: u32, ends: bool, at: Instant, visitor: &mut impl Visitor) {
+        if ends && self.streams.is_asking(stream) {
+            self.streams.end_request(stream);
+            visitor.request_end(self.number(stream), at);
+        }
+    }
+
+    fn answered(&mut self, said: Said<'_>, at: Instant, visitor: &mut impl Visitor) {
+        match said {
+            Said::Fields { stream, fields, ends, .. } => {
+                self.answered_fields(stream, &fields, ends, at, visitor);
+                self.end_response(stream, ends, at, visitor);
+            }
+            Said::Data { stream, bytes, ends } => {
+                if !bytes.is_empty() && self.streams.is_open(stream) {
+                    visitor.response_body(self.number(stream), bytes, at);
+                }
+                self.end_response(stream, ends, at, visitor);
+            }
+            Said::Reset { stream, code } => {
+                if self.streams.close(stream) {
+                    visitor.reset(self.number(stream), Reset::ByServer(code), at);
+                }
+            }
+            Said::GoAway { last } => {
+                for stream in self.streams.close_above(last) {
+                    visitor.reset(self.number(stream), Reset::NotTaken, at);
+                }
+            }
+        }
+    }
+
+    fn answered_fields(&mut self, stream: u32, fields: &Fields, ends: bool, at: Instant, visitor: &mut impl Visitor) {
+        if !self.streams.is_open(stream) {
+            return;
+        }
+        let number = self.number(stream);
+        if fields.is_truncated() {
+            self.streams.close(stream);
+            return visitor.unobserved(number, at);
+        }
+        if self.streams.is_answered(stream) {
+            return head::trailers(fields, |trailers| visitor.response_trailers(number, trailers, at));
+        }
+        match head::status(fields) {
+            Some(status @ 100..200) if !ends => visitor.interim(number, status, at),
+            status => {
+                self.streams.answer(stream);
+                if let Some(status) = status {
+                    head::response(status, fields, |head| visitor.response_head(number, head, at));
+                }
+            }
+        }
+    }
+
+    fn end_response(&mut self, stream: u32, ends: bool, at: Instant, visitor: &mut impl Visitor) {
+        if ends && self.streams.close(stream) {
+            visitor.response_end(self.number(stream), at);
+        }
+    }
+}
+
+/// What stops a direction that is `malformed` where its frames are.
+fn fault(bad: Bad, malformed: Fault) -> Fault {
+    match bad {
+        Bad::Frame => malformed,
+        Bad::BlockTooLarge => Fault::HeadTooLarge,
+        Bad::Expansion => Fault::HeaderExpansion,
+        Bad::Block(BadBlock::Malformed) => Fault::HeaderCompression,
+        Bad::Block(BadBlock::TableTooLarge) => Fault::HeaderTableTooLarge,
+    }
+}

@@ -1,0 +1,143 @@
+//! One connection in whatever version of HTTP it speaks.
+
+use std::time::Instant;
+
+use crate::budget::Account;
+use crate::http1::HTTP2_PREFACE_HEAD;
+use crate::http1::Http1;
+use crate::http1::Limits;
+use crate::http2::Http2;
+use crate::message::Fault;
+use crate::message::Visitor;
+use crate::websocket::Extensions;
+use crate::websocket::WebSocket;
+
+/// Reads one connection: as HTTP/1 until a preface or a 101 turns it to HTTP/2.
+#[derive(Debug)]
+pub enum Reader {
+    /// HTTP/1, or nothing yet.
+    Http1(Http1),
+    /// HTTP/2.
+    Http2(Box<Http2>),
+    /// WebSocket.
+    WebSocket(Box<WebSocket>),
+}
+
+impl Reader {
+    /// A connection that carried nothing yet.
+    pub fn new(limits: Limits) -> Reader {
+        Reader::Http1(Http1::new(limits))
+    }
+
+    /// True once the connection speaks WebSocket.
+    pub fn is_websocket(&self) -> bool {
+        matches!(self, Reader::WebSocket(_))
+    }
+
+    /// Asks for the memory that the next bytes of an answer will need.
+    pub fn warm(&self) {
+        if let Reader::Http1(http1) = self {
+            http1.warm();
+        }
+    }
+
+    /// The client sent `bytes`, read at `at`.
+    ///
+    /// # Errors
+    /// What makes the connection unreadable; final.
+    pub fn request(&mut self, bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
+        let http1 = match self {
+            Reader::Http2(http2) => return http2.request(bytes, at, visitor),
+            Reader::WebSocket(websocket) => return websocket.request(bytes, at, visitor),
+            Reader::Http1(http1) => http1,
+        };
+        match http1.request(bytes, at, visitor) {
+            Err(Fault::Http2) => {}
+            result => return result,
+        }
+        let mut http2 = Box::new(Http2::new(http1.limits()));
+        http2.request(HTTP2_PREFACE_HEAD, at, visitor)?;
+        let result = http2.request(rest(bytes, http1), at, visitor);
+        *self = Reader::Http2(http2);
+        result
+    }
+
+    /// The server sent `bytes`, read at `at`.
+    ///
+    /// # Errors
+    /// What makes the connection unreadable; final.
+    pub fn response(&mut self, bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
+        let http1 = match self {
+            Reader::Http2(http2) => return http2.response(bytes, at, visitor),
+            Reader::WebSocket(websocket) => return websocket.response(bytes, at, visitor),
+            Reader::Http1(http1) => http1,
+        };
+        // A server of HTTP/2 need not wait for the client's preface to send its own, whose length begins with 0.
+        if bytes.first() == Some(&0)
+            && let Some(asked) = http1.unbegun()
+        {
+            let mut http2 = Box::new(Http2::new(http1.limits()));
+            http2.request(asked, at, visitor)?;
+            let result = http2.response(bytes, at, visitor);
+            *self = Reader::Http2(http2);
+            return result;
+        }
+        match http1.response(bytes, at, visitor) {
+            Err(Fault::Http2) => {}
+            result => return result,
+        }
+        let mut http2 = Box::new(Http2::upgraded(http1.limits(), http1.answering()));
+        let result = http2.response(rest(bytes, http1), at, visitor);
+        *self = Reader::Http2(http2);
+        result
+    }
+
+    /// The server sent its FIN at `at`: ends a body that is delimited by the end of the connection. What is cut stays open.
+    ///
+    /// # Errors
+    /// The fault the connection already had.
+    pub fn response_finished(&mut self, at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
+        match self {
+            Reader::Http1(http1) => http1.response_finished(at, visitor),
+            Reader::Http2(_) | Reader::WebSocket(_) => Ok(()),
+        }
+    }
+
+    /// Goes on after [`Fault::WebSocket`], which came of `bytes`. The costs of compressed messages are charged to this account.
+    ///
+    /// # Errors
+    /// What makes the connection unreadable; final.
+    pub fn follow_websocket(
+        &mut self,
+        extensions: Extensions,
+        account: &Account,
+        bytes: &[u8],
+        at: Instant,
+        visitor: &mut impl Visitor,
+    ) -> Result<(), Fault> {
+        let Reader::Http1(http1) = self else { return Ok(()) };
+        let mut websocket = Box::new(WebSocket::new(http1.answering(), extensions, account));
+        let result = websocket.response(rest(bytes, http1), at, visitor);
+        *self = Reader::WebSocket(websocket);
+        result
+    }
+
+    /// Bytes it holds on the heap, besides the decoders of WebSocket messages, which are charged by themselves.
+    pub fn holds(&self) -> usize {
+        match self {
+            Reader::Http1(http1) => http1.holds(),
+            Reader::Http2(http2) => size_of::<Http2>() + http2.holds(),
+            Reader::WebSocket(_) => size_of::<WebSocket>(),
+        }
+    }
+
+    /// True when answers share the connection: what holds it up holds up all of them.
+    pub fn is_shared(&self) -> bool {
+        matches!(self, Reader::Http2(_))
+    }
+}
+
+/// What of the slice belongs to the next protocol.
+fn rest<'a>(bytes: &'a [u8], http1: &Http1) -> &'a [u8] {
+    bytes.len().checked_sub(http1.left()).and_then(|start| bytes.get(start..)).unwrap_or_default()
+}
