@@ -1,25 +1,25 @@
-//! The marker that ends a stream of the OpenAI APIs.
+//! The `[DONE]` marker that ends a stream of the OpenAI APIs.
 
-/// Whether the data of an event begins with `[DONE]`, which is no JSON; cut anywhere.
+/// Detects event data that begins with `[DONE]`, which is not JSON. Input may be split at any byte.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct DoneMark {
     matched: u8,
     decided: bool,
 }
 
-/// What is known after some bytes.
+/// The result after some bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict<'a> {
-    /// Not known yet; the bytes are held back.
+    /// Undecided; the bytes are held back.
     Open,
     /// It is the marker.
     Done,
-    /// It is not: the bytes that were held back before, and the bytes at hand.
+    /// It is not the marker: the bytes held back before, and the current bytes.
     NotDone(&'static [u8], &'a [u8]),
 }
 
 impl DoneMark {
-    /// What the data begins with. Clients test for this prefix, so that is the rule.
+    /// The marker. Clients test for this prefix, so the decoder does too.
     pub(super) const WORD: &'static [u8] = b"[DONE]";
 
     /// Takes the next bytes of the data.
@@ -44,12 +44,12 @@ impl DoneMark {
         if self.is_set() { Verdict::Done } else { Verdict::Open }
     }
 
-    /// The whole marker was seen.
+    /// Marks the whole marker as seen.
     pub(super) fn set(&mut self) {
         self.matched = Self::WORD.len() as u8;
     }
 
-    /// It is not the marker.
+    /// Marks the data as something else.
     pub(super) fn rule_out(&mut self) {
         *self = Self { matched: 0, decided: true };
     }
@@ -59,7 +59,7 @@ impl DoneMark {
         usize::from(self.matched) == Self::WORD.len()
     }
 
-    /// The bytes that may become the marker.
+    /// The bytes seen so far that may become the marker.
     pub(super) fn held_back(&self) -> &'static [u8] {
         Self::WORD.get(..usize::from(self.matched)).unwrap_or_default()
     }

@@ -1,15 +1,15 @@
-//! What one event of a response said, in numbers: never its text.
+//! The numeric content of one response event; never its text.
 
-/// The channels on which an event carried something that is not empty.
+/// The channels on which an event carried a non-empty value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Channels(pub u8);
 
 impl Channels {
-    /// Answer text (`delta.content`, `text`, `response.output_text.delta`).
+    /// Response text (`delta.content`, `text`, `response.output_text.delta`).
     pub const CONTENT: Channels = Channels(1);
     /// Reasoning text (`delta.reasoning`, `delta.reasoning_content`, `thinking`).
     pub const REASONING: Channels = Channels(2);
-    /// A tool or function call, its name or its arguments.
+    /// A tool or function call: its name or its arguments.
     pub const TOOL: Channels = Channels(4);
     /// A refusal.
     pub const REFUSAL: Channels = Channels(8);
@@ -26,54 +26,54 @@ impl Channels {
         self.0 & other.0 == other.0
     }
 
-    /// True when any channel of `other` is set here.
+    /// True when at least one channel of `other` is set here.
     pub fn intersects(self, other: Channels) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// Sets the channels of `other` too.
+    /// Adds the channels of `other`.
     pub fn insert(&mut self, other: Channels) {
         self.0 |= other.0;
     }
 }
 
-/// Why a choice ended. A closed set: what an engine says beside it is [`FinishReason::Other`].
+/// Why a choice ended. A closed set: any other word maps to [`FinishReason::Other`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FinishReason {
-    /// The model or a stop string ended it.
+    /// End of text or a stop string.
     Stop,
-    /// The token limit ended it.
+    /// The token limit.
     Length,
-    /// It ends in a tool call.
+    /// A tool call.
     ToolCalls,
-    /// It ends in a (legacy) function call.
+    /// A (legacy) function call.
     FunctionCall,
-    /// A content filter ended it.
+    /// A content filter.
     ContentFilter,
-    /// The engine aborted it.
+    /// Aborted by the engine.
     Abort,
-    /// The engine saw a repetition and ended it (vLLM).
+    /// Repetition detected by the engine (vLLM).
     Repetition,
-    /// The engine failed.
+    /// Engine failure.
     Error,
-    /// It is complete, and nothing says why: `status` of the Responses API. Answers with calls say so too, and those of
-    /// llama.cpp and Ollama 0.17 at the token limit.
+    /// Complete, without a reason: `status` of the Responses API. Responses with tool calls have it too, and those of
+    /// llama.cpp and Ollama 0.17 that reached the token limit.
     Completed,
-    /// Nothing was asked but that the model be loaded (Ollama).
+    /// The request only loaded the model (Ollama).
     Load,
-    /// Nothing was asked but that the model be unloaded (Ollama).
+    /// The request only unloaded the model (Ollama).
     Unload,
     /// Any other word.
     Other,
 }
 
 impl FinishReason {
-    /// True where nothing was to be generated.
+    /// True when there was nothing to generate.
     pub fn is_idle(self) -> bool {
         matches!(self, FinishReason::Load | FinishReason::Unload)
     }
 
-    /// The word on the wire, or `other`.
+    /// The label value: the word on the wire, or `other`.
     pub fn as_str(self) -> &'static str {
         match self {
             FinishReason::Stop => "stop",
@@ -91,7 +91,7 @@ impl FinishReason {
         }
     }
 
-    /// The reason that this word on the wire means.
+    /// Maps the word on the wire to a reason.
     pub fn from_wire(word: &[u8]) -> FinishReason {
         match word {
             b"stop" | b"eos_token" => FinishReason::Stop,
@@ -107,7 +107,7 @@ impl FinishReason {
             b"model_context_window_exceeded" => FinishReason::Length,
             b"tool_use" => FinishReason::ToolCalls,
             b"refusal" => FinishReason::ContentFilter,
-            // OpenAI Responses and realtime: `status`, and the reason beside it.
+            // OpenAI Responses and realtime: `status` and its accompanying reason.
             b"completed" => FinishReason::Completed,
             b"max_output_tokens" => FinishReason::Length,
             b"failed" => FinishReason::Error,
@@ -128,7 +128,7 @@ impl FinishReason {
     }
 }
 
-/// Up to 8 finish reasons of one event or exchange; further ones are counted, not kept.
+/// Up to 8 finish reasons of one event or request; further ones are counted but not stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Finishes {
     kept: [Option<FinishReason>; 8],
@@ -136,7 +136,7 @@ pub struct Finishes {
 }
 
 impl Finishes {
-    /// Adds one.
+    /// Adds one reason.
     pub fn push(&mut self, reason: FinishReason) {
         if let Some(place) = self.kept.get_mut(self.len as usize) {
             *place = Some(reason);
@@ -144,29 +144,29 @@ impl Finishes {
         self.len = self.len.saturating_add(1);
     }
 
-    /// How many there were, also those that are not kept.
+    /// The number of reasons, including those not stored.
     pub fn len(&self) -> u32 {
         self.len
     }
 
-    /// True when there was none.
+    /// True when there are none.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The kept ones, in order.
+    /// The stored reasons, in order.
     pub fn iter(&self) -> impl Iterator<Item = FinishReason> + '_ {
         self.kept.iter().flatten().copied()
     }
 }
 
-/// A `usage` object, as far as its keys were there. Token counts.
+/// A `usage` object: token counts, `None` where the key was absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// `prompt_tokens`, `input_tokens`: the whole prompt, cached tokens included, also where the API leaves them out
+    /// `prompt_tokens`, `input_tokens`: the whole prompt including cached tokens, also for APIs that exclude them
     /// (Messages: the sum of its three parts).
     pub input: Option<u64>,
-    /// `completion_tokens`: reasoning tokens included.
+    /// `completion_tokens`, including reasoning tokens.
     pub output: Option<u64>,
     /// `prompt_tokens_details.cached_tokens`.
     pub cached: Option<u64>,
@@ -179,38 +179,39 @@ pub struct Usage {
     pub input_audio: Option<u64>,
     /// Image tokens of the prompt: `prompt_tokens_details.image_tokens`, or vLLM's `multimodal_tokens.image`.
     pub input_image: Option<u64>,
-    /// Audio tokens of the answer: `completion_tokens_details.audio_tokens`.
+    /// Audio tokens of the response: `completion_tokens_details.audio_tokens`.
     pub output_audio: Option<u64>,
     /// True when the event had no choice (`choices: []`): the total of the request, not of one choice.
     pub total: bool,
-    /// True when it came before the answer (`message_start` of the Messages API): Ollama 0.17 guesses it from the length
+    /// True when it preceded the output (`message_start` of the Messages API): Ollama 0.17 estimates it from the length
     /// of the text.
     pub early: bool,
 }
 
-/// Counts in an engine's own dialect. Tokens; in a whole body the sum over its answers.
+/// Token counts in an engine's own dialect; for a whole body, the sum over its responses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counter {
-    /// The whole prompt, cached tokens included.
+    /// The whole prompt, including cached tokens.
     pub input: Option<u64>,
-    /// Output so far, reasoning and the end-of-text token included.
+    /// Output so far, including reasoning tokens and the end-of-text token.
     pub output: Option<u64>,
-    /// Prompt tokens out of the engine's cache.
+    /// Prompt tokens served from the engine's cache.
     pub cached: Option<u64>,
-    /// Output tokens that were reasoning.
+    /// Reasoning tokens of the output.
     pub reasoning: Option<u64>,
-    /// Every event has it, so that what `output` grew by is what the event brought (SGLang and LMDeploy
-    /// `meta_info.completion_tokens`, llama.cpp `tokens_predicted`). Else it comes at the end, as a total.
+    /// True when every event has the count, so that the increase of `output` is the number of tokens in the event
+    /// (SGLang and LMDeploy `meta_info.completion_tokens`, llama.cpp `tokens_predicted`). Otherwise the last event has
+    /// it, as a total.
     pub running: bool,
 }
 
-/// What an engine said of its own times, in its own words. Milliseconds, whatever the unit it sent.
+/// Timings reported by the engine, converted to milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct EngineTiming {
-    /// vLLM `metrics.queue_time_ms`, SGLang `meta_info.queue_time`, Dynamo `nvext.timing.prefill_wait_time_ms`: waiting for
-    /// the scheduler.
+    /// vLLM `metrics.queue_time_ms`, SGLang `meta_info.queue_time`, Dynamo `nvext.timing.prefill_wait_time_ms`: time in
+    /// the scheduler's queue.
     pub queue_ms: Option<f64>,
-    /// vLLM `metrics.time_to_first_token_ms`: scheduled to first token; leaves the queue out. Dynamo
+    /// vLLM `metrics.time_to_first_token_ms`: from scheduling to the first token, excluding the queue. Dynamo
     /// `nvext.timing.prefill_time_ms`.
     pub prefill_ms: Option<f64>,
     /// vLLM `metrics.generation_time_ms`, llama.cpp `timings.predicted_ms`, Ollama `eval_duration`.
@@ -219,14 +220,14 @@ pub struct EngineTiming {
     pub mean_itl_ms: Option<f64>,
     /// llama.cpp `timings.prompt_ms`, Ollama `prompt_eval_duration`.
     pub prompt_ms: Option<f64>,
-    /// Ollama `load_duration`: from the request until the model's runner was ready, waiting for another model's to go
-    /// included.
+    /// Ollama `load_duration`: from the request until the model's runner is ready, including the wait for another model
+    /// to unload.
     pub load_ms: Option<f64>,
     /// Ollama `total_duration`.
     pub total_ms: Option<f64>,
-    /// llama.cpp `timings.cache_n`: prompt tokens that came from the cache.
+    /// llama.cpp `timings.cache_n`: cached prompt tokens.
     pub cached_tokens: Option<u64>,
-    /// llama.cpp `timings.prompt_n`: prompt tokens that were computed.
+    /// llama.cpp `timings.prompt_n`: computed prompt tokens.
     pub prompt_tokens: Option<u64>,
     /// llama.cpp `timings.predicted_n`: output tokens so far.
     pub predicted_tokens: Option<u64>,
@@ -237,45 +238,46 @@ pub struct EngineTiming {
 }
 
 impl EngineTiming {
-    /// The part of `total_ms` of which the engine tells nothing. In Ollama 0.17 the request waits for a slot of its runner
-    /// then; some 5 ms of it, and 0.1 ms for each token, are templating, tokenizing and passing tokens on. A duration that
-    /// is not there was 0 (Go's `omitempty`); but loading always takes a while, and SGLang's copy of the API, which has no
-    /// `load_duration`, tells a total alone.
+    /// The part of `total_ms` that no other duration accounts for. In Ollama 0.17 it is the wait for a slot of the
+    /// runner, plus about 5 ms and 0.1 ms per token for templating, tokenizing and forwarding tokens. An absent
+    /// duration is 0 (Go's `omitempty`), except `load_duration`: loading always takes time, and SGLang's copy of the
+    /// API, which lacks this key, reports only the total.
     pub fn untold_ms(&self) -> Option<f64> {
         let told = self.load_ms? + self.prompt_ms.unwrap_or(0.0) + self.decode_ms.unwrap_or(0.0);
         self.total_ms.map(|total| total - told).filter(|untold| *untold >= 0.0)
     }
 }
 
-/// Marks of an engine in the body's shape, a set of bits; `observe` weighs them with the response head's.
+/// Engine marks found in the body, a set of bits; `observe` combines them with those of the response headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EngineFacts(pub u32);
 
 impl EngineFacts {
     /// No mark.
     pub const NONE: EngineFacts = EngineFacts(0);
-    /// `system_fingerprint` begins with `vllm-`, or a key that vLLM's Python front end sends is there
-    /// (`prompt_token_ids`, `kv_transfer_params`; not `stop_reason`, which TensorRT-LLM sends too).
+    /// `system_fingerprint` begins with `vllm-`, or a key of vLLM's Python front end is present (`prompt_token_ids`,
+    /// `kv_transfer_params`; not `stop_reason`, which TensorRT-LLM sends too).
     pub const VLLM: EngineFacts = EngineFacts(1);
-    /// `matched_stop`, `meta_info.weight_version`, or `message.images: null` in Ollama's shape, is there (SGLang 0.5).
+    /// `matched_stop`, `meta_info.weight_version`, or `message.images: null` in Ollama's format, is present (SGLang
+    /// 0.5).
     pub const SGLANG: EngineFacts = EngineFacts(2);
-    /// `timings.predicted_n`, `tokens_predicted` or `prompt_progress` is there, or `system_fingerprint` begins with
+    /// `timings.predicted_n`, `tokens_predicted` or `prompt_progress` is present, or `system_fingerprint` begins with
     /// `b<digits>-` (llama.cpp).
     pub const LLAMA_CPP: EngineFacts = EngineFacts(4);
-    /// `system_fingerprint` is `fp_ollama`, or `load_duration` is there, which SGLang's copy of the API does not tell.
+    /// `system_fingerprint` is `fp_ollama`, or `load_duration` is present, which SGLang's copy of the API lacks.
     pub const OLLAMA: EngineFacts = EngineFacts(8);
-    /// `system_fingerprint` is a version of TGI, or `generated_text` is there.
+    /// `system_fingerprint` is a version of TGI, or `generated_text` is present.
     pub const TGI: EngineFacts = EngineFacts(1 << 8);
-    /// `avg_decoded_tokens_per_iter` is there (TensorRT-LLM 1.x).
+    /// `avg_decoded_tokens_per_iter` is present (TensorRT-LLM 1.x).
     pub const TENSORRT_LLM: EngineFacts = EngineFacts(1 << 9);
-    /// A space stands between an event's JSON and its line feed (TensorRT-LLM's role event).
+    /// A space precedes the line feed after an event's JSON (TensorRT-LLM's role event).
     pub const SPACE_BEFORE_END: EngineFacts = EngineFacts(1 << 10);
-    /// `nvext` is there (Dynamo).
+    /// `nvext` is present (Dynamo).
     pub const DYNAMO: EngineFacts = EngineFacts(1 << 11);
-    /// `gen_tokens` is there, or `meta_info.routed_experts`, which SGLang has too if asked, beside marks of its own
-    /// (LMDeploy 0.18).
+    /// `gen_tokens` or `meta_info.routed_experts` is present (LMDeploy 0.18). SGLang sends the latter on request,
+    /// together with its own marks.
     pub const LMDEPLOY: EngineFacts = EngineFacts(1 << 12);
-    /// `model_version` is there in an answer of the generate extension (Triton, and KServe's own server).
+    /// `model_version` is present in a response of the generate extension (Triton, and KServe's own server).
     pub const TRITON: EngineFacts = EngineFacts(1 << 13);
     /// `id` is `chatcmpl-` or `cmpl-` and 8 hexadecimal digits (vLLM's Rust front end).
     pub const ID_OF_8_HEX: EngineFacts = EngineFacts(1 << 14);
@@ -290,10 +292,10 @@ impl EngineFacts {
     pub const MODEL_AT_MAIN: EngineFacts = EngineFacts(1 << 18);
     /// `id` is a prefix and the request's own `X-Request-Id` (vLLM 0.32, both front ends).
     pub const ID_OF_REQUEST: EngineFacts = EngineFacts(1 << 19);
-    /// That is no UUID.
+    /// The request's own `X-Request-Id` in `id` is not a UUID.
     pub const ID_NO_UUID: EngineFacts = EngineFacts(1 << 20);
 
-    /// Both marks.
+    /// The union of both.
     pub const fn and(self, other: EngineFacts) -> EngineFacts {
         EngineFacts(self.0 | other.0)
     }
@@ -303,67 +305,66 @@ impl EngineFacts {
         self.0 & other.0 == other.0
     }
 
-    /// Sets the marks of `other` too.
+    /// Adds the marks of `other`.
     pub fn insert(&mut self, other: EngineFacts) {
         self.0 |= other.0;
     }
 }
 
-/// What one event of a stream said, or the whole body of an answer that is not streamed.
+/// The content of one stream event, or of a whole non-streamed body.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StreamEvent {
     /// `choices[].index` of the event's last choice.
     pub choice: u32,
-    /// How many choices the event carried (`0`: `choices: []` or no such key; only chats, completions and vLLM's
+    /// Number of choices in the event (`0`: `choices: []` or no such key; only chats, completions and vLLM's
     /// transcriptions have choices).
     pub choices: u32,
-    /// Channels with something in them: at least one token, and visible.
+    /// Non-empty channels: at least one visible token.
     pub channels: Channels,
-    /// The event gave a role.
+    /// The event has a role.
     pub role: bool,
-    /// An empty text delta without a role, finish included: in vLLM's Python front end and TensorRT-LLM a token whose
-    /// text is held back (or the end-of-text token), elsewhere nothing.
+    /// An empty text delta without a role, possibly with a finish reason: in vLLM's Python front end and TensorRT-LLM a
+    /// token whose text is held back (or the end-of-text token); in other engines nothing.
     pub empty_delta: bool,
-    /// Elements of `token_ids` in this event, if the key was there and an array.
+    /// Elements of `token_ids` in this event, if it is an array.
     pub token_ids: Option<u32>,
-    /// Elements of `logprobs.content` or `logprobs.tokens`, if there.
+    /// Elements of `logprobs.content` or `logprobs.tokens`, if present.
     pub logprobs: Option<u32>,
-    /// A prompt was echoed or measured here: llama.cpp's `prompt_progress`. No token.
+    /// Prompt progress, without a token: llama.cpp's `prompt_progress`.
     pub progress: bool,
-    /// `usage`, when it was an object.
+    /// `usage`, if it is an object.
     pub usage: Option<Usage>,
-    /// Counts of the engine's own, where it gives them in place of `usage`.
+    /// Counts in the engine's own format, sent in place of `usage`.
     pub counter: Option<Counter>,
-    /// `finish_reason` of each choice that gave a non-empty one, in order.
+    /// `finish_reason` of each choice with a non-empty one, in order.
     pub finishes: Finishes,
-    /// The choice says that it has ended, with or without a reason: llama.cpp's `stop: true`, Ollama's `done: true`, TGI's
+    /// The choice is marked as ended, with or without a reason: llama.cpp's `stop: true`, Ollama's `done: true`, TGI's
     /// `generated_text`. These streams have no other end mark.
     pub ended: bool,
-    /// An error envelope: `error` is an object or a string, or `object` is `error` (SGLang). `detail` alone, as FastAPI
-    /// sends it, is none: there the status says it.
+    /// An error envelope: `error` is an object or a string, or `object` is `error` (SGLang). FastAPI's `detail` alone
+    /// is not one: the HTTP status reports that error.
     pub error: bool,
     /// The `[DONE]` marker.
     pub done: bool,
-    /// The last event of an answer, by the name it gives itself: `response.completed`, `response.incomplete`,
-    /// `response.failed`, `message_stop`, `message-end`, `transcript.text.done`; realtime's `response.done` and
-    /// `transcription.done`.
+    /// The last event of a response, by its name: `response.completed`, `response.incomplete`, `response.failed`,
+    /// `message_stop`, `message-end`, `transcript.text.done`; in realtime `response.done` and `transcription.done`.
     pub end: bool,
-    /// The answer is not here yet, and is to be asked for later: `status` of a response is `queued` or `in_progress`. So
-    /// say the first events of a stream too; of a whole body it is all that is answered (a background request).
+    /// The response is not available yet: its `status` is `queued` or `in_progress`. The first events of a stream have
+    /// this status too; a whole body with it has no output, and the client polls for it (background request).
     pub pending: bool,
-    /// The message carried something that is not read: tensors of which none is text (Triton).
+    /// The message has content that is not decoded: tensors, none of them text (Triton).
     pub unread: bool,
-    /// A client's message that asks for an answer (realtime): `response.create`, `input_audio_buffer.commit`.
+    /// A client message that requests a response (realtime): `response.create`, `input_audio_buffer.commit`.
     pub asks: bool,
     /// vLLM `metrics`, llama.cpp `timings`, SGLang's queue time, or Ollama's durations.
     pub timing: Option<EngineTiming>,
-    /// The event was not JSON that the scanner could follow to its end.
+    /// The event is not JSON, or is incomplete.
     pub malformed: bool,
 }
 
 impl StreamEvent {
-    /// What is certain of an event of which only a beginning came: that something was said, and where, and that it is an error. Its
-    /// numbers may lack digits, and others that belong to them.
+    /// The facts that hold for an event that was cut off: its choice, its channels, and whether it is an error. Its
+    /// numbers may lack digits, or other numbers that belong to them.
     pub(crate) fn beginning(self) -> StreamEvent {
         let StreamEvent { choice, choices, channels, role, progress, error, malformed, .. } = self;
         StreamEvent { choice, choices, channels, role, progress, error, malformed, ..StreamEvent::default() }

@@ -1,6 +1,7 @@
-//! Body bytes in, [`StreamEvent`]s out: framing, a resumable JSON scanner, and one file per API dialect.
+//! Decodes request and response bodies into [`StreamEvent`]s: framing, a resumable JSON scanner, and one file per API
+//! dialect.
 //!
-//! No clock, no sockets, no exporters; fixed memory whatever the size of an event.
+//! No clock, no sockets, no exporters. Memory use is fixed, independent of the event size.
 
 mod dialect;
 mod done;

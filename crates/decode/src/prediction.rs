@@ -1,13 +1,13 @@
-//! Skips what was read before: consecutive events of a stream are the same bytes but for one string, and for the numbers
-//! of `usage` if each event has them (`continuous_usage_stats`).
+//! Skips bytes already decoded: consecutive events of a stream differ only in one string, and in the numbers of `usage`
+//! if each event has them (`continuous_usage_stats`).
 //!
-//! Why the result is the same as without it: what the scanner and the reading do is a function of the bytes and of what
-//! they know at the start. Every event starts with the same scanner and an empty draft. So after the same head they
-//! stand where they stood (`at_text`, `facts_at_text`); and after the same tail, begun with the same facts, where they
-//! stood then (`after_tail`, `facts_after_tail`). A tail that is known ends with the event, or before the value of a
-//! member of the top-level object; what follows it is scanned. What is kept over events, the first id and model and the
-//! marks of engines, was taken from these bytes when they were scanned, and taking it twice changes nothing. Bytes after
-//! which more is known of the event than [`Facts`] say, or in which an error's kind was found, are never learned.
+//! Why the result equals that of a full scan: the effect of the scanner and the reading depends only on the bytes and
+//! on the state at their start. Every event starts with the same scanner state and an empty draft. So the same head
+//! leads to the same state (`at_text`, `facts_at_text`), and the same tail, starting from the same facts, to the state
+//! after it (`after_tail`, `facts_after_tail`). A known tail ends with the event, or before the value of a member of
+//! the top-level object; the bytes after it are scanned. State kept across events (the first id and model, the engine
+//! marks) was updated when these bytes were first scanned, and updating it again has no effect. Bytes are never learned
+//! if [`Facts`] do not hold everything known of the event after them, or if they contain an error type.
 
 use std::hint::black_box;
 
@@ -21,14 +21,14 @@ use super::scan::Pause;
 use super::scan::Position;
 use super::scan::Scanner;
 
-/// Room for vLLM's head, which is 141 bytes and the model's name, with its tail of 58 or, up to the value of `usage`, 66;
-/// or for llama.cpp's 65 and 180.
+/// Room for vLLM's head (141 bytes plus the model name) with its tail (58, or 66 up to the value of `usage`), or for
+/// llama.cpp's (65 and 180).
 const ROOM: usize = 256;
 
-/// Bytes that come from memory together, on most processors.
+/// Bytes per cache line on most processors.
 const CACHE_LINE: usize = 64;
 
-/// An earlier event without its first measured string: the bytes before it (the head) and after it (the tail).
+/// An earlier event without its first measured string: the bytes before the string (the head) and after it (the tail).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Prediction {
     bytes: [u8; ROOM],
@@ -43,7 +43,7 @@ pub(super) struct Prediction {
 }
 
 impl Prediction {
-    /// Knows nothing yet of a stream whose events lie at `root`.
+    /// An empty prediction for a stream whose events lie at `root`.
     pub(super) fn new(root: Place) -> Self {
         Self {
             bytes: [0; ROOM],
@@ -56,7 +56,7 @@ impl Prediction {
         }
     }
 
-    /// Asks for the memory that the next event will need.
+    /// Touches the memory that the next event will need, to load it into the cache.
     pub(super) fn warm(&self) {
         for byte in self.bytes.iter().step_by(CACHE_LINE) {
             black_box(*byte);
@@ -64,9 +64,9 @@ impl Prediction {
         black_box((self.head_len, self.after_tail));
     }
 
-    /// Skips the first line of an event's data if it is the known head, a short string that is not empty, the known tail
-    /// and a line feed; returns what follows. What stands between the tail and the line feed is scanned. `value` need not
-    /// end where the line ends: finding that end would cost more than all the rest.
+    /// Skips the first line of an event's data if it consists of the known head, a short non-empty string, the known
+    /// tail and a line feed, and returns the bytes after it. Bytes between the tail and the line feed are scanned.
+    /// `value` may extend past the line: finding the end of the line first would cost more than all the rest.
     pub(super) fn skip_line<'a>(
         &self,
         value: &'a [u8],
@@ -108,7 +108,7 @@ impl Prediction {
         let tail = rest.get(taken..).unwrap_or_default();
         let facts = reading.plain_facts();
         if facts.is_none_or(|facts| facts == self.facts_at_text) {
-            // The string was empty, or more is known than facts say.
+            // The string was empty, or `Facts` do not hold everything known.
             scanner.feed(tail, Pause::Never, reading);
             return;
         }
@@ -118,14 +118,14 @@ impl Prediction {
         }
     }
 
-    /// Stands where the known tail ends.
+    /// Resumes the scanner and the reading at the end of the known tail.
     #[inline]
     fn resume_after_tail(&self, scanner: &mut Scanner<Place>, reading: &mut Reading) {
         scanner.resume_at(self.after_tail);
         reading.assume(self.facts_after_tail);
     }
 
-    /// Scans what follows the known tail. Not inlined: the common line, of which nothing follows, would pay for it.
+    /// Scans the bytes after the known tail. Not inlined, to keep the common case, where there are none, fast.
     #[inline(never)]
     fn scan_after_tail(&self, rest: &[u8], scanner: &mut Scanner<Place>, reading: &mut Reading) {
         self.resume_after_tail(scanner, reading);
@@ -133,7 +133,7 @@ impl Prediction {
         scanner.feed(rest, Pause::Never, reading);
     }
 
-    /// Scans the tail of an event whose string was not empty, and learns as much of it as [`Facts`] tell.
+    /// Scans the tail of an event whose string was not empty, and learns as much of it as [`Facts`] cover.
     fn scan_tail(&mut self, tail: &[u8], scanner: &mut Scanner<Place>, reading: &mut Reading) {
         self.tail_len = 0;
         let mut taken = 0;
@@ -168,7 +168,7 @@ impl Prediction {
         }
     }
 
-    /// Learns what was scanned of a tail, if it fits and [`Facts`] say all. It goes with the head that is known; without
+    /// Learns the scanned tail if it fits and [`Facts`] hold everything known. It belongs to the known head; without
     /// one there is nothing to learn.
     fn learn_tail(&mut self, tail: &[u8], scanner: &Scanner<Place>, reading: &Reading) {
         let start = usize::from(self.head_len);
@@ -183,7 +183,8 @@ impl Prediction {
     }
 }
 
-/// What follows the string that begins here (after its quote), if it is not empty, is short, and ends before the line.
+/// Returns the bytes after the string that begins here (after its quote), if it is non-empty, short, and ends before
+/// the line.
 fn skip_short_string(bytes: &[u8]) -> Option<&[u8]> {
     /// Nearly every token is shorter.
     const SHORT: usize = 48;

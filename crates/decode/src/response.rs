@@ -1,4 +1,4 @@
-//! Reads one response.
+//! Decoder for one response body.
 
 use std::hint::black_box;
 
@@ -24,7 +24,7 @@ use crate::StreamEvent;
 use crate::TextLimits;
 use crate::TextMemory;
 
-/// What a response said of itself up to an event.
+/// The response metadata known up to an event.
 #[derive(Clone, Copy, Debug)]
 pub struct Said<'a>(&'a Reading);
 
@@ -40,13 +40,13 @@ impl Said<'_> {
     }
 }
 
-/// Takes the events of a response.
+/// A consumer of response events.
 pub trait Each {
-    /// One event, and what the response said of itself so far.
+    /// Receives one event and the response metadata known so far.
     fn event(&mut self, event: &StreamEvent, said: &Said<'_>);
 }
 
-/// A closure over the events alone.
+/// Adapts a closure that takes only the events.
 struct Plain<'a, F>(&'a mut F);
 
 impl<F: FnMut(&StreamEvent)> Each for Plain<'_, F> {
@@ -55,9 +55,9 @@ impl<F: FnMut(&StreamEvent)> Each for Plain<'_, F> {
     }
 }
 
-/// Reads the body of one response, cut anywhere, in fixed memory.
+/// Incremental decoder for one response body, in fixed memory. Input may be split at any byte.
 ///
-/// Feed it the body without its transfer and content codings. It takes an error body (4xx, 5xx) as any other.
+/// Feed it the body without its transfer and content codings. Error bodies (4xx, 5xx) are decoded like any other.
 #[derive(Clone, Debug)]
 pub struct ResponseDecoder {
     framing: Framing,
@@ -69,17 +69,17 @@ pub struct ResponseDecoder {
     prediction: Prediction,
     /// The last byte of the event's data so far is a space.
     spaced: bool,
-    /// Boxed: few answers come by gRPC.
+    /// Boxed: few responses use gRPC.
     grpc: Option<Box<GrpcAnswer>>,
-    /// The answer's text, where it is to be kept. Nothing is predicted then, for what is skipped is not seen.
+    /// The response text, if it is to be kept. Prediction is then off, because skipped strings are not captured.
     kept: Option<Box<AnswerText>>,
-    /// The body is the answer's text.
+    /// Set when the body is the plain text of the response.
     text: Option<PlainText>,
 }
 
 impl ResponseDecoder {
-    /// For a response on this route whose body is framed so. Nothing is read of a route
-    /// whose dialect is not known ([`Route::is_read`]).
+    /// Decoder for a response on this route with this framing. Routes with an unknown dialect are not decoded
+    /// ([`Route::is_read`]).
     pub fn new(route: Route, framing: Framing) -> Self {
         let root = Place::root(route, framing);
         Self {
@@ -97,24 +97,24 @@ impl ResponseDecoder {
         }
     }
 
-    /// Keeps the answer's text from here on ([`Route::writes_text`]).
+    /// Keeps the response text from here on ([`Route::writes_text`]).
     pub fn keep_text(&mut self, limits: TextLimits, memory: &TextMemory) {
         self.kept = Some(Box::new(AnswerText::new(limits, memory.clone())));
     }
 
-    /// Hands out the text that was kept, and keeps no more.
+    /// Returns the kept text and stops keeping it.
     pub fn take_text(&mut self) -> Option<Box<AnswerText>> {
         self.kept.take()
     }
 
-    /// Takes the next bytes of the body. A server-sent event is handed out as soon as its last byte, the blank line's, is
-    /// in, a JSON line with its line feed; a JSON text at [`ResponseDecoder::finish`], a message at
+    /// Decodes the next bytes of the body. A server-sent event is emitted at the last byte of its blank line, a JSON
+    /// line at its line feed, a JSON text at [`ResponseDecoder::finish`], a message at
     /// [`ResponseDecoder::end_message`].
     pub fn feed(&mut self, bytes: &[u8], each: &mut impl FnMut(&StreamEvent)) {
         self.feed_to(bytes, &mut Plain(each));
     }
 
-    /// As [`ResponseDecoder::feed`], for one who also asks what the response said of itself.
+    /// Like [`ResponseDecoder::feed`], for consumers that also need the response metadata.
     pub fn feed_to(&mut self, bytes: &[u8], each: &mut impl Each) {
         if let Some(grpc) = &mut self.grpc {
             grpc.feed(bytes, &mut self.reading);
@@ -162,12 +162,12 @@ impl ResponseDecoder {
         }
     }
 
-    /// A message has ended ([`Framing::Messages`], [`Framing::Grpc`]): its event is handed out.
+    /// Ends a message ([`Framing::Messages`], [`Framing::Grpc`]) and emits its event.
     pub fn end_message(&mut self, each: &mut impl FnMut(&StreamEvent)) {
         self.end_message_to(&mut Plain(each));
     }
 
-    /// As [`ResponseDecoder::end_message`], for one who also asks what the response said of itself.
+    /// Like [`ResponseDecoder::end_message`], for consumers that also need the response metadata.
     pub fn end_message_to(&mut self, each: &mut impl Each) {
         if let Some(grpc) = &mut self.grpc {
             let event = grpc.end_message(&mut self.reading);
@@ -178,19 +178,19 @@ impl ResponseDecoder {
         }
     }
 
-    /// Another answer begins on the same connection ([`Framing::Messages`]): its id and the kind of its error are its own.
-    /// The model and the engine's marks stay, for a session names them once.
+    /// Starts another response on the same connection ([`Framing::Messages`]), with its own id and error type. The
+    /// model and the engine marks are kept, because a session sends them only once.
     pub fn begin_answer(&mut self) {
         self.reading.begin_answer();
     }
 
-    /// The body has ended. A last event without its blank line counts. Of a text that was cut off it counts that something was said; it
-    /// is [`StreamEvent::malformed`].
+    /// Ends the body. A last event without its blank line is emitted. A truncated JSON text is emitted as
+    /// [`StreamEvent::malformed`], with only the facts that are certain.
     pub fn finish(&mut self, each: &mut impl FnMut(&StreamEvent)) {
         self.finish_to(&mut Plain(each));
     }
 
-    /// As [`ResponseDecoder::finish`], for one who also asks what the response said of itself.
+    /// Like [`ResponseDecoder::finish`], for consumers that also need the response metadata.
     pub fn finish_to(&mut self, each: &mut impl Each) {
         if self.text.is_some_and(|text| text.spoke()) {
             let event = StreamEvent { channels: Channels::CONTENT, ..StreamEvent::default() };
@@ -199,7 +199,7 @@ impl ResponseDecoder {
         let is_open = match self.framing {
             Framing::Sse => self.framer.finish(),
             Framing::Json | Framing::Ndjson | Framing::Messages => true,
-            // A message that is cut off says nothing.
+            // A truncated message yields no event.
             Framing::Grpc | Framing::Text => false,
         };
         if is_open && self.root != Place::Unread {
@@ -207,35 +207,35 @@ impl ResponseDecoder {
         }
     }
 
-    /// Asks for the memory that the next event will need.
-    pub fn warm(&self) {
+    /// Touches the memory that the next event will need, to load it into the cache.
+    pub(crate) fn warm(&self) {
         black_box((self.framing, self.framer, self.grpc.is_some(), self.kept.is_some(), self.scanner.position()));
         self.prediction.warm();
         self.reading.warm();
     }
 
-    /// The first `id`, cut to 128 bytes. `None` also if it was empty or not Unicode.
+    /// The first `id`, truncated to 128 bytes. `None` also if it was empty or not Unicode.
     pub fn response_id(&self) -> Option<&str> {
         self.reading.id()
     }
 
-    /// The first `model`, cut to 128 bytes. `None` also if it was empty or not Unicode.
+    /// The first `model`, truncated to 128 bytes. `None` also if it was empty or not Unicode.
     pub fn model(&self) -> Option<&str> {
         self.reading.model()
     }
 
-    /// The marks of engines so far.
+    /// The engine marks found so far.
     pub fn engine(&self) -> EngineFacts {
         self.reading.engine()
     }
 
-    /// What the first error event named as its kind, cut to 48 bytes: `error.type`, `error_type` (TGI), or `type` beside
-    /// `object: "error"` (SGLang). Known once that event was handed out.
+    /// The type of the first error event, truncated to 48 bytes: `error.type`, `error_type` (TGI), or `type` next to
+    /// `object: "error"` (SGLang). Set once that event was emitted.
     pub fn error_type(&self) -> Option<&str> {
         self.reading.error_type()
     }
 
-    /// The first line of an event's data, whole.
+    /// The complete first line of an event's data.
     fn read_line(&mut self, line: &[u8]) {
         self.spaced = line.ends_with(b" ");
         if line.starts_with(DoneMark::WORD) {
@@ -275,7 +275,7 @@ impl ResponseDecoder {
         self.end_event_as(false, each);
     }
 
-    /// The event has ended, or the body has (`last`): what is not whole then was cut off.
+    /// Ends the event. With `last` the body has ended too, so an incomplete event was truncated.
     fn end_event_as(&mut self, last: bool, each: &mut impl Each) {
         if self.done.is_set() {
             self.done = DoneMark::default();

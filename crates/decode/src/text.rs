@@ -1,7 +1,7 @@
-//! The text of an answer, kept for a while so that its tokens can be counted where nobody tells how many there were.
+//! The response text, kept temporarily to count its tokens when the response reports no count.
 //!
-//! This is the only place where text is kept, and only when the settings ask for it. It has no way out but the bytes
-//! that whoever counts them borrows: nothing prints it, and it is gone with its owner.
+//! This is the only place that keeps text, and only if the settings enable it. The text leaves it only as bytes lent to
+//! the token counter; it is never printed, and is freed with its owner.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,70 +11,70 @@ use std::sync::atomic::Ordering;
 use crate::Channels;
 use crate::StreamEvent;
 
-/// Most changes between reasoning and answer that are kept of one text.
+/// Maximum number of switches between reasoning and response text kept per text.
 const RUNS: usize = 64;
 
-/// Room that a text begins with.
+/// Initial capacity of a text, in bytes.
 const FIRST_ROOM: usize = 1024;
 
-/// How much text is kept.
+/// Limits on kept text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TextLimits {
-    /// Most bytes of one answer's text; of a longer one nothing is kept.
+    /// Maximum size of one response's text in bytes; longer texts are dropped.
     pub answer_bytes: usize,
-    /// Most bytes that the texts of all answers take together.
+    /// Maximum total size of all kept texts in bytes.
     pub all_bytes: usize,
 }
 
-/// Why an answer's text is not kept, or not any more.
+/// Why a response's text is not kept, or no longer kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextLost {
-    /// It is longer than the cap.
+    /// It exceeds `answer_bytes`.
     TooLong,
-    /// All texts together take as much memory as they may.
+    /// All texts together reached `all_bytes`.
     Memory,
-    /// The tokens of what came are not those of a text: calls of tools (their syntax was taken off), audio, several
-    /// answers in one, escapes or bytes that are no Unicode, or U+FFFD, which stands for such bytes.
+    /// The tokens of the response are not those of its text: tool calls (their syntax was removed), audio, several
+    /// choices, invalid escapes or bytes, or U+FFFD, which replaces invalid bytes.
     NotPlain,
 }
 
-/// What all kept texts take together, in bytes. Clones are the same account.
+/// The total size of all kept texts in bytes. Clones share one counter.
 #[derive(Clone, Debug, Default)]
 pub struct TextMemory(Arc<AtomicUsize>);
 
 impl TextMemory {
-    /// Bytes taken now.
+    /// Bytes held now.
     pub fn held(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// A stretch of one channel, up to `end`.
+/// A run of text in one channel, up to `end`.
 #[derive(Clone, Copy, Debug)]
 struct Run {
-    /// `None`: the event at hand will say.
+    /// `None`: known only at the end of the current event.
     channels: Option<Channels>,
     end: usize,
 }
 
-/// The text of one answer as far as it came: its stretches of reasoning and of answer, in their order.
+/// The text of one response so far: its runs of reasoning and output text, in order.
 pub struct AnswerText {
     limits: TextLimits,
     memory: TextMemory,
-    /// What of `memory` is ours.
+    /// The part of `memory` held by this text.
     share: usize,
     bytes: Vec<u8>,
     runs: Vec<Run>,
-    /// Runs and bytes of events that have ended. What follows them belongs to the event at hand.
+    /// Runs of completed events. Later runs and bytes belong to the current event.
     settled: usize,
     settled_bytes: usize,
-    /// Bytes of the first event that had any.
+    /// Bytes of the first event with text.
     first: usize,
     lost: Option<TextLost>,
 }
 
 impl AnswerText {
-    /// Nothing so far.
+    /// An empty text.
     pub fn new(limits: TextLimits, memory: TextMemory) -> AnswerText {
         AnswerText {
             limits,
@@ -89,12 +89,12 @@ impl AnswerText {
         }
     }
 
-    /// Why there is no text; `None` while it is whole.
+    /// Why there is no text; `None` while it is complete.
     pub fn lost(&self) -> Option<TextLost> {
         self.lost
     }
 
-    /// Gives the text up.
+    /// Drops the text.
     pub fn lose(&mut self, why: TextLost) {
         self.lost.get_or_insert(why);
         self.bytes = Vec::new();
@@ -103,20 +103,20 @@ impl AnswerText {
         self.hold(0);
     }
 
-    /// Bytes of text in events that have ended.
+    /// Bytes of text in completed events.
     pub fn len(&self) -> usize {
         self.settled_bytes
     }
 
-    /// True when no event that has ended had any text.
+    /// True when no completed event had text.
     pub fn is_empty(&self) -> bool {
         self.settled_bytes == 0
     }
 
-    /// Its stretches of one channel each. What stood between them, the marks of a model's reasoning, is no part of it.
+    /// The runs of text, one channel each. Markers between them (a model's reasoning tags) are not included.
     ///
     /// # Errors
-    /// Why there is no text.
+    /// The reason why there is no text.
     pub fn runs(&self) -> Result<Vec<&str>, TextLost> {
         if let Some(lost) = self.lost {
             return Err(lost);
@@ -126,18 +126,18 @@ impl AnswerText {
             let bytes = self.bytes.get(start..run.end).unwrap_or_default();
             start = run.end;
             let text = std::str::from_utf8(bytes).ok();
-            // Half a character was sampled, and this is what the engine put in its place.
+            // The engine replaced an incomplete character with U+FFFD.
             text.filter(|text| !text.contains(char::REPLACEMENT_CHARACTER)).ok_or(TextLost::NotPlain)
         });
         runs.collect()
     }
 
-    /// The text of the first event that had any; `None` where it is no text by itself.
+    /// The text of the first event with text; `None` if it is not valid UTF-8 by itself.
     pub fn first(&self) -> Option<&str> {
         std::str::from_utf8(self.bytes.get(..self.first)?).ok()
     }
 
-    /// Takes the next piece of the string at hand, its escapes decoded.
+    /// Appends the next piece of the current string, with its escapes decoded.
     pub(super) fn push(&mut self, part: &[u8]) {
         if self.lost.is_some() {
             return;
@@ -156,7 +156,7 @@ impl AnswerText {
         self.bytes.extend_from_slice(part);
     }
 
-    /// The string at hand is complete. `channels`: what it is a piece of, if that is known by its place.
+    /// Ends the current string. `channels`: its channel, if its place determines it.
     pub(super) fn end_string(&mut self, channels: Option<Channels>) {
         let end = self.bytes.len();
         let start = self.runs.last().map_or(0, |run| run.end);
@@ -173,8 +173,8 @@ impl AnswerText {
         self.runs.push(Run { channels, end });
     }
 
-    /// True when the string from `start` on is the one before it in the same event: reasoning comes under both of its names
-    /// at once (`reasoning` and `reasoning_content`: releases of vLLM before 0.33).
+    /// True when the string from `start` on repeats the one before it in the same event: vLLM before 0.33 sends
+    /// reasoning under two keys at once (`reasoning` and `reasoning_content`).
     fn is_repeated(&self, start: usize) -> bool {
         let Some((before, [last])) = self.runs.get(self.settled..).and_then(|event| {
             let at = event.len().checked_sub(1)?;
@@ -186,7 +186,7 @@ impl AnswerText {
         last.channels == Some(Channels::REASONING) && self.bytes.get(begin..start) == self.bytes.get(start..)
     }
 
-    /// The event at hand has ended, and said this: what came of its text is the answer's, or is not.
+    /// Ends the current event: keeps its text if the event has output, otherwise drops it.
     pub(super) fn settle(&mut self, event: &StreamEvent) {
         let calls = Channels(Channels::TOOL.0 | Channels::AUDIO.0);
         if event.channels.intersects(calls) || event.choices > 1 || event.choice > 0 {
@@ -223,7 +223,7 @@ impl AnswerText {
         }
     }
 
-    /// Takes as much of the common account. False when that is more than all may have; then nothing is taken.
+    /// Reserves this many bytes in total from the shared memory. Returns false, and reserves nothing, above the limit.
     fn hold(&mut self, bytes: usize) -> bool {
         if bytes > self.share {
             let more = bytes - self.share;
@@ -240,14 +240,14 @@ impl AnswerText {
     }
 }
 
-/// How much there is, never what.
+/// Prints sizes only, never the text.
 impl fmt::Debug for AnswerText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AnswerText").field("bytes", &self.bytes.len()).field("lost", &self.lost).finish_non_exhaustive()
     }
 }
 
-/// A copy takes its own share of the memory, or is lost.
+/// A clone reserves its own share of the memory; if that fails, it is lost.
 impl Clone for AnswerText {
     fn clone(&self) -> AnswerText {
         let mut copy = AnswerText::new(self.limits, self.memory.clone());
