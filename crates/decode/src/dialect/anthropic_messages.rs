@@ -1,9 +1,10 @@
-//! `/v1/messages`: events that name themselves, and `message` bodies (anthropic-python 2.12, vLLM 0.33, SGLang 0.5,
-//! llama.cpp, Ollama 0.17, Dynamo 1.6, LMDeploy).
+//! `/v1/messages`: events with a `type`, and `message` bodies (anthropic-python 2.12, vLLM 0.33, SGLang 0.5, llama.cpp,
+//! Ollama 0.17, Dynamo 1.6, LMDeploy).
 //!
-//! `usage` comes twice. `message_start` has the input and a placeholder for the output (0 or 1), which is not read;
-//! `message_delta` has the output and, in some engines, the input again: vLLM's then leaves the cached tokens out, which it
-//! had in before. SGLang and llama.cpp tell the input in `message_start` only, and Ollama's there is a guess.
+//! `usage` is sent twice. `message_start` has the input and a placeholder for the output (0 or 1), which is not read.
+//! `message_delta` has the output and, in some engines, the input again; vLLM excludes the cached tokens there, but
+//! includes them in `message_start`. SGLang and llama.cpp send the input only in `message_start`; Ollama's value there
+//! is an estimate.
 
 use super::Place;
 use crate::scan::Keys;
@@ -23,7 +24,7 @@ pub(super) static EVENT: Keys<Place> = Keys::new(&[
 pub(super) static START: Keys<Place> =
     Keys::new(&[("id", Place::Id), ("model", Place::Model), ("usage", Place::MessageStartUsage)]);
 
-/// `delta` of `content_block_delta` and of `message_delta`. Signatures and citations are no tokens.
+/// `delta` of `content_block_delta` and of `message_delta`. Signatures and citations are not tokens.
 pub(super) static DELTA: Keys<Place> = Keys::new(&[
     ("text", Place::Content),
     ("thinking", Place::Reasoning),
@@ -31,11 +32,11 @@ pub(super) static DELTA: Keys<Place> = Keys::new(&[
     ("stop_reason", Place::FinishReason),
 ]);
 
-/// `content_block`, and each of `content`: `name` is that of a tool
+/// `content_block`, and each of `content`: `name` is the name of a tool
 pub(super) static BLOCK: Keys<Place> =
     Keys::new(&[("text", Place::Content), ("thinking", Place::Reasoning), ("name", Place::FunctionText)]);
 
-/// The body of an answer that is not streamed, or an error in its place
+/// The body of a non-streamed response, or of an error
 pub(super) static MESSAGE: Keys<Place> = Keys::new(&[
     ("id", Place::Id),
     ("model", Place::Model),

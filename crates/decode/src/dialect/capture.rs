@@ -1,6 +1,6 @@
-//! A short text that is kept.
+//! A short text that is stored.
 
-/// At most `N` bytes of a text that comes in pieces.
+/// At most `N` bytes of a text that arrives in pieces.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Capture<const N: usize> {
     bytes: [u8; N],
@@ -10,20 +10,19 @@ pub(crate) struct Capture<const N: usize> {
 }
 
 impl<const N: usize> Capture<N> {
-    /// Nothing so far.
+    /// An empty text.
     pub(crate) fn new() -> Self {
         const { assert!(N <= 128) };
         Self { bytes: [0; N], len: 0, cut: false, settled: false }
     }
 
-    /// Forgets what it holds.
     pub(crate) fn clear(&mut self) {
         self.len = 0;
         self.cut = false;
         self.settled = false;
     }
 
-    /// Adds a piece; what does not fit is left out.
+    /// Adds a piece; bytes that do not fit are dropped.
     pub(crate) fn push(&mut self, part: &[u8]) {
         let room = self.bytes.get_mut(usize::from(self.len)..).unwrap_or_default();
         let fits = part.len().min(room.len());
@@ -34,7 +33,7 @@ impl<const N: usize> Capture<N> {
         self.len += fits as u8;
     }
 
-    /// The text is complete: keeps it, cut to whole characters, or forgets it if it is empty or not UTF-8.
+    /// Ends the text: keeps it, truncated to whole characters, or drops it if it is empty or not UTF-8.
     pub(crate) fn settle(&mut self) {
         let valid = match std::str::from_utf8(self.bytes()) {
             Ok(text) => text.len(),
@@ -45,7 +44,7 @@ impl<const N: usize> Capture<N> {
         self.settled = valid > 0;
     }
 
-    /// True once it keeps a text.
+    /// True once a complete text is stored.
     pub(crate) fn is_settled(&self) -> bool {
         self.settled
     }
@@ -55,7 +54,7 @@ impl<const N: usize> Capture<N> {
         self.bytes.get(..usize::from(self.len)).unwrap_or_default()
     }
 
-    /// The kept text.
+    /// The stored text.
     pub(crate) fn text(&self) -> Option<&str> {
         if self.settled { std::str::from_utf8(self.bytes()).ok() } else { None }
     }

@@ -1,4 +1,4 @@
-//! What the keys of an API's answers mean: the tree of known places, and what is drafted of an event from them.
+//! The API dialects: the tree of known places, and the interpretation of the values found there.
 
 mod anthropic_messages;
 mod capture;

@@ -1,4 +1,4 @@
-//! How events lie in a body.
+//! How events are delimited in a body.
 
 mod multipart;
 mod ndjson;
@@ -11,37 +11,37 @@ pub(crate) use sse::Piece;
 pub(crate) use sse::SseFramer;
 pub(crate) use text::PlainText;
 
-/// How events lie in a response body.
+/// How events are delimited in a response body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
     /// Server-sent events (WHATWG HTML, section 9.2).
     Sse,
     /// One JSON text.
     Json,
-    /// Messages of one JSON text each, whose ends are told from outside (WebSocket): see `ResponseDecoder::end_message`.
+    /// Messages of one JSON text each, delimited by the transport (WebSocket): see `ResponseDecoder::end_message`.
     Messages,
     /// One JSON text per line.
     Ndjson,
-    /// The protobuf messages of gRPC, whose ends are told from outside too.
+    /// The protobuf messages of gRPC, also delimited by the transport.
     Grpc,
-    /// The text of the answer and nothing else: transcriptions whose request asks for one (`response_format` `text`, `srt`,
-    /// `vtt`; SGLang 0.5, OpenAI).
+    /// The plain text of the response: transcriptions requested with `response_format` `text`, `srt` or `vtt` (SGLang
+    /// 0.5, OpenAI).
     Text,
 }
 
-/// What a text is called that may be an answer's: plain, WebVTT, SubRip.
+/// Media types of text that may be a response: plain, WebVTT, SubRip.
 const TEXTS: [&[u8]; 3] = [b"text/plain", b"text/vtt", b"application/x-subrip"];
 
-/// What a stream of lines is called: the first by Ollama 0.17 and SGLang 0.5; none of them is registered.
+/// Media types of JSON lines: Ollama 0.17 and SGLang 0.5 send the first. None of them is registered.
 const NDJSON: [&[u8]; 3] = [b"application/x-ndjson", b"application/ndjson", b"application/jsonl"];
 
 impl Framing {
-    /// True where events come one after the other; false for one text at its end.
+    /// True where the body is a sequence of events; false for a single text.
     pub fn is_stream(self) -> bool {
         !matches!(self, Framing::Json | Framing::Text)
     }
 
-    /// The framing that this `content-type` names, whatever its case and parameters. `None`: one that is not read.
+    /// The framing of this `content-type`, ignoring case and parameters. `None`: not supported.
     pub fn of_content_type(value: &[u8]) -> Option<Framing> {
         let essence = value.split(|byte| *byte == b';').next()?.trim_ascii();
         if essence.eq_ignore_ascii_case(b"text/event-stream") {
@@ -53,7 +53,7 @@ impl Framing {
         if TEXTS.iter().any(|name| essence.eq_ignore_ascii_case(name)) {
             return Some(Framing::Text);
         }
-        // gRPC may carry other things than protobuf, `application/grpc+json`.
+        // gRPC may carry other formats than protobuf: `application/grpc+json`.
         if essence.eq_ignore_ascii_case(b"application/grpc") || essence.eq_ignore_ascii_case(b"application/grpc+proto")
         {
             return Some(Framing::Grpc);

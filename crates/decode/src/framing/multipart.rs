@@ -1,5 +1,5 @@
-//! Form data (RFC 7578, RFC 2046 section 5.1), cut anywhere: the names and values of short fields, in fixed memory. Files
-//! are stepped over.
+//! Incremental decoder for form data (RFC 7578, RFC 2046 section 5.1): the names and values of short fields, in fixed
+//! memory. Files are skipped.
 
 use memchr::memchr;
 
@@ -10,34 +10,34 @@ const DELIMITER: usize = 4 + 70;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Before the first delimiter, or in a part: looking for a delimiter.
+    /// Before the first delimiter or inside a part, searching for a delimiter.
     Content,
-    /// After a delimiter, and so many dashes.
+    /// After a delimiter and this many dashes.
     Delimited(u8),
-    /// In the line of a delimiter, after something that is no dash.
+    /// In the rest of a delimiter line.
     Padding,
-    /// In the lines before a part's content.
+    /// In the headers of a part.
     Header,
     /// After the last delimiter.
     Done,
 }
 
-/// Reads the parts of one body.
+/// Decodes the parts of one body.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Multipart {
     delimiter: [u8; DELIMITER],
     delimiter_len: u8,
-    /// Bytes of the delimiter that were seen last.
+    /// Bytes of the delimiter matched so far.
     matched: u8,
     state: State,
     line: Capture<128>,
-    /// The name of the part at hand; not settled: it has none, or none that is short.
+    /// The name of the current part; not settled if it has none, or one too long to be known.
     name: Capture<32>,
     value: Capture<128>,
 }
 
 impl Multipart {
-    /// For a body of this `content-type`. `None` if it is no form data, or has no proper boundary.
+    /// Decoder for a body with this `content-type`. `None` if it is not form data, or has no valid boundary.
     pub(crate) fn of_content_type(value: &[u8]) -> Option<Multipart> {
         let essence = value.split(|byte| *byte == b';').next()?.trim_ascii();
         let boundary = parameter(value, b"boundary")?;
@@ -51,7 +51,7 @@ impl Multipart {
         Some(Multipart {
             delimiter,
             delimiter_len: 4 + boundary.len() as u8,
-            // The line break of the first delimiter is missing if the body begins with it.
+            // The first delimiter lacks its line break if the body begins with it.
             matched: 2,
             state: State::Content,
             line: Capture::new(),
@@ -60,8 +60,8 @@ impl Multipart {
         })
     }
 
-    /// Takes the next bytes and tells the name and the value, cut to 128 bytes, of each part that has a short name and has
-    /// ended.
+    /// Takes the next bytes and calls `each` with the name and the value (truncated to 128 bytes) of every part with a
+    /// short name that ends in them.
     pub(crate) fn feed(&mut self, bytes: &[u8], each: &mut impl FnMut(&[u8], &[u8])) {
         let mut rest = bytes;
         while let Some((&byte, after)) = rest.split_first() {
@@ -91,8 +91,9 @@ impl Multipart {
         self.state == State::Done
     }
 
-    /// Takes what is here up to and with the next delimiter; returns what follows. A delimiter has one carriage return, its
-    /// first byte: what did not match goes on being content, and the next delimiter can only begin at another one.
+    /// Takes bytes up to and including the next delimiter; returns the rest. The only carriage return of a delimiter is
+    /// its first byte, so after a mismatch the matched bytes are content, and the next delimiter can only begin at
+    /// another carriage return.
     fn content<'a>(&mut self, bytes: &'a [u8], each: &mut impl FnMut(&[u8], &[u8])) -> &'a [u8] {
         let mut rest = bytes;
         while let Some((&byte, after)) = rest.split_first() {
@@ -152,7 +153,7 @@ impl Multipart {
     }
 }
 
-/// The parameter of this name in a field's value (RFC 9110 section 5.6.6), without its quotes.
+/// The value of a parameter of a header field (RFC 9110 section 5.6.6), without its quotes.
 fn parameter<'a>(value: &'a [u8], wanted: &[u8]) -> Option<&'a [u8]> {
     let mut rest = value.split_at_checked(memchr(b';', value)?)?.1;
     while let Some(after) = rest.strip_prefix(b";") {
@@ -177,7 +178,7 @@ fn parameter<'a>(value: &'a [u8], wanted: &[u8]) -> Option<&'a [u8]> {
     None
 }
 
-/// The length of a quoted string whose opening quote is gone.
+/// The length of a quoted string whose opening quote was already removed.
 fn quoted_len(bytes: &[u8]) -> Option<usize> {
     let mut escaped = false;
     bytes.iter().position(|byte| {

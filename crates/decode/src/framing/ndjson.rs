@@ -1,14 +1,14 @@
-//! One JSON text per line (<https://github.com/ndjson/ndjson-spec>), cut anywhere: Ollama's own routes, and SGLang's copy
-//! of them.
+//! One JSON text per line (<https://github.com/ndjson/ndjson-spec>), split at any byte: Ollama's own routes, and
+//! SGLang's copy of them.
 //!
-//! The standard lets a carriage return stand before the line feed; it is handed on with the line, for JSON it is white
-//! space. So is an empty line, which says nothing.
+//! The standard allows a carriage return before the line feed. It is passed on with the line, because it is white space
+//! in JSON. Empty lines yield no event.
 
 use memchr::memchr;
 
 use super::Piece;
 
-/// The next piece of `bytes`, which is taken from them: a part of a line, or its end. `None` when all bytes are taken.
+/// Removes the next piece from `bytes` and returns it: a part of a line, or its end. `None` when `bytes` is empty.
 pub(crate) fn next_piece<'a>(bytes: &mut &'a [u8]) -> Option<Piece<'a>> {
     let all = *bytes;
     if let Some(rest) = all.strip_prefix(b"\n") {

@@ -1,18 +1,18 @@
-//! Server-sent events (WHATWG HTML, section 9.2), cut anywhere, with the data handed on as it comes.
+//! Incremental parser for server-sent events (WHATWG HTML, section 9.2) that returns the data as it arrives.
 //!
-//! Only `data` lines mean something here; `event`, `id`, `retry`, comments and unknown fields are stepped over. Two
-//! things are looser than the standard: an event whose blank line is missing at the end of the body counts, and one
-//! whose data is empty does not.
+//! Only `data` lines are used; `event`, `id`, `retry`, comments and unknown fields are skipped. It differs from the
+//! standard in two ways: an event without its blank line at the end of the body counts, and an event with empty data
+//! does not.
 
 use memchr::memchr2;
 
 const FIELD: &[u8] = b"data";
 const BOM: &[u8] = b"\xef\xbb\xbf";
 
-/// What comes next in a stream.
+/// The next item of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Piece<'a> {
-    /// The first line of an event's data, whole.
+    /// The complete first line of an event's data.
     Line(&'a [u8]),
     /// A part of the data.
     Part(&'a [u8]),
@@ -24,27 +24,27 @@ pub(crate) enum Piece<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// At the start of the stream, after so many bytes of a byte order mark.
+    /// At the start of the stream, after this many bytes of a byte order mark.
     Bom(u8),
     /// At the start of a line.
     LineStart,
-    /// After so many bytes of the field's name.
+    /// After this many bytes of the field name.
     Name(u8),
     /// After the colon.
     Colon,
     /// In the value of a data line.
     Data,
-    /// In a line of no interest.
+    /// In a line that is skipped.
     Skip,
 }
 
-/// Cuts a stream into the pieces of its events' data.
+/// Splits a stream into the pieces of its events' data.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SseFramer {
     state: State,
-    /// The last byte was a carriage return, so that a line feed belongs to it.
+    /// The last byte was a carriage return; a line feed after it belongs to it.
     after_return: bool,
-    /// The event at hand has a data line.
+    /// The current event has a data line.
     has_data: bool,
     /// A line feed is due before the next byte of data.
     join: bool,
@@ -56,7 +56,7 @@ impl SseFramer {
         Self { state: State::Bom(0), after_return: false, has_data: false, join: false }
     }
 
-    /// The next piece of `bytes`, which is taken from them; `None` when all bytes are taken.
+    /// Removes the next piece from `bytes` and returns it; `None` when `bytes` is empty.
     pub(crate) fn next<'a>(&mut self, bytes: &mut &'a [u8]) -> Option<Piece<'a>> {
         while let Some((&byte, rest)) = bytes.split_first() {
             if self.after_return {
@@ -128,8 +128,8 @@ impl SseFramer {
         None
     }
 
-    /// What is here after the start of an event's first data line, if the stream stands before one, or before its `event`
-    /// line; it need not end with the line. Nothing is taken.
+    /// Returns the available bytes from the start of an event's first data line on, if the stream is positioned before
+    /// that line or before the `event` line in front of it. They may extend past the line. Does not advance.
     pub(crate) fn peek<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
         if self.has_data || self.after_return || self.state != State::LineStart {
             return None;
@@ -142,12 +142,12 @@ impl SseFramer {
         Some(value.strip_prefix(b" ").unwrap_or(value))
     }
 
-    /// The line that [`SseFramer::peek`] showed was read elsewhere, up to and with its line feed.
+    /// Marks the line returned by [`SseFramer::peek`] as consumed by the caller, including its line feed.
     pub(crate) fn take_line(&mut self) {
         self.has_data = true;
     }
 
-    /// The stream has ended: true if an event was still open.
+    /// Ends the stream; true if an event was still open.
     pub(crate) fn finish(&mut self) -> bool {
         self.state = State::LineStart;
         self.after_return = false;
@@ -165,7 +165,7 @@ impl SseFramer {
         std::mem::take(&mut self.has_data)
     }
 
-    /// The value of the data line that begins here, if it is the event's first and is here with its end.
+    /// The value of the data line that begins here, if it is the event's first and is complete.
     fn whole_line<'a>(&mut self, bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
         if self.has_data {
             return None;
@@ -181,7 +181,7 @@ impl SseFramer {
         Some(line)
     }
 
-    /// Takes what is here of the line, and its end.
+    /// Removes the rest of the line from `bytes`, including its line ending, and returns it.
     fn rest_of_line<'a>(&mut self, bytes: &mut &'a [u8]) -> &'a [u8] {
         let all = *bytes;
         let Some((line, end)) = memchr2(b'\n', b'\r', all).and_then(|end| all.split_at_checked(end)) else {
@@ -197,7 +197,7 @@ impl SseFramer {
     }
 }
 
-/// What follows the `event` line that begins here, if it is here with its line feed.
+/// Returns the bytes after the `event` line that begins here, if that line is complete with its line feed.
 fn after_event_line(bytes: &[u8]) -> Option<&[u8]> {
     let name = bytes.strip_prefix(b"event:")?;
     name.get(memchr2(b'\n', b'\r', name)?..)?.strip_prefix(b"\n")

@@ -1,12 +1,12 @@
-//! A body that is the text of its answer and nothing else, cut anywhere.
+//! A body that is the plain text of the response, split at any byte.
 
-/// What a file of WebVTT begins with (W3C WebVTT, section 4.1), also one without a word in it.
+/// The signature of a WebVTT file (W3C WebVTT, section 4.1), present even if no word follows.
 const SIGNATURE: &[u8] = b"WEBVTT";
 
-/// Whether anything was said.
+/// Detects whether a plain-text body has any words.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PlainText {
-    /// Bytes of the signature that the body began with so far.
+    /// Bytes of the signature matched at the start of the body so far.
     signature: u8,
     begun: bool,
     spoke: bool,
@@ -31,12 +31,12 @@ impl PlainText {
         self.spoke |= rest.iter().any(|byte| !byte.is_ascii_whitespace());
     }
 
-    /// True if the body had a word in it, now that it has ended.
+    /// True if the body had a word in it. Call it at the end of the body.
     pub(crate) fn spoke(&self) -> bool {
         self.spoke || self.is_cut()
     }
 
-    /// A part of the signature is a word like any other.
+    /// An incomplete signature counts as a word.
     fn is_cut(&self) -> bool {
         (1..SIGNATURE.len()).contains(&usize::from(self.signature))
     }

@@ -1,4 +1,4 @@
-//! What a request asked for, as it is read.
+//! The parameters of a request, collected while its body is decoded.
 
 use super::place::Place;
 use super::shapes::Shapes;
@@ -7,7 +7,7 @@ use crate::dialect::Capture;
 use crate::scan::Sink;
 use crate::scan::protobuf;
 
-/// What was read so far.
+/// The parameters decoded so far.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
     pub(super) model: Capture<128>,
@@ -21,15 +21,15 @@ pub(super) struct Asked {
     pub(super) return_token_ids: Option<bool>,
     pub(super) echo: Option<bool>,
     pub(super) prompts: u64,
-    /// Tokens stand in the list of prompts: all of it is one prompt (of llama.cpp's text too).
+    /// The prompt list contains token ids, so it is a single prompt (for llama.cpp also if it contains text too).
     pub(super) prompt_in_tokens: bool,
     pub(super) documents: u64,
     pub(super) shape: Shapes,
-    /// Requests in one (`instances`).
+    /// The number of requests in `instances`.
     pub(super) instances: Option<u64>,
-    /// The token limit of one of them.
+    /// The token limit of one instance.
     pub(super) instance_max_tokens: Option<u64>,
-    /// `parameters.stream`, of all of them.
+    /// `parameters.stream`, which applies to all instances.
     pub(super) parameters_stream: Option<bool>,
 }
 
@@ -58,14 +58,15 @@ impl Asked {
 }
 
 impl Asked {
-    /// Prompts in one: those of a list, and what is to be ranked. What a chat has in `documents` is for its template (vLLM).
+    /// The number of prompts: those in a list, and the documents to rank. `documents` of a chat are for its template
+    /// (vLLM).
     pub(super) fn prompts(&self) -> Option<u64> {
         let listed = if self.prompt_in_tokens { 0 } else { self.prompts };
         let ranked = if self.shape.has(Shapes::MESSAGES) { 0 } else { self.documents };
         self.instances.or(Some(listed.saturating_add(ranked)).filter(|number| *number > 0))
     }
 
-    /// A field of a form (vLLM 0.33: vllm/entrypoints/speech_to_text/transcription/protocol.py).
+    /// Takes a form field (vLLM 0.33: vllm/entrypoints/speech_to_text/transcription/protocol.py).
     pub(super) fn field(&mut self, name: &[u8], value: &[u8]) {
         match name {
             b"model" => {
@@ -82,7 +83,7 @@ impl Asked {
     }
 }
 
-/// A boolean as the forms of pydantic, and so vLLM and SGLang, take it.
+/// A boolean in a form, as parsed by pydantic and so by vLLM and SGLang.
 fn boolean_of_form(value: &[u8]) -> Option<bool> {
     let is = |words: &[&str]| words.iter().any(|word| value.eq_ignore_ascii_case(word.as_bytes()));
     if is(&["true", "1", "on", "yes", "t", "y"]) {

@@ -1,4 +1,4 @@
-//! Reads one request, as far as it says what to expect of the response.
+//! Decoder for the request parameters that determine what to expect of the response.
 
 mod asked;
 mod place;
@@ -14,22 +14,22 @@ use crate::Route;
 use asked::Asked;
 use place::Place;
 
-/// Reads the body of one request, JSON or a form, cut anywhere, in fixed memory. Prompts and files are stepped over.
+/// Incremental decoder for one request body, JSON or a form, in fixed memory. Prompts and files are skipped.
 #[derive(Clone, Debug)]
 pub struct RequestDecoder {
     scanner: Scanner<Place>,
-    /// Boxed: only recordings to transcribe come in one.
+    /// Boxed: only audio uploads use forms.
     form: Option<Box<Multipart>>,
-    /// Boxed: few requests come by gRPC.
+    /// Boxed: few requests use gRPC.
     grpc: Option<Box<GrpcRequest>>,
     asked: Asked,
-    /// An answer is streamed unless the request says `stream: false`.
+    /// The response is streamed unless the request has `stream: false`.
     streams_unasked: bool,
     /// Several APIs share the path.
     is_shared: bool,
 }
 
-/// Reads the first message of a gRPC request; later ones on the same stream are requests of their own.
+/// Decodes the first message of a gRPC request; later ones on the same stream are separate requests.
 #[derive(Clone, Debug)]
 struct GrpcRequest {
     scanner: protobuf::Scanner<Asks>,
@@ -57,18 +57,18 @@ impl GrpcRequest {
     }
 }
 
-/// What a request asked for, as far as it said so and as far as the body was read.
+/// The parameters of a request, as far as they are present and the body was decoded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestFacts<'a> {
-    /// `model`, cut to 128 bytes.
+    /// `model`, truncated to 128 bytes.
     pub model: Option<&'a str>,
-    /// `stream`, or what its absence means on this route.
+    /// `stream`, or the route's default once the body is complete.
     pub stream: Option<bool>,
-    /// `n`: answers per prompt (llama.cpp also `n_cmpl`, SGLang `sampling_params.n`).
+    /// `n`: choices per prompt (llama.cpp also `n_cmpl`, SGLang `sampling_params.n`).
     pub n: Option<u64>,
-    /// `max_completion_tokens`, else `max_tokens` or `max_output_tokens` (Responses): output tokens per answer. llama.cpp's
-    /// `n_predict`, Ollama's `options.num_predict`, and `max_new_tokens` of SGLang (`sampling_params`) and TGI
-    /// (`parameters`).
+    /// `max_completion_tokens`, else `max_tokens` or `max_output_tokens` (Responses): output tokens per choice.
+    /// llama.cpp's `n_predict`, Ollama's `options.num_predict`, and `max_new_tokens` of SGLang (`sampling_params`) and
+    /// TGI (`parameters`).
     pub max_tokens: Option<u64>,
     /// `stream_options.include_usage`.
     pub include_usage: Option<bool>,
@@ -76,20 +76,20 @@ pub struct RequestFacts<'a> {
     pub continuous_usage: Option<bool>,
     /// `return_token_ids` (vLLM).
     pub return_token_ids: Option<bool>,
-    /// `echo`: the first text of the answer is the prompt.
+    /// `echo`: the response begins with the prompt.
     pub echo: Option<bool>,
-    /// Prompts, if `prompt` (SGLang `text`, `input_ids`) is an array of strings or of arrays; `documents` to
-    /// rank; `instances` (Vertex AI).
+    /// Number of prompts, if `prompt` (SGLang `text`, `input_ids`) is an array of strings or of arrays; of `documents`
+    /// to rank; of `instances` (Vertex AI).
     pub prompts: Option<u64>,
-    /// The API that takes a body of this shape, for a path that several APIs share ([`Route::Invocations`]). Texts under
-    /// `input` are taken for embeddings, though vLLM also classifies and pools them.
+    /// The API that accepts this body, for a path shared by several APIs ([`Route::Invocations`]). Texts under `input`
+    /// are counted as embeddings, although vLLM also classifies and pools them.
     pub api: Option<Route>,
-    /// The whole body was read, and was JSON or a form.
+    /// The whole body was decoded as JSON, a form or a gRPC message.
     pub complete: bool,
 }
 
 impl RequestDecoder {
-    /// For a request on this route. Nothing is read of a route whose answers are not ([`Route::is_read`]).
+    /// Decoder for a request on this route. Nothing is decoded if responses of the route are not ([`Route::is_read`]).
     pub fn new(route: Route) -> Self {
         let is_shared = route == Route::Invocations;
         let root = if route.is_read() || is_shared { Place::Body } else { Place::Unread };
@@ -104,13 +104,15 @@ impl RequestDecoder {
         }
     }
 
-    /// The same for a body of this `content-type`: `multipart/form-data` is read as such, all else as JSON.
+    /// Like `new`, for a body with this `content-type`: `multipart/form-data` is decoded as a form, everything else as
+    /// JSON.
     pub fn of_content_type(route: Route, content_type: Option<&[u8]>) -> Self {
         let form = content_type.filter(|_| route.is_read()).and_then(Multipart::of_content_type);
         Self { form: form.map(Box::new), ..Self::new(route) }
     }
 
-    /// Takes the next bytes of the body, without its transfer and content codings; of a gRPC call, those of its messages.
+    /// Decodes the next bytes of the body, without its transfer and content codings; for gRPC, the bytes of its
+    /// messages.
     pub fn feed(&mut self, bytes: &[u8]) {
         if let Some(grpc) = &mut self.grpc {
             return grpc.feed(bytes, &mut self.asked);
@@ -122,14 +124,14 @@ impl RequestDecoder {
         self.scanner.feed(bytes, Pause::Never, &mut self.asked);
     }
 
-    /// A message of a gRPC call has ended.
+    /// Ends a message of a gRPC call.
     pub fn end_message(&mut self) {
         if let Some(grpc) = &mut self.grpc {
             grpc.end_message();
         }
     }
 
-    /// What is known so far.
+    /// The parameters known so far.
     pub fn facts(&self) -> RequestFacts<'_> {
         let asked = &self.asked;
         let complete = match (&self.grpc, &self.form) {
@@ -148,7 +150,7 @@ impl RequestDecoder {
                 .max_completion_tokens
                 .or(asked.max_tokens)
                 .or(asked.max_output_tokens)
-                // Each of several instances has its own.
+                // With several instances, each has its own limit.
                 .or(asked.instance_max_tokens.filter(|_| asked.instances == Some(1))),
             include_usage: asked.include_usage,
             continuous_usage: asked.continuous_usage,

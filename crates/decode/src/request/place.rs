@@ -1,11 +1,11 @@
-//! The places of a request that mean something.
+//! The known places in a request body.
 
 use super::shapes::Shapes;
 use crate::scan;
 use crate::scan::Keys;
 use crate::scan::Shape;
 
-/// A place in a request that means something.
+/// A known place in a request body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     Unread,
@@ -26,15 +26,15 @@ pub(super) enum Place {
     Documents,
     Document,
     Sampling,
-    /// A key that tells the APIs apart.
+    /// A key that distinguishes the APIs.
     Telling(Shapes),
-    /// `instances`: requests in one (Vertex AI).
+    /// `instances`: several requests in one (Vertex AI).
     Instances,
     Instance,
     InstanceSampling,
     InstanceMaxTokens,
     Parameters,
-    /// `parameters.stream`, of all instances
+    /// `parameters.stream`, which applies to all instances
     ParametersStream,
 }
 
@@ -57,7 +57,7 @@ static BODY: Keys<Place> = Keys::new(&[
     ("sampling_params", Place::Sampling),
     ("parameters", Place::Parameters),
     ("options", Place::Sampling),
-    // What tells the APIs of a shared path apart.
+    // Keys that distinguish the APIs of a shared path.
     ("messages", Place::Telling(Shapes::MESSAGES)),
     ("input", Place::Telling(Shapes::INPUT)),
     ("inputs", Place::Telling(Shapes::INPUTS)),
@@ -74,7 +74,7 @@ static SAMPLING: Keys<Place> = Keys::new(&[
     ("n", Place::N),
 ]);
 
-/// `parameters`: TGI's; and those of SGLang's `/vertex_generate`, which are all of a request but its prompts.
+/// `parameters` of TGI, and of SGLang's `/vertex_generate`, where it holds everything except the prompts.
 static PARAMETERS: Keys<Place> = Keys::new(&[
     ("max_new_tokens", Place::MaxCompletionTokens),
     ("n", Place::N),
@@ -82,8 +82,8 @@ static PARAMETERS: Keys<Place> = Keys::new(&[
     ("stream", Place::ParametersStream),
 ]);
 
-/// `instances[]`: of SGLang's `/vertex_generate` (python/sglang/srt/entrypoints/http_server.py), a prompt; of TGI's `/vertex`
-/// (router/src/vertex.rs), a request of its own.
+/// `instances[]`: a prompt in SGLang's `/vertex_generate` (python/sglang/srt/entrypoints/http_server.py), a full
+/// request in TGI's `/vertex` (router/src/vertex.rs).
 static INSTANCE: Keys<Place> = Keys::new(&[
     ("text", Place::Telling(Shapes::INSTANCE_TEXT)),
     ("input_ids", Place::Telling(Shapes::INSTANCE_TEXT)),

@@ -1,8 +1,8 @@
-//! Which API takes a body, by its keys.
+//! Determines the API of a request body by its keys.
 
 use crate::Route;
 
-/// Which of the keys that tell the APIs apart a body has.
+/// The distinguishing keys that a body has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Shapes(u16);
 
@@ -14,13 +14,13 @@ impl Shapes {
     pub(super) const QUERY: Shapes = Shapes(16);
     pub(super) const DOCUMENTS: Shapes = Shapes(32);
     pub(super) const TEXT_1: Shapes = Shapes(64);
-    /// An instance with a prompt of SGLang's.
+    /// An instance with a prompt for SGLang.
     pub(super) const INSTANCE_TEXT: Shapes = Shapes(128);
-    /// An instance that is a request to TGI's own API.
+    /// An instance in the format of TGI's own API.
     pub(super) const INSTANCE_INPUTS: Shapes = Shapes(256);
-    /// An instance that is a chat.
+    /// An instance in the format of a chat.
     pub(super) const INSTANCE_MESSAGES: Shapes = Shapes(512);
-    /// Any instance.
+    /// An instance of any kind.
     const INSTANCES: Shapes = Shapes(Shapes::INSTANCE_TEXT.0 | Shapes::INSTANCE_INPUTS.0 | Shapes::INSTANCE_MESSAGES.0);
 
     pub(super) fn has(self, shape: Shapes) -> bool {
@@ -31,8 +31,8 @@ impl Shapes {
         self.0 |= shape.0;
     }
 
-    /// What vLLM 0.33, SGLang 0.5 and TGI 3.3 make of such a body at `/invocations`, and the latter two at `/vertex_generate`
-    /// and `/vertex`. Instances of several kinds are no one request.
+    /// The API that vLLM 0.33, SGLang 0.5 and TGI 3.3 apply to such a body at `/invocations`, and the latter two at
+    /// `/vertex_generate` and `/vertex`. `None` if the instances are of several kinds.
     pub(super) fn api(self) -> Option<Route> {
         match self {
             shape if shape.has(Shapes::INSTANCES) => match Shapes(shape.0 & Shapes::INSTANCES.0) {

@@ -1,4 +1,4 @@
-//! Which API a path belongs to.
+//! Maps a request to its API by method and path.
 
 mod table;
 #[cfg(test)]
@@ -12,7 +12,7 @@ use table::Api;
 use table::OTHER;
 use table::ROUTES;
 
-/// What kind of request a path names.
+/// The API that a path belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Route {
     /// OpenAI `/v1/chat/completions`.
@@ -23,11 +23,11 @@ pub enum Route {
     Responses,
     /// Anthropic `/v1/messages`.
     Messages,
-    /// `/generate` of SGLang, LMDeploy and TGI: the body's shape says whose it is.
+    /// `/generate` of SGLang, LMDeploy and TGI, distinguished by the body.
     Generate,
     /// TGI `/generate_stream`.
     TgiStream,
-    /// TGI's compatible route, `POST /`: a stream or not, as its body asks.
+    /// TGI's compatibility route, `POST /`: streamed or not, depending on the request body.
     TgiCompat,
     /// llama.cpp's own `/completion`, and `/completions` without a prefix.
     LlamaCompletion,
@@ -49,52 +49,52 @@ pub enum Route {
     AudioTranslation,
     /// `/v1/realtime`, a WebSocket.
     Realtime,
-    /// Vectors for texts: OpenAI, Cohere, Ollama, llama.cpp, SGLang.
+    /// Embeddings: OpenAI, Cohere, Ollama, llama.cpp, SGLang.
     Embeddings,
-    /// Documents in the order of their fitness for a query.
+    /// Documents ranked by relevance to a query.
     Rerank,
-    /// How well two texts fit each other (vLLM, SGLang).
+    /// Similarity of two texts (vLLM, SGLang).
     Score,
-    /// Classes of texts (vLLM, SGLang).
+    /// Text classification (vLLM, SGLang).
     Classify,
-    /// The output of a pooling model as it is (vLLM, Dynamo).
+    /// The raw output of a pooling model (vLLM, Dynamo).
     Pooling,
-    /// `/invocations` (SageMaker), `/vertex`, `/vertex_generate`: any of the above, as the body's shape says.
+    /// `/invocations` (SageMaker), `/vertex`, `/vertex_generate`: any of the above, determined by the body.
     Invocations,
-    /// vLLM's Rust front end by gRPC, `vllm.Inference/Generate`.
+    /// vLLM's Rust front end over gRPC, `vllm.Inference/Generate`.
     VllmInference,
-    /// The same as a stream, `vllm.Inference/GenerateStream`.
+    /// The same, streamed: `vllm.Inference/GenerateStream`.
     VllmInferenceStream,
     /// `vllm serve --grpc`: `vllm.grpc.engine.VllmEngine/Generate`.
     VllmEngine,
-    /// SGLang by gRPC: `sglang.grpc.scheduler.SglangScheduler/Generate`.
+    /// SGLang over gRPC: `sglang.grpc.scheduler.SglangScheduler/Generate`.
     SglangScheduler,
-    /// TensorRT-LLM by gRPC: `trtllm.TrtllmService/Generate`.
+    /// TensorRT-LLM over gRPC: `trtllm.TrtllmService/Generate`.
     TensorrtService,
-    /// Triton and KServe by gRPC: `inference.GRPCInferenceService/ModelInfer`.
+    /// Triton and KServe over gRPC: `inference.GRPCInferenceService/ModelInfer`.
     TritonInfer,
-    /// The same as a stream of requests and one of answers, `ModelStreamInfer`: one exchange, whatever it holds.
+    /// The same as a bidirectional stream, `ModelStreamInfer`: counted as one request, however many it carries.
     TritonInferStream,
-    /// A question about the server itself: health, metrics, models. Relayed; no exchange of an API.
+    /// A query about the server itself: health, metrics, models. Forwarded, but not counted as an API request.
     Probe,
-    /// Every other path. Counted, not read.
+    /// Every other path: counted, not decoded.
     #[default]
     Other,
 }
 
-/// What a request on a route makes an engine do.
+/// The work that requests on a route cause in an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// It generates tokens.
     Generates,
-    /// It takes tokens in, and answers with numbers that are none.
+    /// Processes input tokens and returns values that are not tokens.
     TakesInput,
     /// Neither, or not known.
     Neither,
 }
 
 impl Route {
-    /// The route of a request by its method and target.
+    /// The route of a request, by its method and target.
     pub fn of_request(method: &str, target: &str) -> Route {
         match (method, Route::of_target(target)) {
             ("GET" | "HEAD", route) if route == Route::Probe || Route::path_of(target) == "/" => Route::Probe,
@@ -103,9 +103,9 @@ impl Route {
         }
     }
 
-    /// This route if a request with this method asks for what it is for, else [`Route::Other`]. An API is asked by
-    /// POST; SGLang's `/generate` also by PUT; a WebSocket by GET. What else comes by GET is no generation:
-    /// `/v1/responses/ID?stream=true` replays an answer that was counted.
+    /// This route if the method is the one its API uses, else [`Route::Other`]. APIs use POST; SGLang's `/generate`
+    /// also PUT; a WebSocket GET. Any other GET generates nothing: `/v1/responses/ID?stream=true` replays a response
+    /// that was already counted.
     pub fn asked_by(self, method: &str) -> Route {
         let asked = match method {
             _ if self == Route::Probe => true,
@@ -117,8 +117,8 @@ impl Route {
         if asked { self } else { Route::Other }
     }
 
-    /// The route of this request target (origin form or absolute form, query and all), whatever stands before the
-    /// API's own path (`/engine1/v1/chat/completions`) if that is long enough to be known there.
+    /// The route of this request target (origin form or absolute form, including the query). A prefix before the API's
+    /// own path is ignored (`/engine1/v1/chat/completions`), except where that path is too short to be unambiguous.
     pub fn of_target(target: &str) -> Route {
         let path = Route::path_of(target);
         let row = ROUTES
@@ -127,7 +127,7 @@ impl Route {
         row.map_or(Route::Other, |api| api.route)
     }
 
-    /// The path of a request target: no scheme and authority (absolute form), no query, no slash at the end.
+    /// The path of a request target, without scheme, authority, query and trailing slash.
     pub fn path_of(target: &str) -> &str {
         let end = memchr2(b'?', b'#', target.as_bytes()).unwrap_or(target.len());
         let target = target.get(..end).unwrap_or(target);
@@ -139,47 +139,47 @@ impl Route {
         if path == "/" { path } else { path.strip_suffix('/').unwrap_or(path) }
     }
 
-    /// The route that configuration calls so.
+    /// The route with this configuration name.
     pub fn of_name(name: &str) -> Option<Route> {
         ROUTES.iter().find(|api| api.name == name).map(|api| api.route)
     }
 
-    /// Every route, in the order of their numbers.
+    /// All routes, in enum order.
     pub fn all() -> impl ExactSizeIterator<Item = Route> + Clone {
         ROUTES.iter().map(|api| api.route)
     }
 
-    /// What configuration calls the routes, in the order of the table.
+    /// The configuration names of all routes, in table order.
     pub fn names() -> impl Iterator<Item = &'static str> {
         ROUTES.iter().map(|api| api.name)
     }
 
-    /// What configuration calls this route.
+    /// The configuration name of this route.
     pub fn name(self) -> &'static str {
         self.api().name
     }
 
-    /// `gen_ai.operation.name` of this route; `other` as long as its answers are not read.
+    /// The value of `gen_ai.operation.name` for this route; `other` if its responses are not decoded.
     pub fn operation(self) -> &'static str {
         if self.is_read() { self.api().operation } else { OTHER }
     }
 
-    /// True when a request on this route generates tokens, and its answers are read.
+    /// True when requests on this route generate tokens and their responses are decoded.
     pub fn generates(self) -> bool {
         self.is_read() && self.api().work == Work::Generates
     }
 
-    /// What a request on this route makes an engine do, be its answers read or not.
+    /// The work of requests on this route, whether or not their responses are decoded.
     pub fn work(self) -> Work {
         self.api().work
     }
 
-    /// True for the methods of gRPC services.
+    /// True for gRPC methods.
     pub fn is_rpc(self) -> bool {
         matches!(self, Route::VllmInference | Route::TritonInfer) || self.streams_rpc()
     }
 
-    /// True for the methods of gRPC services that answer with a stream of messages, be it of one.
+    /// True for gRPC methods whose response is a stream of messages, even if there is only one.
     pub fn streams_rpc(self) -> bool {
         matches!(
             self,
@@ -191,8 +191,9 @@ impl Route {
         )
     }
 
-    /// True where a finish reason for every choice is the end of a stream. Elsewhere only a last event by name or `[DONE]`
-    /// is: transcriptions give one reason per piece of a recording, and the others name their last event.
+    /// True where a stream ends once every choice has a finish reason. Elsewhere only a last event by name or `[DONE]`
+    /// ends it: transcriptions have one finish reason per segment of the recording, and the other APIs name their last
+    /// event.
     pub fn ends_with_finish(self) -> bool {
         !matches!(
             self,
@@ -205,15 +206,15 @@ impl Route {
         )
     }
 
-    /// True when its answers are read, because their dialect is known. What is not read is counted as
+    /// True when the dialect of its responses is known, so that they are decoded. Other routes are counted as
     /// [`Route::Other`].
     pub fn is_read(self) -> bool {
         let is_known = |framing| Place::root(self, framing) != Place::Unread;
         self.is_rpc() || is_known(Framing::Json) || is_known(Framing::Messages)
     }
 
-    /// True where an answer with this framing gives its text piece by piece, each once, as a model writes it. Not those of
-    /// SGLang's stream, which repeat all so far; nor what a model hears, nor messages of gRPC and realtime.
+    /// True where a response with this framing contains each piece of the generated text exactly once. Excluded are
+    /// SGLang's streams, which repeat the text so far; transcriptions; and messages of gRPC and realtime.
     pub fn writes_text(self, framing: Framing) -> bool {
         let told = matches!(framing, Framing::Sse | Framing::Ndjson | Framing::Json);
         let writes = match self {
@@ -226,12 +227,12 @@ impl Route {
         told && writes
     }
 
-    /// True where a body of plain text may be the answer: a transcription is one.
+    /// True where a plain-text body may be the response: transcriptions.
     pub(crate) fn answers_in_text(self) -> bool {
         matches!(self, Route::AudioTranscription | Route::AudioTranslation)
     }
 
-    /// True when nothing ends a stream on this route but the end of its body.
+    /// True when only the end of the body ends a stream on this route.
     pub fn ends_with_body(self) -> bool {
         self == Route::TritonGenerate
     }
@@ -243,7 +244,7 @@ impl Route {
     }
 }
 
-/// True when the last segments of a path are these; `*` is any segment that is not empty.
+/// True when the path ends with these segments; `*` matches any non-empty segment.
 fn ends_with(path: &str, pattern: &str) -> bool {
     let mut segments = path.rsplit('/');
     pattern.rsplit('/').filter(|wanted| !wanted.is_empty()).all(|wanted| match segments.next() {

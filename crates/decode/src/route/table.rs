@@ -3,31 +3,31 @@
 use super::Route;
 use super::Work;
 
-/// What is not one of the APIs.
+/// The name of everything that is not one of the APIs.
 pub(super) const OTHER: &str = "other";
 
-/// A row of the table of routes.
+/// A row of the route table.
 #[derive(Debug)]
 pub(super) struct Api {
     pub(super) route: Route,
-    /// What configuration calls it.
+    /// The name in the configuration.
     pub(super) name: &'static str,
     pub(super) operation: &'static str,
     pub(super) work: Work,
-    /// Paths of its own, that may stand behind any prefix (`/engine1/v1/chat/completions`). `*` is any one segment.
+    /// Paths that may follow any prefix (`/engine1/v1/chat/completions`). `*` matches any one segment.
     pub(super) paths: &'static [&'static str],
-    /// Paths too short to be known behind a prefix: `/images/generate` is not TGI's. They are the whole path.
+    /// Paths that must match as a whole, because they are ambiguous after a prefix: `/images/generate` is not TGI's.
     pub(super) whole: &'static [&'static str],
 }
 
-/// The routes. `operation` is `gen_ai.operation.name`: the words of the OpenTelemetry GenAI conventions where they have one
-/// (`chat`, `text_completion`, `embeddings`), else our own.
+/// The routes. `operation` is `gen_ai.operation.name`: the values of the OpenTelemetry GenAI conventions where defined
+/// (`chat`, `text_completion`, `embeddings`), otherwise tokometer's own.
 ///
-/// Paths that look like one of these and are not generations of one answer, and so are `other`: `/v1/messages/count_tokens`,
-/// `/v1/responses/ID/cancel`, `…/render` and `/tokenize` (nothing is generated), LMDeploy's `/v1/encode` (a tokenizer), and
-/// vLLM's `/v1/chat/completions/batch` (its times are no single request's).
+/// These paths resemble API paths but do not generate a single response, so they are `other`:
+/// `/v1/messages/count_tokens`, `/v1/responses/ID/cancel`, `…/render` and `/tokenize` (no generation), LMDeploy's
+/// `/v1/encode` (a tokenizer), and vLLM's `/v1/chat/completions/batch` (its timings are not those of a single request).
 ///
-/// The paths of probes are for GET and HEAD alone, and so is `/`, which by POST is TGI's.
+/// The probe paths apply to GET and HEAD only, and so does `/`, which belongs to TGI for POST.
 pub(super) static ROUTES: [Api; 32] = [
     Api {
         route: Route::Chat,

@@ -1,4 +1,4 @@
-//! The table of routes, path by path.
+//! Tests of the route table.
 
 use super::table::ROUTES;
 use super::*;

@@ -1,4 +1,4 @@
-//! Classes of bytes.
+//! Byte classes and searches.
 
 use memchr::memchr2;
 
@@ -25,16 +25,16 @@ pub(super) fn is_scalar_end(byte: u8) -> bool {
     CLASSES[usize::from(byte)] == SCALAR_END
 }
 
-/// True for a byte that a number may have.
+/// True for a byte that may occur in a number.
 #[inline]
 pub(super) fn is_number_byte(byte: u8) -> bool {
     CLASSES[usize::from(byte)] == NUMBER
 }
 
-/// Where the first quote or backslash is.
+/// The index of the first quote or backslash.
 #[inline]
 pub(super) fn string_stop(bytes: &[u8]) -> Option<usize> {
-    /// Words. Most token texts, and all keys of `usage`, end before it pays to call `memchr`.
+    /// In words of 8 bytes. Most token texts, and all keys of `usage`, end before a call of `memchr` pays off.
     const SHORT: usize = 4;
     let (words, _) = bytes.as_chunks::<8>();
     for (at, word) in words.iter().take(SHORT).enumerate() {
@@ -48,10 +48,10 @@ pub(super) fn string_stop(bytes: &[u8]) -> Option<usize> {
     memchr2(b'"', b'\\', bytes.get(seen..).unwrap_or_default()).map(|place| place + seen)
 }
 
-/// Where the first quote, brace or bracket is.
+/// The index of the first quote, brace or bracket.
 #[inline]
 pub(super) fn nested_stop(bytes: &[u8]) -> Option<usize> {
-    /// The bit that tells a brace from the bracket of its kind.
+    /// The bit that distinguishes a brace from the corresponding bracket.
     const BRACE: u64 = repeated(b'{' ^ b'[');
     let (words, rest) = bytes.as_chunks::<8>();
     for (at, word) in words.iter().enumerate() {
@@ -72,7 +72,7 @@ const fn repeated(byte: u8) -> u64 {
     byte as u64 * 0x0101_0101_0101_0101
 }
 
-/// The highest bit of the lowest byte that is 0 is set, and no lower one; higher ones may be set too.
+/// Sets the highest bit of the lowest zero byte, and of no lower byte; higher bytes may be set too.
 const fn zero_bytes(word: u64) -> u64 {
     word.wrapping_sub(repeated(0x01)) & !word & repeated(0x80)
 }

@@ -1,21 +1,21 @@
-//! The known keys of an object, found by one look-up.
+//! The known keys of an object, found with a single lookup.
 
-/// Known keys and the places of their values. A key's slot follows from its length, its first byte and its middle one; the
-/// table is made at compile time, with a factor under which no two keys share a slot.
+/// Known keys and the places of their values. The slot of a key depends on its length, its first and its middle byte.
+/// The table is built at compile time, with a factor for which no two keys share a slot.
 #[derive(Debug)]
 pub(crate) struct Keys<P: 'static> {
     pairs: &'static [(&'static str, P)],
     factor: u32,
-    /// One more than a pair's place; 0: no key.
+    /// Index of the pair plus one; 0: no key.
     slots: [u8; SLOTS],
 }
 
 const SLOTS: usize = 64;
 
 impl<P: Copy> Keys<P> {
-    /// The table of these keys. Does not compile if two have the same length, first and middle byte.
+    /// Builds the table. Compilation fails if two keys have the same length, first and middle byte.
     pub(crate) const fn new(pairs: &'static [(&'static str, P)]) -> Self {
-        // Odd factors in the order of Weyl's sequence of the golden ratio, whose bits are well mixed.
+        // Odd factors in the order of the Weyl sequence of the golden ratio, whose bits are well mixed.
         let mut factor: u32 = 1;
         let mut tries = 0;
         while tries < 4096 {

@@ -1,7 +1,8 @@
-//! A resumable JSON scanner: bytes in, cut anywhere; the values at known places out.
+//! A resumable JSON scanner: takes bytes, split anywhere, and returns the values at known places.
 //!
-//! It builds nothing. A [`Place`] is a node of a fixed tree of keys; what is not in the tree is stepped over, strings by
-//! `memchr`, containers by counting. Memory is a few dozen bytes, whatever the size of the text.
+//! It builds no tree. A [`Place`] is a node of a fixed tree of keys; everything outside that tree is skipped: strings
+//! with `memchr`, containers by counting brackets. Memory use is a few dozen bytes, independent of the size of the
+//! text.
 
 mod class;
 mod keys;
@@ -18,52 +19,52 @@ pub(crate) use scanner::Scanner;
 
 /// A known place in a JSON text: a node of a dialect's tree.
 pub(crate) trait Place: Copy + PartialEq + 'static {
-    /// What is expected there. A value of another type is stepped over.
+    /// The expected type. Values of other types are skipped.
     fn shape(self) -> Shape<Self>;
 }
 
-/// What is expected at a place.
+/// The type expected at a place.
 #[derive(Debug)]
 pub(crate) enum Shape<P: 'static> {
-    /// An object and the keys of it that are known.
+    /// An object and its known keys.
     Object(&'static Keys<P>),
     /// An array and the place of each of its elements.
     Array(P),
-    /// An object and the keys of it that are known, or an array and the place of each of its elements.
+    /// An object and its known keys, or an array and the place of each of its elements.
     OneOrMany(&'static Keys<P>, P),
-    /// A string of which only matters whether it is empty, unless the sink wants it. The scanner can pause at its ends, but
-    /// not at those of a wanted one.
+    /// A string of which only its emptiness is reported, unless the sink wants the text. The scanner can pause at its
+    /// start and end, but not if the text is wanted.
     Text,
     /// A string that the sink may want to keep.
     Word,
     /// A number.
     Number,
-    /// A value of any type, of which only matters that it is there, and its first byte.
+    /// A value of any type; only its presence and its first byte are reported.
     Mark,
 }
 
-/// Where the scanner tells what it found.
+/// Receives the values that the scanner finds.
 pub(crate) trait Sink<P> {
-    /// A value begins at `place`; `first` is its first byte and so its type.
+    /// A value begins at `place`; `first` is its first byte, which determines its type.
     fn begin(&mut self, place: P, first: u8);
 
-    /// The string at a [`Shape::Text`] place is empty, or is not.
+    /// Reports whether the string at a [`Shape::Text`] place is empty.
     fn text(&mut self, place: P, empty: bool);
 
-    /// True if the string at this [`Shape::Text`] place is to be handed out, as a wanted word is.
+    /// True if the string at this [`Shape::Text`] place is to be passed on like a wanted word.
     fn wants_text(&mut self, _place: P) -> bool {
         false
     }
 
-    /// True if the string at this [`Shape::Word`] place is to be handed out.
+    /// True if the string at this [`Shape::Word`] place is to be passed on.
     fn wants_word(&mut self, place: P) -> bool;
 
-    /// The next piece of a wanted word, with its escapes decoded. Not UTF-8 if the text was not.
+    /// The next piece of a wanted word, with its escapes decoded. Not valid UTF-8 if the text was not.
     fn word_part(&mut self, place: P, part: &[u8]);
 
     /// A wanted word is complete.
     fn word_end(&mut self, place: P);
 
-    /// The number at a [`Shape::Number`] place, as it was written.
+    /// The number at a [`Shape::Number`] place, as written.
     fn number(&mut self, place: P, written: &[u8]);
 }

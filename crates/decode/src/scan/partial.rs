@@ -1,10 +1,10 @@
-//! A key or a number of which not all bytes have come yet.
+//! A key or a number that is split across calls.
 
 /// Longer than every known key and every number that a server writes (the shortest exact form of a double has at most
 /// 24 characters).
 const ROOM: usize = 36;
 
-/// The bytes so far. What does not fit is not cut but lost as a whole: a cut number would be a wrong one.
+/// The bytes so far. A token that does not fit is dropped, not truncated, because a truncated number would be wrong.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Partial {
     bytes: [u8; ROOM],
@@ -13,30 +13,28 @@ pub(super) struct Partial {
 }
 
 impl Partial {
-    /// Nothing so far.
+    /// An empty token.
     pub(super) fn new() -> Self {
         Self { bytes: [0; ROOM], len: 0, lost: false }
     }
 
-    /// Forgets what it holds.
     #[inline]
     pub(super) fn clear(&mut self) {
         self.len = 0;
         self.lost = false;
     }
 
-    /// True if nothing came since it was cleared.
+    /// True if no bytes were added since the last `clear`.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.len == 0 && !self.lost
     }
 
-    /// Gives up on this token.
+    /// Drops this token.
     pub(super) fn lose(&mut self) {
         self.lost = true;
     }
 
-    /// Adds bytes.
     pub(super) fn push(&mut self, part: &[u8]) {
         let start = usize::from(self.len);
         match self.bytes.get_mut(start..start + part.len()) {
@@ -48,7 +46,8 @@ impl Partial {
         }
     }
 
-    /// The whole token, of which `last` are the last bytes, unless it is lost. The same wherever the token was cut.
+    /// The whole token, which ends with `last`, or `None` if it was dropped. The result does not depend on where the
+    /// token was split.
     #[inline]
     pub(super) fn complete<'a>(&'a mut self, last: &'a [u8]) -> Option<&'a [u8]> {
         if self.is_empty() {

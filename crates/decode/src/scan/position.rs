@@ -1,12 +1,12 @@
-//! Where in a JSON text the scanner stands.
+//! The position of the scanner in a JSON text.
 
 use super::Place;
 use super::Shape;
 
-/// How many known containers may lie in each other; the deepest dialect has seven.
+/// Maximum nesting of known containers; the deepest dialect has seven levels.
 const DEPTH: usize = 8;
 
-/// What the next byte may be.
+/// What the scanner expects next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// A value.
@@ -27,17 +27,17 @@ pub(crate) enum State {
     AfterValue,
     /// The first byte of a measured string.
     Text,
-    /// Inside a string that is stepped over.
+    /// Inside a string that is skipped.
     String,
     /// The same, after a backslash.
     StringEscape,
-    /// Inside a string that is handed out.
+    /// Inside a string that is passed on.
     Word,
     /// The same, inside an escape.
     WordEscape,
     /// Inside a number, `true`, `false` or `null`.
     Scalar,
-    /// Inside a container that is stepped over.
+    /// Inside a container that is skipped.
     Nested,
     /// Inside a string in such a container.
     NestedString,
@@ -49,26 +49,25 @@ pub(crate) enum State {
     Broken,
 }
 
-/// The scanner's place in the text, without what it holds of a token that is not complete yet.
+/// The scanner's position, without the bytes of an incomplete token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Position<P> {
-    /// What the next byte may be.
     pub(super) state: State,
-    /// Where the value at hand lies, if that is a known place.
+    /// The place of the current value, if it is a known one.
     pub(super) place: Option<P>,
     depth: u8,
-    /// One bit for each open container, the innermost lowest: set if it is an object.
+    /// One bit per open container, the innermost lowest: set if it is an object.
     objects: u8,
     stack: [P; DEPTH],
 }
 
 impl<P: Place> Position<P> {
-    /// Before the top-level value, which lies at `root`.
+    /// Before the top-level value, whose place is `root`.
     pub(crate) fn before(root: P) -> Self {
         Self { state: State::Value, place: Some(root), depth: 0, objects: 0, stack: [root; DEPTH] }
     }
 
-    /// Goes into the container at `place`; false if there is no room.
+    /// Enters the container at `place`; false if the stack is full.
     #[inline]
     pub(super) fn descend(&mut self, place: P, is_object: bool) -> bool {
         let Some(top) = self.stack.get_mut(usize::from(self.depth)) else { return false };
@@ -78,7 +77,7 @@ impl<P: Place> Position<P> {
         true
     }
 
-    /// The container that the scanner is in.
+    /// The innermost container.
     #[inline]
     pub(super) fn container(&self) -> Option<Shape<P>> {
         let top = usize::from(self.depth).checked_sub(1)?;
@@ -91,7 +90,7 @@ impl<P: Place> Position<P> {
         self.objects & 1 != 0
     }
 
-    /// Leaves the container: a value has ended.
+    /// Leaves the container, which also ends a value.
     #[inline]
     pub(super) fn ascend(&mut self) {
         self.depth = self.depth.saturating_sub(1);
@@ -99,13 +98,12 @@ impl<P: Place> Position<P> {
         self.end_value();
     }
 
-    /// A value has ended.
     #[inline]
     pub(super) fn end_value(&mut self) {
         self.state = if self.depth == 0 { State::Done } else { State::AfterValue };
     }
 
-    /// Before the value of a member of the top-level object.
+    /// True before the value of a member of the top-level object.
     #[inline]
     pub(super) fn is_before_member(&self) -> bool {
         self.depth == 1 && self.state == State::Value && self.is_in_object()

@@ -1,34 +1,34 @@
-//! A resumable scanner of protobuf messages: bytes in, cut anywhere; the values of known fields out.
+//! A resumable scanner of protobuf messages: takes bytes, split anywhere, and returns the values of known fields.
 //!
-//! As the JSON scanner, it builds nothing: fields that are not in the tables are stepped over by their length.
+//! Like the JSON scanner, it builds no tree. Fields that are not in the tables are skipped by their length.
 
-/// Messages in messages that are followed; deeper ones are stepped over.
+/// Maximum nesting of messages that are scanned; deeper ones are skipped.
 const DEPTH: usize = 6;
 
 /// The known fields of a message, by number.
 #[derive(Debug)]
 pub(crate) struct Fields<P: 'static>(pub(crate) &'static [(u32, Shape<P>)]);
 
-/// What a known field holds.
+/// The type of a known field.
 #[derive(Debug)]
 pub(crate) enum Shape<P: 'static> {
     /// A message.
     Message(P, &'static Fields<P>),
-    /// An integer, boolean or enumeration, or several in a row ("packed").
+    /// An integer, boolean or enumeration, or a packed sequence of them.
     Number(P),
     /// A string or bytes.
     Bytes(P),
 }
 
-/// Where the scanner tells what it found.
+/// Receives the values that the scanner finds.
 pub(crate) trait Sink<P> {
-    /// A message or a string of this many bytes begins.
+    /// A message or a string begins; `length` is in bytes.
     fn begin(&mut self, place: P, length: u64);
     /// A part of a string; empty strings have none.
     fn part(&mut self, place: P, part: &[u8]);
     /// A message or a string is complete.
     fn end(&mut self, place: P);
-    /// A number, as it was written: negative ones have all upper bits set.
+    /// A number as encoded: negative values have all upper bits set.
     fn number(&mut self, place: P, value: u64);
 }
 
@@ -36,7 +36,7 @@ pub(crate) trait Sink<P> {
 #[derive(Debug)]
 struct Open<P: 'static> {
     fields: &'static Fields<P>,
-    /// Where it ends, counted in bytes of the outermost message.
+    /// The end of the message, as a byte offset in the outermost message.
     end: u64,
     /// `None` for the outermost.
     place: Option<P>,
@@ -52,23 +52,23 @@ impl<P: Copy> Copy for Open<P> {}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At<P> {
-    /// In a field's number and type.
+    /// In a field's number and wire type.
     Key,
-    /// In a number that is known, or not.
+    /// In a number, at a known place or not.
     Number(Option<P>),
-    /// In the length of the field of this number.
+    /// In the length of the field with this number.
     Length(u32),
-    /// In numbers in a row that end there.
+    /// In a packed sequence of numbers that ends at this offset.
     Packed(P, u64),
-    /// In a string that ends there.
+    /// In a string that ends at this offset.
     Bytes(P, u64),
-    /// In what is stepped over, up to there.
+    /// In a skipped field that ends at this offset.
     Skipped(u64),
-    /// Behind something that is no protobuf.
+    /// After data that is not protobuf.
     Broken,
 }
 
-/// Scans one message after the other.
+/// Scans consecutive messages.
 #[derive(Clone, Debug)]
 pub(crate) struct Scanner<P: Copy + 'static> {
     open: [Open<P>; DEPTH],
@@ -76,7 +76,7 @@ pub(crate) struct Scanner<P: Copy + 'static> {
     at: At<P>,
     /// Bytes of the message so far.
     read: u64,
-    /// The integer at hand and its bits so far.
+    /// The current integer, and the number of its bits so far.
     value: u64,
     bits: u8,
 }
@@ -88,7 +88,7 @@ impl<P: Copy + PartialEq + 'static> Scanner<P> {
         Self { open: [outermost; DEPTH], depth: 0, at: At::Key, read: 0, value: 0, bits: 0 }
     }
 
-    /// The message has ended: true if it was whole. Gets ready for the next.
+    /// Ends the message and prepares for the next; true if it was complete.
     pub(crate) fn finish(&mut self) -> bool {
         let whole = self.at == At::Key && self.bits == 0 && self.depth == 0;
         (self.depth, self.at, self.read, self.value, self.bits) = (0, At::Key, 0, 0, 0);
@@ -124,7 +124,7 @@ impl<P: Copy + PartialEq + 'static> Scanner<P> {
         }
     }
 
-    /// Ends whatever ends here.
+    /// Closes every field and message that ends at the current offset.
     fn close(&mut self, sink: &mut impl Sink<P>) {
         match self.at {
             At::Bytes(place, end) if end == self.read => {
@@ -133,7 +133,7 @@ impl<P: Copy + PartialEq + 'static> Scanner<P> {
             }
             At::Skipped(end) if end == self.read => self.at = At::Key,
             At::Packed(_, end) if end == self.read && self.bits == 0 => self.at = At::Key,
-            // A number that reaches over the end of its row.
+            // A number that extends past the end of its sequence.
             At::Packed(_, end) if end <= self.read => self.at = At::Broken,
             _ => {}
         }
@@ -142,7 +142,7 @@ impl<P: Copy + PartialEq + 'static> Scanner<P> {
             && end <= self.read
             && self.at != At::Broken
         {
-            // What ends in the middle of a field, or behind its message's end, is no message.
+            // The message ends inside a field, or a field extends past the end of the message.
             if self.at != At::Key || self.bits > 0 || end < self.read {
                 self.at = At::Broken;
                 return;
@@ -154,7 +154,7 @@ impl<P: Copy + PartialEq + 'static> Scanner<P> {
         }
     }
 
-    /// The next byte of an integer.
+    /// Takes the next byte of an integer.
     fn integer(&mut self, byte: u8, sink: &mut impl Sink<P>) {
         if self.bits >= 64 {
             self.at = At::Broken;
@@ -189,7 +189,7 @@ impl<P: Copy + PartialEq + 'static> Scanner<P> {
         fields.0.iter().find(|(known, _)| *known == number).map(|(_, shape)| shape)
     }
 
-    /// A field begins with its number and wire type.
+    /// Starts a field, whose number and wire type are in `key`.
     fn begin_field(&mut self, key: u64) -> At<P> {
         let Some(number) = u32::try_from(key >> 3).ok().filter(|number| *number > 0) else { return At::Broken };
         match key & 7 {
@@ -200,7 +200,7 @@ impl<P: Copy + PartialEq + 'static> Scanner<P> {
             1 => At::Skipped(self.read + 8),
             2 => At::Length(number),
             5 => At::Skipped(self.read + 4),
-            // Groups are no longer written by anybody.
+            // Groups are deprecated and no longer used.
             _ => At::Broken,
         }
     }

@@ -1,4 +1,4 @@
-//! The state machine.
+//! The state machine of the JSON scanner.
 
 use super::Place;
 use super::Position;
@@ -20,50 +20,50 @@ pub(crate) enum Pause {
     Never,
     /// After the opening quote of a [`Shape::Text`] string.
     TextStart,
-    /// After the closing quote of the string at hand.
+    /// After the closing quote of the current string.
     TextEnd,
     /// Before the value of each member of the top-level object.
     Member,
 }
 
-/// Scans one JSON text after the other; see the module's words.
+/// Scans consecutive JSON texts; see the module documentation.
 ///
-/// It is lenient where strictness would help nobody: control characters in strings, leading zeros, and brackets of the
-/// wrong kind inside a container that is stepped over.
+/// It accepts some invalid texts, because rejecting them has no benefit: control characters in strings, leading zeros,
+/// and mismatched brackets inside a skipped container.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scanner<P> {
     position: Position<P>,
-    /// Open containers inside the one that is stepped over.
+    /// Number of open containers inside the skipped one.
     nested: u32,
     partial: Partial,
     unescape: Unescape,
 }
 
 impl<P: Place> Scanner<P> {
-    /// A scanner before a text whose top-level value lies at `root`.
+    /// A scanner at the start of a text whose top-level value is at `root`.
     pub(crate) fn new(root: P) -> Self {
         let position = Position::before(root);
         Self { position, nested: 0, partial: Partial::new(), unescape: Unescape::default() }
     }
 
-    /// Gets ready for the next text.
+    /// Resets the scanner for the next text.
     pub(crate) fn restart(&mut self, root: P) {
         self.position = Position::before(root);
         self.partial.clear();
         self.unescape = Unescape::default();
     }
 
-    /// Where it stands. That is all it knows where [`Scanner::feed`] paused.
+    /// The current position, which is the whole state where [`Scanner::feed`] paused.
     pub(crate) fn position(&self) -> Position<P> {
         self.position
     }
 
-    /// Stands where it once paused.
+    /// Continues at a position where it once paused.
     pub(crate) fn resume_at(&mut self, position: Position<P>) {
         self.position = position;
     }
 
-    /// True while nothing but white space has come.
+    /// True while only white space was seen.
     pub(crate) fn is_untouched(&self) -> bool {
         self.position.state == State::Value && self.position.is_top()
     }
@@ -88,8 +88,9 @@ impl<P: Place> Scanner<P> {
         self.position.is_before_member()
     }
 
-    /// Before the object at `place`: goes into it and stands after some of its members, which were read elsewhere. (Which
-    /// member was the last means nothing there: the next key says where the next value lies.) False if there is no room.
+    /// Before the object at `place`: enters it and continues after some of its members, which the caller has already
+    /// read. (Which member was the last does not matter: the next key determines the place of the next value.) False if
+    /// the stack is full.
     pub(crate) fn skip_members(&mut self, place: P) -> bool {
         let has_room = self.position.descend(place, true);
         if has_room {
@@ -98,14 +99,14 @@ impl<P: Place> Scanner<P> {
         has_room
     }
 
-    /// The text has ended: completes a top-level number or literal.
+    /// Ends the text, which completes a top-level number or literal.
     pub(crate) fn finish<S: Sink<P>>(&mut self, sink: &mut S) {
         if self.position.state == State::Scalar {
             self.end_scalar(&[], sink);
         }
     }
 
-    /// Takes the next bytes of the text and returns how many, which is all of them unless it paused.
+    /// Takes the next bytes of the text and returns how many were consumed: all of them unless it paused.
     pub(crate) fn feed<S: Sink<P>>(&mut self, bytes: &[u8], pause: Pause, sink: &mut S) -> usize {
         let mut at = 0;
         while let Some(&byte) = bytes.get(at) {
@@ -202,7 +203,7 @@ impl<P: Place> Scanner<P> {
         at
     }
 
-    /// A value begins with this byte. True if the byte is taken.
+    /// Starts a value with this byte. True if the byte was consumed.
     fn begin_value<S: Sink<P>>(&mut self, byte: u8, sink: &mut S) -> bool {
         let place = self.position.place;
         let shape = place.map(|place| {
@@ -236,7 +237,7 @@ impl<P: Place> Scanner<P> {
         true
     }
 
-    /// Inside a key; returns the place after what was taken of it.
+    /// Inside a key; returns the index after the consumed bytes.
     fn take_key(&mut self, bytes: &[u8], start: usize) -> usize {
         let rest = bytes.get(start..).unwrap_or_default();
         let Some(len) = string_stop(rest) else {
@@ -245,7 +246,7 @@ impl<P: Place> Scanner<P> {
         };
         let (part, end) = rest.split_at_checked(len).unwrap_or((rest, &[]));
         if end.first() == Some(&b'\\') {
-            // No known key is ever written with an escape, so a key with one is taken as unknown.
+            // Servers never escape a known key, so a key with an escape is unknown.
             self.partial.lose();
             self.position.state = State::KeyEscape;
             return start + len + 1;
@@ -254,7 +255,7 @@ impl<P: Place> Scanner<P> {
             (Some(key), Some(Shape::Object(keys) | Shape::OneOrMany(keys, _))) => keys.find(key),
             _ => None,
         };
-        // The colon follows at once in everything that servers write.
+        // In everything that servers write, the colon follows immediately.
         if end.get(1) == Some(&b':') {
             self.position.state = State::Value;
             return start + len + 2;
@@ -263,7 +264,8 @@ impl<P: Place> Scanner<P> {
         start + len + 1
     }
 
-    /// After a value; returns the place after what was taken: a comma with the quote of the next key, or all that closes.
+    /// After a value; returns the index after the consumed bytes: a comma with the quote of the next key, or all
+    /// closing brackets.
     fn after_value(&mut self, bytes: &[u8], start: usize) -> usize {
         let mut at = start;
         while let (State::AfterValue, Some(byte)) = (self.position.state, bytes.get(at)) {
@@ -296,7 +298,7 @@ impl<P: Place> Scanner<P> {
         self.position.state = State::Key;
     }
 
-    /// Inside a string of no interest; returns the place after what was taken of it.
+    /// Inside a skipped string; returns the index after the consumed bytes.
     fn skip_string(&mut self, bytes: &[u8], start: usize) -> usize {
         let in_nested = self.position.state == State::NestedString;
         let mut at = start;
@@ -307,7 +309,7 @@ impl<P: Place> Scanner<P> {
             match (rest.get(len), in_nested) {
                 (Some(b'"'), true) => self.position.state = State::Nested,
                 (Some(b'"'), false) => self.position.end_value(),
-                // The byte after the backslash is here: no need to remember that it is escaped.
+                // The byte after the backslash is available, so the escape state need not be kept.
                 _ if at < bytes.len() => {
                     at += 1;
                     continue;
@@ -319,7 +321,7 @@ impl<P: Place> Scanner<P> {
         }
     }
 
-    /// Inside a wanted string; returns the place after what was taken of it.
+    /// Inside a wanted string; returns the index after the consumed bytes.
     fn take_word<S: Sink<P>>(&mut self, bytes: &[u8], start: usize, sink: &mut S) -> usize {
         let Some(place) = self.position.place else {
             self.position.state = State::String;
@@ -344,7 +346,7 @@ impl<P: Place> Scanner<P> {
         start + len + usize::from(!end.is_empty())
     }
 
-    /// Inside a number or literal; returns the place after what was taken of it.
+    /// Inside a number or literal; returns the index after the consumed bytes.
     fn take_scalar<S: Sink<P>>(&mut self, bytes: &[u8], start: usize, sink: &mut S) -> usize {
         let rest = bytes.get(start..).unwrap_or_default();
         if let [b'n', b'u', b'l', b'l', end, ..] = rest
@@ -367,7 +369,7 @@ impl<P: Place> Scanner<P> {
         }
     }
 
-    /// The number or literal ends with these bytes.
+    /// Ends the number or literal, whose last bytes are `last`.
     fn end_scalar<S: Sink<P>>(&mut self, last: &[u8], sink: &mut S) {
         self.position.end_value();
         let Some(whole) = self.partial.complete(last) else { return };
@@ -386,7 +388,7 @@ impl<P: Place> Scanner<P> {
         }
     }
 
-    /// Inside a container of no interest; returns the place after what was taken of it.
+    /// Inside a skipped container; returns the index after the consumed bytes.
     fn skip_nested(&mut self, bytes: &[u8], start: usize) -> usize {
         let mut at = start;
         while let Some(rest) = bytes.get(at..)

@@ -1,32 +1,32 @@
 //! Escapes of JSON strings (RFC 8259 section 7), resumable at any byte.
 
-/// A byte that no UTF-8 text holds: stands for what cannot be decoded, so that the whole word is found out as invalid.
+/// A byte that is never valid in UTF-8. It replaces undecodable input, so that the whole word is detected as invalid.
 const INVALID: &[u8] = &[0xff];
 
-/// Where an escape stands after a byte.
+/// The state of an escape after a byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Escape {
-    /// More bytes are to come.
+    /// More bytes follow.
     Open,
     /// The byte was its last.
     Complete,
-    /// The byte is none of it, and is still to be read: a quote there ends the string.
+    /// The byte is not part of the escape and must still be read: a quote there ends the string.
     Broken,
 }
 
-/// What is known of an escape that is not complete yet.
+/// The state of an incomplete escape.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Unescape {
     /// The first half of a surrogate pair, or 0.
     high: u16,
-    /// The hex digits so far.
+    /// The value of the hex digits so far.
     unit: u16,
-    /// Hex digits still to come; 0 right after the backslash.
+    /// Remaining hex digits; 0 right after the backslash.
     digits_left: u8,
 }
 
 impl Unescape {
-    /// Takes one byte after the backslash. Hands decoded bytes out.
+    /// Takes one byte after the backslash and outputs the decoded bytes.
     pub(super) fn push(&mut self, byte: u8, out: &mut impl FnMut(&[u8])) -> Escape {
         if self.digits_left > 0 {
             return self.push_digit(byte, out);
@@ -52,7 +52,7 @@ impl Unescape {
         Escape::Complete
     }
 
-    /// Something other than a second half follows, so a first half stands alone and is invalid.
+    /// Called when something other than a second surrogate follows: a lone first surrogate is invalid.
     pub(super) fn settle(&mut self, out: &mut impl FnMut(&[u8])) {
         if self.high != 0 {
             self.high = 0;
