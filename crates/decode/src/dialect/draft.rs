@@ -1,4 +1,4 @@
-//! What is known so far of the event at hand.
+//! The state of the event being decoded.
 
 use super::kind::Kind;
 use crate::Channels;
@@ -9,27 +9,27 @@ use crate::Finishes;
 use crate::StreamEvent;
 use crate::Usage;
 
-/// The small facts of an event: all that a common token event has.
+/// The basic facts of an event: everything that a common token event has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
     /// `choices[].index` of the last choice.
     pub(super) choice: u32,
-    /// Choices so far.
+    /// Number of choices so far.
     pub(super) choices: u32,
-    /// Channels that are not empty.
+    /// Non-empty channels.
     pub(super) channels: Channels,
-    /// What `type` says.
+    /// The kind given by `type`.
     pub(super) kind: Kind,
     flags: u16,
 }
 
-/// What an event has or has not.
+/// Properties of an event.
 #[derive(Clone, Copy, Debug)]
 #[repr(u16)]
 pub(super) enum Flag {
     /// A role.
     Role = 1,
-    /// A delta or a completion's text, be it empty.
+    /// A delta or the text of a completion, possibly empty.
     Delta = 2,
     /// `prompt_progress`.
     Progress = 4,
@@ -37,25 +37,25 @@ pub(super) enum Flag {
     Error = 8,
     /// A `usage` object.
     Usage = 16,
-    /// Times of the engine.
+    /// Timings reported by the engine.
     Timing = 32,
-    /// A `delta` string that is not empty.
+    /// A non-empty `delta` string.
     Piece = 64,
-    /// An item with a name or the like that is not empty.
+    /// An item with a non-empty name or the like.
     Item = 128,
-    /// A `usage` object whose input leaves the cached tokens out.
+    /// A `usage` object whose input excludes the cached tokens.
     CachedApart = 256,
-    /// A `usage` object from before the answer.
+    /// A `usage` object that precedes the output.
     Early = 512,
-    /// Counts of the engine's own, not `usage`.
+    /// Counts in the engine's own format, not `usage`.
     Counter = 1024,
-    /// They are counts so far, which every event has.
+    /// The counts are running totals, which every event has.
     Running = 2048,
-    /// The word that its choice has ended.
+    /// The choice is marked as ended.
     Ended = 4096,
-    /// A special token, whose text is no part of the answer.
+    /// A special token, whose text is not part of the output.
     Special = 8192,
-    /// The answer is not here yet.
+    /// The response is not available yet.
     Pending = 16384,
 }
 
@@ -69,7 +69,7 @@ impl Facts {
     }
 }
 
-/// The numbers of an event. Most events have none, so that they are kept apart from the facts.
+/// The numbers of an event, stored separately because most events have none.
 #[derive(Clone, Copy, Debug)]
 #[repr(u8)]
 pub(super) enum Number {
@@ -99,27 +99,26 @@ pub(super) enum Number {
 
 const NUMBERS: usize = Number::OutputAudio as usize + 1;
 
-/// The event at hand.
+/// The event being decoded.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Draft {
     pub(super) facts: Facts,
     pub(super) finishes: Finishes,
-    /// Why the answer ended, by its `status`, and by the better word beside it.
+    /// The finish reason from the response's `status`, and the more precise one next to it.
     pub(super) status: Option<FinishReason>,
     pub(super) status_reason: Option<FinishReason>,
-    /// A number came that is another in each event: what follows will not come again.
+    /// The event has a number that differs in every event, so its bytes will not repeat.
     pub(super) varies: bool,
-    /// Answers whose prompt, and whose output, an engine's own counter told.
+    /// How many responses had a prompt count, and an output count, in the engine's own format.
     told_inputs: u16,
     told_outputs: u16,
-    /// One bit for each number that is there.
+    /// One bit for each number that is present.
     present: u32,
-    /// A count, or the bits of a double.
+    /// A count, or the bits of an `f64`.
     numbers: [u64; NUMBERS],
 }
 
 impl Draft {
-    /// Gets ready for the next event.
     pub(super) fn clear(&mut self) {
         self.facts = Facts::default();
         self.finishes = Finishes::default();
@@ -131,7 +130,7 @@ impl Draft {
         self.present = 0;
     }
 
-    /// True when [`Facts`] say all that is known.
+    /// True when [`Facts`] hold everything known.
     pub(super) fn is_plain(&self) -> bool {
         self.present == 0
             && self.finishes.is_empty()
@@ -147,26 +146,26 @@ impl Draft {
         }
     }
 
-    /// Puts a count that is told elsewhere too, and better.
+    /// Sets a count for which another key is preferred.
     pub(super) fn put_if_absent(&mut self, number: Number, value: u64) {
         if self.count(number).is_none() {
             self.put(number, value);
         }
     }
 
-    /// Adds to a count, which is then there even if it is 0.
+    /// Adds to a count. Makes it present even if it is 0.
     pub(super) fn add(&mut self, number: Number, more: u64) {
         self.put(number, self.count(number).unwrap_or(0).saturating_add(more));
     }
 
-    /// Adds an engine's own count of one answer's prompt.
+    /// Adds an engine's own prompt count for one response.
     pub(super) fn add_input(&mut self, tokens: u64) {
         self.add(Number::Input, tokens);
         self.told_inputs = self.told_inputs.saturating_add(1);
         self.facts.set(Flag::Counter);
     }
 
-    /// Adds an engine's own count of one answer's output.
+    /// Adds an engine's own output count for one response.
     pub(super) fn add_output(&mut self, tokens: u64) {
         self.add(Number::Output, tokens);
         self.told_outputs = self.told_outputs.saturating_add(1);
@@ -185,7 +184,7 @@ impl Draft {
         self.count(number).map(f64::from_bits)
     }
 
-    /// What the event said.
+    /// Builds the event.
     pub(super) fn event(&self, malformed: bool) -> StreamEvent {
         let facts = self.facts;
         let plain = self.present == 0;
@@ -216,7 +215,7 @@ impl Draft {
             counter: if facts.has(Flag::Counter) { Some(self.counter()) } else { None },
             finishes,
             ended: facts.has(Flag::Ended),
-            // What was said to the model, and could not be transcribed, is no error of the answer.
+            // A failed transcription of the user's audio is not an error of the response.
             error: facts.has(Flag::Error) && facts.kind != Kind::HeardAll || facts.kind.fails(),
             done: false,
             end: facts.kind.ends(),
@@ -234,7 +233,7 @@ impl Draft {
         let mut input = self.count(Number::Input);
         if self.facts.has(Flag::CachedApart) {
             let apart = cached.unwrap_or(0).saturating_add(cache_creation.unwrap_or(0));
-            // No prompt is empty: SGLang 0.5 says 0 where its parsers swallowed the chunk that had the number.
+            // A prompt is never empty: SGLang 0.5 sends 0 if its parsers dropped the chunk that had the number.
             input = input.map(|input| input.saturating_add(apart)).filter(|input| *input > 0);
         }
         Usage {
@@ -252,11 +251,11 @@ impl Draft {
     }
 
     fn counter(&self) -> Counter {
-        // A sum that leaves one of several answers out is none.
+        // The sum is valid only if every response contributed to it.
         let answers = self.facts.choices.max(1);
         let input = self.count(Number::Input).filter(|_| u32::from(self.told_inputs) == answers);
         let output = self.count(Number::Output).filter(|_| u32::from(self.told_outputs) == answers);
-        // Ollama leaves out what is 0, and tells of a prompt only when it has generated.
+        // Ollama omits zero values, and sends a prompt count only if it generated.
         let nothing = output.is_none() && input.is_some() && self.milliseconds(Number::LoadMs).is_some();
         Counter {
             input,

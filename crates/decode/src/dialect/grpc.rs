@@ -1,8 +1,8 @@
-//! The answers of gRPC services that generate: what their fields mean.
+//! Responses of the generating gRPC services: the meaning of their fields.
 //!
 //! Sources of the field numbers: vLLM `rust/proto/inference.proto` (package `vllm`, 0.33); SMG (lightseekorg/smg)
-//! `crates/grpc_client/proto/{vllm_engine,sglang_scheduler,trtllm_service}.proto`, which the servers of `vllm --grpc`,
-//! SGLang and TensorRT-LLM take over; Triton and KServe `grpc_service.proto` (triton-inference-server/common).
+//! `crates/grpc_client/proto/{vllm_engine,sglang_scheduler,trtllm_service}.proto`, used by the servers of
+//! `vllm --grpc`, SGLang and TensorRT-LLM; Triton and KServe `grpc_service.proto` (triton-inference-server/common).
 
 use super::Capture;
 use super::Place;
@@ -20,49 +20,49 @@ use crate::scan::protobuf::Scanner;
 use crate::scan::protobuf::Shape;
 use crate::scan::protobuf::Sink;
 
-/// A field that means something.
+/// A known field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spot {
-    /// A message that only holds others.
+    /// A message that only contains others.
     Plain,
     /// New tokens of one sequence.
     Chunk,
-    /// The end of one sequence, all of its tokens with it.
+    /// The end of one sequence, with all of its tokens.
     Complete,
-    /// Which sequence.
+    /// The index of the sequence.
     Index,
     /// One new token.
     TokenId,
-    /// How many new tokens.
+    /// The number of new tokens.
     NewTokens,
     Text,
     PromptTokens,
     OutputTokens,
     CachedTokens,
     ReasoningTokens,
-    /// A finish reason in words.
+    /// A finish reason as text.
     Finish,
-    /// A finish reason of vLLM's enumeration.
+    /// A finish reason from vLLM's enumeration.
     FinishCode,
     Id,
     Model,
     ErrorMessage,
-    /// A parameter of Triton's: a key and its value.
+    /// A Triton parameter: a key and its value.
     Parameter,
     ParameterName,
     ParameterFlag,
-    /// A tensor, its name and what it holds.
+    /// A tensor: its name and its contents.
     Tensor,
     TensorName,
     TensorText,
-    /// What the tensors hold, in their order.
+    /// The raw contents of the tensors, in their order.
     RawTensor,
 }
 
-/// The name of the tensor that vLLM's and TensorRT-LLM's backends write text to.
+/// The name of the text tensor in Triton's vLLM and TensorRT-LLM backends.
 const TEXT_TENSOR: &[u8] = b"text_output";
 
-/// The last response to a request.
+/// The parameter that marks the last response to a request.
 const FINAL_RESPONSE: &[u8] = b"triton_final_response";
 
 static VLLM: Fields<Spot> = Fields(&[
@@ -207,7 +207,7 @@ static TRITON: Fields<Spot> = Fields(&[
 static TRITON_STREAM: Fields<Spot> =
     Fields(&[(1, Shape::Bytes(Spot::ErrorMessage)), (2, Shape::Message(Spot::Plain, &TRITON))]);
 
-/// The fields of this route's answers, and what engine they are a mark of.
+/// The response fields of this route, and the engine they identify.
 fn fields(route: Route) -> Option<(&'static Fields<Spot>, EngineFacts)> {
     match route {
         Route::VllmInference | Route::VllmInferenceStream => Some((&VLLM, EngineFacts::VLLM)),
@@ -220,36 +220,36 @@ fn fields(route: Route) -> Option<(&'static Fields<Spot>, EngineFacts)> {
     }
 }
 
-/// Reads the messages of one answer.
+/// Decodes the messages of one response.
 #[derive(Clone, Debug)]
 pub(crate) struct GrpcAnswer {
     scanner: Scanner<Spot>,
     engine: EngineFacts,
     message: Message,
-    /// A name or a finish reason; longer ones are cut, and are no known word.
+    /// A name or a finish reason; longer ones are truncated, and so match no known word.
     word: Capture<24>,
 }
 
-/// What is known of the message at hand beside the draft of its event.
+/// State of the current message that is not part of the event's draft.
 #[derive(Clone, Copy, Debug, Default)]
 struct Message {
-    /// The word at hand is to be kept.
+    /// The current word is to be kept.
     wanted: bool,
-    /// Tensors described so far, and tensors that followed in raw form.
+    /// Number of tensors described so far, and of tensors in raw form so far.
     described: u8,
     raw: u8,
-    /// Which tensor holds the text.
+    /// The index of the text tensor.
     text: Option<u8>,
-    /// The parameter at hand is the mark of the last response.
+    /// The current parameter marks the last response.
     at_final: bool,
     /// This is the last response.
     is_final: bool,
-    /// Some tensor holds something.
+    /// Some tensor is not empty.
     filled: bool,
 }
 
 impl GrpcAnswer {
-    /// For the answers of this route; `None` for one that is no gRPC service's.
+    /// Decoder for responses on this route; `None` if it is not a gRPC route.
     pub(crate) fn new(route: Route) -> Option<GrpcAnswer> {
         let (fields, engine) = fields(route)?;
         let scanner = Scanner::new(fields);
@@ -262,7 +262,7 @@ impl GrpcAnswer {
         scanner.feed(bytes, &mut Taking { reading, message, word });
     }
 
-    /// What the message said that ends here.
+    /// Ends the message and returns its event.
     pub(crate) fn end_message(&mut self, reading: &mut Reading) -> StreamEvent {
         reading.mark(self.engine);
         let whole = self.scanner.finish();
@@ -272,7 +272,7 @@ impl GrpcAnswer {
     }
 }
 
-/// Fills the draft of the event with what the scanner finds.
+/// Fills the event's draft with the values that the scanner finds.
 struct Taking<'a> {
     reading: &'a mut Reading,
     message: &'a mut Message,
@@ -329,7 +329,7 @@ impl Sink<Spot> for Taking<'_> {
         match spot {
             Spot::ParameterName | Spot::TensorName => self.word.push(part),
             Spot::RawTensor => {
-                // Strings are written with their lengths: where all bytes are 0, all of them are empty.
+                // Strings are encoded with their lengths, so all bytes are 0 only if all strings are empty.
                 let filled = part.iter().any(|byte| *byte != 0);
                 self.message.filled |= filled;
                 if filled && self.message.text.map(|text| text + 1) == Some(self.message.raw) {

@@ -1,18 +1,18 @@
-//! The requests of gRPC services that generate; the sources are those of their answers.
+//! Requests of the generating gRPC services; for the sources see `grpc`.
 
 use crate::Route;
 use crate::scan::protobuf::Fields;
 use crate::scan::protobuf::Shape;
 
-/// A field that means something.
+/// A known field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asks {
-    /// A message that only holds others.
+    /// A message that only contains others.
     Options,
     Model,
-    /// Answers per prompt.
+    /// Choices per prompt.
     N,
-    /// Output tokens per answer.
+    /// Output tokens per choice.
     MaxTokens,
     Stream,
 }
@@ -41,7 +41,7 @@ static TENSORRT_LLM: Fields<Asks> = Fields(&[
 
 static TRITON: Fields<Asks> = Fields(&[(1, Shape::Bytes(Asks::Model))]);
 
-/// The fields of this route's requests; `None` for one that is no gRPC service's.
+/// The request fields of this route; `None` if it is not a gRPC route.
 pub(crate) fn asks(route: Route) -> Option<&'static Fields<Asks>> {
     match route {
         Route::VllmInference | Route::VllmInferenceStream => Some(&VLLM),

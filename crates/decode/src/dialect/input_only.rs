@@ -1,5 +1,5 @@
-//! Embeddings, rerank, score, classify, pooling: bodies of numbers that are stepped over, and the count of what went in
-//! (vLLM 0.33, SGLang 0.5.23, llama.cpp, Ollama 0.17, Dynamo 1.6, Cohere).
+//! Embeddings, rerank, score, classify, pooling: the bodies contain numbers, which are skipped, and the input token
+//! count (vLLM 0.33, SGLang 0.5.23, llama.cpp, Ollama 0.17, Dynamo 1.6, Cohere).
 
 use super::Place;
 use crate::scan::Keys;
@@ -21,13 +21,13 @@ pub(super) static ANSWER: Keys<Place> = Keys::new(&[
     ("type", Place::FlatErrorType),
 ]);
 
-/// One answer of a body that is an array. SGLang's `/v1/rerank`, and its `/encode` and `/classify` of several texts, tell
-/// of each what went in; llama.cpp's `/embedding` and its `/rerank` of `texts` tell nothing. With `top_n` the array lacks
-/// some: then the sum is not that of the request, which asked for more answers than there are.
+/// One element of a body that is an array. SGLang's `/v1/rerank`, and its `/encode` and `/classify` for several texts,
+/// report the input tokens of each element; llama.cpp's `/embedding` and its `/rerank` of `texts` do not. With `top_n`
+/// the array is incomplete, so the sum is not that of the request, which had more documents.
 pub(super) static ONE_OF_SEVERAL: Keys<Place> = Keys::new(&[("meta_info", Place::MetaInfo)]);
 
-/// `meta` of Cohere's API (`/v2/embed`, `/v2/rerank`): the tokens that were computed, and those that are billed. vLLM
-/// 0.33 tells the latter alone (vllm/entrypoints/pooling/embed).
+/// `meta` of Cohere's API (`/v2/embed`, `/v2/rerank`): the computed tokens and the billed ones. vLLM 0.33 sends only
+/// the latter (vllm/entrypoints/pooling/embed).
 pub(super) static META: Keys<Place> =
     Keys::new(&[("tokens", Place::InputTokens), ("billed_units", Place::BilledUnits)]);
 

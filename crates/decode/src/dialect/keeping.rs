@@ -1,4 +1,4 @@
-//! A reading that keeps the answer's text.
+//! A reading that also keeps the response text.
 
 use super::Place;
 use super::Reading;
@@ -6,18 +6,18 @@ use crate::AnswerText;
 use crate::Channels;
 use crate::scan::Sink;
 
-/// Tells a [`Reading`] all that is found, and keeps the strings that are pieces of the answer. A type of its own, so that
-/// the scanner of those who keep none is made without a question about it.
+/// Forwards everything found to a [`Reading`], and keeps the strings that are response text. A separate type, so that
+/// the scanner compiled for plain readings does not test for it.
 pub(crate) struct Keeping<'a> {
     pub(crate) reading: &'a mut Reading,
     pub(crate) text: &'a mut AnswerText,
-    /// It is the body of an answer that is not streamed: a key with the whole text is no repetition of it.
+    /// The body is not streamed: a key with the whole text does not repeat earlier pieces.
     pub(crate) whole: bool,
 }
 
 impl Keeping<'_> {
-    /// What the string at this place is a piece of (`Some(None)`: `type` says it); `None` for one that is not kept. Of
-    /// calls and audio it is enough that they were there.
+    /// The channel of the string at this place (`Some(None)`: determined by `type`); `None` for a string that is not
+    /// kept. Text of tool calls and audio is not kept; their channels are set anyway.
     fn channels(&self, place: Place) -> Option<Option<Channels>> {
         match place {
             Place::Content | Place::CompletionText => Some(Some(Channels::CONTENT)),

@@ -1,49 +1,50 @@
-//! What the `type` of an event says: of the dialects whose events name themselves (OpenAI Responses and realtime, Anthropic
-//! Messages, Cohere chat, OpenAI transcription).
+//! The meaning of an event's `type`, for dialects with typed events (OpenAI Responses and realtime, Anthropic Messages,
+//! Cohere chat, OpenAI transcription).
 //!
-//! The word may stand before or after what it tells about, so it is kept as a fact of the event and weighed at its end.
+//! The `type` may come before or after the data it describes, so it is stored with the event's facts and applied at the
+//! event's end.
 
 use crate::Channels;
 
-/// The longest of the words, `conversation.item.input_audio_transcription.completed`, has 53 bytes.
+/// The longest known `type`, `conversation.item.input_audio_transcription.completed`, has 53 bytes.
 pub(super) const LONGEST: usize = 56;
 
-/// What an event is.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// It does not say, or says nothing that matters here.
+    /// No `type`, or one that does not matter here.
     #[default]
     Other,
-    /// A piece of the answer's text.
+    /// A piece of the response text.
     Text,
-    /// A piece of reasoning, or of its summary.
+    /// A piece of reasoning or of its summary.
     Reasoning,
-    /// A piece of a call's arguments, input or code.
+    /// A piece of a tool call's arguments, input or code.
     Call,
     /// A piece of a refusal.
     Refusal,
-    /// A piece of speech, or of its transcript.
+    /// A piece of speech or of its transcript.
     Audio,
-    /// A piece of what a speaker said: the answer itself in a session that transcribes, else nothing of the answer.
+    /// A piece of the transcribed input: the response itself in a transcription session, otherwise not part of it.
     Heard,
-    /// The end of that.
+    /// The end of the transcribed input.
     HeardAll,
-    /// An item of the answer begins; that of a call has its name.
+    /// An output item begins; a tool call has its name here.
     ItemAdded,
-    /// The last event of an answer.
+    /// The last event of a response.
     End,
-    /// The last event of an answer that failed.
+    /// The last event of a failed response.
     Failed,
     /// An error.
     Error,
-    /// A sign of life, in the shape of an event.
+    /// A keep-alive in the format of an event.
     Ping,
-    /// A client's message that asks for an answer.
+    /// A client message that requests a response.
     Ask,
 }
 
 impl Kind {
-    /// The kind that this word on the wire names.
+    /// The kind for this `type` on the wire.
     pub(super) fn from_wire(word: &[u8]) -> Kind {
         match word {
             b"response.output_text.delta" => Kind::Text,
@@ -74,7 +75,7 @@ impl Kind {
         match name {
             b"transcript.text" | b"transcription" => return Kind::Text,
             b"session.output_audio" | b"session.output_transcript" => return Kind::Audio,
-            // What a tool put out, not the model.
+            // The output of a tool, not of the model.
             b"response.shell_call_output_content" => return Kind::Other,
             _ => {}
         }
@@ -93,7 +94,7 @@ impl Kind {
         }
     }
 
-    /// The same in a session that transcribes, or does not.
+    /// The kind of the same event in a session that transcribes or does not.
     pub(super) fn in_session(self, transcribes: bool) -> Kind {
         match self {
             // SGLang 0.5, and OpenAI's transcription sessions.
@@ -103,7 +104,7 @@ impl Kind {
         }
     }
 
-    /// The channel of an event of this kind with text in its `delta`.
+    /// The channel of a non-empty `delta` in an event of this kind.
     pub(super) fn channel(self) -> Channels {
         match self {
             Kind::Text => Channels::CONTENT,
@@ -115,12 +116,12 @@ impl Kind {
         }
     }
 
-    /// The answer ends here.
+    /// True if the response ends here.
     pub(super) fn ends(self) -> bool {
         matches!(self, Kind::End | Kind::Failed)
     }
 
-    /// The answer failed.
+    /// True if the response failed.
     pub(super) fn fails(self) -> bool {
         matches!(self, Kind::Error | Kind::Failed)
     }

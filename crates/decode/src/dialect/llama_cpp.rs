@@ -1,14 +1,14 @@
 //! llama.cpp's own `/completion` and `/infill` (tools/server/server-task.cpp, `to_json_non_oaicompat`).
 //!
-//! `tokens_predicted` is the count so far, also of tokens whose text is held back; `tokens` are the ids of the last of
-//! them, or none. There is no `[DONE]`: the event with `stop: true` is the last of its choice. It holds the prompt and
-//! all settings.
+//! `tokens_predicted` is the running count, including tokens whose text is held back; `tokens` has the ids of the most
+//! recent of them, or none. There is no `[DONE]`: the event with `stop: true` is the last of its choice, and contains
+//! the prompt and all settings.
 
 use super::Place;
 use crate::scan::Keys;
 
-/// The whole event or body, or an error in its place; several prompts give an array of them. The `stopped_` keys are those
-/// of versions before `stop_type` (December 2024).
+/// The whole event or body, or an error in its place; several prompts yield an array of them. The `stopped_` keys are
+/// from versions before `stop_type` (December 2024).
 pub(super) static ANSWER: Keys<Place> = Keys::new(&[
     ("index", Place::Index),
     ("content", Place::Content),

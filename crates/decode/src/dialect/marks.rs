@@ -1,8 +1,8 @@
-//! What the words of an answer tell of the engine that wrote them.
+//! Engine marks in `system_fingerprint`, `id` and `model`.
 
 use crate::EngineFacts;
 
-/// The marks in `system_fingerprint`. vLLM: `vllm-0.32.0-9bb3537e`; llama.cpp: `b<build>-<commit>`; Ollama: `fp_ollama`;
+/// The mark in `system_fingerprint`. vLLM: `vllm-0.32.0-9bb3537e`; llama.cpp: `b<build>-<commit>`; Ollama: `fp_ollama`;
 /// TGI 3.3: its version and `native`, `dev0` or a commit (`3.3.6-sha-db931fc`).
 pub(super) fn of_fingerprint(word: &[u8]) -> EngineFacts {
     if word.starts_with(b"vllm-") {
@@ -19,7 +19,8 @@ pub(super) fn of_fingerprint(word: &[u8]) -> EngineFacts {
     if digits > 0 && build.get(digits) == Some(&b'-') { EngineFacts::LLAMA_CPP } else { EngineFacts::default() }
 }
 
-/// The shapes of `id` that few engines write (recordings of vLLM 0.32 with both front ends and of Ollama 0.17).
+/// The mark in `id`: formats that few engines use (from recordings of vLLM 0.32 with both front ends and of Ollama
+/// 0.17).
 pub(super) fn of_id(id: &[u8]) -> EngineFacts {
     let hex = |rest: &[u8], len: usize| rest.len() == len && count(rest, is_lower_hex) == len;
     let digits = |rest: &[u8], most: usize| (1..=most).contains(&rest.len()) && rest.iter().all(u8::is_ascii_digit);
@@ -43,12 +44,12 @@ pub(super) fn of_id(id: &[u8]) -> EngineFacts {
     EngineFacts::default()
 }
 
-/// The marks in `model`: transformers serve 5 names the revision (`org/name@main`).
+/// The mark in `model`: transformers serve 5 appends the revision (`org/name@main`).
 pub(super) fn of_model(model: &[u8]) -> EngineFacts {
     if model.ends_with(b"@main") { EngineFacts::MODEL_AT_MAIN } else { EngineFacts::default() }
 }
 
-/// Three numbers with dots between, a dash, and a word that TGI's build puts there.
+/// True for three numbers separated by dots, a dash, and a suffix set by TGI's build.
 fn is_tgi_version(word: &[u8]) -> bool {
     let mut rest = word;
     for end in [b'.', b'.', b'-'] {

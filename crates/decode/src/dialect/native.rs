@@ -1,4 +1,4 @@
-//! What the finds on the engines' own routes mean: SGLang's, LMDeploy's, TGI's, llama.cpp's and Ollama's.
+//! Interprets values on the engines' own routes: SGLang, LMDeploy, TGI, llama.cpp and Ollama.
 
 use super::Place;
 use super::Reading;
@@ -9,7 +9,7 @@ use crate::EngineFacts;
 use crate::FinishReason;
 
 impl Reading {
-    /// A value begins at a place of these routes.
+    /// Handles the start of a value at a place of these routes.
     pub(super) fn begin_native(&mut self, place: Place, first: u8) {
         match (place, first) {
             (Place::MetaInfo, b'{') => self.answer(),
@@ -37,12 +37,12 @@ impl Reading {
         }
     }
 
-    /// One answer, its event's only one or one of an array.
+    /// Counts one response: the event's only one, or an element of an array.
     fn answer(&mut self) {
         self.draft.facts.choices = self.draft.facts.choices.saturating_add(1);
     }
 
-    /// A number at a place of these routes, or a count at any.
+    /// Handles a number at a place of these routes, or a count at any place.
     pub(super) fn native_number(&mut self, place: Place, written: &str) {
         let (number, milliseconds) = match place {
             Place::QueueSeconds => (Number::QueueMs, 1e3),

@@ -1,4 +1,4 @@
-//! `nvext`, what NVIDIA Dynamo 1.6 adds to OpenAI's answers when the client asks for it (`nvext.extra_fields`).
+//! `nvext`, which NVIDIA Dynamo 1.6 adds to OpenAI responses on request (`nvext.extra_fields`).
 
 use super::Place;
 use crate::scan::Keys;

@@ -1,13 +1,14 @@
-//! Ollama's own `/api/chat` and `/api/generate` (api/types.go), and SGLang's copy of them, which leaves counts and
-//! durations out.
+//! Ollama's own `/api/chat` and `/api/generate` (api/types.go), and SGLang's copy of them, which omits counts and
+//! durations.
 //!
-//! Events are JSON lines; the one with `done: true` is the last and has the counts and durations (nanoseconds) of the
-//! whole. What is 0 is left out. A request for the model alone (`done_reason: "load"` or `"unload"`) has none.
+//! Events are JSON lines. The last one has `done: true`, and the counts and durations (nanoseconds) of the whole
+//! response; zero values are omitted. A request that only loads or unloads the model (`done_reason: "load"` or
+//! `"unload"`) has none.
 
 use super::Place;
 use crate::scan::Keys;
 
-/// The whole event or body, or an error in its place: `message` in chats, the texts themselves in `/api/generate`.
+/// The whole event or body, or an error in its place: `message` for chats, the text keys for `/api/generate`.
 pub(super) static ANSWER: Keys<Place> = Keys::new(&[
     ("model", Place::Model),
     ("message", Place::OllamaMessage),
@@ -26,7 +27,7 @@ pub(super) static ANSWER: Keys<Place> = Keys::new(&[
     ("error", Place::Error),
 ]);
 
-/// `message`. Its `images` are `null` in SGLang, and left out by Ollama.
+/// `message`. SGLang sends `images: null`; Ollama omits the key.
 pub(super) static MESSAGE: Keys<Place> = Keys::new(&[
     ("role", Place::Role),
     ("content", Place::Content),

@@ -1,15 +1,15 @@
-//! Keys that chats and completions share (vLLM 0.33, SGLang 0.5, llama.cpp, Ollama, TGI, TensorRT-LLM, Dynamo).
+//! Keys shared by chats and completions (vLLM 0.33, SGLang 0.5, llama.cpp, Ollama, TGI, TensorRT-LLM, Dynamo).
 
 use super::Place;
 use crate::scan::Keys;
 
-/// `error`. TGI says `error_type` beside it.
+/// `error`. TGI sends `error_type` next to it.
 pub(super) static ERROR: Keys<Place> = Keys::new(&[("type", Place::ErrorType)]);
 
 /// `choices[].logprobs`: `content` in chats, `tokens` in completions.
 pub(super) static LOGPROBS: Keys<Place> = Keys::new(&[("content", Place::LogprobList), ("tokens", Place::LogprobList)]);
 
-/// `usage`. SGLang has `reasoning_tokens` on the top level too.
+/// `usage`. SGLang also has `reasoning_tokens` at the top level.
 pub(super) static USAGE: Keys<Place> = Keys::new(&[
     ("prompt_tokens", Place::PromptTokens),
     ("completion_tokens", Place::CompletionTokens),
@@ -18,8 +18,8 @@ pub(super) static USAGE: Keys<Place> = Keys::new(&[
     ("reasoning_tokens", Place::OuterReasoningTokens),
 ]);
 
-/// `usage.prompt_tokens_details`, `usage.input_tokens_details`. What was written to the cache has two names: OpenAI's and
-/// vLLM's.
+/// `usage.prompt_tokens_details`, `usage.input_tokens_details`. Tokens written to the cache have two names: OpenAI's
+/// and vLLM's.
 pub(super) static PROMPT_DETAILS: Keys<Place> = Keys::new(&[
     ("cached_tokens", Place::CachedTokens),
     ("cache_write_tokens", Place::CacheCreationTokens),

@@ -1,11 +1,12 @@
-//! `/v1/responses`: events that name themselves, and `response` bodies (vLLM 0.33, SGLang 0.5, llama.cpp, transformers
-//! serve 5.19, Ollama 0.17, Dynamo 1.6, openai-python 3.52). The realtime APIs share them: their messages are such events
-//! (OpenAI; vLLM's and SGLang's `/v1/realtime`).
+//! `/v1/responses`: events with a `type`, and `response` bodies (vLLM 0.33, SGLang 0.5, llama.cpp, transformers serve
+//! 5.19, Ollama 0.17, Dynamo 1.6, openai-python 3.52). The messages of the realtime APIs are such events too (OpenAI;
+//! vLLM's and SGLang's `/v1/realtime`).
 
 use super::Place;
 use crate::scan::Keys;
 
-/// A whole event. What a `delta` is, `type` says; vLLM's realtime has `usage` and the client's `model` here.
+/// A whole event. `type` determines the meaning of `delta`. vLLM's realtime sends `usage`, and the client `model`, at
+/// this level.
 pub(super) static EVENT: Keys<Place> = Keys::new(&[
     ("type", Place::EventType),
     ("delta", Place::EventDelta),
@@ -21,8 +22,8 @@ pub(super) static EVENT: Keys<Place> = Keys::new(&[
     ("session", Place::Session),
 ]);
 
-/// `response`, and the body of an answer that is not streamed. Its `output` is stepped over: a `completed` event has the
-/// whole answer in it.
+/// `response`, and the body of a non-streamed response. `output` is skipped: in a `completed` event it repeats the
+/// whole output.
 pub(super) static RESPONSE: Keys<Place> = Keys::new(&[
     ("id", Place::Id),
     ("object", Place::Object),
@@ -42,15 +43,15 @@ pub(super) static RESPONSE: Keys<Place> = Keys::new(&[
 pub(super) static STATUS_DETAILS: Keys<Place> =
     Keys::new(&[("reason", Place::StatusReason), ("error", Place::CodedError)]);
 
-/// `error` with a `code`, and in the bodies of refused requests a `type`
+/// `error` with a `code`; bodies of rejected requests also have a `type`
 pub(super) static CODED_ERROR: Keys<Place> = Keys::new(&[("type", Place::ErrorType), ("code", Place::ErrorCode)]);
 
-/// `item`: what a call has of its own when it begins
+/// `item`: the keys that a tool call has when it begins
 pub(super) static ITEM: Keys<Place> =
     Keys::new(&[("name", Place::ItemText), ("arguments", Place::ItemText), ("input", Place::ItemText)]);
 
-/// `usage`: of the Responses API, of realtime (`*_token_details`), and in vLLM's realtime and transcriptions by the names
-/// of its chats. `input_tokens` has the cached ones in it.
+/// `usage` of the Responses API, of realtime (`*_token_details`), and of vLLM's realtime and transcriptions, with the
+/// key names of chats. `input_tokens` includes cached tokens.
 pub(super) static USAGE: Keys<Place> = Keys::new(&[
     ("input_tokens", Place::PromptTokens),
     ("output_tokens", Place::CompletionTokens),
@@ -64,7 +65,7 @@ pub(super) static USAGE: Keys<Place> = Keys::new(&[
     ("completion_tokens_details", Place::CompletionDetails),
 ]);
 
-/// `session` (realtime). One that transcribes names its model further in.
+/// `session` (realtime). Transcription sessions have the model at a deeper level.
 pub(super) static SESSION: Keys<Place> =
     Keys::new(&[("model", Place::Model), ("type", Place::SessionType), ("audio", Place::SessionAudio)]);
 

@@ -1,4 +1,4 @@
-//! The known places of all dialects in one set, so that a place is one byte.
+//! The known places of all dialects in one enum, so that a place fits in one byte.
 
 use super::anthropic_messages;
 use super::cohere_chat;
@@ -20,15 +20,15 @@ use crate::Route;
 use crate::scan;
 use crate::scan::Shape;
 
-/// A place in an answer that means something.
+/// A known place in a response body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Place {
-    /// Nothing in the text is known.
+    /// A text of which nothing is decoded.
     Unread,
-    /// The whole answer of `/v1/chat/completions`.
+    /// The whole response of `/v1/chat/completions`.
     Chat,
-    /// The whole answer of `/v1/completions`.
+    /// The whole response of `/v1/completions`.
     Completion,
     /// `id`
     Id,
@@ -58,9 +58,9 @@ pub(crate) enum Place {
     Error,
     /// `error.type`
     ErrorType,
-    /// `error_type` beside `error`
+    /// `error_type` next to `error`
     OuterErrorType,
-    /// `type` beside `object: "error"`
+    /// `type` next to `object: "error"`
     FlatErrorType,
     /// `choices` of a chat
     ChatChoices,
@@ -158,14 +158,14 @@ pub(crate) enum Place {
     InputAudioTokens,
     /// Image tokens of the prompt
     InputImageTokens,
-    /// Audio tokens of the answer
+    /// Audio tokens of the response
     OutputAudioTokens,
     /// `usage.prompt_tokens_details.multimodal_tokens` (vLLM)
     MultimodalTokens,
 
-    /// `type`, the name of an event
+    /// `type` of an event
     EventType,
-    /// `delta`, where it is a string and `type` says of what
+    /// `delta`, if it is a string; `type` determines its meaning
     EventDelta,
     /// `sequence_number`
     SequenceNumber,
@@ -187,7 +187,7 @@ pub(crate) enum Place {
     CodedError,
     /// `error.code`, or `code` of an event
     ErrorCode,
-    /// `usage` by the names of `/v1/responses` or of chats
+    /// `usage` with the key names of `/v1/responses` or of chats
     TokenUsage,
     /// `session`
     Session,
@@ -242,15 +242,15 @@ pub(crate) enum Place {
     TranscriptBody,
 
     // The engines' own routes.
-    /// The whole answer of `/generate`: one, or several.
+    /// The whole response of `/generate`: one object or an array.
     Generate,
-    /// One answer of it
+    /// One element of it
     Generated,
-    /// `predictions` of SGLang: answers
+    /// `predictions` of SGLang: an array of responses
     Predictions,
-    /// One of them
+    /// One element of it
     Predicted,
-    /// `predictions` of TGI: texts
+    /// `predictions` of TGI: an array of texts
     PredictedTexts,
     /// `meta_info` (SGLang, LMDeploy)
     MetaInfo,
@@ -258,9 +258,9 @@ pub(crate) enum Place {
     FinishObject,
     /// `meta_info.queue_time`
     QueueSeconds,
-    /// The whole answer of `/generate_stream` or `/` (TGI): one, or several.
+    /// The whole response of `/generate_stream` or `/` (TGI): one object or an array.
     Tgi,
-    /// One answer of it
+    /// One element of it
     TgiAnswer,
     /// `token`
     TgiToken,
@@ -270,9 +270,9 @@ pub(crate) enum Place {
     GeneratedText,
     /// `details`
     Details,
-    /// The whole answer of `/completion` or `/infill` (llama.cpp): one, or several.
+    /// The whole response of `/completion` or `/infill` (llama.cpp): one object or an array.
     LlamaCpp,
-    /// One answer of it
+    /// One element of it
     LlamaCppAnswer,
     /// `tokens_predicted`
     TokensPredicted,
@@ -284,7 +284,7 @@ pub(crate) enum Place {
     StoppedAtEnd,
     /// `stopped_limit`
     StoppedAtLimit,
-    /// The whole answer of `/api/chat` or `/api/generate` (Ollama)
+    /// The whole response of `/api/chat` or `/api/generate` (Ollama)
     Ollama,
     /// `message`
     OllamaMessage,
@@ -300,20 +300,20 @@ pub(crate) enum Place {
     PromptNs,
     /// `eval_duration`
     DecodeNs,
-    /// Prompt tokens by an engine's own key
+    /// Prompt tokens in the engine's own key
     CounterInput,
-    /// Cached prompt tokens by an engine's own key
+    /// Cached prompt tokens in the engine's own key
     CounterCached,
-    /// Reasoning tokens by an engine's own key
+    /// Reasoning tokens in the engine's own key
     CounterReasoning,
-    /// Output tokens so far, by an engine's own key that every event has
+    /// Running total of output tokens, in an engine's own key that every event has
     RunningOutput,
-    /// Output tokens by an engine's own key that the last event has
+    /// Output tokens in an engine's own key that the last event has
     TotalOutput,
 
-    /// The whole body of embeddings and the like: one answer, or several.
+    /// The whole body of embeddings and similar APIs: one object or an array.
     InputOnly,
-    /// One of several
+    /// One element of it
     InputOnlyAnswer,
     /// `meta`
     InputMeta,
@@ -324,22 +324,22 @@ pub(crate) enum Place {
     /// `meta.billed_units.input_tokens`
     BilledTokens,
 
-    /// The whole answer of `/inference/v1/generate`
+    /// The whole response of `/inference/v1/generate`
     VllmGenerate,
 
-    /// The whole answer of Triton's generate extension
+    /// The whole response of Triton's generate extension
     Triton,
     /// `model_version`
     TritonMark,
 }
 
 impl Place {
-    /// The place of a whole event on this route, or of the whole answer if it is one JSON text. The one switch of a
-    /// dialect: a route whose answers lie at [`Place::Unread`] is counted, not read ([`Route::is_read`]).
+    /// The place of a whole event on this route, or of the whole response if it is one JSON text. This alone enables a
+    /// dialect: responses with the root [`Place::Unread`] are counted, not decoded ([`Route::is_read`]).
     pub(crate) fn root(route: Route, framing: Framing) -> Place {
         let is_body = framing == Framing::Json;
         match route {
-            // Of a text nothing is known but that it is one.
+            // Plain text has no known places.
             _ if framing == Framing::Text => Place::Unread,
             Route::Chat => Place::Chat,
             Route::Completions => Place::Completion,
@@ -351,7 +351,7 @@ impl Place {
             Route::CohereChat => Place::CohereEvent,
             Route::AudioTranscription | Route::AudioTranslation if is_body => Place::TranscriptBody,
             Route::AudioTranscription | Route::AudioTranslation => Place::TranscriptEvent,
-            // Its answers are messages after an upgrade, and nothing else.
+            // Its responses are messages after an upgrade, in no other framing.
             Route::Realtime if framing == Framing::Messages => Place::ResponseEvent,
             Route::Realtime => Place::Unread,
             Route::Generate => Place::Generate,
@@ -361,9 +361,9 @@ impl Place {
             Route::Embeddings | Route::Rerank | Route::Score | Route::Classify | Route::Pooling => Place::InputOnly,
             Route::VllmGenerate => Place::VllmGenerate,
             Route::TritonGenerate => Place::Triton,
-            // The body of the request says which of the others it is.
+            // The request body determines which other route applies.
             Route::Invocations => Place::Unread,
-            // Their messages are protobuf, which is read elsewhere (`grpc`).
+            // Protobuf messages, which `grpc` decodes.
             Route::VllmInference
             | Route::VllmInferenceStream
             | Route::VllmEngine

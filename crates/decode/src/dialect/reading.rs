@@ -1,4 +1,5 @@
-//! What the scanner's finds mean: fills the draft of the event, and keeps what is said of the whole answer.
+//! Interprets the values that the scanner finds: fills the draft of the event, and stores facts about the whole
+//! response.
 
 use std::hint::black_box;
 
@@ -17,29 +18,29 @@ use crate::FinishReason;
 use crate::StreamEvent;
 use crate::scan::Sink;
 
-/// How well a key is known to name the kind of an error; the best one seen wins.
+/// The keys that may hold an error's type, in increasing priority.
 const RANKS: [Place; 4] = [Place::FlatErrorType, Place::ErrorCode, Place::OuterErrorType, Place::ErrorType];
 
-/// One answer as far as it was read.
+/// One response as far as it was decoded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading {
     pub(super) draft: Draft,
     id: Capture<128>,
     model: Capture<128>,
     error_type: Capture<48>,
-    /// 0: none; else one more than the place in [`RANKS`] that `error_type` comes from.
+    /// 0: none; otherwise the index in [`RANKS`] of the key that `error_type` comes from, plus one.
     error_rank: u8,
-    /// An event with an error has ended: `error_type` stays.
+    /// An event with an error has ended: `error_type` is final.
     error_closed: bool,
-    /// A finish reason, a kind of event or object, a fingerprint or a role: longer ones are cut, and are no known word.
+    /// A finish reason, a kind of event or object, a fingerprint or a role; longer ones are truncated, and so match no
+    /// known word.
     word: Capture<{ kind::LONGEST }>,
     pub(super) engine: EngineFacts,
-    /// The session is one that transcribes (realtime).
+    /// This is a transcription session (realtime).
     transcribes: bool,
 }
 
 impl Reading {
-    /// Nothing read.
     pub(crate) fn new() -> Self {
         Self {
             draft: Draft::default(),
@@ -54,7 +55,7 @@ impl Reading {
         }
     }
 
-    /// Asks for the memory that the next event will need.
+    /// Touches the memory that the next event will need, to load it into the cache.
     pub(crate) fn warm(&self) {
         let settled = [self.id.is_settled(), self.model.is_settled(), self.error_closed, self.transcribes];
         black_box((settled, self.error_type.is_settled(), self.engine, self.draft.facts, self.draft.is_plain()));
@@ -70,38 +71,38 @@ impl Reading {
         self.model.text()
     }
 
-    /// The kind of the first error.
+    /// The type of the first error.
     pub(crate) fn error_type(&self) -> Option<&str> {
         if self.error_closed { self.error_type.text() } else { None }
     }
 
-    /// The marks of engines so far.
+    /// The engine marks found so far.
     pub(crate) fn engine(&self) -> EngineFacts {
         self.engine
     }
 
-    /// Adds a mark that stands outside the JSON.
+    /// Adds a mark found outside the JSON.
     pub(crate) fn mark(&mut self, mark: EngineFacts) {
         self.engine.insert(mark);
     }
 
-    /// The small facts of the event at hand, if they are all that is known of it.
+    /// The facts of the current event, if nothing else is known of it.
     pub(crate) fn plain_facts(&self) -> Option<Facts> {
         let settled = self.error_rank == 0 || self.error_closed;
         (self.draft.is_plain() && settled).then_some(self.draft.facts)
     }
 
-    /// Takes these facts as those of the event at hand, of which nothing else is known.
+    /// Sets the facts of the current event, of which nothing else is known.
     pub(crate) fn assume(&mut self, facts: Facts) {
         self.draft.facts = facts;
     }
 
-    /// True if the event at hand is a mere sign of life.
+    /// True if the current event is only a keep-alive.
     pub(crate) fn is_ping(&self) -> bool {
         self.draft.facts.kind == Kind::Ping
     }
 
-    /// Forgets what is said of a whole answer: another begins. (The model and the engine stay.)
+    /// Clears the facts about a whole response before the next one. The model and the engine marks are kept.
     pub(crate) fn begin_answer(&mut self) {
         self.id = Capture::new();
         self.error_type = Capture::new();
@@ -109,12 +110,12 @@ impl Reading {
         self.error_closed = false;
     }
 
-    /// The event at hand.
+    /// The current event.
     pub(super) fn draft(&mut self) -> &mut Draft {
         &mut self.draft
     }
 
-    /// Ends the event at hand and gets ready for the next.
+    /// Ends the current event and prepares for the next.
     pub(crate) fn take(&mut self, malformed: bool) -> StreamEvent {
         self.draft.facts.kind = self.draft.facts.kind.in_session(self.transcribes);
         let event = self.draft.event(malformed);
@@ -154,7 +155,7 @@ impl Reading {
             Place::Fingerprint => self.engine.insert(marks::of_fingerprint(word)),
             Place::EventType => {
                 self.draft.facts.kind = Kind::from_wire(word);
-                // No event's name begins with a capital: this is the kind of an error without an envelope (SGLang).
+                // Event names never begin with a capital, so this is the type of an error without an envelope (SGLang).
                 if word.first().is_some_and(u8::is_ascii_uppercase) && self.error_rank == 0 && !self.error_closed {
                     self.error_type.clear();
                     self.error_type.push(word);
@@ -317,7 +318,7 @@ impl Sink<Place> for Reading {
 }
 
 impl Reading {
-    /// Takes a count that means the same in every dialect.
+    /// Handles a count that has the same meaning in every dialect.
     pub(super) fn count(&mut self, place: Place, tokens: u64) {
         let number = match place {
             Place::PromptTokens => Number::Input,
@@ -341,7 +342,7 @@ impl Reading {
     }
 }
 
-/// A number that a double holds.
+/// Parses a number as an `f64`; `None` if it is not finite.
 pub(super) fn finite(written: &str) -> Option<f64> {
     written.parse().ok().filter(|value: &f64| value.is_finite())
 }

@@ -1,10 +1,10 @@
-//! `/generate` of SGLang 0.5 and of LMDeploy 0.18, which took over its shape; TGI's `/generate`, which answers with one
-//! text, is told from them by its keys.
+//! `/generate` of SGLang 0.5 and of LMDeploy 0.18, which adopted its format. TGI's `/generate`, which returns a single
+//! text, is distinguished from them by its keys.
 //!
-//! SGLang's `text` and `output_ids` hold the whole answer so far in every event, unless it runs with
-//! `--incremental-streaming-output`; LMDeploy's hold what is new. So neither says what an event brought.
-//! `meta_info.completion_tokens` is the count so far in both. Several prompts, or `n`, come as events told apart by
-//! `index`, or as an array of answers.
+//! SGLang's `text` and `output_ids` hold the whole output so far in every event, unless it runs with
+//! `--incremental-streaming-output`; LMDeploy's hold only the new part. So neither determines how much an event adds.
+//! `meta_info.completion_tokens` is the running count in both. Several prompts, or `n`, yield events with an `index`,
+//! or an array of responses.
 
 use super::Place;
 use super::tgi;
@@ -28,7 +28,7 @@ pub(super) static ANSWER: Keys<Place> = Keys::new(&[
 /// `predictions[]`
 pub(super) static PREDICTED: Keys<Place> = Keys::new(&[("text", Place::Content), ("meta_info", Place::MetaInfo)]);
 
-/// `meta_info`. LMDeploy has the counts, the reason and `routed_experts` alone.
+/// `meta_info`. LMDeploy has only the counts, the finish reason and `routed_experts`.
 pub(super) static META_INFO: Keys<Place> = Keys::new(&[
     ("id", Place::Id),
     ("finish_reason", Place::FinishObject),

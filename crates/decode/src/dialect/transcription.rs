@@ -1,6 +1,6 @@
-//! `/v1/audio/transcriptions` and `/v1/audio/translations`: vLLM 0.33's `transcription.chunk` and `translation.chunk`, which
-//! are shaped as those of a chat but end a choice once per piece of a long recording; `transcript.text.*` events (OpenAI,
-//! llama.cpp); and bodies. `usage` is often a duration, which tells no tokens.
+//! `/v1/audio/transcriptions` and `/v1/audio/translations`: vLLM 0.33's `transcription.chunk` and `translation.chunk`,
+//! which have the format of chat chunks but one finish reason per segment of a long recording; `transcript.text.*`
+//! events (OpenAI, llama.cpp); and bodies. `usage` is often a duration instead of tokens.
 
 use super::Place;
 use crate::scan::Keys;
@@ -17,7 +17,7 @@ pub(super) static EVENT: Keys<Place> = Keys::new(&[
     ("error", Place::Error),
 ]);
 
-/// The body of an answer that is not streamed, or an error in its place
+/// The body of a non-streamed response, or of an error
 pub(super) static BODY: Keys<Place> = Keys::new(&[
     ("text", Place::Content),
     ("id", Place::Id),

@@ -1,6 +1,7 @@
-//! Triton's generate extension, `/v2/models/M/generate` and `generate_stream` (server 2.73, docs/protocol/extension_generate.md):
-//! the output tensors by name, one event per response of the model. Nothing says how many tokens a response has, and
-//! nothing ends a stream but the end of its body. An error after the head is an event `{"error": "..."}`.
+//! Triton's generate extension, `/v2/models/M/generate` and `generate_stream` (server 2.73,
+//! docs/protocol/extension_generate.md): the output tensors by name, one event per response of the model. Responses
+//! have no token count, and only the end of the body ends a stream. An error after the headers is an event
+//! `{"error": "..."}`.
 
 use super::Place;
 use crate::scan::Keys;

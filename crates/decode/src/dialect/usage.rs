@@ -1,4 +1,4 @@
-//! The first members of a `usage` object, as vLLM 0.32 and SGLang 0.5 write them, read in one go: with
+//! Reads the first members of a `usage` object, in the form that vLLM 0.32 and SGLang 0.5 write, in one step: with
 //! `continuous_usage_stats` every event has them.
 
 use super::Place;
@@ -6,14 +6,14 @@ use super::Reading;
 use crate::scan::Scanner;
 use crate::scan::Sink;
 
-/// More than any count has. The scanner takes longer numbers too; this only says which are read here.
+/// Maximum number of digits; no real count has more. The scanner reads longer numbers.
 const DIGITS: usize = 12;
 
-/// Before the value of `usage`: reads the start of the object and its three counts if they stand there in this order,
-/// with plain digits and no white space; returns what follows the last of them.
+/// Called before the value of `usage`: reads the start of the object and its three counts if they come in this order,
+/// with plain digits and no white space; returns the bytes after the last of them.
 ///
-/// It tells `reading` what the scanner would: that the object begins, then the two numbers that mean something. (That a
-/// number begins means nothing to it.) If it returns `None`, nothing was done.
+/// It makes the same calls on `reading` as the scanner: for the start of the object, then for the two numbers that are
+/// used. (The start of a number has no effect there.) If it returns `None`, it changed nothing.
 pub(crate) fn skip_counts<'a>(
     bytes: &'a [u8],
     scanner: &mut Scanner<Place>,
@@ -31,7 +31,7 @@ pub(crate) fn skip_counts<'a>(
     Some(rest)
 }
 
-/// The digits of a whole number, and what follows: the comma or the brace that ends it.
+/// Splits off the digits of a whole number; the rest begins with the comma or brace that ends it.
 fn split_digits(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let len = bytes.iter().take(DIGITS + 1).position(|byte| !byte.is_ascii_digit())?;
     let (digits, rest) = bytes.split_at_checked(len)?;
