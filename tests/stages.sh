@@ -19,7 +19,7 @@ export PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-20260101}
 mkdir -p "$cache"
 # Tests of the stage integration that print a table for people to read: `make tables`.
 readonly tables=(
-    recognition::an_engine_is_named_right_or_not_at_all
+    recognition::engine_is_detected_correctly_or_not_at_all
     slo::run::over_all_recordings_nothing_differs
     truth::counts::counts_equal_the_engines_own_counters_or_are_marked_as_lower_bounds
     truth::outcomes::every_recording_ends_in_the_outcome_that_its_recorder_saw

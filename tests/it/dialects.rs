@@ -52,7 +52,7 @@ fn name(case: &Case) -> String {
 }
 
 #[test]
-fn a_whole_stream_is_counted_as_the_server_counted_it() {
+fn stream_counts_match_the_server() {
     let mut wrong = Vec::new();
     for case in CASES {
         let Seen { record, stats } = through(case, case.body, "");
@@ -85,7 +85,7 @@ fn a_whole_stream_is_counted_as_the_server_counted_it() {
 }
 
 #[test]
-fn an_answer_in_one_piece_is_counted_as_the_server_counted_it() {
+fn body_counts_match_the_server() {
     let mut wrong = Vec::new();
     for case in CASES.iter().filter(|case| !case.path.ends_with("generate_stream")) {
         // Ollama streams unless it is told not to.
@@ -112,7 +112,7 @@ fn closing(body: &str) -> &'static str {
 }
 
 #[test]
-fn models_that_only_read_tell_their_input() {
+fn pooling_apis_report_input_tokens_only() {
     for (path, body) in [
         ("/v1/embeddings", r#"{"input":["12345678","1234"]}"#),
         ("/pooling", r#"{"input":"123456789012"}"#),
@@ -143,7 +143,7 @@ const READS: Case = Case {
 };
 
 #[test]
-fn each_fault_is_the_outcome_that_it_is() {
+fn each_fault_yields_its_outcome() {
     let mut wrong = Vec::new();
     for case in CASES {
         let name = name(case);

@@ -39,7 +39,7 @@ const SSE: &[u8] =
 const LAST: &[u8] = b"0\r\n\r\n";
 
 #[test]
-fn embeddings_and_the_like_take_input_and_are_ok_without_output() {
+fn pooling_apis_are_ok_without_output() {
     const USAGE: &str = r#"{"id":"embd-a1c2c80ff5e5a5d2","data":[],"usage":{"prompt_tokens":9,"total_tokens":9,"completion_tokens":0}}"#;
     for (path, operation) in [
         ("/v1/embeddings", "embeddings"),
@@ -71,7 +71,7 @@ fn weighed(index: usize, tokens: u64) -> String {
 }
 
 #[test]
-fn answers_in_an_array_are_added_up_if_all_of_them_are_there() {
+fn array_elements_are_summed_only_if_complete() {
     let all = format!("[{},{},{}]", weighed(2, 9), weighed(0, 5), weighed(1, 7));
     let best = format!("[{}]", weighed(2, 9));
     let two = r#"{"text":["a","b"]}"#;
@@ -96,7 +96,7 @@ fn answers_in_an_array_are_added_up_if_all_of_them_are_there() {
 }
 
 #[test]
-fn the_body_says_what_is_asked_where_several_apis_share_a_path() {
+fn request_body_selects_the_api_on_a_shared_path() {
     for (body, operation) in [
         (r#"{"messages":[],"model":"m"}"#, "chat"),
         (r#"{"prompt":"a"}"#, "text_completion"),
@@ -114,7 +114,7 @@ fn the_body_says_what_is_asked_where_several_apis_share_a_path() {
 
 /// SGLang's `/vertex_generate` wraps answers of its `/generate`.
 #[test]
-fn instances_are_answered_as_what_they_are() {
+fn vertex_generate_predictions_are_counted() {
     let answer = |tokens: u64| {
         format!(
             r#"{{"text":"a","output_ids":[1],"meta_info":{{"id":"r","finish_reason":{{"type":"length","length":{tokens}}},"prompt_tokens":3,"weight_version":"default","completion_tokens":{tokens},"cached_tokens":1}}}}"#
@@ -150,7 +150,7 @@ fn instances_are_answered_as_what_they_are() {
 
 /// TGI's `/vertex` (3.3, router/src/vertex.rs) answers with texts alone.
 #[test]
-fn texts_that_are_predicted_are_answers_without_counts() {
+fn vertex_text_predictions_have_no_counts() {
     for (instances, operation) in [
         (r#"{"inputs":"a","parameters":{"max_new_tokens":7}}"#, "text_completion"),
         (r#"{"messages":[{"role":"user","content":"a"}],"max_tokens":7}"#, "chat"),
@@ -169,7 +169,7 @@ fn texts_that_are_predicted_are_answers_without_counts() {
 
 /// SGLang 0.5.23, python/sglang/srt/entrypoints/openai/serving_transcription.py (`media_type="text/plain"`).
 #[test]
-fn a_transcription_that_is_plain_text_is_an_answer() {
+fn plain_text_transcription_is_ok() {
     let path = "/v1/audio/transcriptions";
     let text = |content_type: &str, path: &str, body: &str| {
         let head = format!("HTTP/1.1 200 OK\r\ncontent-type: {content_type}\r\ncontent-length: {}\r\n\r\n", body.len());
@@ -194,7 +194,7 @@ fn a_transcription_that_is_plain_text_is_an_answer() {
 
 /// vLLM 0.33, vllm/entrypoints/openai/responses/serving.py: with `background` the answer is asked for later.
 #[test]
-fn a_response_that_is_made_in_the_background_is_not_without_output() {
+fn background_response_is_ok() {
     for (status, outcome) in
         [("queued", Outcome::Ok), ("in_progress", Outcome::Ok), ("cancelled", Outcome::Ok), ("odd", Outcome::NoOutput)]
     {
@@ -212,7 +212,7 @@ fn a_response_that_is_made_in_the_background_is_not_without_output() {
 }
 
 #[test]
-fn tritons_stream_ends_with_its_body() {
+fn triton_stream_ends_with_its_body() {
     const TOKEN: &str = r#"data: {"model_name":"m","model_version":"1","text_output":"a"}"#;
     const ERROR: &str = r#"data: {"error":"out of memory"}"#;
     let stream =
@@ -231,7 +231,7 @@ fn tritons_stream_ends_with_its_body() {
 }
 
 #[test]
-fn vllms_token_route_is_counted_exactly() {
+fn vllm_token_route_is_counted_exactly() {
     const FIRST: &str =
         r#"data: {"request_id":"g","choices":[{"index":0,"token_ids":[1,2,3]}],"output_mode":"tokens","usage":null}"#;
     const END: &str = r#"data: {"request_id":"g","choices":[{"index":0,"token_ids":[4],"finish_reason":"length"}]}"#;
@@ -242,7 +242,7 @@ fn vllms_token_route_is_counted_exactly() {
 }
 
 #[test]
-fn tensorrt_llms_empty_delta_is_a_token_and_its_error_is_a_cut() {
+fn tensorrt_llm_empty_delta_is_a_token_and_error_truncates() {
     const ROLE: &str = r#"data: {"id":"chatcmpl-1","choices":[{"index":0,"delta":{"role":"assistant"}}]} "#;
     const EMPTY: &str =
         r#"data: {"id":"chatcmpl-1","choices":[{"index":0,"delta":{"content":""},"avg_decoded_tokens_per_iter":1.0}]}"#;
@@ -256,7 +256,7 @@ fn tensorrt_llms_empty_delta_is_a_token_and_its_error_is_a_cut() {
 }
 
 #[test]
-fn dynamo_tells_its_queue_time_in_band() {
+fn dynamo_reports_queue_time_in_band() {
     const TEXT: &str =
         r#"data: {"id":"chatcmpl-1","choices":[{"index":0,"delta":{"role":"assistant","content":"a"}}]}"#;
     const END: &str = r#"data: {"id":"chatcmpl-1","choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"nvext":{"timing":{"prefill_wait_time_ms":12.5}}}"#;

@@ -23,7 +23,7 @@ fn record_of(recording: &Recording, settings: &Settings) -> Option<Record> {
 }
 
 #[test]
-fn an_engine_is_named_right_or_not_at_all() {
+fn engine_is_detected_correctly_or_not_at_all() {
     for (folder, engine, least) in ENGINES {
         let mut table: BTreeMap<(&str, bool, &str), u32> = BTreeMap::new();
         let (mut named, mut answers) = (0, 0);
@@ -48,7 +48,7 @@ fn an_engine_is_named_right_or_not_at_all() {
 }
 
 #[test]
-fn an_engine_that_is_set_is_not_asked_for() {
+fn configured_engine_overrides_detection() {
     let path = captures().join("vllm-0.32.0/chat-stream-usage.jsonl");
     let recording = Recording::read(&path).expect("a recording");
     let settings = Settings { engine: Some("triton"), ..Settings::default() };

@@ -33,7 +33,7 @@ fn decoding_allocates_nothing() {
 }
 
 #[test]
-fn a_huge_event_allocates_nothing() {
+fn huge_event_allocates_nothing() {
     let text = "word \\n\\u00e9".repeat(200_000);
     let body = format!("data: {{\"pad\":[[\"{text}\"]],\"choices\":[{{\"delta\":{{\"content\":\"{text}\"}}}}]}}\n\n");
     let mut choices = 0;
@@ -48,7 +48,7 @@ fn a_huge_event_allocates_nothing() {
 
 /// The last event of a response has the whole answer in it.
 #[test]
-fn a_huge_last_event_allocates_nothing_and_its_usage_is_read() {
+fn huge_last_event_allocates_nothing_and_has_usage() {
     let text = "word \\n\\u00e9".repeat(200_000);
     let body = format!(
         "event: response.completed\ndata: {{\"response\":{{\"output\":[{{\"content\":[{{\"text\":\"{text}\"}}]}}],\"usage\":{{\"input_tokens\":7,\"output_tokens\":9}}}},\"type\":\"response.completed\"}}\n\n"
@@ -64,7 +64,7 @@ fn a_huge_last_event_allocates_nothing_and_its_usage_is_read() {
 }
 
 #[test]
-fn a_form_with_a_long_recording_allocates_once() {
+fn form_with_a_long_recording_allocates_once() {
     let audio = vec![b'\r'; 4_000_000];
     let head = b"--X\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.wav\"\r\n\r\n";
     let field = b"\r\n--X\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nwhisper\r\n--X--\r\n";
@@ -81,7 +81,7 @@ fn a_form_with_a_long_recording_allocates_once() {
 }
 
 #[test]
-fn an_event_with_all_text_so_far_allocates_nothing() {
+fn event_with_cumulative_text_allocates_nothing() {
     let (text, ids) = ("word ".repeat(100_000), "1234,".repeat(100_000));
     let counts = r#""prompt_tokens":13,"completion_tokens":100000,"queue_time":0.5"#;
     let body = format!("data: {{\"text\":\"{text}\",\"output_ids\":[{ids}1],\"meta_info\":{{{counts}}}}}\n\n");
@@ -96,7 +96,7 @@ fn an_event_with_all_text_so_far_allocates_nothing() {
 }
 
 #[test]
-fn a_request_allocates_nothing() {
+fn request_decoding_allocates_nothing() {
     let body =
         format!(r#"{{"messages":[{{"role":"user","content":"{}"}}],"model":"m","n":2}}"#, "x\\n".repeat(100_000));
     let allocations = allocations_of(|| {

@@ -58,7 +58,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn events_that_differ_in_their_counts_read_as_byte_by_byte(
+    fn events_differing_in_counts_decode_as_byte_by_byte(
         shape in shape(),
         events in vec((select(vec!["a", "", "\\\"", "é"]), written(), written(), written(), 0u32..20), 1..12),
         end in select(vec!["\n\n", "\n\n", "\n\n", "\r\n\r\n", "\r\r"]),
@@ -82,7 +82,7 @@ proptest! {
 
 /// The recordings in which many events have counts, or in which choices come in turns, fed as events come: one by one.
 #[test]
-fn recorded_counts_are_each_event_s_own() {
+fn recorded_usage_counts_belong_to_their_event() {
     let mut counted = 0;
     for engine in ["vllm-0.32.0", "vllm-0.32.0-rustfe", "sglang-0.5.23", "llamacpp-0.5.0-dev"] {
         for recording in recordings(engine) {

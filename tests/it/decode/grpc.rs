@@ -94,7 +94,7 @@ fn written(number: u32) -> Option<u64> {
 
 proptest! {
     #[test]
-    fn vllms_messages_say_what_prost_reads(responses in vec(response(), 0..6)) {
+    fn vllm_messages_match_prost(responses in vec(response(), 0..6)) {
         let body: Vec<u8> = responses.iter().flat_map(framed).collect();
         let (events, _) = events_at_every_split(Route::VllmInferenceStream, &body);
         prop_assert_eq!(events.len(), responses.len());
@@ -115,7 +115,7 @@ proptest! {
     }
 
     #[test]
-    fn the_schedulers_messages_say_what_prost_reads(
+    fn sglang_scheduler_messages_match_prost(
         chunks in vec((vec(any::<u32>(), 0..6), any::<u32>(), any::<u32>(), 0..4u32), 0..5),
         finish in prop::sample::select(&["stop", "length", "abort", ""][..]),
     ) {
@@ -148,7 +148,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_no_protobuf_reads_the_same_at_every_split(
+    fn damaged_protobuf_decodes_the_same_at_every_split(
         responses in vec(response(), 1..4),
         damage in vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
     ) {
@@ -163,7 +163,7 @@ proptest! {
     }
 
     #[test]
-    fn compressed_messages_say_what_plain_ones_do(
+    fn compressed_messages_match_plain_ones(
         responses in vec((response(), any::<bool>()), 0..5),
         (encoding, encoder) in prop::sample::select(&ENCODINGS[..]),
     ) {
@@ -177,7 +177,7 @@ proptest! {
     }
 
     #[test]
-    fn damaged_compressed_messages_are_refused_the_same_at_every_split(
+    fn damaged_compressed_messages_fail_the_same_at_every_split(
         responses in vec(response(), 1..4),
         (encoding, encoder) in prop::sample::select(&ENCODINGS[..]),
         place in any::<prop::sample::Index>(),
@@ -200,7 +200,7 @@ fn compressed_message(encoder: &str, message: &impl Message) -> Vec<u8> {
 }
 
 #[test]
-fn compressed_messages_that_cannot_be_read_end_the_reading() {
+fn undecodable_compressed_message_stops_decoding() {
     let good = framed(&vllm_chunk(0, "a", 2));
     let coded = |encoder: &str| compressed_message(encoder, &vllm_chunk(0, "b", 3));
     // A message that ends before its coded stream does: the length is one less.
@@ -225,7 +225,7 @@ fn compressed_messages_that_cannot_be_read_end_the_reading() {
 }
 
 #[test]
-fn a_stream_of_compressed_messages_that_grows_too_much_is_given_up() {
+fn decompression_bomb_in_a_message_stream_is_rejected() {
     let bomb = compressed_message("gzip", &vllm_chunk(0, &"x".repeat(1 << 18), 1));
     let body = bomb.repeat(6);
     let account = Budget::new(usize::MAX).account(None, 24);
@@ -237,7 +237,7 @@ fn a_stream_of_compressed_messages_that_grows_too_much_is_given_up() {
 }
 
 #[test]
-fn a_running_stream_of_compressed_messages_allocates_nothing() {
+fn running_compressed_message_stream_allocates_nothing() {
     for (encoding, encoder) in ENCODINGS {
         let message = compressed_message(encoder, &vllm_chunk(0, "a few words", 2));
         let mut messages = Messages::new(Some(encoding.as_bytes()), Limits::default(), Account::unlimited());
@@ -254,7 +254,7 @@ fn a_running_stream_of_compressed_messages_allocates_nothing() {
 }
 
 #[test]
-fn tritons_text_is_found_among_its_tensors() {
+fn triton_text_tensor_is_found() {
     let texts = [("a", true), ("", false), ("a text over several reads", true)];
     let raw = texts.map(|(text, _)| triton_stream(triton_text("7", text, false)));
     let body: Vec<u8> = raw.iter().flat_map(framed).collect();
@@ -278,7 +278,7 @@ fn tritons_text_is_found_among_its_tensors() {
 }
 
 #[test]
-fn broken_messages_are_malformed_and_the_next_one_is_read() {
+fn decoding_continues_after_a_malformed_message() {
     let good = framed(&vllm_chunk(0, "a", 2));
     for broken in [
         // A field of wire type 7, one of number 0, a length over its message, a varint over 64 bits, a cut key.
@@ -300,7 +300,7 @@ fn broken_messages_are_malformed_and_the_next_one_is_read() {
 }
 
 #[test]
-fn a_request_says_its_model_and_how_much_it_asks_for() {
+fn grpc_request_parameters_are_decoded() {
     let request = vllm::GenerateRequest {
         model: "tiny".to_owned(),
         text: "x".repeat(300),

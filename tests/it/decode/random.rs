@@ -207,7 +207,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn random_streams_read_as_the_model_reads_them(
+    fn random_streams_match_the_model(
         events in vec((chunk(), style()), 1..5),
         bom: bool,
         ends_well: bool,
@@ -230,7 +230,7 @@ proptest! {
     }
 
     #[test]
-    fn random_bodies_read_as_the_model_reads_them(
+    fn random_bodies_match_the_model(
         value in chunk(),
         pretty: bool,
         route in select(vec![Route::Chat, Route::Completions, Route::VllmGenerate]),
@@ -245,7 +245,7 @@ proptest! {
 
     /// What is no JSON at all: never a panic, and the same events however it is cut.
     #[test]
-    fn random_bytes_read_the_same_however_they_are_cut(
+    fn random_bytes_decode_the_same_at_every_split(
         parts in vec(prop_oneof![
             vec(any::<u8>(), 0..8),
             select(vec![

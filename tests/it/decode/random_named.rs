@@ -184,7 +184,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn random_named_streams_read_as_the_model_reads_them(
+    fn random_typed_streams_match_the_model(
         events in vec((event().boxed(), any::<usize>(), vec(text(), 1..5)), 1..5),
         route in select(ROUTES.as_slice()),
         places in vec(any::<usize>(), 0..6),
@@ -222,7 +222,7 @@ proptest! {
     }
 
     #[test]
-    fn random_named_bodies_read_as_the_model_reads_them(
+    fn random_typed_bodies_match_the_model(
         event in event().boxed(),
         part in part().boxed(),
         flat: bool,
@@ -239,7 +239,7 @@ proptest! {
 
     /// Realtime: what a session is for decides what some of its later messages mean.
     #[test]
-    fn random_sessions_read_as_the_model_reads_them(
+    fn random_realtime_sessions_match_the_model(
         messages in vec((event().boxed(), any::<usize>(), option::weighted(0.2, word_of_session())), 1..8),
         size in 1usize..40,
     ) {

@@ -205,7 +205,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn random_answers_of_engines_own_routes_read_as_the_model_reads_them(
+    fn random_native_streams_match_the_model(
         route in select(ROUTES.to_vec()),
         framing in select(vec![Framing::Sse, Framing::Ndjson]),
         events in vec((answer(), 1usize..3), 1..6),
@@ -229,7 +229,7 @@ proptest! {
     }
 
     #[test]
-    fn random_bodies_of_engines_own_routes_read_as_the_model_reads_them(
+    fn random_native_bodies_match_the_model(
         route in select(ROUTES.to_vec()),
         answers in vec(prop_oneof![4 => answer(), 1 => odd()], 0..4),
         many: bool,

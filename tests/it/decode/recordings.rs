@@ -27,7 +27,7 @@ fn all() -> impl Iterator<Item = Recording> {
 }
 
 #[test]
-fn every_recording_reads_as_the_model_reads_it() {
+fn every_recording_matches_the_model() {
     for recording in all() {
         let expected = model::events(recording.route, recording.framing, &recording.body);
         let (got, _) = decode(recording.route, recording.framing, [recording.body.as_slice()]);
@@ -37,7 +37,7 @@ fn every_recording_reads_as_the_model_reads_it() {
 
 /// Fed byte by byte nothing is predicted, so this also shows that prediction changes nothing.
 #[test]
-fn every_recording_reads_the_same_byte_by_byte() {
+fn every_recording_decodes_the_same_byte_by_byte() {
     for recording in all() {
         let (whole, a) = decode(recording.route, recording.framing, [recording.body.as_slice()]);
         let (bytes, b) = decode(recording.route, recording.framing, recording.body.chunks(1));
@@ -50,7 +50,7 @@ fn every_recording_reads_the_same_byte_by_byte() {
 }
 
 #[test]
-fn every_recording_reads_the_same_in_random_pieces() {
+fn every_recording_decodes_the_same_in_random_pieces() {
     let mut random = fastrand::Rng::with_seed(7);
     for recording in all() {
         let (whole, _) = decode(recording.route, recording.framing, [recording.body.as_slice()]);
@@ -65,7 +65,7 @@ fn every_recording_reads_the_same_in_random_pieces() {
 /// A cut matters to the event it is in and to the one after it. So each event is cut at each of its bytes, from a copy
 /// of the decoder as it stood before it; of long runs of like events every 32nd.
 #[test]
-fn every_recording_reads_the_same_cut_once_anywhere() {
+fn every_recording_decodes_the_same_at_every_split() {
     for recording in all() {
         let events = pieces_of(&recording);
         let last = events.len();
@@ -111,7 +111,7 @@ fn feed(decoder: &ResponseDecoder, pieces: &[&[u8]]) -> Vec<StreamEvent> {
 }
 
 #[test]
-fn every_stream_counts_as_its_recorder_counted() {
+fn chunk_and_token_counts_match_the_recorder() {
     let mut streams = 0;
     for recording in all().filter(|recording| recording.framing == Framing::Sse && has_choices(recording.route)) {
         let (events, _) = decode(recording.route, recording.framing, [recording.body.as_slice()]);
@@ -141,7 +141,7 @@ fn has_choices(route: Route) -> bool {
 
 /// Of the routes whose events name themselves: the counts that the engine told, and the mark at the end.
 #[test]
-fn every_answer_in_named_events_counts_as_its_recorder_counted() {
+fn typed_event_counts_match_the_recorder() {
     let mut answers = 0;
     for recording in all().filter(|recording| matches!(recording.route, Route::Responses | Route::Messages)) {
         let (events, _) = decode(recording.route, recording.framing, [recording.body.as_slice()]);
@@ -170,7 +170,7 @@ fn every_answer_in_named_events_counts_as_its_recorder_counted() {
 }
 
 #[test]
-fn engines_are_known_by_their_marks_and_by_no_other() {
+fn recordings_have_only_the_marks_of_their_engine() {
     for (engine, mark) in ENGINES {
         for recording in recordings(engine) {
             let (events, decoder) = decode(recording.route, recording.framing, [recording.body.as_slice()]);
@@ -191,7 +191,7 @@ fn engines_are_known_by_their_marks_and_by_no_other() {
 }
 
 #[test]
-fn the_answer_is_named_by_its_id_and_model() {
+fn recordings_have_a_response_id_and_model() {
     for recording in all().filter(|recording| has_choices(recording.route)) {
         let (events, decoder) = decode(recording.route, recording.framing, [recording.body.as_slice()]);
         if events.iter().any(|event| event.choices > 0) {

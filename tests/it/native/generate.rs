@@ -21,7 +21,7 @@ fn event(index: Option<u32>, text: &str, tokens: u64, finish: &str) -> String {
 const LENGTH: &str = r#"{"type":"length","length":20}"#;
 
 #[test]
-fn what_the_counter_grew_by_is_what_an_event_brought() {
+fn tokens_of_an_event_are_the_counter_increase() {
     let events = [
         event(None, "a", 5, "null"),
         event(None, "a b", 6, "null"),
@@ -50,7 +50,7 @@ fn what_the_counter_grew_by_is_what_an_event_brought() {
 }
 
 #[test]
-fn choices_are_counted_apart_and_their_prompt_once() {
+fn choices_are_counted_separately_and_their_prompt_once() {
     let asked = r#"{"text":"Count.","sampling_params":{"n":2},"stream":true}"#;
     let events = [
         event(Some(0), "a", 1, "null"),
@@ -69,7 +69,7 @@ fn choices_are_counted_apart_and_their_prompt_once() {
 }
 
 #[test]
-fn prompts_of_a_batch_are_added_up() {
+fn prompts_of_a_batch_are_summed() {
     let asked = r#"{"text":["Count.","Say hello."],"stream":true}"#;
     let events = [event(Some(1), "a", 1, LENGTH), event(Some(0), "a", 4, LENGTH)];
     let replayed = streamed("/generate", asked, &[&events[0], &events[1], "[DONE]"]);
@@ -90,14 +90,14 @@ fn prompts_of_a_batch_are_added_up() {
 }
 
 #[test]
-fn an_array_that_does_not_count_every_answer_is_not_counted() {
+fn array_with_a_missing_count_has_no_total() {
     let array = format!(r#"[{},{{"text":"b","meta_info":{{"prompt_tokens":3}}}}]"#, event(None, "a", 7, LENGTH));
     let replayed = answered("/generate", r#"{"text":["Count.","Say hello."]}"#, "", &array);
     assert_eq!((output(only(&replayed)), input(only(&replayed))), (None, Some(16)));
 }
 
 #[test]
-fn more_choices_than_are_kept_apart_make_a_lower_bound() {
+fn too_many_choices_yield_a_lower_bound() {
     let asked = r#"{"text":"Count.","sampling_params":{"n":6},"stream":true}"#;
     let events: Vec<String> =
         (0..6).flat_map(|choice| [event(Some(choice), "a", 1, "null"), event(Some(choice), "a", 1, LENGTH)]).collect();
@@ -107,7 +107,7 @@ fn more_choices_than_are_kept_apart_make_a_lower_bound() {
 }
 
 #[test]
-fn an_answer_that_stops_short_keeps_what_was_counted_as_a_lower_bound() {
+fn aborted_stream_keeps_counted_tokens_as_lower_bound() {
     let first = chunk(&format!("data: {}", event(None, "a b c", 3, "null")));
     let replayed =
         asked("/generate", ASKED).server(&stream_head("text/event-stream")).server(&first).close(super::CLOSE);
@@ -119,7 +119,7 @@ fn an_answer_that_stops_short_keeps_what_was_counted_as_a_lower_bound() {
 }
 
 #[test]
-fn lmdeploy_sends_what_is_new_and_counts_what_was() {
+fn lmdeploy_sends_new_text_with_a_running_count() {
     let event = |text: &str, tokens: u64, finish: &str| {
         format!(
             r#"{{"text":"{text}","output_ids":[5],"meta_info":{{"prompt_tokens":9,"completion_tokens":{tokens},"finish_reason":{finish},"output_token_logprobs":null,"routed_experts":null}}}}"#

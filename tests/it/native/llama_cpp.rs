@@ -20,7 +20,7 @@ fn last(index: u32, text: &str, predicted: u64, stop_type: &str) -> String {
 }
 
 #[test]
-fn a_count_that_jumps_is_several_tokens_and_the_end_brings_the_last() {
+fn counter_jumps_and_the_last_event_add_their_tokens() {
     let events = [event(0, "a", 1), event(0, "🧑", 4), last(0, "", 5, "eos")];
     let events = events.each_ref().map(String::as_str);
     for path in ["/completion", "/completions", "/infill"] {
@@ -37,7 +37,7 @@ fn a_count_that_jumps_is_several_tokens_and_the_end_brings_the_last() {
 }
 
 #[test]
-fn an_end_without_a_reason_is_an_end() {
+fn stop_without_a_reason_ends_the_stream() {
     let end = last(0, "", 1, "none");
     let replayed = streamed("/completion", ASKED, &[&event(0, "a", 1), &end]);
     assert_eq!((only(&replayed).outcome, finishes(only(&replayed))), (Outcome::Ok, vec![]));
@@ -45,7 +45,7 @@ fn an_end_without_a_reason_is_an_end() {
 }
 
 #[test]
-fn several_prompts_are_told_apart_by_their_index() {
+fn several_prompts_are_distinguished_by_index() {
     let asked = r#"{"prompt":["Count.","Say hello."],"stream":true}"#;
     let events = [event(0, "a", 1), event(1, "b", 2), last(1, "", 3, "limit"), last(0, "", 2, "word")];
     let events = events.each_ref().map(String::as_str);
@@ -65,7 +65,7 @@ fn several_prompts_are_told_apart_by_their_index() {
 }
 
 #[test]
-fn progress_of_the_prompt_is_no_token() {
+fn prompt_progress_is_not_a_token() {
     let progress = r#"{"index":0,"content":"","tokens":[],"stop":false,"id_slot":0,"tokens_predicted":0,"tokens_evaluated":14,"prompt_progress":{"total":14,"cache":0,"processed":8,"time_ms":3}}"#;
     let events = [event(0, "a", 1), last(0, "", 1, "limit")];
     let replayed = streamed("/completion", ASKED, &[progress, &events[0], &events[1]]);
@@ -74,7 +74,7 @@ fn progress_of_the_prompt_is_no_token() {
 }
 
 #[test]
-fn an_error_ends_the_stream() {
+fn error_event_ends_the_stream() {
     let error = r#"{"error":{"code":500,"message":"Context size has been exceeded.","type":"server_error"}}"#;
     let replayed = streamed("/completion", ASKED, &[&event(0, "a", 1), error]);
     let record = only(&replayed);
@@ -83,7 +83,7 @@ fn an_error_ends_the_stream() {
 
 /// Before December 2024 (b4300) events had no counter, and the last one `stopped_` flags and timings.
 #[test]
-fn older_ones_count_at_the_end() {
+fn older_version_counts_in_the_last_event() {
     let token = r#"{"content":"a","stop":false,"id_slot":0,"multimodal":false,"index":0}"#;
     let end = r#"{"content":"","id_slot":0,"stop":true,"model":"m","tokens_predicted":3,"tokens_evaluated":14,"truncated":false,"stopped_eos":true,"stopped_word":false,"stopped_limit":false,"stopping_word":"","tokens_cached":16,"timings":{"prompt_n":14,"prompt_ms":9.5,"predicted_n":3,"predicted_ms":4.6},"index":0}"#;
     let replayed = streamed("/completion", ASKED, &[token, token, end]);
@@ -95,7 +95,7 @@ fn older_ones_count_at_the_end() {
 
 /// `response_fields` lets the client choose what the last event, or the answer, has.
 #[test]
-fn an_answer_of_chosen_fields_is_an_answer() {
+fn response_with_selected_fields_is_ok() {
     let replayed =
         answered("/completion", r#"{"prompt":"x","response_fields":["content"]}"#, "", r#"{"content":"1 2"}"#);
     assert_eq!((only(&replayed).outcome, output(only(&replayed))), (Outcome::Ok, None));

@@ -28,7 +28,7 @@ fn queue(record: &Record) -> Option<(Duration, &'static str)> {
 }
 
 #[test]
-fn the_last_line_counts_and_what_its_durations_leave_over_is_the_queue() {
+fn last_line_provides_counts_and_remaining_queue_time() {
     let replayed = lines("/api/chat", CHAT, &[&token("1"), &token(" 2"), &done(COUNTS)]);
     let record = only(&replayed);
     assert_eq!((record.outcome, output(record), input(record)), (Outcome::Ok, Some((3, "native_counter")), Some(14)));
@@ -41,7 +41,7 @@ fn the_last_line_counts_and_what_its_durations_leave_over_is_the_queue() {
 }
 
 #[test]
-fn generate_has_its_texts_at_the_top() {
+fn generate_has_its_text_keys_at_top_level() {
     let line = |rest: &str| format!(r#"{{"model":"tiny","created_at":"2026-11-21T09:59:12Z",{rest},"done":false}}"#);
     let end = format!(r#"{{"model":"tiny","response":"","done":true,"context":[2,3088,[204]]{COUNTS}}}"#);
     let thinking = line(r#""response":"","thinking":"hm""#);
@@ -54,14 +54,14 @@ fn generate_has_its_texts_at_the_top() {
 }
 
 #[test]
-fn a_tool_call_is_a_token() {
+fn tool_call_counts_as_output() {
     let call = r#"{"model":"tiny","message":{"role":"assistant","content":"","tool_calls":[{"id":"call_1","function":{"index":0,"name":"get_weather","arguments":{"city":"Paris"}}}]},"done":false}"#;
     let replayed = lines("/api/chat", CHAT, &[call, &done(COUNTS)]);
     assert_eq!((only(&replayed).chunks, only(&replayed).first_visible), (1, None));
 }
 
 #[test]
-fn what_is_left_out_was_zero() {
+fn omitted_values_are_zero() {
     let one = r#","done_reason":"length","total_duration":10731141,"load_duration":7079620,"prompt_eval_count":17,"prompt_eval_duration":2289467,"eval_count":1"#;
     let replayed = lines("/api/chat", CHAT, &[&token("H"), &done(one)]);
     assert_eq!(queue(only(&replayed)), Some((Duration::from_nanos(1_362_054), "remainder")));
@@ -71,14 +71,14 @@ fn what_is_left_out_was_zero() {
 }
 
 #[test]
-fn durations_that_do_not_add_up_are_no_queue_time() {
+fn inconsistent_durations_yield_no_queue_time() {
     let odd = COUNTS.replace("300000000", "100000000");
     let replayed = lines("/api/chat", CHAT, &[&token("H"), &done(&odd)]);
     assert_eq!(queue(only(&replayed)), None);
 }
 
 #[test]
-fn loading_a_model_is_no_generation_and_no_failure() {
+fn loading_a_model_is_ok_without_output() {
     for reason in ["load", "unload"] {
         let answer = done(&format!(r#","done_reason":"{reason}""#));
         for replayed in [
@@ -93,14 +93,14 @@ fn loading_a_model_is_no_generation_and_no_failure() {
 }
 
 #[test]
-fn an_error_line_is_an_error_in_the_stream() {
+fn error_line_is_an_error_in_the_stream() {
     let error = r#"{"error":"an error was encountered while running the model"}"#;
     let replayed = lines("/api/chat", CHAT, &[&token("1"), error]);
     assert_eq!(only(&replayed).outcome, Outcome::ErrorInStream);
 }
 
 #[test]
-fn a_stream_ends_with_done_whether_or_not_it_says_why() {
+fn stream_ends_with_done_with_or_without_reason() {
     let replayed = lines("/api/chat", CHAT, &[&token("1"), &done("")]);
     assert_eq!((only(&replayed).outcome, output(only(&replayed))), (Outcome::Ok, Some((1, "deltas_lower_bound"))));
     let replayed = lines("/api/chat", CHAT, &[&token("1")]);
@@ -108,7 +108,7 @@ fn a_stream_ends_with_done_whether_or_not_it_says_why() {
 }
 
 #[test]
-fn lines_may_end_in_crlf_be_empty_or_lack_their_end() {
+fn crlf_empty_and_unterminated_lines_are_accepted() {
     let text = format!("{}\r\n\r\n\n{}\n{}", token("1"), token("2"), done(COUNTS));
     let body = format!("{:x}\r\n{text}\r\n0\r\n\r\n", text.len());
     let head = stream_head("application/x-ndjson; charset=utf-8");
@@ -118,7 +118,7 @@ fn lines_may_end_in_crlf_be_empty_or_lack_their_end() {
 }
 
 #[test]
-fn an_answer_is_streamed_unless_it_was_asked_not_to_be() {
+fn response_is_streamed_unless_stream_is_false() {
     let unanswered = |body: &str| asked("/api/chat", body).close(super::CLOSE).records[0].labels.streaming;
     assert_eq!(unanswered(CHAT), Some(true));
     assert_eq!(unanswered(r#"{"model":"tiny","messages":[],"stream":false}"#), Some(false));
@@ -126,7 +126,7 @@ fn an_answer_is_streamed_unless_it_was_asked_not_to_be() {
 
 /// It tells a total alone, which is no waiting, and streams nothing but text.
 #[test]
-fn sglangs_copy_is_known_and_not_read_for_more_than_it_says() {
+fn sglang_copy_is_detected_without_queue_time() {
     let message = r#"{"role":"assistant","content":"H","images":null}"#;
     let whole = format!(
         r#"{{"model":"tiny","created_at":"2026-11-20T21:50:17.889Z","message":{message},"done":true,"done_reason":"stop","total_duration":300000000,"load_duration":null,"prompt_eval_count":16,"prompt_eval_duration":null,"eval_count":30,"eval_duration":null}}"#

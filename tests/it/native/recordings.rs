@@ -24,7 +24,7 @@ fn cases() -> Vec<(String, Recording, Value)> {
 }
 
 #[test]
-fn queue_times_are_the_engines_own() {
+fn queue_times_match_the_engine() {
     let mut told = 0;
     for (name, recording, meta) in cases() {
         let record = only(&replay(&recording, &Settings::default())).clone();

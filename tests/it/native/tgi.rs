@@ -18,7 +18,7 @@ const EOS_WITHOUT_DETAILS: &str =
     r#"{"index":3,"token":{"id":2,"text":"</s>","logprob":-0.3,"special":true},"generated_text":"1","details":null}"#;
 
 #[test]
-fn an_event_is_a_token_be_its_text_empty_or_special() {
+fn tgi_event_is_one_token_even_if_empty_or_special() {
     for path in ["/generate_stream", "/"] {
         let replayed = streamed(path, ASKED, &[FIRST, SECOND, EOS]);
         let record = only(&replayed);
@@ -32,14 +32,14 @@ fn an_event_is_a_token_be_its_text_empty_or_special() {
 }
 
 #[test]
-fn a_stream_without_details_is_counted_all_the_same() {
+fn stream_without_details_is_counted() {
     let replayed = streamed("/generate_stream", ASKED, &[FIRST, SECOND, EOS_WITHOUT_DETAILS]);
     let record = only(&replayed);
     assert_eq!((record.outcome, output(record), input(record)), (Outcome::Ok, Some((3, "token_ids")), None));
 }
 
 #[test]
-fn the_whole_text_is_the_end_mark() {
+fn stream_without_generated_text_is_truncated() {
     let replayed = streamed("/generate_stream", ASKED, &[FIRST, SECOND]);
     assert_eq!(
         (only(&replayed).outcome, output(only(&replayed))),
@@ -48,7 +48,7 @@ fn the_whole_text_is_the_end_mark() {
 }
 
 #[test]
-fn an_error_comes_after_the_200() {
+fn error_after_status_200_is_an_error_in_the_stream() {
     let error = r#"{"error":"Request failed during generation","error_type":"generation"}"#;
     let replayed = streamed("/generate_stream", ASKED, &[FIRST, error]);
     let record = only(&replayed);
@@ -58,7 +58,7 @@ fn an_error_comes_after_the_200() {
 }
 
 #[test]
-fn older_ones_leave_out_the_space_after_the_colon() {
+fn older_version_without_space_after_colon_is_decoded() {
     let event = r#"data:{"index":16,"token":{"id":28723,"text":".","logprob":-0.6196289,"special":false},"generated_text":"This is a picture of an anthropomorphic rabbit in a space suit.","details":null}"#;
     let head = stream_head("text/event-stream");
     let wire = asked("/generate_stream", ASKED).server(&head).server(&chunk(":")).server(&chunk(event)).server(LAST);
@@ -69,7 +69,7 @@ fn older_ones_leave_out_the_space_after_the_colon() {
 const TIMES: &str = "x-compute-type: 1-nvidia-a10g\r\nx-compute-time: 0.532\r\nx-total-time: 532\r\nx-validation-time: 0\r\nx-queue-time: 120\r\nx-inference-time: 412\r\nx-time-per-token: 20\r\nx-prompt-tokens: 17\r\nx-generated-tokens: 20\r\n";
 
 #[test]
-fn the_head_of_a_whole_answer_tells_queue_time_and_counts() {
+fn response_headers_provide_queue_time_and_counts() {
     for (path, answer) in [("/generate", r#"{"generated_text":"1 2"}"#), ("/", r#"[{"generated_text":"1 2"}]"#)] {
         let replayed = answered(path, r#"{"inputs":"Count."}"#, TIMES, answer);
         let record = only(&replayed);
@@ -84,7 +84,7 @@ fn the_head_of_a_whole_answer_tells_queue_time_and_counts() {
 }
 
 #[test]
-fn the_details_of_a_whole_answer_are_read_and_its_prompt_is_not_output() {
+fn details_of_a_body_are_decoded_without_prompt_tokens() {
     let answer = r#"{"generated_text":"1 2","details":{"finish_reason":"length","generated_tokens":3,"seed":null,"prefill":[{"id":0,"text":"<pad>","logprob":null}],"tokens":[{"id":3,"text":" ","logprob":-1.984375,"special":false}]}}"#;
     let replayed = answered("/generate", ASKED, "", answer);
     let record = only(&replayed);

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fingerprints_name_their_engine_or_none() {
+    fn fingerprints_map_to_their_engine() {
         for (word, facts) in [
             ("vllm-0.32.0-9bb3537e", EngineFacts::VLLM),
             ("fp_ollama", EngineFacts::OLLAMA),
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_have_a_shape_or_none() {
+    fn ids_and_models_map_to_engine_marks() {
         for (id, facts) in [
             ("chatcmpl-0a1b2c3d", EngineFacts::ID_OF_8_HEX),
             ("cmpl-deadbeef", EngineFacts::ID_OF_8_HEX),

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_is_told_from_none_however_it_is_cut() {
+    fn words_are_detected_at_every_split() {
         for (body, spoke) in [
             ("", false),
             ("\n \r\n", false),

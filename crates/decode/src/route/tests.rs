@@ -4,7 +4,7 @@ use super::table::ROUTES;
 use super::*;
 
 #[test]
-fn every_route_stands_at_its_place_in_the_table() {
+fn route_table_is_in_enum_order_with_unique_names() {
     for (at, api) in ROUTES.iter().enumerate() {
         assert_eq!(api.route as usize, at, "{}", api.name);
         assert_eq!(api.route.name(), api.name);
@@ -16,7 +16,7 @@ fn every_route_stands_at_its_place_in_the_table() {
 }
 
 #[test]
-fn no_path_belongs_to_two_routes() {
+fn each_path_matches_exactly_one_route() {
     for api in &ROUTES {
         for own in api.paths.iter().chain(api.whole) {
             let example = own.replace('*', "m");
@@ -34,7 +34,7 @@ fn no_path_belongs_to_two_routes() {
 }
 
 #[test]
-fn what_looks_like_a_generation_and_is_none_is_other() {
+fn paths_that_resemble_an_api_are_other() {
     for path in [
         "/v1/messages/count_tokens",
         "/v1/responses/resp_1",
@@ -61,7 +61,7 @@ fn what_looks_like_a_generation_and_is_none_is_other() {
 }
 
 #[test]
-fn a_target_may_be_absolute_and_may_carry_a_query_and_a_slash_at_its_end() {
+fn absolute_form_query_and_trailing_slash_are_ignored() {
     for target in [
         "/v1/chat/completions?api-version=1",
         "/v1/chat/completions/",
@@ -77,7 +77,7 @@ fn a_target_may_be_absolute_and_may_carry_a_query_and_a_slash_at_its_end() {
 }
 
 #[test]
-fn the_method_must_be_one_that_asks_for_work() {
+fn route_requires_the_method_of_its_api() {
     assert_eq!(Route::of_request("POST", "/v1/responses"), Route::Responses);
     assert_eq!(Route::of_request("GET", "/v1/responses"), Route::Other);
     assert_eq!(Route::of_request("POST", "/"), Route::TgiCompat);
@@ -88,7 +88,7 @@ fn the_method_must_be_one_that_asks_for_work() {
 }
 
 #[test]
-fn a_route_that_is_not_read_is_counted_as_other() {
+fn undecoded_routes_are_counted_as_other() {
     for api in &ROUTES {
         let route = api.route;
         assert_eq!(route.operation() == "other", !route.is_read() || route == Route::Invocations, "{}", api.name);
@@ -98,7 +98,7 @@ fn a_route_that_is_not_read_is_counted_as_other() {
 }
 
 #[test]
-fn questions_about_the_server_are_probes_and_what_changes_it_is_not() {
+fn only_get_and_head_server_queries_are_probes() {
     for path in ["/", "/health", "/engine1/metrics", "/v1/models", "/v1/models/m", "/v2/models/m/ready", "/slots"] {
         for method in ["GET", "HEAD"] {
             assert_eq!(Route::of_request(method, path), Route::Probe, "{path}");
@@ -113,7 +113,7 @@ fn questions_about_the_server_are_probes_and_what_changes_it_is_not() {
 }
 
 #[test]
-fn every_route_has_a_name_by_which_configuration_finds_it() {
+fn route_names_round_trip() {
     for name in Route::names() {
         assert_eq!(Route::of_name(name).map(Route::name), Some(name));
     }

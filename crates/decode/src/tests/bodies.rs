@@ -18,7 +18,7 @@ fn delta(delta: &str) -> StreamEvent {
 }
 
 #[test]
-fn each_channel_counts_when_it_is_not_empty() {
+fn non_empty_text_sets_its_channel() {
     for (json, channels) in [
         (r#"{"content":"a"}"#, Channels::CONTENT),
         (r#"{"content":"\n"}"#, Channels::CONTENT),
@@ -43,7 +43,7 @@ fn each_channel_counts_when_it_is_not_empty() {
 }
 
 #[test]
-fn empty_deltas_are_told_from_roles_and_from_nothing() {
+fn empty_deltas_differ_from_roles_and_absent_deltas() {
     for (json, empty_delta, role) in [
         (r#"{"content":""}"#, true, false),
         (r#"{}"#, true, false),
@@ -68,7 +68,7 @@ fn empty_deltas_are_told_from_roles_and_from_nothing() {
 }
 
 #[test]
-fn finish_reasons_are_kept_when_they_say_something() {
+fn non_empty_finish_reasons_are_recorded() {
     let finishes = |json: &str| chat_event(json).finishes.iter().collect::<Vec<_>>();
     assert_eq!(finishes(r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#), [FinishReason::Stop]);
     assert_eq!(finishes(r#"{"choices":[{"delta":{},"finish_reason":"error"}]}"#), [FinishReason::Error]);
@@ -86,7 +86,7 @@ fn finish_reasons_are_kept_when_they_say_something() {
 }
 
 #[test]
-fn the_choice_is_the_last_ones_index() {
+fn choice_is_the_index_of_the_last_choice() {
     assert_eq!(chat_event(r#"{"choices":[{"index":1,"delta":{}}]}"#).choice, 1);
     assert_eq!(chat_event(r#"{"choices":[{"delta":{},"index":3}]}"#).choice, 3);
     assert_eq!(chat_event(r#"{"choices":[{"index":3},{}]}"#).choice, 0);
@@ -94,7 +94,7 @@ fn the_choice_is_the_last_ones_index() {
 }
 
 #[test]
-fn usage_is_kept_as_far_as_its_keys_are_there() {
+fn usage_holds_the_keys_that_are_present() {
     let usage = |json: &str| chat_event(&format!(r#"{{"choices":[],"usage":{json}}}"#)).usage;
     assert_eq!(usage("null"), None);
     assert!(usage("{}").unwrap().total);
@@ -112,7 +112,7 @@ fn usage_is_kept_as_far_as_its_keys_are_there() {
 }
 
 #[test]
-fn token_ids_and_logprobs_are_counted_over_all_choices() {
+fn token_ids_and_logprobs_are_summed_over_choices() {
     let event = chat_event(
         r#"{"choices":[{"token_ids":[1,2,3],"logprobs":{"content":[{"token":"a","top_logprobs":[{"token":"b"}]},{"token":"c"}]}},{"token_ids":[4]}]}"#,
     );
@@ -129,7 +129,7 @@ fn token_ids_and_logprobs_are_counted_over_all_choices() {
 }
 
 #[test]
-fn engine_times_are_read_from_vllm_and_llama_cpp() {
+fn vllm_and_llama_cpp_timings_are_decoded() {
     let vllm = chat_event(
         r#"{"choices":[],"metrics":{"time_to_first_token_ms":4.768186000092101,"generation_time_ms":101.25,"queue_time_ms":0.0370650000149908,"mean_itl_ms":null,"tokens_per_second":565.6,"speculative_decoding":{"mean_acceptance_length":3.1,"acceptance_histogram":[1,2],"num_draft_tokens":90,"num_accepted_draft_tokens":50}}}"#,
     )
@@ -150,7 +150,7 @@ fn engine_times_are_read_from_vllm_and_llama_cpp() {
 }
 
 #[test]
-fn a_number_is_exact_or_absent() {
+fn numbers_are_exact_or_absent() {
     let long = "1".repeat(40);
     let event = chat_event(&format!(
         r#"{{"usage":{{"prompt_tokens":{long},"completion_tokens":1.5}},"metrics":{{"queue_time_ms":0.{long}e5,"mean_itl_ms":1e999}}}}"#
@@ -161,7 +161,7 @@ fn a_number_is_exact_or_absent() {
 }
 
 #[test]
-fn whole_bodies_read_like_events() {
+fn whole_bodies_are_decoded_like_events() {
     let chat = body(
         Route::Chat,
         r#"{"id":"c-1","object":"chat.completion","model":"tiny","choices":[{"index":0,"message":{"role":"assistant","content":null,"refusal":null,"audio":null,"function_call":null,"tool_calls":[{"id":"x","type":"function","function":{"name":"f","arguments":"{\"city\": \"Paris\"}"}}],"reasoning":null},"logprobs":null,"finish_reason":"tool_calls","stop_reason":null,"token_ids":null},{"index":1,"message":{"content":"a"},"finish_reason":"stop"}],"usage":{"prompt_tokens":132,"total_tokens":164,"completion_tokens":32},"metrics":null}"#,
@@ -182,7 +182,7 @@ fn whole_bodies_read_like_events() {
 }
 
 #[test]
-fn errors_are_told_by_their_envelope() {
+fn errors_are_detected_by_their_envelope() {
     for (json, error, error_type) in [
         (
             r#"{"error": {"message": "Engine \"core\"", "type": "InternalServerError", "param": null, "code": 500}}"#,
@@ -228,7 +228,7 @@ fn errors_are_told_by_their_envelope() {
 }
 
 #[test]
-fn the_model_is_decoded_or_left_out_and_never_wrong() {
+fn model_name_is_correct_or_absent() {
     for (written, read) in [
         (r#"tiny"#, Some("tiny".to_owned())),
         (r#"meta\/llama"#, Some("meta/llama".to_owned())),
@@ -254,7 +254,7 @@ fn the_model_is_decoded_or_left_out_and_never_wrong() {
 }
 
 #[test]
-fn a_string_ends_in_one_place_whether_or_not_it_is_kept() {
+fn string_end_is_the_same_for_kept_and_skipped_strings() {
     // The first model is kept, the second is stepped over; a broken escape swallows neither a quote nor a backslash.
     for model in [r#""\u12""#, r#""\ud8\"x""#, r#""\ud83d\u1""#, r#""\u\u\\""#] {
         let event = format!("data: {{\"model\":{model},\"choices\":[]}}\n\n");
@@ -266,7 +266,7 @@ fn a_string_ends_in_one_place_whether_or_not_it_is_kept() {
 }
 
 #[test]
-fn engines_are_marked_by_what_only_they_send() {
+fn engine_marks_follow_unique_keys_and_values() {
     for (json, mark) in [
         (r#"{"system_fingerprint":"vllm-0.32.0-9bb3537e"}"#, EngineFacts::VLLM),
         (r#"{"choices":[],"prompt_token_ids":null}"#, EngineFacts::VLLM),
@@ -290,7 +290,7 @@ fn engines_are_marked_by_what_only_they_send() {
 }
 
 #[test]
-fn known_keys_at_other_places_mean_nothing() {
+fn known_keys_at_wrong_places_are_ignored() {
     let event = chat_event(
         r#"{"x":{"choices":[{"delta":{"content":"a"}}],"error":{}},"content":"a","delta":{"content":"a"},"choices":{"delta":{"content":"a"}},"usage":[{"prompt_tokens":1}],"y":[[{"usage":{}}],"]}"]}"#,
     );
@@ -302,14 +302,14 @@ fn known_keys_at_other_places_mean_nothing() {
 }
 
 #[test]
-fn a_text_that_is_no_object_is_an_event_without_anything() {
+fn non_object_json_is_an_empty_event() {
     for json in ["[1,{\"a\":2}]", "12", "null", "\"text\""] {
         assert_eq!(chat_event(json), StreamEvent::default(), "{json}");
     }
 }
 
 #[test]
-fn nothing_is_read_of_other_routes() {
+fn unknown_route_response_is_not_decoded() {
     let (events, decoder) =
         decode(Route::Other, Framing::Sse, b"data: {\"id\":\"a\",\"choices\":[]}\n\ndata: [DONE]\n\n");
     assert_eq!((events.len(), decoder.response_id()), (0, None));
@@ -317,7 +317,7 @@ fn nothing_is_read_of_other_routes() {
 }
 
 #[test]
-fn nesting_of_any_depth_is_stepped_over() {
+fn deep_nesting_is_skipped() {
     let deep = format!(
         "{{\"x\":{}1{},\"choices\":[{{\"delta\":{{\"content\":\"a\"}}}}]}}",
         "[{\"a\":".repeat(5000),

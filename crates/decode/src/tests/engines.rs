@@ -20,7 +20,7 @@ fn body(route: Route, json: &str) -> StreamEvent {
 }
 
 #[test]
-fn the_input_is_told_in_every_engines_own_way() {
+fn input_tokens_are_decoded_in_each_engine_format() {
     let usage = |event: StreamEvent| event.usage.and_then(|usage| usage.input);
     let native = |event: StreamEvent| event.counter.and_then(|counter| counter.input);
     for route in INPUT_ONLY {
@@ -53,7 +53,7 @@ fn the_input_is_told_in_every_engines_own_way() {
 }
 
 #[test]
-fn tritons_events_have_text_and_no_count_and_an_error_after_the_head_is_one() {
+fn triton_events_have_text_without_count_and_errors() {
     let stream = "data: {\"model_name\":\"ensemble\",\"model_version\":\"1\",\"sequence_end\":false,\"text_output\":\"Hel\"}\n\n\
                   data: {\"model_name\":\"ensemble\",\"model_version\":\"1\",\"sequence_end\":false,\"text_output\":\"lo\"}\n\n\
                   data: {\"model_name\":\"ensemble\",\"model_version\":\"1\",\"sequence_end\":true,\"text_output\":\"\"}\n\n\
@@ -71,7 +71,7 @@ fn tritons_events_have_text_and_no_count_and_an_error_after_the_head_is_one() {
 }
 
 #[test]
-fn tokens_of_vllms_generate_are_counted_by_their_ids() {
+fn vllm_generate_counts_tokens_by_their_ids() {
     let stream = "data: {\"request_id\":\"generate-tokens-1\",\"choices\":[{\"index\":0,\"logprobs\":null,\"finish_reason\":null,\
                   \"stop_reason\":null,\"token_ids\":[11,12]}],\"output_mode\":\"tokens\",\"usage\":null,\"prompt_token_ids\":null}\n\n\
                   data: {\"request_id\":\"generate-tokens-1\",\"choices\":[{\"index\":0,\"finish_reason\":\"length\",\"token_ids\":[13]}]}\n\n\
@@ -88,7 +88,7 @@ fn tokens_of_vllms_generate_are_counted_by_their_ids() {
 }
 
 #[test]
-fn tensorrt_llm_is_known_by_a_space_and_by_a_key() {
+fn tensorrt_llm_is_marked_by_a_space_or_a_key() {
     let role = "data: {\"id\":\"chatcmpl-1f\",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\"}}]} \n\n";
     let token = "data: {\"id\":\"chatcmpl-1f\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"\"},\"avg_decoded_tokens_per_iter\":1.0}]}\n\n";
     let (events, decoder) = decode(Route::Chat, Framing::Sse, role.as_bytes());
@@ -106,7 +106,7 @@ fn tensorrt_llm_is_known_by_a_space_and_by_a_key() {
 }
 
 #[test]
-fn dynamos_times_are_read_and_its_annotations_are_no_events() {
+fn dynamo_timing_is_decoded_and_annotations_are_skipped() {
     let stream = "event: token_ids\n: [1,2,3]\n\n: keep-alive\n\n\
                   data: {\"id\":\"chatcmpl-a\",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"a\"}}],\"nvext\":null}\n\n\
                   data: {\"id\":\"chatcmpl-a\",\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}],\"nvext\":{\"worker_id\":\

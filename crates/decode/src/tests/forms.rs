@@ -23,7 +23,7 @@ fn check(content_type: &[u8], body: &[u8], expected: RequestFacts<'_>) {
 
 /// As curl and the Python clients write it: the file may come first and hold anything, delimiters of other forms too.
 #[test]
-fn fields_are_read_around_a_file() {
+fn form_fields_around_a_file_are_decoded() {
     let body = b"--XX\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a; name=model.wav\"\r\n\
         Content-Type: audio/wav\r\n\r\nRIFF\r\n--X\r\n--XY\r\n\r\r\n-\r\n--\r\nname=\"model\"\r\n\x00\xff\r\n--XX\r\n\
         content-disposition: form-data; name=\"model\"\r\n\r\nwhisper/1\r\n--XX  \r\n\
@@ -45,7 +45,7 @@ fn fields_are_read_around_a_file() {
 }
 
 #[test]
-fn a_form_that_is_cut_off_is_not_complete() {
+fn truncated_form_is_incomplete() {
     let model = RequestFacts { model: Some("m"), ..RequestFacts::default() };
     let field = b"--XX\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nm\r\n--XX".as_slice();
     check(TYPE, field, model);
@@ -55,7 +55,7 @@ fn a_form_that_is_cut_off_is_not_complete() {
 }
 
 #[test]
-fn what_has_no_boundary_is_read_as_json() {
+fn body_without_boundary_is_decoded_as_json() {
     let json = RequestFacts { model: Some("m"), complete: true, ..RequestFacts::default() };
     let long = format!("multipart/form-data; boundary={}", "x".repeat(71));
     for content_type in [
@@ -70,7 +70,7 @@ fn what_has_no_boundary_is_read_as_json() {
 }
 
 #[test]
-fn long_names_are_none_and_long_values_are_cut() {
+fn long_names_are_ignored_and_long_values_truncated() {
     let long = "m".repeat(400);
     let body = format!(
         "--XX\r\nContent-Disposition: form-data; name=\"model{long}\"\r\n\r\nno\r\n--XX\r\n\
@@ -119,7 +119,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn forms_read_as_the_model_reads_them_however_they_are_cut(
+    fn random_forms_match_the_model_at_every_split(
         parts in vec((
             select(vec!["model", "stream", "file", ""]),
             vec(select(vec!["a", "\r", "\n", "\r\n", "--", "-", "--XX", "\r\n--X", "\r\n--", "X", "\r\r\n", "word"]), 0..8),

@@ -18,7 +18,7 @@ fn counts(stream: &str) -> (usize, usize, usize) {
 }
 
 #[test]
-fn lines_end_in_any_of_the_three_ways() {
+fn all_three_line_endings_are_accepted() {
     for end in ["\n", "\r\n", "\r"] {
         let stream = format!("data: TOKEN{end}{end}: keep-alive{end}{end}data: TOKEN{end}{end}data: [DONE]{end}{end}");
         assert_eq!(counts(&stream), (2, 1, 0), "{end:?}");
@@ -27,7 +27,7 @@ fn lines_end_in_any_of_the_three_ways() {
 }
 
 #[test]
-fn one_space_after_the_colon_is_optional_and_white_space_around_the_json_is_fine() {
+fn space_after_the_colon_is_optional() {
     assert_eq!(counts("data:TOKEN\n\n"), (1, 0, 0));
     assert_eq!(counts("data:  TOKEN\n\n"), (1, 0, 0));
     assert_eq!(counts("data: TOKEN \n\n"), (1, 0, 0));
@@ -36,7 +36,7 @@ fn one_space_after_the_colon_is_optional_and_white_space_around_the_json_is_fine
 }
 
 #[test]
-fn several_data_lines_are_one_event() {
+fn data_lines_of_one_event_are_joined() {
     assert_eq!(counts("data: {\"choices\":\ndata: [{\"delta\":\ndata:{\"content\":\"a\"}}]}\n\n"), (1, 0, 0));
     assert_eq!(counts("data: TOKEN\ndata:\ndata\n\n"), (1, 0, 0));
     assert_eq!(counts("data: [DONE]\ndata: more\n\n"), (0, 1, 0));
@@ -45,13 +45,13 @@ fn several_data_lines_are_one_event() {
 }
 
 #[test]
-fn other_fields_and_comments_may_stand_anywhere() {
+fn other_fields_and_comments_are_ignored() {
     assert_eq!(counts("event: message\nid: 1\nretry: 5\n: c\ndata: TOKEN\nevent: x\n: c\n\n"), (1, 0, 0));
     assert_eq!(counts("dat: TOKEN\ndatas: TOKEN\n data: TOKEN\nDATA: TOKEN\n\n"), (0, 0, 0));
 }
 
 #[test]
-fn what_has_no_data_is_no_event() {
+fn events_without_data_are_ignored() {
     for stream in [
         "",
         "\n",
@@ -69,14 +69,14 @@ fn what_has_no_data_is_no_event() {
 }
 
 #[test]
-fn a_byte_order_mark_is_stripped_once_at_the_start() {
+fn byte_order_mark_is_stripped_once_at_the_start() {
     assert_eq!(counts("\u{feff}data: TOKEN\n\ndata: TOKEN\n\n"), (2, 0, 0));
     assert_eq!(counts("data: TOKEN\n\n\u{feff}data: TOKEN\n\n"), (1, 0, 0));
     assert_eq!(counts("\u{feff}\u{feff}data: TOKEN\n\ndata: TOKEN\n\n"), (1, 0, 0));
 }
 
 #[test]
-fn the_last_event_may_lack_its_blank_line() {
+fn last_event_without_blank_line_counts() {
     assert_eq!(counts("data: TOKEN\n\ndata: TOKEN\n"), (2, 0, 0));
     assert_eq!(counts("data: TOKEN\n\ndata: TOKEN"), (2, 0, 0));
     assert_eq!(counts("data: [DONE]"), (0, 1, 0));
@@ -85,14 +85,14 @@ fn the_last_event_may_lack_its_blank_line() {
 }
 
 #[test]
-fn done_is_the_whole_data_and_never_a_text() {
+fn done_marker_is_recognized_only_as_event_data() {
     assert_eq!(counts("data: {\"choices\":[{\"delta\":{\"content\":\"[DONE]\"}}]}\n\n"), (1, 0, 0));
     assert_eq!(counts("data: [DOGS\n\ndata: TOKEN\n\n"), (1, 0, 1));
     assert_eq!(counts("data: [DONE]\n\ndata: TOKEN\n\n"), (1, 1, 0));
 }
 
 #[test]
-fn an_event_is_handed_out_with_its_last_byte() {
+fn event_is_emitted_at_its_last_byte() {
     let mut decoder = ResponseDecoder::new(Route::Chat, Framing::Sse);
     let mut events = 0;
     decoder.feed(format!("data: {TOKEN}\n").as_bytes(), &mut |_| events += 1);
@@ -104,14 +104,14 @@ fn an_event_is_handed_out_with_its_last_byte() {
 }
 
 #[test]
-fn after_a_malformed_event_the_next_is_read() {
+fn decoding_continues_after_a_malformed_event() {
     for bad in ["{\"choices\":[}", "{\"a\" 1}", "nul", "{\"a\":1}x", "{\"a\":1]", "{,}", "\"open", "{\"a\":+}"] {
         assert_eq!(counts(&format!("data: TOKEN\n\ndata: {bad}\n\ndata: TOKEN\n\n")), (2, 0, 1), "{bad}");
     }
 }
 
 #[test]
-fn the_framing_is_named_by_the_content_type() {
+fn framing_follows_the_content_type() {
     for (content_type, framing) in [
         ("text/event-stream", Some(Framing::Sse)),
         ("Text/Event-Stream; charset=utf-8", Some(Framing::Sse)),

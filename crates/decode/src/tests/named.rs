@@ -50,7 +50,7 @@ fn finishes(event: &StreamEvent) -> Vec<FinishReason> {
 
 /// The types of openai-python 3.52.
 #[test]
-fn a_piece_belongs_to_the_channel_that_its_event_names_wherever_the_name_stands() {
+fn delta_channel_follows_event_type_before_or_after_it() {
     for (name, channel) in [
         ("response.output_text.delta", Channels::CONTENT),
         ("response.text.delta", Channels::CONTENT),
@@ -94,7 +94,7 @@ fn a_piece_belongs_to_the_channel_that_its_event_names_wherever_the_name_stands(
 
 /// Equal but for text and sequence number, or for the name after the text: prediction must not carry one over.
 #[test]
-fn each_of_like_events_is_what_it_says() {
+fn prediction_does_not_carry_over_text_or_type() {
     let mut written = Vec::new();
     for at in 0..40 {
         let kind = ["output_text", "output_text", "output_text", "reasoning_text", "refusal"][at % 5];
@@ -119,7 +119,7 @@ fn each_of_like_events_is_what_it_says() {
 }
 
 #[test]
-fn a_call_is_generated_when_its_name_comes_and_not_when_it_is_repeated() {
+fn tool_call_counts_when_added_and_not_when_repeated() {
     let added =
         r#"{"item":{"arguments":"","name":"get_weather","type":"function_call"},"type":"response.output_item.added"}"#;
     assert_eq!(event(Route::Responses, added).channels, Channels::TOOL);
@@ -131,7 +131,7 @@ fn a_call_is_generated_when_its_name_comes_and_not_when_it_is_repeated() {
 }
 
 #[test]
-fn an_answer_ends_by_its_last_event_and_says_how() {
+fn last_event_ends_the_response_with_its_reason() {
     for (json, ends, reason) in [
         (
             r#"{"type":"response.completed","response":{"status":"completed","incomplete_details":null}}"#,
@@ -170,7 +170,7 @@ fn an_answer_ends_by_its_last_event_and_says_how() {
 }
 
 #[test]
-fn usage_of_a_response_has_the_cached_tokens_in_it() {
+fn responses_usage_includes_cached_tokens() {
     let (all, decoder) = events(
         Route::Responses,
         &[
@@ -190,7 +190,7 @@ fn usage_of_a_response_has_the_cached_tokens_in_it() {
 }
 
 #[test]
-fn errors_of_responses_are_told_by_name_or_envelope() {
+fn responses_errors_are_detected_by_type_or_envelope() {
     for (json, kind) in [
         // openai-python: ResponseErrorEvent.
         (
@@ -216,7 +216,7 @@ fn errors_of_responses_are_told_by_name_or_envelope() {
 }
 
 #[test]
-fn a_whole_response_says_what_its_last_event_would() {
+fn responses_body_matches_its_last_event() {
     let (event, decoder) = body(
         Route::Responses,
         r#"{"completed_at":1,"id":"resp_1","model":"tiny","object":"response","output":[{"content":[{"type":"output_text","text":"a"}]}],"status":"completed","error":null,"usage":{"input_tokens":17,"output_tokens":41}}"#,
@@ -228,7 +228,7 @@ fn a_whole_response_says_what_its_last_event_would() {
 
 /// Anthropic's own example, with what vLLM, SGLang and llama.cpp leave out or add.
 #[test]
-fn messages_tell_text_thinking_and_tools_by_their_keys() {
+fn messages_channels_follow_their_keys() {
     for (json, channels) in [
         (r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"a"}}"#, Channels::CONTENT),
         (
@@ -272,7 +272,7 @@ fn messages_tell_text_thinking_and_tools_by_their_keys() {
 }
 
 #[test]
-fn the_input_of_a_message_is_the_sum_of_its_parts_and_never_nothing() {
+fn messages_input_is_the_sum_of_its_parts_and_never_zero() {
     let start = |usage: &str| {
         event(Route::Messages, &format!(r#"{{"type":"message_start","message":{{"usage":{usage}}}}}"#)).usage.unwrap()
     };
@@ -300,7 +300,7 @@ fn the_input_of_a_message_is_the_sum_of_its_parts_and_never_nothing() {
 }
 
 #[test]
-fn stop_reasons_of_messages_are_known() {
+fn messages_stop_reasons_are_mapped() {
     for (word, reason) in [
         ("end_turn", FinishReason::Stop),
         ("stop_sequence", FinishReason::Stop),
@@ -320,7 +320,7 @@ fn stop_reasons_of_messages_are_known() {
 }
 
 #[test]
-fn a_whole_message_reads_like_its_events() {
+fn messages_body_matches_its_events() {
     let (event, decoder) = body(
         Route::Messages,
         r#"{"id":"msg_1","type":"message","role":"assistant","content":[{"type":"thinking","thinking":"a","signature":"s"},{"type":"text","text":"b"},{"type":"tool_use","id":"t","name":"f","input":{"text":"x"}}],"model":"tiny","stop_reason":"tool_use","stop_sequence":null,"usage":{"cache_read_input_tokens":16,"input_tokens":1,"output_tokens":41}}"#,
@@ -337,7 +337,7 @@ fn a_whole_message_reads_like_its_events() {
 
 /// vLLM 0.33: `_speech_to_text_stream_generator`. Each piece of a long recording ends its own choice.
 #[test]
-fn transcriptions_are_read_as_vllm_and_as_openai_write_them() {
+fn vllm_and_openai_transcriptions_are_decoded() {
     let (vllm, decoder) = events(
         Route::AudioTranscription,
         &[
@@ -374,7 +374,7 @@ fn transcriptions_are_read_as_vllm_and_as_openai_write_them() {
 
 /// vllm/entrypoints/cohere/serving.py.
 #[test]
-fn cohere_chats_are_read_as_vllm_writes_them() {
+fn vllm_cohere_chat_is_decoded() {
     for (json, channels) in [
         (r#"{"type":"message-start","id":"chatcmpl-1","delta":{"message":{"role":"assistant"}}}"#, Channels::default()),
         (
@@ -425,7 +425,7 @@ fn cohere_chats_are_read_as_vllm_writes_them() {
 
 /// vLLM 0.33: vllm/entrypoints/speech_to_text/realtime/connection.py.
 #[test]
-fn realtime_of_vllm_is_asked_by_a_commit_and_ended_by_its_last_message() {
+fn vllm_realtime_starts_with_commit_and_ends_with_done() {
     let (all, decoder) = messages(&[
         r#"{"type":"session.created","id":"sess-1","created":1}"#,
         r#"{"type":"session.update","model":"voxtral"}"#,
@@ -450,7 +450,7 @@ fn realtime_of_vllm_is_asked_by_a_commit_and_ended_by_its_last_message() {
 
 /// openai-python 3.52: openai/types/realtime.
 #[test]
-fn realtime_of_openai_has_an_answer_per_response() {
+fn openai_realtime_has_one_end_per_response() {
     let response = |id: &str, status: &str| {
         format!(
             r#"{{"type":"response.done","response":{{"object":"realtime.response","id":"{id}","status":{status},"usage":{{"total_tokens":253,"input_tokens":132,"output_tokens":121,"input_token_details":{{"text_tokens":119,"audio_tokens":13,"image_tokens":0,"cached_tokens":64,"cached_tokens_details":{{"text_tokens":64,"audio_tokens":0}}}},"output_token_details":{{"text_tokens":30,"audio_tokens":91}}}}}}}}"#
@@ -490,7 +490,7 @@ fn realtime_of_openai_has_an_answer_per_response() {
 
 /// SGLang 0.5: python/sglang/srt/entrypoints/openai/realtime/session.py.
 #[test]
-fn in_a_session_that_transcribes_what_was_said_is_the_answer() {
+fn transcription_session_outputs_the_transcript() {
     let (all, decoder) = messages(&[
         r#"{"type":"session.created","session":{"type":"transcription","audio":{"input":{"transcription":{"model":"qwen-asr"}}}}}"#,
         r#"{"type":"input_audio_buffer.commit"}"#,
@@ -505,7 +505,7 @@ fn in_a_session_that_transcribes_what_was_said_is_the_answer() {
 }
 
 #[test]
-fn a_realtime_route_is_read_as_messages_and_nothing_else() {
+fn realtime_route_is_decoded_only_as_messages() {
     let (events, _) = decode(Route::Realtime, Framing::Json, br#"{"type":"response.output_text.delta","delta":"a"}"#);
     assert_eq!(events, []);
     assert!(Route::Realtime.is_read());

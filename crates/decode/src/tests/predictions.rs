@@ -19,7 +19,7 @@ fn channels_and_choices(events: &[&str]) -> Vec<(Channels, u32, bool)> {
 const A: &str = r#"{"choices":[{"index":0,"delta":{"content":"a"}}]}"#;
 
 #[test]
-fn an_empty_text_is_not_taken_for_a_full_one() {
+fn empty_text_is_not_skipped_as_a_token() {
     let empty = r#"{"choices":[{"index":0,"delta":{"content":""}}]}"#;
     let got = channels_and_choices(&[A, A, empty, A, empty, empty, A]);
     let full = got.iter().map(|(channels, ..)| !channels.is_empty()).collect::<Vec<_>>();
@@ -27,7 +27,7 @@ fn an_empty_text_is_not_taken_for_a_full_one() {
 }
 
 #[test]
-fn an_escaped_quote_does_not_end_a_text() {
+fn escaped_quote_does_not_end_a_text() {
     let open = r#"{"choices":[{"index":0,"delta":{"content":"a\"}}]}"#;
     let closed = r#"{"choices":[{"index":0,"delta":{"content":"a\\"}}]}"#;
     let got = channels_and_choices(&[A, A, open, closed, A]);
@@ -35,7 +35,7 @@ fn an_escaped_quote_does_not_end_a_text() {
 }
 
 #[test]
-fn a_line_end_in_a_text_ends_the_event() {
+fn line_feed_in_a_text_ends_the_event() {
     let stream = format!("data: {A}\n\ndata: {A}\n\ndata: {}\n\n\"}}}}]}}\n\ndata: {A}\n\n", A.split_at(A.len() - 5).0);
     let (events, _) = decode(Route::Chat, Framing::Sse, stream.as_bytes());
     assert_eq!(events.iter().map(|event| event.malformed).collect::<Vec<_>>(), [false, false, true, false]);
@@ -43,7 +43,7 @@ fn a_line_end_in_a_text_ends_the_event() {
 
 /// `decode` has compared each with the same read byte by byte.
 #[test]
-fn lines_before_the_data_change_nothing() {
+fn lines_before_the_data_have_no_effect() {
     let event = |text: &str| format!("data: {}\n\n", A.replace("\"a\"", &format!("{text:?}")));
     let plain: String = ["x", "y", "", "z"].map(event).concat();
     let (expected, _) = decode(Route::Chat, Framing::Sse, plain.as_bytes());
@@ -69,14 +69,14 @@ fn lines_before_the_data_change_nothing() {
 }
 
 #[test]
-fn a_tail_is_not_learned_for_another_head() {
+fn tail_is_not_learned_for_another_head() {
     let long = format!(r#"{{"pad":"{}","choices":[{{"index":1,"delta":{{"content":"a"}}}}]}}"#, "x".repeat(300));
     let got = channels_and_choices(&[A, A, &long, A, &long, A, A]);
     assert_eq!(got.iter().map(|(_, choice, _)| *choice).collect::<Vec<_>>(), [0, 0, 1, 0, 1, 0, 0]);
 }
 
 #[test]
-fn a_head_that_names_an_error_is_not_learned() {
+fn head_with_an_error_type_is_not_learned() {
     let plain = r#"{"type":"t","choices":[{"delta":{"content":"a"}}]}"#;
     let error = r#"{"type":"t","choices":[{"delta":{"content":"a"}}],"error":{}}"#;
     let stream = format!("data: {plain}\n\ndata: {plain}\n\ndata: {error}\n\n");
@@ -86,14 +86,14 @@ fn a_head_that_names_an_error_is_not_learned() {
 }
 
 #[test]
-fn choices_in_turns_are_kept_apart() {
+fn alternating_choices_are_not_mixed_up() {
     let b = A.replace("\"index\":0", "\"index\":1");
     let got = channels_and_choices(&[A, &b, A, &b, &b, A]);
     assert_eq!(got.iter().map(|(_, choice, _)| *choice).collect::<Vec<_>>(), [0, 1, 0, 1, 1, 0]);
 }
 
 #[test]
-fn a_finish_after_like_tokens_is_seen() {
+fn finish_and_usage_after_similar_tokens_are_found() {
     let finish = A.replace("}}]}", "},\"finish_reason\":\"stop\"}]}");
     let usage = A.replace("}}]}", "}}],\"usage\":{\"completion_tokens\":3}}");
     let stream: String = [A, A, &finish, A, &usage, &usage, A].map(|event| format!("data: {event}\n\n")).concat();
@@ -103,7 +103,7 @@ fn a_finish_after_like_tokens_is_seen() {
 }
 
 #[test]
-fn texts_of_every_length_are_skipped_alike() {
+fn texts_of_every_length_are_counted() {
     let events: Vec<String> =
         (0..200).map(|length| A.replace("\"a\"", &format!("\"{}\"", "é".repeat(length)))).collect();
     let events: Vec<&str> = events.iter().map(String::as_str).collect();
@@ -119,7 +119,7 @@ fn counted(text: &str, prompt: &str, total: &str, completion: &str) -> String {
 }
 
 #[test]
-fn counts_are_each_event_s_own() {
+fn each_event_has_its_own_usage_counts() {
     for (completion, output) in [
         ("3", Some(3)),
         ("0", Some(0)),
@@ -149,7 +149,7 @@ fn counts_are_each_event_s_own() {
 }
 
 #[test]
-fn what_is_wrong_after_a_known_tail_is_seen() {
+fn invalid_bytes_after_a_known_tail_are_detected() {
     for wrong in
         [counted("a", "1", "1", "1x"), counted("a", "1", "1", ""), counted("a", "1", "1", "1]"), format!("{A}x")]
     {
@@ -162,7 +162,7 @@ fn what_is_wrong_after_a_known_tail_is_seen() {
 }
 
 #[test]
-fn the_value_of_usage_may_stand_on_another_line() {
+fn usage_value_may_be_on_the_next_data_line() {
     let event = counted("a", "1", "2", "3");
     let stream = format!("data: {event}\n\ndata: {}\n\n", event.replace("\"usage\":", "\"usage\":\ndata: "));
     let (events, _) = decode(Route::Chat, Framing::Sse, stream.as_bytes());
@@ -172,7 +172,7 @@ fn the_value_of_usage_may_stand_on_another_line() {
 
 /// Not what is read, but that it is skipped: a line is known from one that differs in its text and its counts.
 #[test]
-fn a_line_with_another_text_and_other_counts_is_skipped() {
+fn line_with_different_text_and_counts_is_skipped() {
     let root = Place::root(Route::Chat, Framing::Sse);
     let b = A.replace("\"a\"", "\"b\"");
     for (first, second, output) in
@@ -191,7 +191,7 @@ fn a_line_with_another_text_and_other_counts_is_skipped() {
 }
 
 #[test]
-fn counts_are_read_in_one_go_only_where_usage_begins() {
+fn counts_are_skipped_only_at_the_start_of_usage() {
     let counts = br#"{"prompt_tokens":1,"total_tokens":2,"completion_tokens":3}}"#;
     for (before, skipped) in
         [(r#"{"usage":"#, true), (r#"{"usage""#, false), (r#"{"x":"#, false), (r#"{"metrics":"#, false)]

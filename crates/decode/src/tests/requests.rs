@@ -13,7 +13,7 @@ fn check(body: &str, expected: RequestFacts<'_>) {
 }
 
 #[test]
-fn what_a_chat_asks_for_is_read() {
+fn chat_parameters_are_decoded() {
     check(
         r#"{"model": "tiny", "messages": [{"role": "user", "content": "{\"model\": \"no\", \"n\": 9}", "n": 9}], "temperature": 0, "stream": true, "max_tokens": 200, "n": 2, "stream_options": {"include_usage": true, "continuous_usage_stats": false}, "return_token_ids": true}"#,
         RequestFacts {
@@ -31,7 +31,7 @@ fn what_a_chat_asks_for_is_read() {
 }
 
 #[test]
-fn the_newer_name_of_the_token_limit_wins() {
+fn max_completion_tokens_overrides_max_tokens() {
     let facts = RequestFacts { max_tokens: Some(5), complete: true, ..RequestFacts::default() };
     check(r#"{"max_completion_tokens":5,"max_tokens":7}"#, facts);
     check(r#"{"max_tokens":7,"max_completion_tokens":5}"#, facts);
@@ -39,7 +39,7 @@ fn the_newer_name_of_the_token_limit_wins() {
 }
 
 #[test]
-fn prompts_are_counted_when_there_are_several() {
+fn prompts_in_an_array_are_counted() {
     for (prompt, prompts) in [
         (r#""one""#, None),
         (r#"["one"]"#, Some(1)),
@@ -56,7 +56,7 @@ fn prompts_are_counted_when_there_are_several() {
 }
 
 #[test]
-fn what_is_cut_off_or_no_json_is_not_complete() {
+fn truncated_or_invalid_request_is_incomplete() {
     let facts = RequestFacts { model: Some("m"), ..RequestFacts::default() };
     check(r#"{"model":"m","messages":["#, facts);
     check(r#"{"model":"m","messages":}"#, facts);
@@ -68,14 +68,14 @@ fn what_is_cut_off_or_no_json_is_not_complete() {
 }
 
 #[test]
-fn nothing_is_read_of_other_routes() {
+fn unknown_route_request_is_not_decoded() {
     let mut decoder = RequestDecoder::new(Route::Other);
     decoder.feed(br#"{"model":"m"}"#);
     assert_eq!(decoder.facts().model, None);
 }
 
 #[test]
-fn the_shape_of_a_body_tells_which_api_takes_it() {
+fn api_is_determined_by_the_body_keys() {
     for (json, api) in [
         (r#"{"messages":[{"role":"user","content":"prompt"}]}"#, Some(Route::Chat)),
         (r#"{"stream":true,"prompt":"messages"}"#, Some(Route::Completions)),
@@ -103,7 +103,7 @@ fn the_shape_of_a_body_tells_which_api_takes_it() {
 }
 
 #[test]
-fn instances_are_prompts_and_their_limits_are_those_of_one() {
+fn instances_count_as_prompts_with_their_own_limits() {
     for (json, prompts, max_tokens, stream) in [
         (
             r#"{"instances":[{"text":"a"},{"text":"b"}],"parameters":{"stream":true,"sampling_params":{"max_new_tokens":9,"n":3}}}"#,
@@ -139,7 +139,7 @@ fn documents_to_rank_are_counted() {
 
 /// llama.cpp's server (README, `prompt`) takes text, tokens, both mixed, and lists of these.
 #[test]
-fn a_list_of_tokens_is_one_prompt_also_with_text_between() {
+fn token_list_with_or_without_text_is_one_prompt() {
     for (prompt, prompts) in [
         (r#"[12,34]"#, None),
         (r#"[12,"a b",34,"c"]"#, None),

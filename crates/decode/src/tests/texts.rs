@@ -33,7 +33,7 @@ fn chats(deltas: &[&str]) -> String {
 }
 
 #[test]
-fn reasoning_and_answer_are_stretches_of_their_own() {
+fn reasoning_and_content_are_separate_runs() {
     let text = chat(&[
         r#"{"role":"assistant","content":""}"#,
         r#"{"reasoning":"Let","content":null}"#,
@@ -48,7 +48,7 @@ fn reasoning_and_answer_are_stretches_of_their_own() {
 }
 
 #[test]
-fn reasoning_under_both_of_its_names_is_one() {
+fn reasoning_under_both_keys_is_kept_once() {
     let text = chat(&[
         r#"{"reasoning":"hm","reasoning_content":"hm"}"#,
         r#"{"reasoning_content":"hm","reasoning":"hm"}"#,
@@ -59,7 +59,7 @@ fn reasoning_under_both_of_its_names_is_one() {
 }
 
 #[test]
-fn what_is_not_text_alone_is_not_kept() {
+fn tool_calls_audio_and_several_choices_are_not_kept() {
     let call = r#"{"tool_calls":[{"index":0,"function":{"name":"f","arguments":"{}"}}]}"#;
     let audio = r#"{"audio":{"transcript":"a"}}"#;
     for delta in [call, audio] {
@@ -72,7 +72,7 @@ fn what_is_not_text_alone_is_not_kept() {
 }
 
 #[test]
-fn special_tokens_and_repetitions_of_the_whole_are_left_out() {
+fn special_tokens_and_repeated_whole_text_are_not_kept() {
     let stream = concat!(
         "data:{\"token\":{\"id\":1,\"text\":\"Hi\",\"special\":false},\"generated_text\":null}\n\n",
         "data:{\"token\":{\"id\":2,\"text\":\"</s>\",\"special\":true},\"generated_text\":\"Hi\"}\n\n",
@@ -83,7 +83,7 @@ fn special_tokens_and_repetitions_of_the_whole_are_left_out() {
 }
 
 #[test]
-fn what_an_event_is_may_be_said_after_its_text() {
+fn event_type_may_follow_its_text() {
     let stream = concat!(
         "data: {\"delta\":\"Think\",\"type\":\"response.reasoning_text.delta\"}\n\n",
         "data: {\"delta\":\"Say\",\"type\":\"response.output_text.delta\"}\n\n",
@@ -94,14 +94,14 @@ fn what_an_event_is_may_be_said_after_its_text() {
 }
 
 #[test]
-fn an_event_that_is_cut_off_has_no_text() {
+fn truncated_event_has_no_text() {
     let body = chats(&[r#"{"content":"a"}"#, r#"{"content":"b"}"#]);
     let cut = &body.as_bytes()[..body.len() - 8];
     assert_eq!(kept(Route::Chat, Framing::Sse, [cut]).runs(), Ok(vec!["a"]));
 }
 
 #[test]
-fn half_a_surrogate_pair_is_no_text() {
+fn invalid_escapes_and_replacement_characters_drop_the_text() {
     for escaped in [r"\ud83d", r"\ude00", r"\ud83d\u0041", r"\ud83dx", r"\q", r"\u12", r"\ufffd", "\u{fffd}"] {
         let delta = format!("{{\"content\":\"{escaped}\"}}");
         assert_eq!(chat(&[r#"{"content":"a"}"#, &delta]).runs(), Err(TextLost::NotPlain), "{escaped}");
@@ -109,7 +109,7 @@ fn half_a_surrogate_pair_is_no_text() {
 }
 
 #[test]
-fn a_text_over_its_cap_is_not_kept_and_gives_its_memory_back() {
+fn text_over_the_limit_is_dropped_and_frees_memory() {
     let memory = TextMemory::default();
     let limits = TextLimits { answer_bytes: 10, all_bytes: 1 << 20 };
     let mut decoder = ResponseDecoder::new(Route::Chat, Framing::Sse);
@@ -122,7 +122,7 @@ fn a_text_over_its_cap_is_not_kept_and_gives_its_memory_back() {
 }
 
 #[test]
-fn all_texts_share_one_cap() {
+fn all_texts_share_one_memory_limit() {
     let memory = TextMemory::default();
     let limits = TextLimits { answer_bytes: 1 << 20, all_bytes: 3000 };
     let keep = |content: &str| {
@@ -142,14 +142,14 @@ fn all_texts_share_one_cap() {
 }
 
 #[test]
-fn a_text_that_changes_its_channel_again_and_again_is_not_kept() {
+fn text_with_too_many_channel_switches_is_dropped() {
     let pair = [r#"{"reasoning":"a"}"#, r#"{"content":"b"}"#];
     assert_eq!(chat(&pair.repeat(32)).runs().map(|runs| runs.len()), Ok(64));
     assert_eq!(chat(&pair.repeat(33)).runs(), Err(TextLost::TooLong));
 }
 
 #[test]
-fn nobody_prints_a_text() {
+fn debug_output_never_contains_the_text() {
     let text = chat(&[r#"{"content":"hunter2"}"#]);
     assert_eq!(text.runs(), Ok(vec!["hunter2"]));
     let mut decoder = ResponseDecoder::new(Route::Chat, Framing::Sse);
@@ -178,7 +178,7 @@ fn written(text: &str, dice: &[u8]) -> String {
 
 proptest! {
     #[test]
-    fn escapes_come_out_as_serde_json_reads_them(
+    fn escapes_decode_like_serde_json(
         texts in vec(("[^\u{fffd}]*", vec(any::<u8>(), 1..5)), 1..4),
         cuts in vec(any::<prop::sample::Index>(), 0..12),
     ) {
