@@ -1,4 +1,4 @@
-//! The relay in front of every dialect of the simulated server: the record tells what the server did.
+//! The relay in front of every dialect of the simulated server: the record must match the server's counts.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -13,13 +13,13 @@ use crate::end_to_end::relay_to;
 use crate::sim::cases::{CASES, Case};
 use crate::sim::exchange;
 
-/// What became of one request through the relay.
+/// The result of one request through the relay.
 struct Seen {
     record: Record,
     stats: Stats,
 }
 
-/// Sends a case's request through a relay of its own, with a fault or none.
+/// Sends a case's request through its own relay, with an optional fault.
 fn through(case: &Case, body: &str, fault: &str) -> Seen {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let notebook = Notebook::default();
@@ -31,7 +31,7 @@ fn through(case: &Case, body: &str, fault: &str) -> Seen {
         let address: SocketAddr = url.trim_start_matches("http://").parse().expect("an address");
         let fault = if fault.is_empty() { String::new() } else { format!("x-sim-fault: {fault}\r\n") };
         exchange::post(address, case.path, &format!("{}{fault}", case.headers), body).await;
-        // The client has the end of the connection before the relay has told its observer of it.
+        // The client sees the end of the connection before the relay's observer does.
         let deadline = Instant::now() + crate::WAIT;
         while replayed.records.is_empty() && Instant::now() < deadline {
             tokio::task::yield_now().await;
@@ -46,7 +46,7 @@ fn through(case: &Case, body: &str, fault: &str) -> Seen {
     Seen { record: replayed.records.remove(0), stats }
 }
 
-/// How a case is called in a message.
+/// The name of a case in messages.
 fn name(case: &Case) -> String {
     format!("{} {}", case.path, case.headers.trim_end())
 }
@@ -60,7 +60,7 @@ fn stream_counts_match_the_server() {
         assert_eq!(stats.generation_tokens, 9, "{name}");
         let input = record.input_tokens.map(|count| count.tokens).filter(|_| case.tells_input);
         let finishes = if case.tells_finish { record.finish_reasons.as_slice() } else { &[] };
-        // Triton tells no counts and no end: what passed is a lower bound.
+        // Triton reports neither counts nor an end, so the count is a lower bound.
         let told = (
             record.outcome,
             record.output_tokens.map(|count| (count.tokens, count.source.is_exact())),
@@ -88,7 +88,7 @@ fn stream_counts_match_the_server() {
 fn body_counts_match_the_server() {
     let mut wrong = Vec::new();
     for case in CASES.iter().filter(|case| !case.path.ends_with("generate_stream")) {
-        // Ollama streams unless it is told not to.
+        // Ollama streams by default.
         let body = case.body.replace(r#","stream":true"#, "");
         let body = format!("{},\"stream\":false}}", body.trim_end().trim_end_matches('}').to_owned() + closing(&body));
         let Seen { record, stats } = through(case, &body, "");
@@ -98,7 +98,7 @@ fn body_counts_match_the_server() {
             record.labels.streaming,
         );
         assert_eq!(stats.generation_tokens, 9, "{} {body}", name(case));
-        // TGI tells a count in its headers, and in the body only if it was asked for details.
+        // TGI reports a count in its headers, and in the body only if the request asks for details.
         if told != (Outcome::Ok, Some((9, true)), Some(false)) {
             wrong.push(format!("{}: {told:?}", name(case)));
         }
@@ -106,7 +106,7 @@ fn body_counts_match_the_server() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The braces that trimming the end of an object took too many of.
+/// Restores a brace that `trim_end_matches` removed in excess.
 fn closing(body: &str) -> &'static str {
     if body.trim_end().ends_with("}}") { "}" } else { "" }
 }
@@ -129,7 +129,7 @@ fn pooling_apis_report_input_tokens_only() {
     }
 }
 
-/// What these have in common.
+/// Common values.
 const READS: Case = Case {
     path: "",
     headers: "",

@@ -1,4 +1,4 @@
-//! Whole exchanges of routes and servers beside the OpenAI ones: requests and answers in, records out.
+//! Whole requests on routes and servers other than OpenAI's, from request and response bytes to records.
 
 use tokometer_observe::input::Close;
 use tokometer_observe::input::Side;
@@ -10,7 +10,7 @@ use tokometer_observe::measure::Record;
 use crate::endings::Wire;
 use crate::endings::chunk;
 
-/// A connection on which this was asked.
+/// A connection with this request.
 fn asked(path: &str, body: &str) -> Wire {
     let request = format!("POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{body}", body.len());
     Wire::open().client(request.as_bytes())
@@ -51,7 +51,7 @@ fn pooling_apis_are_ok_without_output() {
     ] {
         let record = answered(asked(path, r#"{"model":"m","input":"a"}"#), "200 OK", "server: uvicorn\r\n", USAGE);
         assert_eq!((record.labels.route.operation(), record.outcome), (operation, Outcome::Ok), "{path}");
-        let input = record.input_tokens.expect("usage tells it");
+        let input = record.input_tokens.expect("input tokens in usage");
         assert_eq!((input.tokens, input.source), (9, CountSource::Usage));
         assert_eq!((record.output_tokens, record.first_token, record.decode_rate), (None, None, None));
         assert_eq!(record.labels.request_model.as_deref(), Some("m"));
@@ -62,7 +62,7 @@ fn pooling_apis_are_ok_without_output() {
     assert_eq!((record.outcome, record.error_type.as_deref()), (Outcome::Http5xx, Some("not_supported_error")));
 }
 
-/// One answer of an array of SGLang's (0.5.23, python/sglang/srt/managers/tokenizer_manager.py and
+/// One element of an SGLang array (0.5.23, python/sglang/srt/managers/tokenizer_manager.py and
 /// entrypoints/openai/serving_rerank.py).
 fn weighed(index: usize, tokens: u64) -> String {
     format!(
@@ -112,7 +112,7 @@ fn request_body_selects_the_api_on_a_shared_path() {
     }
 }
 
-/// SGLang's `/vertex_generate` wraps answers of its `/generate`.
+/// SGLang's `/vertex_generate` wraps responses of its `/generate`.
 #[test]
 fn vertex_generate_predictions_are_counted() {
     let answer = |tokens: u64| {
@@ -135,7 +135,7 @@ fn vertex_generate_predictions_are_counted() {
     let record = answered(asked("/vertex_generate", &two), "200 OK", "", &body);
     assert_eq!((record.outcome, counts(&record), record.choices), (Outcome::Ok, (Some(6), Some(7)), 2));
     assert_eq!(record.finish_reasons.len(), 2);
-    // A part of the answers is no sum.
+    // An incomplete array yields no sum.
     let record =
         answered(asked("/vertex_generate", &two), "200 OK", "", &format!(r#"{{"predictions":[{}]}}"#, answer(5)));
     assert_eq!(record.input_tokens, None);
@@ -148,7 +148,7 @@ fn vertex_generate_predictions_are_counted() {
     assert_eq!(record.outcome, Outcome::Http4xx);
 }
 
-/// TGI's `/vertex` (3.3, router/src/vertex.rs) answers with texts alone.
+/// TGI's `/vertex` (3.3, router/src/vertex.rs) returns only texts.
 #[test]
 fn vertex_text_predictions_have_no_counts() {
     for (instances, operation) in [
@@ -164,7 +164,7 @@ fn vertex_text_predictions_have_no_counts() {
     }
     let mixed = r#"{"instances":[{"inputs":"a"},{"messages":[]}]}"#;
     let record = answered(asked("/vertex", mixed), "200 OK", "", r#"{"predictions":["a","b"]}"#);
-    assert_eq!((record.labels.route.operation(), record.outcome), ("other", Outcome::Ok), "requests of two kinds");
+    assert_eq!((record.labels.route.operation(), record.outcome), ("other", Outcome::Ok), "instances of two kinds");
 }
 
 /// SGLang 0.5.23, python/sglang/srt/entrypoints/openai/serving_transcription.py (`media_type="text/plain"`).
@@ -186,13 +186,13 @@ fn plain_text_transcription_is_ok() {
     ] {
         let record = text(content_type, path, body);
         assert_eq!((record.outcome, record.labels.streaming), (outcome, Some(false)), "{content_type} {body:?}");
-        assert_eq!((record.output_tokens, record.first_token), (None, None), "how many tokens, nobody told");
+        assert_eq!((record.output_tokens, record.first_token), (None, None), "no token count in the response");
     }
     assert_eq!(text("text/plain", "/v1/audio/translations", "Hello.").outcome, Outcome::Ok);
-    assert_eq!(text("text/plain", "/v1/chat/completions", "Hello.").outcome, Outcome::NoOutput, "that is no chat");
+    assert_eq!(text("text/plain", "/v1/chat/completions", "Hello.").outcome, Outcome::NoOutput, "not a chat body");
 }
 
-/// vLLM 0.33, vllm/entrypoints/openai/responses/serving.py: with `background` the answer is asked for later.
+/// vLLM 0.33, vllm/entrypoints/openai/responses/serving.py: with `background` the client fetches the response later.
 #[test]
 fn background_response_is_ok() {
     for (status, outcome) in
@@ -205,7 +205,7 @@ fn background_response_is_ok() {
         assert_eq!((record.outcome, record.output_tokens), (outcome, None), "{status}");
         assert_eq!(record.response_id.as_deref(), Some("resp_1"));
     }
-    // A stream that says so of its beginning, and then nothing, is cut.
+    // A stream with only this event was truncated.
     const CREATED: &str = r#"data: {"type":"response.created","response":{"status":"in_progress"}}"#;
     let wire = asked("/v1/responses", r#"{"stream":true}"#).server(SSE).events(&[CREATED]).server(LAST);
     assert_eq!(one_of(wire).outcome, Outcome::NoOutput);
@@ -227,7 +227,7 @@ fn triton_stream_ends_with_its_body() {
     assert_eq!(one(stream().events(&[ERROR]).server(LAST), closed).outcome, Outcome::ErrorInStream);
     let body = r#"{"model_name":"m","model_version":"1","text_output":"abc"}"#;
     let record = answered(asked("/v2/models/m/versions/1/generate", "{}"), "200 OK", "", body);
-    assert_eq!((record.outcome, record.output_tokens), (Outcome::Ok, None), "how many tokens, nobody told");
+    assert_eq!((record.outcome, record.output_tokens), (Outcome::Ok, None), "no token count in the response");
 }
 
 #[test]
@@ -263,7 +263,7 @@ fn dynamo_reports_queue_time_in_band() {
     let wire =
         asked("/v1/chat/completions", r#"{"stream":true}"#).server(SSE).server(&chunk("event: request_id\n: \"a\""));
     let record = one(wire.events(&[TEXT, END, "data: [DONE]"]).server(LAST), Close::Finished { first: Side::Client });
-    let queue = record.queue.expect("it was told");
+    let queue = record.queue.expect("a queue time");
     assert_eq!((queue.value.as_micros(), queue.source), (12_500, QueueSource::InBand));
     assert_eq!((record.labels.engine, record.outcome, record.events), (Some("dynamo"), Outcome::Ok, 3));
 }

@@ -1,4 +1,4 @@
-//! Every recording alone, without what its server showed before: its engine is named right or not at all.
+//! Each recording by itself, without state from earlier ones: its engine is detected correctly or not at all.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use tokometer_observe::observer::Settings;
 
 use crate::truth::captures;
 
-/// Folder of recordings, what its engine is called, and the least part of its answers of status 200 that must be named.
+/// Folder of recordings, its engine, and the minimum share of status-200 responses whose engine must be detected.
 const ENGINES: [(&str, &str, f64); 5] = [
     ("llamacpp-0.5.0-dev", "llama_cpp", 1.0),
     ("ollama-0.17.4", "ollama", 0.8),
@@ -52,5 +52,5 @@ fn configured_engine_overrides_detection() {
     let path = captures().join("vllm-0.32.0/chat-stream-usage.jsonl");
     let recording = Recording::read(&path).expect("a recording");
     let settings = Settings { engine: Some("triton"), ..Settings::default() };
-    assert_eq!(record_of(&recording, &settings).expect("an exchange").labels.engine, Some("triton"));
+    assert_eq!(record_of(&recording, &settings).expect("a record").labels.engine, Some("triton"));
 }

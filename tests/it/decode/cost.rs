@@ -1,4 +1,4 @@
-//! What decoding costs in memory.
+//! Memory use and allocations of decoding.
 
 use tokometer_decode::Framing;
 use tokometer_decode::RequestDecoder;
@@ -46,7 +46,7 @@ fn huge_event_allocates_nothing() {
     assert_eq!((choices, allocations), (1, 0));
 }
 
-/// The last event of a response has the whole answer in it.
+/// The last event of a response repeats the whole output.
 #[test]
 fn huge_last_event_allocates_nothing_and_has_usage() {
     let text = "word \\n\\u00e9".repeat(200_000);

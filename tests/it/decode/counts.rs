@@ -1,4 +1,4 @@
-//! Events that are equal but for a text and the numbers of `usage`, as `continuous_usage_stats` makes them.
+//! Events that differ only in a text and in the numbers of `usage`, as with `continuous_usage_stats`.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -11,7 +11,7 @@ use super::decode;
 use super::model;
 use super::recording::recordings;
 
-/// A number, or what stands in its place.
+/// A number, or something else in its place.
 fn written() -> impl Strategy<Value = String> {
     prop_oneof![
         8 => (0u64..100_000).prop_map(|count| count.to_string()),
@@ -24,7 +24,7 @@ fn written() -> impl Strategy<Value = String> {
     ]
 }
 
-/// What stands around the three numbers.
+/// The JSON around the three numbers.
 fn shape() -> impl Strategy<Value = [&'static str; 4]> {
     select(vec![
         [
@@ -67,7 +67,7 @@ proptest! {
         let mut body = String::new();
         for (text, prompt, total, completion, missing) in &events {
             let [before, second, third, after] = shape;
-            // Now and then an event without the numbers.
+            // Occasionally an event without the numbers.
             let usage = if *missing == 0 { r#""}}]}"#.to_owned() } else { format!("{before}{prompt}{second}{total}{third}{completion}{after}") };
             body.push_str(&format!(r#"data: {{"id":"c","choices":[{{"index":0,"delta":{{"content":"{text}{usage}{end}"#));
         }
@@ -80,7 +80,7 @@ proptest! {
     }
 }
 
-/// The recordings in which many events have counts, or in which choices come in turns, fed as events come: one by one.
+/// The recordings in which many events have counts or choices alternate, fed event by event.
 #[test]
 fn recorded_usage_counts_belong_to_their_event() {
     let mut counted = 0;

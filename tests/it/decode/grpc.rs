@@ -1,4 +1,4 @@
-//! gRPC bodies against what `prost` reads: the same events at every split.
+//! gRPC bodies, compared with `prost` at every split.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -20,10 +20,10 @@ use crate::allocation::allocations_of;
 use crate::coding::encode::encode;
 use crate::http2::messages::*;
 
-/// What was read of a body: its events, the answer's id, and why it could not be read on.
+/// The events of a body, the response id, and the reason why decoding stopped.
 type Read = (Vec<StreamEvent>, Option<String>, Option<Unreadable>);
 
-/// What is read of a body of this `grpc-encoding` that comes in these reads.
+/// Decodes a body with this `grpc-encoding`, fed in these reads.
 fn read<'a>(route: Route, encoding: Option<&str>, reads: impl IntoIterator<Item = &'a [u8]>) -> Read {
     let account = Account::unlimited();
     let mut messages = Messages::new(encoding.map(str::as_bytes), Limits::default(), account.clone());
@@ -32,7 +32,7 @@ fn read<'a>(route: Route, encoding: Option<&str>, reads: impl IntoIterator<Item 
     let why = reads.into_iter().find_map(|read| {
         let read = messages.feed(read, &mut |seen| match seen {
             Seen::Data(bytes) => {
-                assert!(!bytes.is_empty(), "an empty slice says nothing");
+                assert!(!bytes.is_empty(), "empty slice");
                 decoder.feed(bytes, &mut |event| events.push(*event));
             }
             Seen::End => decoder.end_message(&mut |event| events.push(*event)),
@@ -45,18 +45,18 @@ fn read<'a>(route: Route, encoding: Option<&str>, reads: impl IntoIterator<Item 
     (events, decoder.response_id().map(str::to_owned), why)
 }
 
-/// The same however the body is cut in one place, and byte by byte.
+/// Checks that the result is the same for every split into two reads, and byte by byte.
 fn read_at_every_split(route: Route, encoding: Option<&str>, body: &[u8]) -> Read {
     let whole = read(route, encoding, [body]);
     assert_eq!(whole, read(route, encoding, body.chunks(1)), "byte by byte");
     for place in 0..=body.len() {
         let (first, second) = body.split_at(place);
-        assert_eq!(whole, read(route, encoding, [first, second]), "cut at {place}");
+        assert_eq!(whole, read(route, encoding, [first, second]), "split at {place}");
     }
     whole
 }
 
-/// The same of messages of which none is compressed.
+/// The same for uncompressed messages.
 fn events_at_every_split(route: Route, body: &[u8]) -> (Vec<StreamEvent>, Option<String>) {
     let (events, id, why) = read_at_every_split(route, None, body);
     assert_eq!(why, None);
@@ -87,7 +87,7 @@ fn response() -> impl Strategy<Value = vllm::GenerateResponse> {
         .prop_map(|(prompt_info, outputs)| vllm::GenerateResponse { prompt_info, outputs })
 }
 
-/// A number that is there if it is not 0: what is 0 is not written.
+/// A number, or `None` if it is 0: zero values are not encoded.
 fn written(number: u32) -> Option<u64> {
     (number != 0).then_some(u64::from(number))
 }
@@ -190,7 +190,7 @@ proptest! {
     }
 }
 
-/// Names of gRPC, and of the encoder that makes it ("Message-Encoding": deflate is the zlib format).
+/// gRPC encoding names, and the encoder for each ("Message-Encoding": deflate is the zlib format).
 const ENCODINGS: [(&str, &str); 3] = [("gzip", "gzip"), ("deflate", "zlib"), ("zstd", "zstd")];
 
 /// A length-prefixed message, compressed.
@@ -203,7 +203,7 @@ fn compressed_message(encoder: &str, message: &impl Message) -> Vec<u8> {
 fn undecodable_compressed_message_stops_decoding() {
     let good = framed(&vllm_chunk(0, "a", 2));
     let coded = |encoder: &str| compressed_message(encoder, &vllm_chunk(0, "b", 3));
-    // A message that ends before its coded stream does: the length is one less.
+    // The message ends before its compressed stream: its length is one byte short.
     let mut cut = coded("gzip");
     cut.pop();
     cut[4] -= 1;
@@ -220,7 +220,7 @@ fn undecodable_compressed_message_stops_decoding() {
     }
     let empty = [&[1, 0, 0, 0, 0][..], &coded("gzip"), &[1, 0, 0, 0, 0], &good].concat();
     let (events, _, why) = read_at_every_split(Route::VllmInferenceStream, Some("gzip"), &empty);
-    assert_eq!((events.len(), why), (4, None), "nothing is empty, compressed or not");
+    assert_eq!((events.len(), why), (4, None), "empty messages are valid, compressed or not");
     assert_eq!(events.iter().map(|event| event.token_ids).collect::<Vec<_>>(), [None, Some(3), None, Some(2)]);
 }
 
@@ -263,13 +263,13 @@ fn triton_text_tensor_is_found() {
     let found: Vec<_> = events.iter().map(|event| !event.channels.is_empty()).collect();
     assert_eq!(found, texts.map(|(_, text)| text));
     assert!(events.iter().all(|event| !event.end && !event.unread));
-    // In the typed form, and as the last response.
+    // Typed contents instead of raw ones, and the last response.
     let mut response = triton_text("7", "", true);
     response.raw_output_contents.clear();
     response.outputs[1].contents = Some(triton::Contents { bytes_contents: vec![b"text".to_vec()] });
     let (events, _) = events_at_every_split(Route::TritonInfer, &framed(&response));
     assert_eq!((events[0].channels.is_empty(), events[0].end), (false, true));
-    // Another flag is no end.
+    // Another flag does not end the response.
     let mut response = triton_text("7", "x", true);
     let flag = response.parameters.remove("triton_final_response").unwrap();
     response.parameters.insert("sequence_end".to_owned(), flag);
@@ -281,14 +281,14 @@ fn triton_text_tensor_is_found() {
 fn decoding_continues_after_a_malformed_message() {
     let good = framed(&vllm_chunk(0, "a", 2));
     for broken in [
-        // A field of wire type 7, one of number 0, a length over its message, a varint over 64 bits, a cut key.
+        // Wire type 7, field number 0, a length beyond the message, a varint over 64 bits, a truncated key.
         &b"\x0f"[..],
         b"\x00\x01",
         b"\x12\x05\x08",
         b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
         b"\x12\x02\x08",
         b"\x92",
-        // A field that reaches over the end of the message it is in.
+        // A field that extends past the end of its message.
         b"\x12\x02\x12\x05abcde",
     ] {
         let body = [&[0, 0, 0, 0, broken.len() as u8][..], broken, &good].concat();

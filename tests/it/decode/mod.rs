@@ -1,4 +1,4 @@
-//! `decode` against recordings of real servers, against a naive model, and against random bytes.
+//! Tests of `decode` with recordings of real servers, a naive model, and random bytes.
 
 // The whole module is tests.
 #![allow(clippy::unwrap_used)]
@@ -18,7 +18,7 @@ use tokometer_decode::ResponseDecoder;
 use tokometer_decode::Route;
 use tokometer_decode::StreamEvent;
 
-/// The events of a body that comes in these pieces, and the decoder after it.
+/// Decodes a body fed in these pieces; returns its events and the decoder.
 fn decode<'a>(
     route: Route,
     framing: Framing,
@@ -33,7 +33,7 @@ fn decode<'a>(
     (events, decoder)
 }
 
-/// `body` cut before each of these places.
+/// `body` split at these places.
 fn cut<'a>(body: &'a [u8], places: &[usize]) -> Vec<&'a [u8]> {
     let mut places: Vec<usize> = places.iter().map(|place| place % (body.len() + 1)).collect();
     places.sort_unstable();

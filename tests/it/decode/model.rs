@@ -1,4 +1,4 @@
-//! The same as `decode`, written the naive way: whole texts, `serde_json`, no state.
+//! A naive reimplementation of `decode`: whole texts, `serde_json`, no state.
 
 #[path = "model_named.rs"]
 mod named;
@@ -14,11 +14,11 @@ use tokometer_decode::Route;
 use tokometer_decode::StreamEvent;
 use tokometer_decode::Usage;
 
-/// The events of a whole body; of messages, those of its lines.
+/// The events of a whole body; for `Messages`, one message per line.
 pub(crate) fn events(route: Route, framing: Framing, body: &[u8]) -> Vec<StreamEvent> {
     let text = String::from_utf8_lossy(body);
     let datas = match framing {
-        Framing::Grpc | Framing::Text => unreachable!("this has no JSON"),
+        Framing::Grpc | Framing::Text => unreachable!("this framing has no JSON"),
         Framing::Json => vec![text.into_owned()],
         Framing::Ndjson | Framing::Messages => text.split('\n').map(str::to_owned).collect(),
         Framing::Sse => datas(body),
@@ -28,7 +28,7 @@ pub(crate) fn events(route: Route, framing: Framing, body: &[u8]) -> Vec<StreamE
     datas.filter_map(|data| event(route, framing, data, &mut transcribes)).collect()
 }
 
-/// The data of each event, by the standard's words.
+/// The data of each event, following the standard literally.
 fn datas(body: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(body).into_owned();
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text).replace("\r\n", "\n").replace('\r', "\n");
@@ -55,7 +55,7 @@ fn datas(body: &[u8]) -> Vec<String> {
     datas
 }
 
-/// `None`: a sign of life, which is no event. `transcribes`: so did the session until here.
+/// `None` for keep-alives, which are not events. `transcribes`: the session so far is a transcription.
 fn event(route: Route, framing: Framing, data: &str, transcribes: &mut bool) -> Option<StreamEvent> {
     if framing == Framing::Sse && data.starts_with("[DONE]") {
         return Some(StreamEvent { done: true, ..StreamEvent::default() });
@@ -70,7 +70,7 @@ fn event(route: Route, framing: Framing, data: &str, transcribes: &mut bool) -> 
     }
 }
 
-/// What this JSON value says.
+/// The event for this JSON value.
 fn of_value(route: Route, framing: Framing, value: &Value, transcribes: bool) -> StreamEvent {
     if let Some(event) = native::of_value(route, value) {
         return event;
@@ -203,8 +203,8 @@ fn timing(metrics: &Value, timings: &Value) -> Option<EngineTiming> {
     })
 }
 
-/// Fails unless both say the same. Doubles may differ in the last place, as `serde_json` rounds its own way; of a text
-/// that is no JSON only that is compared.
+/// Asserts that both are equal. Floats are compared with reduced precision, because `serde_json` rounds differently; of
+/// malformed events only that fact is compared.
 pub(crate) fn assert_same(name: &str, got: &[StreamEvent], expected: &[StreamEvent]) {
     assert_eq!(got.len(), expected.len(), "{name}: number of events");
     for (place, (got, expected)) in got.iter().zip(expected).enumerate() {

@@ -1,4 +1,4 @@
-//! The dialects whose events name themselves, read the naive way.
+//! The naive model of the dialects with typed events.
 
 use serde_json::Value;
 use tokometer_decode::Channels;
@@ -8,7 +8,7 @@ use tokometer_decode::Route;
 use tokometer_decode::StreamEvent;
 use tokometer_decode::Usage;
 
-/// What this value says, on a route of this kind, in a session that transcribes or does not.
+/// Fills the event from this value, in a session that transcribes or does not.
 pub(crate) fn read(event: &mut StreamEvent, route: Route, framing: Framing, value: &Value, transcribes: bool) {
     let is_body = framing == Framing::Json;
     let kind = if is_body { "" } else { value["type"].as_str().unwrap_or_default() };
@@ -77,23 +77,23 @@ pub(crate) fn read(event: &mut StreamEvent, route: Route, framing: Framing, valu
             let total = event.choices == 0;
             event.usage = value["usage"].is_object().then(|| Usage { total, ..token_usage(&value["usage"]) });
         }
-        _ => unreachable!("{route:?} has no names"),
+        _ => unreachable!("{route:?} has no typed events"),
     }
-    // What was said to the model, and could not be transcribed.
+    // A failed transcription of the user's audio.
     let heard_all = kind.strip_prefix(HEARD).is_some_and(|what| ["completed", "failed"].contains(&what));
     event.error &= !heard_all || transcribes;
 }
 
-/// Begins the names of events about what a speaker said.
+/// Prefix of the event types for transcribed input.
 const HEARD: &str = "conversation.item.input_audio_transcription.";
 
-/// What a session is for, if this says it (realtime).
+/// Whether the session transcribes, if this value reports it (realtime).
 pub(crate) fn transcribes(route: Route, framing: Framing, value: &Value) -> Option<bool> {
     let has_sessions = matches!(route, Route::Responses | Route::Realtime) && framing != Framing::Json;
     value["session"]["type"].as_str().filter(|_| has_sessions).map(|word| word == "transcription")
 }
 
-/// What a speaker said is the answer of a session that transcribes.
+/// In a transcription session the transcribed input is the response.
 fn heard(event: &mut StreamEvent, kind: &str, value: &Value, transcribes: bool) {
     match kind.strip_prefix(HEARD) {
         Some("delta") if transcribes => mark(event, &[&value["delta"]], Channels::CONTENT),
@@ -115,7 +115,7 @@ pub(crate) fn is_named(route: Route) -> bool {
     )
 }
 
-/// True for an event that is only a sign of life.
+/// True for keep-alive events.
 pub(crate) fn is_ping(route: Route, framing: Framing, value: &Value) -> bool {
     is_named(route) && framing != Framing::Json && value["type"] == "ping"
 }
@@ -130,7 +130,7 @@ fn mark(event: &mut StreamEvent, texts: &[&Value], channel: Channels) {
     }
 }
 
-/// A `delta` string belongs to the channel that the event's name says.
+/// The event's type determines the channel of a `delta` string.
 fn piece(event: &mut StreamEvent, kind: &str, delta: &Value) {
     let Some(name) = kind.strip_suffix(".delta") else { return };
     let channel = match name {
@@ -162,7 +162,8 @@ fn response(event: &mut StreamEvent, response: &Value) {
     }
 }
 
-/// `usage` by the names of the Responses API, or of chats. Of two names for one count the later one tells it.
+/// `usage` with the key names of the Responses API or of chats. If both names of a count are present, the later one
+/// wins.
 fn token_usage(usage: &Value) -> Usage {
     let mut read = Usage { total: true, ..Usage::default() };
     let set = |place: &mut Option<u64>, value: &Value| *place = value.as_u64().or(*place);
@@ -212,7 +213,7 @@ fn finish(event: &mut StreamEvent, reason: &Value) {
     }
 }
 
-/// The whole input is the sum of its parts, and is never nothing.
+/// The whole input is the sum of its parts, and never zero.
 fn message_usage(usage: &Value, early: bool) -> Option<Usage> {
     let count = |name: &str| usage[name].as_u64();
     let cached = count("cache_read_input_tokens");
@@ -233,7 +234,7 @@ fn message_usage(usage: &Value, early: bool) -> Option<Usage> {
     })
 }
 
-/// In a body there are lists, in an event one of each.
+/// Bodies have lists, events a single element.
 fn cohere_message(event: &mut StreamEvent, message: &Value, is_body: bool) {
     let list = |value: &Value| match (is_body, value) {
         (true, value) => value.as_array().cloned().unwrap_or_default(),

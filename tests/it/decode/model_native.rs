@@ -9,10 +9,10 @@ use tokometer_decode::Route;
 use tokometer_decode::StreamEvent;
 use tokometer_decode::Usage;
 
-/// What this JSON value says, if the route is one of an engine's own.
+/// The event for this JSON value, if the route is one of an engine's own.
 pub(super) fn of_value(route: Route, value: &Value) -> Option<StreamEvent> {
     type Read = fn(&mut Sums, &Value);
-    // What reads an answer, and what one of an array.
+    // The reader of a single response, and of one in an array.
     let (read, of_many): (Read, Option<Read>) = match route {
         Route::Generate => (generate, Some(generate)),
         Route::TgiStream | Route::TgiCompat => (tgi, Some(tgi)),
@@ -34,7 +34,7 @@ pub(super) fn of_value(route: Route, value: &Value) -> Option<StreamEvent> {
     Some(sums.event())
 }
 
-/// What the answers of a text say together.
+/// The sums over the responses of a body.
 #[derive(Default)]
 struct Sums {
     event: StreamEvent,
@@ -73,7 +73,7 @@ impl Sums {
         }
     }
 
-    /// The place of an answer among several.
+    /// The index of a response among several.
     fn index(&mut self, answer: &Value) {
         if let Some(index) = answer["index"].as_u64().and_then(|index| u32::try_from(index).ok()) {
             self.event.choice = index;
@@ -95,7 +95,7 @@ impl Sums {
         self.outputs.extend(count.as_u64());
     }
 
-    /// A key whose value says that there is an answer, and whether it has ended.
+    /// Counts a response, and records whether it has ended.
     fn answer(&mut self, ended: bool) {
         self.event.choices += 1;
         self.event.ended |= ended;
@@ -106,7 +106,7 @@ impl Sums {
     }
 }
 
-/// A time in milliseconds.
+/// Stores a time in milliseconds.
 fn time(place: &mut Option<f64>, timed: &mut bool, written: &Value, milliseconds: f64) {
     if let Some(value) = written.as_f64() {
         *place = Some(value * milliseconds);
@@ -127,12 +127,12 @@ fn generate(sums: &mut Sums, answer: &Value) {
     }
 }
 
-/// What `/vertex_generate` and `/vertex` wrap their answers in.
+/// The array in which `/vertex_generate` and `/vertex` wrap their responses.
 pub(super) fn predictions(answer: &Value) -> impl Iterator<Item = &Value> {
     answer["predictions"].as_array().into_iter().flatten()
 }
 
-/// An answer that is one of an array.
+/// A response in an array.
 fn one_of_several(sums: &mut Sums, answer: &Value) {
     meta_info(sums, &answer["meta_info"]);
 }
@@ -245,7 +245,7 @@ fn triton(sums: &mut Sums, answer: &Value) {
     sums.error(answer);
 }
 
-/// One of several ways to tell what went in: no engine has two of them.
+/// The input count has one of several formats; no engine sends two of them.
 fn input_only(sums: &mut Sums, answer: &Value) {
     sums.error(answer);
     sums.event.error |= answer["object"] == "error";

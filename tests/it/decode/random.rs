@@ -1,4 +1,4 @@
-//! Random streams against the model; random bytes against panics.
+//! Random streams compared with the model, and random bytes.
 
 use proptest::collection::vec;
 use proptest::option;
@@ -130,7 +130,7 @@ prop_compose! {
         zodd in option::of(anything()),
         odd in option::of(anything()),
     ) -> Value {
-        // Not both: they share fields, and no server sends both.
+        // Never both: they share fields, and no server sends both.
         let timings = if metrics.is_some() { None } else { timings };
         object(vec![
             ("id", Some(json!("chatcmpl-1"))), ("object", Some(json!(kind))), ("model", Some(json!("m"))),
@@ -149,7 +149,7 @@ prop_compose! {
     }
 }
 
-/// How an event is written.
+/// The formatting of an event.
 #[derive(Clone, Debug)]
 struct Style {
     pretty: bool,
@@ -182,7 +182,7 @@ fn written(events: &[(Value, Style)], bom: bool, ends_well: bool) -> Vec<u8> {
         body.push('\u{feff}');
     }
     for (value, style) in events {
-        // Several events that differ in a text, so that there is something to predict from.
+        // Several events that differ in a text, so that prediction applies.
         for text in &style.texts {
             let mut value = value.clone();
             for pointer in ["/choices/0/delta/content", "/choices/0/text"] {
@@ -243,7 +243,7 @@ proptest! {
         prop_assert_eq!(bytes, whole);
     }
 
-    /// What is no JSON at all: never a panic, and the same events however it is cut.
+    /// Invalid input never panics and decodes the same at every split.
     #[test]
     fn random_bytes_decode_the_same_at_every_split(
         parts in vec(prop_oneof![

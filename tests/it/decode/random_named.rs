@@ -1,4 +1,4 @@
-//! Random streams of the dialects whose events name themselves, against the model.
+//! Random streams of the dialects with typed events, compared with the model.
 
 use proptest::collection::vec;
 use proptest::option;
@@ -60,7 +60,7 @@ fn word_of_session() -> impl Strategy<Value = Value> {
     prop_oneof![4 => select(vec!["realtime", "transcription"]).prop_map(Value::from), 1 => anything().boxed()]
 }
 
-/// A count where one belongs, else anything.
+/// Usually a count, sometimes any value.
 fn count() -> impl Strategy<Value = Value> {
     prop_oneof![6 => counts(), 1 => anything().boxed()]
 }
@@ -80,7 +80,7 @@ fn string() -> impl Strategy<Value = Value> {
 }
 
 prop_compose! {
-    /// `usage` of any dialect; of two names for one count there is only one.
+    /// `usage` of any dialect, with only one of the two names of each count.
     fn usage()(
         newer: bool,
         input in option::of(count().boxed()),
@@ -117,7 +117,7 @@ prop_compose! {
 }
 
 prop_compose! {
-    /// What lies below an event: of every dialect at once, so that each meets the others' keys.
+    /// The value of an event's key, with the keys of all dialects, so that each dialect meets the others' keys.
     fn part()(
         texts in vec(option::of(string().boxed()), 8),
         usage in option::of(usage().boxed()),
@@ -158,7 +158,7 @@ prop_compose! {
         object_kind in option::weighted(0.1, select(vec!["error", "response"])),
         number in 0u32..1000,
     ) -> Vec<(&'static str, Option<Value>)> {
-        // Both have a usage: they are never in one event.
+        // An event never has both, because each has a `usage`.
         let message = if usage.is_some() { None } else { message };
         let response = if usage.is_some() { None } else { response };
         vec![
@@ -171,7 +171,7 @@ prop_compose! {
     }
 }
 
-/// The members in this order, which is one of many: names stand before and after what they tell about.
+/// The members, rotated: `type` may come before or after the data it describes.
 fn written(members: &[(&'static str, Option<Value>)], first: usize) -> String {
     let mut members: Vec<_> = members.iter().filter_map(|(key, value)| Some((key, value.as_ref()?))).collect();
     let at = first % members.len().max(1);
@@ -191,7 +191,7 @@ proptest! {
     ) {
         let mut body = String::new();
         for (event, first, texts) in &events {
-            // Several events that differ in a text and in their number, so that there is something to predict from.
+            // Several events that differ in a text and in their number, so that prediction applies.
             for (place, text) in texts.iter().enumerate() {
                 let mut event = event.clone();
                 for (key, value) in &mut event {
@@ -237,7 +237,7 @@ proptest! {
         prop_assert_eq!(bytes, whole);
     }
 
-    /// Realtime: what a session is for decides what some of its later messages mean.
+    /// Realtime: the session type determines the meaning of some later messages.
     #[test]
     fn random_realtime_sessions_match_the_model(
         messages in vec((event().boxed(), any::<usize>(), option::weighted(0.2, word_of_session())), 1..8),

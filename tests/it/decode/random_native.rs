@@ -1,4 +1,4 @@
-//! Random answers of the engines' own routes against the model.
+//! Random responses of the engines' own routes, compared with the model.
 
 use proptest::collection::vec;
 use proptest::option;
@@ -30,7 +30,7 @@ const ROUTES: [Route; 13] = [
     Route::Pooling,
 ];
 
-/// What no server sends at such a place.
+/// A value that no server sends at such a place.
 fn odd() -> impl Strategy<Value = Value> {
     select(vec![
         json!(null),
@@ -71,7 +71,7 @@ fn time() -> impl Strategy<Value = Value> {
     prop_oneof![(0.0..1e7).prop_map(Value::from), (0u64..1_000_000_000_000).prop_map(Value::from)]
 }
 
-/// A place that is there, is not, or holds something else.
+/// A value that may be absent or of an unexpected type.
 fn maybe(value: impl Strategy<Value = Value>) -> impl Strategy<Value = Option<Value>> {
     option::weighted(0.7, prop_oneof![8 => value, 1 => odd()])
 }
@@ -110,7 +110,7 @@ prop_compose! {
     }
 }
 
-/// Answers wrapped as those of instances are.
+/// Responses in an array, as for `instances`.
 fn predicted() -> impl Strategy<Value = Value> {
     vec(prop_oneof![4 => generated().boxed(), 2 => text().boxed(), 1 => odd().boxed()], 0..3)
         .prop_map(|predictions| json!({"predictions": predictions}))
@@ -160,7 +160,7 @@ prop_compose! {
 }
 
 prop_compose! {
-    /// Triton's answers, and those of embeddings and the like, of which each tells its input in one way.
+    /// Responses of Triton, and of embeddings and similar APIs, each with one kind of input count.
     fn counted()(
         (text, index, kind, error) in (maybe(text()), maybe(count()), option::weighted(0.1, Just(json!("error"))), option::weighted(0.1, odd())),
         (input, output, cached) in (maybe(count()), maybe(count()), maybe(count())),
@@ -188,7 +188,7 @@ prop_compose! {
     }
 }
 
-/// An answer of one of the shapes, on whatever route.
+/// A response of any dialect, independent of the route.
 fn answer() -> impl Strategy<Value = Value> {
     prop_oneof![generated().boxed(), predicted().boxed(), completed().boxed(), chatted().boxed(), counted().boxed()]
 }
@@ -212,7 +212,7 @@ proptest! {
         end in select(vec!["\n", "\n", "\r\n"]),
         places in vec(any::<usize>(), 0..6),
     ) {
-        // Some twice, so that there is something to predict from.
+        // Some events are repeated, so that prediction applies.
         let events: Vec<Value> = events.into_iter().flat_map(|(event, times)| vec![event; times]).collect();
         let body = written(&events, framing, end);
         let expected = model::events(route, framing, &body);

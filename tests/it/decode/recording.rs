@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokometer_decode::Framing;
 use tokometer_decode::Route;
 
-/// One recorded answer of a route that `decode` reads.
+/// One recorded response of a route that `decode` supports.
 pub(crate) struct Recording {
     /// `engine/case`.
     pub(crate) name: String,
@@ -17,11 +17,11 @@ pub(crate) struct Recording {
     pub(crate) framing: Framing,
     /// Without the chunked coding.
     pub(crate) body: Vec<u8>,
-    /// What the recorder wrote down beside it.
+    /// The recorder's metadata.
     pub(crate) meta: Value,
 }
 
-/// All recordings of these engines whose answer is read.
+/// All supported recordings of this engine.
 pub(crate) fn recordings(engine: &str) -> Vec<Recording> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures").join(engine);
     let mut names: Vec<_> = fs::read_dir(&folder)

@@ -1,4 +1,4 @@
-//! Every recording, whole and cut, against the naive model and against what the recorder counted.
+//! Every recording, whole and split, compared with the naive model and with the recorder's counts.
 
 use tokometer_decode::Channels;
 use tokometer_decode::EngineFacts;
@@ -35,7 +35,7 @@ fn every_recording_matches_the_model() {
     }
 }
 
-/// Fed byte by byte nothing is predicted, so this also shows that prediction changes nothing.
+/// Nothing is predicted byte by byte, so this also shows that prediction does not change the result.
 #[test]
 fn every_recording_decodes_the_same_byte_by_byte() {
     for recording in all() {
@@ -57,13 +57,13 @@ fn every_recording_decodes_the_same_in_random_pieces() {
         for pieces in [1, 1, 1, 8, 64] {
             let places: Vec<usize> = (0..pieces).map(|_| random.usize(..)).collect();
             let (got, _) = decode(recording.route, recording.framing, cut(&recording.body, &places));
-            assert_eq!(whole, got, "{} cut at {places:?}", recording.name);
+            assert_eq!(whole, got, "{} split at {places:?}", recording.name);
         }
     }
 }
 
-/// A cut matters to the event it is in and to the one after it. So each event is cut at each of its bytes, from a copy
-/// of the decoder as it stood before it; of long runs of like events every 32nd.
+/// A split affects only the event it is in and the next one. So each event is split at each of its bytes, starting from
+/// a copy of the decoder before it; in long runs of similar events only every 32nd.
 #[test]
 fn every_recording_decodes_the_same_at_every_split() {
     for recording in all() {
@@ -76,7 +76,7 @@ fn every_recording_decodes_the_same_at_every_split() {
                 let expected = feed(&decoder, &[event, next]);
                 for at in 0..=event.len() {
                     let got = feed(&decoder, &[&event[..at], &event[at..], next]);
-                    assert_eq!(got, expected, "{}: event {place} cut at {at}", recording.name);
+                    assert_eq!(got, expected, "{}: event {place} split at {at}", recording.name);
                 }
             }
             decoder.feed(event, &mut |_| {});
@@ -134,12 +134,12 @@ fn chunk_and_token_counts_match_the_recorder() {
     assert!(streams > 100, "{streams}");
 }
 
-/// True for the routes on which the recorder counted chunks by their channel, and whose answers bear their engine's mark.
+/// True for the routes whose chunks the recorder counted by channel, and whose responses carry their engine's mark.
 fn has_choices(route: Route) -> bool {
     matches!(route, Route::Chat | Route::Completions)
 }
 
-/// Of the routes whose events name themselves: the counts that the engine told, and the mark at the end.
+/// For routes with typed events: the engine's own counts, and the end mark.
 #[test]
 fn typed_event_counts_match_the_recorder() {
     let mut answers = 0;
@@ -174,10 +174,10 @@ fn recordings_have_only_the_marks_of_their_engine() {
     for (engine, mark) in ENGINES {
         for recording in recordings(engine) {
             let (events, decoder) = decode(recording.route, recording.framing, [recording.body.as_slice()]);
-            // The low bits are keys and words of one engine alone; the others are weighed with the response head.
+            // The low bits are marks unique to one engine; the others are combined with the response headers.
             let seen = EngineFacts(decoder.engine().0 & 0xff);
             assert!(mark.contains(seen), "{}: {seen:?}", recording.name);
-            // The streams of vLLM's Rust front end bear no mark, and those of Ollama only at their end.
+            // Streams of vLLM's Rust front end have no mark, and those of Ollama only at the end.
             let ends = events.iter().any(|event| event.done || event.ended || !event.finishes.is_empty());
             if !engine.ends_with("rustfe")
                 && ends

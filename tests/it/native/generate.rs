@@ -1,5 +1,5 @@
-//! `/generate` of SGLang 0.5.23 (shape of the recordings; `python/sglang/srt/managers/tokenizer_manager.py`) and of LMDeploy
-//! 0.18 (`lmdeploy/serve/openai/endpoints/generate.py`, `create_generate_response_json`).
+//! `/generate` of SGLang 0.5.23 (format of the recordings; `python/sglang/srt/managers/tokenizer_manager.py`) and of
+//! LMDeploy 0.18 (`lmdeploy/serve/openai/endpoints/generate.py`, `create_generate_response_json`).
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::endings::chunk;
 
 const ASKED: &str = r#"{"text":"Count.","sampling_params":{"max_new_tokens":20},"stream":true}"#;
 
-/// An event of SGLang after so many tokens.
+/// An SGLang event after this many tokens.
 fn event(index: Option<u32>, text: &str, tokens: u64, finish: &str) -> String {
     let index = index.map_or(String::new(), |index| format!(r#","index":{index}"#));
     format!(
@@ -36,7 +36,7 @@ fn tokens_of_an_event_are_the_counter_increase() {
     assert_eq!(
         (record.first_tokens, record.chunks),
         (Some(5), 3),
-        "the last event repeats the text and brings nothing"
+        "the last event repeats the text and adds no tokens"
     );
     assert_eq!(gap_tokens(&replayed), [Some(1), Some(3)]);
     assert_eq!(replayed.live_tokens, 9);
@@ -65,7 +65,7 @@ fn choices_are_counted_separately_and_their_prompt_once() {
     assert_eq!(gap_tokens(&replayed), [Some(2), Some(3)]);
     assert_eq!((finishes(record), record.outcome), (vec!["length", "length"], Outcome::Ok));
     let half = streamed("/generate", asked, &events[..3]);
-    assert_eq!(only(&half).outcome, Outcome::Truncated, "one of two has not ended");
+    assert_eq!(only(&half).outcome, Outcome::Truncated, "one of two choices has not ended");
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn prompts_of_a_batch_are_summed() {
     let replayed = streamed("/generate", asked, &[&events[0], &events[1], "[DONE]"]);
     assert_eq!((output(only(&replayed)), input(only(&replayed))), (Some((5, "native_counter")), Some(26)));
     let replayed = streamed("/generate", asked, &[&events[0]]);
-    assert_eq!(input(only(&replayed)), None, "the other prompt is not known");
+    assert_eq!(input(only(&replayed)), None, "the tokens of the other prompt are unknown");
 
     let array = format!("[{},{}]", event(None, "a", 7, LENGTH), event(None, "b", 4, r#"{"type":"stop","matched":2}"#));
     let replayed = answered("/generate", r#"{"text":["Count.","Say hello."]}"#, "", &array);
@@ -86,7 +86,7 @@ fn prompts_of_a_batch_are_summed() {
     );
     assert_eq!((finishes(record), record.outcome), (vec!["length", "stop"], Outcome::Ok));
     let replayed = answered("/generate", r#"{"text":"Count.","sampling_params":{"n":2}}"#, "", &array);
-    assert_eq!(input(only(&replayed)), Some(13), "one prompt, answered twice");
+    assert_eq!(input(only(&replayed)), Some(13), "one prompt with two choices");
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn lmdeploy_sends_new_text_with_a_running_count() {
     let record = only(&replayed);
     assert_eq!((output(record), input(record), record.chunks), (Some((4, "native_counter")), Some(9), 4));
     assert_eq!((record.labels.engine, finishes(record), record.queue), (Some("lmdeploy"), vec!["stop"], None));
-    assert_eq!(gap_tokens(&replayed), [Some(1); 3], "held-back text is a token too");
+    assert_eq!(gap_tokens(&replayed), [Some(1); 3], "held-back text counts as a token");
 
     let replayed = answered("/generate", r#"{"prompt":"x"}"#, "", &event("a🙂", 4, r#"{"type":"length"}"#));
     assert_eq!((output(only(&replayed)), input(only(&replayed))), (Some((4, "native_counter")), Some(9)));

@@ -1,4 +1,4 @@
-//! llama.cpp's own `/completion` and `/infill` (shape of the recordings; `tools/server/server-task.cpp`,
+//! llama.cpp's own `/completion` and `/infill` (format of the recordings; `tools/server/server-task.cpp`,
 //! `to_json_non_oaicompat`; several prompts: `tools/server/tests/unit/test_completion.py`).
 
 use tokometer_observe::measure::Outcome;
@@ -81,7 +81,7 @@ fn error_event_ends_the_stream() {
     assert_eq!((record.outcome, record.error_type.as_deref()), (Outcome::ErrorInStream, Some("server_error")));
 }
 
-/// Before December 2024 (b4300) events had no counter, and the last one `stopped_` flags and timings.
+/// Before December 2024 (b4300) events had no counter; the last one had `stopped_` flags and timings.
 #[test]
 fn older_version_counts_in_the_last_event() {
     let token = r#"{"content":"a","stop":false,"id_slot":0,"multimodal":false,"index":0}"#;
@@ -93,7 +93,7 @@ fn older_version_counts_in_the_last_event() {
     assert_eq!(replayed.live_tokens, 3);
 }
 
-/// `response_fields` lets the client choose what the last event, or the answer, has.
+/// With `response_fields` the client selects the keys of the last event or of the body.
 #[test]
 fn response_with_selected_fields_is_ok() {
     let replayed =

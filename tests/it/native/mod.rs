@@ -1,4 +1,5 @@
-//! The engines' own routes, bytes in and records out: recordings where there are some, else what the engine's source says.
+//! The engines' own routes, from bytes to records. The data follows recordings, or the engine's source where there are
+//! none.
 
 // The whole module is tests.
 #![allow(clippy::unwrap_used)]
@@ -17,25 +18,25 @@ use crate::endings::Wire;
 
 const LAST: &[u8] = b"0\r\n\r\n";
 
-/// A connection on which this was asked.
+/// A connection with this request.
 fn asked(path: &str, body: &str) -> Wire {
     let head = format!("POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n", body.len());
     Wire::open().client(format!("{head}{body}").as_bytes())
 }
 
-/// The head of a stream.
+/// The headers of a stream.
 fn stream_head(content_type: &str) -> Vec<u8> {
     format!("HTTP/1.1 200 OK\r\ncontent-type: {content_type}\r\ntransfer-encoding: chunked\r\n\r\n").into_bytes()
 }
 
-/// What comes of a whole stream of these events, one millisecond apart; the first comes two after the request.
+/// Replays a whole stream of these events, one millisecond apart; the first comes 2 ms after the request.
 fn streamed(path: &str, body: &str, events: &[&str]) -> Replayed {
     let events: Vec<String> = events.iter().map(|event| format!("data: {event}")).collect();
     let events: Vec<&str> = events.iter().map(String::as_str).collect();
     asked(path, body).server(&stream_head("text/event-stream")).events(&events).server(LAST).close(CLOSE)
 }
 
-/// What comes of a whole stream of these lines, in the same times.
+/// Replays a whole stream of these lines, with the same timing.
 fn lines(path: &str, body: &str, lines: &[&str]) -> Replayed {
     let mut wire = asked(path, body).server(&stream_head("application/x-ndjson"));
     for line in lines {
@@ -44,7 +45,7 @@ fn lines(path: &str, body: &str, lines: &[&str]) -> Replayed {
     wire.server(LAST).close(CLOSE)
 }
 
-/// What comes of a whole answer with these header fields.
+/// Replays a whole response with these header fields.
 fn answered(path: &str, body: &str, headers: &str, answer: &str) -> Replayed {
     let head = format!(
         "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n{headers}content-length: {}\r\n\r\n",
@@ -57,21 +58,20 @@ const CLOSE: Close = Close::Finished { first: Side::Client };
 
 fn only(replayed: &Replayed) -> &Record {
     assert!(replayed.detached.is_empty());
-    assert_eq!((replayed.records.len(), replayed.in_flight), (1, 0), "one exchange, one record");
+    assert_eq!((replayed.records.len(), replayed.in_flight), (1, 0), "one record per request");
     &replayed.records[0]
 }
 
-/// Output tokens and where the number comes from.
+/// The output tokens and the source of the count.
 fn output(record: &Record) -> Option<(u64, &'static str)> {
     record.output_tokens.map(|count| (count.tokens, count.source.as_str()))
 }
 
-/// Prompt tokens.
 fn input(record: &Record) -> Option<u64> {
     record.input_tokens.map(|count| count.tokens)
 }
 
-/// Tokens of the gaps that were handed on.
+/// The token count of each recorded gap.
 fn gap_tokens(replayed: &Replayed) -> Vec<Option<u32>> {
     replayed.gaps.iter().map(|gap| gap.tokens).collect()
 }

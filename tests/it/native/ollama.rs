@@ -1,5 +1,5 @@
-//! Ollama 0.17 (shape of the recordings; `api/types.go`, `server/routes.go`, `docs/api/errors.mdx`) and SGLang's copy of its
-//! API (`python/sglang/srt/entrypoints/ollama/serving.py`).
+//! Ollama 0.17 (format of the recordings; `api/types.go`, `server/routes.go`, `docs/api/errors.mdx`) and SGLang's copy
+//! of its API (`python/sglang/srt/entrypoints/ollama/serving.py`).
 
 use std::time::Duration;
 
@@ -124,7 +124,7 @@ fn response_is_streamed_unless_stream_is_false() {
     assert_eq!(unanswered(r#"{"model":"tiny","messages":[],"stream":false}"#), Some(false));
 }
 
-/// It tells a total alone, which is no waiting, and streams nothing but text.
+/// It reports only a total, which does not yield a queue time, and its streams have only text.
 #[test]
 fn sglang_copy_is_detected_without_queue_time() {
     let message = r#"{"role":"assistant","content":"H","images":null}"#;

@@ -1,5 +1,5 @@
-//! The queue times of every recording of an engine's own routes, against the engine's durations. All else of them is held by
-//! `truth`.
+//! Queue times of every recording of an engine's own routes, compared with the engine's durations. `truth` covers the
+//! rest.
 
 use serde_json::Value;
 use tokometer::replay::{Recording, replay};
@@ -10,7 +10,7 @@ use crate::truth::captures;
 
 const PATHS: [&str; 5] = ["/generate", "/completion", "/infill", "/api/chat", "/api/generate"];
 
-/// Each recording, its name and what is known of it.
+/// Each recording with its name and metadata.
 fn cases() -> Vec<(String, Recording, Value)> {
     let mut cases = Vec::new();
     for path in Recording::find(&captures()).unwrap() {

@@ -1,5 +1,5 @@
 //! Text Generation Inference 3.3 (`router/src/server.rs`, `generate_stream_internal` and `generate_internal`;
-//! `router/src/lib.rs`, `StreamResponse`), and the line of an older one from its
+//! `router/src/lib.rs`, `StreamResponse`), and a line of an older version from its
 //! `docs/source/basic_tutorials/visual_language_models.md`.
 
 use std::time::Duration;
@@ -94,6 +94,6 @@ fn details_of_a_body_are_decoded_without_prompt_tokens() {
     assert_eq!(
         (output(only(&bare)), only(&bare).outcome),
         (None, Outcome::Ok),
-        "something came, and nothing counts it"
+        "there is output, but no token count"
     );
 }

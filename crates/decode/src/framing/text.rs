@@ -64,7 +64,7 @@ mod tests {
                 let (first, second) = body.split_at(place);
                 text.feed(first.as_bytes());
                 text.feed(second.as_bytes());
-                assert_eq!(text.spoke(), spoke, "{body:?} cut at {place}");
+                assert_eq!(text.spoke(), spoke, "{body:?} split at {place}");
             }
         }
     }

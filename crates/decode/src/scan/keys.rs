@@ -26,7 +26,7 @@ impl<P: Copy> Keys<P> {
             tries += 1;
         }
         panic!(
-            "no factor keeps these keys apart: two have the same length, first and middle byte, or they are too many"
+            "no factor separates these keys: two have the same length, first and middle byte, or there are too many"
         );
     }
 

@@ -1,6 +1,6 @@
-//! Answers of servers without a recording, written from their source: Triton 2.73 (docs/protocol/extension_generate.md),
-//! TensorRT-LLM (tensorrt_llm/serve/postprocess_handlers.py), Dynamo 1.6.1 (dynamo-llm), vLLM 0.33
-//! (vllm/entrypoints/serve/disagg), and bodies of embeddings and the like.
+//! Responses of servers without a recording, written from their source: Triton 2.73
+//! (docs/protocol/extension_generate.md), TensorRT-LLM (tensorrt_llm/serve/postprocess_handlers.py), Dynamo 1.6.1
+//! (dynamo-llm), vLLM 0.33 (vllm/entrypoints/serve/disagg), and bodies of embeddings and similar APIs.
 
 use crate::Channels;
 use crate::EngineFacts;
@@ -10,7 +10,7 @@ use crate::StreamEvent;
 
 use super::decode;
 
-/// Every route whose answers say what went in, and nothing else.
+/// Every route whose responses report only input tokens.
 const INPUT_ONLY: [Route; 5] = [Route::Embeddings, Route::Rerank, Route::Score, Route::Classify, Route::Pooling];
 
 fn body(route: Route, json: &str) -> StreamEvent {
@@ -37,7 +37,7 @@ fn input_tokens_are_decoded_in_each_engine_format() {
             r#"{"meta":{"billed_units":{"input_tokens":5},"tokens":{"input_tokens":6}}}"#,
             r#"{"meta":{"tokens":{"input_tokens":6},"billed_units":{"input_tokens":5}}}"#,
         ] {
-            assert_eq!(usage(body(route, both)), Some(6), "what was computed wins over what is billed: {both}");
+            assert_eq!(usage(body(route, both)), Some(6), "computed tokens take precedence over billed ones: {both}");
         }
         for none in [
             r#"[{"index":0,"embedding":[[1]]}]"#,
@@ -97,7 +97,7 @@ fn tensorrt_llm_is_marked_by_a_space_or_a_key() {
     let (events, decoder) = decode(Route::Chat, Framing::Sse, token.as_bytes());
     assert!(events[0].empty_delta);
     assert_eq!(decoder.engine(), EngineFacts::TENSORRT_LLM);
-    // The space is seen too where the event is the same as the one before but for its text.
+    // The space is also found in an event that prediction skips.
     let with =
         |text: &str, end: &str| format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{text}\"}}}}]}}{end}\n\n");
     let predicted = [with("a", ""), with("b", ""), with("c", " ")].concat();

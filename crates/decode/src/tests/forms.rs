@@ -1,4 +1,4 @@
-//! Form data, as audio comes.
+//! Form data, as sent with audio.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -21,7 +21,8 @@ fn check(content_type: &[u8], body: &[u8], expected: RequestFacts<'_>) {
     }
 }
 
-/// As curl and the Python clients write it: the file may come first and hold anything, delimiters of other forms too.
+/// The format of curl and the Python clients. The file may come first and contain anything, including other forms'
+/// delimiters.
 #[test]
 fn form_fields_around_a_file_are_decoded() {
     let body = b"--XX\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a; name=model.wav\"\r\n\
@@ -80,7 +81,7 @@ fn long_names_are_ignored_and_long_values_truncated() {
     check(TYPE, body.as_bytes(), expected);
 }
 
-/// The parts of a form, by splitting the whole of it.
+/// Reference implementation: splits the whole form at its delimiters.
 fn naive(body: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     let text = [b"\r\n", body].concat();
     let pieces: Vec<Vec<u8>> = {
@@ -133,7 +134,7 @@ proptest! {
             body.push_str(&format!("{name}\"\r\n\r\n{}\r\n", content.concat()));
         }
         body.push_str(if ends_well { "--XX--\r\n" } else { "--X" });
-        // A delimiter in the content begins a part whose head is no head: not what this is about.
+        // A delimiter in the content starts a part with invalid headers, which this test does not cover.
         prop_assume!(parts.iter().all(|(_, content)| !content.concat().contains("\r\n--XX") && !content.concat().starts_with("--XX")));
         let mut form = Multipart::of_content_type(TYPE).unwrap();
         let mut read = Vec::new();

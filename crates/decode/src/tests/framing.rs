@@ -6,7 +6,7 @@ use crate::Route;
 
 const TOKEN: &str = r#"{"choices":[{"delta":{"content":"a"}}]}"#;
 
-/// Token events, events that are `[DONE]`, malformed events.
+/// The number of token events, of `[DONE]` events, and of malformed events.
 fn counts(stream: &str) -> (usize, usize, usize) {
     let stream = stream.replace("TOKEN", TOKEN);
     let (events, _) = decode(Route::Chat, Framing::Sse, stream.as_bytes());

@@ -1,4 +1,4 @@
-//! What is said in a sentence each: framing, bodies, predictions, requests. `tests/it/decode` has the recordings.
+//! Small cases: framing, bodies, predictions, requests. `tests/it/decode` covers the recordings.
 
 mod bodies;
 mod engines;
@@ -14,7 +14,7 @@ use crate::ResponseDecoder;
 use crate::Route;
 use crate::StreamEvent;
 
-/// The events of a body, which must be the same when it comes byte by byte.
+/// Decodes a body and checks that the events are the same byte by byte.
 fn decode(route: Route, framing: Framing, body: &[u8]) -> (Vec<StreamEvent>, ResponseDecoder) {
     let mut events = Vec::new();
     let mut decoder = ResponseDecoder::new(route, framing);
@@ -33,7 +33,7 @@ fn decode(route: Route, framing: Framing, body: &[u8]) -> (Vec<StreamEvent>, Res
     (events, decoder)
 }
 
-/// The one event of a stream of one event.
+/// The event of a stream with a single event.
 fn chat_event(json: &str) -> StreamEvent {
     let (events, _) = decode(Route::Chat, Framing::Sse, format!("data: {json}\n\n").as_bytes());
     assert_eq!(events.len(), 1, "{json}");

@@ -1,4 +1,4 @@
-//! The dialects whose events name themselves. What no recording shows is written from the sources that are named.
+//! Dialects with typed events. Cases without a recording are written from the cited sources.
 
 use super::decode;
 use crate::Channels;
@@ -26,14 +26,14 @@ fn body(route: Route, json: &str) -> (StreamEvent, ResponseDecoder) {
     (events[0], decoder)
 }
 
-/// The events of messages, which must be the same when each comes byte by byte.
+/// Decodes messages and checks that the events are the same byte by byte.
 fn messages(messages: &[&str]) -> (Vec<StreamEvent>, ResponseDecoder) {
     let mut events = [Vec::new(), Vec::new()];
     let mut decoders = [0, 1].map(|_| ResponseDecoder::new(Route::Realtime, Framing::Messages));
     for message in messages {
-        decoders[0].feed(message.as_bytes(), &mut |_| panic!("before the end of a message"));
+        decoders[0].feed(message.as_bytes(), &mut |_| panic!("event before the end of a message"));
         for byte in message.as_bytes().chunks(1) {
-            decoders[1].feed(byte, &mut |_| panic!("before the end of a message"));
+            decoders[1].feed(byte, &mut |_| panic!("event before the end of a message"));
         }
         for (decoder, events) in decoders.iter_mut().zip(&mut events) {
             decoder.end_message(&mut |event| events.push(*event));
@@ -92,7 +92,7 @@ fn delta_channel_follows_event_type_before_or_after_it() {
     assert!(object.channels.is_empty());
 }
 
-/// Equal but for text and sequence number, or for the name after the text: prediction must not carry one over.
+/// The events differ only in text and sequence number, or in the `type` that follows the text.
 #[test]
 fn prediction_does_not_carry_over_text_or_type() {
     let mut written = Vec::new();
@@ -164,7 +164,7 @@ fn last_event_ends_the_response_with_its_reason() {
     assert!(all[0].end && all[0].error);
     assert_eq!(finishes(&all[0]), [FinishReason::Error]);
     assert_eq!(decoder.error_type(), Some("server_error"));
-    // Dynamo 1.6 ends Responses streams with the marker, too.
+    // Dynamo 1.6 ends Responses streams with the marker too.
     let (all, _) = events(Route::Responses, &[r#"{"type":"response.completed","response":{}}"#, "[DONE]"]);
     assert!(all[0].end && !all[0].done && all[1].done && !all[1].end);
 }
@@ -226,7 +226,7 @@ fn responses_body_matches_its_last_event() {
     assert_eq!((decoder.response_id(), decoder.model()), (Some("resp_1"), Some("tiny")));
 }
 
-/// Anthropic's own example, with what vLLM, SGLang and llama.cpp leave out or add.
+/// Anthropic's own example, with the keys that vLLM, SGLang and llama.cpp omit or add.
 #[test]
 fn messages_channels_follow_their_keys() {
     for (json, channels) in [
@@ -279,17 +279,17 @@ fn messages_input_is_the_sum_of_its_parts_and_never_zero() {
     let delta = |usage: &str| {
         event(Route::Messages, &format!(r#"{{"type":"message_delta","delta":{{}},"usage":{usage}}}"#)).usage.unwrap()
     };
-    // vLLM 0.32: the cached tokens are in the first number, and beside the second.
+    // vLLM 0.32: `message_start` includes the cached tokens in `input_tokens`, `message_delta` excludes them.
     assert_eq!(start(r#"{"input_tokens":132,"output_tokens":0}"#).input, Some(132));
     let vllm =
         delta(r#"{"input_tokens":4,"output_tokens":32,"cache_creation_input_tokens":0,"cache_read_input_tokens":128}"#);
     assert_eq!((vllm.input, vllm.output, vllm.cached, vllm.cache_creation), (Some(132), Some(32), Some(128), Some(0)));
-    // SGLang 0.5 and llama.cpp tell the input first, the output last.
+    // SGLang 0.5 and llama.cpp send the input in the first event, the output in the last.
     let first = start(r#"{"cache_read_input_tokens":4,"input_tokens":12,"output_tokens":1}"#);
     assert_eq!((first.input, first.cached, first.output, first.early), (Some(16), Some(4), None, true));
     let last = delta(r#"{"output_tokens":59}"#);
     assert_eq!((last.input, last.cached, last.output, last.early), (None, None, Some(59), false));
-    // SGLang where its parsers swallowed all.
+    // SGLang, if its parsers dropped the chunk with the number.
     assert_eq!(start(r#"{"input_tokens":0,"output_tokens":0}"#).input, None);
     // Anthropic.
     let anthropic = delta(
@@ -335,7 +335,7 @@ fn messages_body_matches_its_events() {
     assert_eq!(decoder.error_type(), Some("invalid_request_error"));
 }
 
-/// vLLM 0.33: `_speech_to_text_stream_generator`. Each piece of a long recording ends its own choice.
+/// vLLM 0.33: `_speech_to_text_stream_generator`. Each segment of a long recording has its own finish reason.
 #[test]
 fn vllm_and_openai_transcriptions_are_decoded() {
     let (vllm, decoder) = events(

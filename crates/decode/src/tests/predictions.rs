@@ -9,7 +9,7 @@ use crate::prediction::Prediction;
 use crate::scan::Pause;
 use crate::scan::Scanner;
 
-/// What each event of these says; `decode` has compared it with the same read byte by byte, where nothing is predicted.
+/// The main facts of each event. `decode` also decodes byte by byte, where nothing is predicted, and compares.
 fn channels_and_choices(events: &[&str]) -> Vec<(Channels, u32, bool)> {
     let stream: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
     let (events, _) = decode(Route::Chat, Framing::Sse, stream.as_bytes());
@@ -41,7 +41,7 @@ fn line_feed_in_a_text_ends_the_event() {
     assert_eq!(events.iter().map(|event| event.malformed).collect::<Vec<_>>(), [false, false, true, false]);
 }
 
-/// `decode` has compared each with the same read byte by byte.
+/// `decode` also decodes each stream byte by byte and compares.
 #[test]
 fn lines_before_the_data_have_no_effect() {
     let event = |text: &str| format!("data: {}\n\n", A.replace("\"a\"", &format!("{text:?}")));
@@ -63,7 +63,7 @@ fn lines_before_the_data_have_no_effect() {
     }
     let (events, _) = decode(Route::Chat, Framing::Sse, plain.replace("data: ", "data:").as_bytes());
     assert_eq!(events, expected);
-    // The blank line ends an event without data, and the next one has no name.
+    // The blank line ends an event without data; the next event has no `event` line.
     let (events, _) = decode(Route::Chat, Framing::Sse, plain.replace("data: ", "event: x\n\ndata: ").as_bytes());
     assert_eq!(events, expected);
 }
@@ -111,7 +111,7 @@ fn texts_of_every_length_are_counted() {
     assert_eq!(got.iter().filter(|(channels, ..)| *channels == Channels::CONTENT).count(), 199);
 }
 
-/// An event as vLLM sends it with `continuous_usage_stats`: these three as `usage`, and what follows them.
+/// An event in vLLM's format with `continuous_usage_stats`, with these three numbers in `usage`.
 fn counted(text: &str, prompt: &str, total: &str, completion: &str) -> String {
     format!(
         r#"{{"choices":[{{"index":0,"delta":{{"content":"{text}"}}}}],"usage":{{"prompt_tokens":{prompt},"total_tokens":{total},"completion_tokens":{completion},"completion_tokens_details":null}}}}"#
@@ -170,7 +170,7 @@ fn usage_value_may_be_on_the_next_data_line() {
     assert_eq!(events[1].usage.unwrap().output, Some(3));
 }
 
-/// Not what is read, but that it is skipped: a line is known from one that differs in its text and its counts.
+/// Checks that the line is really skipped, not only that its event is correct.
 #[test]
 fn line_with_different_text_and_counts_is_skipped() {
     let root = Place::root(Route::Chat, Framing::Sse);

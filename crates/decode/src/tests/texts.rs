@@ -1,4 +1,4 @@
-//! The text of answers: what of an event is kept, how escapes come out, and the caps.
+//! Response text: which parts of an event are kept, how escapes are decoded, and the limits.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ use crate::TextMemory;
 
 const LIMITS: TextLimits = TextLimits { answer_bytes: 1 << 20, all_bytes: 1 << 22 };
 
-/// The text of a body that comes in these pieces.
+/// The kept text of a body fed in these pieces.
 fn kept<'a>(route: Route, framing: Framing, pieces: impl IntoIterator<Item = &'a [u8]>) -> Box<AnswerText> {
     let mut decoder = ResponseDecoder::new(route, framing);
     decoder.keep_text(LIMITS, &TextMemory::default());
@@ -22,7 +22,7 @@ fn kept<'a>(route: Route, framing: Framing, pieces: impl IntoIterator<Item = &'a
     decoder.take_text().unwrap()
 }
 
-/// The text of a stream of a chat's deltas.
+/// The kept text of a chat stream with these deltas.
 fn chat(deltas: &[&str]) -> Box<AnswerText> {
     kept(Route::Chat, Framing::Sse, [chats(deltas).as_bytes()])
 }
@@ -43,7 +43,7 @@ fn reasoning_and_content_are_separate_runs() {
         r#"{}"#,
     ]);
     assert_eq!(text.runs(), Ok(vec!["Let me.", "Yes!"]));
-    assert_eq!(text.first(), Some("Let"), "the first event that had any");
+    assert_eq!(text.first(), Some("Let"), "the first event with text");
     assert_eq!(text.len(), 11);
 }
 
@@ -55,7 +55,7 @@ fn reasoning_under_both_keys_is_kept_once() {
         r#"{"content":"a"}"#,
         r#"{"content":"a"}"#,
     ]);
-    assert_eq!(text.runs(), Ok(vec!["hmhm", "aa"]), "what comes again in another event is said again");
+    assert_eq!(text.runs(), Ok(vec!["hmhm", "aa"]), "text repeated in another event is kept");
 }
 
 #[test]
@@ -134,9 +134,9 @@ fn all_texts_share_one_memory_limit() {
     let (one, two, three) = (keep("a"), keep("b"), keep("c"));
     assert_eq!((one.runs(), two.runs(), three.runs()), (Ok(vec!["a"]), Ok(vec!["b"]), Err(TextLost::Memory)));
     let copy = one.clone();
-    assert_eq!(copy.lost(), Some(TextLost::Memory), "a copy takes as much again");
+    assert_eq!(copy.lost(), Some(TextLost::Memory), "a clone reserves its own memory");
     drop(two);
-    assert_eq!(keep("d").runs(), Ok(vec!["d"]), "what is given back can be used again");
+    assert_eq!(keep("d").runs(), Ok(vec!["d"]), "freed memory can be reused");
     drop((one, three, copy));
     assert_eq!(memory.held(), 0);
 }
@@ -157,11 +157,11 @@ fn debug_output_never_contains_the_text() {
     decoder.feed(chats(&[r#"{"content":"hunter2"}"#]).as_bytes(), &mut |_| {});
     let shown = format!("{text:?} {decoder:?}");
     assert!(shown.contains("AnswerText") && !shown.contains("hunter"), "{shown}");
-    // As numbers it would be no better.
+    // The text must not appear as a list of bytes either.
     assert!(!shown.contains("104, 117, 110"), "{shown}");
 }
 
-/// A string as JSON, each character as it is, with its short escape, or as `\uXXXX`, as the dice say.
+/// Encodes a string as JSON; `dice` selects for each character its plain or short form, or `\uXXXX`.
 fn written(text: &str, dice: &[u8]) -> String {
     let mut all = String::new();
     for (at, c) in text.chars().enumerate() {
