@@ -94,6 +94,6 @@ fn details_of_a_body_are_decoded_without_prompt_tokens() {
     assert_eq!(
         (output(only(&bare)), only(&bare).outcome),
         (None, Outcome::Ok),
-        "there is output, but no token count"
+        "there is output, but the response has no token count"
     );
 }
