@@ -1,9 +1,9 @@
-//! What a request asked for, and what an engine's answers mean.
+//! Parameters of a request, and engine-specific response semantics.
 
 use crate::measure::Habits;
 use crate::measure::since::Since;
 
-/// What the request asked for, as far as it said so.
+/// Request parameters; `None` if the request did not set them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Asked {
     /// `n`.
@@ -12,26 +12,27 @@ pub struct Asked {
     pub prompts: Option<u64>,
     /// `max_tokens` or `max_completion_tokens`.
     pub max_tokens: Option<u64>,
-    /// `echo`: the answer begins with the prompt.
+    /// `echo`: the response begins with the prompt.
     pub echo: bool,
 }
 
 impl Asked {
-    /// No output that is known of is no fault: none was asked for, or what came is an echo, and how much of it is the answer's is not known.
+    /// True if an empty response is not an error: `max_tokens` is 0, or the response contains an echoed prompt and the
+    /// share of generated tokens in it is unknown.
     pub(super) fn excuses_silence(&self, first_token: Since) -> bool {
         self.max_tokens == Some(0) || (self.echo && first_token != Since::NEVER)
     }
 }
 
-/// What an engine's answers mean beyond their words.
+/// Engine-specific response semantics that the response itself does not show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Profile {
-    /// How its events count.
+    /// How the engine's events count tokens.
     pub habits: Habits,
-    /// It notices a client that ends its side of the connection, gives the request up, and says so as an error (Ollama
-    /// 0.17: Go's net/http cancels the request's context then).
+    /// The engine detects that the client closed its side of the connection, cancels the request and reports the
+    /// cancellation as an error (Ollama 0.17: Go's net/http cancels the request's context).
     pub gives_up_with_error: bool,
-    /// It sends the response head of a stream when it begins to work on the prompt (llama.cpp, server-context.cpp
-    /// `send_partial_response(.., is_begin)`): the time until then is queueing.
+    /// The engine sends the response headers of a stream when it starts to process the prompt (llama.cpp,
+    /// server-context.cpp `send_partial_response(.., is_begin)`): the time until then is queue time.
     pub head_when_scheduled: bool,
 }

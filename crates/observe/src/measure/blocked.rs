@@ -1,39 +1,39 @@
-//! When the client did not take bytes of an answer.
+//! Intervals during which delivery of a response was blocked on the client (backpressure).
 
 use std::time::Duration;
 
-/// Intervals that are kept; further ones are in the sums alone.
+/// Maximum number of recorded intervals; later ones only add to the sums.
 const KEPT: usize = 8;
 
-/// Time during which the client did not take bytes, by what the server did meanwhile. The sums have all of it.
+/// Time blocked on the client, by what the server was doing meanwhile. The sums include every interval.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Blocked {
-    /// Before the first token; all of it where no token is known.
+    /// Before the first token; all blocked time if no token was seen.
     pub waiting: Duration,
     /// Between the first and the last token.
     pub decoding: Duration,
     /// After the last token.
     pub finishing: Duration,
-    /// Begin and end of the first 8 intervals, counted from the first byte of the request.
+    /// Start and end of the first 8 intervals, relative to the first byte of the request.
     pub intervals: Vec<(Duration, Duration)>,
 }
 
 impl Blocked {
-    /// All of it.
+    /// Total blocked time.
     pub fn total(&self) -> Duration {
         self.waiting + self.decoding + self.finishing
     }
 
-    /// No earlier than the end of the last interval that is kept, and late enough for all of them.
+    /// Lower bound of the end of the last interval: not before the last recorded interval, and not before the total.
     pub(super) fn end(&self) -> Duration {
         self.intervals.last().map_or(Duration::ZERO, |(_, to)| *to).max(self.total())
     }
 
-    /// Bytes waited from `from` until `to`. `begun`: a token has been seen.
+    /// Adds the interval from `from` to `to`. `begun`: a token has been seen.
     pub(super) fn add(&mut self, from: Duration, to: Duration, begun: bool) {
         let more = to.saturating_sub(from);
         if begun {
-            // Until another token comes, it is after the last one.
+            // Counts as after the last token until another token arrives.
             self.finishing += more;
         } else {
             self.waiting += more;
@@ -43,7 +43,7 @@ impl Blocked {
         }
     }
 
-    /// Another token came: what was after the last one is between two.
+    /// Another token arrived: blocked time since the previous token counts as decoding.
     pub(super) fn token(&mut self) {
         self.decoding += std::mem::take(&mut self.finishing);
     }

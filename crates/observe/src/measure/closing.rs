@@ -1,23 +1,23 @@
-//! What an exchange ends with.
+//! Data that a request record is closed with.
 
 use crate::measure::Ending;
 use crate::measure::Labels;
 use crate::measure::Profile;
 use tokometer_decode::AnswerText;
 
-/// What is known only to the one who closes an exchange.
+/// Data that is known only when a request is closed.
 #[derive(Debug)]
 pub struct Closing {
-    /// How it came to its end on the wire.
+    /// How the request ended on the wire.
     pub ending: Ending,
-    /// What its series are told apart by.
+    /// Labels of the request's series.
     pub labels: Labels,
-    /// `id` of the answer.
+    /// `id` of the response.
     pub response_id: Option<Box<str>>,
-    /// What an error in the answer named as its kind.
+    /// Type of the error in the response.
     pub error_type: Option<Box<str>>,
-    /// What the engine's answers mean.
+    /// Engine-specific response semantics.
     pub profile: Profile,
-    /// The answer's text, if it was kept.
+    /// Text of the response, if it was kept.
     pub text: Option<Box<AnswerText>>,
 }

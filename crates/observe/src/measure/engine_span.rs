@@ -1,4 +1,4 @@
-//! What an engine's own span tells of an exchange, and how a record takes it over.
+//! Fields of an engine's own span, and how they are merged into a request record.
 
 use std::time::Duration;
 
@@ -10,34 +10,35 @@ use crate::measure::Record;
 use crate::measure::tokens::believed;
 use tokometer_decode::EngineTiming;
 
-/// What an engine's trace told of one request. Times are by the engine's clock; what it left out is `None`.
+/// Values of one request from the engine's trace, by the engine's clock; absent values are `None`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EngineSpan {
-    /// Trace of the engine's span: the caller's where the caller sent one.
+    /// Trace id of the engine's span: the caller's if the caller sent one.
     pub trace_id: u128,
-    /// The engine's span.
+    /// Id of the engine's span.
     pub span_id: u64,
-    /// In the scheduler's queue.
+    /// Time in the scheduler's queue.
     pub queue: Option<Duration>,
     /// From scheduling to the first token, without the queue.
     pub prefill: Option<Duration>,
     /// From the first token to the last.
     pub decode: Option<Duration>,
-    /// From the request's arrival to the first token, the queue included (vLLM's answers use the same words without it).
+    /// From the request's arrival to the first token, queue time included (vLLM's responses use the same name without
+    /// it).
     pub first_token: Option<Duration>,
     /// From the request's arrival to its end.
     pub e2e: Option<Duration>,
     /// Prompt tokens.
     pub prompt_tokens: Option<u64>,
-    /// Prompt tokens out of the engine's cache.
+    /// Prompt tokens served from the engine's cache.
     pub cached_tokens: Option<u64>,
     /// Output tokens.
     pub completion_tokens: Option<u64>,
 }
 
 impl Record {
-    /// Takes over what the engine's span knows and the record does not, or knows from a worse source. Nothing that was in
-    /// band is overwritten.
+    /// Fills in values that are missing in the record or come from a less trusted source. In-band values are never
+    /// overwritten.
     pub fn complete(&mut self, span: EngineSpan) {
         if self.queue.is_none() {
             self.queue = span.queue.map(|value| QueueTime { value, source: QueueSource::EngineSpan });
@@ -45,7 +46,7 @@ impl Record {
         let milliseconds = |span: Option<Duration>| span.map(|span| span.as_secs_f64() * 1e3);
         let (prefill_ms, decode_ms) = (milliseconds(span.prefill), milliseconds(span.decode));
         match &mut self.timing {
-            // The fields of one source belong together.
+            // Do not mix the timing fields of two sources.
             Some(told) if told.prefill_ms.or(told.prompt_ms).or(told.decode_ms).is_some() => {}
             timing if prefill_ms.or(decode_ms).is_some() => {
                 *timing = Some(EngineTiming { prefill_ms, decode_ms, ..timing.unwrap_or_default() });
@@ -68,8 +69,8 @@ impl Record {
         self.engine_span = Some(Box::new(span));
     }
 
-    /// A rate that was a lower bound, or an estimate, becomes the rate. One that was not told, because there was too little of the stream,
-    /// stays untold.
+    /// Replaces a lower bound or an estimate of the decode rate by the exact rate. A rate that was omitted because the
+    /// stream was too short stays omitted.
     fn rate_by_exact_count(&mut self, tokens: u64) {
         let spanned = self.first_token.zip(self.last_token).map(|(first, last)| last.saturating_sub(first));
         let after = tokens.checked_sub(self.first_tokens.unwrap_or(1)).filter(|after| *after > 0);

@@ -1,4 +1,4 @@
-//! One exchange while it runs: takes heads, events and times, gives a [`Record`] at its end.
+//! State of one open request: consumes headers, events and times, and produces a [`Record`] at the end.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -32,28 +32,28 @@ use crate::measure::tokens::{Prompts, Tokens, Whole};
 use crate::measure::waited::Signs;
 use tokometer_decode::{Channels, Counter, EngineTiming, FinishReason, Finishes, Route, StreamEvent, Work};
 
-/// The channels a person reads as the answer: neither reasoning nor tool calls.
+/// Channels that a person sees as the response: neither reasoning nor tool calls.
 const VISIBLE: Channels = Channels(Channels::CONTENT.0 | Channels::REFUSAL.0 | Channels::AUDIO.0);
 
-/// The status of a session's handshake (RFC 6455, section 4.2.2).
+/// Status of a WebSocket handshake (RFC 6455, section 4.2.2).
 const SWITCHING_PROTOCOLS: u16 = 101;
 
-/// One exchange. Times go in as instants and are kept as times since the first byte of the request.
+/// One open request. Times are passed in as instants and stored as offsets from the first byte of the request.
 pub struct Exchange {
     connection: u64,
     sequence: u64,
     started: Instant,
     route: Route,
     asked: Asked,
-    /// Boxed: few requests carry one.
+    /// Boxed: few requests have one.
     trace: Option<Box<TraceParent>>,
-    /// Boxed likewise.
+    /// Boxed for the same reason.
     targets: Option<Box<Targets>>,
     request_id: Option<Box<str>>,
     request_bytes: u64,
     response_bytes: u64,
     phase: Option<Phase>,
-    /// Narrow: an open stream's memory is counted in bytes.
+    /// `u32` keeps the memory of an open stream small.
     pair: u32,
     live: Option<Arc<dyn Live>>,
     watches: Watches,
@@ -66,31 +66,31 @@ pub struct Exchange {
     first_token: Since,
     first_visible: Since,
     last_token: Since,
-    /// Narrow as `pair` is.
+    /// `u32` like `pair`.
     first_tokens: Option<u32>,
-    /// Boxed: most clients take what comes.
+    /// Boxed: most clients are never slow.
     blocked: Option<Box<Blocked>>,
 
     tokens: Tokens,
     gaps: Gaps,
     finishes: Finishes,
-    /// Boxed: most answers have none until their last event.
+    /// Boxed: most responses have none before their last event.
     timing: Option<Box<EngineTiming>>,
-    /// Queue time by the response head.
+    /// Queue time from the response headers.
     head_queue: Since,
     events: u64,
     done: bool,
     error: bool,
-    /// The client has ended its side of the connection.
+    /// The client closed its side of the connection.
     client_left: bool,
-    /// An error came after that.
+    /// An error arrived after that.
     error_after: bool,
-    /// The body of an answer that is not streamed had something in it, or said that its answer comes later.
+    /// The body of a non-streamed response had content, or announced a later (background) response.
     carried: bool,
     unread: bool,
-    /// It counts no longer as in flight.
+    /// No longer counted as in flight.
     left: bool,
-    /// How a remote procedure call ended, as a status of HTTP.
+    /// Final status of an RPC, mapped to an HTTP status.
     call: Option<u16>,
 }
 
@@ -104,7 +104,7 @@ impl std::fmt::Debug for Exchange {
 }
 
 impl Exchange {
-    /// An exchange whose first byte was read at `started`.
+    /// Starts a request whose first byte was read at `started`.
     pub fn begin(connection: u64, sequence: u64, pair: usize, started: Instant) -> Exchange {
         Exchange {
             connection,
@@ -152,7 +152,7 @@ impl Exchange {
         at.saturating_duration_since(self.started)
     }
 
-    /// Asks for the memory that the next event will need.
+    /// Prefetches the memory that the next event needs.
     pub(crate) fn warm(&self) {
         self.watches.warm();
         black_box((self.asked.echo, self.sequence, self.response_bytes, self.last_token, self.events, self.done));
@@ -161,32 +161,32 @@ impl Exchange {
         self.gaps.warm();
     }
 
-    /// Its number on the connection.
+    /// Sequence number on the connection.
     pub fn sequence(&self) -> u64 {
         self.sequence
     }
 
-    /// Index of the listen -> upstream pair.
+    /// Index of the listener.
     pub fn pair(&self) -> usize {
         self.pair as usize
     }
 
-    /// The id that its client, or else its server, gave it in a header.
+    /// Request id from a header of the client, otherwise of the server.
     pub fn request_id(&self) -> Option<&str> {
         self.request_id.as_deref()
     }
 
-    /// What kind of request it is.
+    /// Route of the request.
     pub fn route(&self) -> Route {
         self.route
     }
 
-    /// True when the request is one that generates tokens.
+    /// True if the route generates tokens.
     pub fn generates(&self) -> bool {
         self.route.generates()
     }
 
-    /// The request head came.
+    /// The request headers are complete.
     pub fn request_head(
         &mut self,
         route: Route,
@@ -200,23 +200,23 @@ impl Exchange {
         self.open(sink);
     }
 
-    /// Whose request it is, if its head said so.
+    /// Tenant of the request, if its headers named one.
     pub fn tenant(&self) -> Option<&str> {
         self.targets.as_ref()?.tenant.as_deref()
     }
 
-    /// The request head said how fast the answer should be.
+    /// Sets the latency targets from the request headers.
     pub fn targets(&mut self, targets: Option<Box<Targets>>) {
         self.targets = targets;
     }
 
-    /// The body told which API the request is for; its path had not.
+    /// Sets the route from the body, if the path did not determine it.
     pub fn request_is(&mut self, route: Route, sink: &dyn Sink) {
         self.route = route;
         self.open(sink);
     }
 
-    /// The route is known, or known better.
+    /// The route became known or more specific.
     fn open(&mut self, sink: &dyn Sink) {
         if self.generates() && self.phase.is_none() {
             self.enter(Some(Phase::WaitingFirstToken), sink);
@@ -232,7 +232,7 @@ impl Exchange {
         }
     }
 
-    /// Bytes of the request body came.
+    /// Adds bytes of the request body.
     pub fn request_body(&mut self, bytes: usize) {
         self.request_bytes += bytes as u64;
     }
@@ -243,7 +243,7 @@ impl Exchange {
         self.requested = Since::at(self.since(at));
     }
 
-    /// Tells whoever watches what the complete request asked for, beside what [`Exchange::request_end`] was told.
+    /// Notifies the watches of the complete request. Call after [`Exchange::request_end`].
     pub fn announce(&mut self, model: Option<&str>, streaming: Option<bool>) {
         if let Some(at) = self.requested.get() {
             let (max_tokens, bytes) = (self.asked.max_tokens, self.request_bytes);
@@ -252,12 +252,12 @@ impl Exchange {
         }
     }
 
-    /// What was read of a request that never came to its end.
+    /// Sets the parameters of a request that was never completed.
     pub fn asked(&mut self, asked: Asked) {
         self.asked = asked;
     }
 
-    /// The final response head came. `streaming`: its body is a stream of events.
+    /// The final response headers are complete. `streaming`: the body is an event stream.
     pub fn response_head(&mut self, status: u16, streaming: bool, request_id: Option<Box<str>>, at: Instant) {
         self.status = Some(status);
         self.streaming = streaming;
@@ -268,70 +268,69 @@ impl Exchange {
         self.watches.answering(status, streaming);
     }
 
-    /// The head of an answer that is not streamed told how long the request waited, and how many tokens there were (TGI).
+    /// Queue time and token count from the headers of a non-streamed response (TGI).
     pub fn told_by_head(&mut self, queue: Option<Duration>, counter: Counter) {
         self.head_queue = queue.into();
         self.tokens.whole_counter(counter, 1);
     }
 
-    /// The status of a remote procedure call came, which is the end of its answer; given as the status of HTTP that stands
-    /// for it.
+    /// Sets the status of an RPC, which ends its response, mapped to an HTTP status.
     pub fn called(&mut self, http_status: u16) {
         self.call = Some(http_status);
     }
 
-    /// Bytes of the response body came.
+    /// Adds bytes of the response body.
     pub fn response_body(&mut self, bytes: usize) {
         self.response_bytes += bytes as u64;
     }
 
-    /// It was the handshake of another protocol: what follows is not its answer.
+    /// The request was a handshake of another protocol: the bytes that follow are not its response.
     pub fn handshake(&mut self) {
         self.route = Route::Other;
     }
 
-    /// It is an answer on a WebSocket: there is no head, and no time of one.
+    /// The response is sent on a WebSocket: it has no headers, so no time for them.
     pub fn in_session(&mut self) {
         self.status = Some(SWITCHING_PROTOCOLS);
         self.streaming = true;
         self.watches.answering(SWITCHING_PROTOCOLS, true);
     }
 
-    /// The server said that it failed.
+    /// The server reported an error.
     pub fn fail(&mut self) {
         self.error = true;
     }
 
-    /// The response body cannot be read any more: what it says from here on is not known.
+    /// The rest of the response body cannot be parsed.
     pub fn response_unread(&mut self) {
         self.unread = true;
     }
 
-    /// The client no longer takes bytes, of this answer or of one before it on the connection.
+    /// The client stopped reading, at this response or at an earlier one on the connection.
     pub fn held_up(&mut self, at: Instant) {
         let at = self.since(at);
         self.watches.held_up(at);
     }
 
-    /// The client takes bytes again.
+    /// The client reads again.
     pub fn resumed(&mut self, at: Instant) {
         let at = self.since(at);
         self.watches.resumed(at);
     }
 
-    /// The client did not take bytes of the answer from `since` until `until`.
+    /// Delivery of the response was blocked on the client from `since` until `until`.
     pub fn blocked(&mut self, since: Instant, until: Instant) {
         let (from, to) = (self.since(since), self.since(until));
         self.blocked.get_or_insert_default().add(from, to, self.first_token != Since::NEVER);
         self.gaps.interrupt();
     }
 
-    /// The client has ended its side of the connection.
+    /// The client closed its side of the connection.
     pub fn client_left(&mut self) {
         self.client_left = true;
     }
 
-    /// One event of a stream came at `at`. `labels` is asked for at the first token.
+    /// Processes one stream event that arrived at `at`. `labels` is called at the first token.
     pub fn event(
         &mut self,
         event: &StreamEvent,
@@ -378,7 +377,7 @@ impl Exchange {
         }
     }
 
-    /// The body of an answer that is not streamed is complete: its first token's time is not known.
+    /// Processes the complete body of a non-streamed response; the time of its first token is unknown.
     pub fn whole_answer(&mut self, event: &StreamEvent, at: Instant) {
         let at = self.since(at);
         self.events += 1;
@@ -413,20 +412,20 @@ impl Exchange {
         }
     }
 
-    /// It counts no longer as in flight: its end has come, whatever its last bytes say.
+    /// Stops counting the request as in flight: it is over, even if a last few bytes are still to be parsed.
     pub fn leave(&mut self, sink: &dyn Sink) {
         self.enter(None, sink);
         self.left = true;
     }
 
-    /// The last moment of which anything is known.
+    /// The latest recorded moment of this request.
     pub fn latest(&self) -> Instant {
         let blocked = self.blocked.as_ref().map(|blocked| blocked.end());
         let known = [self.requested, self.headers, self.first_event, self.last_token].map(Since::get);
         self.started + known.into_iter().chain([blocked]).flatten().max().unwrap_or_default()
     }
 
-    /// Leaves the exchange unrecorded: the observer lost its connection's thread.
+    /// Drops the request without a record: the observer lost its connection's thread.
     pub fn abandon(mut self, sink: &dyn Sink) {
         self.enter(None, sink);
         if let Some(live) = self.live.take() {
@@ -434,7 +433,7 @@ impl Exchange {
         }
     }
 
-    /// The exchange is over.
+    /// Ends the request and passes its record to the sink.
     pub fn end(mut self, mut closing: Closing, at: Instant, thresholds: &Thresholds, sink: &dyn Sink) {
         self.enter(None, sink);
         let text = closing.text.take();
@@ -457,7 +456,7 @@ impl Exchange {
         }
     }
 
-    /// True where an answer was generated, and nothing tells exactly of how many tokens.
+    /// True if a response was generated and no exact token count is known.
     fn is_uncounted(&self, record: &Record) -> bool {
         let begun = record.output_tokens.is_some() || self.carried;
         begun && self.is_answered() && self.generates() && !record.output_tokens.is_some_and(|n| n.source.is_exact())
@@ -475,7 +474,7 @@ impl Exchange {
         match self.call {
             None => {}
             Some(200) => self.done = true,
-            // Cancelled: the server saw the caller go.
+            // Client closed request: the server noticed the client's disconnect.
             Some(499) => ending = Ending::ClientGone,
             Some(_) if self.first_token != Since::NEVER => error = true,
             call => failed = call,
@@ -486,7 +485,7 @@ impl Exchange {
         let finished = if self.streaming { self.tokens.finished() } else { u64::from(self.finishes.len()) };
         let ended = self.route.ends_with_body() && ending == Ending::Complete && !self.unread;
         let marked_end = ended || self.done || (self.route.ends_with_finish() && finished >= choices.max(1));
-        // The status of a call ends an answer without having read it.
+        // The RPC status ends a response without the body having been parsed.
         let unread = self.unread && (!marked_end || self.call.is_some());
         let complete = match ending {
             _ if unread => false,
@@ -494,7 +493,7 @@ impl Exchange {
             Ending::Complete => !self.streaming || marked_end,
             _ => marked_end,
         };
-        // What was not generated has no choices: its usage is that of the whole request.
+        // Requests that do not generate have no choices: their usage covers the whole request.
         let usage_per_choice = profile.habits.usage_per_choice && self.generates();
         let habits = Habits { usage_per_choice, ..profile.habits };
         let whole = Whole { choices, echo: self.asked.echo, complete, habits };
@@ -550,7 +549,7 @@ impl Exchange {
             first_tokens: self.first_tokens.map(u64::from),
             decode_rate: self.decode_rate(output, true, thresholds),
             decode_rate_at_least: self.decode_rate(output, false, thresholds),
-            // Nobody has counted the text yet.
+            // The text has not been tokenized yet.
             decode_rate_estimated: None,
             chunks: self.tokens.deltas(),
             events: self.events,
@@ -570,17 +569,18 @@ impl Exchange {
         }
     }
 
-    /// The recording was transcribed in several pieces: `usage` then has the prompt of the last one only (vLLM 0.33,
+    /// The audio was transcribed in several pieces: `usage` then covers only the prompt of the last one (vLLM 0.33,
     /// speech_to_text/base/serving.py).
     fn is_in_pieces(&self) -> bool {
         matches!(self.route, Route::AudioTranscription | Route::AudioTranslation) && self.finishes.len() > 1
     }
 
-    /// The rate of decoding, with n_first = 1 where it is not known. `exact` asks for a count that is one; else for one that
-    /// is not.
+    /// Decode rate, with n_first = 1 if unknown. `exact` requires an exact output count; otherwise the count must be
+    /// inexact.
     fn decode_rate(&self, output: Option<Count>, exact: bool, thresholds: &Thresholds) -> Option<f64> {
         let told = output.filter(|n| n.source.is_exact() == exact)?.tokens;
-        // Where the first event may have brought many, a bound counts the events after it: each of them brought one at least.
+        // If the first event may contain several tokens, use the number of later events as the lower bound: each has at
+        // least one.
         let output = if exact || self.first_tokens.is_some() { told } else { self.tokens.deltas() };
         let first = self.first_tokens.map_or(1, u64::from);
         thresholds.rate(output, first, self.first_token.get(), self.last_token.get())

@@ -1,4 +1,4 @@
-//! Gaps between token-bearing events, handed on in batches so that locks are rare.
+//! Gaps between token-bearing events, forwarded in batches to keep locking rare.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -7,34 +7,34 @@ use crate::measure::Gap;
 use crate::measure::Live;
 use crate::measure::since::{NEVER, nanos};
 
-/// Gaps kept before they are handed on.
+/// Maximum number of buffered gaps.
 const BATCH: usize = 8;
-/// Choices whose gaps are told apart; an event of a further choice has no gap of its own.
+/// Choices whose gaps are tracked separately; events of further choices have no gap.
 const CHOICES: usize = 4;
-/// Gaps are handed on at least this often while tokens come, so that a slow stream moves its counters too.
+/// Maximum time between two forwarded batches while tokens arrive, so that slow streams update their counters too.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Stands for a number of tokens that is not known.
+/// Marks an unknown number of tokens.
 const UNKNOWN: u32 = u32::MAX;
 
-/// The gaps of one answer. Times are nanoseconds since the start of the exchange: half the size of a [`Duration`].
+/// Gaps of one response. Times are nanoseconds since the start of the request: half the size of a [`Duration`].
 #[derive(Clone, Debug)]
 pub(super) struct Gaps {
     last: [u64; CHOICES],
-    /// Nanoseconds of the kept gaps.
+    /// Nanoseconds of the buffered gaps.
     batch: [u64; BATCH],
-    /// Their tokens, [`UNKNOWN`] for a number that is not known. Apart from the nanoseconds they take half of a [`Gap`].
+    /// Their tokens, [`UNKNOWN`] if unknown. Two arrays take half the memory of an array of [`Gap`].
     batch_tokens: [u32; BATCH],
     len: u8,
     tokens: u64,
     told: u64,
     handed_on: u64,
-    /// [`NEVER`] while there was none.
+    /// [`NEVER`] before the first gap.
     longest: u64,
-    /// Tokens that came after it, [`UNKNOWN`] for a number that is not known.
+    /// Tokens of the event after the longest gap, [`UNKNOWN`] if unknown.
     longest_tokens: u32,
     stalls: u32,
-    /// The client did not take bytes since the last token: the next gap is not the engine's.
+    /// Delivery was blocked on the client since the last token: the next gap is not the engine's.
     interrupted: bool,
 }
 
@@ -57,7 +57,7 @@ impl Default for Gaps {
 }
 
 impl Gaps {
-    /// A token-bearing event of `choice` came at `at` with this many tokens (`None`: unknown, counted as one).
+    /// A token-bearing event of `choice` arrived at `at` with this many tokens (`None`: unknown, counted as one).
     pub(super) fn token(&mut self, choice: u32, at: Duration, tokens: Option<u64>, stall: Duration, live: &dyn Live) {
         if tokens == Some(0) {
             return;
@@ -92,17 +92,17 @@ impl Gaps {
         }
     }
 
-    /// Asks for the memory that the next token will need.
+    /// Prefetches the memory that the next token needs.
     pub(super) fn warm(&self) {
         black_box((self.last[0], self.batch[0], self.batch_tokens[0], self.tokens, self.len));
     }
 
-    /// The client did not take bytes for a while.
+    /// Delivery was blocked on the client.
     pub(super) fn interrupt(&mut self) {
         self.interrupted = true;
     }
 
-    /// Hands on what is kept.
+    /// Forwards the buffered gaps and tokens.
     pub(super) fn hand_on(&mut self, live: &dyn Live) {
         if self.len > 0 || self.tokens > 0 {
             let kept: [Gap; BATCH] = std::array::from_fn(|place| Gap {
@@ -116,7 +116,7 @@ impl Gaps {
         }
     }
 
-    /// Tokens handed on so far.
+    /// Tokens forwarded so far.
     pub(super) fn told(&self) -> u64 {
         self.told
     }
@@ -126,7 +126,7 @@ impl Gaps {
         (self.longest != NEVER).then(|| Duration::from_nanos(self.longest))
     }
 
-    /// Tokens of the event after the longest gap, where they are known.
+    /// Tokens of the event after the longest gap, if known.
     pub(super) fn longest_tokens(&self) -> Option<u32> {
         Some(self.longest_tokens).filter(|tokens| *tokens != UNKNOWN)
     }

@@ -1,4 +1,4 @@
-//! Hands values from the data path to another thread: a bounded queue whose senders wait for no receiver.
+//! Passes values from the data path to another thread: a bounded queue whose senders never block.
 
 use std::fmt;
 use std::sync::atomic::AtomicUsize;
@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use crossbeam_queue::SegQueue;
 
-/// A bounded queue without a lock. A receiver that loses its core in the middle of [`Inbox::drain`] delays no sender: so
-/// threads of a lower priority can receive.
+/// Bounded lock-free queue. A receiver preempted in the middle of [`Inbox::drain`] delays no sender, so low-priority
+/// threads can receive.
 pub struct Inbox<T> {
     queue: SegQueue<T>,
-    /// Values in the queue, those that are being added included.
+    /// Values in the queue, including those being added.
     len: AtomicUsize,
     most: usize,
 }
@@ -22,12 +22,12 @@ impl<T> fmt::Debug for Inbox<T> {
 }
 
 impl<T> Inbox<T> {
-    /// An empty queue for at most `most` values.
+    /// Creates an empty queue for at most `most` values.
     pub fn new(most: usize) -> Inbox<T> {
         Inbox { queue: SegQueue::new(), len: AtomicUsize::new(0), most }
     }
 
-    /// Adds the value that `make` returns, unless the queue is full. Returns the number of values in it.
+    /// Adds the value that `make` returns and returns the new length, or `None` if the queue is full.
     pub fn push(&self, make: impl FnOnce() -> T) -> Option<usize> {
         let before = self.len.fetch_add(1, SeqCst);
         if before >= self.most {
@@ -38,7 +38,7 @@ impl<T> Inbox<T> {
         Some(before + 1)
     }
 
-    /// The values that are in the queue now, the oldest first. Those that are added meanwhile stay for the next call.
+    /// Removes the values that are in the queue now, oldest first. Values added meanwhile stay for the next call.
     pub fn drain(&self) -> impl Iterator<Item = T> + '_ {
         (0..self.len()).map_while(|_| {
             let value = self.queue.pop()?;
@@ -47,12 +47,12 @@ impl<T> Inbox<T> {
         })
     }
 
-    /// Values in the queue.
+    /// Number of values in the queue.
     pub fn len(&self) -> usize {
         self.len.load(SeqCst)
     }
 
-    /// True when there is none.
+    /// True if the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_queue_refuses_and_a_drained_one_takes_again() {
+    fn full_queue_rejects_values_until_drained() {
         let inbox = Inbox::new(2);
         assert_eq!([inbox.push(|| 'a'), inbox.push(|| 'b'), inbox.push(|| 'c')], [Some(1), Some(2), None]);
         assert_eq!((inbox.drain().collect::<String>(), inbox.is_empty()), ("ab".to_owned(), true));
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn every_value_of_several_senders_is_received_once() {
+    fn values_of_concurrent_senders_are_received_once() {
         let inbox = Inbox::new(usize::MAX);
         let mut sum = 0_u64;
         std::thread::scope(|scope| {

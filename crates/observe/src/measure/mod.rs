@@ -1,6 +1,6 @@
-//! The arithmetic of one exchange: events and times in, a [`Record`] out.
+//! Calculations for one request: events and times in, a [`Record`] out.
 //!
-//! Reads no clock and names no exporter. What is unknown stays `None`.
+//! Reads no clock and depends on no exporter. Unknown values stay `None`.
 
 mod asked;
 mod blocked;

@@ -1,7 +1,7 @@
-//! Under which model an exchange is counted.
+//! The `model` label that a request is counted under.
 //!
-//! Always a name that a server gave itself: a client's word makes no series. A request that was never answered is counted
-//! with the model that its name led to before, so that a model's failures stand beside its successes.
+//! Always a name reported by a server: names sent by clients create no series. A request without a response is counted
+//! under the model that its name resolved to before, so that a model's failures and successes share a label.
 
 use std::collections::HashMap;
 use std::collections::HashSet;
@@ -16,14 +16,14 @@ use std::time::Instant;
 use crate::measure::Labels;
 use crate::measure::Record;
 
-/// How long a name has to be unused before another one may replace it in a full table.
+/// Idle time after which a name in a full table may be replaced.
 pub const LABEL_IDLE: Duration = Duration::from_secs(600);
 
-/// The label of every model over the cap.
+/// Label of all models over the limit.
 const OTHER: &str = "other";
 
-/// The models that are known by name, for counters that outlive an exchange. A full table replaces the name that was not used
-/// for the longest time, if that is [`LABEL_IDLE`].
+/// Model names for counters that outlive a request. A full table replaces the least recently used name, if it has been
+/// idle for [`LABEL_IDLE`].
 #[derive(Debug)]
 pub struct Models {
     most: usize,
@@ -32,25 +32,25 @@ pub struct Models {
 
 #[derive(Debug, Default)]
 struct Names {
-    /// As the server wrote them, and the label of each.
+    /// Labels by the name that the server reported.
     served: HashMap<Box<str>, Served>,
-    /// What requests called them.
+    /// Labels by the name that requests used.
     asked: HashMap<Box<str>, Arc<str>>,
-    /// The names that have a place whether they are used or not.
+    /// Names that are never replaced.
     fixed: HashSet<Box<str>>,
-    /// The moment from which uses are counted: that of the first.
+    /// Reference for the times of use: the moment of the first use.
     epoch: Option<Instant>,
 }
 
 #[derive(Debug)]
 struct Served {
     label: Arc<str>,
-    /// When it was used last, milliseconds since the epoch.
+    /// Time of the last use, milliseconds since the epoch.
     used: AtomicU64,
 }
 
 impl Models {
-    /// At most so many names; those of `known` have a place from the start.
+    /// Creates a table of at most `most` names; the names in `known` are always in it.
     pub fn new(most: usize, known: &[String]) -> Models {
         let mut names = Names::default();
         for name in known {
@@ -60,8 +60,9 @@ impl Models {
         Models { most, names: RwLock::new(names) }
     }
 
-    /// The label of this request's model; `None` when no response has proved one yet. A name that is new takes a place only
-    /// if the record proves the model. `replaced` receives a label that loses its place: its counters are to be removed.
+    /// Returns the label for this request's model, or `None` if no response has confirmed one yet. A new name is added
+    /// only if the record confirms the model. `replaced` receives each label that was removed: the caller must remove
+    /// its counters.
     pub fn of(&self, record: &Record, mut replaced: impl FnMut(&str)) -> Option<Arc<str>> {
         let labels = &record.labels;
         let asked = labels.request_model.as_deref();
@@ -86,7 +87,7 @@ impl Models {
         };
         if let Some(asked) = is_new.filter(|_| *label != *OTHER) {
             let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
-            // Clients choose these: few per model are remembered, any of them until there is a newer one.
+            // Clients choose these names: remember few per model, and evict an arbitrary one for a newer one.
             if names.asked.len() >= self.most.saturating_mul(4)
                 && let Some(any) = names.asked.keys().next().cloned()
             {
@@ -97,8 +98,8 @@ impl Models {
         Some(label)
     }
 
-    /// The model of a request without a response that proves one: the one of this name, the one that this name led to, or the
-    /// only one.
+    /// Returns the model of a request without a confirming response: the model of this name, the one that this name
+    /// resolved to before, or the only model.
     pub fn led_to(&self, labels: &Labels) -> Option<Arc<str>> {
         let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
         let by_name = labels
@@ -109,7 +110,7 @@ impl Models {
         by_name.or_else(only).cloned()
     }
 
-    /// Every label so far.
+    /// All labels.
     pub fn labels(&self) -> Vec<Arc<str>> {
         let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
         let mut labels: Vec<Arc<str>> = names.served.values().map(|served| Arc::clone(&served.label)).collect();
@@ -132,7 +133,7 @@ impl Names {
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// The label of this name, which gets a place if there is one.
+    /// Returns the label of this name and adds the name if there is room.
     fn serve(&mut self, told: &str, now: u64, most: usize, replaced: &mut dyn FnMut(&str)) -> Arc<str> {
         if let Some(served) = self.served.get(told) {
             return served.touch(now);
@@ -141,14 +142,14 @@ impl Names {
             return OTHER.into();
         }
         let label = readable(told);
-        // Two names that read the same are one series.
+        // Two names with the same readable form share one series.
         let same = self.served.values().map(|served| &served.label).find(|known| ***known == *label).cloned();
         let label = same.unwrap_or_else(|| label.into());
         self.served.insert(told.into(), Served { label: Arc::clone(&label), used: AtomicU64::new(now) });
         label
     }
 
-    /// True when a name has lost its place.
+    /// True if a name was evicted.
     fn make_room(&mut self, now: u64, replaced: &mut dyn FnMut(&str)) -> bool {
         let used = |served: &Served| served.used.load(Ordering::Relaxed);
         let free = self.served.iter().filter(|(name, _)| !self.fixed.contains(*name));
@@ -158,7 +159,7 @@ impl Names {
         }
         let (name, label) = (name.clone(), Arc::clone(&served.label));
         self.served.remove(&name);
-        // Another name that reads the same keeps the series.
+        // Another name with the same readable form keeps the series.
         if !self.served.values().any(|served| served.label == label) {
             self.asked.retain(|_, led_to| *led_to != label);
             replaced(&label);
@@ -167,7 +168,7 @@ impl Names {
     }
 }
 
-/// The name with what cannot be read in a label as `_`.
+/// Replaces characters that are not readable in a label by `_`.
 fn readable(name: &str) -> String {
     let plain = |c: char| c == ' ' || c.is_ascii_graphic() || c.is_alphanumeric();
     name.trim().chars().map(|c| if plain(c) { c } else { '_' }).collect()
@@ -179,7 +180,7 @@ mod tests {
     use crate::measure::Outcome;
     use tokometer_decode::Route;
 
-    /// A request that ended well, so many seconds after `start`.
+    /// A successful request that started at `start` and ended `at` seconds later.
     fn record(start: Instant, at: u64, asked: Option<&str>, told: Option<&str>) -> Record {
         let labels = Labels {
             route: Route::Chat,
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn names_in_errors_take_no_place() {
+    fn model_names_in_error_responses_are_not_added() {
         let models = Models::new(1, &[]);
         let refused = |name: &str| {
             let echoed = record(Instant::now(), 0, Some(name), Some(name));
@@ -205,11 +206,11 @@ mod tests {
         };
         assert_eq!(refused("junk"), None);
         assert_eq!(label(&models, None, Some("real")).as_deref(), Some("real"));
-        assert_eq!(refused("junk").as_deref(), Some("real"), "the only one");
+        assert_eq!(refused("junk").as_deref(), Some("real"), "the only model");
     }
 
     #[test]
-    fn a_name_unused_for_ten_minutes_is_replaced_in_a_full_table_and_a_fixed_one_never() {
+    fn full_table_replaces_idle_names_but_not_fixed_ones() {
         let (models, start) = (Models::new(2, &["fixed".to_owned()]), Instant::now());
         let replaced = std::cell::RefCell::new(Vec::new());
         let at = |seconds, name| {
@@ -228,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clients_word_makes_no_name() {
+    fn model_names_sent_by_clients_are_not_added() {
         let models = Models::new(8, &[]);
         assert_eq!(label(&models, Some("made-up"), None), None);
         assert_eq!(label(&models, Some("made-up"), Some(" ")), None);
@@ -236,19 +237,19 @@ mod tests {
     }
 
     #[test]
-    fn a_request_without_an_answer_is_counted_where_its_name_led_before() {
+    fn unanswered_request_uses_previously_resolved_model() {
         let models = Models::new(8, &[]);
         assert_eq!(label(&models, Some("alias"), Some("llama")).as_deref(), Some("llama"));
-        assert_eq!(label(&models, Some("unseen"), None).as_deref(), Some("llama"), "there is only one");
+        assert_eq!(label(&models, Some("unseen"), None).as_deref(), Some("llama"), "only one model is known");
         assert_eq!(label(&models, Some("qwen"), Some("qwen")).as_deref(), Some("qwen"));
         assert_eq!(label(&models, Some("alias"), None).as_deref(), Some("llama"));
         assert_eq!(label(&models, Some("qwen"), None).as_deref(), Some("qwen"));
-        assert_eq!(label(&models, Some("unseen"), None), None, "it may be either");
+        assert_eq!(label(&models, Some("unseen"), None), None, "two models are possible");
         assert_eq!(label(&models, None, None), None);
     }
 
     #[test]
-    fn names_over_the_cap_are_other_and_what_reads_the_same_is_one() {
+    fn names_over_limit_are_other_and_same_readable_names_merge() {
         let models = Models::new(2, &["a".to_owned()]);
         assert_eq!(label(&models, None, Some("b\u{0}")).as_deref(), Some("b_"));
         assert_eq!(label(&models, None, Some("c")).as_deref(), Some("other"));

@@ -1,60 +1,60 @@
-//! Which of the closed set of outcomes an exchange ended in.
+//! Determines the outcome of a request.
 
 use crate::measure::Outcome;
 
-/// How an exchange came to its end on the wire.
+/// How a request ended on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// The response message is complete.
     Complete,
-    /// The client finished or reset the connection first.
+    /// The client closed or reset the connection first.
     ClientGone,
-    /// The server finished the connection in the middle of the answer, or without one.
+    /// The server closed the connection in the middle of the response or before it.
     ServerFinished,
     /// The server reset the connection.
     ServerReset,
-    /// The server could not be reached, or went away (GOAWAY of HTTP/2) before it looked at the request.
+    /// The server could not be reached, or closed the connection (HTTP/2 GOAWAY) before it processed the request.
     Refused,
-    /// The server said that it has no room for the request (REFUSED_STREAM, ENHANCE_YOUR_CALM of HTTP/2).
+    /// The server rejected the request because of load (HTTP/2 REFUSED_STREAM or ENHANCE_YOUR_CALM).
     Busy,
-    /// The server did not accept the connection in the configured time.
+    /// The server did not accept the connection within the configured timeout.
     ConnectTimeout,
-    /// We closed it: nothing moved for the configured idle timeout.
+    /// The proxy closed the connection: no data for the configured idle timeout.
     IdleTimeout,
-    /// We closed it at the end of a drain.
+    /// The proxy closed the connection at the end of a drain.
     Drained,
-    /// It is no longer observed: nothing after this moment is known.
+    /// Observation stopped: nothing after this moment is known.
     Unobserved,
 }
 
-/// What of an answer decides its outcome.
+/// Properties of a response that determine its outcome.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Answer {
     pub(super) status: Option<u16>,
     /// The route is one that generates tokens.
     pub(super) generates: bool,
     pub(super) streaming: bool,
-    /// A token was seen, or usage told of one, or none was asked for, or none yet.
+    /// A token was seen, usage reported one, or no output is expected (none requested, or the response comes later).
     pub(super) has_output: bool,
     /// A first token was seen.
     pub(super) begun: bool,
-    /// The stream's own end mark came: `[DONE]`, or of every choice a finish reason or the word that it has ended.
+    /// The stream's end marker arrived: `[DONE]`, or a finish reason or end event of every choice.
     pub(super) marked_end: bool,
-    /// An error event came.
+    /// An error event arrived.
     pub(super) error: bool,
-    /// An error event came after the client had left, from an engine that says one because of that.
+    /// An error event arrived after the client had left, from an engine that reports the cancellation that way.
     pub(super) gave_up: bool,
-    /// The body was not read, or not to the end mark: what is missing above may have been there.
+    /// The body was not parsed, or not up to the end marker: values missing above may have been there.
     pub(super) unread: bool,
-    /// Bytes of a body came.
+    /// The body was not empty.
     pub(super) has_body: bool,
 }
 
-/// The outcome.
+/// Returns the outcome.
 pub(super) fn outcome(ending: Ending, answer: Answer) -> Outcome {
     match ending {
         Ending::Unobserved => return Outcome::Unobserved,
-        // Who has begun to answer does not refuse any more.
+        // A server that has started to respond no longer refuses the request.
         Ending::Refused if answer.status.is_none() => return Outcome::UpstreamRefused,
         Ending::Busy if answer.status.is_none() => return Outcome::RejectedBusy,
         Ending::ConnectTimeout => return Outcome::UpstreamTimeout,
@@ -69,7 +69,7 @@ pub(super) fn outcome(ending: Ending, answer: Answer) -> Outcome {
     if let Some(failed) = failed_status {
         return failed;
     }
-    // An error said in the stream is the cause of whatever came after it.
+    // An error reported in the stream caused the way the connection ended.
     if answer.error {
         return Outcome::ErrorInStream;
     }
@@ -81,7 +81,7 @@ pub(super) fn outcome(ending: Ending, answer: Answer) -> Outcome {
         Ending::Complete if !answer.has_output => Outcome::NoOutput,
         Ending::Complete if answer.streaming && !answer.marked_end => Outcome::Truncated,
         Ending::Complete => Outcome::Ok,
-        // Many clients hang up at the end mark, before the last bytes of the message.
+        // Many clients disconnect at the end marker, before the last bytes of the message.
         Ending::ClientGone if answer.streaming && answer.marked_end => Outcome::Ok,
         Ending::ClientGone if answer.begun || (answer.unread && answer.has_body) => Outcome::ClientAbortMidStream,
         Ending::ClientGone => Outcome::ClientAbortBeforeFirstToken,

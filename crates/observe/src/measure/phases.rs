@@ -1,7 +1,7 @@
-//! Where the time of an exchange went: intervals that lie end to end from the first byte of the request to the end.
+//! Splits the time of a request into adjacent intervals, from its first byte to its end.
 //!
-//! What the engine told is laid between what was seen on the wire, and never across it: figures that do not fit are not
-//! used. What nobody told apart stays in one interval, which says so by its name.
+//! Times reported by the engine are placed between moments observed on the wire and never across them: values that do
+//! not fit are ignored. Time that cannot be split stays in one interval with its own kind.
 
 use std::ops::Deref;
 use std::time::Duration;
@@ -9,36 +9,37 @@ use std::time::Duration;
 use crate::measure::QueueSource;
 use crate::measure::Record;
 
-/// What a part of an exchange's time was.
+/// Kind of a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PhaseKind {
     /// The client sent its request.
     Request,
     /// The model was loaded (Ollama).
     Load,
-    /// What of the wait for the first token was neither queue nor prefill: templating, tokenizing, handing over. Known
-    /// where the engine tells both of the others.
+    /// Part of the wait for the first token that is neither queue nor prefill: templating, tokenizing, handover. Known
+    /// if the engine reports both of the others.
     Preprocessing,
-    /// In the server's queue, by [`Record::queue`]. Of [`QueueSource::Remainder`] only as much as fits before the first
-    /// token: the engine spent the rest on passing tokens on.
+    /// Time in the server's queue, from [`Record::queue`]. For [`QueueSource::Remainder`] only the part that fits
+    /// before the first token: the engine spent the rest on forwarding tokens.
     Queue,
-    /// From the queue to the first token. With the engine's own figure it is that; else preprocessing is in it, except
-    /// where the queue time is the head's (llama.cpp: preprocessing is in the queue time).
+    /// From the queue to the first token. Equal to the engine's own value if it reports one; otherwise it includes
+    /// preprocessing, except if the queue time comes from the headers (llama.cpp: the queue time includes
+    /// preprocessing).
     Prefill,
-    /// Before the first token, not told apart: preprocessing, queue and prefill.
+    /// Time before the first token that cannot be split: preprocessing, queue and prefill.
     Waiting,
-    /// Of an answer in one piece: all that the engine did not tell apart.
+    /// Non-streamed response: all time that the engine's values do not split.
     Processing,
     /// From the first to the last token.
     Decode,
-    /// From the last token to the end: usage, end mark, or silence until somebody closed.
+    /// From the last token to the end: usage, end marker, or silence until the connection was closed.
     Finish,
-    /// The client did not take bytes. Lies across the others, and is left out of theirs.
+    /// Delivery was blocked on the client. Overlaps the other kinds and is excluded from them.
     DeliveryBlocked,
 }
 
 impl PhaseKind {
-    /// Every kind, in the order of the documentation.
+    /// All kinds, in documentation order.
     pub const ALL: [PhaseKind; 10] = [
         PhaseKind::Request,
         PhaseKind::Load,
@@ -52,7 +53,7 @@ impl PhaseKind {
         PhaseKind::DeliveryBlocked,
     ];
 
-    /// The value of the label `phase`, and the name of the span.
+    /// Value of the label `phase`, and name of the span.
     pub fn as_str(self) -> &'static str {
         match self {
             PhaseKind::Request => "request",
@@ -69,31 +70,31 @@ impl PhaseKind {
     }
 }
 
-/// One phase of an exchange. Times are counted from the first byte of the request.
+/// One phase of a request. Times are relative to the first byte of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interval {
-    /// What it was.
+    /// Kind of the phase.
     pub kind: PhaseKind,
-    /// Where it begins: where the one before ends.
+    /// Start: the end of the previous phase.
     pub from: Duration,
-    /// Where it ends.
+    /// End.
     pub to: Duration,
-    /// The part of it during which the client did not take bytes.
+    /// Part of it that was blocked on the client.
     pub blocked: Duration,
 }
 
 impl Interval {
-    /// Its length without the part that the client caused.
+    /// Length without the blocked part.
     pub fn active(&self) -> Duration {
         self.to.saturating_sub(self.from).saturating_sub(self.blocked)
     }
 }
 
-/// Most intervals of one exchange: request, load, preprocessing, queue, prefill, decode, finish.
+/// Maximum number of intervals of one request: request, load, preprocessing, queue, prefill, decode, finish.
 const MOST: usize = 7;
 
-/// The phases of one exchange, in their order. They begin at 0, lie end to end, and end with the exchange, so that
-/// [`Interval::active`] of all and [`Phases::blocked`] add up to its duration.
+/// Phases of one request, in order. They start at 0, are adjacent, and end with the request: the sum of all
+/// [`Interval::active`] and [`Phases::blocked`] is its duration.
 #[derive(Clone, Copy, Debug)]
 pub struct Phases {
     intervals: [Interval; MOST],
@@ -109,12 +110,12 @@ impl Deref for Phases {
 }
 
 impl Phases {
-    /// The phases of an exchange that has ended.
+    /// Phases of a request that has ended.
     pub fn of(record: &Record) -> Phases {
         let nothing =
             Interval { kind: PhaseKind::Request, from: Duration::ZERO, to: Duration::ZERO, blocked: Duration::ZERO };
         let mut phases = Phases { intervals: [nothing; MOST], len: 0 };
-        // A request that never came to its end is all there was.
+        // A request that was never completed has no other phase.
         let requested = record.requested.map_or(record.ended, |requested| requested.min(record.ended));
         phases.until(PhaseKind::Request, requested);
         if record.requested.is_none() {
@@ -128,7 +129,7 @@ impl Phases {
         phases
     }
 
-    /// Time during which the client did not take bytes, as far as it lies in the exchange.
+    /// Time blocked on the client within the request.
     pub fn blocked(&self) -> Duration {
         self.iter().map(|interval| interval.blocked).sum()
     }
@@ -137,7 +138,7 @@ impl Phases {
         self.last().map_or(Duration::ZERO, |last| last.to)
     }
 
-    /// Adds an interval up to `to`, and never one that ends before it begins.
+    /// Appends an interval that ends at `to`, or an empty one if `to` has passed.
     fn until(&mut self, kind: PhaseKind, to: Duration) {
         let from = self.at();
         if let Some(place) = self.intervals.get_mut(self.len) {
@@ -146,12 +147,12 @@ impl Phases {
         }
     }
 
-    /// Adds an interval of this length.
+    /// Appends an interval of this length.
     fn lasting(&mut self, kind: PhaseKind, length: Duration) {
         self.until(kind, self.at() + length);
     }
 
-    /// Takes `blocked` off the intervals from the one at `first` on, the last one first.
+    /// Attributes `blocked` to the intervals from index `first` on, starting with the last one.
     fn block(&mut self, first: usize, mut blocked: Duration) {
         for interval in self.intervals.iter_mut().take(self.len).skip(first).rev() {
             let part = blocked.min(interval.active());
@@ -161,7 +162,7 @@ impl Phases {
     }
 
     fn stream(&mut self, record: &Record) {
-        // An answer may begin before its request has ended.
+        // A response may start before its request has ended.
         let first = record.first_token.map(|first| first.clamp(self.at(), record.ended.max(self.at())));
         let place = self.len;
         self.wait(record, first.unwrap_or(record.ended), first.is_some());
@@ -179,7 +180,7 @@ impl Phases {
         }
     }
 
-    /// From the end of the request until the first token, or until the end where none came.
+    /// From the end of the request until the first token, or until the end if there was none.
     fn wait(&mut self, record: &Record, until: Duration, came: bool) {
         let span = until.saturating_sub(self.at());
         let told = Told::of(record);
@@ -198,7 +199,7 @@ impl Phases {
             }
             return;
         };
-        // The head marks the place where the queue ends.
+        // The response headers mark the end of the queue.
         let seen = source == Some(QueueSource::HeaderTiming);
         let load = told.load.filter(|load| !seen && queue + *load <= span);
         if let Some(load) = load {
@@ -213,8 +214,8 @@ impl Phases {
         self.until(PhaseKind::Prefill, until);
     }
 
-    /// An answer in one piece: nothing was seen between the request and the end, and what the engine told is laid back
-    /// from there.
+    /// Non-streamed response: nothing was observed between request and end, so the engine's times are placed backwards
+    /// from the end.
     fn whole(&mut self, record: &Record) {
         let span = record.ended.saturating_sub(self.at());
         let all = Told::of(record);
@@ -239,7 +240,7 @@ impl Phases {
     }
 }
 
-/// What the engine told of its own times.
+/// Times reported by the engine.
 #[derive(Clone, Copy, Debug, Default)]
 struct Told {
     queue: Option<Duration>,
@@ -255,7 +256,7 @@ impl Told {
         Told {
             queue: record.queue.map(|queue| queue.value),
             load: time(timing.load_ms),
-            // vLLM calls it the time to the first token, and counts it from when the request was scheduled.
+            // vLLM reports it as the time to first token, counted from when the request was scheduled.
             prefill: time(timing.prefill_ms.or(timing.prompt_ms)),
             decode: time(timing.decode_ms),
         }

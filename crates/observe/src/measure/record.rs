@@ -1,4 +1,4 @@
-//! What is known of one exchange when it has ended.
+//! Record of one request, produced when it has ended.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,42 +9,43 @@ use crate::measure::Labels;
 use crate::measure::Targets;
 use tokometer_decode::{EngineTiming, FinishReason, Work};
 
-/// How an exchange ended: exactly one of these, recorded once.
+/// How a request ended: exactly one of these, recorded once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Outcome {
-    /// The answer came whole, and had something in it; or nothing was asked but that a model be loaded, or that the answer
-    /// be made in the background.
+    /// The response is complete and not empty. An empty one is accepted if the request only loads a model or asks for a
+    /// background response.
     Ok,
-    /// The client went away before the first token.
+    /// The client disconnected before the first token.
     ClientAbortBeforeFirstToken,
-    /// The client went away between the first token and the end.
+    /// The client disconnected between the first token and the end.
     ClientAbortMidStream,
-    /// The server could not be reached, or said on a connection of HTTP/2 that it will not look at the request (GOAWAY).
+    /// The server could not be reached, or rejected the request unprocessed on an HTTP/2 connection (GOAWAY).
     UpstreamRefused,
-    /// The server reset the connection, or the stream of HTTP/2.
+    /// The server reset the connection or the HTTP/2 stream.
     UpstreamReset,
-    /// The server did not accept the connection in the configured time, or nothing moved for the idle timeout.
+    /// The server did not accept the connection within the configured timeout, or there was no data for the idle
+    /// timeout.
     UpstreamTimeout,
-    /// The server finished the connection before the end of the message, or the stream before its own end mark.
+    /// The server closed the connection before the end of the message, or ended the stream without its end marker.
     Truncated,
-    /// An error event came after the 200, or a finish reason that says error.
+    /// An error event, or a finish reason that reports an error, followed the status 200.
     ErrorInStream,
-    /// A status of 400-499 that is not 429.
+    /// A status of 400-499 other than 429.
     Http4xx,
-    /// A status of 500-599 that is not 503 or 529.
+    /// A status of 500-599 other than 503 and 529.
     Http5xx,
-    /// 429, 503 or 529, or a stream of HTTP/2 refused: the server had no room.
+    /// Status 429, 503 or 529, or a refused HTTP/2 stream: the server is overloaded.
     RejectedBusy,
-    /// A whole answer of status 200 in which no token was.
+    /// A complete response with status 200 and no tokens.
     NoOutput,
-    /// We closed it: the grace period of a drain was over.
+    /// The proxy closed the connection: the grace period of a drain was over.
     Drained,
     /// The request was not observed to its end: its connection could no longer be parsed, or a limit was reached.
     Unobserved,
 }
 
 impl Outcome {
-    /// Every outcome, in the order of the documentation.
+    /// All outcomes, in documentation order.
     pub const ALL: [Outcome; 14] = [
         Outcome::Ok,
         Outcome::ClientAbortBeforeFirstToken,
@@ -62,37 +63,37 @@ impl Outcome {
         Outcome::Unobserved,
     ];
 
-    /// What it means, for the documentation.
+    /// Description for the documentation.
     pub fn meaning(self) -> &'static str {
         match self {
             Outcome::Ok => {
-                "The answer came whole, and had something in it; or nothing was asked but that a model be loaded, or that the answer be made in the background."
+                "The response is complete and not empty. An empty one is accepted if the request only loads a model or asks for a background response."
             }
-            Outcome::ClientAbortBeforeFirstToken => "The client went away before the first token.",
-            Outcome::ClientAbortMidStream => "The client went away between the first token and the end.",
+            Outcome::ClientAbortBeforeFirstToken => "The client disconnected before the first token.",
+            Outcome::ClientAbortMidStream => "The client disconnected between the first token and the end.",
             Outcome::UpstreamRefused => {
-                "The server could not be reached, or said on a connection of HTTP/2 that it will not look at the request (GOAWAY)."
+                "The server could not be reached, or rejected the request unprocessed on an HTTP/2 connection (GOAWAY)."
             }
-            Outcome::UpstreamReset => "The server reset the connection, or the stream of HTTP/2.",
+            Outcome::UpstreamReset => "The server reset the connection or the HTTP/2 stream.",
             Outcome::UpstreamTimeout => {
-                "The server did not accept the connection in the configured time, or nothing moved for the idle timeout."
+                "The server did not accept the connection within the configured timeout, or there was no data for the idle timeout."
             }
             Outcome::Truncated => {
-                "The server finished the connection before the end of the message, or the stream before its own end mark."
+                "The server closed the connection before the end of the message, or ended the stream without its end marker."
             }
-            Outcome::ErrorInStream => "An error event came after the 200, or a finish reason that says error.",
-            Outcome::Http4xx => "A status of 400-499 that is not 429.",
-            Outcome::Http5xx => "A status of 500-599 that is not 503 or 529.",
-            Outcome::RejectedBusy => "429, 503 or 529, or a stream of HTTP/2 refused: the server had no room.",
-            Outcome::NoOutput => "A whole answer of status 200 in which no token was.",
-            Outcome::Drained => "We closed it: the grace period of a drain was over.",
+            Outcome::ErrorInStream => "An error event, or a finish reason that reports an error, followed the status 200.",
+            Outcome::Http4xx => "A status of 400-499 other than 429.",
+            Outcome::Http5xx => "A status of 500-599 other than 503 and 529.",
+            Outcome::RejectedBusy => "Status 429, 503 or 529, or a refused HTTP/2 stream: the server is overloaded.",
+            Outcome::NoOutput => "A complete response with status 200 and no tokens.",
+            Outcome::Drained => "The proxy closed the connection: the grace period of a drain was over.",
             Outcome::Unobserved => {
                 "The request was not observed to its end: its connection could no longer be parsed, or a limit was reached. Its bytes were forwarded."
             }
         }
     }
 
-    /// The value of the label `outcome`.
+    /// Value of the label `outcome`.
     pub fn as_str(self) -> &'static str {
         match self {
             Outcome::Ok => "ok",
@@ -112,13 +113,13 @@ impl Outcome {
         }
     }
 
-    /// True for [`Outcome::Ok`] alone.
+    /// True for [`Outcome::Ok`] only.
     pub fn is_ok(self) -> bool {
         self == Outcome::Ok
     }
 }
 
-/// Where a token count comes from, the most trusted first.
+/// Source of a token count, most trusted first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum CountSource {
     /// The engine's `usage`.
@@ -132,15 +133,15 @@ pub enum CountSource {
     NativeCounter,
     /// Entries of `logprobs`.
     Logprobs,
-    /// The answer's text, put through the model's tokenizer again: an estimate. It is the count of the text. What was sampled
-    /// has the end-of-text token and marks of reasoning beside it, which are no text, and may have been cut up otherwise.
+    /// The response text, tokenized again: an estimate. The sampled tokens also include an end-of-text token and
+    /// reasoning markers that are not in the text, and may have been split differently.
     Tokenizer,
-    /// Events that carried something: a lower bound, an event may hold several tokens.
+    /// Token-bearing events: a lower bound, because an event may hold several tokens.
     Deltas,
 }
 
 impl CountSource {
-    /// Every source, the most trusted first.
+    /// All sources, most trusted first.
     pub const ALL: [CountSource; 7] = [
         CountSource::Usage,
         CountSource::EngineSpan,
@@ -151,7 +152,7 @@ impl CountSource {
         CountSource::Deltas,
     ];
 
-    /// The value of the label `source`.
+    /// Value of the label `source`.
     pub fn as_str(self) -> &'static str {
         match self {
             CountSource::Usage => "usage",
@@ -164,39 +165,39 @@ impl CountSource {
         }
     }
 
-    /// True when the count is exact; false for an estimate and for a lower bound.
+    /// True for exact counts; false for estimates and lower bounds.
     pub fn is_exact(self) -> bool {
         !matches!(self, CountSource::Tokenizer | CountSource::Deltas)
     }
 }
 
-/// A number of tokens and where it comes from.
+/// Number of tokens and its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Count {
     /// Tokens.
     pub tokens: u64,
-    /// Where the number comes from.
+    /// Source of the number.
     pub source: CountSource,
 }
 
-/// Where a queue time comes from. Never mixed in one series.
+/// Source of a queue time. Sources are never mixed in one series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum QueueSource {
-    /// A field of the answer (vLLM `metrics.queue_time_ms`, SGLang `meta_info.queue_time`).
+    /// A field of the response body (vLLM `metrics.queue_time_ms`, SGLang `meta_info.queue_time`).
     InBand,
-    /// A field of the response head (TGI `x-queue-time`, whole milliseconds; answers that are not streamed).
+    /// A response header (TGI `x-queue-time`, whole milliseconds; non-streamed responses).
     ResponseHeader,
-    /// What the engine's total leaves when all that it tells of is taken off (Ollama: total, load, prompt and eval
-    /// durations). Waiting for a slot, and some milliseconds of templating and tokenizing with it.
+    /// The engine's total time minus all parts it reports (Ollama: total, load, prompt and eval durations). The wait
+    /// for a slot, plus some milliseconds of templating and tokenizing.
     Remainder,
-    /// The time until the response head, where the engine sends it when work begins (llama.cpp).
+    /// Time until the response headers, for engines that send them when work begins (llama.cpp).
     HeaderTiming,
     /// The engine's own span.
     EngineSpan,
 }
 
 impl QueueSource {
-    /// The value of the label `source`.
+    /// Value of the label `source`.
     pub fn as_str(self) -> &'static str {
         match self {
             QueueSource::InBand => "in_band",
@@ -213,7 +214,7 @@ impl QueueSource {
 pub struct QueueTime {
     /// The wait.
     pub value: Duration,
-    /// Where the number comes from.
+    /// Source of the value.
     pub source: QueueSource,
 }
 
@@ -229,7 +230,7 @@ pub struct TraceParent {
 }
 
 impl TraceParent {
-    /// Reads a header value; `None` when it is not a valid traceparent of a version that can be read (any but `ff`).
+    /// Parses a header value; `None` if it is not a valid traceparent of a supported version (any but `ff`).
     pub fn parse(value: &[u8]) -> Option<TraceParent> {
         let text = std::str::from_utf8(value).ok()?.trim();
         let hex = |range: std::ops::Range<usize>| {
@@ -249,103 +250,105 @@ impl TraceParent {
     }
 }
 
-/// One exchange, ended. Times are durations since `started` unless said otherwise; absent is `None`, never 0.
+/// A request that has ended. Times are durations since `started` unless noted otherwise; missing values are `None`,
+/// never 0.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// What the series of this exchange are told apart by.
+    /// Labels of this request's series.
     pub labels: Arc<Labels>,
     /// Number of the connection in this process.
     pub connection: u64,
-    /// Number of the exchange on its connection, from 0.
+    /// Sequence number of the request on its connection, from 0.
     pub sequence: u64,
-    /// How it ended.
+    /// How the request ended.
     pub outcome: Outcome,
-    /// Status of the final response head.
+    /// Status of the final response.
     pub status: Option<u16>,
-    /// One entry per choice that gave one, in the order in which they came; at most 8.
+    /// One entry per choice that reported one, in order of arrival; at most 8.
     pub finish_reasons: Vec<FinishReason>,
-    /// `id` of the answer (`chatcmpl-…`), at most 128 bytes.
+    /// `id` of the response (`chatcmpl-…`), at most 128 bytes.
     pub response_id: Option<Box<str>>,
-    /// What an error in the answer named as its kind (`NotFoundError`), at most 48 bytes.
+    /// Type of the error in the response (`NotFoundError`), at most 48 bytes.
     pub error_type: Option<Box<str>>,
-    /// `x-request-id` of the request, else of the response, at most 128 bytes.
+    /// `x-request-id` of the request, otherwise of the response, at most 128 bytes.
     pub request_id: Option<Box<str>>,
     /// The caller's trace, if it sent a valid one.
     pub trace: Option<TraceParent>,
-    /// What the request said of how fast its answer should be. Boxed: few say so.
+    /// Latency targets and tenant that the request carried. Boxed: few requests have any.
     pub targets: Option<Box<Targets>>,
-    /// The request asked for a stream; `None` where it did not say. What came is `labels.streaming`.
+    /// Whether the request asked for a stream; `None` if it did not specify. The actual response is in
+    /// `labels.streaming`.
     pub asked_stream: Option<bool>,
 
-    /// When the first byte of the request was read.
+    /// Moment at which the first byte of the request was read.
     pub started: Instant,
     /// Last byte of the request.
     pub requested: Option<Duration>,
-    /// Final response head complete.
+    /// Final response headers complete.
     pub headers: Option<Duration>,
-    /// First event of the body (comments are not events; a whole JSON answer is one, at its end).
+    /// First event of the body (comments are not events; a non-streamed JSON response is one event, at its end).
     pub first_event: Option<Duration>,
-    /// First event that carried a token, whatever its channel, held-back text included.
+    /// First event that carried a token, in any channel, including tokens whose text is held back.
     pub first_token: Option<Duration>,
-    /// First event with text of the answer itself (content, refusal, audio): neither reasoning nor a tool call.
+    /// First event with visible text (content, refusal, audio): neither reasoning nor a tool call.
     pub first_visible: Option<Duration>,
     /// Last event that carried a token.
     pub last_token: Option<Duration>,
-    /// The end of the exchange.
+    /// End of the request.
     pub ended: Duration,
 
-    /// Prompt tokens, cached ones included.
+    /// Prompt tokens, including cached ones.
     pub input_tokens: Option<Count>,
-    /// Prompt tokens that came from the engine's cache.
+    /// Prompt tokens served from the engine's cache.
     pub cached_tokens: Option<u64>,
-    /// Prompt tokens that were written to the engine's cache.
+    /// Prompt tokens written to the engine's cache.
     pub cache_creation_tokens: Option<u64>,
     /// Prompt tokens that were audio.
     pub input_audio_tokens: Option<u64>,
     /// Prompt tokens that were images.
     pub input_image_tokens: Option<u64>,
-    /// Output tokens, reasoning included.
+    /// Output tokens, including reasoning.
     pub output_tokens: Option<Count>,
     /// Output tokens that were reasoning.
     pub reasoning_tokens: Option<u64>,
     /// Output tokens that were audio.
     pub output_audio_tokens: Option<u64>,
-    /// Tokens in the first event that carried any, where that is known.
+    /// Tokens in the first event that carried any, if known.
     pub first_tokens: Option<u64>,
     /// Tokens per second between the first and the last token-bearing event: (n - n_first) / (t_last - t_first).
     pub decode_rate: Option<f64>,
-    /// The same from a count that is a lower bound: the true rate is at least this. `None` where `decode_rate` is told.
+    /// Decode rate from a lower-bound count: the true rate is at least this. `None` if `decode_rate` is known.
     pub decode_rate_at_least: Option<f64>,
-    /// The same from a count that is an estimate, beside `decode_rate_at_least`. `None` where `decode_rate` is told.
+    /// Decode rate from an estimated count, in addition to `decode_rate_at_least`. `None` if `decode_rate` is known.
     pub decode_rate_estimated: Option<f64>,
     /// Events that carried a token.
     pub chunks: u64,
-    /// Events of any kind (`[DONE]` included, comments not).
+    /// Events of any kind (including `[DONE]`, excluding comments).
     pub events: u64,
     /// Longest gap between two token-bearing events.
     pub longest_gap: Option<Duration>,
-    /// Tokens in the event that ended the longest gap, where that is known.
+    /// Tokens in the event that ended the longest gap, if known.
     pub longest_gap_tokens: Option<u32>,
-    /// Gaps over the stall threshold that the client did not cause.
+    /// Gaps over the stall threshold that were not caused by the client.
     pub stalls: u32,
-    /// Time during which the client did not take bytes of this answer.
+    /// Time during which delivery of this response was blocked on the client.
     pub delivery_blocked: Duration,
-    /// The same, by what the server did meanwhile.
+    /// The same, by what the server was doing meanwhile.
     pub blocked: Blocked,
 
-    /// The answer could not be read, or not to its end mark: what the record lacks may have been there.
+    /// The response was not parsed, or not up to its end marker: values missing in the record may have been there.
     pub unread: bool,
 
     /// Time in the server's queue.
     pub queue: Option<QueueTime>,
-    /// What the engine said of its own times.
+    /// Times reported by the engine.
     pub timing: Option<EngineTiming>,
-    /// What the engine's own span told, where one was joined.
+    /// Fields of the engine's own span, if one was joined.
     pub engine_span: Option<Box<EngineSpan>>,
 
     /// `max_tokens` or `max_completion_tokens` of the request.
     pub max_tokens: Option<u64>,
-    /// `n` of the request, 1 if it gave none.
+    /// `n` of the request, 1 if not set.
     pub choices: u32,
     /// Bytes of the request body.
     pub request_bytes: u64,
@@ -354,11 +357,10 @@ pub struct Record {
 }
 
 impl Record {
-    /// An exchange of which no more is known than what it was, when it began and how it ended: the first of connection 0. No
-    /// figure is told, nothing was seen, and one choice was asked for.
+    /// Creates a minimal record: the first request of connection 0, with one choice and no observed values.
     ///
-    /// For whoever scripts exchanges. An [`Exchange`](crate::measure::Exchange) fills every field itself, so that a new one
-    /// cannot be forgotten.
+    /// For synthetic records. [`Exchange`](crate::measure::Exchange) fills in every field explicitly, so that new
+    /// fields cannot be missed.
     pub fn new(labels: Labels, started: Instant, outcome: Outcome, ended: Duration) -> Record {
         Record {
             labels: Arc::new(labels),
@@ -411,23 +413,23 @@ impl Record {
         }
     }
 
-    /// True when the response proves that its model exists, so that the model's name may become a label: a status of 200-299 (or
-    /// a session's), and tokens, or a whole response to a request that makes the model work. Names in refused requests and
-    /// in errors prove nothing, whoever wrote them.
+    /// True if the response confirms that its model exists, so that the model's name may become a label: a status of
+    /// 101 or 200-299, and either tokens or a successful request that makes the model work. Names in rejected requests
+    /// and in errors confirm nothing.
     pub fn proves_model(&self) -> bool {
         let tokens = [self.input_tokens, self.output_tokens].into_iter().flatten().any(|count| count.tokens > 0);
         let worked = self.outcome.is_ok() && self.labels.route.work() != Work::Neither;
         matches!(self.status, Some(101 | 200..=299)) && (tokens || self.first_token.is_some() || worked)
     }
 
-    /// `then` counted from the last byte of the request; `None` when either is unknown. An answer that begins before
-    /// the request has ended counts as 0.
+    /// Time from the last byte of the request to `then`; `None` if either is unknown. 0 for a response that begins
+    /// before the request has ended.
     pub fn since_requested(&self, then: Option<Duration>) -> Option<Duration> {
         Some(then?.saturating_sub(self.requested?))
     }
 
-    /// Time per output token by the definition of `gen_ai.server.time_per_output_token`: seconds from the first token
-    /// to the end of the exchange, by the tokens after the first event. `None` when the count is not exact.
+    /// Time per output token as defined by `gen_ai.server.time_per_output_token`: seconds from the first token to the
+    /// end of the request, divided by the tokens after the first event. `None` if the count is not exact.
     pub fn time_per_output_token(&self) -> Option<f64> {
         let output = self.output_tokens.filter(|n| n.source.is_exact())?.tokens;
         let after = output.checked_sub(self.first_tokens.unwrap_or(1)).filter(|n| *n > 0)?;

@@ -1,34 +1,34 @@
-//! Times since the start of an exchange, in half the room of an `Option<Duration>`: an open stream keeps several.
+//! Times since the start of a request in half the size of an `Option<Duration>`: an open stream keeps several.
 
 use std::time::Duration;
 
-/// Stands for a time that is not known.
+/// Marks an unknown time.
 pub(super) const NEVER: u64 = u64::MAX;
 
-/// Nanoseconds of a time; 584 years are more than any stream lasts.
+/// Time in nanoseconds, saturated at 584 years.
 pub(super) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(NEVER).min(NEVER - 1)
 }
 
-/// A time that may not have come.
+/// Time of an event that may not have happened yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Since(u64);
 
 impl Since {
-    /// It has not come.
+    /// Not happened.
     pub(super) const NEVER: Since = Since(NEVER);
 
-    /// It came then.
+    /// Happened at `time`.
     pub(super) fn at(time: Duration) -> Since {
         Since(nanos(time))
     }
 
-    /// The time, if it came.
+    /// The time, if it happened.
     pub(super) fn get(self) -> Option<Duration> {
         (self != Since::NEVER).then(|| Duration::from_nanos(self.0))
     }
 
-    /// It comes then, unless it came before.
+    /// Sets the time, unless it is already set.
     pub(super) fn first(&mut self, time: Duration) {
         if *self == Since::NEVER {
             *self = Since::at(time);
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_comes_back_to_the_nanosecond_and_the_first_one_stays() {
+    fn times_are_exact_and_the_first_one_is_kept() {
         let mut since = Since::NEVER;
         assert_eq!(since.get(), None);
         since.first(Duration::from_nanos(7));
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_longer_than_any_is_the_longest_not_none() {
+    fn overlong_times_saturate_instead_of_being_none() {
         for time in [Duration::MAX, Duration::from_nanos(u64::MAX), Duration::from_nanos(u64::MAX - 1)] {
             assert_eq!(Since::from(Some(time)).get(), Some(Duration::from_nanos(u64::MAX - 1)));
         }

@@ -1,4 +1,4 @@
-//! Where numbers go: implemented by `export`, by `replay` and by tests.
+//! Receivers of measurements: implemented by `export`, by `replay` and by tests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,76 +9,76 @@ use crate::measure::UncountedText;
 use crate::measure::Watches;
 use tokometer_decode::Route;
 
-/// What series are told apart by. Free text comes as the wire had it (cut at 128 bytes); the sink interns and caps it.
+/// Labels of a series. Free text is as received (truncated to 128 bytes); the sink interns and limits it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Labels {
-    /// Index of the listen -> upstream pair.
+    /// Index of the listener.
     pub pair: usize,
-    /// What kind of request it is.
+    /// Route of the request.
     pub route: Route,
-    /// `gen_ai.provider.name`: `vllm`, `sglang`, `llama_cpp`, ... `None` while it is not recognised.
+    /// `gen_ai.provider.name`: `vllm`, `sglang`, `llama_cpp`, ... `None` until the engine is recognised.
     pub engine: Option<&'static str>,
     /// `model` of the request.
     pub request_model: Option<Box<str>>,
-    /// `model` of the answer.
+    /// `model` of the response.
     pub response_model: Option<Box<str>>,
-    /// The answer is a stream of events (`None` when no answer came and the request did not say).
+    /// The response is an event stream (`None` if there was no response and the request did not specify).
     pub streaming: Option<bool>,
 }
 
-/// Where an open exchange stands.
+/// Phase of an open request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
     /// No token yet.
     WaitingFirstToken,
-    /// Tokens are coming.
+    /// Tokens are arriving.
     Streaming,
 }
 
 /// The gap before one token-bearing event.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gap {
-    /// Time since the token-bearing event before.
+    /// Time since the previous token-bearing event.
     pub gap: Duration,
-    /// Tokens in the event, where known: the event stands for this many inter-token latencies of gap / tokens.
+    /// Tokens in the event, if known: the event counts as this many inter-token latencies of gap / tokens.
     pub tokens: Option<u32>,
 }
 
-/// Why an observer stopped reading its connection. The relay goes on.
+/// Why an observer stopped parsing its connection. The relay continues to forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Detach {
     /// The connection switched to another protocol (101, or CONNECT).
     Upgraded,
-    /// The first bytes are no HTTP.
+    /// The first bytes are not HTTP.
     NotHttp,
-    /// A request head or frame that RFC 9112 or 9113 does not allow, or two readings of its length.
+    /// Request headers or a frame that RFC 9112 or 9113 does not allow, or an ambiguous message length.
     MalformedRequest,
-    /// A response head, chunk or frame that RFC 9112 or 9113 does not allow, or two readings of its length.
+    /// Response headers, a chunk or a frame that RFC 9112 or 9113 does not allow, or an ambiguous message length.
     MalformedResponse,
-    /// A frame of a WebSocket with a length that RFC 6455 does not allow.
+    /// A WebSocket frame with a length that RFC 6455 does not allow.
     MalformedFrame,
-    /// A head over its cap.
+    /// Headers over the size limit.
     HeadTooLarge,
     /// A response without a request.
     UnexpectedResponse,
-    /// Header compression of HTTP/2 that RFC 7541 does not allow: what follows cannot be decoded either.
+    /// HTTP/2 header compression that RFC 7541 does not allow: later headers cannot be decoded either.
     HeaderCompression,
-    /// A header compression table over its cap.
+    /// A header compression table over the size limit.
     HeaderTableTooLarge,
-    /// Header blocks of HTTP/2 that decode to far more than their connection carried.
+    /// HTTP/2 header blocks that decode to far more bytes than the connection carried.
     HeaderExpansion,
     /// The memory budget had no room for the connection's state.
     Memory,
-    /// Reading the connection took more CPU time than its bytes allow.
+    /// Parsing the connection took more CPU time than its bytes allow.
     Work,
-    /// A panic in the observer.
+    /// The observer panicked.
     Panic,
-    /// There was no room to observe another connection: observers are shed before traffic is.
+    /// The limit of observed connections was reached: observers are shed before traffic is.
     Shed,
 }
 
 impl Detach {
-    /// Every reason, in the order of the documentation.
+    /// All reasons, in documentation order.
     pub const ALL: [Detach; 14] = [
         Detach::Upgraded,
         Detach::NotHttp,
@@ -96,7 +96,7 @@ impl Detach {
         Detach::Shed,
     ];
 
-    /// The value of the label `reason`.
+    /// Value of the label `reason`.
     pub fn as_str(self) -> &'static str {
         match self {
             Detach::Upgraded => "upgraded",
@@ -117,20 +117,20 @@ impl Detach {
     }
 }
 
-/// Which message a body belongs to.
+/// The message that a body belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Message {
-    /// The client's.
+    /// Sent by the client.
     Request,
-    /// The server's.
+    /// Sent by the server.
     Response,
 }
 
 impl Message {
-    /// Both.
+    /// Both messages.
     pub const ALL: [Message; 2] = [Message::Request, Message::Response];
 
-    /// The value of the label `direction`.
+    /// Value of the label `direction`.
     pub fn as_str(self) -> &'static str {
         match self {
             Message::Request => "request",
@@ -139,29 +139,29 @@ impl Message {
     }
 }
 
-/// Why a body was not read, or not to its end. Its connection is still observed, and its bytes are relayed.
+/// Why a body was not parsed, or not to its end. Its connection is still observed, and its bytes are forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Unread {
-    /// A content or transfer coding that is not known.
+    /// An unknown content or transfer coding.
     UnknownCoding,
-    /// More codings in a row than are undone.
+    /// More nested codings than are decoded.
     TooManyCodings,
-    /// The body is not what its coding says.
+    /// The body does not match its coding.
     Corrupt,
-    /// Its window is over the cap.
+    /// The decompression window is over the limit.
     Window,
-    /// Its connection had decoded all that its received bytes had earned.
+    /// Its connection used up the decoding allowance earned by the received bytes.
     Ratio,
     /// The memory budget had no room.
     Memory,
 }
 
 impl Unread {
-    /// Every reason, in the order of the documentation.
+    /// All reasons, in documentation order.
     pub const ALL: [Unread; 6] =
         [Unread::UnknownCoding, Unread::TooManyCodings, Unread::Corrupt, Unread::Window, Unread::Ratio, Unread::Memory];
 
-    /// The value of the label `reason`.
+    /// Value of the label `reason`.
     pub fn as_str(self) -> &'static str {
         match self {
             Unread::UnknownCoding => "unknown_coding",
@@ -174,53 +174,53 @@ impl Unread {
     }
 }
 
-/// Takes what exchanges give. Called from the data path's threads: must not block and must not allocate per token. What a
-/// sink has no use for it leaves as it is here; one that lets things pass on to another has to let all of it pass.
+/// Receives measurements. Called from the data path's threads: must not block and must not allocate per token. Override
+/// only the callbacks you need; a sink that wraps another one must forward all of them.
 pub trait Sink: Send + Sync + 'static {
-    /// An exchange entered (`+1`) or left (`-1`) this phase.
+    /// A request entered (`+1`) or left (`-1`) this phase.
     fn in_flight(&self, _pair: usize, _phase: Phase, _delta: i64) {}
 
-    /// The handles for the series of these labels; asked for once per exchange, at its first token. `None`: it has no use
-    /// for what moves while a stream runs.
+    /// Returns the handles for the series of these labels; called once per request, at its first token. `None` if the
+    /// sink needs no updates while a stream runs.
     fn live(&self, _labels: &Labels) -> Option<Arc<dyn Live>> {
         None
     }
 
-    /// An exchange that makes the server work was opened. Who is returned is told how it goes on; nobody: nothing of it
-    /// is of use before its end.
+    /// A request that makes the server work was opened. The returned watches are notified of its progress; return none
+    /// if only its end matters.
     fn opened(&self, _opening: &Opening) -> Watches {
         Watches::default()
     }
 
-    /// An exchange ended. Called exactly once for each, also for those that an observer detached from or lost.
+    /// A request ended. Called exactly once per request, including those that an observer detached from or lost.
     fn record(&self, record: &Record);
 
-    /// In place of [`Sink::record`], where the answer's text was kept and no exact count is known. Whoever counts takes the
-    /// text out; all others leave it alone.
+    /// Called instead of [`Sink::record`] if the response text was kept and no exact token count is known. A sink that
+    /// counts tokens takes the text out; all others leave it in place.
     fn record_with_text(&self, record: &Record, _text: &mut Option<UncountedText>) {
         self.record(record);
     }
 
-    /// An observer stopped reading a connection of this pair.
+    /// An observer stopped parsing a connection of this listener.
     fn detached(&self, _pair: usize, _why: Detach) {}
 
-    /// A body that would have been read was not, or not to its end.
+    /// A body that should have been parsed was not, or not to its end.
     fn unread(&self, _pair: usize, _of: Message, _why: Unread) {}
 }
 
-/// Handles of one label set, resolved: what moves while a stream runs.
+/// Resolved handles of one label set, for updates while a stream runs.
 pub trait Live: Send + Sync {
-    /// Gaps since the last call (in batches, so that locks are rare) and the tokens seen since then (a lower bound).
+    /// Gaps and tokens since the last call, in batches to keep locking rare. The token count is a lower bound.
     fn progress(&self, gaps: &[Gap], tokens: u64);
 
-    /// A gap over the stall threshold is open or has just ended; counted once per gap.
+    /// A gap over the stall threshold is open or has just ended; called once per gap.
     fn stalled(&self);
 
-    /// At the end: the exact count was higher than what [`Live::progress`] was told, by this many tokens.
+    /// Called at the end: the exact count exceeds the sum passed to [`Live::progress`] by this many tokens.
     fn reconcile(&self, tokens: u64);
 }
 
-/// The handles where no sink has a use for what moves while a stream runs.
+/// Used if no sink needs updates while a stream runs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Unmoved;
 

@@ -1,4 +1,4 @@
-//! What stands before a sink and may complete a record before it is told.
+//! Stages in front of a sink that may complete a record before it is passed on.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ use crate::measure::UncountedText;
 use crate::measure::Unread;
 use crate::measure::Watches;
 
-/// Holds some records back until more of them is known, for a bounded time and in bounded memory, and then hands each on
-/// exactly once. All else passes through at once.
+/// Holds some records back until more data is available, for a bounded time and in bounded memory, and then forwards
+/// each exactly once. Everything else is forwarded immediately.
 pub trait Stage: Send + Sync + 'static {
-    /// Where records go on to.
+    /// The sink that records are forwarded to.
     fn next(&self) -> &Arc<dyn Sink>;
 
-    /// An exchange ended. Called from the data path's threads: must not block.
+    /// A request ended. Called from the data path's threads: must not block.
     fn record(&self, record: &Record);
 
     /// As [`Sink::record_with_text`].

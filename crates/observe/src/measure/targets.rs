@@ -1,26 +1,26 @@
-//! What a request said of how fast its answer should be, and whose request it is.
+//! Latency targets and tenant of a request.
 
 use std::time::Duration;
 
-/// Targets of one request. They are judged, and change nothing else: neither labels nor the traffic.
+/// Targets of one request. They are evaluated, and affect neither labels nor traffic.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Targets {
-    /// Longest wait for the first token: the header `x-slo-ttft-ms` (llm-d inference scheduler, latencyslo/plugin.go).
+    /// Maximum time to first token: header `x-slo-ttft-ms` (llm-d inference scheduler, latencyslo/plugin.go).
     pub first_token: Option<Duration>,
-    /// Longest time per output token: the header `x-slo-tpot-ms` (the same).
+    /// Maximum time per output token: header `x-slo-tpot-ms` (same source).
     pub per_token: Option<Duration>,
-    /// Whose request it is: what a header or the claim that the settings name says, at most 128 bytes. It is as the client
-    /// wrote it, and becomes a label by the rules for tenants alone.
+    /// Tenant from the configured header or claim, at most 128 bytes. It is as the client sent it, and only becomes a
+    /// label by the rules for tenants.
     pub tenant: Option<Box<str>>,
 }
 
 impl Targets {
-    /// These, unless nothing was said.
+    /// Returns the targets, or `None` if none is set.
     pub fn said(self) -> Option<Box<Targets>> {
         (self != Targets::default()).then(|| Box::new(self))
     }
 
-    /// A time out of a header's value: milliseconds, a number above 0, with or without a fraction.
+    /// Parses a header value: milliseconds, a number above 0, with or without a fraction.
     pub fn milliseconds(value: &[u8]) -> Option<Duration> {
         let text = std::str::from_utf8(value).ok()?.trim();
         let plain = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_is_a_number_of_milliseconds_above_zero() {
+    fn milliseconds_accepts_only_positive_decimal_numbers() {
         let table = [
             ("200", Some(Duration::from_millis(200))),
             (" 12.5 ", Some(Duration::from_micros(12_500))),
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_said_takes_no_room() {
+    fn targets_without_values_are_none() {
         assert_eq!(Targets::default().said(), None);
         let tenant = Targets { tenant: Some("a".into()), ..Targets::default() };
         assert_eq!(tenant.clone().said(), Some(Box::new(tenant)));

@@ -1,4 +1,4 @@
-//! Counts that no server sends in earnest.
+//! Token counting in edge cases.
 
 use crate::measure::Count;
 use crate::measure::CountSource;
@@ -15,7 +15,7 @@ use tokometer_decode::StreamEvent;
 use tokometer_decode::Usage;
 
 #[test]
-fn an_output_that_cannot_be_true_is_absent_and_the_events_are_a_lower_bound() {
+fn implausible_output_count_falls_back_to_event_count() {
     let usage = |output| Usage { input: Some(output), output: Some(output), total: true, ..Usage::default() };
     let count = |output| {
         let mut tokens = Tokens::default();
@@ -35,7 +35,7 @@ fn an_output_that_cannot_be_true_is_absent_and_the_events_are_a_lower_bound() {
 }
 
 #[test]
-fn totals_whose_sum_cannot_be_true_are_absent() {
+fn implausible_sum_of_totals_is_ignored() {
     let habits = Habits { usage_per_choice: true, ..Habits::default() };
     let usage = Usage { output: Some(MOST_TOKENS), total: true, ..Usage::default() };
     let mut tokens = Tokens::default();
@@ -47,7 +47,7 @@ fn totals_whose_sum_cannot_be_true_are_absent() {
 }
 
 #[test]
-fn a_prompt_that_cannot_be_true_is_absent() {
+fn implausible_prompt_count_is_ignored() {
     for cached_tokens in [Some(1), Some(u64::MAX), None] {
         let timing = EngineTiming { prompt_tokens: Some(u64::MAX), cached_tokens, ..EngineTiming::default() };
         let mut tokens = Tokens::default();
@@ -59,7 +59,7 @@ fn a_prompt_that_cannot_be_true_is_absent() {
 }
 
 #[test]
-fn a_step_of_a_running_counter_that_cannot_be_true_is_one_event() {
+fn implausible_counter_step_has_unknown_tokens() {
     let event = |output| StreamEvent {
         choices: 1,
         channels: Channels::CONTENT,
@@ -71,9 +71,9 @@ fn a_step_of_a_running_counter_that_cannot_be_true_is_one_event() {
     assert_eq!(steps, [Some(1), Some(4), None]);
 }
 
-/// Ollama 0.17: `message_start` guesses the input from the text's length, `message_delta` knows it.
+/// Ollama 0.17: `message_start` estimates the input from the text's length, `message_delta` has the exact count.
 #[test]
-fn an_input_that_was_guessed_is_told_only_until_it_is_known_and_not_of_one_who_guesses() {
+fn estimated_input_is_replaced_or_dropped() {
     let told = |input, early| StreamEvent {
         usage: Some(Usage { input: Some(input), total: true, early, ..Usage::default() }),
         ..StreamEvent::default()
@@ -100,9 +100,10 @@ fn stop() -> Finishes {
     finishes
 }
 
-/// vLLM 0.32: both front ends send `token_ids` with each token. The Rust one ends with an empty delta that is none.
+/// vLLM 0.32: both front ends send `token_ids` with each token. The Rust one ends with an empty delta that is not a
+/// token.
 #[test]
-fn where_tokens_have_ids_an_empty_delta_without_any_is_no_token() {
+fn empty_delta_without_token_ids_is_no_token_if_others_have_ids() {
     let habits = Habits { empty_delta_is_token: true, ..Habits::default() };
     let empty = StreamEvent { choices: 1, empty_delta: true, finishes: stop(), ..StreamEvent::default() };
     let mut tokens = Tokens::default();
@@ -112,7 +113,7 @@ fn where_tokens_have_ids_an_empty_delta_without_any_is_no_token() {
     assert!(!tokens.event(&empty, habits, false).bears);
     let whole = Whole { choices: 1, echo: false, complete: true, habits };
     assert_eq!(tokens.output(whole), Some(Count { tokens: 3, source: CountSource::TokenIds }));
-    // Without ids it is the end-of-text token of the Python one.
+    // Without ids it is the end-of-text token of the Python front end.
     let mut tokens = Tokens::default();
     tokens.event(&text(0), habits, false);
     assert!(tokens.event(&empty, habits, false).bears);
@@ -120,7 +121,7 @@ fn where_tokens_have_ids_an_empty_delta_without_any_is_no_token() {
 
 /// llama.cpp: each prompt's last event has the usage of that prompt.
 #[test]
-fn of_several_prompts_the_usage_of_one_is_not_that_of_all() {
+fn usage_of_one_prompt_is_not_used_for_several() {
     let two = Prompts { number: 2, answers: 1 };
     let usage =
         |input, total| Some(Usage { input: Some(input), output: Some(3), cached: Some(4), total, ..Usage::default() });
@@ -130,13 +131,13 @@ fn of_several_prompts_the_usage_of_one_is_not_that_of_all() {
         tokens.event(&event, Habits::default(), false);
     }
     assert_eq!((tokens.input(two, Habits::default()), tokens.cached(two, Habits::default())), (None, None));
-    assert_eq!(tokens.input(ONE, Habits::default()).map(|count| count.tokens), Some(20), "two answers to one prompt");
-    // vLLM's total comes by itself.
+    assert_eq!(tokens.input(ONE, Habits::default()).map(|count| count.tokens), Some(20), "two responses to one prompt");
+    // vLLM's total is in an event without choices.
     tokens.event(&StreamEvent { usage: usage(34, true), ..StreamEvent::default() }, Habits::default(), false);
     assert_eq!(tokens.input(two, Habits::default()).map(|count| count.tokens), Some(34));
     let per_choice = Habits { usage_per_choice: true, ..Habits::default() };
     assert_eq!(tokens.input(two, per_choice), None);
-    // A server's own count of one prompt is none of two either.
+    // A native counter of one prompt does not cover two either.
     let timing = EngineTiming { prompt_tokens: Some(10), cached_tokens: Some(2), ..EngineTiming::default() };
     let mut tokens = Tokens::default();
     tokens.event(&StreamEvent { timing: Some(timing), ..text(0) }, Habits::default(), false);
@@ -145,7 +146,7 @@ fn of_several_prompts_the_usage_of_one_is_not_that_of_all() {
 }
 
 #[test]
-fn the_reasoning_of_one_choice_is_not_that_of_all() {
+fn reasoning_count_of_one_choice_is_not_used_for_several() {
     let usage =
         |reasoning, total| Some(Usage { output: Some(9), reasoning: Some(reasoning), total, ..Usage::default() });
     let mut tokens = Tokens::default();
@@ -157,9 +158,9 @@ fn the_reasoning_of_one_choice_is_not_that_of_all() {
     assert_eq!(tokens.reasoning(), Some(12));
 }
 
-/// vLLM's usage and ids leave an echoed prompt out.
+/// vLLM's usage and ids exclude an echoed prompt.
 #[test]
-fn a_first_event_that_is_an_echo_has_the_tokens_that_the_engine_counts() {
+fn echoed_first_event_has_only_tokens_counted_by_engine() {
     let told = |output| StreamEvent { usage: Some(Usage { output: Some(output), ..Usage::default() }), ..text(0) };
     let first = |event: StreamEvent| Tokens::default().event(&event, Habits::default(), true).tokens;
     assert_eq!(first(told(5)), Some(5));
@@ -167,9 +168,9 @@ fn a_first_event_that_is_an_echo_has_the_tokens_that_the_engine_counts() {
     assert_eq!(first(text(0)), Some(0), "at most one of them is output");
 }
 
-/// llama.cpp with `timings_per_token` and `include_usage`: the finish event has no timings, the one behind it has.
+/// llama.cpp with `timings_per_token` and `include_usage`: the finish event has no timings, the next event has.
 #[test]
-fn a_running_counter_that_the_finish_event_lacks_is_a_lower_bound() {
+fn counter_missing_in_finish_event_is_lower_bound() {
     let timing = |n| Some(EngineTiming { predicted_tokens: Some(n), ..EngineTiming::default() });
     let whole = Whole { choices: 1, echo: false, complete: true, habits: Habits::default() };
     let mut tokens = Tokens::default();
@@ -181,7 +182,7 @@ fn a_running_counter_that_the_finish_event_lacks_is_a_lower_bound() {
 }
 
 #[test]
-fn choices_beyond_those_that_are_kept_end_too() {
+fn ends_of_untracked_choices_are_counted() {
     let mut tokens = Tokens::default();
     for choice in 0..6 {
         let counter = Some(Counter { input: Some(5), output: Some(2), ..Counter::default() });

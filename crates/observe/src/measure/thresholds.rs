@@ -1,20 +1,20 @@
-//! From which point on a figure is told.
+//! Minimum amounts of data for a measurement to be recorded.
 
 use std::time::Duration;
 
-/// Thresholds of the arithmetic.
+/// Thresholds of the calculations.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Thresholds {
     /// A gap between two tokens longer than this is a stall.
     pub stall: Duration,
-    /// Fewest output tokens for which a decode rate is told.
+    /// Minimum output tokens for a decode rate to be recorded.
     pub min_rate_tokens: u64,
-    /// Shortest time between first and last token for which a decode rate is told.
+    /// Minimum time between first and last token for a decode rate to be recorded.
     pub min_rate_span: Duration,
 }
 
 impl Thresholds {
-    /// (n - n_first) / (t_last - t_first), if it may be told.
+    /// (n - n_first) / (t_last - t_first), or `None` below the thresholds.
     pub(super) fn rate(
         &self,
         tokens: u64,

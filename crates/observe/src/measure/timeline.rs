@@ -1,27 +1,27 @@
-//! When the tokens of one answer came, in fixed memory: a chain of points, coarsened when the answer is long.
+//! Arrival times of the tokens of one response in fixed memory: a list of points that is coarsened for long responses.
 
 use std::hint::black_box;
 use std::time::Duration;
 
-/// Most points. An answer of more events has between half of them and all.
+/// Maximum number of points. A response with more events is kept in half as many points to this many.
 pub const POINTS: usize = 48;
 
-/// Bits of a packed time that say how it begins; the others, by how many bits it was cut.
+/// Significant bits of a packed time; the remaining bits are the shift.
 const MANTISSA: u32 = 11;
 
-/// The time line of one answer: times and counts only.
+/// Timeline of one response: times and counts only.
 ///
-/// Each point stands for the same number of token-bearing events (the last one may stand for fewer) and keeps the time
-/// since the point before it, so that it takes 8 bytes. With no room left, neighbours are joined: points then stand for
-/// twice as many events. Ends and tokens of points stay exact (to the microsecond); the longest gap within one is exact
-/// to a thousandth.
+/// Each point covers the same number of token-bearing events (the last one may cover fewer) and stores the time since
+/// the previous point, so that it takes 8 bytes. When the table is full, neighbours are merged and points cover twice
+/// as many events. Ends and token counts of points stay exact (to the microsecond); the longest gap within one is exact
+/// to 0.1 %.
 #[derive(Clone, Debug)]
 pub struct TimeLine {
-    /// Time of the first event, microseconds from the start of the exchange.
+    /// Time of the first event, microseconds since the start of the request.
     first: u64,
-    /// Time of the last event.
+    /// Time of the last event, likewise.
     last: u64,
-    /// Events that a full point stands for.
+    /// Events covered by a full point.
     every: u32,
     /// Events in the last point.
     open: u32,
@@ -29,23 +29,23 @@ pub struct TimeLine {
     points: [Packed; POINTS],
 }
 
-/// One point as it is kept.
+/// One point in compact form.
 #[derive(Clone, Copy, Debug, Default)]
 struct Packed {
-    /// Microseconds since the point before; an hour and more is cut to 71 minutes.
+    /// Microseconds since the previous point, saturated at 71 minutes.
     span: u32,
     tokens: u16,
     longest: u16,
 }
 
-/// One point of a time line.
+/// One point of a timeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Point {
-    /// When its last event came, from the start of the exchange.
+    /// Arrival of its last event, since the start of the request.
     pub at: Duration,
-    /// Tokens of its events; of an event whose number is not known, one.
+    /// Tokens of its events; an event with an unknown number counts as one.
     pub tokens: u64,
-    /// The longest gap before one of its events. Zero for the first event, before which there is none.
+    /// The longest gap before one of its events. Zero for the first event of the response.
     pub longest_gap: Duration,
 }
 
@@ -56,13 +56,13 @@ impl Default for TimeLine {
 }
 
 impl TimeLine {
-    /// A token-bearing event came at `at`, from the start of the exchange, with so many tokens.
+    /// Adds a token-bearing event that arrived at `at`, since the start of the request, with `tokens` tokens.
     pub fn push(&mut self, at: Duration, tokens: u64) {
         let at = u64::try_from(at.as_micros()).unwrap_or(u64::MAX);
         if self.len == 0 {
             (self.first, self.last) = (at, at);
         }
-        // Times of one connection do not go back; if they did, the line would stand still.
+        // Times of one connection do not go backwards; if they did, the gap would be 0.
         let gap = u32::try_from(at.saturating_sub(self.last)).unwrap_or(u32::MAX);
         self.last = self.last.max(at);
         let event = Packed { span: gap, tokens: u16::try_from(tokens).unwrap_or(u16::MAX), longest: pack(gap) };
@@ -81,13 +81,13 @@ impl TimeLine {
         }
     }
 
-    /// Asks for the memory that the next event will need.
-    pub fn warm(&self) {
+    /// Prefetches the memory that the next event needs.
+    pub(crate) fn warm(&self) {
         let place = usize::from(self.len).saturating_sub(1);
         black_box((self.last, self.open, self.points.get(place).map(|point| point.span)));
     }
 
-    /// Joins neighbours, and begins the next point.
+    /// Merges neighbours and starts the next point.
     fn coarsen(&mut self) {
         for place in 0..POINTS / 2 {
             if let Some(&[one, other]) = self.points.get(2 * place..2 * place + 2)
@@ -101,12 +101,12 @@ impl TimeLine {
         self.open = 0;
     }
 
-    /// Events that a point stands for; the last one may stand for fewer.
+    /// Events covered by a point; the last one may cover fewer.
     pub fn events_per_point(&self) -> u32 {
         self.every
     }
 
-    /// The points, the earliest first.
+    /// The points, earliest first.
     pub fn points(&self) -> impl Iterator<Item = Point> + '_ {
         let mut at = self.first;
         self.points.iter().take(usize::from(self.len)).map(move |point| {
@@ -121,18 +121,18 @@ impl TimeLine {
 }
 
 impl Packed {
-    /// This point and the one after it as one.
+    /// Merges this point with the next one.
     fn joined(self, next: Packed) -> Packed {
         Packed {
             span: self.span.saturating_add(next.span),
             tokens: self.tokens.saturating_add(next.tokens),
-            // Packed times compare as the times do.
+            // Packed times have the same order as the times.
             longest: self.longest.max(next.longest),
         }
     }
 }
 
-/// A time in half its room: its first bits, and how many were cut.
+/// Packs a time into 16 bits: its leading bits and the shift.
 fn pack(time: u32) -> u16 {
     let cut = (u32::BITS - time.leading_zeros()).saturating_sub(MANTISSA);
     ((cut << MANTISSA) | (time >> cut)) as u16
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_answer_keeps_every_event() {
+    fn short_response_keeps_every_event() {
         let line = line(&[(250_000, 1), (20_000, 3), (1_500_000, 2)]);
         let ms = Duration::from_millis;
         let near = |gap: Duration| Duration::from_micros(u64::from(unpack(pack(gap.as_micros() as u32))));
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_answer_is_coarsened_to_points_of_as_many_events() {
+    fn long_response_is_coarsened_to_equal_points() {
         let line = line(&[(1000, 1); 1000]);
         assert_eq!(line.events_per_point(), 32);
         let points: Vec<Point> = line.points().collect();
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_that_goes_back_stands_still() {
+    fn time_going_backwards_counts_as_no_gap() {
         let mut line = TimeLine::default();
         line.push(Duration::from_secs(2), 1);
         line.push(Duration::from_secs(1), 1);
@@ -198,27 +198,27 @@ mod tests {
     }
 
     #[test]
-    fn it_stays_small() {
+    fn timeline_size_stays_within_limit() {
         assert!(size_of::<TimeLine>() <= 416, "{}", size_of::<TimeLine>());
     }
 
     proptest! {
         #[test]
-        fn a_packed_time_is_right_to_a_thousandth_and_keeps_its_order(a: u32, b: u32) {
+        fn packed_time_is_exact_to_a_thousandth_and_keeps_order(a: u32, b: u32) {
             let kept = unpack(pack(a));
             prop_assert!(kept <= a && a - kept <= a / 1024);
             prop_assert_eq!(pack(a).cmp(&pack(b)), unpack(pack(a)).cmp(&unpack(pack(b))));
         }
 
         #[test]
-        fn points_say_what_a_list_of_all_events_says(
+        fn points_match_full_event_list(
             events in proptest::collection::vec((0u64..5_000_000, 1u64..6), 1..700)
         ) {
             let line = line(&events);
             let every = line.events_per_point() as usize;
             let points: Vec<Point> = line.points().collect();
             prop_assert!(points.len() <= POINTS && points.len() >= events.len().min(POINTS / 2));
-            // The naive model: all events, cut into pieces of so many.
+            // Naive model: all events, split into chunks of equal length.
             let mut at = 0;
             let mut first = true;
             for (point, piece) in points.iter().zip(events.chunks(every)) {

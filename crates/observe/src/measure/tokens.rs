@@ -1,4 +1,4 @@
-//! How many tokens there were, and how we know: the ladder of sources.
+//! Token counts and the ranking of their sources.
 
 use std::hint::black_box;
 
@@ -8,90 +8,90 @@ use tokometer_decode::Counter;
 use tokometer_decode::StreamEvent;
 use tokometer_decode::Usage;
 
-/// Choices whose own counts are kept; further ones make every count of the exchange a lower bound.
+/// Choices whose counts are tracked separately; with further choices every count of the request is a lower bound.
 const CHOICES: usize = 4;
 
-/// The highest token count of one request that is believed. A higher one is a fault of the engine and counts as absent: no
-/// context window comes near it, and sums of believed counts stay far from the end of their range.
+/// Maximum plausible token count of one request. A higher count is an engine bug and counts as missing: no context
+/// window comes near it, and sums of plausible counts cannot overflow.
 pub(super) const MOST_TOKENS: u64 = u32::MAX as u64;
 
-/// The highest token count of one event that is believed: the gap before an event counts once for each of its tokens.
+/// Maximum plausible token count of one event: the gap before an event counts once for each of its tokens.
 const MOST_PER_EVENT: u64 = 1 << 16;
 
-/// The count, unless it cannot be true.
+/// The count, if it is plausible.
 pub(super) fn believed(count: Option<u64>) -> Option<u64> {
     count.filter(|tokens| *tokens <= MOST_TOKENS)
 }
 
-/// What one choice said of itself so far.
+/// Counts of one choice so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Choice {
-    /// The last cumulative `usage.completion_tokens` that came beside this choice.
+    /// Latest cumulative `usage.completion_tokens` in an event of this choice.
     usage: Option<u32>,
-    /// The highest native counter so far (llama.cpp `timings.predicted_n`, SGLang `completion_tokens`).
+    /// Highest native counter so far (llama.cpp `timings.predicted_n`, SGLang `completion_tokens`).
     native: Option<u32>,
-    /// A token-bearing event came.
+    /// A token-bearing event arrived.
     begun: bool,
-    /// A finish reason came.
+    /// A finish reason arrived.
     finished: bool,
-    /// The finish reason came in an event without `usage`: what was counted before may lack the last tokens.
+    /// The finish reason arrived in an event without `usage`: earlier counts may lack the last tokens.
     finished_uncounted: bool,
-    /// It came in an event without a native counter, and none came after it.
+    /// It arrived in an event without a native counter, and none followed.
     finished_untimed: bool,
-    /// Cumulative usage came from the first token-bearing event on: its steps are tokens per event.
+    /// Cumulative usage was present from the first token-bearing event on: its increments are tokens per event.
     continuous: bool,
 }
 
-/// What a sender's habits mean for counting.
+/// Engine-specific counting rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Habits {
-    /// An empty text delta without a role is a token whose text is held back, and an empty one beside a finish reason
-    /// is the end-of-text token (vLLM 0.32's Python front end).
+    /// An empty text delta without a role is a token whose text is held back, and an empty one with a finish reason is
+    /// the end-of-text token (vLLM 0.32's Python front end).
     pub empty_delta_is_token: bool,
     /// `usage` counts one choice, not the request (llama.cpp).
     pub usage_per_choice: bool,
-    /// The input that `message_start` tells is a guess (Ollama 0.17, anthropic/anthropic.go `estimateInputTokens`).
+    /// The input count in `message_start` is an estimate (Ollama 0.17, anthropic/anthropic.go `estimateInputTokens`).
     pub early_input_is_guessed: bool,
 }
 
-/// Counts the tokens of one answer.
+/// Counts the tokens of one response.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tokens {
     choices: [Choice; CHOICES],
     beyond: bool,
-    /// Choices over these that ended, a bit each; of those beyond the last bit nothing is known.
+    /// Choices beyond the tracked ones that ended, as a bit set; choices past the last bit are not recorded.
     ended_beyond: u64,
-    /// `usage` with `choices: []`: the request's total. How often it came, and the sum of its outputs.
+    /// `usage` with `choices: []` is the request's total. Number of such events; below, the sum of their outputs.
     totals: u32,
     totals_output: u64,
     last: Told,
     last_total_output: Option<u64>,
-    /// Sum of the lengths of `token_ids`, and whether a token-bearing event came without.
+    /// Sum of the lengths of `token_ids`; below, whether a token-bearing event had none.
     token_ids: Option<u64>,
     token_ids_missing: bool,
     logprobs: u64,
     deltas: u64,
     native_input: Option<u64>,
     native_cached: Option<u64>,
-    /// Boxed: only the engines' own routes have counters of their own.
+    /// Boxed: only engine-specific routes have native counters.
     counted: Option<Box<Counted>>,
-    /// Most choices in one event: over 1 in answers that are not streamed.
+    /// Maximum number of choices in one event: above 1 in non-streamed responses.
     widest: u32,
 }
 
-/// What `usage` said last of each, but for the output.
+/// Latest value of each `usage` field except the output.
 #[derive(Clone, Debug, Default)]
 struct Told {
     input: Option<u64>,
-    /// The input was told before the answer.
+    /// The input count arrived before the output.
     early: bool,
     cached: Option<u64>,
     reasoning: Option<u64>,
-    /// Boxed: few answers have any.
+    /// Boxed: few responses have any.
     parts: Option<Box<Parts>>,
 }
 
-/// Parts of the counts that few engines tell.
+/// Parts of the counts that few engines report.
 #[derive(Clone, Copy, Debug, Default)]
 struct Parts {
     cache_creation: Option<u64>,
@@ -100,55 +100,55 @@ struct Parts {
     output_audio: Option<u64>,
 }
 
-/// What the choices' own counters told.
+/// Values of the choices' native counters.
 #[derive(Clone, Debug, Default)]
 struct Counted {
-    /// Of so many choices.
+    /// Number of choices covered.
     choices: u32,
-    /// Sums over them.
+    /// Sums over these choices.
     input: Option<u64>,
     cached: Option<u64>,
-    /// Of the last choice.
+    /// Value of the last choice.
     reasoning: Option<u64>,
-    /// The output of a whole answer.
+    /// Output of the complete response.
     output: Option<u64>,
-    /// The counter did not come from the choice's first token-bearing event on: its steps are not tokens per event.
+    /// The counter was missing in the choice's first token-bearing event: its increments are not tokens per event.
     missed: [bool; CHOICES],
 }
 
-/// What an event added.
+/// Effect of one event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Step {
     /// The event carried a token, visible or not.
     pub(super) bears: bool,
-    /// How many, where known. 0: more text of tokens that were counted before.
+    /// Number of tokens, if known. 0: more text of tokens that were already counted.
     pub(super) tokens: Option<u64>,
 }
 
-/// What the count needs to know of the whole exchange.
+/// Properties of the whole request that the count depends on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Whole {
-    /// Choices asked for, prompts times `n`.
+    /// Requested choices: prompts times `n`.
     pub(super) choices: u64,
-    /// The request asked for its prompt back: the first text is not output.
+    /// The request asked for its prompt to be echoed: the first text is not output.
     pub(super) echo: bool,
-    /// The answer came to its end mark.
+    /// The response reached its end marker.
     pub(super) complete: bool,
-    /// What the sender's habits mean.
+    /// Engine-specific counting rules.
     pub(super) habits: Habits,
 }
 
 /// The prompts of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Prompts {
-    /// How many.
+    /// Number of prompts.
     pub(super) number: u64,
-    /// Answers to each (`n`).
+    /// Responses per prompt (`n`).
     pub(super) answers: u64,
 }
 
-/// The event's `usage`, if it says anything: every prompt has a token, so zeros stand for what is not counted yet (Ollama's
-/// completions with `include_usage` have them in every event but the last).
+/// The event's `usage`, if it has values: every prompt has a token, so a zero input means not counted yet (Ollama's
+/// completions with `include_usage` have zeros in every event but the last).
 fn told(event: &StreamEvent) -> Option<Usage> {
     let usage = event.usage.map(|usage| Usage {
         input: believed(usage.input),
@@ -164,7 +164,7 @@ fn told(event: &StreamEvent) -> Option<Usage> {
     usage.filter(|usage| usage.input != Some(0) || usage.output.is_some_and(|output| output > 0))
 }
 
-/// The counter without counts that cannot be true.
+/// The counter without implausible counts.
 fn believed_counter(counter: Counter) -> Counter {
     Counter {
         input: believed(counter.input),
@@ -176,21 +176,21 @@ fn believed_counter(counter: Counter) -> Counter {
 }
 
 impl Tokens {
-    /// Asks for the memory that the next event will need.
+    /// Prefetches the memory that the next event needs.
     pub(super) fn warm(&self) {
         black_box((self.choices[0].begun, self.token_ids, self.logprobs, self.deltas, self.widest));
     }
 
-    /// Takes one event of a stream.
+    /// Processes one stream event.
     pub(super) fn event(&mut self, event: &StreamEvent, habits: Habits, echo: bool) -> Step {
         let finishing = !event.finishes.is_empty();
         let usage = told(event);
-        // Where tokens come with their ids, an event without any has none.
+        // If tokens are sent with their ids, an event without ids has no token.
         let by_ids = self.token_ids.is_some() && event.token_ids.is_none();
         let held_back = event.empty_delta && habits.empty_delta_is_token && (!event.role || finishing) && !by_ids;
         let says = !event.channels.is_empty() || held_back || event.token_ids.is_some_and(|n| n > 0);
         let counted = event.counter.and_then(|counter| self.count(event.choice, counter));
-        // The text of a running counter's event may be all text so far, so that the last one may bring none.
+        // An event with a running counter may repeat the text so far, so that the last one may add no token.
         let may_repeat = finishing && event.counter.is_some_and(|counter| counter.running);
         let bears = counted.map_or(says && !may_repeat, |tokens| tokens > 0);
         let counted = counted.filter(|tokens| *tokens <= MOST_PER_EVENT);
@@ -252,7 +252,7 @@ impl Tokens {
                     *missed = true;
                 }
                 if echo && bears && !choice.begun && step.tokens.is_none() {
-                    // The prompt, handed back: at most one token of output in it. The engines' own counts leave the prompt out.
+                    // The echoed prompt contains at most one output token. The engines' own counts exclude the prompt.
                     step.tokens = Some(0);
                 }
                 choice.begun |= bears;
@@ -264,7 +264,7 @@ impl Tokens {
         step
     }
 
-    /// Takes a choice's own counter. Returns by how much it grew, if that is what the event brought.
+    /// Adds a choice's native counter. Returns its increment, if that is the number of tokens in the event.
     fn count(&mut self, place: u32, counter: Counter) -> Option<u64> {
         let counter = believed_counter(counter);
         let place = place as usize;
@@ -284,7 +284,7 @@ impl Tokens {
         (counter.running && !missed).then(|| u64::from(output.saturating_sub(before)))
     }
 
-    /// Takes what is told of a whole answer, which may be several choices.
+    /// Adds the counter of a complete response, which may have several choices.
     pub(super) fn whole_counter(&mut self, counter: Counter, choices: u32) {
         let counter = believed_counter(counter);
         let own = self.counted.get_or_insert_default();
@@ -295,7 +295,7 @@ impl Tokens {
         self.last.reasoning = counter.reasoning.or(self.last.reasoning);
     }
 
-    /// Takes the body of an answer that is not streamed: its usage is the request's.
+    /// Processes the body of a non-streamed response: its usage covers the request.
     pub(super) fn whole_answer(&mut self, event: &StreamEvent) {
         self.widest = self.widest.max(event.choices);
         self.logprobs += u64::from(event.logprobs.unwrap_or(0));
@@ -346,13 +346,13 @@ impl Tokens {
         }
     }
 
-    /// Choices of which something was seen.
+    /// Number of choices seen.
     fn seen(&self) -> u64 {
         let begun = self.choices.iter().filter(|c| c.begun || c.finished || c.usage.is_some()).count() as u64;
         begun.max(u64::from(self.widest))
     }
 
-    /// Choices that gave a finish reason.
+    /// Number of choices that ended.
     pub(super) fn finished(&self) -> u64 {
         self.choices.iter().filter(|c| c.finished).count() as u64 + u64::from(self.ended_beyond.count_ones())
     }
@@ -362,7 +362,7 @@ impl Tokens {
         self.deltas
     }
 
-    /// The output tokens, by the most trusted source there is.
+    /// Output tokens, from the most trusted source available.
     pub(super) fn output(&self, whole: Whole) -> Option<Count> {
         let exact = |tokens, source| believed(Some(tokens)).map(|tokens| Count { tokens, source });
         let choices = whole.choices.max(self.seen());
@@ -402,7 +402,7 @@ impl Tokens {
         }
         let usage: u64 = self.choices.iter().filter_map(|c| c.usage).map(u64::from).sum();
         let native: u64 = self.choices.iter().filter_map(|c| c.native).map(u64::from).sum();
-        // An echoed prompt comes as text too, and its log probabilities with it: neither is output.
+        // An echoed prompt is sent as text with its log probabilities: neither is output.
         let deltas = if whole.echo { self.deltas.saturating_sub(choices.max(1)) } else { self.deltas };
         let logprobs = if whole.echo { 0 } else { self.logprobs };
         let at_least =
@@ -413,7 +413,7 @@ impl Tokens {
         exact(at_least, CountSource::Deltas)
     }
 
-    /// The prompt tokens. A prompt that was answered several times counts once.
+    /// Prompt tokens. A prompt with several responses counts once.
     pub(super) fn input(&self, prompts: Prompts, habits: Habits) -> Option<Count> {
         let told = self.last.input.filter(|_| self.told_of_all(prompts, habits));
         let told = told.filter(|_| !(self.last.early && habits.early_input_is_guessed));
@@ -424,19 +424,20 @@ impl Tokens {
         usage.or(native).filter(|count| count.tokens <= MOST_TOKENS)
     }
 
-    /// Prompt tokens out of the engine's cache.
+    /// Prompt tokens served from the engine's cache.
     pub(super) fn cached(&self, prompts: Prompts, habits: Habits) -> Option<u64> {
         let told = self.last.cached.filter(|_| self.told_of_all(prompts, habits));
         let alone = prompts.number == 1 && !self.beyond;
         told.or(self.once(|own| own.cached, prompts)).or(self.native_cached.filter(|_| alone))
     }
 
-    /// True when what `usage` said last is of every prompt: of several, what stands beside a choice is of the one that it answers.
+    /// True if the latest `usage` covers every prompt. With several prompts, usage in an event of a choice covers only
+    /// the prompt of that choice.
     fn told_of_all(&self, prompts: Prompts, habits: Habits) -> bool {
         prompts.number == 1 || self.totals > 0 && !habits.usage_per_choice
     }
 
-    /// A sum over choices, for the prompts that they answer. None if it lacks one.
+    /// Sum over choices, reduced to one per prompt. `None` if a choice is missing.
     fn once(&self, sum: fn(&Counted) -> Option<u64>, prompts: Prompts) -> Option<u64> {
         let own = self.counted.as_ref().filter(|_| !self.beyond)?;
         let (counted, answers) = (u64::from(own.choices), prompts.answers);
@@ -451,7 +452,7 @@ impl Tokens {
 
     /// Output tokens that were reasoning.
     pub(super) fn reasoning(&self) -> Option<u64> {
-        // What stands beside one of several choices is of that choice.
+        // With several choices, usage in an event of a choice covers only that choice.
         let of_all =
             self.totals > 0 || self.seen() <= 1 || self.counted.as_ref().is_some_and(|own| own.output.is_some());
         self.last.reasoning.filter(|_| of_all).or(self
@@ -461,7 +462,7 @@ impl Tokens {
             .filter(|_| self.seen() <= 1))
     }
 
-    /// Prompt tokens that went into the engine's cache.
+    /// Prompt tokens written to the engine's cache.
     pub(super) fn cache_creation(&self) -> Option<u64> {
         self.last.parts.as_ref()?.cache_creation
     }
@@ -482,7 +483,7 @@ impl Tokens {
     }
 }
 
-/// The sum of what is known.
+/// Sum of the known values.
 fn sum(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.saturating_add(b)),

@@ -1,4 +1,4 @@
-//! An answer that nobody counted, with its text: somebody may count that, after the data path is done with it.
+//! Text of a response without a token count, so that a tokenizer can count it outside the data path.
 
 use crate::measure::Count;
 use crate::measure::CountSource;
@@ -7,28 +7,28 @@ use crate::measure::Thresholds;
 use tokometer_decode::AnswerText;
 use tokometer_decode::TextLost;
 
-/// Why the tokens of an answer's text were not counted, or the count was not taken.
+/// Why a response text was not tokenized, or the count was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Uncounted {
-    /// The text is longer than the cap.
+    /// The text is longer than the limit.
     TextTooLong,
-    /// All texts together take as much memory as they may.
+    /// The memory limit of all texts was reached.
     Memory,
-    /// Its tokens are not those of a text: calls of tools, audio, several answers, an echoed prompt, no Unicode, or the
-    /// answer could not be read to its end.
+    /// The text does not represent the tokens: tool calls, audio, several responses, an echoed prompt, invalid Unicode,
+    /// or a response that could not be parsed to its end.
     NotPlain,
-    /// No vocabulary is set for the model.
+    /// No vocabulary is configured for the model.
     NoVocabulary,
-    /// Too many answers wait to be counted, or it waited too long.
+    /// Too many responses are waiting to be counted, or this one waited too long.
     QueueFull,
-    /// The tokenizer refused the text, or failed.
+    /// The tokenizer rejected the text, or failed.
     Failed,
-    /// It came to fewer tokens than were seen: the vocabulary is not the model's, or text was held back.
+    /// The count is lower than the number of tokens seen: the vocabulary is not the model's, or text was held back.
     BelowLowerBound,
 }
 
 impl Uncounted {
-    /// Every reason, in the order of the documentation.
+    /// All reasons, in documentation order.
     pub const ALL: [Uncounted; 7] = [
         Uncounted::TextTooLong,
         Uncounted::Memory,
@@ -39,7 +39,7 @@ impl Uncounted {
         Uncounted::BelowLowerBound,
     ];
 
-    /// The value of the label `reason`.
+    /// Value of the label `reason`.
     pub fn as_str(self) -> &'static str {
         match self {
             Uncounted::TextTooLong => "text_too_long",
@@ -63,19 +63,19 @@ impl From<TextLost> for Uncounted {
     }
 }
 
-/// The text of an answer of which no exact count is known.
+/// Text of a response without an exact token count.
 #[derive(Debug)]
 pub struct UncountedText {
     /// The text, or why there is none.
     pub text: Box<AnswerText>,
-    /// For the rate that the count gives.
+    /// Thresholds for the decode rate computed from the count.
     pub thresholds: Thresholds,
 }
 
 impl UncountedText {
-    /// The text of the answer that this record tells of. `echo`: the prompt came as text too.
+    /// The text of this record's response. `echo`: the text includes the prompt.
     pub(super) fn of(mut text: Box<AnswerText>, record: &Record, echo: bool, thresholds: &Thresholds) -> UncountedText {
-        // Several answers came as one text, or not all of it was read.
+        // The text combines several responses, or is incomplete.
         if echo || record.choices > 1 || record.unread {
             text.lose(TextLost::NotPlain);
         }
@@ -83,21 +83,21 @@ impl UncountedText {
     }
 }
 
-/// What a text came to. Tokens.
+/// Token counts of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TextTokens {
-    /// All of it.
+    /// Whole text.
     pub all: u64,
-    /// The text of the first event that had any.
+    /// Text of the first event that had any.
     pub first: u64,
 }
 
 impl Record {
-    /// Takes the count of the text, which is an estimate of what was sampled, and the rate that it gives. The lower bound
-    /// of the rate stays.
+    /// Sets the output count to the count of the text, which is an estimate of the sampled tokens, and the estimated
+    /// decode rate. The lower bound of the rate is kept.
     ///
     /// # Errors
-    /// [`Uncounted::BelowLowerBound`]: the record stays as it is.
+    /// [`Uncounted::BelowLowerBound`]: the record is unchanged.
     pub fn count_text(&mut self, tokens: TextTokens, thresholds: &Thresholds) -> Result<(), Uncounted> {
         let seen = self.output_tokens.map_or(0, |count| count.tokens);
         if tokens.all < seen || tokens.all == 0 {
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_reason_has_a_word_of_its_own() {
+    fn reason_labels_are_distinct() {
         let mut words: Vec<&str> = Uncounted::ALL.iter().map(|why| why.as_str()).collect();
         words.sort_unstable();
         words.dedup();
