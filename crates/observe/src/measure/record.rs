@@ -28,7 +28,7 @@ pub enum Outcome {
     UpstreamTimeout,
     /// The server closed the connection before the end of the message, or ended the stream without its end marker.
     Truncated,
-    /// An error event, or a finish reason that reports an error, followed the status 200.
+    /// An error event, or a finish reason that reports an error, after status 200.
     ErrorInStream,
     /// A status of 400-499 other than 429.
     Http4xx,
@@ -81,7 +81,7 @@ impl Outcome {
             Outcome::Truncated => {
                 "The server closed the connection before the end of the message, or ended the stream without its end marker."
             }
-            Outcome::ErrorInStream => "An error event, or a finish reason that reports an error, followed the status 200.",
+            Outcome::ErrorInStream => "An error event, or a finish reason that reports an error, after status 200.",
             Outcome::Http4xx => "A status of 400-499 other than 429.",
             Outcome::Http5xx => "A status of 500-599 other than 503 and 529.",
             Outcome::RejectedBusy => "Status 429, 503 or 529, or a refused HTTP/2 stream: the server is overloaded.",

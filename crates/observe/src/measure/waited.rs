@@ -1,4 +1,4 @@
-//! How long a request waited in the server's queue, by the best that its answer tells.
+//! Derives the queue time of a request from the best source in its response.
 
 use std::time::Duration;
 
@@ -6,22 +6,22 @@ use crate::measure::QueueSource;
 use crate::measure::QueueTime;
 use tokometer_decode::EngineTiming;
 
-/// What of an answer tells it. Times are counted from the first byte of the request.
+/// Sources of the queue time. Times are relative to the first byte of the request.
 pub(super) struct Signs<'a> {
-    /// The engine's own times.
+    /// Times reported by the engine.
     pub(super) timing: Option<&'a EngineTiming>,
-    /// A wait that the response head told.
+    /// Queue time in a response header.
     pub(super) told_by_head: Option<Duration>,
     /// Last byte of the request.
     pub(super) requested: Option<Duration>,
-    /// The response head, where the engine sends it when work begins.
+    /// Time of the response headers, if the engine sends them when work begins.
     pub(super) began: Option<Duration>,
     /// First event that carried a token.
     pub(super) first_token: Option<Duration>,
 }
 
 impl Signs<'_> {
-    /// The queue time; `None` where nothing tells it.
+    /// The queue time; `None` if no source has it.
     pub(super) fn queue_time(&self) -> Option<QueueTime> {
         let time = |ms: f64| Duration::try_from_secs_f64(ms / 1e3).ok();
         if let Some(ms) = self.timing.and_then(|timing| timing.queue_ms) {
@@ -34,8 +34,8 @@ impl Signs<'_> {
             return Some(QueueTime { value: time(ms)?, source: QueueSource::Remainder });
         }
         let mut began = self.began?;
-        // A head that was read with the first token waited for it, in the server or in a socket: work began as long before
-        // as the prompt took, where that is told.
+        // Headers read together with the first token were delayed by it, in the server or in a socket. Work began
+        // earlier by the prompt time, if it was reported.
         if self.began == self.first_token {
             began = began.saturating_sub(self.timing.and_then(|timing| time(timing.prompt_ms?))?);
         }

@@ -1,4 +1,4 @@
-//! One open exchange as it goes on, for whoever must know before it ends.
+//! Callbacks on the progress of one open request, for code that cannot wait for its record.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,77 +8,78 @@ use crate::measure::Record;
 use crate::measure::Targets;
 use tokometer_decode::Route;
 
-/// What is known of an exchange when its route is.
+/// Data known when a request's route is.
 #[derive(Clone, Copy, Debug)]
 pub struct Opening {
-    /// Index of the listen -> upstream pair.
+    /// Index of the listener.
     pub pair: usize,
-    /// What kind of request it is.
+    /// Route of the request.
     pub route: Route,
     /// Number of the connection in this process.
     pub connection: u64,
-    /// Number of the exchange on its connection, from 0.
+    /// Sequence number of the request on its connection, from 0.
     pub sequence: u64,
-    /// When the first byte of the request was read. The times below are counted from here.
+    /// Moment at which the first byte of the request was read. The times below are relative to it.
     pub started: Instant,
 }
 
-/// What a complete request asked for.
+/// Parameters of a complete request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Requested<'a> {
     /// `model`, at most 128 bytes.
     pub model: Option<&'a str>,
-    /// The answer is to be a stream (`None`: it did not say).
+    /// The request asked for a stream (`None`: not specified).
     pub streaming: Option<bool>,
     /// `max_tokens` or `max_completion_tokens`.
     pub max_tokens: Option<u64>,
     /// Bytes of the request body.
     pub bytes: u64,
-    /// What it said of how fast its answer should be.
+    /// Latency targets of the request.
     pub targets: Option<&'a Targets>,
 }
 
-/// Told of one open exchange, step by step, from the thread of its connection: must not block, and must not allocate per
-/// token. Times are counted from the exchange's start. One that is dropped before [`Watch::ended`] was left unrecorded.
+/// Callbacks for one open request, called on the thread of its connection: must not block, and must not allocate per
+/// token. Times are relative to the start of the request. A watch that is dropped without [`Watch::ended`] belongs to a
+/// request that was not recorded.
 pub trait Watch: Send {
-    /// The request is complete: from now on the server owes something.
+    /// The request is complete: from now on the server has a pending request.
     fn requested(&mut self, request: &Requested<'_>, at: Duration);
 
-    /// The final response head came. `streaming`: its body is a stream of events.
+    /// The final response headers arrived. `streaming`: the body is an event stream.
     fn answering(&mut self, status: u16, streaming: bool);
 
-    /// The server told how far it is with the prompt.
+    /// The server reported prompt processing progress.
     fn prefilling(&mut self, at: Duration);
 
-    /// A token-bearing event came, with so many tokens (1 where the number is not known). False when it need not hear of any
-    /// further one (it may all the same): its memory, cold by then, is left alone.
+    /// A token-bearing event with `tokens` tokens (1 if the number is unknown) arrived. Returns false if the watch
+    /// needs no further tokens, so that its memory need not be loaded again; it may still be called.
     fn token(&mut self, at: Duration, tokens: u64) -> bool;
 
-    /// Reads a word of each part of its memory that the next token will need. Nothing comes of it but that the memory is
-    /// there then: a stream's is cold when its token comes, and what is read at once is waited for once.
+    /// Prefetches the memory that the next token needs, by reading a word of each part. A stream's memory is cold when
+    /// its token arrives; independent loads overlap their cache misses.
     fn warm(&self) {}
 
-    /// The client no longer takes bytes: what the server sends from here on is not read.
+    /// The client stopped reading: data that the server sends from now on is not read.
     fn held_up(&mut self, at: Duration);
 
-    /// The client takes bytes again.
+    /// The client reads again.
     fn resumed(&mut self, at: Duration);
 
-    /// The answer's own end mark came; what may follow is no token.
+    /// The response's end marker arrived; no more tokens follow.
     fn answered(&mut self);
 
-    /// The exchange ended with this record.
+    /// The request ended with this record.
     fn ended(self: Box<Self>, record: &Record);
 }
 
-/// All who watch one exchange: nobody, mostly one, or several, who are told the same in their order.
+/// The watches of one request: none, usually one, or several, notified in order.
 ///
-/// The first is at hand and the others are apart: they are told of few tokens or of none.
+/// Only the first is stored inline: the others need few tokens or none.
 #[derive(Default)]
 pub struct Watches {
     first: Option<Box<dyn Watch>>,
     others: Box<[Box<dyn Watch>]>,
-    /// Of the first and of the others: nobody wants to hear of further tokens.
+    /// For the first and for the others: no further tokens are needed.
     deaf: [bool; 2],
 }
 
@@ -89,12 +90,12 @@ impl fmt::Debug for Watches {
 }
 
 impl Watches {
-    /// One who watches.
+    /// A single watch.
     pub fn of(watch: impl Watch + 'static) -> Watches {
         Watches { first: Some(Box::new(watch)), ..Watches::default() }
     }
 
-    /// These, and `more` after them.
+    /// Appends `more`.
     #[must_use]
     pub fn and(self, more: Watches) -> Watches {
         match self.first {
@@ -106,7 +107,7 @@ impl Watches {
         }
     }
 
-    /// True when nobody watches.
+    /// True if there are no watches.
     pub fn is_empty(&self) -> bool {
         self.first.is_none()
     }
@@ -115,22 +116,22 @@ impl Watches {
         self.first.iter_mut().chain(&mut *self.others).for_each(|watch| tell(watch.as_mut()));
     }
 
-    /// As [`Watch::requested`].
+    /// Calls [`Watch::requested`] on each.
     pub fn requested(&mut self, request: &Requested<'_>, at: Duration) {
         self.each(|watch| watch.requested(request, at));
     }
 
-    /// As [`Watch::answering`].
+    /// Calls [`Watch::answering`] on each.
     pub fn answering(&mut self, status: u16, streaming: bool) {
         self.each(|watch| watch.answering(status, streaming));
     }
 
-    /// As [`Watch::prefilling`].
+    /// Calls [`Watch::prefilling`] on each.
     pub fn prefilling(&mut self, at: Duration) {
         self.each(|watch| watch.prefilling(at));
     }
 
-    /// As [`Watch::token`].
+    /// Calls [`Watch::token`] on those that still need tokens.
     pub fn token(&mut self, at: Duration, tokens: u64) {
         let [first, others] = &mut self.deaf;
         if !*first {
@@ -144,29 +145,29 @@ impl Watches {
         }
     }
 
-    /// As [`Watch::warm`].
+    /// Calls [`Watch::warm`] on the first.
     pub(crate) fn warm(&self) {
         if let Some(first) = &self.first {
             first.warm();
         }
     }
 
-    /// As [`Watch::held_up`].
+    /// Calls [`Watch::held_up`] on each.
     pub fn held_up(&mut self, at: Duration) {
         self.each(|watch| watch.held_up(at));
     }
 
-    /// As [`Watch::resumed`].
+    /// Calls [`Watch::resumed`] on each.
     pub fn resumed(&mut self, at: Duration) {
         self.each(|watch| watch.resumed(at));
     }
 
-    /// As [`Watch::answered`].
+    /// Calls [`Watch::answered`] on each.
     pub fn answered(&mut self) {
         self.each(|watch| watch.answered());
     }
 
-    /// As [`Watch::ended`].
+    /// Calls [`Watch::ended`] on each.
     pub fn ended(self, record: &Record) {
         self.first.into_iter().chain(self.others).for_each(|watch| watch.ended(record));
     }
@@ -183,7 +184,7 @@ mod tests {
 
     type Journal = Arc<Mutex<Vec<(char, &'static str)>>>;
 
-    /// Writes down what it is told, and wants to hear of so many tokens.
+    /// Records its calls, and needs this many tokens.
     struct Scribe(char, usize, Journal);
 
     impl Scribe {
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn all_are_told_in_their_order_and_of_tokens_while_they_want_to_hear_of_them() {
+    fn watches_are_notified_in_order_until_they_need_no_tokens() {
         let journal = Journal::default();
         let scribe = |name, tokens| Watches::of(Scribe(name, tokens, Arc::clone(&journal)));
         let told = || std::mem::take(&mut *journal.lock().unwrap());
