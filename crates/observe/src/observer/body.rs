@@ -1,4 +1,4 @@
-//! Bodies on their way to their decoders: as they are, out of their codings, or no longer read.
+//! Passes bodies to their decoders: plain, decompressed, or no longer parsed.
 
 use crate::measure::Message;
 use crate::measure::Unread;
@@ -10,29 +10,29 @@ use tokometer_wire::coding::Unreadable;
 use tokometer_wire::grpc::Messages;
 use tokometer_wire::grpc::Seen;
 
-/// How both bodies of an exchange are read. Of most exchanges as they come: then this holds nothing.
+/// State of both bodies of a request. Empty for most requests, whose bodies are plain.
 #[derive(Debug, Default)]
 pub(super) struct Bodies(Option<Box<[Body; 2]>>);
 
-/// How one body is read.
+/// State of one body.
 #[derive(Debug, Default)]
 enum Body {
-    /// As it comes.
+    /// No coding.
     #[default]
     Plain,
-    /// Out of its codings.
+    /// Decompressed.
     Coded(Decoder),
-    /// As the messages of a gRPC call.
+    /// Split into the messages of a gRPC call.
     Messages(Messages),
-    /// Not, or not any more.
+    /// Not parsed, or no longer parsed.
     Unread,
 }
 
 impl Bodies {
-    /// A body begins whose head names these codings: the values of `Content-Encoding`, then of `Transfer-Encoding`.
+    /// Starts a body with these codings: the values of `Content-Encoding`, then of `Transfer-Encoding`.
     ///
     /// # Errors
-    /// Why it cannot be read.
+    /// Why the body cannot be parsed.
     pub(super) fn begin<'a>(
         &mut self,
         of: Message,
@@ -48,7 +48,7 @@ impl Bodies {
         Ok(())
     }
 
-    /// The body of a gRPC call begins whose head has this `grpc-encoding`.
+    /// Starts the body of a gRPC call with this `grpc-encoding`.
     pub(super) fn begin_messages(&mut self, of: Message, encoding: Option<&[u8]>, account: &Account, shared: &Shared) {
         let messages = Messages::new(encoding, shared.coding_limits(), account.clone());
         self.set(of, Body::Messages(messages));
@@ -59,19 +59,19 @@ impl Bodies {
         *if of == Message::Request { request } else { response } = body;
     }
 
-    /// True when the body is read as it comes.
+    /// True if the body needs no decoding.
     pub(super) fn is_plain(&self, of: Message) -> bool {
         matches!(self.of(of), None | Some(Body::Plain))
     }
 
-    /// True when a body is, or was to be, decoded.
+    /// True if a body is decoded.
     pub(super) fn decodes(&self) -> bool {
         self.0
             .as_deref()
             .is_some_and(|bodies| bodies.iter().any(|body| matches!(body, Body::Coded(_) | Body::Messages(_))))
     }
 
-    /// True when the body was given up.
+    /// True if parsing of the body was given up.
     pub(super) fn is_unread(&self, of: Message) -> bool {
         matches!(self.of(of), Some(Body::Unread))
     }
@@ -81,10 +81,10 @@ impl Bodies {
         Some(if of == Message::Request { request } else { response })
     }
 
-    /// Shows `each` slice of what these bytes of the body stand for, and each end of a message.
+    /// Calls `each` with every decoded slice of these bytes, and with every end of a message.
     ///
     /// # Errors
-    /// Why it cannot be read any further, once.
+    /// Why the body cannot be parsed any further; returned once.
     pub(super) fn show(&mut self, of: Message, bytes: &[u8], each: &mut dyn FnMut(Seen<'_>)) -> Result<(), Unread> {
         let body = self.0.as_deref_mut().map(|[request, response]| match of {
             Message::Request => request,
@@ -110,7 +110,7 @@ impl Bodies {
     }
 }
 
-/// The reason as it is counted.
+/// The reason for the metric.
 pub(super) fn unread(why: Unreadable) -> Unread {
     match why {
         Unreadable::UnknownCoding => Unread::UnknownCoding,

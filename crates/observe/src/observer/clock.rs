@@ -1,4 +1,4 @@
-//! The time that observing takes.
+//! Time that observing takes.
 
 use std::cell::Cell;
 use std::sync::atomic::AtomicU64;
@@ -13,7 +13,7 @@ use rustix::time::clock_gettime;
 const SAMPLE: u8 = 64;
 
 thread_local! {
-    /// Calls since the last timed one, of all connections of the thread.
+    /// Calls since the last timed one, over all connections of the thread.
     static UNTIMED: Cell<u8> = const { Cell::new(0) };
 }
 
@@ -22,14 +22,14 @@ thread_local! {
 pub(super) struct Sample(Option<Instant>);
 
 impl Sample {
-    /// The call begins.
+    /// Starts the call.
     pub(super) fn begin() -> Sample {
         let untimed = UNTIMED.get().wrapping_add(1) % SAMPLE;
         UNTIMED.set(untimed);
         Sample((untimed == 0).then(Instant::now))
     }
 
-    /// The call ends: adds to the nanoseconds of all calls, for those too that are not timed.
+    /// Ends the call: adds its time to `all`, scaled up to the calls that are not timed.
     pub(super) fn end(self, all: &AtomicU64) {
         if let Sample(Some(begin)) = self {
             let nanos = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -48,14 +48,14 @@ pub(super) fn cpu_time() -> Duration {
 /// Unoptimised code is slower by about this factor.
 const SLOWNESS: i32 = if cfg!(debug_assertions) { 50 } else { 1 };
 
-/// CPU time in nanoseconds that each byte of a connection earns for its observer. Events that are compressed one by one cost
-/// up to a quarter of it on a busy machine; it bounds what is not known to be expensive.
+/// CPU nanoseconds that each byte of a connection earns for its observer. Events that are compressed individually cost
+/// up to a quarter of it on a busy machine; the rest is a margin for unknown expensive input.
 const PER_BYTE: i32 = 1_000 * SLOWNESS;
 
-/// What a connection may take at once.
+/// Maximum unused CPU time of a connection, in nanoseconds.
 const MAXIMUM: i32 = 40_000_000 * SLOWNESS;
 
-/// The CPU time that the observer of one connection may still take, in nanoseconds.
+/// CPU time that the observer of one connection may still use, in nanoseconds.
 #[derive(Debug)]
 pub(super) struct CpuBudget(i32);
 
@@ -66,7 +66,7 @@ impl Default for CpuBudget {
 }
 
 impl CpuBudget {
-    /// Reading this many bytes took this long. False when it is too long.
+    /// Adds the time earned by `bytes` and subtracts the time taken. False if the budget is exhausted.
     pub(super) fn spend(&mut self, bytes: usize, taken: Duration) -> bool {
         let earned = i32::try_from(bytes).unwrap_or(i32::MAX).saturating_mul(PER_BYTE);
         let taken = i32::try_from(taken.as_nanos()).unwrap_or(i32::MAX);
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn one_call_in_sixty_four_stands_for_all() {
+    fn sampled_call_time_is_scaled_to_all_calls() {
         let all = AtomicU64::new(0);
         let timed = (0..2 * u32::from(SAMPLE)).filter(|_| Sample::begin().0.is_some()).count();
         assert_eq!(timed, 2);

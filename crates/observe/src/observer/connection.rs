@@ -1,4 +1,4 @@
-//! The observer of one connection.
+//! Observer of one connection.
 
 use std::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
@@ -37,18 +37,18 @@ use tokometer_wire::websocket::Extensions;
 use tokometer_wire::websocket::Seen;
 use tokometer_wire::websocket::Sender;
 
-/// Charged for each open request: its state, its decoders and its places in the tables of what is in flight, rounded up
+/// Memory charged for each open request: its state, its decoders and its entries in the in-flight tables, rounded up
 /// (measured by a test in `tests/it/observer_cost.rs`).
 const REQUEST_BYTES: usize = 4096;
 
-/// No request is passed over: as many as this are not on one connection.
+/// No request is skipped: no connection reaches this many requests.
 const NONE_PASSED: u32 = u32::MAX;
 
-/// Charged for a session on a WebSocket, likewise.
+/// Memory charged for a WebSocket session, rounded up.
 const SESSION_BYTES: usize = 4096;
 
-/// The bytes of a read by which it earns decoded ones. A request's count for a third: they are not flushed with each event, as
-/// streams are, and anyone can send them.
+/// Bytes of a read that count for its decoding allowance. Request bytes count for a third: unlike streams they are not
+/// flushed with each event, and anyone can send them.
 fn earning(direction: Direction, bytes: usize) -> u32 {
     let bytes = match direction {
         Direction::Request => bytes / 3,
@@ -57,39 +57,39 @@ fn earning(direction: Direction, bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
-/// Reads one connection until it ends or can no longer be followed.
+/// Parses one connection until it ends or can no longer be parsed.
 #[derive(Debug)]
 pub(super) struct ConnectionObserver {
     http: Option<Reader>,
     exchanges: Exchanges,
 }
 
-/// The open exchanges of a connection, and what they share.
+/// Open requests of a connection, and their shared state.
 #[derive(Debug)]
 struct Exchanges {
     shared: Arc<Shared>,
     connection: u64,
-    /// Narrow, as all that follow: every connection has one of these.
+    /// Small types here and below: every connection has one of these.
     pair: u16,
-    /// Bytes by which the read that is being shown earns decoded ones.
+    /// Bytes of the current read that count for its decoding allowance.
     earning: u32,
-    /// The client takes no bytes now.
+    /// The client is not reading at the moment.
     held_up: bool,
-    /// Bodies or messages of the connection are decoded, or were.
+    /// Bodies or messages of the connection are or were decoded.
     decodes: bool,
-    /// The low half of the number of a request that is not followed, and whose head is still to come.
+    /// Low half of the number of a skipped request whose headers are still to come.
     passed: u32,
-    /// What the connection is charged for.
+    /// Memory charged to the connection.
     share: Share,
     cpu: CpuBudget,
     open: Open,
-    /// The connection is a WebSocket whose messages are read.
+    /// Set if the connection is a WebSocket whose messages are parsed.
     session: Option<Box<Session>>,
 }
 
 impl ConnectionObserver {
     /// # Errors
-    /// When the memory budget has no room for it.
+    /// The memory budget has no room for the observer.
     pub(super) fn new(connection: &Connection, shared: Arc<Shared>) -> Result<ConnectionObserver, Exhausted> {
         let address = connection.peer.map(|peer| peer.ip());
         let mut share = shared.lasting.budget.account(address, shared.settings.coding_ratio).share();
@@ -112,17 +112,17 @@ impl ConnectionObserver {
         })
     }
 
-    /// Stops reading. Open requests are recorded as unobserved; the reason is counted.
+    /// Stops parsing. Open requests are recorded as unobserved; the reason is counted.
     fn detach(&mut self, why: Detach, at: Option<Instant>) {
         self.http = None;
         self.exchanges.lose_all(at);
         self.exchanges.session = None;
         self.exchanges.shared.sink.detached(self.exchanges.pair as usize, why);
-        // It cannot fail: it holds less than before.
+        // Cannot fail: the share only shrinks.
         self.exchanges.share.hold(size_of::<ConnectionObserver>()).ok();
     }
 
-    /// Charges the connection for what it holds now.
+    /// Charges the connection for its current memory.
     fn charge(&mut self, at: Instant) {
         let exchanges = &mut self.exchanges;
         let session = if exchanges.session.is_some() { SESSION_BYTES } else { 0 };
@@ -133,10 +133,10 @@ impl ConnectionObserver {
         }
     }
 
-    /// Reads what was seen, and accounts for its costs.
+    /// Parses the bytes, and charges for CPU time and memory.
     fn read_metered(&mut self, direction: Direction, bytes: &[u8], at: Instant) {
         self.exchanges.earning = earning(direction, bytes.len());
-        // Requests and compressed bodies can be made expensive; the plain bytes of a response cannot.
+        // Requests and compressed bodies can be made expensive to parse; the plain bytes of a response cannot.
         if !self.exchanges.decodes && direction == Direction::Response {
             self.read(direction, bytes, at);
         } else {
@@ -155,7 +155,7 @@ impl ConnectionObserver {
 
     fn read(&mut self, direction: Direction, bytes: &[u8], at: Instant) {
         let Some(http) = &mut self.http else { return };
-        // On HTTP/2 only the frames tell whose bytes these are.
+        // On HTTP/2 the request is known only after parsing the frames.
         if direction == Direction::Response && !http.is_shared() {
             http.warm();
             if let Some(exchange) = self.exchanges.open.first() {
@@ -182,7 +182,7 @@ impl ConnectionObserver {
         if let Err(fault) = result {
             let why = match fault {
                 Fault::Upgraded => Detach::Upgraded,
-                // These are followed; were they not to be, this is what it would be.
+                // Both are parsed; this is the reason if they could not be.
                 Fault::Http2 | Fault::WebSocket(_) => Detach::Upgraded,
                 Fault::MalformedFrame => Detach::MalformedFrame,
                 Fault::NotHttp => Detach::NotHttp,
@@ -227,7 +227,7 @@ impl Observer for ConnectionObserver {
     fn waits(&mut self, direction: Direction, since: Instant) {
         if direction == Direction::Response && self.http.is_some() {
             self.exchanges.held_up = true;
-            // Those behind the first cannot be answered either, as nothing of the server's is read.
+            // Later requests are blocked as well, because nothing is read from the server.
             self.exchanges.open.iter_mut().for_each(|exchange| exchange.held_up(since));
         }
     }
@@ -264,8 +264,8 @@ impl Observer for ConnectionObserver {
     }
 
     fn idle(&self) -> bool {
-        // A connection that cannot be read, or is a WebSocket of which nobody knows what it says, may be in the middle of anything.
-        // A session is one to its client, also between two answers.
+        // A connection that cannot be parsed, or a WebSocket with an unknown protocol, may be in the middle of a
+        // request. A session counts as in use even between two responses.
         let known = self.http.as_ref().is_some_and(|http| !http.is_websocket());
         known && self.exchanges.open.is_empty() && self.exchanges.session.is_none()
     }
@@ -280,7 +280,7 @@ impl Exchanges {
         self.share.account()
     }
 
-    /// Something of the connection is decoded from now on.
+    /// The connection needs decoding from now on.
     fn begin_decoding(&mut self) {
         if !self.decodes {
             self.decodes = true;
@@ -301,7 +301,7 @@ impl Exchanges {
         Some(exchange)
     }
 
-    /// An answer of the session begins.
+    /// Starts a response of the session.
     fn begin_answer(&mut self, asked: bool, at: Instant) {
         let Some(session) = &mut self.session else { return };
         self.shared.lasting.open.fetch_add(1, Ordering::Relaxed);
@@ -312,10 +312,10 @@ impl Exchanges {
         self.open.push(exchange);
     }
 
-    /// The server said `event` in the session.
+    /// Processes an event that the server sent in the session.
     fn said(&mut self, event: &StreamEvent, at: Instant) {
         if self.open.is_empty() {
-            // What is said between two answers belongs to neither.
+            // Events between two responses belong to neither.
             if event.channels.is_empty() {
                 return;
             }
@@ -333,7 +333,7 @@ impl Exchanges {
         }
     }
 
-    /// The connection of the session is over.
+    /// Ends the session with its connection.
     fn end_session(&mut self, mut session: Session, ending: Ending, at: Instant) {
         let Some(mut exchange) = self.take_oldest() else { return };
         let ending = session.ending(ending).unwrap_or_else(|| {
@@ -343,10 +343,10 @@ impl Exchanges {
         session.end(*exchange, ending, at, &self.shared);
     }
 
-    /// Records all that are open as unobserved.
+    /// Records all open requests as unobserved.
     fn lose_all(&mut self, at: Option<Instant>) {
         while let Some(exchange) = self.take_oldest() {
-            // It may be one whose reading panicked, and the others are recorded all the same.
+            // Parsing this request may have panicked; the others must be recorded nevertheless.
             if let Err(payload) = catch_unwind(AssertUnwindSafe(|| exchange.lose(at, &self.shared))) {
                 std::mem::forget(payload);
             }
@@ -354,8 +354,7 @@ impl Exchanges {
     }
 }
 
-/// What is dropped without having been closed or detached, or with exchanges that are open, has panicked: it still leaves the gauges it
-/// entered.
+/// An observer dropped without being closed or detached, or with open requests, has panicked: correct its gauges.
 impl Drop for ConnectionObserver {
     fn drop(&mut self) {
         if self.http.is_some() {
@@ -452,7 +451,7 @@ impl Visitor for Exchanges {
                 }
             }
             Turn::Asked if self.open.is_empty() => self.begin_answer(true, at),
-            // vLLM's clients commit again and again while they are being answered.
+            // vLLM's clients commit repeatedly during a response.
             Turn::Asked => {}
             Turn::Said(event) => self.said(&event, at),
             Turn::Unread(of, why) => {
@@ -469,7 +468,7 @@ impl Visitor for Exchanges {
     }
 }
 
-/// RFC 9113, section 7.
+/// HTTP/2 error codes (RFC 9113, section 7).
 const REFUSED_STREAM: u32 = 0x7;
 const ENHANCE_YOUR_CALM: u32 = 0xb;
 

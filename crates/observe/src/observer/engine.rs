@@ -1,14 +1,14 @@
-//! Which engine answers, and what its answers mean.
+//! Recognises the inference engine and its response semantics.
 //!
-//! What is weighed: marks of the response head, marks of the body, and the route. One mark that nobody else leaves is
-//! enough; marks that several leave (uvicorn, an id of 16 hexadecimal digits) must come together. What stays uncertain
-//! is not named: `gen_ai.provider.name` is absent then, or that of the pair's last answer that was certain.
+//! Evidence: marks in the response headers, marks in the body, and the route. One mark unique to an engine is enough;
+//! marks shared by several engines (uvicorn, an id of 16 hexadecimal digits) must occur together. If the engine is
+//! uncertain, `gen_ai.provider.name` is absent, or that of the listener's last recognised response.
 //!
-//! What the time of the response head means: llama.cpp sends the head of a stream when a slot begins to work on the
-//! prompt, so until then the request was queued. SGLang 0.5 (chats and completions), Ollama and Triton send it with the
-//! first token. vLLM, TGI, TensorRT-LLM, LMDeploy, Dynamo and transformers send it before the request is queued: it says
-//! nothing of queue or prefill. Only the first meaning is a figure of its own ([`Profile::head_when_scheduled`]); the
-//! second is the time to the first token once more.
+//! Meaning of the time to response headers: llama.cpp sends the headers of a stream when a slot begins to work on the
+//! prompt, so until then the request was queued. SGLang 0.5 (chats and completions), Ollama and Triton send them with
+//! the first token. vLLM, TGI, TensorRT-LLM, LMDeploy, Dynamo and transformers send them before the request is queued:
+//! they carry no information on queue or prefill. Only the first meaning yields a separate measurement
+//! ([`Profile::head_when_scheduled`]); the second equals the time to first token.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -19,7 +19,7 @@ use tokometer_decode::Route;
 use tokometer_decode::Work;
 use tokometer_wire::ResponseHead;
 
-/// The engines that are told apart.
+/// Recognised engines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Engine {
@@ -36,7 +36,7 @@ enum Engine {
     Transformers,
 }
 
-/// Each with its value of `gen_ai.provider.name`.
+/// Value of `gen_ai.provider.name` by engine, indexed by discriminant.
 const NAMES: [(Engine, &str); 11] = [
     (Engine::Vllm, "vllm"),
     (Engine::Sglang, "sglang"),
@@ -61,7 +61,7 @@ impl Engine {
     }
 }
 
-/// Marks of an engine in a response head, a set of bits.
+/// Marks of an engine in the response headers, as a bit set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct HeadMarks(u8);
 
@@ -71,18 +71,19 @@ impl HeadMarks {
     const LLAMA_CPP: HeadMarks = HeadMarks(1);
     /// `server: uvicorn`: vLLM, SGLang, LMDeploy, TensorRT-LLM, transformers, and many others.
     const UVICORN: HeadMarks = HeadMarks(2);
-    /// No `server`: vLLM's Rust front end, Ollama, TGI, Dynamo, Triton; and who stands behind a gateway that takes it off.
+    /// No `server` header: vLLM's Rust front end, Ollama, TGI, Dynamo, Triton, and servers behind a gateway that
+    /// removes it.
     const NAMELESS: HeadMarks = HeadMarks(4);
-    /// `x-compute-type` without the fields of Hugging Face's embedding server, which has it too.
+    /// `x-compute-type` without the headers of Hugging Face's embedding server, which sends it too.
     const TGI: HeadMarks = HeadMarks(8);
-    /// `openai-processing-ms` without `openai-version`, which OpenAI itself sends beside it.
+    /// `openai-processing-ms` without `openai-version`, which OpenAI itself sends with it.
     const PROCESSING_MS: HeadMarks = HeadMarks(16);
-    /// `Content-Type` and then `Date` in Go's spelling and order.
+    /// `Content-Type` before `Date`, in Go's spelling and order.
     const GO: HeadMarks = HeadMarks(32);
     /// `application/x-ndjson`.
     const NDJSON: HeadMarks = HeadMarks(64);
 
-    /// The marks of this head.
+    /// Marks of these headers.
     pub(super) fn of(head: &ResponseHead<'_>) -> HeadMarks {
         let has = |name| head.header(name).is_some();
         let server = head.header("server");
@@ -111,12 +112,12 @@ impl HeadMarks {
     }
 }
 
-/// Marks that name an engine when they come together.
+/// Marks that identify an engine if all are present.
 type Evidence = (HeadMarks, EngineFacts, fn(Route) -> bool, Engine);
 
-/// The first that is met names the engine. Marks of one engine alone come first.
+/// The first match names the engine. Marks unique to one engine come first.
 static EVIDENCE: [Evidence; 20] = [
-    // A front end leaves its mark on what the engine behind it wrote.
+    // A front end adds its mark to responses of the engine behind it.
     (HeadMarks::NONE, EngineFacts::DYNAMO, any, Engine::Dynamo),
     (HeadMarks::NONE, EngineFacts::OLLAMA, any, Engine::Ollama),
     (HeadMarks::NONE, EngineFacts::SGLANG, any, Engine::Sglang),
@@ -128,15 +129,15 @@ static EVIDENCE: [Evidence; 20] = [
     (HeadMarks::NONE, EngineFacts::TENSORRT_LLM, any, Engine::TensorrtLlm),
     (HeadMarks::UVICORN, EngineFacts::SPACE_BEFORE_END, any, Engine::TensorrtLlm),
     (HeadMarks::NONE, EngineFacts::LMDEPLOY, any, Engine::Lmdeploy),
-    // Triton has no name in its head; KServe's own server, which has the same API, runs on uvicorn.
+    // Triton sends no `server` header; KServe's own server, which has the same API, runs on uvicorn.
     (HeadMarks::NAMELESS, EngineFacts::TRITON, any, Engine::Triton),
     (HeadMarks::UVICORN.and(HeadMarks::PROCESSING_MS), EngineFacts::NONE, any, Engine::LlamaCppPython),
     (HeadMarks::UVICORN, EngineFacts::VLLM_POOLING_ID, takes_input, Engine::Vllm),
-    // vLLM alone calls a message a chat completion.
+    // Only vLLM gives a message the id of a chat completion.
     (HeadMarks::UVICORN, EngineFacts::ID_OF_16_HEX, is_messages, Engine::Vllm),
-    // It calls an answer by the `X-Request-Id` that it got.
+    // vLLM derives the response id from the received `X-Request-Id`.
     (HeadMarks::UVICORN, EngineFacts::ID_OF_REQUEST, any, Engine::Vllm),
-    // Its Rust front end. So may Dynamo, but it takes only UUIDs for ids.
+    // vLLM's Rust front end. Dynamo may do the same, but accepts only UUIDs as ids.
     (HeadMarks::NAMELESS, EngineFacts::ID_OF_8_HEX, generates, Engine::Vllm),
     (HeadMarks::NAMELESS, EngineFacts::ID_OF_REQUEST.and(EngineFacts::ID_NO_UUID), generates, Engine::Vllm),
     (HeadMarks::NAMELESS.and(HeadMarks::GO), EngineFacts::OLLAMA_ID, generates, Engine::Ollama),
@@ -159,37 +160,37 @@ fn is_messages(route: Route) -> bool {
     route == Route::Messages
 }
 
-/// Names the engine of one exchange as its marks come.
+/// Recognises the engine of one request as its marks arrive.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Recogniser {
     route: Route,
     head: HeadMarks,
-    /// The engine is that of the configuration.
+    /// The engine is set in the configuration.
     is_set: bool,
     found: Option<Engine>,
-    /// The marks that were weighed last.
+    /// Marks at the last evaluation.
     facts: EngineFacts,
 }
 
 impl Recogniser {
-    /// For an exchange on this route, with the engine by configuration if it is set.
+    /// Creates a recogniser for this route; `set` is the configured engine.
     pub(super) fn new(route: Route, set: Option<&'static str>) -> Recogniser {
         let found = set.and_then(Engine::of_name);
         Recogniser { route, found, is_set: found.is_some(), ..Recogniser::default() }
     }
 
-    /// The body of the request told its route.
+    /// Sets the route determined from the request body.
     pub(super) fn request_is(&mut self, route: Route) {
         self.route = route;
     }
 
-    /// The response head came.
+    /// Evaluates the response headers.
     pub(super) fn head(&mut self, head: &ResponseHead<'_>) {
         self.head = HeadMarks::of(head);
         self.weigh();
     }
 
-    /// The marks of the body so far. They are weighed anew only if there are new ones.
+    /// Evaluates the marks of the body so far, if there are new ones.
     pub(super) fn body(&mut self, facts: EngineFacts) {
         if facts != self.facts {
             self.facts = facts;
@@ -216,8 +217,8 @@ impl Recogniser {
             .or(own_stream.then_some(Engine::Ollama));
     }
 
-    /// What the answers of the engine mean beyond their words. The marks are those of this very answer: vLLM's two front
-    /// ends have one name and two habits, and a name that was set may be the wrong one.
+    /// Response semantics of the engine. Based on the marks of this response: vLLM's two front ends share a name but
+    /// count differently, and a configured name may be wrong.
     pub(super) fn profile(&self) -> Profile {
         let facts = self.facts;
         let rust_front_end = facts.contains(EngineFacts::ID_OF_8_HEX) && self.head.contains(HeadMarks::NAMELESS);
@@ -238,7 +239,7 @@ impl Recogniser {
         }
     }
 
-    /// Ollama; who answers on its own routes and is not known is taken for it.
+    /// True for Ollama; an unrecognised engine on Ollama's own routes is treated as Ollama.
     fn gives_up_with_error(&self) -> bool {
         match self.found {
             Some(engine) => engine == Engine::Ollama,
@@ -247,20 +248,19 @@ impl Recogniser {
     }
 }
 
-/// The engine last recognised behind a pair: it names the engine of exchanges that do not show it themselves (errors,
-/// aborts).
+/// The engine last recognised behind a listener, used for requests whose response does not show it (errors, aborts).
 #[derive(Debug, Default)]
 pub(super) struct LastSeen(AtomicU8);
 
 impl LastSeen {
-    /// Remembers it.
+    /// Stores the engine.
     pub(super) fn set(&self, name: &'static str) {
         if let Some(engine) = Engine::of_name(name) {
             self.0.store(engine as u8 + 1, Ordering::Relaxed);
         }
     }
 
-    /// The remembered one.
+    /// Returns the stored engine.
     pub(super) fn get(&self) -> Option<&'static str> {
         NAMES.get(usize::from(self.0.load(Ordering::Relaxed)).checked_sub(1)?).map(|(_, name)| *name)
     }
@@ -283,7 +283,7 @@ mod tests {
     const SSE: (&str, &str) = ("content-type", "text/event-stream");
 
     #[test]
-    fn what_many_servers_send_names_none_of_them() {
+    fn marks_shared_by_many_servers_name_no_engine() {
         for (fields, facts) in [
             (&[UVICORN, SSE][..], EngineFacts::NONE),
             (&[UVICORN, SSE], EngineFacts::ID_OF_16_HEX),
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_of_one_engine_or_marks_together_name_it() {
+    fn unique_or_combined_marks_name_the_engine() {
         let date = ("Date", "x");
         for (route, fields, facts, name) in [
             (Route::Chat, &[("Server", "llama.cpp")][..], EngineFacts::NONE, "llama_cpp"),
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn only_marks_of_the_answer_itself_make_an_empty_delta_a_token() {
+    fn empty_delta_is_token_only_by_marks_of_same_response() {
         let profile = |set, facts| {
             let mut recogniser = Recogniser::new(Route::Chat, set);
             recogniser.head(&ResponseHead { status: 200, minor: 1, headers: &[] });
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn every_engine_stands_at_its_place() {
+    fn engine_names_are_in_discriminant_order() {
         for (at, (engine, name)) in NAMES.iter().enumerate() {
             assert_eq!((*engine as usize, Engine::of_name(name)), (at, Some(*engine)));
             let last = LastSeen::default();

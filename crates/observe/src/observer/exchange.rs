@@ -1,4 +1,4 @@
-//! One exchange of a connection: feeds its bodies to the decoders and what they say to `measure`.
+//! One request of a connection: feeds its bodies to the decoders and the decoded events to `measure`.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -32,10 +32,10 @@ use tokometer_wire::Trailers;
 use tokometer_wire::budget::Account;
 use tokometer_wire::grpc::Seen;
 
-/// Bytes kept of an id.
+/// Maximum length of a recorded id, in bytes.
 const ID_BYTES: usize = 128;
 
-/// An exchange, its decoders while their bodies run, and what of them is needed after.
+/// A request, its decoders while they are needed, and the values decoded from it.
 #[derive(Debug)]
 pub(super) struct Exchange {
     measured: Measured,
@@ -46,7 +46,7 @@ pub(super) struct Exchange {
     response: Option<Box<ResponseDecoder>>,
     bodies: Bodies,
     streaming: bool,
-    /// The status of a gRPC call that failed.
+    /// Status of a gRPC call that failed.
     call: Option<Status>,
 }
 
@@ -65,7 +65,7 @@ impl Exchange {
         }
     }
 
-    /// Asks for the memory that the next event will need.
+    /// Prefetches the memory that the next event needs.
     pub(super) fn warm(&self) {
         self.measured.warm();
         if let Some(response) = &self.response {
@@ -74,7 +74,7 @@ impl Exchange {
         black_box((self.streaming, self.recogniser));
     }
 
-    /// Its number on the connection.
+    /// Sequence number on the connection.
     pub(super) fn number(&self) -> u64 {
         self.measured.sequence()
     }
@@ -93,7 +93,7 @@ impl Exchange {
             self.request = Some(Box::new(RequestDecoder::new(route)));
             return;
         }
-        // SGLang has a header of its own for compressed requests (0.5, `SGLANG_ENABLE_REQUEST_DECOMPRESSION`).
+        // SGLang uses its own header for compressed requests (0.5, `SGLANG_ENABLE_REQUEST_DECOMPRESSION`).
         let content = if head.header("content-encoding").is_some() { "content-encoding" } else { "x-body-compressed" };
         let codings = [content, "transfer-encoding"];
         let codings = codings.into_iter().flat_map(|name| head.values(name));
@@ -117,7 +117,7 @@ impl Exchange {
         }
     }
 
-    /// A body cannot be read, or not to its end.
+    /// A body cannot be parsed, or not to its end.
     fn unread(&mut self, of: Message, why: Unread, shared: &Shared) {
         if of == Message::Response {
             self.measured.response_unread();
@@ -132,7 +132,7 @@ impl Exchange {
         self.measured.announce(self.request_model.as_deref(), self.asked_stream);
     }
 
-    /// On a path that several APIs share, what came of the body so far says which one is asked.
+    /// On a path shared by several APIs, determines the API from the body received so far.
     fn tell_apart(&mut self, shared: &Shared) {
         if self.measured.route() == Route::Invocations
             && let Some(route) = self.request.as_ref().and_then(|decoder| decoder.facts().api)
@@ -142,7 +142,7 @@ impl Exchange {
         }
     }
 
-    /// What the request said, as far as it came; its decoder is no longer needed then.
+    /// Returns the request parameters received so far and drops the decoder.
     fn asked(&mut self) -> Asked {
         let Some(decoder) = self.request.take() else { return Asked::default() };
         let facts = decoder.facts();
@@ -178,11 +178,11 @@ impl Exchange {
         {
             self.measured.told_by_head(queue, counter);
         }
-        // An answer without messages has its trailers in its head ("Trailers-Only").
+        // A response without messages has its trailers in its headers ("Trailers-Only").
         self.called(head.header("grpc-status"));
     }
 
-    /// What reads an answer that is framed so.
+    /// Creates the decoder of a response with this framing.
     fn decoder(&self, framing: Framing, status: u16, shared: &Shared) -> Box<ResponseDecoder> {
         let route = self.measured.route();
         let mut decoder = Box::new(ResponseDecoder::new(route, framing));
@@ -211,7 +211,7 @@ impl Exchange {
         self.decode(Some(bytes), at, shared);
     }
 
-    /// Shows the decoder these bytes, or the end of the body.
+    /// Passes these bytes, or the end of the body, to the decoder.
     fn decode(&mut self, bytes: Option<&[u8]>, at: Instant, shared: &Shared) {
         let Exchange { measured, recogniser, request_model, response, bodies, streaming, .. } = self;
         let Some(decoder) = response else { return };
@@ -227,7 +227,7 @@ impl Exchange {
                     self.unread(Message::Response, why, shared);
                 }
             }
-            // What we gave up is not cut off: the rest is unknown.
+            // Do not report a body as truncated if its parsing was given up: the rest is unknown.
             None if bodies.is_unread(Message::Response) => {}
             None => decoder.finish_to(each),
         }
@@ -253,9 +253,9 @@ impl Exchange {
         drop(self.finish(ending, at, shared));
     }
 
-    /// Ends it, and gives back its decoder.
+    /// Ends the request and returns its decoder.
     fn finish(mut self, ending: Ending, at: Instant, shared: &Shared) -> Option<Box<ResponseDecoder>> {
-        // Before the decoder, which may panic: nobody would leave the gauge then.
+        // Before the decoder runs: if it panics, the in-flight gauge would never be decremented.
         self.measured.leave(shared.sink.as_ref());
         if ending == Ending::Complete || (self.streaming && ending != Ending::Unobserved) {
             self.decode(None, at, shared);
@@ -303,7 +303,8 @@ impl Exchange {
         self.response
     }
 
-    /// The connection goes on in another protocol: this exchange was the handshake. What reads the session, if anything can.
+    /// The connection switches to another protocol after this handshake request. Returns the session if it can be
+    /// parsed.
     pub(super) fn handshake(&mut self, connection: u64) -> Option<Session> {
         let route = self.measured.route();
         let session = self.measured.generates().then(|| {
@@ -315,7 +316,7 @@ impl Exchange {
         session
     }
 
-    /// An answer of a session begins; `asked`: the client asked for it, with the bytes read at `at`.
+    /// Starts a response of a session. `asked`: the client requested it, with the bytes read at `at`.
     pub(super) fn begin_in_session(session: &mut Session, asked: bool, at: Instant, shared: &Shared) -> Exchange {
         let Begin { connection, number, pair, route, recogniser } = session.begin();
         let mut exchange = Exchange { recogniser, streaming: true, ..Exchange::begin(connection, number, pair, at) };
@@ -329,7 +330,7 @@ impl Exchange {
         exchange
     }
 
-    /// Bytes of a session's messages.
+    /// Adds bytes of a session's messages.
     pub(super) fn message_bytes(&mut self, of: Message, bytes: usize) {
         match of {
             Message::Request => self.measured.request_body(bytes),
@@ -337,7 +338,7 @@ impl Exchange {
         }
     }
 
-    /// A message of a session, as `decoder` read it.
+    /// Processes a session message that `decoder` parsed.
     pub(super) fn message(&mut self, event: &StreamEvent, decoder: &ResponseDecoder, at: Instant, shared: &Shared) {
         let (pair, route) = (self.measured.pair(), self.measured.route());
         self.recogniser.body(decoder.engine());
@@ -352,17 +353,17 @@ impl Exchange {
         });
     }
 
-    /// The rest of a session's messages cannot be read.
+    /// The rest of the session's messages cannot be parsed.
     pub(super) fn messages_unread(&mut self) {
         self.measured.response_unread();
     }
 
-    /// The server ended the session with a code that names a failure.
+    /// The server ended the session with a code that reports a failure.
     pub(super) fn fail(&mut self) {
         self.measured.fail();
     }
 
-    /// Ends an answer of a session, which `decoder` read; it comes back.
+    /// Ends a response of a session and returns `decoder`.
     pub(super) fn end_in_session(
         mut self,
         decoder: Option<Box<ResponseDecoder>>,
@@ -374,24 +375,24 @@ impl Exchange {
         self.finish(ending, at, shared)
     }
 
-    /// True when a body of it is decoded.
+    /// True if one of its bodies is decoded.
     pub(super) fn decodes(&self) -> bool {
         self.bodies.decodes()
     }
 
-    /// Records it as not observed to its end, which is `at`, or else the last moment of which anything is known.
+    /// Records the request as unobserved from `at` on, or from the latest recorded moment.
     pub(super) fn lose(self, at: Option<Instant>, shared: &Shared) {
         let at = at.unwrap_or_else(|| self.measured.latest());
         self.end(Ending::Unobserved, at, shared);
     }
 
-    /// Leaves the exchange unrecorded: nobody wants a record of it.
+    /// Drops the request without a record.
     fn abandon(self, shared: &Shared) {
         self.measured.abandon(shared.sink.as_ref());
     }
 }
 
-/// Tells `measure` what the decoder reads, all of it at one time.
+/// Passes decoded events to `measure`, all with the same time.
 struct Tell<'a> {
     measured: &'a mut Measured,
     recogniser: &'a mut Recogniser,
@@ -424,12 +425,12 @@ impl Each for Tell<'_> {
     }
 }
 
-/// The marks of an answer that is called as its request was: vLLM puts the kind of the answer before the request's id, and after
-/// that of a completion the number of its prompt.
+/// Marks of a response whose id is derived from the request id: vLLM prefixes it with the kind of the response, and
+/// appends the prompt's index for completions.
 fn of_request(asked: &str, id: &str) -> EngineFacts {
     const KINDS: [&str; 7] = ["chatcmpl-", "cmpl-", "generate-tokens-", "embd-", "pooling-", "score-", "classify-"];
     let called = KINDS.iter().find_map(|kind| id.strip_prefix(kind)).and_then(|rest| rest.strip_prefix(asked));
-    // A short id may stand at the beginning of one that somebody drew.
+    // A short id may be a prefix of a random one.
     let is_same = called.is_some_and(|rest| rest.is_empty() || rest == "-0") && asked.len() >= 4;
     let is_uuid = asked.len() == 36 && asked.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
     match (is_same, is_uuid) {
@@ -439,7 +440,7 @@ fn of_request(asked: &str, id: &str) -> EngineFacts {
     }
 }
 
-/// An id out of a header field, cut to a length that a span may carry.
+/// Reads an id from a header value, truncated to a length that a span may carry.
 pub(super) fn id(value: Option<&[u8]>) -> Option<Box<str>> {
     let text = std::str::from_utf8(value?).ok()?.trim();
     let end = (0..=text.len().min(ID_BYTES)).rev().find(|i| text.is_char_boundary(*i))?;
@@ -451,7 +452,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_called_as_its_request_is_known_by_that() {
+    fn response_id_derived_from_request_id_is_recognised() {
         let uuid = "0b9a2f6e-1d5c-4d0e-9b55-6c7a1f1f7a11";
         let both = EngineFacts::ID_OF_REQUEST.and(EngineFacts::ID_NO_UUID);
         for (asked, id, facts) in [

@@ -1,4 +1,4 @@
-//! How a gRPC call ended (gRPC over HTTP/2, "Responses").
+//! Status of a gRPC call (gRPC over HTTP/2, "Responses").
 
 use std::str;
 
@@ -6,7 +6,7 @@ use std::str;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Status(u8);
 
-/// The codes in their order, each with its name and the status of HTTP that google/rpc/code.proto maps it to.
+/// Codes in numeric order, with name and HTTP status as mapped in google/rpc/code.proto.
 const CODES: [(&str, u16); 17] = [
     ("OK", 200),
     ("CANCELLED", 499),
@@ -32,7 +32,7 @@ const UNKNOWN: Status = Status(2);
 impl Status {
     pub(super) const OK: Status = Status(0);
 
-    /// The status that this field tells. Codes that do not exist are `UNKNOWN`.
+    /// Parses the status in this field. Unknown codes become `UNKNOWN`.
     pub(super) fn of(value: &[u8]) -> Option<Status> {
         let code: u32 = str::from_utf8(value).ok()?.trim().parse().ok()?;
         let known = u8::try_from(code).ok().filter(|code| usize::from(*code) < CODES.len());
@@ -44,7 +44,7 @@ impl Status {
         CODES.get(usize::from(self.0)).map_or("UNKNOWN", |(name, _)| name)
     }
 
-    /// The status of HTTP that stands for it.
+    /// The equivalent HTTP status.
     pub(super) fn as_http(self) -> u16 {
         CODES.get(usize::from(self.0)).map_or(500, |(_, http)| *http)
     }
