@@ -1,5 +1,5 @@
-//! Reads recordings of real servers and runs them through observe and measure: the same code as on the wire, with the
-//! recording's own times.
+//! Runs recordings of real servers through observe and measure: the same code as in production, with the times of the
+//! recording.
 
 mod recording;
 
@@ -30,27 +30,27 @@ use tokometer_observe::observer::Settings;
 
 pub use recording::{End, Error, Recording};
 
-/// What a replay gave.
+/// Result of a replay.
 #[derive(Clone, Debug, Default)]
 pub struct Replayed {
-    /// One for each exchange that ended.
+    /// One record per request that ended.
     pub records: Vec<Record>,
-    /// Why the observer stopped reading, if it did.
+    /// Why the observer stopped parsing, if it did.
     pub detached: Vec<Detach>,
-    /// Bodies that were not read, or not to their end.
+    /// Bodies that were not parsed, or not to their end.
     pub unread: Vec<(Message, Unread)>,
-    /// Every gap that was handed on while the stream ran.
+    /// All gaps reported while the stream ran.
     pub gaps: Vec<Gap>,
-    /// Exchanges in flight: entered less left, over both phases.
+    /// In-flight requests: entered minus left, over both phases.
     pub in_flight: i64,
-    /// Tokens that were counted while the stream ran, reconciled at its end.
+    /// Tokens counted while the stream ran, reconciled at its end.
     pub live_tokens: u64,
-    /// When the tokens of exchanges came, with their connection and number.
+    /// Timelines of the responses, with connection and sequence number.
     lines: Vec<(u64, u64, TimeLine)>,
 }
 
 impl Replayed {
-    /// When the tokens of this exchange came; `None` when none was seen to come.
+    /// Timeline of this request's response; `None` if no token arrival was observed.
     pub fn line(&self, record: &Record) -> Option<&TimeLine> {
         let of = |(connection, sequence, _): &&(u64, u64, TimeLine)| {
             (*connection, *sequence) == (record.connection, record.sequence)
@@ -59,12 +59,12 @@ impl Replayed {
     }
 }
 
-/// A sink that keeps everything, for replays and tests.
+/// A sink that stores everything, for replays and tests.
 #[derive(Clone, Debug, Default)]
 pub struct Notebook(Arc<Mutex<Replayed>>);
 
 impl Notebook {
-    /// What was kept so far; nothing is left.
+    /// Returns everything stored so far, and clears it.
     pub fn take(&self) -> Replayed {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -100,7 +100,7 @@ impl Sink for Notebook {
     }
 }
 
-/// Draws the time line of one exchange.
+/// Builds the timeline of one request.
 struct Drawn {
     notebook: Notebook,
     line: Option<TimeLine>,
@@ -146,7 +146,7 @@ impl Live for Notebook {
     }
 }
 
-/// Runs one recording through the observer.
+/// Replays one recording through the observer.
 pub fn replay(recording: &Recording, settings: &Settings) -> Replayed {
     let notebook = Notebook::default();
     let observatory = Observatory::new(settings.clone(), 1, Arc::new(notebook.clone()));
@@ -160,7 +160,7 @@ pub fn replay(recording: &Recording, settings: &Settings) -> Replayed {
         last = last.max(*at);
     }
     let (at, close) = match recording.end {
-        // A client that has what it wanted hangs up.
+        // A client that received everything closes the connection.
         None => (last, Close::Finished { first: Side::Client }),
         Some((at, End::Eof)) => (at, Close::Finished { first: Side::Server }),
         Some((at, End::Reset)) => (at, Close::Reset(Side::Server)),

@@ -1,4 +1,4 @@
-//! The format of a recording: `CASE.jsonl` holds one object per read on the client's side, `CASE.meta.json` the request.
+//! Recording format: `CASE.jsonl` has one object per read on the client's side, `CASE.meta.json` the request.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,60 +8,60 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 
-/// Why a recording cannot be read.
+/// Why a recording cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file or folder cannot be read.
+    /// A file or directory cannot be read.
     #[error(
-        "cannot read {}: {source}; a recording is CASE.jsonl with CASE.meta.json beside it, in the form that \
-         tests/fixtures/captures/README.md describes",
+        "cannot read {}: {source}; a recording consists of CASE.jsonl and CASE.meta.json in the format \
+         described in tests/fixtures/captures/README.md",
         path.display()
     )]
     Read {
-        /// What was to be read.
+        /// Path that was read.
         path: PathBuf,
-        /// Why not.
+        /// Cause.
         source: std::io::Error,
     },
-    /// A line or file is not what the format asks for.
+    /// A line or file does not have the required format.
     #[error("{}:{line}: {why}", path.display())]
     Format {
         /// The file.
         path: PathBuf,
         /// Line, from 1.
         line: usize,
-        /// What is wrong, and what should stand there.
+        /// The error, and the expected format.
         why: String,
     },
-    /// A folder holds no recording.
-    #[error("no recording (CASE.jsonl with CASE.meta.json beside it) in {}", .0.display())]
+    /// A directory contains no recording.
+    #[error("no recording (CASE.jsonl with CASE.meta.json) in {}", .0.display())]
     Empty(PathBuf),
 }
 
-/// How a recording says that its connection ended.
+/// How the connection of a recording ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum End {
-    /// The server finished the connection.
+    /// The server closed the connection.
     Eof,
     /// The server reset it.
     Reset,
-    /// The client hung up.
+    /// The client closed the connection.
     ClientAbort,
-    /// The client lost patience and hung up.
+    /// The client timed out and closed the connection.
     ClientTimeout,
 }
 
-/// One exchange with a real server.
+/// One recorded request to a real server.
 #[derive(Clone, Debug)]
 pub struct Recording {
     /// The `.jsonl` file.
     pub path: PathBuf,
     /// The bytes of the request, all sent at time 0.
     pub request: Vec<u8>,
-    /// What was read, and how long after the request was sent.
+    /// Bytes of each read, with the time since the request was sent.
     pub reads: Vec<(Duration, Vec<u8>)>,
-    /// How the connection ended, if the recording says so.
+    /// How the connection ended, if recorded.
     pub end: Option<(Duration, End)>,
 }
 
@@ -78,10 +78,10 @@ struct Meta {
 }
 
 impl Recording {
-    /// Reads `CASE.jsonl` and the `CASE.meta.json` beside it; either may be named.
+    /// Loads `CASE.jsonl` and its `CASE.meta.json`; `path` may be either.
     ///
     /// # Errors
-    /// When a file is missing or not of the format.
+    /// A file is missing or does not have the required format.
     pub fn read(path: &Path) -> Result<Recording, Error> {
         let name = path.to_string_lossy();
         let case = name.strip_suffix(".meta.json").or_else(|| name.strip_suffix(".jsonl")).unwrap_or(&name);
@@ -97,7 +97,7 @@ impl Recording {
             if let Some(event) = line.event {
                 recording.end = Some((at, event));
             } else {
-                let b64 = line.b64.ok_or_else(|| fail(&"neither `b64` nor `event`: a line is one of the two"))?;
+                let b64 = line.b64.ok_or_else(|| fail(&"neither `b64` nor `event`: a line must have one of them"))?;
                 let bytes = STANDARD.decode(b64).map_err(|e| fail(&e))?;
                 recording.reads.push((at, bytes));
             }
@@ -105,10 +105,10 @@ impl Recording {
         Ok(recording)
     }
 
-    /// The recordings that `path` names: a file, or every one in a folder and its folders, in order of their names.
+    /// Finds recordings: `path` itself if it is a file, or all below a directory, ordered by name.
     ///
     /// # Errors
-    /// When it cannot be read or holds none.
+    /// The path cannot be read or contains no recording.
     pub fn find(path: &Path) -> Result<Vec<PathBuf>, Error> {
         if !path.is_dir() {
             return Ok(vec![path.to_owned()]);

@@ -1,4 +1,4 @@
-//! Token counts, against the engines' own counters.
+//! Compares token counts with the engines' own counters.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use tokometer_observe::measure::{Count, CountSource};
 use super::naive::events;
 use super::{Case, all, cases, run};
 
-/// The count of the output that a person finds in a complete recording: the last `usage`, else the engine's own counter,
-/// else the ids.
+/// Output count that a complete recording contains: the last `usage`, otherwise the engine's counter, otherwise the
+/// ids.
 fn carried(case: &Case) -> Option<u64> {
     let events = events(case);
     let last = |find: &dyn Fn(&Value) -> Option<u64>| events.iter().filter_map(|(_, json)| find(json)).next_back();
@@ -32,8 +32,8 @@ fn carried(case: &Case) -> Option<u64> {
     last(&usage).or(last(&counter)).or_else(all_ids).filter(|_| case.complete())
 }
 
-/// The prompt by the engine's counters. With several sequences they hold it once for each, and while traced not at all:
-/// then `usage` alone is known.
+/// Prompt tokens by the engine's counters. With several sequences the counters include the prompt once per sequence,
+/// and with tracing not at all: then only `usage` is used.
 fn true_input(case: &Case) -> Option<u64> {
     let body = &case.meta["request"]["body"];
     let alone = body["n"].as_u64().unwrap_or(1) == 1 && !body["prompt"].is_array();
@@ -43,7 +43,7 @@ fn true_input(case: &Case) -> Option<u64> {
 }
 
 #[test]
-fn counts_equal_the_engines_own_counters_or_are_marked_as_lower_bounds() {
+fn counts_match_engine_counters_or_are_lower_bounds() {
     let (mut wrong, mut exact, mut lower) = (Vec::new(), BTreeMap::new(), 0);
     let text = |count: Option<u64>| count.map_or("-".into(), |n| n.to_string());
     println!("engine | case | source | counted | true | prompt | true");
@@ -64,35 +64,35 @@ fn counts_equal_the_engines_own_counters_or_are_marked_as_lower_bounds() {
         let answered = case.recording.reads.iter().any(|(_, bytes)| !bytes.is_empty());
         match counted {
             Some(Count { tokens, source: CountSource::Deltas }) if carried(&case) == Some(output) => {
-                wrong.push(format!("{}: {tokens} is a lower bound, but {output} is in it", case.title()));
+                wrong.push(format!("{}: lower bound {tokens}, but the body reports {output}", case.title()));
             }
             Some(Count { tokens, source: CountSource::Deltas }) if tokens <= output => lower += 1,
             Some(Count { tokens, source }) if tokens == output => *exact.entry(source.as_str()).or_insert(0) += 1,
             None if !answered => {}
-            _ => wrong.push(format!("{}: output {counted:?}, true {output}", case.title())),
+            _ => wrong.push(format!("{}: output {counted:?}, expected {output}", case.title())),
         }
         if record.input_tokens.is_some_and(|n| Some(n.tokens) != input) {
-            wrong.push(format!("{}: input {:?}, true {input:?}", case.title(), record.input_tokens));
+            wrong.push(format!("{}: input {:?}, expected {input:?}", case.title(), record.input_tokens));
         }
-        // A complete answer with a count of its output has one of its input too, but for the ids alone.
+        // A complete response with an output count also has an input count, unless only ids were sent.
         let told = counted.is_some_and(|n| n.source.is_exact() && n.source != CountSource::TokenIds);
         if told && record.input_tokens.is_none() && input.is_some() {
-            wrong.push(format!("{}: no input, true {input:?}", case.title()));
+            wrong.push(format!("{}: no input count, expected {input:?}", case.title()));
         }
-        // Where `usage` was there, nothing less will do.
+        // If `usage` was sent, it must be the source.
         let usage = &case.meta["usage_seen"];
         let told = usage["completion_tokens"].as_u64().or(usage["output_tokens"].as_u64());
         if told == Some(output) && case.complete() && counted.is_none_or(|n| n.source != CountSource::Usage) {
-            wrong.push(format!("{}: usage was there: {counted:?}", case.title()));
+            wrong.push(format!("{}: `usage` was sent, but got {counted:?}", case.title()));
         }
     }
     println!("exact by source: {exact:?}; lower bounds: {lower}");
-    assert!(wrong.is_empty(), "{} of them:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(wrong.is_empty(), "{} failures:\n{}", wrong.len(), wrong.join("\n"));
     assert!(exact.get("usage").is_some_and(|n| *n > 150), "{exact:?}");
     assert!(exact.get("native_counter").is_some_and(|n| *n > 20), "{exact:?}");
 }
 
-/// A recording up to so many bytes of its answer, behind which the server is gone.
+/// The recording, truncated to this many response bytes and closed by the server.
 fn cut(case: &Case, bytes: usize) -> Recording {
     let mut left = bytes;
     let mut reads = Vec::new();
@@ -105,7 +105,7 @@ fn cut(case: &Case, bytes: usize) -> Recording {
 }
 
 #[test]
-fn what_an_answer_told_before_it_was_cut_is_exact_or_says_that_it_is_not() {
+fn exact_counts_of_truncated_responses_are_correct() {
     const NEAR_THE_END: usize = 700;
     const STEP: usize = 23;
     let (mut wrong, mut exact) = (Vec::new(), 0);
@@ -119,7 +119,7 @@ fn what_an_answer_told_before_it_was_cut_is_exact_or_says_that_it_is_not() {
             if let Some(told) = record.output_tokens.filter(|n| n.source.is_exact()) {
                 exact += 1;
                 if told.tokens != output.tokens {
-                    wrong.push(format!("{} cut at {bytes}: output {told:?}, true {output:?}", case.title()));
+                    wrong.push(format!("{} cut at {bytes}: output {told:?}, expected {output:?}", case.title()));
                 }
             }
             let inputs = (record.input_tokens.map(|n| n.tokens), whole.input_tokens.map(|n| n.tokens));
@@ -132,12 +132,12 @@ fn what_an_answer_told_before_it_was_cut_is_exact_or_says_that_it_is_not() {
             }
         }
     }
-    assert!(wrong.is_empty(), "{} of them:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(wrong.is_empty(), "{} failures:\n{}", wrong.len(), wrong.join("\n"));
     assert!(exact > 100, "{exact}");
 }
 
 #[test]
-fn live_tokens_come_to_the_exact_count_and_never_over_it() {
+fn live_token_sum_equals_exact_count() {
     for case in cases() {
         let replayed = run(&case.recording);
         let Some(record) = replayed.records.first() else { continue };
@@ -147,7 +147,7 @@ fn live_tokens_come_to_the_exact_count_and_never_over_it() {
 }
 
 #[test]
-fn prompts_of_requests_that_generate_nothing_are_counted() {
+fn prompts_of_non_generating_requests_are_counted() {
     let mut counted = 0;
     for case in all().iter().filter(|case| case.api.is_none()) {
         let Some(input) = case.meta["usage_seen"]["prompt_tokens"].as_u64() else { continue };
@@ -160,7 +160,7 @@ fn prompts_of_requests_that_generate_nothing_are_counted() {
 }
 
 #[test]
-fn fixtures_of_other_paths_are_counted_as_they_say() {
+fn fixtures_of_other_paths_match_their_counts() {
     let mut counted = 0;
     for case in all().iter().filter(|case| case.api.is_none() && case.is_written()) {
         let record = case.record().unwrap_or_else(|| panic!("{}: no record", case.title()));

@@ -1,6 +1,7 @@
-//! One connection from its first byte to its last: joins `wire`, `decode` and `measure`, and contains their faults.
+//! Observes connections from their first byte to their last: connects `wire`, `decode` and `measure`, and contains
+//! their failures.
 //!
-//! What it cannot follow it stops reading, counts why, and lets pass.
+//! A connection that cannot be parsed is no longer observed: the reason is counted, and its bytes are still forwarded.
 
 mod body;
 mod cgroup;
@@ -40,13 +41,13 @@ use tokometer_wire::coding;
 
 pub use settings::{OwnPath, OwnPathError, Settings, TargetHeaders, Text};
 
-/// Observes every connection of the process, and tells a [`Sink`] what it saw.
+/// Observes every connection of the process, and reports to a [`Sink`].
 #[derive(Debug)]
 pub struct Observatory {
     shared: ArcSwap<Shared>,
 }
 
-/// What the observers of one configuration share.
+/// State shared by the observers of one configuration.
 struct Shared {
     settings: Settings,
     thresholds: Thresholds,
@@ -54,7 +55,7 @@ struct Shared {
     lasting: Arc<Lasting>,
 }
 
-/// What outlives a reload of the configuration.
+/// State that outlives a configuration reload.
 #[derive(Debug)]
 struct Lasting {
     engines: Vec<LastSeen>,
@@ -63,7 +64,7 @@ struct Lasting {
     /// Time in observers, estimated from one call in 64.
     busy_nanos: AtomicU64,
     budget: Budget,
-    /// What the texts that are kept take.
+    /// Memory used by response texts that are kept.
     texts: TextMemory,
 }
 
@@ -74,7 +75,7 @@ impl fmt::Debug for Shared {
 }
 
 impl Observatory {
-    /// Observes the connections of `pairs` listen -> upstream pairs.
+    /// Creates an observatory for this many listeners.
     pub fn new(settings: Settings, pairs: usize, sink: Arc<dyn Sink>) -> Observatory {
         let engines = (0..pairs).map(|_| LastSeen::default()).collect();
         let lasting = Arc::new(Lasting {
@@ -88,24 +89,24 @@ impl Observatory {
         Observatory { shared: ArcSwap::from_pointee(Shared::new(settings, sink, lasting)) }
     }
 
-    /// Observes connections that are accepted from now on by these settings; open ones keep what they began with.
+    /// Applies new settings to connections accepted from now on; open ones keep their settings.
     pub fn reload(&self, settings: Settings) {
         let old = self.shared.load();
         old.lasting.budget.set_limit(settings.memory_limit());
         self.shared.store(Arc::new(Shared::new(settings, Arc::clone(&old.sink), Arc::clone(&old.lasting))));
     }
 
-    /// Connections that are observed now.
+    /// Number of connections observed now.
     pub fn observed(&self) -> usize {
         self.shared.load().lasting.observed.load(Ordering::Relaxed)
     }
 
-    /// Exchanges that are under way on observed connections.
+    /// Number of open requests on observed connections.
     pub fn open(&self) -> usize {
         self.shared.load().lasting.open.load(Ordering::Relaxed)
     }
 
-    /// What the engine behind a pair was last recognised as; `None` before any was.
+    /// Engine last recognised behind a listener; `None` if none was.
     pub fn engine(&self, pair: usize) -> Option<&'static str> {
         self.shared.load().last_engine(pair)
     }
@@ -115,7 +116,7 @@ impl Observatory {
         self.shared.load().lasting.budget.clone()
     }
 
-    /// Time spent in observers so far, all threads together. An estimate: one call in 64 is timed.
+    /// Total time spent in observers, over all threads. An estimate: one call in 64 is timed.
     pub fn busy(&self) -> Duration {
         Duration::from_nanos(self.shared.load().lasting.busy_nanos.load(Ordering::Relaxed))
     }
@@ -161,7 +162,7 @@ impl Shared {
         Limits { head_bytes: self.settings.head_bytes }
     }
 
-    /// A connection is no longer observed.
+    /// Counts a connection as no longer observed.
     fn forget(&self) {
         self.lasting.observed.fetch_sub(1, Ordering::Relaxed);
     }

@@ -1,21 +1,21 @@
-//! The open exchanges of a connection.
+//! Open requests of a connection.
 
 use std::collections::VecDeque;
 
 use crate::observer::exchange::Exchange;
 
-/// The oldest first, that is, in the order of their numbers.
+/// Open requests, oldest first, in the order of their numbers.
 ///
-/// On most connections one exchange is open at a time: it is at hand, without a queue's memory between.
+/// Most connections have one open request at a time: it is stored without a queue, which saves a memory access.
 #[derive(Debug, Default)]
 pub(super) struct Open {
     first: Option<Box<Exchange>>,
-    /// Empty while there is no first.
+    /// Empty if there is no first.
     rest: VecDeque<Box<Exchange>>,
 }
 
 impl Open {
-    /// The newest one.
+    /// Adds the newest request.
     pub(super) fn push(&mut self, exchange: Exchange) {
         match &self.first {
             None => self.first = Some(Box::new(exchange)),
@@ -39,7 +39,7 @@ impl Open {
         self.first.as_deref_mut()
     }
 
-    /// The one of this number. On HTTP/1 it is the first (an answer) or the last (a request).
+    /// Finds the request with this number. On HTTP/1 it is the first (for responses) or the last (for requests).
     pub(super) fn find(&mut self, number: u64) -> Option<&mut Exchange> {
         if self.is_first(number) {
             return self.first_mut();
@@ -48,12 +48,12 @@ impl Open {
         self.rest.get_mut(place).map(Box::as_mut)
     }
 
-    /// Takes the one of this number out.
+    /// Removes the request with this number.
     pub(super) fn remove(&mut self, number: u64) -> Option<Box<Exchange>> {
         if self.is_first(number) { self.pop_first() } else { self.rest.remove(self.place(number)?) }
     }
 
-    /// Takes the oldest out.
+    /// Removes the oldest request.
     pub(super) fn pop_first(&mut self) -> Option<Box<Exchange>> {
         std::mem::replace(&mut self.first, self.rest.pop_front())
     }
@@ -66,7 +66,7 @@ impl Open {
         self.first.as_ref().is_some_and(|first| first.number() == number)
     }
 
-    /// Where in the rest it is.
+    /// Index in `rest`.
     fn place(&self, number: u64) -> Option<usize> {
         self.rest.binary_search_by_key(&number, |exchange| exchange.number()).ok()
     }
@@ -84,7 +84,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn exchanges_are_found_by_their_numbers_whatever_left_before(steps in proptest::collection::vec((0_u8..4, 0_u64..12), 0..60)) {
+        fn requests_are_found_by_number_after_removals(steps in proptest::collection::vec((0_u8..4, 0_u64..12), 0..60)) {
             let (mut open, mut naive, mut next) = (Open::default(), Vec::new(), 0);
             for (step, number) in steps {
                 match step {

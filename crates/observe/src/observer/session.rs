@@ -1,8 +1,8 @@
-//! A WebSocket on a realtime route: each of its answers is an exchange.
+//! WebSocket session on a realtime route: each of its responses is recorded as one request.
 //!
-//! An answer is asked for by the client's `response.create` or `input_audio_buffer.commit`, or begins by itself when the
-//! server hears the end of speech; then nothing is told of how long it was waited for. The handshake is an exchange of its
-//! own, without tokens.
+//! A response is requested by the client's `response.create` or `input_audio_buffer.commit`, or started by the server
+//! when it detects the end of speech; the latter has no waiting time. The handshake is recorded as a separate request
+//! without tokens.
 
 use std::time::Instant;
 
@@ -20,38 +20,38 @@ use tokometer_decode::StreamEvent;
 use tokometer_wire::websocket::Seen;
 use tokometer_wire::websocket::Sender;
 
-/// Close codes that say that all went well (RFC 6455, section 7.4.1): normal, and going away.
+/// Close codes that report no error (RFC 6455, section 7.4.1): normal, and going away.
 const WELL: [u16; 2] = [1000, 1001];
 
-/// What is known of a session between and during its answers.
+/// State of a session between and during its responses.
 #[derive(Debug)]
 pub(super) struct Session {
     connection: u64,
     pair: usize,
-    /// Number of the next exchange on the connection.
+    /// Sequence number of the next request on the connection.
     next: u64,
     route: Route,
     recogniser: Recogniser,
-    /// What the handshake said of whose the session is.
+    /// Tenant from the handshake request.
     targets: Option<Box<Targets>>,
     client: ResponseDecoder,
-    /// Away while an exchange that ends tells its last from it.
+    /// `None` while a request that ends uses it.
     server: Option<Box<ResponseDecoder>>,
-    /// Who sent the first close frame, and its code.
+    /// Sender and code of the first close frame.
     closing: Option<(Sender, Option<u16>)>,
 }
 
-/// What a frame means for the session. The event lies in it as it is: a box would be one allocation per token.
+/// Effect of a frame on the session. The event is not boxed, which would be one allocation per token.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)]
 pub(super) enum Turn {
-    /// Bytes of the server's, of whichever answer is open.
+    /// Bytes of a message, for the response that is open, if any.
     Bytes(Message, usize),
-    /// The client asks for an answer.
+    /// The client requests a response.
     Asked,
-    /// The server said this.
+    /// The server sent this event.
     Said(StreamEvent),
-    /// One side's messages cannot be read any more.
+    /// One side's messages cannot be parsed any more.
     Unread(Message, Unread),
 }
 
@@ -71,18 +71,18 @@ impl Session {
         }
     }
 
-    /// Its answers are this tenant's.
+    /// Sets the tenant of the session's responses.
     pub(super) fn of_tenant(mut self, tenant: Option<&str>) -> Session {
         self.targets = Targets { tenant: tenant.map(Into::into), ..Targets::default() }.said();
         self
     }
 
-    /// What every answer's exchange begins with.
+    /// Targets that the record of every response starts with.
     pub(super) fn targets(&self) -> Option<Box<Targets>> {
         self.targets.clone()
     }
 
-    /// Takes what a frame told.
+    /// Processes a frame.
     pub(super) fn take(&mut self, sender: Sender, seen: &Seen<'_>) -> Option<Turn> {
         let of = match sender {
             Sender::Client => Message::Request,
@@ -113,28 +113,28 @@ impl Session {
         }
     }
 
-    /// The exchange of an answer that begins at `at`.
+    /// Parameters for the record of a response that starts now.
     pub(super) fn begin(&mut self) -> Begin {
         let number = self.next;
         self.next += 1;
         Begin { connection: self.connection, number, pair: self.pair, route: self.route, recogniser: self.recogniser }
     }
 
-    /// What reads the server's messages.
+    /// Decoder of the server's messages.
     pub(super) fn server(&self) -> Option<&ResponseDecoder> {
         self.server.as_deref()
     }
 
-    /// Ends an answer's exchange, and is ready for the next.
-    pub(super) fn end(&mut self, exchange: Exchange, ending: Ending, at: Instant, shared: &crate::observer::Shared) {
+    /// Ends the record of a response, and prepares for the next one.
+    pub(super) fn end(&mut self, exchange: Exchange, ending: Ending, at: Instant, shared: &crate::observe::Shared) {
         self.server = exchange.end_in_session(self.server.take(), ending, at, shared);
         if let Some(server) = &mut self.server {
             server.begin_answer();
         }
     }
 
-    /// How an open answer ended when the connection ended so: a close frame says more than the FIN behind it. `None`: the
-    /// server gave it up with a code that names a failure.
+    /// Ending of an open response, given that of the connection: a close frame is more specific than the FIN that
+    /// follows it. `None`: the server closed the session with a code that reports a failure.
     pub(super) fn ending(&self, ending: Ending) -> Option<Ending> {
         match self.closing {
             Some((Sender::Client, _)) => Some(Ending::ClientGone),
@@ -145,7 +145,7 @@ impl Session {
     }
 }
 
-/// What an answer's exchange begins with.
+/// Parameters for the record of a response.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Begin {
     pub(super) connection: u64,

@@ -1,4 +1,4 @@
-//! What a person may set about observing.
+//! Settings of the observers.
 
 use std::time::Duration;
 
@@ -6,51 +6,51 @@ use crate::observer::cgroup;
 use tokometer_decode::Route;
 use tokometer_decode::TextLimits;
 
-/// How exchanges are read and measured.
+/// How requests are parsed and measured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// False relays without looking.
+    /// If false, traffic is forwarded without being observed.
     pub enabled: bool,
-    /// The engine behind us, when it is not to be recognised from what it sends.
+    /// The upstream engine, if it is not to be recognised from its responses.
     pub engine: Option<&'static str>,
-    /// Most bytes of a request or response head; a longer one detaches the observer.
+    /// Maximum size of request or response headers; larger ones detach the observer.
     pub head_bytes: usize,
-    /// Maximum open requests of one connection that are observed; further ones are recorded as unobserved.
+    /// Maximum number of observed open requests of one connection; further ones are recorded as unobserved.
     pub max_open_requests: usize,
-    /// Most connections that are observed at a time; further ones are relayed unobserved and counted as shed.
+    /// Maximum number of observed connections; further ones are forwarded unobserved and counted as shed.
     pub max_observed: usize,
     /// A gap between two tokens longer than this is a stall.
     pub stall: Duration,
-    /// Fewest output tokens for which a decode rate is told.
+    /// Minimum output tokens for a decode rate to be recorded.
     pub min_rate_tokens: u64,
-    /// Shortest time between first and last token for which a decode rate is told.
+    /// Minimum time between first and last token for a decode rate to be recorded.
     pub min_rate_span: Duration,
-    /// Most bytes of the window of a compressed body; one that asks for more is not read.
+    /// Maximum window size of a compressed body; bodies with a larger window are not parsed.
     pub coding_window_bytes: usize,
-    /// Decoded bytes that each byte of a connection earns, over all of its compressed bodies.
+    /// Decoding allowance per received byte of a connection, over all of its compressed bodies.
     pub coding_ratio: u64,
-    /// Memory budget for all that clients can make observers hold; `None`: [`cgroup::automatic`].
+    /// Budget for all memory that clients can make observers use; `None`: [`budget::automatic`].
     pub memory_bytes: Option<usize>,
-    /// Path prefixes to strip before a path is recognised (`/engine1`).
+    /// Path prefixes to strip before matching (`/engine1`).
     pub path_prefixes: Vec<String>,
-    /// Paths of one's own, asked before the known ones.
+    /// Custom paths, matched before the built-in ones.
     pub own_paths: Vec<OwnPath>,
-    /// True records probes as exchanges of the operation `other`.
+    /// True records probes as requests of the operation `other`.
     pub probes: bool,
-    /// Which headers of a request tell of it.
+    /// Request headers with targets and tenant.
     pub targets: TargetHeaders,
-    /// How much of answers' text is kept for a tokenizer; `None` keeps none.
+    /// Limits of the response text that is kept for a tokenizer; `None` keeps none.
     pub text: Option<Text>,
 }
 
-/// Headers of a request that say how fast its answer should be, and whose it is.
+/// Request headers with latency targets and tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetHeaders {
-    /// `x-slo-ttft-ms` and `x-slo-tpot-ms` are read.
+    /// Whether `x-slo-ttft-ms` and `x-slo-tpot-ms` are read.
     pub speed: bool,
-    /// Headers that may name the tenant, in lower case: the first that is there does.
+    /// Headers that may name the tenant, in lower case: the first one present is used.
     pub tenant: Vec<Box<str>>,
-    /// Claim of the bearer token that names the tenant where no header does; a way into objects has dots between its steps.
+    /// Claim of the bearer token that names the tenant if no header does; dots separate the keys of nested objects.
     pub claim: Option<Box<str>>,
 }
 
@@ -60,12 +60,12 @@ impl Default for TargetHeaders {
     }
 }
 
-/// How much of answers' text is kept while they run.
+/// Limits of the response text that is kept while responses are in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Text {
-    /// Most bytes of one answer; of a longer one nothing is kept.
+    /// Maximum bytes of one response; larger texts are dropped.
     pub answer_bytes: usize,
-    /// Most bytes of all together.
+    /// Maximum bytes of all texts together.
     pub memory_bytes: usize,
 }
 
@@ -75,21 +75,21 @@ impl Text {
     }
 }
 
-/// A path of one's own, and the route that it belongs to.
+/// A custom path and its route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnPath {
     path: Box<str>,
-    /// The path is a prefix, and belongs to all that lies below it.
+    /// The path is a prefix and matches everything below it.
     below: bool,
     route: Route,
 }
 
 impl OwnPath {
-    /// A path (`/llm`), or all that lies below one (`/llm/*`), and the name of its route.
+    /// Creates a custom path from a path (`/llm`) or a prefix (`/llm/*`) and the name of its route.
     ///
     /// # Errors
     ///
-    /// [`OwnPathError`] tells which of the two cannot be used.
+    /// [`OwnPathError`] shows which of the two is invalid.
     pub fn new(path: &str, route: &str) -> Result<OwnPath, OwnPathError> {
         let (kept, below) = path.strip_suffix("/*").map_or((path, false), |kept| (kept, true));
         if !path.starts_with('/') || kept.contains(['*', '?', '#', ' ']) {
@@ -100,7 +100,7 @@ impl OwnPath {
         Ok(OwnPath { path: kept.into(), below, route })
     }
 
-    /// The names that a route may have.
+    /// Names of all routes.
     pub fn routes() -> impl Iterator<Item = &'static str> {
         Route::names()
     }
@@ -114,10 +114,10 @@ impl OwnPath {
     }
 }
 
-/// Why a path of one's own cannot be used.
+/// Why a custom path is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OwnPathError {
-    /// The path is none.
+    /// The path is invalid.
     Path,
     /// No route has this name.
     Route,
@@ -129,8 +129,8 @@ impl Settings {
         self.memory_bytes.unwrap_or_else(cgroup::automatic)
     }
 
-    /// The route of a request: that of the longest of one's own paths that covers it, else the known one, a configured
-    /// prefix taken off.
+    /// Route of a request: that of the longest custom path that matches, otherwise the built-in one, after removing a
+    /// configured prefix.
     pub(super) fn route(&self, method: &str, target: &str) -> Route {
         let path = Route::path_of(target);
         let own = self.own_paths.iter().filter(|own| own.covers(path)).max_by_key(|own| (!own.below, own.path.len()));
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_of_ones_own_wins_over_the_known_ones_and_the_longest_over_the_others() {
+    fn longest_custom_path_wins_over_other_paths() {
         let own =
             [("/llm", "chat"), ("/llm/*", "completions"), ("/llm/x/*", "other"), ("/v1/chat/completions", "probe")];
         let settings = settings(&own, &[]);
@@ -198,12 +198,12 @@ mod tests {
         ] {
             assert_eq!(settings.route("POST", path), route, "{path}");
         }
-        assert_eq!(settings.route("GET", "/llm"), Route::Other, "nothing is generated by GET");
+        assert_eq!(settings.route("GET", "/llm"), Route::Other, "GET does not generate");
         assert_eq!(settings.route("GET", "/v1/chat/completions"), Route::Probe);
     }
 
     #[test]
-    fn all_paths_may_be_given_one_route() {
+    fn wildcard_sets_route_of_all_paths() {
         let all = settings(&[("/*", "other"), ("/a", "chat")], &[]);
         assert_eq!(all.route("POST", "/v1/completions"), Route::Other);
         assert_eq!(all.route("POST", "/a"), Route::Chat);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_is_taken_off_where_a_segment_ends() {
+    fn prefix_is_stripped_only_at_segment_boundary() {
         let settings = settings(&[], &["/engine1"]);
         assert_eq!(settings.route("POST", "/engine1/generate"), Route::Generate);
         assert_eq!(settings.route("POST", "/engine12/generate"), Route::Other);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_path_and_no_route_is_an_error() {
+    fn invalid_custom_paths_and_routes_are_errors() {
         assert_eq!(OwnPath::new("llm", "chat"), Err(OwnPathError::Path));
         assert_eq!(OwnPath::new("/a/*/b", "chat"), Err(OwnPathError::Path));
         assert_eq!(OwnPath::new("/a?b=c", "chat"), Err(OwnPathError::Path));

@@ -1,4 +1,4 @@
-//! Whose request it is, and how fast its answer should be: what a request's head says of that.
+//! Reads tenant and latency targets from request headers.
 
 use base64::Engine as _;
 use base64::alphabet;
@@ -13,17 +13,18 @@ use crate::observer::TargetHeaders;
 use crate::observer::exchange::id;
 use tokometer_wire::RequestHead;
 
-/// Longest bearer token that is looked at, in bytes. Servers take heads of some 8 KiB (nginx, Apache httpd); ours may be larger.
+/// Maximum size of a bearer token to parse, in bytes. Servers accept headers of about 8 KiB (nginx, Apache httpd); our
+/// limit may be higher.
 const MOST_TOKEN_BYTES: usize = 16 * 1024;
 
-/// base64url; the padding is left out in a token (RFC 7515, section 2), and some writers do not know.
+/// base64url; tokens must omit the padding (RFC 7515, section 2), but some implementations add it.
 const BASE64_URL: GeneralPurpose = GeneralPurpose::new(
     &alphabet::URL_SAFE,
     GeneralPurposeConfig::new().with_encode_padding(false).with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
 impl TargetHeaders {
-    /// What a request head said of these.
+    /// Targets and tenant in these request headers.
     pub(super) fn of(&self, head: &RequestHead<'_>) -> Option<Box<Targets>> {
         let time = |name| head.header(name).filter(|_| self.speed).and_then(Targets::milliseconds);
         let targets = Targets {
@@ -34,15 +35,16 @@ impl TargetHeaders {
         targets.said()
     }
 
-    /// The tenant that the first of the headers names, else the claim of the bearer token.
+    /// Tenant from the first configured header present, otherwise from the claim of the bearer token.
     fn tenant<'a>(&self, header: impl Fn(&str) -> Option<&'a [u8]>) -> Option<Box<str>> {
         let named = self.tenant.iter().find_map(|name| id(header(name)));
         named.or_else(|| claim(header("authorization")?, self.claim.as_deref()?))
     }
 }
 
-/// A claim of the payload of a bearer token (RFC 6750, section 2.1) that is a signed JWT (RFC 7519, section 3.1). The signature is
-/// not checked: that is for the server, and no key of it is known here. Nothing else of the token is kept.
+/// Reads a claim from the payload of a bearer token (RFC 6750, section 2.1) that is a signed JWT (RFC 7519, section
+/// 3.1). The signature is not verified: that is the server's job, and its keys are unknown here. Nothing else of the
+/// token is kept.
 fn claim(authorization: &[u8], name: &str) -> Option<Box<str>> {
     let text = std::str::from_utf8(authorization).ok().filter(|text| text.len() <= MOST_TOKEN_BYTES)?;
     let (scheme, token) = text.trim().split_once(' ')?;
@@ -56,13 +58,14 @@ fn claim(authorization: &[u8], name: &str) -> Option<Box<str>> {
     let claims: Map<String, Value> = serde_json::from_slice(&BASE64_URL.decode(payload).ok()?).ok()?;
     match find(&claims, name)? {
         Value::String(text) => id(Some(text.as_bytes())),
-        // A number stands for itself where it is whole; others have many ways to be written.
+        // Only integers have a single canonical text form.
         Value::Number(number) if !number.is_f64() => id(Some(number.to_string().as_bytes())),
         _ => None,
     }
 }
 
-/// The claim of this name; `org.id` is also the `id` in the object `org`. Names may have dots of their own (RFC 7519, section 4.2).
+/// Finds the claim with this name; `org.id` also matches `id` in the object `org`. Names may contain dots (RFC 7519,
+/// section 4.2).
 fn find<'a>(claims: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
     claims.get(name).or_else(|| {
         name.match_indices('.').find_map(|(at, _)| {
@@ -85,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_is_found_by_its_name_or_by_the_way_to_it() {
+    fn claim_is_found_by_name_or_path() {
         let payload = r#"{"sub":" acme ","org":{"id":7,"a.b":{"c":"deep"}},"https://x.example/team":"red","n":1.5,"l":["x"],"e":""}"#;
         for (name, expected) in [
             ("sub", Some("acme")),
@@ -105,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_signed_token_names_nobody() {
+    fn invalid_bearer_token_yields_no_tenant() {
         let good = bearer(r#"{"sub":"acme"}"#);
         assert_eq!(claim(good.as_bytes(), "sub").as_deref(), Some("acme"));
         let padded = format!("Bearer x.{}=.y", BASE64_URL.encode(r#"{"sub":"acm"}"#));
@@ -132,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_header_that_names_a_tenant_does_and_the_token_only_where_none_does() {
+    fn first_tenant_header_wins_over_token_claim() {
         let headers =
             TargetHeaders { speed: false, tenant: vec!["x-team".into(), "x-tenant".into()], claim: Some("sub".into()) };
         let token = bearer(r#"{"sub":"token"}"#);

@@ -1,4 +1,4 @@
-//! What an observer costs in memory.
+//! Memory used by an observer.
 
 use std::mem::size_of;
 
@@ -9,16 +9,16 @@ use tokometer_decode::ResponseDecoder;
 use tokometer_wire::Http1;
 use tokometer_wire::Http2;
 
-/// The promise: an open stream's observer holds less than this, request and response decoder included.
+/// Documented limit: the observer of an open stream uses less than this, including request and response decoder.
 const OPEN_STREAM_BYTES: usize = 2048;
 
 #[test]
-fn an_open_stream_is_observed_in_less_than_two_kib() {
-    // A waiting request is one entry of the parser's queue, which starts at eight bytes.
+fn observer_of_open_stream_uses_less_than_two_kib() {
+    // A waiting request is one entry of the parser's queue, which initially takes eight bytes.
     let exchange = size_of::<Exchange>() + 8;
     let open = size_of::<ConnectionObserver>() + exchange + size_of::<ResponseDecoder>();
     println!(
-        "connection {} (of it http {}) exchange {} request {} response {} = {open}",
+        "connection {} (HTTP parser {}), request record {}, request decoder {}, response decoder {}: total {open}",
         size_of::<ConnectionObserver>(),
         size_of::<Http1>(),
         size_of::<Exchange>(),
@@ -29,12 +29,12 @@ fn an_open_stream_is_observed_in_less_than_two_kib() {
 }
 
 #[test]
-fn a_stream_of_http_2_costs_no_more_than_a_connection_of_http_1_and_its_connection_half_a_kib() {
-    // Its exchange with its place in the queue, an entry of the parser's, and the decoder of its answer. A connection has
-    // beside this what its two header compression tables hold: 4 KiB each if no side asks for more, 64 KiB at most.
+fn observer_memory_of_http2_streams_stays_within_limits() {
+    // Request record with its queue entry, an entry of the parser, and the response decoder. A connection also holds
+    // two header compression tables: 4 KiB each by default, at most 64 KiB.
     let stream = size_of::<Exchange>() + size_of::<Box<Exchange>>() + 8 + size_of::<ResponseDecoder>();
     let connection = size_of::<ConnectionObserver>() + size_of::<Http2>();
-    println!("stream {stream}, connection {connection} (of it the parser {})", size_of::<Http2>());
+    println!("stream {stream}, connection {connection} (HTTP parser {})", size_of::<Http2>());
     assert!(stream < OPEN_STREAM_BYTES, "{stream} bytes");
     assert!(connection < 512, "{connection} bytes");
 }

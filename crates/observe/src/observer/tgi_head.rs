@@ -1,5 +1,6 @@
-//! What the head of a whole answer of Text Generation Inference tells (router/src/server.rs, `generate`, version 3.3; its
-//! chats and completions have it too). A streamed answer's head comes before anything is known.
+//! Response headers of Text Generation Inference with queue time and counts (router/src/server.rs, `generate`, version
+//! 3.3; also on chats and completions). Only on non-streamed responses: a stream's headers are sent before the values
+//! are known.
 
 use std::time::Duration;
 
@@ -8,14 +9,14 @@ use tokometer_decode::Counter;
 /// Queue time and counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Told {
-    /// `x-queue-time`: from validated to batched. Whole milliseconds, rounded down.
+    /// `x-queue-time`: from validation to batching. Whole milliseconds, rounded down.
     pub(super) queue: Option<Duration>,
     /// `x-prompt-tokens` and `x-generated-tokens`.
     pub(super) counter: Counter,
 }
 
 impl Told {
-    /// Reads the head whose fields these are. `None` of any head but TGI's: `x-queue-time` alone may be anybody's.
+    /// Reads these headers. `None` unless they are TGI's: `x-queue-time` alone is too generic.
     pub(super) fn by<'a>(header: impl Fn(&str) -> Option<&'a [u8]>) -> Option<Told> {
         header("x-compute-type")?;
         header("x-time-per-token")?;
@@ -35,7 +36,7 @@ mod tests {
     }
 
     #[test]
-    fn queue_time_and_counts_are_read_of_tgi_alone() {
+    fn queue_time_and_counts_are_read_only_from_tgi() {
         let all = [
             ("x-compute-type", "1-nvidia-a10g"),
             ("x-compute-time", "0.532"),
@@ -49,13 +50,13 @@ mod tests {
         ];
         let counter = Counter { input: Some(17), output: Some(20), ..Counter::default() };
         assert_eq!(told(&all), Some(Told { queue: Some(Duration::from_millis(120)), counter }));
-        assert_eq!(told(&all[1..]), None, "not TGI's");
+        assert_eq!(told(&all[1..]), None, "not a TGI response");
         let streamed = [("x-compute-type", "cpu"), ("x-compute-characters", "9")];
-        assert_eq!(told(&streamed), None, "a stream's head knows nothing yet");
+        assert_eq!(told(&streamed), None, "headers of a stream have no values");
     }
 
     #[test]
-    fn what_is_no_number_is_not_known() {
+    fn invalid_numbers_are_none() {
         let odd = [
             ("x-compute-type", "cpu"),
             ("x-time-per-token", "1"),

@@ -1,4 +1,4 @@
-//! The stage between the data path and the sinks.
+//! Stage between the data path and the sinks.
 
 use std::fmt;
 use std::io;
@@ -15,7 +15,8 @@ use tokometer_observe::measure::Stage;
 use tokometer_observe::measure::Uncounted;
 use tokometer_observe::measure::UncountedText;
 
-/// Hands records on at once, but for those of answers that nobody counted: these go through the worker, if it has room.
+/// Forwards records immediately, except those of responses without a token count: these go through the worker if it has
+/// room.
 pub struct Counting {
     next: Arc<dyn Sink>,
     worker: Worker,
@@ -28,36 +29,37 @@ impl fmt::Debug for Counting {
 }
 
 impl Counting {
-    /// Counts by these vocabularies before `next` is told, with room for `queue_answers` waiting answers. Without any
-    /// there is no thread.
+    /// Starts counting with these vocabularies in front of `next`, with at most `queue_answers` waiting responses. No
+    /// thread is started without a vocabulary.
     ///
     /// # Errors
-    /// When the thread cannot be started.
+    /// The thread cannot be started.
     pub fn start(next: Arc<dyn Sink>, vocabularies: Vocabularies, queue_answers: usize) -> io::Result<Counting> {
         let counting = Counting { worker: Worker::new(Arc::clone(&next)), next };
         counting.reload(vocabularies, queue_answers)?;
         Ok(counting)
     }
 
-    /// Counts by these from now on. Answers that wait are counted by those that they began with.
+    /// Replaces the vocabularies. Responses that are already waiting are counted with their old ones.
     ///
     /// # Errors
-    /// When the thread cannot be started; the old vocabularies stay.
+    /// The thread cannot be started; the old vocabularies are kept.
     pub fn reload(&self, vocabularies: Vocabularies, queue_answers: usize) -> io::Result<()> {
         self.worker.set(vocabularies, queue_answers)
     }
 
-    /// How many answers could not be counted, by reason; nothing as long as there never was a vocabulary.
+    /// Number of responses that could not be counted, by reason; empty until a vocabulary has been set.
     pub fn uncounted(&self) -> Vec<(Uncounted, u64)> {
         self.worker.uncounted()
     }
 
-    /// Answers that wait or are being counted.
+    /// Number of responses that are waiting or being counted.
     pub fn waiting(&self) -> usize {
         self.worker.waiting()
     }
 
-    /// Counts what waits, for this long; hands the rest on as it is. Every record has been handed on then.
+    /// Counts the waiting responses for at most this long and forwards the others uncounted. Every record has been
+    /// forwarded when it returns.
     pub fn stop(&self, at_most: Duration) {
         self.worker.stop(at_most);
     }

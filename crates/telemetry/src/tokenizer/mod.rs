@@ -1,13 +1,12 @@
-//! Counts the tokens of answers that nobody counted, by their text and the model's own vocabulary (`tokenizer.json`).
+//! Counts the tokens of responses without a token count, from their text and the model's vocabulary (`tokenizer.json`).
 //!
-//! Off unless a vocabulary is set. The data path hands a record and its text over and goes on; a thread of low priority
-//! counts, and hands the record on with the count or, whatever happens, without it. What cannot be counted is tallied by
-//! its reason.
+//! Disabled unless a vocabulary is set. The data path passes a record and its text to a low-priority thread, which
+//! counts and forwards the record with the count or, after any failure, without it. Failures are counted by reason.
 //!
-//! It counts the text, and that is an estimate of what was sampled. The end-of-text token, the marks around reasoning and
-//! special tokens are sampled, but are no text; a stop string that was cut off, and white space that a parser of reasoning
-//! took away, are missing; and a model may sample the same text in other pieces than its tokenizer cuts it in. Prompts are
-//! not counted: they pass a chat template first, which is not known here.
+//! The count of the text is an estimate of the sampled tokens. The end-of-text token, the markers around reasoning and
+//! special tokens are sampled but not part of the text; removed stop strings, and white space removed by a reasoning
+//! parser, are missing; and a model may sample the same text as different tokens than its tokenizer produces. Prompts
+//! are not counted: the server applies a chat template to them that is unknown here.
 
 mod counting;
 mod settings;

@@ -1,21 +1,21 @@
-//! What a person may set about counting by text.
+//! Settings of token counting from text.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Which vocabulary counts the answers of which model.
+/// Vocabularies by model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// `tokenizer.json` of every model that has none of its own; `None`: their answers are not counted.
+    /// `tokenizer.json` of every model without an entry in `models`; `None`: their responses are not counted.
     pub path: Option<PathBuf>,
-    /// `tokenizer.json` by the model's name in requests and answers.
+    /// `tokenizer.json` by the model's name in requests and responses.
     pub models: BTreeMap<String, PathBuf>,
-    /// Most answers that wait to be counted.
+    /// Maximum number of responses waiting to be counted.
     pub queue_answers: usize,
 }
 
 impl Settings {
-    /// True when some vocabulary is set.
+    /// True if a vocabulary is set.
     pub fn is_on(&self) -> bool {
         self.path.is_some() || !self.models.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Vocabularies, out of their files.
+//! Vocabularies, loaded from files.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,10 +9,10 @@ use std::sync::Arc;
 use crate::tokenizer::Settings;
 use tokometer_observe::measure::Labels;
 
-/// Why a vocabulary cannot be used.
+/// Why a vocabulary cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "observe.tokenizer: cannot read the tokenizer {}: {why}; set the path of the tokenizer.json that lies beside the model's weights",
+    "observe.tokenizer: cannot read the tokenizer {}: {why}; set the path to the tokenizer.json of the model",
     path.display()
 )]
 pub struct Error {
@@ -20,9 +20,9 @@ pub struct Error {
     why: String,
 }
 
-/// Cuts text into tokens.
+/// Splits text into tokens.
 pub trait Tokenize: Send + Sync + 'static {
-    /// How many tokens the text has, special ones that are not written in it left out. `None`: it cannot be cut.
+    /// Number of tokens of the text, without added special tokens. `None` if it cannot be tokenized.
     fn tokens(&self, text: &str) -> Option<u64>;
 }
 
@@ -32,13 +32,13 @@ struct Vocabulary(tokenizers::Tokenizer);
 impl Vocabulary {
     fn read(path: &Path) -> Result<Vocabulary, Error> {
         let error = |why: String| Error { path: path.to_owned(), why };
-        // Read here, so that a missing file is told from one that holds something else.
+        // Read the file here, to distinguish a missing file from an invalid one.
         let bytes = std::fs::read(path).map_err(|why| error(why.to_string()))?;
         let mut tokenizer = tokenizers::Tokenizer::from_bytes(bytes).map_err(|why| error(why.to_string()))?;
-        // Files of embedding models cut and fill up; a count must not.
+        // Files of embedding models enable truncation and padding, which would distort a count.
         tokenizer.with_truncation(None).map_err(|why| error(why.to_string()))?;
         tokenizer.with_padding(None);
-        // The library would keep words that it saw, and no text is kept.
+        // The library would cache words from the texts, but no text may be kept.
         let mut model = tokenizer.get_model().clone();
         model.resize_cache(0);
         tokenizer.with_model(model);
@@ -48,7 +48,7 @@ impl Vocabulary {
 
 impl Tokenize for Vocabulary {
     fn tokens(&self, text: &str) -> Option<u64> {
-        // An error may quote the text: it goes no further.
+        // Drop the error: it may quote the text.
         let encoding = self.0.encode_fast(text, false).ok()?;
         u64::try_from(encoding.len()).ok()
     }
@@ -69,10 +69,10 @@ impl fmt::Debug for Vocabularies {
 }
 
 impl Vocabularies {
-    /// Reads every file of the settings, each once.
+    /// Loads every file in the settings, each once.
     ///
     /// # Errors
-    /// When one cannot be read or is no `tokenizer.json`.
+    /// A file cannot be read or is not a `tokenizer.json`.
     pub fn read(settings: &Settings) -> Result<Vocabularies, Error> {
         let mut known: BTreeMap<&Path, Arc<dyn Tokenize>> = BTreeMap::new();
         for path in settings.path.iter().chain(settings.models.values()) {
@@ -87,22 +87,23 @@ impl Vocabularies {
         })
     }
 
-    /// One for every model.
+    /// One vocabulary for all models.
     pub fn of_all(any: Arc<dyn Tokenize>) -> Vocabularies {
         Vocabularies { any: Some(any), models: BTreeMap::new() }
     }
 
-    /// True when there is none.
+    /// True if there are no vocabularies.
     pub fn is_empty(&self) -> bool {
         self.any.is_none() && self.models.is_empty()
     }
 
-    /// How many tokens a text of this model has; `None` without a vocabulary for it, or where it cannot be cut.
+    /// Number of tokens of a text of this model; `None` if there is no vocabulary for it, or the text cannot be
+    /// tokenized.
     pub fn tokens(&self, model: &str, text: &str) -> Option<u64> {
         self.models.get(model).or(self.any.as_ref())?.tokens(text)
     }
 
-    /// That of the model that was asked for, else of the one that answered, else that of all others.
+    /// Vocabulary of the requested model, otherwise of the responding model, otherwise the default one.
     pub(super) fn of(&self, labels: &Labels) -> Option<&Arc<dyn Tokenize>> {
         let named = [&labels.request_model, &labels.response_model].into_iter().flatten();
         named.into_iter().find_map(|name| self.models.get(&**name)).or(self.any.as_ref())

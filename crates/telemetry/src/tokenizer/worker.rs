@@ -1,4 +1,4 @@
-//! The thread that counts, and what waits for it.
+//! The counting thread and its queue.
 
 use std::io;
 use std::panic::AssertUnwindSafe;
@@ -30,13 +30,13 @@ use tokometer_observe::measure::TextTokens;
 use tokometer_observe::measure::Uncounted;
 use tokometer_observe::measure::UncountedText;
 
-/// Below the data path's threads, as telemetry is.
+/// Lower priority than the data path's threads, like telemetry.
 const NICENESS: i32 = 10;
 
-/// A record that has waited longer goes on without its count: what is late helps nobody.
+/// A record that has waited longer is forwarded uncounted: a late record is of no use.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
-/// An answer that waits to be counted.
+/// A response waiting to be counted.
 pub(super) struct Job {
     pub(super) record: Record,
     pub(super) text: UncountedText,
@@ -45,31 +45,31 @@ pub(super) struct Job {
 }
 
 enum Message {
-    /// Boxed: a queue of pointers costs little while it is empty.
+    /// Boxed: a queue of pointers needs little memory while it is empty.
     Count(Box<Job>),
-    /// All before it is done.
+    /// Reports when all earlier messages have been processed.
     Flush(SyncSender<()>),
 }
 
-/// The end of the data path.
+/// The data path's handle of the worker.
 pub(super) struct Worker {
-    /// Unbounded by itself; `waiting` is its bound, so that a reload can move it.
+    /// The channel is unbounded; `waiting` enforces the limit, so that a reload can change it.
     queue: Sender<Message>,
     shared: Arc<Shared>,
 }
 
-/// What the thread, the data path and whoever stops them share.
+/// State shared by the thread, the data path and the code that stops them.
 struct Shared {
     next: Arc<dyn Sink>,
-    /// Held by the thread while it waits for more, and never while it counts.
+    /// Locked by the thread while it waits for messages, and never while it counts.
     jobs: Mutex<Receiver<Message>>,
-    /// The record whose text is being counted: whoever takes it hands it on.
+    /// The record whose text is being counted: the code that takes it out forwards it.
     at_hand: Mutex<Option<Box<Record>>>,
     vocabularies: ArcSwap<Vocabularies>,
     waiting: AtomicUsize,
     most: AtomicUsize,
     started: AtomicBool,
-    /// What waits is handed on uncounted.
+    /// Forward waiting records uncounted.
     hurry: AtomicBool,
     tally: [AtomicU64; Uncounted::ALL.len()],
 }
@@ -91,13 +91,13 @@ impl Worker {
         Worker { queue, shared }
     }
 
-    /// Takes these settings over. The thread starts with the first vocabulary.
+    /// Applies these settings. The thread starts with the first vocabulary.
     pub(super) fn set(&self, vocabularies: Vocabularies, most: usize) -> io::Result<()> {
         let shared = &self.shared;
         if !vocabularies.is_empty() && !shared.started.swap(true, Ordering::Relaxed) {
             let worker = Arc::clone(shared);
             let work = move || {
-                // Lowering needs no right; should it be refused all the same, it counts as well.
+                // Lowering the priority needs no privileges; if it fails nevertheless, count at normal priority.
                 rustix::process::nice(NICENESS).ok();
                 worker.run();
             };
@@ -130,14 +130,14 @@ impl Worker {
         self.shared.tally(why);
     }
 
-    /// Puts an answer into the queue. Never waits.
+    /// Adds a response to the queue. Never blocks.
     pub(super) fn offer(&self, job: Box<Job>) -> Result<(), Uncounted> {
         let shared = &self.shared;
         if shared.waiting.fetch_add(1, Ordering::Relaxed) >= shared.most.load(Ordering::Relaxed) {
             shared.waiting.fetch_sub(1, Ordering::Relaxed);
             return Err(Uncounted::QueueFull);
         }
-        // The other end is ours as well.
+        // Cannot fail: `shared` also holds the receiver.
         self.queue.send(Message::Count(job)).map_err(|_| Uncounted::QueueFull)
     }
 
@@ -154,7 +154,7 @@ impl Worker {
         }
         shared.hurry.store(true, Ordering::Relaxed);
         shared.give_up();
-        // The thread is stuck in a text, or gone: what waits behind it is handed on from here.
+        // The thread is stuck in a text, or has died: forward the waiting records here.
         if let Ok(jobs) = shared.jobs.try_lock() {
             shared.drain(&jobs);
         }
@@ -173,7 +173,7 @@ impl Shared {
         }
     }
 
-    /// Counts one answer and hands its record on.
+    /// Counts one response and forwards its record.
     fn count(&self, job: Job) {
         let Job { record, text: UncountedText { text, thresholds }, vocabulary, since } = job;
         *lock(&self.at_hand) = Some(Box::new(record));
@@ -192,7 +192,7 @@ impl Shared {
         self.hand_on(&record);
     }
 
-    /// Hands the record at hand on without its count.
+    /// Forwards the current record uncounted.
     fn give_up(&self) {
         if let Some(record) = lock(&self.at_hand).take() {
             self.tally(Uncounted::QueueFull);
@@ -200,7 +200,7 @@ impl Shared {
         }
     }
 
-    /// Hands all on that waits.
+    /// Forwards all waiting records uncounted.
     fn drain(&self, jobs: &Receiver<Message>) {
         for message in jobs.try_iter() {
             if let Message::Count(job) = message {
@@ -212,7 +212,7 @@ impl Shared {
 
     fn hand_on(&self, record: &Record) {
         self.waiting.fetch_sub(1, Ordering::Relaxed);
-        // A sink that panics must not take the thread with it.
+        // A panic of the sink must not end the thread.
         drop(catch_unwind(AssertUnwindSafe(|| self.next.record(record))));
     }
 
@@ -223,7 +223,7 @@ impl Shared {
     }
 }
 
-/// The tokens of every stretch of the text, each cut for itself: marks stood between them.
+/// Counts the tokens of every run of the text separately: markers separated them.
 fn count(text: &AnswerText, vocabulary: &dyn Tokenize) -> Result<TextTokens, Uncounted> {
     let runs = text.runs().map_err(Uncounted::from)?;
     let all = runs.iter().map(|run| vocabulary.tokens(run)).sum::<Option<u64>>().ok_or(Uncounted::Failed)?;
