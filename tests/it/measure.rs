@@ -1,4 +1,4 @@
-//! The arithmetic of an exchange, told by times that the tests choose.
+//! Measurements of one request, with times chosen by the tests.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-/// Lets this much time pass before the next read (which itself takes a millisecond).
+/// Advances the clock before the next read (which itself takes a millisecond).
 fn after(mut wire: Wire, pause: Duration) -> Wire {
     wire.now += pause;
     wire
@@ -22,7 +22,7 @@ fn after(mut wire: Wire, pause: Duration) -> Wire {
 
 fn record(wire: Wire) -> Record {
     let Replayed { mut records, .. } = wire.close(CLOSE);
-    records.pop().expect("one exchange")
+    records.pop().expect("one record")
 }
 
 fn usage(output: u64) -> String {
@@ -37,11 +37,11 @@ fn times_count_from_the_last_byte_of_the_request() {
     assert_eq!(record.since_requested(record.headers), Some(ms(1)));
     assert_eq!(record.since_requested(record.first_event), Some(ms(100)));
     assert_eq!(record.since_requested(record.first_token), Some(ms(101)));
-    assert_eq!(record.first_token, Some(ms(602)), "from the first byte it is more");
+    assert_eq!(record.first_token, Some(ms(602)), "counted from the first byte");
 }
 
 #[test]
-fn comments_are_no_events_and_a_role_is_no_token() {
+fn comments_are_not_events_and_roles_are_not_tokens() {
     let wire = Wire::asked().server(HEAD).events(&[": keep-alive", ": keep-alive", ROLE, DELTA, FINISH]).server(LAST);
     let record = record(wire);
     assert_eq!(record.since_requested(record.first_event), Some(ms(4)));
@@ -50,7 +50,7 @@ fn comments_are_no_events_and_a_role_is_no_token() {
 }
 
 #[test]
-fn reasoning_and_tool_calls_are_tokens_but_not_the_visible_answer() {
+fn reasoning_and_tool_calls_are_tokens_but_not_visible() {
     let reasoning = r#"data: {"choices":[{"index":0,"delta":{"reasoning_content":"hm","content":null}}]}"#;
     let tool = r#"data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{"}}]}}]}"#;
     let record = record(Wire::asked().server(HEAD).events(&[reasoning, tool, DELTA, FINISH]).server(LAST));
@@ -59,7 +59,7 @@ fn reasoning_and_tool_calls_are_tokens_but_not_the_visible_answer() {
 }
 
 #[test]
-fn the_decode_rate_leaves_the_first_event_out() {
+fn decode_rate_excludes_the_first_event() {
     let events = [DELTA; 5];
     let wire = Wire::asked().server(HEAD).events(&events).events(&[FINISH, &usage(5), DONE]).server(LAST);
     let rate = record(wire).decode_rate.expect("five tokens by usage");
@@ -67,23 +67,23 @@ fn the_decode_rate_leaves_the_first_event_out() {
 }
 
 #[test]
-fn no_decode_rate_when_one_write_carried_everything() {
+fn single_write_response_has_no_decode_rate() {
     let all = [DELTA, DELTA, FINISH, &usage(2), DONE].map(chunk).concat();
     let record = record(Wire::asked().server(HEAD).server(&[&all[..], LAST].concat()));
     assert_eq!((record.decode_rate, record.output_tokens.map(|n| n.tokens)), (None, Some(2)));
 }
 
 #[test]
-fn without_an_exact_count_the_rate_is_told_as_a_lower_bound_only() {
+fn inexact_count_gives_only_a_lower_bound_rate() {
     let record = record(Wire::asked().server(HEAD).events(&[DELTA, DELTA, DELTA, FINISH, DONE]).server(LAST));
     assert_eq!(record.output_tokens.map(|n| n.source), Some(CountSource::Deltas));
     assert_eq!(record.decode_rate, None);
     assert!(record.decode_rate_at_least.is_some_and(|rate| (rate - 1000.0).abs() < 1e-6));
 }
 
-/// Five log probabilities in the first event: what came after it are three tokens.
+/// The first event has five log probabilities; three tokens follow it.
 #[test]
-fn a_rate_that_is_a_lower_bound_is_not_raised_by_a_first_event_of_many() {
+fn lower_bound_rate_excludes_tokens_of_the_first_event() {
     let many = r#"data: {"choices":[{"index":0,"delta":{"content":"a"},"logprobs":{"content":[{},{},{},{},{}]}}]}"#;
     let record = record(Wire::asked().server(HEAD).events(&[many, DELTA, DELTA, DELTA, FINISH, DONE]).server(LAST));
     assert_eq!(record.output_tokens.map(|n| (n.tokens, n.source)), Some((5, CountSource::Deltas)));
@@ -91,14 +91,14 @@ fn a_rate_that_is_a_lower_bound_is_not_raised_by_a_first_event_of_many() {
 }
 
 #[test]
-fn an_answer_that_ends_for_an_error_has_failed() {
+fn finish_reason_error_is_error_in_stream() {
     let failed = r#"data: {"choices":[{"index":0,"delta":{},"finish_reason":"error"}]}"#;
     let record = record(Wire::asked().server(HEAD).events(&[DELTA, failed, DONE]).server(LAST));
     assert_eq!(record.outcome, Outcome::ErrorInStream);
 }
 
 #[test]
-fn a_gap_is_handed_on_with_the_tokens_that_came_after_it() {
+fn gap_is_reported_with_the_tokens_that_follow_it() {
     let with_usage = |n: u64| {
         format!(r#"data: {{"choices":[{{"index":0,"delta":{{"content":"a"}}}}],"usage":{{"completion_tokens":{n}}}}}"#)
     };
@@ -112,7 +112,7 @@ fn a_gap_is_handed_on_with_the_tokens_that_came_after_it() {
 }
 
 #[test]
-fn a_long_gap_is_a_stall_unless_the_client_took_nothing() {
+fn long_gap_is_a_stall_unless_blocked_on_the_client() {
     let stalled =
         record(after(Wire::asked().server(HEAD).events(&[DELTA]), ms(1500)).events(&[DELTA, FINISH]).server(LAST));
     assert_eq!((stalled.stalls, stalled.delivery_blocked), (1, Duration::ZERO));
@@ -123,30 +123,30 @@ fn a_long_gap_is_a_stall_unless_the_client_took_nothing() {
     wire.observer.blocked(Direction::Response, since, since + ms(1500));
     let blocked = record(wire.events(&[DELTA, FINISH]).server(LAST));
     assert_eq!((blocked.stalls, blocked.delivery_blocked), (0, ms(1500)));
-    assert_eq!(blocked.longest_gap, None, "what the client held up is not the engine's gap");
+    assert_eq!(blocked.longest_gap, None, "a gap caused by the client is not counted");
 }
 
 #[test]
-fn queue_time_is_in_band_or_by_the_head_where_an_engine_sends_it_when_work_begins() {
+fn queue_time_comes_from_body_or_llama_cpp_headers() {
     let llama: &[u8] = b"HTTP/1.1 200 OK\r\nServer: llama.cpp\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
     let by_head = record(after(Wire::asked(), ms(49)).server(llama).events(&[DELTA, FINISH]).server(LAST));
     assert_eq!(by_head.queue.map(|q| (q.value, q.source)), Some((ms(50), QueueSource::HeaderTiming)));
 
-    // One read brought the head and a token whose prompt took 30 ms: the head waited for it.
+    // Headers and a token with a prompt time of 30 ms arrive in one read: the headers were delayed.
     let timings =
         r#"data: {"choices":[],"timings":{"prompt_n":9,"prompt_ms":30.0,"predicted_n":1,"predicted_ms":1.0}}"#;
     let together = [llama, &chunk(DELTA)[..]].concat();
     let late = record(after(Wire::asked(), ms(49)).server(&together).events(&[FINISH, timings]).server(LAST));
     assert_eq!(late.queue.map(|q| (q.value, q.source)), Some((ms(20), QueueSource::HeaderTiming)));
     let untold = record(after(Wire::asked(), ms(49)).server(&together).events(&[FINISH]).server(LAST));
-    assert_eq!(untold.queue, None, "how long its prompt took is not known");
+    assert_eq!(untold.queue, None, "the prompt time is unknown");
 
     let metrics = r#"data: {"choices":[],"usage":{"completion_tokens":1},"metrics":{"queue_time_ms":12.5}}"#;
     let in_band = record(Wire::asked().server(HEAD).events(&[DELTA, FINISH, metrics]).server(LAST));
     assert_eq!(in_band.queue.map(|q| (q.value, q.source)), Some((Duration::from_micros(12_500), QueueSource::InBand)));
 
     let unknown = record(after(Wire::asked(), ms(49)).server(HEAD).events(&[DELTA, FINISH]).server(LAST));
-    assert_eq!(unknown.queue, None, "vLLM sends its head before the queue");
+    assert_eq!(unknown.queue, None, "vLLM sends its headers before queueing");
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn an_explicit_zero_is_not_missing() {
 }
 
 #[test]
-fn a_coded_body_is_relayed_unread() {
+fn body_with_undecodable_coding_is_not_parsed() {
     let head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: gzip, chunked\r\n\r\n";
     let record = record(Wire::asked().server(head).events(&[DELTA, FINISH]).server(LAST));
     assert_eq!((record.output_tokens, record.first_token), (None, None));

@@ -1,4 +1,4 @@
-//! `docs/ENGINES.md`, made from what the recordings gave. `UPDATE=1` writes it anew.
+//! Generates `docs/ENGINES.md` from the recordings. `UPDATE=1` rewrites the file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -12,45 +12,50 @@ use super::{Case, all};
 const INTRODUCTION: &str = "\
 # Engines
 
-<!-- Made from what tests/it/truth ran: `UPDATE=1 cargo test --test it truth::document` rewrites it. -->
+<!-- Generated from the results of tests/it/truth: `UPDATE=1 cargo test --test it truth::document` rewrites it. -->
 
-What is read of each engine, by API. Every row is the sum of recordings of the real server (`tests/fixtures/captures`) that
-the tests run through the observer, or, where it says so, of fixtures written from its source (`tests/fixtures/written`); the
-numbers in brackets say how many of them gave what is named. Counts are held against the engines' own counters, outcomes
-against what the recorder saw, times against a naive reading of the recordings (`tests/it/truth`).
+Measurements available per engine and API. Every row summarizes recordings of the real server
+(`tests/fixtures/captures`) that the tests replay through the observer or, where marked, fixtures written from the
+engine's source (`tests/fixtures/written`). Numbers in parentheses are the number of recordings with that result. Counts
+are compared with the engines' own counters, outcomes with the observations of the recorder, and times with a naive
+parser of the recordings (`tests/it/truth`).
 
-- **Output tokens**, **prompt tokens**: where the count comes from. `deltas_lower_bound` marks a lower bound: the stream carried no count, or
-  broke off before it came. With a vocabulary (`observe.tokenizer`) its text is counted in its place, see below.
-- **First token**: when the first token was seen, against the head and the first event of the stream. Without a stream it is
-  not known.
-- **Other ends**: outcomes other than `ok`, and what the engine called the error.
-- **Queue time**: its source, where the answer tells one.
+- **Output tokens**, **prompt tokens**: source of the count. `deltas_lower_bound` is a lower bound: the stream carried
+  no count, or was aborted before the count was sent. With a vocabulary (`observe.tokenizer`) the response text is
+  counted instead, see below.
+- **First token**: when the first token was seen, relative to the response headers and the first event of the stream.
+  Unknown for non-streamed responses.
+- **Other ends**: outcomes other than `ok`, with the engine's error type.
+- **Queue time**: its source, if the response has one.
 
-What is not HTTP/1.1 is held by tests of its own: `tests/it/http2` (HTTP/2 and gRPC: the services of vLLM, SMG and TensorRT-LLM,
-whose chunks carry token counts or ids, and Triton's, whose do not) and `tests/it/websocket` (`/v1/realtime`). A call of Triton's
-`ModelStreamInfer` is one exchange, however many requests share it, and its count is a lower bound: their ids are the client's, and may
-be empty or the same, and a decoupled model marks a request's last response only for a client that asks for it. Each answer of a
-realtime session is an exchange.
+Other protocols are covered by separate tests: `tests/it/http2` (HTTP/2 and gRPC: the services of vLLM, SMG and
+TensorRT-LLM, whose chunks carry token counts or ids, and Triton's, whose chunks do not) and `tests/it/websocket`
+(`/v1/realtime`). A call of Triton's `ModelStreamInfer` is recorded as one request, even if several requests share it,
+and its count is a lower bound: request ids are chosen by the client and may be empty or equal, and a decoupled model
+marks a request's last response only if the client asks for it. Each response of a realtime session is recorded as one
+request.
 
-## Where the count comes from
+## Sources of token counts
 
-The first of these that an answer has: `usage`; `token_ids`, the ids in its events; `native_counter`, a counter of the engine's own;
-`tokenizer`, its text; `deltas_lower_bound`. The first three are exact.
+The first available source is used: `usage`; `token_ids`, the token ids in the events; `native_counter`, an
+engine-specific counter; `tokenizer`, the response text; `deltas_lower_bound`. The first three are exact.
 
-`tokenizer` is an estimate, and never taken for more: it gives no `gen_ai` token metric and no time per output token, and its rate is
-told under its own `source`. Tokometer keeps the answer's text in memory while it runs, cuts it by the `tokenizer.json` that
-`observe.tokenizer` names, and forgets it. So it is the count of the text. In the recordings (`tests/it/truth/texts.rs`, one model,
-five servers) that is what was sampled but for the end-of-text token where the model ended the answer, and for 2 to 4 tokens more
-where it reasoned: the marks around reasoning, and white space that a parser took off. It may be less by more: reasoning that is
-asked not to be told, a stop string that was cut off, special tokens that are not written, and text that was sampled in other pieces
-than a tokenizer cuts it in (under a grammar; that may also make it more). Of a cut answer it is what came. It is told only of text: not where tools were
-called, nor of several answers in one (`n`), an echoed prompt, audio, gRPC and realtime, nor where it comes to fewer tokens than were
-seen, for then the vocabulary is not the model's; `tokometer.tokenizer.uncounted` counts these by reason. Prompts are not counted so:
-a chat template, which is not known here, comes between them and their tokens.
+`tokenizer` is an estimate and is never reported as exact: it yields no `gen_ai` token metric and no time per output
+token, and its decode rate has its own `source`. Tokometer keeps the response text in memory while the response is in
+progress, tokenizes it with the `tokenizer.json` set in `observe.tokenizer`, and drops it. In the recordings
+(`tests/it/truth/texts.rs`, one model, five servers) the count of the text equals the number of sampled tokens, except
+for the end-of-text token if the model ended the response, and 2 to 4 more tokens for reasoning: the reasoning markers,
+and white space removed by a parser. The difference can be larger: reasoning that the request excludes, a removed stop
+string, special tokens without text, and text sampled as different tokens than the tokenizer produces (with a grammar;
+the count may then also be higher). For an aborted response only the received text is counted. There is no estimate for
+tool calls, several choices in one response (`n`), an echoed prompt, audio, gRPC and realtime, nor if the count is lower
+than the number of tokens seen, because the vocabulary is then not the model's; `tokometer.tokenizer.uncounted` counts
+these cases by reason. Prompts are not tokenized: the server applies a chat template to them that is unknown to
+Tokometer.
 
 ";
 
-/// What the recordings of one row gave.
+/// Results of the recordings in one row.
 #[derive(Default)]
 struct Row {
     named: BTreeSet<String>,
@@ -77,7 +82,7 @@ impl Row {
         }
         if let Some(first) = record.first_token {
             let with = match () {
-                () if Some(first) == record.headers => "with the head",
+                () if Some(first) == record.headers => "with the headers",
                 () if Some(first) == record.first_event => "with the first event",
                 () => "after the first event",
             };
@@ -123,7 +128,7 @@ impl Row {
     }
 }
 
-/// The whole document.
+/// Generates the whole document.
 fn made() -> String {
     let mut engines: BTreeMap<String, BTreeMap<(String, bool), Row>> = BTreeMap::new();
     for case in all() {
@@ -138,12 +143,12 @@ fn made() -> String {
     }
     let mut text = INTRODUCTION.to_owned();
     for (engine, rows) in engines {
-        writeln!(text, "## {engine}\n").expect("a String takes all");
+        writeln!(text, "## {engine}\n").expect("cannot fail");
         text += "| Route | Streaming | Recognised as | Output tokens | Prompt tokens | First token | Finish | Other ends | Queue time | Recordings |\n";
         text += "|---|---|---|---|---|---|---|---|---|---|\n";
         for ((route, streaming), row) in rows {
             let streaming = if streaming { "yes" } else { "no" };
-            writeln!(text, "| `{route}` | {streaming} | {} |", row.cells().join(" | ")).expect("a String takes all");
+            writeln!(text, "| `{route}` | {streaming} | {} |", row.cells().join(" | ")).expect("cannot fail");
         }
         text.push('\n');
     }
@@ -152,11 +157,11 @@ fn made() -> String {
 }
 
 #[test]
-fn engines_md_is_what_the_recordings_gave() {
+fn engines_md_matches_the_recordings() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/ENGINES.md");
     let made = made();
     if std::env::vars_os().any(|(name, _)| name == "UPDATE") {
-        fs::write(&path, &made).expect("a folder of this repository can be written");
+        fs::write(&path, &made).expect("docs is writable");
     }
     let committed = fs::read_to_string(&path).unwrap_or_default();
     assert!(committed == made, "docs/ENGINES.md is out of date: UPDATE=1 cargo test --test it truth::document");

@@ -1,4 +1,4 @@
-//! Real recordings through observe and measure, against the engines' own counters and a naive reading of the same bytes.
+//! Replays real recordings through observe and measure, and compares with the engines' own counters and a naive parser.
 
 mod counts;
 mod document;
@@ -22,27 +22,27 @@ use tokometer_observe::observer::Settings;
 pub(crate) use texts::vocabulary;
 use written::written;
 
-/// Where the recordings lie.
+/// Directory of the recordings.
 pub(crate) fn captures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures")
 }
 
-/// The APIs that generate tokens, by their paths alone: `tokometer` is not asked.
+/// APIs that generate tokens, determined by their paths without using `tokometer`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Api {
     Chat,
     Completions,
     Responses,
     Messages,
-    /// SGLang's own, and LMDeploy's.
+    /// SGLang's and LMDeploy's native API.
     Generate,
-    /// llama.cpp's own, `/infill` too.
+    /// llama.cpp's native API, including `/infill`.
     LlamaCompletion,
-    /// Ollama's own two, and SGLang's copy.
+    /// Ollama's two native APIs, and SGLang's copy.
     Ollama,
     TgiStream,
     Triton,
-    /// vLLM's own, tokens in and tokens out.
+    /// vLLM's native API, tokens in and tokens out.
     VllmGenerate,
     Transcription,
     Cohere,
@@ -68,11 +68,11 @@ impl Api {
     }
 }
 
-/// A recording and what is known of it.
+/// A recording with its metadata.
 struct Case {
     engine: String,
     name: String,
-    /// `None`: nothing is generated.
+    /// `None`: the API generates no tokens.
     api: Option<Api>,
     meta: Value,
     recording: Recording,
@@ -83,7 +83,7 @@ impl Case {
         let meta = fs::read_to_string(path.with_extension("meta.json")).expect("meta is readable");
         let meta: Value = serde_json::from_str(&meta).expect("meta is JSON");
         let text = |key: &str| meta[key].as_str().unwrap_or_default().to_owned();
-        let recording = Recording::read(path).expect("a recording");
+        let recording = Recording::read(path).expect("the recording is valid");
         Case::new(text("engine"), text("case"), meta, recording)
     }
 
@@ -93,50 +93,50 @@ impl Case {
         Case { engine, name, api, meta, recording }
     }
 
-    /// `engine case`, to find it by.
+    /// Identifies the case in messages: `engine case`.
     fn title(&self) -> String {
         format!("{} {}", self.engine, self.name)
     }
 
-    /// It was written from a source, not recorded: it says itself how it ends.
+    /// True for fixtures written from the engine's source, which declare their outcome.
     fn is_written(&self) -> bool {
         !self.meta["outcome"].is_null()
     }
 
-    /// A string of the request.
+    /// A string field of the request.
     fn text(&self, key: &str) -> &str {
         self.meta["request"][key].as_str().unwrap_or_default()
     }
 
-    /// Of the response's first line.
+    /// Status in the response's first line.
     fn status(&self) -> Option<u16> {
         self.meta["response_head"].as_str()?.split(' ').nth(1)?.parse().ok()
     }
 
-    /// The end mark of the stream, or the whole body, was seen by the recorder.
+    /// True if the recorder saw the end marker of the stream or the whole body.
     fn complete(&self) -> bool {
         self.meta["complete"] == true
     }
 
-    /// Its one exchange; `None` when no byte of an answer came.
+    /// Replays the case and returns its record; `None` if no byte of a response arrived.
     fn record(&self) -> Option<Record> {
         let replayed = run(&self.recording);
         assert!(replayed.detached.is_empty(), "{}: detached {:?}", self.title(), replayed.detached);
-        assert!(replayed.records.len() <= 1, "{}: one exchange, one record", self.title());
+        assert!(replayed.records.len() <= 1, "{}: more than one record", self.title());
         replayed.records.into_iter().next()
     }
 }
 
-/// Every recording, and what was written in place of one.
+/// Every recording and every written fixture.
 fn all() -> Vec<Case> {
-    let paths = Recording::find(&captures()).expect("recordings are there");
+    let paths = Recording::find(&captures()).expect("the recordings exist");
     let mut cases: Vec<Case> = paths.iter().map(|path| Case::read(path)).collect();
     assert!(cases.len() > 250, "only {} recordings found", cases.len());
     cases.extend(written());
     cases
 }
 
-/// Every recording in which something was to be generated.
+/// Every recording of a request that generates tokens.
 fn cases() -> Vec<Case> {
     let cases: Vec<Case> = all().into_iter().filter(|case| case.api.is_some()).collect();
     assert!(cases.len() > 220, "only {} recordings found", cases.len());

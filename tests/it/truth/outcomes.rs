@@ -1,10 +1,10 @@
-//! How every recording ended, derived from what its recorder wrote down beside it.
+//! Compares the outcome of every recording with the facts that its recorder stored.
 
 use std::collections::BTreeMap;
 
 use super::{Case, all};
 
-/// The outcome by the recorder's own facts, or by what a fixture says. None of `tokometer`'s reading is in it.
+/// Expected outcome from the recorder's facts or the fixture's declaration, independent of `tokometer`.
 fn expected(case: &Case) -> &str {
     if let Some(outcome) = case.meta["outcome"].as_str() {
         return outcome;
@@ -17,7 +17,7 @@ fn expected(case: &Case) -> &str {
         (Some(429 | 503 | 529), _) => "rejected_busy",
         (Some(400..=499), _) => "http_4xx",
         (Some(500..=599), _) => "http_5xx",
-        // What the stream itself says of a failure is its cause, however politely it ended.
+        // A failure reported in the stream is the cause, even if the connection ended cleanly.
         (Some(_), _) if failed => "error_in_stream",
         _ if case.complete() => "ok",
         (_, Some("ClientAbort" | "ClientTimeout")) if began => "client_abort_mid_stream",
@@ -28,7 +28,7 @@ fn expected(case: &Case) -> &str {
     }
 }
 
-/// The recordings that did not simply go well, by hand: the rule above must say the same.
+/// Manually verified outcomes of unusual recordings: the rule above must agree.
 const SPECIAL: [(&str, &str, &str); 12] = [
     ("llamacpp-0.5.0-dev", "err-in-stream-context-full", "ok"),
     ("llamacpp-0.5.0-dev", "keepalive-stream-first-2", "truncated"),
@@ -45,7 +45,7 @@ const SPECIAL: [(&str, &str, &str); 12] = [
 ];
 
 #[test]
-fn every_recording_ends_in_the_outcome_that_its_recorder_saw() {
+fn outcomes_match_recorder_facts() {
     let cases = all();
     let (mut wrong, mut seen) = (Vec::new(), BTreeMap::new());
     for case in &cases {
@@ -55,7 +55,7 @@ fn every_recording_ends_in_the_outcome_that_its_recorder_saw() {
         if expected != "ok" {
             println!("{} | {} | {expected} | {}", case.engine, case.name, outcome.unwrap_or("-"));
         }
-        // A probe is not recorded.
+        // Probes are not recorded.
         if outcome != Some(expected) && (outcome.is_some() || case.api.is_some()) {
             wrong.push(format!("{}: {}, expected {expected}", case.title(), outcome.unwrap_or("no record")));
         }
@@ -65,5 +65,5 @@ fn every_recording_ends_in_the_outcome_that_its_recorder_saw() {
         let case = cases.iter().find(|case| case.engine == engine && case.name == name);
         assert_eq!(case.map(expected), Some(outcome), "{engine} {name}");
     }
-    assert!(wrong.is_empty(), "{} of them:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(wrong.is_empty(), "{} failures:\n{}", wrong.len(), wrong.join("\n"));
 }

@@ -1,5 +1,5 @@
-//! Queue times by source, against what the engines themselves say: `docs/QUEUE_TIME.md`, made from the recordings.
-//! `UPDATE=1` writes it anew.
+//! Compares queue times by source with the engines' own values, and generates `docs/QUEUE_TIME.md`. `UPDATE=1` rewrites
+//! the file.
 
 use std::fmt::Write;
 use std::fs;
@@ -12,58 +12,62 @@ use tokometer_observe::measure::{Phases, QueueSource};
 use super::naive::{events, naive};
 use super::{Case, cases};
 
-/// How far a queue time by the head may be from what the engine's own figures give.
+/// Maximum difference between a queue time from the headers and the engine's own values.
 const HEADER_TIMING_MS: f64 = 2.0;
 
-/// Recordings whose first token lay in the socket for a while: the reader slept, so that it says nothing of the slot.
+/// Recordings with a delayed first read: the reader slept, so that the time of the first token does not show when the
+/// slot began.
 const READ_LATE: &[&str] = &["chat-stream-slow-reader"];
 
 const INTRODUCTION: &str = "\
 # Queue time
 
-<!-- Made from what tests/it/truth ran: `UPDATE=1 cargo test --test it truth::queue` rewrites it. -->
+<!-- Generated from the results of tests/it/truth: `UPDATE=1 cargo test --test it truth::queue` rewrites it. -->
 
-How long a request waited in the server before work on it began: `tokometer.queue.time`, by `source`, and the phase `queue`
-of its trace ([TRACES.md](TRACES.md)). Figures of different sources are never in one series, because they do not mean quite
-the same:
+How long a request waited in the server before work on it began: `tokometer.queue.time`, by `source`, and the phase
+`queue` of its trace ([TRACES.md](TRACES.md)). Values of different sources are never mixed in one series, because their
+meanings differ slightly:
 
-| Source | Engine | What it is | What is in it beside the queue |
+| Source | Engine | Meaning | Included besides the queue |
 |---|---|---|---|
 | `in_band` | vLLM (`--enable-per-request-metrics`, usage on, one choice): `metrics.queue_time_ms` | waiting for the scheduler | nothing |
 | `in_band` | SGLang (`/generate`, `--enable-metrics`): `meta_info.queue_time` | waiting for the scheduler | nothing |
 | `in_band` | Dynamo (the client asks with `nvext.extra_fields`): `nvext.timing.prefill_wait_time_ms` | waiting for a prefill worker | nothing |
-| `response_header` | TGI (answers that are not streamed): `x-queue-time` | from validated to batched | nothing; whole milliseconds, rounded down |
-| `remainder` | Ollama (its own API): total, less load, prompt and eval durations | waiting for a slot of the runner | templating, tokenizing, passing on: some 5 ms, and 0.1 ms for each token |
-| `header_timing` | llama.cpp (streams): from the request's last byte to the response head, which it sends when a slot begins | waiting for a slot | templating and tokenizing: 0.5 to 8 ms in the recordings |
-| `engine_span` | vLLM, SGLang and TensorRT-LLM, where they send their spans to us: [QUEUE.md](QUEUE.md) | waiting for the scheduler | nothing |
+| `response_header` | TGI (non-streamed responses): `x-queue-time` | from validation to batching | nothing; whole milliseconds, rounded down |
+| `remainder` | Ollama (native API): total minus load, prompt and eval durations | waiting for a slot of the runner | templating, tokenizing, forwarding: about 5 ms, and 0.1 ms per token |
+| `header_timing` | llama.cpp (streams): from the request's last byte to the response headers, which are sent when a slot begins | waiting for a slot | templating and tokenizing: 0.5 to 8 ms in the recordings |
+| `engine_span` | vLLM, SGLang and TensorRT-LLM, if they send their spans to Tokometer: [QUEUE.md](QUEUE.md) | waiting for the scheduler | nothing |
 
-What is told by no source is not known, and is absent: it is never guessed from the time to the first token.
+If no source has it, the queue time is missing: it is never estimated from the time to first token.
 
-## Traps
+## Pitfalls
 
-Fields that look like something else than they are, and how they are read:
+Fields with misleading names, and how they are interpreted:
 
-- vLLM's `metrics.time_to_first_token_ms` counts from when the request was *scheduled*: it leaves the queue out, and is the
-  prefill. The time to the first token is measured on the wire, as the client has it.
-- vLLM's `gen_ai.latency.time_to_first_token` in its spans counts from arrival, queue included. One name, two meanings.
-- vLLM's `metrics.tokens_per_second` has the prefill in it and is not read; `mean_itl_ms` and `generation_time_ms` have not.
-- The response head says when work began in llama.cpp alone. vLLM, TGI, TensorRT-LLM, LMDeploy, Dynamo and transformers send
-  it before the request is queued; SGLang (chats and completions), Ollama and Triton with the first token.
-- A head of llama.cpp that was read together with the first token waited for it, in the server or in a socket: then its
-  `prompt_ms` is taken off.
-- Comments (`: ping`) and role events that come while a request waits are neither work nor tokens.
-- Ollama's `load_duration` is long when a model was loaded, and then it is no queue; SGLang's copy of Ollama's API tells a
-  total alone, from which nothing can be taken off.
+- vLLM's `metrics.time_to_first_token_ms` counts from when the request was *scheduled*: it excludes the queue, and is
+  used as the prefill time. The time to first token is measured on the wire, as the client sees it.
+- vLLM's `gen_ai.latency.time_to_first_token` in its spans counts from arrival, including the queue. One name, two
+  meanings.
+- vLLM's `metrics.tokens_per_second` includes the prefill and is not used; `mean_itl_ms` and `generation_time_ms`
+  exclude it.
+- Only llama.cpp sends the response headers when work begins. vLLM, TGI, TensorRT-LLM, LMDeploy, Dynamo and transformers
+  send them before the request is queued; SGLang (chats and completions), Ollama and Triton send them with the first
+  token.
+- llama.cpp headers that were read together with the first token were delayed by it, in the server or in a socket: its
+  `prompt_ms` is subtracted in that case.
+- Comments (`: ping`) and role events sent while a request waits are neither work nor tokens.
+- Ollama's `load_duration` is long if a model was loaded, and is not queue time; SGLang's copy of Ollama's API reports
+  only a total, from which nothing can be subtracted.
 
-## What the recordings say
+## Comparison with the recordings
 
-Every recording ([tests/fixtures](../tests/fixtures)) that has a queue time, and what the engine said of the same request:
-its own counter, where the request was alone between two looks at it; its field; or, where it tells none (llama.cpp), the
-first token less its `prompt_ms`, which is when its slot began. Milliseconds.
+Every recording ([tests/fixtures](../tests/fixtures)) with a queue time, and the engine's own value for the same
+request: its counter, if this was the only request between two scrapes; its field; or, if there is none (llama.cpp), the
+time of the first token minus its `prompt_ms`, which is when its slot began. Milliseconds.
 
 ";
 
-/// What the engine itself says of this request's queue, and where.
+/// The engine's own queue time of this request, and its source.
 fn engines(case: &Case) -> Option<(f64, &'static str)> {
     counter(case).or_else(|| field(case)).or_else(|| {
         let ns = case.meta["ollama_ns"]["remainder"].as_f64();
@@ -71,7 +75,7 @@ fn engines(case: &Case) -> Option<(f64, &'static str)> {
     })
 }
 
-/// The engine's histogram over all requests, where this one was alone.
+/// The engine's histogram over all requests, if this was the only one.
 fn counter(case: &Case) -> Option<(f64, &'static str)> {
     let delta = case.meta["metrics_delta"].as_object()?;
     let of = |name: &str| delta.iter().find(|(key, _)| key.starts_with(name)).and_then(|(_, value)| value.as_f64());
@@ -83,7 +87,7 @@ fn counter(case: &Case) -> Option<(f64, &'static str)> {
     None
 }
 
-/// The last field of that meaning, in milliseconds.
+/// The last queue time field, in milliseconds.
 fn field(case: &Case) -> Option<(f64, &'static str)> {
     let told = |json: &Value| {
         let metrics = [&json["metrics"], &json["response"]["metrics"]];
@@ -97,14 +101,14 @@ fn field(case: &Case) -> Option<(f64, &'static str)> {
     in_band.or_else(header).map(|ms| (ms, "its field"))
 }
 
-/// llama.cpp: the first token less the time that the prompt took.
+/// llama.cpp: the time of the first token minus the prompt time.
 fn slot_began(case: &Case) -> Option<(f64, &'static str)> {
     let prompt_ms = events(case).iter().filter_map(|(_, json)| json["timings"]["prompt_ms"].as_f64()).next_back()?;
     let first = naive(case)?.first_token?.as_secs_f64() * 1e3;
-    Some((first - prompt_ms, "first token less `prompt_ms`"))
+    Some((first - prompt_ms, "first token minus `prompt_ms`"))
 }
 
-/// From which source a person with a pencil would take the queue time.
+/// Expected source of the queue time, determined independently of `tokometer`.
 fn expected(case: &Case) -> Option<QueueSource> {
     let head = case.meta["response_head"].as_str().unwrap_or_default().to_lowercase();
     let (_, json) = events(case).into_iter().next_back().unwrap_or_default();
@@ -119,25 +123,25 @@ fn expected(case: &Case) -> Option<QueueSource> {
     }
 }
 
-/// How far ours may be from the engine's, in milliseconds.
+/// Maximum difference from the engine's value, in milliseconds.
 fn tolerance(source: QueueSource) -> f64 {
     match source {
         QueueSource::HeaderTiming => HEADER_TIMING_MS,
-        // A duration holds nanoseconds.
+        // Durations have nanosecond precision.
         _ => 1e-6,
     }
 }
 
-/// The whole document, and what in it is wrong.
+/// Generates the whole document, and lists the failures.
 fn made() -> (String, Vec<String>) {
     let mut text = INTRODUCTION.to_owned();
-    text += "| Source | Engine | Recording | Queue time | The engine's | by | Difference |\n|---|---|---|---|---|---|---|\n";
+    text += "| Source | Engine | Recording | Queue time | Engine's value | Source of the engine's value | Difference |\n|---|---|---|---|---|---|---|\n";
     let (mut wrong, mut compared, mut silent, mut alone) = (Vec::new(), 0, 0, Vec::new());
     let mut rows = Vec::new();
     for case in cases() {
         let Some(record) = case.record() else { continue };
         if record.queue.map(|queue| queue.source) != expected(&case) {
-            wrong.push(format!("{}: by {:?}, expected {:?}", case.title(), record.queue, expected(&case)));
+            wrong.push(format!("{}: source {:?}, expected {:?}", case.title(), record.queue, expected(&case)));
         }
         let Some(queue) = record.queue else {
             silent += usize::from(engines(&case).is_some());
@@ -156,7 +160,7 @@ fn made() -> (String, Vec<String>) {
         compared += 1;
         let off = ours - theirs;
         if off.abs() > tolerance(queue.source) {
-            wrong.push(format!("{}: {ours} ms, the engine says {theirs}", case.title()));
+            wrong.push(format!("{}: {ours} ms, expected {theirs} ms (engine's value)", case.title()));
         }
         let off = if off.abs() <= 1e-6 { "0".to_owned() } else { format!("{off:+.3}") };
         let source = queue.source.as_str();
@@ -168,30 +172,30 @@ fn made() -> (String, Vec<String>) {
         wrong.push(format!("only {compared} compared"));
     }
     let after = format!(
-        "\n{compared} are compared: exact where the engine tells it, within {HEADER_TIMING_MS} ms by the head. In {silent} more recordings \
-         the engine's counter knew a queue time that the answer does not tell: they have none here. No figure of the engine's to \
+        "\n{compared} recordings compared: exact for reported queue times, within {HEADER_TIMING_MS} ms for `header_timing`. In {silent} more \
+         recordings the engine's counter has a queue time that is missing in the response: they have none here. No engine value to \
          compare with: {}.\n",
         alone.join(", ")
     );
-    text.write_str(&after).expect("a String takes all");
+    text.write_str(&after).expect("cannot fail");
     (text, wrong)
 }
 
 #[test]
-fn queue_times_are_the_engines_own_and_queue_time_md_says_so() {
+fn queue_times_match_engines_and_queue_time_md() {
     let (made, wrong) = made();
-    let table = made.split_once("## What the recordings say").map_or("", |(_, table)| table);
+    let table = made.split_once("## Comparison with the recordings").map_or("", |(_, table)| table);
     println!("{table}");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/QUEUE_TIME.md");
     if std::env::vars_os().any(|(name, _)| name == "UPDATE") {
-        fs::write(&path, &made).expect("a folder of this repository can be written");
+        fs::write(&path, &made).expect("docs is writable");
     }
     let committed = fs::read_to_string(&path).unwrap_or_default();
     assert!(committed == made, "docs/QUEUE_TIME.md is out of date: UPDATE=1 cargo test --test it truth::queue");
 }
 
-/// vLLM's own "time to first token" leaves the queue out: taken for what it is called, it would say 0.8 s of 233 s.
+/// vLLM's "time to first token" excludes the queue: taken literally, one recording would have 0.8 s instead of 233 s.
 #[test]
 fn vllms_time_to_first_token_is_read_as_the_prefill() {
     let mut queued = 0;
@@ -200,18 +204,18 @@ fn vllms_time_to_first_token_is_read_as_the_prefill() {
         let (Some(queue), Some(timing), Some(first)) = (record.queue, record.timing, record.first_token) else {
             continue;
         };
-        let prefill = Duration::from_secs_f64(timing.prefill_ms.expect("told with the queue time") / 1e3);
+        let prefill = Duration::from_secs_f64(timing.prefill_ms.expect("reported with the queue time") / 1e3);
         let rest = first.checked_sub(queue.value + prefill);
-        let rest = rest.unwrap_or_else(|| panic!("{}: more than the wait on the wire", case.title()));
-        assert!(rest < Duration::from_millis(150), "{}: {rest:?} neither queue nor prefill", case.title());
+        let rest = rest.unwrap_or_else(|| panic!("{}: queue and prefill exceed the observed wait", case.title()));
+        assert!(rest < Duration::from_millis(150), "{}: {rest:?} is neither queue nor prefill", case.title());
         queued += usize::from(queue.value > 100 * prefill);
     }
-    assert_eq!(queued, 1, "one recording waited for long");
+    assert_eq!(queued, 1, "one recording has a long queue time");
 }
 
-/// The same sums as a person would do them, over every recording.
+/// Checks the sum of phases and the queue phase of every recording.
 #[test]
-fn phases_of_every_recording_add_up_to_it() {
+fn phases_of_every_recording_add_up_to_its_duration() {
     let (mut records, mut with_queue) = (0, 0);
     for record in cases().iter().filter_map(Case::record) {
         let phases = Phases::of(&record);

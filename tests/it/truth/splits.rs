@@ -1,8 +1,8 @@
-//! The same bytes cut elsewhere say the same.
+//! Splitting the same bytes differently must not change the results.
 //!
-//! What an exchange's record is made of is what `wire` and `decode` tell, and when. So each read is cut at each of its
-//! bytes from copies of the two as they stood before it, and what they tell of both halves and of what follows is compared.
-//! Whole recordings, cut at random and byte by byte, go through all of observe and measure.
+//! A record depends only on the output of `wire` and `decode` and its times. So each read is split at each of its
+//! bytes, starting from copies of both parsers before the read, and the output for both halves and the following bytes
+//! is compared. Whole recordings, split randomly and byte by byte, are replayed through all of observe and measure.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -15,14 +15,14 @@ use tokometer_wire::{Http1, Limits, RequestHead, Reset, ResponseHead, Trailers, 
 
 use super::{Case, all, run};
 
-/// A read longer than this is first cut into pieces of this length, which are then cut at every byte: the cost of a read
-/// is the square of its length.
+/// Longer reads are first split into pieces of this length, which are then split at every byte: the cost of a read
+/// grows with the square of its length.
 const PIECE: usize = 2048;
 
-/// Bytes after a cut read that are read too: they hold the next event, and what was learned of the last one shows there.
+/// Bytes after a split read that are parsed too: they contain the next event, which shows the state after the last one.
 const AHEAD: usize = 512;
 
-/// What was told, in the order in which it was told.
+/// Output in order.
 #[derive(Clone, Debug, PartialEq)]
 enum Told {
     Interim(u16),
@@ -31,10 +31,10 @@ enum Told {
     End,
 }
 
-/// What an answer says of itself: id, model, kind of error, marks of engines.
+/// Names in a response: id, model, type of error, engine marks.
 type Names<'a> = (Option<&'a str>, Option<&'a str>, Option<&'a str>, EngineFacts);
 
-/// A decoder for the bodies that `wire` finds, and what both told.
+/// A decoder for the bodies that `wire` finds, with the output of both.
 #[derive(Clone, Default)]
 struct Reader {
     route: Route,
@@ -51,7 +51,7 @@ impl Reader {
         }
     }
 
-    /// All that can be known of an answer so far.
+    /// All output so far.
     fn said(&self) -> (&[Told], usize, Option<Names<'_>>) {
         let names = self.decoder.as_ref().map(|d| (d.response_id(), d.model(), d.error_type(), d.engine()));
         (&self.told, self.body_bytes, names)
@@ -92,7 +92,7 @@ impl Visitor for Reader {
     }
 }
 
-/// Both machines, at some place of a connection.
+/// Both parsers, at some position of a connection.
 #[derive(Clone)]
 struct Place {
     http: Http1,
@@ -102,18 +102,18 @@ struct Place {
 impl Place {
     fn after_request(request: &[u8], now: Instant) -> Place {
         let mut place = Place { http: Http1::new(Limits::default()), reader: Reader::default() };
-        place.http.request(request, now, &mut place.reader).expect("a request");
+        place.http.request(request, now, &mut place.reader).expect("the request is valid");
         place
     }
 
-    /// Reads on.
+    /// Parses further pieces.
     fn reads(&mut self, pieces: &[&[u8]], now: Instant) {
         for piece in pieces {
-            self.http.response(piece, now, &mut self.reader).expect("a response");
+            self.http.response(piece, now, &mut self.reader).expect("the response is valid");
         }
     }
 
-    /// Where these reads lead from here; what was told before is left out.
+    /// The state after these pieces, with only their output.
     fn then(&self, pieces: &[&[u8]], now: Instant) -> Place {
         let Reader { route, decoder, .. } = &self.reader;
         let reader = Reader { route: *route, decoder: decoder.clone(), ..Reader::default() };
@@ -123,7 +123,7 @@ impl Place {
     }
 }
 
-/// Cuts each read of a recording at each of its bytes; how many cuts that were.
+/// Splits each read of a recording at each of its bytes; returns the number of splits.
 fn cut_everywhere(case: &Case) -> usize {
     let now = Instant::now();
     let mut place = Place::after_request(&case.recording.request, now);
@@ -148,9 +148,9 @@ fn cut_everywhere(case: &Case) -> usize {
 }
 
 #[test]
-fn each_read_of_each_recording_cut_in_two_at_each_of_its_bytes_tells_the_same() {
+fn splitting_reads_at_every_byte_changes_nothing() {
     let mut cases = all();
-    // The dear ones first, so that no thread is left alone with one at the end.
+    // Start with the expensive ones, so that the threads finish at about the same time.
     cases
         .sort_by_key(|case| std::cmp::Reverse(case.recording.reads.iter().map(|(_, b)| b.len().pow(2)).sum::<usize>()));
     let (next, cuts) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -172,7 +172,7 @@ fn length(recording: &Recording) -> usize {
     recording.reads.iter().map(|(_, bytes)| bytes.len()).sum()
 }
 
-/// The recording with its reads cut into pieces as long as `length` says, each at its read's time.
+/// The recording with its reads split into pieces of `length()` bytes, each with the time of its read.
 fn in_pieces(recording: &Recording, mut length: impl FnMut() -> usize) -> Recording {
     let mut reads: Vec<(Duration, Vec<u8>)> = Vec::new();
     for (at, bytes) in &recording.reads {
@@ -187,7 +187,7 @@ fn in_pieces(recording: &Recording, mut length: impl FnMut() -> usize) -> Record
 }
 
 #[test]
-fn whole_recordings_cut_byte_by_byte_and_at_random_give_the_same_record_and_time_line() {
+fn random_splits_give_same_record_and_timeline() {
     let mut random = fastrand::Rng::with_seed(7);
     let started = Instant::now();
     let record = |recording: &Recording| {
@@ -203,7 +203,7 @@ fn whole_recordings_cut_byte_by_byte_and_at_random_give_the_same_record_and_time
             assert_eq!(cut, whole, "{} in pieces of {pieces}", case.title());
         };
         same("1", &mut || 1);
-        // As the test of each cut has them.
+        // The piece length of `cut_everywhere`.
         same("2048", &mut || PIECE);
         for most in [7, 40, 40, 300, 300, 4000] {
             same(&format!("1 to {most}"), &mut || random.usize(1..=most));

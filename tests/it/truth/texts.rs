@@ -1,4 +1,4 @@
-//! The text that is kept of the recordings, against a naive reading; and what its tokens say of the engines' own counts.
+//! Compares the kept text of the recordings with a naive parser, and its token counts with the engines' own counts.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,12 +21,12 @@ use super::{Api, Case, cases};
 
 const LIMITS: TextLimits = TextLimits { answer_bytes: 1 << 20, all_bytes: 1 << 24 };
 
-/// The vocabulary of the model that the recordings of llama.cpp, and the tests, run.
+/// Vocabulary of the model used by llama.cpp's recordings and by the tests.
 pub(crate) fn vocabulary() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/models/tiny-chat.tokenizer.json")
 }
 
-/// The text that is kept of a body that comes in these pieces; `None` where none is.
+/// The text kept of a body that arrives in these pieces; `None` if none is kept.
 fn kept<'a>(case: &Case, content_type: &[u8], pieces: impl IntoIterator<Item = &'a [u8]>) -> Option<Box<AnswerText>> {
     let route = Route::of_request(case.text("method"), case.text("path"));
     let framing = Framing::of_content_type(content_type)?;
@@ -40,7 +40,7 @@ fn kept<'a>(case: &Case, content_type: &[u8], pieces: impl IntoIterator<Item = &
     decoder.take_text()
 }
 
-/// What one event or body says, reasoning first; `None` where it holds more than text.
+/// Text of one event or body, reasoning first; `None` if it contains more than text.
 fn said(api: Api, json: &Value) -> Option<[String; 2]> {
     let text = |values: &[&Value]| values.iter().filter_map(|value| value.as_str()).collect::<String>();
     let first = |values: &[&Value]| values.iter().find_map(|value| value.as_str()).unwrap_or_default().to_owned();
@@ -104,7 +104,7 @@ fn said(api: Api, json: &Value) -> Option<[String; 2]> {
     Some(all)
 }
 
-/// The whole text by a naive reading, in the order in which it came.
+/// The whole text by the naive parser, in order of arrival.
 fn naive(case: &Case) -> Option<String> {
     let api = case.api?;
     let said: Option<Vec<[String; 2]>> = events(case).iter().map(|(_, json)| said(api, json)).collect();
@@ -112,12 +112,12 @@ fn naive(case: &Case) -> Option<String> {
     (!text.contains(char::REPLACEMENT_CHARACTER)).then_some(text)
 }
 
-/// Cases with an answer of which text is kept, its content type and body.
+/// Cases whose response text is kept, with content type and body.
 fn told() -> Vec<(Case, &'static [u8], Vec<u8>)> {
     let read = cases().into_iter().filter(|case| case.status() == Some(200) || case.is_written());
     let read = read.filter_map(|case| {
         let (content_type, body) = body(&case)?;
-        // A whole answer with several texts has them in the order of its keys, which the naive reading does not know.
+        // A non-streamed response with several texts has them in key order, which the naive parser does not keep.
         kept(&case, content_type, [&body[..]])?;
         Some((case, content_type, body))
     });
@@ -125,10 +125,10 @@ fn told() -> Vec<(Case, &'static [u8], Vec<u8>)> {
 }
 
 #[test]
-fn the_text_that_is_kept_is_what_a_person_reads() {
+fn kept_text_matches_naive_reading() {
     let (mut texts, mut not_plain) = (0, 0);
     for (case, content_type, body) in told() {
-        let text = kept(&case, content_type, [&body[..]]).expect("it was kept before");
+        let text = kept(&case, content_type, [&body[..]]).expect("its text is kept");
         match (text.runs(), naive(&case)) {
             (Ok(runs), Some(read)) => {
                 let mut together = runs.concat();
@@ -142,15 +142,15 @@ fn the_text_that_is_kept_is_what_a_person_reads() {
             (kept, read) => panic!("{}: kept {kept:?}, read {read:?}", case.title()),
         }
     }
-    println!("{texts} texts, {not_plain} that are not plain");
-    assert!(texts > 120 && not_plain > 20, "{texts} texts, {not_plain} that are not plain");
+    println!("{texts} texts, {not_plain} not plain");
+    assert!(texts > 120 && not_plain > 20, "{texts} texts, {not_plain} not plain");
 }
 
 #[test]
-fn the_text_is_the_same_wherever_the_bytes_are_cut() {
+fn kept_text_is_independent_of_splits() {
     let mut cut = 0;
     for (case, content_type, body) in told().into_iter().filter(|(_, _, body)| body.len() < 3000) {
-        let whole = kept(&case, content_type, [&body[..]]).expect("it was kept before");
+        let whole = kept(&case, content_type, [&body[..]]).expect("its text is kept");
         let check = |text: Box<AnswerText>, how: &str| {
             assert_eq!((text.runs(), text.first()), (whole.runs(), whole.first()), "{} {how}", case.title());
         };
@@ -161,36 +161,37 @@ fn the_text_is_the_same_wherever_the_bytes_are_cut() {
         }
         cut += 1;
     }
-    assert!(cut > 20, "only {cut} were cut");
+    assert!(cut > 20, "only {cut} cases");
 }
 
-/// Recordings whose text is known to be further from what was sampled, and why.
+/// Recordings whose text is known to differ more from the sampled tokens, with the reason.
 const HIDDEN: [(&str, &str); 10] = [
-    ("chat-stream-abort", "the engine went on after the client had left"),
-    ("chat-stream-tool-required", "a grammar made it sample JSON in other pieces than the tokenizer cuts it in"),
-    ("parsers-chat-nonstream-tool-think", "a parser took the marks of reasoning off"),
-    ("parsers-chat-stream-tool-think", "a parser took the marks of reasoning off"),
-    ("reasoning-chat-stream-json-schema", "a parser took white space off"),
-    ("reasoning-chat-stream-think-include-reasoning-false", "reasoning was asked not to be told"),
-    ("chat-stream-parsers-swallow-all", "parsers swallowed it"),
-    ("parsers-chat-nonstream-tool-one", "a parser swallowed it"),
-    ("mid-responses-stream-long-prefill-ping", "random text, sampled in fewer pieces than the tokenizer cuts it in"),
-    ("responses-nonstream", "the body's `output` is not read"),
+    ("chat-stream-abort", "the engine continued after the client had left"),
+    ("chat-stream-tool-required", "with a grammar, JSON was sampled as different tokens than the tokenizer produces"),
+    ("parsers-chat-nonstream-tool-think", "a parser removed the reasoning markers"),
+    ("parsers-chat-stream-tool-think", "a parser removed the reasoning markers"),
+    ("reasoning-chat-stream-json-schema", "a parser removed white space"),
+    ("reasoning-chat-stream-think-include-reasoning-false", "the request excluded reasoning"),
+    ("chat-stream-parsers-swallow-all", "parsers removed the text"),
+    ("parsers-chat-nonstream-tool-one", "a parser removed the text"),
+    ("mid-responses-stream-long-prefill-ping", "random text, sampled as fewer tokens than the tokenizer produces"),
+    ("responses-nonstream", "the body's `output` is not parsed"),
 ];
 
 #[test]
-fn what_the_tokens_of_a_text_leave_out_is_what_is_no_text() {
+fn text_token_count_differs_only_by_tokens_without_text() {
     let settings = Settings { path: Some(vocabulary()), ..Settings::default() };
-    let vocabularies = Vocabularies::read(&settings).expect("the vocabulary is in the tree");
+    let vocabularies = Vocabularies::read(&settings).expect("the vocabulary is in the repository");
     let mut off: BTreeMap<(usize, i64), usize> = BTreeMap::new();
     for (case, content_type, body) in told() {
-        // What was written by hand is of other models; an echoed prompt is text too; and at its death an engine loses count.
+        // Skip fixtures of other models, echoed prompts (which are text too), and crashed engines (whose counters are
+        // incomplete).
         let echoed = case.meta["request"]["body"]["echo"] == true;
         let Some(output) = case.meta["truth"]["completion_tokens"].as_u64() else { continue };
         if case.is_written() || echoed || case.name.starts_with("engine-death") {
             continue;
         }
-        let text = kept(&case, content_type, [&body[..]]).expect("it was kept before");
+        let text = kept(&case, content_type, [&body[..]]).expect("its text is kept");
         let Ok(runs) = text.runs() else { continue };
         let tokens: u64 = runs.iter().filter_map(|run| vocabularies.tokens("tiny", run)).sum();
         let why = HIDDEN.iter().find(|(name, _)| *name == case.name).map(|(_, why)| *why);
@@ -199,9 +200,9 @@ fn what_the_tokens_of_a_text_leave_out_is_what_is_no_text() {
         match (runs.len(), left_out) {
             // Nothing, or the end-of-text token.
             (1, 0 | 1) => {}
-            // And the two marks of reasoning, with white space about them where a parser takes it off.
+            // Also the two reasoning markers, with surrounding white space if a parser removes it.
             (2, 3..=5) => {}
-            (_, more) => assert!(why.is_some(), "{}: {more} tokens are no text", case.title()),
+            (_, more) => assert!(why.is_some(), "{}: {more} tokens without text", case.title()),
         }
         *off.entry((runs.len(), left_out)).or_default() += 1;
     }

@@ -1,10 +1,10 @@
-//! Times, gaps and rates, against a naive reading of the recordings' own times.
+//! Compares times, gaps and rates with a naive parser of the recordings.
 
 use super::cases;
 use super::naive::{Naive, naive};
 
 #[test]
-fn times_and_chunks_equal_a_naive_reading_of_the_recordings_own_times() {
+fn times_and_chunks_match_naive_reading() {
     let mut compared = 0;
     let mut wrong = Vec::new();
     for case in cases() {

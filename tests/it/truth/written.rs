@@ -1,4 +1,5 @@
-//! Exchanges written by hand from an engine's source, where no recording can be had: `tests/fixtures/written` says how.
+//! Fixtures written by hand from an engine's source, for engines that could not be recorded: see
+//! `tests/fixtures/written`.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +10,7 @@ use tokometer::replay::{End, Recording};
 
 use super::Case;
 
-/// All of them.
+/// Loads all fixtures.
 pub(super) fn written() -> Vec<Case> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/written");
     let mut cases = Vec::new();
@@ -24,13 +25,13 @@ pub(super) fn written() -> Vec<Case> {
 
 fn folders(path: &Path) -> Vec<std::path::PathBuf> {
     let Ok(entries) = fs::read_dir(path) else { return Vec::new() };
-    let mut paths: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
+    let mut paths: Vec<_> = entries.map(|entry| entry.expect("the entry is readable").path()).collect();
     paths.sort();
     paths
 }
 
 fn read(path: &Path) -> Case {
-    let text = fs::read_to_string(path).expect("a fixture");
+    let text = fs::read_to_string(path).expect("the fixture is readable");
     let (comments, exchange) = text.split_once(">>>\n").unwrap_or_else(|| panic!("{path:?}: no >>>"));
     let fact = |name: &str| {
         let mut lines =
@@ -38,9 +39,9 @@ fn read(path: &Path) -> Case {
         lines.next()
     };
     let number = |name: &str| fact(name).map(|text| text.parse::<u64>().unwrap_or_else(|_| panic!("{path:?}: {name}")));
-    assert!(fact("source").is_some(), "{path:?}: where is it from?");
+    assert!(fact("source").is_some(), "{path:?}: missing `# source:`");
     let mut sections = exchange.split("<<< ");
-    let (head, body) = sections.next().and_then(|request| request.split_once("\n\n")).expect("a request");
+    let (head, body) = sections.next().and_then(|request| request.split_once("\n\n")).expect("missing request");
     let body = body.trim_end();
     let request = format!("{}\r\ncontent-length: {}\r\n\r\n{body}", head.replace('\n', "\r\n"), body.len());
     let (reads, end) = response(&sections.collect::<Vec<_>>(), path);
@@ -58,14 +59,14 @@ fn read(path: &Path) -> Case {
     Case::new(engine.unwrap_or_default(), name(path), meta, recording)
 }
 
-/// Reads in milliseconds, and how the connection ended.
+/// Reads with their times, and how the connection ended.
 type Answer = (Vec<(Duration, Vec<u8>)>, Option<(Duration, End)>);
 
 fn response(sections: &[&str], path: &Path) -> Answer {
     let mut reads: Vec<(Duration, Vec<u8>)> = Vec::new();
     let (mut end, mut at, mut chunked) = (None, Duration::ZERO, false);
     for (number, section) in sections.iter().enumerate() {
-        let (line, bytes) = section.split_once('\n').expect("a line end");
+        let (line, bytes) = section.split_once('\n').expect("the section line has an end");
         let mut words = line.split(' ');
         let ms = words.next().and_then(|ms| ms.parse::<f64>().ok()).unwrap_or_else(|| panic!("{path:?}: {line}"));
         at = Duration::from_secs_f64(ms / 1e3);

@@ -1,4 +1,4 @@
-//! What a person with a pencil reads out of the same reads: no state machine, every body parsed anew with each read.
+//! Naive parser of the same reads: no state machine, parses the whole body again after every read.
 
 mod said;
 
@@ -11,13 +11,13 @@ use serde_json::Value;
 use super::Case;
 use said::said;
 
-/// The figures of one stream, counted from the moment its request was sent.
+/// Measurements of one stream, relative to the moment its request was sent.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Naive {
     pub(super) headers: Option<Duration>,
     pub(super) first_event: Option<Duration>,
     pub(super) first_token: Option<Duration>,
-    /// Tokens in the first event that carried any, where a counter runs.
+    /// Tokens in the first event that carried any, if there is a running counter.
     pub(super) first_tokens: Option<u64>,
     pub(super) first_visible: Option<Duration>,
     pub(super) last_token: Option<Duration>,
@@ -26,7 +26,7 @@ pub(super) struct Naive {
     pub(super) finishes: Vec<String>,
 }
 
-/// How a response lies on the wire.
+/// Layout of a response on the wire.
 struct Head {
     end: usize,
     chunked: bool,
@@ -63,7 +63,7 @@ impl Head {
         body
     }
 
-    /// What came whole of the events' data.
+    /// The data of all complete events.
     fn data(&self, body: &[u8]) -> Vec<Vec<u8>> {
         match self.framing {
             Framing::Sse => {
@@ -77,7 +77,7 @@ impl Head {
     }
 }
 
-/// The body as it is read, and its content type; `None` without a head.
+/// The decoded body and its content type; `None` without complete headers.
 pub(super) fn body(case: &Case) -> Option<(&'static [u8], Vec<u8>)> {
     let all: Vec<u8> = case.recording.reads.iter().flat_map(|(_, bytes)| bytes.clone()).collect();
     let head = Head::of(&all)?;
@@ -89,7 +89,7 @@ pub(super) fn body(case: &Case) -> Option<(&'static [u8], Vec<u8>)> {
     Some((content_type, head.body(&all)))
 }
 
-/// Every event that is JSON, and when it was whole. A body that is not streamed is one.
+/// Every event that is JSON, with the time at which it was complete. A non-streamed body is one event.
 pub(super) fn events(case: &Case) -> Vec<(Duration, Value)> {
     parsed(&data(case))
 }
@@ -112,7 +112,7 @@ fn data(case: &Case) -> Vec<(Duration, Vec<u8>)> {
     events
 }
 
-/// The figures of a stream; `None` for an answer that is none.
+/// Measurements of a stream; `None` for a non-streamed response.
 pub(super) fn naive(case: &Case) -> Option<Naive> {
     let mut all = Vec::new();
     let headers = case.recording.reads.iter().find_map(|(at, bytes)| {
@@ -127,7 +127,7 @@ pub(super) fn naive(case: &Case) -> Option<Naive> {
     let data = data(case);
     naive.first_event = data.first().map(|(at, _)| *at);
     let events = parsed(&data);
-    // In these every chunk but the role's is a step of the engine, with text or without.
+    // These engines send one chunk per step, with or without text, except for the role chunk.
     let stepwise = case.engine == "vllm-0.32.0" || case.engine.starts_with("tensorrt-llm");
     let mut last_of: BTreeMap<u64, Duration> = BTreeMap::new();
     let mut counters = BTreeMap::new();
@@ -153,7 +153,7 @@ pub(super) fn naive(case: &Case) -> Option<Naive> {
     Some(naive)
 }
 
-/// The data of chunks, as far as it came.
+/// The data of the chunks received so far.
 fn dechunk(mut rest: &[u8], body: &mut Vec<u8>) {
     while let Some(end) = find(rest, b"\r\n") {
         let size = String::from_utf8_lossy(&rest[..end]).into_owned();
@@ -167,7 +167,7 @@ fn dechunk(mut rest: &[u8], body: &mut Vec<u8>) {
     }
 }
 
-/// The pieces that came to their end.
+/// The pieces that are terminated by `end`.
 fn split<'a>(body: &'a [u8], end: &[u8]) -> Vec<&'a [u8]> {
     let (mut pieces, mut rest) = (Vec::new(), body);
     while let Some(at) = find(rest, end) {
@@ -177,7 +177,7 @@ fn split<'a>(body: &'a [u8], end: &[u8]) -> Vec<&'a [u8]> {
     pieces
 }
 
-/// The `data:` lines of an event together.
+/// The joined `data:` lines of an event.
 fn data_lines(event: &[u8]) -> Vec<u8> {
     let data = event.split(|b| *b == b'\n').filter_map(|line| line.strip_prefix(b"data:"));
     data.map(|data| data.strip_prefix(b" ").unwrap_or(data)).collect::<Vec<_>>().concat()

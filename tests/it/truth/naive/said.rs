@@ -1,4 +1,4 @@
-//! What one event says, read from its whole JSON.
+//! Reads one event from its parsed JSON.
 
 use std::collections::BTreeMap;
 
@@ -6,21 +6,21 @@ use serde_json::Value;
 
 use crate::truth::Api;
 
-/// What one choice of an event says.
+/// Content of one choice in an event.
 #[derive(Default)]
 pub(super) struct Said {
     pub(super) choice: u64,
-    /// It carried a token.
+    /// The choice carried a token.
     pub(super) token: bool,
-    /// How many, where a counter runs.
+    /// Number of tokens, if there is a running counter.
     pub(super) tokens: Option<u64>,
-    /// Text of the answer itself came with it.
+    /// The choice carried visible text.
     pub(super) visible: bool,
     pub(super) finish: Option<String>,
 }
 
-/// What this event says. `stepwise`: every chunk but the role's is a step of the engine. `counters`: the choices' counters
-/// before it.
+/// Reads an event. `stepwise`: every chunk but the role's is a step of the engine. `counters`: the choices' previous
+/// counters.
 pub(super) fn said(api: Api, json: &Value, stepwise: bool, counters: &mut BTreeMap<u64, u64>) -> Vec<Said> {
     match api {
         Api::Chat | Api::Completions | Api::VllmGenerate | Api::Transcription => {
@@ -99,7 +99,7 @@ fn messages(json: &Value) -> Said {
     Said { token: visible || hidden, visible, finish: finish(&delta["stop_reason"]), ..Said::default() }
 }
 
-/// An event with a counter that runs: what it grew by came with it, text or not.
+/// An event with a running counter: its increment is the number of tokens, with or without text.
 fn counted(
     json: &Value,
     counter: &Value,
@@ -122,7 +122,7 @@ fn ollama(json: &Value) -> Said {
     Said { token: visible || thinks || tool, visible, finish: finish(&json["done_reason"]), ..Said::default() }
 }
 
-/// One event per token, also for one without text.
+/// One event per token, including tokens without text.
 fn tgi(json: &Value) -> Said {
     let token = &json["token"];
     let visible = full(&token["text"]) && token["special"] != true;
