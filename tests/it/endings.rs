@@ -1,4 +1,4 @@
-//! Every way an exchange can end: bytes and closes in, one record with one outcome out.
+//! All endings of a request: bytes and connection closes in, one record with one outcome out.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ pub(crate) fn chunk(event: &str) -> Vec<u8> {
     format!("{:x}\r\n{event}\n\n\r\n", event.len() + 2).into_bytes()
 }
 
-/// A connection whose observer is told what the test says, one millisecond apart.
+/// A connection whose observer gets the bytes of the test, one millisecond apart.
 pub(crate) struct Wire {
     pub(crate) observer: Box<dyn Observer>,
     notebook: Notebook,
@@ -35,16 +35,16 @@ impl Wire {
         Wire::open_by(Settings::default())
     }
 
-    /// A connection that is observed by these settings.
+    /// A connection observed with these settings.
     pub(crate) fn open_by(settings: Settings) -> Wire {
         let notebook = Notebook::default();
         let observatory = Observatory::new(settings, 1, Arc::new(notebook.clone()));
         let now = Instant::now();
         let connection = Connection { id: 1, peer: None, pair: 0, upstream: Arc::from("sim"), accepted: now };
-        Wire { observer: observatory.accepted(&connection).expect("observing is on"), notebook, now }
+        Wire { observer: observatory.accepted(&connection).expect("observing is enabled"), notebook, now }
     }
 
-    /// A connection on which the usual request was sent.
+    /// A connection on which the default request was sent.
     pub(crate) fn asked() -> Wire {
         Wire::open().client(REQUEST)
     }
@@ -83,37 +83,37 @@ impl Wire {
         self.notebook.take()
     }
 
-    /// The one outcome, after the client closed.
+    /// The outcome of the only record, after the client closed.
     fn outcome(self) -> Outcome {
         self.outcome_of(Close::Finished { first: Side::Client })
     }
 
     fn outcome_of(self, close: Close) -> Outcome {
         let replayed = self.close(close);
-        assert_eq!(replayed.records.len(), 1, "one exchange, one record: {replayed:?}");
-        assert_eq!(replayed.in_flight, 0, "what entered a phase left it");
+        assert_eq!(replayed.records.len(), 1, "not exactly one record: {replayed:?}");
+        assert_eq!(replayed.in_flight, 0, "in-flight count is not zero");
         replayed.records[0].outcome
     }
 }
 
 #[test]
-fn a_whole_stream_is_ok() {
+fn complete_stream_is_ok() {
     assert_eq!(Wire::asked().server(HEAD).events(&[ROLE, DELTA, FINISH, DONE]).server(LAST).outcome(), Outcome::Ok);
 }
 
 #[test]
-fn a_whole_stream_without_the_done_marker_is_ok() {
+fn complete_stream_without_done_marker_is_ok() {
     assert_eq!(Wire::asked().server(HEAD).events(&[ROLE, DELTA, FINISH]).server(LAST).outcome(), Outcome::Ok);
 }
 
 #[test]
-fn a_client_that_hangs_up_at_the_end_mark_got_its_answer() {
+fn client_close_at_end_marker_is_ok() {
     assert_eq!(Wire::asked().server(HEAD).events(&[ROLE, DELTA, FINISH, DONE]).outcome(), Outcome::Ok);
     assert_eq!(Wire::asked().server(HEAD).events(&[ROLE, DELTA, FINISH]).outcome(), Outcome::Ok);
 }
 
 impl Wire {
-    /// The client ends its side of the connection.
+    /// The client closes its side of the connection.
     fn half_closed(mut self) -> Wire {
         let at = self.tick();
         self.observer.finished(Direction::Request, at);
@@ -122,7 +122,7 @@ impl Wire {
 }
 
 #[test]
-fn an_error_after_the_client_ended_its_side_is_an_error() {
+fn error_after_client_half_close_is_error_in_stream() {
     let wire = |events: &[&str]| Wire::asked().server(HEAD).events(events).half_closed();
     assert_eq!(wire(&[ROLE, DELTA]).events(&[ERROR]).server(LAST).outcome(), Outcome::ErrorInStream);
     assert_eq!(wire(&[]).events(&[ERROR, DONE]).server(LAST).outcome(), Outcome::ErrorInStream);
@@ -131,7 +131,7 @@ fn an_error_after_the_client_ended_its_side_is_an_error() {
 }
 
 #[test]
-fn ollamas_error_that_answers_a_client_that_left_is_its_abort() {
+fn ollama_error_after_client_half_close_is_client_abort() {
     const TOKEN: &str = r#"{"model":"m","message":{"role":"assistant","content":"a"},"done":false}"#;
     const CANCELLED: &str = r#"{"error":"context canceled"}"#;
     let wire = |fields: &str, events: &[&str]| {
@@ -144,8 +144,8 @@ fn ollamas_error_that_answers_a_client_that_left_is_its_abort() {
     let left = |events: &[&str]| wire(&ollama, events).half_closed().events(&[CANCELLED]).server(LAST).outcome();
     assert_eq!(left(&[TOKEN]), Outcome::ClientAbortMidStream);
     assert_eq!(left(&[]), Outcome::ClientAbortBeforeFirstToken);
-    assert_eq!(left(&[TOKEN, CANCELLED]), Outcome::ErrorInStream, "it came before the client left");
-    // Who else has its API is not known, unless it is (SGLang).
+    assert_eq!(left(&[TOKEN, CANCELLED]), Outcome::ErrorInStream, "the error came before the client left");
+    // Other servers with Ollama's API are treated as Ollama unless they are recognised (SGLang).
     let unknown = wire(ndjson, &[TOKEN]).half_closed().events(&[CANCELLED]).server(LAST);
     assert_eq!(unknown.outcome(), Outcome::ClientAbortMidStream);
     let sglang = r#"{"model":"m","message":{"role":"assistant","content":"a","images":null},"done":false}"#;
@@ -154,7 +154,7 @@ fn ollamas_error_that_answers_a_client_that_left_is_its_abort() {
 }
 
 #[test]
-fn a_client_that_leaves_before_the_first_token_aborted_before_it() {
+fn client_close_before_first_token_is_abort_before_it() {
     let before = Outcome::ClientAbortBeforeFirstToken;
     assert_eq!(Wire::asked().outcome(), before);
     assert_eq!(Wire::asked().server(HEAD).outcome(), before);
@@ -164,7 +164,7 @@ fn a_client_that_leaves_before_the_first_token_aborted_before_it() {
 }
 
 #[test]
-fn a_client_that_leaves_mid_stream_keeps_its_partial_tokens() {
+fn aborted_stream_keeps_partial_tokens() {
     let replayed = Wire::asked().server(HEAD).events(&[ROLE, DELTA, DELTA]).close(Close::Reset(Side::Client));
     let record = &replayed.records[0];
     assert_eq!(record.outcome, Outcome::ClientAbortMidStream);
@@ -174,13 +174,13 @@ fn a_client_that_leaves_mid_stream_keeps_its_partial_tokens() {
 }
 
 #[test]
-fn a_server_that_cannot_be_reached_refused() {
+fn unreachable_server_is_refused_or_timeout() {
     assert_eq!(Wire::asked().outcome_of(Close::Refused), Outcome::UpstreamRefused);
     assert_eq!(Wire::asked().outcome_of(Close::ConnectTimeout), Outcome::UpstreamTimeout);
 }
 
 #[test]
-fn a_server_that_resets_is_a_reset() {
+fn server_reset_is_upstream_reset() {
     assert_eq!(
         Wire::asked().server(HEAD).events(&[DELTA]).outcome_of(Close::Reset(Side::Server)),
         Outcome::UpstreamReset
@@ -189,7 +189,7 @@ fn a_server_that_resets_is_a_reset() {
 }
 
 #[test]
-fn a_stream_cut_before_its_terminator_is_truncated() {
+fn stream_closed_before_terminator_is_truncated() {
     let server_closed = Close::Finished { first: Side::Server };
     assert_eq!(Wire::asked().server(HEAD).events(&[DELTA]).outcome_of(server_closed), Outcome::Truncated);
     assert_eq!(Wire::asked().server(HEAD).events(&[DELTA, FINISH, DONE]).outcome_of(server_closed), Outcome::Truncated);
@@ -197,12 +197,12 @@ fn a_stream_cut_before_its_terminator_is_truncated() {
 }
 
 #[test]
-fn a_message_that_ends_before_its_stream_does_is_truncated() {
+fn message_end_before_stream_end_is_truncated() {
     assert_eq!(Wire::asked().server(HEAD).events(&[ROLE, DELTA]).server(LAST).outcome(), Outcome::Truncated);
 }
 
 #[test]
-fn an_error_event_is_an_error_in_the_stream_whatever_follows() {
+fn error_event_is_error_in_stream_whatever_follows() {
     let error = Outcome::ErrorInStream;
     assert_eq!(Wire::asked().server(HEAD).events(&[ROLE, DELTA, ERROR, DONE]).server(LAST).outcome(), error);
     let cut = Wire::asked().server(HEAD).events(&[ROLE, ERROR]);
@@ -210,7 +210,7 @@ fn an_error_event_is_an_error_in_the_stream_whatever_follows() {
 }
 
 #[test]
-fn statuses_decide_failed_requests() {
+fn error_statuses_determine_the_outcome() {
     let answer = |status: u16| {
         let head = format!("HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{{}}");
         Wire::asked().server(head.as_bytes()).outcome()
@@ -225,13 +225,13 @@ fn statuses_decide_failed_requests() {
 }
 
 #[test]
-fn a_whole_answer_without_a_token_is_no_output() {
+fn complete_response_without_tokens_is_no_output() {
     assert_eq!(Wire::asked().server(HEAD).server(LAST).outcome(), Outcome::NoOutput);
     assert_eq!(Wire::asked().server(HEAD).events(&[ROLE, FINISH, DONE]).server(LAST).outcome(), Outcome::NoOutput);
 }
 
 #[test]
-fn an_answer_of_no_tokens_is_well_where_none_were_asked_for() {
+fn empty_response_is_ok_if_no_tokens_were_requested() {
     let ask = |more: &str| {
         let body = format!(r#"{{"model":"m","stream":true,{more}}}"#);
         let head = format!("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n", body.len());
@@ -247,25 +247,25 @@ fn an_answer_of_no_tokens_is_well_where_none_were_asked_for() {
 }
 
 #[test]
-fn tokens_that_only_usage_tells_of_are_output() {
+fn tokens_reported_only_in_usage_are_output() {
     let usage = r#"data: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":42,"total_tokens":45}}"#;
     let wire = Wire::asked().server(HEAD).events(&[ROLE, FINISH, usage, DONE]).server(LAST);
     assert_eq!(wire.outcome(), Outcome::Ok);
 }
 
 #[test]
-fn a_drain_that_runs_out_of_patience_is_drained() {
+fn expired_drain_is_drained() {
     assert_eq!(Wire::asked().server(HEAD).events(&[DELTA]).outcome_of(Close::Drained), Outcome::Drained);
 }
 
 #[test]
-fn an_answer_that_nothing_follows_for_the_idle_timeout_timed_out() {
+fn idle_timeout_is_upstream_timeout() {
     assert_eq!(Wire::asked().outcome_of(Close::IdleTimeout), Outcome::UpstreamTimeout);
     assert_eq!(Wire::asked().server(HEAD).events(&[DELTA]).outcome_of(Close::IdleTimeout), Outcome::UpstreamTimeout);
 }
 
 #[test]
-fn a_switch_of_protocol_ends_its_exchange_and_detaches() {
+fn protocol_switch_ends_the_request_and_detaches() {
     let switch = b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x-other\r\nconnection: upgrade\r\n\r\n\x81\x01a";
     let replayed = Wire::open()
         .client(b"GET /v1/realtime HTTP/1.1\r\nHost: x\r\nUpgrade: x-other\r\nConnection: Upgrade\r\n\r\n")
@@ -277,7 +277,7 @@ fn a_switch_of_protocol_ends_its_exchange_and_detaches() {
 }
 
 #[test]
-fn what_cannot_be_followed_detaches_once_and_is_recorded_as_unobserved() {
+fn malformed_response_detaches_once_and_is_unobserved() {
     let replayed = Wire::asked()
         .server(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nnonsense\r\n")
         .server(b"more")
@@ -287,7 +287,7 @@ fn what_cannot_be_followed_detaches_once_and_is_recorded_as_unobserved() {
 }
 
 #[test]
-fn exchanges_of_one_connection_are_recorded_apart() {
+fn requests_of_one_connection_are_recorded_separately() {
     let ok = |wire: Wire| wire.server(HEAD).events(&[DELTA, FINISH, DONE]).server(LAST);
     let replayed = ok(ok(Wire::asked()).client(REQUEST).client(b"GET /v1/files HTTP/1.1\r\nHost: x\r\n\r\n"))
         .server(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
@@ -297,7 +297,7 @@ fn exchanges_of_one_connection_are_recorded_apart() {
 }
 
 #[test]
-fn probes_pass_unrecorded_unless_they_are_asked_for() {
+fn probes_are_recorded_only_if_enabled() {
     const PROBE: &[u8] = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n";
     for probes in [false, true] {
         let wire = Wire::open_by(Settings { probes, ..Settings::default() }).client(PROBE);
@@ -318,15 +318,15 @@ fn probes_pass_unrecorded_unless_they_are_asked_for() {
 }
 
 #[test]
-fn a_path_of_ones_own_is_read_as_its_route() {
+fn custom_path_is_parsed_as_its_route() {
     let request = String::from_utf8_lossy(REQUEST).replace("/v1/chat/completions", "/llm");
-    let own_paths = vec![OwnPath::new("/llm", "chat").expect("a path and a route")];
+    let own_paths = vec![OwnPath::new("/llm", "chat").expect("the path and route are valid")];
     let wire = Wire::open_by(Settings { own_paths, ..Settings::default() }).client(request.as_bytes());
     assert_eq!(wire.server(HEAD).events(&[DELTA, FINISH, DONE]).server(LAST).outcome(), Outcome::Ok);
 }
 
 #[test]
-fn an_answer_before_the_end_of_its_request_is_recorded_and_the_rest_belongs_to_nobody() {
+fn response_before_request_end_is_recorded_and_rest_ignored() {
     let replayed = Wire::open()
         .client(&REQUEST[..80])
         .server(b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}")
@@ -341,7 +341,7 @@ fn an_answer_before_the_end_of_its_request_is_recorded_and_the_rest_belongs_to_n
 }
 
 #[test]
-fn an_observer_that_is_dropped_in_mid_stream_records_it_as_unobserved() {
+fn dropped_observer_records_stream_as_unobserved() {
     let wire = Wire::asked().server(HEAD).events(&[DELTA]);
     let notebook = wire.notebook.clone();
     drop(wire.observer);

@@ -1,4 +1,4 @@
-//! What a running stream costs its observer in memory: nothing, once it runs, in any dialect.
+//! Memory cost of observing a running stream: no allocations, in any dialect.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,25 +29,25 @@ impl ProcessStats for Nothing {
     }
 }
 
-/// How often an observer, exporters and all, allocates for these events of a stream that was opened so. A stream before it
-/// opened their series: a histogram grows when the first gap of a length falls in it.
+/// Number of allocations of an observer with exporters for these events, after these opening bytes. A first stream
+/// creates the series and fills their histograms, which grow on the first gap of a new length.
 fn allocations(opening: &[(Direction, Vec<u8>)], events: &[Vec<u8>]) -> u64 {
     let settings = ExportSettings { servers: vec![("127.0.0.1".to_owned(), Some(8001))], ..ExportSettings::default() };
-    let exporters = Exporters::start(&settings, Arc::new(Nothing)).expect("there is no endpoint to fail");
+    let exporters = Exporters::start(&settings, Arc::new(Nothing)).expect("no endpoint is configured");
     let mut now = Instant::now();
     let in_flight =
-        InFlight::start(LiveSettings::default(), &["pair".to_owned()], now).expect("a thread can be started");
+        InFlight::start(LiveSettings::default(), &["pair".to_owned()], now).expect("the thread can be started");
     let observatory = Observatory::new(Settings::default(), 1, in_flight.before(exporters));
     let mut stream = || {
         let connection = Connection { id: 1, peer: None, pair: 0, upstream: Arc::from("server"), accepted: now };
-        let mut observer = observatory.accepted(&connection).expect("observing is on");
+        let mut observer = observatory.accepted(&connection).expect("observing is enabled");
         let mut seen = |direction, bytes: &[u8]| {
             now += Duration::from_millis(20);
             observer.seen(direction, bytes, now);
         };
         opening.iter().for_each(|(direction, bytes)| seen(*direction, bytes));
         let allocations = allocations_of(|| events.iter().for_each(|bytes| seen(Direction::Response, bytes)));
-        assert!(!in_flight.open(now, 1).is_empty(), "it is watched meanwhile");
+        assert!(!in_flight.open(now, 1).is_empty(), "the stream is in the in-flight table");
         observer.closed(Close::Reset(Side::Client), now);
         allocations
     };
@@ -55,7 +55,7 @@ fn allocations(opening: &[(Direction, Vec<u8>)], events: &[Vec<u8>]) -> u64 {
     stream()
 }
 
-/// The same of the token events of a stream.
+/// Number of allocations for the token events of a stream.
 fn allocations_in(stream: &Stream) -> u64 {
     let answer = stream.opening.iter().map(|bytes| (Direction::Response, bytes.clone()));
     let opening: Vec<_> = [(Direction::Request, stream.request.clone())].into_iter().chain(answer).collect();
@@ -64,7 +64,7 @@ fn allocations_in(stream: &Stream) -> u64 {
 }
 
 #[test]
-fn a_running_stream_allocates_nothing_per_event_exporter_in_flight_table_and_all() {
+fn running_stream_does_not_allocate_per_event() {
     for (case, token) in CASES {
         let stream = Stream::of_case(case, token);
         assert_eq!(allocations_in(&stream), 0, "{case}");
@@ -75,7 +75,7 @@ fn a_running_stream_allocates_nothing_per_event_exporter_in_flight_table_and_all
 }
 
 #[test]
-fn a_running_grpc_stream_allocates_nothing_per_message_compressed_or_not() {
+fn running_grpc_stream_does_not_allocate_per_message() {
     let chunk = vllm_chunk(0, " word", 1);
     let coded = encode("gzip", &[&chunk.encode_to_vec()]);
     let compressed = [&[1][..], &(coded.len() as u32).to_be_bytes(), &coded].concat();
@@ -100,16 +100,16 @@ fn a_running_grpc_stream_allocates_nothing_per_message_compressed_or_not() {
     }
 }
 
-/// Requests whose bodies have begun, and then streams with a token each: what they hold at most.
+/// Peak memory: first requests with partial bodies, then streams with one token each.
 #[test]
-fn open_requests_hold_no_more_memory_than_is_charged() {
+fn open_requests_use_no_more_memory_than_charged() {
     const REQUESTS: u32 = 500;
-    let exporters = Exporters::start(&ExportSettings::default(), Arc::new(Nothing)).expect("no endpoint");
+    let exporters = Exporters::start(&ExportSettings::default(), Arc::new(Nothing)).expect("no endpoint is configured");
     let now = Instant::now();
-    let in_flight = InFlight::start(LiveSettings::default(), &["pair".to_owned()], now).expect("a thread");
+    let in_flight = InFlight::start(LiveSettings::default(), &["pair".to_owned()], now).expect("the thread starts");
     let observatory = Observatory::new(Settings::default(), 1, in_flight.before(exporters));
     let connection = Connection { id: 1, peer: None, pair: 0, upstream: Arc::from("server"), accepted: now };
-    let mut observer = observatory.accepted(&connection).expect("observing is on");
+    let mut observer = observatory.accepted(&connection).expect("observing is enabled");
     observer.seen(Direction::Request, &frames::opening(), now);
     observer.seen(Direction::Response, &frames::settings(), now);
     let streams = || (0..REQUESTS).map(|n| 2 * n + 1);
@@ -150,7 +150,7 @@ fn open_requests_hold_no_more_memory_than_is_charged() {
 }
 
 #[test]
-fn a_running_answer_of_a_session_allocates_nothing_per_message() {
+fn running_session_response_does_not_allocate_per_message() {
     let delta = of_server(r#"{"type":"transcription.delta","delta":" word"}"#);
     let opening = [
         (Direction::Request, HANDSHAKE.to_vec()),

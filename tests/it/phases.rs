@@ -1,4 +1,4 @@
-//! Where the time of an exchange went: intervals that lie end to end, whatever is known.
+//! Phases of a request: adjacent intervals, for any combination of known times.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tokometer_observe::measure::{Blocked, EngineSpan, Labels, Phases, QueueSourc
 use crate::endings::{DELTA, DONE, FINISH, HEAD, LAST, REQUEST, ROLE, Wire};
 use crate::export::records::{self, ms};
 
-/// The phases as words, with their ends and their own lengths in milliseconds.
+/// The phases as label, end and active length in milliseconds.
 fn told(record: &Record) -> Vec<(&'static str, u128, u128)> {
     let phases = Phases::of(record);
     phases.iter().map(|part| (part.kind.as_str(), part.to.as_millis(), part.active().as_millis())).collect()
@@ -23,7 +23,7 @@ fn queue(millis: u64, source: QueueSource) -> Option<QueueTime> {
     Some(QueueTime { value: ms(millis), source })
 }
 
-/// The request ends at 10 ms, the first token comes at 210, the last at 1210, and it ends at 1220.
+/// Stream: the request ends at 10 ms, the first token arrives at 210, the last at 1210, and the response ends at 1220.
 fn stream(queue: Option<QueueTime>, timing: EngineTiming) -> Record {
     Record { queue, timing: Some(timing), ..records::good("m") }
 }
@@ -49,7 +49,7 @@ const NOTHING: EngineTiming = EngineTiming {
 };
 
 #[test]
-fn the_wait_for_the_first_token_is_told_apart_as_far_as_the_engine_tells() {
+fn wait_for_first_token_is_split_by_engine_times() {
     use QueueSource::{EngineSpan, HeaderTiming, InBand, Remainder};
     let prefill = |ms| EngineTiming { prefill_ms: Some(ms), ..NOTHING };
     let ollama = |load| EngineTiming { load_ms: Some(load), prompt_ms: Some(60.0), ..NOTHING };
@@ -61,17 +61,17 @@ fn the_wait_for_the_first_token_is_told_apart_as_far_as_the_engine_tells() {
         (queue(40, InBand), NOTHING, &[("queue", 50), ("prefill", 210)]),
         (queue(40, InBand), prefill(150.0), &[("preprocessing", 20), ("queue", 60), ("prefill", 210)]),
         (queue(40, EngineSpan), prefill(160.0), &[("preprocessing", 10), ("queue", 50), ("prefill", 210)]),
-        // Figures that do not fit are not used.
+        // Values that do not fit are ignored.
         (queue(40, InBand), prefill(170.0), &[("queue", 50), ("prefill", 210)]),
         (queue(201, InBand), prefill(10.0), &[("waiting", 200), ("prefill", 210)]),
-        // The head is where the queue ends: what the engine tells of the prompt moves it nowhere.
+        // The headers mark the end of the queue: the engine's prompt time does not move it.
         (queue(40, HeaderTiming), EngineTiming { prompt_ms: Some(9.0), ..NOTHING }, &[("queue", 50), ("prefill", 210)]),
         (
             queue(30, Remainder),
             ollama(100.0),
             &[("load", 110), ("preprocessing", 120), ("queue", 150), ("prefill", 210)],
         ),
-        // Ollama spends some of it on passing tokens on, when the first one has long come.
+        // Ollama's remainder includes time for forwarding tokens after the first one.
         (
             queue(80, Remainder),
             ollama(100.0),
@@ -89,7 +89,7 @@ fn the_wait_for_the_first_token_is_told_apart_as_far_as_the_engine_tells() {
 }
 
 #[test]
-fn a_whole_answer_is_laid_back_from_its_end() {
+fn phases_of_non_streamed_response_end_at_its_end() {
     use QueueSource::{InBand, Remainder, ResponseHeader};
     let timing = EngineTiming { prefill_ms: Some(150.0), decode_ms: Some(900.0), ..NOTHING };
     type Told = &'static [(&'static str, u128)];
@@ -103,7 +103,7 @@ fn a_whole_answer_is_laid_back_from_its_end() {
             EngineTiming { load_ms: Some(20.0), prompt_ms: Some(50.0), decode_ms: Some(1000.0), ..NOTHING },
             &[("load", 30), ("processing", 130), ("queue", 170), ("prefill", 220), ("decode", 1220)],
         ),
-        // More than there was: the queue time alone still fits.
+        // The sum exceeds the total: only the queue time fits.
         (queue(300, InBand), timing, &[("queue", 310), ("processing", 1220)]),
     ];
     for (queue, timing, expected) in table {
@@ -113,7 +113,7 @@ fn a_whole_answer_is_laid_back_from_its_end() {
 }
 
 #[test]
-fn what_an_engines_span_tells_afterwards_gives_phases_too() {
+fn engine_span_joined_later_splits_phases() {
     let mut record = stream(None, NOTHING);
     assert_eq!(told(&record)[1], ("waiting", 210, 200));
     let (queue, prefill) = (Some(ms(60)), Some(ms(120)));
@@ -122,13 +122,13 @@ fn what_an_engines_span_tells_afterwards_gives_phases_too() {
 }
 
 #[test]
-fn a_request_that_never_ended_is_all_there_was() {
+fn incomplete_request_is_the_only_phase() {
     assert_eq!(told(&Record { requested: None, ..records::gave_up("m") }), [("request", 5010, 5010)]);
     assert_eq!(told(&records::gave_up("m")), [("request", 10, 10), ("waiting", 5010, 5000)]);
 }
 
 #[test]
-fn time_that_the_client_caused_is_taken_off_where_it_was() {
+fn blocked_time_is_subtracted_from_its_phases() {
     let blocked = Blocked { waiting: ms(20), decoding: ms(400), finishing: ms(3), intervals: Vec::new() };
     let record = Record { blocked, ..stream(queue(40, QueueSource::InBand), NOTHING) };
     assert_eq!(
@@ -139,7 +139,7 @@ fn time_that_the_client_caused_is_taken_off_where_it_was() {
 }
 
 #[test]
-fn blocked_time_is_told_by_what_the_server_did_meanwhile() {
+fn blocked_time_is_split_by_server_activity() {
     let mut wire = Wire::asked();
     let block = |wire: &mut Wire, millis| {
         let since = wire.now;
@@ -162,13 +162,13 @@ fn blocked_time_is_told_by_what_the_server_did_meanwhile() {
     assert_eq!(intervals.iter().map(|(from, to)| *to - *from).collect::<Vec<_>>(), [ms(7), ms(20), ms(30), ms(400)]);
     let phases = Phases::of(&record);
     assert_eq!(phases.iter().map(|part| part.active()).sum::<Duration>() + phases.blocked(), record.ended);
-    let decode = phases.iter().find(|part| part.kind.as_str() == "decode").expect("a decode");
+    let decode = phases.iter().find(|part| part.kind.as_str() == "decode").expect("a decode phase");
     assert_eq!((decode.to - decode.from, decode.active()), (ms(52), ms(2)));
 }
 
-/// vLLM's own words, whose time to the first token leaves the queue out, and llama.cpp's head.
+/// vLLM's metrics, whose time to first token excludes the queue, and llama.cpp's headers.
 #[test]
-fn what_passes_on_the_wire_gives_its_phases() {
+fn phases_follow_from_observed_bytes() {
     let metrics = r#"data: {"choices":[],"usage":{"completion_tokens":2},"metrics":{"time_to_first_token_ms":60,"generation_time_ms":1,"queue_time_ms":30}}"#;
     let mut wire = Wire::open().client(REQUEST).server(HEAD);
     wire.now += ms(96);
@@ -205,7 +205,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn phases_lie_end_to_end_and_add_up_to_the_exchange_whatever_was_told(
+    fn phases_are_adjacent_and_add_up_for_any_input(
         requested in option::of(time()),
         first in option::of((time(), time())),
         ended in time(),
@@ -244,7 +244,7 @@ proptest! {
         let active: Duration = phases.iter().map(|part| part.active()).sum();
         prop_assert_eq!(active + phases.blocked(), ended);
         prop_assert!(phases.blocked() <= record.blocked.total());
-        // A queue phase is as long as the source said, or there is none.
+        // A queue phase is as long as reported, or there is none.
         if let (Some(part), Some(queue)) = (phases.iter().find(|part| part.kind.as_str() == "queue"), record.queue) {
             let length = part.to - part.from;
             prop_assert!(length == queue.value || (queue.source == QueueSource::Remainder && length < queue.value));

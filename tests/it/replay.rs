@@ -1,4 +1,4 @@
-//! `tokometer replay`: the names of its lines are an interface.
+//! `tokometer replay`: the field names of its output are a stable interface.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use tokometer_observe::observer::Settings;
 
 use crate::truth::captures;
 
-/// What users' scripts may rely on, in docs and help texts.
+/// Documented field names that users' scripts may rely on.
 const NAMES: [&str; 23] = [
     "engine",
     "operation",
@@ -39,7 +39,7 @@ const NAMES: [&str; 23] = [
 const JSON: Show = Show { json: true, timeline: false };
 
 #[test]
-fn every_exchange_is_one_line_with_every_name() {
+fn each_request_is_one_line_with_all_fields() {
     let mut out = Vec::new();
     replay(&captures().join("vllm-0.32.0"), JSON, &Settings::default(), &mut out).expect("recordings are readable");
     let lines: Vec<Value> = String::from_utf8(out)
@@ -49,7 +49,7 @@ fn every_exchange_is_one_line_with_every_name() {
         .collect();
     assert!(lines.len() > 70, "{}", lines.len());
     let named = |name: &str| lines.iter().filter(|line| line["recording"] == name).count();
-    assert_eq!(named("vllm-0.32.0/chat-stream-usage"), 1, "a line says whose it is");
+    assert_eq!(named("vllm-0.32.0/chat-stream-usage"), 1, "each line has the name of its recording");
     for line in &lines {
         for name in NAMES {
             assert!(line.get(name).is_some(), "no {name} in {line}");
@@ -58,36 +58,36 @@ fn every_exchange_is_one_line_with_every_name() {
 }
 
 #[test]
-fn a_recording_that_cannot_be_read_does_not_keep_the_others_back() {
-    let folder = tempfile::tempdir().expect("a folder");
+fn invalid_recording_does_not_prevent_others() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
     let good = captures().join("vllm-0.32.0/chat-stream-usage");
     for end in ["jsonl", "meta.json"] {
-        fs::copy(good.with_extension(end), folder.path().join(format!("good.{end}"))).expect("a copy");
+        fs::copy(good.with_extension(end), folder.path().join(format!("good.{end}"))).expect("the file is copied");
     }
-    fs::write(folder.path().join("bad.jsonl"), "{}\n").expect("a file");
-    fs::write(folder.path().join("bad.meta.json"), "{\"request_raw_b64\":\"\"}").expect("a file");
+    fs::write(folder.path().join("bad.jsonl"), "{}\n").expect("the file is written");
+    fs::write(folder.path().join("bad.meta.json"), "{\"request_raw_b64\":\"\"}").expect("the file is written");
     let mut out = Vec::new();
-    let error = replay(folder.path(), JSON, &Settings::default(), &mut out).expect_err("one of them is bad");
+    let error = replay(folder.path(), JSON, &Settings::default(), &mut out).expect_err("one recording is invalid");
     assert!(error.to_string().contains("bad.jsonl:1: "), "{error}");
     assert_eq!(String::from_utf8_lossy(&out).lines().count(), 1);
 }
 
-/// What `replay` writes of one recording.
+/// Output of `replay` for one recording.
 fn shown(case: &str, show: Show) -> String {
     let mut out = Vec::new();
     let path = captures().join(format!("{case}.jsonl"));
-    replay(&path, show, &Settings::default(), &mut out).expect("a recording");
-    String::from_utf8(out).expect("it is text")
+    replay(&path, show, &Settings::default(), &mut out).expect("the recording is readable");
+    String::from_utf8(out).expect("the output is UTF-8")
 }
 
 #[test]
-fn a_time_line_is_that_of_the_record() {
+fn timeline_matches_the_record() {
     let show = Show { json: true, timeline: true };
     for case in
         ["vllm-0.32.0/chat-stream-usage", "sglang-0.5.23/chat-stream-usage", "ollama-0.17.4/api-chat-stream-long"]
     {
-        let record: Value = serde_json::from_str(shown(case, show).trim()).expect("one exchange");
-        let points = record["timeline"]["points"].as_array().expect("it has points");
+        let record: Value = serde_json::from_str(shown(case, show).trim()).expect("one record");
+        let points = record["timeline"]["points"].as_array().expect("the timeline has points");
         let number = |value: &Value| value.as_f64().expect("a number");
         let near = |point: &Value, name: &str| (number(point) - number(&record[name])).abs() < 0.01;
         let (first, last) = (&points[0], points.last().expect("a point"));
@@ -102,14 +102,14 @@ fn a_time_line_is_that_of_the_record() {
         let longest = points.iter().map(|point| number(&point[2])).fold(0.0, f64::max);
         assert!((longest / number(&record["longest_gap_ms"]) - 1.0).abs() < 0.002, "{case}: {longest} {record}");
     }
-    let whole: Value = serde_json::from_str(shown("vllm-0.32.0/chat-nonstream", show).trim()).expect("one exchange");
-    assert_eq!(whole.get("timeline"), Some(&Value::Null), "nobody saw when its tokens came");
-    let plain: Value = serde_json::from_str(shown("vllm-0.32.0/chat-nonstream", JSON).trim()).expect("one exchange");
+    let whole: Value = serde_json::from_str(shown("vllm-0.32.0/chat-nonstream", show).trim()).expect("one record");
+    assert_eq!(whole.get("timeline"), Some(&Value::Null), "token times of a non-streamed response are unknown");
+    let plain: Value = serde_json::from_str(shown("vllm-0.32.0/chat-nonstream", JSON).trim()).expect("one record");
     assert_eq!(plain.get("timeline"), None);
 }
 
 #[test]
-fn a_time_line_can_be_read_by_people() {
+fn timeline_text_has_one_sorted_row_per_point() {
     let text = shown("vllm-0.32.0/chat-stream-usage", Show { json: false, timeline: true });
     let rows: Vec<&str> = text.lines().skip_while(|line| !line.contains("events per row: 4")).skip(1).collect();
     let times: Vec<f64> = rows.iter().filter_map(|row| row.split_whitespace().next()?.parse().ok()).collect();
@@ -117,7 +117,7 @@ fn a_time_line_can_be_read_by_people() {
 }
 
 #[test]
-fn figures_md_is_what_the_code_makes() {
+fn figures_md_matches_the_code() {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/FIGURES.md");
     let made = tokometer::app::figures_markdown();
     if std::env::vars_os().any(|(name, _)| name == "UPDATE") {

@@ -1,4 +1,4 @@
-//! Counting by text: from the wire to the record, what stands in the way of a count, and that no record is ever lost.
+//! Token counting from text: from the wire to the record, failures that prevent a count, and no lost records.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -41,15 +41,15 @@ use crate::injected;
 use crate::pair::pair;
 use crate::truth::vocabulary;
 
-/// Longer than anything here takes, so that a test that hangs fails.
+/// Longer than any test takes, so that a hanging test fails.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What comes out at the end of the chain.
+/// End of the sink chain.
 struct Out(Mutex<Sender<Record>>);
 
 impl Sink for Out {
     fn record(&self, record: &Record) {
-        self.0.lock().expect("no panic").send(record.clone()).expect("the test waits");
+        self.0.lock().expect("not poisoned").send(record.clone()).expect("the test is receiving");
     }
 }
 
@@ -62,7 +62,7 @@ impl Tokenize for Words {
     }
 }
 
-/// Panics at `panic`, refuses `refuse`, and counts the words of all else.
+/// Panics on `panic`, rejects `refuse`, and counts the words of other texts.
 struct Moody;
 
 impl Tokenize for Moody {
@@ -74,7 +74,7 @@ impl Tokenize for Moody {
     }
 }
 
-/// Stands still in every text until it is let go.
+/// Blocks on every text until released.
 struct Gate {
     entered: Mutex<Sender<()>>,
     go: Mutex<Receiver<()>>,
@@ -82,13 +82,13 @@ struct Gate {
 
 impl Tokenize for Gate {
     fn tokens(&self, text: &str) -> Option<u64> {
-        self.entered.lock().expect("no panic").send(()).ok();
-        self.go.lock().expect("no panic").recv().ok();
+        self.entered.lock().expect("not poisoned").send(()).ok();
+        self.go.lock().expect("not poisoned").recv().ok();
         Words.tokens(text)
     }
 }
 
-/// Observers before the stage, and what comes out behind it.
+/// Observers in front of the stage, and the records behind it.
 struct Rig {
     observatory: Observatory,
     counting: Arc<Counting>,
@@ -107,18 +107,18 @@ impl Rig {
     fn with(vocabularies: Vocabularies, queue: usize, text: observer::Text) -> Rig {
         let (sender, out) = channel();
         let counting =
-            Counting::start(Arc::new(Out(Mutex::new(sender))), vocabularies, queue).expect("a thread can be started");
+            Counting::start(Arc::new(Out(Mutex::new(sender))), vocabularies, queue).expect("the thread starts");
         let counting = Arc::new(counting);
         let settings = observer::Settings { text: Some(text), ..observer::Settings::default() };
         let observatory = Observatory::new(settings, 1, Arc::clone(&counting) as Arc<dyn Sink>);
         Rig { observatory, counting, out }
     }
 
-    /// One exchange with this request, and an answer of these bytes, read a millisecond apart.
+    /// Observes this request and a response with these bytes, read a millisecond apart.
     fn exchange(&self, request: &[u8], answer: &[Vec<u8>]) {
         let start = Instant::now();
         let connection = Connection { id: 1, peer: None, pair: 0, upstream: Arc::from("sim"), accepted: start };
-        let mut observer = self.observatory.accepted(&connection).expect("observing is on");
+        let mut observer = self.observatory.accepted(&connection).expect("observing is enabled");
         let mut at = start;
         observer.seen(Direction::Request, request, at);
         for bytes in answer {
@@ -128,16 +128,16 @@ impl Rig {
         observer.closed(Close::Finished { first: Side::Client }, at);
     }
 
-    /// A chat without usage that says these pieces.
+    /// Observes a chat response without usage, with these text deltas.
     fn says(&self, pieces: &[&str]) {
         self.exchange(REQUEST, &stream(pieces, &[FINISH, DONE]));
     }
 
     fn next(&self) -> Record {
-        self.out.recv_timeout(PATIENCE).expect("a record comes out")
+        self.out.recv_timeout(PATIENCE).expect("a record is forwarded")
     }
 
-    /// The count of the next record that comes out.
+    /// The output count of the next record.
     fn count(&self) -> Option<(u64, CountSource)> {
         self.next().output_tokens.map(|count| (count.tokens, count.source))
     }
@@ -163,45 +163,45 @@ fn stream(pieces: &[&str], ends: &[&str]) -> Vec<Vec<u8>> {
 const USAGE: &str = r#"data: {"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":4}}"#;
 
 #[test]
-fn an_answer_that_nobody_counted_is_counted_by_its_text_and_says_so() {
+fn uncounted_response_gets_a_tokenizer_count() {
     let rig = Rig::of(Words);
     rig.says(&["a b c", " d e", " f g h i j"]);
     let record = rig.next();
     let count = record.output_tokens.unwrap();
     assert_eq!((count.tokens, count.source), (10, CountSource::Tokenizer));
-    assert!(!count.source.is_exact(), "an estimate says that it is one");
+    assert!(!count.source.is_exact(), "a tokenizer count is an estimate");
     assert_eq!((record.outcome, record.chunks), (Outcome::Ok, 3));
-    // 10 tokens, of which the first event had 3, in the 2 ms between the first and the last.
+    // 10 tokens, 3 of them in the first event, and 2 ms between the first and the last event.
     let near = |rate: Option<f64>, expected: f64| rate.is_some_and(|rate| (rate - expected).abs() < 1e-6);
     assert!(near(record.decode_rate_estimated, 3500.0), "{:?}", record.decode_rate_estimated);
-    assert!(near(record.decode_rate_at_least, 1000.0), "the lower bound stays: {:?}", record.decode_rate_at_least);
-    assert_eq!((record.decode_rate, record.time_per_output_token()), (None, None), "these are for exact counts");
+    assert!(near(record.decode_rate_at_least, 1000.0), "the lower bound is kept: {:?}", record.decode_rate_at_least);
+    assert_eq!((record.decode_rate, record.time_per_output_token()), (None, None), "only with exact counts");
     assert_eq!(rig.uncounted(), BTreeMap::new());
 }
 
 #[test]
-fn what_the_engine_counted_is_not_counted_again() {
+fn response_with_usage_is_not_tokenized() {
     let rig = Rig::of(Words);
     rig.exchange(REQUEST, &stream(&["a b c", " d e"], &[FINISH, USAGE, DONE]));
     let record = rig.next();
     assert_eq!(record.output_tokens.map(|n| (n.tokens, n.source)), Some((4, CountSource::Usage)));
     assert!(record.decode_rate.is_some() && record.decode_rate_estimated.is_none());
-    assert_eq!(rig.uncounted(), BTreeMap::new(), "there was nothing to count");
+    assert_eq!(rig.uncounted(), BTreeMap::new(), "nothing to count");
 }
 
 #[test]
-fn the_count_of_the_engines_own_span_wins_over_the_texts() {
+fn engine_span_count_wins_over_tokenizer_count() {
     let rig = Rig::of(Words);
     rig.says(&["a b c", " d e", " f"]);
     let mut record = rig.next();
     assert_eq!(record.output_tokens.map(|n| (n.tokens, n.source)), Some((6, CountSource::Tokenizer)));
     record.complete(EngineSpan { completion_tokens: Some(7), ..EngineSpan::default() });
     assert_eq!(record.output_tokens.map(|n| (n.tokens, n.source)), Some((7, CountSource::EngineSpan)));
-    assert!(record.decode_rate.is_some() && record.decode_rate_estimated.is_none(), "the estimate is gone");
+    assert!(record.decode_rate.is_some() && record.decode_rate_estimated.is_none(), "the estimate is removed");
 }
 
 #[test]
-fn an_answer_that_was_cut_is_counted_as_far_as_it_came() {
+fn text_of_aborted_response_is_counted() {
     let rig = Rig::of(Words);
     rig.exchange(REQUEST, &stream(&["a b c", " d e"], &[])[..4]);
     let record = rig.next();
@@ -210,7 +210,7 @@ fn an_answer_that_was_cut_is_counted_as_far_as_it_came() {
 }
 
 #[test]
-fn an_answer_that_is_not_streamed_is_counted_and_has_no_rate() {
+fn non_streamed_response_is_counted_without_rate() {
     let rig = Rig::of(Words);
     let body = r#"{"model_name":"m","model_version":"1","text_output":"a b c"}"#;
     let head = format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n", body.len());
@@ -222,7 +222,7 @@ fn an_answer_that_is_not_streamed_is_counted_and_has_no_rate() {
 }
 
 #[test]
-fn a_count_below_what_was_seen_is_not_believed() {
+fn count_below_seen_tokens_is_rejected() {
     let rig = Rig::of(Words);
     rig.says(&["one", "word", "in", "four"]);
     assert_eq!(rig.count(), Some((4, CountSource::Deltas)));
@@ -230,7 +230,7 @@ fn a_count_below_what_was_seen_is_not_believed() {
 }
 
 #[test]
-fn answers_whose_tokens_are_not_those_of_a_text_are_left_alone() {
+fn responses_with_more_than_plain_text_are_not_counted() {
     let rig = Rig::of(Words);
     let call = r#"data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"name":"f"}}]}}]}"#;
     rig.exchange(REQUEST, &stream(&["a b c"], &[call, FINISH, DONE]));
@@ -246,8 +246,8 @@ fn answers_whose_tokens_are_not_those_of_a_text_are_left_alone() {
 }
 
 #[test]
-fn a_text_over_its_cap_and_one_over_the_memory_of_all_are_told() {
-    let text = observer::Text { answer_bytes: 2000, memory_bytes: 1500 };
+fn texts_over_size_or_memory_limit_are_tallied() {
+    let text = observe::Text { answer_bytes: 2000, memory_bytes: 1500 };
     let rig = Rig::with(Vocabularies::of_all(Arc::new(Words)), 8, text);
     let long = "a ".repeat(600);
     for (pieces, why) in [(vec![&long[..]; 2], "text_too_long"), (vec![&long[..1020], &long[..900]], "memory")] {
@@ -257,11 +257,11 @@ fn a_text_over_its_cap_and_one_over_the_memory_of_all_are_told() {
         assert_eq!(rig.uncounted().get(why), Some(&(before + 1)), "{why}: {:?}", rig.uncounted());
     }
     rig.says(&["a b c"]);
-    assert_eq!(rig.count(), Some((3, CountSource::Tokenizer)), "what was lost gave its memory back");
+    assert_eq!(rig.count(), Some((3, CountSource::Tokenizer)), "the memory of dropped texts is released");
 }
 
 #[test]
-fn a_tokenizer_that_panics_or_refuses_loses_no_record() {
+fn failing_tokenizer_loses_no_record() {
     let rig = Rig::of(Moody);
     rig.says(&["do panic now"]);
     assert_eq!(rig.count(), Some((1, CountSource::Deltas)));
@@ -279,7 +279,7 @@ fn gate() -> (Gate, Receiver<()>, Sender<()>) {
 }
 
 #[test]
-fn with_the_queue_full_records_go_on_at_once_without_the_count() {
+fn full_queue_forwards_records_uncounted_at_once() {
     let (gate, has_entered, go) = gate();
     let text = observer::Text { answer_bytes: 10_000, memory_bytes: 1 << 20 };
     let rig = Rig::with(Vocabularies::of_all(Arc::new(gate)), 2, text);
@@ -287,7 +287,7 @@ fn with_the_queue_full_records_go_on_at_once_without_the_count() {
     has_entered.recv_timeout(PATIENCE).unwrap();
     rig.says(&["two waits"]);
     rig.says(&["three finds no room"]);
-    assert_eq!(rig.count(), Some((1, CountSource::Deltas)), "it did not wait for the others");
+    assert_eq!(rig.count(), Some((1, CountSource::Deltas)), "it did not wait for earlier records");
     assert_eq!(rig.uncounted(), BTreeMap::from([("queue_full", 1)]));
     drop(go);
     assert_eq!(rig.count(), Some((4, CountSource::Tokenizer)));
@@ -295,7 +295,7 @@ fn with_the_queue_full_records_go_on_at_once_without_the_count() {
 }
 
 #[test]
-fn at_the_end_all_that_waits_is_handed_on_though_the_tokenizer_is_stuck() {
+fn stop_forwards_waiting_records_if_tokenizer_is_stuck() {
     let (gate, has_entered, go) = gate();
     let rig = Rig::of(gate);
     for text in ["one is at hand", "two waits", "three waits"] {
@@ -307,12 +307,12 @@ fn at_the_end_all_that_waits_is_handed_on_though_the_tokenizer_is_stuck() {
     assert_eq!(counts, [Some((1, CountSource::Deltas)); 3]);
     drop(go);
     rig.says(&["after the end"]);
-    assert_eq!(rig.count(), Some((1, CountSource::Deltas)), "nothing is told twice, and nothing is held any more");
+    assert_eq!(rig.count(), Some((1, CountSource::Deltas)), "no record is forwarded twice or held back");
     assert_eq!(rig.uncounted(), BTreeMap::from([("queue_full", 4)]));
 }
 
 #[test]
-fn at_the_end_what_waits_is_counted_if_there_is_time() {
+fn stop_counts_waiting_texts_within_the_timeout() {
     let rig = Rig::of(Words);
     rig.says(&["a b c"]);
     rig.says(&["a b c d"]);
@@ -322,11 +322,11 @@ fn at_the_end_what_waits_is_counted_if_there_is_time() {
 }
 
 #[test]
-fn each_model_is_counted_by_its_own_vocabulary() {
+fn models_are_counted_with_their_own_vocabulary() {
     let settings = Settings { models: BTreeMap::from([("m".to_owned(), vocabulary())]), ..Settings::default() };
     let rig = Rig::new(Vocabularies::read(&settings).unwrap());
     rig.says(&["Hello world"]);
-    // What llama-server says to `/tokenize` in the recording of that name: [45,450,400,341,3231].
+    // Tokens that llama-server returned for `/tokenize` in the recording of that name: [45,450,400,341,3231].
     assert_eq!(rig.count(), Some((5, CountSource::Tokenizer)));
     let other = b"POST /v1/chat/completions HTTP/1.1\r\nContent-Length: 28\r\n\r\n{\"model\":\"o\",\"stream\":true }";
     rig.exchange(other, &stream(&["Hello world"], &[FINISH, DONE]));
@@ -335,11 +335,11 @@ fn each_model_is_counted_by_its_own_vocabulary() {
 }
 
 #[test]
-fn a_reload_brings_and_takes_vocabularies() {
+fn reload_adds_and_removes_vocabularies() {
     let rig = Rig::new(Vocabularies::default());
     rig.says(&["a b c"]);
     assert_eq!(rig.count(), Some((1, CountSource::Deltas)));
-    assert!(rig.counting.uncounted().is_empty(), "off, it has no figures");
+    assert!(rig.counting.uncounted().is_empty(), "no metrics while disabled");
     rig.counting.reload(Vocabularies::of_all(Arc::new(Words)), 8).unwrap();
     rig.says(&["a b c"]);
     assert_eq!(rig.count(), Some((3, CountSource::Tokenizer)));
@@ -349,7 +349,7 @@ fn a_reload_brings_and_takes_vocabularies() {
 }
 
 #[test]
-fn a_file_that_is_no_vocabulary_is_named_with_the_mend() {
+fn invalid_vocabulary_error_has_path_and_fix() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("tokenizer.json");
     for (written, why) in [(None, "No such file"), (Some("{}"), "cannot read the tokenizer"), (Some("x"), "expected")] {
@@ -363,22 +363,22 @@ fn a_file_that_is_no_vocabulary_is_named_with_the_mend() {
     }
 }
 
-/// Answers each connection with this answer, and lets go.
+/// Sends this response on each connection, and closes it.
 fn serve(listener: TcpListener, answer: Vec<u8>) {
     std::thread::spawn(move || {
         for stream in listener.incoming() {
-            let mut stream: TcpStream = stream.expect("a client");
+            let mut stream: TcpStream = stream.expect("a client connects");
             let mut request = [0; 4096];
-            let read = stream.read(&mut request).expect("a request");
+            let read = stream.read(&mut request).expect("the request is readable");
             if read > 0 {
-                stream.write_all(&answer).expect("the client reads");
+                stream.write_all(&answer).expect("the client is reading");
             }
         }
     });
 }
 
 #[test]
-fn the_program_counts_and_tells_nobody_what_it_read() {
+fn program_counts_tokens_without_exposing_text() {
     let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = upstream.local_addr().unwrap();
     serve(upstream, stream(&["Hello world", " hunter2", " hunter2"], &[FINISH, DONE]).concat());
@@ -398,7 +398,7 @@ fn the_program_counts_and_tells_nobody_what_it_read() {
     client.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut answer = Vec::new();
     client.read_to_end(&mut answer).unwrap();
-    assert!(String::from_utf8_lossy(&answer).contains("hunter2"), "the client got it all");
+    assert!(String::from_utf8_lossy(&answer).contains("hunter2"), "the client received the response");
     drop(client);
     let record = out.recv_timeout(PATIENCE).unwrap();
     let mut admin = TcpStream::connect(instrument.admin()).unwrap();
@@ -434,7 +434,7 @@ fn reload_with_an_unusable_part_changes_nothing() {
 }
 
 #[test]
-fn every_reason_is_told_once() {
+fn every_reason_is_reported_once() {
     let rig = Rig::of(Words);
     let reasons: Vec<Uncounted> = rig.counting.uncounted().into_iter().map(|(why, _)| why).collect();
     assert_eq!(reasons, Uncounted::ALL);

@@ -1,4 +1,4 @@
-//! The whole program between a server that repeats what clients write, and clients that make things up.
+//! The whole program between a server that echoes client input and clients that send fabricated names.
 
 #![expect(clippy::unwrap_used, reason = "these functions are called by tests only")]
 
@@ -14,7 +14,7 @@ use tokometer_proxy::listen::Address;
 use crate::program::{get, value};
 use crate::scrape::reading::until;
 
-/// The body of the request that comes next; `None` at the end of the connection.
+/// Body of the next request; `None` at the end of the connection.
 fn body(reader: &mut impl BufRead) -> Option<Vec<u8>> {
     let mut length = 0;
     loop {
@@ -33,8 +33,8 @@ fn body(reader: &mut impl BufRead) -> Option<Vec<u8>> {
     }
 }
 
-/// A server that answers for the model of the request: 404 if its name begins with `junk`, else a token or two and the usage that
-/// the name ends with. Either repeats the name.
+/// A server whose response depends on the requested model: 404 if its name begins with `junk`, otherwise two tokens and
+/// the usage at the end of the name. Both responses echo the name.
 fn server() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -77,7 +77,7 @@ fn response(model: &str) -> String {
     format!("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {length}\r\n\r\n{body}")
 }
 
-/// The program in front of that server, with accounting and an objective.
+/// The program in front of that server, with tenant accounting, prices and a budget.
 fn program() -> Instrument {
     let upstream = server();
     let yaml = format!(
@@ -93,7 +93,7 @@ fn program() -> Instrument {
     Instrument::start(&settings, None, Arc::new(String::new)).unwrap()
 }
 
-/// Sends a streamed chat request for each of these models on one connection, and reads the responses.
+/// Sends a streamed chat request for each model on one connection, and reads the responses.
 fn ask<'a>(instrument: &Instrument, models: impl IntoIterator<Item = &'a str>) {
     let Address::Tcp { host, port } = instrument.addresses()[0].clone() else { panic!("a TCP listener") };
     let mut stream = TcpStream::connect((host, port)).unwrap();
@@ -107,22 +107,22 @@ fn ask<'a>(instrument: &Instrument, models: impl IntoIterator<Item = &'a str>) {
     }
 }
 
-/// The sum of the series that have all of these parts; 0 where there is none.
+/// Sum of the series lines that contain all of these parts; 0 if there are none.
 fn sum(page: &str, parts: &[&str]) -> f64 {
     let lines = page.lines().filter(|line| !line.starts_with('#') && parts.iter().all(|part| line.contains(part)));
     lines.map(|line| value(line, parts).unwrap()).sum()
 }
 
-/// The page when so many requests are counted: bytes are forwarded before.
+/// The metrics page once this many requests are counted: bytes are forwarded before they are counted.
 fn page_after(instrument: &Instrument, requests: f64) -> String {
     let page = || get(instrument.admin(), "/metrics");
     until("all requests are counted", || (sum(&page(), &["tokometer_exchanges_total{"]) == requests).then_some(()));
-    // What was added up for the first page may be older than its counters.
+    // Values computed for the first page may be older than its counters.
     page()
 }
 
 #[test]
-fn junk_model_names_in_errors_do_not_push_a_real_model_into_other() {
+fn junk_model_names_in_errors_do_not_displace_real_models() {
     let instrument = program();
     let junk: Vec<String> = (0..300).map(|n| format!("junk-{n}")).collect();
     ask(&instrument, junk.iter().map(String::as_str));
@@ -136,13 +136,13 @@ fn junk_model_names_in_errors_do_not_push_a_real_model_into_other() {
         sum(&page, &["tokometer_exchanges_total{", "outcome=\"http_4xx\"", "gen_ai_request_model=\"other\""]),
         300.0
     );
-    assert!(!page.contains("junk"), "a name that no response has proved is no label");
+    assert!(!page.contains("junk"), "an unconfirmed model name is not a label");
     assert!(sum(&page, &["tokometer_slo_", "model=\"real\""]) > 0.0);
     assert_eq!(sum(&page, &["tokometer_slo_", "model=\"other\""]), 0.0);
 }
 
 #[test]
-fn a_usage_that_cannot_be_true_moves_no_counter_back() {
+fn implausible_usage_does_not_decrease_counters() {
     let instrument = program();
     let read = |requests| {
         let page = page_after(&instrument, requests);
@@ -154,7 +154,7 @@ fn a_usage_that_cannot_be_true_moves_no_counter_back() {
             "budget_spent_total{",
             "input_tokens_total{",
         ];
-        // Costs in millionths, so that all are whole.
+        // Costs in millionths, to compare integers.
         names.map(|name| {
             let scale = if name.starts_with("cost") { 1e6 } else { 1.0 };
             (sum(&page, &[&format!("tokometer_{name}")]) * scale).round()
@@ -166,7 +166,7 @@ fn a_usage_that_cannot_be_true_moves_no_counter_back() {
     for absurd in ["real=18446744073709551615", "real=9007199254740993", "real=18446744073709551616"] {
         ask(&instrument, [absurd]);
     }
-    // Two events each, as a lower bound; no price without a count of the input.
+    // Lower bounds of two events each; no cost without an input count.
     let between = read(4.0);
     assert_eq!(between, [106.0, 106.0, 106.0, 300.0, 206.0, 100.0]);
     ask(&instrument, ["real=100"]);
