@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-/// Maximum number of points. A response with more events is kept in half as many points to this many.
+/// Maximum number of points. A response with more events has between half as many and this many.
 pub const POINTS: usize = 48;
 
 /// Significant bits of a packed time; the remaining bits are the shift.

@@ -74,7 +74,7 @@ pub trait Watch: Send {
 
 /// The watches of one request: none, usually one, or several, notified in order.
 ///
-/// Only the first is stored inline: the others need few tokens or none.
+/// The first is stored directly, the others behind one more pointer: they need few tokens or none.
 #[derive(Default)]
 pub struct Watches {
     first: Option<Box<dyn Watch>>,

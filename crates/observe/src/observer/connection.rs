@@ -41,7 +41,7 @@ use tokometer_wire::websocket::Sender;
 /// (measured by a test in `tests/it/observer_cost.rs`).
 const REQUEST_BYTES: usize = 4096;
 
-/// No request is skipped: no connection reaches this many requests.
+/// Marks that no request is skipped: no connection reaches this many requests.
 const NONE_PASSED: u32 = u32::MAX;
 
 /// Memory charged for a WebSocket session, rounded up.
