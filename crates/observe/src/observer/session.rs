@@ -126,7 +126,7 @@ impl Session {
     }
 
     /// Ends the record of a response, and prepares for the next one.
-    pub(super) fn end(&mut self, exchange: Exchange, ending: Ending, at: Instant, shared: &crate::observe::Shared) {
+    pub(super) fn end(&mut self, exchange: Exchange, ending: Ending, at: Instant, shared: &crate::observer::Shared) {
         self.server = exchange.end_in_session(self.server.take(), ending, at, shared);
         if let Some(server) = &mut self.server {
             server.begin_answer();
