@@ -5,6 +5,7 @@
 
 mod dialect;
 mod done;
+mod enums;
 mod event;
 mod framing;
 mod prediction;

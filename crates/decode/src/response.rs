@@ -208,7 +208,7 @@ impl ResponseDecoder {
     }
 
     /// Touches the memory that the next event will need, to load it into the cache.
-    pub(crate) fn warm(&self) {
+    pub fn warm(&self) {
         black_box((self.framing, self.framer, self.grpc.is_some(), self.kept.is_some(), self.scanner.position()));
         self.prediction.warm();
         self.reading.warm();

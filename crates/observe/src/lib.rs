@@ -6,3 +6,5 @@
 pub mod input;
 pub mod measure;
 pub mod observer;
+
+pub use tokometer_decode::closed_enum;

@@ -82,7 +82,7 @@ impl TimeLine {
     }
 
     /// Prefetches the memory that the next event needs.
-    pub(crate) fn warm(&self) {
+    pub fn warm(&self) {
         let place = usize::from(self.len).saturating_sub(1);
         black_box((self.last, self.open, self.points.get(place).map(|point| point.span)));
     }
