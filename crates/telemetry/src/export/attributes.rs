@@ -1,4 +1,4 @@
-//! The attributes of one series: the same for both exporters.
+//! The attributes of one series, shared by both exporters.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use prometheus_client::encoding::LabelSetEncoder;
 use crate::export::table::Key;
 use crate::export::table::Metric;
 
-/// The value of an attribute. A key always uses the same kind, so that equal values are equal here.
+/// The value of an attribute. A key always uses the same variant, so that equal values compare equal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Value {
-    /// Text that came from outside, cleaned and capped.
+    /// Text from an external source, cleaned and capped.
     Text(Arc<str>),
-    /// A word of a closed set.
+    /// A value from a closed set.
     Word(&'static str),
     /// A number.
     Number(i64),
@@ -34,18 +34,18 @@ impl Value {
     }
 }
 
-/// Attributes that are known, in the order of [`Metric::keys`], the optional ones last. What is unknown is left out.
+/// Known attributes in the order of [`Metric::keys`], the optional ones last. Unknown ones are left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Attributes(Vec<(Key, Value)>);
 
 impl Attributes {
-    /// Those of `known` and `extra` that the metric has.
+    /// Selects from `known` and `extra` the attributes that the metric has.
     pub(crate) fn of(metric: &Metric, known: &[(Key, Value)], extra: &[(Key, Value)]) -> Attributes {
         let find = |key| known.iter().chain(extra).find(|(k, _)| *k == key).cloned();
         Attributes(metric.keys().chain(metric.optional.iter().copied()).filter_map(find).collect())
     }
 
-    /// For the OpenTelemetry side, sorted by name: the SDK keeps a series that comes in another order twice.
+    /// For OpenTelemetry, sorted by name: the SDK creates a second series for the same attributes in another order.
     pub(crate) fn to_otel(&self) -> Vec<KeyValue> {
         let mut attributes: Vec<KeyValue> =
             self.0.iter().map(|(key, value)| KeyValue::new(key.name(), value.to_otel())).collect();
@@ -58,8 +58,8 @@ impl Attributes {
     }
 }
 
-/// For the Prometheus side: every label of the metric, an unknown one empty (which Prometheus takes as absent), because
-/// the series of an OpenMetrics family should all have the same labels. Those that are optional stand in all of its series
+/// For Prometheus: every label of the metric, unknown ones empty (which Prometheus treats as absent), because all
+/// series of an OpenMetrics family should have the same labels. Optional labels are present in all of a metric's series
 /// or in none.
 #[derive(Debug)]
 pub(crate) struct LabelSet<'a> {

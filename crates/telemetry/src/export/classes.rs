@@ -1,7 +1,7 @@
-//! Classes of prompts: optional attributes of the waits for a first token.
+//! Prompt classes: optional attributes of the times to the first token.
 //!
-//! A prompt ten times as long waits longer without anything being wrong. By these classes a change of the prompts' mix can
-//! be told from a change of the server.
+//! A prompt that is ten times as long waits longer without any fault. These classes separate a changed mix of prompts
+//! from a changed server.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -14,34 +14,34 @@ use crate::export::handles::Extra;
 use crate::export::table::Key;
 use tokometer_observe::measure::Record;
 
-/// The words of `cache_hit_class`; a prompt of which more than half was cached is `most`.
+/// The values of `cache_hit_class`; a prompt of which more than half was cached is `most`.
 const CACHE_HITS: [&str; 4] = ["none", "partial", "most", "unknown"];
 
-/// In place of both classes where no place is left under the cap.
+/// Replaces both classes when the cap is reached.
 const OTHER: &str = "other";
 
-/// The class of one prompt, as attributes; empty where nobody asked for it.
+/// The class of one prompt, as attributes; empty if not enabled.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Class([Option<(Key, Value)>; 2]);
 
 impl Class {
-    /// The class beside one further attribute.
+    /// The class combined with one further attribute.
     pub(crate) fn and(&self, own: Option<(Key, Value)>) -> Extra {
         let [length, cache_hit] = self.0.clone();
         [own, length, cache_hit]
     }
 }
 
-/// The classes of one label set that have a place, one bit for each.
+/// The classes of one label set that have a place, one bit each.
 #[derive(Debug, Default)]
 pub(crate) struct Admitted(AtomicU64);
 
-/// All classes, and how many pairs of a label set and a class there may be.
+/// All classes, and the maximum number of combinations of label set and class.
 #[derive(Debug)]
 pub(crate) struct Classes {
     /// Upper bounds of the length classes, in tokens.
     bounds: Vec<u64>,
-    /// The names of the length classes: one for each bound, one above them, `unknown`. None when they are off.
+    /// The names of the length classes: one per bound, one above them, and `unknown`. Empty when they are off.
     lengths: Vec<Arc<str>>,
     cache_hit: bool,
     other: Class,
@@ -50,9 +50,9 @@ pub(crate) struct Classes {
 }
 
 impl Classes {
-    /// Those of these settings. `places`: most pairs of a label set and a class.
+    /// Creates the classes for these settings. `places`: maximum number of combinations of label set and class.
     pub(crate) fn new(settings: &PromptClasses, places: usize) -> Classes {
-        // A bit for each pair of classes: the settings are checked before, but nothing may overflow here either.
+        // One bit per combination of classes. The settings are validated earlier; this limit guards against overflow.
         let bounds: Vec<u64> = settings.input_bounds.iter().copied().take(PromptClasses::MOST_BOUNDS).collect();
         let mut lengths: Vec<Arc<str>> = bounds.iter().map(|bound| format!("up_to_{bound}").into()).collect();
         if let Some(last) = bounds.last() {
@@ -65,8 +65,8 @@ impl Classes {
         Classes { bounds, lengths, cache_hit: settings.cache_hit, other, places, taken: AtomicUsize::new(0) }
     }
 
-    /// The class of this exchange's prompt in its label set, and whether it was folded into `other`. An exchange without a
-    /// first token to wait for has none and takes no place.
+    /// The class of this request's prompt in its label set, and whether it was folded into `other`. A request without a
+    /// first token has no class and takes no place.
     pub(crate) fn of(&self, record: &Record, admitted: &Admitted) -> (Class, bool) {
         let waits = record.labels.streaming == Some(true) && record.first_token.is_some();
         let off = self.lengths.is_empty() && !self.cache_hit;
@@ -83,13 +83,13 @@ impl Classes {
         (Class([length, word.map(|word| (Key::CacheHitClass, Value::Word(word)))]), false)
     }
 
-    /// Gives back the places of a label set that is removed.
+    /// Releases the places of a removed label set.
     pub(crate) fn release(&self, admitted: &Admitted) {
         let places = admitted.0.swap(0, Ordering::Relaxed).count_ones() as usize;
         self.taken.fetch_sub(places, Ordering::Relaxed);
     }
 
-    /// Where the input's class stands in `lengths`.
+    /// Index of the input's class in `lengths`.
     fn length(&self, record: &Record) -> usize {
         match input(record) {
             Some(tokens) => self.bounds.partition_point(|bound| *bound < tokens),
@@ -97,7 +97,7 @@ impl Classes {
         }
     }
 
-    /// True when this class has, or now gets, a place.
+    /// True when this class already has a place or gets one now.
     fn admit(&self, admitted: &Admitted, class: usize) -> bool {
         let bit = 1 << class;
         if admitted.0.load(Ordering::Relaxed) & bit != 0 {
@@ -105,28 +105,28 @@ impl Classes {
         }
         let more = |taken: usize| (taken < self.places).then_some(taken + 1);
         if self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
-            // Another thread may have taken the last place for this very class.
+            // Another thread may have taken the last place for the same class.
             return admitted.0.load(Ordering::Relaxed) & bit != 0;
         }
         if admitted.0.fetch_or(bit, Ordering::Relaxed) & bit != 0 {
-            // Another thread was first: one place is enough for both.
+            // Another thread was first: both share one place.
             self.taken.fetch_sub(1, Ordering::Relaxed);
         }
         true
     }
 }
 
-/// Prompt tokens, where the number is exact.
+/// Prompt tokens, where the count is exact.
 fn input(record: &Record) -> Option<u64> {
     record.input_tokens.filter(|count| count.source.is_exact()).map(|count| count.tokens)
 }
 
-/// Where the class stands in [`CACHE_HITS`].
+/// Index of the class in [`CACHE_HITS`].
 fn cache_hit(record: &Record) -> usize {
     match (record.cached_tokens, input(record)) {
         (Some(0), _) => 0,
         (Some(cached), Some(input)) if cached <= input => 1 + usize::from(cached > input - cached),
-        // Not told, told without the whole, or more than the whole.
+        // Not reported, reported without the total, or larger than the total.
         _ => 3,
     }
 }

@@ -1,4 +1,4 @@
-//! `docs/METRICS.md`, made from the table.
+//! Generates `docs/METRICS.md` from the metric table.
 
 use std::fmt::Write;
 
@@ -13,23 +13,23 @@ use tokometer_observe::measure::Outcome;
 
 const HEAD: &str = "# Metrics
 
-<!-- Made from the table in src/export/table: `UPDATE=1 cargo test metrics_md` rewrites it. -->
+<!-- Generated from the table in src/export/table: `UPDATE=1 cargo test metrics_md` rewrites it. -->
 
-Every metric exists under its OpenTelemetry name (OTLP) and under the Prometheus name that a Prometheus gives to the same
-metric when it gets it by OTLP: a Prometheus that both scrapes tokometer and receives its OTLP push holds the same counts
-and sums, series by series.
+Every metric has an OpenTelemetry name (OTLP) and a Prometheus name, which is the name that Prometheus gives to the same
+metric when it receives it over OTLP. A Prometheus that both scrapes tokometer and receives its OTLP export has the same counts
+and sums in each series.
 
-What is unknown is absent: an attribute that is not known is left out over OTLP and is an empty label on the Prometheus
-page (the same series to Prometheus). Times are monotonic and taken when the read returned.
+Unknown values are absent: an unknown attribute is omitted over OTLP and is an empty label on the Prometheus page (the same
+series to Prometheus). Times are monotonic and taken when the read returned.
 
-The setting `semconv` (`v1.41`, `latest`, `both`) chooses the generation of the GenAI names; a metric that is not emitted with
-all of them says so. Counters of closed sets stand at zero from the start, so that a rate sees the first failure.
+The setting `semconv` (`v1.41`, `latest`, `both`) selects the generation of the GenAI names; metrics that are emitted only with
+some of them are marked. Counters of closed sets start at zero, so that `rate()` includes the first failure.
 
-Attributes in brackets are optional: `telemetry.prompt_classes` turns them on, and then every series of the metric has them.
-Pairs of a label set and a class are capped like label sets.
+Attributes in parentheses are optional: `telemetry.prompt_classes` enables them, and then every series of the metric has them.
+Combinations of label set and class are capped like label sets.
 
-The page speaks OpenMetrics 1.0.0 (with exemplars), the text format 0.0.4, and delimited protobuf (with native histograms
-beside the classic ones, and exemplars), as the `Accept` header asks. `target_info` carries the resource attributes.
+The page is available as OpenMetrics 1.0.0 (with exemplars), text format 0.0.4, and delimited protobuf (with exemplars, and
+native histograms in addition to classic ones), as requested by the `Accept` header. `target_info` has the resource attributes.
 ";
 
 /// The text of `docs/METRICS.md`.
@@ -37,7 +37,7 @@ pub fn metrics_markdown() -> String {
     let mut out = String::from(HEAD);
     let sections = [
         ("GenAI conventions", Scope::GenAi),
-        ("Exchanges", Scope::Exchange),
+        ("Requests", Scope::Exchange),
         ("Servers", Scope::Server),
         ("The process", Scope::Process),
     ];
@@ -61,7 +61,7 @@ pub fn metrics_markdown() -> String {
         line(&mut out, &format!("| `{}` | {exemplars} | {} |", metric.prometheus().full(), bounds.join(", ")));
     }
     line(&mut out, "\n## Outcomes\n");
-    line(&mut out, "Every exchange ends in exactly one.\n\n| `outcome` | `outcome_class` | Meaning |\n|---|---|---|");
+    line(&mut out, "Every request ends with exactly one.\n\n| `outcome` | `outcome_class` | Meaning |\n|---|---|---|");
     for outcome in Outcome::ALL {
         line(&mut out, &format!("| `{}` | `{}` | {} |", outcome.as_str(), outcome_class(outcome), outcome.meaning()));
     }

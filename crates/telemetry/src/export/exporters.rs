@@ -1,4 +1,4 @@
-//! Both exporters behind the sink.
+//! Both exporters, fed by one sink.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,27 +26,27 @@ use tokometer_observe::measure::Record;
 use tokometer_observe::measure::Sink;
 use tokometer_observe::measure::Unread;
 
-/// Why the exporters cannot start.
+/// Reasons why the exporters cannot start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The settings of an OTLP endpoint are wrong.
+    /// The settings of an OTLP endpoint are invalid.
     #[error("the OTLP endpoint {address} cannot be used: {reason}")]
     Endpoint {
         /// Scheme, host and port of its URL.
         address: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
-    /// A PEM file for an OTLP endpoint is wrong.
+    /// A PEM file for an OTLP endpoint is invalid.
     #[error("{} cannot be used for OTLP over TLS: {reason}", path.display())]
     Pem {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
-    /// The system gave no thread or runtime for OTLP.
+    /// The system could not provide a thread or runtime for OTLP.
     #[error("cannot start the OTLP thread: {0}")]
     Runtime(#[source] std::io::Error),
 }
@@ -70,7 +70,7 @@ impl std::fmt::Debug for Exporters {
 }
 
 impl Exporters {
-    /// Starts what the settings ask for. Without an OTLP endpoint nothing of OpenTelemetry runs.
+    /// Starts the configured exporters. Without an OTLP endpoint no OpenTelemetry code runs.
     pub fn start(settings: &Settings, process: Arc<dyn ProcessStats>) -> Result<Arc<Exporters>, Error> {
         let telemetry = Arc::new(Telemetry::default());
         let setup = Setup::new(settings, &telemetry)?;
@@ -103,32 +103,32 @@ impl Exporters {
         }))
     }
 
-    /// Keeps the trace of every exchange of which `judge` says that it broke an objective, as often as the cap on kept
-    /// traces allows. Asked when an exchange is recorded: must not block. A second judge is not taken.
+    /// Keeps the trace of every request for which `judge` reports a broken objective, up to the cap on kept traces.
+    /// Called when a request is recorded, so it must not block. Only the first `judge` is used.
     pub fn keep_when(&self, judge: impl Fn(&Record) -> bool + Send + Sync + 'static) {
         self.tracer.keep_when(judge);
     }
 
-    /// Counts requests of which no record was kept: their listener, their route and their outcome are known.
+    /// Counts requests without a record, of which listener, route and outcome are known.
     pub fn count_unrecorded(&self, labels: &Labels, outcome: Outcome, requests: u64) {
         self.recorder.count_unrecorded(labels, outcome, requests);
     }
 
-    /// Pushes now what OTLP has to push; true when all of it got through within `limit`. Blocks the caller, never the
-    /// data path.
+    /// Exports pending OTLP data now; returns true when all of it was delivered within `limit`. Blocks the caller,
+    /// never the data path.
     pub fn flush(&self, limit: Duration) -> bool {
         self.otlp.flush(limit)
     }
 
-    /// Pushes a last time and ends the OTLP exporters; true when all of it got through. Takes at most `limit` and
-    /// never more than 1.5 s. The page can still be scraped afterwards.
+    /// Exports a last time and stops the OTLP exporters; returns true when everything was delivered. Takes at most
+    /// `limit` and never more than 1.5 s. The page can still be scraped afterwards.
     pub fn shutdown(&self, limit: Duration) -> bool {
         self.otlp.shutdown(limit)
     }
 
-    /// The page for a scraper that sent this `Accept` header. Called from the admin's threads.
+    /// The page for a scraper that sent this `Accept` header. Called from the admin threads.
     pub fn scrape(&self, accept: Option<&str>) -> Page {
-        // First, because with it what has ended is recorded.
+        // Must come first: it records the requests that have ended.
         let observations = observed::observe(&self.process.snapshot(), &self.telemetry, &self.servers);
         self.recorder.settle();
         let mut families = self.families.snapshot();
@@ -137,8 +137,8 @@ impl Exporters {
     }
 }
 
-/// Resource attributes as labels of `target_info`. Values of names that become one label are joined with `;`, as the
-/// OpenTelemetry specification has it (compatibility/prometheus_and_openmetrics.md): a label must not stand twice.
+/// Resource attributes as labels of `target_info`. Values of names that map to one label are joined with `;`, as the
+/// OpenTelemetry specification requires (compatibility/prometheus_and_openmetrics.md): label names must be unique.
 fn info_labels(resource: &[(String, String)]) -> Vec<(String, String)> {
     let mut labels: Vec<(String, String)> = Vec::with_capacity(resource.len());
     for (name, value) in resource {
@@ -154,8 +154,8 @@ fn info_labels(resource: &[(String, String)]) -> Vec<(String, String)> {
     labels
 }
 
-/// A name as a Prometheus label. Names that begin with two underscores are Prometheus' own (`__name__` would be another metric's
-/// name), as digits cannot be a label's beginning.
+/// A name as a Prometheus label. A label must not start with a digit, and names that start with two underscores are
+/// reserved by Prometheus (`__name__` would be another metric's name).
 fn label(name: &str) -> String {
     let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
     let reserved = name.starts_with(|c: char| c.is_ascii_digit()) || name.starts_with("__");
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn the_data_path_takes_no_lock_that_recording_and_scraping_take() {
+    fn data_path_takes_no_lock_of_recording_or_scraping() {
         let settings = Settings { servers: vec![("127.0.0.1".to_owned(), None)], ..Settings::default() };
         let exporters = Exporters::start(&settings, Arc::new(Nothing)).unwrap();
         let use_it = |model: &str| {
@@ -217,7 +217,7 @@ mod tests {
         };
         use_it("known");
         exporters.scrape(None);
-        // Held by this very thread: had the data path to wait for one of them, it would wait for ever.
+        // This thread holds the locks: if the data path needed one of them, it would block forever.
         exporters.recorder.while_locked(|| {
             use_it("known");
             use_it("new");
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn resource_attributes_that_become_one_label_are_joined() {
+    fn resource_attributes_with_equal_labels_are_joined() {
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let resource = [pair("a.b", "1"), pair("2nd", "x"), pair("a_b", "3"), pair("__name__", "up"), pair("_a", "y")];
         let labels = [pair("a_b", "1;3"), pair("key_2nd", "x"), pair("key___name__", "up"), pair("_a", "y")];

@@ -1,4 +1,4 @@
-//! The words for how an exchange ended, shared by metrics and spans.
+//! Names of request outcomes, shared by metrics and spans.
 
 use tokometer_observe::measure::Outcome;
 use tokometer_observe::measure::Record;
@@ -13,7 +13,7 @@ pub(crate) fn outcome_class(outcome: Outcome) -> &'static str {
     }
 }
 
-/// `status_class`; `None` without a response head.
+/// `status_class`; `None` without response headers.
 pub(crate) fn status_class(status: Option<u16>) -> Option<&'static str> {
     match status? / 100 {
         1 => Some("1xx"),
@@ -25,8 +25,8 @@ pub(crate) fn status_class(status: Option<u16>) -> Option<&'static str> {
     }
 }
 
-/// `error.type`: the status where the server refused by one, else the outcome; `None` when all went well. Statuses out
-/// of this list are `_OTHER`, the conventions' word, so that a server cannot make series at will.
+/// `error.type`: the status if the server rejected the request with one, else the outcome; `None` on success. Other
+/// statuses become `_OTHER`, the conventions' fallback value, so that a server cannot create arbitrary series.
 pub(crate) fn error_type(record: &Record) -> Option<&'static str> {
     match record.outcome {
         Outcome::Ok => None,
@@ -55,29 +55,29 @@ pub(crate) fn error_type(record: &Record) -> Option<&'static str> {
     }
 }
 
-/// What a person reads in the span's status; `None` when all went well.
+/// Human-readable description for the span's status; `None` on success.
 pub(crate) fn description(record: &Record) -> Option<String> {
     let text = match record.outcome {
         Outcome::Ok => return None,
-        Outcome::ClientAbortBeforeFirstToken => "the client went away before the first token",
-        Outcome::ClientAbortMidStream => "the client went away in mid-stream",
-        Outcome::UpstreamRefused => "the server could not be reached",
+        Outcome::ClientAbortBeforeFirstToken => "the client disconnected before the first token",
+        Outcome::ClientAbortMidStream => "the client disconnected mid-stream",
+        Outcome::UpstreamRefused => "the server was unreachable",
         Outcome::UpstreamReset => "the server reset the connection",
-        Outcome::UpstreamTimeout => "the server did not answer in time",
-        Outcome::Truncated => "the answer ended before its end mark",
+        Outcome::UpstreamTimeout => "the server did not respond in time",
+        Outcome::Truncated => "the response ended before its end marker",
         Outcome::ErrorInStream => "the server sent an error inside the stream",
-        Outcome::NoOutput => "the answer held no token",
-        Outcome::Drained => "closed at the end of the drain's grace period",
+        Outcome::NoOutput => "the response contained no token",
+        Outcome::Drained => "closed at the end of the drain grace period",
         Outcome::Unobserved => "not observed to its end",
         Outcome::Http4xx | Outcome::Http5xx | Outcome::RejectedBusy => {
-            return Some(format!("the server answered with status {}", record.status.unwrap_or(0)));
+            return Some(format!("the server responded with status {}", record.status.unwrap_or(0)));
         }
     };
     Some(text.to_owned())
 }
 
-/// The outcomes with the status classes in which they are to be expected: series that stand at zero from the start, so
-/// that a rate sees the first failure.
+/// The outcomes with the status classes in which they are expected. Their series start at zero, so that `rate()`
+/// includes the first failure.
 pub(crate) const EXPECTED: [(Outcome, Option<&str>); 15] = [
     (Outcome::Ok, Some("2xx")),
     (Outcome::ClientAbortBeforeFirstToken, None),

@@ -1,4 +1,4 @@
-//! The series of one label set, found once and kept.
+//! The series of one label set, looked up once and cached.
 
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -22,7 +22,7 @@ use crate::export::table::Id;
 use crate::export::table::Key;
 use crate::export::table::TABLE;
 
-/// At most three attributes beside those of the label set.
+/// At most three attributes in addition to those of the label set.
 pub(crate) type Extra = [Option<(Key, Value)>; 3];
 
 /// No further attributes.
@@ -33,8 +33,8 @@ pub(crate) fn one(key: Key, value: Value) -> Extra {
     [Some((key, value)), None, None]
 }
 
-/// The series of one metric in a label set, told apart by their further attributes: a chain that only grows. They are a
-/// handful, so that comparing them is cheaper than hashing one, and nothing is locked.
+/// The series of one metric in a label set by their further attributes, as an append-only list. There are only a few,
+/// so comparing them is cheaper than hashing one, and no lock is needed.
 #[derive(Debug, Default)]
 struct Chain(OnceLock<Box<Link>>);
 
@@ -51,15 +51,15 @@ struct Link {
 pub(crate) struct Handles {
     families: Arc<Families>,
     known: Vec<(Key, Value)>,
-    /// In the order of the table.
+    /// In the order of the metric table.
     found: Vec<Chain>,
     live: OnceLock<LiveSeries>,
-    /// Counts of streams that are not in a series yet.
+    /// Live counts that are in no series yet.
     counts: Arc<LiveCounts>,
     admitted: Admitted,
-    /// The places of its model names, which are used whenever it is.
+    /// The places of its model names, which are marked as used together with it.
     names: [Option<Arc<Label>>; 2],
-    /// When it was used last, as [`Label`] has it.
+    /// Time of the last use, in milliseconds as in [`Label`].
     used: AtomicU64,
 }
 
@@ -75,23 +75,23 @@ impl Handles {
         Handles { families, known, found, live, counts, admitted, names, used }
     }
 
-    /// It is used now.
+    /// Marks the label set and its names as used now.
     pub(crate) fn touch(&self, now: Duration) {
         self.used.fetch_max(millis(now), Ordering::Relaxed);
         self.names.iter().flatten().for_each(|name| name.touch(now));
     }
 
-    /// When it was used last.
+    /// Time of the last use.
     pub(crate) fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// True when one of its model names is this one.
+    /// True when one of its model names is `name`.
     pub(crate) fn names(&self, name: &str) -> bool {
         self.names.iter().flatten().any(|label| *label.text == *name)
     }
 
-    /// What its streams tell the data path.
+    /// Live counts of its streams, written by the data path.
     pub(crate) fn counts(&self) -> &Arc<LiveCounts> {
         &self.counts
     }
@@ -141,19 +141,19 @@ impl Handles {
         }
     }
 
-    /// The classes of prompts that have a place in this label set.
+    /// The prompt classes that have a place in this label set.
     pub(crate) fn admitted(&self) -> &Admitted {
         &self.admitted
     }
 
-    /// The longest gap of an exchange points to its trace.
+    /// Attaches an exemplar for the longest gap of a request.
     pub(crate) fn longest_gap(&self, gap: Duration, tokens: Option<u32>, exemplar: Exemplar) {
         if let Some(live) = self.live.get() {
             live.longest(gap, tokens, exemplar);
         }
     }
 
-    /// The series of what moves while a stream runs.
+    /// The series of its live counts.
     pub(crate) fn live(&self) -> &LiveSeries {
         self.live.get_or_init(|| LiveSeries::new(self))
     }

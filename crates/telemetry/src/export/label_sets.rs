@@ -1,4 +1,4 @@
-//! The label sets that have series: found without a lock by the data path, made and removed by others.
+//! The label sets that have series: looked up by the data path without a lock, created and removed by other threads.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,13 +27,14 @@ use tokometer_decode::Route;
 use tokometer_observe::measure::Inbox;
 use tokometer_observe::measure::Labels;
 
-/// Streams that wait for the label sets of labels that are not known yet. Further ones are counted by listener and route alone.
+/// Streams that wait until the label sets of their new labels are resolved. Further ones are counted by listener and
+/// route only.
 const FRESH: usize = 4096;
 
 /// The attributes of a label set, in the order of the table.
 pub(crate) type Known = Vec<(Key, Value)>;
 
-/// Where requests with some labels are counted.
+/// The series for requests with given labels.
 #[derive(Clone, Debug)]
 pub(crate) struct Resolved {
     pub(crate) handles: Arc<Handles>,
@@ -46,27 +47,28 @@ pub(crate) struct Resolved {
 pub(crate) struct LabelSets {
     began: Instant,
     pub(crate) most: usize,
-    /// How long a name or a label set has to be unused before it may be replaced.
+    /// How long a name or a label set must be unused before it may be replaced.
     pub(crate) idle: Duration,
     pub(crate) how: Gathering,
-    /// By the labels as they came; bounded, because clients choose them.
+    /// By the labels as received; bounded, because clients choose them.
     pub(crate) by_labels: ArcSwap<HashMap<Arc<Labels>, Resolved>>,
-    /// Streams that began with labels that are not in `by_labels`.
+    /// Streams that started with labels missing from `by_labels`.
     pub(crate) fresh: Inbox<(Labels, Arc<LiveCounts>)>,
-    /// The last label set whose model was proved was folded: others will be too, and need no counts of their own.
+    /// Whether the last label set with a proven model was folded: then further ones will be too and need no separate
+    /// counts.
     pub(crate) folding: AtomicBool,
-    /// Streams that found no room, by listener and route. Made by the data path alone.
+    /// Counts of streams that found no place, by listener and route. Created by the data path only.
     overflow: Box<[OnceLock<Arc<LiveCounts>>]>,
     table: Mutex<Table>,
 }
 
-/// What the threads beside the data path share.
+/// State shared by the threads outside the data path.
 #[derive(Debug)]
 pub(crate) struct Table {
     pub(crate) names: Names,
-    /// By the attributes that they become.
+    /// By the resulting attributes.
     pub(crate) by_known: HashMap<Known, Arc<Handles>>,
-    /// Counts of streams that began before their label set was found.
+    /// Counts of streams that started before their label set was resolved.
     pub(crate) apart: Vec<(Arc<LiveCounts>, Arc<Handles>)>,
     spare: Gaps,
 }
@@ -119,7 +121,7 @@ impl LabelSets {
         place.map_or_else(make, |place| Arc::clone(place.get_or_init(make)))
     }
 
-    /// The counts of streams that found no room, each with its labels.
+    /// The counts of streams that found no place, each with its labels.
     pub(crate) fn overflowed(&self) -> impl Iterator<Item = (Labels, &Arc<LiveCounts>)> {
         let places = self.overflow.iter().zip(Route::all().cycle()).enumerate();
         places.filter_map(|(at, (place, route))| {
@@ -129,17 +131,17 @@ impl LabelSets {
         })
     }
 
-    /// Lets the data path find the label set of these labels.
+    /// Makes the label set of these labels visible to the data path.
     pub(crate) fn remember(&self, labels: &Arc<Labels>, resolved: &Resolved) {
         let known = self.by_labels.load();
-        // Names that differ in white space alone are one, so that clients could go on for ever.
+        // Names that differ in white space only are one label, so clients could otherwise grow this map without limit.
         let full = known.len() >= self.most.saturating_mul(2);
         let mut next = if full { HashMap::new() } else { HashMap::clone(&known) };
         next.insert(Arc::clone(labels), resolved.clone());
         self.by_labels.store(Arc::new(next));
     }
 
-    /// Lets nobody find these label sets any more.
+    /// Removes these label sets from the data path's map.
     pub(crate) fn forget(&self, gone: &[Arc<Handles>]) {
         let known = self.by_labels.load();
         let is_gone = |resolved: &Resolved| gone.iter().any(|gone| Arc::ptr_eq(gone, &resolved.handles));
@@ -149,7 +151,7 @@ impl LabelSets {
 }
 
 impl Table {
-    /// Adds what streams have told to the series of their label sets.
+    /// Adds live counts to the series of their label sets.
     pub(crate) fn drain(&mut self, now: Duration) {
         let Table { by_known, apart, spare, .. } = self;
         for handles in by_known.values() {
@@ -158,7 +160,7 @@ impl Table {
             }
         }
         apart.retain_mut(|(counts, handles)| {
-            // Looked at before: what an open stream tells meanwhile is drained the next time.
+            // Check this before draining: counts added by an open stream meanwhile are drained the next time.
             let open = Arc::get_mut(counts).is_none();
             if counts.drain(handles, spare) {
                 handles.touch(now);
@@ -167,18 +169,18 @@ impl Table {
         });
     }
 
-    /// Adds what these counts have gathered to the series of a label set.
+    /// Adds these live counts to the series of a label set.
     pub(crate) fn drain_one(&mut self, counts: &LiveCounts, handles: &Handles) {
         counts.drain(handles, &mut self.spare);
     }
 
-    /// Label sets of open streams are in use.
+    /// Marks label sets of open streams as used.
     pub(crate) fn touch_open(&mut self, now: Duration) {
         let open = self.by_known.values().filter(|handles| Arc::strong_count(handles.counts()) > 1);
         open.chain(self.apart.iter().map(|(_, handles)| handles)).for_each(|handles| handles.touch(now));
     }
 
-    /// Takes out the label set that was not used for the longest time, if that is so long.
+    /// Removes and returns the least recently used label set, if it has been idle for `idle`.
     pub(crate) fn take_idle(&mut self, now: Duration, idle: Duration) -> Option<Arc<Handles>> {
         let (known, handles) = self.by_known.iter().min_by_key(|(_, handles)| handles.used())?;
         if millis(now).saturating_sub(handles.used()) < millis(idle) {

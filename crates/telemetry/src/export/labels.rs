@@ -1,4 +1,4 @@
-//! Free text from the wire, made fit to be a label: cleaned, interned and capped.
+//! Makes free text from the wire usable as label values: cleans, interns and caps it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,21 +6,21 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// The value in place of what is over a cap.
+/// The label value for everything over a cap.
 pub(crate) const OTHER: &str = "other";
 
-/// Model names that may stand in labels: at most a number of them. A full table replaces the name that was not used for
-/// the longest time, if that time is long enough.
+/// Model names used as labels, up to a maximum number. A full table replaces the least recently used name, if it has
+/// been unused for long enough.
 #[derive(Debug)]
 pub(crate) struct Names {
     most: usize,
-    /// How long a name has to be unused before another one may replace it.
+    /// How long a name must be unused before another one may replace it.
     idle: Duration,
     known: HashMap<Box<str>, Arc<Label>>,
     other: Arc<str>,
 }
 
-/// A name that has a place, and when it was used last, counted from any fixed moment.
+/// A name that has a place, with the time of its last use relative to a fixed moment.
 #[derive(Debug)]
 pub(crate) struct Label {
     pub(crate) text: Arc<str>,
@@ -41,7 +41,7 @@ pub(crate) fn millis(time: Duration) -> u64 {
 #[derive(Clone, Debug)]
 pub(crate) struct Name {
     pub(crate) text: Arc<str>,
-    /// Its place; `None` where it stands for others: no place was free, or no response has proved that the model exists.
+    /// Its place; `None` for `other`: no place was free, or no response has proved that the model exists.
     pub(crate) place: Option<Arc<Label>>,
 }
 
@@ -50,18 +50,18 @@ impl Names {
         Names { most, idle, known: HashMap::new(), other: OTHER.into() }
     }
 
-    /// True when a new name has to replace another one.
+    /// True when a new name can only be added by replacing another one.
     pub(crate) fn is_full(&self) -> bool {
         self.known.len() >= self.most
     }
 
-    /// `other`, whatever the name.
+    /// The label `other`.
     pub(crate) fn other(&self) -> Name {
         Name { text: Arc::clone(&self.other), place: None }
     }
 
-    /// The label for this name; `None` when nothing of it is left. A name that is new takes a place only if `admitted`:
-    /// names that no response has proved must not use up the places. `replaced` receives a name that loses its place.
+    /// The label for this name; `None` when nothing is left of it after cleaning. A new name takes a place only if
+    /// `admitted`: unproved names must not use up the places. `replaced` receives a name that loses its place.
     pub(crate) fn intern(
         &mut self,
         raw: &str,
@@ -82,7 +82,7 @@ impl Names {
         Some(Name { text: Arc::clone(&place.text), place: Some(place) })
     }
 
-    /// True when a name has lost its place.
+    /// Removes the least recently used name if it is idle; returns whether it did.
     fn make_room(&mut self, now: Duration, replaced: &mut Vec<Arc<str>>) -> bool {
         let used = |place: &Arc<Label>| place.used.load(Ordering::Relaxed);
         let oldest = self.known.iter().min_by_key(|(_, place)| used(place));
@@ -96,7 +96,7 @@ impl Names {
     }
 }
 
-/// The text without what cannot be read in a label; `None` when nothing is left.
+/// The text with unreadable characters replaced; `None` when nothing is left.
 pub(crate) fn clean(raw: &str) -> Option<std::borrow::Cow<'_, str>> {
     let readable = |c: char| c == ' ' || c.is_ascii_graphic() || c.is_alphanumeric();
     let trimmed = raw.trim();
@@ -113,7 +113,7 @@ pub(crate) fn clean(raw: &str) -> Option<std::borrow::Cow<'_, str>> {
 mod tests {
     use super::*;
 
-    /// The text of a name that is interned so many seconds after the start, and whether it has a place.
+    /// The label of a name interned this many seconds after the start, and whether it has a place.
     fn intern(names: &mut Names, name: &str, admitted: bool, at: u64) -> (String, bool) {
         let name = names.intern(name, admitted, Duration::from_secs(at), &mut Vec::new()).unwrap();
         (name.text.to_string(), name.place.is_some())
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_keeps_its_names_until_one_is_idle_for_long_enough() {
+    fn full_table_replaces_a_name_only_after_it_is_idle() {
         let mut names = Names::new(2, Duration::from_secs(600));
         assert_eq!(intern(&mut names, "a", true, 0), own("a"));
         assert_eq!(intern(&mut names, "b", true, 10), own("b"));
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_no_response_has_proved_takes_no_place() {
+    fn unproved_name_takes_no_place() {
         let mut names = Names::new(1, Duration::ZERO);
         assert_eq!(intern(&mut names, "made-up", false, 0), other());
         assert_eq!(intern(&mut names, "real", true, 0), own("real"));
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_replaced() {
+    fn unreadable_characters_are_replaced() {
         assert_eq!(clean(" meta-llama/Llama-3.1 "), Some("meta-llama/Llama-3.1".into()));
         assert_eq!(clean("a\u{0}b\nc\u{202e}d"), Some("a_b_c_d".into()));
         assert_eq!(clean("模型"), Some("模型".into()));

@@ -1,4 +1,4 @@
-//! What was used, by whom, and what it cost, as observations.
+//! Usage and cost by tenant and model, as observations.
 
 use std::sync::Arc;
 
@@ -8,37 +8,37 @@ use crate::export::table::Id;
 use crate::export::table::Key;
 use tokometer_observe::measure::Outcome;
 
-/// Sums of tokens, cost and budgets since the start of the process. The words are `source` and `reason`.
+/// Totals of tokens, cost and budgets since the process started. String keys are values of `source` and `reason`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LedgerStats {
     /// By tenant; empty where tenants are not counted.
     pub tenants: Vec<TenantStats>,
-    /// Exchanges whose tenant was folded into `other`; `None` where tenants are not counted.
+    /// Requests whose tenant was folded into `other`; `None` where tenants are not counted.
     pub folded: Option<u64>,
-    /// What was priced.
+    /// Costs.
     pub costs: Vec<CostStats>,
-    /// Answers without a price, by model and reason.
+    /// Responses without a price, by model and reason.
     pub unpriced: Vec<UnpricedStats>,
-    /// The budgets in force.
+    /// The configured budgets.
     pub budgets: Vec<BudgetStats>,
 }
 
-/// What one tenant has used.
+/// Usage of one tenant.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TenantStats {
-    /// Its label; `None` for requests that name none.
+    /// Its label; `None` for requests without a tenant.
     pub tenant: Option<Arc<str>>,
-    /// Exchanges by outcome.
+    /// Requests by outcome.
     pub ended: Vec<(Outcome, u64)>,
     /// Input tokens by source.
     pub input: Vec<(&'static str, u64)>,
-    /// Input tokens that came from the engine's cache.
+    /// Input tokens read from the engine's cache.
     pub cached: u64,
     /// Output tokens by source.
     pub output: Vec<(&'static str, u64)>,
 }
 
-/// What one model has cost.
+/// Cost of one model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CostStats {
     /// The model, if one is known.
@@ -47,33 +47,33 @@ pub struct CostStats {
     pub tenant: Option<Arc<str>>,
     /// The currency.
     pub currency: Arc<str>,
-    /// Money by source.
+    /// Amount by source.
     pub by_source: Vec<(&'static str, f64)>,
 }
 
-/// Answers of one model that have no price.
+/// Unpriced responses of one model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UnpricedStats {
     /// The model, if one is known.
     pub model: Option<Arc<str>>,
-    /// How many, by reason.
+    /// Number of responses, by reason.
     pub by_reason: Vec<(&'static str, u64)>,
 }
 
-/// What was used of a budget.
+/// Usage of a budget.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BudgetStats {
     /// Its name.
     pub budget: Arc<str>,
-    /// What it is counted in.
+    /// Its unit.
     pub unit: Arc<str>,
-    /// What may be used in a day.
+    /// Daily limit.
     pub limit: f64,
-    /// What was used.
+    /// Amount used.
     pub spent: f64,
 }
 
-/// Tells each value with its attributes.
+/// Pushes each value with its attributes.
 pub(super) fn observe(stats: &LedgerStats, mut push: impl FnMut(Id, &[(Key, Value)], f64)) {
     if let Some(folded) = stats.folded {
         push(Id::LabelsFolded, &[(Key::Kind, Value::Word("tenant"))], folded as f64);

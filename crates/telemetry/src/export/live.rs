@@ -1,5 +1,5 @@
-//! What moves while a stream runs. The data path gathers it without waiting for anyone; other threads add what was gathered to
-//! the series of both exporters.
+//! Live counts: values that change while a stream runs. The data path gathers them without blocking; other threads add
+//! them to the series of both exporters.
 
 use std::hint::spin_loop;
 use std::sync::Arc;
@@ -24,26 +24,26 @@ use crate::export::table::metric;
 use tokometer_observe::measure::Gap;
 use tokometer_observe::measure::Live;
 
-/// Attempts to get one of the two halves before the core is given to another thread.
+/// Attempts to lock one of the two halves before yielding the core.
 const SPINS: u32 = 64;
 
 /// How gaps are gathered.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Gathering {
-    /// Native buckets too.
+    /// Also gather native buckets.
     pub(crate) native: bool,
-    /// Sums of the buckets, for OTLP.
+    /// Gather sums per bucket, for OTLP.
     pub(crate) sums: bool,
-    /// Finer buckets, for exponential histograms over OTLP.
+    /// Gather finer buckets, for exponential histograms over OTLP.
     pub(crate) fine: bool,
 }
 
-/// The bounds of both gap histograms with finer ones between them.
+/// The bounds of both gap histograms, with finer ones between them.
 static FINE_GAPS: LazyLock<Vec<f64>> = LazyLock::new(|| refined(metric(Id::InterTokenLatency).buckets));
-/// The same of the tokens of a chunk.
+/// The same for the tokens of a chunk.
 static FINE_TOKENS: LazyLock<Vec<f64>> = LazyLock::new(|| refined(metric(Id::ChunkTokens).buckets));
 
-/// These bounds, and eight to each power of two from below the first to beyond the last.
+/// These bounds plus eight per power of two, from below the first to above the last.
 fn refined(bounds: &[f64]) -> Vec<f64> {
     let (first, last) = (bounds.first().copied().unwrap_or(1.0), bounds.last().copied().unwrap_or(1.0));
     let eighths = (first.log2() * 8.0).floor() as i32 - 32..(last.log2() * 8.0).ceil() as i32 + 32;
@@ -54,10 +54,10 @@ fn refined(bounds: &[f64]) -> Vec<f64> {
     all
 }
 
-/// Gaps that were gathered.
+/// Gathered gaps.
 #[derive(Debug)]
 pub(crate) struct Gaps {
-    /// Gaps of events with one token, which are inter-token latencies and chunk gaps.
+    /// Gaps of events with one token: both an inter-token latency and a chunk gap.
     single: State,
     /// Inter-token latencies and chunk gaps of the other events.
     latency: State,
@@ -76,7 +76,7 @@ impl Gaps {
     fn take(&mut self, gaps: &[Gap]) {
         for Gap { gap, tokens } in gaps {
             let seconds = gap.as_secs_f64();
-            // Of an unknown number it is at least one; k tokens in an event are k observations of gap/k.
+            // An unknown number of tokens counts as one; k tokens in an event are k observations of gap/k.
             match tokens.unwrap_or(1).max(1) {
                 1 => drop(self.single.observe(seconds, 1)),
                 k => {
@@ -101,17 +101,17 @@ impl Gaps {
     }
 }
 
-/// What streams of one label set have told and no series has yet. Written by the data path, emptied by one other thread at a
+/// Live counts of one label set that are in no series yet. Written by the data path, drained by one other thread at a
 /// time.
 #[derive(Debug)]
 pub(crate) struct LiveCounts {
     how: Gathering,
     tokens: AtomicU64,
     stalls: AtomicU64,
-    /// A stream has asked for it: then its series exist.
+    /// Set once a stream has requested these counts; then their series exist.
     asked: AtomicBool,
-    /// The data path takes the half that is free. Whoever empties them holds one at a time, so that the data path waits for
-    /// itself alone. Made at their first use.
+    /// The data path takes whichever half is free. The draining thread holds one at a time, so the data path only ever
+    /// waits for other data path threads. Allocated on first use.
     halves: [Mutex<Option<Box<Gaps>>>; 2],
 }
 
@@ -126,7 +126,7 @@ impl LiveCounts {
         }
     }
 
-    /// A stream asks for it.
+    /// Marks the counts as used and returns them for a stream.
     pub(crate) fn ask(self: &Arc<Self>) -> Arc<LiveCounts> {
         if !self.asked.load(Relaxed) {
             self.asked.store(true, Relaxed);
@@ -140,14 +140,14 @@ impl LiveCounts {
             if let Some(half) = self.halves.iter().find_map(try_lock) {
                 return half;
             }
-            // Another thread of the data path has one of them, for less than a microsecond.
+            // Another data path thread holds one of them, for less than a microsecond.
             tries += 1;
             if tries % SPINS == 0 { thread::yield_now() } else { spin_loop() }
         }
     }
 
-    /// Adds what was gathered to the series of these handles, through `spare`, which is empty before and after. True when there
-    /// was something. To be called by one thread at a time, and by no thread of the data path.
+    /// Adds the gathered counts to the series of these handles, through `spare`, which is empty before and after.
+    /// Returns true when there were any. Call from one thread at a time, and never from the data path.
     pub(crate) fn drain(&self, handles: &Handles, spare: &mut Gaps) -> bool {
         if !self.asked.load(Relaxed) {
             return false;
@@ -203,7 +203,7 @@ impl Live for LiveCounts {
     }
 }
 
-/// The series of one label set to which gathered counts are added.
+/// The series of one label set to which live counts are added.
 #[derive(Debug)]
 pub(crate) struct LiveSeries {
     inter_token_latency: Option<Arc<Histogram>>,
@@ -239,7 +239,7 @@ impl LiveSeries {
         }
     }
 
-    /// The longest gap of an exchange that has ended points to its trace: the others were told while it ran.
+    /// Attaches an exemplar for the longest gap of an ended request: its gaps were counted while it ran.
     pub(crate) fn longest(&self, gap: Duration, tokens: Option<u32>, exemplar: Exemplar) {
         let seconds = gap.as_secs_f64();
         if let Some(chunk_gap) = &self.chunk_gap {
@@ -268,10 +268,10 @@ mod tests {
     }
 
     #[test]
-    fn a_held_half_is_not_waited_for_and_nothing_is_lost() {
+    fn held_half_neither_blocks_nor_loses_gaps() {
         let counts = Arc::new(LiveCounts::new(Gathering::default())).ask();
         for half in &counts.halves {
-            // As a thread that has lost its core while it drains.
+            // Simulates a thread that is descheduled while it drains.
             let held = half.lock().unwrap();
             counts.progress(&[gap(10, 1), gap(30, 3)], 4);
             drop(held);
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_that_are_drained_while_threads_add_are_counted_once() {
+    fn gaps_added_during_a_drain_are_counted_once() {
         const EACH: u64 = 20_000;
         let counts = Arc::new(LiveCounts::new(Gathering { native: true, ..Gathering::default() })).ask();
         let handles = handles(&counts);
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn finer_buckets_give_the_same_classic_ones_and_means_that_lie_in_them() {
+    fn finer_buckets_give_equal_classic_buckets_and_means_within_them() {
         let bounds = metric(Id::InterTokenLatency).buckets;
         let (mut own, mut fine) = (State::new(bounds, false, false, false), State::new(&FINE_GAPS, false, false, true));
         let values = (1..4000).map(|n| f64::from(n) * 0.000_7).chain(bounds.iter().copied()).chain([0.0, 1e6]);

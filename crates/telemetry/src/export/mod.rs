@@ -23,7 +23,7 @@ mod settings;
 mod telemetry;
 mod trace;
 
-/// The one table of metrics.
+/// The single table of metrics.
 pub mod table;
 
 pub use docs::metrics_markdown;

@@ -1,4 +1,4 @@
-//! What was judged of objectives, as observations.
+//! Results of evaluated objectives, as observations.
 
 use std::sync::Arc;
 
@@ -9,9 +9,9 @@ use crate::export::table::Key;
 /// Objectives and their counts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SloStats {
-    /// The objectives in force.
+    /// The configured objectives.
     pub objectives: Vec<ObjectiveStats>,
-    /// Counts since the start of the process, each pair of an objective and a model once.
+    /// Counts since the process started; each combination of objective and model occurs once.
     pub judged: Vec<JudgedStats>,
 }
 
@@ -20,30 +20,30 @@ pub struct SloStats {
 pub struct ObjectiveStats {
     /// Its name.
     pub name: Arc<str>,
-    /// Share of good exchanges that is aimed at, from 0 to 1.
+    /// Target share of good requests, from 0 to 1.
     pub target: f64,
-    /// Its thresholds, each by the name that has its unit.
+    /// Its thresholds, each with the name that includes its unit.
     pub thresholds: Vec<(&'static str, f64)>,
 }
 
-/// What one objective has counted of one model. The words are `reason` and `source`; a count of 0 is told as well.
+/// Counts of one objective for one model. String keys are values of `reason` and `source`; zero counts are included.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JudgedStats {
     /// Name of the objective.
     pub objective: Arc<str>,
     /// The model, if one is known.
     pub model: Option<Arc<str>>,
-    /// Good exchanges.
+    /// Good requests.
     pub good: u64,
-    /// Bad exchanges by reason.
+    /// Bad requests by reason.
     pub bad: Vec<(&'static str, u64)>,
-    /// Exchanges left out by reason.
+    /// Requests excluded from evaluation, by reason.
     pub excluded: Vec<(&'static str, u64)>,
-    /// Output tokens of good exchanges by source.
+    /// Output tokens of good requests, by source.
     pub good_tokens: Vec<(&'static str, u64)>,
 }
 
-/// Tells each value with its attributes.
+/// Pushes each value with its attributes.
 pub(super) fn observe(stats: &SloStats, mut push: impl FnMut(Id, &[(Key, Value)], f64)) {
     for objective in &stats.objectives {
         let slo = (Key::Slo, Value::Text(Arc::clone(&objective.name)));

@@ -1,4 +1,4 @@
-//! Figures that nobody records: they are asked for when a page or a batch is made.
+//! Process statistics that are queried, not recorded, when a page or an export batch is created.
 
 use std::fs;
 use std::sync::Arc;
@@ -12,145 +12,144 @@ use crate::export::SloStats;
 use tokometer_engine::scrape;
 use tokometer_observe::measure::Uncounted;
 
-/// Gives the figures of the process that other modules keep. Called from the admin's and the OTLP thread, never from
-/// the data path.
+/// Provides process statistics kept by other modules. Called from the admin and OTLP threads, never from the data path.
 pub trait ProcessStats: Send + Sync + 'static {
-    /// The figures of this moment; counts since the start of the process. By its return all that had ended is recorded.
+    /// The current statistics; counters start at process start. When this returns, all ended requests are recorded.
     fn snapshot(&self) -> Snapshot;
 
-    /// The state of a pair's engine that was of the moment then, and how old it was; `None` where that is not known.
+    /// The state of a listener's engine at that moment, and how old it was then; `None` where unknown.
     fn engine_at(&self, _pair: usize, _moment: Instant) -> Option<(Arc<scrape::State>, Duration)> {
         None
     }
 }
 
-/// Figures of this moment.
+/// Process statistics at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Snapshot {
-    /// One entry per listen -> upstream pair, in the order of the configuration.
+    /// One entry per listener, in the order of the configuration.
     pub pairs: Vec<PairStats>,
-    /// What was read of each pair's engine, in the same order; `None` for one that is not read.
+    /// Metrics scraped from each listener's engine, in the same order; `None` for an engine that is not scraped.
     pub engines: Vec<Option<scrape::Figures>>,
-    /// Connections that an observer reads now.
+    /// Connections currently read by an observer.
     pub observed_connections: u64,
-    /// Time spent in observers, all threads together.
+    /// Time spent in observers, over all threads.
     pub observer_time: Duration,
-    /// What clients make the observers hold and decode; `None` before the data path runs.
+    /// Memory and decoding that clients cause in observers; `None` before the data path runs.
     pub observer_budget: Option<BudgetFigures>,
-    /// How late the data path's timers fired last; `None` while it was not measured.
+    /// Delay of the data path's last timers; `None` until measured.
     pub event_loop_lag: Option<Duration>,
-    /// What was judged of objectives.
+    /// Results of evaluated objectives.
     pub slo: SloStats,
-    /// What was used, by whom, and what it cost.
+    /// Usage and cost by tenant and model.
     pub ledger: LedgerStats,
-    /// Answers that the tokenizer could not count, by reason; empty while there is none.
+    /// Responses that the tokenizer could not count, by reason; empty without a tokenizer.
     pub uncounted: Vec<(Uncounted, u64)>,
-    /// Exchanges that were not watched while in flight.
+    /// Requests that were not tracked while in flight.
     pub untracked: u64,
-    /// Ended exchanges that are kept.
+    /// Ended requests that are kept.
     pub recent: u64,
-    /// Bytes that they take.
+    /// Memory used by the kept requests, bytes.
     pub recent_bytes: u64,
-    /// Ended exchanges that were not kept because whoever keeps them could not follow.
+    /// Ended requests that were not kept because they ended faster than they could be stored.
     pub recent_dropped: u64,
-    /// Requests that ended and of which only the outcome is counted, because too many records waited.
+    /// Ended requests for which only the outcome is counted, because too many records were waiting.
     pub records_dropped: u64,
-    /// What became of the engine's spans; `None` where none are received.
+    /// Statistics of received engine spans; `None` where none are received.
     pub engine_spans: Option<EngineSpans>,
-    /// What the access log lost; `None` where none is written.
+    /// Lost access log lines; `None` where no access log is written.
     pub access_log: Option<AccessLogStats>,
-    /// What the kernel says of this process.
+    /// Statistics from the kernel.
     pub process: ProcessFigures,
 }
 
 /// The observers' budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BudgetFigures {
-    /// Bytes that content decoders have given.
+    /// Bytes produced by content decoders.
     pub decoded: u64,
     /// Bytes held.
     pub held: u64,
-    /// Maximum of them.
+    /// Maximum number of bytes held.
     pub limit: u64,
-    /// How often there was no room.
+    /// Requests for memory that were refused.
     pub refused: u64,
 }
 
-/// Lines of the access log that were lost.
+/// Lost access log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AccessLogStats {
-    /// They found its queue full.
+    /// Lost because the queue was full.
     pub dropped: u64,
-    /// They could not be written.
+    /// Lost because writing failed.
     pub failed: u64,
 }
 
-/// Figures of the receiver of engine spans. Counts by reason have the reason's word first.
+/// Statistics of the engine span receiver. Counts by reason start with the reason's name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EngineSpans {
-    /// Spans in messages that were taken.
+    /// Spans in accepted messages.
     pub received: u64,
-    /// Spans that the collector took.
+    /// Spans accepted by the collector.
     pub forwarded: u64,
-    /// Spans that were taken and did not get to the collector.
+    /// Accepted spans that did not reach the collector.
     pub dropped: Vec<(&'static str, u64)>,
-    /// Messages that were not taken.
+    /// Messages that were not accepted.
     pub refused: Vec<(&'static str, u64)>,
-    /// Bytes of messages that are read or wait now.
+    /// Bytes of messages being read or waiting.
     pub waiting_bytes: u64,
-    /// Exchanges, by what came of looking for their span.
+    /// Requests by result of the search for their span.
     pub joins: Vec<(&'static str, u64)>,
-    /// Spans of requests that belong to no exchange.
+    /// Spans that match no observed request.
     pub unjoined: Vec<(&'static str, u64)>,
-    /// Exchanges that wait for their span now.
+    /// Requests currently waiting for their span.
     pub held: u64,
 }
 
-/// Figures of one listen -> upstream pair.
+/// Statistics of one listener.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PairStats {
-    /// How we stand before the server, and whether it can be reached past us; `None` while it does not answer.
+    /// Interception mode, and whether the server can be reached directly; `None` while the server does not respond.
     pub interception: Option<(&'static str, &'static str)>,
     /// Connections accepted.
     pub opened: u64,
     /// Connections open now.
     pub open: u64,
-    /// Connections refused because the maximum was open: for want of descriptors, and by the setting.
+    /// Connections refused because the maximum was open: by the open file limit, and by the setting.
     pub turned_away: [u64; 2],
     /// Connections for which the server refused or was unreachable.
     pub refused: u64,
-    /// Connections for which the server did not accept in time.
+    /// Connections that the server did not accept in time.
     pub timed_out: u64,
     /// Bytes relayed to the server.
     pub request_bytes: u64,
     /// Bytes relayed to clients.
     pub response_bytes: u64,
-    /// Exchanges in flight without a token, and with some.
+    /// Requests in flight without a token, and with at least one.
     pub phases: [PhaseStats; 2],
-    /// Streams whose next token is over the stall threshold.
+    /// Streams whose next token is overdue by the stall threshold.
     pub stalled: u64,
-    /// Exchanges whose clients take no bytes.
+    /// Requests blocked on a slow client (backpressure).
     pub held_up: u64,
-    /// For how long the engine has been silent while it owed something; zero when it owes nothing.
+    /// Time the engine has been silent with requests pending; zero when none is pending.
     pub silence: Duration,
-    /// How long it may be; `None` when it owes nothing.
+    /// Maximum allowed silence; `None` when no request is pending.
     pub silence_bound: Option<Duration>,
-    /// It was silent for longer.
+    /// Whether the silence exceeds its bound.
     pub wedged: bool,
 }
 
-/// The exchanges of a pair in one phase. `None` when there is none.
+/// The requests of a listener in one phase. `None` when there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PhaseStats {
-    /// Mean of their ages, from the first bytes of their requests.
+    /// Mean of their ages, from the first byte of each request.
     pub mean_age: Option<Duration>,
-    /// The age of the oldest.
+    /// Age of the oldest.
     pub oldest: Option<Duration>,
-    /// Longest that one of them has waited for its next token.
+    /// Maximum time that one of them has waited for its next token.
     pub waited: Option<Duration>,
 }
 
-/// What the kernel says of a process. What it does not say is `None`.
+/// Statistics of a process from the kernel; `None` where the kernel does not provide them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ProcessFigures {
     /// User and system CPU time.
@@ -161,20 +160,20 @@ pub struct ProcessFigures {
     pub virtual_bytes: Option<u64>,
     /// Open file descriptors.
     pub open_fds: Option<u64>,
-    /// Most file descriptors it may open (soft limit).
+    /// Maximum number of open file descriptors (soft limit).
     pub max_fds: Option<u64>,
     /// Threads.
     pub threads: Option<u64>,
-    /// When it started.
+    /// Start time.
     pub started: Option<SystemTime>,
 }
 
-/// Clock ticks per second in `/proc`: `USER_HZ`, 100 on every architecture of Linux that Rust's std supports.
+/// Clock ticks per second in `/proc`: `USER_HZ`, 100 on every Linux architecture that Rust's std supports.
 const TICKS: u64 = 100;
 
 impl ProcessFigures {
-    /// Reads `/proc/self` (proc_pid_stat(5), proc_pid_status(5), proc_pid_limits(5)). Everything is `None` elsewhere
-    /// than on Linux.
+    /// Reads `/proc/self` (proc_pid_stat(5), proc_pid_status(5), proc_pid_limits(5)). All fields are `None` on systems
+    /// other than Linux.
     pub fn of_this_process() -> ProcessFigures {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let mut figures = parse(
@@ -188,7 +187,8 @@ impl ProcessFigures {
     }
 }
 
-/// Since Linux 6.2 the size of `/proc/self/fd` is the number of descriptors; before, it is 0 and they are counted.
+/// Since Linux 6.2 the size of `/proc/self/fd` is the number of descriptors; before that it is 0, so the entries are
+/// counted.
 fn open_fds() -> Option<u64> {
     match fs::metadata("/proc/self/fd").ok()?.len() {
         0 => fs::read_dir("/proc/self/fd").ok().map(|dir| dir.count() as u64),
@@ -197,7 +197,7 @@ fn open_fds() -> Option<u64> {
 }
 
 fn parse(stat: &str, status: &str, limits: &str, system: &str) -> ProcessFigures {
-    // The command in parentheses may hold spaces; what follows is field 3 and on.
+    // The command in parentheses may contain spaces; field 3 follows the last parenthesis.
     let fields: Vec<&str> = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_ascii_whitespace().collect();
     let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
     let line = |text: &str, key: &str| -> Option<u64> {
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn proc_files_are_read_by_their_manual_pages() {
+    fn proc_files_are_parsed() {
         let stat = "4242 (to ko) meter) S 1 4242 4242 0 -1 4194560 100 0 0 0 250 50 0 0 20 0 7 0 123456 9 8 7";
         let figures = parse(
             stat,
@@ -239,12 +239,12 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_absent() {
+    fn unparsable_values_are_none() {
         assert_eq!(parse("", "", "Max open files  unlimited", "nothing"), ProcessFigures::default());
     }
 
     #[test]
-    fn this_process_has_figures() {
+    fn own_process_has_statistics() {
         let figures = ProcessFigures::of_this_process();
         assert!(figures.threads.is_some_and(|n| n > 0));
         assert!(figures.resident_bytes.is_some_and(|n| n > 0));

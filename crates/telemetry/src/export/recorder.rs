@@ -1,4 +1,4 @@
-//! From records to observations.
+//! Converts request records to observations.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -40,7 +40,7 @@ use tokometer_observe::measure::Phases;
 use tokometer_observe::measure::Record;
 use tokometer_observe::measure::Unread;
 
-/// Series of one listen -> upstream pair.
+/// Series of one listener.
 #[derive(Debug)]
 struct Pair {
     phases: [Option<Arc<UpDown>>; 2],
@@ -48,7 +48,8 @@ struct Pair {
     unread: Vec<Option<Arc<Counter>>>,
 }
 
-/// Records for both exporters. The data path calls `in_flight`, `detached`, `unread` and `live`, which take no lock.
+/// Records values for both exporters. The data path calls `in_flight`, `detached`, `unread` and `live`, which take no
+/// lock.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     families: Arc<Families>,
@@ -96,12 +97,12 @@ impl Recorder {
         }
     }
 
-    /// What a stream with these labels tells while it runs. Called at its first token, which proves its model.
+    /// The live counts for a stream with these labels. Called at its first token, which proves its model.
     pub(crate) fn live(&self, labels: &Labels) -> Arc<LiveCounts> {
         self.sets.live(labels)
     }
 
-    /// Adds what streams have told since the last call to their series. Called by no thread of the data path.
+    /// Adds the live counts gathered since the last call to their series. Never called by a data path thread.
     pub(crate) fn settle(&self) {
         let mut table = self.sets.table();
         self.adopt(&mut table);
@@ -112,7 +113,7 @@ impl Recorder {
         table.drain(self.sets.now());
     }
 
-    /// Finds the label sets of streams that began with labels that were not known.
+    /// Resolves the label sets of streams that started with unknown labels.
     fn adopt(&self, table: &mut Table) {
         for (labels, counts) in self.sets.fresh.drain() {
             let Resolved { handles, .. } = self.resolve(table, &Arc::new(labels), true, Some(&counts));
@@ -122,7 +123,8 @@ impl Recorder {
         }
     }
 
-    /// The series of these labels. `admitted`: the response proves that its model exists, so that the name may have a place.
+    /// The series of these labels. `admitted`: the response proves that its model exists, so the name may get a label
+    /// value.
     fn handles(&self, labels: &Arc<Labels>, admitted: bool) -> Arc<Handles> {
         let found = self.sets.by_labels.load().get(labels).cloned();
         let resolved = found.unwrap_or_else(|| {
@@ -166,7 +168,7 @@ impl Recorder {
         self.remove(table, gone);
         let folded_set = table.by_known.len() >= self.sets.most && !table.by_known.contains_key(&known);
         let (known, names) = if folded_set {
-            // Such sets are few: all that is left in them are closed sets.
+            // Label sets like this are few: only attributes from closed sets remain in them.
             let other = |raw: &Option<Box<str>>| raw.as_ref().map(|_| table.names.other());
             (
                 self.known(labels, other(&labels.request_model).as_ref(), other(&labels.response_model).as_ref()),
@@ -189,14 +191,14 @@ impl Recorder {
         if admitted {
             self.sets.folding.store(folded_model || folded_set, Ordering::Relaxed);
         }
-        // A name without a place may get one later; it must not be remembered as folded.
+        // A name without a place may get one later, so it must not be remembered as folded.
         if !folded_model && !folded_set {
             self.sets.remember(labels, &resolved);
         }
         resolved
     }
 
-    /// Removes label sets that have left the table, with their series.
+    /// Removes label sets that have left the table, together with their series.
     fn remove(&self, table: &mut Table, gone: Vec<Arc<Handles>>) {
         if gone.is_empty() {
             return;
@@ -219,17 +221,17 @@ impl Recorder {
         known
     }
 
-    /// Records an exchange that has ended. `exemplar` points to its span, if that is kept.
+    /// Records an ended request. `exemplar` points to its span, if the span is kept.
     pub(crate) fn record(&self, record: &Record, exemplar: Option<Exemplar>) {
         let handles = self.handles(&record.labels, record.proves_model());
         if exemplar.is_some() && record.longest_gap.is_some() {
-            // The exemplar is for a bucket in which the gap is counted.
+            // The exemplar refers to a bucket, so the gap must be counted first.
             self.settle();
         }
         handles.add(Id::Exchanges, ended(record.outcome, failure::status_class(record.status)), 1);
         handles.add(Id::RequestBody, NONE, record.request_bytes);
         handles.add(Id::ResponseBody, NONE, record.response_bytes);
-        // Other paths are counted, not read: nothing else is known of them.
+        // Requests on other paths are counted but not parsed: nothing else is known about them.
         if record.labels.route.is_read() {
             let (class, folded) = self.classes.of(record, handles.admitted());
             if folded {
@@ -243,14 +245,14 @@ impl Recorder {
 }
 
 impl Recorder {
-    /// Holds all that threads beside the data path lock, but for the halves of live counts.
+    /// Holds all locks that threads outside the data path take, except the halves of live counts.
     #[cfg(test)]
     pub(crate) fn while_locked(&self, work: impl FnOnce()) {
         let _table = self.sets.table();
         self.families.while_locked(work);
     }
 
-    /// Counts requests of which no record was kept.
+    /// Counts requests for which no record was kept.
     pub(crate) fn count_unrecorded(&self, labels: &Labels, outcome: Outcome, requests: u64) {
         let handles = self.handles(&Arc::new(labels.clone()), false);
         handles.add(Id::Exchanges, ended(outcome, None), requests);
@@ -285,12 +287,12 @@ impl Pair {
     }
 }
 
-/// The series of bodies that are not read, in their order.
+/// The series of unread bodies, in their order in `Pair::unread`.
 fn unread_series() -> impl Iterator<Item = (Message, Unread)> {
     Message::ALL.into_iter().flat_map(|message| Unread::ALL.into_iter().map(move |why| (message, why)))
 }
 
-/// The attributes of an ending.
+/// The attributes of an ended request.
 fn ended(outcome: Outcome, class: Option<&'static str>) -> Extra {
     let outcome = (Key::Outcome, Value::Word(outcome.as_str()));
     [Some(outcome), class.map(|class| (Key::StatusClass, Value::Word(class))), None]
@@ -301,7 +303,7 @@ fn error(record: &Record) -> Extra {
 }
 
 fn times(handles: &Handles, record: &Record, class: &Class, exemplar: Option<Exemplar>) {
-    // A request that never ended has no last byte to count from.
+    // A request that never ended has no last byte to measure from.
     let duration = record.since_requested(Some(record.ended)).unwrap_or(record.ended).as_secs_f64();
     handles.observe(Id::RequestDuration, error(record), duration, exemplar);
 
@@ -318,7 +320,8 @@ fn times(handles: &Handles, record: &Record, class: &Class, exemplar: Option<Exe
         wait(Id::OwnTimeToFirstToken, record.first_token, class);
         wait(Id::OwnTimeToFirstVisible, record.first_visible, class);
         handles.observe(Id::DeliveryBlocked, NONE, record.delivery_blocked.as_secs_f64(), exemplar);
-        // The conventions want successful answers alone; when a token of a whole answer was made, nobody told us.
+        // The conventions define these for successful responses only. For unstreamed responses, token times are
+        // unknown.
         if record.outcome.is_ok() {
             if let Some(first) = record.since_requested(record.first_token) {
                 handles.observe(Id::TimeToFirstToken, class.and(None), first.as_secs_f64(), exemplar);
@@ -342,8 +345,8 @@ fn times(handles: &Handles, record: &Record, class: &Class, exemplar: Option<Exe
     phases(handles, record, exemplar);
 }
 
-/// What the time was. A phase that is known to have taken no time is observed too; time that the client caused is none
-/// where it caused none.
+/// Observes the duration of each phase. A phase known to have taken no time is observed as zero; blocking by the client
+/// is observed only where it occurred.
 fn phases(handles: &Handles, record: &Record, exemplar: Option<Exemplar>) {
     let observe = |kind: PhaseKind, length: Duration| {
         let phase = one(Key::Phase, Value::Word(kind.as_str()));
@@ -383,7 +386,7 @@ fn tokens(handles: &Handles, record: &Record) {
         handles.add(Id::Finishes, one(Key::FinishReason, Value::Word(reason.as_str())), 1);
     }
 
-    // The conventions' metrics are for the engine's count, not for a lower bound.
+    // The conventions' metrics require the engine's count, not a lower bound.
     let exact = |count: Option<Count>| count.filter(|count| count.source.is_exact()).map(|count| count.tokens);
     let (input, output) = (exact(record.input_tokens), exact(record.output_tokens));
     for (word, id, count) in [("input", Id::OperationInput, input), ("output", Id::OperationOutput, output)] {
@@ -392,13 +395,13 @@ fn tokens(handles: &Handles, record: &Record) {
             handles.observe(id, error(record), count as f64, None);
         }
     }
-    // The newest conventions count every operation, one without usage with 0 of modality `unknown`.
+    // The newest conventions count every operation; one without usage adds 0 with modality `unknown`.
     let input_parts = [("audio", record.input_audio_tokens), ("image", record.input_image_tokens)];
     modalities(handles, Id::UsageInput, input, &input_parts);
     if output.is_some() || record.labels.route.generates() {
         modalities(handles, Id::UsageOutput, output, &[("audio", record.output_audio_tokens)]);
     }
-    // Which modality was cached is told by nobody; a prompt of text alone leaves no choice.
+    // No engine reports which modality was cached; for a text-only prompt it can only be text.
     let mixed = input_parts.iter().any(|(_, tokens)| tokens.is_some_and(|tokens| tokens > 0));
     let subset = |id, count: Option<u64>, modality| {
         if let Some(count) = count {
@@ -411,8 +414,8 @@ fn tokens(handles: &Handles, record: &Record) {
     subset(Id::UsageReasoning, record.reasoning_tokens, "text");
 }
 
-/// Adds `all` to the series of the modalities: the parts that the engine told to theirs, the rest to `text`. Parts that are
-/// more than all contradict it: then it is all `unknown`.
+/// Adds `all` to the series of the modalities: parts reported by the engine to their own, the rest to `text`. If the
+/// parts exceed `all`, the report is inconsistent and everything counts as `unknown`.
 fn modalities(handles: &Handles, id: Id, all: Option<u64>, parts: &[(&'static str, Option<u64>)]) {
     let add = |modality, tokens| handles.add(id, one(Key::TokenModality, Value::Word(modality)), tokens);
     let told = || parts.iter().filter_map(|(modality, tokens)| Some((*modality, tokens.filter(|n| *n > 0)?)));
@@ -427,7 +430,7 @@ fn modalities(handles: &Handles, id: Id, all: Option<u64>, parts: &[(&'static st
 }
 
 fn rates(handles: &Handles, record: &Record, class: &Class, exemplar: Option<Exemplar>) {
-    // The source says where the rate is a lower bound or an estimate, because the count is one.
+    // The source marks the rate as a lower bound or an estimate if the count is one.
     let rate = record.decode_rate.or(record.decode_rate_estimated).or(record.decode_rate_at_least);
     if let (Some(rate), Some(count)) = (rate, record.output_tokens) {
         let source = one(Key::Source, Value::Word(count.source.as_str()));
@@ -438,8 +441,8 @@ fn rates(handles: &Handles, record: &Record, class: &Class, exemplar: Option<Exe
     }
 }
 
-/// Uncached prompt tokens per second of the time to the first token without the queue, and the queue time's source;
-/// `None` unless all of it is known and the answer was streamed.
+/// Uncached prompt tokens divided by the time to the first token without queueing, and the queue time's source; `None`
+/// unless all of it is known and the response was streamed.
 fn prefill_rate(record: &Record) -> Option<(f64, &'static str)> {
     let queue = record.queue?;
     let input = record.input_tokens.filter(|count| count.source.is_exact())?.tokens;

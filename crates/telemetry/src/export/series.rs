@@ -1,4 +1,4 @@
-//! Metrics with their series: each series is one handle that records for both exporters.
+//! Metrics and their series. Each series is one handle that records for both exporters.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -72,7 +72,7 @@ pub(crate) struct Histogram {
 
 impl Histogram {
     pub(crate) fn observe(&self, value: f64, exemplar: Option<Exemplar>) {
-        // Neither side takes what is no number: they must count the same.
+        // Non-finite values are dropped here so that both exporters count the same.
         if !value.is_finite() {
             return;
         }
@@ -82,7 +82,7 @@ impl Histogram {
         }
     }
 
-    /// Lets a bucket point to an exchange whose value fell in it before, when nothing was known of its trace.
+    /// Attaches an exemplar to the bucket of a value that was observed earlier, before its trace was known.
     pub(crate) fn point(&self, value: f64, exemplar: Exemplar) {
         let mut own = self.own.lock();
         if own.has(value) {
@@ -95,8 +95,8 @@ impl Histogram {
         self.own.lock().count
     }
 
-    /// Adds observations that were gathered elsewhere. The OpenTelemetry side takes values alone: the mean of a bucket for each
-    /// value in it.
+    /// Adds observations gathered elsewhere. OpenTelemetry accepts single values only: it gets the mean of a bucket
+    /// once per value in it.
     pub(crate) fn add(&self, gathered: &State) {
         self.own.lock().add(gathered);
         if let Some(otel) = &self.otel {
@@ -115,7 +115,7 @@ pub(crate) enum Series {
 }
 
 impl Series {
-    /// True while a handle to it is kept outside its family.
+    /// True while a handle to it exists outside its family.
     fn is_used(&self) -> bool {
         match self {
             Series::Counter(counter) => Arc::strong_count(counter) > 1,
@@ -148,7 +148,7 @@ pub(crate) struct Forms {
     pub(crate) exemplars: bool,
 }
 
-/// Every metric that is recorded, by [`Id`]. Those that are observed at a scrape have no series here.
+/// Every recorded metric, by [`Id`]. Metrics that are observed at a scrape have no series here.
 #[derive(Debug)]
 pub(crate) struct Families {
     by_id: Vec<Option<Family>>,
@@ -156,7 +156,7 @@ pub(crate) struct Families {
 }
 
 impl Families {
-    /// Those of this generation; on the OpenTelemetry side too when there is a meter.
+    /// Creates the metrics of this generation, with OpenTelemetry instruments if there is a meter.
     pub(crate) fn new(semconv: Semconv, meter: Option<&Meter>, forms: Forms) -> Families {
         let family = |metric: &'static Metric| {
             metric.generation.is_in(semconv).then(|| Family {
@@ -168,7 +168,7 @@ impl Families {
         Families { by_id: TABLE.iter().map(family).collect(), forms }
     }
 
-    /// The series of these attributes, made at its first use; `None` when the metric is not of this generation.
+    /// The series with these attributes, created on first use; `None` when the metric is not of this generation.
     pub(crate) fn get(&self, id: Id, attributes: impl FnOnce(&Metric) -> Attributes) -> Option<Series> {
         let family = self.by_id.get(id as usize)?.as_ref()?;
         let attributes = attributes(family.metric);
@@ -180,15 +180,15 @@ impl Families {
         Some(made.clone())
     }
 
-    /// Removes the series to which no handle is left. One that is made again begins at zero, which readers take for a restart
-    /// of the counter.
+    /// Removes the series without a remaining handle. A series that is created again starts at zero, which readers
+    /// treat as a counter reset.
     pub(crate) fn remove_unused(&self) {
         for family in self.by_id.iter().flatten() {
             family.series.write().unwrap_or_else(PoisonError::into_inner).retain(|_, series| series.is_used());
         }
     }
 
-    /// Holds the lock of every family and of every histogram.
+    /// Holds the lock of every family and of every histogram while `work` runs.
     #[cfg(test)]
     pub(crate) fn while_locked(&self, work: impl FnOnce()) {
         let families: Vec<_> = self.by_id.iter().flatten().map(|family| family.series.write().unwrap()).collect();
@@ -201,10 +201,10 @@ impl Families {
         drop(histograms);
     }
 
-    /// Everything recorded so far, series in the order of their attributes.
+    /// Everything recorded so far, with series ordered by their attributes.
     pub(crate) fn snapshot(&self) -> Vec<page::Family> {
-        // A series is there from the moment its handle is, with nothing in it: so it is in what the SDK pushes of bound
-        // instruments, and both exporters show the same.
+        // A series appears as soon as its handle exists, even when empty. The SDK pushes bound instruments likewise, so
+        // both exporters show the same.
         let point = |(attributes, series): (&Attributes, &Series)| {
             let value = match series {
                 Series::Counter(counter) => page::Value::Whole(counter.own.load(Ordering::Relaxed)),
@@ -232,7 +232,7 @@ impl Family {
                     Some(Instrument::Counter(counter)) => Some(counter.bind(&attributes.to_otel())),
                     _ => None,
                 };
-                // A series exists on both sides from the start, at zero.
+                // A series starts at zero on both sides.
                 if let Some(otel) = &otel {
                     otel.add(0);
                 }

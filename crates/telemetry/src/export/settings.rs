@@ -1,23 +1,23 @@
-//! What a person may set about the exporters.
+//! Settings of the exporters.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use tokometer_observe::measure::LABEL_IDLE;
 
-/// Which generation of the OpenTelemetry GenAI names is emitted (`gen_ai.server.*` is the same in all).
+/// The generation of the OpenTelemetry GenAI names to emit (`gen_ai.server.*` is the same in all).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Semconv {
-    /// Semantic conventions v1.41: what backends know today.
+    /// Semantic conventions v1.41, supported by current backends.
     #[default]
     V1_41,
     /// The newest names of the GenAI conventions' own repository.
     Latest,
-    /// Both side by side.
+    /// Both.
     Both,
 }
 
-/// How OTLP is spoken.
+/// OTLP transport protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
     /// OTLP over HTTP with protobuf bodies.
@@ -27,7 +27,7 @@ pub enum Protocol {
     Grpc,
 }
 
-/// How counters and histograms count over OTLP.
+/// Temporality of counters and histograms over OTLP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Temporality {
     /// Since the start of the process.
@@ -39,22 +39,22 @@ pub enum Temporality {
     LowMemory,
 }
 
-/// One signal's way to a collector.
+/// The OTLP endpoint of one signal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// The URL that is posted to, signal path included for HTTP (`http://127.0.0.1:4318/v1/metrics`).
+    /// The URL to post to, including the signal path for HTTP (`http://127.0.0.1:4318/v1/metrics`).
     pub url: String,
     /// HTTP or gRPC.
     pub protocol: Protocol,
-    /// Further headers (gRPC metadata), such as an authorization.
+    /// Additional headers (gRPC metadata), such as an authorization.
     pub headers: Vec<(String, String)>,
     /// Compress with gzip.
     pub gzip: bool,
-    /// Time for one export, retries included.
+    /// Time limit of one export, including retries.
     pub timeout: Duration,
-    /// PEM file of the authority to trust; `None` for the built-in web roots.
+    /// PEM file of the certificate authority to trust; `None` for the built-in web roots.
     pub ca: Option<PathBuf>,
-    /// PEM files of our certificate chain and key.
+    /// PEM files of the client certificate chain and key.
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
@@ -72,83 +72,84 @@ pub enum Sampler {
 /// OTLP metrics.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Metrics {
-    /// Where they go; `None` turns the OTLP metrics exporter off.
+    /// The endpoint; `None` disables the OTLP metrics exporter.
     pub endpoint: Option<Endpoint>,
     /// Time between two exports.
     pub interval: Duration,
-    /// How counters and histograms count.
+    /// Temporality of counters and histograms.
     pub temporality: Temporality,
-    /// Base-2 exponential histograms in place of explicit buckets.
+    /// Use base-2 exponential histograms instead of explicit buckets.
     pub exponential: bool,
 }
 
 /// OTLP traces.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Traces {
-    /// Where they go; `None` turns tracing off.
+    /// The endpoint; `None` disables tracing.
     pub endpoint: Option<Endpoint>,
-    /// The root decision.
+    /// Sampling decision for root spans.
     pub sampler: Sampler,
-    /// Follow the caller's `sampled` flag where a traceparent came (`parentbased_*`).
+    /// Follow the caller's `sampled` flag where the request has a traceparent (`parentbased_*`).
     pub parent_based: bool,
-    /// Keep every exchange that failed, whatever the sampler says.
+    /// Keep every failed request, regardless of the sampler.
     pub keep_failed: bool,
-    /// Keep every exchange whose tokens stalled, whatever the sampler says.
+    /// Keep every request whose tokens stalled, regardless of the sampler.
     pub keep_stalled: bool,
-    /// Keep every exchange whose first token took longer than this, whatever the sampler says.
+    /// Keep every request whose first token took longer than this, regardless of the sampler.
     pub keep_first_token_over: Option<Duration>,
-    /// Keep such an exchange also where the caller decided that its trace is not sampled.
+    /// Keep such a request even if the caller decided not to sample its trace.
     pub keep_unsampled: bool,
-    /// Most traces in a second that are kept so; `None`: all. Further ones are counted.
+    /// Maximum number of traces per second kept this way; `None` for no limit. Traces over the limit are counted.
     pub keep_per_second: Option<u64>,
-    /// Most spans waiting for export; further ones are dropped and counted.
+    /// Maximum number of spans waiting for export; further ones are dropped and counted.
     pub queue_size: usize,
-    /// Most spans in one batch.
+    /// Maximum number of spans in one batch.
     pub batch_size: usize,
     /// Time between two batches.
     pub schedule_delay: Duration,
 }
 
-/// Optional attributes of the waits for a first token, by the prompt. Off by default: each class is a series of its own.
+/// Optional prompt attributes of the times to the first token. Off by default, because each class is a separate series.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PromptClasses {
-    /// Upper bounds of the classes of input length, in tokens, rising, at most [`PromptClasses::MOST_BOUNDS`]; empty for no
-    /// such attribute.
+    /// Upper bounds of the input length classes, in tokens, ascending, at most [`PromptClasses::MOST_BOUNDS`]; empty to
+    /// omit this attribute.
     pub input_bounds: Vec<u64>,
-    /// An attribute for how much of the prompt the engine had in its cache.
+    /// Whether to add an attribute for the share of the prompt found in the engine's cache.
     pub cache_hit: bool,
 }
 
 impl PromptClasses {
-    /// Most bounds of input length.
+    /// Maximum number of input length bounds.
     pub const MOST_BOUNDS: usize = 8;
 
-    /// True when none is asked for.
+    /// True when no prompt attribute is enabled.
     pub fn is_off(&self) -> bool {
         self.input_bounds.is_empty() && !self.cache_hit
     }
 }
 
-/// Everything about the exporters.
+/// All settings of the exporters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// Generation of the GenAI names.
     pub semconv: Semconv,
-    /// Resource attributes, `service.name` included.
+    /// Resource attributes, including `service.name`.
     pub resource: Vec<(String, String)>,
-    /// Upstream addresses by pair index, for `server.address` and `server.port`.
+    /// Upstream addresses by listener index, for `server.address` and `server.port`.
     pub servers: Vec<(String, Option<u16>)>,
-    /// Most different model names in labels; further ones are `other`.
+    /// Maximum number of model names in labels; further ones become `other`.
     pub max_models: usize,
-    /// Most label sets in all; further ones are folded into `other`. Also most pairs of a label set and a class of prompts.
+    /// Maximum number of label sets; further ones are folded into `other`. Also the maximum number of combinations of
+    /// label set and prompt class.
     pub max_label_sets: usize,
-    /// How long a model name or a label set has to be unused before a new one may replace it, where the table is full.
+    /// How long a model name or a label set must be unused before a new one may replace it in a full table.
     pub label_idle: Duration,
-    /// Classes of prompts as attributes.
+    /// Prompt classes as attributes.
     pub prompt_classes: PromptClasses,
-    /// Native histograms beside classic ones on the Prometheus endpoint's protobuf form.
+    /// Whether the Prometheus endpoint's protobuf form has native histograms in addition to classic ones.
     pub native_histograms: bool,
-    /// Exemplars on the OpenMetrics form.
+    /// Whether the OpenMetrics form has exemplars.
     pub exemplars: bool,
     /// OTLP metrics.
     pub metrics: Metrics,

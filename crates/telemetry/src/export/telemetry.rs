@@ -1,4 +1,4 @@
-//! What becomes of our own telemetry: counted here, shown as metrics.
+//! Statistics of tokometer's own telemetry, exported as metrics.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::export::trace::Keep;
 
-/// One failure line per signal and minute at most: a collector that is down must not fill the log.
+/// At most one failure line per signal and minute: an unavailable collector must not flood the log.
 const LOG_EVERY: Duration = Duration::from_secs(60);
 
 /// The exports of one signal.
@@ -18,7 +18,7 @@ pub(crate) struct Signal {
 }
 
 impl Signal {
-    /// Counts an export; logs a failure now and then.
+    /// Counts an export; logs failures at a limited rate.
     pub(crate) fn done(&self, signal: &'static str, result: Result<(), String>) {
         self.tried.fetch_add(1, Ordering::Relaxed);
         let Err(error) = result else { return };
@@ -27,20 +27,20 @@ impl Signal {
         if last.is_none_or(|at| at.elapsed() >= LOG_EVERY) {
             *last = Some(std::time::Instant::now());
             let lost = match signal {
-                "metrics" => "the next one makes up for it, unless `otlp.metrics.temporality` is delta or lowmemory",
-                _ => "what was not taken is lost",
+                "metrics" => "the next one compensates, unless `otlp.metrics.temporality` is delta or lowmemory",
+                _ => "rejected data is lost",
             };
             tracing::warn!(
                 signal,
                 failed,
                 error,
-                "An OTLP export was not taken, or not whole: {lost}. Check the endpoint."
+                "OTLP export failed or was partly rejected: {lost}. Check the endpoint."
             );
         }
     }
 }
 
-/// Counts of our own telemetry.
+/// Counters of tokometer's own telemetry.
 #[derive(Debug, Default)]
 pub(crate) struct Telemetry {
     pub(crate) metrics: Signal,

@@ -1,8 +1,8 @@
-//! A histogram for the Prometheus endpoint: classic buckets, native buckets and exemplars in one.
+//! A histogram for the Prometheus endpoint with classic buckets, native buckets and exemplars.
 //!
 //! prometheus-client 0.25 has no type with all three (its `HistogramWithExemplars` cannot be native, and an exemplar
-//! cannot be made outside that crate), and takes its lock for every observation. This one takes a batch under one lock
-//! and is written out through prometheus-client's encoders.
+//! cannot be created outside that crate), and it locks for every observation. This one accepts a batch under one lock
+//! and is encoded by prometheus-client's encoders.
 
 mod native;
 
@@ -13,7 +13,7 @@ use std::time::SystemTime;
 
 pub(crate) use native::Native;
 
-/// A pointer from a bucket to an exchange that fell in it.
+/// A reference from a bucket to a request counted in it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Exemplar {
     pub(crate) trace_id: u128,
@@ -28,17 +28,17 @@ pub(crate) struct State {
     bounds: &'static [f64],
     pub(crate) sum: f64,
     pub(crate) count: u64,
-    /// Not cumulative; the last one is `+Inf`.
+    /// Not cumulative; the last bucket is `+Inf`.
     pub(crate) counts: Vec<u64>,
     /// The newest exemplar of each bucket; empty when the histogram has none.
     pub(crate) exemplars: Vec<Option<Exemplar>>,
     pub(crate) native: Option<Native>,
-    /// Sums of the buckets, where [`State::means`] is needed; else empty.
+    /// Sums per bucket, where [`State::means`] is needed; else empty.
     sums: Vec<f64>,
 }
 
 impl State {
-    /// An empty one over these upper bounds.
+    /// An empty histogram with these upper bounds.
     pub(crate) fn new(bounds: &'static [f64], native: bool, exemplars: bool, sums: bool) -> State {
         let buckets = bounds.len() + 1;
         State {
@@ -52,7 +52,7 @@ impl State {
         }
     }
 
-    /// Forgets every observation.
+    /// Removes all observations.
     pub(crate) fn clear(&mut self) {
         (self.sum, self.count) = (0.0, 0);
         self.counts.fill(0);
@@ -61,7 +61,7 @@ impl State {
         self.native = self.native.as_ref().map(|_| Native::default());
     }
 
-    /// The mean and the count of each bucket that has values. A mean lies in its bucket.
+    /// The mean and the count of each non-empty bucket. A mean lies within its bucket.
     pub(crate) fn means(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
         let above = self.bounds.iter().copied().chain([f64::INFINITY]);
         let below = [f64::NEG_INFINITY].into_iter().chain(self.bounds.iter().copied());
@@ -69,7 +69,7 @@ impl State {
         buckets.map(|((above, below), (count, sum))| ((sum / *count as f64).clamp(below.next_up(), above), *count))
     }
 
-    /// Takes `value` as seen `times` times; returns its bucket. What is no number is left out on both exporters.
+    /// Observes `value` `times` times; returns its bucket. Non-finite values are dropped in both exporters.
     pub(crate) fn observe(&mut self, value: f64, times: u64) -> Option<usize> {
         if !value.is_finite() {
             return None;
@@ -93,12 +93,12 @@ impl State {
         self.bounds.partition_point(|bound| *bound < value)
     }
 
-    /// True when something fell in the bucket of `value`.
+    /// True when the bucket of `value` is not empty.
     pub(crate) fn has(&self, value: f64) -> bool {
         self.counts.get(self.bucket(value)).is_some_and(|count| *count > 0)
     }
 
-    /// Lets the bucket of the exemplar's value point to it.
+    /// Attaches the exemplar to the bucket of its value.
     pub(crate) fn point(&mut self, exemplar: Exemplar) {
         let bucket = self.bucket(exemplar.value);
         if let Some(place) = self.exemplars.get_mut(bucket) {
@@ -106,8 +106,8 @@ impl State {
         }
     }
 
-    /// Adds the observations of `other`, which has the same bounds, or these and finer ones and the sums of its buckets.
-    /// Exemplars stay.
+    /// Adds the observations of `other`, which has either the same bounds, or a superset of them and sums per bucket.
+    /// Exemplars are unchanged.
     pub(crate) fn add(&mut self, other: &State) {
         if other.bounds.len() == self.bounds.len() {
             for (count, more) in self.counts.iter_mut().zip(&other.counts) {
@@ -134,23 +134,23 @@ impl State {
     }
 }
 
-/// A histogram that threads share. The data path does not use it: threads of a lower priority hold its lock.
+/// A histogram shared between threads. Not for the data path: threads of lower priority hold its lock.
 #[derive(Debug)]
 pub(crate) struct Distribution(Mutex<State>);
 
 impl Distribution {
-    /// An empty one over these upper bounds.
+    /// An empty histogram with these upper bounds.
     pub(crate) fn new(bounds: &'static [f64], native: bool, exemplars: bool) -> Distribution {
         Distribution(Mutex::new(State::new(bounds, native, exemplars, false)))
     }
 
     /// The state, for a batch of observations.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        // No code under the lock can leave it half changed.
+        // No code under the lock can leave the state half changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes one observation.
+    /// Adds one observation.
     pub(crate) fn observe(&self, value: f64, exemplar: Option<Exemplar>) {
         let mut state = self.lock();
         if let (Some(_), Some(exemplar)) = (state.observe(value, 1), exemplar) {

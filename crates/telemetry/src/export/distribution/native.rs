@@ -1,12 +1,12 @@
 //! The buckets of a native histogram (Prometheus, "Native histograms" specification, standard exponential schemas).
 
-/// The finest schema that is used: 8 buckets per doubling, a relative error under 4.5 %.
+/// The finest schema used: 8 buckets per doubling, a relative error below 4.5 %.
 const SCHEMA: i32 = 3;
-/// The coarsest schema there is.
+/// The coarsest schema in the specification.
 const SCHEMA_MIN: i32 = -4;
-/// Most buckets in a window; over it, neighbours are merged.
+/// Maximum number of buckets in a window; beyond it, neighbours are merged.
 const MAX_BUCKETS: usize = 160;
-/// Values up to this one are in the zero bucket: 2^-128, as the specification advises.
+/// Upper bound of the zero bucket: 2^-128, as the specification recommends.
 const ZERO_THRESHOLD: f64 = 2.938735877055719e-39;
 /// 2^(-k/8) for k = 8..1: lower bounds of the eight parts of [0.5, 1).
 const PARTS: [f64; 8] = [
@@ -27,7 +27,7 @@ pub(crate) struct Native {
     pub(crate) zero_count: u64,
     /// Index of the first bucket of the window.
     start: i32,
-    /// Counts of a window without holes at its ends.
+    /// Counts of a window; its first and last buckets are not empty.
     counts: Vec<u64>,
 }
 
@@ -37,20 +37,20 @@ impl Default for Native {
     }
 }
 
-/// Spans and deltas as the exposition has them.
+/// Spans and deltas as in the exposition format.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Sparse {
-    /// Gap to the span before (the first: the index) and length of each span.
+    /// For each span, the gap to the previous one (for the first, the index) and its length.
     pub(crate) spans: Vec<(i32, u32)>,
-    /// Each count, less the one before.
+    /// Each count minus the previous one.
     pub(crate) deltas: Vec<i64>,
 }
 
 impl Native {
-    /// Breadth of the zero bucket.
+    /// Width of the zero bucket.
     pub(crate) const ZERO_THRESHOLD: f64 = ZERO_THRESHOLD;
 
-    /// Takes a finite value as seen `times` times. A negative one (there is none in our units) counts as zero.
+    /// Observes a finite value `times` times. Negative values (which no metric here has) count as zero.
     pub(crate) fn observe(&mut self, value: f64, times: u64) {
         if value <= ZERO_THRESHOLD {
             self.zero_count += times;
@@ -59,7 +59,7 @@ impl Native {
         let finest = index(value);
         loop {
             let at = coarser(finest, SCHEMA - self.schema);
-            // Below the window this wraps to far beyond it.
+            // Below the window this wraps to an index far beyond it.
             if let Some(count) = self.counts.get_mut(at.wrapping_sub(self.start) as usize) {
                 *count += times;
                 return;
@@ -70,7 +70,7 @@ impl Native {
         }
     }
 
-    /// Takes over all that `other` has seen.
+    /// Adds all observations of `other`.
     pub(super) fn add(&mut self, other: &Native) {
         self.zero_count += other.zero_count;
         let mut other = other.clone();
@@ -81,12 +81,13 @@ impl Native {
             self.merge();
         }
         for (at, count) in (other.start..).zip(&other.counts).filter(|(_, count)| **count > 0) {
-            // Its upper bound lies in the bucket and in every coarser one over it.
+            // This value lies just below the upper bound, so it is in this bucket and in every coarser one that covers
+            // it.
             self.observe(2f64.powf(f64::from(at) * 2f64.powi(-other.schema)) * (1.0 - 1e-9), *count);
         }
     }
 
-    /// Widens the window to `at`; false when it would become too wide.
+    /// Widens the window to include `at`; false when it would become too wide.
     fn make_room(&mut self, at: i32) -> bool {
         if self.counts.is_empty() {
             self.start = at;
@@ -107,7 +108,7 @@ impl Native {
         true
     }
 
-    /// The next coarser schema: pairs of buckets become one.
+    /// Changes to the next coarser schema by merging pairs of buckets.
     fn merge(&mut self) {
         let start = coarser(self.start, 1);
         let mut merged: Vec<u64> = Vec::with_capacity(self.counts.len() / 2 + 1);
@@ -121,7 +122,8 @@ impl Native {
         self.schema -= 1;
     }
 
-    /// The buckets in the exposition's form. Runs of up to two empty buckets stay in their span: a new span costs more.
+    /// The buckets in exposition form. Gaps of up to two empty buckets stay within a span, because a new span needs
+    /// more bytes.
     pub(crate) fn sparse(&self) -> Sparse {
         let mut sparse = Sparse::default();
         let mut last_count = 0i64;
@@ -143,7 +145,7 @@ impl Native {
             last_count = *count as i64;
             end = Some(at + 1);
         }
-        // A native histogram without any bucket is told from a classic one by an empty span.
+        // An empty span distinguishes an empty native histogram from a classic one.
         if sparse.spans.is_empty() && self.zero_count == 0 {
             sparse.spans.push((0, 0));
         }
@@ -154,7 +156,7 @@ impl Native {
 /// Index of the bucket `(2^((i-1)/8), 2^(i/8)]` that holds a positive finite value.
 fn index(value: f64) -> i32 {
     let (fraction, exponent) = split(value);
-    // The bounds are inclusive above: the first part that is not below the fraction. Counting them all has no branch.
+    // Upper bounds are inclusive: the first part that is not below the fraction. Counting all parts avoids a branch.
     PARTS.iter().filter(|bound| **bound < fraction).count() as i32 + (exponent - 1) * 8
 }
 
@@ -164,14 +166,14 @@ fn split(value: f64) -> (f64, i32) {
     let bits = value.to_bits();
     let exponent = (bits >> 52) & EXPONENT;
     if exponent == 0 {
-        // Subnormal: below the zero threshold, so never asked for; still right.
+        // Subnormal: below the zero threshold, so it never occurs; handled for correctness.
         let (fraction, exponent) = split(value * 2f64.powi(64));
         return (fraction, exponent - 64);
     }
     (f64::from_bits((bits & !(EXPONENT << 52)) | (1022 << 52)), exponent as i32 - 1022)
 }
 
-/// The index of the same bucket in a schema that is `steps` coarser.
+/// The index of the bucket that covers this one in a schema that is `steps` coarser.
 fn coarser(index: i32, steps: i32) -> i32 {
     (index + (1 << steps) - 1) >> steps
 }

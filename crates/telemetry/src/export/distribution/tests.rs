@@ -1,4 +1,4 @@
-//! Buckets, native and classic.
+//! Tests of native and classic buckets.
 
 use super::native::Sparse;
 use super::*;
@@ -9,7 +9,7 @@ fn bounds(schema: i32, index: i32) -> (f64, f64) {
     (base.powi(index - 1), base.powi(index))
 }
 
-/// The sparse form spelled out as (index, count).
+/// The sparse form expanded to (index, count).
 fn spelled(sparse: &Sparse) -> Vec<(i32, u64)> {
     let mut out = Vec::new();
     let (mut at, mut count) = (0, 0);
@@ -29,7 +29,7 @@ fn spelled(sparse: &Sparse) -> Vec<(i32, u64)> {
 }
 
 #[test]
-fn a_classic_bucket_includes_its_upper_bound() {
+fn classic_bucket_includes_its_upper_bound() {
     let own = Distribution::new(&[0.1, 1.0], false, false);
     for value in [0.1, 0.100001, 1.0, 1.5, f64::NAN, f64::INFINITY] {
         own.observe(value, None);
@@ -41,7 +41,7 @@ fn a_classic_bucket_includes_its_upper_bound() {
 }
 
 #[test]
-fn every_value_lies_in_its_native_bucket() {
+fn every_value_is_in_its_native_bucket() {
     for step in 0..4000 {
         let value = 1e-6 * 1.007f64.powi(step);
         let mut native = Native::default();
@@ -59,7 +59,7 @@ fn every_value_lies_in_its_native_bucket() {
 }
 
 #[test]
-fn too_wide_a_window_is_merged_and_loses_nothing() {
+fn too_wide_window_is_merged_without_loss() {
     let mut native = Native::default();
     let values: Vec<f64> = (-60..60).map(|power| 1.3 * 2f64.powi(power)).collect();
     for value in &values {
@@ -77,9 +77,9 @@ fn too_wide_a_window_is_merged_and_loses_nothing() {
 }
 
 #[test]
-fn zeros_and_gaps_keep_their_places() {
+fn zeros_and_gaps_keep_their_positions() {
     let mut native = Native::default();
-    assert_eq!(native.sparse().spans, [(0, 0)], "an empty native histogram is still one");
+    assert_eq!(native.sparse().spans, [(0, 0)], "an empty native histogram is still native");
     native.observe(0.0, 3);
     for value in [1.0, 1.0, 2.0, 1024.0] {
         native.observe(value, 1);
@@ -90,7 +90,7 @@ fn zeros_and_gaps_keep_their_places() {
 }
 
 #[test]
-fn the_newest_exemplar_of_a_bucket_is_kept() {
+fn newest_exemplar_of_a_bucket_is_kept() {
     let own = Distribution::new(&[1.0], true, true);
     let exemplar = |value, span_id| Exemplar { trace_id: 7, span_id, value, at: SystemTime::UNIX_EPOCH };
     own.observe(0.5, Some(exemplar(0.5, 1)));
@@ -101,9 +101,9 @@ fn the_newest_exemplar_of_a_bucket_is_kept() {
 }
 
 #[test]
-fn two_that_are_added_are_as_if_one_had_seen_all() {
+fn added_histograms_equal_one_with_all_values() {
     let values = |from: i32, to: i32| (from..to).map(|step| 1e-4 * 1.3f64.powi(step));
-    // The second pair spans so many buckets that its resolution differs from the first's.
+    // The second range spans so many buckets that its resolution differs from the first's.
     for (low, high) in [(30, 45), (-200, 200)] {
         let seen = |ranges: &[(i32, i32)]| {
             let own = Distribution::new(&[0.001, 0.01, 0.1], true, false);

@@ -1,11 +1,11 @@
-//! Which form of the page a scraper wants.
+//! Content negotiation: selects the exposition format for a scraper.
 
-/// A form of the page.
+/// An exposition format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
-    /// Delimited protobuf messages: the only one with native histograms.
+    /// Delimited protobuf messages: the only format with native histograms.
     Protobuf,
-    /// OpenMetrics 1.0.0: with exemplars.
+    /// OpenMetrics 1.0.0, with exemplars.
     OpenMetrics,
     /// The Prometheus text format 0.0.4.
     Plain,
@@ -23,8 +23,8 @@ impl Form {
     }
 }
 
-/// The form with the highest weight (RFC 9110 section 12.5.1), the richest among equals. What we cannot give is passed
-/// over; without anything that we can give it is the plain text, as Prometheus' own clients do.
+/// The format with the highest weight (RFC 9110 section 12.5.1), the richest among equals. Unsupported formats are
+/// skipped; if none is supported, the result is plain text, as in Prometheus' own client libraries.
 pub(super) fn negotiate(accept: Option<&str>) -> Form {
     let mut best = (0.0, Form::Plain);
     for range in accept.unwrap_or("").split(',') {
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_form_follows_the_weights() {
+    fn format_follows_the_weights() {
         const PROTOBUF: &str =
             "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited";
         let cases = [
@@ -101,7 +101,7 @@ mod tests {
         for (accept, want) in cases {
             assert_eq!(negotiate(accept), want, "{accept:?}");
         }
-        // What Prometheus 3 sends without and with native histograms.
+        // Sent by Prometheus 3, without and with native histograms.
         let text = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
         assert_eq!(negotiate(Some(text)), Form::OpenMetrics);
         assert_eq!(negotiate(Some(&format!("{PROTOBUF};escaping=allow-utf-8;q=0.7,{text}"))), Form::Protobuf);

@@ -1,4 +1,4 @@
-//! The Prometheus page: one snapshot, written by prometheus-client's encoders in the form that the scraper asked for.
+//! The Prometheus page: one snapshot, encoded by prometheus-client in the format that the scraper requested.
 
 mod accept;
 mod openmetrics;
@@ -27,7 +27,7 @@ use crate::export::table::Metric;
 
 use accept::Form;
 
-/// An answer to a scrape.
+/// A response to a scrape.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
     /// The header `Content-Type`.
@@ -59,16 +59,16 @@ pub(crate) struct Family {
     pub(crate) points: Vec<Point>,
 }
 
-/// Everything that one page says.
+/// Everything on one page.
 #[derive(Debug)]
 pub(crate) struct Content {
     pub(crate) families: Vec<Family>,
-    /// Resource attributes with their names as labels, for `target_info`.
+    /// Resource attributes, named as labels, for `target_info`.
     pub(crate) resource: Vec<(String, String)>,
 }
 
 impl Content {
-    /// Writes the page in the form that this `Accept` header asks for.
+    /// Encodes the page in the format that this `Accept` header requests.
     pub(crate) fn write(self, accept: Option<&str>) -> Page {
         let content = Arc::new(self);
         let mut registry = Registry::default();
@@ -79,7 +79,7 @@ impl Content {
             Form::OpenMetrics => openmetrics::write(&registry, &content.families).map(String::into_bytes),
             Form::Plain => plain::write(&registry).map(String::into_bytes),
         };
-        // Writing to memory fails only by a fault in the table, which the tests would show.
+        // Writing to memory fails only on an invalid table, which the tests would detect.
         Page { content_type: form.content_type(), body: body.unwrap_or_default() }
     }
 }
@@ -89,7 +89,7 @@ impl Collector for Content {
         for family in self.families.iter().filter(|family| !family.points.is_empty()) {
             let name = family.metric.prometheus();
             let unit = (!name.unit.is_empty()).then(|| Unit::Other(name.unit.clone()));
-            // Straight to the encoder: a registry's own descriptor would put a full stop after the help.
+            // Calls the encoder directly: a registry's own descriptor would append a full stop to the help text.
             let mut metric = encoder.encode_descriptor(
                 &name.stem,
                 family.metric.help,
@@ -115,7 +115,7 @@ impl Collector for Content {
     }
 }
 
-/// A point and what it belongs to.
+/// A point with its metric.
 struct Labelled<'a> {
     metric: &'static Metric,
     point: &'a Point,

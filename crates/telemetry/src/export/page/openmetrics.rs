@@ -11,8 +11,8 @@ use crate::export::distribution::Exemplar;
 use crate::export::page::Family;
 use crate::export::page::Value;
 
-/// The page. prometheus-client writes everything but the exemplars, which it takes from its own metric types alone;
-/// they are put behind the bucket lines here, which come in the order of the points.
+/// Encodes the page. prometheus-client writes everything except exemplars, which it accepts only from its own metric
+/// types. They are appended here to the bucket lines, which are in the order of the points.
 pub(super) fn write(registry: &Registry, families: &[Family]) -> Result<String, Error> {
     let mut plain = String::new();
     text::encode(&mut plain, registry)?;

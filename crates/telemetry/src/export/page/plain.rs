@@ -5,8 +5,8 @@ use std::fmt::Error;
 use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
 
-/// The page. prometheus-client writes OpenMetrics only; 0.0.4 differs in the comment lines: a counter's and an info's
-/// own name carries its suffix, `info` is a gauge, and there is neither `# UNIT` nor `# EOF`.
+/// Encodes the page. prometheus-client writes OpenMetrics only. Version 0.0.4 differs in the comment lines: names of
+/// counters and infos include their suffix, `info` is a gauge, and there is neither `# UNIT` nor `# EOF`.
 pub(super) fn write(registry: &Registry) -> Result<String, Error> {
     let mut open = String::new();
     text::encode_registry(&mut open, registry)?;
@@ -14,7 +14,7 @@ pub(super) fn write(registry: &Registry) -> Result<String, Error> {
     let mut help = None;
     for line in open.lines() {
         if let Some(rest) = line.strip_prefix("# HELP ") {
-            // Held back until the type tells the suffix.
+            // Held back until the type determines the suffix.
             help = rest.split_once(' ');
         } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
             let (suffix, kind) = match kind {

@@ -11,8 +11,8 @@ use crate::export::distribution::Exemplar;
 use crate::export::page::Family;
 use crate::export::page::Value;
 
-/// The page. prometheus-client makes the messages; it takes exemplars from its own metric types alone, so they are
-/// set here, on the classic buckets and on the native histogram.
+/// Encodes the page. prometheus-client creates the messages but accepts exemplars only from its own metric types, so
+/// they are set here, on the classic buckets and on the native histogram.
 pub(super) fn write(registry: &Registry, families: &[Family]) -> Result<Vec<u8>, Error> {
     let mut messages = prometheus_protobuf::encode(registry)?;
     for family in families.iter().filter(|family| family.metric.exemplar) {

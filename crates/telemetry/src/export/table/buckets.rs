@@ -1,30 +1,31 @@
-//! Bucket boundaries. Seconds where the unit is `s`.
+//! Bucket boundaries, in seconds where the metric's unit is `s`.
 
-/// Durations, as semantic conventions v1.41 advise for `gen_ai.*.duration`.
+/// Durations, as recommended by semantic conventions v1.41 for `gen_ai.*.duration`.
 pub(super) const DURATION: &[f64] =
     &[0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92];
 
-/// Tokens of one operation, as semantic conventions v1.41 advise.
+/// Tokens of one operation, as recommended by semantic conventions v1.41.
 pub(super) const TOKENS: &[f64] = &[
     1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0, 16384.0, 65536.0, 262144.0, 1048576.0, 4194304.0, 16777216.0,
     67108864.0,
 ];
 
-/// `gen_ai.server.time_to_first_token`, as semantic conventions v1.41 advise.
+/// `gen_ai.server.time_to_first_token`, as recommended by semantic conventions v1.41.
 pub(super) const TIME_TO_FIRST_TOKEN: &[f64] =
     &[0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0];
 
-/// `gen_ai.server.time_per_output_token`, as semantic conventions v1.41 advise.
+/// `gen_ai.server.time_per_output_token`, as recommended by semantic conventions v1.41.
 pub(super) const TIME_PER_OUTPUT_TOKEN: &[f64] =
     &[0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5];
 
-/// Waits of a whole request: finer than the conventions' between 100 ms and 10 s, where objectives lie, and longer.
+/// Waits of a whole request. Compared with the conventions: finer between 100 ms and 10 s, where objectives lie, and
+/// with a higher upper end.
 pub(super) const WAIT: &[f64] = &[
     0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0,
     20.0, 30.0, 60.0, 120.0, 300.0,
 ];
 
-/// Phases of an exchange: coarser than [`WAIT`], because every label set has one series for each phase.
+/// Phases of a request: coarser than [`WAIT`], because every label set has one series per phase.
 pub(super) const PHASE: &[f64] =
     &[0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0];
 

@@ -1,4 +1,4 @@
-//! How an entry of the table is put together.
+//! Constructors for entries of the metric table.
 
 use crate::export::table::Generation;
 use crate::export::table::Id;
@@ -71,13 +71,13 @@ pub(super) const fn by(mut metric: Metric, extra: &'static [Key]) -> Metric {
     metric
 }
 
-/// A wait for the first token: it may be told apart by the prompt.
+/// A time to the first token, which can also be labelled by prompt length and cache hits.
 pub(super) const fn by_prompt(mut metric: Metric) -> Metric {
     metric.optional = &[Key::InputLengthClass, Key::CacheHitClass];
     metric
 }
 
-/// Recorded once per exchange: its buckets can point to the exchange's span.
+/// Recorded once per request: its buckets can carry an exemplar with the request's span.
 pub(super) const fn traced(mut metric: Metric) -> Metric {
     metric.exemplar = true;
     metric

@@ -1,4 +1,4 @@
-//! The entries about the engines' own state.
+//! Entries about the engine's own state.
 
 use crate::export::table::Id;
 use crate::export::table::Key;
@@ -9,7 +9,7 @@ use crate::export::table::build::by;
 use crate::export::table::build::counter;
 use crate::export::table::build::entry;
 
-/// A value of this moment of one server.
+/// A current value of one server.
 const fn level(id: Id, name: &'static str, unit: &'static str, help: &'static str) -> Metric {
     entry(id, name, unit, Kind::Gauge, Scope::Server, help)
 }
@@ -18,21 +18,21 @@ pub(super) const RUNNING: Metric = level(
     Id::EngineRunning,
     "tokometer.engine.requests.running",
     "{request}",
-    "Requests that the engine works on, by its own metrics",
+    "Requests being processed by the engine, from the engine's own metrics",
 );
 
 pub(super) const WAITING: Metric = level(
     Id::EngineWaiting,
     "tokometer.engine.requests.waiting",
     "{request}",
-    "Requests that wait for their turn in the engine, by its own metrics",
+    "Requests waiting in the engine's queue, from the engine's own metrics",
 );
 
 pub(super) const KV_USAGE: Metric = level(
     Id::EngineKvUsage,
     "tokometer.engine.kv_cache.usage",
     "1",
-    "Share of the engine's key-value cache that is in use, by its own metrics; of several ranks that of the fullest",
+    "Share of the engine's key-value cache in use, from the engine's own metrics; with several ranks the maximum",
 );
 
 pub(super) const CACHE_QUERIES: Metric = counter(
@@ -48,7 +48,7 @@ pub(super) const CACHE_HITS: Metric = counter(
     "tokometer.engine.prefix_cache.hits",
     "",
     Scope::Server,
-    "Lookups that the engine's prefix cache answered, in its own unit (tokens or blocks)",
+    "Hits in the engine's prefix cache, in its own unit (tokens or blocks)",
 );
 
 pub(super) const CACHE_RATIO: Metric = by(
@@ -56,7 +56,7 @@ pub(super) const CACHE_RATIO: Metric = by(
         Id::EngineCacheRatio,
         "tokometer.engine.prefix_cache.hit_ratio",
         "1",
-        "Share of lookups that the engine's prefix cache answered, lately",
+        "Recent hit ratio of the engine's prefix cache",
     ),
     &[Key::Source],
 );
@@ -66,7 +66,7 @@ pub(super) const PREEMPTIONS: Metric = counter(
     "tokometer.engine.preemptions",
     "{preemption}",
     Scope::Server,
-    "Requests that lost their place in the engine to others and were begun anew",
+    "Requests that the engine preempted in favour of others and restarted",
 );
 
 pub(super) const DRAFTED: Metric = counter(
@@ -74,7 +74,7 @@ pub(super) const DRAFTED: Metric = counter(
     "tokometer.engine.speculative.drafted",
     "{token}",
     Scope::Server,
-    "Tokens that the engine's speculative decoding proposed",
+    "Tokens proposed by the engine's speculative decoding",
 );
 
 pub(super) const ACCEPTED: Metric = counter(
@@ -82,7 +82,7 @@ pub(super) const ACCEPTED: Metric = counter(
     "tokometer.engine.speculative.accepted",
     "{token}",
     Scope::Server,
-    "Proposed tokens that the engine's model accepted",
+    "Proposed tokens accepted by the engine's model",
 );
 
 pub(super) const ACCEPTANCE_RATIO: Metric = by(
@@ -90,7 +90,7 @@ pub(super) const ACCEPTANCE_RATIO: Metric = by(
         Id::EngineAcceptanceRatio,
         "tokometer.engine.speculative.acceptance_ratio",
         "1",
-        "Share of proposed tokens that the engine's model accepted, lately",
+        "Recent share of proposed tokens accepted by the engine's model",
     ),
     &[Key::Source],
 );
@@ -100,7 +100,7 @@ pub(super) const QUEUE_TIME: Metric = counter(
     "tokometer.engine.queue.time",
     "s",
     Scope::Server,
-    "Waits in the engine's queue, added up, by its own metrics; most engines count a wait when the request has ended",
+    "Total time requests waited in the engine's queue, from the engine's own metrics; most engines count a wait when the request ends",
 );
 
 pub(super) const QUEUE_REQUESTS: Metric = counter(
@@ -108,7 +108,7 @@ pub(super) const QUEUE_REQUESTS: Metric = counter(
     "tokometer.engine.queue.requests",
     "{request}",
     Scope::Server,
-    "Requests whose waits are in tokometer.engine.queue.time",
+    "Requests whose waits are included in tokometer.engine.queue.time",
 );
 
 pub(super) const QUEUE_TIME_ESTIMATE: Metric = by(
@@ -116,7 +116,7 @@ pub(super) const QUEUE_TIME_ESTIMATE: Metric = by(
         Id::QueueTimeEstimate,
         "tokometer.queue.time.estimate",
         "s",
-        "Mean wait of the requests that the engine's queue metrics gained between two readings: an estimate for the engine as a whole",
+        "Mean queue wait of the requests added to the engine's queue metrics between two scrapes: an estimate for the whole engine",
     ),
     &[Key::Source],
 );
@@ -126,7 +126,7 @@ pub(super) const SCRAPES: Metric = counter(
     "tokometer.engine.scrape.attempts",
     "{scrape}",
     Scope::Server,
-    "Times that the engine's metrics were asked for",
+    "Attempts to scrape the engine's metrics",
 );
 
 pub(super) const SCRAPE_FAILURES: Metric = by(
@@ -135,7 +135,7 @@ pub(super) const SCRAPE_FAILURES: Metric = by(
         "tokometer.engine.scrape.failures",
         "{scrape}",
         Scope::Server,
-        "Times that the engine's metrics could not be read",
+        "Scrapes of the engine's metrics that failed",
     ),
     &[Key::Reason],
 );
@@ -144,8 +144,12 @@ pub(super) const SCRAPE_DURATION: Metric = level(
     Id::EngineScrapeDuration,
     "tokometer.engine.scrape.duration",
     "s",
-    "How long the last attempt to read the engine's metrics took",
+    "Duration of the last attempt to scrape the engine's metrics",
 );
 
-pub(super) const SCRAPE_AGE: Metric =
-    level(Id::EngineScrapeAge, "tokometer.engine.scrape.age", "s", "Time since the engine's metrics were last read");
+pub(super) const SCRAPE_AGE: Metric = level(
+    Id::EngineScrapeAge,
+    "tokometer.engine.scrape.age",
+    "s",
+    "Time since the last successful scrape of the engine's metrics",
+);

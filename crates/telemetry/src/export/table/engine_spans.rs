@@ -1,4 +1,4 @@
-//! The entries about the engine's own spans; there are such series only where spans are received.
+//! Entries about the engine's own spans. These series exist only where spans are received.
 
 use crate::export::table::Id;
 use crate::export::table::Key;
@@ -13,7 +13,7 @@ pub(super) const RECEIVED: Metric = counter(
     "tokometer.engine_spans.received",
     "{span}",
     Scope::Process,
-    "Spans of the engine that were received; there are such metrics only where spans are received",
+    "Engine spans received; these metrics exist only where spans are received",
 );
 
 pub(super) const FORWARDED: Metric = counter(
@@ -21,7 +21,7 @@ pub(super) const FORWARDED: Metric = counter(
     "tokometer.engine_spans.forwarded",
     "{span}",
     Scope::Process,
-    "Spans of the engine that the collector took",
+    "Engine spans accepted by the collector",
 );
 
 pub(super) const DROPPED: Metric = by(
@@ -30,7 +30,7 @@ pub(super) const DROPPED: Metric = by(
         "tokometer.engine_spans.dropped",
         "{span}",
         Scope::Process,
-        "Spans of the engine that were received and did not get to the collector",
+        "Engine spans received that did not reach the collector",
     ),
     &[Key::Reason],
 );
@@ -41,7 +41,7 @@ pub(super) const UNJOINED: Metric = by(
         "tokometer.engine_spans.unjoined",
         "{span}",
         Scope::Process,
-        "Spans of requests that were joined to no exchange",
+        "Engine spans of requests that matched no observed request",
     ),
     &[Key::Reason],
 );
@@ -52,7 +52,7 @@ pub(super) const REFUSED: Metric = by(
         "tokometer.engine_spans.messages.refused",
         "{message}",
         Scope::Process,
-        "Export requests that were answered with an error; an engine that was told `busy` sends them again",
+        "Export requests rejected with an error; an engine that receives `busy` retries them",
     ),
     &[Key::Reason],
 );
@@ -61,7 +61,7 @@ pub(super) const WAITING: Metric = gauge(
     Id::EngineMessagesWaiting,
     "tokometer.engine_spans.messages.waiting",
     "By",
-    "Bytes of export requests that are being read or wait to be forwarded",
+    "Bytes of export requests being read or waiting to be forwarded",
 );
 
 pub(super) const JOINS: Metric = by(
@@ -70,10 +70,10 @@ pub(super) const JOINS: Metric = by(
         "tokometer.span_joins",
         "{exchange}",
         Scope::Process,
-        "Exchanges by what came of looking for the engine's span; counted only while spans come",
+        "Requests by result of the search for their engine span; counted only while spans arrive",
     ),
     &[Key::Result],
 );
 
 pub(super) const HELD: Metric =
-    gauge(Id::SpanJoinsHeld, "tokometer.span_joins.held", "{exchange}", "Exchanges that wait for the engine's span");
+    gauge(Id::SpanJoinsHeld, "tokometer.span_joins.held", "{exchange}", "Requests waiting for their engine span");

@@ -1,4 +1,4 @@
-//! The entries with the newest names of the GenAI conventions.
+//! Entries with the newest names of the GenAI conventions.
 
 use crate::export::table::Generation;
 use crate::export::table::Id;
@@ -18,7 +18,7 @@ pub(super) const USAGE_INPUT: Metric = of_gen_ai(
             "gen_ai.client.inference.usage.input_tokens",
             "{token}",
             Scope::GenAi,
-            "Prompt tokens, cached ones included",
+            "Prompt tokens, including cached ones",
         ),
         &[Key::TokenModality],
     ),
@@ -32,7 +32,7 @@ pub(super) const USAGE_OUTPUT: Metric = of_gen_ai(
             "gen_ai.client.inference.usage.output_tokens",
             "{token}",
             Scope::GenAi,
-            "Output tokens, reasoning included",
+            "Output tokens, including reasoning",
         ),
         &[Key::TokenModality],
     ),
@@ -46,7 +46,7 @@ pub(super) const USAGE_CACHE_READ: Metric = of_gen_ai(
             "gen_ai.client.inference.usage.cache_read.input_tokens",
             "{token}",
             Scope::GenAi,
-            "Prompt tokens that came from the engine's cache",
+            "Prompt tokens read from the engine's cache",
         ),
         &[Key::TokenModality],
     ),
@@ -60,7 +60,7 @@ pub(super) const USAGE_CACHE_WRITE: Metric = of_gen_ai(
             "gen_ai.client.inference.usage.cache_write.input_tokens",
             "{token}",
             Scope::GenAi,
-            "Prompt tokens that were written to the engine's cache",
+            "Prompt tokens written to the engine's cache",
         ),
         &[Key::TokenModality],
     ),
@@ -74,7 +74,7 @@ pub(super) const USAGE_REASONING: Metric = of_gen_ai(
             "gen_ai.client.inference.usage.reasoning.output_tokens",
             "{token}",
             Scope::GenAi,
-            "Output tokens that were reasoning",
+            "Reasoning tokens in the output",
         ),
         &[Key::TokenModality],
     ),
@@ -89,7 +89,7 @@ pub(super) const OPERATION_INPUT: Metric = of_gen_ai(
             "{token}",
             Scope::GenAi,
             buckets::TOKENS,
-            "Prompt tokens of one exchange, where the engine told them",
+            "Prompt tokens of one request, where the engine reported them",
         ),
         &[Key::ErrorType],
     ),
@@ -104,7 +104,7 @@ pub(super) const OPERATION_OUTPUT: Metric = of_gen_ai(
             "{token}",
             Scope::GenAi,
             buckets::TOKENS,
-            "Output tokens of one exchange, where the engine told them",
+            "Output tokens of one request, where the engine reported them",
         ),
         &[Key::ErrorType],
     ),

@@ -1,4 +1,4 @@
-//! The entries about what is in flight, and what was a moment ago.
+//! Entries about requests in flight and recently ended requests.
 
 use crate::export::table::Id;
 use crate::export::table::Key;
@@ -10,7 +10,7 @@ use crate::export::table::build::counter;
 use crate::export::table::build::entry;
 use crate::export::table::build::gauge;
 
-/// The value of this moment, of a pair.
+/// A current value of one listener.
 const fn of_pair(id: Id, name: &'static str, unit: &'static str, help: &'static str) -> Metric {
     entry(id, name, unit, Kind::Gauge, Scope::Server, help)
 }
@@ -20,7 +20,7 @@ pub(super) const MEAN_AGE: Metric = by(
         Id::InFlightMeanAge,
         "tokometer.in_flight.age.mean",
         "s",
-        "Mean age of the exchanges in flight, from the first bytes of their requests; absent when there is none",
+        "Mean age of the requests in flight, from their first byte; absent when there is none",
     ),
     &[Key::Phase],
 );
@@ -30,7 +30,7 @@ pub(super) const OLDEST: Metric = by(
         Id::InFlightOldest,
         "tokometer.in_flight.age.max",
         "s",
-        "Age of the oldest exchange in flight; absent when there is none",
+        "Age of the oldest request in flight; absent when there is none",
     ),
     &[Key::Phase],
 );
@@ -40,7 +40,7 @@ pub(super) const WAITED: Metric = by(
         Id::InFlightWaited,
         "tokometer.in_flight.wait.max",
         "s",
-        "Longest that an exchange in flight has waited for its next token, its first one while it has none; absent when there is none",
+        "Maximum time that a request in flight has waited for its next (or first) token; absent when there is none",
     ),
     &[Key::Phase],
 );
@@ -49,14 +49,14 @@ pub(super) const STALLED: Metric = of_pair(
     Id::InFlightStalled,
     "tokometer.in_flight.stalled",
     "{exchange}",
-    "Streams whose next token is over the stall threshold, and whose clients take bytes",
+    "Streams whose next token is overdue by the stall threshold and whose clients are not blocking",
 );
 
 pub(super) const HELD_UP: Metric = of_pair(
     Id::InFlightHeldUp,
     "tokometer.in_flight.held_up",
     "{exchange}",
-    "Exchanges in flight whose clients take no bytes",
+    "Requests in flight that are blocked on a slow client (backpressure)",
 );
 
 pub(super) const UNTRACKED: Metric = counter(
@@ -64,46 +64,42 @@ pub(super) const UNTRACKED: Metric = counter(
     "tokometer.in_flight.untracked",
     "{exchange}",
     Scope::Process,
-    "Exchanges that were not watched while in flight: there were more than live.max_in_flight",
+    "Requests not tracked while in flight because more than live.max_in_flight were open",
 );
 
 pub(super) const SILENCE: Metric = of_pair(
     Id::EngineSilence,
     "tokometer.engine.silence",
     "s",
-    "How long no token has come to anybody while the engine owed some; 0 when it owes nothing",
+    "Time since the engine last sent a token to any client while it had pending requests; 0 when it has none",
 );
 
 pub(super) const SILENCE_BOUND: Metric = of_pair(
     Id::EngineSilenceBound,
     "tokometer.engine.silence.bound",
     "s",
-    "How long the engine may be silent with what is in flight; absent when it owes nothing",
+    "Maximum silence allowed for the requests in flight; absent when the engine has no pending request",
 );
 
 pub(super) const WEDGED: Metric = of_pair(
     Id::EngineWedged,
     "tokometer.engine.wedged",
     "",
-    "1 while the engine has been silent for longer than its bound, so that /engine/healthz says 503; else 0",
+    "1 while the engine has been silent for longer than its bound, so that /engine/healthz returns 503; else 0",
 );
 
-pub(super) const RECENT: Metric = gauge(
-    Id::RecentExchanges,
-    "tokometer.recent.exchanges",
-    "{exchange}",
-    "Ended exchanges that are kept for /exchanges",
-);
+pub(super) const RECENT: Metric =
+    gauge(Id::RecentExchanges, "tokometer.recent.exchanges", "{exchange}", "Ended requests kept for /exchanges");
 
 pub(super) const RECENT_MEMORY: Metric =
-    gauge(Id::RecentMemory, "tokometer.recent.memory", "By", "Bytes that ended exchanges take");
+    gauge(Id::RecentMemory, "tokometer.recent.memory", "By", "Memory used by the kept ended requests");
 
 pub(super) const RECENT_DROPPED: Metric = counter(
     Id::RecentDropped,
     "tokometer.recent.dropped",
     "{exchange}",
     Scope::Process,
-    "Ended exchanges that were not kept: they came faster than they could be put away",
+    "Ended requests not kept because they ended faster than they could be stored",
 );
 
 pub(super) const RECORDS_DROPPED: Metric = counter(
@@ -111,7 +107,7 @@ pub(super) const RECORDS_DROPPED: Metric = counter(
     "tokometer.records.dropped",
     "{request}",
     Scope::Process,
-    "Requests whose records were dropped because too many waited to be counted: of them tokometer.exchanges alone counts, by operation, server and outcome",
+    "Requests whose records were dropped because too many were waiting to be counted: only tokometer.exchanges counts them, by operation, server and outcome",
 );
 
 pub(super) const ACCESS_LOG_DROPPED: Metric = by(
@@ -120,7 +116,7 @@ pub(super) const ACCESS_LOG_DROPPED: Metric = by(
         "tokometer.access_log.dropped",
         "{line}",
         Scope::Process,
-        "Lines of the access log that were lost; absent where none is written",
+        "Access log lines lost; absent where no access log is written",
     ),
     &[Key::Reason],
 );

@@ -1,4 +1,4 @@
-//! The attributes that series are told apart by.
+//! The attributes that distinguish series.
 
 /// An attribute of a series: a label in Prometheus, an attribute in OTLP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -164,61 +164,61 @@ impl Key {
         }
     }
 
-    /// What it says, for the documentation.
+    /// The attribute's description, for the documentation.
     pub fn meaning(self) -> &'static str {
         match self {
             Key::Operation => {
-                "`chat`, `text_completion`, or what else is asked: `embeddings`, `rerank`, `pooling`, ...; `other` for paths that are not read."
+                "`chat`, `text_completion`, or another operation: `embeddings`, `rerank`, `pooling`, ...; `other` for paths that are not parsed."
             }
-            Key::Provider => "The engine: `vllm`, `sglang`, `llama_cpp`, ... Absent while it is not recognised.",
+            Key::Provider => "The engine: `vllm`, `sglang`, `llama_cpp`, ... Absent until it is recognised.",
             Key::RequestModel => {
-                "`model` of the request; `other` over the cap, and until a response with a status of 200-299 and tokens has proved that the model exists."
+                "`model` of the request; `other` over the cap, and until a response with status 200-299 and tokens has proved that the model exists."
             }
             Key::ResponseModel => {
-                "`model` of the response; `other` over the cap, and until a response with a status of 200-299 and tokens has proved that the model exists."
+                "`model` of the response; `other` over the cap, and until a response with status 200-299 and tokens has proved that the model exists."
             }
-            Key::ServerAddress => "Upstream address of the listen -> upstream pair.",
-            Key::ServerPort => "Upstream port of the pair; absent for a Unix socket.",
-            Key::Streaming => "`true` when the answer is a stream of events.",
+            Key::ServerAddress => "Upstream address of the listener.",
+            Key::ServerPort => "Upstream port of the listener; absent for a Unix socket.",
+            Key::Streaming => "`true` when the response is a stream of events.",
             Key::ErrorType => "Only on failures: the status (`429`, `500`) or the outcome.",
             Key::TokenType => "`input` or `output`.",
             Key::TokenModality => {
-                "`audio` and `image` where the engine tells them apart, the rest `text`; `unknown` when it told no usage, or parts that are not told apart."
+                "`audio` and `image` where the engine reports them separately, the rest `text`; `unknown` when it reported no usage, or parts that it does not separate."
             }
-            Key::Outcome => "How the exchange ended: exactly one of those in the table above.",
+            Key::Outcome => "Outcome of the request: exactly one of those in the table above.",
             Key::OutcomeClass => "`success`, `client_abort`, `failure` or `unobserved`.",
-            Key::StatusClass => "`2xx`, `4xx`, `5xx`, ...; absent when no response head came.",
+            Key::StatusClass => "`2xx`, `4xx`, `5xx`, ...; absent without response headers.",
             Key::InputLengthClass => {
-                "Prompt tokens: `up_to_1024`, ... `over_131072` by the bounds of the settings, `unknown` where the engine does not tell them, `other` over the cap."
+                "Prompt tokens: `up_to_1024`, ... `over_131072` by the configured bounds, `unknown` where the engine does not report them, `other` over the cap."
             }
             Key::CacheHitClass => {
-                "How much of the prompt the engine had in its cache: `none`, `partial` (up to a half), `most`, `unknown` where it does not tell, `other` over the cap."
+                "Share of the prompt found in the engine's cache: `none`, `partial` (up to a half), `most`, `unknown` where the engine does not report it, `other` over the cap."
             }
             Key::FinishReason => "`stop`, `length`, `tool_calls`, ...",
-            Key::Source => "Where the figure comes from; figures of different sources are never in one series.",
+            Key::Source => "Source of the value; values from different sources are never in one series.",
             Key::Phase => {
-                "Of open exchanges `waiting_first_token` or `streaming`; of those that ended what a part of their time was (docs/TRACES.md): `request`, `load`, `preprocessing`, `queue`, `prefill`, `waiting`, `processing`, `decode`, `finish`, `delivery_blocked`."
+                "Of open requests: `waiting_first_token` or `streaming`. Of ended requests, the phase of their time (docs/TRACES.md): `request`, `load`, `preprocessing`, `queue`, `prefill`, `waiting`, `processing`, `decode`, `finish`, `delivery_blocked`."
             }
-            Key::Reason => "Why.",
+            Key::Reason => "The reason.",
             Key::Direction => "`request` (towards the server) or `response`.",
             Key::Signal => "`metrics` or `traces`.",
             Key::Kind => "`model`, `label_set`, `prompt_class` or `tenant`.",
             Key::Slo => "Name of an objective.",
             Key::Model => {
-                "The model that answered; of a request whose response proves no model (an error, or none), the one that its `model` led to before. `other` over the cap, absent while none is known."
+                "Model that responded; for a request whose response proves no model (an error, or no response), the model that its `model` resolved to before. `other` over the cap, absent while none is known."
             }
             Key::Verdict => "`good` or `bad`.",
             Key::Threshold => {
                 "`ttft_seconds`, `ttft_seconds_per_1k_uncached_tokens`, `decode_tokens_per_second` or `gap_seconds`."
             }
             Key::Tenant => {
-                "Whose it is, as the client says: a hash, a name of the settings, or its own word where these allow it; `other` over the cap, absent where the request names nobody (docs/TENANTS.md)."
+                "Tenant of the request, from what the client sends: a hash, a configured name, or the client's own value where the settings allow it; `other` over the cap, absent where the request names no tenant (docs/TENANTS.md)."
             }
             Key::Currency => "The currency of the prices.",
             Key::Budget => "Name of a budget.",
-            Key::Unit => "What a budget is counted in: `tokens`, or the currency.",
+            Key::Unit => "Unit of a budget: `tokens`, or the currency.",
             Key::Result => {
-                "What came of it. Of joins: `docs/QUEUE.md` has the list. Of `tokometer.interception`: `closed`, `open` or `unknown`."
+                "The result. Of joins: see `docs/QUEUE.md`. Of `tokometer.interception`: `closed`, `open` or `unknown`."
             }
             Key::Mode => {
                 "`address_split`, `shadow_bind`, `other_port`, `uds`, `redirect` or `remote` (`docs/ATTACHING.md`)."
@@ -227,7 +227,7 @@ impl Key {
         }
     }
 
-    /// Upper bound of the different values this attribute gives beside one set of the exchange's own attributes.
+    /// Upper bound of the different values that this attribute has for one set of the request's own attributes.
     pub(crate) fn values(self) -> usize {
         match self {
             Key::Outcome => 16,

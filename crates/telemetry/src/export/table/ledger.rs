@@ -1,4 +1,4 @@
-//! The entries about tenants, cost and budgets.
+//! Entries about tenants, cost and budgets.
 
 use crate::export::table::Id;
 use crate::export::table::Key;
@@ -14,7 +14,7 @@ pub(super) const TENANT_EXCHANGES: Metric = by(
         "tokometer.tenant.exchanges",
         "{exchange}",
         Scope::Process,
-        "Exchanges by whose they were; only with `tenants`",
+        "Requests by tenant; only with `tenants`",
     ),
     &[Key::Tenant, Key::OutcomeClass],
 );
@@ -25,7 +25,7 @@ pub(super) const TENANT_INPUT: Metric = by(
         "tokometer.tenant.input.tokens",
         "{token}",
         Scope::Process,
-        "Prompt tokens by whose they were, cached ones included; only with `tenants`",
+        "Prompt tokens by tenant, including cached ones; only with `tenants`",
     ),
     &[Key::Tenant, Key::Source],
 );
@@ -36,7 +36,7 @@ pub(super) const TENANT_CACHED: Metric = by(
         "tokometer.tenant.cached.tokens",
         "{token}",
         Scope::Process,
-        "Prompt tokens that came from the engine's cache, where it tells them, by whose they were; only with `tenants`",
+        "Prompt tokens read from the engine's cache, where the engine reports them, by tenant; only with `tenants`",
     ),
     &[Key::Tenant],
 );
@@ -47,7 +47,7 @@ pub(super) const TENANT_OUTPUT: Metric = by(
         "tokometer.tenant.output.tokens",
         "{token}",
         Scope::Process,
-        "Output tokens by whose they were, partial ones of aborted exchanges included; only with `tenants`",
+        "Output tokens by tenant, including partial ones of aborted requests; only with `tenants`",
     ),
     &[Key::Tenant, Key::Source],
 );
@@ -58,7 +58,7 @@ pub(super) const COST: Metric = by(
         "tokometer.cost",
         "{currency}",
         Scope::Process,
-        "What answers cost by the prices that are set; `source` says whether it is exact, an estimate or a lower bound; only with `prices`",
+        "Cost of responses at the configured prices; `source` marks it as exact, an estimate or a lower bound; only with `prices`",
     ),
     &[Key::Model, Key::Tenant, Key::Currency, Key::Source],
 );
@@ -69,7 +69,7 @@ pub(super) const UNPRICED: Metric = by(
         "tokometer.unpriced",
         "{exchange}",
         Scope::Process,
-        "Answers that are in no cost: their model has no price, or their tokens are not known; only with `prices`",
+        "Responses not included in any cost because their model has no price or their token count is unknown; only with `prices`",
     ),
     &[Key::Model, Key::Reason],
 );
@@ -80,17 +80,12 @@ pub(super) const BUDGET_SPENT: Metric = by(
         "tokometer.budget.spent",
         "",
         Scope::Process,
-        "What was used of a budget since the start of the process, in its unit",
+        "Amount of a budget used since the process started, in the budget's unit",
     ),
     &[Key::Budget, Key::Unit],
 );
 
 pub(super) const BUDGET_LIMIT: Metric = by(
-    gauge(
-        Id::BudgetLimit,
-        "tokometer.budget.limit",
-        "",
-        "What may be used of a budget from one midnight (UTC) to the next",
-    ),
+    gauge(Id::BudgetLimit, "tokometer.budget.limit", "", "Daily limit of a budget (midnight to midnight UTC)"),
     &[Key::Budget, Key::Unit],
 );

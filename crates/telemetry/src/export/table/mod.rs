@@ -1,4 +1,4 @@
-//! The one table of metrics: both exporters, `docs/METRICS.md`, dashboards and rules are made from it.
+//! The single table of metrics: source of both exporters, `docs/METRICS.md`, the dashboards and the rules.
 
 mod buckets;
 mod build;
@@ -18,21 +18,21 @@ pub use naming::{PrometheusName, prometheus_name};
 
 use crate::export::Semconv;
 
-/// What a metric counts with.
+/// Type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Only rises.
+    /// Monotonic.
     Counter,
-    /// Rises and falls; the sum over processes has a meaning.
+    /// Rises and falls; sums over processes are meaningful.
     UpDownCounter,
-    /// The value of this moment.
+    /// A current value.
     Gauge,
     /// A distribution.
     Histogram,
 }
 
 impl Kind {
-    /// The word in the documentation.
+    /// The name in the documentation.
     pub fn as_str(self) -> &'static str {
         match self {
             Kind::Counter => "counter",
@@ -43,14 +43,14 @@ impl Kind {
     }
 }
 
-/// Which attributes every series of a metric has, beside the metric's own.
+/// Which common attributes every series of a metric has, in addition to the metric's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// An exchange, by the attributes of the GenAI conventions.
+    /// A request, with the attributes of the GenAI conventions.
     GenAi,
-    /// An exchange, by the same and `streaming`.
+    /// A request, with the attributes of the GenAI conventions and `streaming`.
     Exchange,
-    /// A listen -> upstream pair.
+    /// A listener (listen address and upstream).
     Server,
     /// The process.
     Process,
@@ -77,17 +77,17 @@ impl Scope {
     }
 }
 
-/// How settled a name is.
+/// How stable a metric's name is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stability {
     /// From the OpenTelemetry GenAI conventions, where its state is still `Development`.
     Development,
-    /// Ours; changes only with a major version.
+    /// Defined by tokometer; changes only with a major version.
     Stable,
 }
 
 impl Stability {
-    /// The word in the documentation.
+    /// The term in the documentation.
     pub fn as_str(self) -> &'static str {
         match self {
             Stability::Development => "development (OTel GenAI)",
@@ -96,19 +96,19 @@ impl Stability {
     }
 }
 
-/// With which generation of the GenAI names a metric is emitted.
+/// The generation of GenAI names with which a metric is emitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Generation {
-    /// With each.
+    /// With both generations.
     Every,
-    /// With v1.41.
+    /// Only with v1.41.
     V1_41,
-    /// With the newest.
+    /// Only with the newest.
     Latest,
 }
 
 impl Generation {
-    /// True when this setting asks for it.
+    /// True when a metric of this generation is emitted with this setting.
     pub fn is_in(self, semconv: Semconv) -> bool {
         match self {
             Generation::Every => true,
@@ -121,34 +121,34 @@ impl Generation {
 /// One metric.
 #[derive(Clone, Copy, Debug)]
 pub struct Metric {
-    /// Which one it is.
+    /// Identifier in the table.
     pub id: Id,
     /// The OpenTelemetry name.
     pub name: &'static str,
     /// The unit in UCUM; empty for none.
     pub unit: &'static str,
-    /// What it counts with.
+    /// Type of the metric.
     pub kind: Kind,
-    /// One sentence for people.
+    /// One sentence of description, on one line and without a full stop.
     pub help: &'static str,
     /// Upper bounds of the explicit buckets, for histograms.
     pub buckets: &'static [f64],
-    /// The attributes that it shares with others.
+    /// The common attributes.
     pub scope: Scope,
-    /// The attributes of its own.
+    /// The metric's own attributes.
     pub extra: &'static [Key],
-    /// Further attributes, with which the settings say so: those of the prompt's class.
+    /// Attributes added only if the settings enable them: the prompt classes.
     pub optional: &'static [Key],
-    /// How settled its name is.
+    /// How stable its name is.
     pub stability: Stability,
-    /// With which generation of the GenAI names it is emitted.
+    /// The generation of GenAI names with which it is emitted.
     pub generation: Generation,
-    /// Its buckets carry exemplars (trace and span of an exchange that fell in them).
+    /// Whether its buckets carry exemplars (trace and span of a request counted in them).
     pub exemplar: bool,
 }
 
 impl Metric {
-    /// Every attribute that its series always may have, in order; the optional ones follow them.
+    /// Attributes that are always enabled for its series, in order; the optional ones follow them.
     pub fn keys(&self) -> impl Iterator<Item = Key> {
         self.scope.keys().iter().chain(self.extra).copied()
     }
@@ -166,13 +166,13 @@ impl Metric {
 
 /// The entry of a metric.
 pub fn metric(id: Id) -> &'static Metric {
-    // `entries` holds them in the order of `Id`; a test compares them.
+    // A test checks that the entries are in the order of `Id`.
     &TABLE[id as usize]
 }
 
-/// Names the entries of [`TABLE`], in its order.
+/// Identifiers of the entries of [`TABLE`], in its order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs, reason = "the entry of the table says it")]
+#[allow(missing_docs, reason = "the entry of the table documents it")]
 pub enum Id {
     RequestDuration,
     TimeToFirstToken,

@@ -1,15 +1,15 @@
-//! OpenTelemetry names to Prometheus names.
+//! Conversion of OpenTelemetry names to Prometheus names.
 
 use crate::export::table::Kind;
 
-/// A metric's name in Prometheus, in the parts that the exposition formats want apart.
+/// A metric's name in Prometheus, split into the parts that the exposition formats need separately.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PrometheusName {
     /// The name without its unit and `_total`.
     pub stem: String,
     /// The unit as a suffix, without its underscore; empty for none.
     pub unit: String,
-    /// `_total` follows.
+    /// Whether `_total` follows.
     pub total: bool,
 }
 
@@ -19,19 +19,20 @@ impl PrometheusName {
         if self.unit.is_empty() { self.stem.clone() } else { format!("{}_{}", self.stem, self.unit) }
     }
 
-    /// The name as it is queried: with `_total` for a counter; a histogram's gets `_bucket`, `_sum`, `_count`.
+    /// The name as queried: with `_total` for a counter. Histograms additionally get `_bucket`, `_sum` or `_count`.
     pub fn full(&self) -> String {
         if self.total { format!("{}_total", self.family()) } else { self.family() }
     }
 }
 
 /// The Prometheus name of an OpenTelemetry metric by the strategy `UnderscoreEscapingWithSuffixes` of the OpenTelemetry
-/// specification (compatibility/prometheus_and_openmetrics.md): the name a Prometheus gives to what it gets by OTLP.
+/// specification (compatibility/prometheus_and_openmetrics.md): the name that Prometheus gives to a metric received
+/// over OTLP.
 pub fn prometheus_name(name: &str, unit: &str, kind: Kind) -> PrometheusName {
     let escaped = escape(name);
     let unit = unit_suffix(unit, kind);
     let total = kind == Kind::Counter;
-    // A suffix that the name already has is not added again.
+    // A suffix that the name already has is not repeated.
     let stem = if total { escaped.strip_suffix("_total").unwrap_or(&escaped) } else { &escaped };
     let stem = if unit.is_empty() {
         stem
@@ -41,7 +42,7 @@ pub fn prometheus_name(name: &str, unit: &str, kind: Kind) -> PrometheusName {
     PrometheusName { stem: stem.to_owned(), unit, total }
 }
 
-/// Every run of characters that Prometheus discourages as one `_`; a leading digit gets one in front.
+/// Replaces every run of characters that Prometheus discourages by one `_`, and prefixes a leading digit with one.
 fn escape(name: &str) -> String {
     let mut out = String::with_capacity(name.len() + 1);
     if name.starts_with(|c: char| c.is_ascii_digit()) {
@@ -57,9 +58,9 @@ fn escape(name: &str) -> String {
     out.trim_end_matches('_').to_owned()
 }
 
-/// The words of a UCUM unit: annotations in braces are dropped, `x/y` becomes `x_per_y`.
+/// The Prometheus suffix of a UCUM unit: annotations in braces are dropped, `x/y` becomes `x_per_y`.
 fn unit_suffix(unit: &str, kind: Kind) -> String {
-    // "1" on a gauge is a ratio; elsewhere it says nothing.
+    // "1" on a gauge means a ratio; on other types it has no suffix.
     if unit == "1" {
         return if kind == Kind::Gauge { "ratio".to_owned() } else { String::new() };
     }

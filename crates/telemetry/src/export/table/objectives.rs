@@ -1,4 +1,4 @@
-//! The entries about objectives.
+//! Entries about objectives.
 
 use crate::export::table::Id;
 use crate::export::table::Key;
@@ -14,7 +14,7 @@ pub(super) const EVENTS: Metric = by(
         "tokometer.slo.events",
         "{exchange}",
         Scope::Process,
-        "Exchanges that an objective judged; bad ones say why",
+        "Requests evaluated by an objective; bad ones carry the reason",
     ),
     &[Key::Slo, Key::Model, Key::Verdict, Key::Reason],
 );
@@ -25,7 +25,7 @@ pub(super) const EXCLUDED: Metric = by(
         "tokometer.slo.excluded",
         "{exchange}",
         Scope::Process,
-        "Exchanges that an objective is about but did not judge: the server was not the cause, or too little is known",
+        "Requests in scope of an objective but not evaluated: the server was not the cause, or too little is known",
     ),
     &[Key::Slo, Key::Model, Key::Reason],
 );
@@ -36,17 +36,17 @@ pub(super) const GOOD_TOKENS: Metric = by(
         "tokometer.slo.good_output.tokens",
         "{token}",
         Scope::Process,
-        "Output tokens of exchanges that were good by an objective of goodput",
+        "Output tokens of requests that met a goodput objective",
     ),
     &[Key::Slo, Key::Model, Key::Source],
 );
 
 pub(super) const OBJECTIVE: Metric = by(
-    gauge(Id::SloObjective, "tokometer.slo.objective", "1", "Share of good exchanges that an objective aims at"),
+    gauge(Id::SloObjective, "tokometer.slo.objective", "1", "Target share of good requests of an objective"),
     &[Key::Slo],
 );
 
 pub(super) const THRESHOLD: Metric = by(
-    gauge(Id::SloThreshold, "tokometer.slo.threshold", "", "Limit of an objective, in the unit that its name tells"),
+    gauge(Id::SloThreshold, "tokometer.slo.threshold", "", "Limit of an objective, in the unit given by its name"),
     &[Key::Slo, Key::Threshold],
 );

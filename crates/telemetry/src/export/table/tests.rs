@@ -1,4 +1,4 @@
-//! The table's own consistency, and the naming rules.
+//! Consistency of the table, and the naming rules.
 
 use std::collections::HashSet;
 
@@ -35,7 +35,7 @@ fn prometheus_names_follow_the_compatibility_rules() {
 }
 
 #[test]
-fn every_entry_stands_at_its_id() {
+fn entries_are_in_id_order() {
     for (at, entry) in TABLE.iter().enumerate() {
         assert_eq!(entry.id as usize, at, "{}", entry.name);
         assert_eq!(metric(entry.id).name, entry.name);
@@ -43,17 +43,17 @@ fn every_entry_stands_at_its_id() {
 }
 
 #[test]
-fn names_are_unique_on_both_sides() {
+fn otel_and_prometheus_names_are_unique() {
     let mut otel = HashSet::new();
     let mut prometheus = HashSet::new();
     for entry in &TABLE {
-        assert!(otel.insert(entry.name), "{} stands twice", entry.name);
+        assert!(otel.insert(entry.name), "duplicate name {}", entry.name);
         assert!(prometheus.insert(entry.prometheus().family()), "{} collides in Prometheus", entry.name);
     }
 }
 
 #[test]
-fn histograms_have_rising_buckets_and_others_have_none() {
+fn only_histograms_have_buckets_in_rising_order() {
     for entry in &TABLE {
         assert_eq!(entry.kind == Kind::Histogram, !entry.buckets.is_empty(), "{}", entry.name);
         assert!(entry.buckets.windows(2).all(|pair| pair[0] < pair[1]), "{}", entry.name);
@@ -62,7 +62,7 @@ fn histograms_have_rising_buckets_and_others_have_none() {
 }
 
 #[test]
-fn every_help_is_one_line_and_every_attribute_is_named_once() {
+fn help_is_one_line_and_attributes_are_unique() {
     for entry in &TABLE {
         assert!(!entry.help.is_empty() && !entry.help.contains('\n') && !entry.help.ends_with('.'), "{}", entry.name);
         let mut keys = HashSet::new();
@@ -71,14 +71,14 @@ fn every_help_is_one_line_and_every_attribute_is_named_once() {
 }
 
 #[test]
-fn labels_are_the_attribute_names_with_underscores() {
+fn labels_are_attribute_names_with_underscores() {
     for key in Key::ALL {
         assert_eq!(key.label(), key.name().replace('.', "_"));
     }
 }
 
 #[test]
-fn the_generations_choose_between_the_client_metrics() {
+fn semconv_setting_selects_the_client_metrics() {
     let names =
         |semconv| TABLE.iter().filter(move |m| m.generation.is_in(semconv)).map(|m| m.name).collect::<HashSet<_>>();
     let (old, new, both) = (names(Semconv::V1_41), names(Semconv::Latest), names(Semconv::Both));
