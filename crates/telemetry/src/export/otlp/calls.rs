@@ -1,4 +1,4 @@
-//! Unary calls of gRPC whose messages somebody else encoded: hyper's HTTP/2 on our own runtime, TLS by rustls.
+//! Unary gRPC calls with already encoded messages: hyper's HTTP/2 on tokometer's own runtime, TLS by rustls.
 
 use bytes::Buf;
 use bytes::BufMut;
@@ -20,17 +20,17 @@ use crate::export::Error;
 use crate::export::otlp::destination::Destination;
 use crate::export::otlp::sender;
 
-/// The one method that is called.
+/// The only method called.
 const METHOD: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 
 /// How a call ended.
 #[derive(Debug)]
 pub(super) struct Call {
-    /// Its status (<https://grpc.io/docs/guides/status-codes/>); 2 (UNKNOWN) where none came.
+    /// The gRPC status (<https://grpc.io/docs/guides/status-codes/>); 2 (UNKNOWN) if the response has none.
     pub(super) code: u8,
     /// `grpc-status-details-bin`, in base64.
     pub(super) details: Option<Vec<u8>>,
-    /// The message that came back.
+    /// The response message.
     pub(super) answer: Bytes,
 }
 
@@ -46,7 +46,7 @@ impl Calls {
         Ok(Calls { destination: Destination::new(endpoint, &[b"h2"])?, open: Mutex::new(None) })
     }
 
-    /// Calls with a message that is compressed with gzip already, or not at all.
+    /// Sends a message that is already gzip-compressed (`gzip`) or uncompressed.
     pub(super) async fn call(&self, message: Bytes, headers: HeaderMap, gzip: bool) -> Result<Call, HttpError> {
         let mut framed = BytesMut::with_capacity(5 + message.len());
         framed.put_u8(u8::from(gzip));
@@ -73,7 +73,7 @@ impl Calls {
         let of = |name: &str| trailers.get(name).or_else(|| head.headers.get(name));
         let text = |name: &str| of(name).and_then(|value| value.to_str().ok());
         let mut answer = body.to_bytes();
-        // Flag and length; nothing was offered in which the answer could be compressed.
+        // Skip flag and length. The request offered no compression, so the response is uncompressed.
         answer.advance(answer.len().min(5));
         Ok(Call {
             code: text("grpc-status").and_then(|code| code.parse().ok()).unwrap_or(2),

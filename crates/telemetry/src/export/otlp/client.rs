@@ -1,4 +1,4 @@
-//! The HTTP client of OTLP over HTTP: hyper on our own runtime, TLS by rustls.
+//! The HTTP client for OTLP over HTTP: hyper on tokometer's own runtime, TLS by rustls.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ impl Client {
         let target = parts.uri.clone();
         let authority = target.authority().ok_or("the URL names no host")?;
         parts.headers.insert(HOST, HeaderValue::from_str(authority.as_str())?);
-        // On a connection of its own a request names the path alone (RFC 9112 section 3.2.1).
+        // Requests to an origin server carry only the path (RFC 9112 section 3.2.1).
         parts.uri = target.path_and_query().map_or("/", |path| path.as_str()).parse()?;
         let request = Request::from_parts(parts, Full::new(body));
 
@@ -49,7 +49,7 @@ impl Client {
         let answer = match sender.try_send_request(request).await {
             Ok(answer) => answer,
             Err(mut error) => match error.take_message() {
-                // The collector closed the kept connection before any of it was sent.
+                // The collector closed the idle connection before any of the request was sent.
                 Some(request) => {
                     sender = sender::connect(&self.destination).await?;
                     sender.send_request(request).await?
@@ -68,6 +68,6 @@ impl Client {
 impl HttpClient for Client {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         let sent = tokio::time::timeout(self.timeout, self.send(request)).await;
-        sent.unwrap_or_else(|_| Err(format!("no answer within {:?}", self.timeout).into()))
+        sent.unwrap_or_else(|_| Err(format!("no response within {:?}", self.timeout).into()))
     }
 }

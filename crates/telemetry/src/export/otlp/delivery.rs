@@ -1,5 +1,5 @@
-//! How exports went, from the client that carries them over HTTP: the exporter of the OpenTelemetry crate, which asks it to, keeps
-//! the cause of a failure and what a collector rejects to itself.
+//! Results of exports as seen by the HTTP client. The OpenTelemetry crate's exporter uses this client, but does not
+//! return the cause of a failure or what a collector rejects.
 
 use std::error::Error as Cause;
 use std::sync::Arc;
@@ -20,28 +20,29 @@ use crate::export::Endpoint;
 use crate::export::otlp::client::Client;
 use crate::export::otlp::endpoint;
 
-/// Reads how many spans or data points a collector took a message without (OTLP specification, "Partial Success").
+/// Reads how many spans or data points the collector rejected from an accepted message (OTLP specification, "Partial
+/// Success").
 pub(super) type Rejections = fn(&[u8]) -> u64;
 
-/// Data points that were rejected.
+/// Number of rejected data points.
 pub(super) fn rejected_points(answer: &[u8]) -> u64 {
     let partial = ExportMetricsServiceResponse::decode(answer).ok().and_then(|answer| answer.partial_success);
     partial.map_or(0, |partial| u64::try_from(partial.rejected_data_points).unwrap_or(0))
 }
 
-/// Spans that were rejected.
+/// Number of rejected spans.
 pub(super) fn rejected_spans(answer: &[u8]) -> u64 {
     let partial = ExportTraceServiceResponse::decode(answer).ok().and_then(|answer| answer.partial_success);
     partial.map_or(0, |partial| u64::try_from(partial.rejected_spans).unwrap_or(0))
 }
 
-/// An error with what lies behind it.
+/// An error with its chain of causes.
 pub(super) fn causes(error: &(dyn Cause + 'static)) -> String {
     let mut told = error.to_string();
     let mut behind = error.source();
     while let Some(cause) = behind {
         let text = cause.to_string();
-        // Some errors tell their cause themselves.
+        // Some errors include their cause in their own text.
         if !told.contains(&text) {
             told.push_str(": ");
             told.push_str(&text);
@@ -51,12 +52,12 @@ pub(super) fn causes(error: &(dyn Cause + 'static)) -> String {
     told
 }
 
-/// How one export ended.
+/// Result of one export.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Outcome {
-    /// Ok when the collector took all of it; else why not.
+    /// Ok when the collector accepted everything; else the reason.
     pub(super) result: Result<(), String>,
-    /// Spans or data points that it rejected, of a message that it took.
+    /// Rejected spans or data points of an accepted message.
     pub(super) rejected: u64,
 }
 
@@ -66,7 +67,7 @@ struct Last {
     rejected: u64,
 }
 
-/// What became of the export at hand.
+/// The result of the current export, as seen by the client.
 #[derive(Clone, Debug)]
 pub(super) struct Delivery {
     address: String,
@@ -78,17 +79,17 @@ impl Delivery {
         Delivery { address: endpoint::address(endpoint), last: Arc::default() }
     }
 
-    /// Joins what the exporter says of an export to what was seen of it.
+    /// Combines the exporter's result with what the client saw.
     pub(super) fn outcome(&self, said: Result<(), String>) -> Outcome {
         let address = &self.address;
         match (said, std::mem::take(&mut *self.last())) {
             (Ok(()), Last { rejected: 0, .. }) => Outcome { result: Ok(()), rejected: 0 },
             (Ok(()), Last { rejected, .. }) => Outcome {
-                result: Err(format!("{address} rejected {rejected} parts of it; its log may say why")),
+                result: Err(format!("{address} rejected {rejected} items of the export; its log may give the reason")),
                 rejected,
             },
             (Err(error), Last { failure, .. }) => {
-                // Of a failure that the exporter was told of, it says less than the client.
+                // For an HTTP failure the client's error is more specific than the exporter's.
                 let why = match failure {
                     Some(failure) if error.contains("HTTP export failed") => failure,
                     Some(failure) => format!("{error}; before that: {failure}"),
@@ -104,7 +105,7 @@ impl Delivery {
     }
 }
 
-/// The client, watched.
+/// The client, with its results recorded in a `Delivery`.
 #[derive(Debug)]
 pub(super) struct Watched {
     client: Client,
@@ -124,7 +125,7 @@ impl HttpClient for Watched {
         let sent = self.client.send_bytes(request).await;
         *self.delivery.last() = match &sent {
             Err(error) => Last { failure: Some(causes(error.as_ref())), rejected: 0 },
-            // Not what it says beside count or status: that may repeat a secret of ours.
+            // Only count and status are used: other response text may repeat one of our secrets.
             Ok(answer) if answer.status().is_success() => {
                 Last { failure: None, rejected: (self.rejections)(answer.body()) }
             }
@@ -147,32 +148,32 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_with_the_address_and_its_cause_and_belongs_to_one_export() {
+    fn failure_includes_address_and_cause_once() {
         let delivery = delivery();
         let failed = |why: &str| delivery.last().failure = Some(why.to_owned());
         failed("Connection refused");
         assert_eq!(told(&delivery, "HTTP export failed: network error"), "http://c:4318: Connection refused");
-        assert_eq!(told(&delivery, "no answer within 1s"), "http://c:4318: no answer within 1s");
+        assert_eq!(told(&delivery, "no response within 1s"), "http://c:4318: no response within 1s");
         failed("status 503 Service Unavailable");
-        let shown = told(&delivery, "no answer within 1s");
-        assert_eq!(shown, "http://c:4318: no answer within 1s; before that: status 503 Service Unavailable");
+        let shown = told(&delivery, "no response within 1s");
+        assert_eq!(shown, "http://c:4318: no response within 1s; before that: status 503 Service Unavailable");
         assert_eq!(delivery.outcome(Ok(())), Outcome { result: Ok(()), rejected: 0 });
     }
 
     #[test]
-    fn what_was_rejected_is_counted_and_told() {
+    fn rejected_items_are_counted_and_reported() {
         let delivery = delivery();
         delivery.last().rejected = 3;
         let outcome = delivery.outcome(Ok(()));
         assert_eq!(outcome.rejected, 3);
-        assert!(outcome.result.unwrap_err().starts_with("http://c:4318 rejected 3 parts of it"));
-        // partial_success { rejected_spans: 5, error_message: "x" }, and one with a number that is none.
+        assert!(outcome.result.unwrap_err().starts_with("http://c:4318 rejected 3 items of the export"));
+        // partial_success { rejected_spans: 5, error_message: "x" }, and one with a negative number.
         assert_eq!((rejected_spans(b"\n\x05\x08\x05\x12\x01x"), rejected_points(b"")), (5, 0));
         assert_eq!(rejected_spans(b"\n\x0b\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), 0);
     }
 
     #[test]
-    fn causes_stand_behind_their_errors_once_each() {
+    fn causes_follow_their_errors_once_each() {
         #[derive(Debug, thiserror::Error)]
         #[error("{0}")]
         struct Outer(&'static str, #[source] std::io::Error);

@@ -30,7 +30,7 @@ use crate::export::otlp::delivery::rejected_spans;
 use crate::export::otlp::tls;
 use crate::export::otlp::usable_endpoint;
 
-/// The endpoint's scheme, host and port, for messages: what a URL carries beside these may be a secret.
+/// The endpoint's scheme, host and port, for messages. Other parts of the URL may contain secrets.
 pub(super) fn address(endpoint: &Endpoint) -> String {
     let uri = endpoint.url.parse::<Uri>().unwrap_or_default();
     let Some(authority) = uri.authority().map(Authority::as_str) else { return "(no URL)".to_owned() };
@@ -38,7 +38,7 @@ pub(super) fn address(endpoint: &Endpoint) -> String {
     uri.scheme_str().map_or_else(|| place.to_owned(), |scheme| format!("{scheme}://{place}"))
 }
 
-/// That the endpoint cannot be used.
+/// The error for an invalid endpoint.
 pub(super) fn wrong(endpoint: &Endpoint, reason: impl Into<String>) -> Error {
     Error::Endpoint { address: address(endpoint), reason: reason.into() }
 }
@@ -47,7 +47,7 @@ fn build_error(endpoint: &Endpoint) -> impl Fn(ExporterBuildError) -> Error {
     move |error| wrong(endpoint, error.to_string())
 }
 
-/// Sets what both signals have in common over HTTP.
+/// Sets the options common to both signals over HTTP.
 fn over_http<B: WithExportConfig + WithHttpConfig>(
     builder: B,
     endpoint: &Endpoint,
@@ -63,7 +63,7 @@ fn over_http<B: WithExportConfig + WithHttpConfig>(
     Ok(if endpoint.gzip { builder.with_compression(Compression::Gzip) } else { builder })
 }
 
-/// Sets what both signals have in common over gRPC.
+/// Sets the options common to both signals over gRPC.
 fn over_grpc<B: WithExportConfig + WithTonicConfig>(builder: B, endpoint: &Endpoint) -> Result<B, Error> {
     let mut builder = builder
         .with_protocol(Wire::Grpc)
@@ -76,11 +76,11 @@ fn over_grpc<B: WithExportConfig + WithTonicConfig>(builder: B, endpoint: &Endpo
     Ok(if endpoint.gzip { builder.with_compression(Compression::Gzip) } else { builder })
 }
 
-/// The endpoint's own headers.
+/// The headers configured for the endpoint.
 pub(super) fn headers(endpoint: &Endpoint) -> Result<HeaderMap, Error> {
     let mut headers = HeaderMap::new();
     for (name, value) in &endpoint.headers {
-        // Without the value, which may be a secret.
+        // Omit the value, which may be a secret.
         let wrong = |reason: String| wrong(endpoint, format!("the header {name:?} cannot be sent: {reason}"));
         let key = HeaderName::from_bytes(name.to_ascii_lowercase().as_bytes()).map_err(|e| wrong(e.to_string()))?;
         let value = HeaderValue::from_str(value).map_err(|e| wrong(e.to_string()))?;
@@ -89,13 +89,13 @@ pub(super) fn headers(endpoint: &Endpoint) -> Result<HeaderMap, Error> {
     Ok(headers)
 }
 
-/// The exporter of metrics. `delivery` is told how its exports go, over HTTP.
+/// The metrics exporter. Over HTTP, `delivery` receives the results of its exports.
 pub(super) fn metric_exporter(
     endpoint: &Endpoint,
     temporality: Temporality,
     delivery: &Delivery,
 ) -> Result<MetricExporter, Error> {
-    // The same check for both protocols: over HTTP the crate would drop a bad header in silence.
+    // Checks both protocols alike: over HTTP the crate would silently drop an invalid header.
     usable_endpoint(endpoint)?;
     let builder = MetricExporter::builder().with_temporality(temporality);
     match endpoint.protocol {
@@ -105,7 +105,7 @@ pub(super) fn metric_exporter(
     .map_err(build_error(endpoint))
 }
 
-/// The exporter of spans, likewise.
+/// The span exporter; see [`metric_exporter`].
 pub(super) fn span_exporter(endpoint: &Endpoint, delivery: &Delivery) -> Result<SpanExporter, Error> {
     usable_endpoint(endpoint)?;
     let builder = SpanExporter::builder();

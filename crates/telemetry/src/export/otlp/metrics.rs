@@ -1,7 +1,7 @@
-//! OTLP metrics: collects from the SDK and pushes.
+//! OTLP metrics: collects from the SDK and exports.
 //!
-//! The SDK's own periodic reader blocks a thread in each export and waits a fixed 5 s at its shutdown; this one drives
-//! a manual reader from our runtime, so that every export and the shutdown have their limits.
+//! The SDK's own periodic reader blocks a thread in each export and waits a fixed 5 s at shutdown. This module drives a
+//! manual reader from tokometer's own runtime, so that every export and the shutdown have time limits.
 
 use std::sync::Arc;
 use std::sync::Weak;
@@ -38,11 +38,11 @@ use crate::export::otlp::endpoint;
 use crate::export::table::TABLE;
 use crate::export::telemetry::Telemetry;
 
-/// Resolution of exponential histograms: the SDK's and the specification's defaults.
+/// Resolution of exponential histograms: the defaults of the SDK and of the specification.
 const MAX_SIZE: u32 = 160;
 const MAX_SCALE: i8 = 20;
 
-/// A reader that the provider and we hold.
+/// A reader shared between the provider and this module.
 #[derive(Clone, Debug)]
 struct Shared(Arc<ManualReader>);
 
@@ -68,7 +68,7 @@ impl MetricReader for Shared {
     }
 }
 
-/// The SDK's side and the exporter.
+/// The SDK's provider and reader, and the exporter.
 pub(crate) struct Pipeline {
     provider: SdkMeterProvider,
     reader: Shared,
@@ -116,7 +116,7 @@ impl Pipeline {
         self.provider.meter_with_scope(scope)
     }
 
-    /// Exports at each interval and when asked, until it is told to close.
+    /// Exports at each interval and on request, until it receives `Close`.
     pub(super) async fn run(
         self,
         refresh: Box<dyn Fn() + Send>,
@@ -151,11 +151,11 @@ impl Pipeline {
     }
 }
 
-/// How the SDK keeps an instrument. The limit on series leaves room for all that the label caps let through, because
+/// How the SDK aggregates an instrument. The cardinality limit covers everything that the label caps admit; otherwise
 /// the SDK would fold the rest into a series that the Prometheus page does not have.
 fn view(instrument: &Instrument, exponential: bool, label_sets: usize, classed: bool) -> Option<Stream> {
     let metric = TABLE.iter().find(|metric| metric.name == instrument.name())?;
-    // As many again where each label set is told apart by classes: those under the cap, and each set's `other`.
+    // The same number again where classes split the label sets: classes under the cap, plus `other` of each set.
     let classes = if classed && !metric.optional.is_empty() { label_sets } else { 0 };
     let sets = label_sets.saturating_add(classes).saturating_add(64);
     let limit = sets.saturating_mul(metric.spread());

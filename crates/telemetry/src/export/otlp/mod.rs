@@ -1,6 +1,6 @@
-//! OTLP: pushes what the OpenTelemetry SDK gathered, on a thread and runtime of its own.
+//! OTLP: exports what the OpenTelemetry SDK gathered, on a separate thread and runtime.
 //!
-//! Nothing here is ever waited for by the data path, and a collector that takes nothing costs at most the span queue.
+//! The data path never waits for this module. An unresponsive collector costs at most the memory of the span queue.
 
 mod calls;
 mod client;
@@ -38,51 +38,51 @@ pub(crate) use metrics::Pipeline;
 pub use passage::{Answer, Passage};
 pub(crate) use traces::{Layout, SpanQueue};
 
-/// A shutdown never takes longer than this, whatever is asked for.
+/// Upper limit of a shutdown, regardless of the requested time.
 const LONGEST_SHUTDOWN: Duration = Duration::from_millis(1500);
 
-/// Niceness of the thread (setpriority(2)): where traffic and telemetry share a core, traffic gets nine tenths of it when
-/// it needs them, and its threads do not wait for a batch to be encoded.
+/// Niceness of the thread (setpriority(2)). Where traffic and telemetry share a core, traffic gets nine tenths of it
+/// when needed, and its threads do not wait until a batch is encoded.
 const NICENESS: i32 = 10;
 
-/// What is kept for answering after the deadline of a shutdown.
+/// Time reserved for replying before the deadline of a shutdown.
 const MARGIN: Duration = Duration::from_millis(100);
 
-/// What a signal's task is asked to do.
+/// A command for a signal's task.
 enum Command {
-    /// Export now what there is; tells whether that worked.
+    /// Export now; reply whether that succeeded.
     Flush(SyncSender<bool>),
-    /// The same, and end.
+    /// Export now, reply, and stop.
     Close(SyncSender<bool>),
 }
 
 impl Command {
-    /// Tells whoever asked whether the export was good; true when the task has to end now.
+    /// Replies to the caller with the result; returns true when the task must stop now.
     fn done(self, good: bool) -> bool {
         let (reply, ends) = match self {
             Command::Flush(reply) => (reply, false),
             Command::Close(reply) => (reply, true),
         };
-        // Who asked may have stopped waiting.
+        // The caller may have stopped waiting.
         reply.try_send(good).ok();
         ends
     }
 }
 
-/// When everything has to end; `None` while nobody asked.
+/// The deadline of the shutdown; `None` until one is requested.
 type Closing = watch::Receiver<Option<Instant>>;
 
-/// Comes to an end when the deadline of a shutdown has passed.
+/// Completes when the deadline of a shutdown has passed.
 async fn expired(mut closing: Closing) {
     let deadline = match closing.wait_for(Option::is_some).await {
         Ok(deadline) => *deadline,
-        // The other end is gone: nobody will set a deadline any more.
+        // The sender is gone, so no deadline will be set.
         Err(_) => None,
     };
     tokio::time::sleep_until(deadline.unwrap_or_else(Instant::now)).await;
 }
 
-/// Runs one export: at most for `limit`, and not past the deadline of a shutdown.
+/// Runs one export, limited by `limit` and by the deadline of a shutdown.
 async fn bounded<E: std::fmt::Display>(
     export: impl Future<Output = Result<(), E>>,
     limit: Duration,
@@ -91,23 +91,23 @@ async fn bounded<E: std::fmt::Display>(
     tokio::select! {
         result = tokio::time::timeout(limit, export) => match result {
             Ok(result) => result.map_err(|error| error.to_string()),
-            Err(_) => Err(format!("no answer within {limit:?}")),
+            Err(_) => Err(format!("no response within {limit:?}")),
         },
-        () = expired(closing.clone()) => Err("cut short by the shutdown".to_owned()),
+        () = expired(closing.clone()) => Err("interrupted by the shutdown".to_owned()),
     }
 }
 
-/// Whether an endpoint's URL, headers and TLS files can be used, without a connection.
+/// Checks an endpoint's URL, headers and TLS files without connecting.
 ///
 /// # Errors
 ///
-/// The first of them that cannot.
+/// The first invalid one.
 pub fn usable_endpoint(endpoint: &Endpoint) -> Result<(), Error> {
     endpoint::headers(endpoint)?;
     destination::Destination::new(endpoint, &[]).map(drop)
 }
 
-/// The exporters before their thread runs.
+/// The exporters before their thread starts.
 pub(crate) struct Setup {
     runtime: Option<Runtime>,
     metrics: Option<Pipeline>,
@@ -116,14 +116,14 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// Builds what the settings ask for; nothing at all without an endpoint.
+    /// Builds the configured exporters; nothing without an endpoint.
     pub(crate) fn new(settings: &Settings, telemetry: &Arc<Telemetry>) -> Result<Setup, Error> {
         let (metrics, traces) = (&settings.metrics.endpoint, &settings.traces.endpoint);
         if metrics.is_none() && traces.is_none() {
             return Ok(Setup { runtime: None, metrics: None, traces: None, spans: None });
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::Runtime)?;
-        // gRPC channels are tied to the runtime in which they are made.
+        // gRPC channels are tied to the runtime in which they are created.
         let inside = runtime.enter();
         let resource = resource(settings);
         let metrics = metrics
@@ -141,14 +141,14 @@ impl Setup {
                 Ok(Setup { runtime: Some(runtime), metrics, traces, spans })
             }
             (Err(error), _) | (_, Err(error)) => {
-                // Whoever called may run on a runtime, where dropping another one is a panic.
+                // The caller may run on a runtime, where dropping another one panics.
                 runtime.shutdown_background();
                 Err(error)
             }
         }
     }
 
-    /// The meter whose instruments are pushed; `None` without an endpoint for metrics.
+    /// The meter whose instruments are exported; `None` without an endpoint for metrics.
     pub(crate) fn meter(&self) -> Option<Meter> {
         self.metrics.as_ref().map(Pipeline::meter)
     }
@@ -166,7 +166,7 @@ impl Setup {
             let metrics = self.metrics.map(|pipeline| pipeline.run(refresh, inbox(), deadline.clone()));
             let traces = self.traces.map(|batcher| batcher.run(inbox(), deadline));
             let work = move || {
-                // Lowering needs no right; should it be refused all the same, telemetry works as well.
+                // Lowering the priority needs no privilege; if it is refused, telemetry still works.
                 rustix::process::nice(NICENESS).ok();
                 runtime.block_on(async {
                     let metrics = async {
@@ -181,7 +181,7 @@ impl Setup {
                     };
                     tokio::join!(metrics, traces)
                 });
-                // A name look-up that hangs must not hold the process.
+                // A hanging name lookup must not block the process.
                 runtime.shutdown_background();
             };
             std::thread::Builder::new().name("tokometer-otlp".to_owned()).spawn(work).map_err(Error::Runtime)?;
@@ -190,7 +190,7 @@ impl Setup {
     }
 }
 
-/// The resource of both signals.
+/// The resource common to both signals.
 fn resource(settings: &Settings) -> Resource {
     let attributes = settings.resource.iter().map(|(name, value)| KeyValue::new(name.clone(), value.clone()));
     Resource::builder_empty().with_attributes(attributes).build()
@@ -213,12 +213,12 @@ impl std::fmt::Debug for Command {
 }
 
 impl Otlp {
-    /// Exports now; true when every signal got through within `limit`.
+    /// Exports now; returns true when every signal was delivered within `limit`.
     pub(crate) fn flush(&self, limit: Duration) -> bool {
         self.ask(limit, Command::Flush)
     }
 
-    /// Exports a last time and ends, within `limit` and 1.5 s; true when every signal got through.
+    /// Exports a last time and stops, within `limit` and 1.5 s; returns true when every signal was delivered.
     pub(crate) fn shutdown(&self, limit: Duration) -> bool {
         let limit = limit.min(LONGEST_SHUTDOWN);
         self.closing.send_replace(Some(Instant::now() + limit.saturating_sub(MARGIN)));
@@ -231,7 +231,7 @@ impl Otlp {
             let (reply, answer) = sync_channel(1);
             sender.send(command(reply)).is_ok().then_some(answer)
         };
-        // All are asked before the first answer is awaited, so that they work side by side.
+        // All commands are sent before the first reply is awaited, so that the tasks run concurrently.
         let answers: Vec<Option<Receiver<bool>>> = self.commands.iter().map(ask).collect();
         answers.into_iter().fold(true, |all, answer| {
             let left = deadline.saturating_duration_since(std::time::Instant::now());

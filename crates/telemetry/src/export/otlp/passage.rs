@@ -1,4 +1,4 @@
-//! Sends on traces of others: one export request that somebody else encoded, once, as it stands.
+//! Forwards trace data of other senders: one already encoded export request, sent once and unmodified.
 
 use std::io::Write;
 use std::time::Duration;
@@ -30,35 +30,35 @@ use crate::export::otlp::delivery::causes;
 use crate::export::otlp::delivery::rejected_spans;
 use crate::export::otlp::endpoint::headers;
 
-/// Binary metadata may be padded or not (gRPC over HTTP/2, "Custom-Metadata").
+/// Binary metadata may or may not be padded (gRPC over HTTP/2, "Custom-Metadata").
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// What the collector said.
+/// The collector's response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It took the message, but for so many spans.
+    /// It accepted the message, except for the rejected spans.
     Taken {
         /// Spans that it rejected.
         rejected: u64,
     },
-    /// It may take the message later (OTLP specification, "Failures" and "Throttling").
+    /// It may accept the message later (OTLP specification, "Failures" and "Throttling").
     Later {
-        /// When, if it said so.
+        /// The retry delay, if the collector sent one.
         after: Option<Duration>,
-        /// What happened.
+        /// The reason.
         why: String,
     },
-    /// It does not take the message.
+    /// It refuses the message permanently.
     Refused {
-        /// What it said.
+        /// The reason.
         why: String,
     },
 }
 
-/// The way of traces of others to a collector: over HTTP or gRPC, as the endpoint says.
+/// Client for one collector, over HTTP or gRPC as configured for the endpoint.
 #[derive(Debug)]
 pub struct Passage {
     url: String,
@@ -75,11 +75,11 @@ enum Way {
 }
 
 impl Passage {
-    /// Prepares the way; nothing is sent yet.
+    /// Creates the client; nothing is sent yet.
     ///
     /// # Errors
     ///
-    /// When the endpoint's URL, headers or certificates cannot be used.
+    /// When the endpoint's URL, headers or certificates are invalid.
     pub fn new(endpoint: &Endpoint) -> Result<Passage, Error> {
         let way = match endpoint.protocol {
             Protocol::HttpProtobuf => Way::Http(Client::new(endpoint)?),
@@ -94,7 +94,7 @@ impl Passage {
         })
     }
 
-    /// Sends an `ExportTraceServiceRequest`. The endpoint's headers go before those of the message where both have one.
+    /// Sends an `ExportTraceServiceRequest`. The endpoint's headers replace headers of the message with the same name.
     pub async fn send(&self, message: Bytes, headers: HeaderMap) -> Answer {
         let mut all = headers;
         let names: Vec<HeaderName> = self.headers.keys().cloned().collect();
@@ -115,7 +115,7 @@ impl Passage {
         match tokio::time::timeout(self.timeout, sent).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(why)) => Answer::Later { after: None, why },
-            Err(_) => Answer::Later { after: None, why: format!("no answer within {:?}", self.timeout) },
+            Err(_) => Answer::Later { after: None, why: format!("no response within {:?}", self.timeout) },
         }
     }
 }
@@ -126,7 +126,7 @@ fn compressed(message: &[u8]) -> Option<Bytes> {
     encoder.finish().ok().map(Bytes::from)
 }
 
-/// An error is one of the connection: the message may be sent again.
+/// `Err` means a connection error: the message may be sent again.
 async fn over_http(
     client: &Client,
     url: &str,
@@ -143,7 +143,7 @@ async fn over_http(
     }
     let answer = client.send_bytes(request).await.map_err(|error| causes(error.as_ref()))?;
     let status = answer.status();
-    // Not what it says beside the status, here and below: that may repeat a secret of ours.
+    // Only the status is reported, here and below: other response text may repeat one of our secrets.
     let why = || format!("status {status}");
     Ok(match status {
         StatusCode::TOO_MANY_REQUESTS
@@ -170,7 +170,7 @@ async fn over_grpc(calls: &Calls, message: Bytes, headers: HeaderMap, gzip: bool
     let why = format!("gRPC status {}", call.code);
     Ok(match call.code {
         0 => Answer::Taken { rejected: rejected_spans(&call.answer) },
-        // RESOURCE_EXHAUSTED passes only where the collector says when.
+        // RESOURCE_EXHAUSTED is temporary only if the collector sends a retry delay.
         8 if after.is_none() => Answer::Refused { why },
         // CANCELLED, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, ABORTED, OUT_OF_RANGE, UNAVAILABLE, DATA_LOSS.
         1 | 4 | 8 | 10 | 11 | 14 | 15 => Answer::Later { after, why },
@@ -178,7 +178,7 @@ async fn over_grpc(calls: &Calls, message: Bytes, headers: HeaderMap, gzip: bool
     })
 }
 
-/// `google.rpc.Status`, as far as it tells when to try again.
+/// `google.rpc.Status`, reduced to the details with the retry delay.
 #[derive(Clone, PartialEq, Message)]
 struct Status {
     #[prost(message, repeated, tag = "3")]
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn when_to_try_again_is_read_from_the_details_of_a_status() {
+    fn retry_delay_is_read_from_status_details() {
         let info = RetryInfo { retry_delay: Some(Delay { seconds: 2, nanos: 500_000_000 }) };
         let any = Any { type_url: "type.googleapis.com/google.rpc.RetryInfo".into(), value: info.encode_to_vec() };
         let status = Status { details: vec![any] }.encode_to_vec();

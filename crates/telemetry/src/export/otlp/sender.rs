@@ -1,4 +1,4 @@
-//! The sending half of a connection that stays open between requests, the same for both versions of HTTP.
+//! The sending half of a connection that stays open between requests, for both HTTP versions.
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -11,22 +11,22 @@ use opentelemetry_http::HttpError;
 use crate::export::otlp::destination::Destination;
 use crate::export::otlp::destination::Stream;
 
-/// Most bytes of an answer, as the OTLP specification has it.
+/// Maximum size of a response in bytes, from the OTLP specification.
 pub(super) const ANSWER_BYTES: usize = 4 * 1024 * 1024;
 
-/// The sender of one version of HTTP.
+/// The sender of one HTTP version.
 pub(super) trait Sender: Sized + Send {
-    /// Begins to speak on a new stream.
+    /// Performs the HTTP handshake on a new stream.
     fn begin(stream: Box<dyn Stream>) -> impl Future<Output = Result<Self, HttpError>> + Send;
 
-    /// True once a request can be sent; false when the connection has ended.
+    /// Returns true once a request can be sent; false when the connection has ended.
     fn is_open(&mut self) -> impl Future<Output = bool> + Send;
 }
 
 impl Sender for http1::SendRequest<Full<Bytes>> {
     async fn begin(stream: Box<dyn Stream>) -> Result<Self, HttpError> {
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-        // Its errors come to the request that they concern.
+        // Connection errors are reported by the affected request.
         tokio::spawn(async move { drop(connection.await) });
         Ok(sender)
     }
@@ -54,7 +54,7 @@ pub(super) async fn connect<S: Sender>(to: &Destination) -> Result<S, HttpError>
     S::begin(to.connect().await?).await
 }
 
-/// The sender that was kept where its connection is still open, else one on a new connection.
+/// The kept sender if its connection is still open, else one on a new connection.
 pub(super) async fn open<S: Sender>(kept: Option<S>, to: &Destination) -> Result<S, HttpError> {
     if let Some(mut sender) = kept
         && sender.is_open().await

@@ -1,4 +1,4 @@
-//! TLS towards a collector.
+//! TLS to a collector.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ fn wrong(path: &Path) -> impl Fn(String) -> Error {
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&read(path)?).collect();
     let found = found.map_err(|error| wrong(path)(error.to_string()))?;
-    if found.is_empty() { Err(wrong(path)("there is no certificate in it".to_owned())) } else { Ok(found) }
+    if found.is_empty() { Err(wrong(path)("it contains no certificate".to_owned())) } else { Ok(found) }
 }
 
 /// For OTLP over HTTP.

@@ -1,6 +1,6 @@
 //! OTLP traces: a bounded queue and a batcher.
 //!
-//! Like the SDK's batch span processor, but it counts what it drops, and its shutdown has a limit.
+//! Like the SDK's batch span processor, but it counts dropped spans, and its shutdown has a time limit.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -27,18 +27,18 @@ use crate::export::otlp::delivery::Outcome;
 use crate::export::otlp::endpoint;
 use crate::export::telemetry::Telemetry;
 
-/// Makes the spans of one exchange. Called on the exporter's thread: laying them out costs more than all else that is done
-/// for an exchange.
+/// Builds the spans of one request. Called on the exporter's thread, because building them costs more than all other
+/// recording of a request.
 pub(crate) type Layout = Box<dyn FnOnce() -> Vec<SpanData> + Send>;
 
-/// Where spans wait. Never blocks.
+/// The queue of spans waiting for export. Never blocks.
 #[derive(Clone)]
 pub(crate) struct SpanQueue {
     sender: UnboundedSender<Layout>,
-    /// Spans that wait, those of exchanges that are not laid out yet among them.
+    /// Waiting spans, including those that are not built yet.
     waiting: Arc<AtomicUsize>,
     most: usize,
-    /// Wakes the batcher when a batch is full, and not for each span.
+    /// Wakes the batcher when a batch is full rather than for each span.
     full: Arc<Notify>,
     batch: usize,
     telemetry: Arc<Telemetry>,
@@ -51,7 +51,7 @@ impl std::fmt::Debug for SpanQueue {
 }
 
 impl SpanQueue {
-    /// Takes all `count` spans of one exchange, or none when there is no room for them; tells which.
+    /// Queues all `count` spans of one request, or none if they do not fit; returns whether they were queued.
     pub(crate) fn push(&self, count: usize, layout: impl FnOnce() -> Layout) -> bool {
         let waiting = self.waiting.fetch_add(count, Ordering::Relaxed) + count;
         let taken = waiting <= self.most && self.sender.send(layout()).is_ok();
@@ -66,13 +66,13 @@ impl SpanQueue {
     }
 }
 
-/// Sends what is in the queue.
+/// Exports the queued spans in batches.
 pub(crate) struct Batcher {
     exporter: SpanExporter,
     delivery: Delivery,
     queue: UnboundedReceiver<Layout>,
     waiting: Arc<AtomicUsize>,
-    /// Spans of an exchange that did not fit in the last batch whole.
+    /// Spans of a request that did not fit completely into the last batch.
     rest: Vec<SpanData>,
     full: Arc<Notify>,
     batch: usize,
@@ -110,7 +110,7 @@ impl Batcher {
         ))
     }
 
-    /// Sends a batch when one is full, after each delay, and when asked, until it is told to close.
+    /// Sends a batch when one is full, after each delay, and on request, until it receives `Close`.
     pub(super) async fn run(mut self, mut commands: UnboundedReceiver<Command>, closing: Closing) {
         loop {
             let command = tokio::select! {
@@ -128,7 +128,7 @@ impl Batcher {
         }
     }
 
-    /// Sends what is in the queue now, and not what comes meanwhile: under load that would never end.
+    /// Sends the spans queued now, but not those queued meanwhile: under load that would never end.
     async fn drain(&mut self, closing: &Closing) -> bool {
         let mut left = self.waiting.load(Ordering::Relaxed);
         let mut good = true;
@@ -138,7 +138,7 @@ impl Batcher {
                 match self.queue.try_recv() {
                     Ok(layout) => {
                         batch.extend(layout());
-                        // A stream that waits for this core gets it after one exchange and not after hundreds.
+                        // Lets a stream that waits for this core run after each request rather than after hundreds.
                         std::thread::yield_now();
                     }
                     Err(_) => break,

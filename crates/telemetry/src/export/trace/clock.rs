@@ -1,4 +1,4 @@
-//! Wall-clock times of monotonic moments.
+//! Conversion of monotonic times to wall-clock times.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -6,13 +6,13 @@ use std::time::Duration;
 use std::time::Instant;
 use std::time::SystemTime;
 
-/// A pair is checked against the wall clock this often.
+/// Interval at which an anchor is checked against the wall clock.
 const CHECK_EVERY: Duration = Duration::from_secs(60);
-/// The wall clock was set, or has drifted, when it is off by more: then a new pair is taken.
+/// Maximum difference: beyond it, the wall clock was set or has drifted, and a new anchor is taken.
 const TOLERANCE: Duration = Duration::from_millis(5);
 
-/// The same moment on both clocks. All times of one exchange are told by one anchor, so that its spans fit together
-/// even when the wall clock was set meanwhile.
+/// The same moment on both clocks. All times of one request are converted by one anchor, so that its spans stay
+/// consistent even if the wall clock was set meanwhile.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Anchor {
     instant: Instant,
@@ -29,7 +29,7 @@ impl Anchor {
     }
 }
 
-/// Gives anchors.
+/// Provides anchors.
 #[derive(Debug)]
 pub(crate) struct Clock(Mutex<(Anchor, Instant)>);
 
@@ -39,7 +39,7 @@ impl Clock {
         Clock(Mutex::new((Anchor { instant, system }, instant)))
     }
 
-    /// The anchor of `now`, or of a moment shortly before, which saves a look at the clock.
+    /// The anchor for `now`, or for a moment shortly before, which saves reading the clock.
     pub(crate) fn anchor(&self, now: Instant) -> Anchor {
         self.anchor_at(now, SystemTime::now)
     }
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_before_and_after_the_anchor_have_their_wall_times() {
+    fn moments_around_the_anchor_have_their_wall_times() {
         let anchor = Anchor { instant: Instant::now() + Duration::from_secs(10), system: SystemTime::UNIX_EPOCH };
         let second = Duration::from_secs(1);
         assert_eq!(anchor.at(anchor.instant + second), SystemTime::UNIX_EPOCH + second);
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wall_clock_that_was_set_is_followed_and_one_that_jitters_is_not() {
+    fn clock_steps_are_followed_and_jitter_is_ignored() {
         let clock = Clock::new();
         let start = clock.0.lock().unwrap().0;
         let minute = Duration::from_secs(61);

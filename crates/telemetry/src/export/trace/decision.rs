@@ -1,4 +1,4 @@
-//! Which exchanges' spans are kept.
+//! Decides which requests' spans are kept.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,10 +13,10 @@ use crate::export::trace::Objectives;
 use crate::export::trace::rate::Rate;
 use tokometer_observe::measure::Record;
 
-/// Why a trace is kept that the sampler would leave out.
+/// Why a trace is kept that the sampler would drop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keep {
-    /// The exchange failed.
+    /// The request failed.
     Failed,
     /// It broke an objective.
     Objective,
@@ -27,7 +27,7 @@ pub(crate) enum Keep {
 }
 
 impl Keep {
-    /// Every reason, in the order in which they are asked for: the first that holds is told.
+    /// Every reason, in order of priority: the first that applies is recorded.
     pub(crate) const ALL: [Keep; 4] = [Keep::Failed, Keep::Objective, Keep::Stalled, Keep::Slow];
 
     /// The value of the label `reason`, and of the span's attribute.
@@ -41,7 +41,7 @@ impl Keep {
     }
 }
 
-/// Parent-based and root sampling at the end of an exchange, and keeping of what went wrong or was slow.
+/// Parent-based and root sampling at the end of a request, plus keeping of failed and slow requests.
 #[derive(Debug)]
 pub(crate) struct Decision {
     sampler: Sampler,
@@ -68,7 +68,7 @@ impl Decision {
         }
     }
 
-    /// The ids of the exchange's span, if it is kept. `ended`: when the exchange did.
+    /// The ids of the request's span, if it is kept. `ended`: when the request ended.
     pub(crate) fn decide(&self, record: &Record, objectives: &Objectives, ended: Instant) -> Option<Ids> {
         let trace_id = record.trace.map_or_else(|| fastrand::u128(1..), |caller| caller.trace_id);
         let sampled = match record.trace {
@@ -80,8 +80,8 @@ impl Decision {
         Some(Ids { trace_id, span_id: fastrand::u64(1..), parent, kept })
     }
 
-    /// `TraceIdRatioBased` compares the 63 bits on which the OpenTelemetry SDKs agree, so that every service with the
-    /// same share keeps the same traces.
+    /// `TraceIdRatioBased` compares the 63 bits on which the OpenTelemetry SDKs agree, so that all services with the
+    /// same ratio keep the same traces.
     fn root(&self, trace_id: u128) -> bool {
         match self.sampler {
             Sampler::AlwaysOn => true,
@@ -94,7 +94,7 @@ impl Decision {
         }
     }
 
-    /// Why a trace that is not sampled is kept all the same, as often as the cap allows.
+    /// Why an unsampled trace is kept nevertheless, as often as the cap allows.
     fn keep(&self, record: &Record, objectives: &Objectives, ended: Instant) -> Option<Keep> {
         if !self.keep_unsampled && record.trace.is_some_and(|caller| !caller.sampled) {
             return None;
@@ -114,7 +114,7 @@ impl Decision {
             Keep::Objective => objectives.are_broken(record),
             Keep::Stalled => self.keep_stalled && record.stalls > 0,
             Keep::Slow => {
-                // Where no token came, the wait took that long.
+                // Without a token, the wait lasted until the end.
                 let first = record.since_requested(Some(record.first_token.unwrap_or(record.ended)));
                 self.keep_first_token_over.zip(first).is_some_and(|(most, first)| first > most)
             }

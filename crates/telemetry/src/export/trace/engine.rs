@@ -1,4 +1,5 @@
-//! The engine's state at an exchange's first token, joined to its span: "slow because the cache was full and nine waited".
+//! Adds the engine's state at the first token to a request's span, for example "slow because the cache was full and
+//! nine requests waited".
 
 use std::time::Duration;
 
@@ -9,10 +10,10 @@ use crate::export::ProcessStats;
 use tokometer_engine::scrape::State;
 use tokometer_observe::measure::Record;
 
-/// Adds the state to the exchange's own span, the first. Called on the exporter's thread.
+/// Adds the state to the first span, the request's own. Called on the exporter's thread.
 pub(super) fn join(spans: &mut [SpanData], record: &Record, process: &dyn ProcessStats) {
     let moment = record.started + record.first_token.unwrap_or(record.ended);
-    // Health checks and the like wait for no token.
+    // Health checks and the like have no tokens.
     if !record.labels.route.is_read() {
         return;
     }
@@ -21,7 +22,7 @@ pub(super) fn join(spans: &mut [SpanData], record: &Record, process: &dyn Proces
     }
 }
 
-/// Under the names of the metrics.
+/// The state as attributes, named like the metrics.
 fn attributes(state: &State, age: Duration) -> impl Iterator<Item = KeyValue> {
     let count = |value: Option<f64>| value.map(|value| opentelemetry::Value::from(value.round() as i64));
     let figures = [

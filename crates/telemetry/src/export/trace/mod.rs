@@ -1,4 +1,4 @@
-//! Traces: whether an exchange's spans are kept, their ids, and the spans themselves, all made when it has ended.
+//! Traces: the sampling decision, ids and spans of a request, all created when it has ended.
 
 mod clock;
 mod decision;
@@ -25,18 +25,18 @@ use objectives::Objectives;
 
 pub(crate) use decision::Keep;
 
-/// The ids of an exchange's span.
+/// The ids of a request's span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ids {
     pub(crate) trace_id: u128,
     pub(crate) span_id: u64,
     /// The caller's span.
     pub(crate) parent: Option<u64>,
-    /// Why it is kept, where the sampler would have left it out.
+    /// Why the span is kept although the sampler would have dropped it.
     pub(crate) kept: Option<Keep>,
 }
 
-/// Decides on and makes spans.
+/// Decides on spans and creates them.
 pub(crate) struct Tracer {
     decision: Decision,
     objectives: Objectives,
@@ -65,14 +65,14 @@ impl Tracer {
         }
     }
 
-    /// Keeps the traces of exchanges of which `judge` says that they broke an objective.
+    /// Keeps the traces of requests for which `judge` reports a broken objective.
     pub(crate) fn keep_when(&self, judge: impl Fn(&Record) -> bool + Send + Sync + 'static) {
         self.objectives.set(Box::new(judge));
     }
 
-    /// Sends the exchange's spans on their way if they are kept, and gives what its exemplars shall point to: our own
-    /// span; without an exporter of our own the caller's span if the caller keeps it; else nothing, because an
-    /// exemplar must not point to a trace that nobody has.
+    /// Queues the request's spans if they are kept, and returns its exemplar: it refers to our own span; without a
+    /// trace exporter, to the caller's span if the caller samples it; else `None`, because an exemplar must not refer
+    /// to a trace that nothing stores.
     pub(crate) fn trace(&self, record: &Record) -> Option<Exemplar> {
         let ended = record.started + record.ended;
         let anchor = self.clock.anchor(ended);
@@ -81,7 +81,7 @@ impl Tracer {
             let caller = record.trace.filter(|caller| caller.sampled)?;
             return Some(exemplar(caller.trace_id, caller.span_id, at));
         };
-        // Health checks and the like: a span only where the caller's trace would have a hole without it.
+        // Health checks and the like get a span only if the caller's trace would otherwise have a gap.
         if !record.labels.route.is_read() && record.trace.is_none() {
             return None;
         }

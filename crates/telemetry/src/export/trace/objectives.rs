@@ -1,13 +1,13 @@
-//! Who knows whether an exchange broke an objective.
+//! Holds the function that evaluates objectives.
 
 use std::sync::OnceLock;
 
 use tokometer_observe::measure::Record;
 
-/// Judges an exchange that has ended. Called from the data path's threads: must not block.
+/// Evaluates an ended request. Called from the data path's threads, so it must not block.
 type Judge = Box<dyn Fn(&Record) -> bool + Send + Sync>;
 
-/// A judge, once there is one.
+/// The evaluation function, once it is set.
 #[derive(Default)]
 pub(crate) struct Objectives(OnceLock<Judge>);
 
@@ -18,12 +18,12 @@ impl std::fmt::Debug for Objectives {
 }
 
 impl Objectives {
-    /// Sets the judge; a second one is not taken.
+    /// Sets the evaluation function; later calls have no effect.
     pub(crate) fn set(&self, judge: Judge) {
         self.0.set(judge).ok();
     }
 
-    /// True when a judge says that this exchange broke an objective.
+    /// True when this request broke an objective.
     pub(crate) fn are_broken(&self, record: &Record) -> bool {
         self.0.get().is_some_and(|judge| judge(record))
     }

@@ -1,4 +1,4 @@
-//! A cap on how often something happens: so many in a second, and as many at once after a quiet second.
+//! A rate limit per second; after a quiet second, a full second's quota may pass at once.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
@@ -6,25 +6,25 @@ use std::time::Instant;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// The generic cell rate algorithm (ITU-T I.371), with one atomic and no lock. Times may come late or out of order; they
-/// never let more pass.
+/// The generic cell rate algorithm (ITU-T I.371), with one atomic and no lock. Late or unordered times never let more
+/// pass.
 #[derive(Debug)]
 pub(crate) struct Rate {
     start: Instant,
-    /// Nanoseconds that one takes; `None` where there is no cap.
+    /// Nanoseconds per item; `None` without a limit.
     each: Option<u64>,
-    /// When all that has passed would have passed at the steady rate, in nanoseconds after `start`.
+    /// When everything passed so far would have passed at the steady rate, in nanoseconds after `start`.
     due: AtomicU64,
 }
 
 impl Rate {
-    /// So many per second; `None`: as many as come.
+    /// A limit of `per_second`; `None` for no limit.
     pub(crate) fn new(per_second: Option<u64>, start: Instant) -> Rate {
         let each = per_second.map(|n| (SECOND / n.max(1)).max(1));
         Rate { start, each, due: AtomicU64::new(0) }
     }
 
-    /// Takes one at `at`, if there is one left.
+    /// Takes one item at time `at` if the limit allows it.
     pub(crate) fn take(&self, at: Instant) -> bool {
         let Some(each) = self.each else { return true };
         let now = u64::try_from(at.saturating_duration_since(self.start).as_nanos()).unwrap_or(u64::MAX);
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_brings_as_many_as_the_cap_and_no_more_are_saved_up() {
+    fn each_second_allows_the_cap_and_no_more_accumulate() {
         let start = Instant::now();
         let rate = Rate::new(Some(10), start);
         let at = |ms| start + Duration::from_millis(ms);
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_cap_all_pass_and_the_greatest_cap_is_one() {
+    fn no_cap_and_the_maximum_cap_let_all_pass() {
         let start = Instant::now();
         assert_eq!(taken(&Rate::new(None, start), start, 100_000), 100_000);
         assert_eq!(taken(&Rate::new(Some(u64::MAX), start), start, 1000), 1000);

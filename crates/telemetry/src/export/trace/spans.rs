@@ -1,7 +1,7 @@
-//! The spans of one exchange, laid out after the fact with their true times.
+//! The spans of one request, built after its end with their measured times.
 //!
-//! One SERVER span from the first byte of the request to the end, and below it the exchange's phases ([`Phases`]), which lie
-//! end to end, and beside them each time that the client kept bytes waiting.
+//! One SERVER span from the first byte of the request to the end. Its children are the request's phases ([`Phases`]),
+//! which are contiguous, and each interval in which the client blocked delivery.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -34,22 +34,22 @@ use tokometer_observe::measure::PhaseKind;
 use tokometer_observe::measure::Phases;
 use tokometer_observe::measure::Record;
 
-/// The word of the conventions for a finish reason that was expected and never came.
+/// The conventions' value for an expected finish reason that is missing.
 const MISSING_FINISH: &str = "error";
 
-/// Of every span; made once.
+/// Shared by all spans.
 static SCOPE: LazyLock<InstrumentationScope> =
     LazyLock::new(|| InstrumentationScope::builder("tokometer").with_version(env!("CARGO_PKG_VERSION")).build());
 
-/// What it is, begin and end of a child, counted from the first byte of the request.
+/// Kind, start and end of a child span, relative to the first byte of the request.
 type Child = (PhaseKind, Duration, Duration);
 
-/// How many spans the exchange gives.
+/// Number of spans of the request.
 pub(crate) fn count(record: &Record) -> usize {
     1 + children(record).count()
 }
 
-/// All spans of the exchange, the SERVER span first.
+/// All spans of the request, the SERVER span first.
 pub(crate) fn spans(
     record: &Record,
     ids: Ids,
@@ -96,7 +96,7 @@ pub(crate) fn spans(
     all
 }
 
-/// The engine's own span of the exchange, which is in a trace of its own unless the caller sent a `traceparent`.
+/// Link to the engine's own span of the request, which is in a separate trace unless the caller sent a `traceparent`.
 fn links(record: &Record) -> SpanLinks {
     let mut links = SpanLinks::default();
     if let Some(span) = &record.engine_span {
@@ -107,7 +107,7 @@ fn links(record: &Record) -> SpanLinks {
     links
 }
 
-/// `{operation} {model}`, as the conventions have it.
+/// `{operation} {model}`, as in the conventions.
 fn name(record: &Record) -> Cow<'static, str> {
     let operation = record.labels.route.operation();
     match record.labels.request_model.as_deref().and_then(clean) {
@@ -116,8 +116,8 @@ fn name(record: &Record) -> Cow<'static, str> {
     }
 }
 
-/// The children of the exchange's span. What took no time is no span, and neither is the one part of an exchange of which
-/// nothing is told apart.
+/// The children of the request's span. Phases of zero length are omitted, and so is a single phase that covers the
+/// whole request.
 fn children(record: &Record) -> impl Iterator<Item = Child> {
     let phases = Phases::of(record);
     let parts = phases.iter().filter(|part| part.from < part.to).count();
@@ -129,7 +129,7 @@ fn children(record: &Record) -> impl Iterator<Item = Child> {
     phases.filter(move |_| told).chain(blocked)
 }
 
-/// What a person asks of a phase, beside how long it was.
+/// Details of a phase in addition to its duration.
 fn of_phase(kind: PhaseKind, record: &Record) -> Vec<KeyValue> {
     let whole = |n: u64| i64::try_from(n).ok().map(Value::from);
     let tokens =
@@ -193,7 +193,7 @@ fn attributes(record: &Record, servers: &[(String, Option<u16>)], semconv: Semco
         put("gen_ai.usage.cache_write.input_tokens", whole(record.cache_creation_tokens));
     }
     put("gen_ai.usage.reasoning.output_tokens", whole(record.reasoning_tokens));
-    // The names of the newest conventions: v1.41 has none for modalities.
+    // Names from the newest conventions: v1.41 has none for modalities.
     put("gen_ai.usage.audio.input_tokens", whole(record.input_audio_tokens));
     put("gen_ai.usage.image.input_tokens", whole(record.input_image_tokens));
     put("gen_ai.usage.audio.output_tokens", whole(record.output_audio_tokens));
@@ -204,7 +204,8 @@ fn attributes(record: &Record, servers: &[(String, Option<u16>)], semconv: Semco
     put("http.response.status_code", record.status.map(|status| Value::from(i64::from(status))));
     put("error.type", word(failure::error_type(record)));
 
-    // The keys that vLLM and SGLang share. Ours are measured on the wire; those of the model are the engine's own.
+    // The keys that vLLM and SGLang share. Tokometer's values are measured on the wire; the model's are reported by the
+    // engine.
     put("gen_ai.latency.e2e", seconds(record.since_requested(Some(record.ended))));
     let first = record.since_requested(record.first_token).filter(|_| streaming);
     put("gen_ai.latency.time_to_first_token", seconds(first));
@@ -238,7 +239,7 @@ fn attributes(record: &Record, servers: &[(String, Option<u16>)], semconv: Semco
     put("tokometer.decode_tokens_per_second", record.decode_rate.map(Value::from));
     put("tokometer.decode_tokens_per_second_estimated", record.decode_rate_estimated.map(Value::from));
     put("tokometer.time_to_first_visible", seconds(record.since_requested(record.first_visible).filter(|_| streaming)));
-    // A whole answer is one event, in which nothing can stall.
+    // An unstreamed response is one event, in which nothing can stall.
     put("tokometer.chunks", whole(Some(record.chunks).filter(|_| streaming)));
     put("tokometer.events", whole(Some(record.events).filter(|_| streaming)));
     put("tokometer.stalls", whole(Some(u64::from(record.stalls)).filter(|_| streaming)));
@@ -252,7 +253,8 @@ fn attributes(record: &Record, servers: &[(String, Option<u16>)], semconv: Semco
     all
 }
 
-/// The reasons that came, and `error` for each choice of an answer that was cut before it gave one.
+/// The received finish reasons, plus `error` for each choice of a response that was interrupted before its finish
+/// reason.
 fn finish_reasons(record: &Record) -> Option<Value> {
     let mut reasons: Vec<StringValue> = record.finish_reasons.iter().map(|reason| reason.as_str().into()).collect();
     let begun = record.status.is_some_and(|status| (200..300).contains(&status));
