@@ -1,4 +1,4 @@
-//! What an engine is answered, in the form in which it asked (OTLP specification 1.x, "OTLP/gRPC", "OTLP/HTTP").
+//! Responses to an engine, in the protocol that it used (OTLP specification 1.x, "OTLP/gRPC", "OTLP/HTTP").
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -24,24 +24,24 @@ const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const GRPC_DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 
-/// After this an engine that found no room may try again.
+/// Delay after which an engine may retry a message that found no room.
 pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// How a client speaks OTLP.
+/// OTLP protocol of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     Grpc,
     Http,
 }
 
-/// Why a message is not taken, in both forms' words.
+/// Why a message is refused, with the codes of both protocols.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refused {
     pub(crate) why: Refusal,
     pub(crate) status: StatusCode,
     /// A status code of gRPC (<https://grpc.io/docs/guides/status-codes/>).
     pub(crate) code: u8,
-    /// Visible ASCII without a percent sign, so that it needs no encoding.
+    /// Visible ASCII without a percent sign, so it needs no encoding.
     pub(crate) message: &'static str,
 }
 
@@ -56,12 +56,12 @@ impl Refused {
     }
 
     pub(crate) const fn busy() -> Refused {
-        let message = "messages that wait take all of queue.max_waiting_bytes; try again";
+        let message = "waiting messages use all of queue.max_waiting_bytes; try again";
         Refused { why: Refusal::Busy, status: StatusCode::TOO_MANY_REQUESTS, code: 8, message }
     }
 
     pub(crate) const fn timeout() -> Refused {
-        let message = "the message did not come within queue.read_timeout_ms";
+        let message = "the message did not arrive within queue.read_timeout_ms";
         Refused { why: Refusal::Timeout, status: StatusCode::REQUEST_TIMEOUT, code: 4, message }
     }
 
@@ -70,7 +70,7 @@ impl Refused {
     }
 }
 
-/// At most one piece of data and then trailers.
+/// A response body: at most one data frame, then trailers.
 #[derive(Debug, Default)]
 pub(crate) struct Said {
     data: Option<Bytes>,
@@ -91,7 +91,7 @@ impl Body for Said {
     }
 }
 
-/// The message was taken whole.
+/// The response to an accepted message.
 pub(crate) fn taken(form: Form) -> Response<Said> {
     match form {
         // An empty ExportTraceServiceResponse has no bytes.
@@ -105,7 +105,7 @@ pub(crate) fn taken(form: Form) -> Response<Said> {
     }
 }
 
-/// It was not.
+/// The response to a refused message.
 pub(crate) fn refused(form: Form, refused: &Refused) -> Response<Said> {
     let busy = refused.why == Refusal::Busy;
     match form {
@@ -119,12 +119,12 @@ pub(crate) fn refused(form: Form, refused: &Refused) -> Response<Said> {
             answer
         }
         Form::Grpc => {
-            // Without a message the trailers stand in the head.
+            // Without a message the trailers are sent in the headers.
             let mut answer = response(StatusCode::OK, "application/grpc", Said::default());
             let headers = answer.headers_mut();
             headers.insert(GRPC_STATUS, HeaderValue::from(u16::from(refused.code)));
             headers.insert(GRPC_MESSAGE, HeaderValue::from_static(refused.message));
-            // RESOURCE_EXHAUSTED is tried again only by those who are told when.
+            // Clients retry RESOURCE_EXHAUSTED only if they receive a retry delay.
             let details = busy.then(|| STANDARD_NO_PAD.encode(status_message(refused, &retry_info())));
             if let Some(details) = details.and_then(|text| HeaderValue::try_from(text).ok()) {
                 headers.insert(GRPC_DETAILS, details);
@@ -141,7 +141,7 @@ fn response(status: StatusCode, content_type: &'static str, said: Said) -> Respo
     answer
 }
 
-/// `google.rpc.Status`: code, message, and details that are encoded already.
+/// `google.rpc.Status`: code, message, and already encoded details.
 fn status_message(refused: &Refused, details: &[u8]) -> Vec<u8> {
     let mut status = vec![0x08, refused.code];
     field(&mut status, 2, refused.message.as_bytes());
@@ -162,7 +162,7 @@ fn retry_info() -> Vec<u8> {
     any
 }
 
-/// A field of bytes.
+/// Encodes a length-delimited field.
 fn field(out: &mut Vec<u8>, number: u8, bytes: &[u8]) {
     out.push(number << 3 | 2);
     prost::encode_length_delimiter(bytes.len(), out).ok();

@@ -1,4 +1,4 @@
-//! The memory that messages may take, all together.
+//! The memory budget shared by all messages.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::engine_spans::stats::Figures;
 
-/// What a message takes beside its bytes: its place in the queues, its headers.
+/// Memory of a message in addition to its bytes: its queue entry and headers.
 const OVERHEAD: usize = 1024;
 
-/// Gives shares until there is no more.
+/// Grants shares until the budget is used up.
 #[derive(Clone, Debug)]
 pub(crate) struct Budget(Arc<Inner>);
 
@@ -21,19 +21,19 @@ struct Inner {
 }
 
 impl Budget {
-    /// `figures` are told what all budgets together have given.
+    /// `figures` counts what all budgets together have granted.
     pub(crate) fn new(most: usize, figures: Arc<Figures>) -> Budget {
         Budget(Arc::new(Inner { most, taken: AtomicUsize::new(0), figures }))
     }
 
-    /// The share of a message of so many bytes; `None` when there is no room.
+    /// A share for a message of this size; `None` when there is no room.
     pub(crate) fn share(&self, bytes: usize) -> Option<Share> {
         let mut share = Share { budget: self.clone(), bytes: 0 };
         share.grow(OVERHEAD.saturating_add(bytes)).then_some(share)
     }
 }
 
-/// What one message takes; given back when dropped.
+/// The share of one message; returned to the budget when dropped.
 #[derive(Debug)]
 pub(crate) struct Share {
     budget: Budget,
@@ -41,7 +41,7 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// Takes so many bytes more; false, and nothing is taken, when there is no room.
+    /// Adds this many bytes; returns false and adds nothing when there is no room.
     pub(crate) fn grow(&mut self, bytes: usize) -> bool {
         let Inner { most, taken, figures } = &*self.budget.0;
         let within = |taken: usize| taken.checked_add(bytes).filter(|sum| sum <= most);
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_given_until_there_is_no_more_and_come_back() {
+    fn shares_are_granted_until_full_and_returned() {
         let figures = Arc::new(Figures::default());
         let budget = Budget::new(4 * OVERHEAD, Arc::clone(&figures));
         let mut first = budget.share(0).unwrap();

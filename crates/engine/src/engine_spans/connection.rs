@@ -1,4 +1,4 @@
-//! One connection to the receiver of spans: OTLP over gRPC or HTTP, told apart by its first bytes.
+//! One connection to the span receiver: OTLP over gRPC or HTTP, detected by its first bytes.
 
 use std::convert::Infallible;
 use std::pin::pin;
@@ -20,22 +20,22 @@ use tokio::sync::watch;
 
 use crate::engine_spans::intake::Intake;
 
-/// Most bytes of a request head.
+/// Maximum size of request headers in bytes.
 const HEAD_BYTES: usize = 16 * 1024;
-/// Calls at a time on a connection of HTTP/2; an exporter has one.
+/// Maximum concurrent calls per HTTP/2 connection; an exporter uses one.
 const CALLS: u32 = 16;
-/// Bytes of a connection of HTTP/2 that are taken ahead of being read.
+/// HTTP/2 flow-control window in bytes: data accepted before it is read.
 const WINDOW: u32 = 256 * 1024;
-/// A connection of HTTP/2 without a request for so long is closed, so that its place is free: clients open another.
+/// An HTTP/2 connection without requests for this long is closed to free its place; clients open another one.
 const IDLE: Duration = Duration::from_secs(60);
-/// Between two looks at first bytes that tell nothing yet.
+/// Interval between two checks while the first bytes are not conclusive.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Serves requests until the client leaves, is silent for too long, or the receiver stops.
+/// Serves requests until the client disconnects, is silent for too long, or the receiver stops.
 pub(crate) async fn serve(stream: TcpStream, intake: Arc<Intake>, mut stopped: watch::Receiver<bool>) {
     stream.set_nodelay(true).ok();
     let timeout = intake.settings.read_timeout;
-    // A client that asks and does not read would hold its place for ever.
+    // A client that sends requests but does not read would otherwise hold its place forever.
     #[cfg(target_os = "linux")]
     socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(timeout)).ok();
     let Ok(Some(is_http2)) = tokio::time::timeout(timeout, speaks_http2(&stream)).await else { return };
@@ -83,7 +83,7 @@ pub(crate) async fn serve(stream: TcpStream, intake: Arc<Intake>, mut stopped: w
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(%error, "A connection to the receiver of spans ended early.");
+        tracing::debug!(%error, "A connection to the engine span receiver ended early.");
     }
 }
 
@@ -100,8 +100,8 @@ async fn stopped_or_idle(stopped: &mut watch::Receiver<bool>, requests: &AtomicU
     }
 }
 
-/// True when the first bytes are those of HTTP/2's preface (RFC 9113 section 3.4), of which three tell it from every method
-/// of HTTP/1; `None` when the client is gone.
+/// True when the first bytes are those of the HTTP/2 preface (RFC 9113 section 3.4), of which three differ from every
+/// HTTP/1 method; `None` when the client has disconnected.
 async fn speaks_http2(stream: &TcpStream) -> Option<bool> {
     let mut first = [0; 3];
     loop {
@@ -109,7 +109,7 @@ async fn speaks_http2(stream: &TcpStream) -> Option<bool> {
             0 => return None,
             n if first.get(..n) != b"PRI".get(..n) => return Some(false),
             3 => return Some(true),
-            // They are there until somebody reads them: only time brings more.
+            // Peeked bytes stay readable, so waiting for readability would return at once.
             _ => tokio::time::sleep(LOOK).await,
         }
     }

@@ -1,12 +1,13 @@
-//! What the spans of engines mean.
+//! Interpretation of engine spans.
 //!
-//! - vLLM 0.32 and TensorRT-LLM 1.x: one span `llm_request` for each sequence that came to its end; aborted ones have none.
-//!   `gen_ai.latency.*` in seconds, `gen_ai.request.id` the id of the answer, with the number of the prompt behind it on
-//!   completions (`cmpl-…-0`) and of the turn on responses (`resp_…_0`).
-//! - SGLang 0.5: a root span ` Req <8 digits>` with the attribute `rid`, which is the id of the answer; below it one span for
-//!   each thread, and below that of the scheduler a stage `prefill_waiting`, which is the queue. Its
-//!   `gen_ai.latency.time_in_model_prefill` and `…_inference` begin when the request was handed to the scheduler, so they
-//!   hold the queue too and are left out here.
+//! - vLLM 0.32 and TensorRT-LLM 1.x: one span `llm_request` for each sequence that finished; aborted ones have none.
+//!   `gen_ai.latency.*` is in seconds. `gen_ai.request.id` is the id of the response, followed by the number of the
+//!   prompt on completions (`cmpl-…-0`) and of the turn on responses (`resp_…_0`).
+//! - SGLang 0.5: a root span ` Req <8 digits>` with the attribute `rid`, which is the id of the response; below it one
+//!   span for each thread, and below that of the scheduler a stage `prefill_waiting`, which is the queue. Its
+//!   `gen_ai.latency.time_in_model_prefill` and `…_inference` start when the request is handed to the scheduler, so
+//! they
+//!   include the queue and are ignored here.
 
 use std::time::Duration;
 
@@ -14,54 +15,54 @@ use crate::engine_spans::spans::Attribute;
 use crate::engine_spans::spans::Span;
 use tokometer_observe::measure::EngineSpan;
 
-/// Name of vLLM's and TensorRT-LLM's span of a request.
+/// Name of vLLM's and TensorRT-LLM's request span.
 const REQUEST: &str = "llm_request";
-/// In the name of SGLang's span of a request.
+/// Part of the name of SGLang's request span.
 const SGLANG_REQUEST: &str = "Req ";
-/// Name of SGLang's stage in the queue.
+/// Name of SGLang's queue stage.
 const SGLANG_QUEUE: &str = "prefill_waiting";
 
-/// Longest id that is kept; an answer's id is cut at this length, and what is cut is no id any more.
+/// Maximum id length in bytes. Response ids are cut at this length, and a cut id cannot be matched.
 const ID_BYTES: usize = 127;
 
-/// A span, as far as it concerns a request.
+/// Meaning of a span.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Meaning {
-    /// A request that came to its end.
+    /// A request that finished.
     Request(Box<Request>),
-    /// SGLang's stage in the queue, and how long it was.
+    /// SGLang's queue stage, with its duration.
     Queued(Duration),
     /// Anything else.
     Other,
 }
 
-/// A request as its engine saw it.
+/// A request as reported by its engine.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Request {
-    /// The id of its answer, brought to the form that [`of_answer`] gives.
+    /// The id of its response, in the form returned by [`of_answer`].
     pub(crate) id: Option<Box<str>>,
-    /// The span above it: the caller's, where the caller sent a `traceparent`.
+    /// The parent span: the caller's, where the caller sent a `traceparent`.
     pub(crate) parent: Option<u64>,
-    /// How long it took by its span's ends, where no attribute says it.
+    /// Duration between the span's start and end, used where no attribute gives it.
     pub(crate) spanned: Duration,
-    /// Its queue time is told by a span of its own (SGLang).
+    /// Its queue time is reported by a separate span (SGLang).
     pub(crate) staged: bool,
     pub(crate) told: EngineSpan,
 }
 
 impl Request {
-    /// From its arrival to its end.
+    /// Time from its arrival to its end.
     pub(crate) fn duration(&self) -> Duration {
         self.told.e2e.unwrap_or(self.spanned)
     }
 }
 
-/// What a span tells.
+/// The meaning of a span.
 pub(crate) fn meaning(span: &Span<'_>) -> Meaning {
     match span.name {
         SGLANG_QUEUE => Meaning::Queued(spanned(span)),
         REQUEST => request(span, false),
-        // `rid` makes it one: other programs may have such names too.
+        // `rid` is required, because spans of other programs may have similar names.
         name if name.contains(SGLANG_REQUEST) => request(span, true),
         _ => Meaning::Other,
     }
@@ -109,7 +110,7 @@ fn text(value: Attribute<'_>) -> Option<&str> {
     }
 }
 
-/// A time is not negative, and neither infinite nor absurd.
+/// Seconds as a duration; negative, infinite and implausible values are rejected.
 fn seconds(value: Attribute<'_>) -> Option<Duration> {
     const MOST: f64 = 1e7;
     match value {
@@ -128,7 +129,7 @@ fn whole(value: Attribute<'_>) -> Option<u64> {
     }
 }
 
-/// An answer's `id` in the form in which it is looked for: TensorRT-LLM puts a prefix before the number that its span has.
+/// A response's `id` in the form used for matching: TensorRT-LLM adds a prefix to the number that its span has.
 pub(crate) fn of_answer(id: &str) -> Option<&str> {
     let bare = ["chatcmpl-", "cmpl-"].iter().find_map(|prefix| id.strip_prefix(prefix)).filter(|rest| is_number(rest));
     fits(bare.unwrap_or(id))
@@ -156,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answers_id_and_its_spans_id_become_the_same() {
+    fn ids_of_a_response_and_its_span_are_equal() {
         for (answer, span) in [
             ("chatcmpl-90a6e59d74917832", "chatcmpl-90a6e59d74917832"),
             ("cmpl-b641edb79443fcc6", "cmpl-b641edb79443fcc6-0"),
@@ -177,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_that_cannot_be_is_none() {
+    fn impossible_times_are_none() {
         for wrong in [-0.1, f64::NAN, f64::INFINITY, 1e300] {
             assert_eq!(seconds(Attribute::Real(wrong)), None);
         }

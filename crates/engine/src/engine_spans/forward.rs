@@ -1,4 +1,4 @@
-//! Every message goes on to the configured collector, unchanged and in the order in which they came.
+//! Forwards every message to the configured collector, unmodified and in order of arrival.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,36 +14,36 @@ use crate::engine_spans::message::Message;
 use crate::engine_spans::stats::Figures;
 use crate::engine_spans::stats::Unsent;
 
-/// The first pause before a message is tried again; each further one is twice as long.
+/// Pause before the first retry of a message; each further one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
-/// The longest.
+/// Maximum pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// What a collector said to a message.
+/// The collector's reply to a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// It took it, but for so many spans.
+    /// It accepted the message, except for the rejected spans.
     Taken {
         /// Spans that it rejected.
         rejected: u64,
     },
-    /// It may take it later; after this time, if it said so.
+    /// It may accept the message later, after this delay if it sent one.
     Later(Option<Duration>, String),
-    /// It will never take it.
+    /// It refuses the message permanently.
     Refused(String),
 }
 
-/// Where messages go on to.
+/// The destination of forwarded messages.
 #[async_trait]
 pub trait Collector: Send + Sync + 'static {
     /// Sends an `ExportTraceServiceRequest` in protobuf with these headers, once.
     async fn export(&self, message: Bytes, headers: HeaderMap) -> Reply;
 }
 
-/// When everything has to end; `None` while nobody asked.
+/// The deadline of the shutdown; `None` until one is requested.
 pub(crate) type Closing = watch::Receiver<Option<Instant>>;
 
-/// Forwards until there are no more messages, or the time for the last ones is over.
+/// Forwards until there are no more messages, or until the deadline.
 pub(crate) async fn run(
     collector: Arc<dyn Collector>,
     mut inbox: UnboundedReceiver<Message>,
@@ -68,7 +68,7 @@ pub(crate) async fn run(
     }
 }
 
-/// Comes to an end when the time for the last messages is over.
+/// Completes when the deadline has passed.
 async fn over(closing: &mut Closing) {
     let deadline = match closing.wait_for(Option::is_some).await {
         Ok(deadline) => *deadline,
@@ -96,17 +96,17 @@ impl Forwarder<'_> {
                     return;
                 }
                 Reply::Refused(why) => {
-                    tracing::warn!(why, spans = message.spans, "The collector does not take spans of the engine.");
+                    tracing::warn!(why, spans = message.spans, "The collector refuses engine spans.");
                     return self.figures.unsend(Unsent::Refused, message.spans);
                 }
                 Reply::Later(after, why) => {
                     let jitter = pause.mul_f64(0.5 + fastrand::f64() / 2.0);
                     let next = after.unwrap_or(jitter).min(LONGEST_PAUSE);
                     if begun.elapsed() + next > self.patience {
-                        tracing::warn!(why, spans = message.spans, "Spans of the engine could not be forwarded.");
+                        tracing::warn!(why, spans = message.spans, "Engine spans could not be forwarded.");
                         return self.figures.unsend(Unsent::GivenUp, message.spans);
                     }
-                    tracing::debug!(why, ?next, "Spans of the engine will be forwarded later.");
+                    tracing::debug!(why, ?next, "Forwarding of engine spans will be retried.");
                     tokio::time::sleep(next).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }

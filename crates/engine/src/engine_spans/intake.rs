@@ -1,4 +1,4 @@
-//! One export request: read within its limits, and understood as far as it must be to be answered.
+//! One export request: read within its limits, and parsed as far as its response requires.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -27,32 +27,33 @@ use crate::engine_spans::message::Message;
 use crate::engine_spans::spans;
 use crate::engine_spans::stats::Figures;
 
-/// The methods of OTLP over gRPC have this before the signal's name.
+/// Common prefix of the OTLP over gRPC methods, followed by the signal's name.
 const GRPC_PREFIX: &str = "/opentelemetry.proto.collector.";
 const GRPC_TRACES: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
-/// The default path of OTLP over HTTP; what stands before it is a matter of the client's endpoint.
+/// The default path of OTLP over HTTP; a prefix depends on the client's endpoint setting.
 const HTTP_TRACES: &str = "/v1/traces";
 const HTTP_OTHERS: [&str; 2] = ["/v1/metrics", "/v1/logs"];
 
-/// Bytes that compressed messages are undone by at a time.
+/// Bytes decompressed at a time.
 const STEP: usize = 64 * 1024;
 
-/// Flag and length before a message of gRPC.
+/// Length of the flag and length fields before a gRPC message.
 const PREFIX: usize = 5;
 
 const ONLY_TRACES: &str = "only traces are received here; send metrics and logs to a collector";
-const ONLY_PROTOBUF: &str = "JSON is not read here; set OTEL_EXPORTER_OTLP_TRACES_PROTOCOL to http/protobuf or grpc (content type application/x-protobuf)";
+const ONLY_PROTOBUF: &str = "JSON is not supported; set OTEL_EXPORTER_OTLP_TRACES_PROTOCOL to http/protobuf or grpc (content type application/x-protobuf)";
 
-/// What takes messages that were read.
+/// Receives complete messages.
 pub(crate) trait Inbox: Send + Sync + 'static {
-    /// A message, to be joined, and forwarded if there is room to wait for that; tells whether there was. Must not block.
+    /// Passes on a message to be joined, and to be forwarded if there is room; returns whether there was. Must not
+    /// block.
     fn take(&self, message: Message) -> bool;
 }
 
-/// Everything that reading needs.
+/// Everything needed to read messages.
 pub(crate) struct Intake {
     pub(crate) settings: Settings,
-    /// For messages while they are read.
+    /// Memory for messages while they are read.
     pub(crate) budget: Budget,
     pub(crate) figures: Arc<Figures>,
     pub(crate) inbox: Box<dyn Inbox>,
@@ -65,7 +66,7 @@ impl std::fmt::Debug for Intake {
 }
 
 impl Intake {
-    /// Answers one request.
+    /// Handles one request.
     pub(crate) async fn answer(&self, request: Request<Incoming>) -> Response<Said> {
         let is_grpc = content_type(request.headers()).is_some_and(|kind| kind.starts_with("application/grpc"));
         let form = if is_grpc { Form::Grpc } else { Form::Http };
@@ -80,7 +81,7 @@ impl Intake {
             }
             Err(refused) => {
                 self.figures.refuse(refused.why);
-                tracing::debug!(?refused, "A message to the receiver of spans was not taken.");
+                tracing::debug!(?refused, "The engine span receiver refused a message.");
                 answer::refused(form, &refused)
             }
         }
@@ -98,17 +99,19 @@ impl Intake {
             Form::Grpc => {
                 let (compressed, message) = framed(body)?;
                 if compressed && !gzip {
-                    return Err(Refused::malformed("the message is compressed, and grpc-encoding does not say how"));
+                    return Err(Refused::malformed(
+                        "the message is compressed, but grpc-encoding names no compression",
+                    ));
                 }
                 if compressed { self.undo(&message, &mut share)? } else { message }
             }
         };
         let spans = spans::read(&bytes, |_| {})
-            .map_err(|_| Refused::malformed("the message is no ExportTraceServiceRequest in protobuf"))?;
+            .map_err(|_| Refused::malformed("the message is not an ExportTraceServiceRequest in protobuf"))?;
         Ok(Message { bytes, headers, spans, _share: share })
     }
 
-    /// Whether this is a request for us; true where its messages may be compressed with gzip.
+    /// Checks that the request is an export of traces; returns true where its messages may be gzip-compressed.
     fn check(&self, form: Form, request: &Request<Incoming>) -> Result<bool, Refused> {
         let (path, headers) = (request.uri().path(), request.headers());
         let unsupported = Refused::unsupported;
@@ -139,7 +142,7 @@ impl Intake {
         match coding.map(|value| value.as_bytes()) {
             None | Some(b"identity" | b"") => Ok(false),
             Some(b"gzip") => Ok(true),
-            Some(_) => Err(unsupported(StatusCode::UNSUPPORTED_MEDIA_TYPE, "of compressions only gzip is read here")),
+            Some(_) => Err(unsupported(StatusCode::UNSUPPORTED_MEDIA_TYPE, "only gzip compression is supported")),
         }
     }
 
@@ -150,7 +153,7 @@ impl Intake {
     async fn body(&self, form: Form, mut body: Incoming, share: &mut Share) -> Result<Bytes, Refused> {
         let mut read = BytesMut::new();
         while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|_| Refused::malformed("the message was cut"))?;
+            let frame = frame.map_err(|_| Refused::malformed("the message was truncated"))?;
             let Ok(data) = frame.into_data() else { continue };
             let length = read.len() + data.len();
             if length > self.most(form) {
@@ -162,14 +165,13 @@ impl Intake {
         Ok(read.freeze())
     }
 
-    /// Undoes gzip.
+    /// Decompresses gzip.
     fn undo(&self, compressed: &[u8], share: &mut Share) -> Result<Bytes, Refused> {
         let mut decoder = MultiGzDecoder::new(compressed);
         let mut undone = BytesMut::new();
         let mut step = vec![0; STEP];
         loop {
-            let read =
-                decoder.read(&mut step).map_err(|_| Refused::malformed("the message is not compressed by gzip"))?;
+            let read = decoder.read(&mut step).map_err(|_| Refused::malformed("the message is not valid gzip"))?;
             let Some(part) = step.get(..read).filter(|part| !part.is_empty()) else { return Ok(undone.freeze()) };
             let length = undone.len() + part.len();
             if length > self.settings.max_message_bytes {
@@ -181,7 +183,7 @@ impl Intake {
     }
 }
 
-/// Makes room for so many bytes in all, and pays for what the buffer takes.
+/// Makes room for this total length and charges the buffer's growth to the share.
 fn grow(buffer: &mut BytesMut, length: usize, share: &mut Share) -> Result<(), Refused> {
     let before = buffer.capacity();
     if length > before {
@@ -200,9 +202,9 @@ fn content_type(headers: &HeaderMap) -> Option<&str> {
     Some(value.split(';').next().unwrap_or_default().trim())
 }
 
-/// The one message of a unary call: whether it is compressed, and its bytes.
+/// The single message of a unary call: whether it is compressed, and its bytes.
 fn framed(mut body: Bytes) -> Result<(bool, Bytes), Refused> {
-    let wrong = Refused::malformed("the call holds no message in the framing of gRPC");
+    let wrong = Refused::malformed("the call has no valid gRPC message framing");
     let prefix: Option<[u8; PREFIX]> = body.get(..PREFIX).and_then(|prefix| prefix.try_into().ok());
     let Some([flag, length @ ..]) = prefix else { return Err(wrong) };
     let message = body.split_off(PREFIX);

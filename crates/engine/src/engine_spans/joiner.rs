@@ -1,8 +1,8 @@
-//! Which span belongs to which exchange: records and spans in, in either order and at given times; completed records out.
+//! Matches spans with requests. Input: records and spans, in either order, with their times; output: completed records.
 //!
-//! An exchange and a span are one when both have the same id and nothing else in the same while has it. Where no id can be
-//! compared, the caller's `traceparent` decides, but only when the record has waited its whole time, so that whatever else
-//! belongs to that caller's span has come too. What is not certain is not joined.
+//! A request and a span match when both have the same id and nothing else has it within the memory time. Where ids
+//! cannot be compared, the caller's `traceparent` decides, but only after the record's full waiting time, so that
+//! everything else below the caller's span has arrived too. Uncertain matches are not joined.
 
 use std::collections::HashMap;
 use std::collections::VecDeque;
@@ -18,57 +18,57 @@ use crate::engine_spans::stats::Join;
 use crate::engine_spans::stats::Lost;
 use tokometer_observe::measure::Record;
 
-/// How long an id is remembered: a span may come long before a slow client has taken the last of its answer, and what has
-/// the same id within this time is ambiguous.
+/// How long an id is remembered. A span may arrive long before a slow client has received the end of its response, and
+/// anything with the same id within this time is ambiguous.
 const MEMORY: Duration = Duration::from_secs(60);
 
-/// After so many records in a row that waited for nothing, those of a server are not held any more...
+/// After this many records in a row that waited in vain, records of a server are no longer held...
 const PATIENCE: u32 = 32;
 
-/// ...but for one in so many, which finds out whether its spans come again.
+/// ...except one in this many, which detects whether its spans arrive again.
 const PROBE: u32 = 32;
 
-/// A span may be this much longer than its exchange: two clocks that run differently. Else it is another's.
+/// A span may be this much longer than its request (clock differences). Otherwise it belongs to another request.
 const TOLERANCE: Duration = Duration::from_millis(100);
 
-/// An engine's queue time and the one in band are the same when they differ by less (the answer has whole microseconds).
+/// An engine's queue time and the in-band one are equal when they differ by less (the response has whole microseconds).
 const SAME: Duration = Duration::from_millis(1);
 
-/// What exchanges and spans are looked for by.
+/// Lookup key of requests and spans.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Key {
-    /// The id of the answer.
+    /// The id of the response.
     Id(Arc<str>),
-    /// Trace and span of the caller.
+    /// Trace and span id of the caller.
     Caller(u128, u64),
 }
 
-/// What has this key.
+/// What is known under a key.
 #[derive(Debug, Default)]
 struct Slot {
     records: u32,
     spans: u32,
-    /// Trace and span id of the first span: the same again is a repetition.
+    /// Trace and span id of the first span; the same pair again is a retransmission.
     first: Option<(u128, u64)>,
     record: Option<u64>,
     span: Option<u64>,
-    /// The exchange went on without waiting, and what it knew of its queue time.
+    /// Set when the request was passed on without waiting, with its known queue time.
     told: Option<Option<Duration>>,
 }
 
 impl Slot {
-    /// One exchange and one span, as far as is known.
+    /// True for exactly one request and one span so far.
     fn is_certain(&self) -> bool {
         self.records == 1 && self.spans == 1
     }
 }
 
-/// What an exchange that does not wait leaves behind, so that its span is known when it comes.
+/// What is kept of a request that does not wait, so that its span can be matched when it arrives.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Passed {
     pub(crate) id: Option<Box<str>>,
     pub(crate) caller: Option<(u128, u64)>,
-    /// Its queue time, if that was told in band.
+    /// Its queue time, if reported in band.
     pub(crate) queue: Option<Duration>,
 }
 
@@ -82,7 +82,7 @@ impl Passed {
     }
 }
 
-/// Joins. Keeps at most a number of records, of spans and of keys.
+/// Matches records and spans. Bounds the number of records, spans and keys it keeps.
 #[derive(Debug)]
 pub(crate) struct Joiner {
     wait: Duration,
@@ -90,12 +90,12 @@ pub(crate) struct Joiner {
     slots: HashMap<Key, Slot>,
     records: HashMap<u64, Record>,
     spans: HashMap<u64, Box<Request>>,
-    /// When records have waited enough, spans are of no use any more, and keys are forgotten, the earliest first.
+    /// Expiry times of records, spans and keys, earliest first.
     due: VecDeque<(Instant, u64)>,
     kept: VecDeque<(Instant, u64)>,
     remembered: VecDeque<(Instant, Key)>,
     next: u64,
-    /// By pair: records in a row that waited for nothing.
+    /// By listener: records in a row that waited in vain.
     misses: Vec<u32>,
     done: Vec<Record>,
     figures: Arc<Figures>,
@@ -119,7 +119,7 @@ impl Joiner {
         }
     }
 
-    /// The records that are complete, or have waited enough.
+    /// Takes the records that are complete or have waited long enough.
     pub(crate) fn take(&mut self) -> Vec<Record> {
         self.figures.hold(self.records.len());
         mem::take(&mut self.done)
@@ -131,7 +131,7 @@ impl Joiner {
         ends.into_iter().flatten().chain(self.remembered.front().map(|remembered| remembered.0)).min()
     }
 
-    /// An exchange that may wait has ended.
+    /// Adds an ended request that may wait for its span.
     pub(crate) fn record(&mut self, record: Record, now: Instant) {
         let passed = Passed::of(&record);
         let keys = keys(passed.id.as_deref(), passed.caller);
@@ -139,7 +139,7 @@ impl Joiner {
         for key in keys.iter().flatten() {
             let slot = self.slot(key, now);
             slot.records += 1;
-            // The caller's span alone may have several calls below it.
+            // Several calls may share one caller's span, but not an id.
             ambiguous |= slot.records > 1 && matches!(key, Key::Id(_));
         }
         if let [Some(id), _] = &keys {
@@ -170,7 +170,7 @@ impl Joiner {
         self.due.push_back((now + self.wait, ticket));
     }
 
-    /// An exchange went on without waiting.
+    /// Adds a request that was passed on without waiting.
     pub(crate) fn passed(&mut self, passed: &Passed, now: Instant) {
         let keys = keys(passed.id.as_deref(), passed.caller);
         for key in keys.iter().flatten() {
@@ -190,14 +190,14 @@ impl Joiner {
         }
     }
 
-    /// A request's span came.
+    /// Adds a request's span.
     pub(crate) fn span(&mut self, span: Box<Request>, now: Instant) {
         let identity = (span.told.trace_id, span.told.span_id);
         let keys = keys(span.id.as_deref(), span.parent.map(|parent| (span.told.trace_id, parent)));
         for key in keys.iter().flatten() {
             let slot = self.slot(key, now);
             if slot.first == Some(identity) {
-                // The engine sends it again: it does not know that it came.
+                // A retransmission: the engine did not receive the first response.
                 return;
             }
             slot.first.get_or_insert(identity);
@@ -229,7 +229,7 @@ impl Joiner {
         self.kept.push_back((now + MEMORY, ticket));
     }
 
-    /// Lets go what has waited enough.
+    /// Releases everything whose time has expired.
     pub(crate) fn pass_time(&mut self, now: Instant) {
         while let Some(ticket) = pop_due(&mut self.due, now) {
             if let Some(record) = self.records.remove(&ticket) {
@@ -244,7 +244,7 @@ impl Joiner {
         }
     }
 
-    /// Lets every record go: nothing more will come.
+    /// Releases every record, because no more spans will arrive.
     pub(crate) fn close(&mut self) {
         for (_, ticket) in mem::take(&mut self.due) {
             if let Some(record) = self.records.remove(&ticket) {
@@ -271,7 +271,7 @@ impl Joiner {
         self.slots.entry(key.clone()).or_default()
     }
 
-    /// Forgets a key, unless a record still waits by it and there is time.
+    /// Forgets a key, unless a record still waits under it and `now` is given.
     fn forget(&mut self, key: Key, now: Option<Instant>) {
         let waits = self.slots.get(&key).and_then(|slot| slot.record).is_some_and(|t| self.records.contains_key(&t));
         match now.filter(|_| waits) {
@@ -304,7 +304,7 @@ impl Joiner {
         &mut self.misses[pair]
     }
 
-    /// The record has waited its whole time. Where ids could not be compared, the caller's span decides now.
+    /// The record has waited its full time. Where ids could not be compared, the caller's span decides now.
     fn settle(&mut self, record: Record) {
         let passed = Passed::of(&record);
         let caller = passed.caller.map(|(trace, span)| Key::Caller(trace, span));
@@ -321,7 +321,7 @@ impl Joiner {
     }
 
     fn join(&mut self, mut record: Record, span: Box<Request>, by: Join) {
-        // The engine's part of an exchange is not longer than the exchange.
+        // The engine's part of a request cannot be longer than the request.
         if span.duration() > record.ended + TOLERANCE {
             self.figures.lose(Lost::Contradicted, 1);
             return self.pass(record, Join::Contradicted);
@@ -340,7 +340,7 @@ impl Joiner {
         self.figures.join(join);
     }
 
-    /// Lets the record that waits by this key go on.
+    /// Passes on the record that waits under this key.
     fn release(&mut self, key: &Key, why: Join) {
         let ticket = self.slots.get_mut(key).and_then(|slot| slot.record.take());
         if let Some(record) = ticket.and_then(|ticket| self.records.remove(&ticket)) {
@@ -354,7 +354,7 @@ impl Joiner {
     }
 }
 
-/// The first of a queue, if its time has come.
+/// Removes and returns the first item of a queue, if it is due.
 fn pop_due<T>(queue: &mut VecDeque<(Instant, T)>, now: Instant) -> Option<T> {
     let is_due = queue.front().is_some_and(|(until, _)| *until <= now);
     if is_due { queue.pop_front().map(|(_, first)| first) } else { None }
@@ -364,7 +364,7 @@ fn keys(id: Option<&str>, caller: Option<(u128, u64)>) -> [Option<Key>; 2] {
     [id.map(|id| Key::Id(id.into())), caller.map(|(trace, span)| Key::Caller(trace, span))]
 }
 
-/// True when the two ids are of one kind: then they would be the same if their owners were.
+/// True when both ids are of one kind, so that ids of the same request would be equal.
 fn is_comparable(span: Option<&str>, answer: Option<&str>) -> bool {
     let is_number = |id: &str| id.bytes().all(|byte| byte.is_ascii_digit());
     span.zip(answer).is_some_and(|(span, answer)| is_number(span) == is_number(answer))

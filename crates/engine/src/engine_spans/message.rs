@@ -1,16 +1,16 @@
-//! An export request on its way through.
+//! An export request on its way through the receiver.
 
 use bytes::Bytes;
 use http::HeaderMap;
 
 use crate::engine_spans::budget::Share;
 
-/// Headers of one message that are passed on: more are left behind.
+/// Maximum number of forwarded headers per message; further ones are dropped.
 const MOST_HEADERS: usize = 16;
-/// Bytes of their names and values.
+/// Maximum bytes of their names and values.
 const HEADER_BYTES: usize = 4096;
 
-/// What belongs to one hop, or to the form in which the message came (RFC 9110 section 7.6.1; gRPC over HTTP/2).
+/// Headers of a single hop, or of the message's encoding (RFC 9110 section 7.6.1; gRPC over HTTP/2).
 const OF_THE_HOP: [&str; 17] = [
     "accept",
     "accept-encoding",
@@ -31,27 +31,27 @@ const OF_THE_HOP: [&str; 17] = [
     "via",
 ];
 
-/// A message as the engine sent it, framing and compression undone.
+/// A message as sent by the engine, without framing and compression.
 #[derive(Debug)]
 pub(crate) struct Message {
     /// `ExportTraceServiceRequest`.
     pub(crate) bytes: Bytes,
-    /// What stood beside it and is no matter of the hop: an authorization, a tenant.
+    /// Its end-to-end headers, such as an authorization or a tenant.
     pub(crate) headers: HeaderMap,
-    /// Spans in it.
+    /// Number of spans in it.
     pub(crate) spans: u64,
-    /// Given back when the message is dropped.
+    /// Returned to the budget when the message is dropped.
     pub(crate) _share: Share,
 }
 
 impl Message {
-    /// The same message, at another's expense. Its bytes are there once.
+    /// The same message, charged to another share. The bytes are not copied.
     pub(crate) fn shared(&self, share: Share) -> Message {
         Message { bytes: self.bytes.clone(), headers: self.headers.clone(), spans: self.spans, _share: share }
     }
 }
 
-/// The headers that are passed on.
+/// The headers to forward.
 pub(crate) fn passed_on(headers: &HeaderMap) -> HeaderMap {
     let mut kept = HeaderMap::new();
     let mut bytes = 0;
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_of_the_hop_stays_behind() {
+    fn hop_headers_are_not_forwarded() {
         let mut headers = HeaderMap::new();
         for (name, value) in [
             ("authorization", "Bearer x"),
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_without_end_are_cut() {
+    fn number_and_size_of_headers_are_limited() {
         let many = (0..100).map(|n| (format!("x-{n}").parse().unwrap(), "v".parse().unwrap()));
         assert_eq!(passed_on(&many.collect()).len(), MOST_HEADERS);
         let mut long = HeaderMap::new();

@@ -1,8 +1,8 @@
 //! Queue times from the engine's own spans: an OTLP receiver, a joiner, and a forwarder.
 //!
-//! The engine's `--otlp-traces-endpoint` points here. Each export request is answered, goes on to the configured collector
-//! as it came, and is read on the side for the spans of requests; these are joined to the exchanges that the relay saw. None
-//! of this runs on the data path's threads: what they hand over goes to a bounded queue.
+//! The engine's `--otlp-traces-endpoint` points to this receiver. Each export request gets a response, is forwarded
+//! unmodified to the configured collector, and is parsed for request spans, which are joined to the requests that the
+//! relay observed. None of this runs on the data path's threads: they hand over records through a bounded queue.
 
 mod answer;
 mod budget;
@@ -30,8 +30,8 @@ pub use settings::Settings;
 pub use stage::SpanJoin;
 pub use stats::{Figures, Join, Lost, Refusal, Unsent};
 
-/// Reads an `ExportTraceServiceRequest` as the receiver does: the number of its spans, and how many of them tell of a
-/// request; `None` when it is no such message.
+/// Parses an `ExportTraceServiceRequest` like the receiver: the number of its spans and how many of them describe a
+/// request; `None` when the message is invalid.
 pub fn read(message: &[u8]) -> Option<(u64, u64)> {
     let mut requests = 0;
     let is_request = |meaning| matches!(meaning, Meaning::Request(_));

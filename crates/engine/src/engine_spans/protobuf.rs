@@ -1,15 +1,16 @@
-//! A whole protobuf message, read field by field in place (<https://protobuf.dev/programming-guides/encoding/>).
+//! Parses a complete protobuf message field by field and in place
+//! (<https://protobuf.dev/programming-guides/encoding/>).
 //!
-//! Nothing is built and nothing is allocated: a message of many empty fields costs no more memory than its bytes.
+//! Nothing is allocated: a message of many empty fields needs no more memory than its bytes.
 
-/// Groups in groups that are stepped over; deeper ones are taken for garbage.
+/// Maximum depth of nested groups; deeper ones are malformed.
 const DEPTH: usize = 32;
 
-/// The bytes are no protobuf message.
+/// The bytes are not a valid protobuf message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
-/// What a field holds.
+/// The value of a field.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Value<'a> {
     /// An integer, boolean or enumeration; negative ones have all upper bits set.
@@ -38,7 +39,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// The fields of one message, in their order: number and value.
+/// Iterator over the fields of one message in order: number and value.
 #[derive(Clone, Debug)]
 pub(crate) struct Fields<'a> {
     rest: &'a [u8],
@@ -55,13 +56,13 @@ impl<'a> Fields<'a> {
         Ok(taken)
     }
 
-    /// A number of up to 64 bits in groups of 7.
+    /// Reads a varint of up to 64 bits, 7 bits per byte.
     fn varint(&mut self) -> Result<u64, Malformed> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
             let (&byte, rest) = self.rest.split_first().ok_or(Malformed)?;
             self.rest = rest;
-            // The tenth byte has one bit.
+            // The tenth byte holds one bit.
             if shift == 63 && byte > 1 {
                 return Err(Malformed);
             }
@@ -80,7 +81,7 @@ impl<'a> Fields<'a> {
         if number == 0 { Err(Malformed) } else { Ok((number, u64::from(key & 7))) }
     }
 
-    /// The next field; groups, which nobody writes any more, are stepped over.
+    /// The next field. Groups, which are deprecated, are skipped.
     fn field(&mut self) -> Result<Option<(u32, Value<'a>)>, Malformed> {
         while !self.rest.is_empty() {
             let (number, wire) = self.key()?;
@@ -93,7 +94,7 @@ impl<'a> Fields<'a> {
         Ok(None)
     }
 
-    /// `None` for the marks of a group.
+    /// `None` for the start and end tags of a group.
     fn value(&mut self, wire: u64) -> Result<Option<Value<'a>>, Malformed> {
         Ok(Some(match wire {
             0 => Value::Number(self.varint()?),
@@ -112,7 +113,7 @@ impl<'a> Fields<'a> {
         self.take(N)?.try_into().map_err(|_| Malformed)
     }
 
-    /// Steps over a group up to its own end mark.
+    /// Skips a group up to its own end tag.
     fn group(&mut self, number: u32) -> Result<(), Malformed> {
         let mut open = vec![number];
         while let Some(&innermost) = open.last() {
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn every_wire_type_is_read() {
+    fn all_wire_types_are_parsed() {
         let message = [0x08, 0x96, 0x01, 0x11, 1, 0, 0, 0, 0, 0, 0, 0, 0x1a, 2, b'h', b'i', 0x25, 2, 0, 0, 0];
         let expected =
             vec![(1, Value::Number(150)), (2, Value::Fixed64(1)), (3, Value::Bytes(b"hi")), (4, Value::Fixed32(2))];
@@ -161,17 +162,17 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_stepped_over_with_what_is_in_them() {
+    fn groups_are_skipped_with_their_contents() {
         // Group 1 with a group 2 and a string in it, then field 3.
         let message = [0x0b, 0x13, 0x08, 1, 0x14, 0x12, 1, b'x', 0x0c, 0x18, 7];
         assert_eq!(read(&message), Ok(vec![(3, Value::Number(7))]));
         assert_eq!(read(&[0x0b, 0x14]), Err(Malformed), "the end of another group");
-        assert_eq!(read(&[0x0c]), Err(Malformed), "an end without a beginning");
+        assert_eq!(read(&[0x0c]), Err(Malformed), "an end without a start");
         assert_eq!(read(&[0x0b; 100]), Err(Malformed), "too deep");
     }
 
     #[test]
-    fn what_is_cut_or_too_large_is_malformed() {
+    fn truncated_or_oversized_input_is_malformed() {
         let message = [0x08, 0x96, 0x01, 0x11, 1, 0, 0, 0, 0, 0, 0, 0, 0x1a, 2, b'h', b'i', 0x25, 2, 0, 0, 0];
         for end in 0..message.len() {
             let whole = matches!(end, 0 | 3 | 12 | 16);

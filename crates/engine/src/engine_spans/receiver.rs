@@ -1,4 +1,4 @@
-//! The receiver with its thread: listens, joins, forwards.
+//! The span receiver and its thread: listens, joins, forwards.
 
 use std::io;
 use std::net::SocketAddr;
@@ -30,26 +30,26 @@ use crate::engine_spans::stages::Stages;
 use crate::engine_spans::stats::Figures;
 use tokometer_observe::measure::Sink;
 
-/// Niceness of the thread (setpriority(2)): streams go first where they share a core with it.
+/// Niceness of the thread (setpriority(2)): streams take precedence where they share a core with it.
 const NICENESS: i32 = 10;
 
-/// Pause after an accept that failed (no file descriptors left): the next try would fail at once too.
+/// Pause after a failed accept (no file descriptors left), because an immediate retry would fail too.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Messages of the largest size that may be read at the same time, compressed and undone counted each.
+/// Maximum number of largest messages read at the same time; compressed and decompressed forms count separately.
 const BEING_READ: usize = 4;
 
-/// Why there is no receiver.
+/// Reasons why the receiver cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The address cannot be listened on.
+    /// An address cannot be listened on.
     #[error(
         "the receiver of engine spans cannot listen on {address}: {source}; set `queue.otlp_listen` (or --otlp-receiver) to free addresses of this machine, such as 127.0.0.1:0 for any port"
     )]
     Bind {
-        /// The address that was asked for.
+        /// The requested address.
         address: SocketAddr,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// No thread or runtime could be started.
@@ -68,7 +68,7 @@ pub struct Receiver {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Hands messages to both who need them. What waits in the channels is bounded by the budgets.
+/// Passes messages to the joiner and the forwarder. The budgets bound the channels.
 struct Taker {
     join: UnboundedSender<Message>,
     forward: Option<(UnboundedSender<Message>, Budget)>,
@@ -83,19 +83,19 @@ impl Inbox for Taker {
             }
             None => true,
         };
-        // Also when there is no room to keep it until a collector that is down takes it: queue times are known all the
-        // same, and spans that come again are known to be the same.
+        // Join even if the collector is down and there is no room to keep the message: queue times are then still
+        // known, and retransmitted spans are recognized.
         self.join.send(message).ok();
         taken
     }
 }
 
 impl Receiver {
-    /// Listens and works on a thread of its own. Completed records go on to `next`, messages to `collector`.
+    /// Starts listening and a separate thread. Completed records are passed to `next`, messages to `collector`.
     ///
     /// # Errors
     ///
-    /// When an address is taken or not ours, or no thread can be started.
+    /// When an address is unavailable, or no thread can be started.
     pub fn start(
         settings: &Settings,
         next: Arc<dyn Sink>,
@@ -138,7 +138,7 @@ impl Receiver {
             inbox: Box::new(Taker { join, forward }),
         });
         let work = move || {
-            // Lowering needs no right; should it be refused all the same, spans are received as well.
+            // Lowering the priority needs no privilege; if it is refused, spans are still received.
             rustix::process::nice(NICENESS).ok();
             runtime.block_on(async {
                 let forwarding = forwarding.map(tokio::spawn);
@@ -156,30 +156,30 @@ impl Receiver {
         Ok(Receiver { addresses, stage: Arc::new(stage), figures, stop, close, thread: Some(thread) })
     }
 
-    /// Where it listens, with true ports where 0 was asked for.
+    /// The listen addresses, with the actual ports where 0 was requested.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// What records have to pass on their way to `next`.
+    /// The stage that records pass on their way to `next`.
     pub fn stage(&self) -> Arc<dyn Sink> {
         Arc::clone(&self.stage) as Arc<dyn Sink>
     }
 
-    /// What came of spans so far.
+    /// Statistics of spans so far.
     pub fn figures(&self) -> Arc<Figures> {
         Arc::clone(&self.figures)
     }
 
-    /// Stops: receives no more, hands on every record that waits, forwards the last messages within `limit`, and waits for
-    /// that.
+    /// Stops receiving, passes on every waiting record, forwards the last messages within `limit`, and waits for
+    /// completion.
     pub fn stop(mut self, limit: Duration) {
         self.close.send_replace(Some(Instant::now() + limit));
         self.stop.send_replace(true);
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("The thread of the receiver of engine spans panicked.");
+            tracing::error!("The engine span receiver's thread panicked.");
         }
     }
 }
@@ -208,7 +208,7 @@ async fn accept_on(
     room: Arc<Semaphore>,
     mut stopped: watch::Receiver<bool>,
 ) {
-    // They end with the set.
+    // Connections are aborted when this set is dropped.
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -225,11 +225,11 @@ async fn accept_on(
                         drop(permit);
                     });
                 }
-                // What it speaks is not known yet: there is no answer that it would understand.
+                // The protocol is not known yet, so no understandable response can be sent.
                 Err(_) => intake.figures.refuse_connection(),
             },
             Err(error) => {
-                tracing::warn!(%error, "The receiver of engine spans cannot accept a connection.");
+                tracing::warn!(%error, "The engine span receiver cannot accept a connection.");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }

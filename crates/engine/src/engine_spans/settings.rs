@@ -1,26 +1,26 @@
-//! What a person may set about the receiver of engine spans.
+//! Settings of the engine span receiver.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// The receiver of an engine's spans, and how long exchanges wait for theirs.
+/// The engine span receiver, and how long requests wait for their spans.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Where OTLP is received, gRPC and HTTP alike on each.
+    /// Addresses where OTLP is received, over gRPC and HTTP.
     pub listen: Vec<SocketAddr>,
-    /// Most bytes of one message, undone compression included.
+    /// Maximum bytes of one message, after decompression.
     pub max_message_bytes: usize,
-    /// Most bytes of all messages that wait to be forwarded.
+    /// Maximum bytes of all messages waiting to be forwarded.
     pub max_waiting_bytes: usize,
-    /// Most connections at a time.
+    /// Maximum concurrent connections.
     pub max_connections: usize,
-    /// How long a client may take for a request, and be silent before one.
+    /// Time limit for a request, and for idling before one.
     pub read_timeout: Duration,
-    /// How long a message is tried to be forwarded.
+    /// How long forwarding of a message is retried.
     pub forward_for: Duration,
-    /// How long an exchange without a queue time waits for its span.
+    /// How long a request without a queue time waits for its span.
     pub wait: Duration,
-    /// Most exchanges that wait.
+    /// Maximum number of waiting requests.
     pub max_held: usize,
 }
 

@@ -1,11 +1,11 @@
-//! The spans of an OTLP export request, as far as queue times need them
+//! Parser for the spans of an OTLP export request, as far as queue times need them
 //! (opentelemetry-proto 1.x: collector/trace/v1/trace_service.proto, trace/v1/trace.proto, common/v1/common.proto).
 
 use crate::engine_spans::protobuf::Fields;
 use crate::engine_spans::protobuf::Malformed;
 use crate::engine_spans::protobuf::Value;
 
-/// Field numbers of the messages, by their names.
+/// Field numbers of the messages.
 mod number {
     pub(super) const RESOURCE_SPANS: u32 = 1;
     pub(super) const SCOPE_SPANS: u32 = 2;
@@ -24,7 +24,7 @@ mod number {
     pub(super) const DOUBLE: u32 = 4;
 }
 
-/// One span, in place.
+/// One span, parsed in place.
 #[derive(Clone, Debug)]
 pub(crate) struct Span<'a> {
     /// Never 0.
@@ -41,7 +41,7 @@ pub(crate) struct Span<'a> {
     fields: Fields<'a>,
 }
 
-/// What an attribute holds, of those kinds that matter here.
+/// The value of an attribute, of the types that are needed here.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Attribute<'a> {
     Text(&'a str),
@@ -50,9 +50,9 @@ pub(crate) enum Attribute<'a> {
 }
 
 impl<'a> Span<'a> {
-    /// Its attributes, in order; those of other kinds are left out.
+    /// Its attributes in order; those of other types are omitted.
     pub(crate) fn attributes(&self) -> impl Iterator<Item = (&'a str, Attribute<'a>)> + use<'a> {
-        // The message was read once already: nothing in it is malformed.
+        // The whole message was validated before, so nothing in it is malformed.
         self.fields.clone().flatten().filter(|(number, _)| *number == number::ATTRIBUTES).filter_map(|(_, value)| {
             let (mut key, mut held) = ("", None);
             for (number, value) in Fields::of(value.bytes()?).flatten() {
@@ -76,7 +76,7 @@ fn attribute(any_value: &[u8]) -> Option<Attribute<'_>> {
         (number::STRING, value) => text(value).map(Attribute::Text),
         (number::INT, Value::Number(value)) => Some(Attribute::Whole(value as i64)),
         (number::DOUBLE, Value::Fixed64(bits)) => Some(Attribute::Real(f64::from_bits(bits))),
-        // One of several kinds: the last one that is there counts.
+        // A oneof: the last value present counts.
         (1..=7, _) => None,
         _ => held,
     })
@@ -86,10 +86,10 @@ fn id<const N: usize>(value: Value<'_>) -> Option<[u8; N]> {
     value.bytes()?.try_into().ok()
 }
 
-/// Reads every span of an export request in its order, whether it has valid ids or not; tells how many there are.
+/// Parses every span of an export request in order; returns the number of spans, including those with invalid ids.
 ///
-/// `each` is called for those with valid ids (trace.proto: an id of all zeros, or of another length, is invalid), also if
-/// the message turns out to be malformed further on.
+/// `each` is called for spans with valid ids (trace.proto: an id of all zeros, or of another length, is invalid), even
+/// if the message turns out to be malformed later.
 pub(crate) fn read<'a>(message: &'a [u8], mut each: impl FnMut(Span<'a>)) -> Result<u64, Malformed> {
     let mut count = 0;
     in_messages(message, number::RESOURCE_SPANS, &mut |resource_spans| {
@@ -106,7 +106,7 @@ pub(crate) fn read<'a>(message: &'a [u8], mut each: impl FnMut(Span<'a>)) -> Res
     Ok(count)
 }
 
-/// Reads the fields of a message, and those with this number as messages.
+/// Validates the fields of a message, and calls `each` for those with this number.
 fn in_messages<'a>(
     message: &'a [u8],
     wanted: u32,
@@ -142,7 +142,7 @@ fn read_span(bytes: &[u8]) -> Result<Option<Span<'_>>, Malformed> {
     Ok((trace_id != 0 && span_id != 0).then_some(Span { trace_id, span_id, parent, name, start, end, fields }))
 }
 
-/// Reads an attribute for nothing but whether it can be read.
+/// Validates an attribute without using it.
 fn check(key_value: &[u8]) -> Result<(), Malformed> {
     in_messages(key_value, number::VALUE, &mut |any_value| in_messages(any_value, 0, &mut |_| Ok(())))
 }

@@ -1,4 +1,4 @@
-//! What stands before the exporters: exchanges that lack a queue time wait for their engine's span.
+//! The stage before the exporters: requests without a queue time wait for their engine's span.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,15 +24,15 @@ use tokometer_observe::measure::Record;
 use tokometer_observe::measure::Sink;
 use tokometer_observe::measure::Stage;
 
-/// What the data path tells.
+/// A request that the data path hands over.
 pub(crate) enum Ended {
     /// It waits for its span.
     Waits(Box<Record>),
-    /// It has gone on already.
+    /// It was passed on already.
     Passed(Passed),
 }
 
-/// The stage: hands records over to the joiner's thread, or on at once.
+/// The stage: hands records over to the joiner's thread, or passes them on at once.
 pub struct SpanJoin {
     next: Arc<dyn Sink>,
     ended: Sender<Ended>,
@@ -63,7 +63,7 @@ impl Stage for SpanJoin {
         }
         if !waits(record) {
             self.next.record(record);
-            // Without room its span will be counted as nobody's.
+            // Without room, its span will be counted as unmatched.
             self.ended.try_send(Ended::Passed(Passed::of(record))).ok();
             return;
         }
@@ -77,14 +77,14 @@ impl Stage for SpanJoin {
     }
 }
 
-/// A span will come, and is wanted: the answer ended well (engines have no span of others) and has one choice (they have
-/// one span for each), and its queue time is not known.
+/// True when a span is expected and needed: the response completed (engines send no span otherwise) with one choice
+/// (engines send a span per choice), and its queue time is unknown.
 fn waits(record: &Record) -> bool {
     let whole = matches!(record.outcome, Outcome::Ok | Outcome::NoOutput);
     whole && record.choices == 1 && record.queue.is_none()
 }
 
-/// The other side of the stage, on a thread of its own.
+/// The other side of the stage, on a separate thread.
 pub(crate) struct Joining {
     pub(crate) joiner: Joiner,
     pub(crate) stages: Stages,
@@ -94,7 +94,7 @@ pub(crate) struct Joining {
 }
 
 impl Joining {
-    /// Joins until it is told to stop; hands on then what waits.
+    /// Joins until it is stopped, then passes on the waiting records.
     pub(crate) async fn run(mut self, mut stopped: watch::Receiver<bool>) {
         loop {
             let due = self.joiner.next_due();
@@ -113,7 +113,7 @@ impl Joining {
             }
             self.hand_on();
         }
-        // From here on the stage passes records by.
+        // From here on the stage bypasses the joiner.
         self.ended.close();
         while let Ok(ended) = self.ended.try_recv() {
             self.ended(ended, Instant::now());
@@ -153,6 +153,6 @@ impl Joining {
                 joiner.span(request, now);
             }
         });
-        debug_assert!(read.is_ok(), "it was read before it was taken");
+        debug_assert!(read.is_ok(), "the message was validated when it was accepted");
     }
 }

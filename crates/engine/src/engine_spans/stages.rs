@@ -1,7 +1,7 @@
-//! SGLang's queue time: it stands in a span of its own, two levels below the request's.
+//! SGLang's queue time, which is in a separate span two levels below the request's span.
 //!
-//! `prefill_waiting` ends and is sent when the request leaves the queue, its parent (the scheduler's thread) when the
-//! request has ended, and the request's own span comes from another process: in any order.
+//! `prefill_waiting` ends and is sent when the request leaves the queue; its parent (the scheduler's thread) when the
+//! request has ended; and the request's own span comes from another process. They arrive in any order.
 
 use std::collections::HashMap;
 use std::collections::VecDeque;
@@ -9,21 +9,21 @@ use std::time::Duration;
 
 use crate::engine_spans::engine::Request;
 
-/// A span, by its trace and id.
+/// Trace id and span id.
 type Place = (u128, u64);
 
-/// What is known of one place.
+/// What is known about a span.
 #[derive(Debug)]
 enum Known {
-    /// A stage below this span (the scheduler's thread) took so long.
+    /// Duration of a stage below this span (the scheduler's thread).
     Below(Duration),
-    /// The request of this span waited so long.
+    /// How long the request of this span waited.
     Waited(Duration),
-    /// The request's span came, and its stage not yet.
+    /// The request's span has arrived, but not its stage.
     Request(Box<Request>),
 }
 
-/// Puts the pieces together. Keeps at most a number of places; the oldest go first.
+/// Assembles the parts. Keeps a limited number of places and drops the oldest first.
 #[derive(Debug)]
 pub(crate) struct Stages {
     most: usize,
@@ -36,15 +36,16 @@ impl Stages {
         Stages { most: most.max(1), known: HashMap::new(), order: VecDeque::new() }
     }
 
-    /// A stage in the queue ended, below this span. Of several schedulers of one request (tensor parallel) the first counts.
+    /// Adds a queue stage that ended below this span. With several schedulers for one request (tensor parallel) the
+    /// first counts.
     pub(crate) fn queued(&mut self, thread: Place, time: Duration) {
         if !self.known.contains_key(&thread) {
             self.keep(thread, Known::Below(time));
         }
     }
 
-    /// Some span ended: if it is a thread with a stage, the request above it is known to have waited. Gives the request if
-    /// that came before.
+    /// Adds a span that ended. If it is a thread with a stage, the wait of its parent request is now known. Returns the
+    /// request if it arrived before.
     pub(crate) fn ended(&mut self, thread: Place, parent: Option<u64>) -> Option<Box<Request>> {
         let Some(Known::Below(time)) = self.known.get(&thread) else { return None };
         let time = *time;
@@ -66,7 +67,7 @@ impl Stages {
         }
     }
 
-    /// A request ended. Gives it back when its queue time is known, else keeps it until it is.
+    /// Adds an ended request. Returns it when its queue time is known, else keeps it until then.
     pub(crate) fn request(&mut self, mut request: Box<Request>) -> Option<Box<Request>> {
         let place = (request.told.trace_id, request.told.span_id);
         if let Some(Known::Waited(time)) = self.known.get(&place) {
@@ -79,7 +80,7 @@ impl Stages {
     }
 
     fn keep(&mut self, place: Place, known: Known) {
-        // Places that are known no more stay in the order until they come to its front.
+        // Places that are no longer known stay in the order until they reach its front.
         while self.order.len() >= self.most {
             let Some(oldest) = self.order.pop_front() else { break };
             self.known.remove(&oldest);
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pieces_may_come_in_any_order_in_which_they_are_sent() {
+    fn parts_are_joined_in_any_order() {
         let mut stages = Stages::new(10);
         stages.queued(THREAD, WAITED);
         assert_eq!(stages.ended(THREAD, Some(ROOT.1)), None);
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_schedulers_the_first_counts() {
+    fn first_of_several_schedulers_counts() {
         let mut stages = Stages::new(10);
         stages.queued(THREAD, WAITED);
         stages.queued((7, 3), WAITED * 2);
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_bounded() {
+    fn number_of_places_is_bounded() {
         let mut stages = Stages::new(4);
         for span in 0..1000 {
             stages.queued((1, span), WAITED);

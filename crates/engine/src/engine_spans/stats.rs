@@ -1,10 +1,10 @@
-//! What became of spans and of the exchanges that waited for them: counted here, shown as metrics.
+//! Statistics of spans and of the requests waiting for them, exported as metrics.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A closed set of reasons, each with a word.
+/// A closed set of reasons, each with its label value.
 macro_rules! reasons {
     ($(#[$about:meta])* $name:ident { $($(#[$meaning:meta])* $reason:ident = $word:literal,)* }) => {
         $(#[$about])*
@@ -14,7 +14,7 @@ macro_rules! reasons {
         }
 
         impl $name {
-            /// Every one, in the order of the documentation.
+            /// All values, in the order of the documentation.
             pub const ALL: &'static [$name] = &[$($name::$reason,)*];
 
             /// The value of the label.
@@ -28,69 +28,69 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// What came of looking for an exchange's span.
+    /// Result of the search for a request's span.
     Join {
-        /// Joined by the id of the answer.
+        /// Joined by the response id.
         Id = "joined_by_id",
         /// Joined by the caller's trace and span.
         Trace = "joined_by_trace",
-        /// The answer told its queue time itself, and the span says the same.
+        /// The response reported its own queue time, and the span agrees.
         Confirmed = "confirmed",
-        /// The answer told its queue time itself, and the span says something else; the answer's stands.
+        /// The response reported its own queue time, and the span differs; the response's value is kept.
         Differs = "differs",
-        /// The exchange had gone on without its span: it had not ended well, or had several choices.
+        /// The request was passed on without its span: it did not complete, or had several choices.
         Late = "late",
-        /// No span came in time.
+        /// No span arrived in time.
         NoSpan = "no_span",
-        /// Several exchanges or spans had the id.
+        /// Several requests or spans had the id.
         Ambiguous = "ambiguous",
-        /// The span was longer than the exchange.
+        /// The span was longer than the request.
         Contradicted = "contradicted",
-        /// No spans come from this server: the exchange was not held.
+        /// No spans arrive from this server: the request was not held.
         Silent = "silent",
-        /// As many exchanges as may be were waiting already.
+        /// The maximum number of requests was already waiting.
         Full = "full",
     }
 }
 
 reasons! {
-    /// Why a request's span was joined to no exchange.
+    /// Why a request's span matched no request record.
     Lost {
-        /// No exchange has its id: it was not relayed here, or its connection was not read.
+        /// No request has its id: it was not relayed here, or its connection was not read.
         NoExchange = "no_exchange",
         /// Another span has the same id.
         Ambiguous = "ambiguous",
-        /// It was longer than its exchange.
+        /// It was longer than its request.
         Contradicted = "contradicted",
     }
 }
 
 reasons! {
-    /// Why a message of the engine was not taken. It is told so, and may send it again.
+    /// Why a message of the engine was refused. The engine receives the reason and may retry.
     Refusal {
-        /// It is no export request, or is not compressed as it says.
+        /// It is not an export request, or its compression is invalid.
         Malformed = "malformed",
-        /// It is over the cap.
+        /// It exceeds the maximum size.
         TooLarge = "too_large",
-        /// Waiting messages take as much memory as they may.
+        /// Waiting messages use all of the memory budget.
         Busy = "busy",
-        /// It did not come in time.
+        /// It did not arrive in time.
         Timeout = "timeout",
-        /// Its form (JSON) or its signal (metrics, logs) is not taken.
+        /// Its format (JSON) or its signal (metrics, logs) is not supported.
         Unsupported = "unsupported",
     }
 }
 
 reasons! {
-    /// Why spans did not get to the collector.
+    /// Why spans did not reach the collector.
     Unsent {
-        /// The collector does not take this message.
+        /// The collector refused the message.
         Refused = "refused",
-        /// The collector took the message, and not all of its spans.
+        /// The collector accepted the message, but not all of its spans.
         Rejected = "rejected",
-        /// The collector did not take it in time, however often it was tried.
+        /// The collector did not accept it in time, despite retries.
         GivenUp = "given_up",
-        /// There was no time left at the end.
+        /// Shutdown left no time.
         Shutdown = "shutdown",
     }
 }
@@ -98,7 +98,7 @@ reasons! {
 /// Counts by reason.
 type Counts<const N: usize> = [AtomicU64; N];
 
-/// All counts, since the start of the process.
+/// All counts since the process started.
 #[derive(Debug, Default)]
 pub struct Figures {
     received: AtomicU64,
@@ -113,47 +113,47 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Spans in messages that were taken.
+    /// Spans in accepted messages.
     pub fn received(&self) -> u64 {
         self.received.load(Relaxed)
     }
 
-    /// Spans that the collector took.
+    /// Spans accepted by the collector.
     pub fn forwarded(&self) -> u64 {
         self.forwarded.load(Relaxed)
     }
 
-    /// Exchanges that wait for their span now.
+    /// Requests currently waiting for their span.
     pub fn held(&self) -> usize {
         self.held.load(Relaxed)
     }
 
-    /// Bytes of messages that are being read or wait to be forwarded now.
+    /// Bytes of messages currently being read or waiting to be forwarded.
     pub fn waiting_bytes(&self) -> usize {
         self.waiting_bytes.load(Relaxed)
     }
 
-    /// Connections that were closed at once: there were as many as may be.
+    /// Connections closed at once because the maximum was open.
     pub fn refused_connections(&self) -> u64 {
         self.refused_connections.load(Relaxed)
     }
 
-    /// Exchanges, by what came of looking for their span.
+    /// Requests by result of the search for their span.
     pub fn joins(&self, of: Join) -> u64 {
         self.joins[of as usize].load(Relaxed)
     }
 
-    /// Spans of requests that were joined to no exchange.
+    /// Spans that matched no request record.
     pub fn lost(&self, why: Lost) -> u64 {
         self.lost[why as usize].load(Relaxed)
     }
 
-    /// Messages that were not taken.
+    /// Messages that were refused.
     pub fn refused(&self, why: Refusal) -> u64 {
         self.refusals[why as usize].load(Relaxed)
     }
 
-    /// Spans that were taken and did not get to the collector.
+    /// Accepted spans that did not reach the collector.
     pub fn unsent(&self, why: Unsent) -> u64 {
         self.unsent[why as usize].load(Relaxed)
     }

@@ -61,7 +61,7 @@ fn below(parent: u64, id: Option<&str>, mut span: Box<Request>) -> Box<Request> 
 }
 
 #[test]
-fn a_record_and_its_span_are_joined_in_either_order() {
+fn record_and_span_are_joined_in_either_order() {
     let mut scene = Scene::new(10);
     assert!(scene.record(record("chatcmpl-a")).is_empty());
     assert!(scene.after(ms(4900)).is_empty());
@@ -72,11 +72,11 @@ fn a_record_and_its_span_are_joined_in_either_order() {
     assert_eq!(queue(&scene.record(record("chatcmpl-b"))), [Some(ms(400))]);
     assert_eq!(scene.figures.joins(Join::Id), 2);
     assert!(scene.after(Duration::from_secs(300)).is_empty());
-    assert_eq!(scene.joiner.next_due(), None, "nothing is kept for ever");
+    assert_eq!(scene.joiner.next_due(), None, "nothing is kept forever");
 }
 
 #[test]
-fn what_the_span_knows_better_is_taken_over_and_nothing_else() {
+fn span_fills_in_only_missing_values() {
     let mut scene = Scene::new(10);
     scene.span(span("chatcmpl-a", ms(300)));
     let done = scene.record(record("chatcmpl-a")).remove(0);
@@ -102,7 +102,7 @@ fn what_the_span_knows_better_is_taken_over_and_nothing_else() {
 }
 
 #[test]
-fn a_record_whose_span_does_not_come_goes_on_after_its_time() {
+fn record_without_span_is_released_after_the_wait() {
     let mut scene = Scene::new(10);
     scene.record(record("chatcmpl-a"));
     assert_eq!(scene.joiner.next_due(), Some(scene.now + WAIT));
@@ -111,11 +111,11 @@ fn a_record_whose_span_does_not_come_goes_on_after_its_time() {
     assert_eq!(scene.figures.joins(Join::NoSpan), 1);
     scene.span(span("chatcmpl-a", ms(300)));
     scene.after(Duration::from_secs(60));
-    assert_eq!(scene.figures.lost(Lost::NoExchange), 1, "it came too late");
+    assert_eq!(scene.figures.lost(Lost::NoExchange), 1, "it arrived too late");
 }
 
 #[test]
-fn what_has_an_id_that_is_not_its_alone_is_not_joined() {
+fn duplicate_ids_are_not_joined() {
     let mut scene = Scene::new(10);
     scene.record(record("chatcmpl-a"));
     assert_eq!(queue(&scene.record(record("chatcmpl-a"))), [None, None]);
@@ -126,7 +126,7 @@ fn what_has_an_id_that_is_not_its_alone_is_not_joined() {
     assert_eq!(queue(&scene.record(record("chatcmpl-b"))), [None]);
     assert_eq!(scene.figures.lost(Lost::Ambiguous), 2);
 
-    // The second comes when the first is joined already: that one cannot be the first's.
+    // The second arrives after the first was joined, so it cannot belong to the first.
     scene.record(record("chatcmpl-c"));
     assert_eq!(queue(&scene.span(span("chatcmpl-c", ms(3)))), [Some(ms(3))]);
     assert_eq!(queue(&scene.record(record("chatcmpl-c"))), [None]);
@@ -135,7 +135,7 @@ fn what_has_an_id_that_is_not_its_alone_is_not_joined() {
 }
 
 #[test]
-fn a_span_that_the_engine_sends_again_is_the_same() {
+fn retransmitted_span_counts_once() {
     let mut scene = Scene::new(10);
     let sent = span("chatcmpl-a", ms(300));
     scene.span(sent.clone());
@@ -146,7 +146,7 @@ fn a_span_that_the_engine_sends_again_is_the_same() {
 }
 
 #[test]
-fn a_span_that_is_longer_than_the_exchange_is_not_its() {
+fn span_longer_than_its_request_is_not_joined() {
     let mut scene = Scene::new(10);
     let mut long = span("chatcmpl-a", ms(300));
     long.told.e2e = Some(ms(1101));
@@ -155,12 +155,12 @@ fn a_span_that_is_longer_than_the_exchange_is_not_its() {
     long.told.e2e = None;
     long.id = Some("chatcmpl-b".into());
     scene.span(long);
-    assert_eq!(queue(&scene.record(record("chatcmpl-b"))), [Some(ms(300))], "by its ends it is not");
+    assert_eq!(queue(&scene.record(record("chatcmpl-b"))), [Some(ms(300))], "not longer by its start and end");
     assert_eq!(scene.figures.joins(Join::Contradicted), 1);
 }
 
 #[test]
-fn the_callers_span_decides_at_the_end_where_ids_cannot() {
+fn caller_span_decides_where_ids_cannot() {
     let mut scene = Scene::new(10);
     let no_id = |mut record: Record| {
         record.response_id = None;
@@ -171,13 +171,13 @@ fn the_callers_span_decides_at_the_end_where_ids_cannot() {
     assert_eq!(queue(&scene.after(WAIT)), [Some(ms(5))]);
     assert_eq!(scene.figures.joins(Join::Trace), 1);
 
-    // Two calls below one span of the caller, of which one has not ended yet.
+    // Two calls below one span of the caller, one of which has not ended yet.
     scene.record(called_by(2, no_id(record(""))));
     scene.span(below(2, None, span("", ms(6))));
     scene.span(below(2, None, span("", ms(7))));
     assert_eq!(queue(&scene.after(WAIT)), [None]);
 
-    // Ids that can be compared, and differ.
+    // Comparable ids that differ.
     scene.record(called_by(3, record("chatcmpl-x")));
     scene.span(below(3, Some("chatcmpl-y"), span("", ms(8))));
     assert_eq!(queue(&scene.after(WAIT)), [None]);
@@ -189,7 +189,7 @@ fn the_callers_span_decides_at_the_end_where_ids_cannot() {
 }
 
 #[test]
-fn an_in_band_time_stands_and_is_compared() {
+fn in_band_time_is_kept_and_compared() {
     let mut scene = Scene::new(10);
     let told = |id: &str, queue: Option<Duration>| Passed { id: Some(id.into()), caller: None, queue };
     scene.joiner.passed(&told("a", Some(ms(300))), scene.now);
@@ -206,16 +206,16 @@ fn an_in_band_time_stands_and_is_compared() {
 }
 
 #[test]
-fn a_server_without_spans_holds_nothing_up_for_long() {
+fn server_without_spans_delays_few_records() {
     let mut scene = Scene::new(1000);
     for n in 0..32 {
         assert!(scene.record(record(&format!("chatcmpl-{n}-a"))).is_empty());
     }
     assert_eq!(scene.after(WAIT).len(), 32);
     let held = (0..320).filter(|n| scene.record(record(&format!("chatcmpl-{n}-b"))).is_empty()).count();
-    assert_eq!(held, 10, "one in 32 finds out");
+    assert_eq!(held, 10, "one in 32 probes");
     assert_eq!(scene.figures.joins(Join::Silent), 310);
-    // One of them gets its span: the server sends them again.
+    // One of them gets its span: the server sends spans again.
     let held = scene.joiner.take();
     assert!(held.is_empty());
     let probe = (0..320).find(|n| !scene.span(span(&format!("chatcmpl-{n}-b"), ms(1))).is_empty());
@@ -224,7 +224,7 @@ fn a_server_without_spans_holds_nothing_up_for_long() {
 }
 
 #[test]
-fn what_is_kept_is_bounded() {
+fn number_of_records_and_spans_is_bounded() {
     let mut scene = Scene::new(8);
     let mut out = 0;
     for n in 0..10_000u32 {
@@ -235,12 +235,12 @@ fn what_is_kept_is_bounded() {
     assert_eq!(scene.figures.held(), 8);
     assert_eq!(scene.figures.lost(Lost::NoExchange), 10_000 - 8);
     scene.joiner.close();
-    assert_eq!(scene.joiner.take().len(), 8, "and nothing is lost");
+    assert_eq!(scene.joiner.take().len(), 8, "nothing is lost");
 }
 
-/// Random traffic: every record comes out exactly once, and only with the queue time of its own span.
+/// Random traffic: every record is returned exactly once, and only with the queue time of its own span.
 #[test]
-fn no_record_is_lost_doubled_or_given_anothers_span() {
+fn records_are_neither_lost_nor_doubled_nor_mismatched() {
     for seed in 0..200 {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut scene = Scene::new(64);

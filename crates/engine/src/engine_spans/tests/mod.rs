@@ -17,7 +17,7 @@ fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-/// A streamed answer with this id that took a second; its tokens were counted by its events.
+/// A streamed response with this id that took one second; its tokens were counted by events.
 fn record(id: &str) -> Record {
     let labels = Labels { route: Route::Chat, streaming: Some(true), ..Labels::default() };
     Record {
@@ -41,7 +41,7 @@ fn record(id: &str) -> Record {
     }
 }
 
-/// The span of a request with this id that waited so long; it took 900 ms.
+/// The span of a request with this id that waited for `queue`; it took 900 ms.
 fn span(id: &str, queue: Duration) -> Box<Request> {
     Box::new(Request {
         id: Some(id.into()),

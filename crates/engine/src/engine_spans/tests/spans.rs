@@ -1,4 +1,4 @@
-//! The decoder against prost's, on messages of every shape.
+//! Compares the decoder with prost's on messages of all shapes.
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::AnyValue;
@@ -18,7 +18,7 @@ use crate::engine_spans::spans;
 
 use super::*;
 
-/// What is read of a span, in owned form.
+/// The parsed parts of a span, in owned form.
 type Seen = (u128, u64, Option<u64>, String, u64, u64, Vec<(String, String)>);
 
 fn ours(message: &[u8]) -> Option<(u64, Vec<Seen>)> {
@@ -106,13 +106,13 @@ fn message() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn a_message_is_read_as_prost_reads_it(message in message()) {
+    fn message_is_parsed_like_prost_parses_it(message in message()) {
         prop_assert_eq!(ours(&message), theirs(&message));
     }
 
-    /// What prost can read, we can: nothing that a collector would take is refused.
+    /// Everything that prost can parse is accepted: no message that a collector would accept is refused.
     #[test]
-    fn nothing_is_refused_that_is_a_message(mut message in message(), cuts in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4)) {
+    fn no_valid_message_is_refused(mut message in message(), cuts in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4)) {
         for (at, byte) in cuts {
             if !message.is_empty() {
                 let at = at.index(message.len());
@@ -127,7 +127,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         spans::read(&bytes, |span| drop(engine::meaning(&span))).ok();
     }
 }
@@ -167,7 +167,7 @@ fn text(text: &str) -> Value {
 }
 
 #[test]
-fn the_span_that_vllm_was_recorded_with_is_understood() {
+fn recorded_vllm_span_is_understood() {
     let span = named(
         "llm_request",
         &[
@@ -192,7 +192,7 @@ fn the_span_that_vllm_was_recorded_with_is_understood() {
 }
 
 #[test]
-fn sglangs_prefill_holds_the_queue_and_is_left_out() {
+fn sglang_prefill_with_queue_is_ignored() {
     let rid = "2f0d8d4b1c9e4c51b1f0f5a3a0d1e2f3";
     let prefill = ("gen_ai.latency.time_in_model_prefill", Value::DoubleValue(0.5));
     let decode = ("gen_ai.latency.time_in_model_decode", Value::DoubleValue(0.2));
@@ -200,7 +200,7 @@ fn sglangs_prefill_holds_the_queue_and_is_left_out() {
     let Meaning::Request(request) = meaning(named(" Req 2f0d8d4b", &attributes)) else { panic!("a request") };
     assert_eq!((request.id.as_deref(), request.staged), (Some(rid), true));
     assert_eq!((request.told.prefill, request.told.decode, request.told.cached_tokens), (None, Some(ms(200)), Some(4)));
-    assert_eq!(meaning(named(" Req 2f0d8d4b", &[prefill])), Meaning::Other, "another program's");
+    assert_eq!(meaning(named(" Req 2f0d8d4b", &[prefill])), Meaning::Other, "another program's span");
     assert_eq!(meaning(named("prefill_waiting", &[])), Meaning::Queued(ms(750)));
     assert_eq!(meaning(named("decode_loop", &[])), Meaning::Other);
 }
