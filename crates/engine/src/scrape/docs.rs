@@ -1,4 +1,4 @@
-//! `docs/ENGINE_STATE.md`, made from the table of names.
+//! Generates `docs/ENGINE_STATE.md` from the table of names.
 
 use std::fmt::Write;
 
@@ -10,46 +10,46 @@ use crate::scrape::families::Term;
 
 const HEAD: &str = "# The engine's state
 
-<!-- Made from the table in src/scrape/families.rs: `UPDATE=1 cargo test engine_state_md` rewrites it. -->
+<!-- Generated from the table in src/scrape/families.rs: `UPDATE=1 cargo test engine_state_md` rewrites it. -->
 
-Tokometer reads the metrics of the engine behind each pair every few seconds and tells what it finds under one set of names,
-whatever the engine: how many requests run and wait, how full the key-value cache is, what the prefix cache and speculative
-decoding bring, how often a request lost its place. Nothing has to be set; `scrape` in the configuration has the interval, the
-limits, path, port number and the switch.
+Tokometer scrapes the metrics of the engine behind each listener every few seconds and exports them under the same names for
+all engines: running and waiting requests, key-value cache usage, prefix cache and speculative decoding efficiency, and
+preemptions. No configuration is required. The `scrape` block of the configuration sets the interval, the limits, the path and the
+port number, and can disable scraping.
 
-- The reading happens on a thread of its own with low priority and on connections of its own: no relayed connection is used,
-  and the readings are in no figure of the traffic.
-- What an engine does not tell has no series. When a page cannot be read, all series of that engine but
-  `tokometer.engine.scrape.*` end until one is read again; the failures' `reason` says why.
-- Counts begin when the engine's page is first read, and go on over restarts of the engine. Of several ranks or models on one
-  page, counts and requests are added up (copies of one figure by tensor- and pipeline-parallel ranks are not), and the
-  key-value cache is that of the fullest rank. Of a name with more than 256 series nothing is told.
-- `tokometer.engine.prefix_cache.hit_ratio` and `tokometer.engine.speculative.acceptance_ratio` are what the counts gained
-  between two pages where the engine counts (`source=\"counter_deltas\"`), else the engine's own figure
-  (`source=\"engine_gauge\"`). The unit of the cache's counts is the engine's own.
-- `tokometer.queue.time.estimate` (`source=\"engine_metrics_estimate\"`) is the mean wait of the requests that the engine's queue
-  histogram gained between two pages. It is an estimate for the whole engine: which request waited how long is not in it, and
-  most engines count a wait only when the request has ended. It is never mixed with `tokometer.queue.time`, which is told per
-  request.
+- Scraping runs on a separate low-priority thread with its own connections. It uses no relayed connection and is not
+included in any traffic metric.
+- Values that an engine does not report have no series. When a page cannot be read, all series of that engine except
+`tokometer.engine.scrape.*` end until a page is read again; the label `reason` of the failures gives the cause.
+- Counts start when the engine's page is first read, and continue across restarts of the engine. With several ranks or models on one
+page, counts and requests are summed (except copies of one value from tensor- and pipeline-parallel ranks), and the
+key-value cache usage is the maximum over the ranks. Names with more than 256 series are ignored.
+- `tokometer.engine.prefix_cache.hit_ratio` and `tokometer.engine.speculative.acceptance_ratio` are computed from the increase of
+the counts between two pages if the engine has counts (`source=\"counter_deltas\"`); otherwise they are the engine's own value
+(`source=\"engine_gauge\"`). The unit of the cache counts is the engine's own.
+- `tokometer.queue.time.estimate` (`source=\"engine_metrics_estimate\"`) is the mean wait of the requests added to the engine's
+queue histogram between two pages. It is an estimate for the whole engine: it does not show how long an individual request waited, and
+most engines count a wait only when the request has ended. It is never mixed with `tokometer.queue.time`, which is recorded per
+request.
 
-The span of each exchange carries the state that was of the moment at its first token (at its end where none came), with its
+The span of each request has the engine's state at its first token (at its end if it had none), with the state's
 age: `tokometer.engine.requests.running`, `tokometer.engine.requests.waiting`, `tokometer.engine.kv_cache.usage`,
 `tokometer.engine.preemptions` and `tokometer.engine.state.age` (seconds since the engine wrote the page).
 
-## Pages that reading would change
+## Pages that change when read
 
-Reading must not take from anybody else:
+Scraping must not take data from other readers:
 
-- **TensorRT-LLM** answers `/metrics` with statistics that are gone once they are read. It is never asked for them: its
-  Prometheus page is `/prometheus/metrics` (with `return_perf_metrics`). Which server it is, is told by `observe.engine`, or found
-  with an `OPTIONS` request, before anything is read.
-- **llama.cpp** (with `--metrics`) counts the averages `llamacpp:prompt_tokens_seconds` and `llamacpp:predicted_tokens_seconds` anew
-  from each reading, so that a Prometheus that reads them too sees shorter stretches, or 0. It is read with
-  `scrape.enabled: true` only. Its counters are as they were.
+- **TensorRT-LLM** responds to `/metrics` with statistics that are removed once read. Tokometer never requests them: its
+Prometheus page is `/prometheus/metrics` (with `return_perf_metrics`). The server is identified by `observe.engine` or
+by an `OPTIONS` request before anything is read.
+- **llama.cpp** (with `--metrics`) restarts the averages `llamacpp:prompt_tokens_seconds` and `llamacpp:predicted_tokens_seconds`
+at each read, so a Prometheus that also reads them sees shorter periods, or 0. Tokometer reads the page only with
+`scrape.enabled: true`. Its counters are not affected.
 
 ## Names
 
-The first source of which a page has all names is told.
+The first source whose names are all on the page is used.
 ";
 
 /// The text of `docs/ENGINE_STATE.md`.
@@ -58,10 +58,10 @@ pub fn markdown() -> String {
     for quantity in Quantity::ALL {
         line(&mut out, &format!("\n### `{}`\n", quantity.metric()));
         let what = match quantity.kind() {
-            Kind::Level => "Added up over ranks and models.",
-            Kind::Highest => "Of the fullest rank.",
-            Kind::Single => "Told where the page has one series of it, and where the engine has no counts for it.",
-            Kind::Count => "What the series gained, added up over ranks and models.",
+            Kind::Level => "Sum over ranks and models.",
+            Kind::Highest => "Maximum over ranks.",
+            Kind::Single => "Used if the page has a single series and the engine has no counts for it.",
+            Kind::Count => "Increase of the series, summed over ranks and models.",
         };
         line(&mut out, &format!("{what}\n"));
         line(&mut out, "| Engine | Names on its page | Note |\n|---|---|---|");

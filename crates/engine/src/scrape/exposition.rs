@@ -1,27 +1,30 @@
-//! A page of metrics, read line by line in fixed memory: the Prometheus text format 0.0.4
+//! Parses a page of metrics line by line in fixed memory: the Prometheus text format 0.0.4
 //! (<https://prometheus.io/docs/instrumenting/exposition_formats/>) and OpenMetrics 1.0.0
 //! (<https://prometheus.io/docs/specs/om/open_metrics_spec/>).
 //!
-//! Only samples are read. Comments are not: types are written in different ways (vLLM's Rust front end leaves `_total` off
-//! in them, its Python one does not), and whoever knows a name knows its type. What follows a value (a time, an exemplar)
-//! says nothing about the value. Names in quotes, which a page holds only for those who ask for UTF-8, are no samples here.
+//! Only samples are parsed. Comments are skipped: types are written in different ways (vLLM's Rust front end omits
+//! `_total` in them, its Python one does not), and the table of names implies the type. Anything after a value (a
+//! timestamp, an exemplar) is ignored. Names in quotes, which occur only if the client requests UTF-8, are not samples
+//! here.
 
-/// Most bytes of a line. The longest of a real page have some hundred; a longer one is left out and counted.
+/// Maximum length of a line in bytes. The longest lines of real pages have some hundred; longer ones are skipped and
+/// counted.
 pub const LINE_BYTES: usize = 8 * 1024;
 
 /// The value of one series.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample<'a> {
-    /// Its name as it stands, with `_total`, `_sum` and the like.
+    /// The name as on the page, including `_total`, `_sum` and the like.
     pub name: &'a [u8],
     /// Its labels.
     pub labels: Labels<'a>,
-    /// Its value; may be infinite or no number.
+    /// The value; may be infinite or NaN.
     pub value: f64,
 }
 
-/// The labels of a sample, in the order of the page: an iterator over names and values. Values are as they stand: `\"`,
-/// `\\` and `\n` are two bytes each.
+/// The labels of a sample, in the order of the page: an iterator over names and values. Values are not unescaped: `\"`,
+/// `\\` and `
+/// ` are two bytes each.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Labels<'a>(&'a [u8]);
 
@@ -42,29 +45,29 @@ impl<'a> Iterator for Labels<'a> {
     }
 }
 
-/// What was in a page, in lines that are neither empty nor comments.
+/// Statistics of a page's lines that are neither empty nor comments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lines {
     /// Samples.
     pub samples: u64,
-    /// Lines that are none.
+    /// Lines that are not samples.
     pub malformed: u64,
-    /// Lines over [`LINE_BYTES`].
+    /// Lines longer than [`LINE_BYTES`].
     pub too_long: u64,
 }
 
-/// Reads a page that comes in pieces, cut anywhere.
+/// Parses a page that arrives in arbitrary pieces.
 #[derive(Debug, Default)]
 pub struct Parser {
-    /// The beginning of a line whose end has not come.
+    /// The start of a line whose end has not arrived.
     line: Vec<u8>,
-    /// The line at hand is too long: nothing of it is kept.
+    /// The current line is too long, so it is skipped.
     skipping: bool,
     lines: Lines,
 }
 
 impl Parser {
-    /// Takes the next piece and gives the samples that it completes.
+    /// Parses the next piece and calls `each` for the samples that it completes.
     pub fn feed(&mut self, mut piece: &[u8], each: &mut impl FnMut(&Sample<'_>)) {
         while let Some(end) = memchr::memchr(b'\n', piece) {
             let (head, tail) = piece.split_at(end);
@@ -79,7 +82,7 @@ impl Parser {
         }
     }
 
-    /// The page has ended, perhaps without the end of its last line.
+    /// Ends the page, which may lack a final newline.
     pub fn finish(mut self, each: &mut impl FnMut(&Sample<'_>)) -> Lines {
         self.end_line(b"", each);
         self.lines
@@ -89,7 +92,7 @@ impl Parser {
         if self.skipping || self.line.len() + head.len() > LINE_BYTES {
             self.lines.too_long += 1;
         } else if self.line.is_empty() {
-            // Most lines come whole, and are read where they are.
+            // Most lines arrive whole and are parsed in place.
             read(head, &mut self.lines, each);
         } else {
             self.line.extend_from_slice(head);
@@ -119,7 +122,7 @@ fn sample(line: &[u8]) -> Option<Sample<'_>> {
     let rest = rest.trim_ascii_start();
     let (labels, rest) = match rest.strip_prefix(b"{") {
         Some(rest) => label_set(rest)?,
-        // Without labels there is space between name and value.
+        // Without labels, whitespace separates name and value.
         None if rest.len() + name.len() == line.len() => return None,
         None => (Labels::default(), rest),
     };
@@ -129,7 +132,7 @@ fn sample(line: &[u8]) -> Option<Sample<'_>> {
     Some(Sample { name, labels, value })
 }
 
-/// A name at the beginning; `more` are bytes that it may have beside those of every name.
+/// Parses a leading name; `more` are bytes allowed in addition to those of every name.
 fn name<'a>(text: &'a [u8], more: &[u8]) -> Option<(&'a [u8], &'a [u8])> {
     let in_name = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_' || more.contains(byte);
     let end = text.iter().position(|byte| !in_name(byte)).unwrap_or(text.len());
@@ -137,7 +140,7 @@ fn name<'a>(text: &'a [u8], more: &[u8]) -> Option<(&'a [u8], &'a [u8])> {
     name.first().filter(|first| !first.is_ascii_digit()).map(|_| (name, rest))
 }
 
-/// Everything up to the closing brace, checked, and what follows it.
+/// Validates everything up to the closing brace; returns it and the remaining text.
 fn label_set(text: &[u8]) -> Option<(Labels<'_>, &[u8])> {
     let mut rest = text;
     loop {
@@ -150,8 +153,8 @@ fn label_set(text: &[u8]) -> Option<(Labels<'_>, &[u8])> {
     }
 }
 
-/// `name="value"` at the beginning, with the comma that may follow it.
-#[allow(clippy::type_complexity, reason = "a label and what is left")]
+/// Parses a leading `name="value"` with an optional comma after it.
+#[allow(clippy::type_complexity, reason = "a label and the remaining text")]
 fn label(text: &[u8]) -> Option<((&[u8], &[u8]), &[u8])> {
     let (name, rest) = name(text.trim_ascii_start(), b"")?;
     let rest = rest.trim_ascii_start().strip_prefix(b"=")?.trim_ascii_start().strip_prefix(b"\"")?;

@@ -1,52 +1,52 @@
-//! Which figure each engine tells under which name: the one table from which pages are read and documented.
+//! The table of engine metric names by quantity, used to parse and document the pages.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// A figure of an engine's state that tokometer tells under one name for every engine.
+/// A quantity of an engine's state, with one name for all engines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Quantity {
-    /// Requests that are being worked on.
+    /// Requests being processed.
     Running,
-    /// Requests that wait for their turn.
+    /// Requests waiting in the queue.
     Waiting,
-    /// Share of the key-value cache that is in use, 0 to 1.
+    /// Share of the key-value cache in use, 0 to 1.
     KvUsage,
     /// Lookups in the prefix cache, in the engine's own unit (tokens or blocks).
     CacheQueries,
-    /// Those of them that were answered by the cache.
+    /// Lookups that were hits in the prefix cache.
     CacheHits,
-    /// The engine's own share of hits, 0 to 1, where it counts neither.
+    /// The engine's own hit ratio, 0 to 1, where it has no counts.
     CacheRatio,
-    /// Requests that lost their place to others and were begun anew.
+    /// Requests that were preempted by others and restarted.
     Preemptions,
-    /// Tokens that a draft proposed.
+    /// Tokens proposed by a draft.
     Drafted,
-    /// Those of them that the model accepted.
+    /// Proposed tokens accepted by the model.
     Accepted,
-    /// The engine's own share of accepted tokens, 0 to 1, where it counts neither.
+    /// The engine's own acceptance ratio, 0 to 1, where it has no counts.
     AcceptanceRatio,
-    /// Seconds that requests have waited in the engine's queue.
+    /// Total seconds that requests waited in the engine's queue.
     QueueSeconds,
-    /// Requests whose waits these are.
+    /// Requests included in these waits.
     QueueRequests,
 }
 
-/// How the series of one name on a page make one figure.
+/// How the series of one name on a page are combined into one value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Of this moment, added up: ranks and models have some each.
+    /// A current value, summed over ranks and models.
     Level,
-    /// A share of something that each rank has for itself: the highest, which is where it runs out first.
+    /// A ratio that each rank has separately: the maximum, because that rank runs out first.
     Highest,
-    /// A share that says nothing beside another one: told where there is one series alone.
+    /// A ratio that cannot be combined: used only if there is a single series.
     Single,
-    /// A count since the engine's start: what each series gained is added up.
+    /// A count since the engine's start: the increases of all series are summed.
     Count,
 }
 
 impl Quantity {
-    /// Every one, in the order of the documentation.
+    /// All quantities, in the order of the documentation.
     pub const ALL: [Quantity; 12] = [
         Quantity::Running,
         Quantity::Waiting,
@@ -71,7 +71,7 @@ impl Quantity {
         }
     }
 
-    /// The OpenTelemetry name of the metric that it is told under.
+    /// The OpenTelemetry name of its metric.
     pub fn metric(self) -> &'static str {
         match self {
             Quantity::Running => "tokometer.engine.requests.running",
@@ -90,29 +90,29 @@ impl Quantity {
     }
 }
 
-/// One name on a page, as a part of a figure.
+/// One name on a page, as part of a quantity.
 #[derive(Clone, Copy, Debug)]
 pub struct Term {
-    /// The name.
+    /// The name on the page.
     pub name: &'static str,
-    /// Only series with this label count, as (name, value).
+    /// Only series with this label are used, as (name, value).
     pub label: Option<(&'static str, &'static str)>,
-    /// What a value is multiplied with.
+    /// Factor for the value.
     pub scale: f64,
 }
 
-/// Where an engine tells a figure: its terms added up; told only where the page has all of them.
+/// Where an engine reports a quantity: the sum of its terms, used only if the page has all of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Source {
     /// `gen_ai.provider.name` of the engine.
     pub engine: &'static str,
-    /// The figure.
+    /// The quantity.
     pub quantity: Quantity,
-    /// The names.
+    /// The names on the page.
     pub terms: &'static [Term],
-    /// Told only where each name has one series: of several it is not known which belong together.
+    /// Used only if each name has one series: with several, it is unknown which belong together.
     pub alone: bool,
-    /// For people: which versions, and what is meant.
+    /// A note for the documentation: versions and meaning.
     pub note: &'static str,
 }
 
@@ -145,11 +145,11 @@ const LLAMA_CPP: &str = "llama_cpp";
 const TRITON: &str = "triton";
 const DYNAMO: &str = "dynamo";
 
-/// Every source. Where a page has several of a figure, the first in this order is told. Engines' own names come before
-/// those of what stands around them (Triton and Dynamo hand on vLLM's).
+/// Every source. If a page has several sources of a quantity, the first in this order is used. Engines' own names come
+/// before those of programs around them (Triton and Dynamo forward vLLM's).
 ///
-/// Read in the engines' own code: vLLM 0.33.0, SGLang 0.5.23, TGI 3.3.6, LMDeploy 0.18, TensorRT-LLM of 2026, llama.cpp of
-/// autumn 2026, Triton 2.73 and its TensorRT-LLM backend, Dynamo 1.6.1; "older" are names of releases before.
+/// From the engines' source code: vLLM 0.33.0, SGLang 0.5.23, TGI 3.3.6, LMDeploy 0.18, TensorRT-LLM of 2026, llama.cpp
+/// of autumn 2026, Triton 2.73 and its TensorRT-LLM backend, Dynamo 1.6.1; "older" marks names of earlier releases.
 #[rustfmt::skip]
 pub static SOURCES: &[Source] = &[
     source(VLLM, Quantity::Running, &[term("vllm:num_requests_running")], ""),
@@ -165,17 +165,17 @@ pub static SOURCES: &[Source] = &[
     source(VLLM, Quantity::Drafted, &[term("vllm:spec_decode_num_draft_tokens_total")], ""),
     source(VLLM, Quantity::Accepted, &[term("vllm:spec_decode_num_accepted_tokens_total")], ""),
     source(VLLM, Quantity::AcceptanceRatio, &[term("vllm:spec_decode_draft_acceptance_rate")], "older (V0)"),
-    source(VLLM, Quantity::QueueSeconds, &[term("vllm:request_queue_time_seconds_sum")], "of requests that have ended"),
-    source(VLLM, Quantity::QueueRequests, &[term("vllm:request_queue_time_seconds_count")], "those that have ended"),
+    source(VLLM, Quantity::QueueSeconds, &[term("vllm:request_queue_time_seconds_sum")], "ended requests only"),
+    source(VLLM, Quantity::QueueRequests, &[term("vllm:request_queue_time_seconds_count")], "ended requests only"),
 
     source(SGLANG, Quantity::Running, &[term("sglang:num_running_reqs")], ""),
     source(SGLANG, Quantity::Waiting, &[term("sglang:num_queue_reqs")], ""),
-    source(SGLANG, Quantity::KvUsage, &[term("sglang:token_usage")], "of the fullest pool"),
+    source(SGLANG, Quantity::KvUsage, &[term("sglang:token_usage")], "maximum over pools"),
     source(SGLANG, Quantity::CacheQueries, &[term("sglang:prompt_tokens_total")], "tokens"),
     source(SGLANG, Quantity::CacheHits, &[term("sglang:cached_tokens_total")], "tokens, all tiers together; appears with the first hit"),
-    source(SGLANG, Quantity::CacheRatio, &[term("sglang:cache_hit_rate")], "of the last batch"),
+    source(SGLANG, Quantity::CacheRatio, &[term("sglang:cache_hit_rate")], "last batch only"),
     source(SGLANG, Quantity::Preemptions, &[term("sglang:num_retracted_requests_total")], "retractions"),
-    source(SGLANG, Quantity::AcceptanceRatio, &[term("sglang:spec_accept_rate")], "of the last interval"),
+    source(SGLANG, Quantity::AcceptanceRatio, &[term("sglang:spec_accept_rate")], "last interval only"),
     source(SGLANG, Quantity::QueueSeconds, &[term("sglang:queue_time_seconds_sum")], ""),
     source(SGLANG, Quantity::QueueRequests, &[term("sglang:queue_time_seconds_count")], ""),
 
@@ -185,13 +185,13 @@ pub static SOURCES: &[Source] = &[
     source(TGI, Quantity::QueueRequests, &[term("tgi_request_queue_duration_count")], ""),
 
     source(LMDEPLOY, Quantity::Running, &[term("lmdeploy:num_requests_running")], ""),
-    source(LMDEPLOY, Quantity::Waiting, &[term("lmdeploy:num_requests_waiting")], "in the engine; not those that wait for a handle before it"),
+    source(LMDEPLOY, Quantity::Waiting, &[term("lmdeploy:num_requests_waiting")], "in the engine, without requests waiting for a handle"),
     source(LMDEPLOY, Quantity::KvUsage, &[term("lmdeploy:gpu_cache_usage_perc")], ""),
     source(LMDEPLOY, Quantity::CacheRatio, &[term("lmdeploy:prefix_cache_hit_rate")], ""),
     source(LMDEPLOY, Quantity::Drafted, &[term("lmdeploy:spec_decode_num_draft_tokens_total")], ""),
     source(LMDEPLOY, Quantity::Accepted, &[term("lmdeploy:spec_decode_num_accepted_tokens_total")], ""),
-    source(LMDEPLOY, Quantity::QueueSeconds, &[term("lmdeploy:request_queue_time_seconds_sum")], "of requests that have ended"),
-    source(LMDEPLOY, Quantity::QueueRequests, &[term("lmdeploy:request_queue_time_seconds_count")], "those that have ended"),
+    source(LMDEPLOY, Quantity::QueueSeconds, &[term("lmdeploy:request_queue_time_seconds_sum")], "ended requests only"),
+    source(LMDEPLOY, Quantity::QueueRequests, &[term("lmdeploy:request_queue_time_seconds_count")], "ended requests only"),
 
     source(TENSORRT_LLM, Quantity::Running, &[term("trtllm_num_requests_running")], ""),
     source(TENSORRT_LLM, Quantity::Waiting, &[term("trtllm_num_requests_waiting")], ""),
@@ -201,8 +201,8 @@ pub static SOURCES: &[Source] = &[
     source(TENSORRT_LLM, Quantity::CacheRatio, &[term("trtllm_kv_cache_hit_rate")], "older"),
     source(TENSORRT_LLM, Quantity::Drafted, &[term("trtllm_spec_decode_num_draft_tokens_total")], ""),
     source(TENSORRT_LLM, Quantity::Accepted, &[term("trtllm_spec_decode_num_accepted_tokens_total")], ""),
-    source(TENSORRT_LLM, Quantity::QueueSeconds, &[term("trtllm_request_queue_time_seconds_sum")], "of requests that have ended"),
-    source(TENSORRT_LLM, Quantity::QueueRequests, &[term("trtllm_request_queue_time_seconds_count")], "those that have ended"),
+    source(TENSORRT_LLM, Quantity::QueueSeconds, &[term("trtllm_request_queue_time_seconds_sum")], "ended requests only"),
+    source(TENSORRT_LLM, Quantity::QueueRequests, &[term("trtllm_request_queue_time_seconds_count")], "ended requests only"),
 
     source(LLAMA_CPP, Quantity::Running, &[term("llamacpp:requests_processing")], ""),
     source(LLAMA_CPP, Quantity::Waiting, &[term("llamacpp:requests_deferred")], ""),
@@ -215,19 +215,19 @@ pub static SOURCES: &[Source] = &[
     source(TRITON, Quantity::Running, &[labelled("nv_trt_llm_request_metrics", "request_type", "scheduled")], "TensorRT-LLM backend"),
     source(TRITON, Quantity::Waiting, &[labelled("nv_trt_llm_request_metrics", "request_type", "waiting")], "TensorRT-LLM backend"),
     source(TRITON, Quantity::KvUsage, &[labelled("nv_trt_llm_kv_cache_block_metrics", "kv_cache_block_type", "fraction")], "TensorRT-LLM backend"),
-    alone(TRITON, Quantity::Waiting, &[term("nv_inference_pending_request_count")], "where one model is served"),
-    alone(TRITON, Quantity::QueueSeconds, &[scaled("nv_inference_queue_duration_us", 1e-6)], "where one model is served"),
-    alone(TRITON, Quantity::QueueRequests, &[term("nv_inference_request_success")], "where one model is served"),
+    alone(TRITON, Quantity::Waiting, &[term("nv_inference_pending_request_count")], "only with a single model"),
+    alone(TRITON, Quantity::QueueSeconds, &[scaled("nv_inference_queue_duration_us", 1e-6)], "only with a single model"),
+    alone(TRITON, Quantity::QueueRequests, &[term("nv_inference_request_success")], "only with a single model"),
 
-    source(DYNAMO, Quantity::Running, &[term("dynamo_frontend_inflight_requests"), scaled("dynamo_frontend_queued_requests", -1.0)], "in flight without the queued ones"),
+    source(DYNAMO, Quantity::Running, &[term("dynamo_frontend_inflight_requests"), scaled("dynamo_frontend_queued_requests", -1.0)], "in flight minus queued"),
     source(DYNAMO, Quantity::Waiting, &[term("dynamo_frontend_queued_requests")], "until their first token"),
-    source(DYNAMO, Quantity::KvUsage, &[term("dynamo_component_gpu_cache_usage_percent")], "a worker's page"),
+    source(DYNAMO, Quantity::KvUsage, &[term("dynamo_component_gpu_cache_usage_percent")], "on a worker's page"),
 ];
 
-/// A term by its place: source, and term of the source.
+/// Position of a term: index of the source, index of the term in the source.
 pub(crate) type Place = (usize, usize);
 
-/// Every term under its name, as [`plain`] has it.
+/// Every term by its name, normalized by [`plain`].
 static BY_NAME: LazyLock<HashMap<Vec<u8>, Vec<Place>>> = LazyLock::new(|| {
     let mut places: HashMap<Vec<u8>, Vec<Place>> = HashMap::new();
     for (number, source) in SOURCES.iter().enumerate() {
@@ -238,15 +238,15 @@ static BY_NAME: LazyLock<HashMap<Vec<u8>, Vec<Place>>> = LazyLock::new(|| {
     places
 });
 
-/// Longest name of the table.
+/// Length of the longest name in the table.
 static LONGEST: LazyLock<usize> = LazyLock::new(|| BY_NAME.keys().map(Vec::len).max().unwrap_or(0));
 
-/// A name with `_` for `:`, which collectors and relabelling put in its place.
+/// A name with `_` for `:`, as collectors and relabelling rules may rewrite it.
 fn plain(name: &[u8]) -> impl Iterator<Item = u8> {
     name.iter().map(|byte| if *byte == b':' { b'_' } else { *byte })
 }
 
-/// The terms of this name. `room` is reused from name to name.
+/// The terms with this name. `room` is a reusable buffer.
 pub(crate) fn places(name: &[u8], room: &mut Vec<u8>) -> &'static [Place] {
     if name.len() > *LONGEST {
         return &[];

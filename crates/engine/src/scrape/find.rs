@@ -1,9 +1,9 @@
-//! Where an engine shows its metrics, found without reading what another reader would then lack.
+//! Finds an engine's metrics page without consuming data that another reader needs.
 //!
-//! trtllm-serve answers GET /metrics with the statistics of iterations since the last such request: asking takes them
-//! from whoever reads them. Its Prometheus page is /prometheus/metrics. Before anything is read, OPTIONS is asked for: a
-//! FastAPI route (that one) answers 405, while a mounted Prometheus app (vLLM, SGLang, LMDeploy) answers with 200, a
-//! redirect or its page, and servers that are not uvicorn have no such route.
+//! trtllm-serve responds to GET /metrics with the statistics of iterations since the last such request, so a request
+//! takes them from other readers. Its Prometheus page is /prometheus/metrics. Therefore an OPTIONS request comes first:
+//! a FastAPI route (as in trtllm-serve) responds with 405, while a mounted Prometheus app (vLLM, SGLang, LMDeploy)
+//! responds with 200, a redirect or its page, and servers other than uvicorn have no such route.
 
 use http::Method;
 use http::StatusCode;
@@ -14,22 +14,22 @@ use crate::scrape::Target;
 use crate::scrape::request::Dial;
 use crate::scrape::request::ask;
 
-/// Where everybody looks.
+/// The usual path.
 const USUAL: &str = "/metrics";
 /// TensorRT-LLM's Prometheus page (`return_perf_metrics`).
 const TENSORRT_LLM: &str = "/prometheus/metrics";
 
-/// Where to read.
+/// Where to read the metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// This path.
     At(String),
-    /// Nowhere: llama.cpp counts the averages `llamacpp:prompt_tokens_seconds` and `llamacpp:predicted_tokens_seconds` anew
-    /// from each reading of its page.
+    /// Nowhere: llama.cpp restarts the averages `llamacpp:prompt_tokens_seconds` and
+    /// `llamacpp:predicted_tokens_seconds` at each read of its page.
     Draining,
 }
 
-/// Finds the place; only asks where the settings do not tell it.
+/// Finds the page; sends a request only if the settings do not determine the path.
 pub(crate) async fn find(target: &Target, dial: &dyn Dial) -> Result<Place, Failure> {
     if let Some(path) = &target.path {
         return Ok(Place::At(path.clone()));
@@ -50,8 +50,7 @@ pub(crate) async fn find(target: &Target, dial: &dyn Dial) -> Result<Place, Fail
     Ok(Place::At(if routed { TENSORRT_LLM } else { USUAL }.to_owned()))
 }
 
-/// The path that a redirect leads to: the same with a slash behind it, which is how Starlette tells where an app is
-/// mounted (LMDeploy).
+/// The target path of a redirect that only appends a slash, as Starlette sends for a mounted app (LMDeploy).
 pub(crate) fn moved(path: &str, status: StatusCode, location: Option<&str>) -> Option<String> {
     let to = location.filter(|_| status.is_redirection())?;
     let slashed = format!("{path}/");

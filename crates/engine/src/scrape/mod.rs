@@ -1,7 +1,7 @@
-//! The engine's own metrics: read every few seconds, and brought under one set of names.
+//! The engine's own metrics: scraped every few seconds and converted to common names.
 //!
-//! A thread of its own asks the neighbour for its page, never on a relayed connection. `exposition` reads the page in fixed
-//! memory, `families` is the table of names, `page` keeps the series that are known, `state` makes figures of them from
+//! A separate thread requests the engine's page, never on a relayed connection. `exposition` parses the page in fixed
+//! memory, `families` is the table of names, `page` keeps the series with known names, `state` computes values from
 //! page to page, and `watch` keeps the states of the last hour with their times.
 
 pub mod exposition;

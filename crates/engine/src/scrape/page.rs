@@ -1,4 +1,4 @@
-//! One page: the series of the names that are known, and the figures that they make.
+//! One page: the series with known names, and the values computed from them.
 
 use std::hash::DefaultHasher;
 use std::hash::Hash;
@@ -13,20 +13,22 @@ use crate::scrape::families::SOURCES;
 use crate::scrape::families::Term;
 use crate::scrape::families::places;
 
-/// Most series of one name. Ranks and models are some; with more a name is left out rather than told in part.
+/// Maximum number of series per name. Ranks and models are few; a name with more series is ignored rather than reported
+/// in part.
 const MOST_SERIES: usize = 256;
 
-/// Labels that tell copies of one figure apart: every process of a tensor- or pipeline-parallel engine tells what is true
-/// of them all (SGLang with `--enable-metrics-for-all-schedulers`; `pid` stands in pages of several processes).
+/// Labels that distinguish copies of one value: every process of a tensor- or pipeline-parallel engine reports a value
+/// that applies to all of them (SGLang with `--enable-metrics-for-all-schedulers`; `pid` occurs on pages of several
+/// processes).
 const COPIES: [&[u8]; 5] = [b"tp_rank", b"pp_rank", b"moe_ep_rank", b"attn_tp_rank", b"pid"];
 
-/// SGLang's figures by priority stand beside those of all, which have it empty.
+/// SGLang reports values by priority in addition to the total, for which this label is empty.
 const PART: &[u8] = b"priority";
 
-/// Values of one name by a hash of the labels that tell them apart.
+/// Values of one name, by a hash of their distinguishing labels.
 pub(crate) type Series = Vec<(u64, f64)>;
 
-/// What is kept of a page while it is read: fixed memory, whatever its size.
+/// Data kept of a page while it is parsed: fixed memory regardless of the page's size.
 #[derive(Debug, Default)]
 pub struct Page {
     kept: Vec<(Place, Kept)>,
@@ -36,16 +38,16 @@ pub struct Page {
 #[derive(Debug, Default)]
 struct Kept {
     series: Series,
-    /// There were more than [`MOST_SERIES`], or a value that cannot be.
+    /// Set when there were more than [`MOST_SERIES`], or an invalid value.
     spoilt: bool,
 }
 
-/// A figure of a page and where it stood.
+/// A quantity found on a page, with its source.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Found {
     /// Index in [`SOURCES`].
     pub(crate) source: usize,
-    /// Scaled.
+    /// Scaled values.
     pub(crate) series: Series,
 }
 
@@ -56,7 +58,7 @@ impl Found {
 }
 
 impl Page {
-    /// Takes one sample of the page.
+    /// Adds one sample of the page.
     pub fn take(&mut self, sample: &Sample<'_>) {
         for place in places(sample.name, &mut self.name) {
             let Some(term) = term(*place) else { continue };
@@ -77,21 +79,21 @@ impl Page {
         let Some((_, kept)) = self.kept.get_mut(index) else { return };
         let full = kept.series.len() == MOST_SERIES;
         match kept.series.iter_mut().find(|(own, _)| *own == identity) {
-            // A copy may be a little behind another.
+            // A copy may lag behind another.
             Some((_, own)) => *own = own.max(value),
             None if full => kept.spoilt = true,
             None => kept.series.push((identity, value)),
         }
-        // No figure of the table is negative, infinite or no number; vLLM V0 tells a ratio of -1 for "none".
+        // No value in the table is negative, infinite or NaN; vLLM V0 reports a ratio of -1 for "none".
         kept.spoilt |= !(value.is_finite() && value >= 0.0);
     }
 
-    /// True when no name of the page is known.
+    /// True when the page has no known name.
     pub fn is_strange(&self) -> bool {
         self.kept.is_empty()
     }
 
-    /// A figure of the first source of the table of which the page has all.
+    /// The quantity from the first source in the table whose terms are all on the page.
     pub(crate) fn find(&self, quantity: Quantity) -> Option<Found> {
         let sources = SOURCES.iter().enumerate().filter(|(_, source)| source.quantity == quantity);
         sources.filter_map(|(number, _)| self.source(number)).next()
@@ -105,7 +107,7 @@ impl Page {
             if kept.spoilt || (source.alone && kept.series.len() > 1) {
                 return None;
             }
-            // Series of different names are different ones, whatever their labels.
+            // Series of different names are distinct, regardless of their labels.
             let own = |(identity, value): &(u64, f64)| (identity.wrapping_add(which as u64), value * term.scale);
             all.extend(kept.series.iter().map(own));
         }
@@ -116,11 +118,11 @@ impl Page {
         fits.then_some(Found { source: number, series: all })
     }
 
-    /// A figure of this moment; `None` for counts.
+    /// A current value; `None` for counts.
     pub(crate) fn level(&self, quantity: Quantity) -> Option<f64> {
         let values = self.find(quantity)?.series.into_iter().map(|(_, value)| value);
         match quantity.kind() {
-            // What is left when parts of two moments are taken from each other may fall below nothing.
+            // A difference of values from two moments may be negative.
             Kind::Level => Some(values.sum::<f64>().max(0.0)),
             Kind::Highest => values.reduce(f64::max),
             Kind::Single => {
@@ -136,7 +138,7 @@ fn term((source, which): Place) -> Option<&'static Term> {
     SOURCES.get(source)?.terms.get(which)
 }
 
-/// The same for the same labels in whatever order, and for copies of one figure.
+/// A hash that is equal for the same labels in any order, and for copies of one value.
 fn identity(labels: Labels<'_>) -> u64 {
     let own = labels.filter(|(name, _)| !COPIES.contains(name));
     own.fold(0, |sum, label| {

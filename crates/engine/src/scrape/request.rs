@@ -1,4 +1,4 @@
-//! One HTTP request to an engine, read piece by piece.
+//! One HTTP request to an engine, with a streamed response.
 
 use std::io;
 use std::time::Instant;
@@ -22,40 +22,40 @@ use crate::scrape::Failure;
 use crate::scrape::exposition::Parser;
 use crate::scrape::page::Page;
 
-/// Text in either form; a page of names in quotes or of protobuf would not be read.
+/// Either text format. Names in quotes and protobuf would not be parsed.
 const ACCEPT: &str = "text/plain;version=0.0.4,application/openmetrics-text;version=1.0.0;q=0.5,text/*;q=0.1";
 
-/// Most bytes of an answer's head.
+/// Maximum size of the response headers in bytes.
 const HEAD_BYTES: usize = 64 * 1024;
 
-/// A connection's bytes.
+/// A byte stream of a connection.
 pub trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<W: AsyncRead + AsyncWrite + Send + Unpin> Wire for W {}
 
-/// Opens connections to one engine: the sockets and TLS are another module's.
+/// Opens connections to one engine; another module provides the sockets and TLS.
 #[async_trait]
 pub trait Dial: Send + Sync + 'static {
-    /// A new connection.
+    /// Opens a new connection.
     ///
     /// # Errors
-    /// When the engine does not accept it.
+    /// When the engine does not accept the connection.
     async fn dial(&self) -> io::Result<Box<dyn Wire>>;
 
-    /// The header `Host`.
+    /// The value of the `Host` header.
     fn host(&self) -> String;
 
-    /// The engine's name in the log.
+    /// The engine's name in log messages.
     fn shown(&self) -> String {
         self.host()
     }
 }
 
-/// An answer whose body has not been read. The connection ends with it.
+/// A response whose body has not been read. Dropping it closes the connection.
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
-    /// When its head was there.
+    /// When its headers were received.
     pub(crate) at: Instant,
     body: Incoming,
     connection: JoinHandle<()>,
@@ -67,15 +67,15 @@ impl Drop for Answer {
     }
 }
 
-/// Asks on a connection of its own. Engines close a kept one after some seconds (uvicorn: five), which are as many as lie
-/// between two readings: each would race with the end of the connection.
+/// Sends a request on a new connection. Engines close idle connections after some seconds (uvicorn: five), about the
+/// time between two scrapes, so reuse would race with the close.
 pub(crate) async fn ask(dial: &dyn Dial, method: Method, path: &str) -> Result<Answer, Failure> {
     let stream = dial.dial().await.map_err(|_| Failure::Connect)?;
     let broken = |_| Failure::Broken;
     let mut builder = hyper::client::conn::http1::Builder::new();
     builder.max_buf_size(HEAD_BYTES);
     let (mut sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(broken)?;
-    // Its errors come to the request that they concern.
+    // Connection errors are reported by the affected request.
     let connection = tokio::spawn(async move { drop(connection.await) });
     let request = Request::builder()
         .method(method)
@@ -98,7 +98,7 @@ impl Answer {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
 
-    /// Reads the page to its end; of one that is larger than `most` bytes, no more than that.
+    /// Reads the whole page; fails after `most` bytes.
     pub(crate) async fn page(mut self, most: usize) -> Result<Page, Failure> {
         let (mut page, mut parser) = (Page::default(), Parser::default());
         let mut length = 0_usize;

@@ -1,4 +1,4 @@
-//! The thread that reads the engines' pages.
+//! The thread that scrapes the engines' pages.
 
 use std::io;
 use std::sync::Arc;
@@ -27,29 +27,29 @@ use crate::scrape::request::ask;
 /// Niceness of the thread (setpriority(2)): pages are read when no stream waits for the core.
 const NICENESS: i32 = 10;
 
-/// An engine whose page must not be read is looked at again this often: it may have become another one.
+/// An engine whose page must not be read is checked again after this time: another engine may have replaced it.
 const SECOND_LOOK: Duration = Duration::from_secs(60);
 
-/// After a page that is JSON.
+/// Pause after a page that was JSON.
 const AFTER_JSON: Duration = Duration::from_secs(3600);
 
-/// What is known of the engines, by pair.
+/// The scraped state of the engines, by listener.
 #[derive(Clone, Debug, Default)]
 pub struct Engines(Arc<[Option<Arc<Watch>>]>);
 
 impl Engines {
-    /// The figures of each pair at this moment; `None` for one whose engine is not read.
+    /// Current statistics of each listener's engine; `None` for an engine that is not scraped.
     pub fn figures(&self, now: Instant) -> Vec<Option<Figures>> {
         self.0.iter().map(|watch| watch.as_ref().map(|watch| watch.figures(now))).collect()
     }
 
-    /// The state of a pair's engine that was of the moment then, and how old it was.
+    /// The state of a listener's engine at that moment, and how old it was then.
     pub fn at(&self, pair: usize, moment: Instant) -> Option<(Arc<State>, Duration)> {
         self.0.get(pair)?.as_ref()?.at(moment)
     }
 }
 
-/// Reads pages until it is dropped.
+/// Scrapes pages until it is dropped.
 #[derive(Debug)]
 pub struct Scraper {
     engines: Engines,
@@ -57,23 +57,23 @@ pub struct Scraper {
     thread: Option<JoinHandle<()>>,
 }
 
-/// One engine: what is read and how to reach it.
+/// One engine: its target, connections and results.
 struct Engine {
     target: Target,
     dial: Arc<dyn Dial>,
     watch: Arc<Watch>,
     settings: Arc<Settings>,
-    /// Found once, and again after a failure: another engine may have taken the address.
+    /// Found once, and again after a failure, because another engine may have taken the address.
     place: Option<Place>,
-    /// What the log said last.
+    /// The last log message.
     told: Option<String>,
 }
 
 impl Scraper {
-    /// Begins to read; `dial` makes the way to the engine of a pair. Without a target nothing runs.
+    /// Starts scraping; `dial` creates connections to the engine of a listener. Without a target nothing runs.
     ///
     /// # Errors
-    /// When there is no thread or runtime to be had.
+    /// When no thread or runtime can be started.
     pub fn start(settings: &Settings, dial: impl Fn(usize, &Target) -> Option<Arc<dyn Dial>>) -> io::Result<Scraper> {
         let settings = Arc::new(settings.clone());
         let engine = |(pair, target): (usize, &Option<Target>)| {
@@ -89,7 +89,7 @@ impl Scraper {
         if !engines.is_empty() {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(2).build()?;
             scraper.thread = Some(thread::Builder::new().name("scrape".to_owned()).spawn(move || {
-                // Lowering needs no right; should it be refused all the same, the pages are read as well.
+                // Lowering the priority needs no privilege; if it is refused, the pages are still read.
                 rustix::process::nice(NICENESS).ok();
                 runtime.block_on(async move {
                     let mut all: JoinSet<()> = engines.into_iter().map(Engine::run).collect();
@@ -99,14 +99,14 @@ impl Scraper {
                         () = async { while all.join_next().await.is_some() {} } => {}
                     }
                 });
-                // A name may be being resolved: do not wait for it.
+                // A name lookup may be pending: do not wait for it.
                 runtime.shutdown_background();
             })?);
         }
         Ok(scraper)
     }
 
-    /// What is known of the engines.
+    /// The scraped state of the engines.
     pub fn engines(&self) -> Engines {
         self.engines.clone()
     }
@@ -118,7 +118,7 @@ impl Drop for Scraper {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("The thread that reads the engines' metrics panicked.");
+            tracing::error!("The thread that scrapes the engines' metrics panicked.");
         }
     }
 }
@@ -131,27 +131,27 @@ impl Engine {
         }
     }
 
-    /// One attempt; the time until the next.
+    /// Makes one attempt; returns the time until the next.
     async fn attempt(&mut self) -> Duration {
         let begun = Instant::now();
         let result = tokio::time::timeout(self.settings.timeout, self.read()).await;
         let took = begun.elapsed();
         match result.unwrap_or(Err(Failure::Timeout)) {
             Ok(None) => {
-                self.tell("The engine's metrics are not read: llama.cpp's averages begin anew with each reading, and another reader would miss them. Set scrape.enabled: true to read them all the same.");
+                self.tell("The engine's metrics are not scraped: each read restarts llama.cpp's averages, so another reader would miss them. Set scrape.enabled: true to scrape them anyway.");
                 return SECOND_LOOK;
             }
             Ok(Some((page, at))) => {
                 self.watch.note(at, took, Ok(&page));
-                self.tell("The engine's metrics are read.");
+                self.tell("The engine's metrics are scraped.");
             }
             Err(failure) => {
                 self.watch.note(begun + took, took, Err(failure));
-                // A server that is slow is the same one; the way to the page costs it one more request.
+                // A slow server is still the same one, and finding the page again would cost it another request.
                 if matches!(failure, Failure::Connect | Failure::Status) {
                     self.place = None;
                 }
-                self.tell(&format!("The engine's metrics cannot be read ({}).", failure.as_str()));
+                self.tell(&format!("The engine's metrics cannot be scraped ({}).", failure.as_str()));
                 if failure == Failure::Json {
                     return AFTER_JSON;
                 }
@@ -160,7 +160,7 @@ impl Engine {
         self.watch.pause(&self.settings, fastrand::f64())
     }
 
-    /// The page and when its answer began; `None` when it must not be read.
+    /// The page and when its response started; `None` when it must not be read.
     async fn read(&mut self) -> Result<Option<(Page, Instant)>, Failure> {
         let place = match &self.place {
             Some(place) => place.clone(),
@@ -184,7 +184,7 @@ impl Engine {
         Ok(Some((page, at)))
     }
 
-    /// Logs what is new.
+    /// Logs a message unless it repeats the last one.
     fn tell(&mut self, what: &str) {
         if self.told.as_deref() != Some(what) {
             tracing::info!(engine = %self.dial.shown(), "{what}");

@@ -1,31 +1,31 @@
-//! What a person may set about reading the engine's metrics.
+//! Settings for scraping the engine's metrics.
 
 use std::time::Duration;
 
-/// Reading the engine's own metrics.
+/// Settings for scraping the engine's own metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Time between two readings of one engine; each is up to a tenth earlier or later, so that many sidecars do not ask in
-    /// step.
+    /// Time between two scrapes of one engine; each is up to a tenth earlier or later, so that many sidecars do not
+    /// scrape in step.
     pub interval: Duration,
-    /// Longest one reading may take, connect included.
+    /// Time limit of one scrape, including connecting.
     pub timeout: Duration,
-    /// Most bytes of a page.
+    /// Maximum size of a page in bytes.
     pub page_bytes: usize,
-    /// By pair, what is read; `None` (also past the end) for nothing.
+    /// The target by listener; `None` (also past the end) for no scraping.
     pub targets: Vec<Option<Target>>,
 }
 
-/// One engine's page.
+/// The metrics page of one engine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Target {
-    /// The path that was set; `None` to find it.
+    /// The configured path; `None` to find it.
     pub path: Option<String>,
-    /// Its port where it is not that of the traffic.
+    /// Its port, if it differs from that of the traffic.
     pub port: Option<u16>,
-    /// `gen_ai.provider.name` of the engine where it was set.
+    /// `gen_ai.provider.name` of the engine, if configured.
     pub engine: Option<&'static str>,
-    /// Read also a page whose figures another reader then lacks (llama.cpp's averages).
+    /// Whether to read also a page whose values another reader then misses (llama.cpp's averages).
     pub draining: bool,
 }
 

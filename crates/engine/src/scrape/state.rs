@@ -1,19 +1,19 @@
-//! The state of an engine, from one page to the next.
+//! The state of an engine, updated from page to page.
 
 use crate::scrape::families::Quantity;
 use crate::scrape::page::Found;
 use crate::scrape::page::Page;
 use crate::scrape::page::Series;
 
-/// Most series that are remembered after they left the page.
+/// Maximum number of series remembered after they disappeared from the page.
 const MOST_GONE: usize = 256;
 
-/// Where a ratio comes from. Never mixed in one series.
+/// The source of a ratio. Different sources are never mixed in one series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RatioSource {
-    /// What the engine's counts gained between two pages.
+    /// Computed from the increases of the engine's counts between two pages.
     CounterDeltas,
-    /// The engine's own figure, over whatever time it takes.
+    /// The engine's own ratio, over a period that the engine defines.
     EngineGauge,
 }
 
@@ -32,44 +32,44 @@ impl RatioSource {
 pub struct Ratio {
     /// The share.
     pub value: f64,
-    /// Where it comes from.
+    /// Its source.
     pub source: RatioSource,
 }
 
-/// What one page says of an engine. What it does not say is `None`. Counts are what the engine counted since its page was
-/// first read, over restarts of the engine; ranks and models of one page are added up.
+/// The state of an engine from one page; `None` for values that the page does not have. Counts are increases since the
+/// page was first read, across restarts of the engine. Ranks and models on one page are summed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct State {
-    /// Requests that are being worked on.
+    /// Requests being processed.
     pub running: Option<f64>,
-    /// Requests that wait for their turn.
+    /// Requests waiting in the queue.
     pub waiting: Option<f64>,
-    /// Share of the key-value cache that is in use, 0 to 1; of several ranks that of the fullest.
+    /// Share of the key-value cache in use, 0 to 1; with several ranks the maximum.
     pub kv_usage: Option<f64>,
     /// Lookups in the prefix cache, in the engine's own unit (tokens or blocks).
     pub cache_queries: Option<f64>,
-    /// Those that were answered by the cache.
+    /// Lookups that were hits in the prefix cache.
     pub cache_hits: Option<f64>,
-    /// Share of hits.
+    /// Hit ratio.
     pub cache_ratio: Option<Ratio>,
-    /// Requests that lost their place to others and were begun anew.
+    /// Requests that were preempted by others and restarted.
     pub preemptions: Option<f64>,
-    /// Tokens that a draft proposed.
+    /// Tokens proposed by a draft.
     pub drafted: Option<f64>,
-    /// Those that the model accepted.
+    /// Proposed tokens accepted by the model.
     pub accepted: Option<f64>,
-    /// Share of accepted tokens.
+    /// Acceptance ratio.
     pub acceptance_ratio: Option<Ratio>,
-    /// Seconds that requests waited in the engine's queue.
+    /// Total seconds that requests waited in the engine's queue.
     pub queue_seconds: Option<f64>,
-    /// Requests whose waits these are.
+    /// Requests included in these waits.
     pub queue_requests: Option<f64>,
-    /// Mean wait in seconds of the requests that came to `queue_requests` since the page before: an estimate of what a
-    /// request waits now. `None` where there was none.
+    /// Mean wait in seconds of the requests added to `queue_requests` since the previous page: an estimate of the
+    /// current wait. `None` where there were none.
     pub queue_mean: Option<f64>,
 }
 
-/// Adds up what an engine's counts gain, page by page.
+/// Sums the increases of an engine's counts, page by page.
 #[derive(Debug, Default)]
 pub struct Tracker {
     queries: Count,
@@ -82,7 +82,7 @@ pub struct Tracker {
 }
 
 impl Tracker {
-    /// The state that this page tells.
+    /// The state from this page.
     pub fn take(&mut self, page: &Page) -> State {
         let queries = self.queries.take(page.find(Quantity::CacheQueries));
         let hits = self.hits.take(page.find(Quantity::CacheHits));
@@ -109,7 +109,7 @@ impl Tracker {
     }
 }
 
-/// A count that is told, and what it has gained since the page before.
+/// A count with its increase since the previous page.
 #[derive(Clone, Copy, Debug)]
 struct Counted {
     engine: &'static str,
@@ -128,17 +128,18 @@ impl Told for Option<Counted> {
     }
 }
 
-/// What one gained by what the other gained; `None` where the other gained nothing, or they are of two engines.
+/// The increase of `part` divided by that of `whole`; `None` where `whole` did not increase, or they come from two
+/// engines.
 fn quotient(part: &Option<Counted>, whole: &Option<Counted>) -> Option<f64> {
     let (part, whole) = (*part).zip(*whole).filter(|(part, whole)| part.engine == whole.engine)?;
     let whole = whole.gained.filter(|gained| *gained > 0.0)?;
     Some(part.gained? / whole)
 }
 
-/// Of the engine's counts where it has them, else its own.
+/// The ratio of the engine's counts where it has them, else its own ratio.
 fn ratio(part: &Option<Counted>, whole: &Option<Counted>, own: Option<f64>) -> Option<Ratio> {
     if part.is_some() && whole.is_some() {
-        // The two are not counted at one moment: a part may be told before its whole.
+        // The two are not read atomically: a part may be counted before its whole.
         let value = quotient(part, whole).filter(|value| *value <= 1.0)?;
         return Some(Ratio { value, source: RatioSource::CounterDeltas });
     }
@@ -148,7 +149,7 @@ fn ratio(part: &Option<Counted>, whole: &Option<Counted>, own: Option<f64>) -> O
 /// One count over all its series.
 #[derive(Debug, Default)]
 struct Count {
-    /// Where it stood on the last page that had it.
+    /// Its source on the last page that had it.
     source: Option<usize>,
     last: Series,
     total: f64,
@@ -158,7 +159,7 @@ impl Count {
     fn take(&mut self, found: Option<Found>) -> Option<Counted> {
         let found = found?;
         let engine = found.engine();
-        // The first page tells where to begin; so does one that tells the count under another name.
+        // The first page sets the starting point; so does a page that has the count under another name.
         let known = self.source == Some(found.source);
         let gained = known.then(|| found.series.iter().map(|series| self.gain(series)).sum::<f64>());
         self.total += gained.unwrap_or(0.0);
@@ -170,7 +171,7 @@ impl Count {
         Some(Counted { engine, total: self.total, gained })
     }
 
-    /// Keeps those that this page does not have as well, as far as there is room: they may come back.
+    /// Also keeps series that this page lacks, up to the maximum: they may reappear.
     fn remember(&mut self, series: Series) {
         let before = std::mem::replace(&mut self.last, series);
         let gone = before.into_iter().filter(|(identity, _)| !self.last.iter().any(|(own, _)| own == identity));
@@ -178,8 +179,8 @@ impl Count {
         self.last.extend(gone);
     }
 
-    /// What one series has gained. One that was not there before began at nothing, and so did one that is lower than
-    /// before: the engine was started anew.
+    /// The increase of one series. A new series started at zero, and so did one with a lower value than before: the
+    /// engine was restarted.
     fn gain(&self, (identity, value): &(u64, f64)) -> f64 {
         let before = self.last.iter().find(|(own, _)| own == identity).map_or(0.0, |(_, before)| *before);
         if *value >= before { value - before } else { *value }

@@ -1,4 +1,4 @@
-//! What is known of one engine, and of the attempts to read its page. Times come in.
+//! State of one engine and statistics of attempts to read its page. Callers pass in all times.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,39 +13,40 @@ use crate::scrape::page::Page;
 use crate::scrape::state::State;
 use crate::scrape::state::Tracker;
 
-/// States that are kept: an hour of them at five seconds each, for streams that began long before they ended.
+/// Maximum number of kept states: an hour at five seconds each, for streams that started long before they end.
 const MOST_STATES: usize = 720;
 
-/// A state is of the moment until it is older than this many intervals: the page after it may be late, and one may fail
-/// without a trace (a thread that got no time).
+/// A state is current until it is older than this many intervals: the next page may be late, and one may fail silently
+/// (a thread that got no CPU time).
 const INTERVALS: u32 = 3;
 
-/// Waits between two tries double with each failure, up to this; never shorter than the interval.
+/// Maximum pause: pauses double with each failure up to this, and are never shorter than the interval.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// Why a page was not read.
+/// Why a page could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Failure {
-    /// There was no connection.
+    /// The connection failed.
     Connect,
-    /// It took too long.
+    /// The time limit was exceeded.
     Timeout,
-    /// The connection broke, or what came was no HTTP.
+    /// The connection broke, or the response was not HTTP.
     Broken,
-    /// The status was not 200: the server has no such page, or does not show it.
+    /// The status was not 200: the server has no such page, or does not expose it.
     Status,
-    /// The page is over the cap.
+    /// The page exceeds the maximum size.
     TooLarge,
-    /// It holds no samples.
+    /// The page has no samples.
     NotMetrics,
-    /// It is JSON: perhaps a page that reading empties (trtllm-serve's /metrics), and left alone from then on.
+    /// The page is JSON: perhaps one that is emptied by reading (trtllm-serve's /metrics), so it is not read again
+    /// soon.
     Json,
-    /// It has none of the names that are known.
+    /// The page has no known names.
     Strange,
 }
 
 impl Failure {
-    /// Every reason, in the order of the documentation.
+    /// All reasons, in the order of the documentation.
     pub const ALL: [Failure; 8] = [
         Failure::Connect,
         Failure::Timeout,
@@ -72,25 +73,25 @@ impl Failure {
     }
 }
 
-/// The figures of one engine at a moment.
+/// Statistics of one engine at a moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Figures {
-    /// The state of the moment; `None` when the last attempt failed, or the state is too old.
+    /// The current state; `None` when the last attempt failed, or the state is too old.
     pub state: Option<Arc<State>>,
-    /// Pages that were asked for.
+    /// Attempts to read the page.
     pub attempts: u64,
-    /// Those that were not read, in the order of [`Failure::ALL`].
+    /// Failed attempts, in the order of [`Failure::ALL`].
     pub failures: [u64; Failure::ALL.len()],
-    /// How long the last attempt took.
+    /// Duration of the last attempt.
     pub duration: Option<Duration>,
-    /// Time since the last page that was read.
+    /// Time since the last page that was read successfully.
     pub age: Option<Duration>,
 }
 
-/// Takes what came of each attempt; asked by the exporters.
+/// Records the result of each attempt; queried by the exporters.
 #[derive(Debug)]
 pub struct Watch {
-    /// A state that is older says nothing of the moment.
+    /// Maximum age of a current state.
     longest: Duration,
     inner: Mutex<Inner>,
 }
@@ -98,7 +99,7 @@ pub struct Watch {
 #[derive(Debug, Default)]
 struct Inner {
     tracker: Tracker,
-    /// In the order of their times; `None` from when a page could not be read.
+    /// In chronological order; `None` from the time when a page could not be read.
     states: VecDeque<(Instant, Option<Arc<State>>)>,
     attempts: u64,
     failures: [u64; Failure::ALL.len()],
@@ -108,12 +109,12 @@ struct Inner {
 }
 
 impl Watch {
-    /// Nothing is known yet.
+    /// Starts without any state.
     pub fn new(settings: &Settings) -> Watch {
         Watch { longest: settings.interval * INTERVALS + settings.timeout, inner: Mutex::default() }
     }
 
-    /// An attempt ended: the page and when its answer began, or why there is none and when that was known.
+    /// Records an attempt: the page and when its response started, or why it failed and when that was known.
     pub fn note(&self, at: Instant, took: Duration, result: Result<&Page, Failure>) {
         let mut inner = self.inner();
         inner.attempts += 1;
@@ -135,12 +136,12 @@ impl Watch {
         }
     }
 
-    /// The state that was of the moment then, and how old it was.
+    /// The state that was current at that moment, and how old it was.
     pub fn at(&self, moment: Instant) -> Option<(Arc<State>, Duration)> {
         self.find(&self.inner(), moment)
     }
 
-    /// Everything of this moment.
+    /// Statistics at this moment.
     pub fn figures(&self, now: Instant) -> Figures {
         let inner = self.inner();
         Figures {
