@@ -1,4 +1,4 @@
-//! Classes of prompts as attributes of the waits for a first token.
+//! Prompt classes as attributes of the times to the first token.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -19,12 +19,12 @@ use super::text;
 use super::text::Form;
 use super::text::Samples;
 
-/// The bounds that the documentation names, and the cache's class.
+/// The bounds named in the documentation, plus the cache class.
 pub(crate) fn both() -> PromptClasses {
     PromptClasses { input_bounds: vec![1024, 8192, 32768, 131_072], cache_hit: true }
 }
 
-/// A streamed answer to a prompt of which the engine told this.
+/// A streamed response to a prompt for which the engine reported these counts.
 pub(crate) fn prompt(model: &str, input: Option<u64>, cached: Option<u64>) -> Record {
     let input_tokens = input.map(|tokens| Count { tokens, source: CountSource::Usage });
     Record { input_tokens, cached_tokens: cached, ..records::good(model) }
@@ -36,11 +36,11 @@ fn page(prompt_classes: PromptClasses, max_label_sets: usize, records: &[Record]
     records.iter().for_each(|record| exporters.record(record));
     let page = |accept| String::from_utf8(exporters.scrape(accept).body).unwrap();
     let open = text::parse(&page(Some("application/openmetrics-text")), Form::OpenMetrics).samples;
-    assert_eq!(open, text::parse(&page(None), Form::Plain).samples, "both forms say the same");
+    assert_eq!(open, text::parse(&page(None), Form::Plain).samples, "both formats have the same samples");
     open
 }
 
-/// How many first tokens there were by (`input_length_class`, `cache_hit_class`); `-` where there is no such label.
+/// Number of first tokens by (`input_length_class`, `cache_hit_class`); `-` where there is no such label.
 fn first_tokens(samples: &Samples) -> BTreeMap<(String, String), f64> {
     let mut found = BTreeMap::new();
     for ((name, labels), value) in samples {
@@ -59,7 +59,7 @@ fn classes(prompt_classes: PromptClasses, record: Record) -> (String, String) {
 }
 
 #[test]
-fn a_prompt_is_in_the_class_of_the_first_bound_that_is_not_below_it() {
+fn input_class_is_the_first_bound_not_below_the_prompt() {
     let table = [
         (Some(0), "up_to_1024"),
         (Some(1024), "up_to_1024"),
@@ -76,11 +76,11 @@ fn a_prompt_is_in_the_class_of_the_first_bound_that_is_not_below_it() {
     }
     let bound = Some(Count { tokens: 9000, source: CountSource::Deltas });
     let record = Record { input_tokens: bound, ..records::good("m") };
-    assert_eq!(classes(both(), record).0, "unknown", "a lower bound may be in a class too low");
+    assert_eq!(classes(both(), record).0, "unknown", "a lower bound could select a class that is too low");
 }
 
 #[test]
-fn the_cache_hit_is_told_apart_by_half_of_the_prompt() {
+fn cache_hit_class_changes_at_half_of_the_prompt() {
     let table = [
         (Some(1000), Some(0), "none"),
         (None, Some(0), "none"),
@@ -99,7 +99,7 @@ fn the_cache_hit_is_told_apart_by_half_of_the_prompt() {
 }
 
 #[test]
-fn each_class_is_there_only_if_it_was_asked_for() {
+fn classes_exist_only_if_enabled() {
     let (dash, record) = ("-".to_owned(), || prompt("m", Some(2000), Some(0)));
     assert_eq!(classes(PromptClasses::default(), record()), (dash.clone(), dash.clone()));
     let length = PromptClasses { cache_hit: false, ..both() };
@@ -109,7 +109,7 @@ fn each_class_is_there_only_if_it_was_asked_for() {
 }
 
 #[test]
-fn the_waits_for_a_first_token_have_the_classes_and_nothing_else_has() {
+fn only_first_token_times_have_classes() {
     let all = [prompt("m", Some(2000), Some(10)), records::cut("m"), records::busy("m"), records::gave_up("m")];
     let samples = page(both(), 512, &all);
     let family = |name: &str| {
@@ -134,9 +134,9 @@ fn the_waits_for_a_first_token_have_the_classes_and_nothing_else_has() {
     assert!(of(true).is_disjoint(&of(false)), "all series of a family have the same labels");
 }
 
-/// Ten times as many long prompts: the mean over all rises, that of each class stays what it was.
+/// With ten times as many long prompts the overall mean rises, but the mean of each class is unchanged.
 #[test]
-fn a_change_of_the_prompts_mix_changes_no_class() {
+fn prompt_mix_does_not_change_class_means() {
     let waits = |model, input, first| Record { first_token: Some(ms(first)), ..prompt(model, Some(input), Some(0)) };
     let (short, long) = (waits("m", 500, 110), waits("m", 20_000, 1010));
     let mean = |shorts, longs, class: Option<&str>| {
@@ -157,7 +157,7 @@ fn a_change_of_the_prompts_mix_changes_no_class() {
 }
 
 #[test]
-fn classes_over_the_cap_are_other_and_cost_no_model_its_name() {
+fn classes_over_the_cap_fold_without_folding_models() {
     let (short, long, huge) = (Some(10), Some(5000), Some(50_000));
     let all = [
         prompt("a", short, Some(0)),
@@ -167,7 +167,7 @@ fn classes_over_the_cap_are_other_and_cost_no_model_its_name() {
         prompt("b", long, Some(0)),
         prompt("a", huge, None),
         prompt("c", short, Some(0)),
-        // These have theirs.
+        // These already have a place.
         prompt("a", long, Some(0)),
         prompt("b", short, Some(0)),
     ];
@@ -189,7 +189,7 @@ fn classes_over_the_cap_are_other_and_cost_no_model_its_name() {
 }
 
 #[test]
-fn what_has_no_first_token_to_wait_for_takes_no_place() {
+fn requests_without_first_token_take_no_place() {
     let whole = Labels { streaming: Some(false), ..records::labels("m") };
     let whole = Record { labels: Arc::new(whole), ..prompt("m", Some(5000), Some(0)) };
     let samples = page(both(), 2, &[whole, records::gave_up("m"), prompt("m", Some(10), Some(0))]);
@@ -198,7 +198,7 @@ fn what_has_no_first_token_to_wait_for_takes_no_place() {
 }
 
 #[test]
-fn threads_that_meet_at_a_class_take_one_place_for_it() {
+fn concurrent_threads_share_one_place_per_class() {
     let settings = Settings { prompt_classes: both(), max_label_sets: 5, ..records::settings() };
     let exporters = Exporters::start(&settings, Arc::new(records::Still)).unwrap();
     let inputs = [Some(1), Some(2000), Some(10_000), Some(50_000), None];
@@ -211,7 +211,7 @@ fn threads_that_meet_at_a_class_take_one_place_for_it() {
             });
         }
     });
-    // A thread that came while another held a second place for the same class may have been folded; later ones are not.
+    // A thread may have been folded while another held a second place for the same class; later ones are not.
     for input in inputs {
         exporters.record(&prompt("m", input, Some(0)));
     }

@@ -1,4 +1,4 @@
-//! A collector in this process: takes OTLP over HTTP and gRPC and keeps what came.
+//! An in-process collector: receives OTLP over HTTP and gRPC and keeps the messages.
 
 use std::convert::Infallible;
 use std::io::Read;
@@ -25,14 +25,14 @@ use tonic::codec::CompressionEncoding;
 use tonic::transport::ServerTlsConfig;
 use tonic::transport::server::TcpIncoming;
 
-/// What came, in order.
+/// Received messages, in order.
 #[derive(Default)]
 pub(crate) struct Got {
     pub(crate) metrics: Vec<ExportMetricsServiceRequest>,
     pub(crate) traces: Vec<ExportTraceServiceRequest>,
     /// `path encoding authorization` of each HTTP request.
     pub(crate) heads: Vec<String>,
-    /// Status and body with which requests over HTTP are answered; without one they are taken.
+    /// Status and body of responses over HTTP; without one, requests are accepted.
     pub(crate) answer: Option<(u16, Vec<u8>)>,
 }
 
@@ -108,7 +108,7 @@ async fn serve_http(listener: tokio::net::TcpListener, got: Arc<Mutex<Got>>, tls
 }
 
 async fn answer(request: Request<Incoming>, got: Arc<Mutex<Got>>) -> Result<Response<Full<Bytes>>, Infallible> {
-    // Whole: a client must name the path alone.
+    // The full URI: a client must send only the path.
     let path = request.uri().to_string();
     let header = |name| request.headers().get(name).map_or("-", |value| value.to_str().unwrap()).to_owned();
     let (encoding, authorization) = (header("content-encoding"), header("authorization"));
@@ -131,7 +131,7 @@ async fn answer(request: Request<Incoming>, got: Arc<Mutex<Got>>) -> Result<Resp
     Ok(Response::builder().status(status).body(Full::from(body)).unwrap())
 }
 
-/// One service for each port: what joins services would need one crate more.
+/// One service per port: combining services would need another crate.
 async fn serve_grpc_metrics(listener: tokio::net::TcpListener, got: Arc<Mutex<Got>>, (): ()) {
     let service = MetricsServiceServer::new(Service(got)).accept_compressed(CompressionEncoding::Gzip);
     let incoming = TcpIncoming::from(listener);

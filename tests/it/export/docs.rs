@@ -1,9 +1,9 @@
-//! The documentation is made from the table.
+//! The documentation matches the table.
 
 use std::path::Path;
 
 #[test]
-fn metrics_md_is_what_the_table_says() {
+fn metrics_md_matches_the_table() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/METRICS.md");
     let want = tokometer_telemetry::export::metrics_markdown();
     if std::env::vars().any(|(name, value)| name == "UPDATE" && value == "1") {

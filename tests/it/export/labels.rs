@@ -1,4 +1,4 @@
-//! Model names as labels: what takes a place, what loses it, and that no token is lost on the way.
+//! Model names as labels: which names get or lose a place, without losing tokens.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ fn samples(exporters: &Exporters) -> Samples {
     text::parse(&String::from_utf8(page).unwrap(), Form::OpenMetrics).samples
 }
 
-/// The sum of the series of this name whose request is for this model, or of all; `None` when there is no such series.
+/// The sum of the series with this name for this model, or for all; `None` when there is no such series.
 fn sum(samples: &Samples, name: &str, model: Option<&str>) -> Option<f64> {
     let of_model = |labels: &std::collections::BTreeMap<String, String>| {
         model.is_none_or(|model| labels.get("gen_ai_request_model").is_some_and(|have| have == model))
@@ -44,7 +44,7 @@ fn refused(model: &str) -> Record {
 }
 
 #[test]
-fn names_in_errors_take_no_place_from_a_model_that_answers() {
+fn names_in_errors_take_no_place_from_real_models() {
     let exporters = start(Settings { max_models: 2, ..Settings::default() });
     for n in 0..200 {
         exporters.record(&refused(&format!("junk-{n}")));
@@ -62,10 +62,10 @@ fn names_in_errors_take_no_place_from_a_model_that_answers() {
 }
 
 #[test]
-fn the_first_stream_of_a_model_tells_its_live_tokens_under_its_own_name() {
+fn first_streams_of_a_model_count_under_its_name() {
     let exporters = start(Settings::default());
     let gap = Gap { gap: Duration::from_millis(10), tokens: Some(1) };
-    // Two streams begin before the label set of either is made.
+    // Two streams begin before their label set is created.
     let streams: Vec<_> = (0..2).map(|_| exporters.live(&records::labels("new")).unwrap()).collect();
     for stream in &streams {
         stream.progress(&[gap; 8], 9);
@@ -89,7 +89,7 @@ fn the_first_stream_of_a_model_tells_its_live_tokens_under_its_own_name() {
 }
 
 #[test]
-fn streams_with_more_new_labels_than_may_wait_lose_no_token() {
+fn streams_over_the_waiting_limit_lose_no_tokens() {
     const STREAMS: u64 = 6000;
     let exporters = start(Settings::default());
     for n in 0..STREAMS {
@@ -101,13 +101,13 @@ fn streams_with_more_new_labels_than_may_wait_lose_no_token() {
         assert_eq!(sum(&samples, "tokometer_live_tokens_total", None), Some(2.0 * STREAMS as f64));
         assert_eq!(sum(&samples, "tokometer_chunk_gap_seconds_count", None), Some(STREAMS as f64));
         let names = samples.keys().filter(|(name, _)| name == "tokometer_live_tokens_total").count();
-        // 64 names, `other`, and those that did not wait.
+        // 64 names, `other`, and the streams that did not wait.
         assert!(names <= 66, "{names} series");
     }
 }
 
 #[test]
-fn a_full_table_replaces_an_unused_name_and_keeps_one_with_an_open_stream() {
+fn full_table_replaces_idle_names_but_not_open_streams() {
     let exporters = start(Settings { max_models: 2, label_idle: Duration::from_millis(1), ..Settings::default() });
     let output = |model| sum(&samples(&exporters), "tokometer_output_tokens_total", Some(model));
     let open = exporters.live(&records::labels("open")).unwrap();
@@ -115,13 +115,13 @@ fn a_full_table_replaces_an_unused_name_and_keeps_one_with_an_open_stream() {
     exporters.record(&records::good("open"));
     exporters.record(&records::good("idle"));
     assert_eq!((output("open"), output("idle")), (Some(101.0), Some(101.0)));
-    // A millisecond later the second name is unused for long enough.
+    // A millisecond later the second name has been idle for long enough.
     until("the new name has a place", || {
         exporters.record(&records::good("new"));
         output("new")
     });
     assert_eq!((output("open"), output("idle")), (Some(101.0), None));
-    // It returns, and counts from zero.
+    // The name returns and counts from zero.
     until("the name returns", || {
         exporters.record(&records::good("idle"));
         output("idle")
@@ -132,7 +132,7 @@ fn a_full_table_replaces_an_unused_name_and_keeps_one_with_an_open_stream() {
 }
 
 #[test]
-fn label_sets_over_the_cap_replace_unused_ones() {
+fn label_sets_over_the_cap_replace_idle_ones() {
     let settings = Settings { max_label_sets: 2, label_idle: Duration::from_millis(1), ..Settings::default() };
     let exporters = start(settings);
     let models = || {

@@ -1,6 +1,6 @@
-//! Both exporters, from records to what a scraper or a collector gets.
+//! Both exporters, from request records to the data received by a scraper or a collector.
 
-#![allow(clippy::unwrap_used, reason = "in a test's own functions too, a panic is the right answer")]
+#![allow(clippy::unwrap_used, reason = "test helpers may panic")]
 
 mod classes;
 pub(crate) mod collector;

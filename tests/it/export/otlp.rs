@@ -1,4 +1,4 @@
-//! What a collector gets is what a scraper gets.
+//! A collector receives the same data as a scraper.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -50,7 +50,7 @@ fn settings(endpoint: Endpoint) -> Settings {
     }
 }
 
-/// The name a Prometheus gives to a metric that it gets by OTLP, written down apart from the exporter's own function.
+/// The name that Prometheus gives to a metric received over OTLP, implemented independently of the exporter.
 fn translated(metric: &Metric, counter: bool) -> String {
     let unit = match metric.unit.as_str() {
         "s" => "_seconds",
@@ -75,7 +75,7 @@ fn labels(attributes: &[KeyValue]) -> BTreeMap<String, String> {
     attributes.iter().map(|kv| (kv.key.replace('.', "_"), word(&kv.value))).collect()
 }
 
-/// What a backend holds after these exports: deltas added up, of cumulative ones the newest.
+/// The values that a backend has after these exports: sums of deltas, or the latest cumulative values.
 fn held(collector: &Collector, exponential: bool) -> Samples {
     let mut held = Samples::new();
     let got = collector.got.lock().unwrap();
@@ -147,8 +147,8 @@ fn take(metric: &Metric, exponential: bool, held: &mut Samples) {
     }
 }
 
-/// Both sides hold the same series with the same values. Left out: what moves by the export itself, `target_info`,
-/// which a backend makes from the resource, and with exponential histograms the buckets.
+/// Asserts that both sides have the same series and values. Excluded are metrics that the export itself changes,
+/// `target_info`, which a backend generates from the resource, and, with exponential histograms, the buckets.
 fn assert_agreement(exporters: &Exporters, collector: &Collector, exponential: bool) {
     let page = exporters.scrape(Some("application/openmetrics-text")).body;
     let scraped = text::parse(&String::from_utf8(page).unwrap(), Form::OpenMetrics).samples;
@@ -175,19 +175,19 @@ fn http(collector: &Collector) -> Endpoint {
     endpoint(format!("http://127.0.0.1:{}/v1/metrics", collector.port), Protocol::HttpProtobuf)
 }
 
-/// Plays the script twice with a push after each, and compares.
+/// Plays the script twice with an export after each, and compares.
 fn compare(collector: &Collector, settings: &Settings) {
     let exporters = Exporters::start(settings, Arc::new(records::Still)).unwrap();
     records::play(&exporters);
     assert!(exporters.flush(WAIT));
     records::play(&exporters);
-    // Not a shutdown: its limit of 1.5 s is too short for a machine that has much else to do.
+    // Not a shutdown: its limit of 1.5 s is too short for a busy machine.
     assert!(exporters.flush(WAIT));
     assert_agreement(&exporters, collector, settings.metrics.exponential);
 }
 
 #[test]
-fn http_protobuf_with_gzip_holds_what_the_page_says() {
+fn http_protobuf_with_gzip_matches_the_page() {
     let collector = Collector::http();
     compare(&collector, &settings(http(&collector)));
     let got = collector.got.lock().unwrap();
@@ -195,7 +195,7 @@ fn http_protobuf_with_gzip_holds_what_the_page_says() {
 }
 
 #[test]
-fn grpc_with_gzip_holds_what_the_page_says() {
+fn grpc_with_gzip_matches_the_page() {
     let collector = Collector::grpc_metrics();
     let url = format!("http://127.0.0.1:{}", collector.port);
     compare(&collector, &settings(endpoint(url, Protocol::Grpc)));
@@ -203,7 +203,7 @@ fn grpc_with_gzip_holds_what_the_page_says() {
 }
 
 #[test]
-fn deltas_add_up_to_what_the_page_says() {
+fn sums_of_deltas_match_the_page() {
     for temporality in [Temporality::Delta, Temporality::LowMemory] {
         let collector = Collector::http();
         let mut settings = settings(Endpoint { gzip: false, ..http(&collector) });
@@ -214,7 +214,7 @@ fn deltas_add_up_to_what_the_page_says() {
 }
 
 #[test]
-fn exponential_histograms_hold_what_the_page_says() {
+fn exponential_histograms_match_the_page() {
     for temporality in [Temporality::Cumulative, Temporality::Delta] {
         let collector = Collector::http();
         let mut settings = settings(http(&collector));
@@ -224,9 +224,9 @@ fn exponential_histograms_hold_what_the_page_says() {
     }
 }
 
-/// Few places, and so many that the SDK's own limit of 2,000 series for a metric would fold a part of them.
+/// Few places, then so many that the SDK's own limit of 2,000 series per metric would fold some of them.
 #[test]
-fn the_caps_fold_alike_on_both_sides() {
+fn caps_fold_alike_on_both_sides() {
     for (max_models, max_label_sets) in [(2, 4), (100, 150)] {
         let collector = Collector::http();
         let settings = Settings { max_models, max_label_sets, ..settings(http(&collector)) };
@@ -243,9 +243,9 @@ fn the_caps_fold_alike_on_both_sides() {
     }
 }
 
-/// So few places that most classes are folded, and so many that the SDK's limit must leave room for them.
+/// Few places, so that most classes are folded, then so many that the SDK's limit must leave room for them.
 #[test]
-fn classes_of_prompts_are_the_same_on_both_sides() {
+fn prompt_classes_are_equal_on_both_sides() {
     for max_label_sets in [5, 100] {
         let collector = Collector::http();
         let settings =
@@ -267,13 +267,13 @@ fn classes_of_prompts_are_the_same_on_both_sides() {
 }
 
 #[test]
-fn a_shutdown_pushes_a_last_time() {
+fn shutdown_exports_a_last_time() {
     let collector = Collector::http();
     let exporters = Exporters::start(&settings(http(&collector)), Arc::new(records::Still)).unwrap();
     records::play(&exporters);
     let closing = Instant::now();
     let pushed = exporters.shutdown(WAIT);
-    // A machine that has much else to do may take longer than a shutdown waits; nothing else may keep it from pushing.
+    // A busy machine may take longer than a shutdown waits; nothing else may prevent the export.
     assert!(pushed || closing.elapsed() >= Duration::from_millis(1400));
     if pushed {
         assert_agreement(&exporters, &collector, false);
@@ -281,7 +281,7 @@ fn a_shutdown_pushes_a_last_time() {
 }
 
 #[test]
-fn it_pushes_at_each_interval_without_being_asked() {
+fn metrics_are_exported_at_each_interval() {
     let collector = Collector::http();
     let mut settings = settings(http(&collector));
     settings.metrics.interval = Duration::from_millis(20);
@@ -295,8 +295,8 @@ fn it_pushes_at_each_interval_without_being_asked() {
 }
 
 #[test]
-fn a_collector_that_answers_nothing_delays_nobody_and_is_counted() {
-    // Accepts connections (the kernel does) and never answers.
+fn unresponsive_collector_blocks_nothing_and_is_counted() {
+    // Accepts connections (in the kernel) and never responds.
     let hole = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = hole.local_addr().unwrap().port();
     for (protocol, path) in [(Protocol::HttpProtobuf, "/v1/metrics"), (Protocol::Grpc, "")] {
@@ -310,7 +310,7 @@ fn a_collector_that_answers_nothing_delays_nobody_and_is_counted() {
         for _ in 0..50 {
             records::play(&exporters);
         }
-        assert!(started.elapsed() < Duration::from_secs(2), "recording does not wait for the collector");
+        assert!(started.elapsed() < Duration::from_secs(2), "recording must not wait for the collector");
         assert!(!exporters.flush(WAIT));
         let page = String::from_utf8(exporters.scrape(None).body).unwrap();
         let samples = text::parse(&page, Form::Plain).samples;
@@ -328,7 +328,7 @@ fn a_collector_that_answers_nothing_delays_nobody_and_is_counted() {
 }
 
 #[test]
-fn what_a_collector_rejects_of_a_message_counts_as_lost() {
+fn rejected_spans_count_as_lost() {
     let collector = Collector::http();
     let mut settings = settings(http(&collector));
     let url = format!("http://127.0.0.1:{}/v1/traces", collector.port);
@@ -344,12 +344,12 @@ fn what_a_collector_rejects_of_a_message_counts_as_lost() {
     assert!(exporters.flush(WAIT));
     let (lost, sent) = lost_and_sent();
     assert_eq!(lost, 0.0);
-    // Spans and data points stand in the same field of both answers.
+    // Rejected spans and data points use the same field number in both responses.
     let partial = ExportTracePartialSuccess { rejected_spans: 2, error_message: "too old".to_owned() };
     let answer = ExportTraceServiceResponse { partial_success: Some(partial) }.encode_to_vec();
     collector.got.lock().unwrap().answer = Some((200, answer));
     records::play(&exporters);
-    assert!(!exporters.flush(WAIT), "not all of it got through");
+    assert!(!exporters.flush(WAIT), "the export was accepted only in part");
     assert_eq!(lost_and_sent(), (2.0, 2.0 * sent - 2.0));
     collector.got.lock().unwrap().answer = Some((403, Vec::new()));
     records::play(&exporters);
@@ -358,24 +358,24 @@ fn what_a_collector_rejects_of_a_message_counts_as_lost() {
 }
 
 #[test]
-fn a_shutdown_in_the_middle_of_a_hanging_export_is_bounded() {
+fn shutdown_during_a_hanging_export_is_bounded() {
     let hole = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/v1/metrics", hole.local_addr().unwrap());
     let mut settings = settings(endpoint(url, Protocol::HttpProtobuf));
     settings.metrics.interval = Duration::from_millis(1);
     let exporters = Exporters::start(&settings, Arc::new(records::Still)).unwrap();
-    // The export hangs once its connection is there.
+    // The export hangs once its connection is open.
     let mut connection = hole.accept().unwrap().0;
     let closing = Instant::now();
     assert!(!exporters.shutdown(Duration::from_millis(300)));
     assert!(closing.elapsed() < Duration::from_millis(800), "{:?}", closing.elapsed());
-    // And the export itself ends: its connection is closed.
+    // The export itself ends too: its connection is closed.
     connection.set_read_timeout(Some(WAIT / 2)).unwrap();
     connection.read_to_end(&mut Vec::new()).unwrap();
 }
 
 #[test]
-fn settings_that_cannot_work_are_refused_at_the_start() {
+fn invalid_settings_are_rejected_at_start() {
     let start = |endpoint| Exporters::start(&settings(endpoint), Arc::new(records::Still)).unwrap_err().to_string();
     let good = || endpoint("http://127.0.0.1:1/v1/metrics".to_owned(), Protocol::HttpProtobuf);
     let error = start(Endpoint { url: "127.0.0.1:4318".to_owned(), ..good() });
@@ -392,7 +392,7 @@ fn settings_that_cannot_work_are_refused_at_the_start() {
 }
 
 #[test]
-fn without_an_endpoint_nothing_runs_and_flush_is_good() {
+fn flush_without_an_endpoint_succeeds() {
     let exporters = Exporters::start(&records::settings(), Arc::new(records::Still)).unwrap();
     assert!(exporters.flush(Duration::ZERO) && exporters.shutdown(Duration::ZERO));
 }

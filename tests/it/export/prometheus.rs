@@ -1,4 +1,4 @@
-//! The page in its three forms.
+//! The page in its three formats.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -29,7 +29,7 @@ fn scrape(exporters: &Exporters, accept: &str) -> String {
     String::from_utf8(exporters.scrape(Some(accept)).body).unwrap()
 }
 
-/// Compares with a file, which UPDATE=1 writes.
+/// Compares with a golden file, which UPDATE=1 rewrites.
 fn golden(name: &str, have: &str) {
     let version = |text| format!("version=\"{text}\"");
     let have = &have.replace(&version(env!("CARGO_PKG_VERSION")), &version("VERSION"));
@@ -42,7 +42,7 @@ fn golden(name: &str, have: &str) {
     for (at, (have, want)) in have.lines().zip(want.lines()).enumerate() {
         assert_eq!(have, want, "line {} of {name}", at + 1);
     }
-    assert_eq!(have.len(), want.len(), "{name}: run with UPDATE=1 if the change is meant");
+    assert_eq!(have.len(), want.len(), "{name}: run with UPDATE=1 if the change is intended");
 }
 
 fn value(samples: &text::Samples, name: &str, labels: &[(&str, &str)]) -> f64 {
@@ -55,19 +55,19 @@ fn value(samples: &text::Samples, name: &str, labels: &[(&str, &str)]) -> f64 {
 }
 
 #[test]
-fn the_scripted_exchanges_give_the_golden_pages() {
+fn scripted_requests_give_the_golden_pages() {
     let exporters = start(&records::settings());
     records::play(&exporters);
     let (open, plain) = (scrape(&exporters, OPEN), scrape(&exporters, "text/plain"));
     let open_samples = text::parse(&open, Form::OpenMetrics).samples;
     let plain_samples = text::parse(&plain, Form::Plain).samples;
-    assert_eq!(open_samples, plain_samples, "both forms say the same");
+    assert_eq!(open_samples, plain_samples, "both formats have the same samples");
     golden("openmetrics.txt", &open);
     golden("plain.txt", &plain);
 }
 
 #[test]
-fn every_quantity_of_the_script_is_where_it_belongs() {
+fn every_value_of_the_script_is_in_its_series() {
     let exporters = start(&Settings { semconv: Semconv::Both, ..records::settings() });
     records::play(&exporters);
     let samples = text::parse(&scrape(&exporters, OPEN), Form::OpenMetrics).samples;
@@ -80,22 +80,22 @@ fn every_quantity_of_the_script_is_where_it_belongs() {
     assert_eq!(of("tokometer_exchanges_total", &[("gen_ai_operation_name", "other")]), 1.0);
     assert_eq!(of("tokometer_finishes_total", &[("finish_reason", "stop")]), 2.0);
 
-    // Only the two that ended well, counted from the last byte of the request.
+    // Only the two successful ones, measured from the last byte of the request.
     assert_eq!(of("gen_ai_server_time_to_first_token_seconds_count", &[]), 2.0);
     near(of("gen_ai_server_time_to_first_token_seconds_sum", &[]), 0.4);
     near(of("gen_ai_server_time_per_output_token_seconds_sum", &[]), 2.0 * 1.01 / 100.0);
-    // All five exchanges of a known path, failures by type.
+    // All five requests on known paths, failures by type.
     assert_eq!(of("gen_ai_server_request_duration_seconds_count", &[]), 5.0);
     assert_eq!(of("gen_ai_server_request_duration_seconds_count", &[("error_type", "429")]), 1.0);
     assert_eq!(of("gen_ai_server_request_duration_seconds_count", &[("error_type", "truncated")]), 1.0);
-    // The cut stream too.
+    // Includes the truncated stream.
     assert_eq!(of("tokometer_time_to_first_token_seconds_count", &[]), 3.0);
     assert_eq!(of("tokometer_time_to_first_token_seconds_count", &[("outcome_class", "failure")]), 1.0);
     near(of("tokometer_time_to_first_visible_seconds_sum", &[]), 0.9);
-    // Who waited without a token.
+    // Requests that waited without receiving a token.
     near(of("tokometer_wait_without_first_token_seconds_sum", &[("outcome", "client_abort_before_first_token")]), 5.0);
 
-    // A lower bound never stands beside an exact count.
+    // Lower bounds and exact counts are never in one series.
     assert_eq!(of("tokometer_output_tokens_total", &[("source", "usage")]), 202.0);
     assert_eq!(of("tokometer_output_tokens_total", &[("source", "deltas_lower_bound")]), 5.0);
     assert_eq!(of("gen_ai_client_token_usage_sum", &[("gen_ai_token_type", "output")]), 202.0);
@@ -133,12 +133,12 @@ fn every_quantity_of_the_script_is_where_it_belongs() {
 }
 
 #[test]
-fn a_whole_answer_gives_no_time_to_first_token() {
+fn unstreamed_response_has_no_time_to_first_token() {
     let exporters = start(&records::settings());
     let labels = Labels { streaming: Some(false), ..records::labels("llama") };
     exporters.record(&Record { labels: Arc::new(labels), ..records::good("llama") });
     let page = scrape(&exporters, OPEN);
-    assert!(!page.contains("time_to_first_token"), "when its first token was made, nobody told us");
+    assert!(!page.contains("time_to_first_token"), "the time of the first token is unknown");
     assert!(page.contains("gen_ai_server_request_duration_seconds_count"));
 }
 
@@ -156,7 +156,7 @@ fn labels_are_escaped_and_unreadable_ones_cleaned() {
 }
 
 #[test]
-fn models_over_the_cap_are_other_and_are_counted() {
+fn models_over_the_cap_become_other_and_are_counted() {
     let exporters = start(&Settings { max_models: 2, ..records::settings() });
     for model in ["a", "b", "c", "d", "a"] {
         exporters.record(&records::good(model));
@@ -168,7 +168,7 @@ fn models_over_the_cap_are_other_and_are_counted() {
 }
 
 #[test]
-fn label_sets_over_the_cap_are_folded_and_are_counted() {
+fn label_sets_over_the_cap_are_folded_and_counted() {
     let exporters = start(&Settings { max_label_sets: 3, ..records::settings() });
     for model in ["a", "b", "c", "d", "e", "d"] {
         exporters.record(&records::good(model));
@@ -180,7 +180,7 @@ fn label_sets_over_the_cap_are_folded_and_are_counted() {
 }
 
 #[test]
-fn made_up_models_that_the_server_refuses_use_up_no_place() {
+fn rejected_model_names_take_no_place() {
     let exporters = start(&Settings { max_models: 1, ..records::settings() });
     for made_up in ["x1", "x2"] {
         exporters.record(&Record { outcome: Outcome::Http4xx, status: Some(404), ..records::busy(made_up) });
@@ -195,7 +195,7 @@ fn made_up_models_that_the_server_refuses_use_up_no_place() {
 }
 
 #[test]
-fn the_content_type_follows_the_accept_header() {
+fn content_type_follows_the_accept_header() {
     let exporters = start(&records::settings());
     let of = |accept| exporters.scrape(accept).content_type;
     assert_eq!(of(None), "text/plain; version=0.0.4; charset=utf-8");
@@ -204,7 +204,7 @@ fn the_content_type_follows_the_accept_header() {
 }
 
 #[test]
-fn protobuf_holds_native_histograms_beside_the_classic_ones() {
+fn protobuf_has_native_and_classic_histograms() {
     let exporters = start(&records::settings());
     records::play(&exporters);
     let body = exporters.scrape(Some(PROTOBUF)).body;
@@ -228,7 +228,7 @@ fn protobuf_holds_native_histograms_beside_the_classic_ones() {
             }
             let spans: u32 = histogram.positive_span.iter().map(|span| span.length).sum();
             assert_eq!(spans as usize, histogram.positive_delta.len(), "{name}");
-            assert_eq!(native, histogram.sample_count, "{name}: native buckets hold every observation");
+            assert_eq!(native, histogram.sample_count, "{name}: native buckets must contain every observation");
             assert_eq!(histogram.bucket.last().unwrap().cumulative_count, histogram.sample_count, "{name}");
         }
         let total: u64 = family.metric.iter().filter_map(|m| m.histogram.as_ref()).map(|h| h.sample_count).sum();

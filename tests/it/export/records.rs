@@ -1,4 +1,4 @@
-//! Scripted exchanges.
+//! Scripted request records.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +39,7 @@ use tokometer_telemetry::export::Snapshot;
 use tokometer_telemetry::export::TenantStats;
 use tokometer_telemetry::export::UnpricedStats;
 
-/// Figures that do not move.
+/// Constant process statistics.
 pub(crate) struct Still;
 
 impl ProcessStats for Still {
@@ -158,7 +158,7 @@ pub(crate) fn labels(model: &str) -> Labels {
     }
 }
 
-/// A request and the head of its answer; of what came then nothing yet.
+/// A request with its response headers, but without further response data.
 fn asked(labels: Labels, outcome: Outcome, ended: Duration) -> Record {
     Record {
         connection: 1,
@@ -174,7 +174,7 @@ fn asked(labels: Labels, outcome: Outcome, ended: Duration) -> Record {
     }
 }
 
-/// A streamed answer that ended well: 101 tokens, the first after 200 ms, one each 10 ms.
+/// A successful streamed response: 101 tokens, the first after 200 ms, then one every 10 ms.
 pub(crate) fn good(model: &str) -> Record {
     Record {
         finish_reasons: vec![FinishReason::Stop],
@@ -204,13 +204,13 @@ pub(crate) fn good(model: &str) -> Record {
     }
 }
 
-/// The client left 5 s after its request, before any token.
+/// The client disconnected 5 s after its request, before any token.
 pub(crate) fn gave_up(model: &str) -> Record {
     let labels = Labels { response_model: None, ..labels(model) };
     asked(labels, Outcome::ClientAbortBeforeFirstToken, ms(5010))
 }
 
-/// The stream was cut after 5 events: the count is a lower bound.
+/// The stream was truncated after 5 events: the count is a lower bound.
 pub(crate) fn cut(model: &str) -> Record {
     Record {
         first_event: Some(ms(110)),
@@ -230,7 +230,7 @@ pub(crate) fn cut(model: &str) -> Record {
     }
 }
 
-/// The server had no room.
+/// The server was overloaded.
 pub(crate) fn busy(model: &str) -> Record {
     Record {
         labels: Arc::new(Labels { response_model: None, streaming: Some(false), ..labels(model) }),
@@ -243,7 +243,7 @@ pub(crate) fn busy(model: &str) -> Record {
     }
 }
 
-/// A path that is not read.
+/// A path that is not parsed.
 pub(crate) fn other() -> Record {
     Record {
         labels: Arc::new(Labels { pair: 0, route: Route::Other, ..Labels::default() }),
@@ -254,9 +254,9 @@ pub(crate) fn other() -> Record {
     }
 }
 
-/// Runs the whole script into the exporters.
+/// Plays the whole script into the exporters.
 pub(crate) fn play(exporters: &Exporters) {
-    let live = exporters.live(&labels("llama")).expect("exporters have handles");
+    let live = exporters.live(&labels("llama")).expect("exporters provide live counts");
     let gap = |millis, tokens| Gap { gap: ms(millis), tokens };
     live.progress(&[gap(10, None), gap(10, Some(1)), gap(30, Some(3))], 5);
     live.progress(&[], 2);

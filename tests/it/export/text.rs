@@ -1,9 +1,9 @@
-//! A strict reader of both text forms: what a scraper refuses or misreads, it panics over.
+//! A strict parser for both text formats: panics on anything that a scraper would reject or misread.
 
 use std::collections::BTreeMap;
 use std::collections::HashSet;
 
-/// Samples by name and labels (empty ones left out: to Prometheus they are absent).
+/// Samples by name and labels (empty labels are omitted: Prometheus treats them as absent).
 pub(crate) type Samples = BTreeMap<Name, f64>;
 
 /// A sample's name and labels.
@@ -32,7 +32,7 @@ pub(crate) struct Parsed {
 pub(crate) fn parse(text: &str, form: Form) -> Parsed {
     let open = form == Form::OpenMetrics;
     let body = if open {
-        text.strip_suffix("# EOF\n").expect("an OpenMetrics page ends with # EOF")
+        text.strip_suffix("# EOF\n").expect("an OpenMetrics page must end with # EOF")
     } else {
         assert!(text.ends_with('\n'));
         text
@@ -49,12 +49,12 @@ pub(crate) fn parse(text: &str, form: Form) -> Parsed {
             helped = name.to_owned();
         } else if let Some(rest) = line.strip_prefix("# TYPE ") {
             let (name, word) = rest.split_once(' ').expect("a type");
-            assert_eq!(name, helped, "help and type belong together");
-            assert!(seen.insert(name.to_owned()), "{name} stands twice");
+            assert_eq!(name, helped, "help and type must be adjacent");
+            assert!(seen.insert(name.to_owned()), "duplicate {name}");
             let known: &[&str] =
                 if open { &["counter", "gauge", "histogram", "info"] } else { &["counter", "gauge", "histogram"] };
             assert!(known.contains(&word), "{word}");
-            // In OpenMetrics the family's name is without `_total`, in 0.0.4 it is with it.
+            // The family name excludes `_total` in OpenMetrics and includes it in 0.0.4.
             assert!(word != "counter" || name.ends_with("_total") != open, "{name}");
             (family, kind) = (name.to_owned(), word.to_owned());
             parsed.types.insert(family.clone(), kind.clone());
@@ -76,7 +76,7 @@ fn sample(line: &str, open: bool, family: &str, kind: &str, parsed: &mut Parsed)
     let end = line.find(['{', ' ']).expect("a value");
     let (name, rest) = line.split_at(end);
     assert!(name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'), "{name}");
-    let suffix = name.strip_prefix(family).unwrap_or_else(|| panic!("{name} is not of {family}"));
+    let suffix = name.strip_prefix(family).unwrap_or_else(|| panic!("{name} is not in family {family}"));
     let allowed: &[&str] = match (kind, open) {
         ("counter", true) => &["_total"],
         ("info", _) => &["_info"],
@@ -104,7 +104,7 @@ fn sample(line: &str, open: bool, family: &str, kind: &str, parsed: &mut Parsed)
     }
     let labels: BTreeMap<_, _> = labels.into_iter().filter(|(_, value)| !value.is_empty()).collect();
     let twice = parsed.samples.insert((name.to_owned(), labels), value);
-    assert!(twice.is_none(), "{line} stands twice");
+    assert!(twice.is_none(), "duplicate sample {line}");
 }
 
 fn bound(labels: &BTreeMap<String, String>) -> f64 {
@@ -114,7 +114,7 @@ fn bound(labels: &BTreeMap<String, String>) -> f64 {
     }
 }
 
-/// `{a="b",c="d"}` and what follows.
+/// Parses `{a="b",c="d"}`; returns the labels and the remaining text.
 fn braces(text: &str) -> (BTreeMap<String, String>, &str) {
     let mut labels = BTreeMap::new();
     let mut rest = text.strip_prefix('{').expect("a brace");
@@ -129,7 +129,7 @@ fn braces(text: &str) -> (BTreeMap<String, String>, &str) {
                 (_, '\\') => match chars.next().expect("an escaped character").1 {
                     'n' => value.push('\n'),
                     c @ ('\\' | '"') => value.push(c),
-                    c => panic!("\\{c} is no escape"),
+                    c => panic!("invalid escape \\{c}"),
                 },
                 (_, c) => value.push(c),
             }
@@ -144,7 +144,7 @@ fn braces(text: &str) -> (BTreeMap<String, String>, &str) {
     (labels, &rest[1..])
 }
 
-/// Buckets rise, and `+Inf` is the count.
+/// Checks that buckets are cumulative, and that `+Inf` equals the count.
 fn histograms(parsed: &Parsed) {
     let mut buckets: BTreeMap<Name, Vec<(f64, f64)>> = BTreeMap::new();
     for ((name, labels), value) in &parsed.samples {

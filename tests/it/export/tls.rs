@@ -1,4 +1,4 @@
-//! OTLP over TLS: a private authority, and our own certificate.
+//! OTLP over TLS with a private certificate authority and a client certificate.
 
 use std::path::Path;
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ fn write(dir: &Path, name: &str, pem: String) -> PathBuf {
     path
 }
 
-/// An authority, a certificate of the collector, and the files that we are configured with.
+/// A certificate authority, the collector's certificate, and the files of our configuration.
 struct Identities {
     _dir: tempfile::TempDir,
     authority: (CertificateDer<'static>, String),
@@ -66,7 +66,7 @@ fn identities() -> Identities {
     }
 }
 
-/// Pushes without our authority, with it, and with our certificate too: only the last gets through.
+/// Exports without trusting the authority, with it, and with a client certificate too: only the last succeeds.
 fn assert_only_the_trusted_get_through(collector: &Collector, endpoint: Endpoint, with: &Identities) {
     let push = |endpoint| {
         let mut settings = records::settings();
@@ -75,11 +75,11 @@ fn assert_only_the_trusted_get_through(collector: &Collector, endpoint: Endpoint
         exporters.record(&records::good("m"));
         exporters.flush(WAIT)
     };
-    // Who is not trusted tries again until the time is over.
+    // An untrusted client retries until its timeout.
     let plain = Endpoint { timeout: Duration::from_secs(1), ..endpoint.clone() };
     let trusting = Endpoint { ca: Some(with.ca.clone()), ..plain.clone() };
-    assert!(!push(plain), "the built-in roots do not know this authority");
-    assert!(!push(trusting), "the collector wants a certificate");
+    assert!(!push(plain), "the built-in roots do not include this authority");
+    assert!(!push(trusting), "the collector requires a client certificate");
     assert!(collector.spans().is_empty());
     let identity = Some((with.chain.clone(), with.private.clone()));
     assert!(push(Endpoint { ca: Some(with.ca.clone()), identity, ..endpoint }));
@@ -87,7 +87,7 @@ fn assert_only_the_trusted_get_through(collector: &Collector, endpoint: Endpoint
 }
 
 #[test]
-fn a_collector_with_a_private_authority_that_asks_for_our_certificate_is_reached() {
+fn https_collector_with_private_ca_and_client_cert_is_reached() {
     let with = identities();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut roots = RootCertStore::empty();
@@ -106,7 +106,7 @@ fn a_collector_with_a_private_authority_that_asks_for_our_certificate_is_reached
 }
 
 #[test]
-fn the_same_holds_for_grpc() {
+fn grpc_collector_with_private_ca_and_client_cert_is_reached() {
     let with = identities();
     let tls = ServerTlsConfig::new()
         .identity(Identity::from_pem(&with.server.1, with.server_key.serialize_pem()))

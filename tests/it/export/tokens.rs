@@ -1,4 +1,4 @@
-//! Kinds of tokens: each in its own series, and none where the engine told nothing of it.
+//! Kinds of tokens: each has its own series, and none exists where the engine reported nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ fn of<const N: usize>(expected: [(&str, f64); N]) -> BTreeMap<String, f64> {
     expected.into_iter().map(|(modality, value)| (modality.to_owned(), value)).collect()
 }
 
-/// 1,000 prompt tokens, 101 of the answer.
+/// 1,000 prompt tokens and 101 output tokens.
 fn mixed() -> Record {
     Record {
         cache_creation_tokens: Some(300),
@@ -49,7 +49,7 @@ const CACHE_READ: &str = "gen_ai_client_inference_usage_cache_read_input_tokens_
 const CACHE_WRITE: &str = "gen_ai_client_inference_usage_cache_write_input_tokens_total";
 
 #[test]
-fn each_kind_that_the_engine_told_is_counted() {
+fn each_reported_token_kind_is_counted() {
     let samples = page(&mixed());
     let own = [
         ("tokometer_cached_tokens_total", 600.0),
@@ -66,7 +66,7 @@ fn each_kind_that_the_engine_told_is_counted() {
 }
 
 #[test]
-fn a_kind_that_nobody_told_has_no_series_and_one_told_as_nothing_stands_at_zero() {
+fn unreported_kinds_have_no_series_and_zeros_do() {
     let kinds = ["cached", "cache_creation", "input_audio", "input_image", "reasoning", "output_audio"];
     let found = |record: &Record| -> Vec<Option<f64>> {
         let samples = page(record);
@@ -88,11 +88,11 @@ fn a_kind_that_nobody_told_has_no_series_and_one_told_as_nothing_stands_at_zero(
 }
 
 #[test]
-fn modalities_add_up_to_the_whole() {
+fn modalities_add_up_to_the_total() {
     let samples = page(&mixed());
     assert_eq!(modalities(&samples, INPUT), of([("audio", 150.0), ("image", 50.0), ("text", 800.0)]));
     assert_eq!(modalities(&samples, OUTPUT), of([("audio", 31.0), ("text", 70.0)]));
-    // Which of them were cached, nobody told.
+    // No engine reports which of them were cached.
     assert_eq!(modalities(&samples, CACHE_READ), of([("unknown", 600.0)]));
     assert_eq!(modalities(&samples, CACHE_WRITE), of([("unknown", 300.0)]));
     let text = page(&Record { input_audio_tokens: Some(0), input_image_tokens: None, ..mixed() });
@@ -101,7 +101,7 @@ fn modalities_add_up_to_the_whole() {
 }
 
 #[test]
-fn parts_that_are_more_than_the_whole_are_not_told_apart() {
+fn parts_exceeding_the_total_are_unknown() {
     let samples = page(&Record { input_audio_tokens: Some(980), output_audio_tokens: Some(u64::MAX), ..mixed() });
     assert_eq!(modalities(&samples, INPUT), of([("unknown", 1000.0)]));
     assert_eq!(modalities(&samples, OUTPUT), of([("unknown", 101.0)]));

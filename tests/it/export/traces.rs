@@ -1,4 +1,4 @@
-//! The spans of an exchange, which are kept, and what exemplars point to.
+//! The spans of a request, which of them are kept, and where exemplars point.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -57,7 +57,7 @@ fn caller(sampled: bool) -> Option<TraceParent> {
     Some(TraceParent { trace_id: TRACE, span_id: CALLER, sampled })
 }
 
-/// The spans that a collector gets of these records.
+/// The spans that a collector receives for these records.
 fn spans(change: impl FnOnce(&mut Traces), records: &[Record]) -> Vec<Span> {
     let collector = Collector::http();
     let exporters = start(http(&collector), change);
@@ -88,7 +88,7 @@ fn child<'a>(spans: &'a [Span], name: &str) -> Option<&'a Span> {
 }
 
 #[test]
-fn an_exchange_is_a_server_span_with_its_phases_at_their_true_times() {
+fn request_is_a_server_span_with_timed_phases() {
     let mut record = records::good("llama");
     record.trace = caller(true);
     record.blocked = Blocked { finishing: ms(5), intervals: vec![(ms(1212), ms(1217))], ..Blocked::default() };
@@ -102,7 +102,7 @@ fn an_exchange_is_a_server_span_with_its_phases_at_their_true_times() {
     assert_eq!(server.parent_span_id, CALLER.to_be_bytes());
     assert_eq!(server.end_time_unix_nano - server.start_time_unix_nano, 1_220_000_000);
     let wall = before.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos() as u64;
-    assert!(server.start_time_unix_nano.abs_diff(wall) < 1_000_000_000, "the times are wall-clock times");
+    assert!(server.start_time_unix_nano.abs_diff(wall) < 1_000_000_000, "times must be wall-clock times");
     let phases = [
         ("request", 0, 10),
         ("preprocessing", 10, 20),
@@ -127,7 +127,7 @@ fn an_exchange_is_a_server_span_with_its_phases_at_their_true_times() {
 }
 
 #[test]
-fn the_server_span_says_what_the_conventions_ask_for() {
+fn server_span_has_the_conventions_attributes() {
     let spans = spans(|_| {}, &[records::good("llama")]);
     assert_eq!(spans[0].parent_span_id, Vec::<u8>::new(), "a root");
     let said = attributes(&spans[0]);
@@ -162,9 +162,9 @@ fn the_server_span_says_what_the_conventions_ask_for() {
     assert_eq!(spans[0].status.as_ref().map_or(0, |status| status.code), StatusCode::Unset as i32);
 }
 
-/// The kinds of tokens that an engine may tell, with the names of each generation of the conventions.
+/// The kinds of tokens that an engine may report, with the names of each generation of the conventions.
 #[test]
-fn the_server_span_tells_kinds_of_tokens_where_the_engine_did() {
+fn server_span_has_reported_token_kinds() {
     let told = |semconv, record: Record| {
         let collector = Collector::http();
         let mut settings = Settings { semconv, ..records::settings() };
@@ -199,23 +199,23 @@ fn the_server_span_tells_kinds_of_tokens_where_the_engine_did() {
 }
 
 #[test]
-fn a_cut_stream_is_an_error_and_its_missing_finish_reasons_are_too() {
+fn truncated_stream_is_an_error_with_finish_reasons() {
     let mut record = records::cut("llama");
     record.choices = 2;
     let spans = spans(|_| {}, &[record]);
     let status = spans[0].status.as_ref().unwrap();
     assert_eq!(status.code, StatusCode::Error as i32);
-    assert_eq!(status.message, "the answer ended before its end mark");
+    assert_eq!(status.message, "the response ended before its end marker");
     let said = attributes(&spans[0]);
     assert_eq!(said["error.type"], "truncated");
     assert_eq!(said["gen_ai.response.finish_reasons"].matches("error").count(), 2);
     assert_eq!(said["tokometer.output_tokens"], "5");
     assert_eq!(said["tokometer.output_tokens.source"], "deltas_lower_bound");
-    assert!(!said.contains_key("gen_ai.usage.output_tokens"), "a lower bound is no usage");
+    assert!(!said.contains_key("gen_ai.usage.output_tokens"), "a lower bound must not be reported as usage");
 }
 
 #[test]
-fn who_gave_up_before_the_first_token_shows_how_long_the_wait_was() {
+fn request_aborted_before_first_token_shows_its_wait() {
     let spans = spans(|_| {}, &[records::gave_up("llama")]);
     let waiting = child(&spans, "waiting").unwrap();
     assert_eq!(waiting.end_time_unix_nano, spans[0].end_time_unix_nano);
@@ -224,7 +224,7 @@ fn who_gave_up_before_the_first_token_shows_how_long_the_wait_was() {
 }
 
 #[test]
-fn the_callers_decision_is_followed_unless_the_exchange_failed_or_was_slow() {
+fn caller_decision_applies_unless_failed_or_slow() {
     let good = |trace| Record { trace, ..records::good("m") };
     let failed = Record { trace: caller(false), ..records::cut("m") };
     let slow = Record { first_token: Some(ms(11_000)), ended: ms(12_000), ..good(caller(false)) };
@@ -246,12 +246,12 @@ fn the_callers_decision_is_followed_unless_the_exchange_failed_or_was_slow() {
     assert!(kept(own, &good(caller(false))));
     assert!(kept(off, &failed) && !kept(bare, &failed));
     assert!(kept(off, &slow) && !kept(bare, &slow));
-    assert!(!kept(off, &long), "a long answer is not a slow first token");
-    assert!(kept(off, &silent) && !kept(bare, &silent), "none came for as long");
+    assert!(!kept(off, &long), "a long response is not a slow first token");
+    assert!(kept(off, &silent) && !kept(bare, &silent), "without a token, the whole wait counts");
 }
 
 #[test]
-fn a_share_is_kept_by_trace_id() {
+fn ratio_sampler_keeps_by_trace_id() {
     let with = |trace_id| Record {
         trace: Some(TraceParent { trace_id, span_id: CALLER, sampled: false }),
         ..records::good("m")
@@ -260,7 +260,7 @@ fn a_share_is_kept_by_trace_id() {
         traces.sampler = Sampler::Ratio(0.25);
         traces.parent_based = false;
     };
-    // The lower 64 bits, less their lowest, are compared with 2^63 times the share.
+    // The lower 64 bits without the lowest one are compared with 2^63 times the ratio.
     let kept = spans(quarter, &[with(1), with(u128::from(u64::MAX / 4)), with(u128::from(u64::MAX / 4) + 2)]);
     let ids: BTreeSet<_> = kept.iter().map(|span| span.trace_id.clone()).collect();
     assert_eq!(ids.len(), 2);
@@ -269,7 +269,7 @@ fn a_share_is_kept_by_trace_id() {
 }
 
 #[test]
-fn a_path_that_is_not_read_has_a_span_only_in_a_callers_trace() {
+fn unparsed_path_has_a_span_only_in_a_caller_trace() {
     let probe = records::other();
     assert!(spans(|_| {}, std::slice::from_ref(&probe)).is_empty());
     let kept = spans(|_| {}, &[Record { trace: caller(true), outcome: Outcome::Ok, ..probe }]);
@@ -277,7 +277,7 @@ fn a_path_that_is_not_read_has_a_span_only_in_a_callers_trace() {
 }
 
 #[test]
-fn exemplars_point_to_kept_spans_alone() {
+fn exemplars_point_only_to_kept_spans() {
     let collector = Collector::http();
     let exporters = start(http(&collector), |traces| traces.sampler = Sampler::Ratio(0.5));
     for n in 0..200 {
@@ -306,12 +306,12 @@ fn exemplars_point_to_kept_spans_alone() {
             native += histogram.exemplars.len();
         }
     }
-    assert_eq!((classic, native), (exemplars.len(), exemplars.len()), "the protobuf form has them twice");
+    assert_eq!((classic, native), (exemplars.len(), exemplars.len()), "the protobuf format has each exemplar twice");
     assert!(!text::parse(&String::from_utf8(exporters.scrape(None).body).unwrap(), Form::Plain).samples.is_empty());
 }
 
 #[test]
-fn without_an_exporter_exemplars_point_to_the_callers_kept_span() {
+fn without_exporter_exemplars_point_to_the_caller_span() {
     let exporters = Exporters::start(&records::settings(), Arc::new(records::Still)).unwrap();
     exporters.record(&records::good("m"));
     exporters.record(&Record { trace: caller(false), ..records::good("m") });
@@ -330,7 +330,7 @@ fn without_an_exporter_exemplars_point_to_the_callers_kept_span() {
 }
 
 #[test]
-fn a_whole_answer_has_the_phases_that_its_engine_tells() {
+fn unstreamed_response_has_engine_reported_phases() {
     let labels = Labels { streaming: Some(false), route: Route::Completions, ..records::labels("m") };
     let record = Record { labels: Arc::new(labels), queue: None, ..records::good("m") };
     let names = |record: &Record| -> Vec<String> {
@@ -340,14 +340,14 @@ fn a_whole_answer_has_the_phases_that_its_engine_tells() {
     let silent = Record { timing: None, ..record.clone() };
     assert_eq!(names(&silent), ["text_completion m", "request", "processing"]);
     let at_once = Record { requested: Some(Duration::ZERO), ..silent };
-    assert_eq!(names(&at_once), ["text_completion m"], "one part is the whole");
+    assert_eq!(names(&at_once), ["text_completion m"], "a single phase that is the whole request is omitted");
     let said = attributes(&spans(|_| {}, &[record])[0]);
     assert!(!said.contains_key("gen_ai.response.time_to_first_chunk"));
-    assert_eq!(said["gen_ai.request.stream"], "true", "it asked for a stream, whatever came");
+    assert_eq!(said["gen_ai.request.stream"], "true", "the client requested a stream, regardless of the response");
 }
 
 #[test]
-fn what_went_wrong_is_kept_and_says_why() {
+fn failed_or_stalled_request_is_kept_with_reason() {
     let stalled = Record { stalls: 1, trace: caller(false), ..records::good("m") };
     let failed = Record { trace: caller(false), ..records::cut("m") };
     let kept = |change: fn(&mut Traces), record: &Record| {
@@ -358,15 +358,15 @@ fn what_went_wrong_is_kept_and_says_why() {
     assert_eq!(kept(|_| {}, &stalled), why("stalled"));
     assert_eq!(kept(|_| {}, &failed), why("failed"));
     assert_eq!(kept(|traces| traces.keep_stalled = false, &stalled), None);
-    assert_eq!(kept(|traces| traces.keep_unsampled = false, &failed), None, "the caller's word counts");
+    assert_eq!(kept(|traces| traces.keep_unsampled = false, &failed), None, "the caller's decision applies");
     let own = Record { trace: None, ..failed.clone() };
     let quiet: fn(&mut Traces) = |traces| (traces.keep_unsampled, traces.sampler) = (false, Sampler::AlwaysOff);
     assert_eq!(kept(quiet, &own), why("failed"), "no caller decided");
-    assert_eq!(kept(|_| {}, &own), Some(None), "the sampler has it anyway");
+    assert_eq!(kept(|_| {}, &own), Some(None), "the sampler keeps it anyway");
 }
 
 #[test]
-fn an_exchange_that_broke_an_objective_is_kept_when_there_is_a_judge() {
+fn request_that_broke_an_objective_is_kept() {
     let collector = Collector::http();
     let exporters = start(http(&collector), |traces| traces.sampler = Sampler::AlwaysOff);
     exporters.record(&records::good("slow"));
@@ -381,7 +381,7 @@ fn an_exchange_that_broke_an_objective_is_kept_when_there_is_a_judge() {
 }
 
 #[test]
-fn traces_over_the_cap_are_left_out_with_their_exemplars_and_counted() {
+fn traces_over_the_cap_are_dropped_and_counted() {
     let collector = Collector::http();
     let exporters = start(http(&collector), |traces| {
         traces.sampler = Sampler::AlwaysOff;
@@ -409,7 +409,7 @@ fn traces_over_the_cap_are_left_out_with_their_exemplars_and_counted() {
     assert!(page.exemplars.iter().all(|exemplar| kept.contains(&exemplar.labels["trace_id"])));
 }
 
-/// Every histogram of seconds that an exchange can have leads to its trace.
+/// Every histogram in seconds that a request can be counted in has an exemplar.
 #[test]
 fn every_latency_histogram_has_an_exemplar() {
     let exporters = Exporters::start(&records::settings(), Arc::new(records::Still)).unwrap();
@@ -428,7 +428,7 @@ fn every_latency_histogram_has_an_exemplar() {
     }
     let gap = parsed.exemplars.iter().find(|e| e.sample == "tokometer_inter_token_latency_seconds_bucket").unwrap();
     assert_eq!(gap.value, 0.012);
-    // A gap that was never told has no bucket to stand in.
+    // A gap that was never counted has no bucket for an exemplar.
     let untold = Exporters::start(&records::settings(), Arc::new(records::Still)).unwrap();
     untold.live(&records::labels("m")).unwrap().progress(&[Gap { gap: ms(900), tokens: Some(1) }], 2);
     untold.record(&Record { trace, ..records::good("m") });
@@ -443,7 +443,7 @@ fn every_latency_histogram_has_an_exemplar() {
 }
 
 #[test]
-fn spans_go_over_grpc_and_a_full_batch_does_not_wait_for_the_delay() {
+fn full_batch_over_grpc_does_not_wait_for_the_delay() {
     let collector = Collector::grpc_traces();
     let url = format!("http://127.0.0.1:{}", collector.port);
     let exporters = start(endpoint(url, Protocol::Grpc), |traces| {
@@ -464,7 +464,7 @@ fn spans_go_over_grpc_and_a_full_batch_does_not_wait_for_the_delay() {
 }
 
 #[test]
-fn no_batch_is_over_its_size_and_what_an_exchange_gives_over_it_comes_with_the_next() {
+fn batches_never_exceed_their_size() {
     let collector = Collector::http();
     let exporters = start(http(&collector), |traces| traces.batch_size = 3);
     for _ in 0..5 {

@@ -10,7 +10,7 @@ fn later() -> Reply {
 }
 
 #[test]
-fn what_the_collector_puts_off_is_sent_again_and_the_order_stays() {
+fn deferred_messages_are_retried_in_order() {
     let kept = Arc::new(Kept::default());
     *kept.says.lock().unwrap() = vec![Reply::Taken { rejected: 0 }, later(), later(), later()];
     let (receiver, _) = receive(Settings::default(), Some(Arc::clone(&kept)));
@@ -25,7 +25,7 @@ fn what_the_collector_puts_off_is_sent_again_and_the_order_stays() {
 }
 
 #[test]
-fn what_the_collector_does_not_take_is_counted_by_reason() {
+fn unaccepted_spans_are_counted_by_reason() {
     let kept = Arc::new(Kept::default());
     let refused = Reply::Refused("no".to_owned());
     *kept.says.lock().unwrap() = vec![later(), Reply::Taken { rejected: 3 }, refused];
@@ -42,7 +42,7 @@ fn what_the_collector_does_not_take_is_counted_by_reason() {
 }
 
 #[test]
-fn the_end_waits_for_the_last_messages_no_longer_than_it_may() {
+fn stop_waits_for_messages_only_until_its_limit() {
     let kept = Arc::new(Kept::default());
     let (receiver, _) = receive(Settings::default(), Some(Arc::clone(&kept)));
     let gate = kept.gate.try_lock().unwrap();
@@ -58,7 +58,7 @@ fn the_end_waits_for_the_last_messages_no_longer_than_it_may() {
 }
 
 #[test]
-fn without_a_collector_spans_are_taken_all_the_same() {
+fn spans_are_accepted_without_a_collector() {
     let (receiver, _) = receive(Settings::default(), None);
     assert_eq!(post_traces(receiver.addresses()[0], &message(10, 1)), 200);
     let figures = receiver.figures();

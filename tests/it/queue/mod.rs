@@ -1,4 +1,4 @@
-//! The receiver of engine spans: what it takes and refuses, what it passes on, and what it joins.
+//! The engine span receiver: what it accepts and refuses, forwards, and joins.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -24,13 +24,13 @@ use prost::Message;
 use tokometer::replay::Notebook;
 use tokometer_engine::engine_spans::{Collector, Receiver, Reply, Settings};
 
-/// A collector in this process, as the receiver sees it.
+/// An in-process collector, as the receiver sees it.
 #[derive(Default)]
 pub(crate) struct Kept {
     pub(crate) messages: Mutex<Vec<(Bytes, HeaderMap)>>,
-    /// What it says before it takes everything, the last first.
+    /// Replies before it accepts everything, the last first.
     pub(crate) says: Mutex<Vec<Reply>>,
-    /// It answers only when nobody holds this.
+    /// Replies are delayed while this is locked.
     pub(crate) gate: tokio::sync::Mutex<()>,
 }
 
@@ -46,7 +46,7 @@ impl Collector for Kept {
     }
 }
 
-/// A receiver on a free port, without anybody behind it but `collector`.
+/// A receiver on a free port, with only `collector` behind it.
 pub(crate) fn receive(settings: Settings, collector: Option<Arc<Kept>>) -> (Receiver, Notebook) {
     let settings = Settings { listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))], ..settings };
     let notebook = Notebook::default();
@@ -54,7 +54,7 @@ pub(crate) fn receive(settings: Settings, collector: Option<Arc<Kept>>) -> (Rece
     (Receiver::start(&settings, Arc::new(notebook.clone()), collector).unwrap(), notebook)
 }
 
-/// A message of so many spans; `tag` tells it from others.
+/// A message with this many spans; `tag` makes it unique.
 pub(crate) fn message(spans: usize, tag: u64) -> Vec<u8> {
     let span = |n: usize| Span {
         trace_id: (u128::from(tag) << 64 | n as u128 | 1 << 127).to_be_bytes().to_vec(),
@@ -73,7 +73,7 @@ pub(crate) fn gzip(plain: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// Posts over HTTP/1.1 on a connection of its own; gives the status and the whole answer.
+/// Posts over HTTP/1.1 on a new connection; returns the status and the whole response.
 pub(crate) fn post(to: SocketAddr, path: &str, headers: &str, body: &[u8]) -> (u16, Vec<u8>) {
     let mut stream = TcpStream::connect(to).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
@@ -82,7 +82,7 @@ pub(crate) fn post(to: SocketAddr, path: &str, headers: &str, body: &[u8]) -> (u
         body.len()
     );
     stream.write_all(head.as_bytes()).unwrap();
-    // Who refuses early does not read the rest.
+    // A server that refuses early does not read the rest.
     stream.write_all(body).ok();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).ok();
@@ -94,11 +94,11 @@ pub(crate) fn post_traces(to: SocketAddr, body: &[u8]) -> u16 {
     post(to, "/v1/traces", "content-type: application/x-protobuf\r\n", body).0
 }
 
-/// Waits until it is so.
+/// Waits until the condition holds.
 pub(crate) fn until(what: &str, mut is: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{what} did not come in a minute");
+        assert!(begun.elapsed() < Duration::from_secs(60), "{what} did not happen within a minute");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -1,4 +1,4 @@
-//! The way to a real collector's protocols.
+//! Forwarding with the protocols of a real collector.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ fn send(endpoint: &Endpoint, message: Vec<u8>, headers: HeaderMap) -> Answer {
 }
 
 #[test]
-fn a_message_arrives_as_it_was_over_http_and_grpc_plain_and_compressed() {
+fn message_arrives_unmodified_over_http_and_grpc() {
     let http = Collector::http();
     let grpc = Collector::grpc_traces();
     let url = |port: u16| format!("http://127.0.0.1:{port}");
@@ -52,7 +52,7 @@ fn a_message_arrives_as_it_was_over_http_and_grpc_plain_and_compressed() {
 }
 
 #[test]
-fn a_collector_that_is_not_there_may_be_there_later() {
+fn unreachable_collector_means_retry_later() {
     let free = reserved();
     for protocol in [Protocol::HttpProtobuf, Protocol::Grpc] {
         let gone = endpoint(format!("http://{free}/v1/traces"), protocol, false);
@@ -60,7 +60,7 @@ fn a_collector_that_is_not_there_may_be_there_later() {
     }
 }
 
-/// Answers one request over HTTP/1.1 with these bytes.
+/// Sends these bytes as the response to one request over HTTP/1.1.
 fn says(answer: &'static str) -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -73,7 +73,7 @@ fn says(answer: &'static str) -> String {
 }
 
 #[test]
-fn what_a_collector_says_is_understood() {
+fn collector_responses_are_understood() {
     let over_http =
         |answer| send(&endpoint(says(answer), Protocol::HttpProtobuf, false), message(1, 1), HeaderMap::new());
     let after = |answer| match over_http(answer) {

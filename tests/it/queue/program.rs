@@ -1,4 +1,4 @@
-//! The whole program in front of the simulated server, which sends spans as vLLM does.
+//! The whole program in front of the simulated server, which sends spans like vLLM.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -34,7 +34,7 @@ struct Scene {
     url: String,
 }
 
-/// Simulator, program and collector. Sixteen requests are served at a time: the others wait in the queue.
+/// Simulator, program and collector. Sixteen requests are served at a time; the others wait in the queue.
 async fn scene(otlp: OtlpProtocol, engine: server::Settings) -> Scene {
     let receiver = reserved();
     let endpoint = match otlp {
@@ -83,7 +83,7 @@ async fn scene(otlp: OtlpProtocol, engine: server::Settings) -> Scene {
     Scene { instrument, notebook, collector, simulator, url: format!("http://{host}:{port}") }
 }
 
-/// Spans that the engine sent, by request id.
+/// Spans sent by the engine, by request id.
 fn engine_spans(collector: &Collector) -> HashMap<String, Span> {
     let got = collector.got.lock().unwrap();
     let scopes = got.traces.iter().flat_map(|t| &t.resource_spans).flat_map(|r| &r.scope_spans);
@@ -108,7 +108,7 @@ fn real(span: &Span, key: &str) -> f64 {
     }
 }
 
-/// Runs the requests; gives all records once all of them came.
+/// Runs the requests; returns all records once they have arrived.
 async fn run(scene: &Scene, requests: u64, include_usage: bool) -> Vec<Record> {
     let settings = load::Settings {
         url: scene.url.clone(),
@@ -145,7 +145,7 @@ async fn every_queue_time_is_joined(otlp: OtlpProtocol) {
         let (queue, told) = (record.queue.expect("joined"), real(span, "gen_ai.latency.time_in_queue"));
         assert_eq!(queue.source, QueueSource::EngineSpan);
         assert!((queue.value.as_secs_f64() - told).abs() < 1e-6, "{queue:?} and {told}");
-        // The wire saw the same: what was waited for the first token beyond the engine's prefill is the queue.
+        // Consistent with the wire: the time to the first token minus the engine's prefill is the queue time.
         let first = record.since_requested(record.first_token).unwrap().as_secs_f64();
         let by_wire = first - real(span, "gen_ai.latency.time_in_model_prefill");
         assert!(by_wire - told > -0.01, "{by_wire} and {told}");
@@ -167,18 +167,18 @@ fn runtime() -> tokio::runtime::Runtime {
 }
 
 #[test]
-fn the_queue_time_of_each_of_200_requests_at_once_is_joined_over_grpc() {
+fn queue_times_of_200_concurrent_requests_join_over_grpc() {
     runtime().block_on(every_queue_time_is_joined(OtlpProtocol::Grpc));
 }
 
 #[test]
-fn the_queue_time_of_each_of_200_requests_at_once_is_joined_over_http() {
+fn queue_times_of_200_concurrent_requests_join_over_http() {
     runtime().block_on(every_queue_time_is_joined(OtlpProtocol::HttpProtobuf));
 }
 
-/// Answers tell their queue time themselves; each is compared with its span: a span of another exchange would differ.
+/// Responses report their own queue time, which is compared with the span: a span of another request would differ.
 #[test]
-fn queue_times_in_band_are_those_of_the_spans() {
+fn in_band_queue_times_equal_those_of_the_spans() {
     runtime().block_on(async {
         let engine = server::Settings { per_request_metrics: true, ..server::Settings::default() };
         let scene = scene(OtlpProtocol::Grpc, engine).await;

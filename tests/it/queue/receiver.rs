@@ -29,7 +29,7 @@ fn request(spans: usize, tag: u64) -> ExportTraceServiceRequest {
 }
 
 #[test]
-fn grpc_and_http_are_taken_on_one_port_plain_and_compressed() {
+fn grpc_and_http_share_a_port_with_and_without_gzip() {
     let kept = Arc::new(Kept::default());
     let (receiver, _) = receive(Settings::default(), Some(Arc::clone(&kept)));
     let to = receiver.addresses()[0];
@@ -61,7 +61,7 @@ fn grpc_and_http_are_taken_on_one_port_plain_and_compressed() {
 }
 
 #[test]
-fn what_is_no_export_of_traces_is_told_so_over_http() {
+fn invalid_exports_are_refused_over_http() {
     let (receiver, _) = receive(Settings { max_message_bytes: 10_000, ..Settings::default() }, None);
     let to = receiver.addresses()[0];
     let protobuf = "content-type: application/x-protobuf\r\n";
@@ -92,7 +92,7 @@ fn what_is_no_export_of_traces_is_told_so_over_http() {
 }
 
 #[test]
-fn what_is_no_export_of_traces_is_told_so_over_grpc() {
+fn invalid_exports_are_refused_over_grpc() {
     let (receiver, _) = receive(Settings { max_message_bytes: 10_000, ..Settings::default() }, None);
     let to = receiver.addresses()[0];
     runtime().block_on(async {
@@ -102,9 +102,9 @@ fn what_is_no_export_of_traces_is_told_so_over_grpc() {
         assert_eq!((wrong.code(), wrong.message().contains("only traces")), (Code::Unimplemented, true));
         let large = TraceServiceClient::new(channel).export(request(1000, 1)).await.unwrap_err();
         assert_eq!(large.code(), Code::ResourceExhausted);
-        assert!(large.details().is_empty(), "it is of no use to try again");
+        assert!(large.details().is_empty(), "a retry would be useless");
 
-        // Frames that no client of gRPC would write.
+        // Frames that no gRPC client would write.
         let stream = tokio::net::TcpStream::connect(to).await.unwrap();
         let (client, connection) = h2::client::handshake(stream).await.unwrap();
         tokio::spawn(connection);
@@ -129,11 +129,11 @@ fn what_is_no_export_of_traces_is_told_so_over_grpc() {
 }
 
 #[test]
-fn a_slow_sender_is_told_and_gives_its_room_back() {
+fn slow_sender_times_out_and_frees_its_place() {
     let settings = Settings { read_timeout: Duration::from_millis(300), max_connections: 2, ..Settings::default() };
     let (receiver, _) = receive(settings, None);
     let (to, figures) = (receiver.addresses()[0], receiver.figures());
-    // One that sends half a message, one that sends half a preface: all places are taken.
+    // One sends half a message, the other half a preface: all places are taken.
     let mut slow = TcpStream::connect(to).unwrap();
     slow.write_all(b"POST /v1/traces HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-protobuf\r\ncontent-length: 9000\r\n\r\nabc")
         .unwrap();
@@ -147,7 +147,7 @@ fn a_slow_sender_is_told_and_gives_its_room_back() {
     slow.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
     let mut nothing = Vec::new();
-    // It may be a reset: what it sent was never read.
+    // This may be a reset, because the data it sent was never read.
     silent.read_to_end(&mut nothing).ok();
     assert!(nothing.is_empty());
     until("room", || figures.waiting_bytes() == 0);
@@ -162,13 +162,13 @@ fn a_slow_sender_is_told_and_gives_its_room_back() {
 }
 
 #[test]
-fn ten_times_the_load_is_put_off_in_bounded_memory_and_none_of_it_is_lost() {
+fn overload_is_deferred_in_bounded_memory_without_loss() {
     let kept = Arc::new(Kept::default());
     let most = 1 << 20;
     let settings = Settings { max_waiting_bytes: most, max_connections: 64, ..Settings::default() };
     let (receiver, _) = receive(settings.clone(), Some(Arc::clone(&kept)));
     let (to, figures) = (receiver.addresses()[0], receiver.figures());
-    // The collector takes nothing for now.
+    // The collector accepts nothing for now.
     let gate = kept.gate.try_lock().unwrap();
     let (mut taken, mut put_off) = (0, 0);
     let limit = most + 4 * settings.max_message_bytes;
@@ -214,7 +214,10 @@ fn ten_times_the_load_is_put_off_in_bounded_memory_and_none_of_it_is_lost() {
         assert_eq!(busy.code(), Code::ResourceExhausted);
         busy.details().to_vec()
     });
-    assert!(String::from_utf8_lossy(&details).contains("google.rpc.RetryInfo"), "it is told when to try again");
+    assert!(
+        String::from_utf8_lossy(&details).contains("google.rpc.RetryInfo"),
+        "the response must contain a retry delay"
+    );
     drop(gate);
     until("all that was taken", || figures.forwarded() == taken * 1000);
     assert_eq!(figures.received(), taken * 1000);
@@ -224,7 +227,7 @@ fn ten_times_the_load_is_put_off_in_bounded_memory_and_none_of_it_is_lost() {
 }
 
 #[test]
-fn an_address_in_use_is_told_with_the_mend() {
+fn address_in_use_error_names_the_fix() {
     let (receiver, notebook) = receive(Settings::default(), None);
     let settings = Settings { listen: receiver.addresses().to_vec(), ..Settings::default() };
     let error = Receiver::start(&settings, Arc::new(notebook), None).unwrap_err().to_string();

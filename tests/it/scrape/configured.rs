@@ -1,4 +1,4 @@
-//! What the configuration makes of the block `scrape`.
+//! Parsing of the `scrape` block of the configuration.
 
 use std::path::Path;
 use std::time::Duration;
@@ -20,14 +20,14 @@ fn targets(text: &str) -> Vec<Option<Target>> {
 }
 
 #[test]
-fn without_a_word_every_pair_is_read_at_its_upstream() {
+fn without_settings_every_listener_is_scraped() {
     let scrape = read("").unwrap().settings.scrape;
     assert_eq!(scrape.targets, [Some(Target::default())]);
     assert_eq!((scrape.interval, scrape.timeout), (Duration::from_secs(5), Duration::from_secs(2)));
 }
 
 #[test]
-fn what_a_pair_says_wins_over_what_all_say() {
+fn listener_settings_override_global_ones() {
     let text = "
 scrape: {enabled: true, path: /all, port_number: 9000}
 pairs:
@@ -41,30 +41,30 @@ pairs:
 }
 
 #[test]
-fn the_engine_that_is_set_says_where_its_page_is() {
+fn configured_engine_determines_its_page() {
     let of = |engine: &str| targets(&format!("observe: {{engine: {engine}}}"))[0].clone();
     let target = |engine| Target { engine: Some(engine), ..Target::default() };
     assert_eq!(of("vllm"), Some(target("vllm")));
     assert_eq!(of("triton"), Some(Target { port: Some(8002), ..target("triton") }));
-    assert_eq!(of("ollama"), None, "it has no such page");
+    assert_eq!(of("ollama"), None, "Ollama has no such page");
     let told = "observe: {engine: ollama}\nscrape: {path: /exporter}";
     assert_eq!(targets(told)[0].clone().unwrap().path.as_deref(), Some("/exporter"));
 }
 
 #[test]
-fn only_who_asks_for_it_reads_pages_that_reading_changes() {
+fn pages_changed_by_reading_require_opt_in() {
     assert!(!targets("")[0].clone().unwrap().draining);
     assert!(targets("scrape: {enabled: true}")[0].clone().unwrap().draining);
     assert_eq!(targets("scrape: {enabled: false}"), [None]);
 }
 
 #[test]
-fn a_server_whose_address_is_not_known_is_not_read() {
+fn server_with_unknown_address_is_not_scraped() {
     assert_eq!(targets("pairs: [{listen: ':1', upstream: original}]"), [None]);
 }
 
 #[test]
-fn each_mistake_names_its_place_and_mend() {
+fn each_error_names_its_location_and_fix() {
     assert_told(&[
         ("scrape: {path: metrics}", "t.yaml:1:16", "scrape.path", "begins with `/`"),
         ("scrape: {path: '/a b'}", "t.yaml:1:16", "scrape.path", "begins with `/`"),

@@ -1,4 +1,4 @@
-//! Counts from page to page: what was gained, over restarts, ranks that come and go, and other names.
+//! Counts from page to page: increases across restarts, changing ranks, and other names.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -17,13 +17,13 @@ fn preemptions(texts: &[&str]) -> Vec<Option<f64>> {
 }
 
 #[test]
-fn counts_begin_with_the_first_page() {
+fn counts_start_with_the_first_page() {
     let told = preemptions(&["vllm:num_preemptions_total 40", "vllm:num_preemptions_total 42"]);
     assert_eq!(told, [Some(0.0), Some(2.0)]);
 }
 
 #[test]
-fn an_engine_that_was_started_anew_goes_on_counting() {
+fn counts_continue_after_an_engine_restart() {
     let told = preemptions(&[
         "vllm:num_preemptions_total 40",
         "vllm:num_preemptions_total 45",
@@ -34,16 +34,16 @@ fn an_engine_that_was_started_anew_goes_on_counting() {
 }
 
 #[test]
-fn one_rank_that_was_started_anew_is_not_hidden_by_the_others() {
+fn restart_of_one_rank_is_detected() {
     let told = preemptions(&[
         "vllm:num_preemptions_total{engine=\"0\"} 10\nvllm:num_preemptions_total{engine=\"1\"} 100\n",
         "vllm:num_preemptions_total{engine=\"0\"} 2\nvllm:num_preemptions_total{engine=\"1\"} 120\n",
     ]);
-    assert_eq!(told, [Some(0.0), Some(22.0)], "the sum of the page rose by 12");
+    assert_eq!(told, [Some(0.0), Some(22.0)], "the sum on the page rose by 12");
 }
 
 #[test]
-fn a_series_that_comes_later_began_at_nothing_and_one_that_was_gone_goes_on() {
+fn new_series_start_at_zero_and_returning_ones_continue() {
     let told = preemptions(&[
         "vllm:num_preemptions_total{engine=\"0\"} 10\n",
         "vllm:num_preemptions_total{engine=\"0\"} 10\nvllm:num_preemptions_total{engine=\"1\"} 4\n",
@@ -54,7 +54,7 @@ fn a_series_that_comes_later_began_at_nothing_and_one_that_was_gone_goes_on() {
 }
 
 #[test]
-fn a_count_of_two_names_without_labels_gains_nothing_while_nothing_happens() {
+fn unchanged_count_of_two_unlabelled_names_stays() {
     let page = |prompt: u32, cached: u32| {
         format!("llamacpp:prompt_tokens_total {prompt}\nllamacpp:prompt_tokens_cached_total {cached}\n")
     };
@@ -65,13 +65,13 @@ fn a_count_of_two_names_without_labels_gains_nothing_while_nothing_happens() {
 }
 
 #[test]
-fn a_count_that_is_not_on_the_page_is_absent_and_keeps_its_place() {
+fn missing_count_is_absent_and_then_continues() {
     let told = preemptions(&["vllm:num_preemptions_total 1", "up 1", "vllm:num_preemptions_total 3"]);
     assert_eq!(told, [Some(0.0), None, Some(2.0)]);
 }
 
 #[test]
-fn another_engine_at_the_same_address_adds_nothing_of_its_past() {
+fn another_engine_at_the_address_adds_no_past_counts() {
     let told = preemptions(&[
         "vllm:num_preemptions_total 1",
         "vllm:num_preemptions_total 2",
@@ -82,18 +82,18 @@ fn another_engine_at_the_same_address_adds_nothing_of_its_past() {
 }
 
 #[test]
-fn the_estimate_is_the_mean_of_what_came_between_two_pages() {
+fn queue_estimate_is_the_mean_between_two_pages() {
     let queue = |sum: f64, count: u32| {
         format!("vllm:request_queue_time_seconds_sum {sum}\nvllm:request_queue_time_seconds_count {count}\n")
     };
     let texts = [queue(100.0, 50), queue(103.0, 52), queue(103.0, 52), queue(0.5, 1)];
     let told: Vec<Option<f64>> =
         pages(&texts.each_ref().map(String::as_str)).into_iter().map(|state| state.queue_mean).collect();
-    assert_eq!(told, [None, Some(1.5), None, Some(0.5)], "none before a second page, and none of no requests");
+    assert_eq!(told, [None, Some(1.5), None, Some(0.5)], "none before a second page or without requests");
 }
 
 #[test]
-fn a_ratio_is_of_what_came_between_two_pages() {
+fn ratio_covers_the_time_between_two_pages() {
     let cache = |hits: u32, queries: u32| {
         format!("vllm:prefix_cache_hits_total {hits}\nvllm:prefix_cache_queries_total {queries}\n")
     };
@@ -102,20 +102,20 @@ fn a_ratio_is_of_what_came_between_two_pages() {
         .into_iter()
         .map(|state| state.cache_ratio.map(|ratio| ratio.value))
         .collect();
-    assert_eq!(told, [None, Some(0.75), None, None], "more hits than lookups were not counted at one moment");
+    assert_eq!(told, [None, Some(0.75), None, None], "hits and lookups were read at different times");
 }
 
 proptest! {
-    /// A naive model: a counter that grows by steps and is set back to nothing now and then, on each of some ranks.
+    /// A naive model: on each rank a counter that increases and occasionally restarts at zero.
     #[test]
-    fn what_is_told_is_what_was_gained(steps in vec((0usize..3, 0u32..5, any::<bool>()), 1..40)) {
+    fn counts_equal_the_model_increases(steps in vec((0usize..3, 0u32..5, any::<bool>()), 1..40)) {
         let (mut tracker, mut values, mut gained) = (Tracker::default(), [7u32, 0, 3], 0u32);
         let text = |values: &[u32; 3]| -> String {
             values.iter().enumerate().map(|(rank, n)| format!("vllm:num_preemptions_total{{engine=\"{rank}\"}} {n}\n")).collect()
         };
         tracker.take(&page(&text(&values)));
         for (rank, step, restart) in steps {
-            // A restart that is back where it was cannot be seen in a counter.
+            // A restart that reaches the previous value cannot be detected in a counter.
             if restart && step < values[rank] {
                 values[rank] = step;
             } else {

@@ -1,9 +1,9 @@
-//! The committed table of names is what the code makes.
+//! The committed table of names matches the code.
 
 use std::path::Path;
 
 #[test]
-fn engine_state_md_is_what_the_table_makes() {
+fn engine_state_md_matches_the_table() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/ENGINE_STATE.md");
     let made = tokometer_engine::scrape::markdown();
     if std::env::vars_os().any(|(name, _)| name == "UPDATE") {

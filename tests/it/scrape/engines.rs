@@ -1,4 +1,4 @@
-//! Every engine's page, and what is told of it.
+//! The metrics pages of all engines, and the state derived from them.
 
 use tokometer_engine::scrape::Quantity;
 use tokometer_engine::scrape::Ratio;
@@ -24,7 +24,7 @@ fn gauge(value: f64) -> Option<Ratio> {
 }
 
 #[test]
-fn each_engines_page_gives_its_figures_and_nothing_else() {
+fn each_engine_page_gives_exactly_its_values() {
     let nothing = State::default;
     let table = [
         (
@@ -44,7 +44,7 @@ fn each_engines_page_gives_its_figures_and_nothing_else() {
             },
         ),
         (
-            // One request runs and six wait; of the prompts 51 tokens are known, 32 of them from the cache.
+            // One request runs and six wait; 51 prompt tokens are counted, 32 of them from the cache.
             "recorded/llamacpp-0.7.0.txt",
             State {
                 running: Some(1.0),
@@ -88,7 +88,8 @@ fn each_engines_page_gives_its_figures_and_nothing_else() {
             },
         ),
         (
-            // Two data-parallel ranks; the first has two tensor-parallel ones that tell the same, and tells by priority.
+            // Two data-parallel ranks; the first has two tensor-parallel ranks with equal values, and values by
+            // priority.
             "written/sglang-0.5.23.txt",
             State {
                 running: Some(11.0),
@@ -151,7 +152,7 @@ fn each_engines_page_gives_its_figures_and_nothing_else() {
             },
         ),
         (
-            // Of an ensemble's models it is not known which queue a request was in.
+            // For the models of an ensemble, it is unknown in which queue a request was.
             "written/triton-2.73-tensorrt_llm.txt",
             State { running: Some(7.0), waiting: Some(2.0), kv_usage: Some(0.4), ..nothing() },
         ),
@@ -173,13 +174,13 @@ fn each_engines_page_gives_its_figures_and_nothing_else() {
 }
 
 #[test]
-fn names_with_underscores_in_place_of_colons_are_the_same_names() {
+fn underscores_may_replace_colons_in_names() {
     let text = file("written/vllm-0.33.0-two-ranks.txt");
     assert_eq!(state(&text.replace("vllm:", "vllm_")), state(&text));
 }
 
 #[test]
-fn every_name_of_the_table_is_read_where_it_stands_alone() {
+fn every_name_in_the_table_is_found() {
     for source in SOURCES {
         let line = |term: &tokometer_engine::scrape::Term| {
             let label = term.label.map(|(name, value)| format!("{{{name}=\"{value}\"}}")).unwrap_or_default();
@@ -208,7 +209,7 @@ fn every_name_of_the_table_is_read_where_it_stands_alone() {
 }
 
 #[test]
-fn every_quantity_is_a_metric_of_the_table() {
+fn every_quantity_has_a_metric_in_the_table() {
     for quantity in Quantity::ALL {
         let name = quantity.metric();
         assert!(tokometer_telemetry::export::table::TABLE.iter().any(|metric| metric.name == name), "{name}");

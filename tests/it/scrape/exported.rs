@@ -1,4 +1,4 @@
-//! What is known of engines, in both exporters and on spans.
+//! The engine state in both exporters and on spans.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use crate::export::records;
 use crate::export::text;
 use crate::export::text::Form;
 
-/// Two pairs; the engine of the first is read.
+/// Two listeners; only the engine of the first is scraped.
 struct One {
     watch: Watch,
     now: Instant,
@@ -76,7 +76,7 @@ fn prometheus(exporters: &Exporters) -> BTreeMap<String, f64> {
         .collect()
 }
 
-/// Last values of what a collector got, by OpenTelemetry names.
+/// The last values that a collector received, by OpenTelemetry names.
 fn otlp(collector: &Collector) -> BTreeMap<String, f64> {
     let got = collector.got.lock().unwrap();
     let metrics =
@@ -115,7 +115,7 @@ fn endpoint(collector: &Collector, signal: &str) -> Endpoint {
 }
 
 #[test]
-fn both_exporters_tell_the_same_of_an_engine() {
+fn both_exporters_have_the_same_engine_metrics() {
     let collector = Collector::http();
     let (exporters, _) = start(Some(endpoint(&collector, "metrics")), read_twice("written/vllm-0.33.0-two-ranks.txt"));
     assert!(exporters.flush(WAIT));
@@ -153,7 +153,7 @@ fn both_exporters_tell_the_same_of_an_engine() {
 }
 
 #[test]
-fn what_an_engine_does_not_tell_has_no_series() {
+fn unreported_values_have_no_series() {
     let (exporters, _) = start(None, read_twice("written/dynamo-1.6.1-frontend.txt"));
     let told = prometheus(&exporters);
     let state: Vec<&String> = told.keys().filter(|name| !name.contains("_scrape_")).collect();
@@ -161,7 +161,7 @@ fn what_an_engine_does_not_tell_has_no_series() {
 }
 
 #[test]
-fn a_failed_reading_ends_the_series_in_both_exporters_and_says_why() {
+fn failed_scrape_ends_the_series_and_is_counted() {
     let collector = Collector::http();
     let (exporters, one) =
         start(Some(endpoint(&collector, "metrics")), read_twice("written/vllm-0.33.0-two-ranks.txt"));
@@ -180,7 +180,7 @@ fn a_failed_reading_ends_the_series_in_both_exporters_and_says_why() {
 }
 
 #[test]
-fn a_span_has_the_state_at_its_first_token() {
+fn span_has_the_engine_state_at_its_first_token() {
     let collector = Collector::http();
     let now = Instant::now();
     let watch = Watch::new(&scrape::Settings::default());
@@ -190,7 +190,7 @@ fn a_span_has_the_state_at_its_first_token() {
         );
         watch.note(now - Duration::from_secs(ago), Duration::from_millis(3), Ok(&page(&text)));
     };
-    // The exchange began twelve seconds ago, its first token came eight seconds ago, its last one now.
+    // The request started twelve seconds ago, its first token arrived eight seconds ago, its last one now.
     note(15, 1, 0.1, 5);
     note(10, 9, 0.93, 7);
     note(5, 2, 0.2, 7);
@@ -220,5 +220,5 @@ fn a_span_has_the_state_at_its_first_token() {
     };
     let told = ["requests.running", "requests.waiting", "kv_cache.usage", "preemptions", "state.age"];
     assert_eq!(told.map(|key| of(0, key)), [Some(9.0), None, Some(0.93), Some(2.0), Some(2.0)]);
-    assert_eq!(told.map(|key| of(1, key)), [None; 5], "the engine of the other pair is not read");
+    assert_eq!(told.map(|key| of(1, key)), [None; 5], "the engine of the other listener is not scraped");
 }

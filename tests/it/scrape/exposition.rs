@@ -1,4 +1,4 @@
-//! Pages of metrics: read as a naive reader reads them, however they are cut.
+//! Metrics pages: compared with a naive parser, for arbitrary cuts.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -26,7 +26,7 @@ fn read<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Sample>, Lines) 
     (samples, lines)
 }
 
-/// The naive reader: every line for itself, byte after byte, with the whole page at hand.
+/// The naive parser: processes every line separately, byte by byte, with the whole page in memory.
 fn naive(page: &[u8]) -> (Vec<Sample>, Lines) {
     let (mut samples, mut lines) = (Vec::new(), Lines::default());
     for line in page.split(|byte| *byte == b'\n') {
@@ -107,7 +107,7 @@ fn naive_sample(mut line: &[char]) -> Option<Sample> {
     }
     skip(&mut line);
     let value: String = line.iter().take_while(|c| !c.is_ascii_whitespace()).collect();
-    // The characters stand for bytes: what is no ASCII is no number.
+    // The characters represent bytes: non-ASCII ones are not part of a number.
     Some((name, labels, value.parse::<f64>().ok()?.to_bits()))
 }
 
@@ -118,7 +118,7 @@ fn one(line: &str) -> Option<Sample> {
 }
 
 #[test]
-fn each_form_of_a_line_says_what_it_says() {
+fn each_form_of_a_line_is_parsed() {
     let plain = |name: &str, value: f64| Some((name.to_owned(), Vec::new(), value.to_bits()));
     let with = |name: &str, labels: &[(&str, &str)], value: f64| {
         let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
@@ -156,7 +156,7 @@ fn each_form_of_a_line_says_what_it_says() {
 }
 
 #[test]
-fn a_recorded_page_is_read_alike_at_every_cut() {
+fn recorded_page_is_parsed_alike_at_every_cut() {
     let recorded = super::engines::file("recorded/vllm-0.32.0.txt");
     let from = recorded.find("vllm:num_requests_running{").unwrap();
     let page = &recorded.as_bytes()[from..from + 4000];
@@ -172,14 +172,14 @@ fn a_recorded_page_is_read_alike_at_every_cut() {
 }
 
 #[test]
-fn a_line_without_end_is_left_out_and_the_next_is_read() {
+fn too_long_line_is_skipped_and_the_next_is_parsed() {
     let long = "x".repeat(LINE_BYTES);
     let page = format!("{long} 1\na 2\n{long}\nb{{c=\"{long}\"}} 3\nd 4");
     for size in [1, 100, LINE_BYTES, page.len()] {
         let (samples, lines) = read(page.as_bytes().chunks(size));
         let names: Vec<&str> = samples.iter().map(|(name, ..)| name.as_str()).collect();
         assert_eq!(names, ["a", "d"]);
-        // The one that is just as long as may be is no sample.
+        // The line of exactly the maximum length is not a sample.
         assert_eq!(lines, Lines { samples: 2, malformed: 1, too_long: 2 });
     }
 }
@@ -210,14 +210,14 @@ fn line() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn pages_are_read_as_the_naive_reader_reads_them(lines in vec(line(), 0..12), cuts in vec(any::<prop::sample::Index>(), 0..6), ends in any::<bool>()) {
+    fn pages_are_parsed_like_the_naive_parser_does(lines in vec(line(), 0..12), cuts in vec(any::<prop::sample::Index>(), 0..6), ends in any::<bool>()) {
         let page = lines.join("\n") + if ends { "\n" } else { "" };
         let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(page.len() + 1)).collect();
         cuts.sort_unstable();
         let mut start = 0;
         let pieces: Vec<&[u8]> = cuts.into_iter().chain([page.len()]).map(|end| &page.as_bytes()[std::mem::replace(&mut start, end)..end]).collect();
         let model = naive(page.as_bytes());
-        // A label's value comes as it stands; the naive reader has the bytes as characters.
+        // A label's value is not unescaped; the naive parser maps bytes to characters.
         let latin = |text: String| text.bytes().map(char::from).collect::<String>();
         let (samples, lines) = read(pieces);
         let samples: Vec<Sample> = samples.into_iter().map(|(name, labels, value)| (latin(name), labels.into_iter().map(|(n, v)| (latin(n), latin(v))).collect(), value)).collect();
@@ -225,7 +225,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_read_alike_in_one_piece_and_in_many(page in vec(any::<u8>(), 0..400), size in 1usize..40) {
+    fn arbitrary_bytes_are_parsed_alike_in_pieces(page in vec(any::<u8>(), 0..400), size in 1usize..40) {
         prop_assert_eq!(read([page.as_slice()]), read(page.chunks(size)));
     }
 }

@@ -1,6 +1,6 @@
-//! The engine's own metrics: from a page to what both exporters tell.
+//! The engine's own metrics: from a page to the exported values.
 
-#![allow(clippy::unwrap_used, reason = "in a test's own functions too, a panic is the right answer")]
+#![allow(clippy::unwrap_used, reason = "test helpers may panic")]
 
 mod configured;
 mod counts;
@@ -18,7 +18,7 @@ use tokometer_engine::scrape::State;
 use tokometer_engine::scrape::Tracker;
 use tokometer_engine::scrape::exposition::Parser;
 
-/// A page from its text.
+/// Parses a page from its text.
 fn page(text: &str) -> Page {
     let (mut page, mut parser) = (Page::default(), Parser::default());
     parser.feed(text.as_bytes(), &mut |sample| page.take(sample));
@@ -35,7 +35,7 @@ fn zeros(text: &str) -> String {
     text.lines().map(zero).collect()
 }
 
-/// What a page tells to who saw the same page with nothing counted before: its counts are those of the page.
+/// The state from a page that follows the same page with all values zero: its counts equal those on the page.
 fn state(text: &str) -> State {
     let mut tracker = Tracker::default();
     tracker.take(&page(&zeros(text)));

@@ -1,4 +1,4 @@
-//! Which state is told of which moment, by scripted times.
+//! Which state applies at which moment, with scripted times.
 
 use std::time::Duration;
 use std::time::Instant;
@@ -19,7 +19,7 @@ fn settings() -> Settings {
     Settings { interval: seconds(5.0), timeout: seconds(2.0), ..Settings::default() }
 }
 
-/// A watch, and a way to tell it that this many run at this second.
+/// A watch, and a function that records a page with this many running requests at this second.
 fn watch() -> (Watch, Instant, impl Fn(&Watch, f64, u32)) {
     let start = Instant::now();
     let note = move |watch: &Watch, at: f64, running: u32| {
@@ -29,7 +29,7 @@ fn watch() -> (Watch, Instant, impl Fn(&Watch, f64, u32)) {
 }
 
 #[test]
-fn the_state_of_a_moment_is_the_one_that_was_read_before_it() {
+fn state_of_a_moment_is_the_last_one_before_it() {
     let (watch, start, note) = watch();
     for (at, running) in [(0.0, 1), (5.0, 2), (10.0, 3)] {
         note(&watch, at, running);
@@ -38,13 +38,13 @@ fn the_state_of_a_moment_is_the_one_that_was_read_before_it() {
     assert_eq!(at(0.0), Some((1.0, Duration::ZERO)));
     assert_eq!(at(4.9), Some((1.0, seconds(4.9))));
     assert_eq!(at(5.0), Some((2.0, Duration::ZERO)));
-    assert_eq!(at(7.0), Some((2.0, seconds(2.0))), "not the newest: a stream's first token was long ago");
+    assert_eq!(at(7.0), Some((2.0, seconds(2.0))), "not the newest: the stream's first token was long ago");
     assert_eq!(at(12.5), Some((3.0, seconds(2.5))));
-    assert!(watch.at(start - seconds(1.0)).is_none(), "before the first page nothing was known");
+    assert!(watch.at(start - seconds(1.0)).is_none(), "nothing was known before the first page");
 }
 
 #[test]
-fn a_failure_ends_the_state_and_the_next_page_begins_a_new_one() {
+fn failure_ends_the_state_until_the_next_page() {
     let (watch, start, note) = watch();
     note(&watch, 0.0, 1);
     watch.note(start + seconds(5.0), seconds(2.0), Err(Failure::Timeout));
@@ -54,7 +54,7 @@ fn a_failure_ends_the_state_and_the_next_page_begins_a_new_one() {
     assert_eq!(
         [4.9, 5.0, 11.0, 19.9, 20.0].map(running),
         [Some(1.0), None, None, None, Some(4.0)],
-        "what was before a failure stays true of its time"
+        "a state before a failure still applies to its time"
     );
     let figures = watch.figures(start + seconds(12.0));
     assert_eq!((figures.state, figures.attempts, figures.duration), (None, 4, Some(TOOK)));
@@ -65,10 +65,10 @@ fn a_failure_ends_the_state_and_the_next_page_begins_a_new_one() {
 }
 
 #[test]
-fn a_state_that_nobody_renews_ends() {
+fn state_expires_without_new_pages() {
     let (watch, start, note) = watch();
     note(&watch, 0.0, 1);
-    // Three intervals and the time that a page may take.
+    // Three intervals plus the time limit of a scrape.
     assert!(watch.at(start + seconds(17.0)).is_some());
     assert!(watch.at(start + seconds(17.1)).is_none());
     let figures = watch.figures(start + seconds(30.0));
@@ -76,7 +76,7 @@ fn a_state_that_nobody_renews_ends() {
 }
 
 #[test]
-fn the_states_of_an_hour_are_kept_and_no_more() {
+fn states_of_one_hour_are_kept() {
     let (watch, start, note) = watch();
     for n in 0..800 {
         note(&watch, f64::from(n) * 5.0, n as u32);
@@ -86,7 +86,7 @@ fn the_states_of_an_hour_are_kept_and_no_more() {
 }
 
 #[test]
-fn an_engine_that_fails_is_asked_less_and_less_up_to_once_a_minute() {
+fn failing_engine_is_asked_less_often_up_to_a_minute() {
     let (watch, start, note) = watch();
     let settings = settings();
     let pause = |watch: &Watch| watch.pause(&settings, 0.5);
@@ -99,10 +99,10 @@ fn an_engine_that_fails_is_asked_less_and_less_up_to_once_a_minute() {
     assert_eq!(&pauses[..6], [5, 10, 20, 40, 60, 60]);
     assert_eq!(pauses[39], 60);
     note(&watch, 100.0, 1);
-    assert_eq!(pause(&watch), seconds(5.0), "one page, and all is as before");
+    assert_eq!(pause(&watch), seconds(5.0), "one page resets the pause");
     assert_eq!((watch.pause(&settings, 0.0), watch.pause(&settings, 1.0)), (seconds(4.5), seconds(5.5)));
     let rare = Settings { interval: seconds(300.0), ..settings };
     watch.note(start, TOOK, Err(Failure::Connect));
     watch.note(start, TOOK, Err(Failure::Connect));
-    assert_eq!(watch.pause(&rare, 0.5), seconds(300.0), "never more often than asked for");
+    assert_eq!(watch.pause(&rare, 0.5), seconds(300.0), "never more often than the interval");
 }

@@ -1,10 +1,10 @@
-//! Pages that no engine should give: what is not known is not told.
+//! Invalid pages: unknown values are not reported.
 
 use super::page;
 use super::state;
 
 #[test]
-fn values_that_cannot_be_are_not_told() {
+fn impossible_values_are_ignored() {
     for value in ["NaN", "+Inf", "-1"] {
         let text = format!(
             "vllm:num_requests_running 3\nvllm:num_requests_waiting{{engine=\"0\"}} 1\nvllm:num_requests_waiting{{engine=\"1\"}} {value}\n"
@@ -12,12 +12,12 @@ fn values_that_cannot_be_are_not_told() {
         let state = state(&text);
         assert_eq!((state.running, state.waiting), (Some(3.0), None), "{value}");
     }
-    // A share is not a percentage.
+    // A ratio is not a percentage.
     assert_eq!(state("vllm:kv_cache_usage_perc 93\n").kv_usage, None);
 }
 
 #[test]
-fn a_name_with_more_series_than_are_kept_is_not_told_in_part() {
+fn name_with_too_many_series_is_ignored() {
     let series = |count: usize| -> String {
         (0..count).map(|n| format!("vllm:num_requests_running{{engine=\"{n}\"}} 1\n")).collect()
     };
@@ -27,25 +27,25 @@ fn a_name_with_more_series_than_are_kept_is_not_told_in_part() {
 }
 
 #[test]
-fn the_order_of_labels_says_nothing() {
+fn order_of_labels_is_irrelevant() {
     let text = "vllm:num_requests_running{a=\"1\",b=\"2\"} 5\nvllm:num_requests_running{b=\"2\",a=\"1\"} 5\n";
     assert_eq!(state(text).running, Some(5.0));
 }
 
 #[test]
-fn a_ratio_of_several_ranks_is_not_told() {
+fn ratio_of_several_ranks_is_ignored() {
     let text = "sglang:cache_hit_rate{dp_rank=\"0\"} 0.5\nsglang:cache_hit_rate{dp_rank=\"1\"} 0.1\n";
     assert_eq!(state(text).cache_ratio, None);
 }
 
 #[test]
-fn a_sum_is_told_where_all_its_names_are() {
+fn sum_requires_all_its_names() {
     let text = "trtllm_kv_cache_reused_blocks_total 30\n";
     assert_eq!((state(text).cache_hits, state(text).cache_queries), (Some(30.0), None));
 }
 
 #[test]
-fn a_page_of_something_else_is_strange() {
+fn page_without_known_names_is_strange() {
     assert!(page("python_info{version=\"3.11\"} 1\nvllm:something_new 3\n").is_strange());
     assert!(!page("vllm:num_requests_running 0\n").is_strange());
 }

@@ -1,4 +1,4 @@
-//! The whole program between the simulated engine and its clients: what it tells of the engine is what the engine tells.
+//! The whole program between the simulated engine and its clients: it exports the values that the engine reports.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -24,7 +24,7 @@ use crate::pair::pair;
 
 use super::reading::until;
 
-/// The samples of a page by name, all labels added up.
+/// The samples of a page by name, summed over all labels.
 type Samples = BTreeMap<String, f64>;
 
 fn get(address: SocketAddr) -> Samples {
@@ -34,7 +34,7 @@ fn get(address: SocketAddr) -> Samples {
     stream.read_to_string(&mut answer).unwrap();
     let mut samples = Samples::new();
     for line in answer.split_once("\r\n\r\n").unwrap().1.lines().filter(|line| !line.starts_with('#')) {
-        // Lengths of chunks have no space in them.
+        // Lines with chunk lengths contain no space.
         let Some((series, value)) = line.trim_end().rsplit_once(' ') else { continue };
         let name = series.split('{').next().unwrap().to_owned();
         *samples.entry(name).or_default() += value.parse::<f64>().unwrap();
@@ -68,7 +68,7 @@ fn one_at_a_time() -> server::Settings {
 }
 
 #[test]
-fn the_engines_queue_is_told_as_the_engine_tells_it_and_readings_are_no_traffic() {
+fn engine_queue_is_exported_and_scrapes_are_no_traffic() {
     const REQUESTS: u64 = 12;
     let runtime = runtime();
     let simulator = runtime.block_on(Simulator::start(one_at_a_time())).unwrap();
@@ -77,8 +77,8 @@ fn the_engines_queue_is_told_as_the_engine_tells_it_and_readings_are_no_traffic(
     let idle =
         until("a page was read", || Some(page()).filter(|page| page.contains_key("tokometer_engine_requests_running")));
     assert_eq!((idle["tokometer_engine_requests_running"], idle["tokometer_engine_queue_requests_total"]), (0.0, 0.0));
-    assert_eq!(idle["tokometer_connections_opened_total"], 0.0, "it does not read over its own relay");
-    assert!(!idle.contains_key("tokometer_queue_time_estimate_seconds"), "nobody has waited");
+    assert_eq!(idle["tokometer_connections_opened_total"], 0.0, "it must not scrape through its own relay");
+    assert!(!idle.contains_key("tokometer_queue_time_estimate_seconds"), "no request has waited");
 
     let Address::Tcp { host, port } = instrument.addresses()[0].clone() else { panic!("a TCP listener") };
     let load = load::Settings {
@@ -88,7 +88,7 @@ fn the_engines_queue_is_told_as_the_engine_tells_it_and_readings_are_no_traffic(
         max_tokens: 20,
         ..load::Settings::default()
     };
-    // Again and again, until a reading fell into it.
+    // Repeats until a scrape falls into the load.
     let seen = Arc::new(AtomicBool::new(false));
     let offered = runtime.spawn({
         let seen = Arc::clone(&seen);
@@ -100,7 +100,7 @@ fn the_engines_queue_is_told_as_the_engine_tells_it_and_readings_are_no_traffic(
             requests
         }
     });
-    // One runs and three wait: the two levels are of one page.
+    // One runs and three wait: both values are from one page.
     until("the queue is seen", || {
         let page = page();
         (page["tokometer_engine_requests_running"] == 1.0 && page["tokometer_engine_requests_waiting"] == 3.0)
@@ -110,7 +110,7 @@ fn the_engines_queue_is_told_as_the_engine_tells_it_and_readings_are_no_traffic(
     let requests = runtime.block_on(offered).unwrap();
     assert_eq!(requests % REQUESTS, 0);
     let requests = requests as f64;
-    let after = until("all waits are told", || {
+    let after = until("all waits are counted", || {
         Some(page()).filter(|page| page["tokometer_engine_queue_requests_total"] == requests)
     });
     let engine = get(simulator.local_address());
@@ -123,17 +123,17 @@ fn the_engines_queue_is_told_as_the_engine_tells_it_and_readings_are_no_traffic(
     runtime.block_on(simulator.stop());
     let gone =
         until("its end is seen", || Some(page()).filter(|page| page["tokometer_engine_scrape_failures_total"] > 0.0));
-    // What the traffic says of the engine stays.
+    // Values derived from traffic remain.
     let of_traffic = ["_scrape_", "_silence_", "_wedged"];
     let of_page = |name: &&String| name.contains("_engine_") && !of_traffic.iter().any(|other| name.contains(other));
     let told: Vec<&String> = gone.keys().filter(of_page).collect();
-    assert!(told.is_empty(), "{told:?} of an engine that is gone");
+    assert!(told.is_empty(), "{told:?} of a stopped engine");
     assert_eq!(gone["tokometer_exchanges_total"], requests);
     instrument.stop();
 }
 
 #[test]
-fn an_engine_on_a_unix_socket_is_read_there() {
+fn engine_on_a_unix_socket_is_scraped() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("engine.sock");
     let runtime = runtime();

@@ -1,4 +1,4 @@
-//! Reading pages over real sockets: servers that are slow, huge, wrong, or whose pages must be left alone.
+//! Scraping over real sockets: servers that are slow, huge or wrong, and pages that must not be read.
 
 use std::collections::VecDeque;
 use std::io;
@@ -25,10 +25,10 @@ use tokometer_engine::scrape::Wire;
 
 const PAGE: &str = "vllm:num_requests_running 3\nvllm:num_requests_waiting 1\n";
 
-/// What a server does with a request of this method and path; `None` answers nothing and keeps the connection.
+/// How a server handles a request with this method and path; `None` keeps the connection open without a response.
 type Answers = dyn Fn(&str, &mut dyn Write) -> Option<()> + Send + Sync;
 
-/// A server with a script, and what it was asked for.
+/// A scripted server that records its requests.
 pub(super) struct Server {
     pub(super) address: SocketAddr,
     asked: Arc<Mutex<Vec<String>>>,
@@ -67,7 +67,7 @@ fn head(stream: &mut TcpStream) -> String {
     String::from_utf8(head).unwrap()
 }
 
-/// A whole answer.
+/// Writes a complete response.
 pub(super) fn answer(out: &mut dyn Write, status: &str, fields: &str, body: &str) -> Option<()> {
     let head = format!("HTTP/1.1 {status}\r\n{fields}content-length: {}\r\nconnection: close\r\n\r\n", body.len());
     out.write_all(head.as_bytes()).and_then(|()| out.write_all(body.as_bytes())).ok()
@@ -103,7 +103,7 @@ fn figures(scraper: &Scraper) -> Figures {
     scraper.engines().figures(Instant::now())[0].clone().unwrap()
 }
 
-/// Looks again and again until it finds this.
+/// Polls until `find` returns a value.
 pub(crate) fn until<T>(what: &str, mut find: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + WAIT;
     loop {
@@ -129,7 +129,7 @@ fn count(figures: &Figures, failure: Failure) -> u64 {
 }
 
 #[test]
-fn a_page_is_found_and_read_again_and_again() {
+fn page_is_found_once_and_read_repeatedly() {
     let server = Server::start(|asked, out| match asked {
         "OPTIONS /metrics" => answer(out, "200 OK", "server: uvicorn\r\n", PAGE),
         "GET /metrics" => answer(out, "200 OK", "content-type: text/plain; version=1.0.0; charset=utf-8\r\n", PAGE),
@@ -139,12 +139,16 @@ fn a_page_is_found_and_read_again_and_again() {
     let state = read(&scraper).state.unwrap();
     assert_eq!((state.running, state.waiting, state.kv_usage), (Some(3.0), Some(1.0), None));
     let asked = until("four requests", || Some(server.asked()).filter(|asked| asked.len() >= 4));
-    assert_eq!(asked[..4], ["OPTIONS /metrics", "GET /metrics", "GET /metrics", "GET /metrics"], "it is found once");
+    assert_eq!(
+        asked[..4],
+        ["OPTIONS /metrics", "GET /metrics", "GET /metrics", "GET /metrics"],
+        "the page is searched once"
+    );
     assert_eq!(figures(&scraper).failures, [0; Failure::ALL.len()]);
 }
 
 #[test]
-fn a_page_in_chunks_that_end_anywhere_is_read() {
+fn page_in_arbitrary_chunks_is_parsed() {
     let server = Server::start(|_, out| {
         out.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").ok()?;
         for piece in PAGE.as_bytes().chunks(5) {
@@ -158,7 +162,7 @@ fn a_page_in_chunks_that_end_anywhere_is_read() {
 }
 
 #[test]
-fn tensorrt_llms_page_that_reading_empties_is_never_read() {
+fn tensorrt_llm_page_emptied_by_reads_is_never_read() {
     let server = Server::start(|asked, out| match asked {
         "OPTIONS /metrics" => answer(out, "405 Method Not Allowed", "server: uvicorn\r\nallow: GET\r\n", "{}"),
         "GET /prometheus/metrics" => answer(out, "200 OK", "", "trtllm_num_requests_running 9\n"),
@@ -172,7 +176,7 @@ fn tensorrt_llms_page_that_reading_empties_is_never_read() {
 }
 
 #[test]
-fn tensorrt_llm_without_its_prometheus_page_is_left_alone() {
+fn tensorrt_llm_without_prometheus_page_is_not_read() {
     let server = Server::start(|asked, out| match asked {
         "OPTIONS /metrics" => answer(out, "405 Method Not Allowed", "server: uvicorn\r\nallow: GET\r\n", "{}"),
         "GET /prometheus/metrics" => answer(out, "404 Not Found", "", ""),
@@ -184,18 +188,18 @@ fn tensorrt_llm_without_its_prometheus_page_is_left_alone() {
 }
 
 #[test]
-fn a_page_that_turns_out_to_be_json_is_read_once() {
+fn json_page_is_read_only_once() {
     let server = Server::start(|_, out| answer(out, "200 OK", "content-type: application/json\r\n", "[]"));
     let scraper = start(&settings(Target { path: Some("/metrics".to_owned()), ..Target::default() }), server.address);
     assert_eq!(failed(&scraper), Failure::Json);
-    // Were it asked again at its interval or after a failure, it would be by now.
+    // If it were requested again at its interval or after a failure, that would have happened by now.
     let other = start(&settings(Target::default()), Server::start(|_, out| answer(out, "503 Busy", "", "")).address);
     until("five failures of another", || Some(()).filter(|()| figures(&other).attempts >= 5));
     assert_eq!((server.asked(), figures(&scraper).attempts), (vec!["GET /metrics".to_owned()], 1));
 }
 
 #[test]
-fn llama_cpps_page_is_read_only_when_that_is_asked_for() {
+fn llama_cpp_page_is_read_only_if_enabled() {
     let llama = || {
         Server::start(|asked, out| {
             let page = if asked.starts_with("GET") { "llamacpp:requests_processing 2\n" } else { "" };
@@ -210,11 +214,11 @@ fn llama_cpps_page_is_read_only_when_that_is_asked_for() {
     assert_eq!(read(&reading).state.unwrap().running, Some(2.0));
     until("more readings of the other", || Some(()).filter(|()| figures(&reading).attempts >= 5));
     assert_eq!(server.asked(), ["OPTIONS /metrics"]);
-    assert_eq!(figures(&scraper), Figures::default(), "what is not asked for has not failed");
+    assert_eq!(figures(&scraper), Figures::default(), "a page that is not requested has not failed");
 }
 
 #[test]
-fn a_mounted_page_is_found_behind_its_redirect() {
+fn mounted_page_is_found_through_its_redirect() {
     let server = Server::start(|asked, out| match asked {
         "GET /metrics/" => answer(out, "200 OK", "", PAGE),
         _ => answer(out, "307 Temporary Redirect", "server: uvicorn\r\nlocation: http://x/metrics/\r\n", ""),
@@ -226,7 +230,7 @@ fn a_mounted_page_is_found_behind_its_redirect() {
 }
 
 #[test]
-fn a_page_of_fifty_megabytes_ends_at_the_cap() {
+fn reading_a_huge_page_stops_at_the_limit() {
     const MEGABYTE: usize = 1 << 20;
     let sent = Arc::new(Mutex::new(VecDeque::new()));
     let count = Arc::clone(&sent);
@@ -244,13 +248,13 @@ fn a_page_of_fifty_megabytes_ends_at_the_cap() {
     let settings = Settings { page_bytes: 2 * MEGABYTE, ..settings(Target::default()) };
     let scraper = start(&settings, server.address);
     assert_eq!(failed(&scraper), Failure::TooLarge);
-    // What is more than the cap lay in the sockets' buffers.
+    // Data over the limit is in the sockets' buffers.
     let taken = until("the server sees the end", || sent.lock().unwrap().front().copied());
     assert!(taken < 25, "{taken} MB of 50 were taken");
 }
 
 #[test]
-fn a_server_that_hangs_is_given_up_and_another_is_read_meanwhile() {
+fn hanging_server_times_out_without_delaying_others() {
     let hanging = Server::start(|_, _| None);
     let good = Server::start(|_, out| answer(out, "200 OK", "", PAGE));
     let addresses = [hanging.address, good.address];
@@ -270,7 +274,7 @@ fn a_server_that_hangs_is_given_up_and_another_is_read_meanwhile() {
 }
 
 #[test]
-fn each_failure_has_its_name() {
+fn each_failure_has_its_reason() {
     let table: [(&str, &str, &str, Failure); 6] = [
         ("503 Service Unavailable", "", PAGE, Failure::Status),
         ("204 No Content", "", "", Failure::Status),
@@ -298,7 +302,7 @@ fn each_failure_has_its_name() {
 }
 
 #[test]
-fn a_set_path_is_taken_as_it_is() {
+fn configured_path_is_used_unchanged() {
     let server = Server::start(|_, out| answer(out, "200 OK", "", PAGE));
     let target = Target { path: Some("/stats?format=prometheus".to_owned()), ..Target::default() };
     let scraper = start(&settings(target), server.address);
@@ -307,7 +311,7 @@ fn a_set_path_is_taken_as_it_is() {
 }
 
 #[test]
-fn dropping_the_scraper_ends_it_while_it_waits_for_a_server() {
+fn dropping_the_scraper_stops_a_pending_request() {
     let server = Server::start(|_, _| None);
     let settings = Settings { timeout: Duration::from_secs(3600), ..settings(Target::default()) };
     let scraper = start(&settings, server.address);

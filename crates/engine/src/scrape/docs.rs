@@ -18,19 +18,19 @@ preemptions. No configuration is required. The `scrape` block of the configurati
 port number, and can disable scraping.
 
 - Scraping runs on a separate low-priority thread with its own connections. It uses no relayed connection and is not
-included in any traffic metric.
+  included in any traffic metric.
 - Values that an engine does not report have no series. When a page cannot be read, all series of that engine except
-`tokometer.engine.scrape.*` end until a page is read again; the label `reason` of the failures gives the cause.
+  `tokometer.engine.scrape.*` end until a page is read again; the label `reason` of the failures gives the cause.
 - Counts start when the engine's page is first read, and continue across restarts of the engine. With several ranks or models on one
-page, counts and requests are summed (except copies of one value from tensor- and pipeline-parallel ranks), and the
-key-value cache usage is the maximum over the ranks. Names with more than 256 series are ignored.
+  page, counts and requests are summed (except copies of one value from tensor- and pipeline-parallel ranks), and the
+  key-value cache usage is the maximum over the ranks. Names with more than 256 series are ignored.
 - `tokometer.engine.prefix_cache.hit_ratio` and `tokometer.engine.speculative.acceptance_ratio` are computed from the increase of
-the counts between two pages if the engine has counts (`source=\"counter_deltas\"`); otherwise they are the engine's own value
-(`source=\"engine_gauge\"`). The unit of the cache counts is the engine's own.
+  the counts between two pages if the engine has counts (`source=\"counter_deltas\"`); otherwise they are the engine's own value
+  (`source=\"engine_gauge\"`). The unit of the cache counts is the engine's own.
 - `tokometer.queue.time.estimate` (`source=\"engine_metrics_estimate\"`) is the mean wait of the requests added to the engine's
-queue histogram between two pages. It is an estimate for the whole engine: it does not show how long an individual request waited, and
-most engines count a wait only when the request has ended. It is never mixed with `tokometer.queue.time`, which is recorded per
-request.
+  queue histogram between two pages. It is an estimate for the whole engine: it does not show how long an individual request waited, and
+  most engines count a wait only when the request has ended. It is never mixed with `tokometer.queue.time`, which is recorded per
+  request.
 
 The span of each request has the engine's state at its first token (at its end if it had none), with the state's
 age: `tokometer.engine.requests.running`, `tokometer.engine.requests.waiting`, `tokometer.engine.kv_cache.usage`,
@@ -41,11 +41,11 @@ age: `tokometer.engine.requests.running`, `tokometer.engine.requests.waiting`, `
 Scraping must not take data from other readers:
 
 - **TensorRT-LLM** responds to `/metrics` with statistics that are removed once read. Tokometer never requests them: its
-Prometheus page is `/prometheus/metrics` (with `return_perf_metrics`). The server is identified by `observe.engine` or
-by an `OPTIONS` request before anything is read.
+  Prometheus page is `/prometheus/metrics` (with `return_perf_metrics`). The server is identified by `observe.engine` or
+  by an `OPTIONS` request before anything is read.
 - **llama.cpp** (with `--metrics`) restarts the averages `llamacpp:prompt_tokens_seconds` and `llamacpp:predicted_tokens_seconds`
-at each read, so a Prometheus that also reads them sees shorter periods, or 0. Tokometer reads the page only with
-`scrape.enabled: true`. Its counters are not affected.
+  at each read, so a Prometheus that also reads them sees shorter periods, or 0. Tokometer reads the page only with
+  `scrape.enabled: true`. Its counters are not affected.
 
 ## Names
 

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn finer_buckets_give_equal_classic_buckets_and_means_within_them() {
+    fn finer_buckets_give_equal_classic_buckets_and_means() {
         let bounds = metric(Id::InterTokenLatency).buckets;
         let (mut own, mut fine) = (State::new(bounds, false, false, false), State::new(&FINE_GAPS, false, false, true));
         let values = (1..4000).map(|n| f64::from(n) * 0.000_7).chain(bounds.iter().copied()).chain([0.0, 1e6]);
