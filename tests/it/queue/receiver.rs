@@ -207,7 +207,7 @@ fn overload_is_deferred_in_bounded_memory_without_loss() {
     });
     assert_eq!(taken + put_off, 240);
     assert!(taken > 10 && put_off > 150, "{taken} taken, {put_off} put off");
-    until("what was read to be joined", || figures.waiting_bytes() <= most);
+    until("joined messages to be dropped", || figures.waiting_bytes() <= most);
     let details = runtime().block_on(async {
         let mut client = TraceServiceClient::new(channel(&receiver).await);
         let busy = client.export(request(1000, 7777)).await.unwrap_err();
@@ -219,7 +219,7 @@ fn overload_is_deferred_in_bounded_memory_without_loss() {
         "the response must contain a retry delay"
     );
     drop(gate);
-    until("all that was taken", || figures.forwarded() == taken * 1000);
+    until("forwarding of all accepted spans", || figures.forwarded() == taken * 1000);
     assert_eq!(figures.received(), taken * 1000);
     until("room", || figures.waiting_bytes() == 0);
     assert_eq!(post_traces(to, &message(1, 9)), 200);

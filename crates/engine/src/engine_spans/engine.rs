@@ -5,9 +5,8 @@
 //!   prompt on completions (`cmpl-…-0`) and of the turn on responses (`resp_…_0`).
 //! - SGLang 0.5: a root span ` Req <8 digits>` with the attribute `rid`, which is the id of the response; below it one
 //!   span for each thread, and below that of the scheduler a stage `prefill_waiting`, which is the queue. Its
-//!   `gen_ai.latency.time_in_model_prefill` and `…_inference` start when the request is handed to the scheduler, so
-//! they
-//!   include the queue and are ignored here.
+//!   `gen_ai.latency.time_in_model_prefill` and `…_inference` start when the request is handed to the scheduler,
+//!   so they include the queue and are ignored here.
 
 use std::time::Duration;
 

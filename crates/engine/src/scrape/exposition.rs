@@ -23,8 +23,7 @@ pub struct Sample<'a> {
 }
 
 /// The labels of a sample, in the order of the page: an iterator over names and values. Values are not unescaped: `\"`,
-/// `\\` and `
-/// ` are two bytes each.
+/// `\\` and `\n` are two bytes each.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Labels<'a>(&'a [u8]);
 
