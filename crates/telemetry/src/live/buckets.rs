@@ -1,18 +1,18 @@
-//! Buckets on a logarithmic scale, a quarter of an octave each, counted without locks.
+//! Lock-free histogram with logarithmic buckets, a quarter of an octave each.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Buckets of an octave: bounds are 19 % apart, so that a quantile is right to a tenth.
+/// Buckets per octave. Bounds are 19 % apart, so quantiles are accurate to 10 %.
 const PER_OCTAVE: usize = 4;
 
-/// What a bucket holds: its lower bound, its upper one (`None`: there is none), and values.
+/// Lower bound, upper bound (`None`: unbounded), count.
 pub(super) type Bucket = (f64, Option<f64>, u64);
 
-/// Which values are told apart.
+/// Range of a histogram.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scale {
-    /// Upper bound of the first bucket, in which everything smaller is.
+    /// Upper bound of the first bucket, which also holds all smaller values.
     least: f64,
     octaves: usize,
 }
@@ -27,7 +27,7 @@ impl Scale {
         self.octaves * PER_OCTAVE + 2
     }
 
-    /// The lower bound of a bucket.
+    /// Lower bound of a bucket.
     fn bound(self, at: usize) -> f64 {
         match at {
             0 => 0.0,
@@ -35,13 +35,13 @@ impl Scale {
         }
     }
 
-    /// The bucket of a value.
+    /// Index of the bucket that holds `value`.
     fn place(self, value: f64) -> usize {
-        // No number has no logarithm, and nothing negative is counted.
+        // NaN and negative values go to the first bucket.
         let steps = (value / self.least).log2() * PER_OCTAVE as f64;
         let near = if steps >= 0.0 { (steps as usize).saturating_add(1) } else { 0 };
         let near = near.min(self.buckets() - 1);
-        // The logarithm may be off by the last bit, and a bound belongs to the bucket above it.
+        // The logarithm may be off by one bit. A bound belongs to the bucket above it.
         match near {
             near if near + 1 < self.buckets() && value >= self.bound(near + 1) => near + 1,
             near if value < self.bound(near) => near.saturating_sub(1),
@@ -50,7 +50,7 @@ impl Scale {
     }
 }
 
-/// Counts of values.
+/// Histogram counts.
 #[derive(Debug)]
 pub(super) struct Buckets {
     scale: Scale,
@@ -68,13 +68,13 @@ impl Buckets {
         }
     }
 
-    /// The counts so far. What is kept of them wraps; differences are right as long as they fit.
+    /// The counts so far, truncated to 32 bits. They wrap; differences are correct while they fit into 32 bits.
     pub(super) fn counts(&self) -> Box<[u32]> {
         self.counts.iter().map(|count| count.load(Relaxed) as u32).collect()
     }
 }
 
-/// What came between two times that the counts were asked for: every bucket that is not empty, the lowest first.
+/// Non-empty buckets of the values added between two calls of [`Buckets::counts`], lowest first.
 pub(super) fn between(scale: Scale, before: &[u32], after: &[u32]) -> Vec<Bucket> {
     let counts = before.iter().zip(after).map(|(before, after)| u64::from(after.wrapping_sub(*before)));
     let bucket = |(at, count): (usize, u64)| {
@@ -84,7 +84,7 @@ pub(super) fn between(scale: Scale, before: &[u32], after: &[u32]) -> Vec<Bucket
     counts.enumerate().filter_map(bucket).collect()
 }
 
-/// The value under which this share of all lies: within its bucket as if values were spread evenly there.
+/// The quantile `share`, interpolated linearly within its bucket.
 pub(super) fn quantile(buckets: &[Bucket], share: f64) -> Option<f64> {
     let all: u64 = buckets.iter().map(|(_, _, count)| count).sum();
     let mut left = share * all as f64;
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_below_and_above_the_scale_has_a_bucket_too() {
+    fn values_outside_the_scale_are_counted() {
         let buckets = of(Scale::SECONDS, &[0.0, 0.0005, 0.001, 600.0, f64::INFINITY, f64::NAN, -1.0]);
         let (first, last) = (buckets[0], buckets[2]);
         assert_eq!((first.0, first.1, first.2), (0.0, Some(0.001), 4));
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_of_nothing_are_not_known_and_those_of_a_bucket_lie_in_it() {
+    fn quantiles_lie_in_their_bucket_and_are_none_when_empty() {
         assert_eq!(quantile(&[], 0.5), None);
         let buckets = of(Scale::SECONDS, &[0.1; 100]);
         let (lower, upper) = (buckets[0].0, buckets[0].1.unwrap());
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_right_to_a_tenth() {
+    fn quantiles_are_accurate_to_ten_percent() {
         let values: Vec<f64> = (1..=1000).map(|n| f64::from(n) / 100.0).collect();
         let buckets = of(Scale::SECONDS, &values);
         for (share, truth) in [(0.1, 1.0), (0.5, 5.0), (0.9, 9.0), (0.99, 9.9)] {
@@ -141,13 +141,13 @@ mod tests {
     }
 
     #[test]
-    fn counts_that_wrap_still_give_their_difference() {
+    fn wrapped_counts_give_correct_differences() {
         assert_eq!(between(Scale::SECONDS, &[u32::MAX - 1], &[2]), [(0.0, Some(0.001), 4)]);
     }
 
     proptest::proptest! {
         #[test]
-        fn a_value_is_in_the_bucket_whose_bounds_hold_it(value in 0.0_f64..2000.0) {
+        fn value_is_within_the_bounds_of_its_bucket(value in 0.0_f64..2000.0) {
             for scale in [Scale::SECONDS, Scale::TOKENS_PER_SECOND] {
                 let (lower, upper, count) = of(scale, &[value])[0];
                 proptest::prop_assert!(lower <= value && upper.is_none_or(|upper| value < upper) && count == 1);
@@ -155,7 +155,7 @@ mod tests {
         }
 
         #[test]
-        fn a_bound_belongs_to_the_bucket_above_it(at in 1_usize..60) {
+        fn bound_belongs_to_the_bucket_above(at in 1_usize..60) {
             for scale in [Scale::SECONDS, Scale::TOKENS_PER_SECOND] {
                 proptest::prop_assert_eq!(scale.place(scale.bound(at)), at);
             }

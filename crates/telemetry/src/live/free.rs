@@ -1,32 +1,31 @@
-//! Which places of the table are free: a stack without locks, as large as the most that were taken at a time.
+//! Lock-free stack of the free slots in the table. It grows to the peak number of slots in use.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 
-/// Says that there is no next place.
+/// No next slot.
 const NONE: u32 = u32::MAX;
 
-/// Places given back, each pointing to the one below it, and those never given out.
+/// Returned slots, each linked to the one below it, and slots never handed out.
 ///
-/// A Treiber stack over numbers. Its head carries a count of its changes, so that a head that was changed and changed back
-/// is not taken for the same.
+/// A Treiber stack over indices. Its head carries a change count against the ABA problem.
 #[derive(Debug)]
 pub(super) struct Free {
-    /// The change count in the upper half, the uppermost free place in the lower.
+    /// Change count in the upper half, index of the topmost free slot in the lower half.
     head: AtomicU64,
-    /// Places that were ever given out.
+    /// Number of slots ever handed out.
     fresh: AtomicU32,
     most: u32,
 }
 
 impl Free {
-    /// `most` places, all of them free.
+    /// Creates `most` free slots.
     pub(super) fn new(most: u32) -> Free {
         Free { head: AtomicU64::new(u64::from(NONE)), fresh: AtomicU32::new(0), most: most.min(NONE - 1) }
     }
 
-    /// A free place; `None` when all are taken. `below` reads the link of a place.
+    /// Takes a free slot; `None` when all are in use. `below` returns the link of a slot.
     pub(super) fn take<'a>(&self, below: impl Fn(u32) -> Option<&'a AtomicU32>) -> Option<u32> {
         let mut head = self.head.load(Ordering::Acquire);
         while let Some(link) = below(place(head)) {
@@ -40,7 +39,7 @@ impl Free {
         self.fresh.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()
     }
 
-    /// Gives a place back, whose link is `link`.
+    /// Returns a slot; `link` is its link.
     pub(super) fn give_back(&self, place_of: u32, link: &AtomicU32) {
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
@@ -53,7 +52,7 @@ impl Free {
         }
     }
 
-    /// Places that were ever given out: those from here on were never used.
+    /// Number of slots ever handed out; higher indices were never used.
     pub(super) fn used(&self) -> u32 {
         self.fresh.load(Ordering::Relaxed)
     }
@@ -79,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn every_place_is_given_out_once_and_again_when_it_was_given_back() {
+    fn slots_are_handed_out_once_and_reused_when_returned() {
         let links = links(3);
         let below = |place: u32| links.get(place as usize);
         let free = Free::new(3);
@@ -91,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn no_place_is_ever_with_two_threads() {
+    fn no_slot_is_held_by_two_threads() {
         const PLACES: u32 = 4;
         let links = links(PLACES);
         let taken: Vec<AtomicBool> = (0..PLACES).map(|_| AtomicBool::new(false)).collect();
@@ -102,7 +101,7 @@ mod tests {
                     for _ in 0..20_000 {
                         let Some(place) = free.take(|place| links.get(place as usize)) else { continue };
                         let mine = &taken[place as usize];
-                        assert!(!mine.swap(true, Ordering::Relaxed), "{place} is with two threads");
+                        assert!(!mine.swap(true, Ordering::Relaxed), "{place} is held by two threads");
                         mine.store(false, Ordering::Relaxed);
                         free.give_back(place, &links[place as usize]);
                     }
@@ -110,6 +109,6 @@ mod tests {
             }
         });
         let all: HashSet<u32> = std::iter::from_fn(|| free.take(|place| links.get(place as usize))).collect();
-        assert_eq!(all.len(), PLACES as usize, "none was lost");
+        assert_eq!(all.len(), PLACES as usize, "a slot was lost");
     }
 }

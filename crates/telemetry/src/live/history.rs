@@ -1,4 +1,4 @@
-//! What came in each second of the last minute: samples of the totals, and what lies between two of them.
+//! Rates and distributions of the last minute, from samples of the totals taken once per second.
 
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
@@ -16,26 +16,26 @@ use crate::live::snapshot::Second;
 use crate::live::totals::Sample;
 use tokometer_observe::measure::Outcome;
 
-/// Seconds that are told one by one, and over which distributions go.
+/// Length of the per-second history, and window of the distributions.
 const SECONDS: usize = 60;
 
-/// Over how long the rate of tokens is told: tokens are handed on in batches of up to a second.
+/// Window of the token rate. Token counts arrive in batches of up to one second.
 const TOKENS_OVER: Duration = Duration::from_secs(3);
 
-/// Over how long the rates of endings are told: they are rarer.
+/// Window of the request rates; requests end less often than tokens arrive.
 const ENDINGS_OVER: Duration = Duration::from_secs(10);
 
-/// Samples of the last minute, taken once a second by whoever ticks.
+/// Samples of the last minute, taken once per second by the caller of `tick`.
 #[derive(Debug)]
 pub(super) struct History(Mutex<VecDeque<(Instant, Sample)>>);
 
 impl History {
-    /// Begins with what was counted at the start.
+    /// Starts with a first sample.
     pub(super) fn new(start: Instant, sample: Sample) -> History {
         History(Mutex::new(VecDeque::from([(start, sample)])))
     }
 
-    /// Keeps a sample, and drops the one that is too old.
+    /// Adds a sample and drops the oldest one once the history is full.
     pub(super) fn note(&self, now: Instant, sample: Sample) {
         let mut samples = self.samples();
         if samples.len() > SECONDS {
@@ -44,7 +44,7 @@ impl History {
         samples.push_back((now, sample));
     }
 
-    /// The rates at `now`, when the totals are these.
+    /// Rates at `now`; `totals` is the current sample.
     pub(super) fn rates(&self, now: Instant, totals: &Sample) -> Rates {
         let samples = self.samples();
         let since = |span| before(&samples, now, span);
@@ -61,7 +61,7 @@ impl History {
         }
     }
 
-    /// The distributions of the time to the first token and of the decode rate at `now`, when the totals are these.
+    /// Distributions of the time to first token and of the decode rate at `now`; `totals` is the current sample.
     pub(super) fn distributions(&self, now: Instant, totals: &Sample) -> [Distribution; 2] {
         let samples = self.samples();
         let (seconds, first) = before(&samples, now, Duration::from_secs(SECONDS as u64));
@@ -83,13 +83,13 @@ impl History {
     }
 }
 
-/// Exchanges that ended, by outcome, without those of zero.
+/// Finished requests by outcome, without zero counts.
 pub(super) fn by_outcome(totals: &Sample) -> BTreeMap<String, u64> {
     let all = Outcome::ALL.iter().zip(totals.outcomes);
     all.filter(|(_, n)| *n > 0).map(|(outcome, n)| (outcome.as_str().to_owned(), n)).collect()
 }
 
-/// The latest sample that is at least so old, or the oldest that there is; and its age in seconds.
+/// The latest sample that is at least `span` old, or else the oldest, and its age in seconds.
 fn before(samples: &VecDeque<(Instant, Sample)>, now: Instant, span: Duration) -> (f64, &Sample) {
     let old = |(at, _): &(Instant, Sample)| now.saturating_duration_since(*at) >= span;
     let at = samples.partition_point(old).saturating_sub(1);
@@ -112,7 +112,7 @@ fn second((before, after): (&(Instant, Sample), &(Instant, Sample))) -> Second {
         match outcome {
             Outcome::Ok => second.ok += n,
             Outcome::ClientAbortBeforeFirstToken | Outcome::ClientAbortMidStream => second.aborted += n,
-            // How it ended is not known.
+            // The outcome is unknown.
             Outcome::Unobserved => {}
             _ => second.failed += n,
         }
@@ -121,7 +121,7 @@ fn second((before, after): (&(Instant, Sample), &(Instant, Sample))) -> Second {
 }
 
 fn per_second(n: u64, seconds: f64) -> f64 {
-    // Just after the start there is no time over which anything could be told.
+    // The window is empty just after the start.
     if seconds > 0.0 { n as f64 / seconds } else { 0.0 }
 }
 
@@ -134,7 +134,7 @@ mod tests {
     use crate::live::totals::Totals;
     use tokometer_observe::measure::Record;
 
-    /// Totals with a sample of each second.
+    /// Totals sampled once per second.
     struct Stage {
         start: Instant,
         totals: Arc<Totals>,
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_of_the_last_seconds_and_history_has_one_entry_for_each() {
+    fn rates_cover_the_last_seconds_history_has_one_entry_each() {
         let stage = Stage::new();
         let live = stage.totals.before(None);
         for second in 1..=20 {
@@ -192,7 +192,7 @@ mod tests {
         let quiet = Second { seconds: 1.0, tokens: 100, ok: 1, aborted: 0, failed: 0 };
         let busy = Second { tokens: 120, aborted: 1, failed: 1, ..quiet };
         assert_eq!((rates.history.len(), rates.history[0], rates.history[19]), (20, quiet, busy));
-        // Three seconds on, nothing has come.
+        // No tokens for three seconds.
         for second in 21..=23 {
             stage.tick(second);
         }
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn distributions_forget_what_ended_more_than_a_minute_ago() {
+    fn distributions_drop_requests_older_than_a_minute() {
         let stage = Stage::new();
         stage.end(Outcome::Ok, 5.0, Some(10.0));
         stage.tick(1);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn just_after_the_start_nothing_is_infinite() {
+    fn rates_are_finite_just_after_the_start() {
         let stage = Stage::new();
         stage.end(Outcome::Ok, 0.5, Some(50.0));
         let rates = stage.history.rates(stage.start, &stage.totals.sample());

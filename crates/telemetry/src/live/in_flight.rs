@@ -1,4 +1,4 @@
-//! The exchanges in flight, as a sink that watches them and as figures for whoever asks.
+//! Requests in flight: a sink that watches them, and metrics read from them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ use tokometer_observe::measure::UncountedText;
 use tokometer_observe::measure::Unread;
 use tokometer_observe::measure::Watches;
 
-/// Knows every exchange in flight and the latest that ended.
+/// Tracks every request in flight and keeps recently finished ones.
 pub struct InFlight {
     table: Arc<Table>,
     recent: Recent,
@@ -48,10 +48,10 @@ impl fmt::Debug for InFlight {
 }
 
 impl InFlight {
-    /// For listen -> upstream pairs of these names. `epoch`: a moment before everything that will be told.
+    /// Starts tracking for listeners with these names. `epoch` must be earlier than every reported time.
     ///
     /// # Errors
-    /// When the thread that keeps ended exchanges cannot be started.
+    /// When the thread that keeps finished requests cannot be started.
     pub fn start(settings: Settings, pairs: &[String], epoch: Instant) -> std::io::Result<Arc<InFlight>> {
         let table = Arc::new(Table::new(&settings, pairs, epoch));
         let recent = Recent::start(&settings)?;
@@ -60,37 +60,37 @@ impl InFlight {
         Ok(Arc::new(InFlight { table, recent, totals, history, settings: ArcSwap::from_pointee(settings) }))
     }
 
-    /// Judges by these bounds, and counts stalls by this threshold, from now on. The rest needs a new start.
+    /// Applies new wedge bounds and a new stall threshold. Other settings need a restart.
     pub fn reload(&self, settings: Settings) {
         self.settings.store(Arc::new(settings));
     }
 
-    /// A sink that lets everything pass on to `next` and watches what is opened.
+    /// A sink that watches every opened request and forwards everything to `next`.
     pub fn before(self: &Arc<Self>, next: Arc<dyn Sink>) -> Arc<dyn Sink> {
         Arc::new(Watching { in_flight: Arc::clone(self), next })
     }
 
-    /// The names of the pairs.
+    /// Names of the listeners.
     pub fn pairs(&self) -> impl Iterator<Item = &str> {
         self.table.pairs.iter().map(|pair| &*pair.name)
     }
 
-    /// What the engine of each pair is found to be at `now`.
+    /// Engine state of each listener at `now`.
     pub fn verdicts(&self, now: Instant) -> Vec<Verdict> {
         self.judge(self.table.look(), self.table.nanos(now))
     }
 
-    /// The figures of each pair at `now`.
+    /// Metrics of each listener at `now`.
     pub fn stats(&self, now: Instant) -> Vec<Stats> {
         self.add_up(|| self.table.look(), self.table.nanos(now))
     }
 
-    /// At most `most` exchanges in flight, the oldest first.
+    /// At most `most` requests in flight, oldest first.
     pub fn open(&self, now: Instant, most: usize) -> Vec<Open> {
         self.oldest(self.table.look().collect(), self.table.nanos(now), most)
     }
 
-    /// The figures of each pair, and at most `most` exchanges, by one look: figures and list say the same.
+    /// Metrics of each listener and at most `most` requests, from a single scan, so that both are consistent.
     pub(super) fn survey(&self, now: Instant, most: usize) -> (Vec<Stats>, Vec<Open>) {
         let (all, now): (Vec<Seen>, u64) = (self.table.look().collect(), self.table.nanos(now));
         (self.add_up(|| all.iter().copied(), now), self.oldest(all, now, most))
@@ -104,7 +104,7 @@ impl InFlight {
                 witness.take(&seen, now, &bounds);
             }
         }
-        // Asked after the exchanges: one that has left meanwhile has told its pair before.
+        // Read after the slots: a request that has left its slot meanwhile has updated its listener before.
         let pairs = witnesses.iter().zip(&self.table.pairs);
         pairs.map(|(one, pair)| one.judge(pair.silent_since(), now, &bounds)).collect()
     }
@@ -126,23 +126,23 @@ impl InFlight {
         all.iter().take(most).map(|seen| self.table.open(seen, now)).collect()
     }
 
-    /// Exchanges that were not watched because the table was full.
+    /// Requests that were not watched because the table was full.
     pub fn untracked(&self) -> u64 {
         self.table.untracked()
     }
 
-    /// The latest and the slowest exchanges that ended.
+    /// The latest and the slowest finished requests.
     pub fn kept(&self, now: Instant) -> Kept {
         self.recent.kept(now)
     }
 
-    /// The same, for figures of it.
+    /// The store of finished requests, for its own metrics.
     pub fn recent(&self) -> &Recent {
         &self.recent
     }
 
-    /// Keeps a sample of the sums. To be called once per second, on no thread of the data path: what is told of the last
-    /// seconds is made of these.
+    /// Stores a sample of the totals, from which rates and distributions are computed. Call once per second, never on a
+    /// data path thread.
     pub fn tick(&self, now: Instant) {
         self.history.note(now, self.totals.sample());
     }
@@ -160,7 +160,7 @@ impl InFlight {
     }
 }
 
-/// Watches what passes.
+/// Sink that watches requests and forwards every call.
 struct Watching {
     in_flight: Arc<InFlight>,
     next: Arc<dyn Sink>,

@@ -1,9 +1,8 @@
-//! What is going on at this moment, and what has just been: the exchanges in flight, whether the engine behind them still
-//! works, the latest exchanges that ended, with the time lines of their tokens, and the sums of the last minute. `snapshot` is the
-//! shape in which the live page and `tokometer top` are told of it.
+//! Live state: requests in flight, engine health, recently finished requests with their token timelines, and totals of
+//! the last minute. `snapshot` is the JSON model of the live page and `tokometer top`.
 //!
-//! [`InFlight`] is fed by the observers, as a [`Sink`](tokometer_observe::measure::Sink) that watches every exchange. The data path's
-//! threads only store to atomics and to memory of their own; all arithmetic is done by whoever asks. Times come in.
+//! The observers feed [`InFlight`] as a [`Sink`](crate::measure::Sink) that watches every request. The data path's
+//! threads only store to atomics and to their own memory; readers do all arithmetic. Times are passed in by the caller.
 
 pub mod snapshot;
 

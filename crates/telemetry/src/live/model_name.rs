@@ -1,16 +1,16 @@
-//! The name of a model as numbers that one thread writes and any may read, in the place of its request: so no number of names
-//! that clients make up takes a place from another.
+//! A model name in atomics, written by one thread and read by any. Each name is stored in its request's slot, so that
+//! names made up by clients cannot evict other names.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// 88 bytes: with them a place takes three cache lines. Of a longer name the beginning is kept.
+/// 88 bytes, so that a slot takes three cache lines. Longer names are truncated.
 const WORDS: usize = 11;
 
 /// The bytes of a name.
 pub(super) type Bytes = [u8; WORDS * 8];
 
-/// Zeros fill the rest; all zero: no model was named.
+/// Padded with zeros; all zeros: the request named no model.
 #[derive(Debug, Default)]
 pub(super) struct ModelName([AtomicU64; WORDS]);
 
@@ -36,7 +36,7 @@ impl ModelName {
     }
 }
 
-/// The name that these bytes are.
+/// Decodes a name; `None` when the request named no model.
 pub(super) fn text(bytes: &Bytes) -> Option<Box<str>> {
     let len = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     let name = bytes.get(..len).filter(|name| !name.is_empty())?;
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_comes_back_and_none_is_left_of_the_one_before() {
+    fn stored_name_replaces_the_previous_one() {
         let name = ModelName::default();
         let longest = "m".repeat(WORDS * 8);
         for stored in [Some(longest.as_str()), Some("qwen"), Some("模型"), None] {
@@ -56,6 +56,6 @@ mod tests {
             assert_eq!(text(&name.load()).as_deref(), stored);
         }
         name.store(Some(&format!("{}é", &longest[1..])));
-        assert_eq!(text(&name.load()).as_deref(), Some(&longest[1..]), "cut between two characters");
+        assert_eq!(text(&name.load()).as_deref(), Some(&longest[1..]), "truncated at a character boundary");
     }
 }

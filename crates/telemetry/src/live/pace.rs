@@ -1,4 +1,4 @@
-//! How fast each stream is at this moment: its tokens now, and those of a few looks before.
+//! Current token rate of each stream, from its token counts at a few earlier snapshots.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -6,34 +6,34 @@ use std::time::Instant;
 
 use crate::live::table::Open;
 
-/// Looks that are kept of a stream.
+/// Snapshots kept per stream.
 const LOOKS: usize = 4;
 
-/// Over how long a rate is told.
+/// Window of the rate.
 const OVER: Duration = Duration::from_secs(3);
 
-/// Over a shorter time a rate says nothing: tokens come in bursts.
+/// Minimum window. Tokens arrive in bursts, so a rate over less time is meaningless.
 const LEAST: Duration = Duration::from_millis(400);
 
-/// The number of the connection, and that of the exchange on it.
+/// Connection number, and request number on that connection.
 type Id = (u64, u64);
 
-/// When a stream was looked at, and its tokens until then.
+/// Time of a snapshot, and token count until then.
 type Look = (Instant, u64);
 
-/// What was seen of each stream lately. Nothing is kept of those that are not looked at any more.
+/// Recent snapshots of each stream. Streams missing from the latest call of `look` are dropped.
 #[derive(Debug, Default)]
 pub(super) struct Pace(HashMap<Id, Looks>);
 
 #[derive(Clone, Copy, Debug)]
 struct Looks {
-    /// The oldest first.
+    /// Oldest first.
     all: [Look; LOOKS],
     len: usize,
 }
 
 impl Pace {
-    /// Tokens per second of each of these, in their order.
+    /// Tokens per second of each stream, in the order of `open`.
     pub(super) fn look(&mut self, now: Instant, open: &[Open]) -> Vec<Option<f64>> {
         let mut before = std::mem::replace(&mut self.0, HashMap::with_capacity(open.len()));
         let mut look = |open: &Open| {
@@ -46,7 +46,7 @@ impl Pace {
                     looks.note(seen);
                     (rate, looks)
                 }
-                // How many tokens its first event had is not known: mostly one.
+                // The token count of the first event is unknown; usually one.
                 None => (rate((now.checked_sub(decoding).unwrap_or(now), open.tokens.min(1)), seen), Looks::new(seen)),
             };
             self.0.insert(id, looks);
@@ -62,7 +62,7 @@ impl Looks {
     }
 
     fn note(&mut self, look: Look) {
-        // Looks that follow at once on each other would push out those from which a rate can be told.
+        // Snapshots in quick succession would evict the older ones that a rate needs.
         if self.len > 1 && look.0.saturating_duration_since(self.all[self.len - 2].0) < LEAST {
             self.all[self.len - 1] = look;
             return;
@@ -75,7 +75,7 @@ impl Looks {
         self.len += 1;
     }
 
-    /// From the latest look that is old enough, or from the oldest.
+    /// Rate since the latest snapshot that is old enough, or else since the oldest.
     fn rate(&self, now: Look) -> Option<f64> {
         let known = &self.all[..self.len];
         let is_old = |look: &&Look| now.0.saturating_duration_since(look.0) >= OVER;
@@ -83,7 +83,7 @@ impl Looks {
     }
 }
 
-/// Tokens per second between two looks; `None` where they are too near to each other.
+/// Tokens per second between two snapshots; `None` when they are less than [`LEAST`] apart.
 fn rate(before: Look, now: Look) -> Option<f64> {
     let span = now.0.saturating_duration_since(before.0);
     (span >= LEAST).then(|| now.1.saturating_sub(before.1) as f64 / span.as_secs_f64())
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_new_has_the_rate_of_its_life_and_later_that_of_the_last_seconds() {
+    fn rate_covers_the_lifetime_at_first_then_the_last_seconds() {
         let (mut pace, start) = (Pace::default(), Instant::now());
         let mut at = |second: u64, tokens| {
             let open = stream(7, Some(10.0 + second as f64), tokens);
@@ -120,18 +120,18 @@ mod tests {
         };
         assert_eq!(at(0, 101), Some(10.0));
         assert_eq!([at(1, 151), at(2, 201), at(3, 251)], [Some(50.0); 3]);
-        // It stands still: three seconds later nothing is left of its rate.
+        // The stream stalls: the rate falls to zero within three seconds.
         assert_eq!([at(4, 251), at(5, 251), at(6, 251)].map(|rate| rate.unwrap().round()), [33.0, 17.0, 0.0]);
     }
 
     #[test]
-    fn without_a_token_or_just_after_the_first_there_is_no_rate() {
+    fn no_rate_before_or_just_after_the_first_token() {
         let (mut pace, now) = (Pace::default(), Instant::now());
         assert_eq!(pace.look(now, &[stream(1, None, 0), stream(2, Some(0.1), 3)]), [None, None]);
     }
 
     #[test]
-    fn looks_that_follow_at_once_do_not_spoil_the_rate() {
+    fn snapshots_in_quick_succession_keep_the_rate_accurate() {
         let (mut pace, start) = (Pace::default(), Instant::now());
         let mut last = None;
         for step in 0..500_u32 {
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_has_left_is_forgotten() {
+    fn finished_stream_is_dropped() {
         let (mut pace, now) = (Pace::default(), Instant::now());
         pace.look(now, &[stream(1, Some(1.0), 10), stream(2, Some(1.0), 10)]);
         pace.look(now, &[stream(2, Some(1.0), 10)]);

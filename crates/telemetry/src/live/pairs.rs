@@ -1,18 +1,18 @@
-//! What is known of each pair's engine beyond the exchanges in flight.
+//! Engine activity per listener that is not derived from the requests in flight.
 
 use std::sync::atomic::AtomicI64;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// One listen -> upstream pair. Times are nanoseconds since the table was made.
+/// A listener. Times are nanoseconds since the table was created.
 #[derive(Debug)]
 pub(super) struct Pair {
     pub(super) name: Box<str>,
-    /// Exchanges to which the engine owes something.
+    /// Pending requests.
     owed: AtomicI64,
-    /// Since when there has been at least one of them without a break.
+    /// Start of the current period with at least one pending request.
     owes_since: AtomicU64,
-    /// The last progress of exchanges that have ended.
+    /// Last progress of requests that have ended.
     progressed: AtomicU64,
 }
 
@@ -22,26 +22,26 @@ impl Pair {
         Pair { name: name.into(), owed, owes_since, progressed }
     }
 
-    /// The engine owes one more exchange something.
+    /// A request became pending.
     pub(super) fn owe(&self, at: u64) {
-        // Should the last other one leave in between, the break was too short to be one.
+        // If the last other pending request is settled in between, the period without pending requests was negligible.
         if self.owed.load(Relaxed) <= 0 {
             self.owes_since.fetch_max(at, Relaxed);
         }
         self.owed.fetch_add(1, Relaxed);
     }
 
-    /// It owes one fewer.
+    /// A request is no longer pending.
     pub(super) fn settle(&self) {
         self.owed.fetch_sub(1, Relaxed);
     }
 
-    /// It did something for an exchange.
+    /// The engine made progress on a request.
     pub(super) fn progress(&self, at: u64) {
         self.progressed.fetch_max(at, Relaxed);
     }
 
-    /// Since when it could have done something and, as far as ended exchanges tell, has not.
+    /// Start of the engine's silence: the later of its last known progress and the start of the pending period.
     pub(super) fn silent_since(&self) -> u64 {
         self.owes_since.load(Relaxed).max(self.progressed.load(Relaxed))
     }

@@ -1,4 +1,4 @@
-//! The latest exchanges that ended, and the slowest: handed in by the data path, sorted in by others.
+//! The latest and the slowest finished requests. The data path queues them; other threads store them.
 
 use std::io;
 use std::mem::size_of;
@@ -22,28 +22,28 @@ use tokometer_observe::measure::Inbox;
 use tokometer_observe::measure::Record;
 use tokometer_observe::measure::TimeLine;
 
-/// Ended exchanges that may wait to be kept.
+/// Capacity of the queue of finished requests.
 const WAITING: usize = 1024;
-/// So many wait until the thread that keeps them is woken: one that is woken for each costs a short exchange more than all
-/// else that is measured of it.
+/// Queue length at which the storing thread is woken. Waking it for each request would cost a short request more than
+/// all its other measurements.
 const BATCH: usize = 256;
 
-/// An exchange that ended.
+/// A finished request.
 #[derive(Clone, Debug)]
 pub struct Finished {
-    /// What was measured of it.
+    /// The request record.
     pub record: Record,
-    /// When its tokens came; `None` when none was seen to come.
+    /// Arrival times of its tokens; `None` when no token was observed.
     pub line: Option<Box<TimeLine>>,
 }
 
 impl Finished {
     pub(super) fn new(record: &Record, line: Option<Box<TimeLine>>) -> Finished {
-        // Whose it was is not kept: nobody asks here, and it is a client's word.
+        // Tenants are not kept: this store has no use for them, and they are client-supplied.
         Finished { record: Record { targets: None, ..record.clone() }, line }
     }
 
-    /// Bytes that it takes, what it points to included.
+    /// Memory use in bytes, including heap data.
     pub(super) fn bytes(&self) -> usize {
         let text = |text: &Option<Box<str>>| text.as_ref().map_or(0, |text| text.len());
         let (record, labels) = (&self.record, &self.record.labels);
@@ -64,18 +64,18 @@ impl Finished {
     }
 }
 
-/// The latest and the slowest, for whoever asks.
+/// The latest and the slowest finished requests.
 #[derive(Clone, Debug, Default)]
 pub struct Kept {
     /// The latest, in the order in which they ended.
     pub latest: Vec<Arc<Finished>>,
-    /// Those whose first tokens came latest, the slowest first.
+    /// The longest times to first token, longest first.
     pub slowest_first_token: Vec<Arc<Finished>>,
-    /// Those with the longest gaps, the longest first.
+    /// The longest inter-token gaps, longest first.
     pub longest_gap: Vec<Arc<Finished>>,
 }
 
-/// Where ended exchanges are handed in. Takes no lock: a request that finds no room is dropped and counted.
+/// Lock-free queue of finished requests. When it is full, requests are dropped and counted.
 #[derive(Clone, Debug)]
 pub(super) struct Queue(Arc<Shared>);
 
@@ -89,14 +89,14 @@ impl Queue {
     }
 }
 
-/// What those who hand in, the thread and those who ask share.
+/// State shared by the data path, the storing thread and the readers.
 #[derive(Debug)]
 struct Shared {
-    /// Exchanges that were handed in and not sorted in yet.
+    /// Requests that are queued but not stored yet.
     arrived: Inbox<Arc<Finished>>,
-    /// Sorts in when it is woken.
+    /// The thread that stores requests when woken.
     keeper: OnceLock<Thread>,
-    /// Nobody will ask any more.
+    /// The last reader is gone.
     over: AtomicBool,
     /// Never locked by the data path.
     shelf: Mutex<Shelf>,
@@ -110,7 +110,7 @@ impl Shared {
         }
     }
 
-    /// The shelf with all on it that was handed in before.
+    /// The store, with every queued request added.
     fn shelf(&self) -> MutexGuard<'_, Shelf> {
         let mut shelf = self.shelf.lock().unwrap_or_else(PoisonError::into_inner);
         for finished in self.arrived.drain() {
@@ -120,7 +120,7 @@ impl Shared {
         shelf
     }
 
-    /// Waits for a batch; false when all is over.
+    /// Waits for a batch; returns false on shutdown.
     fn batch_arrived(&self) -> bool {
         while self.arrived.len() < BATCH && !self.over.load(SeqCst) {
             thread::park();
@@ -129,10 +129,10 @@ impl Shared {
     }
 }
 
-/// Keeps exchanges that ended.
+/// Keeps finished requests.
 #[derive(Debug)]
 pub struct Recent {
-    /// `None` when none are kept.
+    /// `None` when the store is disabled.
     shared: Option<Arc<Shared>>,
 }
 
@@ -166,12 +166,12 @@ impl Recent {
         self.shared.as_ref().map_or_else(Kept::default, |shared| shared.shelf().kept(now))
     }
 
-    /// Exchanges that are kept, and the bytes that they take.
+    /// Stored requests, and the bytes they use.
     pub fn held(&self) -> (u64, u64) {
         self.shared.as_ref().map_or((0, 0), |shared| shared.shelf().held())
     }
 
-    /// Exchanges that were not kept because the thread that keeps them could not follow.
+    /// Requests dropped because the queue was full.
     pub fn dropped(&self) -> u64 {
         self.shared.as_ref().map_or(0, |shared| shared.dropped.load(Relaxed))
     }
@@ -209,11 +209,11 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asks_finds_what_was_handed_in_before_in_its_order() {
+    fn reader_sees_all_queued_requests_in_order() {
         let recent = recent(1 << 26);
         queue(&recent, 0..3);
-        assert_eq!(gaps(&recent), [0, 1, 2], "without a batch of them");
-        // Over some batches, which the thread and whoever asks take away by turns.
+        assert_eq!(gaps(&recent), [0, 1, 2], "fewer than a batch");
+        // Several batches, drained by the thread and by readers in turn.
         for batch in 0..20 {
             queue(&recent, 3 + 100 * batch..103 + 100 * batch);
             assert!(gaps(&recent).into_iter().eq(0..u128::from(103 + 100 * batch)));
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_sorted_in_though_nobody_asks() {
+    fn batch_is_stored_without_a_reader() {
         let recent = recent(1 << 26);
         queue(&recent, 0..BATCH as u64);
         let shared = recent.shared.as_ref().unwrap();
@@ -232,10 +232,10 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_is_counted_and_what_shall_not_be_kept_needs_no_thread() {
+    fn full_queue_counts_drops_and_disabled_store_has_no_queue() {
         let recent = recent(1 << 20);
         let shared = recent.shared.as_ref().unwrap();
-        // The shelf is held, so that its thread cannot follow.
+        // Holding the lock blocks the storing thread.
         let shelf = shared.shelf.lock().unwrap();
         queue(&recent, 0..WAITING as u64 + 10);
         assert_eq!(recent.dropped(), 10);
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_thread_ends_with_the_last_who_could_ask() {
+    fn thread_ends_with_the_last_reader() {
         let recent = recent(1 << 20);
         let shared = Arc::downgrade(recent.shared.as_ref().unwrap());
         drop(recent);

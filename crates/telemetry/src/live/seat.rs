@@ -1,4 +1,4 @@
-//! The exchange that has a place in the table, as its own thread tells of it.
+//! A request's handle to its slot in the table, used by the request's own thread.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -27,26 +27,26 @@ use tokometer_observe::measure::Requested;
 use tokometer_observe::measure::TimeLine;
 use tokometer_observe::measure::Watch;
 
-/// Writes what its exchange does to the place that it has.
+/// Writes the state of its request to the slot.
 pub(super) struct Seat {
     table: Arc<Table>,
-    /// `None` when ended exchanges are not kept.
+    /// `None` when finished requests are not kept.
     recent: Option<Queue>,
     place: u32,
     pair: u16,
-    /// Its pair's engine is counted as owing it something.
+    /// The request is counted as pending at its listener.
     owed: bool,
-    /// When the exchange started, nanoseconds since the table was made.
+    /// Start of the request, nanoseconds since the table was created.
     started: u64,
-    /// Tokens so far, `None` before the first. What is told to the place is kept here too, so that a token only writes there:
-    /// reading it, cold as it is by then, would be waited for.
+    /// Tokens so far, `None` before the first. A copy of the slot's value, so that a token only writes to the slot:
+    /// reading it would wait for a cache miss.
     tokens: Option<u64>,
-    /// From the head of a streamed answer on. At hand for the same reason.
+    /// Created with the headers of a streamed response. Kept here for the same reason.
     line: Option<TimeLine>,
 }
 
 impl Seat {
-    /// Takes a place; `None` when none is free.
+    /// Takes a slot; `None` when none is free.
     pub(super) fn take(table: &Arc<Table>, recent: Option<Queue>, opening: &Opening) -> Option<Seat> {
         let place = table.take()?;
         let started = table.nanos(opening.started);
@@ -73,7 +73,8 @@ impl Seat {
         self.started.saturating_add(nanos(at)).min(NEVER - 1)
     }
 
-    /// Before the place shows that the engine owes the exchange something: whoever reads the place must find its pair told.
+    /// Must be called before the slot shows a pending request: a reader of the slot must find it counted at its
+    /// listener.
     fn may_owe(&mut self, at: u64) {
         if !self.owed
             && let Some(pair) = self.table.pairs.get(usize::from(self.pair))
@@ -83,7 +84,7 @@ impl Seat {
         }
     }
 
-    /// After the place has changed: if the engine owes the exchange nothing, its pair is told.
+    /// Must be called after the slot has changed: if the request is no longer pending, its listener is updated.
     fn settle(&mut self) {
         let owes = |seen: Seen| !matches!(seen.doing(), Doing::Nothing | Doing::HeldUp);
         if self.owed
@@ -95,7 +96,6 @@ impl Seat {
         }
     }
 
-    /// The first token came.
     fn begin(&mut self, at: u64) {
         self.may_owe(at);
         if let Some(slot) = self.slot() {
@@ -112,10 +112,9 @@ impl Seat {
     }
 }
 
-/// The flags of a route.
 fn kind(route: Route) -> u8 {
     match route {
-        // Answers of a WebSocket (vLLM goes on with one while the client speaks), and a stream of requests in one call.
+        // WebSocket responses (vLLM continues one while the client speaks), and a stream of requests in one call.
         Route::Realtime | Route::TritonInferStream => GENERATES | CONVERSES,
         route if route.generates() => GENERATES,
         _ => 0,
@@ -126,7 +125,7 @@ impl Watch for Seat {
     fn requested(&mut self, request: &Requested<'_>, at: Duration) {
         let at = self.time(at);
         self.may_owe(at);
-        // The head may have come before the end of the request, and knows better.
+        // The response headers may arrive before the end of the request; they take precedence.
         if self.slot().is_some_and(|slot| slot.flags.load(Relaxed) & HEADED == 0) {
             self.flag(STREAMS, request.streaming == Some(true));
         }
@@ -143,7 +142,7 @@ impl Watch for Seat {
         self.flag(HEADED, true);
         self.flag(STREAMS, streaming);
         self.flag(REFUSED, status >= 400);
-        // Here and not at the first token, which allocates nothing.
+        // Created here rather than at the first token, which must not allocate.
         if streaming && status < 400 && self.recent.is_some() {
             self.line.get_or_insert_default();
         }
@@ -206,7 +205,7 @@ impl Watch for Seat {
     fn ended(mut self: Box<Self>, record: &Record) {
         let read = record.labels.route.is_read();
         if read && record.outcome.is_ok() {
-            // An answer in one piece shows only by its end that the engine works.
+            // A non-streamed response shows engine progress only when it ends.
             if let Some(pair) = self.table.pairs.get(usize::from(self.pair)) {
                 pair.progress(self.time(record.ended));
             }
@@ -218,7 +217,7 @@ impl Watch for Seat {
     }
 }
 
-/// The place is left when its exchange ended, and also when it was dropped unrecorded.
+/// Releases the slot, also when the request is dropped without a record.
 impl Drop for Seat {
     fn drop(&mut self) {
         let Some(slot) = self.table.slot(self.place) else { return };

@@ -1,19 +1,19 @@
-//! What a person may set about exchanges in flight, about when the engine counts as wedged, and about what is kept.
+//! Settings of the requests in flight, of wedge detection and of the finished requests that are kept.
 
 use std::time::Duration;
 
-/// Everything of this module.
+/// All settings of this module.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Most exchanges that are watched at a time; further ones are measured all the same, but are not seen in flight.
+    /// Maximum number of requests watched at a time. Further requests are measured but not shown in flight.
     pub max_in_flight: usize,
-    /// Most bytes that ended exchanges take. 0 keeps none.
+    /// Maximum memory of finished requests, bytes. 0 keeps none.
     pub recent_bytes: usize,
-    /// How many of the slowest exchanges are kept, by each measure, however many came after them.
+    /// Number of slowest requests to keep per measure, regardless of newer requests.
     pub slowest: usize,
-    /// After this time a slow exchange is no longer kept for its slowness.
+    /// Maximum age of the slowest requests.
     pub slowest_age: Duration,
-    /// A stream whose next token is waited for longer than this is stalled.
+    /// A stream is stalled when its next token takes longer than this.
     pub stall: Duration,
     /// When the engine counts as wedged.
     pub bounds: Bounds,
@@ -32,22 +32,22 @@ impl Default for Settings {
     }
 }
 
-/// How long an engine may be silent while it owes tokens. `docs/WEDGE.md` tells the rules that use them.
+/// How long an engine may be silent while it has pending requests. The rules are in `docs/WEDGE.md`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bounds {
-    /// Between two tokens of streams that decode.
+    /// Between two tokens of decoding streams.
     pub decode: Duration,
     /// Until the first token of a short prompt.
     pub prefill: Duration,
-    /// Most that the length of a prompt adds.
+    /// Maximum that the length of a prompt adds.
     pub prefill_more: Duration,
-    /// The slowest prefill that is believed, prompt tokens per second.
+    /// Slowest plausible prefill, prompt tokens per second.
     pub prefill_tokens_per_second: f64,
-    /// Bytes of a request body that are taken for one prompt token.
+    /// Bytes of the request body per prompt token.
     pub bytes_per_token: f64,
-    /// The slowest decoding that is believed of an answer that comes in one piece, tokens per second.
+    /// Slowest plausible decoding of a non-streamed response, tokens per second.
     pub whole_tokens_per_second: f64,
-    /// Tokens of such an answer whose request names no `max_tokens`.
+    /// Assumed tokens of a non-streamed response when the request has no `max_tokens`.
     pub whole_tokens: u64,
 }
 
@@ -66,16 +66,16 @@ impl Default for Bounds {
 }
 
 impl Bounds {
-    /// What a prompt of so many bytes adds to the time until its first token.
+    /// Time that a prompt of `bytes` adds until its first token.
     pub(super) fn of_prompt(&self, bytes: u64) -> Duration {
         let seconds = bytes as f64 / self.bytes_per_token / self.prefill_tokens_per_second;
         Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX).min(self.prefill_more)
     }
 
-    /// How long the tokens of an answer that comes in one piece may take.
+    /// Time allowed for the tokens of a non-streamed response.
     pub(super) fn of_whole(&self, max_tokens: Option<u64>) -> Duration {
         let seconds = max_tokens.unwrap_or(self.whole_tokens) as f64 / self.whole_tokens_per_second;
-        // A `max_tokens` of millions is a habit of clients, not a promise of the engine.
+        // Clients set `max_tokens` to millions habitually; limit it to a day.
         Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX).min(Duration::from_secs(24 * 3600))
     }
 }

@@ -1,4 +1,4 @@
-//! What is kept of the exchanges that ended: the latest and the slowest, in bounded memory.
+//! Store of finished requests: the latest and the slowest, in bounded memory.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use crate::live::recent::Finished;
 use crate::live::recent::Kept;
 use crate::live::settings::Settings;
 
-/// By what an exchange counts as slow.
+/// Duration by which a request counts as slow.
 type Measure = fn(&Finished) -> Option<Duration>;
 
-/// Those that are too old are looked for so often, and not at each exchange: each look reads all that is kept.
+/// Interval between expiry scans. A scan reads every kept request, so it does not run for each request.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 
-/// The slowest by one measure, the slowest first.
+/// The slowest by one measure, slowest first.
 #[derive(Debug)]
 struct Slowest {
     measure: Measure,
@@ -23,7 +23,7 @@ struct Slowest {
     age: Duration,
     all: Vec<Arc<Finished>>,
     bytes: usize,
-    /// When those that are too old were looked for.
+    /// Time of the last expiry scan.
     looked: Option<Instant>,
 }
 
@@ -33,7 +33,7 @@ impl Slowest {
         Slowest { measure, most: settings.slowest, age: settings.slowest_age, all, bytes: 0, looked: None }
     }
 
-    /// Keeps it if it is slow enough, and drops those that are too old.
+    /// Keeps the request if it is slow enough, and drops expired ones.
     fn add(&mut self, finished: &Arc<Finished>, now: Instant) {
         if self.looked.is_none_or(|looked| now.saturating_duration_since(looked) >= BETWEEN_LOOKS) {
             self.looked = Some(now);
@@ -58,7 +58,7 @@ impl Slowest {
     }
 }
 
-/// All that is kept.
+/// The store.
 #[derive(Debug)]
 pub(super) struct Shelf {
     latest: VecDeque<Arc<Finished>>,
@@ -87,24 +87,24 @@ impl Shelf {
         while self.bytes() > self.most_bytes {
             match self.latest.pop_front() {
                 Some(gone) => self.latest_bytes -= gone.bytes(),
-                // The fastest of the slow ones go last.
+                // The slow requests are evicted last, fastest first.
                 None if self.slowest.iter_mut().any(Slowest::take_fastest) => {}
                 None => break,
             }
         }
     }
 
-    /// One that is among the latest and the slowest counts for each.
+    /// A request that is both among the latest and the slowest counts for each.
     fn bytes(&self) -> usize {
         self.latest_bytes + self.slowest.iter().map(|slowest| slowest.bytes).sum::<usize>()
     }
 
-    /// Exchanges among the latest, and the bytes that all take.
+    /// Number of latest requests, and bytes used by all.
     pub(super) fn held(&self) -> (u64, u64) {
         (self.latest.len() as u64, self.bytes() as u64)
     }
 
-    /// Those that are kept at `now`.
+    /// The requests kept at `now`.
     pub(super) fn kept(&self, now: Instant) -> Kept {
         let slowest = |slowest: &Slowest| {
             let young = |kept: &&Arc<Finished>| now.saturating_duration_since(kept.ended()) <= slowest.age;
@@ -129,7 +129,7 @@ mod tests {
         Settings { recent_bytes, slowest, slowest_age: Duration::from_secs(100), ..Settings::default() }
     }
 
-    /// An exchange that began so many seconds after `began`, waited so long for its first token, and had such a gap.
+    /// A request that began `at` seconds after `began`; `first` and `gap` in milliseconds.
     fn finished(began: Instant, at: u64, first: u64, gap: u64) -> Arc<Finished> {
         let record = Record {
             first_token: Some(Duration::from_millis(first)),
@@ -144,11 +144,11 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_go_first_and_the_slowest_stay_by_either_measure() {
+    fn oldest_are_evicted_first_and_slowest_stay_by_each_measure() {
         let began = Instant::now();
         let one = finished(began, 0, 1, 1).bytes();
         println!("{one} bytes each");
-        // Room for two of the slowest by each measure, and three of the latest.
+        // Room for two of the slowest by each measure, and for three of the latest.
         let mut shelf = Shelf::new(&settings(one * 7, 2));
         for (at, (first, gap)) in
             [(900, 1), (100, 800), (500, 2), (200, 700), (300, 3), (400, 4)].into_iter().enumerate()
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_one_is_slow_for_its_time_only() {
+    fn slowest_requests_expire() {
         let began = Instant::now();
         let mut shelf = Shelf::new(&settings(1 << 20, 4));
         for (at, first) in [(0, 900), (90, 100)] {
@@ -175,7 +175,7 @@ mod tests {
         }
         let slowest = |shelf: &Shelf, at| firsts(&shelf.kept(began + Duration::from_secs(at)).slowest_first_token);
         assert_eq!(slowest(&shelf, 99), [900, 100]);
-        assert_eq!(slowest(&shelf, 150), [100], "also when nothing else ended meanwhile");
+        assert_eq!(slowest(&shelf, 150), [100], "expires without newer requests");
         let newest = finished(began, 300, 50, 1);
         let now = newest.ended();
         shelf.add(newest, now);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn no_number_of_exchanges_takes_more_than_the_cap() {
+    fn memory_never_exceeds_the_limit() {
         let began = Instant::now();
         for most in [1, 1000, 5000, 20_000] {
             let mut shelf = Shelf::new(&settings(most, 3));

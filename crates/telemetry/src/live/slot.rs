@@ -1,4 +1,4 @@
-//! One place of the table: an exchange in flight as numbers that one thread writes and any may read.
+//! A slot of the table: a request in flight as atomics, written by one thread and read by any.
 
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::AtomicU16;
@@ -12,45 +12,45 @@ use std::sync::atomic::fence;
 use crate::live::model_name::Bytes;
 use crate::live::model_name::ModelName;
 
-/// A time that has not come, or a number that is not known.
+/// A time not reached yet, or an unknown number.
 pub(super) const NEVER: u64 = u64::MAX;
 
-/// The response head has come.
+/// The response headers have arrived.
 pub(super) const HEADED: u8 = 1;
-/// The answer is a stream, or is to be one.
+/// The response is streamed, or the request asks for a stream.
 pub(super) const STREAMS: u8 = 1 << 1;
-/// The server refused it: its status is that of an error.
+/// The response status is an error.
 pub(super) const REFUSED: u8 = 1 << 2;
-/// The answer's own end mark has come.
+/// The response's end marker has arrived.
 pub(super) const ANSWERED: u8 = 1 << 3;
 
-/// It generates tokens; else it takes tokens in and answers with numbers.
+/// The request generates tokens; otherwise it takes tokens and returns numbers, such as embeddings.
 pub(super) const GENERATES: u8 = 1 << 4;
 
-/// A conversation in which the engine may rightly be silent for long: it waits for the client's next word.
+/// A session in which the engine may be silent for long while it waits for client input.
 pub(super) const CONVERSES: u8 = 1 << 5;
 
-/// The place. Times are nanoseconds since the table was made.
+/// A slot. Times are nanoseconds since the table was created.
 ///
-/// What a token changes is in one cache line with what says whose place it is: streams are many and slow, so each of their
-/// tokens finds its memory cold.
+/// The fields written per token share a cache line with the fields that identify the request: there are many slow
+/// streams, so every token finds its slot evicted from the cache.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub(super) struct Slot {
-    /// Odd while an exchange has it; rises by one whenever it is taken or left.
+    /// Odd while a request holds the slot; incremented whenever it is taken or released.
     turn: AtomicU32,
-    /// The free place below this one.
+    /// The free slot below this one.
     pub(super) link: AtomicU32,
     pub(super) pair: AtomicU16,
     pub(super) route: AtomicU8,
     pub(super) flags: AtomicU8,
     pub(super) first_token: AtomicU64,
-    /// The last token, or the last word on the prompt's progress.
+    /// Time of the last token, or of the last prompt progress report.
     pub(super) progressed: AtomicU64,
     pub(super) tokens: AtomicU64,
-    /// Since when its client takes no bytes; [`NEVER`] while it does.
+    /// Start of the backpressure from the client; [`NEVER`] without backpressure.
     pub(super) held_up: AtomicU64,
-    /// When its client last began to take bytes again.
+    /// When backpressure last ended.
     pub(super) resumed: AtomicU64,
     pub(super) requested: AtomicU64,
     pub(super) sequence: AtomicU64,
@@ -61,7 +61,7 @@ pub(super) struct Slot {
     pub(super) model: ModelName,
 }
 
-/// What a place said at one moment.
+/// Values of a slot at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
     pub(super) pair: u16,
@@ -82,9 +82,9 @@ pub(super) struct Seen {
 }
 
 impl Slot {
-    /// An exchange takes the place: `fill` writes its numbers over what the last one left.
+    /// Takes the slot; `fill` overwrites the values of the previous request.
     pub(super) fn enter(&self, fill: impl FnOnce(&Slot)) {
-        // Whoever reads a number of the new exchange also sees that the old one has left.
+        // A reader of any new value also sees that the previous request has left.
         fence(Release);
         for never in
             [&self.requested, &self.max_tokens, &self.first_token, &self.progressed, &self.held_up, &self.resumed]
@@ -99,13 +99,13 @@ impl Slot {
         self.turn.fetch_add(1, Release);
     }
 
-    /// The exchange leaves.
+    /// Releases the slot.
     pub(super) fn leave(&self) {
         self.turn.fetch_add(1, Release);
     }
 
-    /// The numbers of the exchange that has the place; `None` when none has, or it changed hands meanwhile. Numbers that
-    /// change while they are read are each as they were at some moment of it.
+    /// The values of the current request; `None` when the slot is free or changes hands during the read. Values may be
+    /// from different moments within the read.
     pub(super) fn look(&self) -> Option<Seen> {
         let turn = self.turn.load(Acquire);
         if turn.is_multiple_of(2) {
@@ -133,18 +133,18 @@ impl Slot {
     }
 }
 
-/// What an exchange is doing, as far as the engine is concerned.
+/// Request state as far as the engine is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Doing {
-    /// The engine owes nothing: the request is not complete, it was refused, or the answer is.
+    /// Not pending at the engine: the request is incomplete or refused, or the response is complete.
     Nothing,
-    /// Its client takes no bytes.
+    /// Blocked on the client (backpressure).
     HeldUp,
     /// A stream without a token yet.
     Prefilling,
     /// A stream with tokens.
     Decoding,
-    /// An answer that comes in one piece.
+    /// A non-streamed response.
     Whole,
 }
 
@@ -153,7 +153,7 @@ impl Seen {
         self.flags & flag != 0
     }
 
-    /// What it is doing.
+    /// The request's state.
     pub(super) fn doing(&self) -> Doing {
         match self {
             _ if self.held_up != NEVER => Doing::HeldUp,
@@ -165,7 +165,7 @@ impl Seen {
         }
     }
 
-    /// Since when its next token is waited for: its request, its last token, or that its client takes bytes again.
+    /// Start of the wait for the next token: the latest of request complete, last token and end of backpressure.
     pub(super) fn waits_since(&self) -> u64 {
         let came = |time| Some(time).filter(|time| *time != NEVER);
         let times = [came(self.requested), came(self.progressed), came(self.resumed)];
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_seen_while_it_is_taken_and_holds_nothing_of_the_one_before() {
+    fn slot_is_visible_while_taken_and_reset_on_reuse() {
         let slot = Slot::default();
         assert_eq!(slot.look(), None);
         slot.enter(|slot| {
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_seen_is_never_of_two_exchanges() {
+    fn read_never_mixes_two_requests() {
         let slot = Slot::default();
         let done = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Which of the exchanges that ended lately were the slowest, and their time lines.
+//! The slowest recently finished requests and their token timelines.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use crate::live::snapshot::MOST_SLOW;
 use crate::live::snapshot::Slow;
 use tokometer_observe::measure::Record;
 
-/// For how long an ended exchange counts as one of late.
+/// Maximum age of a request in this list.
 const LATELY: Duration = Duration::from_secs(300);
 
-/// The slowest, the slowest first.
+/// The slowest requests, slowest first.
 pub(super) fn slowest(kept: &Kept, now: Instant) -> Vec<Slow> {
     let all = [&kept.latest, &kept.slowest_first_token, &kept.longest_gap];
     let young = |kept: &&Arc<Finished>| now.saturating_duration_since(kept.ended()) <= LATELY;
     let waited = |kept: &Arc<Finished>| Some((longest_wait(&kept.record)?, Arc::clone(kept)));
     let mut slow: Vec<(Duration, Arc<Finished>)> = all.into_iter().flatten().filter(young).filter_map(waited).collect();
-    // The same exchange may be on several shelves; its numbers break ties, so that the order stands still.
+    // A request may be in several lists. Its numbers break ties, so that the order is stable.
     let id = |kept: &Finished| (kept.record.connection, kept.record.sequence);
     slow.sort_by(|(a, one), (b, other)| b.cmp(a).then(id(one).cmp(&id(other))));
     slow.dedup_by(|(_, a), (_, b)| id(a) == id(b));
@@ -28,8 +28,8 @@ pub(super) fn slowest(kept: &Kept, now: Instant) -> Vec<Slow> {
     slow.iter().map(|(wait, kept)| told(*wait, kept, now)).collect()
 }
 
-/// The longest that a client waited for a token: for the first, for one in mid-stream, or for one that never came. `None` for an
-/// answer in one piece, which may take long, and where the request never came to its end.
+/// The longest time that a client waited for a token: for the first, for a later one, or for one that never arrived.
+/// `None` for a non-streamed response, which may take long, and for an incomplete request.
 fn longest_wait(record: &Record) -> Option<Duration> {
     let first = match record.first_token {
         Some(first) => record.since_requested(Some(first)),
@@ -74,7 +74,7 @@ fn told(wait: Duration, kept: &Finished, now: Instant) -> Slow {
     }
 }
 
-/// To the microsecond: more digits say nothing.
+/// Rounded to the microsecond.
 fn milliseconds(time: Duration) -> f64 {
     time.as_micros() as f64 / 1e3
 }
@@ -90,7 +90,7 @@ mod tests {
     use tokometer_observe::measure::Labels;
     use tokometer_observe::measure::Outcome;
 
-    /// One that ended so many seconds after `start` began, and waited so many milliseconds for its first token.
+    /// A request that began `at` seconds after `start`; `first` and `gap` in milliseconds.
     fn finished(start: Instant, connection: u64, at: u64, first: Option<u64>, gap: Option<u64>) -> Arc<Finished> {
         let record = record(start + Duration::from_secs(at));
         let labels = Labels { streaming: Some(true), ..(*record.labels).clone() };
@@ -107,11 +107,11 @@ mod tests {
     }
 
     #[test]
-    fn the_slowest_come_first_whatever_they_waited_for_and_each_once() {
+    fn slowest_come_first_by_any_wait_without_duplicates() {
         let start = Instant::now();
         let late = finished(start, 1, 0, Some(900), Some(10));
         let gap = finished(start, 2, 0, Some(10), Some(950));
-        // Its client gave up after a second, without any token.
+        // The client gave up after one second, without any token.
         let never = finished(start, 3, 0, None, None);
         let quick = finished(start, 4, 0, Some(5), Some(5));
         let kept = Kept {
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn those_of_long_ago_are_left_out_and_no_more_are_told_than_fit() {
+    fn old_requests_are_left_out_and_the_list_is_bounded() {
         let start = Instant::now();
         let mut latest = vec![finished(start, 100, 0, Some(9000), None)];
         latest.extend((1..=9).map(|n| finished(start, n, 300, Some(n), None)));

@@ -1,4 +1,4 @@
-//! Figures of the exchanges in flight, for the exporters.
+//! Metrics of the requests in flight, for the exporters.
 
 use std::time::Duration;
 
@@ -7,31 +7,31 @@ use crate::live::slot::NEVER;
 use crate::live::slot::Seen;
 use crate::live::witness::Verdict;
 
-/// One pair's exchanges in flight.
+/// Requests in flight of one listener.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stats {
-    /// Those without a token yet, and those with some.
+    /// Requests without a token yet, and requests with tokens.
     pub phases: [Phases; 2],
-    /// Streams whose next token is waited for longer than the stall threshold, and whose clients take bytes.
+    /// Streams whose next token takes longer than the stall threshold, without those blocked on the client.
     pub stalled: u64,
-    /// What the engine is found to be.
+    /// State of the engine.
     pub verdict: Verdict,
 }
 
-/// The exchanges in one phase.
+/// The requests in one phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Phases {
-    /// How many.
+    /// Number of requests.
     pub exchanges: u64,
-    /// Their ages, from the first bytes of their requests, together.
+    /// Sum of their ages, from the first byte of each request.
     pub ages: Duration,
-    /// The oldest one's age.
+    /// Age of the oldest request.
     pub oldest: Duration,
-    /// Longest that one of them has waited for its next token.
+    /// Longest current wait for a next token.
     pub waited: Duration,
 }
 
-/// Adds up what the exchanges of one pair say.
+/// Accumulates the requests of one listener.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sums {
     pub(super) phases: [Phases; 2],

@@ -1,4 +1,4 @@
-//! The exchanges in flight, in memory that grows with the most that there were at a time, and without locks.
+//! Lock-free table of the requests in flight; its memory grows with the peak number of requests.
 
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
@@ -17,29 +17,28 @@ use crate::live::slot::Seen;
 use crate::live::slot::Slot;
 use tokometer_decode::Route;
 
-/// Places that are made at a time.
+/// Slots allocated at a time.
 const CHUNK: usize = 256;
 
-/// One exchange in flight, as it is at this moment.
+/// A request in flight at one moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Open {
-    /// Index of the listen -> upstream pair.
+    /// Index of the listener.
     pub pair: usize,
-    /// What configuration calls the route.
+    /// Route name as in the configuration.
     pub route: &'static str,
     /// `model` of the request.
     pub model: Option<Box<str>>,
-    /// Number of the connection in this process.
+    /// Connection number in this process.
     pub connection: u64,
-    /// Number of the exchange on its connection, from 0.
+    /// Request number on its connection, from 0.
     pub sequence: u64,
-    /// What it is doing: `requesting`, `prefill`, `decode`, `whole` (its answer comes in one piece), `held_up` (its client
-    /// takes no bytes), `ending` (it was refused, or its end mark has come),
-    /// `session` (a conversation, in which the engine may be silent).
+    /// State: `requesting`, `prefill`, `decode`, `whole` (non-streamed response), `held_up` (blocked on the client),
+    /// `ending` (refused, or the end marker has arrived), `session` (a conversation in which the engine may be silent).
     pub doing: &'static str,
     /// Time since the first byte of the request.
     pub age: Duration,
-    /// For how long its next token has been waited for; `None` while none is.
+    /// Time waited for the next token; `None` when none is expected.
     pub waited: Option<Duration>,
     /// From the last byte of the request to the first token.
     pub first_token: Option<Duration>,
@@ -49,7 +48,7 @@ pub struct Open {
     pub tokens: u64,
     /// `max_tokens` of the request.
     pub max_tokens: Option<u64>,
-    /// Bytes of the request body.
+    /// Size of the request body in bytes.
     pub request_bytes: u64,
 }
 
@@ -60,7 +59,7 @@ pub(super) struct Table {
     chunks: Vec<OnceLock<Box<[Slot]>>>,
     free: Free,
     pub(super) pairs: Vec<Pair>,
-    /// Exchanges for which there was no place.
+    /// Requests that found no free slot.
     untracked: AtomicU64,
 }
 
@@ -76,12 +75,12 @@ impl Table {
         }
     }
 
-    /// Nanoseconds since the table was made.
+    /// Nanoseconds since the table was created.
     pub(super) fn nanos(&self, at: Instant) -> u64 {
         nanos(at.saturating_duration_since(self.epoch))
     }
 
-    /// A free place; `None` when all are taken, which is counted.
+    /// Takes a free slot; `None` when all are in use, which is counted.
     pub(super) fn take(&self) -> Option<u32> {
         let place = self.free.take(|place| Some(&self.slot(place)?.link));
         match place {
@@ -94,29 +93,29 @@ impl Table {
         place
     }
 
-    /// Gives a place back.
+    /// Returns a slot.
     pub(super) fn give_back(&self, place: u32) {
         if let Some(slot) = self.slot(place) {
             self.free.give_back(place, &slot.link);
         }
     }
 
-    /// A place that was taken before.
+    /// A slot that was taken before.
     pub(super) fn slot(&self, place: u32) -> Option<&Slot> {
         self.chunks.get(place as usize / CHUNK)?.get()?.get(place as usize % CHUNK)
     }
 
-    /// Every exchange in flight.
+    /// Every request in flight.
     pub(super) fn look(&self) -> impl Iterator<Item = Seen> + '_ {
         (0..self.free.used()).filter_map(|place| self.slot(place)?.look())
     }
 
-    /// Exchanges that found no place.
+    /// Requests that found no free slot.
     pub(super) fn untracked(&self) -> u64 {
         self.untracked.load(Relaxed)
     }
 
-    /// An exchange for people, at this moment.
+    /// Converts a slot's values at `now`.
     pub(super) fn open(&self, seen: &Seen, now: u64) -> Open {
         let since = |then: u64| Duration::from_nanos(now.saturating_sub(then));
         let known = |number: u64| Some(number).filter(|number| *number != NEVER);
@@ -148,7 +147,7 @@ impl Table {
     }
 }
 
-/// 584 years are more than anything lasts.
+/// Saturates just below [`NEVER`], at 584 years.
 pub(super) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(NEVER).min(NEVER - 1)
 }

@@ -1,4 +1,4 @@
-//! Exchanges in scripted time, and what is said of them.
+//! Wedge detection and in-flight metrics with scripted time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,31 +19,31 @@ use tokometer_observe::measure::Requested;
 use tokometer_observe::measure::Sink;
 use tokometer_observe::measure::Watches;
 
-/// What an open exchange holds beside its observer: its place, and its seat with the time line.
+/// Memory of an open request besides its observer: slot, seat and timeline.
 const OPEN_STREAM_BYTES: usize = 704;
 
-/// Has no use for anything.
+/// A sink that ignores everything.
 struct Nobody;
 
 impl Sink for Nobody {
     fn record(&self, _record: &Record) {}
 }
 
-/// A chat that went well, and of which nothing more is known.
+/// A successful chat request without further details.
 pub(super) fn record(started: Instant) -> Record {
     let labels = Labels { route: Route::Chat, ..Labels::default() };
     let record = Record::new(labels, started, Outcome::Ok, seconds(1.0));
     Record { connection: 1, requested: Some(Duration::ZERO), ..record }
 }
 
-/// An engine behind one pair. Times are seconds since it began.
+/// An engine behind one listener. Times are seconds since the stage began.
 pub(super) struct Stage {
     pub(super) began: Instant,
     pub(super) in_flight: Arc<InFlight>,
     pub(super) sink: Arc<dyn Sink>,
 }
 
-/// One exchange with it.
+/// One request to it.
 struct Asked {
     began: f64,
     watch: Watches,
@@ -65,7 +65,7 @@ impl Stage {
         Stage { began, in_flight, sink }
     }
 
-    /// An exchange whose request has begun.
+    /// Opens a request that is not complete yet.
     fn open(&self, route: Route, at: f64) -> Asked {
         let started = self.began + seconds(at);
         let opening = Opening { pair: 0, route, connection: 1, sequence: 0, started };
@@ -74,7 +74,7 @@ impl Stage {
         Asked { began: at, watch }
     }
 
-    /// One whose request is complete, and may name a `max_tokens`.
+    /// Opens a complete request with an optional `max_tokens`.
     fn ask(&self, streaming: bool, bytes: u64, max_tokens: Option<u64>, at: f64) -> Asked {
         let mut asked = self.open(Route::Chat, at);
         let request = Requested { model: Some("m"), streaming: Some(streaming), max_tokens, bytes, targets: None };
@@ -82,7 +82,7 @@ impl Stage {
         asked
     }
 
-    /// A stream with a prompt of 400 bytes.
+    /// Opens a stream with a prompt of 400 bytes.
     fn stream(&self, at: f64) -> Asked {
         self.ask(true, 400, None, at)
     }
@@ -95,7 +95,7 @@ impl Stage {
         self.verdict(at).state
     }
 
-    /// It is wedged from `at` on, by this rule, and not a moment before.
+    /// Asserts that the engine is wedged by `rule` just after `at`, but not at `at`.
     #[track_caller]
     fn wedged_from(&self, at: f64, rule: Rule) {
         let before = self.verdict(at);
@@ -130,7 +130,7 @@ impl Asked {
 }
 
 #[test]
-fn an_engine_that_owes_nothing_is_idle() {
+fn engine_without_pending_requests_is_idle() {
     let stage = Stage::new();
     assert_eq!((stage.state(0.0), stage.state(100_000.0)), (State::Idle, State::Idle));
     let asked = stage.stream(100_000.0).token(100_001.0);
@@ -140,7 +140,7 @@ fn an_engine_that_owes_nothing_is_idle() {
 }
 
 #[test]
-fn a_first_token_may_take_the_bound_and_what_the_prompt_adds() {
+fn prompt_length_extends_the_first_token_bound() {
     let stage = Stage::new();
     let _short = stage.stream(10.0);
     // 400 bytes are 100 tokens, half a second at 200 tokens per second.
@@ -154,7 +154,7 @@ fn a_first_token_may_take_the_bound_and_what_the_prompt_adds() {
 }
 
 #[test]
-fn a_prefill_of_a_minute_raises_no_alarm_not_even_while_another_stream_decodes() {
+fn prefill_of_a_minute_is_no_wedge_even_while_others_decode() {
     let stage = Stage::new();
     let _alone = stage.ask(true, 12_000, None, 0.0);
     assert!((0..=60).all(|second| stage.state(f64::from(second)) == State::Working));
@@ -167,17 +167,17 @@ fn a_prefill_of_a_minute_raises_no_alarm_not_even_while_another_stream_decodes()
 }
 
 #[test]
-fn a_stream_that_decodes_is_waited_for_by_the_bound_between_tokens() {
+fn decoding_stream_is_bound_by_the_time_between_tokens() {
     let stage = Stage::new();
     let stream = stage.stream(0.0).token(5.0).token(6.0);
     stage.wedged_from(66.0, Rule::Decode);
-    // The server goes on (SIGCONT): at once all is well.
+    // The server resumes (SIGCONT): the state recovers at once.
     let _stream = stream.token(500.0);
     assert_eq!(stage.state(500.0), State::Working);
 }
 
 #[test]
-fn whoever_queues_behind_others_that_get_tokens_is_no_alarm() {
+fn queued_request_is_no_wedge_while_others_get_tokens() {
     let stage = Stage::new();
     let _queued = stage.stream(0.0);
     let mut other = stage.stream(0.0);
@@ -185,16 +185,16 @@ fn whoever_queues_behind_others_that_get_tokens_is_no_alarm() {
         other = other.token(f64::from(second));
         assert_eq!(stage.state(f64::from(second) + 0.5), State::Working);
     }
-    // The other has ended: its last token still counts.
+    // The other request has ended; its last token still counts.
     drop(other);
     assert_eq!(stage.state(999.0 + 120.0), State::Working);
     stage.wedged_from(999.0 + 120.5, Rule::Prefill);
 }
 
 #[test]
-fn silence_is_counted_over_requests_that_give_up_and_are_asked_again() {
+fn silence_continues_across_cancelled_and_retried_requests() {
     let stage = Stage::new();
-    // Each client waits for 50 s; the next one asks before.
+    // Each client waits for 50 s; the next request starts before that.
     let mut waiting = stage.stream(0.0);
     for n in 1..3 {
         let next = stage.stream(f64::from(n) * 50.0 - 1.0);
@@ -202,7 +202,7 @@ fn silence_is_counted_over_requests_that_give_up_and_are_asked_again() {
     }
     stage.wedged_from(120.5, Rule::Prefill);
     drop(waiting);
-    // Nobody asks: it owes nothing. Whoever asks now waits from now on.
+    // Without pending requests the engine is idle. The silence restarts with the next request.
     assert_eq!(stage.state(130.0), State::Idle);
     let _again = stage.stream(140.0);
     assert_eq!(stage.state(150.0), State::Working);
@@ -210,12 +210,12 @@ fn silence_is_counted_over_requests_that_give_up_and_are_asked_again() {
 }
 
 #[test]
-fn a_client_that_does_not_read_is_no_evidence() {
+fn client_backpressure_is_no_evidence_of_a_wedge() {
     let stage = Stage::new();
     let stream = stage.stream(0.0).token(1.0).held_up(2.0);
     let verdict = stage.verdict(10_000.0);
     assert_eq!((verdict.state, verdict.held_up), (State::Idle, 1));
-    // It reads again: from now on its next token is waited for.
+    // Backpressure ends: the wait for the next token starts now.
     let stream = stream.resumed(10_000.0);
     assert_eq!(stage.state(10_059.0), State::Working);
     stage.wedged_from(10_060.0, Rule::Decode);
@@ -224,18 +224,18 @@ fn a_client_that_does_not_read_is_no_evidence() {
 }
 
 #[test]
-fn a_client_that_reads_again_does_not_make_the_silence_of_others_its_own() {
+fn resumed_stream_does_not_inherit_the_silence_of_others() {
     let stage = Stage::new();
     let _prefilling = stage.stream(0.0);
     let _resumed = stage.stream(0.0).token(0.0).held_up(1.0).resumed(90.0);
-    // Silent for 90 s: too long between two tokens, not for a first one.
+    // Silent for 90 s: too long between two tokens, but not before a first one.
     assert_eq!(stage.state(91.0), State::Working);
     assert_eq!(stage.verdict(91.0).silent, Duration::from_secs(1));
     stage.wedged_from(90.0 + 60.5, Rule::Decode);
 }
 
 #[test]
-fn a_request_that_is_still_sent_or_was_refused_or_is_answered_owes_nothing() {
+fn incomplete_refused_or_answered_request_is_not_pending() {
     let stage = Stage::new();
     let _sending = stage.open(Route::Chat, 0.0);
     assert_eq!(stage.state(1000.0), State::Idle);
@@ -248,7 +248,7 @@ fn a_request_that_is_still_sent_or_was_refused_or_is_answered_owes_nothing() {
 }
 
 #[test]
-fn a_conversation_owes_nothing_while_the_client_may_speak_but_its_tokens_are_life() {
+fn session_is_never_pending_but_its_tokens_count_as_progress() {
     let stage = Stage::new();
     let mut session = stage.open(Route::Realtime, 0.0);
     session.watch.requested(&Requested { streaming: Some(true), ..Requested::default() }, Duration::ZERO);
@@ -261,7 +261,7 @@ fn a_conversation_owes_nothing_while_the_client_may_speak_but_its_tokens_are_lif
 }
 
 #[test]
-fn an_answer_in_one_piece_may_take_as_long_as_its_tokens() {
+fn non_streamed_response_is_bound_by_its_tokens() {
     let stage = Stage::new();
     let _named = stage.ask(false, 400, Some(500), 0.0);
     stage.wedged_from(120.5 + 50.0, Rule::Whole);
@@ -275,18 +275,18 @@ fn an_answer_in_one_piece_may_take_as_long_as_its_tokens() {
 }
 
 #[test]
-fn streams_are_witnesses_unless_most_answers_come_in_one_piece() {
+fn decode_rule_applies_unless_most_responses_are_not_streamed() {
     let stage = Stage::new();
     let _stream = stage.stream(0.0).token(1.0);
     let _whole = stage.ask(false, 400, None, 0.0);
     stage.wedged_from(61.5, Rule::Decode);
-    // With two of them, the stream may have been put back in the queue behind them.
+    // With two non-streamed responses, the engine may have preempted the stream in favour of them.
     let _more = stage.ask(false, 400, Some(1000), 0.0);
     stage.wedged_from(1.0 + 120.5 + 1638.4, Rule::Whole);
 }
 
 #[test]
-fn the_head_of_an_answer_tells_a_stream_for_certain() {
+fn response_headers_override_the_requested_streaming() {
     let stage = Stage::new();
     let mut asked = stage.ask(false, 400, None, 0.0);
     asked.watch.answering(200, true);
@@ -297,7 +297,7 @@ fn the_head_of_an_answer_tells_a_stream_for_certain() {
 }
 
 #[test]
-fn a_good_answer_in_one_piece_is_life_and_an_error_is_none() {
+fn non_streamed_success_is_progress_and_an_error_is_not() {
     for (outcome, silent) in [(Outcome::Ok, 49.0), (Outcome::Http5xx, 100.0), (Outcome::ErrorInStream, 100.0)] {
         let stage = Stage::new();
         let _waiting = stage.stream(0.0);
@@ -308,7 +308,7 @@ fn a_good_answer_in_one_piece_is_life_and_an_error_is_none() {
 }
 
 #[test]
-fn progress_of_a_prompt_is_life() {
+fn prompt_progress_counts_as_progress() {
     let stage = Stage::new();
     let mut asked = stage.stream(0.0);
     asked.watch.prefilling(seconds(100.0));
@@ -316,7 +316,7 @@ fn progress_of_a_prompt_is_life() {
 }
 
 #[test]
-fn pairs_are_judged_apart() {
+fn listeners_are_evaluated_separately() {
     let began = Instant::now();
     let names = ["one".to_owned(), "two".to_owned()];
     let in_flight = InFlight::start(Settings::default(), &names, began).unwrap();
@@ -336,7 +336,7 @@ fn pairs_are_judged_apart() {
 }
 
 #[test]
-fn bounds_can_be_changed_while_it_runs() {
+fn bounds_can_be_reloaded() {
     let stage = Stage::new();
     let _stream = stage.stream(0.0).token(1.0);
     assert_eq!(stage.state(10.0), State::Working);
@@ -346,7 +346,7 @@ fn bounds_can_be_changed_while_it_runs() {
 }
 
 #[test]
-fn figures_tell_ages_and_waits_by_phase_and_who_is_stalled() {
+fn stats_report_ages_and_waits_by_phase_and_stalls() {
     let stage = Stage::new();
     let _waiting = [stage.stream(0.0), stage.stream(2.0)];
     let _fast = stage.stream(3.0).token(9.9);
@@ -361,7 +361,7 @@ fn figures_tell_ages_and_waits_by_phase_and_who_is_stalled() {
 }
 
 #[test]
-fn exchanges_in_flight_are_told_the_oldest_first() {
+fn requests_in_flight_are_listed_oldest_first() {
     let stage = Stage::new();
     let _young = stage.ask(false, 400, Some(7), 8.0);
     let _old = stage.stream(1.0).token(3.0).token(4.0);
@@ -378,7 +378,7 @@ fn exchanges_in_flight_are_told_the_oldest_first() {
 }
 
 #[test]
-fn over_the_cap_exchanges_are_counted_and_not_watched() {
+fn requests_over_the_limit_are_counted_and_not_watched() {
     let stage = Stage::with(Settings { max_in_flight: 2, ..Settings::default() });
     let opening = Opening { pair: 0, route: Route::Chat, connection: 1, sequence: 0, started: stage.began };
     let first = stage.sink.opened(&opening);
@@ -390,8 +390,8 @@ fn over_the_cap_exchanges_are_counted_and_not_watched() {
 }
 
 #[test]
-fn the_silence_read_while_exchanges_come_and_go_is_never_longer_than_it_was() {
-    // Every exchange lasts a microsecond of scripted time and has a token: whoever asks never finds more than two.
+fn concurrent_reads_never_overstate_the_silence() {
+    // Every request lasts one microsecond of scripted time and has a token, so a reader never finds more than two.
     let stage = Stage::new();
     let done = std::sync::atomic::AtomicBool::new(false);
     let now = std::sync::atomic::AtomicU64::new(0);
@@ -418,7 +418,7 @@ fn the_silence_read_while_exchanges_come_and_go_is_never_longer_than_it_was() {
 }
 
 #[test]
-fn an_open_stream_is_watched_in_little_memory() {
+fn open_stream_stays_within_its_memory_budget() {
     let bytes = size_of::<crate::live::slot::Slot>() + size_of::<crate::live::seat::Seat>();
     println!("{bytes} bytes per open stream");
     assert!(bytes <= OPEN_STREAM_BYTES, "{bytes}");

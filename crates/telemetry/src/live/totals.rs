@@ -1,5 +1,5 @@
-//! All since the start: tokens, endings, and how long first tokens took. Counted by the data path in atomics of its own, so
-//! that no sample of them makes it wait.
+//! Totals since the start: tokens, outcomes, and times to first token. The data path counts them in atomics, so that
+//! taking a sample never makes it wait.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -12,7 +12,7 @@ use tokometer_observe::measure::Live;
 use tokometer_observe::measure::Outcome;
 use tokometer_observe::measure::Record;
 
-/// The counts.
+/// The counters.
 #[derive(Debug)]
 pub(super) struct Totals {
     tokens: AtomicU64,
@@ -23,7 +23,7 @@ pub(super) struct Totals {
     at_least: AtomicU64,
 }
 
-/// The counts of one moment. Those of the buckets wrap.
+/// Counter values at one moment. Bucket counts wrap.
 #[derive(Clone, Debug)]
 pub(super) struct Sample {
     pub(super) tokens: u64,
@@ -46,7 +46,7 @@ impl Default for Totals {
 }
 
 impl Totals {
-    /// An exchange ended. What is counted is what the exporters count of it: the live page must not tell another story.
+    /// Counts a finished request. Must match what the exporters count, so that the live page and /metrics agree.
     pub(super) fn ended(&self, record: &Record) {
         if !record.labels.route.is_read() {
             return;
@@ -66,7 +66,7 @@ impl Totals {
         }
     }
 
-    /// The counts of this moment.
+    /// Current counter values.
     pub(super) fn sample(&self) -> Sample {
         Sample {
             tokens: self.tokens.load(Relaxed),
@@ -77,7 +77,7 @@ impl Totals {
         }
     }
 
-    /// Counts the tokens of one stream, and lets all pass on to `next`.
+    /// Counts the tokens of one stream and forwards every call to `next`.
     pub(super) fn before(self: &Arc<Self>, next: Option<Arc<dyn Live>>) -> Arc<dyn Live> {
         Arc::new(Counted { totals: Arc::clone(self), next })
     }

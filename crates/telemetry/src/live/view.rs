@@ -1,4 +1,4 @@
-//! What a snapshot tells of the exchanges, made of the table, the totals and the shelf.
+//! Builds the request part of a snapshot from the table, the totals and the store of finished requests.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::live::stats::Phases;
 use crate::live::stats::Stats;
 use crate::live::table::Open;
 
-/// Looks at the exchanges for snapshots. What it keeps between two looks is forgotten when nobody asks.
+/// Builds snapshots. Keeps the streams' recent token counts between two calls.
 #[derive(Debug)]
 pub struct View {
     in_flight: Arc<InFlight>,
@@ -27,12 +27,12 @@ pub struct View {
 }
 
 impl View {
-    /// Of these exchanges.
+    /// Creates a view of these requests.
     pub fn new(in_flight: Arc<InFlight>) -> View {
         View { in_flight, pace: Mutex::default() }
     }
 
-    /// All that a snapshot tells of exchanges and of the state of engines; the rest of it stays as it is by default.
+    /// The part of a snapshot that covers requests and engine state; all other fields keep their defaults.
     pub fn look(&self, now: Instant) -> Snapshot {
         let (totals, history) = (self.in_flight.totals(), self.in_flight.history());
         let (stats, open) = self.in_flight.survey(now, MOST_STREAMS);
@@ -55,7 +55,7 @@ impl View {
         }
     }
 
-    /// The streams, and the models that they name.
+    /// The streams, and the model names that they refer to.
     fn streams(&self, open: &[Open], now: Instant) -> (Vec<Stream>, Vec<String>) {
         let rates = self.pace.lock().unwrap_or_else(PoisonError::into_inner).look(now, open);
         let mut models: Vec<String> = Vec::new();
@@ -126,7 +126,7 @@ fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// To the millisecond: more digits say nothing.
+/// Rounded to the millisecond.
 fn seconds(time: Duration) -> f64 {
     time.as_millis() as f64 / 1e3
 }
@@ -144,7 +144,7 @@ mod tests {
         Duration::from_secs_f64(seconds)
     }
 
-    /// A stream with this number that began at `at` (seconds) and asked for this model.
+    /// A stream on connection `connection` that began at `at` (seconds) and requested `model`.
     fn open(stage: &Stage, connection: u64, at: f64, model: &str) -> Watches {
         let started = stage.began + after(at);
         let opening = Opening { pair: 0, route: Route::Chat, connection, sequence: 0, started };
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_and_a_half_thousand_streams_the_oldest_are_listed_and_the_rest_are_counted() {
+    fn oldest_streams_are_listed_and_the_rest_counted() {
         let stage = Stage::new();
         let models = ["a", "b", "c"];
         let mut all: Vec<Watches> =
@@ -171,17 +171,17 @@ mod tests {
         assert_eq!((told.streams.len(), told.left_out), (MOST_STREAMS, 500));
         assert_eq!(told.oldest_seconds, Some(5.0));
         assert!(told.streams.windows(2).all(|pair| pair[0].age_ms >= pair[1].age_ms));
-        let [streaming, waiting] = &told.streams[..2] else { panic!("there are more") };
+        let [streaming, waiting] = &told.streams[..2] else { panic!("fewer than two streams") };
         assert_eq!((streaming.id.as_str(), &*streaming.doing, streaming.tokens), ("0-0", "decode", 20));
         assert_eq!((waiting.id.as_str(), &*waiting.doing, waiting.ttft_ms), ("1-0", "prefill", None));
-        // Its tokens ended long ago: over its life since the first of them it is slower than it was.
+        // The rate is over the whole time since the first token, and tokens stopped long ago.
         assert_eq!((streaming.tokens_per_second, waiting.tokens_per_second), (Some(3.8), None));
         drop(all);
         assert_eq!(view.look(stage.began + after(6.0)).in_flight, snapshot::InFlight::default());
     }
 
     #[test]
-    fn streams_name_their_models_by_place() {
+    fn streams_refer_to_models_by_index() {
         let stage = Stage::new();
         let _all: Vec<_> = ["x", "y", "x"].iter().zip(0..).map(|(model, n)| open(&stage, n, n as f64, model)).collect();
         let told = View::new(Arc::clone(&stage.in_flight)).look(stage.began + after(9.0));
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_that_owes_nothing_has_no_silence() {
+    fn idle_engine_has_no_silence() {
         let stage = Stage::new();
         let view = View::new(Arc::clone(&stage.in_flight));
         let idle = view.look(stage.began + after(9.0));

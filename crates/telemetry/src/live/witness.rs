@@ -1,6 +1,6 @@
-//! Whether the engine behind a pair still works, judged by the tokens that do and do not come.
+//! Wedge detection: whether the engine behind a listener still makes progress, judged by its tokens on the wire.
 //!
-//! `docs/WEDGE.md` tells the rules and why they are so.
+//! `docs/WEDGE.md` has the rules and the reasons.
 
 use std::time::Duration;
 
@@ -10,19 +10,19 @@ use crate::live::slot::GENERATES;
 use crate::live::slot::NEVER;
 use crate::live::slot::Seen;
 
-/// By which rule an engine was judged.
+/// Rule that applied to an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// Streams decode, at least as many as there are answers in one piece: their tokens are waited for.
+    /// Streams decode, at least as many as there are non-streamed responses: further tokens are expected.
     Decode,
-    /// No stream decodes: first tokens are waited for.
+    /// No stream decodes: first tokens are expected.
     Prefill,
-    /// Answers in one piece are made, which show nothing before their end.
+    /// Non-streamed responses are pending, which show no progress before their end.
     Whole,
 }
 
 impl Rule {
-    /// The word in answers.
+    /// Name in JSON output.
     pub fn as_str(self) -> &'static str {
         match self {
             Rule::Decode => "decode",
@@ -32,19 +32,19 @@ impl Rule {
     }
 }
 
-/// What an engine is found to be.
+/// State of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It owes nothing to anybody.
+    /// No pending requests.
     Idle,
-    /// It owes something, and has not been silent for too long.
+    /// Pending requests; silent for no longer than the bound.
     Working,
-    /// It owes something, and has been silent for longer than any healthy engine is.
+    /// Pending requests; silent for longer than any healthy engine.
     Wedged,
 }
 
 impl State {
-    /// The word in answers.
+    /// Name in JSON output.
     pub fn as_str(self) -> &'static str {
         match self {
             State::Idle => "idle",
@@ -54,30 +54,30 @@ impl State {
     }
 }
 
-/// The judgement on one pair, and what it rests on.
+/// State of one listener's engine, and the evidence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// What the engine is found to be.
+    /// State of the engine.
     pub state: State,
-    /// By which rule; `None` when it owes nothing.
+    /// Rule that applied; `None` without pending requests.
     pub rule: Option<Rule>,
-    /// For how long no token came to anybody who waited; zero when it owes nothing.
+    /// Time since the engine's last progress; zero without pending requests.
     pub silent: Duration,
-    /// For how long that may be; zero when it owes nothing.
+    /// Maximum allowed silence; zero without pending requests.
     pub bound: Duration,
-    /// Exchanges in flight.
+    /// Requests in flight.
     pub in_flight: u64,
     /// Of them, streams with tokens.
     pub decoding: u64,
     /// Of them, streams without a token yet.
     pub prefilling: u64,
-    /// Of them, answers in one piece.
+    /// Of them, non-streamed responses.
     pub whole: u64,
-    /// Of them, those whose clients take no bytes. They say nothing of the engine.
+    /// Of them, those blocked on the client. They are no evidence about the engine.
     pub held_up: u64,
 }
 
-/// Adds up what the exchanges of one pair say.
+/// Accumulates the requests of one listener.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Witness {
     in_flight: u64,
@@ -85,18 +85,18 @@ pub(super) struct Witness {
     prefilling: u64,
     whole: u64,
     held_up: u64,
-    /// The latest progress of any of them.
+    /// Latest progress of any request.
     progressed: u64,
-    /// Longest that a decoding stream has waited for its next token.
+    /// Longest wait of a decoding stream for its next token.
     decode_waited: u64,
-    /// Most that the length of a prompt adds, of those without a token.
+    /// Maximum that prompt length adds, over the requests without a token.
     of_prompt: Duration,
-    /// Longest that an answer in one piece may take.
+    /// Maximum time allowed for a non-streamed response.
     of_whole: Duration,
 }
 
 impl Witness {
-    /// Takes what one exchange of the pair says at `now`.
+    /// Adds one request in flight, as seen at `now`.
     pub(super) fn take(&mut self, seen: &Seen, now: u64, bounds: &Bounds) {
         self.in_flight += 1;
         if seen.progressed != NEVER {
@@ -124,8 +124,8 @@ impl Witness {
         }
     }
 
-    /// The verdict at `now`. `silent_since`: since when, as far as ended exchanges tell, the engine has owed something
-    /// without a break and has done nothing.
+    /// The verdict at `now`. `silent_since`: start of the engine's silence according to its listener's pending period
+    /// and finished requests.
     pub(super) fn judge(&self, silent_since: u64, now: u64, bounds: &Bounds) -> Verdict {
         let silent = now.saturating_sub(self.progressed.max(silent_since));
         let rule = if self.decoding > 0 && self.decoding >= self.whole {
@@ -137,7 +137,7 @@ impl Witness {
         };
         let (silent, bound) = match rule {
             None => (0, Duration::ZERO),
-            // A stream whose client has just begun to read again has waited no longer than that.
+            // A stream that has just resumed after backpressure has waited only since then.
             Some(Rule::Decode) => (silent.min(self.decode_waited), bounds.decode.saturating_add(self.of_prompt)),
             Some(Rule::Prefill) => (silent, bounds.prefill.saturating_add(self.of_prompt)),
             Some(Rule::Whole) => (silent, bounds.prefill.saturating_add(self.of_prompt.max(self.of_whole))),
