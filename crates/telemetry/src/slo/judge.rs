@@ -1,4 +1,4 @@
-//! The judge of all objectives: a sink that counts what was good and what was bad.
+//! Evaluates every request against the SLO objectives: a sink that counts good and bad requests.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -36,19 +36,19 @@ use tokometer_observe::measure::Record;
 use tokometer_observe::measure::Sink;
 use tokometer_observe::measure::Watches;
 
-/// Kind of an objective, and a model.
+/// Objective kind and model.
 type Place = (&'static str, Option<Arc<str>>);
 
-/// Judges exchanges, each once by every objective that is about it.
+/// Evaluates requests, each once per objective whose scope covers it.
 #[derive(Debug)]
 pub struct Judge {
     settings: ArcSwap<Settings>,
     models: Models,
-    /// By the objective's name, so that a record finds its counters without a name being copied.
+    /// Keyed by objective name, so that a lookup does not copy the name.
     tallies: RwLock<HashMap<String, HashMap<Place, Arc<Tally>>>>,
     open: Arc<Registry>,
     notes: Mutex<Notes>,
-    /// How many notes there are: without any, a record takes no lock.
+    /// Number of notes: at zero, a record takes no lock.
     noted: AtomicUsize,
 }
 
@@ -57,14 +57,14 @@ pub struct Judge {
 pub struct Judged {
     /// Name of the objective.
     pub objective: String,
-    /// The model; `None` as long as no server told of one.
+    /// The model; `None` until a server has named one.
     pub model: Option<Arc<str>>,
-    /// What was judged.
+    /// The counts.
     pub counts: Counts,
 }
 
 impl Judge {
-    /// Judges by these objectives.
+    /// Creates an evaluator with these objectives.
     pub fn new(settings: Settings) -> Judge {
         let models = Models::new(settings.max_models, &settings.models);
         let judge = Judge {
@@ -79,18 +79,18 @@ impl Judge {
         judge
     }
 
-    /// Judges by these from now on. What an objective of the same name and kind has counted stays.
+    /// Replaces the settings. The counts of an objective with the same name and kind are kept.
     pub fn reload(&self, settings: Settings) {
         self.settings.store(Arc::new(settings));
         self.found();
     }
 
-    /// The objectives in force.
+    /// The current settings.
     pub fn settings(&self) -> Arc<Settings> {
         self.settings.load_full()
     }
 
-    /// Every count of the objectives in force.
+    /// The counts of the current objectives, sorted.
     pub fn judged(&self) -> Vec<Judged> {
         let settings = self.settings.load();
         let tallies = self.tallies.read().unwrap_or_else(PoisonError::into_inner);
@@ -107,16 +107,15 @@ impl Judge {
         judged
     }
 
-    /// Looks at the exchanges that are open now, as [`Judge::sweep`] does. To be called about once per second, on no thread of
-    /// the data path.
+    /// Runs [`Judge::sweep`] over the requests that are open now. Call about once per second, never on a data path
+    /// thread.
     pub fn look(&self, now: Instant) {
         self.sweep(&self.open.look(now), now);
     }
 
-    /// Looks at who waits for a first token, and counts whose wait has become too long. What is counted so is not judged
-    /// again when it ends.
+    /// Counts pending requests whose first token is overdue. They are not evaluated again when they end.
     ///
-    /// How many tokens the prompt has is not told before the end, so every byte of it is taken for one: a miss is counted
+    /// The number of prompt tokens is unknown before the end, so every byte counts as one token: a miss is counted only
     /// when it is certain.
     pub fn sweep(&self, waiting: &dyn Waiting, now: Instant) {
         let settings = self.settings.load();
@@ -155,7 +154,7 @@ impl Judge {
         self.noted.store(notes.0.len(), Ordering::Release);
     }
 
-    /// Judges one exchange that has ended.
+    /// Evaluates a finished request.
     pub fn judge(&self, record: &Record) {
         let settings = self.settings.load();
         if settings.objectives.is_empty() {
@@ -172,7 +171,8 @@ impl Judge {
         }
     }
 
-    /// True when the exchange was bad by any objective that is about it: then its trace is worth keeping. Counts nothing.
+    /// True when the request is bad by any objective whose scope covers it, so that its trace is worth keeping. Counts
+    /// nothing.
     pub fn is_broken_by(&self, record: &Record) -> bool {
         let settings = self.settings.load();
         let model = self.models.of(record, |gone| self.remove(gone));
@@ -182,7 +182,7 @@ impl Judge {
         })
     }
 
-    /// Removes the counts of a model that has lost its place, unless an objective names it.
+    /// Removes the counts of a model evicted from the model list, unless an objective names it.
     fn remove(&self, gone: &str) {
         let settings = self.settings.load();
         let mut tallies = self.tallies.write().unwrap_or_else(PoisonError::into_inner);
@@ -194,7 +194,7 @@ impl Judge {
         }
     }
 
-    /// The objectives that have counted this exchange while it waited.
+    /// Removes the note of a request and returns the objectives that have counted it while it was pending.
     fn take(&self, id: ExchangeId) -> Vec<String> {
         if self.noted.load(Ordering::Acquire) == 0 {
             return Vec::new();
@@ -205,7 +205,7 @@ impl Judge {
         }
     }
 
-    /// Makes the counters of every objective and known model, at zero.
+    /// Creates the counters of every objective and known model at zero.
     fn found(&self) {
         let settings = self.settings.load();
         let labels = self.models.labels();
@@ -218,7 +218,7 @@ impl Judge {
                     self.tally(objective, Some(Arc::clone(label)));
                 }
             }
-            // A name without a `*` is known without a server telling it.
+            // A name without a `*` is known before any server reports it.
             for name in objective.scope.models.iter().filter(|name| !name.ends_with('*')) {
                 self.tally(objective, Some(name.as_str().into()));
             }
@@ -237,12 +237,11 @@ impl Judge {
     }
 }
 
-/// What is known of a request that waits.
 fn asked(wait: &Wait<'_>) -> Labels {
     Labels { route: wait.route, request_model: wait.request_model.map(Into::into), ..Labels::default() }
 }
 
-/// True when an objective is about this request, and its wait is longer than any prompt of so many bytes may take.
+/// True when the request is in the objective's scope, and its wait exceeds the limit for any prompt of that size.
 fn misses(objective: &Objective, wait: &Wait<'_>, model: Option<&str>, settings: &Settings) -> bool {
     let about = |objective: &Objective| {
         let tenant = wait.targets.and_then(|targets| targets.tenant.as_deref());

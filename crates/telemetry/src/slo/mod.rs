@@ -1,7 +1,8 @@
-//! Objectives, and the judgement of every exchange by them: counters of good and bad, never quantiles of histograms.
+//! SLO objectives, and the evaluation of every request against them: counters of good and bad requests rather than
+//! quantiles of histograms.
 //!
-//! An exchange without a first token has no time to one, so a histogram of these times looks best while nothing works. Here
-//! each exchange is judged by itself, at the source, with its own limits.
+//! A request without a first token has no time to first token, so a histogram of these times looks best during an
+//! outage. Each request is therefore evaluated at the source, with its own limits.
 
 mod judge;
 mod open;

@@ -1,4 +1,4 @@
-//! Open exchanges that wait for a first token: noted on the data path, looked at elsewhere.
+//! Streaming requests without a first token: recorded by the data path, read by other threads.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,11 +27,11 @@ const WAITING: u8 = 0;
 const ANSWERED: u8 = 1;
 const CLOSED: u8 = 2;
 
-/// A request that asked for a stream.
+/// A request for a stream.
 #[derive(Debug)]
 struct Entry {
     opening: Opening,
-    /// When its last byte came, counted from its first.
+    /// Arrival of its last byte, since its first.
     requested: Duration,
     model: Option<Box<str>>,
     bytes: u64,
@@ -39,7 +39,7 @@ struct Entry {
     state: AtomicU8,
 }
 
-/// All of them. The data path's threads only add, to a queue without a lock.
+/// All such requests. The data path only pushes to a lock-free queue.
 #[derive(Debug)]
 pub(super) struct Registry {
     arrived: Inbox<Arc<Entry>>,
@@ -54,22 +54,22 @@ impl Default for Registry {
 }
 
 impl Registry {
-    /// Watches one exchange.
+    /// Watches one request.
     pub(super) fn watch(self: &Arc<Self>, opening: &Opening) -> Watches {
         Watches::of(Watcher { registry: Arc::clone(self), opening: *opening, entry: None })
     }
 
     fn add(&self, entry: &Arc<Entry>) {
-        // Over the cap a request is judged when it ends, as all are that nobody looks at.
+        // Over the limit, a request is evaluated when it ends, like any other.
         if self.number.fetch_add(1, Ordering::Relaxed) >= MOST {
             self.number.fetch_sub(1, Ordering::Relaxed);
             return;
         }
-        // There is room: it has as many places as may be open.
+        // Cannot fail: the queue has room for `MOST` entries.
         self.arrived.push(|| Arc::clone(entry));
     }
 
-    /// Those that are open at this moment.
+    /// The requests that are open now.
     pub(super) fn look(&self, now: Instant) -> Look<'_> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.extend(self.arrived.drain().map(|entry| ((entry.opening.connection, entry.opening.sequence), entry)));
@@ -80,7 +80,7 @@ impl Registry {
     }
 }
 
-/// The open exchanges at one moment.
+/// The open requests at one moment.
 #[derive(Debug)]
 pub(super) struct Look<'a> {
     known: MutexGuard<'a, HashMap<ExchangeId, Arc<Entry>>>,
@@ -109,7 +109,7 @@ impl Waiting for Look<'_> {
     }
 }
 
-/// Tells of one exchange whether it waits.
+/// Updates the state of one request.
 struct Watcher {
     registry: Arc<Registry>,
     opening: Opening,
@@ -141,7 +141,7 @@ impl Watch for Watcher {
     }
 
     fn answering(&mut self, status: u16, streaming: bool) {
-        // What is refused, or comes in one piece, is judged when it ends.
+        // Refused requests and non-streamed responses are evaluated when they end.
         if !(200..300).contains(&status) || !streaming {
             self.answered_now();
         }

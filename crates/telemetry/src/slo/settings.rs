@@ -1,87 +1,87 @@
-//! What a person may set about objectives.
+//! Settings of the SLO objectives.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use tokometer_decode::Route;
 
-/// The objectives, and what is common to all of them.
+/// The objectives, and the settings they share.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// The objectives, their names all different.
+    /// The objectives; names are unique.
     pub objectives: Vec<Objective>,
-    /// Models whose counters stand at zero from the start.
+    /// Models whose counters are exported as zero from the start.
     pub models: Vec<String>,
-    /// Most different models in counters; further ones are `other`.
+    /// Maximum number of different models in counters; further models are counted as `other`.
     pub max_models: usize,
-    /// A refusal for want of room (429, 503, 529) is bad; else it is excluded.
+    /// Whether a rejection for lack of capacity (429, 503, 529) is bad; otherwise it is excluded.
     pub busy_is_bad: bool,
-    /// Fewest output tokens for which a decode rate is judged.
+    /// Minimum output tokens for a decode rate to be evaluated.
     pub min_tokens: u64,
-    /// Shortest time between the first and the last token for which a decode rate is judged.
+    /// Minimum time between the first and the last token for a decode rate to be evaluated.
     pub min_decode: Duration,
-    /// Share of the decoding time from which on a client that did not take bytes is the cause of a low rate.
+    /// Share of the decoding time blocked on the client above which the client is the cause of a low rate.
     pub client_limited: f64,
-    /// Bounds of what a request may ask for as its longest wait; what is beyond is moved to the bound.
+    /// Limits of the time to first token that a request may ask for; values outside are clamped.
     pub asked_first_token: RangeInclusive<Duration>,
-    /// Bounds of what a request may ask for as its longest time per output token.
+    /// Limits of the time per output token that a request may ask for; values outside are clamped.
     pub asked_per_token: RangeInclusive<Duration>,
-    /// What `tokometer rules` makes of it.
+    /// Settings of `tokometer rules`.
     pub rules: RuleSettings,
 }
 
-/// What a share of the exchanges must fulfil.
+/// An SLO objective.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Objective {
     /// Name, the label `slo`.
     pub name: String,
-    /// Share of good exchanges that is aimed at, between 0 and 1.
+    /// Target share of good requests, between 0 and 1.
     pub target: f64,
-    /// Which exchanges it is about.
+    /// The requests it applies to.
     pub scope: Scope,
-    /// When one of them is good.
+    /// When a request is good.
     pub goal: Goal,
 }
 
-/// Which exchanges an objective is about. An empty list sets no bound.
+/// The requests an objective applies to. An empty list does not restrict.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scope {
-    /// Names of models; a `*` at the end stands for any rest.
+    /// Model names; a trailing `*` matches any suffix.
     pub models: Vec<String>,
-    /// Routes. Where none is named, those that generate tokens.
+    /// Routes. Empty: all routes that generate tokens.
     pub routes: Vec<Route>,
-    /// Tenants, as their header names them.
+    /// Tenants, as named in their header.
     pub tenants: Vec<String>,
 }
 
-/// When an exchange is good.
+/// When a request is good.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Goal {
-    /// It is answered, whole and without an error.
+    /// Answered completely and without an error.
     Availability,
-    /// Its first token comes in time.
+    /// The first token arrives in time.
     FirstToken {
-        /// Longest wait for an empty prompt.
+        /// Maximum wait for an empty prompt.
         base: Duration,
-        /// What is added for each thousand tokens of the prompt that the engine did not have in its cache.
+        /// Added per thousand prompt tokens that the engine did not have in its cache.
         per_1k_uncached: Duration,
     },
-    /// Its tokens come fast enough.
+    /// Tokens arrive fast enough.
     DecodeRate {
-        /// Fewest tokens per second.
+        /// Minimum tokens per second.
         floor: f64,
     },
-    /// No silence in the middle of the stream.
+    /// No stall in mid-stream.
     Stall {
-        /// Longest gap between two tokens.
+        /// Maximum gap between two tokens.
         longest: Duration,
     },
-    /// It is available, and good by every other objective that is about it.
+    /// Available, and good by every other objective whose scope covers the request.
     Goodput,
 }
 
 impl Goal {
-    /// The word for its kind, in configuration and messages.
+    /// Name of the kind, in configuration and messages.
     pub fn word(&self) -> &'static str {
         match self {
             Goal::Availability => "availability",
@@ -92,7 +92,7 @@ impl Goal {
         }
     }
 
-    /// Its thresholds, each by the name that has its unit.
+    /// Thresholds by name; each name includes the unit.
     pub fn thresholds(&self) -> Vec<(&'static str, f64)> {
         match self {
             Goal::Availability | Goal::Goodput => Vec::new(),
@@ -107,23 +107,23 @@ impl Goal {
 }
 
 impl Scope {
-    /// The route that configuration calls so.
+    /// The route with this name in the configuration.
     pub fn route(name: &str) -> Option<Route> {
         Route::of_name(name)
     }
 
-    /// What configuration calls the routes.
+    /// Names of the routes in the configuration.
     pub fn routes() -> impl Iterator<Item = &'static str> {
         Route::names()
     }
 
-    /// True when it is about exchanges on this route, of this tenant.
+    /// True when requests on this route and of this tenant are in scope.
     pub(super) fn covers(&self, route: Route, tenant: Option<&str>) -> bool {
         let routes = if self.routes.is_empty() { route.generates() } else { self.routes.contains(&route) };
         routes && (self.tenants.is_empty() || tenant.is_some_and(|tenant| self.tenants.iter().any(|t| t == tenant)))
     }
 
-    /// True when it is about this model.
+    /// True when this model is in scope.
     pub(super) fn covers_model(&self, model: &str) -> bool {
         self.models.is_empty()
             || self.models.iter().any(|wanted| match wanted.strip_suffix('*') {
@@ -133,20 +133,20 @@ impl Scope {
     }
 }
 
-/// What `tokometer rules` makes of the objectives.
+/// Settings of `tokometer rules`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RuleSettings {
     /// The label `service` of all rules.
     pub service: String,
-    /// Days over which the budget of errors is spent.
+    /// Days of the error budget period.
     pub period_days: u32,
-    /// Fewest bad exchanges in the long window for an alert.
+    /// Minimum bad requests in the long window for an alert.
     pub min_bad_events: u32,
-    /// Labels by which exchanges are judged apart, beside `slo`.
+    /// Labels by which requests are evaluated separately, in addition to `slo`.
     pub group_by: Vec<String>,
-    /// Where the runbooks are; the alert's name and `.md` follow.
+    /// Base URL of the runbooks; the alert name and `.md` are appended.
     pub runbook_url: String,
-    /// Where the dashboard is.
+    /// URL of the dashboard.
     pub dashboard_url: Option<String>,
 }
 
@@ -164,7 +164,7 @@ impl Default for RuleSettings {
 }
 
 impl Settings {
-    /// Nothing is judged.
+    /// No objectives.
     pub fn none() -> Settings {
         let ms = Duration::from_millis;
         Settings {

@@ -10,38 +10,38 @@ use crate::slo::Verdict;
 use tokometer_observe::measure::Count;
 use tokometer_observe::measure::CountSource;
 
-/// What was judged so far. All stand at zero from the start, so that a rate sees the first event.
+/// Evaluated requests so far. All counters are exported as zero from the start, so that `rate` sees the first event.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     good: AtomicU64,
     bad: [AtomicU64; Reason::ALL.len()],
     excluded: [AtomicU64; Exclusion::ALL.len()],
-    /// By source: figures of different sources are never in one series.
+    /// By source: counts from different sources are never in one series.
     tokens: [AtomicU64; CountSource::ALL.len()],
 }
 
-/// Counts of this moment.
+/// Counter values at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Exchanges that were good.
+    /// Good requests.
     pub good: u64,
-    /// Exchanges that were bad, by the reasons that the goal can give.
+    /// Bad requests by reason; only reasons possible for the goal.
     pub bad: Vec<(Reason, u64)>,
-    /// Exchanges that were left out, by the causes that the goal can give.
+    /// Excluded requests by cause; only causes possible for the goal.
     pub excluded: Vec<(Exclusion, u64)>,
-    /// Output tokens of exchanges that were good; empty but for [`Goal::Goodput`].
+    /// Output tokens of good requests; empty except for [`Goal::Goodput`].
     pub good_tokens: Vec<(CountSource, u64)>,
 }
 
 impl Counts {
-    /// Bad exchanges in all.
+    /// Total bad requests.
     pub fn all_bad(&self) -> u64 {
         self.bad.iter().map(|(_, n)| n).sum()
     }
 }
 
 impl Tally {
-    /// Counts a verdict, and the output tokens of what was good.
+    /// Counts a verdict, and the output tokens if it is good.
     pub(super) fn add(&self, verdict: Verdict, output: Option<Count>) {
         let one = |counters: &[AtomicU64], at: Option<usize>| {
             if let Some(counter) = at.and_then(|at| counters.get(at)) {
@@ -63,7 +63,7 @@ impl Tally {
         }
     }
 
-    /// What this goal can have counted.
+    /// The counter values that are possible for this goal.
     pub(super) fn counts(&self, goal: &Goal) -> Counts {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let of = |counters: &[AtomicU64], at: Option<usize>| at.and_then(|at| counters.get(at)).map_or(0, read);

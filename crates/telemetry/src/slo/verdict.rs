@@ -1,4 +1,4 @@
-//! Whether one exchange was good: a record and an objective in, a verdict out. No state, no clock.
+//! Whether a request was good: a function from record and objective to verdict, without state or clock.
 
 use std::time::Duration;
 
@@ -9,50 +9,50 @@ use tokometer_observe::measure::Outcome;
 use tokometer_observe::measure::Record;
 use tokometer_observe::measure::Targets;
 
-/// The status of a session's handshake (RFC 6455, section 4.2.2).
+/// The status of a WebSocket handshake (RFC 6455, section 4.2.2).
 const SWITCHING_PROTOCOLS: u16 = 101;
 
-/// Bytes of a request that are taken for one token where the engine does not tell the prompt's length. An estimate: the
-/// usual figure for English text and JSON.
+/// Request bytes per token where the engine does not report the prompt length. An estimate: the usual value for English
+/// text and JSON.
 const BYTES_PER_TOKEN: u64 = 4;
 
-/// What an objective says of an exchange.
+/// Result of evaluating a request against an objective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
-    /// It fulfils the objective.
+    /// Meets the objective.
     Good,
-    /// It does not.
+    /// Misses the objective.
     Bad(Reason),
-    /// It says nothing about the server, or not enough is known of it.
+    /// No evidence about the server, or not enough is known about the request.
     Excluded(Exclusion),
 }
 
-/// Why an exchange was bad.
+/// Why a request was bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reason {
     /// The server could not be reached.
     UpstreamRefused,
     /// The server reset the connection.
     UpstreamReset,
-    /// The server did not answer in time.
+    /// The server did not respond in time.
     UpstreamTimeout,
-    /// The answer ended before its end mark.
+    /// The response ended before its end marker.
     Truncated,
-    /// An error inside a stream that began well.
+    /// An error inside a stream that began successfully.
     ErrorInStream,
     /// A status of 500-599.
     Http5xx,
-    /// The server had no room.
+    /// The server had no capacity.
     RejectedBusy,
-    /// A whole answer with nothing in it.
+    /// A complete response without content.
     NoOutput,
-    /// The first token came too late.
+    /// The first token was late.
     LateFirstToken,
-    /// No first token came for longer than is allowed.
+    /// No first token arrived within the limit.
     NoFirstToken,
-    /// Fewer tokens per second than the floor.
+    /// Fewer tokens per second than the minimum.
     SlowDecode,
-    /// A gap in mid-stream that was too long.
+    /// A gap in mid-stream exceeded the limit.
     Stalled,
 }
 
@@ -91,7 +91,7 @@ impl Reason {
         }
     }
 
-    /// Those that a goal can give.
+    /// The reasons possible for a goal.
     pub fn of(goal: &Goal) -> impl Iterator<Item = Reason> + use<> {
         let goal = *goal;
         Reason::ALL.into_iter().filter(move |reason| match reason {
@@ -103,34 +103,34 @@ impl Reason {
     }
 }
 
-/// Why an exchange was left out.
+/// Why a request was excluded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Exclusion {
     /// A status of 400-499: the request was at fault.
     ClientError,
-    /// The client went away.
+    /// The client disconnected.
     ClientAbort,
-    /// We closed it at the end of a drain.
+    /// The proxy closed it at the end of a drain.
     Drained,
-    /// The server had no room, and the settings say that this is not bad.
+    /// The server had no capacity, and the settings do not count this as bad.
     Busy,
-    /// The answer was no stream, so that its first token has no time.
+    /// The response was not streamed, so it has no time to first token.
     NotStreamed,
-    /// It ended before its first token, and before that was late.
+    /// It ended before its first token, and before that token was late.
     EndedEarly,
-    /// The answer had no token that could be seen.
+    /// No token was visible in the response.
     NoToken,
     /// Too few tokens, or too short a time, for a rate.
     TooFewTokens,
-    /// Several choices share one stream: the rate of each is not known.
+    /// Several choices share one stream, so their individual rates are unknown.
     SeveralChoices,
-    /// The client did not take what was sent, so that the rate is its own.
+    /// Delivery was blocked on the client, so the rate is the client's.
     ClientLimited,
-    /// The answer could not be read, or not to its end.
+    /// The response could not be parsed, or not to its end.
     Unread,
     /// The request was not observed to its end.
     Unobserved,
-    /// What would have to be known is not: when the request ended, or how many tokens there were.
+    /// The end of the request or the token count is unknown.
     Unknown,
 }
 
@@ -171,7 +171,7 @@ impl Exclusion {
         }
     }
 
-    /// Those that a goal can give.
+    /// The exclusions possible for a goal.
     pub fn of(goal: &Goal) -> impl Iterator<Item = Exclusion> + use<> {
         let goal = *goal;
         Exclusion::ALL.into_iter().filter(move |exclusion| match exclusion {
@@ -193,7 +193,7 @@ impl Exclusion {
     }
 }
 
-/// The verdict of one objective, which must be about this exchange ([`concerns`]). `model`: as there.
+/// Evaluates an objective whose scope covers the request ([`concerns`]). `model`: as there.
 pub fn verdict(record: &Record, model: Option<&str>, objective: &Objective, settings: &Settings) -> Verdict {
     match objective.goal {
         Goal::Availability => availability(record, settings),
@@ -204,8 +204,8 @@ pub fn verdict(record: &Record, model: Option<&str>, objective: &Objective, sett
     }
 }
 
-/// True when an objective is about this exchange. `model`: the name under which it is counted, if one is known; else the
-/// request's word stands for it, here alone.
+/// True when the request is in the objective's scope. `model`: the name under which the request is counted, if known;
+/// otherwise the name in the request is used, only for this check.
 pub fn concerns(objective: &Objective, record: &Record, model: Option<&str>) -> bool {
     let scope = &objective.scope;
     let tenant = record.targets.as_ref().and_then(|targets| targets.tenant.as_deref());
@@ -254,7 +254,7 @@ fn first_token(record: &Record, base: Duration, per_1k: Duration, settings: &Set
     match record.since_requested(Some(record.ended)) {
         _ if record.outcome == Outcome::Unobserved => Verdict::Excluded(Exclusion::Unobserved),
         _ if record.unread => Verdict::Excluded(Exclusion::Unread),
-        // It ended well: no token was to come, or none that shows.
+        // It ended successfully: no token was expected, or none that is visible.
         _ if record.outcome == Outcome::Ok => Verdict::Excluded(Exclusion::NoToken),
         None => Verdict::Excluded(Exclusion::Unknown),
         Some(wait) if wait > limit => Verdict::Bad(Reason::NoFirstToken),
@@ -262,7 +262,8 @@ fn first_token(record: &Record, base: Duration, per_1k: Duration, settings: &Set
     }
 }
 
-/// The longest wait for a first token that an objective allows, unless the request asked for another.
+/// The maximum wait for a first token: the request's own target, if any, within the configured limits; otherwise the
+/// objective's.
 pub(super) fn longest_wait(
     base: Duration,
     per_1k: Duration,
@@ -279,14 +280,14 @@ pub(super) fn longest_wait(
     }
 }
 
-/// Tokens of the prompt that the engine had to read. Where it does not tell what its cache had, all of them: the longer
-/// wait is allowed.
+/// Prompt tokens that the engine had to process. If it does not report cached tokens, all of them, which allows the
+/// longer wait.
 fn uncached(record: &Record) -> Option<u64> {
     let input = record.input_tokens.filter(|count| count.source.is_exact())?.tokens;
     Some(input.saturating_sub(record.cached_tokens.unwrap_or(0)))
 }
 
-/// The answer was a stream; where there was none, a stream was asked for.
+/// The response was a stream; without a response, the request asked for one.
 fn streamed(record: &Record) -> bool {
     match record.status {
         Some(SWITCHING_PROTOCOLS | 200..=299) => record.labels.streaming == Some(true),
@@ -318,7 +319,7 @@ fn decode_rate(record: &Record, floor: f64, settings: &Settings) -> Verdict {
     match (record.decode_rate, record.decode_rate_at_least) {
         (Some(rate), _) if rate >= floor => Verdict::Good,
         (Some(_), _) => Verdict::Bad(Reason::SlowDecode),
-        // The true rate is no lower than this.
+        // The true rate is at least this.
         (None, Some(rate)) if rate >= floor => Verdict::Good,
         (None, Some(_)) => Verdict::Excluded(Exclusion::Unknown),
         (None, None) => Verdict::Excluded(Exclusion::TooFewTokens),
@@ -329,7 +330,7 @@ fn stall(record: &Record, longest: Duration) -> Verdict {
     let Some(last) = record.last_token else {
         return Verdict::Excluded(if streamed(record) { Exclusion::NoToken } else { Exclusion::NotStreamed });
     };
-    // The silence at the end of a stream that did not end well. What a client did not take is no silence.
+    // For a stream that failed, the silence before its end counts as a gap, unless delivery was blocked on the client.
     let ended_well = record.outcome == Outcome::Ok || !record.delivery_blocked.is_zero();
     let tail = record.ended.saturating_sub(last);
     let gap = if ended_well || record.unread { record.longest_gap } else { record.longest_gap.max(Some(tail)) };
@@ -341,7 +342,7 @@ fn stall(record: &Record, longest: Duration) -> Verdict {
     }
 }
 
-/// Available, and bad by none of the other objectives that are about it.
+/// Available, and bad by none of the other objectives whose scope covers the request.
 fn goodput(record: &Record, model: Option<&str>, settings: &Settings) -> Verdict {
     let available = availability(record, settings);
     if let Verdict::Bad(_) = available {

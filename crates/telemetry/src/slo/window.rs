@@ -1,4 +1,4 @@
-//! What was judged in the last five minutes: sums of the judge's counts, kept every ten seconds. Times come in.
+//! SLO counts of the last five minutes, from sums stored every ten seconds. Times are passed in by the caller.
 
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
@@ -10,31 +10,31 @@ use std::time::Instant;
 use crate::slo::Judged;
 use crate::slo::Reason;
 
-/// How far it reaches back: the short window of the fast alert.
+/// Length of the window: the short window of the fast burn alert.
 const REACH: Duration = Duration::from_secs(300);
 
-/// Between two sums that are kept.
+/// Interval between stored sums.
 const STEP: Duration = Duration::from_secs(10);
 
-/// What one objective has counted, over all models.
+/// Counts of one objective, over all models.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
-    /// Good exchanges.
+    /// Good requests.
     pub good: u64,
-    /// Bad exchanges by reason, without those of zero.
+    /// Bad requests by reason, without zero counts.
     pub bad: BTreeMap<Reason, u64>,
 }
 
-/// How an objective does, by what was judged lately.
+/// State of an objective, derived from recent counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// Nothing was judged.
+    /// No request was evaluated.
     Idle,
-    /// No more were bad than the target allows.
+    /// The bad requests are within the target.
     Ok,
-    /// More were.
+    /// More requests were bad than the target allows.
     Over,
-    /// So many that somebody will be called if it lasts.
+    /// The fast burn alert fires if it lasts.
     Burning,
 }
 
@@ -43,12 +43,12 @@ pub enum Standing {
 pub struct Window(Mutex<VecDeque<(Instant, BTreeMap<String, Sum>)>>);
 
 impl Window {
-    /// Begins when nothing was judged yet.
+    /// Creates an empty window.
     pub fn new(start: Instant) -> Window {
         Window(Mutex::new(VecDeque::from([(start, BTreeMap::new())])))
     }
 
-    /// Keeps the sums of `judged` if it is time to. To be called about once per second.
+    /// Stores the sums of `judged` if the last ones are old enough. Call about once per second.
     pub fn note(&self, now: Instant, judged: impl FnOnce() -> Vec<Judged>) {
         let age = |at: &Instant| now.saturating_duration_since(*at);
         let is_time = |kept: &VecDeque<(Instant, _)>| kept.back().is_none_or(|(at, _)| age(at) >= STEP);
@@ -58,13 +58,13 @@ impl Window {
         let sums = sums(&judged());
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         kept.push_back((now, sums));
-        // One that is older than the reach stays, so that there is one to count from.
+        // The first entry is older than the window: it is the baseline.
         while kept.get(1).is_some_and(|(at, _)| age(at) >= REACH) {
             kept.pop_front();
         }
     }
 
-    /// What each objective has counted lately, when in all it has counted `sums`; and over how long.
+    /// The window length, and the counts of each objective within it; `sums` are the current totals.
     pub fn lately(&self, now: Instant, sums: &BTreeMap<String, Sum>) -> (Duration, BTreeMap<String, Sum>) {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((at, before)) = kept.front() else { return (Duration::ZERO, sums.clone()) };
@@ -74,7 +74,7 @@ impl Window {
     }
 }
 
-/// What each objective has counted, over all models.
+/// Total counts of each objective, over all models.
 pub fn sums(judged: &[Judged]) -> BTreeMap<String, Sum> {
     let mut sums: BTreeMap<String, Sum> = BTreeMap::new();
     for Judged { objective, counts, .. } in judged {
@@ -88,31 +88,31 @@ pub fn sums(judged: &[Judged]) -> BTreeMap<String, Sum> {
 }
 
 impl Sum {
-    /// Bad exchanges in all.
+    /// Total bad requests.
     pub fn all_bad(&self) -> u64 {
         self.bad.values().sum()
     }
 
-    /// The share of bad exchanges; `None` when nothing was judged.
+    /// Share of bad requests; `None` when no request was evaluated.
     fn share(&self) -> Option<f64> {
         let (bad, all) = (self.all_bad(), self.good + self.all_bad());
         (all > 0).then(|| bad as f64 / all as f64)
     }
 
-    /// The share of bad exchanges by the share that a target allows: above 1 the budget is spent too fast. `None` when nothing
-    /// was judged, or the target allows none.
+    /// Share of bad requests divided by the share that the target allows; above 1 the error budget is spent too fast.
+    /// `None` when no request was evaluated, or when the target allows no bad requests.
     pub fn burn_rate(&self, target: f64) -> Option<f64> {
         let allowed = 1.0 - target;
         self.share().filter(|_| allowed > 0.0).map(|share| share / allowed)
     }
 
-    /// How the objective does. `alarming`: the share of bad exchanges above which somebody is called, if at least `fewest` of
-    /// them are bad.
+    /// State of the objective. `alarming`: share of bad requests above which an alert fires, if at least `fewest`
+    /// requests are bad.
     pub fn standing(&self, target: f64, alarming: f64, fewest: u64) -> Standing {
         match self.share() {
             None => Standing::Idle,
             Some(share) if share > alarming && self.all_bad() >= fewest => Standing::Burning,
-            // A share that is exactly what the target allows may come out a bit above it.
+            // Tolerance: a share exactly at the limit may come out slightly above it.
             Some(share) if share > (1.0 - target) * (1.0 + 1e-9) => Standing::Over,
             Some(_) => Standing::Ok,
         }
@@ -128,7 +128,7 @@ impl Sum {
 }
 
 impl Standing {
-    /// The word in snapshots.
+    /// Name in snapshots.
     pub fn as_str(self) -> &'static str {
         match self {
             Standing::Idle => "idle",
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn models_are_added_up_and_what_is_older_than_five_minutes_is_taken_off() {
+    fn window_sums_models_and_drops_counts_older_than_five_minutes() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let window = Window::new(start);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn just_after_the_start_all_is_of_late_and_nothing_is_asked_for_more_often_than_needed() {
+    fn window_is_shorter_after_the_start_and_samples_sparingly() {
         let start = Instant::now();
         let window = Window::new(start);
         let asked = std::cell::Cell::new(0);
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_that_began_anew_are_not_negative() {
+    fn counter_resets_give_no_negative_counts() {
         let start = Instant::now();
         let window = Window::new(start);
         window.note(start + Duration::from_secs(10), || vec![judged("a", "m", 100, &[(Reason::Stalled, 7)])]);
@@ -192,14 +192,14 @@ mod tests {
     }
 
     #[test]
-    fn a_standing_follows_the_share_of_bad_exchanges() {
+    fn standing_follows_the_share_of_bad_requests() {
         let sum = |good, bad| Sum { good, bad: BTreeMap::from([(Reason::Stalled, bad)]) };
         let standing = |good, bad| sum(good, bad).standing(0.99, 0.144, 5);
         assert_eq!(Sum::default().standing(0.99, 0.144, 5), Standing::Idle);
-        assert_eq!(standing(99, 1), Standing::Ok, "just what is allowed");
+        assert_eq!(standing(99, 1), Standing::Ok, "exactly at the limit");
         assert_eq!(standing(98, 2), Standing::Over);
         assert_eq!(standing(50, 50), Standing::Burning);
-        assert_eq!(standing(1, 4), Standing::Over, "few exchanges call nobody");
+        assert_eq!(standing(1, 4), Standing::Over, "below the minimum for an alert");
         assert_eq!(sum(90, 10).burn_rate(0.9).map(|rate| (rate * 1e9).round() / 1e9), Some(1.0));
         assert_eq!(Sum::default().burn_rate(0.9), None);
     }
