@@ -1,4 +1,4 @@
-//! The ledger: a sink that adds up what was used, by whom, and what it cost.
+//! Accounting: a sink that adds up tokens, cost and budget use by tenant and model.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -32,7 +32,7 @@ use tokometer_observe::measure::Models;
 use tokometer_observe::measure::Record;
 use tokometer_observe::measure::Sink;
 
-/// What tokens are counted in.
+/// Unit of token budgets.
 pub const TOKENS: &str = "tokens";
 
 type Name = Option<Arc<str>>;
@@ -40,18 +40,18 @@ type Name = Option<Arc<str>>;
 /// Model, tenant, currency.
 type CostPlace = (Name, Name, Arc<str>);
 
-/// Name and unit of a budget.
+/// Budget name and unit.
 type BudgetPlace = (String, Arc<str>);
 
-/// Sums by place.
+/// Sums by key.
 type Table<K, V> = RwLock<HashMap<K, Arc<V>>>;
 
-/// Adds up tokens, cost and budgets.
+/// Adds up tokens, cost and budget use.
 #[derive(Debug)]
 pub struct Ledger {
     rules: ArcSwap<Rules>,
     models: Models,
-    /// Labels of tenants without a name in the settings that have a place, and when each was used last.
+    /// Labels of tenants without a configured name, and when each was last used.
     places: RwLock<Places>,
     folded: AtomicU64,
     tenants: Table<Name, Used>,
@@ -60,14 +60,14 @@ pub struct Ledger {
     budgets: Table<BudgetPlace, Sum>,
 }
 
-/// Checked settings, their key read.
+/// Validated settings, with the hash key loaded.
 #[derive(Debug)]
 pub struct Rules {
     settings: Settings,
     identity: Option<Identity>,
 }
 
-/// What one tenant has used. `None`: requests that name none.
+/// Usage of one tenant. `None`: requests without a tenant.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TenantUsage {
     /// The label.
@@ -76,61 +76,62 @@ pub struct TenantUsage {
     pub usage: Usage,
 }
 
-/// What one model has cost, by tenant where tenants are counted.
+/// Cost of one model, by tenant if tenants are counted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Costs {
-    /// The model; `None` while no server has named one.
+    /// The model; `None` until a server has named one.
     pub model: Option<Arc<str>>,
-    /// The label of the tenant.
+    /// The tenant label.
     pub tenant: Option<Arc<str>>,
     /// The currency.
     pub currency: Arc<str>,
-    /// Sums by what they rest on.
+    /// Sums by basis.
     pub by_basis: Vec<(Basis, f64)>,
 }
 
-/// Answers of one model that have no price.
+/// Responses of one model that have no price.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UnpricedAnswers {
-    /// The model; `None` while no server has named one.
+    /// The model; `None` until a server has named one.
     pub model: Option<Arc<str>>,
-    /// How many, by every reason.
+    /// Count for every reason.
     pub by_reason: Vec<(Unpriced, u64)>,
 }
 
-/// What was used of one budget.
+/// Use of one budget.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spent {
     /// Name of the budget.
     pub budget: String,
-    /// What it is counted in: [`TOKENS`], or the currency.
+    /// Unit: [`TOKENS`], or the currency.
     pub unit: Arc<str>,
-    /// What may be used in a day.
+    /// Daily limit.
     pub limit: f64,
-    /// What was used since the start of the process.
+    /// Used since the start of the process.
     pub spent: f64,
 }
 
-/// Everything at this moment. Lists are sorted.
+/// All sums at one moment. Lists are sorted.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sums {
-    /// By tenant; empty where tenants are not counted.
+    /// By tenant; empty if tenants are not counted.
     pub tenants: Vec<TenantUsage>,
-    /// Exchanges whose tenant is counted as `other` because a cap was reached, or the server did not vouch for it.
+    /// Requests counted under the tenant `other` because the tenant limit was reached, or the server refused a request
+    /// of an unknown tenant.
     pub folded: u64,
-    /// What was priced.
+    /// Costs.
     pub costs: Vec<Costs>,
-    /// Answers without a price, by model.
+    /// Responses without a price, by model.
     pub unpriced: Vec<UnpricedAnswers>,
-    /// The budgets in force.
+    /// The current budgets.
     pub budgets: Vec<Spent>,
 }
 
 impl Ledger {
-    /// Counts by these settings.
+    /// Creates an accounting sink.
     ///
     /// # Errors
-    /// When the key of the tenants' hash cannot be read.
+    /// When the key of the tenant hash cannot be read.
     pub fn new(settings: Settings) -> Result<Ledger, Error> {
         let models = Models::new(settings.max_models, &settings.models);
         let ledger = Ledger {
@@ -147,13 +148,13 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// Counts by these from now on. What was counted stays; a price holds for what comes after it.
+    /// Replaces the settings. Existing sums are kept; new prices apply to later requests.
     pub fn reload(&self, rules: Rules) {
         self.rules.store(Arc::new(rules));
         self.found();
     }
 
-    /// Adds one exchange that has ended.
+    /// Adds a finished request.
     pub fn add(&self, record: &Record) {
         let rules = self.rules.load();
         if !rules.settings.is_on() || !record.labels.route.is_read() {
@@ -187,7 +188,7 @@ impl Ledger {
         }
     }
 
-    /// Every sum.
+    /// All sums.
     pub fn sums(&self) -> Sums {
         let rules = self.rules.load();
         let mut tenants =
@@ -217,15 +218,15 @@ impl Ledger {
         Sums { tenants, folded: self.folded.load(Ordering::Relaxed), costs, unpriced, budgets: budgets.collect() }
     }
 
-    /// The label of an exchange's tenant; `None` where the request names none.
+    /// The tenant label of a request; `None` if the request names no tenant.
     fn tenant(&self, identity: &Identity, record: &Record) -> Name {
         let said = record.targets.as_ref()?.tenant.as_deref()?;
-        // Before a server that checks who asks, only it knows who is real.
+        // A server that authenticates clients refuses made-up tenants, so only an accepted request may add a label.
         let admitted = is_taken(record);
         let now = record.started + record.ended;
         let found = identity.label(said, admitted, &self.places.read().unwrap_or_else(PoisonError::into_inner), now);
         let found = if found.is_new {
-            // Another thread may have taken the last place since.
+            // Checked again: another thread may have added a label since.
             let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
             let found = identity.label(said, admitted, &places, now);
             if let Some(gone) = &found.replaces {
@@ -246,7 +247,7 @@ impl Ledger {
         Some(found.label)
     }
 
-    /// Makes the sums that are known from the start, at zero, so that a rate sees what comes first.
+    /// Creates the sums known from the start at zero, so that `rate` sees the first event.
     fn found(&self) {
         let rules = self.rules.load();
         if let Some(identity) = &rules.identity {
@@ -262,10 +263,10 @@ impl Ledger {
 }
 
 impl Rules {
-    /// Reads the key of the tenants' hash.
+    /// Loads the key of the tenant hash.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When the key cannot be read.
     pub fn new(settings: Settings) -> Result<Rules, Error> {
         let identity = settings.tenants.as_ref().map(Identity::new).transpose()?;
         Ok(Rules { settings, identity })
@@ -281,7 +282,7 @@ impl Rules {
     }
 }
 
-/// True when a budget is about this exchange.
+/// True when a budget applies to this request.
 fn concerns(budget: &Budget, record: &Record, model: Option<&str>) -> bool {
     let tenant = record.targets.as_ref().and_then(|targets| targets.tenant.as_deref());
     let named = model.or(record.labels.request_model.as_deref()).unwrap_or_default();
@@ -289,14 +290,13 @@ fn concerns(budget: &Budget, record: &Record, model: Option<&str>) -> bool {
     models && (budget.tenants.is_empty() || tenant.is_some_and(|tenant| budget.tenants.iter().any(|t| t == tenant)))
 }
 
-/// The tokens of an exchange as far as they are known: a budget is a guard and no bill, so that a lower bound is better than
-/// nothing.
+/// The known tokens of a request. A budget is a guard rather than a bill, so a lower bound is better than nothing.
 fn tokens(record: &Record) -> f64 {
     let known = [record.input_tokens, record.output_tokens].into_iter().flatten();
     known.map(|count| count.tokens as f64).sum()
 }
 
-/// The sum at this place, made at its first use.
+/// The sum at this key, created on first use.
 fn at<K: Eq + Hash, V: Default>(table: &Table<K, V>, place: K) -> Arc<V> {
     if let Some(found) = table.read().unwrap_or_else(PoisonError::into_inner).get(&place) {
         return Arc::clone(found);
@@ -304,7 +304,7 @@ fn at<K: Eq + Hash, V: Default>(table: &Table<K, V>, place: K) -> Arc<V> {
     Arc::clone(table.write().unwrap_or_else(PoisonError::into_inner).entry(place).or_default())
 }
 
-/// Removes the sums of what has lost its place. A sum that is made again begins at zero.
+/// Removes the sums of evicted models or tenants. A sum that is created again starts at zero.
 fn retain<K: Eq + Hash, V>(table: &Table<K, V>, keep: impl Fn(&K) -> bool) {
     table.write().unwrap_or_else(PoisonError::into_inner).retain(|place, _| keep(place));
 }

@@ -1,4 +1,4 @@
-//! From what a client says of itself to a label: named, hashed or plain, and never more labels than the cap.
+//! Maps client-supplied tenant names to labels: configured, hashed or plain, with bounded cardinality.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -15,16 +15,16 @@ use crate::accounting::TenantForm;
 use crate::accounting::Tenants;
 use tokometer_observe::measure::LABEL_IDLE;
 
-/// The label of every tenant over the cap, and of those that no server vouched for.
+/// The label of tenants over the limit, and of unknown tenants whose request the server refused.
 pub(super) const OTHER: &str = "other";
 
-/// Hexadecimal digits of a hash: 48 bits, so that among 100 tenants two meet with a chance of 1 in 50,000,000,000.
+/// Hexadecimal digits of a hash: 48 bits, so among 100 tenants the chance of a collision is 1 in 50,000,000,000.
 const DIGITS: usize = 12;
 
-/// A key that is shorter can be found by trying.
+/// Minimum key length in bytes. A shorter key can be found by brute force.
 const SHORTEST_KEY: usize = 16;
 
-/// Why the key of the hash cannot be used.
+/// Why the hash key cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file cannot be read.
@@ -32,10 +32,10 @@ pub enum Error {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The operating system's error.
         source: std::io::Error,
     },
-    /// There is too little in it.
+    /// The key is too short.
     #[error(
         "tenants.hash_key_file: {} holds {bytes} bytes, which is too short for a key; write at least 16, such as the output of \
          `openssl rand -hex 32`",
@@ -44,15 +44,15 @@ pub enum Error {
     Short {
         /// The file.
         path: PathBuf,
-        /// Bytes in it, white space around them left out.
+        /// Its length in bytes, without surrounding white space.
         bytes: usize,
     },
 }
 
-/// Labels that have a place, and when each was used last. Locked by the threads that record alone.
+/// Labels in use, and when each was last used. Locked only by the threads that record.
 pub(super) type Places = HashMap<Arc<str>, Mutex<Instant>>;
 
-/// Makes labels of tenants. Remembers labels alone, nothing of what clients said.
+/// Computes tenant labels. Stores no client-supplied names, only labels.
 #[derive(Debug)]
 pub(super) struct Identity {
     settings: Tenants,
@@ -65,19 +65,19 @@ impl Identity {
         Ok(Identity { settings: settings.clone(), key })
     }
 
-    /// The label of a tenant that has a name of its own.
+    /// The configured label of a tenant.
     fn named(&self, said: &str) -> Option<&str> {
         self.settings.names.get(said).map(String::as_str)
     }
 
-    /// Labels that stand from the start.
+    /// Labels that exist from the start.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.settings.names.values().map(String::as_str)
     }
 
-    /// The label of what a client says. `known` are the labels that have a place already; a new one gets a place only if
-    /// `admitted`: where the server refused the request, its tenant may be made up. Where all places are taken it replaces the
-    /// one that was not used for the longest time, if that is [`LABEL_IDLE`].
+    /// The label of a client-supplied name. `known` are the labels in use; a new one is added only if `admitted`, since
+    /// the tenant of a refused request may be made up. At the limit it replaces the least recently used label, if that
+    /// has been idle for [`LABEL_IDLE`].
     pub(super) fn label(&self, said: &str, admitted: bool, known: &Places, now: Instant) -> Found {
         let found = |label, is_new, folded| Found { label, is_new, folded, replaces: None };
         if let Some(name) = self.named(said) {
@@ -118,15 +118,15 @@ impl Identity {
     }
 }
 
-/// The label of a tenant.
+/// A tenant label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Found {
     pub(super) label: Arc<str>,
-    /// It takes one of the places.
+    /// It must be added to the labels in use.
     pub(super) is_new: bool,
-    /// It stands for others because there was no place.
+    /// It is [`OTHER`] because no label could be added.
     pub(super) folded: bool,
-    /// The label whose place it takes.
+    /// The label that it replaces.
     pub(super) replaces: Option<Arc<str>>,
 }
 
@@ -139,7 +139,7 @@ fn read(path: &Path) -> Result<hmac::Key, Error> {
     Ok(hmac::Key::new(hmac::HMAC_SHA256, key))
 }
 
-/// The text with what cannot be read in a label as `_`.
+/// Replaces characters that are not readable in a label by `_`.
 fn readable(text: &str) -> String {
     let plain = |c: char| c == ' ' || c.is_ascii_graphic() || c.is_alphanumeric();
     text.chars().map(|c| if plain(c) { c } else { '_' }).collect()
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_is_that_of_the_usual_tools_with_and_without_a_key() {
+    fn hash_matches_sha256sum_and_openssl() {
         // printf acme | sha256sum
         assert_eq!(label(Tenants::default(), "acme"), "822b33ad87c1");
         let folder = tempfile::tempdir().unwrap();
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_cannot_be_used_is_told_with_its_file_and_mend() {
+    fn key_errors_name_the_file_and_the_fix() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("key");
         let of = |path: &Path| {
@@ -178,11 +178,11 @@ mod tests {
         assert!(of(&path).contains("/key: ") && of(&path).contains("check the path"), "{}", of(&path));
         std::fs::write(&path, "  short\n").unwrap();
         assert!(of(&path).contains("holds 5 bytes") && of(&path).contains("openssl rand -hex 32"), "{}", of(&path));
-        assert!(!of(&path).contains("short\n"), "a key is never shown");
+        assert!(!of(&path).contains("short\n"), "the key must not be shown");
     }
 
     #[test]
-    fn a_name_stands_for_its_tenant_and_plain_text_is_made_readable() {
+    fn configured_names_are_used_and_plain_names_made_readable() {
         let names = [("acme".to_owned(), "Acme Corp".to_owned())].into();
         let plain = Tenants { form: TenantForm::Plain, names, ..Tenants::default() };
         assert_eq!(label(plain.clone(), "acme"), "Acme Corp");
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn over_the_cap_and_without_a_server_that_vouches_there_is_no_place() {
+    fn tenants_over_the_limit_or_refused_get_no_label() {
         let identity = Identity::new(&Tenants { form: TenantForm::Plain, most: 1, ..Tenants::default() }).unwrap();
         let now = Instant::now();
         let after = |said: &str, admitted, known: &[&str], idle| {

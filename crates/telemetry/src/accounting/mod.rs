@@ -1,7 +1,7 @@
-//! Who used how many tokens, what they cost, and how much of a budget they were: records in, sums out.
+//! Accounting: tokens, cost and budget use by tenant and model, summed up from request records.
 //!
-//! Off until it is set. A tenant is what a client says it is: nothing here checks it, and its label is a hash unless the settings
-//! say otherwise. An exchange whose counts are not known adds no cost, and is counted as one without a price.
+//! Disabled unless configured. Tenant names are client-supplied and not verified; their label is a hash unless
+//! configured otherwise. A request with unknown token counts adds no cost and is counted as unpriced.
 
 mod book;
 mod identity;

@@ -1,4 +1,4 @@
-//! What one exchange cost.
+//! Cost of a request.
 
 use crate::accounting::Price;
 use crate::accounting::Prices;
@@ -7,17 +7,17 @@ use tokometer_observe::measure::CountSource;
 use tokometer_observe::measure::Outcome;
 use tokometer_observe::measure::Record;
 
-/// A price is for so many tokens.
+/// Prices are per million tokens.
 const PER: f64 = 1e6;
 
-/// What a cost rests on. Costs of different bases are never in one series.
+/// What a cost is based on. Costs of different bases are never in one series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Basis {
     /// Exact counts.
     Exact,
-    /// A count by the text, or a prompt of which the engine did not tell how much its cache had, priced as if it had nothing.
+    /// A count by tokenizer, or a prompt whose number of cached tokens the engine did not report, priced as uncached.
     Estimate,
-    /// An output of which only a lower bound is known: it cost this much or more.
+    /// Only a lower bound of the output tokens is known, so the cost is a lower bound.
     LowerBound,
 }
 
@@ -35,14 +35,14 @@ impl Basis {
     }
 }
 
-/// Why an answer has no price.
+/// Why a response has no price.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Unpriced {
-    /// No price is set for its model.
+    /// No price is configured for its model.
     NoPrice,
-    /// Its input is not known.
+    /// Its input token count is unknown.
     NoInputCount,
-    /// Its output is not known.
+    /// Its output token count is unknown.
     NoOutputCount,
 }
 
@@ -60,15 +60,15 @@ impl Unpriced {
     }
 }
 
-/// The cost of an exchange, in the currency of the prices, and what it rests on. `None`: the server gave no answer, which costs
-/// nothing. `model`: the name under which it is counted.
+/// The cost of a request, in the currency of the prices, and its basis. `None`: the server did not accept the request,
+/// which costs nothing. `model`: the name under which the request is counted.
 pub fn cost(record: &Record, model: Option<&str>, prices: &Prices) -> Option<Result<(f64, Basis), Unpriced>> {
     (is_taken(record) && record.labels.route.is_read()).then(|| priced(record, model, prices))
 }
 
-/// True when the server took the request: a refusal has no tokens, and says nothing of whether its client is who it says.
+/// True when the server accepted the request. A refusal has no tokens, and does not confirm the client's identity.
 pub(super) fn is_taken(record: &Record) -> bool {
-    // A remote procedure call is refused with a status of 200 and one of its own.
+    // A gRPC call is refused with HTTP status 200 and a gRPC status.
     let refused = matches!(record.outcome, Outcome::Http4xx | Outcome::Http5xx | Outcome::RejectedBusy);
     matches!(record.status, Some(101 | 200..=299)) && !refused
 }
@@ -79,7 +79,7 @@ fn priced(record: &Record, model: Option<&str>, prices: &Prices) -> Result<(f64,
     let input = record.input_tokens.ok_or(Unpriced::NoInputCount)?;
     let output = match record.output_tokens {
         Some(count) => Some(count),
-        // Vectors, ranks and the like have no output tokens.
+        // Embeddings, reranking and the like have no output tokens.
         None if !record.labels.route.generates() => None,
         None => return Err(Unpriced::NoOutputCount),
     };
@@ -102,7 +102,7 @@ fn priced(record: &Record, model: Option<&str>, prices: &Prices) -> Result<(f64,
     Ok((money, basis))
 }
 
-/// True when it matters how much of the prompt the cache had.
+/// True when the number of cached tokens affects the price.
 fn tells_cached_apart(price: &Price) -> bool {
     price.cached_input.is_some_and(|cached| cached != price.input)
 }

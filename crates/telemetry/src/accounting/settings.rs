@@ -1,80 +1,80 @@
-//! What a person may set about tenants, prices and budgets.
+//! Settings of tenants, prices and budgets.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Who is counted apart, what tokens cost, and how many may be used.
+/// Which tenants are counted separately, token prices, and budgets.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Counting by tenant; `None`: nobody is told apart.
+    /// Counting by tenant; `None`: disabled.
     pub tenants: Option<Tenants>,
-    /// Prices; `None`: nothing is priced.
+    /// Prices; `None`: no costs are computed.
     pub prices: Option<Prices>,
-    /// Budgets, their names all different.
+    /// Budgets; names are unique.
     pub budgets: Vec<Budget>,
-    /// Models whose counters stand at zero from the start.
+    /// Models whose counters are exported as zero from the start.
     pub models: Vec<String>,
-    /// Most different models in counters; further ones are `other`.
+    /// Maximum number of different models in counters; further models are counted as `other`.
     pub max_models: usize,
 }
 
 /// Counting by tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tenants {
-    /// What stands for a tenant that has no name of its own here.
+    /// Label of a tenant without a configured name.
     pub form: TenantForm,
-    /// File that holds the key of the hash; `None`: a hash without a key.
+    /// File with the hash key; `None`: a hash without a key.
     pub hash_key_file: Option<PathBuf>,
-    /// Labels by what the client says. These tenants have a place from the start, beside `most`.
+    /// Labels by client-supplied name. These tenants do not count towards `most`.
     pub names: BTreeMap<String, String>,
-    /// Tenants without a name here are all counted as `other`.
+    /// Counts all tenants without a configured name as `other`.
     pub only_named: bool,
-    /// Most tenants without a name here; further ones are `other`.
+    /// Maximum number of tenants without a configured name; further tenants are counted as `other`.
     pub most: usize,
 }
 
-/// What stands for a tenant.
+/// Form of a tenant label.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TenantForm {
     /// The first 12 hexadecimal digits of a SHA-256.
     #[default]
     Hash,
-    /// What the client says.
+    /// The client-supplied name.
     Plain,
 }
 
-/// Prices of tokens.
+/// Token prices.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prices {
-    /// The currency of all of them, the label `currency`.
+    /// The currency of all prices, the label `currency`.
     pub currency: String,
-    /// Prices by model: the first whose pattern covers the model counts.
+    /// Prices by model: the first matching pattern applies.
     pub models: Vec<Price>,
 }
 
-/// What a million tokens of a model cost.
+/// Price of a million tokens of a model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Price {
-    /// Name of the model; a `*` at the end stands for any rest.
+    /// Model name; a trailing `*` matches any suffix.
     pub model: String,
     /// A million input tokens that the engine did not have in its cache.
     pub input: f64,
-    /// A million input tokens that came from the engine's cache; `None`: the same as others.
+    /// A million input tokens from the engine's cache; `None`: same as other input tokens.
     pub cached_input: Option<f64>,
     /// A million output tokens.
     pub output: f64,
 }
 
-/// How much may be used in a day.
+/// A daily budget.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Budget {
     /// Name, the label `budget`.
     pub name: String,
-    /// What may be used from one midnight (UTC) to the next.
+    /// Limit from one midnight (UTC) to the next.
     pub limit: Limit,
-    /// Models that it is about, a `*` at the end stands for any rest; an empty list sets no bound.
+    /// Models it applies to, a trailing `*` matches any suffix; an empty list does not restrict.
     pub models: Vec<String>,
-    /// Tenants that it is about, as the client names them; an empty list sets no bound.
+    /// Tenants it applies to, as named by the client; an empty list does not restrict.
     pub tenants: Vec<String>,
 }
 
@@ -88,7 +88,7 @@ pub enum Limit {
 }
 
 impl Settings {
-    /// True when something is to be counted.
+    /// True when anything is counted.
     pub fn is_on(&self) -> bool {
         self.tenants.is_some() || self.prices.is_some() || !self.budgets.is_empty()
     }
@@ -112,7 +112,7 @@ impl Default for Tenants {
     }
 }
 
-/// True when a pattern covers this model.
+/// True when a pattern matches this model.
 pub(super) fn covers(pattern: &str, model: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(begin) => model.starts_with(begin),

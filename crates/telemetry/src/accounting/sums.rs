@@ -1,4 +1,4 @@
-//! Sums that only rise, added to from any thread.
+//! Monotonic sums that any thread may add to.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
@@ -15,11 +15,11 @@ use tokometer_observe::measure::Record;
 pub(super) struct Sum(AtomicU64);
 
 impl Sum {
-    /// Adds what is finite and above 0.
+    /// Adds a finite value above 0; ignores others.
     pub(super) fn add(&self, value: f64) {
         if value.is_finite() && value > 0.0 {
             let more = |bits: u64| Some((f64::from_bits(bits) + value).to_bits());
-            // It always gives a new value, so that it cannot fail.
+            // Cannot fail: the closure always returns a value.
             self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok();
         }
     }
@@ -29,7 +29,7 @@ impl Sum {
     }
 }
 
-/// What one tenant has used.
+/// Usage of one tenant.
 #[derive(Debug, Default)]
 pub(super) struct Used {
     ended: [AtomicU64; Outcome::ALL.len()],
@@ -38,14 +38,14 @@ pub(super) struct Used {
     output: [AtomicU64; CountSource::ALL.len()],
 }
 
-/// What one tenant has used, at this moment. Counts of 0 are left out, but for the outcomes.
+/// Usage of one tenant at one moment. Zero counts are left out, except for outcomes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Exchanges by outcome, each one of them.
+    /// Requests by outcome, for every outcome.
     pub ended: Vec<(Outcome, u64)>,
-    /// Input tokens by source, cached ones included.
+    /// Input tokens by source, including cached ones.
     pub input: Vec<(CountSource, u64)>,
-    /// Input tokens that came from the engine's cache.
+    /// Input tokens from the engine's cache.
     pub cached_input: u64,
     /// Output tokens by source.
     pub output: Vec<(CountSource, u64)>,
@@ -85,7 +85,7 @@ impl Used {
     }
 }
 
-/// What one model, or one tenant of it, has cost.
+/// Cost of one model, or of one tenant of it.
 #[derive(Debug, Default)]
 pub(super) struct Cost([Sum; Basis::ALL.len()]);
 
@@ -97,14 +97,14 @@ impl Cost {
         }
     }
 
-    /// By basis; those without any are left out, but for the exact one.
+    /// Costs by basis; zero sums are left out, except for the exact one.
     pub(super) fn by_basis(&self) -> Vec<(Basis, f64)> {
         let each = Basis::ALL.into_iter().zip(&self.0).map(|(basis, sum)| (basis, sum.get()));
         each.filter(|(basis, money)| *basis == Basis::Exact || *money > 0.0).collect()
     }
 }
 
-/// Answers without a price.
+/// Responses without a price.
 #[derive(Debug, Default)]
 pub(super) struct Missing([AtomicU64; Unpriced::ALL.len()]);
 
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sum_only_rises_and_takes_what_is_a_number() {
+    fn sum_ignores_negative_and_non_finite_values() {
         let sum = Sum::default();
         for value in [0.1, -5.0, f64::NAN, f64::INFINITY, 0.0, 0.2] {
             sum.add(value);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_lost_when_threads_add_at_once() {
+    fn concurrent_additions_are_not_lost() {
         let sum = Sum::default();
         std::thread::scope(|scope| {
             for _ in 0..4 {
