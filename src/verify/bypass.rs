@@ -1,4 +1,4 @@
-//! Whether the server can be reached past the relay, where others can.
+//! Whether clients can bypass the proxy and reach the server directly.
 
 use std::net::IpAddr;
 use std::net::SocketAddr;
@@ -16,24 +16,24 @@ use crate::verify::report::Grade;
 use crate::verify::settings::CheckName;
 use crate::verify::settings::Settings;
 
-/// Longest that an address of this host is waited for.
+/// Timeout of a request to one of this host's addresses.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Who answers at an address of this host on the server's port.
+/// What answers at an address of this host on the server's port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
     Nobody,
     /// The server itself.
     Server,
-    /// The relay, which may listen on the same port of another address.
+    /// The proxy, which may listen on the same port of another address.
     Relay,
-    /// The server or the relay: nothing tells which.
+    /// The server or the proxy; undecidable without the admin server.
     Either,
-    /// Something with another list of models.
+    /// Something with a different model list.
     Other,
 }
 
-/// Looks for the server at this host's addresses. `models` is the body of its list of models.
+/// Looks for the server at this host's addresses. `models` is the body of its model list.
 pub(super) fn check(settings: &Settings, admin: &mut Caller, engine: Engine, models: &[u8]) -> Check {
     let made = |grade, said: String| Check::new(CheckName::Bypass, grade, said);
     let own = settings.own_addresses.clone().unwrap_or_else(own_addresses);
@@ -42,14 +42,14 @@ pub(super) fn check(settings: &Settings, admin: &mut Caller, engine: Engine, mod
     if let Some(elsewhere) = host.iter().find(|address| !address.is_loopback() && !own.contains(address)) {
         return made(
             Grade::Note,
-            format!(
-                "the server is at {elsewhere}, which is not this host: whoever reaches it there can bypass the relay"
-            ),
+            format!("the server is at {elsewhere}, not this host: clients that can reach it there bypass the proxy"),
         )
-        .mend("run this beside the server, against 127.0.0.1; let a NetworkPolicy or firewall admit the relay alone");
+        .mend(
+            "run this on the server's host, against 127.0.0.1; let a NetworkPolicy or firewall admit only the proxy",
+        );
     }
     if own.is_empty() {
-        return made(Grade::Unknown, "no address of this host was found but loopback".to_owned());
+        return made(Grade::Unknown, "this host has only loopback addresses".to_owned());
     }
     let found: Vec<(IpAddr, Found)> =
         own.iter().map(|address| (*address, at(settings, admin, SocketAddr::new(*address, port), models))).collect();
@@ -59,14 +59,12 @@ pub(super) fn check(settings: &Settings, admin: &mut Caller, engine: Engine, mod
     };
     let (server, either, other) = (which(Found::Server), which(Found::Either), which(Found::Other));
     if !server.is_empty() {
-        return made(Grade::Wrong, format!("the server answers at {} too, past the relay", server.join(", ")))
-            .mend(format!("{}, so that the relay alone reaches it", engine.mend_bypass()));
+        return made(Grade::Wrong, format!("the server also answers at {}, bypassing the proxy", server.join(", ")))
+            .mend(format!("{}, so that only the proxy can reach it", engine.mend_bypass()));
     }
     if !either.is_empty() {
-        let said = format!(
-            "{} answers, and without the admin server it cannot be told whether that is the relay",
-            either.join(", ")
-        );
+        let said =
+            format!("{} answers; without the admin server it is unknown whether that is the proxy", either.join(", "));
         return made(Grade::Unknown, said).mend("give --admin http://HOST:PORT");
     }
     let tried: Vec<String> = own.iter().map(|address| SocketAddr::new(*address, port).to_string()).collect();
@@ -91,7 +89,7 @@ fn at(settings: &Settings, admin: &mut Caller, address: SocketAddr, models: &[u8
     if settings.relay.port() != settings.upstream.port() {
         return Found::Server;
     }
-    // What the relay accepts, it counts.
+    // The proxy counts every connection it accepts.
     match (before, counted::look(settings, admin)) {
         (Ok(before), Ok(after)) if after.since(&before).connections > 0.0 => Found::Relay,
         (Ok(_), Ok(_)) => Found::Server,

@@ -1,4 +1,4 @@
-//! The requests that are sent, and what an answer to a canary tells.
+//! Canary requests, and what is measured from their responses.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use crate::client::Target;
 use crate::verify::settings::Api;
 use crate::verify::settings::Settings;
 
-/// A path that no server has.
+/// A path that exists on no server.
 pub(super) const NOWHERE: &str = "/tokometer-verify/no-such-path";
 
-/// A body that no server can read.
+/// A body that no server can parse.
 pub(super) const NO_JSON: &[u8] = b"{\"model\":";
 
-/// What every canary says. Greedy sampling of a plain task: most engines give the same answer each time.
+/// Prompt of every canary. A simple task with greedy sampling: most engines return the same text each time.
 const PROMPT: &str = "Count from one to fifty in words.";
 
 /// Bytes of a GET request.
@@ -27,7 +27,7 @@ pub(super) fn get(settings: &Settings, to: &Target, path: &str, accept: &str) ->
     head.into_bytes()
 }
 
-/// Bytes of a request to the API.
+/// Bytes of a POST request to the API.
 pub(super) fn post(settings: &Settings, to: &Target, body: &[u8]) -> Vec<u8> {
     let path = match settings.api {
         Api::Chat => "/v1/chat/completions",
@@ -40,7 +40,7 @@ pub(super) fn post(settings: &Settings, to: &Target, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// What is the same on both ways stands in the same order; each side is called by its own name, as clients do.
+/// Both requests have the same headers in the same order; only `Host` names the target, as clients do.
 fn head(settings: &Settings, to: &Target, method: &str, path: &str, accept: &str) -> String {
     let mut head = format!(
         "{method} {}{path} HTTP/1.1\r\nHost: {}\r\nUser-Agent: tokometer-verify\r\nAccept: {accept}\r\n",
@@ -53,18 +53,18 @@ fn head(settings: &Settings, to: &Target, method: &str, path: &str, accept: &str
     head
 }
 
-/// How a canary is asked.
+/// Kinds of canaries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ask {
-    /// For a stream, with usage at its end.
+    /// Stream with usage at its end.
     Stream,
-    /// For a stream, and nothing of usage, as many clients do.
+    /// Stream without asking for usage, like many clients.
     StreamWithoutUsage,
-    /// For one whole answer.
+    /// Non-streamed response.
     Whole,
 }
 
-/// The body of a canary.
+/// The request body of a canary.
 pub(super) fn body(settings: &Settings, model: &str, ask: Ask) -> Vec<u8> {
     let mut body = json!({
         "model": model,
@@ -82,22 +82,22 @@ pub(super) fn body(settings: &Settings, model: &str, ask: Ask) -> Vec<u8> {
     body.to_string().into_bytes()
 }
 
-/// An answer to a streamed canary.
+/// Response to a streamed canary.
 #[derive(Debug)]
 pub(super) struct Canary {
     pub(super) recording: Recording,
-    /// Since the request began.
+    /// Since the request was sent.
     pub(super) first_byte: Duration,
-    /// The first event with text, reasoning or a tool call.
+    /// First event with text, reasoning or a tool call.
     pub(super) first_token: Option<Duration>,
-    /// Between tokens: of a read that brought several, each has its share of the gap before it. So a read that brings two
-    /// events in place of one adds nothing.
+    /// Gaps between tokens. If a read brings several tokens, each gets an equal share of the gap before it, so merging
+    /// two events into one read adds no time.
     pub(super) gaps: Vec<Duration>,
-    /// Output tokens by the engine's `usage`.
+    /// Output tokens from the engine's `usage`.
     pub(super) usage: Option<u64>,
-    /// Output tokens by a counter of the engine's own (llama.cpp: `timings.predicted_n`).
+    /// Output tokens from an engine-specific counter (llama.cpp: `timings.predicted_n`).
     pub(super) native: Option<u64>,
-    /// The stream said that it failed.
+    /// Error event in the stream.
     pub(super) error: Option<String>,
 }
 
@@ -113,7 +113,7 @@ impl Canary {
             error: None,
             recording,
         };
-        // When reads brought tokens, and how many events with some.
+        // Time of each read with tokens, and its number of events with tokens.
         let mut reads: Vec<(Duration, u32)> = Vec::new();
         for Event { data, at } in canary.recording.events(&body) {
             let Ok(event) = serde_json::from_slice::<Value>(data) else { continue };
@@ -139,7 +139,7 @@ impl Canary {
     }
 }
 
-/// Whether an event has text, reasoning or a tool call in it.
+/// True when an event contains text, reasoning or a tool call.
 fn speaks(event: &Value) -> bool {
     let says = |value: Option<&Value>| match value {
         Some(Value::String(text)) => !text.is_empty(),
@@ -154,7 +154,7 @@ fn speaks(event: &Value) -> bool {
     })
 }
 
-/// The beginning of a text, in one line without control characters.
+/// The first 160 characters of a text, with control characters replaced by spaces.
 pub(super) fn excerpt(text: &[u8]) -> String {
     const MOST: usize = 160;
     let text = String::from_utf8_lossy(text);
@@ -172,7 +172,7 @@ mod tests {
     use crate::client::recorded;
 
     #[test]
-    fn a_canary_tells_its_times_and_its_tokens() {
+    fn canary_measures_times_and_tokens() {
         let head = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n";
         let chunk = |content: &str| format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{content}\"}}}}]}}\n\n");
         let (two, last) =
@@ -191,14 +191,14 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_in_the_stream_is_told() {
+    fn error_event_is_reported() {
         let stream = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\ndata: {\"error\":{\"message\":\"a\\nb\"}}\n\n";
         assert_eq!(Canary::of(recorded(&[(stream, 1)])).error.unwrap(), r#"{"message":"a\nb"}"#);
         assert_eq!(excerpt(format!(" a\n{} ", "x".repeat(200)).as_bytes()).len(), 163);
     }
 
     #[test]
-    fn nothing_but_the_name_of_the_side_differs_between_the_two_ways() {
+    fn requests_differ_only_in_the_host_header() {
         let (relay, upstream): (Target, Target) = ("http://a:1".parse().unwrap(), "http://b:2".parse().unwrap());
         let settings = Settings::of(relay.clone(), upstream.clone());
         let body = body(&settings, "m", Ask::Stream);

@@ -1,4 +1,4 @@
-//! What the relay's admin server has counted so far, read from its page of metrics.
+//! Counters of the admin server, read from its metrics page.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,34 +10,35 @@ use crate::verify::settings::Settings;
 use tokometer_engine::scrape::exposition::Parser;
 use tokometer_engine::scrape::exposition::Sample;
 
-/// How long what ended may take to be counted: it may wait for a count of its text or for the engine's span.
+/// Maximum wait until finished requests are counted: a request may wait for its text to be tokenized, or for the
+/// engine's span.
 const SETTLE: Duration = Duration::from_secs(5);
 
-/// Time between two looks.
+/// Polling interval.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Sources of output tokens that are no counts of the engine's.
+/// Sources of output token counts that are not the engine's own.
 const INEXACT: &[&[u8]] = &[b"deltas_lower_bound", b"tokenizer"];
 
-/// The counters that a verification moves, of one server.
+/// The counters of one server that a verification increases.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Counted {
-    /// Exchanges that ended.
+    /// Finished requests.
     pub(super) exchanges: f64,
-    /// Output tokens, by an exact count.
+    /// Output tokens with an exact count.
     pub(super) exact_tokens: f64,
-    /// Output tokens by their source.
+    /// Output tokens by source.
     pub(super) tokens: BTreeMap<String, f64>,
-    /// Exchanges with a queue time, by its source.
+    /// Requests with a queue time, by source.
     pub(super) queue: BTreeMap<String, f64>,
-    /// Connections accepted.
+    /// Accepted connections.
     pub(super) connections: f64,
-    /// Exchanges by the engine that they were recognised as.
+    /// Requests by recognised engine.
     pub(super) engines: BTreeMap<String, f64>,
 }
 
 impl Counted {
-    /// From a page in the text format. Only what is of a server on this port counts, where the page knows one.
+    /// Parses a metrics page. If any series is labelled with `port`, only those series count.
     pub(super) fn read(page: &[u8], port: u16) -> Counted {
         let port = port.to_string();
         let of_port = |sample: &Sample<'_>| sample.labels.get(b"server_port") == Some(port.as_bytes());
@@ -71,7 +72,7 @@ impl Counted {
         counted
     }
 
-    /// What came since.
+    /// The increase since `before`.
     pub(super) fn since(&self, before: &Counted) -> Counted {
         let less = |now: &BTreeMap<String, f64>, then: &BTreeMap<String, f64>| {
             let gained = |(name, value): (&String, &f64)| (name.clone(), value - then.get(name).unwrap_or(&0.0));
@@ -94,22 +95,22 @@ fn each(page: &[u8], mut found: impl FnMut(&Sample<'_>)) {
     parser.finish(&mut found);
 }
 
-/// The admin server's page of this moment.
+/// Reads the admin server's metrics page.
 ///
 /// # Errors
-/// Why there is none, in words that continue "the admin server at ...".
+/// The reason, as the rest of a sentence that begins with "the admin server at ...".
 pub(super) fn look(settings: &Settings, admin: &mut Caller) -> Result<Counted, String> {
     let bare = Settings { headers: Vec::new(), ..settings.clone() };
     let request = canary::get(&bare, &settings.admin, "/metrics", "text/plain;version=0.0.4");
     let answer = admin.ask(&request).map_err(|failure| failure.to_string())?;
     let body = answer.body();
     if answer.status() != 200 || !body.windows(10).any(|word| word == b"tokometer_") {
-        return Err(format!("answers /metrics with status {} and no metrics of tokometer", answer.status()));
+        return Err(format!("answers /metrics with status {}, without tokometer metrics", answer.status()));
     }
     Ok(Counted::read(&body, settings.upstream.port()))
 }
 
-/// Looks until this many exchanges more than `before` were counted, or it has taken too long.
+/// Polls until `exchanges` more requests than in `before` are counted, or until [`SETTLE`] has passed.
 ///
 /// # Errors
 /// As [`look`].
@@ -146,16 +147,16 @@ tokometer_connections_opened_total{server_port=\"8001\"} 3
 ";
 
     #[test]
-    fn only_what_is_of_the_server_counts() {
+    fn only_series_of_the_server_port_count() {
         let counted = Counted::read(PAGE.as_bytes(), 8001);
         assert_eq!((counted.exchanges, counted.exact_tokens, counted.connections), (6.0, 160.0, 3.0));
         assert_eq!(counted.engines["vllm"], 5.0);
-        // The server may be called otherwise by the relay.
+        // The proxy may know the server under another port: then all series count.
         assert_eq!(Counted::read(PAGE.as_bytes(), 1234).exchanges, 76.0);
     }
 
     #[test]
-    fn what_came_since_is_the_difference() {
+    fn since_returns_the_increase() {
         let (before, now) = (Counted::default(), Counted::read(PAGE.as_bytes(), 8001));
         assert_eq!(now.since(&before).queue, BTreeMap::from([("in_band".to_owned(), 5.0)]));
         let none = now.since(&now);

@@ -1,29 +1,29 @@
-//! Whether one way is slower than the other, and how much of what was seen is noise.
+//! Latency difference between direct and proxied requests, and its confidence interval.
 
 use std::time::Duration;
 
-/// What was seen of both ways, in milliseconds.
+/// Times of direct (`beside`) and proxied (`through`) requests, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Difference {
     pub(super) beside: f64,
     pub(super) through: f64,
-    /// The difference is not below this,
+    /// Lower bound of the difference, and
     pub(super) low: f64,
-    /// and not above this, in 99 of 100 verifications.
+    /// upper bound, at 99 % confidence.
     pub(super) high: f64,
-    /// There are too few pairs to tell anything.
+    /// Too few pairs for a conclusion.
     few: bool,
 }
 
 impl Difference {
-    /// What the relay added, where it is over the noise.
+    /// The latency that the proxy added; `None` when it is not significant.
     pub(super) fn added(&self) -> Option<f64> {
         let told = !self.few && (self.low > 0.0 || self.high < 0.0);
         told.then_some(self.through - self.beside)
     }
 }
 
-/// One canary beside and one through, right after each other: what each gave.
+/// Times of one direct and one proxied canary, sent in direct succession.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Pair {
     pub(super) beside: Vec<f64>,
@@ -37,20 +37,20 @@ impl Pair {
     }
 }
 
-/// How often pairs are drawn anew.
+/// Number of bootstrap samples.
 const ROUNDS: usize = 1000;
 
-/// Share of the draws that are left out at each end.
+/// Share of the samples cut off at each end.
 const TAIL: f64 = 0.005;
 
-/// Fewer pairs can show nothing.
+/// Minimum number of pairs for a conclusion.
 const LEAST_PAIRS: usize = 6;
 
-/// The difference of the two ways at this quantile; `None` while one of them gave nothing.
+/// The difference at this quantile; `None` when one side has no times.
 ///
-/// How far to trust it is found by a bootstrap of pairs: as many pairs are drawn from those at hand, with repetition, and
-/// their difference taken; what the middle 99 % of these differences span is where the true one lies. A pair is drawn as a
-/// whole, with all gaps of its two answers, because what slows one moment down slows both.
+/// The confidence interval comes from a paired bootstrap: pairs are drawn with replacement, and the middle 99 % of
+/// their differences is the interval. A pair is drawn as a whole, with all gaps of its two responses, because both are
+/// slowed down by the same load.
 pub(super) fn difference(pairs: &[Pair], quantile: f64) -> Option<Difference> {
     let (mut beside, mut through) = (Vec::new(), Vec::new());
     let mut of = |drawn: &mut dyn Iterator<Item = &Pair>| {
@@ -63,7 +63,7 @@ pub(super) fn difference(pairs: &[Pair], quantile: f64) -> Option<Difference> {
         Some((at(&mut beside, quantile)?, at(&mut through, quantile)?))
     };
     let (seen_beside, seen_through) = of(&mut pairs.iter())?;
-    // A fixed seed: the same times give the same words.
+    // A fixed seed makes the result reproducible.
     let mut chance = fastrand::Rng::with_seed(0x746f_6b6f);
     let mut drawn = Vec::with_capacity(ROUNDS);
     for _ in 0..ROUNDS {
@@ -81,7 +81,7 @@ pub(super) fn difference(pairs: &[Pair], quantile: f64) -> Option<Difference> {
     })
 }
 
-/// The value that this share of the values is not above.
+/// The smallest value with at least this share of the values at or below it.
 fn at(values: &mut [f64], quantile: f64) -> Option<f64> {
     let last = values.len().checked_sub(1)?;
     let index = ((values.len() as f64 * quantile).ceil() as usize).saturating_sub(1).min(last);
@@ -92,7 +92,7 @@ fn at(values: &mut [f64], quantile: f64) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// Pairs of one time each: `base` and some noise on both sides, and `added` on one.
+    /// Pairs with one time on each side: 10 ms plus noise, and `added` on the proxied side.
     fn pairs(count: usize, added: f64) -> Vec<Pair> {
         let mut chance = fastrand::Rng::with_seed(7);
         let mut time = || 10.0 + chance.f64();
@@ -100,14 +100,14 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_values_that_were_seen() {
+    fn quantiles_are_observed_values() {
         let mut values: Vec<f64> = (1..=100).rev().map(f64::from).collect();
         assert_eq!([0.5, 0.99, 1.0].map(|quantile| at(&mut values, quantile)), [Some(50.0), Some(99.0), Some(100.0)]);
         assert_eq!((at(&mut [7.0], 0.99), at(&mut [], 0.5)), (Some(7.0), None));
     }
 
     #[test]
-    fn what_is_within_the_noise_is_no_difference() {
+    fn difference_within_the_noise_is_not_reported() {
         let same = difference(&pairs(20, 0.0), 0.5).unwrap();
         assert_eq!(same.added(), None, "{same:?}");
         for (count, added) in [(6, 80.0), (8, 80.0), (20, 3.0), (200, 0.4)] {
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn one_slow_answer_says_nothing_of_the_slowest_ones() {
+    fn one_slow_response_does_not_affect_p99() {
         let mut odd = pairs(20, 0.0);
         odd[7].through = vec![500.0];
         let slowest = difference(&odd, 0.99).unwrap();
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn by_chance_few_are_over_the_noise() {
+    fn few_differences_are_significant_by_chance() {
         let mut chance = fastrand::Rng::with_seed(1);
         let over = (0..200).filter(|_| {
             let pairs: Vec<Pair> =
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn few_pairs_can_show_nothing() {
+    fn few_pairs_give_no_difference() {
         for count in 1..LEAST_PAIRS {
             assert_eq!(difference(&pairs(count, 100.0), 0.5).unwrap().added(), None, "{count}");
         }

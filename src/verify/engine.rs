@@ -1,8 +1,8 @@
-//! Which engine the server is, and what it has to be told so that counts and waits are exact.
+//! Engine detection, and the engine settings that make counts and queue times exact.
 
 use serde_json::Value;
 
-/// An engine, by what it needs.
+/// An engine, as far as the fixes differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Engine {
     Vllm,
@@ -17,7 +17,7 @@ pub(super) enum Engine {
 }
 
 impl Engine {
-    /// From a list of models: who owns the first of them. Each engine writes a word of its own there.
+    /// From a model list: each engine writes its own name into `owned_by`.
     pub(super) fn of_models(models: &Value) -> Engine {
         match models.pointer("/data/0/owned_by").and_then(Value::as_str) {
             Some("vllm") => Engine::Vllm,
@@ -31,7 +31,7 @@ impl Engine {
         }
     }
 
-    /// From the name that the relay gives it (`gen_ai.provider.name`).
+    /// From the proxy's name for it (`gen_ai.provider.name`).
     pub(super) fn of_name(name: &str) -> Engine {
         match name {
             "vllm" => Engine::Vllm,
@@ -46,7 +46,7 @@ impl Engine {
         }
     }
 
-    /// Its name; `None` for one that is not known.
+    /// Display name; `None` for an unknown engine.
     pub(super) fn name(self) -> Option<&'static str> {
         Some(match self {
             Engine::Vllm => "vLLM",
@@ -61,39 +61,39 @@ impl Engine {
         })
     }
 
-    /// What makes the counts of streams exact whose clients do not ask for usage.
+    /// How to get exact token counts for streams whose clients do not ask for usage.
     pub(super) fn mend_usage(self) -> &'static str {
         match self {
             Engine::Vllm => "start vLLM with --enable-force-include-usage",
             Engine::Sglang => "start SGLang with --stream-response-default-include-usage",
             Engine::Ollama => {
-                "let clients ask with stream_options.include_usage, or use Ollama's own /api/chat, which always counts"
+                "let clients set stream_options.include_usage, or use Ollama's own /api/chat, which always counts"
             }
             Engine::Tgi => {
-                "let clients ask with stream_options.include_usage, or use TGI's own /generate_stream with details"
+                "let clients set stream_options.include_usage, or use TGI's own /generate_stream with details"
             }
             _ => {
-                "let clients ask with stream_options.include_usage, or mount the model's tokenizer.json for an estimate \
-                 (observe.tokenizer); docs/ENGINES.md says what each engine tells"
+                "let clients set stream_options.include_usage, or mount the model's tokenizer.json for an estimate \
+                 (observe.tokenizer); docs/ENGINES.md lists what each engine reports"
             }
         }
     }
 
-    /// What makes the server tell how long a request waited.
+    /// How to make the server report queue times.
     pub(super) fn mend_queue(self) -> &'static str {
         match self {
             Engine::Vllm => {
-                "start vLLM with --enable-per-request-metrics, or with --otlp-traces-endpoint toward the relay (docs/QUEUE.md)"
+                "start vLLM with --enable-per-request-metrics, or with --otlp-traces-endpoint pointing to tokometer (docs/QUEUE.md)"
             }
-            Engine::Sglang => "let SGLang send its spans to the relay (docs/QUEUE.md)",
-            Engine::TensorRtLlm => "let TensorRT-LLM send its spans to the relay (docs/QUEUE.md)",
-            Engine::Dynamo => "let clients ask with nvext.extra_fields, as docs/QUEUE_TIME.md says",
-            Engine::Ollama => "use Ollama's own /api/chat, which tells its durations",
-            _ => "docs/QUEUE_TIME.md says what each engine tells",
+            Engine::Sglang => "let SGLang send its spans to tokometer (docs/QUEUE.md)",
+            Engine::TensorRtLlm => "let TensorRT-LLM send its spans to tokometer (docs/QUEUE.md)",
+            Engine::Dynamo => "let clients set nvext.extra_fields (docs/QUEUE_TIME.md)",
+            Engine::Ollama => "use Ollama's own /api/chat, which reports its durations",
+            _ => "docs/QUEUE_TIME.md lists what each engine reports",
         }
     }
 
-    /// What keeps it from being reached past the relay.
+    /// How to keep clients from bypassing the proxy.
     pub(super) fn mend_bypass(self) -> &'static str {
         match self {
             Engine::Vllm | Engine::Sglang | Engine::LlamaCpp => "start the server with --host 127.0.0.1",
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_engine_is_known_by_its_list_of_models_or_by_the_relays_name_for_it() {
+    fn engine_is_recognised_by_model_list_or_provider_name() {
         assert_eq!(Engine::of_models(&json!({"data": [{"id": "m", "owned_by": "vllm"}]})), Engine::Vllm);
         assert_eq!(Engine::of_models(&json!({"data": []})), Engine::Unknown);
         assert_eq!(Engine::of_name("llama_cpp"), Engine::LlamaCpp);
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn every_engine_has_a_mend_for_what_it_lacks() {
+    fn fixes_name_the_flags_of_the_engine() {
         assert!(Engine::Vllm.mend_usage().contains("--enable-force-include-usage"));
         assert!(Engine::Sglang.mend_usage().contains("--stream-response-default-include-usage"));
         assert!(Engine::Vllm.mend_queue().contains("--enable-per-request-metrics"));

@@ -1,4 +1,4 @@
-//! Whether the streams of both ways are the same, as closely as the server's own streams are the same among themselves.
+//! Compares proxied streams with direct ones, at the strictest level at which the server's own streams are identical.
 
 use std::collections::BTreeSet;
 
@@ -7,14 +7,14 @@ use crate::client::header_of;
 use crate::verify::mask::Hide;
 use crate::verify::mask::masked;
 
-/// How closely streams are compared. Each closer one says all that the one after it does.
+/// Strictness of the comparison. Each level includes the ones after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Level {
-    /// Every byte but identity and moments, and where each chunk ends.
+    /// Every byte except ids and times, and chunk boundaries.
     Whole,
-    /// Every byte but identity and moments.
+    /// Every byte except ids and times.
     Text,
-    /// The kinds of events in their order, and where each chunk ends; not what the model said.
+    /// The kinds of events in their order, and chunk boundaries; not the model's output.
     Chunks,
     /// The kinds of events in their order.
     Events,
@@ -23,47 +23,49 @@ pub(super) enum Level {
 impl Level {
     const ALL: [Level; 4] = [Level::Whole, Level::Text, Level::Chunks, Level::Events];
 
-    /// What is the same, in words.
+    /// What is identical at this level.
     pub(super) fn words(self) -> &'static str {
         match self {
-            Level::Whole => "head, chunks, events and text, byte for byte but for ids and times",
-            Level::Text => "head, events and text, byte for byte but for ids and times (the server's own chunks vary)",
+            Level::Whole => "headers, chunks, events and text, byte for byte except ids and times",
+            Level::Text => {
+                "headers, events and text, byte for byte except ids and times (the server's own chunks vary)"
+            }
             Level::Chunks => {
-                "head, chunks and kinds of events, byte for byte but for what varies (the server's own text does)"
+                "headers, chunks and kinds of events, byte for byte except values that vary (the server's own text varies)"
             }
             Level::Events => {
-                "head and kinds of events, byte for byte but for what varies (the server's own text and chunks do)"
+                "headers and kinds of events, byte for byte except values that vary (the server's own text and chunks vary)"
             }
         }
     }
 }
 
-/// Headers whose values differ by nature.
+/// Headers whose values always differ.
 const MOMENTARY: &[&[u8]] = &[b"date", b"x-request-id", b"content-length"];
 
-/// A difference that cannot be the server's doing alone is one in at least so many answers: if the odd ones came by chance,
-/// so many of them on one side would come once in 32 times.
+/// Minimum number of differing responses that rules out the server as the cause: by chance, so many of them would all
+/// be on one side once in 32 times.
 const CERTAIN: usize = 5;
 
-/// What a comparison of streams came to.
+/// Result of comparing streams.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Likeness {
-    /// Nothing differs at this level.
+    /// No difference at this level.
     Same(Level),
     /// The server's own streams differ even in their kinds of events.
     Incomparable,
-    /// Streams of the relay differ.
+    /// Proxied streams differ.
     Differ {
-        /// So many of them.
+        /// How many.
         answers: usize,
-        /// The server's own doing can be left out.
+        /// The server is ruled out as the cause.
         certain: bool,
-        /// Where the first of them does, with both sides.
+        /// Position of the first difference, with excerpts of both sides.
         place: String,
     },
 }
 
-/// Compares the streams that came beside with those that came through.
+/// Compares direct streams with proxied ones.
 pub(super) fn compare(beside: &[Recording], through: &[Recording]) -> Likeness {
     let varying = varying_headers(beside);
     let mut forms = Vec::new();
@@ -81,13 +83,13 @@ pub(super) fn compare(beside: &[Recording], through: &[Recording]) -> Likeness {
     };
     let different = differing(*level, closest);
     let Some(first) = different.first() else { return Likeness::Same(*level) };
-    // The loosest form holds nothing that sampling or timing can change.
+    // The loosest form contains nothing that sampling or timing can change.
     let structural = *loosest == Level::Events && !differing(*loosest, loose).is_empty();
     let certain = structural || different.len() >= CERTAIN;
     Likeness::Differ { answers: different.len(), certain, place: place(closest, first) }
 }
 
-/// Names, in small letters, of headers whose values differ among these answers.
+/// Lower-case names of headers whose values differ among these responses.
 fn varying_headers(recordings: &[Recording]) -> BTreeSet<Vec<u8>> {
     let mut varying: BTreeSet<Vec<u8>> = MOMENTARY.iter().map(|name| name.to_vec()).collect();
     let mut first: Option<Vec<(Vec<u8>, Vec<u8>)>> = None;
@@ -106,7 +108,7 @@ fn varying_headers(recordings: &[Recording]) -> BTreeSet<Vec<u8>> {
     varying
 }
 
-/// What is compared of a stream.
+/// The part of a stream that is compared at this level.
 fn form(recording: &Recording, level: Level, varying: &BTreeSet<Vec<u8>>) -> Vec<u8> {
     let mut form = head(recording, varying);
     let hide = match level {
@@ -120,7 +122,7 @@ fn form(recording: &Recording, level: Level, varying: &BTreeSet<Vec<u8>>) -> Vec
     for line in body.split_inclusive(|byte| *byte == b'\n') {
         let range = at + 1..=at + line.len();
         at += line.len();
-        // A comment is told by a clock, not by a model.
+        // Comments are skipped: they are sent by a timer, not by the model.
         if !line.starts_with(b":") {
             match line.strip_prefix(b"data:") {
                 Some(data) => {
@@ -140,8 +142,8 @@ fn form(recording: &Recording, level: Level, varying: &BTreeSet<Vec<u8>>) -> Vec
     form
 }
 
-/// Appends an event. Where text is hidden, one of a kind stands for all that follow each other: how many there are is
-/// sampled.
+/// Appends an event. Where text is hidden, consecutive events of one kind are merged, because their number depends on
+/// sampling.
 fn push(form: &mut Vec<u8>, event: &mut Vec<u8>, last: &mut Vec<u8>, hide: Hide) {
     if hide == Hide::Momentary || event != last {
         form.extend_from_slice(event);
@@ -150,7 +152,7 @@ fn push(form: &mut Vec<u8>, event: &mut Vec<u8>, last: &mut Vec<u8>, hide: Hide)
     event.clear();
 }
 
-/// The head as it stands, without the values that vary.
+/// The headers, with values that vary masked.
 fn head(recording: &Recording, varying: &BTreeSet<Vec<u8>>) -> Vec<u8> {
     let mut head = Vec::new();
     for line in recording.head() {
@@ -166,7 +168,7 @@ fn head(recording: &Recording, varying: &BTreeSet<Vec<u8>>) -> Vec<u8> {
     head
 }
 
-/// Where two forms part, with some of both.
+/// Position of the first difference, with excerpts of both sides.
 pub(super) fn place(own: &[u8], other: &[u8]) -> String {
     const BEFORE: usize = 12;
     const AFTER: usize = 28;
@@ -175,7 +177,7 @@ pub(super) fn place(own: &[u8], other: &[u8]) -> String {
         let part = form.get(at.saturating_sub(BEFORE)..form.len().min(at + AFTER)).unwrap_or_default();
         part.escape_ascii().to_string()
     };
-    format!("at byte {at}: beside `{}`, through `{}`", part(own), part(other))
+    format!("at byte {at}: direct `{}`, proxied `{}`", part(own), part(other))
 }
 
 #[cfg(test)]
@@ -204,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_are_compared_as_closely_as_the_servers_own_allow() {
+    fn comparison_is_as_strict_as_the_servers_own_streams_allow() {
         let one = |id: u32, date: &str| stream("s", date, &[&event(id, "a"), &event(id, "b"), "[DONE]"], false);
         assert_eq!(compare(&[one(1, "x"), one(2, "y")], &[one(3, "z")]), Likeness::Same(Level::Whole));
         let merged = stream("s", "x", &[&event(1, "a"), &event(1, "b"), "[DONE]"], true);
@@ -218,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_head_or_kind_of_event_is_certain_at_once() {
+    fn changed_header_or_event_kind_is_certain_at_once() {
         let own = [said(&["a", "b"]), said(&["a", "b"])];
         for changed in [
             stream("t", "d", &[&event(1, "a"), &event(1, "b")], false),
@@ -226,21 +228,21 @@ mod tests {
         ] {
             let Likeness::Differ { answers: 1, certain: true, place } = compare(&own, &[changed, said(&["a", "b"])])
             else {
-                panic!("it differs")
+                panic!("the streams must differ")
             };
             assert!(place.starts_with("at byte "), "{place}");
         }
     }
 
     #[test]
-    fn another_text_is_certain_only_when_it_comes_again_and_again() {
+    fn different_text_is_certain_only_when_repeated() {
         let own: Vec<Recording> = (0..6).map(|_| said(&["a", "b"])).collect();
         let through = |odd: usize| -> Vec<Recording> {
             (0..6).map(|number| if number < odd { said(&["a", "x"]) } else { said(&["a", "b"]) }).collect()
         };
         for (odd, expected) in [(1, false), (4, false), (5, true), (6, true)] {
             let Likeness::Differ { answers, certain, .. } = compare(&own, &through(odd)) else {
-                panic!("{odd} differ")
+                panic!("{odd} streams must differ")
             };
             assert_eq!((answers, certain), (odd, expected));
         }

@@ -1,6 +1,6 @@
-//! JSON with the values hidden that differ from answer to answer by nature; every other byte stays as it is.
+//! Masks JSON values that always differ between responses; every other byte is unchanged.
 
-/// Members that differ whoever carries them: identity, moments and durations.
+/// Members that differ in every response: ids, times and durations.
 const MOMENTARY: &[&str] = &[
     "id",
     "created",
@@ -12,12 +12,12 @@ const MOMENTARY: &[&str] = &[
     "meta_info",
     "nvext",
     "time_info",
-    // What a cache held differs from the first answer to the next.
+    // The number of cached tokens differs between the first response and later ones.
     "prompt_tokens_details",
     "cached_tokens",
 ];
 
-/// Members that are what the model said, or follow from it.
+/// Members with the model's output, or derived from it.
 const SPOKEN: &[&str] = &[
     "content",
     "text",
@@ -32,16 +32,16 @@ const SPOKEN: &[&str] = &[
     "usage",
 ];
 
-/// What is hidden.
+/// Which members are masked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hide {
-    /// Identity, moments and durations.
+    /// Ids, times and durations.
     Momentary,
-    /// These, and what the model said.
+    /// These, and the model's output.
     Spoken,
 }
 
-/// This JSON with `"?"`, `0` and `[]` for what is hidden. What is no JSON is given back as it is.
+/// This JSON with `"?"`, `0` and `[]` in place of masked values. Text that is not JSON is returned unchanged.
 pub(super) fn masked(json: &[u8], hide: Hide) -> Vec<u8> {
     let mut mask = Mask { json, at: 0, out: Vec::with_capacity(json.len()), hide };
     match mask.value(false, 0) {
@@ -53,7 +53,7 @@ pub(super) fn masked(json: &[u8], hide: Hide) -> Vec<u8> {
     }
 }
 
-/// Deeper JSON is not looked into.
+/// Maximum nesting depth; deeper JSON is returned unchanged.
 const MOST_DEPTH: usize = 64;
 
 struct Mask<'a> {
@@ -68,7 +68,7 @@ impl Mask<'_> {
         self.json.get(self.at).copied()
     }
 
-    /// Copies blanks.
+    /// Copies white space.
     fn blanks(&mut self) {
         while let Some(byte) = self.peek().filter(u8::is_ascii_whitespace) {
             self.out.push(byte);
@@ -76,7 +76,7 @@ impl Mask<'_> {
         }
     }
 
-    /// Copies this byte, which must be next.
+    /// Copies `byte`, which must be next.
     fn expect(&mut self, byte: u8) -> Option<()> {
         self.peek().filter(|next| *next == byte)?;
         self.out.push(byte);
@@ -84,7 +84,7 @@ impl Mask<'_> {
         Some(())
     }
 
-    /// A string as it stands, quotes included; copies nothing.
+    /// Range of the string that is next, quotes included; copies nothing.
     fn string(&mut self) -> Option<(usize, usize)> {
         let begin = self.at;
         self.peek().filter(|byte| *byte == b'"')?;
@@ -177,7 +177,7 @@ impl Mask<'_> {
             self.value(hidden, depth + 1)?;
             self.blanks();
             if self.expect(b',').is_none() {
-                // How many there are is hidden with them.
+                // The number of items is masked too.
                 if hidden {
                     self.out.truncate(kept);
                 }
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_by_nature_is_hidden_and_every_other_byte_stays() {
+    fn varying_members_are_masked_and_other_bytes_kept() {
         let event =
             r#"{"id":"chatcmpl-1\"2", "created":17,"choices":[{"delta":{"content":"a\u00e9"},"finish_reason":null}]} "#;
         assert_eq!(
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn all_within_a_hidden_member_is_hidden_but_its_names() {
+    fn all_values_within_a_masked_member_are_masked() {
         let timings = r#"{"timings":{"prompt_ms":1.5e-3,"on":true,"n":[1,[2]],"none":[]},"n":[1, 2]}"#;
         let hidden = r#"{"timings":{"prompt_ms":0,"on":true,"n":[],"none":[]},"n":[1, 2]}"#;
         assert_eq!(shown(timings, Hide::Momentary), hidden);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_stays_whole() {
+    fn text_that_is_not_json_is_unchanged() {
         let deep = "[".repeat(100);
         for text in ["[DONE]", "", "{\"id\":\"1\"", "{\"id\":\"1\"} x", "{\"id\":\"1\",}", "nul", "\"\\", deep.as_str()]
         {

@@ -1,9 +1,9 @@
-//! `tokometer verify`: canary requests beside the relay (straight to the server) and through it, and what they show.
+//! `tokometer verify`: sends canary requests directly to the server and through the proxy, and compares the results.
 //!
-//! A witness of its own: it reads HTTP (`client`) and JSON by itself, with the bytes of each answer and the time of each read.
-//! `canary` is the request, `likeness` and `sandwich` say whether two answers are
-//! the same, `difference` whether one way is slower, `counted` what the admin server counted, `bypass` who else can reach the
-//! server; `run` joins them, and `report` is what is told.
+//! Independent of the data path: it has its own HTTP client (`client`) and JSON parsing, and records the bytes of each
+//! response and the time of each read. `canary` builds the requests, `likeness` and `sandwich` compare responses,
+//! `difference` compares latency, `counted` reads the admin server's counters, and `bypass` looks for other ways to the
+//! server. `run` combines them into a `report`.
 
 mod bypass;
 mod canary;

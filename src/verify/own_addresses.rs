@@ -1,4 +1,4 @@
-//! The addresses at which this host can be reached from elsewhere.
+//! Addresses at which other hosts can reach this one.
 
 use std::fs;
 use std::net::IpAddr;
@@ -6,9 +6,9 @@ use std::net::Ipv4Addr;
 use std::net::Ipv6Addr;
 use std::net::UdpSocket;
 
-/// Every address of this host but loopback and link-local ones.
+/// Every address of this host except loopback and link-local ones.
 pub(super) fn own_addresses() -> Vec<IpAddr> {
-    // Files of Linux; elsewhere, or where they are hidden, the address of the default route is what is left.
+    // Linux only; if these files are missing or hidden, only the address of the default route is found.
     let v4 = fs::read_to_string("/proc/net/fib_trie").map(|trie| local_v4(&trie)).unwrap_or_default();
     let v6 = fs::read_to_string("/proc/net/if_inet6").map(|list| global_v6(&list)).unwrap_or_default();
     let mut found: Vec<IpAddr> = v4.into_iter().map(IpAddr::from).chain(v6.into_iter().map(IpAddr::from)).collect();
@@ -18,7 +18,8 @@ pub(super) fn own_addresses() -> Vec<IpAddr> {
     found
 }
 
-/// The address that packets to elsewhere would have; connecting a UDP socket sends none (192.0.2.1 is for documents).
+/// Source address of the default route. Connecting a UDP socket sends no packet (192.0.2.1 is reserved for
+/// documentation).
 fn default_route() -> Option<IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
     socket.connect("192.0.2.1:9").ok()?;
@@ -29,7 +30,7 @@ fn default_route() -> Option<IpAddr> {
         .filter(|address| !address.is_loopback() && !address.is_unspecified())
 }
 
-/// From `/proc/net/fib_trie`: an address stands on the line before the one that calls it a host's own.
+/// From `/proc/net/fib_trie`: an address is on the line before the one that marks it as local.
 fn local_v4(trie: &str) -> Vec<Ipv4Addr> {
     let mut last = None;
     let mut found = Vec::new();
@@ -45,7 +46,7 @@ fn local_v4(trie: &str) -> Vec<Ipv4Addr> {
     found
 }
 
-/// From `/proc/net/if_inet6`: 32 hexadecimal digits, and in the fourth column the scope, 00 for global.
+/// From `/proc/net/if_inet6`: 32 hexadecimal digits; the fourth column is the scope, 00 for global.
 fn global_v6(list: &str) -> Vec<Ipv6Addr> {
     let address = |line: &str| {
         let mut columns = line.split_ascii_whitespace();
@@ -61,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_of_the_host_are_found_in_the_tables_of_routes() {
+    fn host_addresses_are_found_in_proc_net() {
         let trie = "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 0.0.0.0\n        /0 universe UNICAST\n     +-- 127.0.0.0/8 2 0 2\n           \
                     |-- 127.0.0.1\n              /32 host LOCAL\n           |-- 127.255.255.255\n              /32 link BROADCAST\n     \
                     |-- 172.17.0.2\n        /32 host LOCAL\nLocal:\n     |-- 172.17.0.2\n        /32 host LOCAL\n     \
@@ -74,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_is_no_address_that_others_reach() {
+    fn own_addresses_exclude_loopback() {
         assert!(own_addresses().iter().all(|address| !address.is_loopback()));
     }
 }

@@ -1,4 +1,4 @@
-//! What a verification found, for people and as JSON.
+//! Result of a verification, as text and as JSON.
 
 use std::fmt;
 
@@ -6,19 +6,19 @@ use serde::Serialize;
 
 use crate::verify::settings::CheckName;
 
-/// How a check ended.
+/// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Grade {
-    /// As it should be.
+    /// Passed.
     Good,
-    /// Could be better; nothing is wrong.
+    /// Could be better, but nothing is wrong.
     Note,
-    /// Could not be told.
+    /// Could not be determined.
     Unknown,
-    /// Wrong, and accepted.
+    /// Failed, and accepted by the user.
     Accepted,
-    /// Wrong.
+    /// Failed.
     Wrong,
 }
 
@@ -29,7 +29,7 @@ impl fmt::Display for Grade {
             Grade::Note => "note",
             Grade::Unknown => "unknown",
             Grade::Accepted => "accepted",
-            Grade::Wrong => "WRONG",
+            Grade::Wrong => "FAIL",
         })
     }
 }
@@ -37,13 +37,13 @@ impl fmt::Display for Grade {
 /// One check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Check {
-    /// What was checked.
+    /// Name of the check.
     pub name: CheckName,
-    /// How it ended.
+    /// Its result.
     pub grade: Grade,
-    /// What was seen.
+    /// What was observed.
     pub said: String,
-    /// What would make it good.
+    /// How to fix it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mend: Option<String>,
 }
@@ -58,72 +58,72 @@ impl Check {
     }
 }
 
-/// A time on both ways, in milliseconds.
+/// A time of direct and proxied requests, in milliseconds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     /// `first_byte`, `first_token` or `between_tokens`.
     pub time: &'static str,
     /// 50 or 99.
     pub percentile: u8,
-    /// Straight to the server.
+    /// Direct to the server.
     pub beside_ms: f64,
-    /// Through the relay.
+    /// Through the proxy.
     pub through_ms: f64,
-    /// What the relay adds, where that is over the noise; below 0 where the way through it was the faster one.
+    /// Latency added by the proxy, if significant; negative when proxied requests were faster.
     pub added_ms: Option<f64>,
-    /// By what was seen, what it adds is not below this,
+    /// Lower bound of the added latency, and
     pub low_ms: f64,
-    /// and not above this.
+    /// upper bound.
     pub high_ms: f64,
 }
 
-/// Everything that was found.
+/// The result of a verification.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// No check is wrong.
+    /// No check failed.
     pub good: bool,
     /// Where clients connect.
     pub relay: String,
-    /// Where the server is.
+    /// Address of the server.
     pub upstream: String,
-    /// The model that was asked.
+    /// Model of the canaries.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// The engine, where it is known.
+    /// The engine, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub engine: Option<&'static str>,
-    /// Canaries on each of the two ways that were timed.
+    /// Number of timed canaries on each side.
     pub requests: u32,
-    /// Times on both ways.
+    /// Times of both sides.
     pub latency: Vec<Row>,
-    /// What was checked.
+    /// The checks.
     pub checks: Vec<Check>,
 }
 
 impl Report {
-    /// The check of this name, if it was made.
+    /// The check with this name, if it was made.
     pub fn check(&self, name: CheckName) -> Option<&Check> {
         self.checks.iter().find(|check| check.name == name)
     }
 }
 
-/// A table and plain words.
+/// A table and one line per check.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let engine = self.engine.map(|engine| format!(" on {engine}")).unwrap_or_default();
         let model = self.model.as_ref().map(|model| format!(", model {model}{engine}")).unwrap_or_default();
-        writeln!(f, "beside:  {}{model}\nthrough: {}", self.upstream, self.relay)?;
+        writeln!(f, "direct:  {}{model}\nproxied: {}", self.upstream, self.relay)?;
         if !self.latency.is_empty() {
-            writeln!(f, "\n{:<22} {:>12} {:>12}   the relay adds, ms", "", "beside, ms", "through, ms")?;
+            writeln!(f, "\n{:<22} {:>12} {:>12}   added, ms", "", "direct, ms", "proxied, ms")?;
         }
         for row in &self.latency {
             let name = format!("{} p{}", row.time.replace('_', " "), row.percentile);
             let added = match row.added_ms {
                 Some(added) => format!("{added:.3} ({:.3} to {:.3})", row.low_ms, row.high_ms),
                 None if row.low_ms > 0.0 || row.high_ms < 0.0 => {
-                    format!("too few canaries to tell ({:.3} to {:.3})", row.low_ms, row.high_ms)
+                    format!("too few canaries ({:.3} to {:.3})", row.low_ms, row.high_ms)
                 }
-                None => format!("nothing over the noise ({:.3} to {:.3})", row.low_ms, row.high_ms),
+                None => format!("not significant ({:.3} to {:.3})", row.low_ms, row.high_ms),
             };
             writeln!(f, "{name:<22} {:>12.3} {:>12.3}   {added}", row.beside_ms, row.through_ms)?;
         }
@@ -131,14 +131,14 @@ impl fmt::Display for Report {
         for check in &self.checks {
             writeln!(f, "{:<9} {:<9} {}", check.grade, check.name, check.said)?;
             if let Some(mend) = &check.mend {
-                writeln!(f, "{:19} mend: {mend}", "")?;
+                writeln!(f, "{:19} fix: {mend}", "")?;
             }
         }
         let wrong = self.checks.iter().filter(|check| check.grade == Grade::Wrong).count();
         match wrong {
-            0 => write!(f, "\nNothing is wrong."),
-            1 => write!(f, "\n1 check found something wrong."),
-            wrong => write!(f, "\n{wrong} checks found something wrong."),
+            0 => write!(f, "\nAll checks passed."),
+            1 => write!(f, "\n1 check failed."),
+            wrong => write!(f, "\n{wrong} checks failed."),
         }
     }
 }
@@ -178,26 +178,26 @@ mod tests {
     }
 
     #[test]
-    fn people_get_a_table_and_words() {
+    fn display_is_a_table_and_one_line_per_check() {
         let expected = "\
-beside:  http://u, model m on vLLM
-through: http://r
+direct:  http://u, model m on vLLM
+proxied: http://r
 
-                         beside, ms  through, ms   the relay adds, ms
+                         direct, ms  proxied, ms   added, ms
 first token p50              20.500       20.750   0.250 (0.123 to 0.300)
-first token p99              20.500       20.750   too few canaries to tell (0.123 to 0.300)
-between tokens p50           20.500       20.750   nothing over the noise (-0.123 to 0.300)
+first token p99              20.500       20.750   too few canaries (0.123 to 0.300)
+between tokens p50           20.500       20.750   not significant (-0.123 to 0.300)
 
 good      bytes     the same
-WRONG     usage     no count
-                    mend: start it otherwise
+FAIL      usage     no count
+                    fix: start it otherwise
 
-1 check found something wrong.";
+1 check failed.";
         assert_eq!(report().to_string(), expected);
     }
 
     #[test]
-    fn scripts_get_the_same_as_json() {
+    fn json_has_the_same_fields() {
         let json = serde_json::to_value(report()).unwrap();
         assert_eq!(json["good"], false);
         assert_eq!(json["latency"][1]["added_ms"], serde_json::Value::Null);

@@ -1,4 +1,4 @@
-//! The whole verification, one request at a time.
+//! Runs a verification, one request at a time.
 
 use serde_json::Value;
 
@@ -23,7 +23,7 @@ use crate::verify::settings::CheckName;
 use crate::verify::settings::Settings;
 use crate::verify::verdict;
 
-/// Sends the canaries and tells what they showed. What goes wrong is in the report, never an error.
+/// Sends the canaries and evaluates the checks. Failures are part of the report, never an error.
 pub fn run(settings: &Settings) -> Report {
     let mut report = Report {
         good: false,
@@ -47,7 +47,7 @@ pub fn run(settings: &Settings) -> Report {
     report
 }
 
-/// A way to the server.
+/// One side of the comparison: direct or proxied.
 struct Way {
     caller: Caller,
     name: String,
@@ -64,28 +64,28 @@ impl Way {
 
     fn ask(&mut self, request: &[u8]) -> Result<Recording, Check> {
         self.caller.ask(request).map_err(|failure| {
-            self.wrong(&failure.to_string()).mend("start it, or give its address with --relay or --upstream")
+            self.wrong(&failure.to_string()).mend("start it, or correct its address with --relay or --upstream")
         })
     }
 
-    /// A canary that is answered as it must be.
+    /// Sends a canary; an error response is a failed check.
     fn canary(&mut self, settings: &Settings, body: &[u8]) -> Result<Canary, Check> {
         let request = canary::post(settings, self.caller.target(), body);
         let recording = self.ask(&request)?;
         let status = recording.status();
         if status != 200 {
             let said = canary::excerpt(&recording.body());
-            let refused = self.wrong(&format!("answers a canary with status {status}: {said}"));
+            let refused = self.wrong(&format!("responds to a canary with status {status}: {said}"));
             return Err(match status {
-                401 | 403 => refused.mend("give the key: --header \"Authorization: Bearer ...\""),
-                404 => refused.mend("name the model with --model, or ask --api completions"),
+                401 | 403 => refused.mend("set the key: --header \"Authorization: Bearer ...\""),
+                404 => refused.mend("set the model with --model, or use --api completions"),
                 _ => refused,
             });
         }
         let canary = Canary::of(recording);
         match &canary.error {
-            Some(error) => Err(self.wrong(&format!("fails in the stream of a canary: {error}"))),
-            None if canary.first_token.is_none() => Err(self.wrong("answers a canary with no token")),
+            Some(error) => Err(self.wrong(&format!("reports an error in a canary's stream: {error}"))),
+            None if canary.first_token.is_none() => Err(self.wrong("responds to a canary without any token")),
             None => Ok(canary),
         }
     }
@@ -93,7 +93,7 @@ impl Way {
 
 fn verify(settings: &Settings, report: &mut Report) -> Result<(), Check> {
     let mut beside = Way::new("the server", &settings.upstream, settings);
-    let mut through = Way::new("the relay", &settings.relay, settings);
+    let mut through = Way::new("the proxy", &settings.relay, settings);
     let mut admin = Caller::new(&settings.admin, settings.timeout);
 
     let listed = beside.ask(&canary::get(settings, &settings.upstream, "/v1/models", "*/*"))?;
@@ -101,19 +101,19 @@ fn verify(settings: &Settings, report: &mut Report) -> Result<(), Check> {
     let list: Value = serde_json::from_slice(&models).unwrap_or_default();
     let named = || list.pointer("/data/0/id").and_then(Value::as_str).map(str::to_owned);
     let Some(model) = settings.model.clone().or_else(named) else {
-        let said = format!("lists no model at /v1/models (status {})", listed.status());
-        return Err(beside.wrong(&said).mend("name one with --model"));
+        let said = format!("lists no models at /v1/models (status {})", listed.status());
+        return Err(beside.wrong(&said).mend("set one with --model"));
     };
     report.model = Some(model.clone());
 
     let before = counted::look(settings, &mut admin);
     let body = canary::body(settings, &model, Ask::Stream);
-    // One on each way before the clock counts: connections, and what the server does only once.
+    // One warm-up canary on each side: opens the connections and triggers one-time work in the server.
     beside.canary(settings, &body)?;
     let warm = through.canary(settings, &body)?;
     let (mut straight, mut relayed) = (Vec::new(), Vec::new());
     for number in 0..settings.requests {
-        // In alternating order, so that neither way always has the fresher caches.
+        // In alternating order, so that neither side always has the warmer caches.
         if number % 2 == 0 {
             straight.push(beside.canary(settings, &body)?);
             relayed.push(through.canary(settings, &body)?);
@@ -131,7 +131,7 @@ fn verify(settings: &Settings, report: &mut Report) -> Result<(), Check> {
     report.checks.push(Check::new(
         CheckName::Reach,
         Grade::Good,
-        format!("{} canaries were answered on each way", u64::from(report.requests) + 1),
+        format!("all {} canaries on each side were answered", u64::from(report.requests) + 1),
     ));
 
     report.latency = verdict::rows(&straight, &relayed);
@@ -153,7 +153,7 @@ fn verify(settings: &Settings, report: &mut Report) -> Result<(), Check> {
         Err(why) => {
             let grade = if settings.admin_is_named { Grade::Wrong } else { Grade::Unknown };
             let said = format!("the admin server at {} {why}", settings.admin);
-            Check::new(CheckName::Counts, grade, said).mend("give its address with --admin http://HOST:PORT")
+            Check::new(CheckName::Counts, grade, said).mend("set its address with --admin http://HOST:PORT")
         }
     });
     report.checks.push(bypass::check(settings, &mut admin, engine, &models));
@@ -170,7 +170,7 @@ fn recognised(models: &Value, gained: Option<&Counted>) -> Engine {
     }
 }
 
-/// Answers that are compared byte for byte.
+/// Compares non-streamed responses byte for byte.
 fn exact(
     settings: &Settings,
     beside: &mut Way,
@@ -184,14 +184,14 @@ fn exact(
     let mut compare = |name: &'static str, request: &dyn Fn(&Caller) -> Vec<u8>| {
         let outcome = sandwich::compare(&mut beside.caller, &mut through.caller, request);
         let outcome = outcome.map_err(|silent| match silent {
-            Silent::Beside(failure) => beside.wrong(&format!("{failure} (asked for {name})")),
-            Silent::Through(failure) => through.wrong(&format!("{failure} (asked for {name})")),
+            Silent::Beside(failure) => beside.wrong(&format!("{failure} (request: {name})")),
+            Silent::Through(failure) => through.wrong(&format!("{failure} (request: {name})")),
         });
         outcome.map(|outcome| outcomes.push((name, outcome)))
     };
-    compare("the list of models", &get("/v1/models"))?;
-    compare("an unknown path", &get(canary::NOWHERE))?;
-    compare("a refused request", &post(canary::NO_JSON.to_vec()))?;
-    compare("a whole answer", &post(whole))?;
+    compare("model list", &get("/v1/models"))?;
+    compare("unknown path", &get(canary::NOWHERE))?;
+    compare("rejected request", &post(canary::NO_JSON.to_vec()))?;
+    compare("non-streamed response", &post(whole))?;
     Ok(outcomes)
 }

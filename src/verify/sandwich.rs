@@ -1,5 +1,5 @@
-//! Byte equality proper: an answer that came through stands between two that came beside. Where these two are equal to the
-//! last byte, moments included, so must be the one between them.
+//! Byte-for-byte comparison: a proxied response is taken between two direct ones. If the direct ones are identical,
+//! including times, the proxied one must be too.
 
 use crate::client::Caller;
 use crate::client::Failure;
@@ -9,37 +9,37 @@ use crate::verify::likeness::place;
 use crate::verify::mask::Hide;
 use crate::verify::mask::masked;
 
-/// How closely an answer could be compared.
+/// How strictly a response could be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Closeness {
     /// Every byte.
     Exact,
-    /// Every byte but ids and times.
+    /// Every byte except ids and times.
     Masked,
-    /// Every byte but ids, times and what the model said.
+    /// Every byte except ids, times and the model's output.
     Shape,
 }
 
-/// What a comparison came to.
+/// Result of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Same(Closeness),
-    /// The server's own answers differ.
+    /// The server's own responses differ.
     Incomparable,
     Differs(String),
 }
 
-/// Whose doing it is that there is no answer.
+/// Which side failed to respond.
 #[derive(Debug)]
 pub(super) enum Silent {
     Beside(Failure),
     Through(Failure),
 }
 
-/// How often two equal answers beside are tried for.
+/// Maximum number of attempts to get two identical direct responses.
 const TRIES: usize = 4;
 
-/// Asks beside, through and beside, with the bytes that `request` makes for a side.
+/// Sends the request directly, proxied and directly again, with the bytes that `request` makes for each side.
 pub(super) fn compare(
     beside: &mut Caller,
     through: &mut Caller,
@@ -60,7 +60,7 @@ pub(super) fn compare(
         let compared = [(Closeness::Masked, Hide::Momentary), (Closeness::Shape, Hide::Spoken)]
             .into_iter()
             .find_map(|(closeness, hide)| hidden([&before, &between, &after], closeness, hide));
-        // What the model said may differ once by the server's own doing; what changes bytes does so every time.
+        // The model's output may differ once because of the server; a proxy that changes bytes does so every time.
         if !matches!(best, Outcome::Same(_)) {
             best = compared.unwrap_or(best);
         }
@@ -69,7 +69,7 @@ pub(super) fn compare(
     Ok(best)
 }
 
-/// The same with values hidden; `None` where the two answers beside differ all the same.
+/// Compares with values masked; `None` when the two direct responses still differ.
 fn hidden(answers: [&Recording; 3], closeness: Closeness, hide: Hide) -> Option<Outcome> {
     let [before, between, after] = answers.map(|answer| form(answer, hide));
     (before == after).then(|| match between == before {
@@ -78,7 +78,7 @@ fn hidden(answers: [&Recording; 3], closeness: Closeness, hide: Hide) -> Option<
     })
 }
 
-/// Head and body; how long a body is follows from what is hidden in it.
+/// Headers and body. `content-length` is masked, because it depends on masked values.
 fn form(answer: &Recording, hide: Hide) -> Vec<u8> {
     let mut form = Vec::new();
     for line in answer.head() {
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_beside_is_hidden_and_nothing_else() {
+    fn only_values_that_differ_directly_are_masked() {
         let compared = |answers: [&Recording; 3], hide| hidden(answers, Closeness::Masked, hide);
         let (one, two, three) = (answer(1, "a"), answer(22, "a"), answer(333, "a"));
         assert_eq!(compared([&one, &two, &three], Hide::Momentary), Some(Outcome::Same(Closeness::Masked)));

@@ -1,4 +1,4 @@
-//! What a person may set about a verification.
+//! Settings of a verification.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::client::Target;
 
-/// The API that the canaries ask.
+/// API of the canaries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Api {
     /// OpenAI chat completions.
@@ -33,23 +33,23 @@ impl FromStr for Api {
     }
 }
 
-/// What is checked.
+/// Name of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CheckName {
-    /// Both ways lead to the server.
+    /// The server is reachable on both sides.
     Reach,
-    /// The relay adds no time that matters.
+    /// The proxy adds no significant latency.
     Latency,
-    /// Answers are the same, byte for byte where they can be.
+    /// Responses are identical, byte for byte where possible.
     Bytes,
-    /// The engine tells the tokens of a stream whose client did not ask for them.
+    /// The engine reports the token count of a stream whose client did not ask for it.
     Usage,
-    /// The engine tells how long a request waited.
+    /// The engine reports queue times.
     Queue,
-    /// The admin server counted what was sent.
+    /// The admin server counted the canaries.
     Counts,
-    /// The server can be reached by the relay alone.
+    /// Only the proxy can reach the server.
     Bypass,
 }
 
@@ -80,9 +80,9 @@ impl FromStr for CheckName {
     }
 }
 
-/// A name that nothing has.
+/// Unknown name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("write one of {known}")]
+#[error("use one of {known}")]
 pub struct UnknownName {
     known: String,
 }
@@ -93,34 +93,35 @@ fn named<T: Copy>(names: &[(&str, T)], text: &str) -> Result<T, UnknownName> {
     found.ok_or_else(|| UnknownName { known: known() })
 }
 
-/// A verification.
+/// Settings of a verification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Where clients connect.
     pub relay: Target,
-    /// Where the server is.
+    /// Address of the server.
     pub upstream: Target,
-    /// Where the relay's admin server is.
+    /// Address of the proxy's admin server.
     pub admin: Target,
-    /// A person named the admin server: that it does not answer is wrong then, and else only unknown.
+    /// The user set the admin address: if it does not respond, the check fails; otherwise its result is unknown.
     pub admin_is_named: bool,
-    /// The model to ask; `None` for the first that `/v1/models` lists.
+    /// Model of the canaries; `None`: the first one in `/v1/models`.
     pub model: Option<String>,
-    /// The API to ask.
+    /// API of the canaries.
     pub api: Api,
-    /// Canaries on each of the two ways.
+    /// Number of timed canaries on each side.
     pub requests: u32,
-    /// Most tokens of each answer.
+    /// Maximum tokens of each response.
     pub max_tokens: u32,
-    /// Further request headers, such as `Authorization`.
+    /// Additional request headers, such as `Authorization`.
     pub headers: Vec<(String, String)>,
-    /// Longest that one answer may take.
+    /// Timeout of one response.
     pub timeout: Duration,
-    /// Most time that the relay may add to the median time to the first byte, to the first token and between tokens.
+    /// Maximum latency that the proxy may add to the median time to first byte, time to first token and inter-token
+    /// gap.
     pub most_added: Duration,
     /// Checks that may fail.
     pub accept: Vec<CheckName>,
-    /// Addresses of this host at which the server is looked for; `None` for those that it has beside loopback.
+    /// Addresses of this host at which to look for the server; `None`: all except loopback.
     pub own_addresses: Option<Vec<IpAddr>>,
 }
 
@@ -150,11 +151,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_back_from_what_they_are_written_as() {
+    fn names_parse_back() {
         for (text, name) in CheckName::NAMES {
             assert_eq!((text.parse(), name.to_string().as_str()), (Ok(*name), *text));
         }
         assert_eq!("completions".parse(), Ok(Api::Completions));
-        assert_eq!("x".parse::<Api>().unwrap_err().to_string(), "write one of chat, completions");
+        assert_eq!("x".parse::<Api>().unwrap_err().to_string(), "use one of chat, completions");
     }
 }

@@ -1,4 +1,4 @@
-//! What each check says of what was seen.
+//! Evaluates the checks.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::verify::sandwich::Closeness;
 use crate::verify::sandwich::Outcome;
 use crate::verify::settings::CheckName;
 
-/// Times on both ways, at the median and at the 99th percentile.
+/// Times of both sides, at the median and the 99th percentile.
 pub(super) fn rows(beside: &[Canary], through: &[Canary]) -> Vec<Row> {
     let times = |of: fn(&Canary) -> Vec<Duration>| -> Vec<Pair> {
         beside.iter().zip(through).map(|(one, other)| Pair::of(&of(one), &of(other))).collect()
@@ -38,7 +38,7 @@ pub(super) fn rows(beside: &[Canary], through: &[Canary]) -> Vec<Row> {
         .collect()
 }
 
-/// Whether the relay adds more to a median than it may.
+/// Whether the proxy adds more than `most` to a median.
 pub(super) fn latency(rows: &[Row], most: Duration) -> Check {
     let most = most.as_secs_f64() * 1e3;
     let made = |grade, said: String| Check::new(CheckName::Latency, grade, said);
@@ -46,13 +46,13 @@ pub(super) fn latency(rows: &[Row], most: Duration) -> Check {
     let slow: Vec<String> =
         slow.map(|row| format!("{:.3} ms to {}", row.added_ms.unwrap_or_default(), words(row.time))).collect();
     if rows.is_empty() {
-        return made(Grade::Unknown, "there were no times to compare".to_owned());
+        return made(Grade::Unknown, "no times to compare".to_owned());
     }
     if slow.is_empty() {
-        return made(Grade::Good, format!("no median is longer by more than {most} ms through the relay"));
+        return made(Grade::Good, format!("the proxy adds at most {most} ms to any median"));
     }
-    made(Grade::Wrong, format!("the relay adds {} at the median; {most} ms are allowed", slow.join(" and ")))
-        .mend("look at what else is on the way (a mesh, a remote host) and at tokometer_event_loop_lag_seconds; --most-added sets the limit")
+    made(Grade::Wrong, format!("the proxy adds {} at the median; {most} ms are allowed", slow.join(" and ")))
+        .mend("check for other hops (a mesh, a remote host) and check tokometer_event_loop_lag_seconds; --most-added sets the limit")
 }
 
 fn words(time: &str) -> &'static str {
@@ -63,7 +63,7 @@ fn words(time: &str) -> &'static str {
     }
 }
 
-/// Whether answers are the same: `streams` of the canaries, and what was compared besides, each with its words.
+/// Whether responses are identical: `streams` of the canaries, and further comparisons by name.
 pub(super) fn bytes(count: usize, streams: &Likeness, others: &[(&str, Outcome)]) -> Check {
     let mut differing = Vec::new();
     let mut same = Vec::new();
@@ -71,77 +71,81 @@ pub(super) fn bytes(count: usize, streams: &Likeness, others: &[(&str, Outcome)]
     match streams {
         Likeness::Same(level) => same.push(format!("{count} streams: {}", level.words())),
         Likeness::Incomparable => {
-            unsure.push("streams: the server's own differ from one to the next in their kinds of events".to_owned());
+            unsure.push("streams: the server's own streams differ in their kinds of events".to_owned());
         }
         Likeness::Differ { answers, certain: true, place } => {
             differing.push(format!("{answers} of {count} streams, {place}"));
         }
         Likeness::Differ { answers, certain: false, place } => {
-            unsure.push(format!("{answers} of {count} streams differ, which may be the server's own doing ({place})"));
+            unsure
+                .push(format!("{answers} of {count} streams differ, possibly because of the server itself ({place})"));
         }
     }
     for (name, outcome) in others {
         match outcome {
             Outcome::Same(Closeness::Exact) => same.push(format!("{name}: every byte")),
-            Outcome::Same(Closeness::Masked) => same.push(format!("{name}: every byte but ids and times")),
-            Outcome::Same(Closeness::Shape) => same.push(format!("{name}: every byte but what varies")),
-            Outcome::Incomparable => unsure.push(format!("{name}: the server's own answers differ")),
+            Outcome::Same(Closeness::Masked) => same.push(format!("{name}: every byte except ids and times")),
+            Outcome::Same(Closeness::Shape) => same.push(format!("{name}: every byte except values that vary")),
+            Outcome::Incomparable => unsure.push(format!("{name}: the server's own responses differ")),
             Outcome::Differs(place) => differing.push(format!("{name}, {place}")),
         }
     }
     let made = |grade, said: String| Check::new(CheckName::Bytes, grade, said);
     if !differing.is_empty() {
-        return made(Grade::Wrong, format!("what came through differs: {}", differing.join("; ")))
-            .mend("tokometer changes no byte: look for a proxy, a mesh or a gateway between, or whether both lead to the same server");
+        return made(Grade::Wrong, format!("proxied responses differ: {}", differing.join("; ")))
+            .mend("tokometer changes no byte: look for another proxy, mesh or gateway in between, and check that both addresses lead to the same server");
     }
-    let said = if same.is_empty() { String::new() } else { format!("the same: {}", same.join("; ")) };
+    let said = if same.is_empty() { String::new() } else { format!("identical: {}", same.join("; ")) };
     match unsure.is_empty() {
         true => made(Grade::Good, said),
         false => {
             let and = if said.is_empty() { "" } else { ". " };
             made(Grade::Unknown, format!("{said}{and}Not compared: {}", unsure.join("; ")))
-                .mend("run it again with more --requests")
+                .mend("repeat with more --requests")
         }
     }
 }
 
-/// Whether the tokens of a stream are told to a client that did not ask.
+/// Whether a stream reports its token count to a client that did not ask for it.
 pub(super) fn usage(engine: Engine, asked: bool, unasked: &Canary) -> Check {
     let made = |grade, said: &str| Check::new(CheckName::Usage, grade, said);
     if unasked.usage.is_some() {
-        return made(Grade::Good, "streams end with the engine's own count, also when nobody asked for it");
+        return made(Grade::Good, "streams end with the engine's token count, even if the client does not ask for it");
     }
     if unasked.native.is_some() {
-        return made(Grade::Good, "a stream whose client did not ask for usage carries the engine's own counter");
+        return made(
+            Grade::Good,
+            "streams carry the engine's token counter, even if the client does not ask for usage",
+        );
     }
     let said = match asked {
-        true => "a stream whose client did not ask for usage carries no count: its tokens are a lower bound",
-        false => "streams carry no count, even when usage is asked for: their tokens are a lower bound",
+        true => "a stream whose client does not ask for usage has no token count: its tokens are a lower bound",
+        false => "streams have no token count, even if the client asks for usage: their tokens are a lower bound",
     };
     let mend = match asked {
         true => engine.mend_usage(),
         false => {
-            "mount the model's tokenizer.json for an estimate (observe.tokenizer); docs/ENGINES.md says what each engine tells"
+            "mount the model's tokenizer.json for an estimate (observe.tokenizer); docs/ENGINES.md lists what each engine reports"
         }
     };
     made(Grade::Wrong, said).mend(mend)
 }
 
-/// Whether waits are told. `gained` is what the admin server counted of the canaries.
+/// Whether queue times are reported. `gained`: what the admin server counted for the canaries.
 pub(super) fn queue(engine: Engine, gained: Option<&Counted>) -> Check {
     let made = |grade, said: String| Check::new(CheckName::Queue, grade, said);
     let Some(gained) = gained else {
-        return made(Grade::Unknown, "queue times are seen at the admin server, which was not read".to_owned());
+        return made(Grade::Unknown, "queue times come from the admin server, which could not be read".to_owned());
     };
     let sources: Vec<&str> = gained.queue.keys().map(String::as_str).collect();
     match sources.is_empty() {
-        false => made(Grade::Good, format!("queue times are told, by {}", sources.join(" and "))),
-        true => made(Grade::Note, "no queue time is told of a request".to_owned()).mend(engine.mend_queue()),
+        false => made(Grade::Good, format!("queue times are reported, by {}", sources.join(" and "))),
+        true => made(Grade::Note, "no queue times are reported".to_owned()).mend(engine.mend_queue()),
     }
 }
 
-/// Whether the admin server counted the canaries, each once and with the tokens of its usage. Requests that were sent `again`
-/// because their connection was being closed may have been counted too, with no tokens.
+/// Whether the admin server counted every canary once, with the tokens of its usage. Requests that were sent `again`
+/// because their connection was being closed may have been counted too, without tokens.
 pub(super) fn counts(gained: &Counted, canaries: &[&Canary], again: u64) -> Check {
     let made = |grade, said: String| Check::new(CheckName::Counts, grade, said);
     let sent = canaries.len() as f64;
@@ -150,17 +154,18 @@ pub(super) fn counts(gained: &Counted, canaries: &[&Canary], again: u64) -> Chec
     if others > 0.0 {
         return made(
             Grade::Unknown,
-            format!("{others} exchanges of others were counted meanwhile, so it cannot be told"),
+            format!("{others} requests of other clients were counted meanwhile, so the result is unknown"),
         )
-        .mend("run it while nobody else uses the relay");
+        .mend("repeat without other traffic");
     }
     if gained.exchanges == 0.0 {
-        return made(Grade::Wrong, format!("of {sent} canaries none was counted"))
-            .mend("give the admin server of this relay with --admin, and see that observe.enabled is true");
+        return made(Grade::Wrong, format!("none of {sent} canaries was counted"))
+            .mend("set the admin server of this proxy with --admin, and check that observe.enabled is true");
     }
     if gained.exchanges < sent {
-        return made(Grade::Wrong, format!("of {sent} canaries {} were counted", gained.exchanges))
-            .mend("look at tokometer_observer_detached_total and at the log; is there more than one relay behind the address?");
+        return made(Grade::Wrong, format!("only {} of {sent} canaries were counted", gained.exchanges)).mend(
+            "check tokometer_observer_detached_total and the log, and whether several proxies share the address",
+        );
     }
     match tokens {
         Some(tokens) if gained.exact_tokens == tokens as f64 => {
@@ -170,12 +175,12 @@ pub(super) fn counts(gained: &Counted, canaries: &[&Canary], again: u64) -> Chec
             let by: Vec<String> =
                 gained.tokens.iter().map(|(source, tokens)| format!("{tokens} by {source}")).collect();
             let by = if by.is_empty() { "none".to_owned() } else { by.join(", ") };
-            made(Grade::Wrong, format!("the canaries had {tokens} output tokens, counted were {by}"))
-                .mend("is the engine named rightly in observe.engine? docs/ENGINES.md says what is read of each")
+            made(Grade::Wrong, format!("the canaries had {tokens} output tokens, but counted were {by}"))
+                .mend("check the engine in observe.engine; docs/ENGINES.md lists what is read from each")
         }
         None => made(
             Grade::Good,
-            format!("all {sent} canaries were counted; the server told no tokens to hold theirs against"),
+            format!("all {sent} canaries were counted; the server reported no token counts to compare with"),
         ),
     }
 }

@@ -74,8 +74,8 @@ NO_COMMANDS = {
     "queue:",
     "(input - cached) * input_per_million + cached * cached_input_per_million + output * output_per_million",
     "chat my-model                SERVER    from the first byte of the request to the end",
-    "beside:  http://127.0.0.1:8001, model sim on vLLM",
-    "beside, ms  through, ms   the relay adds, ms",
+    "direct:  http://127.0.0.1:8001, model sim on vLLM",
+    "direct, ms  proxied, ms   added, ms",
 }
 
 # The commands that were begun, and the reasons why others could not be.
@@ -244,11 +244,11 @@ def the_relay_stands_in_front_of_a_server_and_its_figures_can_be_looked_at():
             until(lambda: reader.asked("http://127.0.0.1:9464/metrics").count(f"{names.EXCHANGES}{{") >= 1, "the exchange is counted")
             shown, _ = reader.runs(LOOK)
             assert any(line.endswith(" 1") for line in shown.splitlines() if line.startswith(names.EXCHANGES)), shown
-            # What is wrong is what the document shows as wrong, with the mend: nothing tells the simulator to send usage.
+            # The check that fails is the one in the document: the simulator does not send usage.
             told, _ = reader.runs(VERIFY, code=1)
-            shown = [line for block in documents.blocks(ROOT / "docs" / "VERIFY.md") for line in block if line.startswith("WRONG")]
-            assert [line for line in told.splitlines() if line.startswith("WRONG")] == shown != [], (told, shown)
-            assert "the relay adds, ms" in told and "byte for byte" in told, told
+            shown = [line for block in documents.blocks(ROOT / "docs" / "VERIFY.md") for line in block if line.startswith("FAIL")]
+            assert [line for line in told.splitlines() if line.startswith("FAIL")] == shown != [], (told, shown)
+            assert "added, ms" in told and "byte for byte" in told, told
         with reader.goes_on(RUN_WITH_SPANS):
             until(lambda: reader.asked("http://127.0.0.1:9464/readyz"), "the relay is ready", 30)
 

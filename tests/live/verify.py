@@ -24,7 +24,7 @@ def a_real_engine_is_relayed_and_counted_exactly():
         assert (report["model"], report["engine"]) == ("tiny", "llama.cpp"), report
         assert {name: check["grade"] for name, check in checks.items()} == dict.fromkeys(checks, "good"), checks
         # Its answers to no sampling at all are the same each time.
-        assert "text, byte for byte" in checks["bytes"]["said"] and "a refused request: every byte" in checks["bytes"]["said"], checks["bytes"]
+        assert "text, byte for byte" in checks["bytes"]["said"] and "rejected request: every byte" in checks["bytes"]["said"], checks["bytes"]
         assert "header_timing" in checks["queue"]["said"], checks["queue"]
         assert len(report["latency"]) == 6, report["latency"]
 
@@ -45,6 +45,6 @@ def words_and_wrong_usage():
         argv = [BINARY, "verify", "--relay", ports[0], "--upstream", ports[1], "--admin", ports[2], "--requests", "6"]
         done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
         print("      " + done.stdout.replace("\n", "\n      "))
-        assert done.returncode == 1 and "WRONG     usage" in done.stdout and "first token p50" in done.stdout, done
+        assert done.returncode == 1 and "FAIL      usage" in done.stdout and "first token p50" in done.stdout, done
     wrong = subprocess.run([BINARY, "verify", "--relay", "here"], capture_output=True, text=True, timeout=30, check=False)
     assert wrong.returncode == 2 and "http://HOST:PORT" in wrong.stderr, wrong

@@ -1,4 +1,4 @@
-//! What a verification says of each of them.
+//! Results of every check against good and bad proxies and servers.
 
 use std::net::TcpListener;
 use std::net::TcpStream;
@@ -24,7 +24,7 @@ const ALL: [CheckName; 7] = [
 ];
 
 #[test]
-fn a_good_relay_of_a_telling_server_passes_every_check() {
+fn good_proxy_passes_every_check() {
     let rig = Rig::new(telling());
     let report = run(&rig.settings());
     println!("{report}");
@@ -38,14 +38,14 @@ fn a_good_relay_of_a_telling_server_passes_every_check() {
         CheckName::Bytes,
         Grade::Good,
         &[
-            "6 streams: head, chunks, events and text, byte for byte but for ids and times;",
-            "the list of models: every byte",
-            "an unknown path: every byte",
-            "a refused request: every byte",
-            "a whole answer: every byte but ids and times",
+            "6 streams: headers, chunks, events and text, byte for byte except ids and times;",
+            "model list: every byte",
+            "unknown path: every byte",
+            "rejected request: every byte",
+            "non-streamed response: every byte except ids and times",
         ],
     );
-    // Six and the first one, of 32 tokens each.
+    // Six canaries and the warm-up one, of 32 tokens each.
     assert_told(
         &report,
         CheckName::Counts,
@@ -54,26 +54,26 @@ fn a_good_relay_of_a_telling_server_passes_every_check() {
     );
     assert_told(&report, CheckName::Queue, Grade::Good, &["by in_band"]);
     assert_told(&report, CheckName::Bypass, Grade::Good, &["127.0.0.2"]);
-    // Three times, each at two percentiles.
+    // Three times, at two percentiles each.
     assert_eq!(report.latency.len(), 6);
     assert!(report.latency.iter().all(|row| row.beside_ms > 0.0 && row.through_ms > 0.0 && row.low_ms <= row.high_ms));
 }
 
 #[test]
-fn streams_whose_text_is_drawn_are_compared_by_their_kinds_of_events() {
+fn sampled_text_is_compared_by_event_kinds() {
     let rig = Rig::new(server::Settings { text: server::Text::Words, ..telling() });
     let report = run(&rig.settings());
     assert_told(
         &report,
         CheckName::Bytes,
         Grade::Good,
-        &["head, chunks and kinds of events", "a whole answer: every byte but what varies"],
+        &["headers, chunks and kinds of events", "non-streamed response: every byte except values that vary"],
     );
     assert!(report.good, "{report}");
 }
 
 #[test]
-fn completions_are_asked_where_there_is_no_chat() {
+fn completions_api_passes() {
     let rig = Rig::new(telling());
     let report = run(&Settings { api: tokometer::verify::Api::Completions, ..rig.settings() });
     assert!(report.good, "{report}");
@@ -81,7 +81,7 @@ fn completions_are_asked_where_there_is_no_chat() {
 }
 
 #[test]
-fn a_proxy_that_changes_a_byte_of_the_text_is_found() {
+fn changed_text_byte_is_detected() {
     let rig = Rig::new(telling());
     let proxy = proxy::start(rig.relay, |bytes| proxy::replace(bytes, b"xxxx\"}", b"xxyx\"}"));
     let report = run(&rig.through(proxy));
@@ -95,15 +95,15 @@ fn a_proxy_that_changes_a_byte_of_the_text_is_found() {
 }
 
 #[test]
-fn a_proxy_that_changes_a_byte_of_the_head_is_found_though_no_text_can_be_compared() {
+fn changed_header_byte_is_detected_with_sampled_text() {
     let rig = Rig::new(server::Settings { text: server::Text::Words, ..telling() });
     let proxy = proxy::start(rig.relay, |bytes| proxy::replace(bytes, b"server: uvicorn", b"server: unicorn"));
     let report = run(&rig.through(proxy));
-    assert_told(&report, CheckName::Bytes, Grade::Wrong, &["6 of 6 streams", "an unknown path", "unicorn"]);
+    assert_told(&report, CheckName::Bytes, Grade::Wrong, &["6 of 6 streams", "unknown path", "unicorn"]);
 }
 
 #[test]
-fn a_proxy_that_takes_its_time_is_found() {
+fn slow_proxy_is_detected() {
     let rig = Rig::new(telling());
     let proxy = proxy::start(rig.relay, |_| thread::sleep(Duration::from_millis(80)));
     let settings = Settings { requests: 8, max_tokens: 4, ..rig.through(proxy) };
@@ -118,14 +118,14 @@ fn a_proxy_that_takes_its_time_is_found() {
     );
     let first = report.latency.iter().find(|row| row.time == "first_token" && row.percentile == 50).unwrap();
     assert!(first.added_ms.unwrap() >= 75.0, "{first:?}");
-    // The same, accepted.
+    // The same, with `--accept latency`.
     let accepted = run(&Settings { accept: vec![CheckName::Latency], ..settings });
     assert_told(&accepted, CheckName::Latency, Grade::Accepted, &["to the first token"]);
     assert!(accepted.good, "{accepted}");
 }
 
 #[test]
-fn an_engine_without_usage_is_told_the_flag_that_it_lacks() {
+fn missing_usage_names_the_engine_flag() {
     let server = server::Settings { force_include_usage: false, per_request_metrics: false, ..telling() };
     let rig = Rig::new(server);
     let report = run(&rig.settings());
@@ -138,7 +138,7 @@ fn an_engine_without_usage_is_told_the_flag_that_it_lacks() {
 }
 
 #[test]
-fn a_server_that_listens_everywhere_can_be_bypassed() {
+fn server_on_all_addresses_can_be_bypassed() {
     let listen = Listen::Tcp(SocketAddr::from(([0, 0, 0, 0], 0)));
     let rig = Rig::new(server::Settings { listen, ..telling() });
     let report = run(&rig.settings());
@@ -148,9 +148,9 @@ fn a_server_that_listens_everywhere_can_be_bypassed() {
 }
 
 #[test]
-fn the_relay_itself_on_the_servers_port_is_no_way_past_it() {
+fn proxy_on_the_server_port_is_no_bypass() {
     let rig = Rig::new(telling());
-    // The relay listens at one address, the server on the same port of another.
+    // The proxy listens on one address, the server on the same port of another.
     let listen = Address::Tcp { host: "127.0.0.2".to_owned(), port: rig.upstream.port() };
     let pair = Pair { listen, ..pair(rig.upstream) };
     let mut all = config::Settings::of_pair(pair);
@@ -163,17 +163,12 @@ fn the_relay_itself_on_the_servers_port_is_no_way_past_it() {
     assert!(report.good, "{report}");
     let unread = "http://127.0.0.1:1".parse().unwrap();
     let report = run(&Settings { admin: unread, admin_is_named: false, ..rig.through(relay) });
-    assert_told(
-        &report,
-        CheckName::Bypass,
-        Grade::Unknown,
-        &["it cannot be told whether that is the relay", "--admin"],
-    );
+    assert_told(&report, CheckName::Bypass, Grade::Unknown, &["it is unknown whether that is the proxy", "--admin"]);
     instrument.stop();
 }
 
 #[test]
-fn a_relay_that_is_down_is_told_with_its_address() {
+fn unreachable_proxy_is_reported_with_its_address() {
     let rig = Rig::new(telling());
     let free = reserved();
     let report = run(&rig.through(free));
@@ -182,13 +177,13 @@ fn a_relay_that_is_down_is_told_with_its_address() {
         &report,
         CheckName::Reach,
         Grade::Wrong,
-        &[&format!("the relay at http://{free} cannot be reached"), "start it"],
+        &[&format!("the proxy at http://{free} cannot be reached"), "start it"],
     );
-    assert_eq!(report.checks.len(), 1, "nothing is said of what could not be seen: {report}");
+    assert_eq!(report.checks.len(), 1, "no other check must run: {report}");
 }
 
 #[test]
-fn a_server_that_is_down_is_told_with_its_address() {
+fn unreachable_server_is_reported_with_its_address() {
     let mut rig = Rig::new(telling());
     rig.stop_server();
     let report = run(&rig.settings());
@@ -201,33 +196,33 @@ fn a_server_that_is_down_is_told_with_its_address() {
 }
 
 #[test]
-fn a_relay_that_leads_to_a_dead_server_is_told_with_what_it_answers() {
+fn proxy_of_a_dead_server_is_reported_with_its_response() {
     let (rig, mut dead) = (Rig::new(telling()), Rig::new(telling()));
     dead.stop_server();
     let report = run(&rig.through(dead.relay));
-    assert_told(&report, CheckName::Reach, Grade::Wrong, &["the relay at", "status 503", "tokometer"]);
+    assert_told(&report, CheckName::Reach, Grade::Wrong, &["the proxy at", "status 503", "tokometer"]);
 }
 
 #[test]
-fn canaries_that_pass_another_relay_are_not_counted_by_this_one() {
+fn canaries_through_another_proxy_are_not_counted() {
     let rig = Rig::new(telling());
     let report = run(&rig.through(rig.upstream));
-    assert_told(&report, CheckName::Counts, Grade::Wrong, &["of 7 canaries none was counted", "--admin"]);
+    assert_told(&report, CheckName::Counts, Grade::Wrong, &["none of 7 canaries was counted", "--admin"]);
     let wrong = Settings { admin: format!("http://{}", rig.upstream).parse().unwrap(), ..rig.settings() };
-    assert_told(&run(&wrong), CheckName::Counts, Grade::Wrong, &["no metrics of tokometer"]);
+    assert_told(&run(&wrong), CheckName::Counts, Grade::Wrong, &["without tokometer metrics"]);
     let unnamed = Settings { admin_is_named: false, ..wrong };
-    assert_told(&run(&unnamed), CheckName::Counts, Grade::Unknown, &["give its address with --admin"]);
+    assert_told(&run(&unnamed), CheckName::Counts, Grade::Unknown, &["set its address with --admin"]);
 }
 
 #[test]
-fn a_model_that_the_server_lacks_is_told_in_its_words() {
+fn unknown_model_is_reported_with_the_servers_message() {
     let rig = Rig::new(telling());
     let report = run(&Settings { model: Some("nobody".to_owned()), ..rig.settings() });
     assert_told(&report, CheckName::Reach, Grade::Wrong, &["the server at", "status 404", "nobody", "--model"]);
 }
 
 #[test]
-fn a_server_that_says_nothing_is_waited_for_no_longer_than_set() {
+fn silent_server_times_out() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap();
     let target = || format!("http://{address}").parse().unwrap();

@@ -1,4 +1,4 @@
-//! `tokometer verify` against the simulated server, with relays and proxies that do what they must or must not.
+//! `tokometer verify` against the simulated server, with good and faulty proxies.
 #![expect(clippy::unwrap_used, reason = "these functions are called by tests only")]
 
 mod cases;
@@ -20,7 +20,7 @@ use tokometer_sim::server::Simulator;
 
 use crate::pair::pair;
 
-/// A server whose answers are the same each time, and which tells all that vLLM can.
+/// A server with deterministic responses that reports everything vLLM can.
 fn telling() -> server::Settings {
     server::Settings {
         pace: server::Pace {
@@ -36,7 +36,7 @@ fn telling() -> server::Settings {
     }
 }
 
-/// A simulated server and the whole instrument in front of it.
+/// A simulated server with tokometer in front of it.
 struct Rig {
     runtime: tokio::runtime::Runtime,
     simulator: Option<Simulator>,
@@ -51,7 +51,7 @@ impl Rig {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let simulator = runtime.block_on(Simulator::start(server)).unwrap();
         let mut upstream = simulator.local_address();
-        // One that listens everywhere is asked on loopback.
+        // A server that listens on all addresses is requested on loopback.
         upstream.set_ip([127, 0, 0, 1].into());
         let mut all = config::Settings::of_pair(pair(upstream));
         all.threads = Some(1);
@@ -62,7 +62,7 @@ impl Rig {
         Rig { runtime, simulator: Some(simulator), instrument: Some(instrument), upstream, relay, admin }
     }
 
-    /// A verification of this rig, with few canaries and a limit that a busy machine keeps.
+    /// Verification settings with few canaries and a latency limit that a busy machine meets.
     fn settings(&self) -> Settings {
         let url = |address: SocketAddr| format!("http://{address}").parse().unwrap();
         Settings {
@@ -70,13 +70,13 @@ impl Rig {
             admin_is_named: true,
             requests: 6,
             most_added: Duration::from_millis(50),
-            // Nothing is looked for at addresses of the machine that runs the test.
+            // No addresses of the test machine are tried.
             own_addresses: Some(vec![[127, 0, 0, 2].into()]),
             ..Settings::of(url(self.relay), url(self.upstream))
         }
     }
 
-    /// The same with `relay` in place of the rig's own.
+    /// The same with another proxy address.
     fn through(&self, relay: SocketAddr) -> Settings {
         Settings { relay: format!("http://{relay}").parse().unwrap(), ..self.settings() }
     }
@@ -97,10 +97,10 @@ impl Drop for Rig {
     }
 }
 
-/// Grade and words of a check.
+/// Grade and text of a check.
 fn told(report: &Report, name: CheckName) -> (Grade, String) {
     let check = report.check(name).unwrap_or_else(|| panic!("no {name} in:\n{report}"));
-    (check.grade, format!("{} mend: {}", check.said, check.mend.as_deref().unwrap_or("none")))
+    (check.grade, format!("{} fix: {}", check.said, check.mend.as_deref().unwrap_or("none")))
 }
 
 fn assert_told(report: &Report, name: CheckName, grade: Grade, words: &[&str]) {

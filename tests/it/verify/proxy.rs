@@ -1,4 +1,4 @@
-//! A proxy that passes bytes on, and does to the server's what a test wants.
+//! A proxy that forwards bytes and applies a test's change to the server's bytes.
 
 use std::io::Read;
 use std::io::Write;
@@ -8,10 +8,10 @@ use std::net::TcpListener;
 use std::net::TcpStream;
 use std::thread;
 
-/// What is done to each slice of the server's bytes before it is passed on.
+/// Applied to each slice of the server's bytes before it is forwarded.
 type Change = fn(&mut Vec<u8>);
 
-/// Listens on a free port and leads to `server`. Its threads end with the connections of the test.
+/// Listens on a free port and forwards to `server`. Its threads end with the connections of the test.
 pub(super) fn start(server: SocketAddr, change: Change) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -41,7 +41,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream, change: Change) {
     to.shutdown(Shutdown::Write).ok();
 }
 
-/// Replaces every `from` by `to`, which is as long.
+/// Replaces every `from` by `to`; both must have the same length.
 pub(super) fn replace(bytes: &mut [u8], from: &[u8], to: &[u8]) {
     assert_eq!(from.len(), to.len());
     for at in 0..bytes.len() {
