@@ -1,4 +1,4 @@
-//! A table of pods, and what becomes of each.
+//! Injection into various pods.
 #![expect(clippy::unwrap_used, reason = "these functions are called by tests only")]
 
 use serde_json::Value;
@@ -25,7 +25,7 @@ fn arguments(spec: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn the_sidecar_is_native_first_restricted_and_never_asks_for_the_server() {
+fn sidecar_is_native_first_restricted_and_probes_only_itself() {
     let (spec, _) = injected(VLLM, &options());
     let sidecar = &spec["initContainers"][0];
     assert_eq!((&sidecar["name"], &sidecar["restartPolicy"]), (&json!("tokometer"), &json!("Always")));
@@ -42,7 +42,11 @@ fn the_sidecar_is_native_first_restricted_and_never_asks_for_the_server() {
         json!({"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "runAsNonRoot": true, "runAsUser": 65532,
             "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"}})
     );
-    assert_eq!(sidecar["resources"]["limits"], json!({"memory": "256Mi"}), "a limit of CPU would show as gaps");
+    assert_eq!(
+        sidecar["resources"]["limits"],
+        json!({"memory": "256Mi"}),
+        "a CPU limit would show as gaps between tokens"
+    );
     let fields: Vec<&Value> =
         sidecar["env"].as_array().unwrap().iter().map(|v| &v["valueFrom"]["fieldRef"]["fieldPath"]).collect();
     for path in ["metadata.name", "metadata.namespace", "metadata.uid", "status.podIPs", "spec.nodeName"] {
@@ -51,7 +55,7 @@ fn the_sidecar_is_native_first_restricted_and_never_asks_for_the_server() {
 }
 
 #[test]
-fn every_flag_that_the_sidecar_is_given_is_known_to_run() {
+fn run_accepts_every_flag_of_the_sidecar() {
     use tokometer::config::{Config, Environment, Flags};
     for mode in [Mode::AddressSplit, Mode::Uds, Mode::ShadowBind, Mode::PortSwap, Mode::Redirect, Mode::Explicit] {
         let (spec, _) = injected(VLLM, &with(mode));
@@ -68,12 +72,12 @@ fn every_flag_that_the_sidecar_is_given_is_known_to_run() {
         };
         assert_eq!(given.len(), 4 + flags.set.len(), "{given:?}");
         let config = Config::load(&flags, &Environment::default()).unwrap();
-        assert_eq!(config.settings.pairs.len(), 2, "one for each family: {mode}");
+        assert_eq!(config.settings.pairs.len(), 2, "one per address family: {mode}");
     }
 }
 
 #[test]
-fn each_engine_is_told_in_its_own_way_to_listen_on_loopback() {
+fn each_engine_is_set_to_listen_on_loopback() {
     let host = json!("--host=127.0.0.1");
     for (container, name, expected, port) in [
         ("image: vllm/vllm-openai, args: [--model, m]", "args", json!(["--model", "m", host]), 8000),
@@ -137,14 +141,14 @@ fn each_engine_is_told_in_its_own_way_to_listen_on_loopback() {
 }
 
 #[test]
-fn what_listens_on_loopback_already_is_told_nothing() {
+fn server_on_loopback_is_not_changed() {
     let (spec, notes) = injected("{containers: [{name: c, image: vllm, args: [--host, 127.0.0.1]}]}", &options());
     assert_eq!(spec["containers"][0]["args"], json!(["--host", "127.0.0.1"]));
     assert!(notes.iter().any(|note| note.contains("already")), "{notes:?}");
 }
 
 #[test]
-fn a_command_that_runs_through_a_shell_is_explained_and_redirect_is_offered() {
+fn shell_command_is_skipped_and_redirect_suggested() {
     for command in [
         "[sh, -c, 'vllm serve m']",
         "[/bin/bash, -lc, 'exec vllm serve m']",
@@ -157,13 +161,13 @@ fn a_command_that_runs_through_a_shell_is_explained_and_redirect_is_offered() {
         let (spec, _) = injected(&spec, &with(Mode::Redirect));
         assert_eq!(spec["containers"][0].get("args"), None);
     }
-    // Whoever follows the advice is served.
+    // A shell command that already has the flag is accepted.
     let by_hand = "{containers: [{name: c, image: vllm, command: [sh, -c, 'vllm serve m --host 127.0.0.1']}]}";
     assert_eq!(injected(by_hand, &options()).0["containers"][0].get("args"), None);
 }
 
 #[test]
-fn the_port_is_worked_out_or_asked_for() {
+fn port_is_detected_or_required() {
     for (container, port) in [
         ("args: [--port, '8100'], ports: [{containerPort: 9000}]", 8100),
         ("ports: [{containerPort: 9000}]", 9000),
@@ -174,7 +178,7 @@ fn the_port_is_worked_out_or_asked_for() {
         let (spec, _) = injected(&format!("{{containers: [{{name: c, image: vllm, {container}}}]}}"), &options());
         assert!(arguments(&spec).contains(&format!("--listen=[$(POD_IPS)]:{port}").as_str()), "{container}");
     }
-    // The sidecar has two ports of its own; they must not meet.
+    // The admin port must differ from the ports of the server's traffic.
     let taken = Options { port: Some(9464), ..options() };
     assert!(skipped("{containers: [{name: c, image: vllm}]}", &taken).contains("--admin-port"));
     let next = Options { port: Some(9463), ..with(Mode::PortSwap) };
@@ -187,12 +191,12 @@ fn the_port_is_worked_out_or_asked_for() {
 }
 
 #[test]
-fn of_several_containers_the_server_is_found_or_asked_for() {
+fn server_container_is_detected_or_required() {
     let spec = "{containers: [{name: log, image: fluent-bit}, {name: main, image: vllm}]}";
     let (spec, notes) = injected(spec, &options());
     assert_eq!(spec["containers"][1]["args"], json!(["--host=127.0.0.1"]));
     assert_eq!(spec["containers"][0], json!({"name": "log", "image": "fluent-bit"}));
-    assert!(notes[0].contains("main") && notes[0].contains("vLLM, by its image"), "{notes:?}");
+    assert!(notes[0].contains("main") && notes[0].contains("vLLM, recognised by its image"), "{notes:?}");
     let two = "{containers: [{name: a, image: vllm}, {name: b, image: sglang}]}";
     assert!(skipped(two, &options()).contains("--container"));
     let (spec, _) = injected(two, &Options { container: Some("b".to_owned()), ..options() });
@@ -207,7 +211,7 @@ fn of_several_containers_the_server_is_found_or_asked_for() {
 }
 
 #[test]
-fn a_sidecar_stands_in_front_of_the_other_init_containers() {
+fn sidecar_is_the_first_init_container() {
     let spec = "{initContainers: [{name: get, image: g}], containers: [{name: c, image: vllm}]}";
     let names = |spec: &Value| -> Vec<String> {
         spec["initContainers"].as_array().unwrap().iter().map(|c| c["name"].as_str().unwrap().to_owned()).collect()
@@ -217,7 +221,7 @@ fn a_sidecar_stands_in_front_of_the_other_init_containers() {
 }
 
 #[test]
-fn a_guaranteed_pod_stays_so_and_any_other_gets_no_limit_of_cpu() {
+fn guaranteed_pod_stays_so_and_others_get_no_cpu_limit() {
     let resources =
         "resources: {limits: {cpu: 4, memory: 64Gi, nvidia.com/gpu: 1}, requests: {cpu: 4000m, memory: 65536Mi}}";
     let limits = |spec: &str, mode| {
@@ -247,7 +251,7 @@ fn a_guaranteed_pod_stays_so_and_any_other_gets_no_limit_of_cpu() {
 }
 
 #[test]
-fn the_end_of_the_pod_waits_for_its_streams() {
+fn pod_shutdown_waits_for_open_streams() {
     let (spec, notes) = injected(VLLM, &options());
     assert_eq!(spec["terminationGracePeriodSeconds"], 330);
     assert!(notes.iter().any(|note| note.contains("from 30 to 330")), "{notes:?}");
@@ -257,7 +261,7 @@ fn the_end_of_the_pod_waits_for_its_streams() {
     let (spec, notes) = injected(own, &options());
     assert_eq!(spec["terminationGracePeriodSeconds"], 600);
     assert_eq!(spec["containers"][0]["lifecycle"], json!({"preStop": {"exec": {"command": ["x"]}}}));
-    assert!(notes.iter().any(|note| note.contains("left alone")), "{notes:?}");
+    assert!(notes.iter().any(|note| note.contains("not changed")), "{notes:?}");
 
     let other = "{terminationGracePeriodSeconds: 60, containers: [{name: c, image: vllm, lifecycle: {postStart: {exec: {command: [x]}}}}]}";
     let (spec, _) =
@@ -272,13 +276,13 @@ fn the_end_of_the_pod_waits_for_its_streams() {
 }
 
 #[test]
-fn each_mode_wires_sidecar_and_server_together() {
+fn each_mode_connects_sidecar_and_server() {
     let (spec, _) = injected(VLLM, &with(Mode::Uds));
     assert_eq!(spec["containers"][0]["args"][2], "--uds=/run/tokometer/engine.sock");
     assert!(arguments(&spec).contains(&"--upstream=unix:/run/tokometer/engine.sock"));
     assert_eq!(spec["containers"][0]["volumeMounts"], spec["initContainers"][0]["volumeMounts"]);
     assert_eq!(spec["volumes"][0]["name"], spec["containers"][0]["volumeMounts"][0]["name"]);
-    assert_eq!(spec["initContainers"][0]["securityContext"]["runAsUser"], 0, "the server's user, who is not named");
+    assert_eq!(spec["initContainers"][0]["securityContext"]["runAsUser"], 0, "the assumed user of the server");
 
     let (spec, _) =
         injected("{securityContext: {runAsUser: 1000}, containers: [{name: c, image: vllm}]}", &with(Mode::ShadowBind));
@@ -305,7 +309,7 @@ fn each_mode_wires_sidecar_and_server_together() {
 }
 
 #[test]
-fn what_a_mode_cannot_do_is_told_with_what_can() {
+fn impossible_mode_is_explained_with_an_alternative() {
     let unnamed = "{containers: [{name: c, image: ollama/ollama}]}";
     assert!(skipped(unnamed, &with(Mode::Uds)).contains("Ollama cannot listen on a Unix socket"));
     let host = "{hostNetwork: true, containers: [{name: c, image: vllm}]}";
@@ -320,7 +324,7 @@ fn what_a_mode_cannot_do_is_told_with_what_can() {
 }
 
 #[test]
-fn a_pod_that_has_no_place_for_it_is_left_alone() {
+fn unfit_pod_is_skipped() {
     let has = "{initContainers: [{name: tokometer, image: x}], containers: [{name: c, image: vllm}]}";
     assert!(skipped(has, &options()).contains("already"));
     let port = "{containers: [{name: c, image: vllm}, {name: p, image: p, ports: [{containerPort: 9464}]}]}";
@@ -329,7 +333,7 @@ fn a_pod_that_has_no_place_for_it_is_left_alone() {
 }
 
 #[test]
-fn a_low_port_needs_no_root() {
+fn low_port_needs_no_root() {
     let tgi = "{containers: [{name: c, image: text-generation-inference, args: [--model-id, m]}]}";
     let (spec, _) = injected(tgi, &options());
     assert_eq!(
@@ -340,7 +344,7 @@ fn a_low_port_needs_no_root() {
 }
 
 #[test]
-fn variables_of_ones_own_are_given_to_the_sidecar() {
+fn extra_variables_reach_the_sidecar() {
     let variables = vec![("OTEL_EXPORTER_OTLP_ENDPOINT".to_owned(), "http://c:4318".to_owned())];
     let (spec, _) = injected(VLLM, &Options { variables, ..options() });
     let last = spec["initContainers"][0]["env"].as_array().unwrap().last().unwrap().clone();

@@ -1,4 +1,4 @@
-//! `tokometer inject` as a person runs it.
+//! The command line of `tokometer inject`.
 #![expect(clippy::unwrap_used, reason = "these functions are called by tests only")]
 
 use std::io::Write;
@@ -18,7 +18,7 @@ fn run(arguments: &[&str], input: &str) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // It may end before it has read all.
+    // The process may exit before it has read its whole input.
     child.stdin.take().unwrap().write_all(input.as_bytes()).ok();
     child.wait_with_output().unwrap()
 }
@@ -28,7 +28,7 @@ fn texts(output: &Output) -> (String, String) {
 }
 
 #[test]
-fn manifests_go_in_on_stdin_and_out_on_stdout() {
+fn manifest_is_read_from_stdin_and_written_to_stdout() {
     let manifest = deployment("{containers: [{name: c, image: vllm}]}");
     let output = run(&["--image", "i:1"], &manifest);
     let (out, err) = texts(&output);
@@ -37,9 +37,9 @@ fn manifests_go_in_on_stdin_and_out_on_stdout() {
 
     let output = run(&["--image", "i:1", "--explain"], &manifest);
     let (explained, err) = texts(&output);
-    assert_eq!(explained, out, "what is explained goes to stderr");
+    assert_eq!(explained, out, "--explain writes only to stderr");
     assert!(
-        err.starts_with("Deployment/d: injected\n  - the container c is the server: vLLM, by its image\n"),
+        err.starts_with("Deployment/d: injected\n  - the server is the container c: vLLM, recognised by its image\n"),
         "{err}"
     );
 
@@ -52,7 +52,7 @@ fn manifests_go_in_on_stdin_and_out_on_stdout() {
 }
 
 #[test]
-fn what_is_left_out_is_always_told_and_when_that_is_all_it_is_a_failure() {
+fn skipped_objects_are_reported_and_fail_if_nothing_is_injected() {
     let output = run(&["--image", "i"], &deployment("{containers: [{name: c, image: redis}]}"));
     let (out, err) = texts(&output);
     assert_eq!(output.status.code(), Some(1));
@@ -63,7 +63,7 @@ fn what_is_left_out_is_always_told_and_when_that_is_all_it_is_a_failure() {
 }
 
 #[test]
-fn wrong_usage_ends_with_2_and_says_what_to_write() {
+fn wrong_usage_exits_with_2_and_a_hint() {
     for (arguments, input, part) in [
         (&["--image", "i"][..], "- a", "document 1"),
         (&["--image", "i", "-f", "/no/file.yaml"], "", "/no/file.yaml"),

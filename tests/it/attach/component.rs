@@ -1,4 +1,4 @@
-//! The Kustomize component: its sidecar is written from the code, so that it is the one that `inject` puts in.
+//! The Kustomize component: its sidecar is generated from the code, so that it equals the one that `inject` adds.
 #![expect(clippy::unwrap_used, reason = "these functions are called by tests only")]
 
 use std::fs;
@@ -13,19 +13,19 @@ use super::json as read;
 
 const HEAD: &str = "# Made from the code by the test `attach::component`; do not edit.\n";
 
-/// A file of the component.
+/// Path of a file of the component.
 fn component(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("config/kustomize").join(name)
 }
 
-/// What `inject` makes of a Deployment as the component is for.
+/// The pod spec after `inject`, for a Deployment that the component supports.
 fn injected() -> serde_json::Value {
     let manifest = deployment("{containers: [{name: c, image: vllm/vllm-openai, args: [a]}]}");
     read(&inject(&manifest, &Options::new("tokometer")).unwrap().0)["spec"]["template"]["spec"].clone()
 }
 
 #[test]
-fn the_sidecar_of_the_component_is_that_of_inject() {
+fn component_has_the_same_sidecar_as_inject() {
     let spec = injected();
     let patch = json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "any"},
@@ -44,7 +44,7 @@ fn the_sidecar_of_the_component_is_that_of_inject() {
 }
 
 #[test]
-fn the_server_of_the_component_is_told_what_inject_tells_it() {
+fn component_changes_the_server_like_inject() {
     let server = injected()["containers"][0].clone();
     let patch = read(&fs::read_to_string(component("server.yaml")).unwrap());
     let at = |path: &str| {

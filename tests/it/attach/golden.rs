@@ -1,4 +1,4 @@
-//! Whole manifests, before and after. `UPDATE=1` writes the second anew.
+//! Whole manifests before and after injection. `UPDATE=1` rewrites the injected ones.
 #![expect(clippy::unwrap_used, reason = "these functions are called by tests only")]
 
 use std::fs;
@@ -33,20 +33,24 @@ fn holds(name: &str, options: &Options) {
         fs::write(&path, &written).unwrap();
     }
     let expected = fs::read_to_string(&path).unwrap_or_default();
-    assert!(written == expected, "{} is not what inject writes; look at it, then UPDATE=1", path.display());
-    assert_eq!(inject(&after, options).unwrap().0, after, "{name}: twice is as once");
+    assert!(
+        written == expected,
+        "{} differs from the output of inject; review it, then update it with UPDATE=1",
+        path.display()
+    );
+    assert_eq!(inject(&after, options).unwrap().0, after, "{name}: inject is idempotent");
     let (back, _) = remove(&after).unwrap();
     let (plain, _) = remove(&before).unwrap();
-    assert_eq!(back, plain, "{name}: taken out, it is as before");
+    assert_eq!(back, plain, "{name}: remove restores the manifest");
 }
 
 #[test]
-fn every_kind_of_workload_is_injected_and_the_rest_passes_unchanged() {
+fn every_workload_kind_is_injected_and_others_are_unchanged() {
     holds("kinds.yaml", &options());
 }
 
 #[test]
-fn a_deployment_as_people_write_it_is_injected() {
+fn typical_deployment_is_injected() {
     holds("deployment.yaml", &options());
 }
 
@@ -64,7 +68,7 @@ fn redirect_is_injected() {
 }
 
 #[test]
-fn numbers_and_words_keep_their_meaning() {
+fn scalars_keep_their_types() {
     let manifest = "kind: Pod\nmetadata: {annotations: {a: \"yes\", b: \"0123\", c: \"1e3\", d: \"null\", e: \"on\"}}\nspec:\n  \
         containers:\n  - {name: c, image: vllm, args: [\"8000\", 'true', \"~\", \"- x\", \"a: b\", \"multi\\nline\\n\"]}\n  \
         volumes: [{name: v, configMap: {defaultMode: 0644}}]\n  terminationGracePeriodSeconds: 1000\n";
@@ -81,7 +85,7 @@ fn numbers_and_words_keep_their_meaning() {
 }
 
 #[test]
-fn what_was_changed_since_is_not_taken_out() {
+fn remove_fails_after_later_changes() {
     let before = fs::read_to_string(folder().join("deployment.yaml")).unwrap();
     let (after, _) = inject(&before, &options()).unwrap();
     let changed = after.replace("- --host=127.0.0.1\n", "- --host=0.0.0.0\n");
@@ -89,7 +93,7 @@ fn what_was_changed_since_is_not_taken_out() {
     let (same, reports) = remove(&changed).unwrap();
     assert_eq!((json(&same), reports[0].outcome), (json(&changed), Outcome::Skipped));
     assert!(reports[0].notes[0].contains("/spec/containers/0/args/"), "{reports:?}");
-    // An annotation of somebody else is no change of ours.
+    // An unrelated annotation does not prevent removal.
     let restarted =
         after.replace("      annotations:\n", "      annotations:\n        kubectl.kubernetes.io/restartedAt: now\n");
     assert_ne!(restarted, after);
@@ -99,7 +103,7 @@ fn what_was_changed_since_is_not_taken_out() {
 }
 
 #[test]
-fn what_is_no_manifest_is_told_with_its_place() {
+fn invalid_manifest_is_reported_with_its_position() {
     let error = |text: &str| inject(text, &options()).unwrap_err();
     assert!(
         matches!(error("a: [1\nb: 2\n"), Error::Yaml(message) if message.contains("line") || message.contains("2:"))

@@ -1,4 +1,4 @@
-//! The sidecar in manifests: what is put in, what is left out and why, and that it can be taken out again.
+//! Injection of the sidecar into manifests, and its removal.
 
 mod cases;
 mod command;
@@ -11,10 +11,10 @@ use tokometer_operator::inject::Outcome;
 use tokometer_operator::inject::Value;
 use tokometer_operator::inject::inject;
 
-/// The image of these tests.
+/// Sidecar image in these tests.
 const IMAGE: &str = "registry.example/tokometer:1";
 
-/// A Deployment of a pod with this `spec` (YAML, in braces).
+/// A Deployment whose pod has this `spec` (YAML, in braces).
 fn deployment(spec: &str) -> String {
     format!(
         "apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: d\nspec:\n  template:\n    metadata:\n      labels: {{app: d}}\n    spec: {spec}\n"
@@ -25,14 +25,14 @@ fn options() -> Options {
     Options::new(IMAGE)
 }
 
-/// The spec of the pod after it, and what was told. It must have been injected.
+/// The pod spec after injection, and the notes. Asserts that the sidecar was injected.
 fn injected(spec: &str, options: &Options) -> (serde_json::Value, Vec<String>) {
     let (text, reports) = inject(&deployment(spec), options).expect("a manifest");
     assert_eq!(reports[0].outcome, Outcome::Injected, "{reports:?}");
     (json(&text)["spec"]["template"]["spec"].clone(), reports[0].notes.clone())
 }
 
-/// Why it was left as it is. The manifest must be the same.
+/// The reason why the pod was skipped. Asserts that the manifest is unchanged.
 fn skipped(spec: &str, options: &Options) -> String {
     let before = deployment(spec);
     let (text, reports) = inject(&before, options).expect("a manifest");
@@ -41,7 +41,7 @@ fn skipped(spec: &str, options: &Options) -> String {
     reports[0].notes.join("; ")
 }
 
-/// A YAML document as JSON.
+/// Converts a YAML document to JSON.
 fn json(yaml: &str) -> serde_json::Value {
     let value: Value = serde_yaml::from_str(yaml).expect("YAML");
     serde_json::to_value(value).expect("JSON")

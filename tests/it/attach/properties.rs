@@ -1,4 +1,4 @@
-//! What holds for every pod.
+//! Properties of injection into arbitrary pods.
 
 use proptest::prelude::*;
 use tokometer_operator::inject::Mode;
@@ -17,7 +17,7 @@ fn one_of(texts: &'static [&'static str]) -> impl Strategy<Value = String> {
     proptest::sample::select(texts).prop_map(str::to_owned)
 }
 
-/// The entries of a server's container.
+/// A server container.
 fn container() -> impl Strategy<Value = String> {
     let image = one_of(&[
         "image: vllm/vllm-openai:v1",
@@ -81,8 +81,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn twice_is_as_once_and_taken_out_it_is_as_before(pod in pod(), first in choices(), second in choices()) {
-        // In the form in which it is written.
+    fn inject_is_idempotent_and_remove_restores_the_manifest(pod in pod(), first in choices(), second in choices()) {
+        // Normalised to the output format.
         let plain = remove(&format!("---\n{pod}")).unwrap().0;
         let (once, reports) = inject(&plain, &first).unwrap();
         if reports[0].outcome == Outcome::Skipped {
@@ -93,7 +93,7 @@ proptest! {
             prop_assert_eq!(&inject(&once, &first).unwrap().0, &once);
             prop_assert_eq!(&remove(&once).unwrap().0, &plain);
         }
-        // With other options it is as if the first time had not been.
+        // Injecting again with other options replaces the first injection.
         let (anew, reports) = inject(&once, &second).unwrap();
         if reports[0].outcome == Outcome::Injected {
             prop_assert_eq!(&anew, &inject(&plain, &second).unwrap().0);
@@ -103,7 +103,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_worked_on_or_refused_without_a_panic(text in "\\PC{0,60}|(kind: Pod\n)?[a-z:\\[\\]{}&*!|>'\", \n-]{0,60}") {
+    fn any_text_is_processed_or_rejected_without_a_panic(text in "\\PC{0,60}|(kind: Pod\n)?[a-z:\\[\\]{}&*!|>'\", \n-]{0,60}") {
         drop(inject(&text, &options()));
     }
 }

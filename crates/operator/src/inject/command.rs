@@ -1,4 +1,4 @@
-//! What a container starts: flags that are given, variables that are set, and whether arguments of ours would be read.
+//! A container's command: its flags and variables, and whether added arguments reach the server.
 
 use crate::inject::engine::Setting;
 use crate::inject::patch::Operation;
@@ -9,30 +9,26 @@ use crate::inject::value::map;
 
 const SHELLS: [&str; 7] = ["sh", "bash", "ash", "dash", "zsh", "ksh", "busybox"];
 
-/// Why arguments cannot be added to this container's command; `None` when they can.
+/// Why arguments cannot be added to this container's command; `None` if they can.
 pub(super) fn indirect(container: &Value) -> Option<String> {
     let command = container.texts("command");
     let base = |word: &str| word.rsplit('/').next().unwrap_or_default().to_owned();
     if let Some(shell) = command.iter().map(|word| base(word)).find(|word| SHELLS.contains(&word.as_str())) {
-        return Some(format!(
-            "its command runs through `{shell}`, where an argument that is added does not reach the server"
-        ));
+        return Some(format!("its command runs through `{shell}`, so added arguments do not reach the server"));
     }
     if let Some(script) = command.first().filter(|word| word.ends_with(".sh")) {
-        return Some(format!(
-            "its command is the script {script}, and whether that passes arguments on cannot be seen"
-        ));
+        return Some(format!("its command is the script {script}, which may not forward arguments"));
     }
     None
 }
 
-/// The words of command and arguments. Those of a shell's text are cut at blanks, as the shell would.
+/// The words of command and arguments. The text of a shell is split at white space, as the shell would.
 fn words(container: &Value) -> Vec<String> {
     let words = container.texts("command").into_iter().chain(container.texts("args"));
     words.flat_map(|word| word.split_whitespace().map(|word| word.trim_matches(['"', '\'']).to_owned())).collect()
 }
 
-/// The value of the last flag of this name; an empty one where none follows.
+/// The value of the last flag with this name; empty if no value follows.
 pub(super) fn flag(container: &Value, name: &str) -> Option<String> {
     let words = words(container);
     words.iter().enumerate().rev().find_map(|(at, word)| match word.strip_prefix(name)? {
@@ -41,13 +37,13 @@ pub(super) fn flag(container: &Value, name: &str) -> Option<String> {
     })
 }
 
-/// The value of a variable that stands in the container itself.
+/// The value of a variable set in the container itself.
 pub(super) fn variable<'a>(container: &'a Value, name: &str) -> Option<&'a str> {
     let set = container.list("env").iter().rev().find(|variable| variable.text("name") == Some(name))?;
     set.text("value")
 }
 
-/// The changes that make a setting; `at` is the container's pointer. None when it holds already.
+/// The changes that apply a setting; none if it is already in effect. `at` is the container's pointer.
 pub(super) fn set(container: &Value, at: &str, setting: &Setting) -> Vec<Operation> {
     match setting {
         Setting::Joined(name, value) | Setting::Spaced(name, value) | Setting::Single(name, value)
@@ -70,7 +66,7 @@ fn arguments(container: &Value, at: &str, new: Vec<String>) -> Vec<Operation> {
     }
 }
 
-/// Puts another value into the place of the flag's.
+/// Replaces the flag's value in place.
 fn replaced(container: &Value, at: &str, name: &str, value: &str) -> Option<Vec<Operation>> {
     ["args", "command"].into_iter().find_map(|list| {
         let items = container.list(list);

@@ -1,58 +1,58 @@
-//! The containers that are put into a pod: the one place that says what they look like.
+//! The containers that are added to a pod.
 
 use crate::inject::value::Value;
 use crate::inject::value::map;
 
-/// Name of the sidecar.
+/// Name of the sidecar container.
 pub const NAME: &str = "tokometer";
 
-/// Name of the container that writes the rules of the mode `redirect`.
+/// Name of the init container that writes the rules of the mode `redirect`.
 pub(super) const REDIRECT: &str = "tokometer-redirect";
 
-/// Where /metrics, health and drain are, if nothing else is asked for.
+/// Default port of /metrics, health and drain.
 pub const ADMIN_PORT: u16 = 9464;
 
-/// Where the sidecar takes what is redirected, and what is meant for it alone.
+/// The sidecar's own listen port, in the modes `redirect` and `explicit`.
 pub(super) const OWN_PORT: u16 = 15_080;
 
-/// The volume in which the server's Unix socket is, and where it is mounted.
+/// Name and mount path of the volume with the server's Unix socket.
 pub(super) const VOLUME: (&str, &str) = ("tokometer-socket", "/run/tokometer");
 
 /// The server's Unix socket.
 pub(super) const SOCKET: &str = "/run/tokometer/engine.sock";
 
-/// The user of the image (`Dockerfile`).
+/// User of the image (`Dockerfile`).
 const USER: i64 = 65_532;
 
-/// Threads of the data path. Without a limit of CPU there would be one for each core of the node, of which there may be hundreds.
+/// Threads of the data path. Without a CPU limit the default is one per core of the node, which may be hundreds.
 const THREADS: u8 = 2;
 
-/// What differs from one sidecar to the other.
+/// The parts that differ between sidecars.
 #[derive(Clone, Debug)]
 pub(super) struct Sidecar<'a> {
     pub(super) image: &'a str,
     pub(super) listen: String,
     pub(super) upstream: String,
-    /// Word of the setting `observe.engine`.
+    /// Value of the setting `observe.engine`.
     pub(super) engine: Option<&'static str>,
     pub(super) admin_port: u16,
-    /// Port of its own for clients, where it does not take the server's.
+    /// Whether it declares [`OWN_PORT`], because it does not use the server's port.
     pub(super) own_port: bool,
-    /// Seconds that open streams may go on in a drain.
+    /// Maximum seconds that open streams get in a drain.
     pub(super) drain_secs: u64,
-    /// Keep the pod Guaranteed.
+    /// Whether the pod is Guaranteed and must stay so.
     pub(super) guaranteed: bool,
-    /// The server's user, where a socket has to be shared with it.
+    /// The server's user, if a socket or port must be shared with it.
     pub(super) user: Option<i64>,
-    /// It shares its port with the server.
+    /// Whether it shares its port with the server (SO_REUSEPORT).
     pub(super) port_sharing: bool,
-    /// It needs the volume of the server's socket.
+    /// Whether it mounts the volume with the server's socket.
     pub(super) socket: bool,
     pub(super) variables: &'a [(String, String)],
 }
 
 impl Sidecar<'_> {
-    /// The container: a native sidecar (an init container that is restarted always; Kubernetes 1.29).
+    /// The container: a native sidecar (an init container with `restartPolicy: Always`; Kubernetes 1.29).
     pub(super) fn container(&self) -> Value {
         let mut entries = vec![
             ("name", NAME.into()),
@@ -61,8 +61,8 @@ impl Sidecar<'_> {
             ("args", self.arguments().into()),
             ("ports", Value::List(self.ports())),
             ("env", Value::List(self.environment())),
-            // About the listener and the event loop alone. One that asked for the server would never come up: the server is
-            // started after it.
+            // Probes only the listener and the event loop. A probe that depends on the server would never succeed,
+            // because the server starts after the sidecar.
             ("startupProbe", self.probe("/startz", [("periodSeconds", 1), ("failureThreshold", 60)])),
             ("livenessProbe", self.probe("/livez", [("periodSeconds", 10), ("failureThreshold", 6)])),
             ("lifecycle", map([("preStop", map([("exec", map([("command", self.drain().into())]))]))])),
@@ -76,7 +76,7 @@ impl Sidecar<'_> {
         Value::Map(entries.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
     }
 
-    /// What the kubelet runs when the pod begins to end: at the same time as the server's own hook, which waits for the drain.
+    /// The preStop command. It runs at the same time as the server's own hook, which waits for the drain.
     fn drain(&self) -> Vec<String> {
         let mut command = vec!["/tokometer".to_owned(), "drain".to_owned()];
         if self.admin_port != ADMIN_PORT {
@@ -90,7 +90,7 @@ impl Sidecar<'_> {
             "run".to_owned(),
             format!("--listen={}", self.listen),
             format!("--upstream={}", self.upstream),
-            // Without a host it is both families: probes come to the pod's address, of whichever that is.
+            // Without a host it binds both families: probes come to the pod's address of either family.
             format!("--admin=:{}", self.admin_port),
             format!("--set=process.threads={THREADS}"),
             format!("--set=process.grace_period_secs={}", self.drain_secs),
@@ -106,7 +106,7 @@ impl Sidecar<'_> {
         [port("llm-metrics", self.admin_port)].into_iter().chain(own).collect()
     }
 
-    /// The downward API: for the `k8s.*` attributes, and the addresses to listen on.
+    /// The downward API, for the `k8s.*` attributes and the listen addresses.
     fn environment(&self) -> Vec<Value> {
         let field = |(name, path): (&str, &str)| {
             let from = map([("fieldRef", map([("fieldPath", path.into())]))]);
@@ -124,7 +124,7 @@ impl Sidecar<'_> {
         fields.into_iter().map(field).chain(self.variables.iter().map(own)).collect()
     }
 
-    /// By port alone: a host is not allowed in the baseline of pod security.
+    /// Probes only by port: the pod security profile baseline does not allow a host.
     fn probe(&self, path: &str, numbers: [(&str, i64); 2]) -> Value {
         let get = map([("path", path.into()), ("port", self.admin_port.into())]);
         let numbers = numbers.into_iter().map(|(name, number)| (name.to_owned(), number.into()));
@@ -137,7 +137,7 @@ impl Sidecar<'_> {
         )
     }
 
-    /// No limit of CPU by default: being throttled shows as gaps between tokens. A Guaranteed pod must have one.
+    /// No CPU limit by default, because throttling shows as gaps between tokens. A Guaranteed pod requires one.
     fn resources(&self) -> Value {
         let amounts = |cpu: &str, memory: &str| map([("cpu", cpu.into()), ("memory", memory.into())]);
         if self.guaranteed {
@@ -146,7 +146,7 @@ impl Sidecar<'_> {
         map([("requests", amounts("100m", "32Mi")), ("limits", map([("memory", "256Mi".into())]))])
     }
 
-    /// What the profile `restricted` of pod security asks for; the user apart where the server's has to be shared.
+    /// The requirements of the pod security profile `restricted`, except for the user if the server's must be shared.
     fn security(&self) -> Value {
         let user = self.user.unwrap_or(USER);
         map([
@@ -160,19 +160,19 @@ impl Sidecar<'_> {
     }
 }
 
-/// The mount of the volume of the server's socket.
+/// The mount of the socket volume.
 pub(super) fn mount() -> Value {
     map([("name", VOLUME.0.into()), ("mountPath", VOLUME.1.into())])
 }
 
-/// The volume of the server's socket.
+/// The socket volume.
 pub(super) fn volume() -> Value {
     map([("name", VOLUME.0.into()), ("emptyDir", map([]))])
 }
 
-/// Writes the rule that turns connections for the server's port to the sidecar. What is started inside the pod is not turned:
-/// such packets do not pass `prerouting` anew. It needs NET_ADMIN and, since capabilities are lost by whoever is not root when
-/// a program is started, root.
+/// The init container that redirects connections for the server's port to the sidecar. Connections opened inside the
+/// pod are not redirected: such packets do not pass `prerouting` again. It needs NET_ADMIN and root, because an exec by
+/// a non-root user loses capabilities.
 pub(super) fn redirect(image: &str, port: u16, guaranteed: bool) -> Value {
     let rules = format!(
         "add table inet tokometer; flush table inet tokometer; \

@@ -1,12 +1,12 @@
-//! How each engine is recognised in a pod, and how it is told where to listen.
+//! Engine detection in a pod, and each engine's settings for its listen address.
 //!
-//! Sources: vLLM 0.33 `entrypoints/common/cli_args.py`; SGLang 0.5.10 `server_args.py`; llama.cpp `common/arg.cpp` (a variable
-//! for each flag; a flag's value stands in an argument of its own); text-generation-inference `launcher/src/main.rs` (a flag given
-//! twice is an error); Ollama `envconfig/config.go`.
+//! Sources: vLLM 0.33 `entrypoints/common/cli_args.py`; SGLang 0.5.10 `server_args.py`; llama.cpp `common/arg.cpp` (a
+//! variable per flag; a flag's value is a separate argument); text-generation-inference `launcher/src/main.rs` (a
+//! repeated flag is an error); Ollama `envconfig/config.go`.
 
 use crate::inject::value::Value;
 
-/// An engine whose ways of listening are known.
+/// An engine whose listen settings are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {
     /// vLLM.
@@ -21,24 +21,24 @@ pub enum Engine {
     Ollama,
 }
 
-/// What tells a program where to listen.
+/// A setting of a program's listen address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Setting {
-    /// A flag with its value, in one argument (`--host=127.0.0.1`). A second one wins over the first.
+    /// A flag and its value in one argument (`--host=127.0.0.1`). The last one takes precedence.
     Joined(&'static str, String),
-    /// A flag and its value in two arguments. A second one wins over the first.
+    /// A flag and its value in two arguments. The last one takes precedence.
     Spaced(&'static str, String),
-    /// As [`Setting::Joined`], but a flag must not be given twice.
+    /// As [`Setting::Joined`], but the flag must not be repeated.
     Single(&'static str, String),
     /// An environment variable.
     Variable(&'static str, String),
 }
 
 impl Engine {
-    /// Every one, in the order in which they are looked for.
+    /// Every engine, in detection order.
     pub const ALL: [Engine; 5] = [Engine::Sglang, Engine::Tgi, Engine::LlamaCpp, Engine::Ollama, Engine::Vllm];
 
-    /// The word of the setting `observe.engine`.
+    /// Value of the setting `observe.engine`.
     pub fn as_str(self) -> &'static str {
         match self {
             Engine::Vllm => "vllm",
@@ -49,7 +49,7 @@ impl Engine {
         }
     }
 
-    /// Its name for people.
+    /// Display name.
     pub fn name(self) -> &'static str {
         match self {
             Engine::Vllm => "vLLM",
@@ -60,7 +60,7 @@ impl Engine {
         }
     }
 
-    /// The port on which it listens when nothing is said.
+    /// Default listen port.
     pub(super) fn port(self) -> u16 {
         match self {
             Engine::Vllm => 8000,
@@ -81,12 +81,12 @@ impl Engine {
         }
     }
 
-    /// The engine that runs in this container, and by what it was recognised: what is started says more than the image.
+    /// The engine of this container, and what it was recognised by. The command takes precedence over the image.
     pub(super) fn of(container: &Value) -> Option<(Engine, &'static str)> {
-        // Of the arguments the first ones alone: further on, they may name models.
+        // Only the first argument: later ones may name models.
         let started = container.texts("command").into_iter().chain(container.texts("args").into_iter().take(1));
         let started = started.collect::<Vec<_>>().join(" ").to_lowercase();
-        // Its last name alone: that of an organisation says nothing of the image.
+        // Only the last path segment of the image name, not that of the organisation.
         let image = container.text("image").unwrap_or_default().rsplit('/').next().unwrap_or_default().to_lowercase();
         let find =
             |text: &str| Engine::ALL.into_iter().find(|engine| engine.words().iter().any(|word| text.contains(word)));
@@ -97,7 +97,7 @@ impl Engine {
             .or_else(|| find(&started).map(|engine| (engine, "its arguments")))
     }
 
-    /// The flag and the variable that hold the port.
+    /// The flag and the variable that set the port.
     pub(super) fn port_names(self) -> (Option<&'static str>, Option<&'static str>) {
         match self {
             Engine::Vllm | Engine::Sglang => (Some("--port"), None),
@@ -107,21 +107,21 @@ impl Engine {
         }
     }
 
-    /// Listen on this host alone. `has` tells whether a flag is given already, `direct` whether arguments of ours reach the
-    /// program.
+    /// Setting to listen only on this host. `has` returns whether a flag is already set, `direct` whether added
+    /// arguments reach the program.
     pub(super) fn host(self, host: &str, port: u16, has: impl Fn(&str) -> bool, direct: bool) -> Setting {
         match self {
             Engine::Vllm | Engine::Sglang => Setting::Joined("--host", host.to_owned()),
             Engine::LlamaCpp if has("--host") => Setting::Spaced("--host", host.to_owned()),
             Engine::LlamaCpp => Setting::Variable("LLAMA_ARG_HOST", host.to_owned()),
             Engine::Tgi if direct || has("--hostname") => Setting::Single("--hostname", host.to_owned()),
-            // The launcher reads it, and the container runtime sets it to the pod's name.
+            // The launcher reads this variable, and the container runtime sets it to the pod's name.
             Engine::Tgi => Setting::Variable("HOSTNAME", host.to_owned()),
             Engine::Ollama => Setting::Variable("OLLAMA_HOST", format!("{host}:{port}")),
         }
     }
 
-    /// Listen on this port.
+    /// Setting to listen on this port.
     pub(super) fn other_port(self, port: u16, has: impl Fn(&str) -> bool, direct: bool) -> Setting {
         match self {
             Engine::Vllm | Engine::Sglang => Setting::Joined("--port", port.to_string()),
@@ -133,11 +133,11 @@ impl Engine {
         }
     }
 
-    /// Listen on a Unix socket; `None` where the engine cannot.
+    /// Setting to listen on a Unix socket; `None` if the engine does not support it.
     pub(super) fn socket(self, path: &str, has: impl Fn(&str) -> bool) -> Option<Setting> {
         match self {
             Engine::Vllm => Some(Setting::Joined("--uds", path.to_owned())),
-            // A host that ends with `.sock` is one.
+            // A host that ends with `.sock` is a Unix socket.
             Engine::LlamaCpp if has("--host") => Some(Setting::Spaced("--host", path.to_owned())),
             Engine::LlamaCpp => Some(Setting::Variable("LLAMA_ARG_HOST", path.to_owned())),
             Engine::Sglang | Engine::Tgi | Engine::Ollama => None,

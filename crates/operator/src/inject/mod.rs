@@ -1,7 +1,7 @@
-//! Puts the sidecar into the pods of manifests, and takes it out again: text in, text out.
+//! Adds the sidecar to the pods of manifests and removes it: text in, text out.
 //!
-//! The heart is [`plan`], a pure function: a pod in, a JSON Patch and its reasons out. It must be known that the sidecar's container
-//! (`container`) is also what the admission policy of the chart makes: what is changed here is changed there.
+//! The core is [`plan`], a pure function from a pod to a JSON Patch and its reasons. The admission policy of the chart
+//! creates the same sidecar container as `container`: keep both in sync.
 
 mod command;
 mod container;
@@ -27,26 +27,26 @@ pub use value::Value;
 
 use std::time::Duration;
 
-/// What a person may choose.
+/// Settings of an injection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// How clients come to the sidecar.
+    /// How clients reach the sidecar.
     pub mode: Mode,
-    /// The engine, if it is not to be recognised.
+    /// The engine; `None`: detect it.
     pub engine: Option<Engine>,
-    /// The server's container, if it is not to be recognised.
+    /// Name of the server's container; `None`: detect it.
     pub container: Option<String>,
-    /// The server's port, if it is not to be worked out.
+    /// The server's port; `None`: detect it.
     pub port: Option<u16>,
     /// The sidecar's image.
     pub image: String,
-    /// An image with `nft` in it, for the mode `redirect`.
+    /// An image with `nft`, for the mode `redirect`.
     pub redirect_image: Option<String>,
     /// Port of /metrics, health and drain.
     pub admin_port: u16,
-    /// Most time that open streams get when the pod ends.
+    /// Maximum time that open streams get when the pod ends.
     pub drain: Duration,
-    /// More variables of the sidecar, with their values.
+    /// Additional environment variables of the sidecar.
     pub variables: Vec<(String, String)>,
 }
 
@@ -67,7 +67,7 @@ impl Options {
     }
 }
 
-/// Why a manifest cannot be worked on.
+/// Why a manifest cannot be processed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// It is not YAML.
@@ -77,54 +77,54 @@ pub enum Error {
     #[error("the manifest is not JSON: {0}")]
     Json(String),
     /// A document is a list or a single value.
-    #[error("document {0} of the manifest is no object; Kubernetes objects are maps with apiVersion and kind")]
+    #[error("document {0} of the manifest is not an object; Kubernetes objects are maps with apiVersion and kind")]
     NoObject(usize),
-    /// There is no document.
+    /// The manifest has no document.
     #[error("the manifest is empty; give one with -f FILE, or on stdin")]
     Empty,
 }
 
-/// What became of an object.
+/// What was done to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It has a sidecar now.
+    /// The sidecar was added.
     Injected,
-    /// It has none any more.
+    /// The sidecar was removed.
     Removed,
-    /// It starts pods, but was left as it is: the notes tell why.
+    /// It starts pods, but was left unchanged; the notes have the reason.
     Skipped,
-    /// It is none that starts pods, or none that is known.
+    /// It does not start pods, or its kind is unknown.
     Passed,
 }
 
 impl Outcome {
-    /// The word for people.
+    /// Text of the report.
     pub fn as_str(self) -> &'static str {
         match self {
             Outcome::Injected => "injected",
             Outcome::Removed => "removed",
             Outcome::Skipped => "skipped",
-            Outcome::Passed => "passed on unchanged",
+            Outcome::Passed => "unchanged",
         }
     }
 }
 
-/// What is told of an object.
+/// Report on an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// Kind and name.
     pub object: String,
-    /// What became of it.
+    /// What was done.
     pub outcome: Outcome,
-    /// Why, one sentence each.
+    /// The decisions and their reasons, one sentence each.
     pub notes: Vec<String>,
 }
 
-/// Puts the sidecar into every pod of the manifest that has an inference server. One that was put in before is taken out first:
-/// doing it twice is as doing it once, and with other options as if the first time had not been.
+/// Adds the sidecar to every pod of the manifest that has an inference server. An injected sidecar is removed first, so
+/// the operation is idempotent, also with different options.
 ///
 /// # Errors
-/// When the text is no manifest.
+/// When the text is not a manifest.
 pub fn inject(text: &str, options: &Options) -> Result<(String, Vec<Report>), Error> {
     work(text, |pod| {
         undo::restore(pod)?;
@@ -134,14 +134,14 @@ pub fn inject(text: &str, options: &Options) -> Result<(String, Vec<Report>), Er
     })
 }
 
-/// Takes out of every pod what [`inject`] has put in, and leaves the manifest as it was before.
+/// Removes from every pod what [`inject`] has added, and restores the manifest.
 ///
 /// # Errors
-/// When the text is no manifest.
+/// When the text is not a manifest.
 pub fn remove(text: &str) -> Result<(String, Vec<Report>), Error> {
     work(text, |pod| match undo::restore(pod)? {
         true => Ok((Outcome::Removed, Vec::new())),
-        false => Err(format!("it has no annotation {ANNOTATION}, so nothing of it was put in by this command")),
+        false => Err(format!("it has no annotation {ANNOTATION}, so it was not injected by this command")),
     })
 }
 
@@ -155,10 +155,10 @@ fn work(
         workload::each(document, &mut |object| {
             let title = workload::title(object);
             let Some(names) = workload::template(object) else {
-                let notes = vec!["objects of this kind are not known to start pods".to_owned()];
+                let notes = vec!["objects of this kind do not start pods, or the kind is unknown".to_owned()];
                 return reports.push(Report { object: title, outcome: Outcome::Passed, notes });
             };
-            // Only a whole change is kept.
+            // Applied to a copy, so that a failed change leaves the pod untouched.
             let changed = match workload::find(object, names) {
                 Some(pod) => {
                     let mut copy = pod.clone();

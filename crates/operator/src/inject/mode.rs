@@ -1,33 +1,34 @@
-//! How clients come to the sidecar instead of the server.
+//! How client connections reach the sidecar instead of the server.
 
 use std::fmt;
 
-/// A way of putting the sidecar between clients and server.
+/// How client connections reach the sidecar.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// `address-split`, and the reason and a way out where that cannot be.
+    /// `address-split`; if that is impossible, the error has the reason and an alternative.
     #[default]
     Auto,
-    /// The server listens on 127.0.0.1, the sidecar on the pod's addresses, both on the same port.
+    /// The server listens on 127.0.0.1, the sidecar on the pod's addresses, on the same port.
     AddressSplit,
-    /// The server listens on a Unix socket, the sidecar on its port.
+    /// The server listens on a Unix socket, the sidecar on the server's port.
     Uds,
-    /// Both listen on the same port; the kernel prefers the sidecar, which has the address, to the server, which has all.
+    /// Both listen on the same port; the kernel prefers the sidecar, which binds the address, to the server, which
+    /// binds all addresses.
     ShadowBind,
-    /// The server listens on the next port, the sidecar on the server's.
+    /// The server listens on the next port, the sidecar on the server's port.
     PortSwap,
-    /// A rule of nftables turns connections to the sidecar.
+    /// An nftables rule redirects connections to the sidecar.
     Redirect,
-    /// The sidecar has a port of its own, and a Service leads to it.
+    /// The sidecar has its own port, to which a Service leads.
     Explicit,
 }
 
 impl Mode {
-    /// Every one.
+    /// Every mode.
     pub const ALL: [Mode; 7] =
         [Mode::Auto, Mode::AddressSplit, Mode::Uds, Mode::ShadowBind, Mode::PortSwap, Mode::Redirect, Mode::Explicit];
 
-    /// The word on the command line.
+    /// Name on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
             Mode::Auto => "auto",

@@ -1,4 +1,4 @@
-//! Changes as JSON Patch (RFC 6902), and what undoes them.
+//! JSON Patch (RFC 6902), with undo.
 
 use serde::Deserialize;
 use serde::Serialize;
@@ -9,26 +9,26 @@ use crate::inject::value::Value;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "lowercase")]
 pub enum Operation {
-    /// Sets a key of a map, or puts an item into a list in front of the one that has this index (`-`: at its end).
+    /// Sets a key of a map, or inserts an item into a list before this index (`-`: at the end).
     Add {
         /// Where.
         path: String,
         /// What.
         value: Value,
     },
-    /// Puts another value in the place of one that is there.
+    /// Replaces an existing value.
     Replace {
         /// Where.
         path: String,
         /// What.
         value: Value,
     },
-    /// Takes a key or an item away.
+    /// Removes a key or an item.
     Remove {
         /// Where.
         path: String,
     },
-    /// Goes on only if the value there is this one.
+    /// Fails unless the value at the path equals this one.
     Test {
         /// Where.
         path: String,
@@ -37,34 +37,34 @@ pub enum Operation {
     },
 }
 
-/// `add`, shortly.
+/// Short for [`Operation::Add`].
 pub(super) fn add(path: impl Into<String>, value: impl Into<Value>) -> Operation {
     Operation::Add { path: path.into(), value: value.into() }
 }
 
-/// `replace`, shortly.
+/// Short for [`Operation::Replace`].
 pub(super) fn replace(path: impl Into<String>, value: impl Into<Value>) -> Operation {
     Operation::Replace { path: path.into(), value: value.into() }
 }
 
-/// A name as one step of a pointer.
+/// Escapes a name as one segment of a JSON Pointer.
 pub(super) fn escape(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }
 
-/// Does all of it, or none.
+/// Applies all operations, or none.
 ///
 /// # Errors
-/// What does not fit, with its path.
+/// The path that does not match, and why.
 pub fn apply(target: &mut Value, patch: &[Operation]) -> Result<(), String> {
     undoing(target, patch).map(drop)
 }
 
-/// As [`apply`]; returns what takes it all back again, in the order in which it has to be done. A value of ours that
-/// somebody has changed meanwhile is not taken for ours then: its test stops the patch.
+/// As [`apply`]; returns the operations that undo the patch, in order. They include tests, so that undoing fails if a
+/// value was changed in the meantime.
 ///
 /// # Errors
-/// As of [`apply`].
+/// As for [`apply`].
 pub(super) fn undoing(target: &mut Value, patch: &[Operation]) -> Result<Vec<Operation>, String> {
     let mut changed = target.clone();
     let mut undo: Vec<Vec<Operation>> = Vec::new();
@@ -119,13 +119,13 @@ fn one(target: &mut Value, operation: &Operation) -> Result<Vec<Operation>, Stri
         }
         Operation::Test { path, value } => match find(target, path)? {
             found if found == value => Ok(Vec::new()),
-            _ => Err(format!("{path} is not what it was left as")),
+            _ => Err(format!("{path} was changed in the meantime")),
         },
     }
 }
 
-/// The test that belongs before `undo`, and `undo`. An object is known by its name: the API server adds defaults to the
-/// rest of it.
+/// `undo`, preceded by its test. A map is identified by its name, because the API server adds defaults to its other
+/// fields.
 fn back(path: &str, ours: &Value, undo: Operation) -> Vec<Operation> {
     let test = match ours {
         Value::Map(_) => {
@@ -142,7 +142,7 @@ fn steps(path: &str) -> impl Iterator<Item = String> {
 }
 
 fn nowhere(path: &str) -> String {
-    format!("there is no {path}")
+    format!("{path} does not exist")
 }
 
 fn index(text: &str, end: usize, path: &str) -> Result<usize, String> {
@@ -164,7 +164,7 @@ fn find<'a>(target: &'a mut Value, path: &str) -> Result<&'a mut Value, String> 
     Ok(value)
 }
 
-/// What holds the last step of a path, and that step.
+/// The parent of the last segment of a path, and that segment.
 fn parent<'a>(target: &'a mut Value, path: &str) -> Result<(&'a mut Value, String), String> {
     let (before, _) = path.rsplit_once('/').ok_or_else(|| nowhere(path))?;
     let last = steps(path).last().ok_or_else(|| nowhere(path))?;
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_done_and_taken_back() {
+    fn changes_are_applied_and_undone() {
         let before = value(r#"{"b":1,"a":{"x/y":[1,2]},"l":[]}"#);
         let patch: Vec<Operation> = serde_json::from_str(
             r#"[{"op":"test","path":"/b","value":1},{"op":"add","path":"/a/x~1y/1","value":9},
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_changes_nothing_and_is_told_with_its_path() {
+    fn invalid_patch_changes_nothing_and_names_the_path() {
         let before = value(r#"{"l":[1],"m":{"k":true}}"#);
         for (patch, path) in [
             (r#"[{"op":"replace","path":"/m/k","value":1},{"op":"remove","path":"/l/1"}]"#, "/l/1"),
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_changed_since_is_not_taken_away() {
+    fn undo_fails_on_later_changes() {
         let mut target = value(r#"{"args":["a"]}"#);
         let undo = undoing(&mut target, &[add("/args/-", "--host=127.0.0.1")]).unwrap();
         apply(&mut target, &[add("/args/0", "b")]).unwrap();

@@ -1,4 +1,4 @@
-//! One pod, or the template of many: what is changed in it, as a patch, and why.
+//! Plans the changes to a pod or pod template, as a patch with reasons.
 
 use crate::inject::Mode;
 use crate::inject::Options;
@@ -15,28 +15,28 @@ use crate::inject::value::Value;
 use crate::inject::value::map;
 use crate::inject::wiring;
 
-/// What Kubernetes gives a pod to end if it says nothing.
+/// Default termination grace period of Kubernetes.
 const GRACE_SECS: i64 = 30;
 
-/// What a pod needs to end beside the drain: the engine's own end, and the last telemetry.
+/// Time that a pod needs to end in addition to the drain: for the engine's shutdown and the last telemetry.
 const AFTER_DRAIN_SECS: u64 = 30;
 
-/// The first port that every user may listen on (ip_unprivileged_port_start, ip-sysctl).
+/// First unprivileged port (ip_unprivileged_port_start, ip-sysctl).
 const FIRST_FREE_PORT: u16 = 1024;
 
-/// What is done to a pod.
+/// The changes to a pod.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// The changes.
     pub patch: Vec<Operation>,
-    /// What was decided, and why: one sentence each.
+    /// The decisions and their reasons, one sentence each.
     pub notes: Vec<String>,
 }
 
-/// Works out the changes for a pod, or for a pod template: anything with a pod's `spec`. It must not have a sidecar of ours.
+/// Plans the changes for a pod or a pod template: any object with a pod's `spec`. It must not have an injected sidecar.
 ///
 /// # Errors
-/// Why nothing can be done, and what would help.
+/// Why the sidecar cannot be added, and how to fix it.
 pub fn plan(pod: &Value, options: &Options) -> Result<Plan, String> {
     let spec = pod.get("spec").ok_or("it has no spec")?;
     if let Some(why) = server::unfit(spec, options) {
@@ -49,7 +49,7 @@ pub fn plan(pod: &Value, options: &Options) -> Result<Plan, String> {
     if [Some(server.port), Some(wiring.port), upstream].contains(&Some(options.admin_port)) {
         let port = options.admin_port;
         return Err(format!(
-            "port {port} is the server's or its traffic's, and /metrics would be there; give another one with --admin-port"
+            "port {port} of /metrics is already used for the server's traffic; set another one with --admin-port"
         ));
     }
     let at = format!("/spec/containers/{}", server.number);
@@ -57,7 +57,7 @@ pub fn plan(pod: &Value, options: &Options) -> Result<Plan, String> {
     if let Some(setting) = &wiring.setting {
         let changes = command::set(server.container, &at, setting);
         if changes.is_empty() {
-            notes.push("it listens there already, so nothing is added".to_owned());
+            notes.push("it already listens there, so no setting is added".to_owned());
         }
         patch.extend(changes);
     }
@@ -71,7 +71,10 @@ pub fn plan(pod: &Value, options: &Options) -> Result<Plan, String> {
 
     let guaranteed = resources::is_guaranteed(spec);
     if guaranteed {
-        notes.push("the pod is Guaranteed, so the sidecar's requests equal its limits and it stays so".to_owned());
+        notes.push(
+            "the pod is Guaranteed: the sidecar's requests equal its limits, so that the QoS class does not change"
+                .to_owned(),
+        );
     }
     let sidecar = Sidecar {
         image: &options.image,
@@ -90,18 +93,18 @@ pub fn plan(pod: &Value, options: &Options) -> Result<Plan, String> {
     let mut first = Vec::new();
     if wiring.redirect {
         let image = options.redirect_image.as_deref();
-        let image = image.ok_or("the mode redirect needs an image with nft in it; name it with --redirect-image")?;
+        let image = image.ok_or("the mode redirect needs an image with nft; set it with --redirect-image")?;
         first.push(container::redirect(image, server.port, guaranteed));
     }
     first.push(sidecar.container());
     if !is_list(spec, "initContainers") {
         patch.push(add("/spec/initContainers", Value::List(Vec::new())));
     }
-    // In front of the others, so that they and the server find it up.
+    // First among the init containers, so that the others and the server find it running.
     patch.extend(first.into_iter().enumerate().map(|(n, new)| add(format!("/spec/initContainers/{n}"), new)));
     if spec.get("hostNetwork") == Some(&Value::Bool(true)) {
         notes.push(format!(
-            "it has the node's network: port {} is one of the node's, so one such pod fits on a node",
+            "it uses the node's network: port {} is a port of the node, so only one such pod fits on a node",
             options.admin_port
         ));
     }
@@ -112,27 +115,25 @@ fn is_list(parent: &Value, name: &str) -> bool {
     matches!(parent.get(name), Some(Value::List(_)))
 }
 
-/// Puts an item at the end of a list that may not be there.
+/// Appends an item to a list, creating the list if needed.
 fn appended(parent: &Value, at: &str, name: &str, item: Value) -> Vec<Operation> {
     let list = (!is_list(parent, name)).then(|| add(format!("{at}/{name}"), Value::List(Vec::new())));
     list.into_iter().chain([add(format!("{at}/{name}/-"), item)]).collect()
 }
 
-/// Holds back the end of the server until the open streams have ended.
+/// Adds a preStop hook that delays the server's shutdown until the open streams have ended.
 fn hook(server: &Server<'_>, at: &str, options: &Options, notes: &mut Vec<String>) -> Option<Operation> {
     let lifecycle = server.container.get("lifecycle").filter(|lifecycle| matches!(lifecycle, Value::Map(_)));
     if lifecycle.and_then(|lifecycle| lifecycle.get("preStop")).is_some_and(|hook| *hook != Value::Null) {
         notes.push(format!(
-            "{} has a preStop hook, which is left alone; to have it wait for open streams, let it GET /drain/wait on port {}",
+            "{} has a preStop hook, which is not changed; to wait for open streams, let it GET /drain/wait on port {}",
             server.name, options.admin_port
         ));
         return None;
     }
-    notes.push(format!(
-        "{} gets a preStop hook that holds back its SIGTERM until the open streams have ended",
-        server.name
-    ));
-    // The port is a number: a name would be looked for in the server's own container.
+    notes
+        .push(format!("{} gets a preStop hook that delays its SIGTERM until the open streams have ended", server.name));
+    // A port number: a named port would be resolved in the server's own container.
     let hook = map([("httpGet", map([("path", "/drain/wait".into()), ("port", options.admin_port.into())]))]);
     Some(match lifecycle {
         Some(_) => add(format!("{at}/lifecycle/preStop"), hook),
@@ -155,7 +156,7 @@ fn grace(spec: &Value, options: &Options, notes: &mut Vec<String>) -> Option<Ope
     Some(if set.is_some() { replace(path, needed) } else { add(path, needed) })
 }
 
-/// Lets a sidecar that is not root listen on a low port; safe in the profile `restricted` too.
+/// Lets the non-root sidecar listen on a low port; this sysctl is safe in the profile `restricted` too.
 fn low_port(spec: &Value, port: u16, notes: &mut Vec<String>) -> Vec<Operation> {
     const NAME: &str = "net.ipv4.ip_unprivileged_port_start";
     let host = spec.get("hostNetwork") == Some(&Value::Bool(true));
@@ -165,7 +166,7 @@ fn low_port(spec: &Value, port: u16, notes: &mut Vec<String>) -> Vec<Operation> 
     if port >= FIRST_FREE_PORT || host || set {
         return Vec::new();
     }
-    notes.push(format!("the sysctl {NAME} lets the sidecar listen on port {port} without being root"));
+    notes.push(format!("the sysctl {NAME} lets the sidecar listen on port {port} without root"));
     let sysctl = map([("name", NAME.into()), ("value", port.to_string().into())]);
     match context {
         Some(context) => appended(context, "/spec/securityContext", "sysctls", sysctl),

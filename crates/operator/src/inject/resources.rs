@@ -1,9 +1,9 @@
-//! Whether a pod is of the QoS class Guaranteed, which a sidecar must not cost it.
+//! Whether a pod has the QoS class Guaranteed, which the sidecar must preserve.
 
 use crate::inject::value::Value;
 
-/// True when the pod's containers make it Guaranteed: each has limits of CPU and memory, and requests that equal them. Where the
-/// whole pod has resources of its own, these decide, and no container can change the class.
+/// True when every container has CPU and memory limits, and requests equal to them. If the pod itself has resources,
+/// these decide, and no container can change the class.
 ///
 /// Source: kubernetes.io, "Pod Quality of Service Classes".
 pub(super) fn is_guaranteed(spec: &Value) -> bool {
@@ -17,13 +17,13 @@ pub(super) fn is_guaranteed(spec: &Value) -> bool {
 fn has_equal_limits(container: &Value) -> bool {
     ["cpu", "memory"].into_iter().all(|resource| {
         let limit = container.at(&["resources", "limits", resource]).and_then(quantity);
-        // A request that is not there is taken from the limit.
+        // A missing request defaults to the limit.
         let request = container.at(&["resources", "requests", resource]);
         limit.is_some_and(|limit| limit > 0.0 && request.is_none_or(|request| quantity(request) == Some(limit)))
     })
 }
 
-/// A quantity as Kubernetes writes it: `100m`, `2`, `1.5Gi`, `1e3`.
+/// Parses a Kubernetes quantity: `100m`, `2`, `1.5Gi`, `1e3`.
 fn quantity(value: &Value) -> Option<f64> {
     let text = match value {
         Value::Integer(number) => return Some(*number as f64),
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantities_are_read_as_kubernetes_writes_them() {
+    fn kubernetes_quantities_are_parsed() {
         for (text, expected) in [
             ("2", Some(2.0)),
             ("2000m", Some(2.0)),

@@ -1,4 +1,4 @@
-//! Which container of a pod is the inference server, of which engine, and on which port it listens.
+//! Detects the inference server of a pod: its container, engine and port.
 
 use crate::inject::Options;
 use crate::inject::command;
@@ -9,7 +9,7 @@ use crate::inject::value::Value;
 /// The server of a pod.
 #[derive(Clone, Debug)]
 pub(super) struct Server<'a> {
-    /// Its place among the containers.
+    /// Index of its container.
     pub(super) number: usize,
     pub(super) container: &'a Value,
     pub(super) name: &'a str,
@@ -17,7 +17,7 @@ pub(super) struct Server<'a> {
     pub(super) port: u16,
 }
 
-/// Finds it, and says in `notes` by what. An error is why it cannot be told, and what to write.
+/// Finds the server and adds the evidence to `notes`. The error is why it is unknown, and which option to set.
 pub(super) fn find<'a>(spec: &'a Value, options: &Options, notes: &mut Vec<String>) -> Result<Server<'a>, String> {
     let all = spec.list("containers");
     let name = |container: &'a Value| container.text("name").unwrap_or_default();
@@ -29,17 +29,17 @@ pub(super) fn find<'a>(spec: &'a Value, options: &Options, notes: &mut Vec<Strin
     let names = || all.iter().map(name).collect::<Vec<_>>().join(", ");
     let (number, found) = match (known.as_slice(), &options.container) {
         ([one], _) => *one,
-        ([], Some(wanted)) => return Err(format!("no container is called {wanted}; there are: {}", names())),
+        ([], Some(wanted)) => return Err(format!("no container is called {wanted}; the containers are: {}", names())),
         ([], None) => {
             return Err(format!(
-                "no container is recognised as an inference server ({}); name it with --container, and its engine with --engine",
+                "no container is recognised as an inference server ({}); set it with --container, and its engine with --engine",
                 names()
             ));
         }
         (several, _) => {
             let several: Vec<&str> = several.iter().map(|(_, container)| name(container)).collect();
             return Err(format!(
-                "several containers may be the server ({}); name one with --container",
+                "several containers may be the server ({}); set one with --container",
                 several.join(", ")
             ));
         }
@@ -47,14 +47,16 @@ pub(super) fn find<'a>(spec: &'a Value, options: &Options, notes: &mut Vec<Strin
     let recognised = Engine::of(found);
     let engine = options.engine.or(recognised.map(|(engine, _)| engine));
     notes.push(match (options.engine, recognised) {
-        (Some(engine), _) => format!("the container {} is the server: {}, as asked", name(found), engine.name()),
+        (Some(engine), _) => format!("the server is the container {}: {}, set by --engine", name(found), engine.name()),
         (None, Some((engine, by))) => {
-            format!("the container {} is the server: {}, by {by}", name(found), engine.name())
+            format!("the server is the container {}: {}, recognised by {by}", name(found), engine.name())
         }
-        (None, None) => format!("the container {} is the server, as asked; its engine is not known", name(found)),
+        (None, None) => {
+            format!("the server is the container {}, set by --container; its engine is unknown", name(found))
+        }
     });
     let (port, by) = port(found, engine, options)?;
-    notes.push(format!("it listens on port {port}, by {by}"));
+    notes.push(format!("it listens on port {port}, from {by}"));
     Ok(Server { number, container: found, name: name(found), engine, port })
 }
 
@@ -66,8 +68,9 @@ fn port(found: &Value, engine: Option<Engine>, options: &Options) -> Result<(u16
     if let Some(flag) = flag
         && let Some(text) = command::flag(found, flag)
     {
-        let port =
-            text.parse().map_err(|_| format!("its {flag} is `{text}`, which is no port; say the port with --port"))?;
+        let port = text
+            .parse()
+            .map_err(|_| format!("its {flag} is `{text}`, which is not a port; set the port with --port"))?;
         return Ok((port, format!("its {flag}")));
     }
     if let Some(variable) = variable
@@ -85,25 +88,22 @@ fn port(found: &Value, engine: Option<Engine>, options: &Options) -> Result<(u16
     let usual = engine.map(Engine::port);
     match (declared.as_slice(), usual) {
         ([], Some(usual)) => Ok((usual, "the engine's default".to_owned())),
-        ([], None) => Err("no port is declared; say which one it listens on with --port".to_owned()),
-        ([(only, _)], _) => Ok((*only, "the one that is declared".to_owned())),
+        ([], None) => Err("no port is declared; set its port with --port".to_owned()),
+        ([(only, _)], _) => Ok((*only, "the only declared port".to_owned())),
         (several, Some(usual)) if several.iter().any(|(port, _)| *port == usual) => {
             Ok((usual, "the engine's default, which is declared".to_owned()))
         }
         (several, _) => match several.iter().find(|(_, name)| *name == Some("http")) {
-            Some((port, _)) => Ok((*port, "the declared one called http".to_owned())),
+            Some((port, _)) => Ok((*port, "the declared port named http".to_owned())),
             None => {
                 let several: Vec<String> = several.iter().map(|(port, _)| port.to_string()).collect();
-                Err(format!(
-                    "several ports are declared ({}); say which one it serves on with --port",
-                    several.join(", ")
-                ))
+                Err(format!("several ports are declared ({}); set its port with --port", several.join(", ")))
             }
         },
     }
 }
 
-/// Why there is no place for a sidecar in this pod.
+/// Why this pod cannot have a sidecar.
 pub(super) fn unfit(spec: &Value, options: &Options) -> Option<String> {
     if spec.at(&["os", "name"]) == Some(&Value::from("windows")) {
         return Some("it is a Windows pod".to_owned());
@@ -111,7 +111,7 @@ pub(super) fn unfit(spec: &Value, options: &Options) -> Option<String> {
     let all = || spec.list("initContainers").iter().chain(spec.list("containers"));
     if all().any(|other| other.text("name") == Some(container::NAME)) {
         return Some(format!(
-            "it has a container called {} already, which was not put there by this command",
+            "it already has a container called {}, which was not injected by this command",
             container::NAME
         ));
     }
@@ -121,5 +121,5 @@ pub(super) fn unfit(spec: &Value, options: &Options) -> Option<String> {
     };
     let other = all().find(|other| taken(other))?;
     let name = other.text("name").unwrap_or_default();
-    Some(format!("the container {name} has port {port}, where /metrics would be; give another one with --admin-port"))
+    Some(format!("the container {name} uses port {port} of /metrics; set another one with --admin-port"))
 }

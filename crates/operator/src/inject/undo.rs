@@ -1,4 +1,4 @@
-//! The record of what was changed, in an annotation of the pod: whoever takes the sidecar out finds there what was before.
+//! The undo record in a pod's annotation, from which the sidecar is removed again.
 
 use serde::Deserialize;
 use serde::Serialize;
@@ -14,17 +14,17 @@ pub const ANNOTATION: &str = "tokometer/undo";
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Record {
-    /// Takes away the maps that were made for the annotation itself, unless others use them by now.
+    /// Removes the maps created for the annotation itself, unless they have other entries by then.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     made: Vec<Operation>,
-    /// Takes back everything else.
+    /// Undoes everything else.
     undo: Vec<Operation>,
 }
 
-/// Changes a pod and notes in it how to undo that.
+/// Changes a pod and stores in it how to undo the change.
 ///
 /// # Errors
-/// When the patch does not fit; nothing is changed then.
+/// When the patch does not match; nothing is changed then.
 pub(super) fn change(pod: &mut Value, patch: &[Operation]) -> Result<(), String> {
     let mut changed = pod.clone();
     let undo = patch::undoing(&mut changed, patch)?;
@@ -41,10 +41,10 @@ pub(super) fn change(pod: &mut Value, patch: &[Operation]) -> Result<(), String>
     Ok(())
 }
 
-/// Takes it all back; false where there is nothing to take back.
+/// Undoes the injection; returns false if the pod has no undo record.
 ///
 /// # Errors
-/// When what was changed has been changed again since, or the record is none; nothing is changed then.
+/// When the changes were modified since, or the undo record is invalid; nothing is changed then.
 pub(super) fn restore(pod: &mut Value) -> Result<bool, String> {
     let Some(text) = pod.at(&["metadata", "annotations"]).and_then(|annotations| annotations.text(ANNOTATION)) else {
         return Ok(false);
@@ -54,7 +54,7 @@ pub(super) fn restore(pod: &mut Value) -> Result<bool, String> {
     let mut changed = pod.clone();
     patch::apply(&mut changed, &[Operation::Remove { path: path() }])?;
     patch::apply(&mut changed, &record.undo)
-        .map_err(|why| format!("it was changed since the sidecar was put in, so nothing is taken back: {why}"))?;
+        .map_err(|why| format!("it was changed since the injection, so the sidecar is not removed: {why}"))?;
     for operation in record.made {
         let (Operation::Remove { path } | Operation::Replace { path, .. }) = &operation else { continue };
         let names: Vec<&str> = path.split('/').skip(1).collect();

@@ -1,4 +1,4 @@
-//! A manifest as data: what JSON can say, with the order of its keys kept.
+//! Manifest data: JSON values with the order of keys preserved.
 
 use std::fmt;
 
@@ -14,11 +14,11 @@ use serde::ser::SerializeSeq;
 /// A value of a manifest.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// Nothing.
+    /// Null.
     Null,
     /// True or false.
     Bool(bool),
-    /// A whole number.
+    /// An integer.
     Integer(i64),
     /// Any other number.
     Number(f64),
@@ -26,12 +26,12 @@ pub enum Value {
     Text(String),
     /// A list.
     List(Vec<Value>),
-    /// Names with values, in the order in which they stand.
+    /// Keys and values, in their original order.
     Map(Vec<(String, Value)>),
 }
 
 impl Value {
-    /// The value under this name of a map.
+    /// The value of a key of a map.
     pub fn get(&self, name: &str) -> Option<&Value> {
         match self {
             Value::Map(entries) => entries.iter().find(|(key, _)| key == name).map(|(_, value)| value),
@@ -39,7 +39,7 @@ impl Value {
         }
     }
 
-    /// As [`Value::get`], to change it.
+    /// As [`Value::get`], mutable.
     pub fn get_mut(&mut self, name: &str) -> Option<&mut Value> {
         match self {
             Value::Map(entries) => entries.iter_mut().find(|(key, _)| key == name).map(|(_, value)| value),
@@ -47,12 +47,12 @@ impl Value {
         }
     }
 
-    /// The value at the end of these names, each the key of a map in the one before.
+    /// The value at a path of map keys.
     pub fn at(&self, names: &[&str]) -> Option<&Value> {
         names.iter().try_fold(self, |value, name| value.get(name))
     }
 
-    /// The text under this name.
+    /// The text of a key.
     pub fn text(&self, name: &str) -> Option<&str> {
         match self.get(name) {
             Some(Value::Text(text)) => Some(text),
@@ -60,7 +60,7 @@ impl Value {
         }
     }
 
-    /// The items of the list under this name; none where there is no list.
+    /// The items of the list of a key; empty if there is no list.
     pub fn list(&self, name: &str) -> &[Value] {
         match self.get(name) {
             Some(Value::List(items)) => items,
@@ -68,7 +68,7 @@ impl Value {
         }
     }
 
-    /// The texts of the list under this name; what is no text is left out.
+    /// The texts in the list of a key; other items are left out.
     pub fn texts(&self, name: &str) -> Vec<&str> {
         fn text(item: &Value) -> Option<&str> {
             match item {
@@ -79,7 +79,7 @@ impl Value {
         self.list(name).iter().filter_map(text).collect()
     }
 
-    /// The whole number, also where it stands in quotes.
+    /// The integer, also if it is quoted.
     pub fn integer(&self) -> Option<i64> {
         match self {
             Value::Integer(number) => Some(*number),
@@ -125,7 +125,7 @@ impl<V: Into<Value>> From<Vec<V>> for Value {
     }
 }
 
-/// A map of these entries.
+/// A map with these entries.
 pub(super) fn map<const N: usize>(entries: [(&str, Value); N]) -> Value {
     Value::Map(entries.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
 }
