@@ -1,4 +1,4 @@
-//! Rules that are made from the objectives: their form, their names, and that every alert has its page.
+//! Generated rules: their form, their names, and a runbook for every alert.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -30,7 +30,7 @@ fn alerts(settings: &Settings) -> Vec<Value> {
 }
 
 #[test]
-fn the_rules_of_the_default_configuration_are_committed() {
+fn committed_rules_match_the_default_configuration() {
     for (format, name) in [
         (Format::Prometheus, "prometheus.yaml"),
         (Format::PrometheusRule, "prometheusrule.yaml"),
@@ -43,7 +43,7 @@ fn the_rules_of_the_default_configuration_are_committed() {
 }
 
 #[test]
-fn every_alert_is_in_the_rules_and_has_a_runbook_and_every_runbook_an_alert() {
+fn alerts_and_runbooks_match() {
     let made: BTreeSet<String> =
         alerts(&Settings::default()).iter().map(|rule| rule["alert"].as_str().unwrap().to_owned()).collect();
     assert_eq!(made, ALERTS.iter().map(|name| (*name).to_owned()).collect());
@@ -58,7 +58,7 @@ fn every_alert_is_in_the_rules_and_has_a_runbook_and_every_runbook_an_alert() {
         for part in [&format!("# {name}\n"), "## Meaning\n", "## Impact\n", "## Diagnosis\n", "## Mitigation\n"] {
             assert!(text.contains(part), "{name}: {part}");
         }
-        assert!(text.contains("](../images/boards/"), "{name} shows no board");
+        assert!(text.contains("](../images/boards/"), "{name} shows no dashboard");
         for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
             assert!(folder.join(link).is_file(), "{name} links to {link}");
         }
@@ -66,7 +66,7 @@ fn every_alert_is_in_the_rules_and_has_a_runbook_and_every_runbook_an_alert() {
 }
 
 #[test]
-fn every_alert_says_what_an_engineer_on_call_looks_for() {
+fn every_alert_has_severity_texts_and_links() {
     let mut settings = Settings::default();
     settings.rules.runbook_url = "https://runbooks.example".to_owned();
     settings.rules.dashboard_url = Some("https://grafana.example/d/x".to_owned());
@@ -87,12 +87,12 @@ fn every_alert_says_what_an_engineer_on_call_looks_for() {
     }
 }
 
-/// Names that are no metric of ours: Prometheus' own, and those of others, told in the runbooks.
+/// Metrics that are not ours: of Prometheus itself and of other exporters, as named in the runbooks.
 const FOREIGN: [&str; 4] =
     ["up", "kube_pod_labels", "kube_pod_init_container_status_restarts_total", "vllm:request_success_total"];
 
 #[test]
-fn every_series_that_is_asked_for_is_in_the_table_or_recorded_or_known_to_be_foreign() {
+fn every_queried_series_is_known() {
     let rules = every_rule(&Settings::default());
     let recorded: BTreeSet<&str> = rules.iter().filter_map(|rule| rule["record"].as_str()).collect();
     let mut ours = BTreeSet::new();
@@ -120,7 +120,7 @@ fn every_series_that_is_asked_for_is_in_the_table_or_recorded_or_known_to_be_for
     assert!(asked > 200, "{asked}");
 }
 
-/// Words of an expression that name a series: those with `_` or `:` in them outside of braces and grouping, and `up`.
+/// The series names in an expression: words with `_` or `:` outside of braces and grouping clauses, and `up`.
 fn series(expr: &str) -> Vec<String> {
     let (mut names, mut word, mut braces, mut grouping) = (Vec::new(), String::new(), 0, false);
     for (at, c) in expr.char_indices().chain([(expr.len(), ' ')]) {
@@ -157,7 +157,7 @@ fn matchers(expr: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_target_of_no_window_asks_for_more_than_nine_bad_of_ten() {
+fn no_alert_threshold_exceeds_ninety_percent() {
     for percent in [50.0, 90.0, 93.0, 95.0, 99.0, 99.9, 99.99] {
         let mut settings = Settings::default();
         settings.objectives.iter_mut().for_each(|objective| objective.target = percent / 100.0);
@@ -172,7 +172,7 @@ fn a_target_of_no_window_asks_for_more_than_nine_bad_of_ten() {
 }
 
 #[test]
-fn the_other_formats_hold_every_objective_with_its_own_counters() {
+fn other_formats_contain_every_objective_and_its_counters() {
     let settings = Settings::default();
     let rule = documents(&settings, Format::PrometheusRule).remove(0);
     assert_eq!((&rule["apiVersion"], &rule["kind"]), (&"monitoring.coreos.com/v1".into(), &"PrometheusRule".into()));
@@ -195,20 +195,20 @@ fn the_other_formats_hold_every_objective_with_its_own_counters() {
         let ratio = &slos[at]["spec"]["indicator"]["spec"]["ratioMetric"];
         assert_eq!(ratio["bad"]["metricSource"]["spec"]["query"], format!("sum({bad})"));
         assert_eq!(slos[at]["spec"]["objectives"][0]["target"], objective.target);
-        assert!(!pyrra[at]["metadata"]["name"].as_str().unwrap().contains('_'), "Kubernetes takes no such name");
+        assert!(!pyrra[at]["metadata"]["name"].as_str().unwrap().contains('_'), "not a valid Kubernetes name");
     }
     assert_eq!(pyrra[0]["spec"]["target"], "99.5");
     assert_eq!(sloth["slos"][0]["objective"], 99.5);
 }
 
-/// A duration of one unit in milliseconds.
+/// Parses a duration with one unit, in milliseconds.
 fn milliseconds(text: &str) -> u64 {
     let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).expect("a unit"));
     let of = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
     number.parse::<u64>().expect("a number") * of.iter().find(|(name, _)| *name == unit).expect("a known unit").1
 }
 
-/// Every window, wait and interval of the rules, in their order.
+/// Every window, wait and interval of the rules, in order.
 fn times(groups: &Value) -> Vec<u64> {
     let mut times = Vec::new();
     for group in groups.as_array().expect("a list") {
@@ -225,7 +225,7 @@ fn times(groups: &Value) -> Vec<u64> {
 }
 
 #[test]
-fn a_time_scale_divides_every_window_wait_and_interval_and_nothing_else() {
+fn time_scale_divides_only_windows_waits_and_intervals() {
     let (settings, scale) = (Settings::default(), 20);
     let text = rules_at(&settings, Format::Prometheus, scale);
     assert!(text.contains("# For trials: time runs 20 times faster."), "{}", text.get(..200).unwrap());
@@ -240,12 +240,12 @@ fn a_time_scale_divides_every_window_wait_and_interval_and_nothing_else() {
             .map(|r| (r["record"].clone(), r["alert"].clone(), r["labels"].clone(), r["annotations"].clone()))
             .collect()
     };
-    assert_eq!(said(&fast["groups"]), said(&slow["groups"]), "names, labels and texts tell the true windows");
+    assert_eq!(said(&fast["groups"]), said(&slow["groups"]), "names, labels and texts keep the original windows");
     assert_eq!(rules_at(&settings, Format::PrometheusRule, 1), rules(&settings, Format::PrometheusRule));
 }
 
 #[test]
-fn without_objectives_there_are_the_alerts_that_need_none() {
+fn without_objectives_only_other_alerts_remain() {
     let names: Vec<String> =
         alerts(&Settings::none()).iter().map(|rule| rule["alert"].as_str().unwrap().to_owned()).collect();
     assert_eq!(names.len(), 15, "{names:?}");

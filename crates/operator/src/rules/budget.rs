@@ -1,4 +1,4 @@
-//! The rules of one objective: its ratio over each window, its budget, and the alerts on how fast that burns.
+//! Rules of one objective: error ratio per window, error budget, and burn rate alerts.
 
 use std::collections::BTreeMap;
 
@@ -17,13 +17,13 @@ use crate::rules::names::sloth_id;
 use tokometer_telemetry::slo::Objective;
 use tokometer_telemetry::slo::Settings;
 
-/// Between two evaluations of what pages.
+/// Evaluation interval of the alerts.
 const INTERVAL: &str = "30s";
 
-/// Between two evaluations of the period's budget, and the step of its counts: each exchange is in one step.
+/// Evaluation interval of the period's budget, and step of its counts: each request is counted in exactly one step.
 const STEP: &str = "5m";
 
-/// The groups of an objective.
+/// The rule groups of an objective.
 pub(super) fn groups(settings: &Settings, objective: &Objective) -> Vec<Group> {
     let name = |what: &str| format!("tokometer-slo-{}-{what}", objective.name);
     let rules = Rules { settings, objective };
@@ -44,7 +44,7 @@ impl Rules<'_> {
         format!("by ({})", self.settings.rules.group_by.join(", "))
     }
 
-    /// Labels by which Sloth's dashboards find the series, and ours.
+    /// A recording rule with the labels that Sloth's dashboards use, and ours.
     fn record(&self, name: &str, window: Option<&str>, expr: String) -> Rule {
         let id = sloth_id(self.settings, self.objective);
         let (service, slo) = (self.settings.rules.service.as_str(), self.objective.name.as_str());
@@ -63,7 +63,7 @@ impl Rules<'_> {
         recorded(self.settings, self.objective, name)
     }
 
-    /// The share of bad exchanges. Where there was none it is absent, not NaN.
+    /// The share of bad requests. Without requests the series is absent, not NaN.
     fn ratios(&self) -> Vec<Rule> {
         let (by, bad, all) = (self.by(), events(self.objective, true), events(self.objective, false));
         let mut rules = Vec::new();
@@ -78,7 +78,7 @@ impl Rules<'_> {
         rules
     }
 
-    /// The period's ratio is made of counts: a mean of ratios would weigh an idle night like a busy day.
+    /// The period's ratio is computed from counts: a mean of ratios would weight an idle night like a busy day.
     fn budget(&self) -> Vec<Rule> {
         let (by, bad, all) = (self.by(), events(self.objective, true), events(self.objective, false));
         let days = self.settings.rules.period_days;
@@ -114,8 +114,8 @@ impl Rules<'_> {
                 format!("1 - {}", self.recorded("slo:period_burn_rate:ratio")),
             ),
             info,
-            // Here, where what it asks for has just been recorded: seen from another group it would be gone for a moment every
-            // 5 minutes, which is as long as Prometheus looks back (3.0: not a millisecond longer).
+            // In the same group as the series that it reads: from another group these would be missing for a moment
+            // every 5 minutes, which equals Prometheus' lookback period (since 3.0 it excludes the left boundary).
             self.exhausted(),
         ]
     }
@@ -127,7 +127,8 @@ impl Rules<'_> {
         rules
     }
 
-    /// Above the threshold in both windows: it is much, and it still goes on. Few bad exchanges are no proof of either.
+    /// Fires when both windows exceed the threshold: the burn is significant and ongoing. A minimum number of bad
+    /// requests is required.
     fn burn(&self, burn: &Burn) -> Rule {
         let days = self.settings.rules.period_days;
         let threshold = number(burn.threshold(self.objective, days));
@@ -159,7 +160,7 @@ impl Rules<'_> {
         rule
     }
 
-    /// Nothing works any more: told in minutes, whatever the objective.
+    /// Total outage: fires within minutes, whatever the objective.
     fn hard_failure(&self) -> Rule {
         let ratio = self.recorded("slo:sli_error:ratio_rate5m");
         let above = format!("max without (sloth_window) ({ratio} > {})", number(HARD_FAILURE));
@@ -203,7 +204,7 @@ impl Rules<'_> {
         rule
     }
 
-    /// What is left of the budget, asked when the alert is told.
+    /// The remaining budget, queried when the alert's text is rendered.
     fn left(&self) -> String {
         let by = &self.settings.rules.group_by;
         let id = sloth_id(self.settings, self.objective);
@@ -218,7 +219,7 @@ impl Rules<'_> {
     fn alert(&self, name: &str, expr: String, severity: &str, description: &str) -> Rule {
         let of = &self.settings.rules;
         let mut labels = map(&[("severity", severity), ("slo", &self.objective.name), ("service", &of.service)]);
-        // Sloth's dashboards list alerts by these.
+        // Sloth's dashboards list alerts by these labels.
         labels.extend(map(&[("sloth_service", &of.service), ("sloth_slo", &self.objective.name)]));
         let whose: String = of.group_by.iter().map(|label| format!(" {label}={{{{ $labels.{label} }}}}")).collect();
         let percent = number(self.objective.target * 100.0);
@@ -233,7 +234,7 @@ impl Rules<'_> {
     }
 }
 
-/// What an alert says, and where to read on.
+/// The annotations of an alert: texts and links.
 pub(super) fn annotations(
     settings: &Settings,
     name: &str,

@@ -1,8 +1,8 @@
-//! Windows, and how fast a budget may burn in each.
+//! Alert windows, and their burn rate thresholds.
 
 use tokometer_telemetry::slo::Objective;
 
-/// A pair of windows and the share of the period's budget that is spent when the long one is full.
+/// A pair of windows, and the share of the period's budget that a burn at the threshold spends within the long window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Burn {
     pub(super) long: &'static str,
@@ -10,13 +10,14 @@ pub(super) struct Burn {
     long_hours: f64,
     share: f64,
     pub(super) severity: &'static str,
-    /// How long it must last before it is told.
+    /// How long the condition must last before the alert fires (`for`).
     pub(super) pending: &'static str,
-    /// How long it is told after it has ended, so that it does not flap.
+    /// How long the alert keeps firing after the condition ends, to avoid flapping (`keep_firing_for`).
     pub(super) keep: Option<&'static str>,
 }
 
-/// The pairs of windows (The Site Reliability Workbook, chapter 5, table 5-8, and the pair of 1d and 2h of its example).
+/// The pairs of windows (The Site Reliability Workbook, chapter 5, table 5-8, and the pair of 1d and 2h of its
+/// example).
 pub(super) const BURNS: [Burn; 4] = [
     Burn {
         long: "1h",
@@ -32,25 +33,25 @@ pub(super) const BURNS: [Burn; 4] = [
     Burn { long: "3d", short: "6h", long_hours: 72.0, share: 0.10, severity: "warning", pending: "3h", keep: None },
 ];
 
-/// Every window that a ratio is recorded over, shortest first.
+/// Every window with a recorded ratio, shortest first.
 pub(super) const WINDOWS: [&str; 7] = ["5m", "30m", "1h", "2h", "6h", "1d", "3d"];
 
-/// A share of bad exchanges from which on nothing works, whatever the objective.
+/// Share of bad requests that counts as a total outage, whatever the objective.
 pub(super) const HARD_FAILURE: f64 = 0.9;
 
 impl Burn {
-    /// How many times faster than allowed the budget burns at the limit.
+    /// Burn rate at the threshold, as a multiple of the allowed rate.
     pub(super) fn factor(&self, period_days: u32) -> f64 {
         self.share * f64::from(period_days) * 24.0 / self.long_hours
     }
 
-    /// The share of bad exchanges above which it is told. With a low target the factor asks for more than all exchanges,
-    /// which never comes: then nine of ten are enough.
+    /// Share of bad requests above which the alert fires. With a low target the factor would require more than 100 %
+    /// bad requests, so the threshold is at most 90 %.
     pub(super) fn threshold(&self, objective: &Objective, period_days: u32) -> f64 {
         (self.factor(period_days) * (1.0 - objective.target)).min(HARD_FAILURE)
     }
 
-    /// True when the factor alone could never be reached, or only just.
+    /// True when the threshold is limited to 90 %.
     pub(super) fn is_clamped(&self, objective: &Objective, period_days: u32) -> bool {
         self.factor(period_days) * (1.0 - objective.target) > HARD_FAILURE
     }
@@ -63,13 +64,13 @@ mod tests {
     use tokometer_telemetry::slo::Scope;
 
     #[test]
-    fn the_factors_of_thirty_days_are_those_of_the_workbook() {
+    fn burn_factors_of_thirty_days_match_the_sre_workbook() {
         let factors = BURNS.map(|burn| (burn.factor(30) * 1e6).round() / 1e6);
         assert_eq!(factors, [14.4, 6.0, 3.0, 1.0]);
     }
 
     #[test]
-    fn a_threshold_never_asks_for_more_than_nine_of_ten() {
+    fn threshold_is_at_most_ninety_percent() {
         let objective =
             |target| Objective { name: "x".to_owned(), target, scope: Scope::default(), goal: Goal::Availability };
         let [fast, slow, ..] = BURNS;

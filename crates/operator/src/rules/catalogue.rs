@@ -1,4 +1,4 @@
-//! Alerts that need no objective: engines that hang or are gone, and what is wrong with tokometer itself.
+//! Alerts that need no objective: hanging or unreachable engines, and problems of tokometer itself.
 
 use crate::rules::budget::annotations;
 use crate::rules::file::Group;
@@ -9,10 +9,10 @@ use tokometer_telemetry::export::table::Id;
 use tokometer_telemetry::export::table::Key;
 use tokometer_telemetry::slo::Settings;
 
-/// What tells one process from another. Without a cluster only `instance` is there.
+/// Labels that identify a process. Outside of a cluster only `instance` is set.
 const POD: &str = "namespace, pod, instance";
 
-/// The group of alerts on engines, and the one on tokometer.
+/// The group of alerts on engines, and the group on tokometer.
 pub(super) fn groups(settings: &Settings) -> Vec<Group> {
     let group = |name: &str, alerts: Vec<Alert>| Group {
         name: name.to_owned(),
@@ -118,7 +118,8 @@ fn engine() -> Vec<Alert> {
     ]
 }
 
-/// The median rate of a server below that of all servers of its model, for classic histograms and for native ones.
+/// The median decode rate of a server compared with that of all servers of its model, for classic and native
+/// histograms.
 fn outlier() -> String {
     let rate = series(Id::DecodeRate);
     let model = Key::ResponseModel.label();

@@ -1,4 +1,4 @@
-//! The documents, as YAML.
+//! The output formats, as YAML.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -20,7 +20,7 @@ use tokometer_telemetry::slo::Settings;
 const HEAD: &str = "# Made by `tokometer rules` from the configuration: change that, not this.\n";
 
 fn yaml(document: &impl Serialize) -> String {
-    serde_yaml::to_string(document).expect("plain maps, lists and strings are YAML")
+    serde_yaml::to_string(document).expect("maps, lists and strings serialize to YAML")
 }
 
 /// Several documents in one file.
@@ -37,14 +37,14 @@ fn groups(settings: &Settings, time_scale: u32) -> Vec<Group> {
     groups
 }
 
-/// What stands above the rules.
+/// The comment above the rules.
 fn head(time_scale: u32) -> String {
     if time_scale <= 1 {
         return HEAD.to_owned();
     }
     format!(
         "{HEAD}# For trials: time runs {time_scale} times faster. Every window, wait and interval is divided by {time_scale}; \
-         names, labels and texts tell the true ones.\n"
+         names, labels and texts keep the original ones.\n"
     )
 }
 
@@ -185,19 +185,19 @@ pub(super) fn openslo(settings: &Settings) -> String {
     stream(&documents)
 }
 
-/// The target in percent, without the noise of binary fractions.
+/// The target in percent, without floating-point noise.
 fn percent(objective: &Objective) -> f64 {
     (objective.target * 1e8).round() / 1e6
 }
 
-/// What an objective asks for, in a sentence.
+/// Description of an objective, in one sentence.
 fn describe(objective: &Objective) -> String {
     let limits: String =
         objective.goal.thresholds().iter().map(|(name, value)| format!(", {name} {}", number(*value))).collect();
     format!("{} % of the exchanges are good by {}{limits}.", number(percent(objective)), objective.goal.word())
 }
 
-/// A name as Kubernetes takes it (RFC 1123, section 2.1).
+/// Converts a name to a valid Kubernetes name (RFC 1123, section 2.1).
 fn kubernetes_name(name: &str) -> String {
     name.replace('_', "-")
 }

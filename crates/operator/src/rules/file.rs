@@ -1,16 +1,16 @@
-//! A rule file of Prometheus, as data.
+//! Data model of a Prometheus rule file.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// Groups of rules.
+/// Rule groups.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct File {
     pub(super) groups: Vec<Group>,
 }
 
-/// Rules that are evaluated one after the other.
+/// Rules that are evaluated in sequence.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Group {
     pub(super) name: String,

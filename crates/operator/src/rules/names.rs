@@ -1,4 +1,4 @@
-//! Names: of alerts, and of the series that rules ask for.
+//! Names of alerts, and of the series used in rules.
 
 use tokometer_telemetry::export::table::Id;
 use tokometer_telemetry::export::table::Key;
@@ -7,7 +7,7 @@ use tokometer_telemetry::slo::Goal;
 use tokometer_telemetry::slo::Objective;
 use tokometer_telemetry::slo::Settings;
 
-/// Every alert that rules may hold. Each has a page in `docs/runbooks`.
+/// Every alert that the rules can contain. Each has a page in `docs/runbooks`.
 pub const ALERTS: [&str; 22] = [
     "LLMAvailabilityErrorBudgetBurn",
     "LLMTTFTErrorBudgetBurn",
@@ -33,7 +33,7 @@ pub const ALERTS: [&str; 22] = [
     "LLMTokenBudgetExhausted",
 ];
 
-/// The alert on the burn rate of such an objective.
+/// The burn rate alert for this kind of objective.
 pub(super) fn burn_alert(goal: &Goal) -> &'static str {
     match goal {
         Goal::Availability => "LLMAvailabilityErrorBudgetBurn",
@@ -44,28 +44,28 @@ pub(super) fn burn_alert(goal: &Goal) -> &'static str {
     }
 }
 
-/// The series of a metric, as it is queried.
+/// The full Prometheus name of a metric.
 pub(super) fn series(id: Id) -> String {
     metric(id).prometheus().full()
 }
 
-/// Judged exchanges of an objective: all of them, or the bad ones.
+/// Selector of the evaluated requests of an objective: all of them, or only the bad ones.
 pub(super) fn events(objective: &Objective, bad: bool) -> String {
     let verdict = if bad { format!(",{}=\"bad\"", Key::Verdict.label()) } else { String::new() };
     format!("{}{{{}=\"{}\"{verdict}}}", series(Id::SloEvents), Key::Slo.label(), objective.name)
 }
 
-/// The id under which Sloth's dashboards know an objective.
+/// The id by which Sloth's dashboards find an objective.
 pub(super) fn sloth_id(settings: &Settings, objective: &Objective) -> String {
     format!("{}-{}", settings.rules.service, objective.name)
 }
 
-/// The recorded series of one objective.
+/// Selector of a recorded series of one objective.
 pub(super) fn recorded(settings: &Settings, objective: &Objective, name: &str) -> String {
     format!("{name}{{sloth_id=\"{}\"}}", sloth_id(settings, objective))
 }
 
-/// A number as PromQL and people read it: no noise of binary fractions.
+/// Formats a number for PromQL and for people, without floating-point noise.
 pub(super) fn number(value: f64) -> String {
     let text = format!("{value:.10}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

@@ -1,16 +1,16 @@
-//! Rules in which time runs faster: what takes an hour can be seen in minutes.
+//! Scaled time for trials: an hour's behaviour can be observed in minutes.
 
 use crate::rules::file::Group;
 
-/// A day in seconds, as expressions have it that ask what time of the day it is.
+/// Seconds per day, as written in expressions that compute the time of day.
 pub(super) const DAY: &str = "86400";
 
-/// Milliseconds of each unit of a duration in PromQL, the longest first.
+/// Milliseconds per PromQL duration unit.
 const UNITS: [(&str, u64); 6] =
     [("ms", 1), ("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("w", 604_800_000)];
 
-/// Divides every window, wait and interval of these groups. Names, labels and texts go on telling the true ones, so that
-/// whatever reads them finds what it looks for.
+/// Divides every window, wait and interval of these groups. Names, labels and texts keep the original values, so that
+/// dashboards still find the series.
 pub(super) fn hurry(groups: &mut [Group], scale: u32) {
     if scale <= 1 {
         return;
@@ -26,7 +26,7 @@ pub(super) fn hurry(groups: &mut [Group], scale: u32) {
     }
 }
 
-/// An expression with what stands in brackets (`[1h]`, `[10m:30s]`) divided, and the day with it. Text in quotes stays.
+/// Divides the durations in brackets (`[1h]`, `[10m:30s]`) and [`DAY`] in an expression. Quoted text is not changed.
 fn expression(text: &str, scale: u32) -> String {
     let day = DAY.parse::<f64>().map(|seconds| format!("{}", seconds / f64::from(scale)));
     let day = day.unwrap_or_else(|_| DAY.to_owned());
@@ -49,7 +49,7 @@ fn expression(text: &str, scale: u32) -> String {
     out
 }
 
-/// A duration of one unit, divided: in seconds where it is whole, else in milliseconds, never nothing at all.
+/// Divides a duration with one unit: in seconds if the result is whole, otherwise in milliseconds; at least 1 ms.
 fn shorter(text: &str, scale: u32) -> String {
     let unit = UNITS.iter().find_map(|(unit, ms)| Some((text.strip_suffix(unit)?.parse::<u64>().ok()?, ms)));
     let Some((number, ms)) = unit else { return text.to_owned() };
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_duration_is_divided_and_never_becomes_nothing() {
+    fn duration_is_divided_and_never_zero() {
         for (text, scale, expected) in [
             ("5m", 60, "5s"),
             ("1h", 60, "60s"),
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_in_brackets_is_divided_and_names_stay() {
+    fn brackets_are_scaled_and_names_kept() {
         let text = r#"deriv(slo:sli_error:ratio_rate1h{a="[1h] 86400"}[10m:30s]) > 0 and time() % 86400 > rate(x[1d])"#;
         let expected =
             r#"deriv(slo:sli_error:ratio_rate1h{a="[1h] 86400"}[10s:500ms]) > 0 and time() % 1440 > rate(x[1440s])"#;

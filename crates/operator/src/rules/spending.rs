@@ -1,7 +1,7 @@
-//! The rules of budgets: what was used since midnight (UTC), what it will be at the next one, and the alerts on both.
+//! Rules of the daily budgets: use since midnight (UTC), forecast for the next midnight, and alerts on both.
 //!
-//! A day has no window of a fixed length, and a counter begins anew with its process. So what was used is recorded step by step,
-//! the steps of every other day in a series of their own: of the last 24 hours, those of today are all in one of them.
+//! PromQL has no window from midnight to now, and a counter restarts with its process. Use is therefore recorded per
+//! step, with even and odd days in separate series: of the last 24 hours, the steps of today are all in one series.
 
 use crate::rules::budget::annotations;
 use crate::rules::file::Group;
@@ -13,22 +13,22 @@ use tokometer_telemetry::export::table::Id;
 use tokometer_telemetry::export::table::Key;
 use tokometer_telemetry::slo::Settings;
 
-/// Between two evaluations, and the length of a step: what was used is in one step.
+/// Evaluation interval and length of a step: all use is counted in exactly one step.
 const STEP: &str = "5m";
 
-/// A share of the budget below which a day's end is not foretold: an hour says little of a day that has just begun.
+/// Share of the budget below which no forecast is made: early in the day the rate of one hour predicts little.
 const BEGUN: &str = "0.1";
 
 const STEPS: &str = "tokometer:budget_spent:step5m";
 const TODAY: &str = "tokometer:budget_spent:today";
 const BY_MIDNIGHT: &str = "tokometer:budget_spent:by_midnight";
 
-/// Days are told apart by this: the number of a day since 1970 is even or odd.
+/// Label value and remainder: the number of the day since 1970 is even or odd.
 const DAYS: [(&str, u8); 2] = [("even", 0), ("odd", 1)];
 
-/// The group of rules; without budgets its series stay empty.
+/// The rule group; without budgets its series stay empty.
 pub(super) fn group(settings: &Settings) -> Group {
-    // A budget is for all models that it names together.
+    // A budget applies to all its models together.
     let apart: Vec<&str> =
         settings.rules.group_by.iter().map(String::as_str).filter(|label| *label != Key::Model.label()).collect();
     let by = apart.iter().copied().chain([Key::Budget.label()]).collect::<Vec<&str>>().join(", ");
