@@ -1,4 +1,4 @@
-//! The relay in front of the simulated server: what it records equals what the server did and what the client saw.
+//! The relay in front of the simulated server: its records equal what the server generated and the client received.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use tokometer_sim::server::{self, Simulator};
 
 use crate::pair::pair;
 
-/// A relay on a free port in front of `upstream`, and where it listens.
+/// A relay on a free port in front of `upstream`, and its URL.
 pub(crate) fn relay_to(upstream: std::net::SocketAddr, notebook: &Notebook) -> (DataPath, String) {
     let sink = Arc::new(notebook.clone());
     let path = DataPath::start(&[pair(upstream)], relay::Settings::default(), observer::Settings::default(), sink, 1)
@@ -24,7 +24,7 @@ pub(crate) fn relay_to(upstream: std::net::SocketAddr, notebook: &Notebook) -> (
 }
 
 #[test]
-fn the_relay_counts_what_the_server_generated_and_the_client_read() {
+fn relay_counts_the_tokens_generated_and_received() {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
     let notebook = Notebook::default();
@@ -49,7 +49,7 @@ fn the_relay_counts_what_the_server_generated_and_the_client_read() {
         let summary = load::run(settings, |_| {}).await.expect("the relay answers");
         (summary, simulator.stop().await, path)
     });
-    // Ends every connection, so that every exchange is recorded.
+    // Ends every connection, so that every request is recorded.
     path.stop();
     let replayed = notebook.take();
     assert_eq!(summary.requests, 40);
@@ -58,7 +58,7 @@ fn the_relay_counts_what_the_server_generated_and_the_client_read() {
     for record in &replayed.records {
         assert_eq!(record.outcome, Outcome::Ok, "{record:?}");
         assert_eq!(record.output_tokens.expect("usage was asked for").source, CountSource::Usage);
-        // On a busy machine a whole answer may come in one read: then there is no time to divide by.
+        // On a busy machine a whole response may arrive in one read; then there is no time span to divide by.
         let span = record.last_token.zip(record.first_token).map(|(last, first)| last - first);
         assert_eq!(
             record.decode_rate.is_some(),

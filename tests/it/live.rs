@@ -1,4 +1,4 @@
-//! What is in flight, told by the whole program in front of a simulated server that hangs.
+//! Wedge detection by the whole program, in front of a simulated server that hangs.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -15,15 +15,15 @@ use tokometer_telemetry::live;
 
 use crate::pair::pair;
 
-/// Nothing here takes as long unless something is wrong.
+/// Timeout of every wait in these tests.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Shorter than what the faults last, longer than a busy machine takes between two tokens.
+/// Shorter than the faults, longer than a busy machine takes between two tokens.
 const BOUND: Duration = Duration::from_millis(700);
 
-/// The instrument in front of a simulator.
+/// Tokometer in front of a simulator.
 struct Stage {
-    // Ends what runs on it.
+    // Dropping it ends every task that runs on it.
     runtime: tokio::runtime::Runtime,
     simulator: Option<Simulator>,
     instrument: Option<Instrument>,
@@ -48,10 +48,10 @@ impl Stage {
     }
 
     fn instrument(&self) -> &Instrument {
-        self.instrument.as_ref().expect("it runs")
+        self.instrument.as_ref().expect("it is running")
     }
 
-    /// Sends a chat with this fault, and gives back where its answer comes.
+    /// Sends a chat request with this fault, and returns the connection for reading the response.
     fn ask(&self, streaming: bool, fault: Option<&str>) -> TcpStream {
         let Address::Tcp { host, port } = self.instrument().addresses()[0].clone() else { panic!("TCP") };
         let mut stream = TcpStream::connect((host, port)).expect("it listens");
@@ -65,18 +65,21 @@ impl Stage {
              content-length: {}\r\n\r\n",
             body.len()
         );
-        stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes())).expect("it is taken");
+        stream
+            .write_all(head.as_bytes())
+            .and_then(|()| stream.write_all(body.as_bytes()))
+            .expect("the request is sent");
         stream
     }
 
-    /// Status and body of a page of the admin server.
+    /// Status and body of an admin server page.
     fn page(&self, target: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(self.instrument().admin()).expect("the admin server listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         let request = format!("GET {target} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).expect("it is taken");
+        stream.write_all(request.as_bytes()).expect("the request is sent");
         let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("an answer");
+        stream.read_to_string(&mut answer).expect("a response");
         let status = answer.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status");
         (status, answer.split_once("\r\n\r\n").expect("a body").1.to_owned())
     }
@@ -86,14 +89,14 @@ impl Stage {
         (status, serde_json::from_str(&body).expect("JSON"))
     }
 
-    /// What the engine's health says of the pair.
+    /// Status and first listener of the engine health page.
     fn health(&self) -> (u16, Value) {
         let (status, mut body) = self.json("/engine/healthz");
         assert_eq!(body["healthy"], status == 200);
         (status, body["pairs"][0].take())
     }
 
-    /// Asks again and again until the health is as wanted.
+    /// Polls until the health is as expected.
     fn until(&self, what: &str, wanted: impl Fn(u16, &Value) -> bool) -> Value {
         let began = Instant::now();
         loop {
@@ -105,7 +108,7 @@ impl Stage {
         }
     }
 
-    /// The value of a series of the pair.
+    /// The value of the first series whose line starts with `name`.
     fn metric(&self, name: &str) -> f64 {
         let page = self.page("/metrics").1;
         let line = page.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("no {name}"));
@@ -147,19 +150,19 @@ fn is_well(status: u16, _pair: &Value) -> bool {
     status == 200
 }
 
-/// The server's own word, asked past the instrument.
+/// Status of the server's own `/health`, requested directly.
 fn server_says(stage: &Stage) -> u16 {
-    let address = stage.simulator.as_ref().expect("it runs").local_address();
+    let address = stage.simulator.as_ref().expect("it is running").local_address();
     let mut stream = TcpStream::connect(address).expect("it listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    stream.write_all(b"GET /health HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").expect("it is taken");
+    stream.write_all(b"GET /health HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").expect("the request is sent");
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("an answer");
+    stream.read_to_string(&mut answer).expect("a response");
     answer.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status")
 }
 
 #[test]
-fn a_server_that_hangs_before_its_first_token_is_wedged_until_it_speaks() {
+fn hang_before_the_first_token_is_a_wedge_until_it_arrives() {
     let stage = Stage::new(quick(), 20);
     assert_eq!(stage.health().1["state"], "idle");
     let mut answer = stage.ask(true, Some("hang:3"));
@@ -167,20 +170,20 @@ fn a_server_that_hangs_before_its_first_token_is_wedged_until_it_speaks() {
     assert_eq!((&pair["state"], &pair["rule"]), (&"wedged".into(), &"prefill".into()), "{pair}");
     assert_eq!((pair["prefilling"].as_u64(), pair["in_flight"].as_u64()), (Some(1), Some(1)), "{pair}");
     assert!(pair["silent_secs"].as_f64() > pair["bound_secs"].as_f64(), "{pair}");
-    assert_eq!(server_says(&stage), 200, "its own health sees nothing of it");
+    assert_eq!(server_says(&stage), 200, "the server's own health check is not affected");
     assert_eq!(stage.metric("tokometer_engine_wedged{"), 1.0);
     assert!(stage.metric("tokometer_engine_silence_seconds{") > BOUND.as_secs_f64());
     let open = stage.json("/exchanges").1["open"][0].take();
     assert_eq!((&open["doing"], &open["model"], &open["tokens"]), (&"prefill".into(), &"sim".into(), &0.into()));
 
-    stage.until("well again", is_well);
+    stage.until("recovered", is_well);
     let mut text = String::new();
-    answer.read_to_string(&mut text).expect("the whole answer");
+    answer.read_to_string(&mut text).expect("the whole response");
     assert!(text.contains("[DONE]"));
     let page = stage.ended();
     let ended = &page["latest"][0];
     assert_eq!((&ended["outcome"], &ended["output_tokens"]), (&"ok".into(), &20.into()), "{ended}");
-    let points = ended["timeline"]["points"].as_array().expect("a time line");
+    let points = ended["timeline"]["points"].as_array().expect("a timeline");
     assert_eq!(points.iter().filter_map(|point| point[1].as_u64()).sum::<u64>(), 20, "{ended}");
     let number = |value: &Value| value.as_f64().expect("a number");
     assert!((number(&points[0][0]) - number(&ended["time_to_first_token_ms"])).abs() < 0.01, "{ended}");
@@ -189,66 +192,66 @@ fn a_server_that_hangs_before_its_first_token_is_wedged_until_it_speaks() {
 }
 
 #[test]
-fn a_server_that_stalls_between_tokens_is_wedged_until_it_goes_on() {
+fn stall_between_tokens_is_a_wedge_until_it_resumes() {
     let stage = Stage::new(quick(), 20);
     let mut answer = stage.ask(true, Some("stall:3"));
     let pair = stage.until("wedged", is_wedged);
     assert_eq!((&pair["rule"], &pair["decoding"]), (&"decode".into(), &1.into()), "{pair}");
-    assert_eq!(stage.metric("tokometer_in_flight_stalled{"), 0.0, "a stall is a second");
-    // Another pair's name is an error that tells those there are; a number is a name too.
+    assert_eq!(stage.metric("tokometer_in_flight_stalled{"), 0.0, "the stall threshold is longer");
+    // An unknown listener name is an error that lists the known ones; an index is also accepted.
     assert_eq!(stage.json("/engine/healthz?pair=other").0, 404);
     assert_eq!(stage.json("/engine/healthz?pear=test").0, 400);
     assert_eq!([stage.json("/engine/healthz?pair=test").0, stage.json("/engine/healthz?pair=0").0], [503, 503]);
-    stage.until("well again", is_well);
-    answer.read_to_end(&mut Vec::new()).expect("the whole answer");
+    stage.until("recovered", is_well);
+    answer.read_to_end(&mut Vec::new()).expect("the whole response");
     let page = stage.ended();
     assert!(page["longest_gap"][0]["longest_gap_ms"].as_f64() > Some(2000.0), "{page}");
 }
 
 #[test]
-fn whoever_queues_behind_a_stream_that_moves_is_no_alarm() {
+fn queued_request_is_no_wedge_while_a_stream_progresses() {
     let stage = Stage::new(Pace { tokens_per_second: 50.0, ..quick() }, 150);
     let mut moving = stage.ask(true, None);
     let queued = stage.ask(true, Some("hang"));
-    stage.until("both are seen", |_, pair| pair["decoding"] == 1 && pair["prefilling"] == 1);
+    stage.until("both are in flight", |_, pair| pair["decoding"] == 1 && pair["prefilling"] == 1);
     let began = Instant::now();
     while began.elapsed() < 2 * BOUND {
         let (status, pair) = stage.health();
         assert_eq!(status, 200, "{pair}");
     }
-    moving.read_to_end(&mut Vec::new()).expect("the whole answer");
-    stage.until("nobody moves any more", is_wedged);
+    moving.read_to_end(&mut Vec::new()).expect("the whole response");
+    stage.until("no stream progresses", is_wedged);
     drop(queued);
-    stage.until("nobody waits any more", |status, pair| status == 200 && pair["in_flight"] == 0);
+    stage.until("no request is pending", |status, pair| status == 200 && pair["in_flight"] == 0);
 }
 
 #[test]
-fn a_client_that_does_not_read_says_nothing_of_the_server() {
+fn backpressure_is_no_wedge() {
     let unpaced = Pace { tokens_per_second: 0.0, ..quick() };
     let stage = Stage::new(unpaced, 30_000);
     let answer = stage.ask(true, None);
-    stage.until("it is held up", |_, pair| pair["held_up"] == 1);
+    stage.until("backpressure is detected", |_, pair| pair["held_up"] == 1);
     let began = Instant::now();
     while began.elapsed() < 2 * BOUND {
         let (status, pair) = stage.health();
-        // What the sockets hold may still be moving.
+        // Data in socket buffers may still be in transit.
         assert_eq!(status, 200, "{pair}");
     }
     assert_eq!(stage.health().1["state"], "idle");
     assert_eq!(stage.metric("tokometer_in_flight_held_up{"), 1.0);
     drop(answer);
-    stage.until("it has left", |_, pair| pair["in_flight"] == 0);
+    stage.until("the request has ended", |_, pair| pair["in_flight"] == 0);
 }
 
 #[test]
-fn an_answer_in_one_piece_is_waited_for_by_its_own_bound() {
+fn non_streamed_response_has_its_own_bound() {
     let stage = Stage::new(quick(), 20);
     let mut answer = stage.ask(false, Some("hang:2"));
-    let pair = stage.until("it is seen", |_, pair| pair["whole"] == 1);
+    let pair = stage.until("the request is in flight", |_, pair| pair["whole"] == 1);
     assert!(pair["bound_secs"].as_f64() > Some(2_000.0), "thirty thousand tokens may take long: {pair}");
-    answer.read_to_end(&mut Vec::new()).expect("the whole answer");
+    answer.read_to_end(&mut Vec::new()).expect("the whole response");
     let page = stage.ended();
-    assert_eq!(page["latest"][0]["timeline"], Value::Null, "nobody saw its tokens come");
+    assert_eq!(page["latest"][0]["timeline"], Value::Null, "no token arrival was observed");
     assert_eq!(stage.json("/exchanges?limit=0").1["latest"].as_array().map(Vec::len), Some(0));
     assert_eq!(stage.json("/exchanges?limit=x").0, 400);
 }
@@ -262,13 +265,13 @@ fn drain_wait_follows_a_reload_of_the_grace_period() {
     let settings = Settings { grace_period: Duration::from_millis(300), ..settings };
     stage.instrument().reload(&settings).expect("usable settings");
     let mut admin = TcpStream::connect(stage.instrument().admin()).expect("it listens");
-    admin.write_all(b"POST /drain HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").expect("it is taken");
-    admin.read_to_string(&mut String::new()).expect("an answer");
+    admin.write_all(b"POST /drain HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").expect("the request is sent");
+    admin.read_to_string(&mut String::new()).expect("a response");
     let (status, report) = stage.json("/drain/wait");
     assert_eq!((status, report["open_streams"].as_u64()), (503, Some(1)), "{report}");
     assert!(
         (300..10_000).contains(&report["waited_ms"].as_u64().unwrap_or_default()),
-        "not that of the start, 0: {report}"
+        "the reloaded grace period applies: {report}"
     );
     let (status, text) = stage.page("/readyz");
     assert!(status == 503 && text.contains("1 stream is open") && text.contains("requested by 127.0.0.1:"), "{text}");

@@ -1,4 +1,4 @@
-//! The live page and its feed through real sockets.
+//! The live page and its event stream over real sockets.
 #![expect(clippy::unwrap_used, reason = "these functions are called by tests only")]
 
 use std::io::BufRead;
@@ -28,7 +28,7 @@ use crate::admin::status;
 /// Maximum number of responses of `/live/events` in progress.
 const MOST_WATCHERS: usize = 16;
 
-/// A server whose snapshots are numbers, from 1, and so many bytes long.
+/// A server with numbered snapshots, from 1, each padded by `bytes` bytes.
 struct Stage {
     server: Server,
     made: Arc<AtomicUsize>,
@@ -61,7 +61,7 @@ impl Stage {
     }
 }
 
-/// Reads an answer of server-sent events, line by line.
+/// Reads a response of server-sent events, line by line.
 struct Watcher {
     lines: BufReader<TcpStream>,
     head: String,
@@ -77,7 +77,7 @@ impl Watcher {
         Watcher { lines, head }
     }
 
-    /// The number of the next snapshot; `None` at the end of the answer. Chunks' sizes stand on lines of their own.
+    /// The number of the next snapshot; `None` at the end of the response. Chunk sizes are on separate lines.
     fn next(&mut self) -> Option<u64> {
         let mut line = String::new();
         loop {
@@ -93,7 +93,7 @@ impl Watcher {
 }
 
 #[test]
-fn a_snapshot_comes_at_once_and_then_one_each_second_made_once_for_all() {
+fn snapshots_come_once_per_second_and_are_shared() {
     let stage = Stage::new(10);
     let began = Instant::now();
     let mut watchers: Vec<Watcher> = (0..3).map(|_| stage.watch()).collect();
@@ -109,7 +109,7 @@ fn a_snapshot_comes_at_once_and_then_one_each_second_made_once_for_all() {
 }
 
 #[test]
-fn who_asks_gets_a_snapshot_that_others_asked_for_in_the_same_second() {
+fn snapshot_is_cached_for_a_second() {
     let stage = Stage::new(10);
     let began = Instant::now();
     for _ in 0..20 {
@@ -121,38 +121,38 @@ fn who_asks_gets_a_snapshot_that_others_asked_for_in_the_same_second() {
 }
 
 #[test]
-fn while_nobody_watches_nothing_is_made() {
+fn no_snapshots_are_made_without_watchers() {
     let stage = Stage::new(10);
     assert_eq!(status(&ask(&stage.server, "GET", "/live")), 200);
     assert_eq!(stage.made(), 0);
     let mut watcher = stage.watch();
     assert_eq!((watcher.next(), watcher.next()), (Some(1), Some(2)));
     drop(watcher);
-    // That it has left may be noticed a second later. Probes go on meanwhile.
+    // A disconnect may be noticed a second later. Probes still work in the meantime.
     let began = Instant::now();
     while began.elapsed() < Duration::from_millis(3500) {
         assert_eq!(status(&ask(&stage.server, "GET", "/livez")), 200);
     }
     assert!(stage.made() <= 4, "{}", stage.made());
-    // Whoever comes then is told again, and at once.
+    // A new watcher gets a snapshot at once.
     assert!(stage.watch().next().is_some());
 }
 
 #[test]
-fn a_seventeenth_watcher_is_told_why_and_a_place_comes_free_again() {
+fn watcher_over_the_limit_is_refused_until_another_leaves() {
     let stage = Stage::new(10);
     let mut watchers: Vec<Watcher> = (0..MOST_WATCHERS).map(|_| stage.watch()).collect();
     assert!(watchers.iter_mut().all(|watcher| watcher.next().is_some()));
     let refused = ask(&stage.server, "GET", "/live/events");
     assert_eq!(status(&refused), 503);
     assert!(refused.contains("retry-after: ") && body(&refused).contains("/live/snapshot"), "{refused}");
-    assert_eq!(status(&ask(&stage.server, "GET", "/live/snapshot")), 200, "it may still be asked");
+    assert_eq!(status(&ask(&stage.server, "GET", "/live/snapshot")), 200, "snapshots are still served");
     watchers.pop();
     while stage.watch().head.starts_with("HTTP/1.1 503") {}
 }
 
 #[test]
-fn who_asks_for_the_head_alone_takes_no_place() {
+fn head_request_does_not_count_as_watcher() {
     let stage = Stage::new(10);
     for _ in 0..2 * MOST_WATCHERS {
         let answer = ask(&stage.server, "HEAD", "/live/events");
@@ -160,23 +160,23 @@ fn who_asks_for_the_head_alone_takes_no_place() {
     }
 }
 
-/// Snapshots that no socket's buffer holds.
+/// Uses snapshots larger than any socket buffer.
 #[test]
-fn a_watcher_that_does_not_read_misses_snapshots_and_delays_nobody() {
+fn slow_watcher_misses_snapshots_and_delays_no_other() {
     let stage = Stage::new(8 << 20);
     let mut slow = stage.watch();
     let mut fast = stage.watch();
     let told: Vec<u64> = (0..5).map(|_| fast.next().unwrap()).collect();
     assert!(told.windows(2).all(|pair| pair[1] == pair[0] + 1), "{told:?}");
     assert_eq!(status(&ask(&stage.server, "GET", "/livez")), 200);
-    // What it has missed by now is not kept for it.
+    // Missed snapshots are not kept.
     let late: Vec<u64> = (0..4).map(|_| slow.next().unwrap()).collect();
     assert!(late.windows(2).all(|pair| pair[1] > pair[0]), "{late:?}");
     assert!(late.windows(2).any(|pair| pair[1] > pair[0] + 1), "{late:?}");
 }
 
 #[test]
-fn a_feed_lasts_longer_than_a_head_may_take() {
+fn event_stream_outlives_the_header_timeout() {
     let stage = Stage::with(10, Settings { header_timeout: Duration::from_millis(300), ..admin::settings() });
     let mut watcher = stage.watch();
     let told: Vec<u64> = (0..3).map(|_| watcher.next().unwrap()).collect();
@@ -184,12 +184,12 @@ fn a_feed_lasts_longer_than_a_head_may_take() {
 }
 
 #[test]
-fn the_feed_ends_with_the_server() {
+fn event_stream_ends_with_the_server() {
     let stage = Stage::new(10);
     let mut watcher = stage.watch();
     assert_eq!(watcher.next(), Some(1));
     stage.server.stop();
-    // A proper end: the last chunk, and nothing cut.
+    // A proper end with the last chunk.
     while watcher.next().is_some() {}
     let mut rest = String::new();
     watcher.lines.read_to_string(&mut rest).unwrap();
@@ -197,7 +197,7 @@ fn the_feed_ends_with_the_server() {
 }
 
 #[test]
-fn a_snapshot_that_cannot_be_made_is_an_error_and_not_an_end() {
+fn failing_snapshot_is_an_error_and_the_server_continues() {
     let made = AtomicUsize::new(0);
     let live = move || match made.fetch_add(1, Ordering::SeqCst) {
         0 => panic!("injected"),
@@ -210,7 +210,7 @@ fn a_snapshot_that_cannot_be_made_is_an_error_and_not_an_end() {
 }
 
 #[test]
-fn the_page_needs_nothing_from_elsewhere_and_runs_no_script_but_its_own() {
+fn page_has_no_external_assets_and_only_its_own_script() {
     let stage = Stage::new(10);
     let answer = ask(&stage.server, "GET", "/live");
     let (head, page) = answer.split_once("\r\n\r\n").unwrap();
@@ -221,14 +221,14 @@ fn the_page_needs_nothing_from_elsewhere_and_runs_no_script_but_its_own() {
         assert!(head.contains(&format!("{what}-src 'sha256-{hash}'")), "{head}");
     }
     assert!(head.contains("default-src 'none'") && head.contains("connect-src 'self'"), "{head}");
-    // Names of namespaces are no addresses that are asked.
+    // XML namespace names are not requested.
     let own = page.replace("http://www.w3.org/2000/svg", "");
     for outside in ["http:", "https:", "//cdn", " src=", "@import", "url("] {
         assert!(!own.contains(outside), "{outside}");
     }
-    // Names of models are what clients wrote.
+    // Model names are client-supplied, so they must not be inserted as markup.
     for markup in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "Function("] {
         assert!(!page.contains(markup), "{markup}");
     }
-    assert!(!page.contains("/*STYLE*/") && !page.contains("/*SCRIPT*/"), "all is put in");
+    assert!(!page.contains("/*STYLE*/") && !page.contains("/*SCRIPT*/"), "every placeholder must be replaced");
 }

@@ -1,4 +1,4 @@
-//! What the live page is told, against what `/metrics` says of the same traffic.
+//! The live snapshot against `/metrics` of the same traffic.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -16,7 +16,7 @@ use tokometer_telemetry::live::snapshot::Snapshot;
 
 use crate::pair::pair;
 
-/// Nothing here takes as long unless something is wrong.
+/// Timeout of every wait in these tests.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn instrument(simulator: &Simulator) -> Instrument {
@@ -32,9 +32,9 @@ fn page(instrument: &Instrument, target: &str) -> String {
     let mut stream = TcpStream::connect(instrument.admin()).expect("the admin server listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     let request = format!("GET {target} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).expect("it is taken");
+    stream.write_all(request.as_bytes()).expect("the request is sent");
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("an answer");
+    stream.read_to_string(&mut answer).expect("a response");
     assert!(answer.starts_with("HTTP/1.1 200"), "{target}: {answer}");
     answer.split_once("\r\n\r\n").expect("a body").1.to_owned()
 }
@@ -43,7 +43,7 @@ fn snapshot(instrument: &Instrument) -> Snapshot {
     serde_json::from_str(&page(instrument, "/live/snapshot")).expect("a snapshot")
 }
 
-/// Asks until a snapshot is as wanted.
+/// Polls until a snapshot is as expected.
 fn until(instrument: &Instrument, what: &str, wanted: impl Fn(&Snapshot) -> bool) -> Snapshot {
     let began = Instant::now();
     loop {
@@ -55,7 +55,7 @@ fn until(instrument: &Instrument, what: &str, wanted: impl Fn(&Snapshot) -> bool
     }
 }
 
-/// Sums of a metric's series by one of its labels, without the operation `other`, and without those of zero.
+/// Sums of a metric's series by one label, without the operation `other`, and without zero sums.
 fn sums(metrics: &str, name: &str, label: &str) -> BTreeMap<String, u64> {
     let mut sums = BTreeMap::new();
     let of_name = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with('{'));
@@ -70,7 +70,7 @@ fn sums(metrics: &str, name: &str, label: &str) -> BTreeMap<String, u64> {
 }
 
 #[test]
-fn a_snapshot_says_what_the_metrics_say() {
+fn snapshot_agrees_with_the_metrics() {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
     let faults = [("error-event:5", 0.1), ("cut:5", 0.1), ("status:429", 0.1), ("status:500", 0.1)];
@@ -95,15 +95,15 @@ fn a_snapshot_says_what_the_metrics_say() {
     };
     let summary = runtime.block_on(load::run(offered, |_| {})).expect("the relay answers");
     assert_eq!(summary.requests, 120);
-    let told = until(&instrument, "all have ended", |snapshot| {
+    let told = until(&instrument, "all requests have ended", |snapshot| {
         snapshot.since_start.exchanges.values().sum::<u64>() == 120 && snapshot.in_flight.exchanges == 0
     });
     let metrics = page(&instrument, "/metrics");
     let all = |name: &str| sums(&metrics, name, "no such label").values().sum::<u64>();
     assert_eq!(told.since_start.exchanges, sums(&metrics, "tokometer_exchanges_total", "outcome"));
-    assert!(told.since_start.exchanges.len() >= 3, "faults came: {:?}", told.since_start.exchanges);
+    assert!(told.since_start.exchanges.len() >= 3, "faults must occur: {:?}", told.since_start.exchanges);
     assert_eq!(told.since_start.tokens, all("tokometer_live_tokens_total"));
-    // All of it ended within the minute over which distributions go.
+    // All requests ended within the distributions' window of a minute.
     assert_eq!(told.ttft_seconds.count, all("tokometer_time_to_first_token_seconds_count"));
     assert_eq!(told.decode_tokens_per_second.count, all("tokometer_decode_tokens_per_second_count"), "{metrics}");
     let history = &told.rates.history;
@@ -126,17 +126,17 @@ fn a_snapshot_says_what_the_metrics_say() {
     assert_eq!(available.state, "burning", "{available:?}");
     assert_eq!(available.recent.reasons.values().sum::<u64>(), available.recent.bad);
     assert_eq!((told.pairs[0].name.as_str(), told.pairs[0].engine.as_deref()), ("test", Some("vllm")));
-    // The slowest is one that streamed, with its line.
+    // At least one of the slowest was streamed and has a timeline.
     assert_eq!(told.slowest.len(), 5);
     assert!(told.slowest.windows(2).all(|pair| pair[0].longest_wait_ms >= pair[1].longest_wait_ms));
-    let lined = told.slowest.iter().find(|slow| !slow.points.is_empty()).expect("some streamed");
+    let lined = told.slowest.iter().find(|slow| !slow.points.is_empty()).expect("at least one was streamed");
     assert!(lined.points.windows(2).all(|pair| pair[0].0 <= pair[1].0), "{lined:?}");
     instrument.stop();
     runtime.block_on(simulator.stop());
 }
 
 #[test]
-fn a_stream_in_flight_is_told_with_its_speed() {
+fn stream_in_flight_is_shown_with_its_rate() {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
     let settings = server::Settings {
@@ -153,10 +153,12 @@ fn a_stream_in_flight_is_told_with_its_speed() {
         r#"{"model":"<b>sim","stream":true,"max_tokens":30000,"messages":[{"role":"user","content":"a secret"}]}"#;
     let head =
         "POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\nx-request-id: mine\r\ncontent-type: application/json\r\n";
-    client.write_all(format!("{head}content-length: {}\r\n\r\n{body}", body.len()).as_bytes()).expect("it is taken");
+    client
+        .write_all(format!("{head}content-length: {}\r\n\r\n{body}", body.len()).as_bytes())
+        .expect("the request is sent");
     let mut reader = client.try_clone().expect("a second handle");
     let reading = std::thread::spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));
-    let told = until(&instrument, "its speed is known", |snapshot| {
+    let told = until(&instrument, "its rate is known", |snapshot| {
         snapshot
             .in_flight
             .streams
@@ -172,7 +174,7 @@ fn a_stream_in_flight_is_told_with_its_speed() {
     assert!(!page.contains("secret") && !page.contains("mine"), "{page}");
     client.shutdown(std::net::Shutdown::Both).expect("it was open");
     reading.join().expect("the reader ends").ok();
-    until(&instrument, "it has left", |snapshot| snapshot.in_flight.exchanges == 0);
+    until(&instrument, "the request has ended", |snapshot| snapshot.in_flight.exchanges == 0);
     instrument.stop();
     runtime.block_on(simulator.stop());
 }

@@ -1,4 +1,4 @@
-//! Whose a request is, from the wire: any token, good or garbage.
+//! Tenants from request headers and tokens, valid or garbage.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn settings() -> Settings {
     Settings { targets, ..Settings::default() }
 }
 
-/// The tenant of a request with this `Authorization`; it must be one whole exchange, whatever that is.
+/// The tenant of a request with this `Authorization` header. Asserts that it is one complete request.
 fn tenant(authorization: &str) -> Option<String> {
     let body = r#"{"model":"m","messages":[]}"#;
     let request = format!(
@@ -33,7 +33,7 @@ fn tenant(authorization: &str) -> Option<String> {
     let replayed = replay(&recording, &settings());
     assert_eq!((replayed.records.len(), replayed.detached.len()), (1, 0), "{authorization:?}");
     let record = &replayed.records[0];
-    assert!(!format!("{record:?}").contains("never-kept"), "nothing but the claim is kept");
+    assert!(!format!("{record:?}").contains("never-kept"), "only the claim may be kept");
     record.targets.as_ref()?.tenant.as_deref().map(str::to_owned)
 }
 
@@ -42,7 +42,7 @@ fn token(payload: &str) -> String {
 }
 
 #[test]
-fn the_claim_of_a_token_names_the_tenant() {
+fn token_claim_names_the_tenant() {
     assert_eq!(tenant(&token(r#"{"org":{"id":"acme"},"sub":"never-kept"}"#)).as_deref(), Some("acme"));
     assert_eq!(tenant(&token(r#"{"org":{"id":4711}}"#)).as_deref(), Some("4711"));
     assert_eq!(tenant(&token(r#"{"sub":"never-kept"}"#)), None);
@@ -50,7 +50,7 @@ fn the_claim_of_a_token_names_the_tenant() {
 }
 
 #[test]
-fn the_answers_of_a_session_are_those_of_its_handshakes_tenant() {
+fn session_responses_belong_to_the_handshakes_tenant() {
     let handshake = String::from_utf8(observed::HANDSHAKE.to_vec()).unwrap();
     let handshake = handshake.replace("Host: x\r\n", "Host: x\r\nX-Tenant: acme\r\n");
     let wire = Wire::open_by(settings()).client(handshake.as_bytes()).server(observed::SWITCHED);
@@ -65,13 +65,13 @@ fn the_answers_of_a_session_are_those_of_its_handshakes_tenant() {
 
 proptest! {
     #[test]
-    fn any_text_that_a_claim_holds_comes_out_as_it_is(name in "[^\\p{C}\\p{Z}]{1,40}") {
+    fn claim_text_is_returned_unchanged(name in "[^\\p{C}\\p{Z}]{1,40}") {
         let payload = serde_json::json!({"org": {"id": name}}).to_string();
         prop_assert_eq!(tenant(&token(&payload)), Some(name));
     }
 
     #[test]
-    fn garbage_names_nobody_or_somebody_short_and_hurts_nothing(
+    fn garbage_gives_no_tenant_or_a_short_one(
         scheme in "(Bearer|bearer|Basic|)",
         parts in proptest::collection::vec("[A-Za-z0-9_=+/-]{0,60}", 0..6),
     ) {
@@ -80,7 +80,7 @@ proptest! {
     }
 
     #[test]
-    fn payloads_that_are_broken_anywhere_hurt_nothing(
+    fn broken_payloads_do_no_harm(
         payload in proptest::collection::vec(any::<u8>(), 0..200),
         cut in 0..60_usize,
     ) {

@@ -1,4 +1,4 @@
-//! The blocks `tenants`, `prices` and `budgets` of the configuration.
+//! The `tenants`, `prices` and `budgets` sections of the configuration.
 
 use std::path::Path;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ fn config(yaml: &str) -> Config {
 }
 
 #[test]
-fn nothing_set_counts_nothing_and_reads_no_header() {
+fn empty_config_counts_nothing_and_reads_no_header() {
     let settings = config("").settings;
     assert_eq!(settings.ledger, Settings::default());
     assert!(!settings.ledger.is_on());
@@ -30,16 +30,16 @@ fn nothing_set_counts_nothing_and_reads_no_header() {
     assert!(off.observe.targets.tenant.is_empty() && off.observe.targets.claim.is_none());
 }
 
-/// The example of docs/TENANTS.md.
+/// The example in docs/TENANTS.md.
 fn example() -> String {
     let document = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/TENANTS.md"));
-    let document = document.expect("the page is there");
+    let document = document.expect("docs/TENANTS.md is readable");
     let (_, rest) = document.split_once("```yaml\n").expect("an example");
-    rest.split_once("```").expect("its end").0.to_owned()
+    rest.split_once("```").expect("the end of the example").0.to_owned()
 }
 
 #[test]
-fn the_example_of_the_documentation_is_what_it_says() {
+fn documentation_example_gives_the_documented_settings() {
     let config = config(&example());
     assert_eq!(config.warnings, []);
     let ledger = &config.settings.ledger;
@@ -61,13 +61,13 @@ fn the_example_of_the_documentation_is_what_it_says() {
 }
 
 #[test]
-fn objectives_take_the_tenant_from_the_same_place() {
+fn objectives_use_the_same_tenant_headers() {
     let yaml = "tenants: {enabled: true, from_headers: [X-Team]}\nslo: {stall: [{applies_to: {tenants: [gold]}}]}";
     assert_eq!(config(yaml).settings.observe.targets.tenant, ["x-team".into()]);
 }
 
 #[test]
-fn what_cannot_be_used_is_told_with_its_place_and_mend() {
+fn config_errors_name_the_position_and_the_fix() {
     let price = "model: m, input_per_million: 1, output_per_million: 1";
     for (yaml, expected) in [
         ("tenants: {from_headers: ['a b']}", "tenants.from_headers[0]: `a b` is no name of a header"),

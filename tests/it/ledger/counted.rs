@@ -1,4 +1,4 @@
-//! Sums: what has a place, what is folded, and what outlives a reload.
+//! Accounting sums: label limits, `other`, and reloads.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ use super::plain;
 use super::prices;
 use crate::export::records;
 
-/// Exchanges by tenant, nobody as `-`.
+/// Requests by tenant; `-` for requests without a tenant.
 fn exchanges(ledger: &Ledger) -> BTreeMap<String, u64> {
     let tenants = ledger.sums().tenants.into_iter();
     let ended = tenants.map(|one| {
@@ -38,14 +38,14 @@ fn table(pairs: &[(&str, u64)]) -> BTreeMap<String, u64> {
 }
 
 #[test]
-fn nothing_is_counted_until_it_is_set() {
+fn nothing_is_counted_by_default() {
     let ledger = ledger(Settings::default());
     ledger.add(&by("a", answer("m")));
     assert_eq!(ledger.sums(), Sums::default());
 }
 
 #[test]
-fn tokens_and_exchanges_are_those_of_the_tenant() {
+fn tokens_and_requests_are_counted_by_tenant() {
     let ledger = ledger(plain(10));
     ledger.add(&by("a", answer("m")));
     ledger.add(&by("a", answer("m")));
@@ -57,16 +57,16 @@ fn tokens_and_exchanges_are_those_of_the_tenant() {
     assert_eq!((a.input.as_slice(), a.cached_input), (&[(CountSource::Usage, 3000)][..], 1800));
     assert_eq!(a.output, [(CountSource::Usage, 303)]);
     assert!(a.ended.contains(&(Outcome::Ok, 2)) && a.ended.contains(&(Outcome::ClientAbortMidStream, 1)));
-    assert_eq!(exchanges(&ledger), table(&[("-", 1), ("a", 3), ("other", 0)]), "other paths are not read");
+    assert_eq!(exchanges(&ledger), table(&[("-", 1), ("a", 3), ("other", 0)]), "other paths are not counted");
 }
 
 #[test]
-fn a_thousand_names_make_no_more_series_than_the_cap_and_are_all_counted() {
+fn tenants_over_the_limit_are_counted_as_other() {
     let names = [("acme".to_owned(), "Acme".to_owned())].into();
     let mut settings = plain(5);
     settings.tenants.as_mut().unwrap().names = names;
     let ledger = ledger(settings);
-    assert_eq!(exchanges(&ledger), table(&[("-", 0), ("Acme", 0), ("other", 0)]), "known ones stand at zero");
+    assert_eq!(exchanges(&ledger), table(&[("-", 0), ("Acme", 0), ("other", 0)]), "configured tenants start at zero");
     for n in 0..1000 {
         ledger.add(&by(&format!("t{n}"), answer("m")));
     }
@@ -79,7 +79,7 @@ fn a_thousand_names_make_no_more_series_than_the_cap_and_are_all_counted() {
 }
 
 #[test]
-fn what_a_server_refuses_takes_no_place() {
+fn refused_requests_add_no_label() {
     let ledger = ledger(plain(1));
     let refused = |name: &str| {
         by(
@@ -100,15 +100,15 @@ fn what_a_server_refuses_takes_no_place() {
 }
 
 #[test]
-fn a_label_is_a_hash_unless_the_settings_say_otherwise() {
+fn label_is_a_hash_by_default() {
     let ledger = ledger(Settings { tenants: Some(Tenants::default()), ..Settings::default() });
     ledger.add(&by("acme", answer("m")));
     assert!(exchanges(&ledger).contains_key("822b33ad87c1"), "{:?}", exchanges(&ledger));
-    assert!(!format!("{ledger:?}").contains("acme"), "nothing of what the client said is kept");
+    assert!(!format!("{ledger:?}").contains("acme"), "the client-supplied name must not be kept");
 }
 
 #[test]
-fn costs_are_apart_by_model_tenant_and_basis_and_budgets_are_not() {
+fn costs_are_split_by_model_tenant_and_basis_budgets_are_not() {
     let mut acme = budget("acme", Limit::Cost(25.0));
     acme.tenants = vec!["a".to_owned()];
     let mut of_m = budget("m", Limit::Tokens(9));
@@ -116,7 +116,7 @@ fn costs_are_apart_by_model_tenant_and_basis_and_budgets_are_not() {
     let budgets = vec![budget("all", Limit::Tokens(1_000_000)), acme, of_m];
     let ledger = ledger(Settings { prices: Some(prices()), budgets, ..plain(10) });
     let zero: Vec<f64> = ledger.sums().budgets.iter().map(|budget| budget.spent).collect();
-    assert_eq!(zero, [0.0, 0.0, 0.0], "all stand at zero from the start");
+    assert_eq!(zero, [0.0, 0.0, 0.0], "every budget starts at zero");
     ledger.add(&by("a", answer("m")));
     ledger.add(&by("b", answer("m")));
     ledger.add(&by("a", Record { cached_tokens: None, ..answer("m") }));
@@ -151,7 +151,7 @@ fn costs_are_apart_by_model_tenant_and_basis_and_budgets_are_not() {
 }
 
 #[test]
-fn a_request_without_an_answer_is_in_the_budget_of_the_model_it_asked_for() {
+fn aborted_request_uses_the_budget_of_the_requested_model() {
     let mut of_m = budget("m", Limit::Tokens(9));
     of_m.models = vec!["m".to_owned()];
     let ledger = ledger(Settings { budgets: vec![of_m], ..Settings::default() });
@@ -161,7 +161,7 @@ fn a_request_without_an_answer_is_in_the_budget_of_the_model_it_asked_for() {
 }
 
 #[test]
-fn a_reload_keeps_what_was_counted_and_new_prices_hold_for_what_comes_after() {
+fn reload_keeps_sums_and_prices_later_requests_anew() {
     let settings = Settings { prices: Some(prices()), budgets: vec![budget("b", Limit::Tokens(10))], ..plain(10) };
     let ledger = ledger(settings.clone());
     ledger.add(&by("a", answer("m")));
@@ -182,7 +182,7 @@ fn a_reload_keeps_what_was_counted_and_new_prices_hold_for_what_comes_after() {
     let error = Rules::new(Settings { tenants: Some(broken), ..settings.clone() }).unwrap_err().to_string();
     assert!(error.contains("tenants.hash_key_file: cannot read /nonexistent/key"), "{error}");
     ledger.add(&by("a", answer("m")));
-    assert_eq!(exchanges(&ledger)["a"], 3, "the old settings stay");
+    assert_eq!(exchanges(&ledger)["a"], 3, "the old settings stay in effect");
     ledger.reload(Rules::new(Settings { tenants: None, prices: None, ..settings }).unwrap());
     ledger.add(&by("a", answer("m")));
     assert_eq!(ledger.sums().budgets[0].spent, 4.0 * 1101.0);

@@ -22,12 +22,12 @@ use tokometer_telemetry::accounting::Tenants;
 
 use crate::export::records;
 
-/// Tenants as they name themselves, at most so many.
+/// Plain tenant labels, at most `most`.
 fn plain(most: usize) -> Settings {
     Settings { tenants: Some(Tenants { form: TenantForm::Plain, most, ..Tenants::default() }), ..Settings::default() }
 }
 
-/// A dollar for a million input tokens, a tenth of it for cached ones, three for output; `free*` costs nothing.
+/// Prices per million tokens: 1 USD input, 0.1 USD cached input, 3 USD output; `free*` costs nothing.
 fn prices() -> Prices {
     let price =
         |model: &str, input, cached_input, output| Price { model: model.to_owned(), input, cached_input, output };
@@ -42,22 +42,22 @@ fn budget(name: &str, limit: Limit) -> Budget {
 }
 
 fn ledger(settings: Settings) -> Ledger {
-    Ledger::new(settings).expect("no file is named")
+    Ledger::new(settings).expect("no key file is configured")
 }
 
-/// An answer of this model: 1000 tokens in, 600 of them cached, 101 out.
+/// A response of this model: 1000 input tokens, 600 of them cached, and 101 output tokens.
 fn answer(model: &str) -> Record {
     records::good(model)
 }
 
-/// The same record, of this tenant.
+/// The same record with a tenant.
 fn by(tenant: &str, record: Record) -> Record {
     let targets = Targets { tenant: Some(tenant.into()), ..Targets::default() };
     Record { targets: Some(Box::new(targets)), ..record }
 }
 
-/// Another model's, or with labels of another kind.
-fn labelled(record: Record, change: impl Fn(&mut tokometer_observe::measure::Labels)) -> Record {
+/// The same record with changed labels.
+fn labelled(record: Record, change: impl Fn(&mut tokometer::measure::Labels)) -> Record {
     let mut labels = (*record.labels).clone();
     change(&mut labels);
     Record { labels: Arc::new(labels), ..record }

@@ -1,4 +1,4 @@
-//! The ledger against one that keeps every record and adds up anew when it is asked.
+//! The accounting against a reference implementation that sums up all records on demand.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ use super::prices;
 
 const CAP: usize = 3;
 
-/// Sums by what they are of.
+/// Sums by name.
 type Sums = BTreeMap<String, f64>;
 
 #[derive(Clone, Debug)]
@@ -92,7 +92,7 @@ fn scene() -> impl Strategy<Value = Scene> {
         })
 }
 
-/// Adds up in the plainest way.
+/// The reference implementation.
 fn naively(scenes: &[Scene]) -> Sums {
     let mut places: Vec<&str> = Vec::new();
     let mut sums = Sums::new();
@@ -151,7 +151,8 @@ fn by_the_ledger(scenes: &[Scene]) -> Sums {
     scenes.iter().for_each(|scene| ledger.add(&scene.record()));
     let told = ledger.sums();
     let mut sums = Sums::new();
-    let mut put = |name: String, value: f64| assert_eq!(sums.insert(name.clone(), value), None, "{name} is told twice");
+    let mut put =
+        |name: String, value: f64| assert_eq!(sums.insert(name.clone(), value), None, "{name} is reported twice");
     for one in told.tenants {
         let tenant = one.tenant.map_or("-".to_owned(), |name| name.to_string());
         one.usage.ended.iter().for_each(|(outcome, n)| put(format!("{tenant} {}", outcome.as_str()), *n as f64));
@@ -161,7 +162,7 @@ fn by_the_ledger(scenes: &[Scene]) -> Sums {
     }
     for cost in told.costs {
         let (model, tenant) = (
-            cost.model.expect("every answer names its model"),
+            cost.model.expect("every response names its model"),
             cost.tenant.map_or("-".to_owned(), |name| name.to_string()),
         );
         cost.by_basis
@@ -169,7 +170,7 @@ fn by_the_ledger(scenes: &[Scene]) -> Sums {
             .for_each(|(basis, money)| put(format!("cost {model} {tenant} {}", basis.as_str()), *money));
     }
     for unpriced in told.unpriced {
-        let model = unpriced.model.expect("every answer names its model");
+        let model = unpriced.model.expect("every response names its model");
         unpriced.by_reason.iter().for_each(|(why, n)| put(format!("unpriced {model} {}", why.as_str()), *n as f64));
     }
     told.budgets.iter().for_each(|budget| put(format!("budget {}", budget.unit), budget.spent));
@@ -179,7 +180,7 @@ fn by_the_ledger(scenes: &[Scene]) -> Sums {
 
 proptest! {
     #[test]
-    fn the_ledger_adds_up_what_the_naive_one_does(scenes in vec(scene(), 0..120)) {
+    fn sums_match_the_reference(scenes in vec(scene(), 0..120)) {
         let (ours, theirs) = (by_the_ledger(&scenes), naively(&scenes));
         prop_assert_eq!(ours.keys().collect::<Vec<_>>(), theirs.keys().collect::<Vec<_>>());
         for (name, value) in &ours {

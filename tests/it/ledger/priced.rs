@@ -1,4 +1,4 @@
-//! What one exchange cost, and on what that rests.
+//! The cost of a request, and its basis.
 
 use tokometer_decode::Route;
 use tokometer_observe::measure::Count;
@@ -20,7 +20,7 @@ fn count(tokens: u64, source: CountSource) -> Option<Count> {
     Some(Count { tokens, source })
 }
 
-/// The cost in millionths of a dollar, which is a whole number here.
+/// The cost in millionths of a dollar, rounded to one decimal.
 fn told(record: &Record) -> Option<Result<(f64, Basis), Unpriced>> {
     let model = record.labels.response_model.as_deref();
     cost(record, model, &prices()).map(|cost| cost.map(|(money, basis)| ((money * 1e7).round() / 10.0, basis)))
@@ -37,7 +37,7 @@ fn tokens_are_priced_by_their_kind() {
 }
 
 #[test]
-fn the_first_price_that_covers_the_model_counts() {
+fn first_matching_price_applies() {
     let of = |model: &str, input| Price { model: model.to_owned(), input, cached_input: None, output: 0.0 };
     let record = Record { cached_tokens: None, ..answer("m-1") };
     let first = |models: Vec<Price>| {
@@ -51,9 +51,9 @@ fn the_first_price_that_covers_the_model_counts() {
 }
 
 #[test]
-fn what_is_not_exact_says_so_and_what_is_unknown_has_no_price() {
+fn inexact_costs_are_marked_and_unknown_ones_unpriced() {
     let uncached = Record { cached_tokens: None, ..answer("m") };
-    assert_eq!(told(&uncached), Some(Ok((1303.0, Basis::Estimate))), "priced as if the cache had nothing");
+    assert_eq!(told(&uncached), Some(Ok((1303.0, Basis::Estimate))), "priced as uncached");
     let by_text = Record { output_tokens: count(101, CountSource::Tokenizer), ..answer("m") };
     assert_eq!(told(&by_text), Some(Ok((763.0, Basis::Estimate))));
     let at_least = Record { output_tokens: count(101, CountSource::Deltas), ..answer("m") };
@@ -65,16 +65,16 @@ fn what_is_not_exact_says_so_and_what_is_unknown_has_no_price() {
     let no_output = Record { output_tokens: None, ..answer("m") };
     assert_eq!(told(&no_output), Some(Err(Unpriced::NoOutputCount)));
     let vectors = labelled(no_output, |labels| labels.route = Route::Embeddings);
-    assert_eq!(told(&vectors), Some(Ok((460.0, Basis::Exact))), "vectors have no output tokens");
+    assert_eq!(told(&vectors), Some(Ok((460.0, Basis::Exact))), "embeddings have no output tokens");
 }
 
 #[test]
-fn what_the_server_refused_costs_nothing_and_what_was_aborted_costs_what_it_took() {
+fn refused_requests_are_free_and_aborted_ones_are_not() {
     assert_eq!(told(&records::busy("m")), None);
     let refused = Record { outcome: Outcome::UpstreamRefused, status: None, ..answer("m") };
     assert_eq!(told(&refused), None);
     let failed_call = Record { outcome: Outcome::Http5xx, status: Some(200), ..answer("m") };
-    assert_eq!(told(&failed_call), None, "a remote procedure call fails behind a status of 200");
+    assert_eq!(told(&failed_call), None, "a gRPC call fails with HTTP status 200");
     assert_eq!(told(&records::other()), None);
     let left = Record { outcome: Outcome::ClientAbortMidStream, ..answer("m") };
     assert_eq!(told(&left), Some(Ok((763.0, Basis::Exact))));

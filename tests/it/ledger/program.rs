@@ -1,4 +1,4 @@
-//! The whole program: what a tenant used is on the page, and no secret is anywhere.
+//! Accounting in the whole program: usage is exported, and no secret is exposed.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::scrape::reading::until;
 const SECRET: &str = "hunter2";
 
 #[test]
-fn what_tenants_used_is_told_and_what_they_said_is_not() {
+fn tenant_usage_is_exported_without_secrets() {
     let folder = tempfile::tempdir().unwrap();
     let key = folder.path().join("key");
     std::fs::write(&key, "0123456789abcdef0123456789abcdef").unwrap();
@@ -55,7 +55,7 @@ fn what_tenants_used_is_told_and_what_they_said_is_not() {
     let summary = runtime.block_on(load::run(load, |_| {})).unwrap();
     // printf acme | openssl dgst -sha256 -hmac 0123456789abcdef0123456789abcdef
     let tenant = "tenant=\"d8ad00265ff0\"";
-    let page = until("all exchanges are told", || {
+    let page = until("all requests are exported", || {
         let page = get(instrument.admin(), "/metrics");
         let done = value(&page, &["tokometer_tenant_exchanges_total", tenant, "\"success\""]) == Some(6.0);
         done.then_some(page)

@@ -1,4 +1,4 @@
-//! The table of verdicts, on scripted records.
+//! Verdicts on scripted records.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,7 +42,7 @@ fn first_token(base_ms: u64, per_1k_ms: u64) -> Settings {
     only(Goal::FirstToken { base: ms(base_ms), per_1k_uncached: ms(per_1k_ms) })
 }
 
-/// Nothing came; the exchange ended so long after the last byte of the request.
+/// A request without any response event that ended `waited` ms after its last byte.
 fn without_token(outcome: Outcome, status: Option<u16>, waited: u64) -> Record {
     Record {
         outcome,
@@ -67,7 +67,7 @@ fn targets(first_token: Option<Duration>, per_token: Option<Duration>, tenant: O
 }
 
 #[test]
-fn every_outcome_is_available_or_not_or_says_nothing_about_the_server() {
+fn availability_of_every_outcome() {
     let settings = only(Goal::Availability);
     let expected = |outcome| match outcome {
         Outcome::Ok => GOOD,
@@ -94,7 +94,7 @@ fn every_outcome_is_available_or_not_or_says_nothing_about_the_server() {
 }
 
 #[test]
-fn a_first_token_is_in_time_up_to_the_limit_itself() {
+fn first_token_exactly_at_the_limit_is_good() {
     // 200 ms after the last byte of the request.
     for (limit, expected) in [(199, bad(Reason::LateFirstToken)), (200, GOOD), (201, GOOD)] {
         assert_eq!(judge(&good(), &first_token(limit, 0)), expected, "{limit}");
@@ -104,14 +104,14 @@ fn a_first_token_is_in_time_up_to_the_limit_itself() {
 }
 
 #[test]
-fn a_long_prompt_may_take_longer_by_what_was_not_cached() {
+fn uncached_prompt_tokens_extend_the_limit() {
     let exact = |tokens| Some(Count { tokens, source: CountSource::Usage });
-    // 1000 tokens of prompt, 600 of them cached: 400 tokens at 100 ms per thousand are 40 ms.
+    // 1000 prompt tokens, 600 of them cached: 400 tokens at 100 ms per thousand are 40 ms.
     assert_eq!(judge(&good(), &first_token(160, 100)), GOOD);
     assert_eq!(judge(&good(), &first_token(159, 100)), bad(Reason::LateFirstToken));
     let cache_untold = Record { cached_tokens: None, ..good() };
-    assert_eq!(judge(&cache_untold, &first_token(100, 100)), GOOD, "all of the prompt counts");
-    // Four bytes are taken for a token where nothing is told: 4000 bytes.
+    assert_eq!(judge(&cache_untold, &first_token(100, 100)), GOOD, "the whole prompt counts");
+    // Without reported counts, four bytes count as one token: 4000 bytes.
     let untold = Record { input_tokens: None, cached_tokens: None, ..good() };
     assert_eq!(judge(&untold, &first_token(100, 100)), GOOD);
     assert_eq!(judge(&untold, &first_token(99, 100)), bad(Reason::LateFirstToken));
@@ -123,7 +123,7 @@ fn a_long_prompt_may_take_longer_by_what_was_not_cached() {
 }
 
 #[test]
-fn who_never_got_a_first_token_counts_once_the_wait_was_too_long() {
+fn missing_first_token_is_bad_after_the_limit() {
     let settings = first_token(2000, 0);
     let gave_up = Outcome::ClientAbortBeforeFirstToken;
     let table = [
@@ -146,7 +146,7 @@ fn who_never_got_a_first_token_counts_once_the_wait_was_too_long() {
 }
 
 #[test]
-fn an_answer_that_is_no_stream_has_no_first_token_to_judge() {
+fn non_streamed_response_is_excluded() {
     let labels = Labels { streaming: Some(false), ..(*good().labels).clone() };
     let whole = Record { labels: Arc::new(labels), ..without_token(Outcome::Ok, Some(200), 9000) };
     assert_eq!(judge(&whole, &first_token(1, 0)), left(Exclusion::NotStreamed));
@@ -155,7 +155,7 @@ fn an_answer_that_is_no_stream_has_no_first_token_to_judge() {
 }
 
 #[test]
-fn a_decode_rate_is_judged_where_it_says_something() {
+fn decode_rate_is_evaluated_where_meaningful() {
     let settings = |floor| only(Goal::DecodeRate { floor });
     // 100 tokens per second.
     assert_eq!(judge(&good(), &settings(100.0)), GOOD);
@@ -167,7 +167,7 @@ fn a_decode_rate_is_judged_where_it_says_something() {
         output_tokens: count(50, CountSource::Deltas),
         ..good()
     };
-    assert_eq!(judge(&bound(20.0), &settings(20.0)), GOOD, "the true rate is no lower");
+    assert_eq!(judge(&bound(20.0), &settings(20.0)), GOOD, "the true rate is at least this");
     assert_eq!(judge(&bound(19.9), &settings(20.0)), left(Exclusion::Unknown));
     let table = [
         (Record { output_tokens: count(15, CountSource::Usage), ..good() }, Exclusion::TooFewTokens),
@@ -183,18 +183,18 @@ fn a_decode_rate_is_judged_where_it_says_something() {
         assert_eq!(judge(&record, &settings(1000.0)), left(why), "{record:?}");
     }
     let nearly = Record { delivery_blocked: ms(100), output_tokens: count(16, CountSource::Usage), ..good() };
-    assert_eq!(judge(&nearly, &settings(1000.0)), bad(Reason::SlowDecode), "at the bounds it is judged");
+    assert_eq!(judge(&nearly, &settings(1000.0)), bad(Reason::SlowDecode), "values at the limits are evaluated");
     let cut = Record { outcome: Outcome::ClientAbortMidStream, ..good() };
-    assert_eq!(judge(&cut, &settings(1000.0)), bad(Reason::SlowDecode), "what was seen of it was slow");
+    assert_eq!(judge(&cut, &settings(1000.0)), bad(Reason::SlowDecode), "the observed part was slow");
 }
 
 #[test]
-fn a_stall_is_a_gap_that_the_client_did_not_cause_or_the_silence_before_a_break() {
+fn stall_is_a_gap_or_silence_before_a_failure() {
     let settings = only(Goal::Stall { longest: ms(5000) });
     let gap = |n| Record { longest_gap: Some(ms(n)), ..good() };
     assert_eq!(judge(&gap(5000), &settings), GOOD);
     assert_eq!(judge(&gap(5001), &settings), bad(Reason::Stalled));
-    assert_eq!(judge(&Record { longest_gap: None, ..good() }, &settings), GOOD, "one token has no gap");
+    assert_eq!(judge(&Record { longest_gap: None, ..good() }, &settings), GOOD, "a single token has no gap");
     let broken = |outcome, silence: u64| Record { outcome, ended: ms(1210 + silence), ..good() };
     let table = [
         (broken(Outcome::Ok, 60_000), GOOD),
@@ -212,7 +212,7 @@ fn a_stall_is_a_gap_that_the_client_did_not_cause_or_the_silence_before_a_break(
 }
 
 #[test]
-fn goodput_is_all_of_it() {
+fn goodput_requires_every_objective() {
     let mut settings = Settings::default();
     settings.objectives.rotate_right(1);
     assert_eq!(settings.objectives[0].goal, Goal::Goodput);
@@ -230,18 +230,18 @@ fn goodput_is_all_of_it() {
     for (record, expected) in table {
         assert_eq!(judge(&record, &settings), expected, "{record:?}");
     }
-    // An objective about others does not speak here.
+    // An objective with another scope does not count.
     settings.objectives.iter_mut().for_each(|o| o.scope.models = vec!["other".to_owned()]);
     assert_eq!(judge(&late, &settings), GOOD);
 }
 
 #[test]
-fn a_request_is_judged_by_its_own_targets_within_bounds() {
+fn request_targets_apply_within_the_limits() {
     let asks = |ttft| Record { targets: targets(Some(ttft), None, None), ..good() };
     assert_eq!(judge(&asks(ms(199)), &first_token(60_000, 0)), bad(Reason::LateFirstToken));
     assert_eq!(judge(&asks(ms(200)), &first_token(1, 0)), GOOD);
     let quick = Record { first_token: Some(ms(60)), ..asks(ms(1)) };
-    assert_eq!(judge(&quick, &first_token(60_000, 0)), GOOD, "1 ms is below the smallest that may be asked for");
+    assert_eq!(judge(&quick, &first_token(60_000, 0)), GOOD, "1 ms is clamped to the minimum");
     let patient = Record { first_token: Some(ms(700_000)), ..asks(Duration::from_secs(86_400)) };
     assert_eq!(judge(&patient, &first_token(1, 0)), bad(Reason::LateFirstToken));
     let asks = |tpot| Record { targets: targets(None, Some(tpot), None), ..good() };
@@ -252,7 +252,7 @@ fn a_request_is_judged_by_its_own_targets_within_bounds() {
 }
 
 #[test]
-fn an_objective_is_about_the_models_routes_and_tenants_that_it_names() {
+fn scope_covers_models_routes_and_tenants() {
     let about = |scope: Scope, record: &Record, model| {
         concerns(&Objective { name: "x".to_owned(), target: 0.9, scope, goal: Goal::Availability }, record, model)
     };
@@ -267,7 +267,7 @@ fn an_objective_is_about_the_models_routes_and_tenants_that_it_names() {
     assert!(about(Scope::default(), &good(), None));
     assert!(about(models("llama*"), &good(), Some("llama-3")));
     assert!(!about(models("llama*"), &good(), Some("qwen")));
-    assert!(about(models("m"), &good(), None), "what the request called it stands for it");
+    assert!(about(models("m"), &good(), None), "the request's model name is used");
     assert!(!about(models("m"), &good(), Some("mm")));
     assert!(about(routes(&[Route::Chat]), &good(), None) && !about(routes(&[Route::Messages]), &good(), None));
     assert!(

@@ -1,4 +1,4 @@
-//! The block `slo` of the configuration.
+//! The `slo` section of the configuration.
 
 use std::path::Path;
 use std::time::Duration;
@@ -20,13 +20,13 @@ fn settings(yaml: &str) -> Settings {
 }
 
 #[test]
-fn nothing_set_gives_the_defaults() {
+fn empty_config_gives_the_defaults() {
     assert_eq!(settings(""), Settings::default());
     assert!(load("").unwrap().settings.observe.targets.speed);
 }
 
 #[test]
-fn objectives_are_what_was_written() {
+fn objectives_are_read_from_yaml() {
     let yaml = "slo:\n  availability: []\n  decode_rate: []\n  stall: []\n  goodput: []\n  tenant_header: X-Tenant\n  ttft:\n\
                 \x20   - {name: fast, target_percent: 99.9, max_ms: 500, per_1k_uncached_tokens_ms: 0,\n\
                 \x20      applies_to: {models: ['llama*'], routes: [chat], tenants: [gold]}}\n\
@@ -46,7 +46,7 @@ fn objectives_are_what_was_written() {
 }
 
 #[test]
-fn what_cannot_be_used_is_told_with_its_place_and_mend() {
+fn config_errors_name_the_position_and_the_fix() {
     for (yaml, expected) in [
         ("slo:\n  ttft:\n    - name: Fast\n", "t.yaml:3:13: slo.ttft[0].name: `Fast` is no name; write small letters"),
         ("slo: {ttft: [{}, {}]}", "slo.ttft[1].name: two objectives are called `ttft`; give each a name of its own"),

@@ -1,4 +1,4 @@
-//! Each verdict is counted once, and every counter stands at zero before.
+//! Each verdict is counted once, and every counter is exported as zero from the start.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ fn of<'a>(judged: &'a [Judged], objective: &str, model: Option<&str>) -> &'a Jud
 }
 
 #[test]
-fn every_objective_stands_at_zero_before_anything_is_judged() {
+fn every_objective_starts_at_zero() {
     let judged = Judge::new(Settings::default()).judged();
     let names: Vec<&str> = judged.iter().map(|one| one.objective.as_str()).collect();
     assert_eq!(names, ["availability", "decode_rate", "goodput", "stall", "ttft"]);
@@ -42,12 +42,12 @@ fn every_objective_stands_at_zero_before_anything_is_judged() {
     let mut named = only(Goal::Availability);
     named.objectives[0].scope.models = vec!["x".to_owned(), "y*".to_owned()];
     let judged = Judge::new(named).judged();
-    assert_eq!(judged.len(), 1, "a pattern is no name: {judged:?}");
+    assert_eq!(judged.len(), 1, "a pattern is not a model name: {judged:?}");
     assert_eq!(of(&judged, "availability", Some("x")).counts.good, 0);
 }
 
 #[test]
-fn a_verdict_is_counted_once_and_good_tokens_with_it() {
+fn verdicts_and_good_tokens_are_counted_once() {
     let judge = Judge::new(Settings::default());
     judge.judge(&good());
     judge.judge(&records::busy("m"));
@@ -65,12 +65,12 @@ fn a_verdict_is_counted_once_and_good_tokens_with_it() {
         counts.good + counts.all_bad() + counts.excluded.iter().map(|(_, n)| n).sum::<u64>()
     };
     for name in ["availability", "ttft", "decode_rate", "stall", "goodput"] {
-        assert_eq!(all(name), 3, "{name}: each exchange is in exactly one counter");
+        assert_eq!(all(name), 3, "{name}: each request is in exactly one counter");
     }
 }
 
 #[test]
-fn other_paths_are_not_judged() {
+fn other_paths_are_not_evaluated() {
     let judge = Judge::new(Settings::default());
     judge.judge(&records::other());
     for one in judge.judged() {
@@ -80,7 +80,7 @@ fn other_paths_are_not_judged() {
 }
 
 #[test]
-fn a_failure_without_an_answer_is_counted_with_the_model_that_was_asked_for() {
+fn failure_without_response_counts_for_the_requested_model() {
     let judge = Judge::new(only(Goal::Availability));
     let asked = |model: &str, told: Option<&str>, outcome| {
         let labels = Labels {
@@ -99,11 +99,11 @@ fn a_failure_without_an_answer_is_counted_with_the_model_that_was_asked_for() {
     let judged = judge.judged();
     assert_eq!(of(&judged, "availability", Some("llama-8b")).counts.all_bad(), 1);
     assert_eq!(of(&judged, "availability", Some("qwen")).counts.all_bad(), 0);
-    assert_eq!(judged.len(), 3, "what nobody serves has one series, without a model: {judged:?}");
+    assert_eq!(judged.len(), 3, "unknown models share one series without a model: {judged:?}");
 }
 
 #[test]
-fn what_was_counted_outlives_a_reload_as_long_as_its_objective_does() {
+fn counts_survive_a_reload_with_the_same_objective() {
     let judge = Judge::new(only(Goal::Availability));
     judge.judge(&good());
     let mut stricter = only(Goal::Availability);
@@ -120,7 +120,7 @@ fn what_was_counted_outlives_a_reload_as_long_as_its_objective_does() {
 }
 
 #[test]
-fn what_breaks_an_objective_is_told_without_being_counted() {
+fn is_broken_by_counts_nothing() {
     let first = |base| Judge::new(only(Goal::FirstToken { base, per_1k_uncached: ms(0) }));
     let strict = first(ms(100));
     assert!(strict.is_broken_by(&good()));

@@ -1,4 +1,4 @@
-//! What a request's headers say of its own targets.
+//! SLO targets and tenants from request headers.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn record(headers: &str, targets: TargetHeaders) -> Record {
 }
 
 #[test]
-fn targets_and_tenant_are_read_from_the_headers_that_the_settings_name() {
+fn targets_and_tenant_are_read_from_configured_headers() {
     let headers = "X-SLO-TTFT-MS: 250\r\nx-slo-tpot-ms: 12.5\r\nX-Tenant: gold\r\n";
     let all = TargetHeaders { tenant: vec!["x-tenant".into()], ..TargetHeaders::default() };
     let said = Targets {
@@ -34,7 +34,7 @@ fn targets_and_tenant_are_read_from_the_headers_that_the_settings_name() {
     assert_eq!(record(headers, all).targets.as_deref(), Some(&said));
     let by_default = record(headers, TargetHeaders::default());
     assert_eq!(by_default.targets.as_deref(), Some(&Targets { tenant: None, ..said }));
-    assert_eq!(by_default.asked_stream, Some(true), "what was asked for stays known when it was refused");
+    assert_eq!(by_default.asked_stream, Some(true), "the requested mode is known for a refused request");
     assert_eq!(record(headers, TargetHeaders { speed: false, ..TargetHeaders::default() }).targets, None);
     assert_eq!(record("x-slo-ttft-ms: soon\r\n", TargetHeaders::default()).targets, None);
 }

@@ -1,4 +1,4 @@
-//! Objectives: what is good, bad or left out, and that all of it is counted once.
+//! SLO objectives: good, bad and excluded requests, each counted once.
 
 mod cases;
 mod config;
@@ -21,12 +21,12 @@ fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-/// A streamed answer that ended well: first token after 200 ms, 101 tokens in a second.
+/// A successful streamed response: first token after 200 ms, 101 tokens within one second.
 fn good() -> Record {
     records::good("m")
 }
 
-/// Settings with this objective alone.
+/// Settings with only this objective.
 fn only(goal: Goal) -> Settings {
     let name = goal.word().to_owned();
     let objective = Objective { name, target: 0.99, scope: tokometer_telemetry::slo::Scope::default(), goal };

@@ -1,8 +1,8 @@
-//! A naive judge: written from docs/SLO.md alone, on the default objectives, with seconds as plain numbers.
+//! Reference implementation, written only from docs/SLO.md for the default objectives, with seconds as plain numbers.
 
 use tokometer_observe::measure::Record;
 
-/// `good`, `bad: reason`, `excluded: reason`, by objective; an objective that is not about the exchange has none.
+/// `good`, `bad: reason` or `excluded: reason` by objective; without objectives whose scope does not cover the request.
 pub(super) fn judge(record: &Record) -> Vec<(&'static str, String)> {
     if !record.labels.route.generates() {
         return Vec::new();

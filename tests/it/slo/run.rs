@@ -1,4 +1,5 @@
-//! The judge against the naive one: over every recording, and over ten thousand exchanges with a simulated server.
+//! The evaluator against the reference implementation: over every recording, and over ten thousand requests to a
+//! simulated server.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ use super::naive;
 use crate::pair::pair;
 use crate::truth::captures;
 
-/// How many times each objective said what.
+/// Number of verdicts by objective.
 type Said = BTreeMap<(String, String), u64>;
 
 fn by_the_judge(judge: &Judge) -> Said {
@@ -54,7 +55,7 @@ fn table(said: &Said) -> String {
 }
 
 #[test]
-fn over_all_recordings_nothing_differs() {
+fn recordings_match_the_reference() {
     let judge = Judge::new(Settings::default());
     let mut records = Vec::new();
     for path in Recording::find(&captures()).unwrap() {
@@ -72,7 +73,7 @@ fn over_all_recordings_nothing_differs() {
 }
 
 #[test]
-fn over_ten_thousand_exchanges_nothing_differs() {
+fn ten_thousand_requests_match_the_reference() {
     let judge = Arc::new(Judge::new(Settings::default()));
     let notebook = Notebook::default();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
@@ -120,7 +121,7 @@ fn over_ten_thousand_exchanges_nothing_differs() {
         simulator.stop().await;
         path
     });
-    // Ends every connection, so that every exchange is recorded.
+    // Ends every connection, so that every request is recorded.
     path.stop();
     let records = notebook.take().records;
     let said = by_the_judge(&judge);
@@ -148,13 +149,13 @@ fn over_ten_thousand_exchanges_nothing_differs() {
 }
 
 #[test]
-fn looks_while_requests_wait_count_each_miss_once() {
+fn concurrent_sweeps_count_each_miss_once() {
     let judge = Arc::new(Judge::new(Settings::default()));
     let notebook = Notebook::default();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let (stop, stopped) = std::sync::mpsc::channel::<()>();
     let looking = Arc::clone(&judge);
-    // Far more looks than the program takes, so that they fall on every moment of an exchange.
+    // Far more sweeps than in production, so that they hit every moment of a request.
     let looks = std::thread::spawn(move || {
         while stopped.recv_timeout(Duration::from_millis(2)) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
             looking.look(std::time::Instant::now());
@@ -183,7 +184,7 @@ fn looks_while_requests_wait_count_each_miss_once() {
     looks.join().unwrap();
     let records = notebook.take().records;
     assert_eq!(records.len(), 400);
-    // A look knows that no token has come in time, not whether one will come at all.
+    // A sweep cannot know whether the first token will be late or missing.
     let merged = |said: Said| {
         let mut merged = Said::new();
         for ((objective, what), n) in said.into_iter().filter(|((objective, _), _)| objective == "ttft") {
@@ -197,7 +198,7 @@ fn looks_while_requests_wait_count_each_miss_once() {
     assert_eq!(merged(said), merged(by_the_naive_one(&records)));
 }
 
-/// A relay whose sinks are the notebook and the judge.
+/// A relay whose sinks are the notebook and the SLO evaluator.
 fn relay(upstream: std::net::SocketAddr, notebook: &Notebook, judge: &Arc<Judge>) -> (DataPath, String) {
     let sinks: Vec<Arc<dyn Sink>> = vec![Arc::clone(judge) as Arc<dyn Sink>, Arc::new(notebook.clone())];
     let targets = observer::TargetHeaders::default();

@@ -1,4 +1,4 @@
-//! A miss is counted while its request still waits, and never twice.
+//! A miss is counted while its request is still pending, and only once.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use super::good;
 use super::ms;
 use super::only;
 
-/// Open exchanges by sequence; those with a time wait.
+/// Open requests by sequence number; those with a duration have no first token yet.
 #[derive(Debug, Default)]
 struct Table(BTreeMap<u64, Option<Duration>>);
 
@@ -57,7 +57,7 @@ fn bad(judge: &Judge) -> u64 {
     judge.judged().iter().map(|one| one.counts.all_bad()).sum()
 }
 
-/// It waited so long, and then its client left.
+/// A request whose client disconnected after waiting this long.
 fn gave_up(sequence: u64, waited: Duration) -> Record {
     Record {
         sequence,
@@ -70,7 +70,7 @@ fn gave_up(sequence: u64, waited: Duration) -> Record {
 }
 
 #[test]
-fn a_request_that_waits_too_long_is_bad_before_it_ends_and_once() {
+fn overdue_request_is_counted_once_before_it_ends() {
     let now = Instant::now();
     let judge = Judge::new(settings());
     let mut table = Table::default();
@@ -81,7 +81,7 @@ fn a_request_that_waits_too_long_is_bad_before_it_ends_and_once() {
     table.0.insert(1, Some(ms(2001)));
     judge.sweep(&table, now);
     judge.sweep(&table, now);
-    assert_eq!(bad(&judge), 1, "counted at the second look");
+    assert_eq!(bad(&judge), 1, "counted by the second sweep");
     table.0.insert(1, None);
     judge.sweep(&table, now);
     judge.sweep(&table, now);
@@ -89,13 +89,13 @@ fn a_request_that_waits_too_long_is_bad_before_it_ends_and_once() {
     judge.sweep(&table, now);
     judge.sweep(&table, now + ms(59_999));
     judge.judge(&gave_up(1, ms(9000)));
-    assert_eq!(bad(&judge), 1, "its record finds it counted, though it comes late");
+    assert_eq!(bad(&judge), 1, "a late record is not counted again");
     judge.judge(&gave_up(1, ms(9000)));
-    assert_eq!(bad(&judge), 2, "and the note is gone");
+    assert_eq!(bad(&judge), 2, "the note must be gone");
 }
 
 #[test]
-fn a_note_of_an_exchange_that_was_left_unrecorded_is_gone_after_a_minute() {
+fn note_without_a_record_expires_after_a_minute() {
     let judge = Judge::new(settings());
     let now = Instant::now();
     let table = Table([(1, Some(ms(2001)))].into());
@@ -104,16 +104,16 @@ fn a_note_of_an_exchange_that_was_left_unrecorded_is_gone_after_a_minute() {
     judge.sweep(&Table::default(), now);
     judge.sweep(&Table::default(), now + ms(60_000));
     judge.judge(&gave_up(1, ms(9000)));
-    assert_eq!(bad(&judge), 2, "another one of this number");
+    assert_eq!(bad(&judge), 2, "another request with the same number");
 }
 
 #[test]
-fn a_scaled_limit_is_missed_when_that_is_certain() {
+fn scaled_limit_is_missed_only_when_certain() {
     let now = Instant::now();
     let per_1k = Goal::FirstToken { base: ms(2000), per_1k_uncached: ms(500) };
     let judge = Judge::new(only(per_1k));
     let mut table = Table::default();
-    // 4000 bytes are 4000 tokens at most: two seconds more.
+    // 4000 bytes are at most 4000 tokens: two more seconds.
     table.0.insert(1, Some(ms(4000)));
     judge.sweep(&table, now);
     judge.sweep(&table, now);
@@ -125,7 +125,7 @@ fn a_scaled_limit_is_missed_when_that_is_certain() {
 }
 
 #[test]
-fn goodput_misses_with_the_first_token() {
+fn goodput_is_missed_with_the_first_token() {
     let now = Instant::now();
     let mut both = settings();
     let goodput =
@@ -140,16 +140,16 @@ fn goodput_misses_with_the_first_token() {
     assert_eq!(bad(&judge), 2);
 }
 
-/// Watches an exchange from its opening on, as the data path does.
+/// Watches a request from its opening on, as the data path does.
 fn open(judge: &Judge, sequence: u64, started: Instant, request: Requested<'_>) -> Watches {
     let mut watch = judge.opened(&Opening { sequence, ..opening(started) });
-    assert!(!watch.is_empty(), "there is an objective for first tokens");
+    assert!(!watch.is_empty(), "an objective for first tokens is set");
     watch.requested(&request, ms(10));
     watch
 }
 
 #[test]
-fn the_data_path_tells_who_waits() {
+fn data_path_registers_pending_requests() {
     let judge = Judge::new(settings());
     let start = Instant::now();
     let stream = Requested { model: Some("m"), streaming: Some(true), ..Requested::default() };
@@ -164,14 +164,14 @@ fn the_data_path_tells_who_waits() {
     let mut gone = Some(open(&judge, 5, start, stream));
     judge.look(start + ms(2010));
     judge.look(start + ms(2010));
-    assert_eq!(bad(&judge), 0, "exactly at the limit is good");
+    assert_eq!(bad(&judge), 0, "a wait exactly at the limit is good");
     judge.look(start + ms(2011));
     drop(gone.take());
     judge.look(start + ms(3000));
-    assert_eq!(bad(&judge), 1, "the one that waits; who left will have a record");
+    assert_eq!(bad(&judge), 1, "only the pending request; the one that left gets a record");
     judge.look(start + ms(9011));
     judge.look(start + ms(9012));
-    assert_eq!(bad(&judge), 2, "and the patient one, by its own target");
+    assert_eq!(bad(&judge), 2, "also the one with its own target");
     let late = gave_up(0, ms(9010));
     waits.ended(&late);
     judge.judge(&Record { connection: 1, ..late });
@@ -179,21 +179,21 @@ fn the_data_path_tells_who_waits() {
     for watch in [answered, refused, whole, patient] {
         drop(watch);
     }
-    assert!(Judge::new(only(Goal::Availability)).opened(&opening(start)).is_empty(), "nothing to look for");
+    assert!(Judge::new(only(Goal::Availability)).opened(&opening(start)).is_empty(), "no objective for first tokens");
 }
 
 fn opening(started: Instant) -> Opening {
     Opening { pair: 0, route: Route::Chat, connection: 1, sequence: 0, started }
 }
 
-/// What happens to one of a few exchanges between looks.
+/// An event of one of a few requests between sweeps.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// It waits a second longer, from its beginning if it is new.
+    /// Waits one more second; a new request is opened first.
     Wait(u64),
-    /// Its first token comes.
+    /// The first token arrives.
     Token(u64),
-    /// It leaves the table; its record comes at once, or so many steps later.
+    /// The request ends; its record arrives after this many steps.
     End(u64, usize),
     Look,
 }
@@ -211,7 +211,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 proptest! {
     #[test]
-    fn however_looks_and_ends_interleave_each_exchange_is_counted_once(steps in steps()) {
+    fn interleaved_sweeps_and_ends_count_each_request_once(steps in steps()) {
         let judge = Judge::new(settings());
         let (mut table, mut waits) = (Table::default(), BTreeMap::new());
         let (mut misses, mut next, mut held) = (0, BTreeMap::<u64, u64>::new(), Vec::new());
@@ -248,7 +248,7 @@ proptest! {
                         if late > 0 { held.push((n + late, record)) } else { judge.judge(&record) }
                     }
                 }
-                // However slow the looks are, eight steps are less than a minute.
+                // Eight steps take less than a minute even with slow sweeps.
                 Step::Look => {
                     now += ms(7000);
                     judge.sweep(&table, now);
