@@ -19,11 +19,11 @@ export PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-20260101}
 mkdir -p "$cache"
 # Tests of the stage integration that print a table for people to read: `make tables`.
 readonly tables=(
-    recognition::engine_is_detected_correctly_or_not_at_all
-    slo::run::over_all_recordings_nothing_differs
-    truth::counts::counts_match_engine_counters_or_are_lower_bounds
-    truth::outcomes::outcomes_match_recorder_facts
-    truth::queue::queue_times_match_engines_and_queue_time_md
+    recognition::an_engine_is_named_right_or_not_at_all
+    slo::run::recordings_match_the_reference
+    truth::counts::counts_equal_the_engines_own_counters_or_are_marked_as_lower_bounds
+    truth::outcomes::every_recording_ends_in_the_outcome_that_its_recorder_saw
+    truth::queue::queue_times_are_the_engines_own_and_queue_time_md_says_so
 )
 
 # Prints a PATH on which every program is that is on this one, except the build tools a fresh machine lacks.

@@ -46,7 +46,7 @@ fn relay_counts_the_tokens_generated_and_received() {
             include_usage: true,
             ..load::Settings::default()
         };
-        let summary = load::run(settings, |_| {}).await.expect("the relay answers");
+        let summary = load::run(settings, |_| {}).await.expect("the relay responds");
         (summary, simulator.stop().await, path)
     });
     // Ends every connection, so that every request is recorded.

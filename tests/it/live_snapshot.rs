@@ -93,7 +93,7 @@ fn snapshot_agrees_with_the_metrics() {
         include_usage: true,
         ..load::Settings::default()
     };
-    let summary = runtime.block_on(load::run(offered, |_| {})).expect("the relay answers");
+    let summary = runtime.block_on(load::run(offered, |_| {})).expect("the relay responds");
     assert_eq!(summary.requests, 120);
     let told = until(&instrument, "all requests have ended", |snapshot| {
         snapshot.since_start.exchanges.values().sum::<u64>() == 120 && snapshot.in_flight.exchanges == 0

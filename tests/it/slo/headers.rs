@@ -19,7 +19,7 @@ fn record(headers: &str, targets: TargetHeaders) -> Record {
     let reads = vec![(Duration::from_millis(5), answer.to_vec())];
     let recording = Recording { path: "written".into(), request: request.into_bytes(), reads, end: None };
     let settings = Settings { targets, ..Settings::default() };
-    replay(&recording, &settings).records.pop().expect("one exchange")
+    replay(&recording, &settings).records.pop().expect("one request record")
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Wedge detection: whether the engine behind a listener still makes progress, judged by its tokens on the wire.
+//! Wedge detection: whether the engine behind a listener still makes progress, based on its tokens on the wire.
 //!
 //! `docs/WEDGE.md` has the rules and the reasons.
 
