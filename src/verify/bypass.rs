@@ -49,7 +49,7 @@ pub(super) fn check(settings: &Settings, admin: &mut Caller, engine: Engine, mod
         );
     }
     if own.is_empty() {
-        return made(Grade::Unknown, "this host has only loopback addresses".to_owned());
+        return made(Grade::Unknown, "no non-loopback address of this host was found".to_owned());
     }
     let found: Vec<(IpAddr, Found)> =
         own.iter().map(|address| (*address, at(settings, admin, SocketAddr::new(*address, port), models))).collect();

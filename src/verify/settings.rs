@@ -82,7 +82,7 @@ impl FromStr for CheckName {
 
 /// Unknown name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("use one of {known}")]
+#[error("write one of {known}")]
 pub struct UnknownName {
     known: String,
 }
@@ -156,6 +156,6 @@ mod tests {
             assert_eq!((text.parse(), name.to_string().as_str()), (Ok(*name), *text));
         }
         assert_eq!("completions".parse(), Ok(Api::Completions));
-        assert_eq!("x".parse::<Api>().unwrap_err().to_string(), "use one of chat, completions");
+        assert_eq!("x".parse::<Api>().unwrap_err().to_string(), "write one of chat, completions");
     }
 }
