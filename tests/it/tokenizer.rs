@@ -247,7 +247,7 @@ fn responses_with_more_than_plain_text_are_not_counted() {
 
 #[test]
 fn texts_over_size_or_memory_limit_are_tallied() {
-    let text = observe::Text { answer_bytes: 2000, memory_bytes: 1500 };
+    let text = observer::Text { answer_bytes: 2000, memory_bytes: 1500 };
     let rig = Rig::with(Vocabularies::of_all(Arc::new(Words)), 8, text);
     let long = "a ".repeat(600);
     for (pieces, why) in [(vec![&long[..]; 2], "text_too_long"), (vec![&long[..1020], &long[..900]], "memory")] {

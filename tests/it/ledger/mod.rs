@@ -57,7 +57,7 @@ fn by(tenant: &str, record: Record) -> Record {
 }
 
 /// The same record with changed labels.
-fn labelled(record: Record, change: impl Fn(&mut tokometer::measure::Labels)) -> Record {
+fn labelled(record: Record, change: impl Fn(&mut tokometer_observe::measure::Labels)) -> Record {
     let mut labels = (*record.labels).clone();
     change(&mut labels);
     Record { labels: Arc::new(labels), ..record }

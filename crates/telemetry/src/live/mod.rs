@@ -1,7 +1,7 @@
 //! Live state: requests in flight, engine health, recently finished requests with their token timelines, and totals of
 //! the last minute. `snapshot` is the JSON model of the live page and `tokometer top`.
 //!
-//! The observers feed [`InFlight`] as a [`Sink`](crate::measure::Sink) that watches every request. The data path's
+//! The observers feed [`InFlight`] as a [`Sink`](tokometer_observe::measure::Sink) that watches every request. The data path's
 //! threads only store to atomics and to their own memory; readers do all arithmetic. Times are passed in by the caller.
 
 pub mod snapshot;
