@@ -1,10 +1,10 @@
-//! What the relay shows of a connection, and to whom.
+//! The interface between the relay and the observers of connections.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Which way bytes went.
+/// Direction of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From the client to the server.
@@ -16,42 +16,42 @@ pub enum Direction {
 /// One end of a relayed connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// The client, downstream of us.
+    /// The client, downstream of the relay.
     Client,
-    /// The server, upstream of us.
+    /// The server, upstream of the relay.
     Server,
 }
 
-/// How a relayed connection ended, by what came first.
+/// How a relayed connection ended; the first cause counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Close {
-    /// Both sides finished in order; `first` is the side whose FIN came first.
+    /// Both sides finished in order.
     Finished {
         /// The side that finished first.
         first: Side,
     },
-    /// This side reset the connection (RST, or an I/O error of its own).
+    /// This side reset the connection (RST or I/O error).
     Reset(Side),
-    /// The server ended TLS without close_notify while a request was open: what it sent last may be missing.
+    /// The server ended TLS without close_notify while a request was pending: its last bytes may be missing.
     Truncated,
     /// The server could not be reached: nothing was relayed.
     Refused,
-    /// The connection to the server was not made within the configured time: nothing was relayed.
+    /// No connection to the server within the configured time: nothing was relayed.
     ConnectTimeout,
-    /// We closed it: nothing moved for the configured idle timeout, or half-close timeout.
+    /// Closed by the relay: no traffic for the configured idle timeout or half-close timeout.
     IdleTimeout,
-    /// We closed it: the connection was idle in a drain, or the grace period was over.
+    /// Closed by the relay: idle during a drain, or the grace period was over.
     Drained,
 }
 
-/// What is known of a connection when it is accepted.
+/// A connection at the time it is accepted.
 #[derive(Clone, Debug)]
 pub struct Connection {
     /// Number of the connection in this process, from 1.
     pub id: u64,
     /// The client's address; `None` for a Unix socket.
     pub peer: Option<SocketAddr>,
-    /// Index of the listen -> upstream pair in the configuration.
+    /// Index of the listener in the configuration.
     pub pair: usize,
     /// The upstream address as text (`127.0.0.1:8001`, `unix:/run/vllm.sock`).
     pub upstream: Arc<str>,
@@ -59,32 +59,33 @@ pub struct Connection {
     pub accepted: Instant,
 }
 
-/// Watches one connection. All calls for a connection come from one task, in the order in which things happened;
-/// bytes are shown after they were forwarded (or put in the remainder that waits for the other side).
+/// Observes one connection. All calls for a connection come from one task, in chronological order. Bytes are passed
+/// after they were forwarded (or put in the remainder that waits for the other side).
 pub trait Observer: Send {
     /// These bytes were read at `at`.
     fn seen(&mut self, direction: Direction, bytes: &[u8], at: Instant);
 
-    /// True when what the connection carries is expensive to observe: it is then read in small pieces, one in a turn of the
-    /// event loop, so that other connections wait no longer for it.
+    /// True when the connection's data is expensive to observe: the relay then reads small pieces, one per event loop
+    /// turn, which bounds the delay of other connections.
     fn is_costly(&self) -> bool {
         false
     }
 
-    /// The sender of `direction` finished in order (FIN read at `at`); the other direction may go on. Not called when the
-    /// server ended TLS without close_notify while [`Observer::idle`] was false.
+    /// The sender of `direction` finished in order (FIN read at `at`); the other direction may continue. Not called
+    /// when the server ended TLS without close_notify while [`Observer::idle`] was false.
     fn finished(&mut self, direction: Direction, at: Instant);
 
-    /// Bytes of `direction` wait for their receiver, since `since`. [`Observer::blocked`] follows when they wait no longer.
+    /// Bytes of `direction` have waited for their receiver since `since`. [`Observer::blocked`] follows when the wait
+    /// ends.
     fn waits(&mut self, _direction: Direction, _since: Instant) {}
 
     /// Bytes of `direction` waited for their receiver from `since` until `until`.
     fn blocked(&mut self, direction: Direction, since: Instant, until: Instant);
 
-    /// The connection is over. The last call.
+    /// The connection ended. The last call.
     fn closed(&mut self, close: Close, at: Instant);
 
-    /// True when no exchange is open: a drain may close the connection now.
+    /// True when no request is pending: a drain may close the connection now.
     fn idle(&self) -> bool;
 }
 
@@ -93,6 +94,6 @@ pub trait Observe: Send + Sync + 'static {
     /// The observer for this connection; `None` to relay it unobserved.
     fn accepted(&self, connection: &Connection) -> Option<Box<dyn Observer>>;
 
-    /// An observer panicked: it was dropped, and its connection goes on unobserved.
+    /// An observer panicked: it was dropped; its connection continues unobserved.
     fn panicked(&self) {}
 }

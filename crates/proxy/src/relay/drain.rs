@@ -1,5 +1,5 @@
-//! The orderly end: stop accepting without cutting off who has begun to connect, let open exchanges finish, then close what is
-//! left.
+//! Graceful shutdown: stop accepting without cutting off clients that are connecting, let open requests finish, then
+//! close all connections that are left.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,27 +17,27 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio::time::timeout;
 
-/// Listeners close in a tenth of a second; one whose thread hangs must not hold up the end.
+/// Listeners close within 0.1 s; this bound keeps one whose thread hangs from delaying the shutdown.
 const CLOSING: Duration = Duration::from_secs(1);
 
-/// While a drain goes on, who has connected and is not joined to a server has no more time than this: it must not hold up the end of
-/// the pod.
+/// During a drain, a connection without an upstream connection is dropped after this time, so that it does not delay
+/// the end of the pod.
 const UNJOINED: Duration = Duration::from_secs(1);
 
-/// How far a drain has come.
+/// Progress of a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// Serving; no drain was begun.
+    /// Serving; no drain has begun.
     Running,
-    /// The listeners close: who has begun to connect is served as ever, nobody else.
+    /// The listeners are closing: clients that have begun to connect are served, new ones are not.
     Closing,
-    /// No new connections; open ones end when they are idle.
+    /// No new connections; open ones are closed when idle.
     Draining,
-    /// The grace period is over: every connection is closed.
+    /// The grace period is over: all connections are closed.
     Forced,
 }
 
-/// A handle on the drain of a relay, shared by the listeners, the connections and whoever ends the process.
+/// A handle on the drain of a relay, shared by the listeners, the connections and the code that ends the process.
 ///
 /// A connection costs one slot (16 bytes) here and one atomic load per wake-up.
 #[derive(Clone)]
@@ -48,18 +48,18 @@ pub struct Drain {
 struct Shared {
     phase: AtomicU8,
     connections: Mutex<Slots>,
-    /// Connections that are open: read without the lock, which threads of a low priority must not hold.
+    /// Open connections. Read without the lock, which low-priority threads must not hold.
     open: AtomicUsize,
-    /// Listeners that are open.
+    /// Open listeners.
     listening: AtomicUsize,
-    /// The last connection has ended, or the last listener is closed.
+    /// The last connection ended, or the last listener closed.
     emptied: Notify,
     /// The phase has changed.
     moved: Notify,
     stopping: watch::Sender<bool>,
 }
 
-/// Wakers of open connections by slot; a freed slot is used again.
+/// Wakers of open connections by slot; freed slots are reused.
 #[derive(Default)]
 struct Slots {
     wakers: Vec<Option<Waker>>,
@@ -85,7 +85,7 @@ impl fmt::Debug for Drain {
 }
 
 impl Drain {
-    /// A drain that was not begun.
+    /// A drain that has not begun.
     pub fn new() -> Drain {
         let shared = Shared {
             phase: AtomicU8::new(Phase::Running as u8),
@@ -99,25 +99,25 @@ impl Drain {
         Drain { shared: Arc::new(shared) }
     }
 
-    /// Closes the listeners, and then begins. A connection that nobody has used yet is idle too: those whose first request is on
-    /// its way are not taken for that.
+    /// Closes the listeners first, then begins. In that order, connections whose first request is in flight are not
+    /// mistaken for idle ones.
     pub async fn close_and_begin(&self) {
         self.advance(Phase::Closing);
         timeout(CLOSING, self.until_emptied(|| self.shared.listening.load(Ordering::Acquire) == 0)).await.ok();
         self.begin();
     }
 
-    /// Stops the listeners and closes connections that are idle, now and as they become idle.
+    /// Stops the listeners and closes idle connections, now and as they become idle.
     pub fn begin(&self) {
         self.advance(Phase::Draining);
     }
 
-    /// Closes every connection that is left.
+    /// Closes all connections that are left.
     pub fn force(&self) {
         self.advance(Phase::Forced);
     }
 
-    /// How far the drain has come.
+    /// The current phase.
     pub fn phase(&self) -> Phase {
         match self.shared.phase.load(Ordering::Acquire) {
             0 => Phase::Running,
@@ -127,7 +127,7 @@ impl Drain {
         }
     }
 
-    /// Open connections, those that are still being connected to the server among them.
+    /// Open connections, including those whose upstream connection is still being established.
     pub fn open(&self) -> usize {
         self.shared.open.load(Ordering::Acquire)
     }
@@ -141,13 +141,13 @@ impl Drain {
         until(&self.shared.emptied, is).await;
     }
 
-    /// Resolves when the drain has come so far.
+    /// Resolves when the drain has reached this phase or a later one.
     pub async fn reached(&self, phase: Phase) {
         until(&self.shared.moved, || self.phase() >= phase).await;
     }
 
-    /// The result of `work`, which is about a connection that is not joined to its server: if it comes within `limit`, and while a drain
-    /// goes on within [`UNJOINED`].
+    /// Runs `work`, for a connection that has no upstream connection yet. `None` after `limit`, or [`UNJOINED`] after a
+    /// drain begins.
     pub(crate) async fn in_time<T>(&self, limit: Duration, work: impl Future<Output = T>) -> Option<T> {
         let drained = async {
             self.reached(Phase::Draining).await;
@@ -164,18 +164,18 @@ impl Drain {
         self.reached(Phase::Forced).await;
     }
 
-    /// Turns true when the listeners have to stop.
+    /// Becomes true when the listeners have to stop.
     pub fn stopping(&self) -> watch::Receiver<bool> {
         self.shared.stopping.subscribe()
     }
 
-    /// Counts a listener as open until what this gives is dropped.
+    /// Counts a listener as open until the returned value is dropped.
     pub(crate) fn listen(&self) -> Listening {
         self.shared.listening.fetch_add(1, Ordering::AcqRel);
         Listening { drain: self.clone() }
     }
 
-    /// Counts a connection as open until the ticket is dropped; `None` when `max` are open already.
+    /// Counts a connection as open until the ticket is dropped; `None` when `max` connections are open.
     pub(crate) fn enter(&self, max: usize) -> Option<Ticket> {
         let mut slots = self.slots();
         if slots.open() >= max {
@@ -201,16 +201,16 @@ impl Drain {
     }
 
     fn slots(&self) -> MutexGuard<'_, Slots> {
-        // Nothing here can panic half-way, so a poisoned lock still holds sound slots.
+        // No code can panic while it holds the lock, so the slots are consistent even if it is poisoned.
         self.shared.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Waits until it is so, looking at each notice.
+/// Waits until `is` returns true, checking at each notification.
 async fn until(notice: &Notify, is: impl Fn() -> bool) {
     loop {
         let mut noticed = std::pin::pin!(notice.notified());
-        // Listens before it looks, so that a change in between is not missed.
+        // Registers before checking, so that a change in between is not missed.
         noticed.as_mut().enable();
         if is() {
             return;
@@ -241,7 +241,7 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
-    /// Has this task woken when the drain moves on. Look at [`Ticket::phase`] after, not before.
+    /// Registers the waker to be woken on phase changes. Read [`Ticket::phase`] afterwards, not before.
     pub(crate) fn wake(&self, waker: &Waker) {
         let mut slots = self.drain.slots();
         if let Some(slot) = slots.wakers.get_mut(self.slot as usize) {
@@ -278,12 +278,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ticket_counts_until_it_is_dropped_and_its_slot_is_used_again() {
+    fn dropped_ticket_frees_its_slot_for_reuse() {
         let drain = Drain::new();
         let first = drain.enter(2).unwrap();
         let second = drain.enter(2).unwrap();
         assert_eq!(drain.open(), 2);
-        assert!(drain.enter(2).is_none(), "two are the maximum");
+        assert!(drain.enter(2).is_none(), "the maximum is two");
         drop(first);
         assert_eq!(drain.open(), 1);
         let third = drain.enter(2).unwrap();
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drain_never_goes_back() {
+    fn drain_phase_never_decreases() {
         let drain = Drain::new();
         assert_eq!(drain.phase(), Phase::Running);
         assert!(!*drain.stopping().borrow());
@@ -304,13 +304,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn connections_are_not_asked_to_end_before_the_last_listener_is_closed() {
+    async fn draining_begins_after_the_last_listener_closes() {
         let drain = Drain::new();
         let (first, second) = (drain.listen(), drain.listen());
         let mut begun = std::pin::pin!(drain.close_and_begin());
         let mut cx = Context::from_waker(Waker::noop());
         assert!(begun.as_mut().poll(&mut cx).is_pending());
-        assert!(*drain.stopping().borrow(), "the listeners are told");
+        assert!(*drain.stopping().borrow(), "the listeners are notified");
         drop(first);
         assert!(begun.as_mut().poll(&mut cx).is_pending());
         assert_eq!(drain.phase(), Phase::Closing);
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_listener_that_hangs_does_not_hold_up_the_end() {
+    async fn hanging_listener_does_not_block_the_drain() {
         let drain = Drain::new();
         let _hangs = drain.listen();
         drain.close_and_begin().await;

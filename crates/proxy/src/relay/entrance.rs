@@ -1,4 +1,4 @@
-//! What all connections of a process share, and the way in for each of them.
+//! State shared by all connections of a process, and connection admission.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ use tokometer_observe::input::Close;
 use tokometer_observe::input::Connection;
 use tokometer_observe::input::Observe;
 
-/// Descriptors that one connection can hold: its client, its server, and the watch for a reset (`reset`).
+/// Maximum descriptors per connection: the client, the server, and the reset watch (`reset`).
 pub const DESCRIPTORS_PER_CONNECTION: usize = 3;
 
 /// The data path of a process: settings, observers, drain and counters.
@@ -35,9 +35,9 @@ pub struct Relay {
     drain: Drain,
     stats: Vec<Stats>,
     lags: Lags,
-    /// Maximum of connections that the process has descriptors for.
+    /// Maximum number of connections that the process has descriptors for.
     capacity: AtomicUsize,
-    /// Bytes that wait for their receivers, on all connections.
+    /// Bytes waiting for their receivers, on all connections.
     waiting: AtomicUsize,
     last_id: AtomicU64,
 }
@@ -49,8 +49,7 @@ impl fmt::Debug for Relay {
 }
 
 impl Relay {
-    /// A relay of this many listen -> upstream pairs (at least one) that shows its connections to `observe` and ends with
-    /// `drain`.
+    /// A relay for this many listeners (at least one). It reports connections to `observe` and ends with `drain`.
     pub fn new(settings: Settings, pairs: usize, observe: Arc<dyn Observe>, drain: Drain) -> Arc<Relay> {
         let settings = ArcSwap::from_pointee(settings);
         let stats = (0..pairs.max(1)).map(|_| Stats::default()).collect();
@@ -59,12 +58,12 @@ impl Relay {
         Arc::new(Relay { settings, observe, drain, stats, lags, capacity, waiting, last_id })
     }
 
-    /// The settings of connections that are accepted now.
+    /// The settings of newly accepted connections.
     pub fn settings(&self) -> Arc<Settings> {
         self.settings.load_full()
     }
 
-    /// Relays connections that are accepted from now on by these settings; open ones keep what they began with.
+    /// Applies these settings to connections accepted from now on; open ones keep theirs.
     pub fn reload(&self, settings: Settings) {
         self.settings.store(Arc::new(settings));
     }
@@ -74,47 +73,49 @@ impl Relay {
         &self.drain
     }
 
-    /// The counters, by pair.
+    /// The counters, by listener.
     pub fn stats(&self) -> &[Stats] {
         &self.stats
     }
 
-    /// The counters of this pair.
+    /// The counters of this listener.
     pub fn stats_of(&self, pair: usize) -> &Stats {
         &self.stats[pair.min(self.stats.len() - 1)]
     }
 
-    /// How late a timer of the data path's threads fired last, or is by now: the greatest of all threads. `None` while none
-    /// fired.
+    /// Timer lag of the data path's threads: the maximum over all threads of the last lag, or of the current lag of an
+    /// overdue timer. `None` before any timer fired.
     pub fn lag(&self) -> Option<Duration> {
         self.lags.greatest(Instant::now())
     }
 
-    /// Where one thread of the data path reports how late its timers fire.
+    /// The handle with which one data path thread reports its timer lag.
     pub fn lag_clock(&self) -> LagClock {
         self.lags.clock()
     }
 
-    /// Bytes that wait for their receivers, on all connections.
+    /// Bytes waiting for their receivers, on all connections.
     pub fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Counts bytes as waiting until what this returns is dropped.
+    /// Counts bytes as waiting until the returned value is dropped.
     pub(crate) fn wait_with(self: &Arc<Relay>, bytes: usize) -> Waiting {
         self.waiting.fetch_add(bytes, Ordering::Relaxed);
         Waiting { relay: Arc::clone(self), bytes }
     }
 
-    /// Refuses connections from now on while this many are open.
+    /// Sets the maximum number of open connections; further ones are refused.
     pub fn limit_connections(&self, capacity: usize) {
         self.capacity.store(capacity, Ordering::Relaxed);
     }
 
-    /// Takes in a connection of this pair; it counts as open until what is returned here, or made from it, is gone.
+    /// Admits a connection of this listener. It counts as open until the returned value, or the `Joined` made from it,
+    /// is dropped.
     ///
     /// # Errors
-    /// When the maximum of connections is open. The refusal is counted here; see [`Relay::refuse`] for the client.
+    /// When the maximum number of connections is open. The refusal is counted here; [`Relay::refuse`] responds to the
+    /// client.
     pub fn accept(
         self: &Arc<Relay>,
         pair: usize,
@@ -142,7 +143,7 @@ impl Relay {
     }
 }
 
-/// Bytes that wait for their receiver.
+/// Bytes waiting for their receiver.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     relay: Arc<Relay>,
@@ -155,7 +156,7 @@ impl Drop for Waiting {
     }
 }
 
-/// A connection that is accepted, but not yet connected to its server.
+/// A connection that is accepted but not yet connected to its server.
 pub struct Accepted {
     pub(crate) guard: Guard,
     pub(crate) ticket: Ticket,
@@ -168,18 +169,18 @@ impl fmt::Debug for Accepted {
 }
 
 impl Accepted {
-    /// The relay that took it in.
+    /// The relay that accepted it.
     pub fn relay(&self) -> &Arc<Relay> {
         self.guard.relay()
     }
 
-    /// Joins the two ends. Spawn what is returned: it relays until the connection is over.
+    /// Connects both ends. Spawn the returned future: it relays until the connection ends.
     pub fn join(self, client: Stream, server: Stream) -> Joined {
         let Accepted { guard, ticket } = self;
         Joined::new(guard, ticket, client, server)
     }
 
-    /// The connection ended before it could be joined.
+    /// Records that the connection ended before it was joined.
     pub fn end(mut self, close: Close) {
         self.guard.closed(close, Instant::now());
     }

@@ -1,4 +1,4 @@
-//! An observer whose faults stay its own.
+//! Isolates the faults of observers.
 
 use std::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
@@ -14,7 +14,7 @@ use tokometer_observe::input::Observer;
 
 /// The observer of one connection. A panic in it ends the observer, not the connection.
 ///
-/// Whoever drops this without telling how the connection ended (a runtime that stops) has drained it.
+/// Dropping it without a call to `closed` (the runtime stops) records `Close::Drained`.
 pub(crate) struct Guard {
     relay: Arc<Relay>,
     pair: u32,
@@ -24,7 +24,7 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// Asks for the observer of this connection.
+    /// Creates the observer of this connection.
     pub(crate) fn new(relay: Arc<Relay>, connection: &Connection) -> Guard {
         let observer =
             contain(relay.stats_of(connection.pair), &relay, || relay.observe().accepted(connection)).flatten();
@@ -35,7 +35,7 @@ impl Guard {
         &self.relay
     }
 
-    /// The counters of the connection's pair.
+    /// The counters of the connection's listener.
     pub(crate) fn stats(&self) -> &Stats {
         self.relay.stats_of(self.pair as usize)
     }
@@ -74,7 +74,7 @@ impl Guard {
         self.dismiss();
     }
 
-    /// `None` when nobody watches.
+    /// `None` without an observer.
     pub(crate) fn idle(&mut self) -> Option<bool> {
         self.call(|observer| observer.idle())
     }
@@ -101,12 +101,12 @@ impl Drop for Guard {
     }
 }
 
-/// Runs foreign code; `None` if it panicked, which is counted.
+/// Runs observer code; `None` if it panicked, which is counted.
 fn contain<R>(stats: &Stats, relay: &Relay, call: impl FnOnce() -> R) -> Option<R> {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(result) => Some(result),
         Err(payload) => {
-            // A payload may panic in its own drop; a few leaked bytes are cheaper than the connection.
+            // Dropping the payload may panic as well; leaking a few bytes costs less than the connection.
             std::mem::forget(payload);
             stats.count_observer_panic();
             if let Err(payload) = catch_unwind(AssertUnwindSafe(|| relay.observe().panicked())) {

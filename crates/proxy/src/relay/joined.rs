@@ -1,4 +1,4 @@
-//! A client and its server, joined: the whole life of a relayed connection as one small future.
+//! The relay of one connection, between client and server, as one small future.
 
 use std::fmt;
 use std::future::Future;
@@ -26,23 +26,23 @@ use tokometer_observe::input::Close;
 use tokometer_observe::input::Direction;
 use tokometer_observe::input::Side;
 
-/// How long a connection may be without its first byte when a drain begins, before it is taken for idle: the request of who has
-/// just connected is on its way.
+/// How long a connection may stay without its first byte after a drain begins before it counts as idle: the request of
+/// a client that has just connected may be in flight.
 const FIRST_BYTE: Duration = Duration::from_millis(300);
 
 /// Size of a read while the connection is expensive to observe ([`Observer::is_costly`](tokometer_observe::input::Observer)).
 const COSTLY_READ_BYTES: usize = 8 * 1024;
 
-/// While more bytes than this wait for clients that do not take them, reads are small, and so is what each further client
-/// leaves waiting.
+/// While more bytes than this wait for slow clients, reads are small, which limits what each further slow client leaves
+/// waiting.
 const MUCH_WAITS: usize = 16 * 1024 * 1024;
 
-/// Size of a read then.
+/// Read size above [`MUCH_WAITS`].
 const SCARCE_READ_BYTES: usize = 2 * 1024;
 
-/// Relays both directions until the connection ends. Owns no buffer while nothing waits for its receiver.
+/// Relays both directions until the connection ends. Owns no buffer unless bytes wait for a receiver.
 ///
-/// A task waits for this future, so its size is memory per connection; a test keeps it small.
+/// A task holds this future, so its size is memory per connection; a test bounds it.
 pub struct Joined {
     settings: Arc<Settings>,
     /// `None` once closed.
@@ -50,16 +50,16 @@ pub struct Joined {
     guard: Guard,
     request: Lane,
     response: Lane,
-    /// Whose FIN came first.
+    /// The side that sent the first FIN.
     first: Option<Side>,
-    /// `None` once somebody else keeps the client's socket.
+    /// `None` once another task owns the client's socket.
     ticket: Option<Ticket>,
-    /// The waker is known to the drain.
+    /// The waker is registered with the drain.
     entered: bool,
-    /// Anything was relayed.
+    /// Bytes were relayed.
     used: bool,
     idle: Option<Box<Idle>>,
-    /// Runs from the drain's begin while nothing was relayed.
+    /// Runs from the beginning of the drain while nothing was relayed.
     first_byte: Option<Pin<Box<Sleep>>>,
 }
 
@@ -69,7 +69,7 @@ struct Ends {
     watch: Option<Box<ResetWatch>>,
 }
 
-/// Waits for a time in which nothing moves.
+/// Idle timer: fires after a period without traffic.
 struct Idle {
     moved: Instant,
     timeout: Duration,
@@ -85,14 +85,14 @@ impl Idle {
     }
 }
 
-/// How both sockets are left.
+/// How both sockets are closed.
 #[derive(Clone, Copy)]
 enum Farewell {
-    /// FIN to whoever has not got one.
+    /// FIN to each side that has not received one.
     Orderly,
-    /// RST to both; the one that reset the connection itself does not see it.
+    /// RST to both; the side that reset the connection itself does not see it.
     Reset,
-    /// An error to the client once it has got everything that was sent to it; RST to the server.
+    /// An error to the client after all bytes sent to it are delivered; RST to the server.
     Truncate,
 }
 
@@ -121,7 +121,7 @@ impl Joined {
         }
     }
 
-    /// Moves bytes both ways; `Some` when that ended the connection.
+    /// Forwards bytes in both directions; `Some` when that ended the connection.
     fn relay(&mut self, cx: &mut Context<'_>) -> Option<(Close, Farewell)> {
         let Ends { client, server, .. } = self.ends.as_mut()?;
         let most = match (self.guard.relay().waiting() > MUCH_WAITS, self.guard.is_costly()) {
@@ -182,12 +182,12 @@ impl Joined {
         None
     }
 
-    /// Watches an end that is not read. Where neither is, a write to the server is pending, which shows its reset.
+    /// Watches a side that is not read. If neither is read, a write to the server is pending and reports its reset.
     fn watch(&mut self, cx: &mut Context<'_>) -> Option<(Close, Farewell)> {
         let ends = self.ends.as_mut()?;
-        // Once an end has our FIN and has sent its own, there is nothing left that a reset could cut.
+        // After FINs in both directions a reset can cut nothing off.
         let watch_client = self.request.deaf() && !self.response.finished();
-        // Bytes of the server that wait for a slow client are delivered before a reset of the server is passed on.
+        // Bytes of the server that wait for a slow client are delivered before a reset by the server is forwarded.
         let watch_server = self.response.deaf() && !self.response.pending() && !self.request.finished();
         let side = match (watch_client, watch_server) {
             (true, _) => Side::Client,
@@ -205,7 +205,7 @@ impl Joined {
         watch.poll(cx, stream).is_ready().then_some((Close::Reset(side), Farewell::Reset))
     }
 
-    /// What a drain asks of this connection.
+    /// Closes the connection if the current drain phase requires it.
     fn drain(&mut self, cx: &mut Context<'_>) -> Option<(Close, Farewell)> {
         match self.ticket.as_ref()?.phase() {
             Phase::Running | Phase::Closing => None,
@@ -214,7 +214,7 @@ impl Joined {
                 if self.request.pending() || self.response.pending() {
                     return None;
                 }
-                // Without an observer only a connection that was never used is known to be idle.
+                // Without an observer, only a connection that was never used is known to be idle.
                 let idle = self.guard.idle().unwrap_or(!self.used);
                 let idle = idle && (self.used || self.first_byte_is_due(cx));
                 idle.then_some((Close::Drained, Farewell::Orderly))
@@ -245,8 +245,8 @@ impl Joined {
         None
     }
 
-    /// From now on the half-close timeout counts. Most connections are half closed for a moment only, which the reset watch
-    /// knows: they are spared the timer.
+    /// Applies the half-close timeout from now on. Most connections are half-closed only briefly; the reset watch
+    /// tracks that, so they need no timer.
     fn limit_half_close(&mut self) {
         let lasts = self.ends.as_ref().and_then(|ends| ends.watch.as_ref()).is_some_and(|watch| watch.lasts());
         let Some(timeout) = self.settings.half_close_timeout.filter(|_| lasts) else { return };
@@ -257,8 +257,8 @@ impl Joined {
         }
     }
 
-    /// The end of a connection that was half closed for too long. What the client may take for a whole response is ended in
-    /// order only if it is one.
+    /// The end of a connection that was half-closed for too long. The client gets an orderly close only if the response
+    /// is complete, because it may take that close for the end of the response.
     fn half_close_over(&mut self) -> (Close, Farewell) {
         let whole = !self.request.pending() && !self.response.pending();
         match self.first {
@@ -301,7 +301,7 @@ impl Future for Joined {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
         if !this.entered {
-            // Once is enough: the waker of a spawned task stays the same.
+            // Once is enough: the waker of a spawned task does not change.
             if let Some(ticket) = &this.ticket {
                 ticket.wake(cx.waker());
             }
@@ -320,7 +320,7 @@ impl Future for Joined {
 }
 
 impl Drop for Joined {
-    /// A runtime that stops drops its tasks: the ending is told also then.
+    /// A stopping runtime drops its tasks: the end of the connection is recorded then as well.
     fn drop(&mut self) {
         self.close(Close::Drained, Farewell::Reset);
     }
@@ -331,7 +331,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_future_of_a_connection_stays_small() {
+    fn connection_future_is_at_most_256_bytes() {
         assert!(size_of::<Joined>() <= 256, "{} bytes", size_of::<Joined>());
     }
 }

@@ -1,4 +1,4 @@
-//! How late the timers of the data path's threads fire: whatever waits for a thread waits as long.
+//! Timer lag of the data path's threads: all work that waits for a thread is delayed by as much.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -8,17 +8,17 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::time::Instant;
 
-/// The clocks of all threads. The lock is taken at the start of a thread and by readers, never when a timer fires.
+/// The clocks of all threads. Thread start and readers take the lock; a firing timer does not.
 pub(crate) struct Lags {
     origin: Instant,
     clocks: Mutex<Vec<Arc<Clock>>>,
 }
 
-/// Nanoseconds; times count from `Lags::origin`.
+/// Nanoseconds; times are relative to `Lags::origin`.
 struct Clock {
-    /// The lag measured last; 0 while none was.
+    /// The last measured lag; 0 before the first.
     last: AtomicU64,
-    /// When the next timer is due.
+    /// Due time of the next timer.
     due: AtomicU64,
 }
 
@@ -35,7 +35,8 @@ impl Lags {
         LagClock { origin: self.origin, clock }
     }
 
-    /// The greatest lag of any thread. A thread that is busy now has not measured it yet: its timer is overdue.
+    /// The maximum lag of all threads. A thread that is blocked now has not measured its lag yet, so overdue timers
+    /// count.
     pub(crate) fn greatest(&self, now: Instant) -> Option<Duration> {
         let now = nanos(now.saturating_duration_since(self.origin));
         let clocks = self.clocks.lock().unwrap_or_else(PoisonError::into_inner);
@@ -60,18 +61,18 @@ impl std::fmt::Debug for LagClock {
 }
 
 impl LagClock {
-    /// The thread's timer is due then.
+    /// Sets the due time of the thread's next timer.
     pub fn expect(&self, due: Instant) {
         self.clock.due.store(nanos(due.saturating_duration_since(self.origin)), Ordering::Relaxed);
     }
 
-    /// The timer fired this late.
+    /// Records how late the timer fired.
     pub fn fired(&self, lag: Duration) {
         self.clock.last.store(nanos(lag).max(1), Ordering::Relaxed);
     }
 }
 
-/// A thread that has ended expects no timer.
+/// An ended thread has no timer due.
 impl Drop for LagClock {
     fn drop(&mut self) {
         self.clock.due.store(u64::MAX, Ordering::Relaxed);
@@ -89,7 +90,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     #[test]
-    fn lag_is_the_greatest_of_all_threads_and_not_the_last_reported() {
+    fn lag_is_the_maximum_over_all_threads() {
         let lags = Lags::default();
         let (slow, swift) = (lags.clock(), lags.clock());
         assert_eq!(lags.greatest(Instant::now()), None);
@@ -101,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn thread_that_is_still_blocked_lags_by_what_its_timer_is_overdue() {
+    fn lag_of_a_blocked_thread_includes_its_overdue_timer() {
         let lags = Lags::default();
         let clock = lags.clock();
         clock.fired(MS);
@@ -109,6 +110,6 @@ mod tests {
         clock.expect(due);
         assert_eq!(lags.greatest(due + 5000 * MS), Some(5000 * MS));
         drop(clock);
-        assert_eq!(lags.greatest(due + 9000 * MS), Some(MS), "a thread that ended is not late");
+        assert_eq!(lags.greatest(due + 9000 * MS), Some(MS), "an ended thread has no lag");
     }
 }

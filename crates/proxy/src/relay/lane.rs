@@ -19,20 +19,20 @@ use crate::relay::stats::REPORT_BYTES;
 use crate::relay::stream::Stream;
 use tokometer_observe::input::Direction;
 
-/// Reads per direction and wake-up. A direction that still has more lets the thread's other connections go first.
+/// Reads per direction and wake-up. A direction with more to read then yields to the thread's other connections.
 const READS_PER_TURN: usize = 8;
 
-/// Bytes go one way, in order, and at most one read of them waits here.
+/// Forwards the bytes of one direction in order; holds the unsent rest of at most one read.
 pub(crate) struct Lane {
     direction: Direction,
     state: State,
-    /// What the receiver has not taken yet; boxed because it is rare.
+    /// Bytes that the receiver has not accepted yet; boxed because it is rare.
     remainder: Option<Box<Remainder>>,
-    /// Relayed, but not yet added to the totals.
+    /// Relayed bytes that are not yet added to the totals.
     unreported: u64,
-    /// A write to the sender failed: its end of the stream is no orderly one.
+    /// A write to the sender failed: the end of its stream is not an orderly one.
     sender_lost: bool,
-    /// The server ended TLS without close_notify. A client under TLS gets none either.
+    /// The server ended TLS without close_notify. A client on TLS gets none either.
     truncated: bool,
 }
 
@@ -40,15 +40,15 @@ pub(crate) struct Lane {
 enum State {
     /// The sender may send.
     Open,
-    /// The sender finished; the receiver has still to be told.
+    /// The sender finished; the FIN to the receiver is pending.
     Finishing,
-    /// The receiver was told.
+    /// The FIN was sent to the receiver.
     Finished,
-    /// The receiver takes no more: what the sender sends has nowhere to go and is not read.
+    /// The receiver accepts no more bytes: the sender is not read any more.
     Broken,
 }
 
-/// Bytes that wait for their receiver. Empty while only bytes that TLS has already encrypted wait.
+/// Bytes waiting for their receiver. Empty while only bytes that TLS has already encrypted wait.
 struct Remainder {
     bytes: Vec<u8>,
     sent: usize,
@@ -56,20 +56,20 @@ struct Remainder {
     _waiting: Waiting,
 }
 
-/// What a lane can still do after a turn.
+/// State of a lane after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// It waits for one of its ends.
     Waits,
     /// It has more to read and must be polled again.
     More,
-    /// The sender finished and the receiver knows.
+    /// The sender finished and the receiver was notified.
     Finished,
     /// The sender reset the connection.
     SenderReset,
-    /// The server ended TLS without close_notify while a request was open.
+    /// The server ended TLS without close_notify while a request was pending.
     Truncated,
-    /// The receiver takes no more; the other direction may still have something to deliver.
+    /// The receiver accepts no more bytes; the other direction may still have bytes to deliver.
     ReceiverGone,
 }
 
@@ -77,15 +77,15 @@ pub(crate) enum Turn {
 pub(crate) struct Way<'a> {
     pub(crate) from: &'a mut Stream,
     pub(crate) to: &'a mut Stream,
-    /// The other direction has finished: once this one has too, the connection is closed.
+    /// The other direction has finished: when this one has too, the connection is closed.
     pub(crate) last: bool,
 }
 
-/// Where a lane reads to, and who is shown what it read.
+/// The read buffer of a lane, and the observer of the bytes read.
 pub(crate) struct Eyes<'a> {
     pub(crate) scratch: &'a mut [u8],
     pub(crate) guard: &'a mut Guard,
-    /// Set when anything moved.
+    /// Time of the last read or delivery.
     pub(crate) moved: Option<Instant>,
 }
 
@@ -94,12 +94,13 @@ impl Lane {
         Lane { direction, state: State::Open, remainder: None, unreported: 0, sender_lost: false, truncated: false }
     }
 
-    /// True while the sender's end is not read: it finished, its bytes wait, or they have nowhere to go.
+    /// True while the sender is not read: it finished, its bytes wait, or they cannot be delivered.
     pub(crate) fn deaf(&self) -> bool {
         self.remainder.is_some() || self.state != State::Open
     }
 
-    /// A write to the sender failed. What it sent before is still delivered; then comes a reset, not a FIN.
+    /// A write to the sender failed. Bytes that it sent before are still delivered, followed by a reset instead of a
+    /// FIN.
     pub(crate) fn lose_sender(&mut self) {
         self.sender_lost = true;
     }
@@ -109,7 +110,7 @@ impl Lane {
         matches!(self.state, State::Finishing | State::Finished)
     }
 
-    /// True once the receiver was told that the sender finished.
+    /// True once the receiver was notified that the sender finished.
     pub(crate) fn finished(&self) -> bool {
         self.state == State::Finished
     }
@@ -119,7 +120,7 @@ impl Lane {
         self.remainder.is_some()
     }
 
-    /// Moves what can be moved now.
+    /// Forwards the bytes that are available now.
     pub(crate) fn turn(&mut self, cx: &mut Context<'_>, way: &mut Way<'_>, eyes: &mut Eyes<'_>) -> Turn {
         for _ in 0..READS_PER_TURN {
             match self.step(cx, way, eyes) {
@@ -132,7 +133,7 @@ impl Lane {
         Turn::More
     }
 
-    /// Delivers the remainder, or reads once and passes on.
+    /// Delivers the remainder, or reads and forwards once.
     fn step(&mut self, cx: &mut Context<'_>, way: &mut Way<'_>, eyes: &mut Eyes<'_>) -> Poll<Option<Turn>> {
         if let Some(remainder) = &mut self.remainder {
             let since = remainder.since;
@@ -160,7 +161,7 @@ impl Lane {
             Ok(()) if !buf.filled().is_empty() => {}
             Ok(()) => return self.finish(cx, way, at, eyes),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                // A client without close_notify has finished all the same: the end of a request is in the request.
+                // A client without close_notify has finished all the same: requests are self-delimiting.
                 self.truncated = self.direction == Direction::Response;
                 return self.finish(cx, way, at, eyes);
             }
@@ -187,7 +188,7 @@ impl Lane {
         Poll::Ready(None)
     }
 
-    /// The sender's FIN: passed on at once, then shown.
+    /// Forwards the sender's FIN, then reports it to the observer.
     fn finish(
         &mut self,
         cx: &mut Context<'_>,
@@ -198,7 +199,7 @@ impl Lane {
         if self.sender_lost {
             return Poll::Ready(Some(Turn::SenderReset));
         }
-        // Many servers leave close_notify out. It matters only where the end of the connection is that of a response.
+        // Many servers omit close_notify. It matters only where the end of the connection ends the response.
         if self.truncated && eyes.guard.idle() == Some(false) {
             return Poll::Ready(Some(Turn::Truncated));
         }
@@ -209,15 +210,15 @@ impl Lane {
     }
 
     fn poll_finish(&mut self, cx: &mut Context<'_>, way: &mut Way<'_>) -> Poll<Option<Turn>> {
-        // The close that follows at once tells a plain receiver as well, for one system call less. Under TLS the alert
-        // has to be written first.
+        // For a plain receiver the close that follows immediately has the same effect and saves a system call. Under
+        // TLS the alert has to be written first.
         if way.last && matches!(way.to, Stream::Plain(_)) {
             self.state = State::Finished;
             return Poll::Ready(Some(Turn::Finished));
         }
-        // A receiver that cannot be told is gone; its own direction shows how.
+        // If the shutdown fails, the receiver is gone; its own direction reports the cause.
         let told = match way.to {
-            // It sees the truncation too.
+            // The receiver sees the truncation too.
             Stream::Tls(_) if self.truncated => SockRef::from(way.to.socket()).shutdown(Shutdown::Write),
             _ => ready!(Pin::new(&mut *way.to).poll_shutdown(cx)),
         };
@@ -231,7 +232,7 @@ impl Lane {
         Turn::ReceiverGone
     }
 
-    /// The last word of this direction: what still waits will not be delivered any more.
+    /// Ends this direction: waiting bytes will not be delivered any more.
     pub(crate) fn settle(&mut self, guard: &mut Guard) {
         if let Some(remainder) = self.remainder.take() {
             guard.blocked(self.direction, remainder.since, Instant::now());
@@ -256,7 +257,7 @@ impl Remainder {
     }
 }
 
-/// Writes once. `None` if all is on its way; else how much of it the receiver took.
+/// Writes once. `None` if all bytes are sent; otherwise the number of bytes that the receiver accepted.
 fn poll_send(cx: &mut Context<'_>, to: &mut Stream, bytes: &[u8]) -> io::Result<Option<usize>> {
     match Pin::new(&mut *to).poll_write(cx, bytes) {
         Poll::Ready(Ok(sent)) if sent == bytes.len() => match Pin::new(to).poll_flush(cx) {

@@ -1,8 +1,8 @@
-//! The data path: two byte streams, relayed unchanged.
+//! The data path: relays two byte streams unmodified.
 //!
-//! Bytes are read into a per-thread scratch buffer, timed, written to the other side, and only then shown to the
-//! connection's `Observer`. Nothing here knows HTTP, JSON or exporters (but for the one answer in `refuse`), and nothing
-//! an observer does can change or end a stream.
+//! Bytes are read into a per-thread scratch buffer, timestamped, written to the other side, and only then passed to the
+//! connection's `Observer`. No code here handles HTTP (except the response in `refuse`), JSON or exporters. An observer
+//! cannot change or end a stream.
 
 mod drain;
 mod entrance;

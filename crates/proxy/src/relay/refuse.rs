@@ -1,4 +1,4 @@
-//! What a client gets whose server cannot be reached.
+//! Responses to clients whose server cannot be reached.
 
 use std::io;
 use std::pin::Pin;
@@ -25,25 +25,26 @@ use crate::relay::stream::Stream;
 use tokometer_observe::input::Close;
 use tokometer_observe::input::Direction;
 
-/// A client that has not sent anything by then is let go: it holds a descriptor, and there is nothing to answer.
+/// A client that has sent nothing by then is disconnected: it holds a descriptor and has no request to respond to.
 const FIRST_BYTES: Duration = Duration::from_secs(10);
 
-/// After the answer the client may still be sending its request. Closing on unread bytes would make the kernel send a
-/// reset that overtakes the answer (RFC 9112 section 9.6), so they are read away, up to these bounds.
+/// After the response the client may still be sending its request. Closing with unread bytes makes the kernel send a
+/// reset that overtakes the response (RFC 9112 section 9.6), so they are read and discarded within these bounds.
 const LINGER: Duration = Duration::from_secs(10);
 const LINGER_BYTES: usize = 64 * 1024 * 1024;
 
-/// Read size; such connections are few and short.
+/// Read size; these connections are few and short.
 const CHUNK_BYTES: usize = 4 * 1024;
 
-/// Reads of what a client has sent that is refused at once.
+/// Maximum reads before an immediate refusal.
 const READS_AT_ONCE: usize = 16;
 
 impl Relay {
-    /// Refuses a client for which there is no room, at once: it does not hold its descriptor while it sends its request.
+    /// Refuses a client immediately because the connection limit is reached: it holds no descriptor while it sends its
+    /// request.
     ///
-    /// HTTP/1 clients get 503 unless the settings say otherwise. Whoever has sent part of a request by then, or sends it
-    /// later, gets a reset behind the response, as the rest of it is not waited for.
+    /// HTTP/1 clients get 503 unless the settings specify a reset. The rest of the request is not awaited: a client
+    /// that has sent only a part, or sends it later, gets a reset after the response.
     pub fn refuse(&self, client: Socket, why: Full) {
         let mut client = Stream::Plain(client);
         if self.settings().unreachable == Unreachable::Reset || is_other_than_http1(&mut client) {
@@ -54,13 +55,13 @@ impl Relay {
             Full::MaxConnections => "tokometer: the maximum number of connections is open (relay.max_connections)",
         };
         let mut cx = Context::from_waker(Waker::noop());
-        // A new socket takes it whole.
+        // The send buffer of a new socket holds the whole response.
         drop(Pin::new(&mut client).poll_write(&mut cx, &service_unavailable("too_many_connections", message)));
         client.close();
     }
 }
 
-/// Reads what has come already, so that the close does not discard the response with it.
+/// Reads the bytes that have already arrived: closing with unread bytes would discard the response.
 fn is_other_than_http1(client: &mut Stream) -> bool {
     let mut cx = Context::from_waker(Waker::noop());
     let mut chunk = [0; CHUNK_BYTES];
@@ -78,9 +79,9 @@ fn is_other_than_http1(client: &mut Stream) -> bool {
 }
 
 impl Accepted {
-    /// Answers a client whose server cannot be reached, as the settings say, and ends the connection.
+    /// Responds to a client whose server cannot be reached, according to the settings, and ends the connection.
     ///
-    /// The client's bytes are shown to the observer; the answer, which is ours and not the server's, is not.
+    /// The observer sees the client's bytes, but not this response, which is not the server's.
     pub async fn refuse(mut self, client: Stream, close: Close, address: &str, reason: &str) {
         match close {
             Close::ConnectTimeout => self.guard.stats().count_connect_timeout(),
@@ -121,7 +122,7 @@ impl Accepted {
             }
             Ok::<(), io::Error>(())
         };
-        // However it ends, by the client's FIN or by a bound: the answer had its time.
+        // Ends with the client's FIN or at a bound; either way the response had time to arrive.
         drop(relay.drain().in_time(LINGER, linger).await);
         client.close();
     }
@@ -139,8 +140,8 @@ impl Accepted {
     }
 }
 
-/// Whether these first bytes begin an HTTP/1 request: a method in capitals and a space. `None` while both is possible.
-/// The preface of HTTP/2 (`PRI * HTTP/2.0`, RFC 9113 section 3.4) looks like one and is none.
+/// Whether these first bytes begin an HTTP/1 request: an uppercase method and a space. `None` while undecided. The
+/// preface of HTTP/2 (`PRI * HTTP/2.0`, RFC 9113 section 3.4) looks like one but is not.
 fn is_http1(start: &[u8]) -> Option<bool> {
     const LONGEST_METHOD: usize = 24;
     let method = start.iter().take_while(|byte| byte.is_ascii_uppercase() || **byte == b'-').count();
@@ -162,7 +163,7 @@ fn service_unavailable(kind: &str, message: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// JSON string escapes (RFC 8259 section 7) for text of our own, paths and system messages.
+/// JSON string escapes (RFC 8259 section 7), for fixed text, paths and system messages.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -180,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_http1_request_is_known_by_its_first_bytes() {
+    fn first_bytes_identify_an_http1_request() {
         for (start, expected) in [
             (&b"POST /v1/chat/completions HTTP/1.1\r\n"[..], Some(true)),
             (b"G", None),
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_is_json_whatever_the_address_holds() {
+    fn error_response_is_valid_json_for_any_address() {
         let message = "tokometer: cannot reach the inference server at unix:/run/a\"b\\c\n: refused";
         let answer = service_unavailable("upstream_unreachable", message);
         let answer = String::from_utf8(answer).unwrap();

@@ -1,7 +1,7 @@
-//! Notices a reset of an end that is not being read.
+//! Detects a reset by a side that is not being read.
 //!
-//! While a side is read, its reset shows as a read error. A side that has finished, or whose bytes wait for the other
-//! side, is not read: its socket is watched by a descriptor of its own, made only when that state lasts.
+//! While a side is read, its reset is a read error. A side that has finished, or whose bytes wait for the other side,
+//! is not read: a separate descriptor watches its socket, created only when that state lasts.
 
 use std::future::Future;
 use std::io;
@@ -19,10 +19,10 @@ use tokio::time::Sleep;
 use crate::relay::stream::Stream;
 use tokometer_observe::input::Side;
 
-/// Most sides are not read for a moment only (a full send buffer, a FIN that the other side answers with its own), and a
-/// peer that is written to shows its reset by itself; so the descriptor is made after this time. It is as long as the
-/// period of the thread's own timer (`listen::service`): a timer that is due before all others costs the runtime a system
-/// call to wake itself, and most connections that end would pay it.
+/// Delay before the descriptor is created. Most sides are not read only for a moment (a full send buffer, a FIN that
+/// the other side answers with its own), and a write to the peer reports its reset anyway. The value equals the period
+/// of the thread's timer (`listen::service`): a timer due before all others costs the runtime a system call to wake
+/// itself, which most ending connections would pay.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Watches one socket for a reset.
@@ -32,11 +32,11 @@ pub(crate) struct ResetWatch {
 }
 
 enum State {
-    /// Too early to bother.
+    /// The delay has not passed yet.
     Soon(Pin<Box<Sleep>>),
     /// Watching.
     Armed(Pin<Box<dyn Future<Output = ()> + Send>>),
-    /// It cannot be watched (no descriptor was free): the next write will tell.
+    /// It cannot be watched (no free descriptor): the next write reports the reset.
     Blind,
 }
 
@@ -45,17 +45,17 @@ impl ResetWatch {
         ResetWatch { side, state: State::Soon(Box::pin(tokio::time::sleep(PATIENCE))) }
     }
 
-    /// The side that it watches.
+    /// The watched side.
     pub(crate) fn side(&self) -> Side {
         self.side
     }
 
-    /// True once the state that made it has lasted for a while.
+    /// True once the delay has passed.
     pub(crate) fn lasts(&self) -> bool {
         !matches!(self.state, State::Soon(_))
     }
 
-    /// Ready when the peer of `stream` is gone for both directions.
+    /// Ready when the peer of `stream` is gone in both directions.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, stream: &Stream) -> Poll<()> {
         if let State::Soon(sleep) = &mut self.state {
             std::task::ready!(sleep.as_mut().poll(cx));
@@ -71,8 +71,8 @@ impl ResetWatch {
     }
 }
 
-/// Resolves when the kernel reports that the peer takes nothing any more (EPOLLHUP, EPOLLERR). Room in the send buffer is
-/// reported on the same flag and put aside; it comes seldom, because the relay's own registration is another one.
+/// Resolves when the kernel reports that the peer accepts no more bytes (EPOLLHUP, EPOLLERR). The same flag reports
+/// room in the send buffer, which is ignored; that is rare, because the relay has its own registration.
 async fn gone(descriptor: OwnedFd) {
     if watch(descriptor).await.is_err() {
         std::future::pending::<()>().await;
@@ -80,7 +80,7 @@ async fn gone(descriptor: OwnedFd) {
 }
 
 async fn watch(descriptor: OwnedFd) -> io::Result<()> {
-    // Only its readiness is asked for, which is the same for TCP and for Unix sockets.
+    // Only readiness is used, which is the same for TCP and Unix sockets.
     let socket = TcpStream::from_std(descriptor.into())?;
     loop {
         if socket.ready(Interest::WRITABLE).await?.is_write_closed() {

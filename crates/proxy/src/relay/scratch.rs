@@ -1,4 +1,4 @@
-//! The read buffer of a thread: every connection of the thread reads into it, none owns one.
+//! The per-thread read buffer, shared by all connections of the thread.
 
 use std::cell::Cell;
 
@@ -9,7 +9,7 @@ thread_local! {
 /// Lends the thread's buffer of `size` bytes to `work`.
 pub(crate) fn with<R>(size: usize, work: impl FnOnce(&mut [u8]) -> R) -> R {
     SCRATCH.with(|scratch| {
-        // Taken out while it is lent: a nested call would get a buffer of its own instead of an alias.
+        // Taken out during the call: a nested call would get its own buffer instead of an alias.
         let mut buffer = match scratch.take() {
             Some(buffer) if buffer.len() >= size => buffer,
             _ => vec![0; size].into_boxed_slice(),

@@ -1,11 +1,11 @@
-//! Counters of the data path, for whoever exports them.
+//! Counters of the data path, for the exporters.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 
 use tokometer_observe::input::Direction;
 
-/// Totals since the start. Bytes are added every 256 KiB and when a connection ends, not per read.
+/// Totals since the start of the process. Bytes are added every 256 KiB and when a connection ends, not per read.
 #[derive(Debug, Default)]
 pub struct Stats {
     accepted: AtomicU64,
@@ -19,7 +19,7 @@ pub struct Stats {
     refused: [AtomicU64; Full::ALL.len()],
 }
 
-/// Which maximum a connection was refused for.
+/// Why a connection was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
     /// The process has no descriptors for more connections.
@@ -29,10 +29,10 @@ pub enum Full {
 }
 
 impl Full {
-    /// Every one.
+    /// All variants.
     pub const ALL: [Full; 2] = [Full::Descriptors, Full::MaxConnections];
 
-    /// The word in metrics and logs.
+    /// Name in metrics and logs.
     pub fn as_str(self) -> &'static str {
         match self {
             Full::Descriptors => "descriptors",
@@ -41,8 +41,8 @@ impl Full {
     }
 }
 
-/// A direction adds its bytes to the totals in steps of this size, so that an event of a few hundred bytes costs no
-/// shared write.
+/// Bytes per direction that are added to the totals at once, so that an event of a few hundred bytes needs no write to
+/// shared memory.
 pub(crate) const REPORT_BYTES: u64 = 256 * 1024;
 
 impl Stats {
@@ -53,12 +53,12 @@ impl Stats {
 
     /// Connections open now.
     pub fn open(&self) -> u64 {
-        // Read in this order, a connection that comes in between is not missing from both.
+        // In this order, a connection that is accepted and ends in between is not subtracted without having been added.
         let ended = self.ended.load(Ordering::Relaxed);
         self.accepted().saturating_sub(ended)
     }
 
-    /// Bytes relayed in this direction (plaintext, if a side speaks TLS).
+    /// Bytes relayed in this direction (plaintext if a side uses TLS).
     pub fn bytes(&self, direction: Direction) -> u64 {
         self.bytes_of(direction).load(Ordering::Relaxed)
     }
@@ -68,7 +68,7 @@ impl Stats {
         self.connect_failures.load(Ordering::Relaxed)
     }
 
-    /// Connections that the server did not accept in the configured time.
+    /// Connections that the server did not accept within the configured time.
     pub fn connect_timeouts(&self) -> u64 {
         self.connect_timeouts.load(Ordering::Relaxed)
     }
@@ -78,12 +78,12 @@ impl Stats {
         self.handshake_failures.load(Ordering::Relaxed)
     }
 
-    /// Observers that panicked and were dropped; their connections went on unobserved.
+    /// Observers that panicked and were dropped; their connections continued unobserved.
     pub fn observer_panics(&self) -> u64 {
         self.observer_panics.load(Ordering::Relaxed)
     }
 
-    /// Connections refused because the maximum was open.
+    /// Connections refused because a maximum was reached.
     pub fn refused(&self, why: Full) -> u64 {
         self.refused[why as usize].load(Ordering::Relaxed)
     }

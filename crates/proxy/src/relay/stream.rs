@@ -1,4 +1,4 @@
-//! One end of a connection: TCP or a Unix socket, plain or under TLS.
+//! One end of a connection: TCP or a Unix socket, plain or with TLS.
 
 use std::fmt;
 use std::io;
@@ -25,16 +25,16 @@ use tokio_rustls::TlsStream;
 
 use crate::relay::drain::Ticket;
 
-/// A socket that was opened elsewhere and is registered with the runtime of this thread.
+/// A socket opened elsewhere and registered with the runtime of this thread.
 pub trait Endpoint: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin {
-    /// Its descriptor.
+    /// The file descriptor.
     fn descriptor(&self) -> BorrowedFd<'_>;
 }
 
 /// A connected socket.
 #[derive(Debug)]
 pub enum Socket {
-    /// One that a listener accepted.
+    /// Accepted by a listener.
     Accepted(Box<dyn Endpoint>),
     /// TCP.
     Tcp(TcpStream),
@@ -42,10 +42,10 @@ pub enum Socket {
     Unix(UnixStream),
 }
 
-/// What one side of a relayed connection speaks. TLS is boxed, so that plain connections stay small.
+/// A socket with or without TLS. TLS is boxed to keep plain connections small.
 #[derive(Debug)]
 pub enum Stream {
-    /// The bytes as they are.
+    /// No TLS.
     Plain(Socket),
     /// TLS with this side.
     Tls(Box<TlsStream<Socket>>),
@@ -58,7 +58,7 @@ impl From<Socket> for Stream {
 }
 
 impl Stream {
-    /// The socket under it.
+    /// The underlying socket.
     pub fn socket(&self) -> &Socket {
         match self {
             Stream::Plain(socket) => socket,
@@ -66,39 +66,39 @@ impl Stream {
         }
     }
 
-    /// Ends the connection in order: FIN, under TLS close_notify first if the socket takes it.
+    /// Ends the connection in order with a FIN; under TLS preceded by close_notify if the socket accepts it.
     pub fn close(mut self) {
         if let Stream::Tls(stream) = &mut self {
             let mut cx = Context::from_waker(Waker::noop());
-            // Best effort: the socket is closed right after, whatever became of the alert.
+            // Best effort: the socket is closed immediately afterwards in any case.
             drop(Pin::new(stream).poll_shutdown(&mut cx));
         }
     }
 
-    /// Ends the connection with a reset (RST) instead of an orderly FIN. A Unix socket knows no reset: there the peer sees
-    /// a plain close.
+    /// Ends the connection with a reset (RST) instead of an orderly FIN. Unix sockets have no reset: their peer sees a
+    /// plain close.
     pub fn reset(self) {
-        // SO_LINGER 0 makes close() send RST; on a socket that is already dead there is nothing left to send.
+        // SO_LINGER 0 makes close() send RST; on a dead socket there is nothing left to send.
         SockRef::from(self.socket()).set_linger(Some(Duration::ZERO)).ok();
     }
 }
 
-/// Longest time to wait until a client has got what was sent to it.
+/// Maximum time to wait until a client has received everything that was sent to it.
 const DELIVERY: Duration = Duration::from_secs(10);
 
-/// Time between two looks at what it has got.
+/// Polling interval for that.
 const LOOK: Duration = Duration::from_millis(20);
 
 impl Stream {
-    /// Ends the connection so that the peer sees an error behind all bytes: under TLS by a FIN without close_notify, else by a
-    /// reset, as a FIN would be the end of a response that has no length.
+    /// Ends the connection so that the peer sees an error after all bytes: under TLS a FIN without close_notify,
+    /// otherwise a reset, because a FIN would be a valid end of a response without a length.
     ///
-    /// The reset waits until the peer's kernel has acknowledged every byte: ours would discard what it has not sent yet, while
-    /// Linux lets the peer read what it has received before it reports the reset. `ticket` keeps the connection open for the
-    /// drain meanwhile. Dropped early, this resets as well.
+    /// The reset waits until the peer's kernel has acknowledged every byte: the local kernel would discard unsent
+    /// bytes, while Linux lets the peer read what it has received before it reports the reset. Meanwhile `ticket` keeps
+    /// the connection open for the drain. Dropping this future early also resets.
     pub(crate) async fn truncate(self, ticket: Option<Ticket>) {
         let socket = SockRef::from(self.socket());
-        // An error means that the connection is dead already.
+        // An error means that the connection is already dead.
         match self {
             Stream::Plain(_) => socket.set_linger(Some(Duration::ZERO)).ok(),
             Stream::Tls(_) => socket.shutdown(Shutdown::Write).ok(),
@@ -145,7 +145,7 @@ impl AsyncWrite for Socket {
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // The kernel's sockets have no buffer of ours to flush.
+        // Kernel sockets have no user-space buffer to flush.
         Poll::Ready(Ok(()))
     }
 
