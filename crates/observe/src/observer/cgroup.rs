@@ -6,17 +6,17 @@ use std::path::Path;
 /// Maximum of [`automatic`].
 const MAX_AUTOMATIC: usize = 64 * 1024 * 1024;
 
-/// The memory budget that suits this process: half of its container's limit, and 64 MiB at most.
+/// The default memory budget of this process: half of its container's limit, at most 64 MiB.
 pub(super) fn automatic() -> usize {
     limit().map_or(MAX_AUTOMATIC, |limit| (limit / 2).min(MAX_AUTOMATIC))
 }
 
-/// A limit above this is none: cgroup v1 writes "unlimited" as the largest number of pages.
+/// A limit above this means unlimited: cgroup v1 then reports the maximum number of pages.
 const UNLIMITED: usize = 1 << 60;
 
-/// Bytes that the control group of this process and those above it may hold; `None` without a limit.
+/// Memory limit in bytes of this process's control group and its ancestors; `None` without a limit.
 ///
-/// cgroup v2 (`memory.max`) and v1 (`memory.limit_in_bytes`), see cgroups(7). In a container the paths of
+/// cgroup v2 (`memory.max`) and v1 (`memory.limit_in_bytes`), see cgroups(7). In a container the paths in
 /// `/proc/self/cgroup` may be those of the host; the mounted root is then the container's own group.
 fn limit() -> Option<usize> {
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Opens the listening sockets before anything runs: errors show at start, and port 0 is a real port.
+//! Opens the listening sockets before anything runs: errors are reported at startup, and port 0 is already resolved.
 
 use std::io;
 use std::net::SocketAddr;
@@ -28,7 +28,7 @@ use crate::relay::Settings;
 /// The kernel caps it at net.core.somaxconn.
 const BACKLOG: i32 = 65_535;
 
-/// A pair whose listening socket is open. Connections wait in its queue until the pair is served.
+/// A listener whose socket is open. Connections wait in its backlog until the listener is served.
 #[derive(Debug)]
 pub struct Bound {
     pub(crate) pair: Pair,
@@ -38,22 +38,23 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// Where clients connect: as configured, with the real port if that was 0.
+    /// The listen address as configured, with the real port in place of port 0.
     pub fn address(&self) -> &Address {
         &self.address
     }
 
-    /// The pair as configured.
+    /// The listener as configured.
     pub fn pair(&self) -> &Pair {
         &self.pair
     }
 
-    /// One socket for each thread. The kernel spreads TCP connections over sockets with SO_REUSEPORT; a Unix socket has no
-    /// such thing, there the threads share one.
+    /// One socket per thread. The kernel distributes TCP connections over sockets with SO_REUSEPORT; Unix sockets have
+    /// no equivalent, so the threads share one.
     pub(crate) fn sockets(&self, threads: usize, settings: &Settings) -> Result<Vec<OwnedFd>, Error> {
         let first = std::iter::once_with(|| {
             if threads > 1 && matches!(self.address, Address::Tcp { .. }) {
-                // The first socket was bound and listens without it, so the port was nobody else's; now our own may join.
+                // The first socket was bound without it, so no other process uses the port; the process's other sockets
+                // may join now.
                 SockRef::from(&self.socket).set_reuse_port(true)?;
             }
             self.socket.try_clone()
@@ -71,13 +72,14 @@ impl Bound {
     }
 }
 
-/// Opens the listening socket of this pair.
+/// Opens the socket of this listener.
 ///
-/// A TCP address that another process listens on is an error, unless `settings.port_sharing` is set and both processes share the
-/// port by SO_REUSEPORT. TCP sockets get keep-alive and TCP_NODELAY, which accepted sockets inherit (tcp(7)).
+/// A TCP address that another process listens on is an error, unless `settings.port_sharing` is set and both processes
+/// share the port with SO_REUSEPORT. TCP sockets get keep-alive and TCP_NODELAY, which accepted sockets inherit
+/// (tcp(7)).
 ///
 /// # Errors
-/// When the address is in use, not of this machine, or not permitted.
+/// When the address is in use, does not belong to this machine, or is not permitted.
 pub fn bind(pair: Pair, settings: &Settings) -> Result<Bound, Error> {
     let opened = match &pair.listen {
         Address::Tcp { host, port } => bind_tcp(host, *port, settings),
@@ -103,7 +105,7 @@ fn bind_tcp(host: &str, port: u16, settings: &Settings) -> io::Result<(OwnedFd, 
     Ok((socket.into(), Address::Tcp { host: address.ip().to_string(), port }, None))
 }
 
-/// Probes start after `idle` and are repeated at a tenth of it: a dead peer is noticed within twice that time.
+/// Probes start after `idle` and repeat every tenth of it: a dead peer is detected within twice that time.
 pub(crate) fn keep_alive(socket: SockRef<'_>, idle: Option<Duration>) -> io::Result<()> {
     let Some(idle) = idle else { return Ok(()) };
     let interval = (idle / 10).max(Duration::from_secs(1));
@@ -118,7 +120,7 @@ fn bind_unix(path: &Path) -> io::Result<(OwnedFd, Address, Option<SocketFile>)> 
     Ok((listener.into(), Address::Unix(path.to_path_buf()), Some(file)))
 }
 
-/// Removes a socket file on which nobody listens any more; leaves everything else alone.
+/// Removes a socket file without a listening process; leaves any other file alone.
 fn remove_stale(path: &Path) -> io::Result<()> {
     let is_socket = match std::fs::symlink_metadata(path) {
         Ok(metadata) => metadata.file_type().is_socket(),
@@ -128,27 +130,27 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     match UnixStream::connect(path) {
         Err(error) if is_socket && error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
         _ if is_socket => Err(io::ErrorKind::AddrInUse.into()),
-        _ => Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is no socket is there")),
+        _ => Err(io::Error::new(io::ErrorKind::AlreadyExists, "the path exists and is not a socket")),
     }
 }
 
 fn mend(error: &io::Error) -> &'static str {
     match error.kind() {
-        // Of a TCP port; a Unix socket's is our own error.
+        // TCP only; for a Unix socket the error comes from `remove_stale`.
         io::ErrorKind::AddrInUse if error.raw_os_error().is_some() => {
-            "stop the program that uses it, listen on another address, or set `relay.port_sharing` if both are to share the port"
+            "stop the program that uses it, listen on another address, or set `relay.port_sharing` if both programs share the port"
         }
         io::ErrorKind::AddrInUse => "stop the program that uses it, or listen on another address",
-        io::ErrorKind::AlreadyExists => "remove it, or write another path",
+        io::ErrorKind::AlreadyExists => "remove it, or use another path",
         io::ErrorKind::AddrNotAvailable => "use an address of this machine, or 0.0.0.0 for all of them",
-        io::ErrorKind::PermissionDenied => "use a port above 1023 or a folder you may write to",
+        io::ErrorKind::PermissionDenied => "use a port above 1023 or a writable directory",
         _ if error.raw_os_error() == Some(24) => "raise the limit of open files (ulimit -n)",
-        io::ErrorKind::NotFound => "create the folder of the socket first",
+        io::ErrorKind::NotFound => "create the directory of the socket first",
         _ => "check the address",
     }
 }
 
-/// The file of a listening Unix socket; removed when the listener ends, unless another process has replaced it.
+/// The file of a listening Unix socket; removed when the listener closes, unless another process has replaced it.
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
@@ -164,7 +166,7 @@ impl SocketFile {
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if inode(&self.path).is_ok_and(|inode| inode == self.inode) {
-            // A file that cannot be removed now is found stale by the next start.
+            // If it cannot be removed now, the next start treats it as stale.
             std::fs::remove_file(&self.path).ok();
         }
     }

@@ -1,8 +1,9 @@
-//! Closes a listening socket without cutting off who has begun to connect.
+//! Closes a listening socket without cutting off clients that have begun to connect.
 //!
-//! The kernel completes handshakes by itself and keeps the connections until they are accepted; when the socket is closed it
-//! resets those that wait. So first nobody new is let in, then those who wait are accepted, and then it is closed. Who comes in
-//! between gets no answer and asks again after a second (RFC 6298, section 2): of the server, where that listens on the port too.
+//! The kernel completes handshakes by itself and queues the connections until they are accepted; closing the socket
+//! resets queued ones. Therefore new SYNs are dropped first, then queued connections are accepted, then the socket is
+//! closed. A client that connects in between gets no response and retransmits its SYN after one second (RFC 6298,
+//! section 2), to the server if that listens on the same port.
 
 use std::io;
 use std::time::Duration;
@@ -10,13 +11,13 @@ use std::time::Duration;
 use socket2::SockFilter;
 use socket2::SockRef;
 
-/// Handshakes that have begun are completed in this time, and their first requests come.
+/// Time for handshakes in progress to complete and for their first requests to arrive.
 pub(crate) const LINGER: Duration = Duration::from_millis(100);
 
-/// From now on the kernel passes over the first packet of a handshake that is meant for this socket.
+/// From now on the kernel drops SYNs (the first packet of a handshake) for this socket.
 ///
-/// A filter of packets (socket(7), SO_ATTACH_FILTER) sees them from the TCP header on. Accepted connections inherit it, and have no
-/// such packets.
+/// A socket filter (socket(7), SO_ATTACH_FILTER) receives packets from the TCP header on. Accepted connections inherit
+/// it, but receive no such packets.
 pub(crate) fn let_nobody_in(socket: SockRef<'_>) -> io::Result<()> {
     const LOAD_BYTE: u16 = 0x30;
     const AND: u16 = 0x54;
@@ -44,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_connected_is_served_and_nobody_else_is_let_in() {
+    fn queued_connection_is_accepted_and_new_ones_are_dropped() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let mut before = TcpStream::connect(address).unwrap();

@@ -1,7 +1,6 @@
-//! Takes an accepted socket out of pingora's hands as it is: registered with the thread that accepted it, which is the one
-//! that serves it.
+//! Takes an accepted socket out of pingora's stream, registered with the thread that accepted it, which also serves it.
 //!
-//! A second descriptor of it, registered anew, would cost five system calls per connection.
+//! Registering a second descriptor for it would cost five system calls per connection.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -27,10 +26,10 @@ use crate::relay::Socket;
 #[derive(Debug)]
 struct Accepted(Transport);
 
-/// The socket under `stream`.
+/// The socket of `stream`.
 ///
 /// # Errors
-/// When there is none: the stream is one of TLS, or one that is no socket.
+/// When the stream is a TLS stream or has no socket.
 pub(crate) fn take(stream: Stream) -> io::Result<Socket> {
     let transport = stream.into_any().downcast::<Transport>().map_err(|_| io::ErrorKind::Unsupported)?;
     if transport.as_raw_fd() < 0 {
@@ -42,8 +41,8 @@ pub(crate) fn take(stream: Stream) -> io::Result<Socket> {
 impl Endpoint for Accepted {
     fn descriptor(&self) -> BorrowedFd<'_> {
         // SAFETY: this is the descriptor of the tokio socket inside the transport (pingora-core 0.9.1,
-        // protocols/l4/stream.rs), found not to be -1 in `take`. Nothing takes that socket out of the transport, which is
-        // closed only by its drop, and the borrow of `self` does not outlive it.
+        // protocols/l4/stream.rs); `take` checked that it is not -1. No code takes that socket out of the transport,
+        // only its drop closes it, and the borrow of `self` does not outlive it.
         unsafe { BorrowedFd::borrow_raw(self.0.as_raw_fd()) }
     }
 }
@@ -56,7 +55,8 @@ impl AsyncRead for Accepted {
 
 impl AsyncWrite for Accepted {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        // The kernel nearly always takes it at once: it is asked first, and the layers between only when one has to wait.
+        // The kernel almost always accepts the bytes immediately, so the system call comes first; the layers in between
+        // are only used to wait.
         match send(self.descriptor(), bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
             Ok(sent) => Poll::Ready(Ok(sent)),
             Err(Errno::AGAIN | Errno::INTR) => Pin::new(&mut self.0).poll_write(cx, bytes),

@@ -1,4 +1,4 @@
-//! What can be wrong with an address or a certificate, told at start.
+//! Errors in addresses and certificates, reported at startup.
 
 use std::io;
 use std::io::ErrorKind;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use crate::listen::settings::Address;
 
-/// Why a pair cannot be served.
+/// Why a listener cannot be served.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -15,37 +15,37 @@ pub enum Error {
     Bind {
         /// The address as configured.
         address: Address,
-        /// What to do about it.
+        /// What the user should do about it.
         mend: &'static str,
-        /// What the system said.
+        /// The system error.
         source: io::Error,
     },
     /// `original` was given as the address to listen on.
     #[error(
-        "`original` is no address to listen on: it stands for the server that a REDIRECT rule took packets from; use it as upstream"
+        "`original` is not a listen address: it means the server from which a REDIRECT rule diverts packets; use it as upstream"
     )]
     ListenOnOriginal,
     /// A PEM file cannot be read.
-    #[error("cannot read {what} {path}: {reason}; check the path, and that the user tokometer runs as may read it")]
+    #[error("cannot read {what} {path}: {reason}; check the path and that tokometer's user may read it")]
     Unreadable {
-        /// Which of the TLS files it is.
+        /// Which TLS file it is.
         what: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system error.
         reason: String,
     },
-    /// A PEM file holds nothing of the kind that belongs there.
-    #[error("{what} {path} holds no {expected}; give a PEM file with a `-----BEGIN {expected}-----` section")]
+    /// A PEM file has no section of the expected kind.
+    #[error("{what} {path} contains no {expected}; use a PEM file with a `-----BEGIN {expected}-----` section")]
     Empty {
-        /// Which of the TLS files it is.
+        /// Which TLS file it is.
         what: &'static str,
         /// The file.
         path: PathBuf,
-        /// The PEM section that is missing.
+        /// The missing PEM section.
         expected: &'static str,
     },
-    /// Certificate and key are read, but TLS cannot use them.
+    /// Certificate and key were read, but TLS cannot use them.
     #[error(
         "cannot use certificate {certificate} with key {key}: {reason}; the key must belong to the first certificate of the file"
     )]
@@ -54,29 +54,29 @@ pub enum Error {
         certificate: PathBuf,
         /// The private key.
         key: PathBuf,
-        /// What rustls said.
+        /// The error from rustls.
         reason: String,
     },
-    /// An authority's certificate cannot be used.
-    #[error("cannot trust the authorities in {path}: {reason}; give CA certificates in PEM")]
+    /// A CA certificate cannot be used.
+    #[error("cannot use the CA certificates in {path}: {reason}; use CA certificates in PEM format")]
     Authority {
         /// The file.
         path: PathBuf,
-        /// What rustls said.
+        /// The error from rustls.
         reason: String,
     },
-    /// TLS towards the server needs a name to check the certificate against.
-    #[error("TLS to {upstream} needs `server_name`: the name that the server's certificate is checked against{detail}")]
+    /// TLS to the server needs a name to check the certificate against.
+    #[error("TLS to {upstream} needs `server_name`: the name to check the server's certificate against{detail}")]
     ServerName {
         /// The upstream address.
         upstream: Address,
-        /// What is wrong with the name that was given; empty if none was.
+        /// Why the given name is invalid; empty if none was given.
         detail: String,
     },
 }
 
 impl Error {
-    /// True unless the process has run out of something that no setting names.
+    /// True unless the process lacks a resource that is not a setting.
     pub fn is_of_configuration(&self) -> bool {
         match self {
             Error::Bind { source, .. } => {

@@ -1,4 +1,4 @@
-//! What happens to an accepted connection: TLS, the way to the server, and then the relay has it.
+//! Handles an accepted connection: TLS, the connection to the server, and the handover to the relay.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::relay::Stream;
 use tokometer_observe::input::Close;
 use tokometer_observe::input::Side;
 
-/// A client that does not finish its TLS handshake in this time is not going to.
+/// Timeout of the TLS handshake with the client.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The application behind one listening socket.
@@ -33,7 +33,7 @@ impl Front {
     pub(crate) async fn process(&self, accepted: Accepted) {
         let peer = accepted.get_socket_digest().and_then(|digest| digest.peer_addr()?.as_inet().copied());
         if let Ok(socket) = descriptor::take(accepted) {
-            // Joined connections watch the drain for themselves; this is for those that never get there.
+            // Joined connections follow the drain themselves; this covers those that are not joined yet.
             tokio::select! {
                 () = self.serve(socket, peer) => {}
                 () = self.relay.drain().forced() => {}
@@ -45,14 +45,14 @@ impl Front {
         let (upstream, route) = self.upstream.route(&socket);
         let accepted = match self.relay.accept(self.pair, Arc::clone(&upstream), peer) {
             Ok(accepted) => accepted,
-            // Inside TLS there is nothing to say before the handshake.
+            // With TLS, no response is possible before the handshake.
             Err(_) if self.tls.is_some() => return Stream::Plain(socket).reset(),
             Err(why) => return self.relay.refuse(socket, why),
         };
         let mut protocol = Protocol::Http1;
         let client = match &self.tls {
             None => Stream::Plain(socket),
-            // What is large and seldom is boxed here and below: this future is made for each connection.
+            // Large and rare parts are boxed here and below: this future exists for each connection.
             Some(acceptor) => {
                 match Box::pin(self.relay.drain().in_time(HANDSHAKE_TIMEOUT, acceptor.accept(socket))).await {
                     Some(Ok(stream)) => {
@@ -72,15 +72,15 @@ impl Front {
             Some(limit) => timeout(limit, connect).await,
         };
         match connected {
-            // A task of its own, because the relay's future is small and this one is not.
+            // A separate task, because the relay's future is small and this one is not.
             Ok(Ok(server)) => drop(tokio::spawn(accepted.join(client, server))),
             Ok(Err(error)) => {
                 tracing::warn!(%upstream, %error, "The server cannot be reached.");
                 Box::pin(accepted.refuse(client, Close::Refused, &upstream, &error.to_string())).await;
             }
             Err(_) => {
-                tracing::warn!(%upstream, error = "the connect timed out", "The server cannot be reached.");
-                Box::pin(accepted.refuse(client, Close::ConnectTimeout, &upstream, "the connect timed out")).await;
+                tracing::warn!(%upstream, error = "the connection timed out", "The server cannot be reached.");
+                Box::pin(accepted.refuse(client, Close::ConnectTimeout, &upstream, "the connection timed out")).await;
             }
         }
     }

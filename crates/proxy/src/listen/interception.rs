@@ -1,4 +1,5 @@
-//! Whether clients can reach the server past us, found out by trying: a connect, closed again without a byte.
+//! Tests whether clients can bypass the proxy and reach the server: opens a connection and closes it without sending a
+//! byte.
 
 use std::net::IpAddr;
 use std::net::SocketAddr;
@@ -7,27 +8,28 @@ use std::time::Duration;
 
 use crate::listen::settings::Address;
 
-/// A connect on one's own machine takes microseconds, or never ends.
+/// A connection on the local machine takes microseconds, or never completes.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A loopback address that reaches only who listens on all of them.
+/// A loopback address on which only servers that listen on all addresses respond.
 const OTHER_LOOPBACK: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 219, 83, 57));
 
-/// How a pair stands between clients and server.
+/// How a listener is placed between clients and server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interception {
     /// `address_split`, `shadow_bind`, `other_port`, `uds`, `redirect`, or `remote` for a server on another machine.
     pub mode: &'static str,
-    /// `closed`: not at the port that we know of and the addresses that we listen on; `open`: it answers there; `unknown`.
+    /// `closed`: the server does not respond at its known port on the addresses that tokometer listens on; `open`: it
+    /// responds there; `unknown`.
     pub result: &'static str,
 }
 
-/// Looks at a pair that listens on `listen`; `all` are the addresses of every pair. `None` while the server does not answer.
+/// Tests a listener at `listen`; `all` are the addresses of all listeners. `None` while the server does not respond.
 pub fn intercepts(listen: &Address, upstream: &Address, all: &[Address]) -> Option<Interception> {
     let unknown = |mode| Some(Interception { mode, result: "unknown" });
     let (host, port) = match upstream {
         Address::Unix(_) => return unknown("uds"),
-        // Those who are redirected come from outside; inside nothing is to be seen of it.
+        // Redirected clients come from outside the pod, which cannot be tested from inside.
         Address::OriginalDestination => return unknown("redirect"),
         Address::Tcp { host, port } => (host.as_str(), *port),
     };
@@ -50,13 +52,13 @@ pub fn intercepts(listen: &Address, upstream: &Address, all: &[Address]) -> Opti
     if own.is_empty() {
         return unknown(mode);
     }
-    // Where we listen, it is we who would answer.
+    // At tokometer's own listen addresses, tokometer itself would respond.
     let ours = |ip: IpAddr| all.iter().any(|address| specific(address) == Some((ip, port)));
     let open = own.into_iter().any(|ip| !ours(ip) && answers(ip, port));
     Some(Interception { mode, result: if open { "open" } else { "closed" } })
 }
 
-/// An address that others can reach: neither loopback nor all at once.
+/// An address reachable from other machines: neither loopback nor unspecified.
 fn specific(address: &Address) -> Option<(IpAddr, u16)> {
     let Address::Tcp { host, port } = address else { return None };
     let ip: IpAddr = host.parse().ok()?;
@@ -78,23 +80,23 @@ mod tests {
         Address::from(SocketAddr::new(host, port))
     }
 
-    /// An address of this machine that is not loopback, if it has one: the one it would send from.
+    /// A non-loopback address of this machine, if it has one: its source address.
     fn own() -> Option<IpAddr> {
         let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
-        // Nothing is sent: 192.0.2.1 is for documentation (RFC 5737).
+        // No packet is sent: 192.0.2.1 is for documentation (RFC 5737).
         socket.connect("192.0.2.1:9").ok()?;
         socket.local_addr().ok().map(|address| address.ip()).filter(|ip| !ip.is_loopback() && !ip.is_unspecified())
     }
 
     #[test]
-    fn what_cannot_be_tried_is_unknown_and_a_server_that_is_down_is_none() {
+    fn untestable_upstream_is_unknown_and_a_stopped_server_is_none() {
         let listen = tcp(IpAddr::from([127, 0, 0, 1]), 1);
         let of = |upstream: &Address| intercepts(&listen, upstream, std::slice::from_ref(&listen));
         let unknown = |mode| Some(Interception { mode, result: "unknown" });
         assert_eq!(of(&Address::Unix("/no".into())), unknown("uds"));
         assert_eq!(of(&Address::OriginalDestination), unknown("redirect"));
         assert_eq!(of(&tcp(IpAddr::from([192, 0, 2, 1]), 80)), unknown("remote"));
-        // Bound, so that no other test is given its port, and not listening.
+        // Bound, so that no other test gets its port, but not listening.
         let down = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
         down.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
         let port = down.local_addr().unwrap().as_socket().unwrap().port();
@@ -102,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mode_is_seen_from_where_the_server_listens() {
+    fn mode_follows_the_address_the_server_listens_on() {
         let of = |server: &str, same: bool| {
             let server = TcpListener::bind(server).unwrap();
             let port = server.local_addr().unwrap().port();
@@ -115,8 +117,8 @@ mod tests {
     }
 
     #[test]
-    fn a_server_on_all_addresses_is_passable_except_where_we_listen() {
-        // A machine without any network has nothing to pass by.
+    fn server_on_all_addresses_is_open_except_at_own_listeners() {
+        // A machine without any network has no address for a bypass.
         let Some(own) = own() else { return };
         let loopback = IpAddr::from([127, 0, 0, 1]);
         let of = |server: &str, at: u16| {

@@ -1,7 +1,7 @@
 //! Addresses, sockets and TLS: hands accepted connections to `relay`.
 //!
-//! Sockets are opened and files are read before anything runs (`bind`, `serve`), so that what is wrong with them is
-//! told at start. pingora accepts; the socket then leaves pingora and belongs to the relay.
+//! Sockets are opened and files are read before anything runs (`bind`, `serve`), so that their errors are reported at
+//! startup. pingora accepts; the socket then leaves pingora and belongs to the relay.
 
 mod bind;
 mod closing;

@@ -1,4 +1,4 @@
-//! The listeners as pingora services: one set for each thread, so that a connection is served where it was accepted.
+//! The listeners as pingora services: one set per thread, so that the accepting thread also serves the connection.
 
 use std::fmt;
 use std::os::fd::IntoRawFd;
@@ -33,24 +33,24 @@ use crate::listen::upstream::Upstream;
 use crate::relay::Listening;
 use crate::relay::Relay;
 
-/// Time between two looks at the lag of a thread's timers.
+/// Interval between measurements of a thread's timer lag.
 const LAG_PERIOD: Duration = Duration::from_secs(1);
 
-/// What one thread accepts: every pair, on sockets of its own.
+/// The listeners of one thread: every one of them, each with the thread's own socket.
 pub struct Worker {
     doors: Vec<Door>,
     relay: Arc<Relay>,
 }
 
-/// One listening socket and what serves it.
+/// One listening socket and its service.
 struct Door {
     service: Service<Shared>,
     key: String,
     socket: OwnedFd,
-    /// The same, to close it in an orderly way; a Unix socket has no packets.
+    /// A duplicate, for the orderly close; `None` for Unix sockets, which have no packets.
     closed_by: Option<OwnedFd>,
     _listening: Listening,
-    /// Removed when the last thread has stopped listening.
+    /// Removed when the last thread stops listening.
     _file: Option<Arc<SocketFile>>,
 }
 
@@ -70,12 +70,12 @@ impl fmt::Debug for Worker {
     }
 }
 
-/// Makes the workers that serve these pairs, one for each thread; a pair's number is its index here.
+/// Creates the workers that serve these listeners, one per thread; a listener's number is its index in `bound`.
 ///
 /// # Errors
 /// When a TLS file is missing or wrong, or a socket cannot be opened for each thread.
 pub fn serve(bound: Vec<Bound>, relay: &Arc<Relay>, threads: usize) -> Result<Vec<Worker>, Error> {
-    // pingora's own timers are a thread that wakes a hundred times a second, for a handshake that we do without.
+    // pingora's own timers need a thread that wakes 100 times per second, for a handshake that is not used here.
     set_fast_timeout_to_tokio_threshold(Some(Duration::ZERO));
     let mut workers: Vec<Worker> = Vec::new();
     workers.resize_with(threads.max(1), || Worker { doors: Vec::new(), relay: Arc::clone(relay) });
@@ -98,8 +98,8 @@ pub fn serve(bound: Vec<Bound>, relay: &Arc<Relay>, threads: usize) -> Result<Ve
 }
 
 impl Worker {
-    /// Accepts until the drain begins. Each connection becomes a task of the current runtime, which must be a
-    /// single-threaded one that outlives them.
+    /// Accepts until the drain begins. Each connection becomes a task of the current runtime, which must be
+    /// single-threaded and outlive them.
     pub async fn accept(self) {
         let mut open = JoinSet::new();
         for door in self.doors {
@@ -112,7 +112,7 @@ impl Worker {
     }
 }
 
-/// Measures, once in a while, how late this thread's timers fire: what waits for the thread waits as long.
+/// Measures this thread's timer lag periodically: all work that waits for the thread is delayed by as much.
 async fn watch_lag(relay: &Relay) {
     let clock = relay.lag_clock();
     loop {
@@ -133,15 +133,15 @@ impl Door {
             address => (address.to_string(), ListenerConfig::tcp(address.to_string())),
         };
         let mut service = Service::new(bound.pair.name.clone(), front);
-        // The relay reads and writes for itself: buffers of pingora's would be 64 KiB per connection for nothing.
+        // The relay does its own reads and writes: pingora's buffers would waste 64 KiB per connection.
         service.add_listener(listener.l4_buffer(L4BufferSettings::new(0, 0)));
-        // Without one it closes all the same, less gently.
+        // Without a duplicate the listener still closes, but may cut off connecting clients.
         let closed_by = matches!(bound.address, Address::Tcp { .. }).then(|| socket.try_clone().ok()).flatten();
         Door { service, key, socket, closed_by, _listening: listening, _file: bound.file.clone() }
     }
 
     async fn accept(mut self, mut stopping: ShutdownWatch) {
-        // pingora takes a listening socket that it finds under its address in this table, instead of making one.
+        // pingora uses a listening socket found under its address in this table instead of creating one.
         let mut descriptors = Fds::new();
         descriptors.add(self.key, self.socket.into_raw_fd());
         let descriptors: ListenFds = Arc::new(descriptors.into());
@@ -152,7 +152,7 @@ impl Door {
             stopping.wait_for(|stopping| *stopping).await.ok();
             if let Some(socket) = closed_by {
                 if let Err(error) = closing::let_nobody_in(SockRef::from(&socket)) {
-                    tracing::debug!(%error, "Who connects at this moment may be cut off.");
+                    tracing::debug!(%error, "Clients that are connecting may be cut off.");
                 }
                 drop(socket);
                 tokio::time::sleep(closing::LINGER).await;

@@ -1,4 +1,4 @@
-//! Which addresses are listened on, and where each leads.
+//! Settings of the listeners: listen addresses and their upstreams.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -16,7 +16,8 @@ pub enum Address {
     },
     /// A Unix socket at this path (`unix:/run/vllm.sock`).
     Unix(PathBuf),
-    /// Upstream only: where the client's packets went before a REDIRECT rule turned them to us (`original`).
+    /// Upstream only: the destination of the client's packets before a REDIRECT rule diverted them to tokometer
+    /// (`original`).
     OriginalDestination,
 }
 
@@ -26,7 +27,7 @@ impl From<SocketAddr> for Address {
     }
 }
 
-/// As it is written in the configuration.
+/// In the syntax of the configuration.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -38,41 +39,41 @@ impl fmt::Display for Address {
     }
 }
 
-/// TLS towards clients: PEM files.
+/// TLS to clients, from PEM files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerTls {
     /// Certificate chain.
     pub certificate: PathBuf,
     /// Private key.
     pub key: PathBuf,
-    /// When set, clients must show a certificate that one of these authorities signed.
+    /// When set, clients must present a certificate signed by one of these authorities.
     pub client_ca: Option<PathBuf>,
 }
 
-/// TLS towards the server: PEM files.
+/// TLS to the server, from PEM files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientTls {
-    /// Authorities to trust; `None` for the built-in web roots.
+    /// Trusted CA certificates; `None` for the built-in web roots.
     pub ca: Option<PathBuf>,
     /// Name to check and to send as SNI; `None` for the host of the upstream address.
     pub server_name: Option<String>,
-    /// Our certificate chain and key, if the server asks for them.
+    /// Client certificate chain and key, if the server requires them.
     pub identity: Option<(PathBuf, PathBuf)>,
-    /// Accept any certificate. For tests and for servers on loopback with certificates of their own.
+    /// Accepts any certificate. For tests and for loopback servers with self-signed certificates.
     pub insecure: bool,
 }
 
-/// One listen -> upstream pair.
+/// A listener: listen address and upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pair {
-    /// Name of the pair in logs; the listen address if none was given.
+    /// Name in logs; the listen address if none was given.
     pub name: String,
-    /// Where clients connect.
+    /// The address that clients connect to.
     pub listen: Address,
-    /// Where the server is.
+    /// The address of the server.
     pub upstream: Address,
-    /// TLS towards clients.
+    /// TLS to clients.
     pub tls: Option<ServerTls>,
-    /// TLS towards the server.
+    /// TLS to the server.
     pub upstream_tls: Option<ClientTls>,
 }

@@ -1,8 +1,8 @@
-//! TLS configurations from PEM files, checked at start. rustls with ring.
+//! TLS configurations from PEM files, checked at startup. Uses rustls with ring.
 //!
-//! Both sides of a relayed connection must speak the same protocol, and the client's handshake comes first: a client that
-//! offers `http/1.1` gets it, because every server has it, and one that offers `h2` alone (gRPC) gets that. A server
-//! behind TLS is then asked for what the client got.
+//! Both sides of a relayed connection must use the same protocol, and the client's handshake comes first: a client that
+//! offers `http/1.1` gets it, because every server supports it, and one that offers only `h2` (gRPC) gets that. The
+//! handshake with a TLS server then requests the client's protocol.
 
 use std::path::Path;
 use std::path::PathBuf;
@@ -49,17 +49,17 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// What this handshake agreed on.
+    /// The protocol that this handshake negotiated.
     pub(crate) fn agreed(alpn: Option<&[u8]>) -> Protocol {
         if alpn == Some(HTTP2) { Protocol::Http2 } else { Protocol::Http1 }
     }
 }
 
-/// Whether the TLS files of a pair hold what they must, without a connection.
+/// Checks the contents of a listener's TLS files without a connection.
 ///
 /// # Errors
 ///
-/// The first file that does not, or a name that is none.
+/// The first file with invalid contents, or an invalid server name.
 pub fn usable_tls(pair: &Pair) -> Result<(), Error> {
     if let Some(tls) = &pair.tls {
         acceptor(tls)?;
@@ -71,7 +71,7 @@ pub fn usable_tls(pair: &Pair) -> Result<(), Error> {
     Ok(())
 }
 
-/// TLS towards clients.
+/// TLS to clients.
 pub(crate) fn acceptor(settings: &ServerTls) -> Result<TlsAcceptor, Error> {
     let ServerTls { certificate, key, client_ca } = settings;
     let builder = ServerConfig::builder_with_provider(provider())
@@ -94,7 +94,7 @@ pub(crate) fn acceptor(settings: &ServerTls) -> Result<TlsAcceptor, Error> {
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// TLS towards the server, one for each protocol.
+/// TLS to the server, one connector per protocol.
 #[derive(Clone)]
 pub(crate) struct Connectors {
     http1: TlsConnector,
@@ -102,7 +102,7 @@ pub(crate) struct Connectors {
 }
 
 impl Connectors {
-    /// The one that asks for this protocol.
+    /// The connector for this protocol.
     pub(crate) fn of(&self, protocol: Protocol) -> &TlsConnector {
         match protocol {
             Protocol::Http1 => &self.http1,
@@ -111,7 +111,7 @@ impl Connectors {
     }
 }
 
-/// TLS towards the server.
+/// TLS to the server.
 pub(crate) fn connectors(settings: &ClientTls) -> Result<Connectors, Error> {
     let ClientTls { ca, server_name: _, identity, insecure } = settings;
     let builder = ClientConfig::builder_with_provider(provider())
@@ -138,13 +138,13 @@ pub(crate) fn connectors(settings: &ClientTls) -> Result<Connectors, Error> {
     Ok(Connectors { http1: TlsConnector::from(Arc::new(config)), http2 })
 }
 
-/// The name to check the server's certificate against; `None` where only the connection tells it.
+/// The name to check the server's certificate against; `None` if it depends on the connection.
 pub(crate) fn server_name(upstream: &Address, settings: &ClientTls) -> Result<Option<ServerName<'static>>, Error> {
     let name = match (&settings.server_name, upstream) {
         (Some(name), _) => name.clone(),
         (None, Address::Tcp { host, .. }) => host.clone(),
         (None, Address::OriginalDestination) => return Ok(None),
-        // Nothing is checked, but the handshake wants a name.
+        // The name is not checked, but the handshake needs one.
         (None, Address::Unix(_)) if settings.insecure => "localhost".to_owned(),
         (None, Address::Unix(_)) => {
             return Err(Error::ServerName { upstream: upstream.clone(), detail: String::new() });
@@ -152,7 +152,9 @@ pub(crate) fn server_name(upstream: &Address, settings: &ClientTls) -> Result<Op
     };
     match ServerName::try_from(name.clone()) {
         Ok(name) => Ok(Some(name)),
-        Err(_) => Err(Error::ServerName { upstream: upstream.clone(), detail: format!("; `{name}` is no host name") }),
+        Err(_) => {
+            Err(Error::ServerName { upstream: upstream.clone(), detail: format!("; `{name}` is not a host name") })
+        }
     }
 }
 
@@ -198,7 +200,7 @@ fn unusable(certificate: &Path, key: &Path, error: &rustls::Error) -> Error {
     Error::Unusable { certificate, key, reason: error.to_string() }
 }
 
-/// Accepts every server certificate (`insecure`); signatures of the handshake are still checked.
+/// Accepts every server certificate (`insecure`); handshake signatures are still checked.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 

@@ -1,4 +1,4 @@
-//! The way to the server: one connection for each accepted one.
+//! Connections to the server: one for each accepted connection.
 
 use std::fmt;
 use std::future::Future;
@@ -24,14 +24,14 @@ use crate::listen::tls::Protocol;
 use crate::relay::Socket;
 use crate::relay::Stream;
 
-/// How long to wait between two tries while the process is out of descriptors.
+/// Delay between attempts while the process has no free descriptors.
 const RETRY: Duration = Duration::from_millis(50);
 
-/// How long, at most, a connection waits for a descriptor. Each waits a random part of it, at least a fifth: when all
-/// descriptors are held by connections that wait for one more, a few give up first, and the others are served.
+/// Maximum wait of a connection for a descriptor. Each waits a random fraction of at least one fifth: when all
+/// descriptors are held by connections that wait for one more, a few give up first and the others are served.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A server and how to reach it.
+/// A server and how to connect to it.
 pub struct Upstream {
     target: Target,
     name: Arc<str>,
@@ -40,7 +40,7 @@ pub struct Upstream {
 }
 
 enum Target {
-    /// An IP address: nothing to resolve.
+    /// An IP address: needs no resolution.
     Fixed(SocketAddr),
     Named(String, u16),
     Unix(PathBuf),
@@ -75,7 +75,7 @@ impl Upstream {
         Ok(Upstream { target, name: address.to_string().into(), tls, keepalive })
     }
 
-    /// The address that this connection leads to, as text, and as an address where it depends on the connection.
+    /// The upstream address of this connection, as text; also as an address if it depends on the connection.
     pub(crate) fn route(&self, client: &Socket) -> (Arc<str>, io::Result<Option<SocketAddr>>) {
         if !matches!(self.target, Target::Original) {
             return (Arc::clone(&self.name), Ok(None));
@@ -86,7 +86,8 @@ impl Upstream {
         }
     }
 
-    /// Connects; `original` is what [`Upstream::route`] found for this client, `protocol` what was agreed on with it.
+    /// Connects. `original` is the result of [`Upstream::route`] for this client, `protocol` the one negotiated with
+    /// it.
     pub async fn connect(&self, original: Option<SocketAddr>, protocol: Protocol) -> io::Result<Stream> {
         let socket = patiently(|| self.open(original)).await?;
         let Some((connectors, name)) = &self.tls else { return Ok(socket.into()) };
@@ -112,7 +113,7 @@ impl Upstream {
     }
 }
 
-/// Tries again while the process (EMFILE) or the machine (ENFILE) is out of descriptors.
+/// Retries while the process (EMFILE) or the machine (ENFILE) has no free descriptors.
 async fn patiently<T, F: Future<Output = io::Result<T>>>(mut open: impl FnMut() -> F) -> io::Result<T> {
     let mut until = None;
     loop {
@@ -134,8 +135,8 @@ fn is_exhausted(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(EMFILE | ENFILE))
 }
 
-/// Where the client's packets went before a REDIRECT rule turned them to us (SO_ORIGINAL_DST, netfilter's connection
-/// tracking; v4 and v6).
+/// The destination of the client's packets before a REDIRECT rule diverted them to tokometer (SO_ORIGINAL_DST,
+/// netfilter connection tracking; v4 and v6).
 fn original_destination(client: &Socket) -> io::Result<SocketAddr> {
     let socket = SockRef::from(client);
     let Some(local) = socket.local_addr()?.as_socket() else {
@@ -147,8 +148,8 @@ fn original_destination(client: &Socket) -> io::Result<SocketAddr> {
         socket.original_dst_v6().or_else(|_| socket.original_dst_v4())
     };
     match original.ok().and_then(|address| address.as_socket()) {
-        // Our own address: connecting there would come back to us without end.
+        // The local address: connecting to it would loop forever.
         Some(original) if original != local => Ok(original),
-        _ => Err(io::Error::other("no REDIRECT rule turned this connection to us")),
+        _ => Err(io::Error::other("no REDIRECT rule diverted this connection to tokometer")),
     }
 }

@@ -1,4 +1,4 @@
-//! The memory budget of the process, and what connections hold of it.
+//! The memory budget of the process, and the connections' shares of it.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -15,15 +15,15 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::budget::work::Work;
 
-/// A connection that holds no more than this is not limited by what others of its address hold: they may all come through
-/// one gateway.
+/// A connection that holds no more than this is not limited by the other connections of its address: they may all come
+/// through one gateway.
 const SMALL: usize = 128 * 1024;
 
-/// A budget has no room for what was asked for.
+/// A budget has no room for the requested amount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exhausted;
 
-/// Memory that clients can make the process hold, in bytes. Clones are the same budget.
+/// Memory that clients can make the process hold, in bytes. Clones share the same budget.
 #[derive(Clone, Debug)]
 pub struct Budget(Arc<Shared>);
 
@@ -33,7 +33,7 @@ struct Shared {
     held: AtomicUsize,
     refused: AtomicU64,
     decoded: AtomicU64,
-    /// What the connections of an address hold together. Locked by the data path's threads alone.
+    /// Bytes held by all connections of an address. Only data path threads take the lock.
     addresses: Mutex<HashMap<IpAddr, Weak<AtomicUsize>>>,
 }
 
@@ -59,28 +59,28 @@ impl Budget {
         self.0.limit.load(Relaxed)
     }
 
-    /// Another maximum from now on. What is held stays.
+    /// Changes the maximum. Memory already held is kept.
     pub fn set_limit(&self, limit: usize) {
         self.0.limit.store(limit, Relaxed);
     }
 
-    /// How often there was no room.
+    /// How often memory was refused.
     pub fn refused(&self) -> u64 {
         self.0.refused.load(Relaxed)
     }
 
-    /// Bytes that content decoders have given so far, those of decoders behind decoders included.
+    /// Bytes that content decoders have produced so far, including those of chained decoders.
     pub fn decoded(&self) -> u64 {
         self.0.decoded.load(Relaxed)
     }
 
-    /// The account of a connection from this address. Each byte that it receives earns `ratio` decoded ones; 0 sets no limit.
+    /// The account of a connection from this address. Each received byte earns `ratio` decoded bytes; 0 means no limit.
     pub fn account(&self, address: Option<IpAddr>, ratio: u64) -> Account {
         let address = address.map(network).map(|network| (network, self.holder(network)));
         Account(Arc::new(Holder { budget: self.clone(), address, held: AtomicUsize::new(0), work: Work::new(ratio) }))
     }
 
-    /// What the connections of a network hold.
+    /// Bytes held by the connections of a network.
     fn holder(&self, network: IpAddr) -> Arc<AtomicUsize> {
         match self.addresses().entry(network) {
             Entry::Occupied(mut known) => known.get().upgrade().unwrap_or_else(|| {
@@ -109,7 +109,7 @@ fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// What one connection may cost. Clones are the same account.
+/// Cost limits of one connection. Clones share the same account.
 #[derive(Clone, Debug)]
 pub struct Account(Arc<Holder>);
 
@@ -125,7 +125,7 @@ impl Drop for Holder {
     fn drop(&mut self) {
         let Some((network, held)) = self.address.take() else { return };
         let mut addresses = self.budget.addresses();
-        // Under the lock nobody else can take a new reference.
+        // The lock prevents new references.
         if Arc::strong_count(&held) == 1 {
             addresses.remove(&network);
         }
@@ -133,22 +133,22 @@ impl Drop for Holder {
 }
 
 impl Account {
-    /// One without limits, for bytes that are trusted.
+    /// An account without limits, for trusted bytes.
     pub fn unlimited() -> Account {
         Budget::new(usize::MAX).account(None, 0)
     }
 
-    /// Holds nothing yet.
+    /// A share that holds nothing yet.
     pub fn share(&self) -> Share {
         Share { account: self.clone(), bytes: 0 }
     }
 
-    /// The connection received this many bytes.
+    /// Records that the connection received this many bytes.
     pub fn earn(&self, bytes: usize) {
         self.0.work.earn(bytes);
     }
 
-    /// A content decoder gave this many bytes, which cost as much as decoding `cost` bytes does.
+    /// Records that a content decoder produced this many bytes, at the cost of decoding `cost` bytes.
     ///
     /// # Errors
     /// When the connection is in debt.
@@ -157,15 +157,15 @@ impl Account {
         self.spend(cost)
     }
 
-    /// Something is to begin that costs as much as decoding this many bytes does.
+    /// Charges for work that is about to begin, at the cost of decoding this many bytes.
     ///
     /// # Errors
-    /// When the connection is in debt. Nothing is paid then.
+    /// When the connection is in debt. Nothing is charged then.
     pub fn begin(&self, bytes: usize) -> Result<(), Exhausted> {
         if self.0.work.has_credit() { self.spend(bytes) } else { Err(Exhausted) }
     }
 
-    /// Something has cost as much as decoding this many bytes does.
+    /// Charges for finished work, at the cost of decoding this many bytes.
     ///
     /// # Errors
     /// When the connection is in debt.
@@ -178,7 +178,7 @@ impl Account {
         self.0.held.load(Relaxed)
     }
 
-    /// What the connection holds, and what all of its address and of the process hold.
+    /// Bytes held by the connection, by its address and by the process.
     fn levels(&self) -> [Option<&AtomicUsize>; 3] {
         let Holder { budget, address, held, .. } = &*self.0;
         [Some(held), address.as_ref().map(|(_, held)| &**held), Some(&budget.0.held)]
@@ -205,7 +205,7 @@ impl Account {
     }
 }
 
-/// A part of what a connection holds; given back when dropped.
+/// A part of the memory that a connection holds; released when dropped.
 #[derive(Debug)]
 pub struct Share {
     account: Account,
@@ -213,10 +213,10 @@ pub struct Share {
 }
 
 impl Share {
-    /// Holds `bytes` from now on.
+    /// Changes the number of bytes held to `bytes`.
     ///
     /// # Errors
-    /// When there is no room for more. It then holds what it held before.
+    /// When there is no room for more. The number held is then unchanged.
     pub fn hold(&mut self, bytes: usize) -> Result<(), Exhausted> {
         match bytes.checked_sub(self.bytes) {
             Some(0) => {}
@@ -232,7 +232,7 @@ impl Share {
         self.bytes
     }
 
-    /// The account it is a part of.
+    /// The account that it belongs to.
     pub fn account(&self) -> &Account {
         &self.account
     }
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_counted_together_and_given_back() {
+    fn shares_add_up_and_are_released_on_drop() {
         let budget = Budget::new(100);
         let account = budget.account(None, 1);
         let (mut one, mut other) = (account.share(), account.share());
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn one_client_leaves_half_of_the_budget_to_the_others() {
+    fn one_client_holds_at_most_half_of_the_budget() {
         let budget = Budget::new(100 * SMALL);
         // In small steps, from ten connections of one address.
         let accounts: Vec<Account> = (0..10).map(|_| budget.account(address(1), 1)).collect();
@@ -281,7 +281,7 @@ mod tests {
         }
         assert_eq!(budget.held(), 50 * SMALL);
         assert_eq!(budget.account(address(2), 1).share().hold(25 * SMALL), Ok(()));
-        assert_eq!(budget.account(address(1), 1).share().hold(SMALL), Ok(()), "a small one of the same address");
+        assert_eq!(budget.account(address(1), 1).share().hold(SMALL), Ok(()), "small, from the same address");
         assert_eq!(budget.account(address(1), 1).share().hold(SMALL + 1), Err(Exhausted));
     }
 
@@ -296,13 +296,13 @@ mod tests {
                 *held += usize::from(share.hold(*held + 1).is_ok());
             }
         }
-        // Each holds as much as is free.
+        // Each holds as much as is still free.
         assert_eq!(held, vec![100; 9]);
         assert_eq!(budget.account(None, 1).share().hold(100), Ok(()));
     }
 
     #[test]
-    fn addresses_are_forgotten_with_their_last_connection() {
+    fn addresses_are_removed_with_their_last_connection() {
         let budget = Budget::new(100);
         let mapped = Some("::ffff:192.0.2.1".parse().unwrap());
         let (one, two) = (budget.account(address(1), 1), budget.account(mapped, 1));

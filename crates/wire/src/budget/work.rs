@@ -3,14 +3,14 @@
 use std::sync::atomic::AtomicI64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Credit of a connection that has received nothing yet: a whole short response, however well it compresses.
+/// Initial credit of a connection: enough for a whole short response at any compression ratio.
 const INITIAL: i64 = 32 * 1024;
 
-/// Maximum credit. It bounds what one read can make its thread decode, whatever the connection earned before.
+/// Maximum credit. It bounds how much one read can make its thread decode, independently of the credit earned before.
 const MAXIMUM: i64 = 512 * 1024;
 
-/// What a connection may still decode. Below zero it is in debt: work that was only known when it was done has to be
-/// earned before more is.
+/// The number of bytes that a connection may still decode. A negative value is a debt: the cost of some work is known
+/// only afterwards, and has to be earned before further work.
 #[derive(Debug)]
 pub(super) struct Work {
     credit: AtomicI64,
@@ -23,7 +23,7 @@ impl Work {
         Work { credit: AtomicI64::new(INITIAL), ratio }
     }
 
-    /// The connection received this many bytes. Called by its own thread alone, as is [`Work::spend`].
+    /// Adds credit for received bytes. Only the connection's thread calls it and [`Work::spend`].
     pub(super) fn earn(&self, bytes: usize) {
         let earned = i64::try_from((bytes as u64).saturating_mul(self.ratio)).unwrap_or(i64::MAX);
         self.credit.store(self.credit.load(Relaxed).saturating_add(earned).min(MAXIMUM), Relaxed);
@@ -34,7 +34,7 @@ impl Work {
         self.ratio == 0 || self.credit.load(Relaxed) >= 0
     }
 
-    /// Pays for this much; true while there is no debt.
+    /// Charges this many bytes; true while there is no debt.
     pub(super) fn spend(&self, bytes: usize) -> bool {
         if self.ratio == 0 {
             return true;
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn received_bytes_earn_decoded_ones_up_to_the_maximum() {
+    fn received_bytes_earn_decoded_bytes_up_to_the_maximum() {
         let work = Work::new(32);
         assert!(work.spend(INITIAL as usize));
         assert!(!work.spend(1), "nothing is left");
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_debt_has_to_be_earned_first() {
+    fn debt_must_be_earned_before_further_work() {
         let work = Work::new(2);
         assert!(!work.spend(INITIAL as usize + 1000));
         work.earn(499);
