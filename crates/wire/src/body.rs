@@ -1,21 +1,21 @@
-//! A message body of either direction, cut anywhere.
+//! A message body of either direction, split at any byte.
 
 use crate::chunked::BadChunk;
 use crate::chunked::Chunked;
 
-/// How a body that is being read ends.
+/// Where the body being read ends.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Body {
     /// After this many more bytes; never 0.
     Length(u64),
-    /// With its last chunk.
+    /// At its last chunk.
     Chunked(Chunked),
-    /// With the connection.
+    /// At the end of the connection.
     UntilClose,
 }
 
 impl Body {
-    /// Reads `bytes`, handing each slice of data to `data`. `Some(rest)` when the body ended: `rest` is not part of it.
+    /// Reads `bytes` and passes each slice of data to `data`. `Some(rest)` when the body ended; `rest` follows it.
     #[inline]
     pub(super) fn read<'a>(
         &mut self,

@@ -1,13 +1,13 @@
-//! The chunked transfer coding (RFC 9112, section 7.1), cut anywhere.
+//! The chunked transfer coding (RFC 9112, section 7.1), split at any byte.
 
 use memchr::memchr2;
 
-/// Where in a chunked body the next byte belongs.
+/// The part of a chunked body that the next byte belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// The first digit of a chunk size.
     SizeStart,
-    /// A further digit, or what may follow the digits.
+    /// A further digit, or the first byte after the digits.
     Size,
     /// White space after the digits, before an extension or the end of the line.
     SizeSpace,
@@ -17,9 +17,9 @@ enum Phase {
     SizeLf,
     /// `left` bytes of data.
     Data,
-    /// The CR behind the data.
+    /// The CR after the data.
     DataCr,
-    /// The LF behind the data.
+    /// The LF after the data.
     DataLf,
     /// The start of a line of the trailer section.
     TrailerStart,
@@ -31,14 +31,14 @@ enum Phase {
     EndLf,
 }
 
-/// Chunk framing that RFC 9112 does not allow, or whose size does not fit 64 bits.
+/// Chunk framing that violates RFC 9112, or a chunk size that does not fit in 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BadChunk;
 
 /// The state of one chunked body.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chunked {
-    /// The size read so far, then the data bytes still to come.
+    /// The size read so far, then the remaining data bytes.
     left: u64,
     phase: Phase,
 }
@@ -57,12 +57,12 @@ const HEX: [u8; 256] = {
     table
 };
 
-/// A size line without extension at the start of `bytes`: the size, and what follows the line. `None` when the line is
-/// cut, carries more, or is malformed: the bytewise machine tells these apart.
+/// A size line without extension at the start of `bytes`: the size, and the bytes after the line. `None` when the line
+/// is incomplete, has an extension, or is malformed: the bytewise state machine distinguishes these cases.
 #[inline]
 fn plain_size_line(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut size = 0u64;
-    // Sixteen digits fit 64 bits, so overflow need not be looked for.
+    // Sixteen digits fit in 64 bits: no overflow is possible.
     for (index, byte) in bytes.iter().take(16).enumerate() {
         let digit = HEX[usize::from(*byte)];
         if digit == NOT_HEX {
@@ -80,7 +80,7 @@ impl Chunked {
         Chunked { left: 0, phase: Phase::SizeStart }
     }
 
-    /// Reads `bytes`, handing each slice of data to `data`. `Some(rest)` when the body ended: `rest` is not part of it.
+    /// Reads `bytes` and passes each slice of data to `data`. `Some(rest)` when the body ended; `rest` follows it.
     #[inline]
     pub(super) fn read<'a>(
         &mut self,
@@ -126,7 +126,7 @@ impl Chunked {
                 Phase::Extension | Phase::Trailer => match memchr2(b'\r', b'\n', bytes) {
                     None => return Ok(None),
                     Some(end) => {
-                        // A bare LF ends the line for some readers and not for others.
+                        // Readers disagree on whether a bare LF ends the line.
                         let (line_end, rest) = bytes.get(end..).and_then(<[u8]>::split_first).ok_or(BadChunk)?;
                         self.phase = match (line_end, self.phase) {
                             (b'\n', _) => return Err(BadChunk),
@@ -147,7 +147,7 @@ impl Chunked {
         }
     }
 
-    /// One byte of the framing. True when it was the last of the body.
+    /// Processes one byte of the framing. True when it was the last byte of the body.
     fn step(&mut self, byte: u8) -> Result<bool, BadChunk> {
         match (self.phase, byte) {
             (Phase::Size | Phase::SizeSpace, b'\r') => self.phase = Phase::SizeLf,
@@ -175,13 +175,13 @@ impl Chunked {
         Ok(())
     }
 
-    /// The size line is read: data follows, or behind the last chunk the trailer section.
+    /// The size line is complete: data follows, or after the last chunk the trailer section.
     fn size_known(&mut self) {
         self.phase = if self.left == 0 { Phase::TrailerStart } else { Phase::Data };
     }
 }
 
-/// The data of a chunk of `size` bytes that lies in `bytes` with its line end, and what follows.
+/// The data of a chunk of `size` bytes, if `bytes` contain it and its line end, and the bytes after that.
 #[inline]
 fn whole_chunk(bytes: &[u8], size: u64) -> Option<(&[u8], &[u8])> {
     let size = usize::try_from(size).ok().filter(|size| *size > 0)?;

@@ -1,30 +1,30 @@
-//! Where a message ends, told by its head (RFC 9112, section 6).
+//! Message body length, determined by the headers (RFC 9112, section 6).
 
 use httparse::Header;
 
 use crate::body::Body;
 use crate::chunked::Chunked;
 
-/// A head whose length fields are malformed or allow two readings.
+/// Headers whose length fields are malformed or ambiguous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BadFraming;
 
-/// What the length fields of a head say.
+/// The length fields of the headers.
 #[derive(Default)]
 struct Lengths {
     content_length: Option<u64>,
-    /// `Transfer-Encoding` is there.
+    /// `Transfer-Encoding` is present.
     coded: bool,
     /// `chunked` is the last transfer coding.
     chunked: bool,
 }
 
-/// The items of a comma-separated field value, without the white space around them.
+/// The items of a comma-separated field value, without surrounding white space.
 pub(super) fn items(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii)
 }
 
-/// Digits only: a sign, white space inside, or a number over 64 bits is malformed.
+/// Accepts digits only: a sign, inner white space, or a number above 64 bits is malformed.
 fn decimal(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
@@ -51,7 +51,7 @@ impl Lengths {
             } else if header.name.eq_ignore_ascii_case("transfer-encoding") {
                 lengths.coded = true;
                 for item in items(header.value).filter(|item| !item.is_empty()) {
-                    // Nothing may follow `chunked`, not even itself.
+                    // No coding may follow `chunked`, not even a second `chunked`.
                     if lengths.chunked {
                         return Err(BadFraming);
                     }
@@ -59,7 +59,7 @@ impl Lengths {
                 }
             }
         }
-        // Which of the two holds is what request smuggling lives on.
+        // Request smuggling relies on implementations disagreeing on which of the two applies.
         if lengths.coded && lengths.content_length.is_some() {
             return Err(BadFraming);
         }
@@ -67,11 +67,11 @@ impl Lengths {
     }
 }
 
-/// The body that follows a request head; `None` when there is none.
+/// The body after the headers of a request; `None` without a body.
 pub(super) fn of_request(minor: u8, headers: &[Header<'_>]) -> Result<Option<Body>, BadFraming> {
     let lengths = Lengths::of(headers)?;
     match lengths {
-        // A request body cannot end with the connection, and an HTTP/1.0 server does not know codings.
+        // A request body cannot end with the connection, and HTTP/1.0 servers do not support transfer codings.
         Lengths { coded: true, chunked, .. } if !chunked || minor == 0 => Err(BadFraming),
         Lengths { coded: true, .. } => Ok(Some(Body::Chunked(Chunked::new()))),
         Lengths { content_length: None | Some(0), .. } => Ok(None),
@@ -79,8 +79,8 @@ pub(super) fn of_request(minor: u8, headers: &[Header<'_>]) -> Result<Option<Bod
     }
 }
 
-/// The body that follows the head of a final response to a request that is neither HEAD nor an accepted CONNECT;
-/// `None` when there is none. The version does not matter: llama.cpp and vLLM answer HTTP/1.0 requests in chunks.
+/// The body after the headers of a final response to a request other than HEAD and accepted CONNECT; `None` without a
+/// body. The version does not matter: llama.cpp and vLLM respond to HTTP/1.0 requests in chunks.
 pub(super) fn of_response(status: u16, headers: &[Header<'_>]) -> Result<Option<Body>, BadFraming> {
     if matches!(status, 204 | 304) {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! The messages of a gRPC body (gRPC over HTTP/2, "Length-Prefixed-Message"), uncompressed, cut anywhere.
+//! The messages of a gRPC body (gRPC over HTTP/2, "Length-Prefixed-Message"), decompressed, split at any byte.
 
 use crate::budget::Account;
 use crate::coding::Coding;
@@ -6,37 +6,37 @@ use crate::coding::Limits;
 use crate::coding::Series;
 use crate::coding::Unreadable;
 
-/// A compressed flag and a length of 32 bits.
+/// A compressed flag and a 32-bit length.
 const PREFIX_BYTES: usize = 5;
 
-/// What came of a message.
+/// A parsed part of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen<'a> {
-    /// The next bytes of it, uncompressed; never empty.
+    /// The next bytes of the message, decompressed; never empty.
     Data(&'a [u8]),
-    /// It is complete. Every message has one such end, be it empty.
+    /// The message is complete. Reported once per message, including empty ones.
     End,
 }
 
-/// Reads the messages of one body. Each is compressed or not, and each compressed one is a stream of its own.
+/// Parses the messages of one body. Each is compressed or not, and each compressed one is a separate stream.
 #[derive(Debug)]
 pub struct Messages {
     framer: Framer,
-    /// `None`: the head names no coding that is known.
+    /// `None` if the headers specify no known coding.
     compressed: Option<Series>,
 }
 
 impl Messages {
-    /// For a body whose head has this `grpc-encoding`; its decoder's costs are charged to this account.
+    /// A parser for a body with this `grpc-encoding` header; decoding costs are charged to `account`.
     pub fn new(encoding: Option<&[u8]>, limits: Limits, account: Account) -> Messages {
         let coding = encoding.and_then(|name| Coding::of_name(name.trim_ascii()));
         Messages { framer: Framer::new(), compressed: coding.map(|coding| Series::new(coding, limits, account)) }
     }
 
-    /// Takes the next bytes of the body, and tells `each` what they are.
+    /// Parses the next bytes of the body and passes the parts to `each`.
     ///
     /// # Errors
-    /// Why the body cannot be read on: a compressed message cannot. After that this is of no more use.
+    /// Why the body cannot be parsed further: a compressed message cannot be decoded. Do not use afterwards.
     pub fn feed(&mut self, mut bytes: &[u8], each: &mut dyn FnMut(Seen<'_>)) -> Result<(), Unreadable> {
         while let Some(part) = self.framer.next(&mut bytes) {
             if part.compressed {
@@ -60,29 +60,29 @@ impl Messages {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Part<'a> {
     bytes: &'a [u8],
-    /// The message is coded as `grpc-encoding` says.
+    /// The message is compressed with the coding in `grpc-encoding`.
     compressed: bool,
-    /// The message ends here. Every message has one such part, be it empty.
+    /// The message ends here. Every message, including an empty one, has one such part.
     last: bool,
 }
 
-/// Finds where messages begin and end.
+/// Finds message boundaries.
 #[derive(Clone, Copy, Debug)]
 struct Framer {
     prefix: [u8; PREFIX_BYTES],
-    /// Bytes of the prefix so far.
+    /// Bytes of the prefix read so far.
     have: u8,
-    /// Bytes of the message still to come, once the prefix is whole.
+    /// Remaining bytes of the message, once the prefix is complete.
     left: u32,
 }
 
 impl Framer {
-    /// Before the first message.
+    /// A framer at the start of the first message.
     fn new() -> Framer {
         Framer { prefix: [0; PREFIX_BYTES], have: 0, left: 0 }
     }
 
-    /// The next part that `bytes` hold; they then begin behind it. `None` when all of them are read.
+    /// The next part in `bytes`, which is advanced past it. `None` when all bytes are read.
     fn next<'a>(&mut self, bytes: &mut &'a [u8]) -> Option<Part<'a>> {
         let have = usize::from(self.have);
         if have < PREFIX_BYTES {
@@ -124,7 +124,7 @@ impl Framer {
 mod tests {
     use super::*;
 
-    /// What is found in these reads: each message's flag and content; a cut one at the end is left out.
+    /// The messages found in these reads: flag and content of each; an incomplete one at the end is omitted.
     fn messages(reads: &[&[u8]]) -> (Vec<(bool, Vec<u8>)>, bool) {
         let mut framer = Framer::new();
         let (mut found, mut content) = (Vec::new(), Vec::new());
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_found_however_they_are_cut() {
+    fn messages_are_found_at_any_split() {
         let body = b"\0\0\0\0\x03abc\0\0\0\0\0\x01\0\0\0\x02de\0\0\0\0\x01f";
         let all = vec![(false, b"abc".to_vec()), (false, vec![]), (true, b"de".to_vec()), (false, b"f".to_vec())];
         assert_eq!(messages(&[body]), (all.clone(), true));

@@ -1,4 +1,4 @@
-//! Finding a head's end, also when it comes in pieces, and splitting it into fields.
+//! Finds the end of the headers, also when they arrive in pieces, and splits them into fields.
 
 use std::borrow::Cow;
 use std::mem::MaybeUninit;
@@ -15,31 +15,31 @@ use memchr::memchr_iter;
 use crate::message::RequestHead;
 use crate::message::ResponseHead;
 
-/// Header fields that are split on the stack; real heads carry fewer.
+/// Maximum number of header fields split on the stack; real messages have fewer.
 const USUAL_FIELDS: usize = 128;
 
-/// Header fields over which a head is too large.
+/// Maximum number of header fields.
 const MOST_FIELDS: usize = 512;
 
-/// Why a head cannot be read.
+/// Why the headers cannot be parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BadHead {
-    /// More bytes or more fields than the cap.
+    /// More bytes or fields than the limit.
     TooLarge,
-    /// Not what RFC 9112 allows.
+    /// Not allowed by RFC 9112.
     Malformed,
 }
 
-/// The pieces of a head whose end has not come.
+/// The pieces of incomplete headers.
 #[derive(Clone, Debug)]
 struct Pieces {
     bytes: Vec<u8>,
-    /// When the first of them was read.
+    /// When the first piece was read.
     first: Instant,
 }
 
 impl Pieces {
-    /// Grows by doubling like any `Vec`, but never past `cap`, which the pieces stay under.
+    /// Grows by doubling like any `Vec`, but never above `cap`, which the pieces do not reach.
     fn add(&mut self, piece: &[u8], cap: usize) {
         let needed = self.bytes.len() + piece.len();
         if needed > self.bytes.capacity() {
@@ -50,50 +50,50 @@ impl Pieces {
     }
 }
 
-/// Gathers one head. Holds memory only between the pieces of a split head.
+/// Collects the headers of one message. Holds memory only between the pieces of split headers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Gather(Option<Box<Pieces>>);
 
-/// A head with its empty line.
+/// Complete headers, including the empty line.
 pub(super) struct Whole<'a> {
-    /// Borrowed from the slice it lay in, or put together from its pieces.
+    /// Borrowed from the input slice, or assembled from pieces.
     pub(super) head: Cow<'a, [u8]>,
-    /// What follows it.
+    /// The bytes after them.
     pub(super) rest: &'a [u8],
 }
 
 impl Gather {
-    /// What of the head came before.
+    /// The pieces received so far.
     pub(super) fn gathered(&self) -> &[u8] {
         self.0.as_ref().map_or(&[], |pieces| &pieces.bytes)
     }
 
-    /// Bytes it holds on the heap.
+    /// Bytes held on the heap.
     pub(super) fn holds(&self) -> usize {
         self.0.as_ref().map_or(0, |pieces| size_of::<Pieces>() + pieces.bytes.capacity())
     }
 
-    /// How many bytes of the head came before.
+    /// Number of bytes received so far.
     pub(super) fn len(&self) -> usize {
         self.gathered().len()
     }
 
-    /// When the head's first byte was read, if bytes that come at `at` continue it.
+    /// When the first byte of the headers was read; `at` if none was before.
     pub(super) fn first(&self, at: Instant) -> Instant {
         self.0.as_ref().map_or(at, |pieces| pieces.first)
     }
 
-    /// True when the bytes gathered, continued by `bytes`, start with `prefix`.
+    /// True when the collected bytes followed by `bytes` start with `prefix`.
     pub(super) fn starts_with(&self, bytes: &[u8], prefix: &[u8]) -> bool {
         self.gathered().iter().chain(bytes).take(prefix.len()).eq(prefix)
     }
 
-    /// The part of `bytes` that a head of at most `cap` bytes may reach into.
+    /// The part of `bytes` that headers of at most `cap` bytes may extend into.
     pub(super) fn window<'a>(&self, bytes: &'a [u8], cap: usize) -> &'a [u8] {
         bytes.get(..cap.saturating_sub(self.len())).unwrap_or(bytes)
     }
 
-    /// Adds `bytes`. `None` when the head's end is not among them.
+    /// Adds `bytes`. `None` when they do not contain the end of the headers.
     pub(super) fn add<'a>(&mut self, bytes: &'a [u8], at: Instant, cap: usize) -> Result<Option<Whole<'a>>, BadHead> {
         let window = self.window(bytes, cap);
         let Some(end) = end_of_head(self.gathered(), window) else {
@@ -115,14 +115,14 @@ impl Gather {
         Ok(Some(Whole { head, rest }))
     }
 
-    /// Frees what was gathered.
+    /// Frees the collected bytes.
     pub(super) fn clear(&mut self) {
         self.0 = None;
     }
 }
 
-/// How many bytes of `bytes`, which continue `before`, belong to the head: up to the first empty line. Only `bytes`
-/// and the two bytes before them are looked at, so that a head in small pieces costs no more than one in large ones.
+/// How many bytes of `bytes`, which continue `before`, belong to the headers: up to the first empty line. Only `bytes`
+/// and the two bytes before them are examined, so that headers in small pieces cost no more than in large ones.
 fn end_of_head(before: &[u8], bytes: &[u8]) -> Option<usize> {
     let straddling = match before {
         [.., b'\n', b'\r'] => bytes.starts_with(b"\n").then_some(1),
@@ -137,7 +137,7 @@ fn end_of_head(before: &[u8], bytes: &[u8]) -> Option<usize> {
     })
 }
 
-/// The length of the empty line that `bytes` start with. A bare LF counts as a line end (RFC 9112, section 2.2).
+/// Length of the empty line at the start of `bytes`. A bare LF counts as a line end (RFC 9112, section 2.2).
 fn empty_line(bytes: &[u8]) -> Option<usize> {
     match bytes {
         [b'\n', ..] => Some(1),
@@ -146,7 +146,7 @@ fn empty_line(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// Splits a request head into its parts and shows them to `seen`.
+/// Splits the headers of a request and passes them to `seen`.
 pub(super) fn split_request<T>(head: &[u8], mut seen: impl FnMut(&RequestHead<'_>) -> T) -> Result<T, BadHead> {
     with_fields(|fields| {
         let mut request = Request::new(&mut []);
@@ -158,7 +158,7 @@ pub(super) fn split_request<T>(head: &[u8], mut seen: impl FnMut(&RequestHead<'_
     })
 }
 
-/// Splits a response head into its parts and shows them to `seen`.
+/// Splits the headers of a response and passes them to `seen`.
 pub(super) fn split_response<T>(head: &[u8], mut seen: impl FnMut(&ResponseHead<'_>) -> T) -> Result<T, BadHead> {
     with_fields(|fields| {
         let mut response = Response::new(&mut []);
@@ -170,12 +170,12 @@ pub(super) fn split_response<T>(head: &[u8], mut seen: impl FnMut(&ResponseHead<
     })
 }
 
-/// The empty line was found, so a parser that asks for more sees something else in these bytes than we do.
+/// The empty line was found, so httparse disagrees about these bytes if it needs more of them.
 fn whole(status: Status<usize>) -> Result<(), Error> {
     if status.is_complete() { Ok(()) } else { Err(Error::NewLine) }
 }
 
-/// Runs `split` with room for the usual number of fields, then, if these are too few, with room for the most.
+/// Runs `split` with room for the usual number of fields, then, if that is too small, for the maximum.
 fn with_fields<'b, T>(mut split: impl FnMut(&mut [MaybeUninit<Header<'b>>]) -> Result<T, Error>) -> Result<T, BadHead> {
     let mut usual = [const { MaybeUninit::uninit() }; USUAL_FIELDS];
     let result = match split(&mut usual) {
@@ -195,7 +195,7 @@ mod tests {
     const CAP: usize = 50;
 
     #[test]
-    fn a_head_that_lies_whole_in_a_slice_is_not_copied() {
+    fn headers_within_one_slice_are_not_copied() {
         let bytes = b"HTTP/1.1 200 OK\r\n\r\nbody";
         let whole = Gather::default().add(bytes, Instant::now(), CAP).unwrap().unwrap();
         assert!(matches!(whole.head, Cow::Borrowed(b"HTTP/1.1 200 OK\r\n\r\n")));
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_held_only_between_the_pieces_of_a_head() {
+    fn memory_is_held_only_between_pieces_of_headers() {
         let at = Instant::now();
         let mut gather = Gather::default();
         assert!(gather.add(b"HTTP/1.1 200 OK\r", at, CAP).unwrap().is_none());
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_the_cap_is_gathered() {
+    fn collected_headers_never_exceed_the_cap() {
         let mut gather = Gather::default();
         for _ in 0..CAP - 1 {
             assert!(gather.add(b"x", Instant::now(), CAP).unwrap().is_none());

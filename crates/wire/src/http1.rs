@@ -17,17 +17,17 @@ use crate::message::ResponseHead;
 use crate::message::Visitor;
 use crate::websocket::Extensions;
 
-/// The head of the HTTP/2 connection preface (RFC 9113, section 3.4), which reads as a request head. The method PRI is
-/// used for nothing else (section 11.6), so the `SM` behind it need not be waited for.
+/// The first part of the HTTP/2 connection preface (RFC 9113, section 3.4), which parses as the headers of a request.
+/// The method PRI has no other use (section 11.6), so the `SM` after it need not be awaited.
 pub(super) const HTTP2_PREFACE_HEAD: &[u8] = b"PRI * HTTP/2.0\r\n\r\n";
 
-/// What every response of HTTP/1 starts with (RFC 9112, section 2.3).
+/// The start of every HTTP/1 response (RFC 9112, section 2.3).
 const RESPONSE_START: &[u8] = b"HTTP/1.";
 
-/// What one connection may cost.
+/// Limits of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Most bytes of a head, its empty line included.
+    /// Maximum bytes of the headers of a message, including the empty line.
     pub head_bytes: usize,
 }
 
@@ -37,12 +37,12 @@ impl Default for Limits {
     }
 }
 
-/// What must be known of a request to find the end of its response.
+/// The properties of a request that determine where its response ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     Head,
     Connect,
-    /// Any other method, or one whose head is not complete.
+    /// Any other method, or a request with incomplete headers.
     Other,
 }
 
@@ -52,7 +52,7 @@ enum RequestAt {
     Between,
     /// In the method.
     Method,
-    /// In a head whose method is read. `begun` is false while it may still be the HTTP/2 preface.
+    /// In headers whose method is complete. `begun` is false while they may still be the HTTP/2 preface.
     Head {
         begun: bool,
     },
@@ -61,23 +61,24 @@ enum RequestAt {
 
 #[derive(Clone, Debug)]
 enum ResponseAt {
-    /// Before a status line, or in a head.
+    /// Before a status line, or in headers.
     Head,
     Body(Body),
 }
 
-/// Reads one connection as a passive observer: feed each direction's bytes in the order in which they were read.
+/// Parses one connection as a passive observer. Feed the bytes of each direction in the order in which they were read.
 ///
-/// What is not clear ends in a [`Fault`]; the connection can then be read no further, and every later call returns the
-/// same fault. A request whose first bytes are no request at all (`NotHttp`, `Http2`) is never shown to the visitor:
-/// it is begun when its method is read, with the time of its first byte, which may lie before that of the call before.
+/// Ambiguous input ends in a [`Fault`]; the connection cannot be parsed further, and every later call returns the same
+/// fault. If the first bytes are not an HTTP/1 request (`NotHttp`, `Http2`), the visitor sees no request. A request
+/// begins when its method is complete, with the time of its first byte, which may be earlier than that of the previous
+/// call.
 ///
-/// Holds memory only for the pieces of a split head and, once a request came, a few bytes for the queue.
+/// Holds memory only for pieces of split headers and, after the first request, a few bytes for the queue.
 #[derive(Clone, Debug)]
 pub struct Http1 {
     limits: Limits,
-    /// Requests begun and not answered whole, oldest first. While a request is being sent it is the last of these, or,
-    /// answered early, the queue is empty.
+    /// Requests that have begun and have no complete response, oldest first. The request being sent is the last of
+    /// these, unless its response is already complete: then the queue is empty.
     waiting: VecDeque<Asked>,
     request_at: RequestAt,
     response_at: ResponseAt,
@@ -85,7 +86,7 @@ pub struct Http1 {
     response_head: Gather,
     /// Requests begun so far.
     begun: u64,
-    /// No request was read yet.
+    /// No request has been read yet.
     fresh: bool,
     fault: Option<Fault>,
     /// See [`Http1::left`].
@@ -93,7 +94,7 @@ pub struct Http1 {
 }
 
 impl Http1 {
-    /// A connection that carried nothing yet.
+    /// A connection without any bytes yet.
     pub fn new(limits: Limits) -> Http1 {
         Http1 {
             limits,
@@ -109,16 +110,16 @@ impl Http1 {
         }
     }
 
-    /// Asks for the memory that the next bytes of an answer will need.
+    /// Prefetches the memory that the next bytes of a response need.
     pub(super) fn warm(&self) {
         let in_head = matches!(self.response_at, ResponseAt::Head);
         black_box((in_head, self.fault, self.waiting.len(), self.begun));
     }
 
-    /// The client sent `bytes`, read at `at`.
+    /// Parses `bytes`, sent by the client and read at `at`.
     ///
     /// # Errors
-    /// What makes the connection unreadable; final.
+    /// Why the connection cannot be parsed; final.
     pub fn request(&mut self, bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
         match self.fault {
             None => self.read_request(bytes, at, visitor).map_err(|fault| self.stop(fault)),
@@ -126,10 +127,10 @@ impl Http1 {
         }
     }
 
-    /// The server sent `bytes`, read at `at`.
+    /// Parses `bytes`, sent by the server and read at `at`.
     ///
     /// # Errors
-    /// What makes the connection unreadable; final.
+    /// Why the connection cannot be parsed; final.
     pub fn response(&mut self, bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
         match self.fault {
             None => self.read_response(bytes, at, visitor).map_err(|fault| self.stop(fault)),
@@ -137,16 +138,17 @@ impl Http1 {
         }
     }
 
-    /// The client sent its FIN. A request it cut stays open (see [`Http1::request_open`]): it may still be answered.
+    /// The client sent its FIN. A truncated request stays open (see [`Http1::request_open`]): it may still get a
+    /// response.
     pub fn request_finished(&mut self) {
         self.request_head.clear();
     }
 
-    /// The server sent its FIN at `at`: ends a body that is delimited by the end of the connection. What is cut stays
-    /// open (see [`Http1::open`]).
+    /// The server sent its FIN at `at`: ends a body that is delimited by the end of the connection. A truncated
+    /// response stays open (see [`Http1::open`]).
     ///
     /// # Errors
-    /// The fault the connection already had.
+    /// The fault that the connection already had.
     pub fn response_finished(&mut self, at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
         if let Some(fault) = self.fault {
             return Err(fault);
@@ -158,28 +160,28 @@ impl Http1 {
         Ok(())
     }
 
-    /// Bytes it holds on the heap.
+    /// Bytes held on the heap.
     pub(super) fn holds(&self) -> usize {
         self.request_head.holds() + self.response_head.holds() + self.waiting.capacity()
     }
 
-    /// The caps.
+    /// The limits.
     pub(super) fn limits(&self) -> Limits {
         self.limits
     }
 
-    /// How many bytes at the end of the slice that ended in [`Fault::Http2`] or [`Fault::Upgraded`] belong to the protocol
-    /// that follows. For a preface, what of it stands behind its head (`SM`) is among them.
+    /// Number of bytes, at the end of the slice that caused [`Fault::Http2`] or [`Fault::Upgraded`], that belong to the
+    /// next protocol. For a preface this includes the bytes after its headers (`SM`).
     pub fn left(&self) -> usize {
         self.left as usize
     }
 
-    /// What the client sent so far, while that is no request yet.
+    /// The client's bytes so far, while they do not form a request yet.
     pub(super) fn unbegun(&self) -> Option<&[u8]> {
         (self.begun == 0).then(|| self.request_head.gathered())
     }
 
-    /// The number of the exchange that the next response belongs to.
+    /// The number of the request that the next response belongs to.
     pub fn answering(&self) -> u64 {
         self.begun - self.waiting.len() as u64
     }
@@ -189,17 +191,17 @@ impl Http1 {
         self.begun.saturating_sub(1)
     }
 
-    /// How many requests began and are not answered whole.
+    /// How many requests have begun without a complete response.
     pub fn open(&self) -> usize {
         self.waiting.len()
     }
 
-    /// True while a request that began has not been sent whole.
+    /// True while a request has begun and is not completely sent.
     pub fn request_open(&self) -> bool {
         matches!(self.request_at, RequestAt::Head { begun: true } | RequestAt::Body(_))
     }
 
-    /// True when the head of a final response came and its body is not whole.
+    /// True after the headers of a final response, until its body is complete.
     pub fn response_open(&self) -> bool {
         matches!(self.response_at, ResponseAt::Body(_))
     }
@@ -261,7 +263,7 @@ impl Http1 {
         Ok(())
     }
 
-    /// True when the method of the request being gathered ends within `bytes`, that is, with a space.
+    /// True when the method of the current request ends within `bytes`, that is, with a space.
     fn method_ends(&self, bytes: &[u8]) -> Result<bool, Fault> {
         let window = self.request_head.window(bytes, self.limits.head_bytes);
         match window.iter().enumerate().find(|(_, byte)| !is_token(**byte)) {
@@ -275,7 +277,7 @@ impl Http1 {
     fn begin_request(&mut self, first: Instant, visitor: &mut impl Visitor) {
         self.waiting.push_back(Asked::Other);
         self.begun += 1;
-        // Where its response ends has to be known also of a request that the visitor does not follow.
+        // The end of the response is needed even for a request that the visitor does not follow.
         visitor.request_begin(self.asking(), first);
     }
 
@@ -288,7 +290,7 @@ impl Http1 {
         })
         .map_err(bad_request)?
         .map_err(|BadFraming| Fault::MalformedRequest)?;
-        // Not there when the request was answered before its head was complete.
+        // Absent if the response was complete before the request headers.
         if let Some(newest) = self.waiting.back_mut() {
             *newest = asked;
         }
@@ -341,7 +343,8 @@ impl Http1 {
         visitor: &mut impl Visitor,
     ) -> Result<(), Fault> {
         let number = self.answering();
-        // An upgrade in the middle of a request, or of a pipeline, leaves open what belongs to which stream.
+        // After an upgrade in the middle of a request or a pipeline, it is ambiguous which bytes belong to which
+        // stream.
         let may_upgrade = !self.request_open() && self.waiting.len() == 1;
         let follows = head::split_response(head, |head| {
             let follows = Follows::of(asked, head, may_upgrade)?;
@@ -385,9 +388,9 @@ impl Asked {
     }
 }
 
-/// What follows a response head.
+/// What follows the headers of a response.
 enum Follows {
-    /// The next response to the same request: this one was interim.
+    /// Another response to the same request: this one was interim.
     Response,
     /// The next message.
     Nothing,
@@ -402,7 +405,7 @@ enum Follows {
 impl Follows {
     fn of(asked: Asked, head: &ResponseHead<'_>, may_upgrade: bool) -> Result<Follows, BadFraming> {
         match (head.status, asked) {
-            // No class of status is below 1xx (RFC 9110, section 15), so how such a message ends is unknown.
+            // No status class is below 1xx (RFC 9110, section 15), so the length of such a message is undefined.
             (0..100, _) => Err(BadFraming),
             (101, _) if may_upgrade && is_h2c(head) => Ok(Follows::Http2),
             (101, _) if may_upgrade && head.is_websocket() => {

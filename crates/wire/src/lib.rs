@@ -1,10 +1,10 @@
-//! Message boundaries of HTTP/1.1 and HTTP/2 (RFC 9110, RFC 9112, RFC 9113): byte slices in; heads, body slices and message
-//! ends out. Codings of bodies, and the messages of gRPC and WebSocket in them.
+//! Message boundaries of HTTP/1.1 and HTTP/2 (RFC 9110, RFC 9112, RFC 9113): byte slices in; headers, body slices and
+//! message ends out. Also decodes bodies, and the gRPC and WebSocket messages in them.
 //!
-//! Passive: nothing is changed, buffered (a split head apart) or answered.
+//! Passive: it modifies no bytes, sends no response, and buffers nothing except split headers.
 //!
-//! The same bytes give the same calls however they are cut: a head is judged when it is whole, and only what its first
-//! bytes rule out (no method, no `HTTP/1.`) is refused at once.
+//! The same bytes cause the same calls wherever they are split: headers are evaluated when complete, and rejected
+//! earlier only for invalid first bytes (no method, no `HTTP/1.`).
 
 mod body;
 pub mod budget;

@@ -1,4 +1,4 @@
-//! One connection in whatever version of HTTP it speaks.
+//! One connection in any supported version of HTTP.
 
 use std::time::Instant;
 
@@ -12,10 +12,10 @@ use crate::message::Visitor;
 use crate::websocket::Extensions;
 use crate::websocket::WebSocket;
 
-/// Reads one connection: as HTTP/1 until a preface or a 101 turns it to HTTP/2.
+/// Parses one connection: as HTTP/1 until a preface or a 101 switches it to HTTP/2 or WebSocket.
 #[derive(Debug)]
 pub enum Reader {
-    /// HTTP/1, or nothing yet.
+    /// HTTP/1, or no bytes yet.
     Http1(Http1),
     /// HTTP/2.
     Http2(Box<Http2>),
@@ -24,27 +24,27 @@ pub enum Reader {
 }
 
 impl Reader {
-    /// A connection that carried nothing yet.
+    /// A connection without any bytes yet.
     pub fn new(limits: Limits) -> Reader {
         Reader::Http1(Http1::new(limits))
     }
 
-    /// True once the connection speaks WebSocket.
+    /// True once the connection has switched to WebSocket.
     pub fn is_websocket(&self) -> bool {
         matches!(self, Reader::WebSocket(_))
     }
 
-    /// Asks for the memory that the next bytes of an answer will need.
+    /// Prefetches the memory that the next bytes of a response need.
     pub fn warm(&self) {
         if let Reader::Http1(http1) = self {
             http1.warm();
         }
     }
 
-    /// The client sent `bytes`, read at `at`.
+    /// Parses `bytes`, sent by the client and read at `at`.
     ///
     /// # Errors
-    /// What makes the connection unreadable; final.
+    /// Why the connection cannot be parsed; final.
     pub fn request(&mut self, bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
         let http1 = match self {
             Reader::Http2(http2) => return http2.request(bytes, at, visitor),
@@ -62,17 +62,18 @@ impl Reader {
         result
     }
 
-    /// The server sent `bytes`, read at `at`.
+    /// Parses `bytes`, sent by the server and read at `at`.
     ///
     /// # Errors
-    /// What makes the connection unreadable; final.
+    /// Why the connection cannot be parsed; final.
     pub fn response(&mut self, bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
         let http1 = match self {
             Reader::Http2(http2) => return http2.response(bytes, at, visitor),
             Reader::WebSocket(websocket) => return websocket.response(bytes, at, visitor),
             Reader::Http1(http1) => http1,
         };
-        // A server of HTTP/2 need not wait for the client's preface to send its own, whose length begins with 0.
+        // An HTTP/2 server may send its preface before it receives the client's. The length field at its start begins
+        // with 0.
         if bytes.first() == Some(&0)
             && let Some(asked) = http1.unbegun()
         {
@@ -92,10 +93,11 @@ impl Reader {
         result
     }
 
-    /// The server sent its FIN at `at`: ends a body that is delimited by the end of the connection. What is cut stays open.
+    /// The server sent its FIN at `at`: ends a body that is delimited by the end of the connection. Truncated messages
+    /// stay open.
     ///
     /// # Errors
-    /// The fault the connection already had.
+    /// The fault that the connection already had.
     pub fn response_finished(&mut self, at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
         match self {
             Reader::Http1(http1) => http1.response_finished(at, visitor),
@@ -103,10 +105,10 @@ impl Reader {
         }
     }
 
-    /// Goes on after [`Fault::WebSocket`], which came of `bytes`. The costs of compressed messages are charged to this account.
+    /// Continues after [`Fault::WebSocket`], which `bytes` caused. Decompression costs are charged to `account`.
     ///
     /// # Errors
-    /// What makes the connection unreadable; final.
+    /// Why the connection cannot be parsed; final.
     pub fn follow_websocket(
         &mut self,
         extensions: Extensions,
@@ -122,7 +124,7 @@ impl Reader {
         result
     }
 
-    /// Bytes it holds on the heap, besides the decoders of WebSocket messages, which are charged by themselves.
+    /// Bytes held on the heap, except the decoders of WebSocket messages, which are charged separately.
     pub fn holds(&self) -> usize {
         match self {
             Reader::Http1(http1) => http1.holds(),
@@ -131,13 +133,13 @@ impl Reader {
         }
     }
 
-    /// True when answers share the connection: what holds it up holds up all of them.
+    /// True when responses share the connection: blocking it blocks all of them.
     pub fn is_shared(&self) -> bool {
         matches!(self, Reader::Http2(_))
     }
 }
 
-/// What of the slice belongs to the next protocol.
+/// The part of the slice that belongs to the next protocol.
 fn rest<'a>(bytes: &'a [u8], http1: &Http1) -> &'a [u8] {
     bytes.len().checked_sub(http1.left()).and_then(|start| bytes.get(start..)).unwrap_or_default()
 }

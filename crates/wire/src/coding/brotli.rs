@@ -1,9 +1,9 @@
 //! `br` (RFC 7932).
 //!
-//! The library decodes until its ring buffer is full before it gives the first byte, and allocates that buffer as large as
-//! the stream's window: 14 bytes make it work for as long as 8 MiB take. So the buffer begins small here. When a stream
-//! fills it, the library begins again with a larger one and the coded bytes so far: a stream never costs much more than
-//! the bytes it has decoded, in time or in memory.
+//! The library produces no output until its ring buffer is full, and allocates a ring buffer as large as the stream's
+//! window: 14 input bytes can cost as much time as 8 MiB. Therefore the ring buffer is small at first. When a stream
+//! fills it, decoding restarts with a larger buffer from the compressed bytes so far. A stream then never costs much
+//! more time or memory than the bytes it has decoded.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -19,26 +19,26 @@ use brotli_decompressor::SliceWrapperMut;
 
 use crate::coding::Unreadable;
 
-/// The first ring buffer's size as a power of two.
+/// Size of the first ring buffer, as a power of two.
 const FIRST_RING_BITS: u32 = 14;
 
-/// Each further one is 4 times as large: beginning again costs a third more than the stream alone.
+/// Each next ring buffer is 4 times as large: the restarts cost a third more than decoding the stream once.
 const GROWTH_BITS: u32 = 2;
 
-/// A brotli stream being decoded.
+/// A decoder for one brotli stream.
 pub(super) struct Brotli {
-    /// `None` after the stream's end: what follows is ignored.
+    /// `None` after the end of the stream: further bytes are ignored.
     state: Option<Box<State>>,
-    /// Bytes that the state allocated.
+    /// Bytes allocated by the state.
     allocated: Arc<AtomicUsize>,
     max_window: usize,
-    /// The stream's window as a power of two, once its first byte came.
+    /// The stream's window as a power of two, known after its first byte.
     window_bits: Option<u32>,
-    /// The coded bytes so far, while the ring buffer is smaller than the window.
+    /// The compressed bytes so far, while the ring buffer is smaller than the window.
     coded: Vec<u8>,
-    /// Decoded bytes that [`Brotli::decoded`] has returned.
+    /// Decoded bytes already returned by [`Brotli::decoded`].
     counted: usize,
-    /// The length of the decoded stream, once it ended.
+    /// Length of the decoded stream, set at its end.
     ended: usize,
 }
 
@@ -62,17 +62,17 @@ impl Brotli {
         self.allocated.load(Ordering::Relaxed) + state + self.coded.capacity()
     }
 
-    /// Before the first byte of another stream.
+    /// Prepares for a new stream.
     pub(super) fn restart(&mut self) {
         *self = Brotli::new(self.max_window);
     }
 
-    /// The stream has ended.
+    /// True after the end of the stream.
     pub(super) fn is_at_end(&self) -> bool {
         self.state.is_none()
     }
 
-    /// Bytes decoded since the last call, given out or not.
+    /// Bytes decoded since the last call, including those not returned yet.
     pub(super) fn decoded(&mut self) -> usize {
         let all = self.state.as_ref().map_or(self.ended, |state| position(state));
         let decoded = all.saturating_sub(self.counted);
@@ -127,7 +127,7 @@ impl Brotli {
         Ok(written)
     }
 
-    /// The first byte came; the window's size as a power of two.
+    /// Handles the first byte; returns the window size as a power of two.
     fn begin(&mut self, state: &mut State, first: u8) -> Result<u32, Unreadable> {
         let bits = window_bits(first).ok_or(Unreadable::Corrupt)?;
         if 1usize << bits > self.max_window {
@@ -139,7 +139,7 @@ impl Brotli {
         Ok(bits)
     }
 
-    /// Begins again with a larger ring buffer.
+    /// Restarts with a larger ring buffer.
     fn grow(&mut self, state: &mut Box<State>, window_bits: u32) -> Result<(), Unreadable> {
         let ring_bits = (state.window_bits + GROWTH_BITS).min(window_bits);
         let given = state.partial_pos_out;
@@ -160,25 +160,25 @@ fn new_state(allocated: &Arc<AtomicUsize>) -> Box<State> {
     Box::new(State::new_strict(allocator(), allocator(), allocator()))
 }
 
-/// How a call of the library ended.
+/// Result of a library call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
-    /// It wants more input.
+    /// More input is needed.
     Hungry,
-    /// The ring buffer is full, or the stream is at its end and bytes of it were not given out.
+    /// The ring buffer is full, or the stream ended with bytes not returned yet.
     Full,
-    /// The stream has ended and all of it was given out.
+    /// The stream ended and all bytes were returned.
     Ended,
 }
 
-/// Shows the library the first byte alone, and limits its ring buffer. The window itself stays as the stream says.
+/// Passes only the first byte to the library, then limits the ring buffer. The window keeps the size in the stream.
 fn start(state: &mut State, first: u8, ring_bits: u32) -> Result<(), Unreadable> {
     decode(state, &mut [first].as_slice())?;
     state.window_bits = ring_bits;
     Ok(())
 }
 
-/// Decodes into the ring buffer; nothing is given out.
+/// Decodes into the ring buffer without returning bytes.
 fn decode(state: &mut State, input: &mut &[u8]) -> Result<Progress, Unreadable> {
     let (mut left, mut taken) = (input.len(), 0);
     let (mut room, mut written, mut total) = (0, 0, 0);
@@ -208,34 +208,34 @@ fn position(state: &State) -> usize {
     state.rb_roundtrips * size_of_ring(state) + usize::try_from(state.pos).unwrap_or(0)
 }
 
-/// Bytes in the ring buffer that were not given out. What a word of the dictionary adds behind its end is given out when
-/// it has wrapped.
+/// Bytes in the ring buffer that were not returned yet. Bytes of a dictionary word beyond the buffer's end are returned
+/// after it wraps.
 fn unwritten(state: &State) -> Result<usize, Unreadable> {
     let size = size_of_ring(state);
     let at = usize::try_from(state.pos).unwrap_or(0).min(size);
     (state.rb_roundtrips * size + at).checked_sub(state.partial_pos_out).ok_or(Unreadable::Corrupt)
 }
 
-/// Gives out what fits in `output`.
+/// Copies as many decoded bytes as fit to `output`.
 fn give(state: &mut State, output: &mut [u8]) -> Result<usize, Unreadable> {
     let length = unwritten(state)?.min(output.len());
     if length == 0 {
         return Ok(0);
     }
-    // A metablock that ended with more than its length: the stream is corrupt.
+    // A metablock with more bytes than its length: the stream is corrupt.
     if state.meta_block_remaining_len < 0 {
         return Err(Unreadable::Corrupt);
     }
     let start = state.partial_pos_out & (size_of_ring(state) - 1);
-    // The library wraps when all before the wrap was given out, so that it never lies across the end.
+    // The library wraps only after all bytes before the wrap were returned, so the range never spans the end.
     let bytes = state.ringbuffer.slice().get(start..start + length).ok_or(Unreadable::Corrupt)?;
     output.get_mut(..length).ok_or(Unreadable::Corrupt)?.copy_from_slice(bytes);
     state.partial_pos_out += length;
     Ok(length)
 }
 
-/// The window's size as a power of two, by the stream's first byte (section 9.1); `None` for the one value that the
-/// format leaves out (large windows, which no content coding has).
+/// The window size as a power of two, from the stream's first byte (section 9.1); `None` for the one reserved value
+/// (large windows, which no content coding allows).
 fn window_bits(first: u8) -> Option<u32> {
     match (first & 1, first >> 1 & 7, first >> 4 & 7) {
         (0, _, _) => Some(16),
@@ -246,10 +246,10 @@ fn window_bits(first: u8) -> Option<u32> {
     }
 }
 
-/// Rust's own allocator, with an account of what it gave.
+/// Rust's default allocator, counting the allocated bytes.
 struct Metered(Arc<AtomicUsize>);
 
-/// Memory of the decompressor.
+/// Memory allocated for the decompressor.
 struct Cells<T>(Box<[T]>);
 
 impl<T> Default for Cells<T> {
@@ -273,7 +273,7 @@ impl<T> SliceWrapperMut<T> for Cells<T> {
     }
 }
 
-/// Implements the library's allocator for the three kinds of cells it asks for.
+/// Implements the library's allocator for its three cell types.
 macro_rules! metered {
     ($($cell:ty),*) => {$(
         impl Allocator<$cell> for Metered {
@@ -298,8 +298,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_byte_gives_the_window() {
-        // RFC 7932, section 9.1: the table of WBITS, as bits from the lowest on.
+    fn first_byte_determines_the_window() {
+        // RFC 7932, section 9.1: the table of WBITS, least significant bit first.
         for (first, bits) in [
             (0b0000_0000, Some(16)),
             (0b0010_0001, Some(10)),

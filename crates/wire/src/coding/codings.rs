@@ -1,16 +1,16 @@
-//! Which codings a head names.
+//! The codings listed in the headers.
 
 use crate::coding::Unreadable;
 
-/// Codings in a row that are undone. Two are one more than real senders use.
+/// Maximum number of chained codings to decode: one more than real senders use.
 const MOST: usize = 2;
 
-/// A coding that can be undone.
+/// A supported coding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coding {
     /// `gzip`, `x-gzip` (RFC 1952).
     Gzip,
-    /// `deflate`: the zlib format (RFC 1950), or, from senders that read the name literally, raw deflate (RFC 1951).
+    /// `deflate`: the zlib format (RFC 1950), or raw deflate (RFC 1951) from senders that take the name literally.
     Deflate,
     /// `br` (RFC 7932).
     Brotli,
@@ -19,7 +19,7 @@ pub enum Coding {
 }
 
 impl Coding {
-    /// The coding of this name (any case).
+    /// The coding with this name (case-insensitive).
     pub fn of_name(name: &[u8]) -> Option<Coding> {
         const NAMES: [(&str, Coding); 5] = [
             ("gzip", Coding::Gzip),
@@ -32,18 +32,18 @@ impl Coding {
     }
 }
 
-/// The codings of one body, in the order in which they are undone.
+/// The codings of one body, in decoding order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Codings {
     list: [Option<Coding>; MOST],
 }
 
 impl Codings {
-    /// The codings that these values of `Content-Encoding` and, later, `Transfer-Encoding` name: each a list in the order
-    /// in which they were applied. `identity` and `chunked` are none.
+    /// The codings listed in these values of `Content-Encoding` followed by `Transfer-Encoding`, each in the order of
+    /// application. `identity` and `chunked` are skipped.
     ///
     /// # Errors
-    /// A name that is not known, or too many.
+    /// An unknown name, or too many codings.
     pub fn of<'a>(values: impl IntoIterator<Item = &'a [u8]>) -> Result<Codings, Unreadable> {
         let mut codings = Codings::default();
         for name in values.into_iter().flat_map(|value| value.split(|byte| *byte == b',')).map(<[u8]>::trim_ascii) {
@@ -61,12 +61,12 @@ impl Codings {
         Ok(codings)
     }
 
-    /// True when there is nothing to undo.
+    /// True when there is nothing to decode.
     pub fn is_empty(self) -> bool {
         self.iter().next().is_none()
     }
 
-    /// The codings, the one to undo first in front.
+    /// The codings in decoding order.
     pub fn iter(self) -> impl Iterator<Item = Coding> {
         self.list.into_iter().flatten()
     }
@@ -81,14 +81,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_applied_last_is_undone_first() {
+    fn codings_are_decoded_in_reverse_order_of_application() {
         assert_eq!(of(&["gzip, br"]), Ok(vec![Coding::Brotli, Coding::Gzip]));
         assert_eq!(of(&["gzip", "br"]), Ok(vec![Coding::Brotli, Coding::Gzip]));
         assert_eq!(of(&["zstd", "X-GZIP , chunked"]), Ok(vec![Coding::Gzip, Coding::Zstd]));
     }
 
     #[test]
-    fn no_coding_is_told_from_an_unknown_one() {
+    fn identity_is_no_coding_and_unknown_names_are_errors() {
         assert_eq!(of(&[]), Ok(vec![]));
         assert_eq!(of(&["", " identity,", "Chunked"]), Ok(vec![]));
         assert!(Codings::default().is_empty());
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_two_in_a_row_are_too_many() {
+    fn more_than_two_chained_codings_are_an_error() {
         assert_eq!(of(&["gzip, identity, br", ""]).map(|codings| codings.len()), Ok(2));
         assert_eq!(of(&["gzip, br", "gzip, chunked"]), Err(Unreadable::TooManyCodings));
     }

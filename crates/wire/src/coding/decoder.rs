@@ -6,9 +6,9 @@ use crate::coding::Limits;
 use crate::coding::Unreadable;
 use crate::coding::layer::Layer;
 
-/// Undoes the codings of one body, cut anywhere.
+/// Decodes all codings of one body, split at any byte.
 ///
-/// Holds nothing before the body's first byte. After an error it is of no more use.
+/// Allocates nothing before the body's first byte. Do not use after an error.
 #[derive(Debug)]
 pub struct Decoder {
     codings: Codings,
@@ -18,16 +18,16 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// For a body of these codings, whose costs are charged to this account.
+    /// A decoder for a body with these codings; its costs are charged to `account`.
     pub fn new(codings: Codings, limits: Limits, account: Account) -> Decoder {
         Decoder { codings, limits, account, layers: Vec::new() }
     }
 
-    /// Takes the next bytes of the body, and shows `each` slice of what they stand for, none of them empty. What follows
-    /// the end of the coded stream is ignored, as receivers do.
+    /// Decodes the next bytes of the body and passes the decoded slices, never empty, to `each`. Bytes after the end of
+    /// the coded stream are ignored, as receivers do.
     ///
     /// # Errors
-    /// Why the body cannot be read on. What came before it was shown.
+    /// Why the body cannot be decoded further. Bytes decoded before the error were passed on.
     pub fn feed(&mut self, bytes: &[u8], each: &mut dyn FnMut(&[u8])) -> Result<(), Unreadable> {
         if bytes.is_empty() {
             return Ok(());
@@ -42,7 +42,7 @@ impl Decoder {
     }
 }
 
-/// Sends bytes through these layers, the first of them first.
+/// Passes bytes through these layers in order.
 fn through(layers: &mut [Layer], bytes: &[u8], each: &mut dyn FnMut(&[u8])) -> Result<(), Unreadable> {
     match layers.split_first_mut() {
         None => {

@@ -14,33 +14,33 @@ const RESERVED: u8 = 0xe0;
 /// CRC-32 and length of the uncompressed data.
 const TRAILER_BYTES: u8 = 8;
 
-/// Where in a member the next byte stands.
+/// The part of a member that the next byte belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
-    /// This many bytes into the ten that every header has.
+    /// This many bytes into the ten fixed header bytes.
     Fixed(u8),
-    /// This many bytes into the length of the extra field; the first of them.
+    /// This many bytes into the length of the extra field; its first byte.
     ExtraLength(u8, u8),
-    /// This many bytes of the extra field are left.
+    /// This many bytes of the extra field remain.
     Extra(u16),
     Name,
     Comment,
-    /// This many bytes of the header's check sum are left.
+    /// This many bytes of the header checksum remain.
     HeaderCrc(u8),
     Data,
-    /// This many bytes of the trailer are left.
+    /// This many bytes of the trailer remain.
     Trailer(u8),
-    /// After the last member: what follows is not gzip, and ignored.
+    /// After the last member: further bytes are not gzip and are ignored.
     Past,
 }
 
-/// A gzip stream being undone.
+/// A decoder for one gzip stream.
 #[derive(Debug)]
 pub(super) struct Gzip {
     inflate: Inflate,
     at: At,
     flags: u8,
-    /// A member has ended.
+    /// At least one member has ended.
     several: bool,
 }
 
@@ -53,13 +53,13 @@ impl Gzip {
         INFLATE_BYTES
     }
 
-    /// Before the first byte of another stream.
+    /// Prepares for a new stream.
     pub(super) fn restart(&mut self) {
         self.inflate.reset();
         (self.at, self.flags, self.several) = (At::Fixed(0), 0, false);
     }
 
-    /// A member has ended, and no other begun.
+    /// True when a member has ended and no other has begun.
     pub(super) fn is_at_end(&self) -> bool {
         self.several && matches!(self.at, At::Fixed(0) | At::Past)
     }
@@ -82,7 +82,7 @@ impl Gzip {
         }
     }
 
-    /// Where the byte after this one stands.
+    /// The state after this byte.
     fn after(&mut self, byte: u8) -> Result<At, Unreadable> {
         Ok(match self.at {
             At::Fixed(index) => match (index, byte) {
@@ -92,7 +92,7 @@ impl Gzip {
                     At::Fixed(4)
                 }
                 (9, _) => self.next_field(EXTRA),
-                // Padding behind a file is common (section 2.2 has none, `gzip` ignores it).
+                // Padding after a file is common (section 2.2 does not allow it, `gzip` ignores it).
                 (0 | 1, _) if self.several => At::Past,
                 _ => return Err(Unreadable::Corrupt),
             },
@@ -117,7 +117,7 @@ impl Gzip {
         })
     }
 
-    /// The first of the optional fields from `first` on that the flags announce, in their order in the header.
+    /// The first optional field, from `first` on in header order, whose flag is set.
     fn next_field(&self, first: u8) -> At {
         let fields =
             [(EXTRA, At::ExtraLength(0, 0)), (NAME, At::Name), (COMMENT, At::Comment), (HEADER_CRC, At::HeaderCrc(2))];

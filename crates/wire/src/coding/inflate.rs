@@ -6,14 +6,14 @@ use flate2::Status;
 
 use crate::coding::Unreadable;
 
-/// What an inflater holds: its window of 32 KiB, and the tables and state of the library, rounded up (measured by a test
-/// in `tests/it/coding`).
+/// Memory of an inflater: its window of 32 KiB, and the library's tables and state, rounded up (measured by a test in
+/// `tests/it/coding`).
 pub(super) const INFLATE_BYTES: usize = 48 * 1024;
 
-/// A raw deflate stream being undone.
+/// A decoder for one raw deflate stream.
 pub(super) struct Inflate {
     stream: Decompress,
-    /// A fault was met in the step that showed what came before it.
+    /// The last step failed after it produced output.
     failed: bool,
 }
 
@@ -23,22 +23,22 @@ impl std::fmt::Debug for Inflate {
     }
 }
 
-/// What one step did.
+/// Result of one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Inflated {
     /// Bytes written.
     pub(super) written: usize,
-    /// The stream's last block has ended; what is left of the input is not part of it.
+    /// The last block of the stream ended; the remaining input is not part of it.
     pub(super) ended: bool,
 }
 
 impl Inflate {
-    /// Before the first byte. Allocates the window.
+    /// A new decoder. Allocates the window.
     pub(super) fn new() -> Inflate {
         Inflate { stream: Decompress::new(false), failed: false }
     }
 
-    /// Takes what it can of `input` and gives what fits in `output`. Not to be called after the end.
+    /// Decodes from `input` into `output` until either is exhausted. Do not call after the end.
     pub(super) fn step(&mut self, input: &mut &[u8], output: &mut [u8]) -> Result<Inflated, Unreadable> {
         if self.failed {
             return Err(Unreadable::Corrupt);
@@ -52,7 +52,7 @@ impl Inflate {
                 *input = input.get(taken..).unwrap_or_default();
                 Ok(Inflated { written, ended: status == Status::StreamEnd })
             }
-            // The input stays, so that the next step tells of the fault.
+            // The input is kept, so that the next step reports the error.
             Err(_) if written > 0 => {
                 self.failed = true;
                 Ok(Inflated { written, ended: false })
@@ -61,7 +61,7 @@ impl Inflate {
         }
     }
 
-    /// Ready for another stream.
+    /// Prepares for a new stream.
     pub(super) fn reset(&mut self) {
         self.stream.reset(false);
         self.failed = false;

@@ -1,4 +1,4 @@
-//! One coding, and what it costs its connection.
+//! One coding, and its cost to the connection.
 
 use crate::budget::Account;
 use crate::budget::Exhausted;
@@ -9,10 +9,10 @@ use crate::coding::Unreadable;
 use crate::coding::inflate::Inflate;
 use crate::coding::stage::Stage;
 
-/// Bytes that are handed on at a time. They lie on the stack, so that a waiting stream holds none.
+/// Maximum decoded bytes passed on at once. They are on the stack, so that a waiting stream holds none.
 const SLICE: usize = 8 * 1024;
 
-/// Coded bytes that a stage gets at a time: between two pieces its costs are looked at.
+/// Compressed bytes given to a stage at once: costs are checked between pieces.
 const PIECE: usize = 4 * 1024;
 
 /// One coding with its share of the connection's account.
@@ -28,7 +28,7 @@ impl Layer {
         Ok(Layer { stage: Stage::new(coding, limits)?, share: account.share() })
     }
 
-    /// For the messages of a WebSocket.
+    /// A layer for WebSocket messages.
     pub(super) fn of_messages(account: &Account) -> Result<Layer, Unreadable> {
         account.begin(Stage::setup_cost(Coding::Deflate)).map_err(|Exhausted| Unreadable::Ratio)?;
         Ok(Layer { stage: Stage::Message(Inflate::new()), share: account.share() })
@@ -66,20 +66,20 @@ impl Layer {
             if !full && input.is_empty() {
                 return Ok(());
             }
-            // A stage that neither takes nor gives would go on for ever.
+            // A stage that neither consumes nor produces bytes would loop forever.
             if written == 0 && input.len() == before {
                 return Err(Unreadable::Corrupt);
             }
         }
     }
 
-    /// The stream begins anew.
+    /// Prepares for a new stream.
     pub(super) fn restart(&mut self) -> Result<(), Unreadable> {
         self.share.account().begin(self.stage.restart_cost()).map_err(|Exhausted| Unreadable::Ratio)?;
         self.stage.restart()
     }
 
-    /// The coded stream has come to its end.
+    /// True at the end of the coded stream.
     pub(super) fn is_at_end(&self) -> bool {
         self.stage.is_at_end()
     }

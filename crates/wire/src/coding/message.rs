@@ -6,32 +6,32 @@ use crate::coding::inflate::INFLATE_BYTES;
 use crate::coding::inflate::Inflate;
 use crate::coding::layer::Layer;
 
-/// What a sender leaves out at the end of each message (section 7.2.1).
+/// The bytes that a sender omits at the end of each message (section 7.2.1).
 const TAIL: [u8; 4] = [0, 0, 0xff, 0xff];
 
-/// Undoes the compression of one direction's messages, cut anywhere.
+/// Decompresses the messages of one direction, split at any byte.
 ///
-/// Holds nothing before the first compressed byte. After an error it is of no more use: later messages refer back to what
-/// was lost.
+/// Allocates nothing before the first compressed byte. Do not use after an error: later messages refer back to the lost
+/// data.
 #[derive(Debug)]
 pub struct MessageInflater {
     account: Account,
-    /// The window is kept from message to message.
+    /// The window is kept between messages.
     takeover: bool,
     layer: Option<Layer>,
 }
 
 impl MessageInflater {
-    /// For one direction, whose costs are charged to this account. `takeover`: its sender keeps its window from message to
-    /// message (no `*_no_context_takeover` was agreed on).
+    /// An inflater for one direction; its costs are charged to `account`. `takeover`: the sender keeps its window
+    /// between messages (no `*_no_context_takeover` was negotiated).
     pub fn new(takeover: bool, account: Account) -> MessageInflater {
         MessageInflater { account, takeover, layer: None }
     }
 
-    /// Takes the next bytes of a message, and shows `each` slice of what they stand for.
+    /// Decompresses the next bytes of a message and passes the slices to `each`.
     ///
     /// # Errors
-    /// Why this direction cannot be read on.
+    /// Why this direction cannot be decoded further.
     pub fn feed(&mut self, bytes: &[u8], each: &mut dyn FnMut(&[u8])) -> Result<(), Unreadable> {
         if bytes.is_empty() {
             return Ok(());
@@ -46,10 +46,10 @@ impl MessageInflater {
         })
     }
 
-    /// The message has ended: shows what was held back of it.
+    /// Ends the message and passes its remaining data to `each`.
     ///
     /// # Errors
-    /// Why this direction cannot be read on.
+    /// Why this direction cannot be decoded further.
     pub fn end(&mut self, each: &mut dyn FnMut(&[u8])) -> Result<(), Unreadable> {
         self.feed(&TAIL, each)?;
         if let (false, Some(layer)) = (self.takeover, &mut self.layer) {
@@ -59,8 +59,8 @@ impl MessageInflater {
     }
 }
 
-/// One step of a message's stream. A sender may end its deflate stream with a message (section 7.2.3.4); a new one begins
-/// in what follows, without the window of the old.
+/// One step of a message's stream. A sender may end its deflate stream with a message (section 7.2.3.4); a new stream
+/// then begins in the following bytes, without the old window.
 pub(super) fn step(inflate: &mut Inflate, input: &mut &[u8], output: &mut [u8]) -> Result<usize, Unreadable> {
     let inflated = inflate.step(input, output)?;
     if inflated.ended {
@@ -69,7 +69,7 @@ pub(super) fn step(inflate: &mut Inflate, input: &mut &[u8], output: &mut [u8]) 
     Ok(inflated.written)
 }
 
-/// Bytes that a message's inflater holds.
+/// Bytes held by the inflater of a message.
 pub(super) fn holds() -> usize {
     INFLATE_BYTES
 }

@@ -1,8 +1,8 @@
-//! Content and transfer codings of bodies (RFC 9110, section 8.4; RFC 9112, section 7), undone as the bytes pass.
+//! Decodes content and transfer codings of bodies (RFC 9110, section 8.4; RFC 9112, section 7) as the bytes pass.
 //!
-//! Push-style: coded bytes in, slices of what they stand for out, as soon as the coding gives them. No body is kept. A
-//! decoder holds the window of its coding and nothing else, within [`Limits`] and its connection's account.
-//! Check sums are not verified: that is the receiver's task, and a wrong one changes no length.
+//! Push-style: coded bytes in, decoded slices out as soon as they are available. Bodies are not stored. A decoder holds
+//! only the window of its coding, within [`Limits`] and its connection's account. Checksums are not verified: that is
+//! the receiver's task, and a wrong checksum changes no length.
 
 mod brotli;
 mod codings;
@@ -21,33 +21,33 @@ pub use decoder::Decoder;
 pub use message::MessageInflater;
 pub use series::Series;
 
-/// What the stream of a body may ask for. What it costs is charged to its connection's [`Account`](crate::budget::Account).
+/// Limits on the stream of a body. Its cost is charged to its connection's [`Account`](crate::budget::Account).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Most bytes of a window that a stream may ask for; rounded down to a power of two. gzip and deflate always have
-    /// theirs of 32 KiB.
+    /// Maximum window that a stream may request, in bytes; rounded down to a power of two. gzip and deflate always use
+    /// 32 KiB.
     pub window_bytes: usize,
 }
 
 impl Default for Limits {
-    /// RFC 9659 has encoders of zstd stay within 8 MB; brotli's usual window is 4 MiB at most (`lgwin` 22).
+    /// RFC 9659 limits zstd encoders to 8 MB; brotli's usual window is at most 4 MiB (`lgwin` 22).
     fn default() -> Limits {
         Limits { window_bytes: 8 << 20 }
     }
 }
 
-/// Why a body cannot be read. Final for that body.
+/// Why a body cannot be decoded. Final for that body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unreadable {
-    /// A coding that we do not know.
+    /// An unknown coding.
     UnknownCoding,
-    /// More codings in a row than are undone.
+    /// More chained codings than supported.
     TooManyCodings,
-    /// The bytes are not what the coding says.
+    /// The bytes are not valid for the coding.
     Corrupt,
-    /// The stream asks for a window over the cap.
+    /// The stream requests a window above the limit.
     Window,
-    /// The connection has decoded all that its received bytes have earned: a decompression bomb.
+    /// The connection has used all decoding credit earned by its received bytes: a decompression bomb.
     Ratio,
     /// The memory budget has no room for its decoder.
     Memory,

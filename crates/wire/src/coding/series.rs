@@ -1,4 +1,4 @@
-//! Bodies of one coding, one after the other: the messages of gRPC.
+//! Consecutive bodies with one coding: the messages of gRPC.
 
 use crate::budget::Account;
 use crate::coding::Coding;
@@ -6,29 +6,29 @@ use crate::coding::Limits;
 use crate::coding::Unreadable;
 use crate::coding::layer::Layer;
 
-/// Undoes the coding of bodies that follow each other, each a stream of its own, cut anywhere.
+/// Decodes consecutive bodies, each a separate stream, split at any byte.
 ///
-/// Holds nothing before the first byte. After an error it is of no more use.
+/// Allocates nothing before the first byte. Do not use after an error.
 #[derive(Debug)]
 pub struct Series {
     coding: Coding,
     limits: Limits,
     account: Account,
     layer: Option<Layer>,
-    /// A byte of the body at hand came.
+    /// A byte of the current body was received.
     begun: bool,
 }
 
 impl Series {
-    /// For bodies of this coding, whose costs are charged to this account.
+    /// A decoder for bodies with this coding; its costs are charged to `account`.
     pub fn new(coding: Coding, limits: Limits, account: Account) -> Series {
         Series { coding, limits, account, layer: None, begun: false }
     }
 
-    /// Takes the next bytes of the body at hand, and shows `each` slice of what they stand for, none of them empty.
+    /// Decodes the next bytes of the current body and passes the decoded slices, never empty, to `each`.
     ///
     /// # Errors
-    /// Why it cannot be read on. What came before was shown.
+    /// Why it cannot be decoded further. Bytes decoded before the error were passed on.
     pub fn feed(&mut self, bytes: &[u8], each: &mut dyn FnMut(&[u8])) -> Result<(), Unreadable> {
         if bytes.is_empty() {
             return Ok(());
@@ -44,10 +44,10 @@ impl Series {
         })
     }
 
-    /// The body at hand has ended; what is fed from here on is the next.
+    /// Ends the current body; bytes fed from now on belong to the next.
     ///
     /// # Errors
-    /// [`Unreadable::Corrupt`] if its coded stream had not.
+    /// [`Unreadable::Corrupt`] if its coded stream was incomplete.
     pub fn end(&mut self) -> Result<(), Unreadable> {
         match &mut self.layer {
             Some(layer) if std::mem::take(&mut self.begun) => {

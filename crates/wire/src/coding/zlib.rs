@@ -1,4 +1,4 @@
-//! `deflate`: the zlib format (RFC 1950), or raw deflate, which some senders mean by the name.
+//! `deflate`: the zlib format (RFC 1950), or raw deflate, which some senders use under that name.
 
 use crate::coding::Unreadable;
 use crate::coding::inflate::INFLATE_BYTES;
@@ -8,14 +8,14 @@ use crate::coding::inflate::Inflate;
 enum At {
     /// Before the first byte.
     Start,
-    /// After this first byte: with the second it is a zlib header, or they are raw data.
+    /// After this first byte: with the second it is either a zlib header or raw data.
     First(u8),
     Data,
-    /// After the last block: the check sum, and whatever follows it.
+    /// After the last block: the checksum and all further bytes.
     Past,
 }
 
-/// A zlib or raw deflate stream being undone.
+/// A decoder for one zlib or raw deflate stream.
 #[derive(Debug)]
 pub(super) struct Zlib {
     inflate: Inflate,
@@ -31,13 +31,13 @@ impl Zlib {
         INFLATE_BYTES
     }
 
-    /// Before the first byte of another stream.
+    /// Prepares for a new stream.
     pub(super) fn restart(&mut self) {
         self.inflate.reset();
         self.at = At::Start;
     }
 
-    /// The last block has ended.
+    /// True after the last block.
     pub(super) fn is_at_end(&self) -> bool {
         self.at == At::Past
     }
@@ -62,7 +62,7 @@ impl Zlib {
                     *input = input.get(1..).unwrap_or_default();
                     return Ok(0);
                 }
-                // One byte gives nothing yet.
+                // One byte produces no output.
                 self.inflated(&mut [first].as_slice(), output)?;
                 self.inflated(input, output)
             }
@@ -83,11 +83,11 @@ impl Zlib {
     }
 }
 
-/// The flag of a dictionary that both sides know (section 2.2, FDICT): HTTP has none.
+/// The flag for a preset dictionary (section 2.2, FDICT): HTTP has none.
 const PRESET_DICTIONARY: u8 = 0x20;
 
-/// True for a header of the zlib format: method 8, a window of at most 32 KiB, check bits (RFC 1950, section 2.2). The
-/// first byte of raw deflate that looks so would begin a stored block with padding that is not zero.
+/// True for a header of the zlib format: method 8, a window of at most 32 KiB, check bits (RFC 1950, section 2.2). Raw
+/// deflate with such a first byte would begin with a stored block whose padding is not zero.
 fn is_zlib(header: u16) -> bool {
     header >> 8 & 0x8f == 8 && header.is_multiple_of(31)
 }

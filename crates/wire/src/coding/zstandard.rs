@@ -8,46 +8,48 @@ use zstd_safe::ResetDirective;
 
 use crate::coding::Unreadable;
 
-/// How a frame begins (section 3.1.1), and a skippable one, whose first byte's low half is free (section 3.1.2).
+/// The magic number of a frame (section 3.1.1), and of a skippable frame, where the low half of the first byte is free
+/// (section 3.1.2).
 const FRAME: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 const SKIPPABLE: [u8; 4] = [0x50, 0x2a, 0x4d, 0x18];
 
-/// Bytes of a block's header (section 3.1.1.2).
+/// Size of a block header (section 3.1.1.2).
 const BLOCK_HEADER: usize = 3;
 
-/// Maximum decoded bytes of a block (section 3.1.1.2.4).
+/// Maximum decoded size of a block (section 3.1.1.2.4).
 const BLOCK: usize = 128 * 1024;
 
 /// `ZSTD_error_frameParameter_windowTooLarge` (zstd_errors.h; values under 100 do not change).
 const WINDOW_TOO_LARGE: usize = 0usize.wrapping_sub(16);
 
-/// Where in the stream the next byte stands.
+/// The part of the stream that the next byte belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
-    /// This many bytes into the four that begin a frame; `true` when they begin a skippable one.
+    /// This many bytes into the four-byte magic number; `true` for a skippable frame.
     ///
-    /// They are looked at here because the library may be built with formats from before the standard, whose memory has
-    /// no cap.
+    /// Checked here because the library may be built with support for pre-standard formats, whose memory use has no
+    /// limit.
     Magic(usize, bool),
     Frame,
-    /// After the last frame: what follows is not zstd, and ignored.
+    /// After the last frame: further bytes are not zstd and are ignored.
     Past,
 }
 
-/// A series of zstd frames being undone.
+/// A decoder for a series of zstd frames.
 pub(super) struct Zstandard {
     context: DCtx<'static>,
     at: At,
     first: u8,
-    /// A frame has ended.
+    /// At least one frame has ended.
     several: bool,
-    /// How many bytes the library gets next: the rest of a block without the header of the one after it, which may be none.
+    /// Bytes to pass to the library next: the rest of a block without the next block's header, which may be absent.
     wanted: usize,
-    /// The library may have more to give of the block before the next byte.
+    /// The library may have more output for the current block before it needs input.
     more: bool,
-    /// What the library held before the first frame.
+    /// Memory held by the library before the first frame.
     base: usize,
-    /// Bytes given out so far: as much of its buffers the library has written to, which the system then has to provide.
+    /// Bytes returned so far: the part of its buffers that the library has written to and that the system must back
+    /// with memory.
     given: usize,
 }
 
@@ -58,7 +60,7 @@ impl std::fmt::Debug for Zstandard {
 }
 
 impl Zstandard {
-    /// Frames that ask for a larger window than `most_window`, rounded down to a power of two, are refused.
+    /// Refuses frames that request a window above `most_window`, rounded down to a power of two.
     pub(super) fn new(most_window: usize) -> Result<Zstandard, Unreadable> {
         let mut context = DCtx::try_create().ok_or(Unreadable::Memory)?;
         let most = most_window.max(1).ilog2();
@@ -68,25 +70,25 @@ impl Zstandard {
         Ok(Zstandard { context, at, first: 0, several: false, wanted: FRAME.len(), more: false, base, given: 0 })
     }
 
-    /// A frame may declare a window of megabytes and fill a few bytes of it.
+    /// A frame may declare a window of megabytes and fill only a few bytes of it.
     pub(super) fn holds(&self) -> usize {
         let buffers = self.context.sizeof().saturating_sub(self.base);
         self.base + buffers.min(self.given.saturating_add(BLOCK))
     }
 
-    /// Maximum bytes that were decoded and not given out.
+    /// Maximum number of bytes decoded but not returned yet.
     pub(super) fn ahead(&self) -> usize {
         if self.more { BLOCK } else { 0 }
     }
 
-    /// Before the first byte of another stream.
+    /// Prepares for a new stream.
     pub(super) fn restart(&mut self) -> Result<(), Unreadable> {
         self.context.reset(ResetDirective::SessionOnly).map_err(|_| Unreadable::Corrupt)?;
         (self.at, self.several, self.wanted, self.more) = (At::Magic(0, false), false, FRAME.len(), false);
         Ok(())
     }
 
-    /// A frame has ended, and no other begun.
+    /// True when a frame has ended and no other has begun.
     pub(super) fn is_at_end(&self) -> bool {
         self.several && matches!(self.at, At::Magic(0, _) | At::Past)
     }
@@ -128,8 +130,8 @@ impl Zstandard {
         }
     }
 
-    /// By blocks and headers, and a block is given whole before the next header is shown: of what it wrote in a call that fails
-    /// the library tells nothing.
+    /// Passes blocks and headers separately, and returns a whole block before it passes the next header: when a call
+    /// fails, the library does not report what it wrote.
     fn frame(&mut self, input: &mut &[u8], output: &mut [u8]) -> Result<usize, Unreadable> {
         if self.more {
             let written = self.call(&mut [].as_slice(), output)?;

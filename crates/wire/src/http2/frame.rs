@@ -1,11 +1,11 @@
-//! Frames (RFC 9113, section 4.1), cut anywhere: their content without padding and priority fields.
+//! Frames (RFC 9113, section 4.1), split at any byte: their content without padding and priority fields.
 
 use std::time::Instant;
 
-/// Length (24 bits), type, flags, stream (31 bits).
+/// Length (24 bits), type (8), flags (8), stream (32, of which 31 are used).
 const HEADER_BYTES: usize = 9;
 
-/// The frame types that mean something to an observer (RFC 9113, section 6).
+/// The frame types that matter to an observer (RFC 9113, section 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Data,
@@ -15,7 +15,7 @@ pub(super) enum Kind {
     PushPromise,
     GoAway,
     Continuation,
-    /// PRIORITY, PING, WINDOW_UPDATE, and what extensions bring.
+    /// PRIORITY, PING, WINDOW_UPDATE, and extension frames.
     Other,
 }
 
@@ -34,7 +34,7 @@ impl Kind {
     }
 }
 
-/// What a frame's header says.
+/// The header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Frame {
     pub(super) kind: Kind,
@@ -56,7 +56,7 @@ impl Frame {
         matches!(self.kind, Kind::Data | Kind::Headers | Kind::PushPromise) && self.flags & 0x8 != 0
     }
 
-    /// Bytes between the pad length and the content: the dependency and weight of HEADERS, the promised stream of
+    /// Bytes between the pad length and the content: dependency and weight of HEADERS, or the promised stream of
     /// PUSH_PROMISE.
     fn fields(self) -> u8 {
         match self.kind {
@@ -72,11 +72,11 @@ impl Frame {
 pub(super) struct Part<'a> {
     pub(super) frame: Frame,
     pub(super) content: &'a [u8],
-    /// The content ends here. Every frame has one such part, be it empty.
+    /// The content ends here. Every frame, including an empty one, has one such part.
     pub(super) last: bool,
 }
 
-/// Padding or fields that do not fit their frame.
+/// Padding or fields that exceed their frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BadFrame;
 
@@ -97,7 +97,7 @@ pub(super) struct Frames {
     header: [u8; HEADER_BYTES],
     at: At,
     frame: Frame,
-    /// Bytes of the payload still to come, the padding left out once it is known.
+    /// Remaining bytes of the payload, without the padding once its length is known.
     left: u32,
     padding: u8,
     /// When the frame's first byte was read.
@@ -110,12 +110,12 @@ impl Frames {
         Frames { header: [0; HEADER_BYTES], at: At::Header(0), frame, left: 0, padding: 0, first: None }
     }
 
-    /// When the first byte of the frame at hand was read, if bytes that come at `at` continue it.
+    /// When the first byte of the current frame was read; `at` if none was before.
     pub(super) fn first(&self, at: Instant) -> Instant {
         self.first.unwrap_or(at)
     }
 
-    /// The next part that `bytes`, read at `at`, hold; they then begin behind it. `None` when all of them are read.
+    /// The next part in `bytes`, read at `at`; `bytes` is advanced past it. `None` when all bytes are read.
     #[inline]
     pub(super) fn next<'a>(&mut self, bytes: &mut &'a [u8], at: Instant) -> Result<Option<Part<'a>>, BadFrame> {
         loop {
@@ -175,7 +175,7 @@ impl Frames {
         }
     }
 
-    /// Takes what `bytes` hold of the header behind its first `have` bytes.
+    /// Reads bytes of the frame header, of which `have` bytes are already known.
     fn read_header(&mut self, have: usize, bytes: &mut &[u8]) -> Result<(), BadFrame> {
         let missing = self.header.get_mut(have..).unwrap_or_default();
         let here = take(bytes, missing.len() as u32);
@@ -196,7 +196,7 @@ impl Frames {
     }
 }
 
-/// Takes up to `most` bytes off the front.
+/// Removes up to `most` bytes from the front.
 fn take<'a>(bytes: &mut &'a [u8], most: u32) -> &'a [u8] {
     let most = usize::try_from(most).unwrap_or(usize::MAX).min(bytes.len());
     let (taken, rest) = bytes.split_at_checked(most).unwrap_or((*bytes, &[]));

@@ -11,27 +11,27 @@ use crate::http2::hpack::BadBlock;
 use crate::http2::hpack::Decoder;
 use crate::http2::hpack::Fields;
 
-/// Bytes of RST_STREAM and GOAWAY that mean something: two words of 32 bits at most.
+/// Bytes of RST_STREAM and GOAWAY that are used: at most two 32-bit words.
 const WORDS_BYTES: usize = 8;
 
-/// A coded header block may be this many times as large as the cap of its decoded fields, so that an oversized one does
-/// not end the reading of its connection.
+/// A coded header block may be this many times as large as the limit of its decoded fields, so that an oversized block
+/// does not end the parsing of its connection.
 const BLOCK_OVER_CAP: usize = 4;
 
-/// What a direction says.
+/// A parsed event of one direction.
 #[derive(Debug)]
 pub(super) enum Said<'a> {
-    /// A header block of a stream is whole; the first byte of its frame was read at `first`.
+    /// A header block of a stream is complete; the first byte of its frame was read at `first`.
     Fields { stream: u32, fields: Fields, ends: bool, first: Instant },
-    /// Data of a stream; what is empty only ends it.
+    /// Data of a stream; empty data only ends it.
     Data { stream: u32, bytes: &'a [u8], ends: bool },
     /// RST_STREAM.
     Reset { stream: u32, code: u32 },
-    /// GOAWAY: streams above this one are not looked at.
+    /// GOAWAY: streams above `last` are not processed.
     GoAway { last: u32 },
 }
 
-/// Why a direction cannot be read further.
+/// Why a direction cannot be parsed further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bad {
     Frame,
@@ -40,8 +40,8 @@ pub(super) enum Bad {
     Expansion,
 }
 
-/// Limits what header blocks decode to by what their direction carried: one coded byte may stand for a field of
-/// kilobytes.
+/// Limits the decoded size of header blocks relative to the bytes received: one coded byte may decode to a field of
+/// several kilobytes.
 #[derive(Debug)]
 struct Expansion {
     credit: usize,
@@ -51,7 +51,7 @@ impl Expansion {
     const INITIAL: usize = 1024 * 1024;
     const MAXIMUM: usize = 4 * 1024 * 1024;
 
-    /// Decoded bytes for each byte that was read: a request of 20 bytes whose fields of 5 KB are all in the table is usual.
+    /// Decoded bytes per received byte. A request of 20 bytes that refers to 5 KB of fields in the table is usual.
     const RATIO: usize = 256;
 
     fn new() -> Expansion {
@@ -62,7 +62,7 @@ impl Expansion {
         self.credit = self.credit.saturating_add(bytes.saturating_mul(Expansion::RATIO)).min(Expansion::MAXIMUM);
     }
 
-    /// True when the credit covers this much.
+    /// True when the credit covers these bytes.
     fn spend(&mut self, bytes: usize) -> bool {
         let left = self.credit.checked_sub(bytes);
         self.credit = left.unwrap_or(0);
@@ -76,30 +76,30 @@ impl From<BadFrame> for Bad {
     }
 }
 
-/// A header block whose end has not come.
+/// An incomplete header block.
 #[derive(Debug)]
 struct Open {
-    /// The frame it began with.
+    /// Its first frame.
     frame: Frame,
-    /// When the first byte of that was read.
+    /// When the first byte of that frame was read.
     first: Instant,
-    /// The frame at hand is whole: CONTINUATION follows.
+    /// The current frame is complete: CONTINUATION follows.
     between: bool,
-    /// What of it lay in earlier reads and frames.
+    /// The bytes of the block from earlier reads and frames.
     bytes: Vec<u8>,
 }
 
-/// Reads one direction. Holds memory for its table, and for the pieces of a split header block.
+/// Parses one direction. Holds memory for its table and for the pieces of a split header block.
 #[derive(Debug)]
 pub(super) struct Half {
     frames: Frames,
     block: Option<Box<Open>>,
     hpack: Decoder,
     expansion: Expansion,
-    /// The start of a RST_STREAM or GOAWAY.
+    /// The first bytes of a RST_STREAM or GOAWAY.
     words: [u8; WORDS_BYTES],
     words_have: u8,
-    /// No frame came yet.
+    /// No frame has been received yet.
     fresh: bool,
 }
 
@@ -116,14 +116,14 @@ impl Half {
         }
     }
 
-    /// Bytes it holds on the heap.
+    /// Bytes held on the heap.
     pub(super) fn holds(&self) -> usize {
         let block = self.block.as_ref().map_or(0, |open| size_of::<Open>() + open.bytes.capacity());
         block + self.hpack.holds()
     }
 
-    /// The next thing that `bytes`, read at `at`, say; they then begin behind it. Of a header list `cap` bytes are decoded.
-    /// `None` when all of them are read.
+    /// The next event in `bytes`, read at `at`; `bytes` is advanced past it. At most `cap` bytes of a header list are
+    /// decoded. `None` when all bytes are read.
     #[inline]
     pub(super) fn next<'a>(&mut self, bytes: &mut &'a [u8], at: Instant, cap: usize) -> Result<Option<Said<'a>>, Bad> {
         while let Some(part) = self.frames.next(bytes, at)? {
@@ -137,14 +137,14 @@ impl Half {
     fn take<'a>(&mut self, part: Part<'a>, at: Instant, cap: usize) -> Result<Option<Said<'a>>, Bad> {
         let Part { frame, content, last } = part;
         self.expansion.earn(content.len());
-        // Each side begins with SETTINGS (RFC 9113, section 3.4): what begins otherwise is no HTTP/2.
+        // Each side begins with SETTINGS (RFC 9113, section 3.4); anything else is not HTTP/2.
         if std::mem::take(&mut self.fresh) && frame.kind != Kind::Settings {
             return Err(Bad::Frame);
         }
         let in_block = self.block.is_some();
         let stream = frame.stream;
         match frame.kind {
-            // No other frame may come between those of a block (section 6.10).
+            // No other frame may occur within a header block (section 6.10).
             Kind::Continuation if !in_block => Err(Bad::Frame),
             Kind::Headers | Kind::PushPromise | Kind::Continuation => self.take_block(part, at, cap),
             _ if in_block => Err(Bad::Frame),
@@ -162,7 +162,7 @@ impl Half {
         }
     }
 
-    /// Gathers a header block and decodes it when it is whole.
+    /// Collects a header block and decodes it when it is complete.
     fn take_block<'a>(&mut self, part: Part<'_>, at: Instant, cap: usize) -> Result<Option<Said<'a>>, Bad> {
         let Part { frame, content, last } = part;
         let mut open = self.block.take();
@@ -192,11 +192,11 @@ impl Half {
             return Err(Bad::Expansion);
         }
         let said = Said::Fields { stream: begun.stream, fields, ends: begun.ends_stream(), first };
-        // What is promised was asked for by nobody; its block had to be decoded all the same.
+        // PUSH_PROMISE announces a request that the client did not send; its block had to be decoded for the table.
         Ok((begun.kind == Kind::Headers).then_some(said))
     }
 
-    /// The first two words of a frame, when it ends.
+    /// The first two words of a frame, at its end.
     fn take_words(&mut self, part: Part<'_>) -> Option<[u32; 2]> {
         for byte in part.content {
             if let Some(place) = self.words.get_mut(usize::from(self.words_have)) {
@@ -208,7 +208,7 @@ impl Half {
             return None;
         }
         let [a, b, c, d, e, f, g, h] = self.words;
-        // One that is too short is an error of its sender's, which the receiver will answer.
+        // A frame that is too short is the sender's error, which the receiver handles.
         let enough = std::mem::take(&mut self.words_have) >= 4;
         enough.then_some([u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h])])
     }

@@ -1,4 +1,4 @@
-//! Heads out of decoded fields (RFC 9113, section 8.3).
+//! Builds request and response headers from decoded fields (RFC 9113, section 8.3).
 
 use std::str;
 
@@ -10,10 +10,10 @@ use crate::message::RequestHead;
 use crate::message::ResponseHead;
 use crate::message::Trailers;
 
-/// Fields that are listed on the stack; real heads carry fewer.
+/// Maximum number of fields listed on the stack; real messages have fewer.
 const USUAL_FIELDS: usize = 64;
 
-/// Shows a request head to `seen`, unless it has no method.
+/// Passes the headers of a request to `seen`, unless they have no method.
 pub(super) fn request(fields: &Fields, seen: impl FnOnce(&RequestHead<'_>)) {
     listed(fields, |headers| {
         let text = |name| value(headers, name).and_then(|value| str::from_utf8(value).ok());
@@ -24,19 +24,19 @@ pub(super) fn request(fields: &Fields, seen: impl FnOnce(&RequestHead<'_>)) {
     });
 }
 
-/// The status that these fields tell.
+/// The status in these fields.
 pub(super) fn status(fields: &Fields) -> Option<u16> {
     let status = fields.iter().find(|field| field.name == ":status")?.value;
     let status: u16 = str::from_utf8(status).ok()?.parse().ok()?;
     (100..1000).contains(&status).then_some(status)
 }
 
-/// Shows a response head to `seen`.
+/// Passes the headers of a response to `seen`.
 pub(super) fn response(status: u16, fields: &Fields, seen: impl FnOnce(&ResponseHead<'_>)) {
     listed(fields, |headers| seen(&ResponseHead { status, minor: 0, headers }));
 }
 
-/// Shows trailer fields to `seen`.
+/// Passes trailer fields to `seen`.
 pub(super) fn trailers(fields: &Fields, seen: impl FnOnce(&Trailers<'_>)) {
     listed(fields, |fields| seen(&Trailers { fields }));
 }
@@ -45,7 +45,7 @@ fn value<'a>(headers: &[Header<'a>], name: &str) -> Option<&'a [u8]> {
     headers.iter().find(|header| header.name == name).map(|header| header.value)
 }
 
-/// Lists the fields and shows the list to `seen`.
+/// Collects the fields in a slice and passes it to `seen`.
 fn listed(fields: &Fields, seen: impl FnOnce(&[Header<'_>])) {
     let mut usual = [EMPTY_HEADER; USUAL_FIELDS];
     match usual.get_mut(..fields.len()) {

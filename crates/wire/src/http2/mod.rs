@@ -1,7 +1,7 @@
-//! HTTP/2 (RFC 9113): frames in; heads, body slices, trailers and ends of its streams out.
+//! HTTP/2 (RFC 9113): frames in; headers, body slices, trailers and ends of its streams out.
 //!
-//! Flow control, settings and priorities are between the two sides and say nothing of messages: those frames are stepped
-//! over. Only header blocks are gathered, because compression makes each of them part of the next one's meaning.
+//! Flow control, settings and priorities do not affect message boundaries: those frames are skipped. Only header blocks
+//! are collected, because with compression each block affects the decoding of the next.
 
 mod frame;
 mod half;
@@ -22,15 +22,15 @@ use crate::message::Fault;
 use crate::message::Reset;
 use crate::message::Visitor;
 
-/// What a client sends first (RFC 9113, section 3.4).
+/// The first bytes of a client (RFC 9113, section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Reads one connection as a passive observer: feed each direction's bytes in the order in which they were read.
+/// Parses one connection as a passive observer. Feed the bytes of each direction in the order in which they were read.
 ///
-/// What is not clear ends in a [`Fault`]; the connection can then be read no further. What breaks a rule within one stream
-/// is left to the two sides: the stream is followed as far as it makes sense.
+/// Ambiguous input ends in a [`Fault`]; the connection cannot be parsed further. Violations within one stream are left
+/// to the two sides: the stream is followed as far as possible.
 ///
-/// Holds memory for the two compression tables (4 KiB each unless a side asks for more, 64 KiB at most), for the pieces of
+/// Holds memory for the two compression tables (4 KiB each; at most 64 KiB if a side requests more), for the pieces of
 /// a split header block, and a few bytes for each open stream.
 #[derive(Debug)]
 pub struct Http2 {
@@ -38,9 +38,9 @@ pub struct Http2 {
     request: Half,
     response: Half,
     streams: Streams,
-    /// Bytes of the preface still to come.
+    /// Remaining bytes of the preface.
     preface: u8,
-    /// The number of the first stream's exchange.
+    /// The number of the first stream's request.
     first: u64,
     fault: Option<Fault>,
 }
@@ -59,8 +59,8 @@ impl Http2 {
         }
     }
 
-    /// A connection that a 101 turned to HTTP/2 in the middle of this exchange, whose request is complete: its response
-    /// comes on stream 1 (RFC 7540, section 3.2).
+    /// A connection that a 101 switched to HTTP/2 during this request, which is complete: its response is on stream 1
+    /// (RFC 7540, section 3.2).
     pub fn upgraded(limits: Limits, exchange: u64) -> Http2 {
         let mut http2 = Http2 { first: exchange, ..Http2::new(limits) };
         http2.streams.open(1);
@@ -68,10 +68,10 @@ impl Http2 {
         http2
     }
 
-    /// The client sent `bytes`, read at `at`.
+    /// Parses `bytes`, sent by the client and read at `at`.
     ///
     /// # Errors
-    /// What makes the connection unreadable; final.
+    /// Why the connection cannot be parsed; final.
     pub fn request(&mut self, mut bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
         self.check()?;
         if self.preface > 0 {
@@ -93,10 +93,10 @@ impl Http2 {
         }
     }
 
-    /// The server sent `bytes`, read at `at`.
+    /// Parses `bytes`, sent by the server and read at `at`.
     ///
     /// # Errors
-    /// What makes the connection unreadable; final.
+    /// Why the connection cannot be parsed; final.
     pub fn response(&mut self, mut bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
         self.check()?;
         loop {
@@ -108,7 +108,7 @@ impl Http2 {
         }
     }
 
-    /// How many streams are open.
+    /// Number of open streams.
     pub fn open(&self) -> usize {
         self.streams.len()
     }
@@ -122,12 +122,12 @@ impl Http2 {
         fault
     }
 
-    /// Clients open the odd streams, in order.
+    /// Clients open the odd streams in order.
     fn number(&self, stream: u32) -> u64 {
         self.first + u64::from(stream / 2)
     }
 
-    /// Bytes it holds on the heap.
+    /// Bytes held on the heap.
     pub(super) fn holds(&self) -> usize {
         self.request.holds() + self.response.holds() + self.streams.holds()
     }
@@ -161,7 +161,7 @@ impl Http2 {
                     visitor.reset(self.number(stream), Reset::ByClient(code), at);
                 }
             }
-            // It speaks of streams that the server opened.
+            // It refers to streams opened by the server.
             Said::GoAway { .. } => {}
         }
     }
@@ -228,7 +228,7 @@ impl Http2 {
     }
 }
 
-/// What stops a direction that is `malformed` where its frames are.
+/// The fault for a direction whose malformed frames cause `malformed`.
 fn fault(bad: Bad, malformed: Fault) -> Fault {
     match bad {
         Bad::Frame => malformed,

@@ -6,17 +6,17 @@ use std::collections::VecDeque;
 #[derive(Clone, Copy, Debug)]
 struct Stream {
     id: u32,
-    /// The client has more to send on it.
+    /// The client has not ended its side of the stream.
     asking: bool,
-    /// The head of its final response came.
+    /// The headers of its final response were received.
     answered: bool,
 }
 
-/// Those that the client opened and that are not over, in the order of their ids, which is that of their opening.
+/// The open streams of the client, by id, which is also the order of opening.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
     open: VecDeque<Stream>,
-    /// The highest id that was opened.
+    /// The highest id opened so far.
     highest: u32,
 }
 
@@ -25,17 +25,17 @@ impl Streams {
         self.open.len()
     }
 
-    /// True for a stream that a client may open now: an odd id above all others.
+    /// True for a stream that a client may open now: an odd id above all previous ones.
     pub(super) fn is_new(&self, id: u32) -> bool {
         id % 2 == 1 && id > self.highest
     }
 
-    /// Bytes they hold on the heap.
+    /// Bytes held on the heap.
     pub(super) fn holds(&self) -> usize {
         self.open.capacity() * size_of::<Stream>()
     }
 
-    /// A stream that was opened and is not followed.
+    /// Records a stream that was opened but is not followed.
     pub(super) fn pass(&mut self, id: u32) {
         self.highest = id;
     }
@@ -74,7 +74,7 @@ impl Streams {
         self.place(id).and_then(|place| self.open.remove(place)).is_some()
     }
 
-    /// Closes the streams whose ids are above this one; their ids.
+    /// Closes the streams above this id and returns their ids.
     pub(super) fn close_above(&mut self, id: u32) -> impl Iterator<Item = u32> + use<> {
         let kept = self.open.partition_point(|stream| stream.id <= id);
         self.open.split_off(kept).into_iter().map(|stream| stream.id)

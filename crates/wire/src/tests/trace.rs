@@ -1,1 +1,1 @@
-//! A visitor that writes down what it is told.
+//! A visitor that records its calls.

@@ -1,4 +1,4 @@
-//! What a server's handshake agreed on (`Sec-WebSocket-Extensions`, RFC 6455, section 9.1).
+//! The extensions in the server's handshake (`Sec-WebSocket-Extensions`, RFC 6455, section 9.1).
 
 /// The extensions of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -6,23 +6,23 @@ pub enum Extensions {
     /// None.
     #[default]
     None,
-    /// permessage-deflate alone.
+    /// Only permessage-deflate.
     Deflate(Deflate),
-    /// One that we do not know: what the data means is then not known either.
+    /// An unknown extension: the data cannot be interpreted.
     Unknown,
 }
 
-/// Parameters of permessage-deflate (RFC 7692, section 7.1). Window sizes do not matter to a reader with the largest.
+/// Parameters of permessage-deflate (RFC 7692, section 7.1). Window sizes are ignored: the decoder uses the maximum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Deflate {
     /// The server begins each message with an empty window.
     pub server_no_context_takeover: bool,
-    /// So does the client.
+    /// The client begins each message with an empty window.
     pub client_no_context_takeover: bool,
 }
 
 impl Extensions {
-    /// The extensions that these values of the response's `Sec-WebSocket-Extensions` name.
+    /// The extensions listed in these values of the response's `Sec-WebSocket-Extensions`.
     pub fn of<'a>(values: impl IntoIterator<Item = &'a [u8]>) -> Extensions {
         let mut extensions = Extensions::None;
         for extension in values.into_iter().flat_map(|value| value.split(|byte| *byte == b',')) {
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn others_are_unknown() {
+    fn other_extensions_are_unknown() {
         assert_eq!(of("x-webkit-deflate-frame"), Extensions::Unknown);
         assert_eq!(of("permessage-deflate, x-other; a=b"), Extensions::Unknown);
         assert_eq!(of("permessage-deflate, permessage-deflate"), Extensions::Unknown);

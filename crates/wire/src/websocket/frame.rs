@@ -1,16 +1,16 @@
-//! The header of a frame (RFC 6455, section 5.2), cut anywhere.
+//! The header of a frame (RFC 6455, section 5.2), split at any byte.
 
-/// Most bytes of a header: two, a length of eight, a mask of four.
+/// Maximum header size: two bytes, a length of eight, a mask of four.
 const MOST: usize = 14;
 
-/// What a header says.
+/// A parsed frame header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Frame {
-    /// The last of its message.
+    /// The last frame of its message.
     pub(super) fin: bool,
     /// RSV1: compressed, on the first frame of a message (RFC 7692, section 6).
     pub(super) compressed: bool,
-    /// RSV2 or RSV3: no extension that we know uses them.
+    /// RSV2 or RSV3: no known extension uses them.
     pub(super) reserved: bool,
     pub(super) opcode: u8,
     /// Bytes of payload.
@@ -25,17 +25,17 @@ pub(super) const BINARY: u8 = 2;
 pub(super) const CLOSE: u8 = 8;
 
 impl Frame {
-    /// A frame about the connection, which may stand between those of a message.
+    /// A control frame, which may occur between the frames of a message.
     pub(super) fn is_control(&self) -> bool {
         self.opcode >= CLOSE
     }
 }
 
-/// A length of which the first bit is set: what it means is not defined.
+/// A length whose first bit is set, which the RFC does not allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BadLength;
 
-/// Gathers one header.
+/// Collects the bytes of one header.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Header {
     bytes: [u8; MOST],
@@ -43,7 +43,7 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Takes what it needs of `bytes`. `None` when the header is not whole.
+    /// Consumes the bytes it needs. `None` while the header is incomplete.
     pub(super) fn take(&mut self, bytes: &mut &[u8]) -> Result<Option<Frame>, BadLength> {
         loop {
             let have = usize::from(self.len);
@@ -60,7 +60,7 @@ impl Header {
         }
     }
 
-    /// How long the header is, as far as its first two bytes are there to tell.
+    /// The header size in bytes; 2 until the first two bytes are known.
     fn needed(&self) -> usize {
         if self.len < 2 {
             return 2;

@@ -1,8 +1,8 @@
-//! WebSocket (RFC 6455) with permessage-deflate (RFC 7692) as it passes: frames in, message data and closes out.
+//! Observes WebSocket (RFC 6455) with permessage-deflate (RFC 7692): frames in, message data and close frames out.
 //!
-//! Passive and without a buffer: data is told as it comes, uncompressed where that was agreed on. What an endpoint would
-//! refuse (reserved bits and opcodes, a mask on the wrong side, a fragmented control frame) is stepped over, for its length
-//! is known all the same; only a length over 63 bits leaves open where the next frame begins.
+//! Passive and unbuffered: data is reported as it arrives, decompressed if that was negotiated. Violations that an
+//! endpoint would reject (reserved bits and opcodes, a mask on the wrong side, a fragmented control frame) are skipped,
+//! because their length is known; only a length above 63 bits makes the start of the next frame unknown.
 
 mod extensions;
 mod frame;
@@ -20,7 +20,7 @@ pub use extensions::Extensions;
 
 use receiver::Receiver;
 
-/// Who sent a frame.
+/// The sender of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sender {
     /// The client, whose frames are masked.
@@ -29,19 +29,19 @@ pub enum Sender {
     Server,
 }
 
-/// What a frame told.
+/// A parsed event of a WebSocket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen<'a> {
-    /// The next bytes of a message's data, unmasked and uncompressed; never empty.
+    /// The next bytes of a message's data, unmasked and decompressed; never empty.
     Data(&'a [u8]),
-    /// The message is complete. It is text (else binary).
+    /// The message is complete.
     MessageEnd {
-        /// Text, which is UTF-8 (not checked).
+        /// Text, which is UTF-8 (not checked); otherwise binary.
         text: bool,
     },
     /// A close frame, with its code if it has one (RFC 6455, section 7.4).
     Close(Option<u16>),
-    /// Compressed data that cannot be read; nothing more of this sender's compressed messages is told.
+    /// Compressed data that cannot be decoded; this sender's later compressed messages are not reported.
     Unreadable(Unreadable),
 }
 
@@ -54,7 +54,7 @@ pub struct WebSocket {
 }
 
 impl WebSocket {
-    /// A connection that the response to `exchange` turned to WebSocket with these extensions.
+    /// A connection that the response to request `exchange` switched to WebSocket with these extensions.
     pub fn new(exchange: u64, extensions: Extensions, account: &Account) -> WebSocket {
         let receiver = |takeover| Receiver::new(extensions, takeover, account.clone());
         let deflate = match extensions {
@@ -68,19 +68,19 @@ impl WebSocket {
         }
     }
 
-    /// The client sent `bytes`, read at `at`.
+    /// Parses `bytes`, sent by the client and read at `at`.
     ///
     /// # Errors
-    /// When it cannot be known where the next frame begins; final.
+    /// When the start of the next frame is unknown; final.
     pub fn request(&mut self, bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
         let exchange = self.exchange;
         self.client.read(bytes, &mut |seen| visitor.websocket(exchange, Sender::Client, &seen, at))
     }
 
-    /// The server sent `bytes`, read at `at`.
+    /// Parses `bytes`, sent by the server and read at `at`.
     ///
     /// # Errors
-    /// As [`WebSocket::request`].
+    /// See [`WebSocket::request`].
     pub fn response(&mut self, bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
         let exchange = self.exchange;
         self.server.read(bytes, &mut |seen| visitor.websocket(exchange, Sender::Server, &seen, at))

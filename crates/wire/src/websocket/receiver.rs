@@ -1,4 +1,4 @@
-//! One direction: frames into messages.
+//! One direction: reassembles frames into messages.
 
 use crate::budget::Account;
 use crate::coding::MessageInflater;
@@ -13,14 +13,14 @@ use crate::websocket::frame::Frame;
 use crate::websocket::frame::Header;
 use crate::websocket::frame::TEXT;
 
-/// Bytes that are unmasked at a time. They lie on the stack.
+/// Bytes unmasked at once, on the stack.
 const SLICE: usize = 4 * 1024;
 
-/// Reads the frames of one sender.
+/// Parses the frames of one sender.
 #[derive(Debug)]
 pub(super) struct Receiver {
     at: At,
-    /// The message that is open.
+    /// The current, incomplete message.
     message: Option<Message>,
     inflater: Inflater,
 }
@@ -35,27 +35,27 @@ enum At {
 #[derive(Clone, Copy, Debug)]
 struct Payload {
     frame: Frame,
-    /// Bytes read.
+    /// Bytes read so far.
     read: u64,
-    /// The first two bytes of a close frame's: its code.
+    /// The first two bytes of a close frame's payload: its code.
     code: [u8; 2],
 }
 
-/// A message whose end has not come.
+/// An incomplete message.
 #[derive(Clone, Copy, Debug)]
 struct Message {
     text: bool,
     compressed: bool,
-    /// What it says is not known: a reserved bit or opcode, or an extension that is not known.
+    /// The content cannot be interpreted: a reserved bit or opcode, or an unknown extension.
     opaque: bool,
 }
 
 #[derive(Debug)]
 enum Inflater {
-    /// No compression was agreed on.
+    /// No compression was negotiated.
     None,
     Deflate(Box<MessageInflater>),
-    /// The sender's compressed messages cannot be read any more.
+    /// The sender's compressed messages cannot be decoded any more.
     Lost,
 }
 
@@ -96,7 +96,7 @@ impl Receiver {
         }
     }
 
-    /// A frame begins. A message that begins within another puts an end to that one untold: endpoints fail on it.
+    /// Starts a frame. A new message within another one discards the other without a report: endpoints fail on it.
     fn begin(&mut self, frame: &Frame) {
         match frame.opcode {
             CONTINUATION => {
@@ -142,7 +142,7 @@ impl Receiver {
         payload.read += data.len() as u64;
     }
 
-    /// Bytes of the open message, unmasked.
+    /// Handles unmasked bytes of the current message.
     fn data(&mut self, data: &[u8], tell: &mut dyn FnMut(Seen<'_>)) {
         let Some(message) = self.message.filter(|message| !message.opaque && !data.is_empty()) else { return };
         if message.compressed {
@@ -167,7 +167,7 @@ impl Receiver {
         }
     }
 
-    /// A frame has ended.
+    /// Ends a frame.
     fn end(&mut self, payload: &Payload, tell: &mut dyn FnMut(Seen<'_>)) {
         let frame = &payload.frame;
         if frame.is_control() {
@@ -188,7 +188,7 @@ impl Receiver {
     }
 }
 
-/// The byte of the mask for this place in the payload (section 5.3).
+/// The mask byte for this offset in the payload (section 5.3).
 fn mask_at(mask: [u8; 4], place: u64) -> u8 {
     let [a, b, c, d] = mask;
     match place & 3 {

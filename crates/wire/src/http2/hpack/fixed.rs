@@ -1,6 +1,6 @@
 //! The static table (RFC 7541, appendix A).
 
-/// Its fields in order; the first has index 1.
+/// The fields in order; the first has index 1.
 pub(super) const FIELDS: [(&str, &str); 61] = [
     (":authority", ""),
     (":method", "GET"),

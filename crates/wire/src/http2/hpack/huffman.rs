@@ -1,9 +1,9 @@
 //! The Huffman code of string literals (RFC 7541, section 5.2 and appendix B).
 //!
-//! The code is canonical: among codes of one length, and from shorter to longer ones, values count up in the order of the
-//! symbols. So the lengths of appendix B say all, and the codes are made from them.
+//! The code is canonical: codes are assigned in increasing order, by length and then by symbol. Therefore the lengths
+//! of appendix B are sufficient, and the codes are computed from them.
 
-/// The length in bits of each symbol's code; the last is that of EOS.
+/// The code length of each symbol in bits; the last is that of EOS.
 const LENGTHS: [u8; SYMBOLS] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 30, 28, 28, 28, 28, 28, 28,
     28, 28, 28, 6, 10, 10, 12, 13, 6, 8, 11, 10, 10, 8, 11, 8, 6, 6, 6, 5, 5, 5, 6, 6, 6, 6, 6, 6, 6, 7, 8, 15, 6, 12,
@@ -18,20 +18,20 @@ const LENGTHS: [u8; SYMBOLS] = [
 
 const SYMBOLS: usize = 257;
 
-/// The end-of-string symbol, whose leading bits are what a string is padded with.
+/// The end-of-string symbol, whose leading bits are used as padding.
 const EOS: u16 = 256;
 
 const SHORTEST: usize = 5;
 const LONGEST: usize = 30;
 
-/// The codes of one length, seen at the top of 32 bits.
+/// The codes of one length, aligned to the top of 32 bits.
 #[derive(Clone, Copy)]
 struct Length {
     /// The first code.
     first: u32,
-    /// The last 32 bits that begin with a code of this length; all greater ones begin with longer codes.
+    /// The highest 32-bit value that begins with a code of this length; all greater values begin with longer codes.
     last: u32,
-    /// Where the symbols of this length begin in [`ORDER`].
+    /// Index of the first symbol of this length in [`ORDER`].
     symbols: usize,
 }
 
@@ -70,14 +70,14 @@ const CODES: [Length; LONGEST + 1] = {
     codes
 };
 
-/// No string of this code.
+/// Not a valid string in this code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BadCode;
 
-/// Appends the text of `coded` to `text`.
+/// Decodes `coded` and appends the text to `text`.
 pub(super) fn decode(coded: &[u8], text: &mut Vec<u8>) -> Result<(), BadCode> {
     let mut coded = coded.iter();
-    // The lower `held` bits of `bits` are still to be read.
+    // The lower `held` bits of `bits` have not been decoded yet.
     let (mut bits, mut held) = (0u64, 0u32);
     loop {
         while held <= 32
@@ -92,7 +92,7 @@ pub(super) fn decode(coded: &[u8], text: &mut Vec<u8>) -> Result<(), BadCode> {
         let window = top(bits, held);
         let (symbol, length) = symbol(window).ok_or(BadCode)?;
         if symbol == EOS || length > held {
-            // Padding is shorter than a byte and all ones; what is not read of the window is ones anyway.
+            // Padding is shorter than a byte and all ones; unread bits of the window are filled with ones.
             return if held < 8 && window == u32::MAX { Ok(()) } else { Err(BadCode) };
         }
         text.push(u8::try_from(symbol).map_err(|_| BadCode)?);
@@ -100,12 +100,12 @@ pub(super) fn decode(coded: &[u8], text: &mut Vec<u8>) -> Result<(), BadCode> {
     }
 }
 
-/// The `held` lower bits of `bits` at the top of 32, ones after them.
+/// The lower `held` bits of `bits` at the top of a 32-bit window, followed by ones.
 fn top(bits: u64, held: u32) -> u32 {
     if held >= 32 { (bits >> (held - 32)) as u32 } else { (bits << (32 - held)) as u32 | u32::MAX >> held }
 }
 
-/// The symbol whose code the window begins with, and the length of the code.
+/// The symbol whose code begins the window, and the length of that code.
 fn symbol(window: u32) -> Option<(u16, u32)> {
     let (length, codes) = (SHORTEST..).zip(CODES.get(SHORTEST..)?).find(|(_, codes)| window <= codes.last)?;
     let place = window.checked_sub(codes.first)? >> (32 - length);
@@ -122,8 +122,8 @@ mod tests {
     }
 
     #[test]
-    fn codes_are_those_of_appendix_b() {
-        // First, last and odd ones of the appendix, as (symbol, code, length).
+    fn codes_match_appendix_b() {
+        // First, last and irregular entries of the appendix, as (symbol, code, length).
         for (of, code, length) in [
             (b'0' as u16, 0x0, 5),
             (b't' as u16, 0x9, 5),
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn every_symbol_is_found_by_its_code_whatever_follows() {
+    fn symbols_are_found_by_code_with_any_following_bits() {
         let mut code = 0u64;
         for (place, of) in ORDER.iter().enumerate() {
             let length = u32::from(LENGTHS[usize::from(*of)]);
@@ -159,9 +159,9 @@ mod tests {
     }
 
     #[test]
-    fn padding_is_ones_and_shorter_than_a_byte() {
+    fn padding_must_be_ones_and_shorter_than_a_byte() {
         assert_eq!(text(&[]).as_deref(), Ok(""));
-        // `0` is 00000, and three ones fill the byte.
+        // `0` is 00000; three ones fill the byte.
         assert_eq!(text(&[0b0000_0111]).as_deref(), Ok("0"));
         assert_eq!(text(&[0b0000_0110]), Err(BadCode));
         assert_eq!(text(&[0b0000_0111, 0xff]), Err(BadCode));

@@ -1,8 +1,8 @@
-//! Header compression (RFC 7541), the reading side.
+//! Header decompression (RFC 7541).
 //!
-//! Each direction of a connection has a table that every header block may read and change, so a block that is not decoded
-//! loses the rest of the connection. What a table may grow to is told by the sender's size updates alone: it may not pass
-//! what the receiver's SETTINGS allow, so those need not be followed.
+//! Each direction of a connection has a table that every header block may read and change, so skipping a block makes
+//! the rest of the connection undecodable. Only the sender's size updates determine the table size: they may not exceed
+//! the receiver's SETTINGS, so SETTINGS need not be tracked.
 
 mod fixed;
 mod huffman;
@@ -16,22 +16,22 @@ use httparse::Header;
 
 use crate::http2::hpack::table::Table;
 
-/// A larger table is not followed. Browsers allow their servers this much; other peers mostly leave it at 4 KiB.
+/// Maximum table size. Browsers allow servers this much; most other peers keep 4 KiB.
 const MOST_TABLE: usize = 64 * 1024;
 
-/// More fields than this are too many, as in HTTP/1.
+/// Maximum number of fields, as in HTTP/1.
 const MOST_FIELDS: usize = 512;
 
 /// Why a block cannot be decoded. Final for its direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BadBlock {
-    /// Not what RFC 7541 allows.
+    /// Not allowed by RFC 7541.
     Malformed,
-    /// The sender's table is over the cap.
+    /// The sender's table is above the limit.
     TableTooLarge,
 }
 
-/// Decodes the header blocks of one direction, in their order.
+/// Decodes the header blocks of one direction, in order.
 #[derive(Debug)]
 pub(super) struct Decoder {
     table: Table,
@@ -40,21 +40,21 @@ pub(super) struct Decoder {
 /// The fields of one block.
 #[derive(Debug, Default)]
 pub(super) struct Fields {
-    /// Names and values, one after the other.
+    /// Names and values, concatenated.
     bytes: Vec<u8>,
-    /// Where the name and the value of each field end.
+    /// End offsets of the name and the value of each field.
     ends: Vec<(u32, u32)>,
-    /// Further fields were left out: all of them are over the cap.
+    /// Further fields were omitted because their total size is above the limit.
     truncated: bool,
 }
 
 impl Fields {
-    /// True when the block had more fields than these, and the cap left them out.
+    /// True when fields were omitted because of the limit.
     pub(super) fn is_truncated(&self) -> bool {
         self.truncated
     }
 
-    /// Names and values in their order; a name that is not UTF-8 is empty.
+    /// Names and values in order; a name that is not UTF-8 is empty.
     pub(super) fn iter(&self) -> impl Iterator<Item = Header<'_>> {
         let mut start = 0;
         self.ends.iter().map(move |(name_end, value_end)| {
@@ -66,7 +66,7 @@ impl Fields {
         })
     }
 
-    /// How many there are.
+    /// Number of fields.
     pub(super) fn len(&self) -> usize {
         self.ends.len()
     }
@@ -75,7 +75,7 @@ impl Fields {
         self.bytes.len()
     }
 
-    /// Leaves out what was added since there were `fields` in `bytes`.
+    /// Removes the fields and bytes added since the counts were `fields` and `bytes`.
     fn truncate(&mut self, fields: usize, bytes: usize) {
         self.ends.truncate(fields);
         self.bytes.truncate(bytes);
@@ -90,7 +90,7 @@ impl Fields {
     }
 }
 
-/// Where the bytes of a literal's name come from.
+/// Source of a literal field's name.
 enum Name {
     Indexed(usize),
     Literal,
@@ -101,13 +101,13 @@ impl Decoder {
         Decoder { table: Table::new() }
     }
 
-    /// Bytes it holds on the heap.
+    /// Bytes held on the heap.
     pub(super) fn holds(&self) -> usize {
         self.table.holds()
     }
 
-    /// Decodes one whole block. Fields over `cap` bytes in all change the table, and are left out of what is returned, which
-    /// comes with the number of bytes that were decoded.
+    /// Decodes one whole block. Fields beyond `cap` total bytes update the table but are omitted from the result. Also
+    /// returns the number of decoded bytes.
     pub(super) fn decode(&mut self, mut block: &[u8], cap: usize) -> Result<(Fields, usize), BadBlock> {
         let mut fields = Fields::default();
         let mut decoded = 0;
@@ -129,7 +129,7 @@ impl Decoder {
                 }
                 self.table.resize(size);
             } else {
-                // Without indexing, or never indexed: the same to a reader.
+                // Without indexing, or never indexed: no difference for a reader.
                 self.literal(&mut block, 4, &mut fields)?;
             }
             decoded += fields.end() - before;
@@ -140,7 +140,7 @@ impl Decoder {
         Ok((fields, decoded))
     }
 
-    /// Name and value of the field with this index, from 1.
+    /// Name and value of the field with this index, counted from 1.
     fn field(&self, index: usize) -> Result<(&[u8], &[u8]), BadBlock> {
         let index = index.checked_sub(1).ok_or(BadBlock::Malformed)?;
         match fixed::FIELDS.get(index) {
@@ -149,7 +149,7 @@ impl Decoder {
         }
     }
 
-    /// Adds the literal field whose index has this many bits; where its name ends.
+    /// Adds the literal field whose index has this many bits; returns the end of its name.
     fn literal(&self, block: &mut &[u8], bits: u8, fields: &mut Fields) -> Result<usize, BadBlock> {
         let name = match integer(block, bits)? {
             0 => Name::Literal,
@@ -166,7 +166,8 @@ impl Decoder {
     }
 }
 
-/// An integer whose first byte has a prefix of this many bits (section 5.1). No length or index here is over 28 bits.
+/// An integer whose first byte has a prefix of this many bits (section 5.1). No valid length or index here exceeds 28
+/// bits.
 fn integer(bytes: &mut &[u8], prefix: u8) -> Result<usize, BadBlock> {
     let mut next = || {
         let (first, rest) = bytes.split_first().ok_or(BadBlock::Malformed)?;

@@ -1,18 +1,18 @@
-//! The dynamic table (RFC 7541, section 2.3.2 and 4).
+//! The dynamic table (RFC 7541, sections 2.3.2 and 4).
 
 use std::collections::VecDeque;
 
-/// What a field counts for beyond its bytes (section 4.1).
+/// Size of a field beyond its bytes (section 4.1).
 const FIELD_OVERHEAD: usize = 32;
 
-/// The size that both sides start with (RFC 9113, section 6.5.2, SETTINGS_HEADER_TABLE_SIZE).
+/// The initial size for both sides (RFC 9113, section 6.5.2, SETTINGS_HEADER_TABLE_SIZE).
 pub(super) const INITIAL_SIZE: usize = 4096;
 
-/// The fields that came last, the newest first, within a size that the sender sets.
+/// The most recent fields, newest first, within a size set by the sender.
 #[derive(Debug)]
 pub(super) struct Table {
     fields: VecDeque<Field>,
-    /// The sizes of the fields together.
+    /// Total size of the fields.
     size: usize,
     limit: usize,
 }
@@ -35,13 +35,13 @@ impl Table {
         Table { fields: VecDeque::new(), size: 0, limit: INITIAL_SIZE }
     }
 
-    /// Name and value of the field with this index, from 0.
+    /// Name and value of the field with this index, counted from 0.
     pub(super) fn get(&self, index: usize) -> Option<(&[u8], &[u8])> {
         let field = self.fields.get(index)?;
         field.bytes.split_at_checked(field.name_length)
     }
 
-    /// Adds a field; older ones make room for it. One that is larger than the table empties it.
+    /// Adds a field and evicts older ones as needed. A field larger than the table empties it.
     pub(super) fn add(&mut self, name: &[u8], value: &[u8]) {
         let size = name.len() + value.len() + FIELD_OVERHEAD;
         self.shrink_to(self.limit.saturating_sub(size));
@@ -51,7 +51,7 @@ impl Table {
         }
     }
 
-    /// The sender will keep its table within this size.
+    /// Sets the maximum size chosen by the sender.
     pub(super) fn resize(&mut self, limit: usize) {
         self.limit = limit;
         self.shrink_to(limit);
@@ -65,9 +65,9 @@ impl Table {
         }
     }
 
-    /// Bytes it holds on the heap.
+    /// Bytes held on the heap.
     pub(super) fn holds(&self) -> usize {
-        // A field's overhead by the specification is what one takes here, boxes and all.
+        // The overhead defined in the specification matches the actual one, including boxes.
         self.size + self.fields.capacity() * size_of::<Field>()
     }
 

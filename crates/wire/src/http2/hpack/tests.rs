@@ -1,4 +1,4 @@
-//! The examples of RFC 7541, appendix C, and what a decoder must refuse.
+//! The examples of RFC 7541, appendix C, and inputs that a decoder must reject.
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn fields(decoder: &mut Decoder, block: &[u8]) -> Result<Vec<String>, BadBlock> 
     Ok(fields.0.iter().map(|field| format!("{}: {}", field.name, String::from_utf8_lossy(field.value))).collect())
 }
 
-/// Blocks of one direction, each with its fields and the table's size after it.
+/// Decodes the blocks of one direction and checks the fields and the table size after each.
 fn reads(mut decoder: Decoder, blocks: &[(&str, &[&str], usize)]) {
     for (block, expected, size) in blocks {
         assert_eq!(fields(&mut decoder, &bytes(block)).as_deref(), Ok(expected.map_strings().as_slice()), "{block}");
@@ -42,7 +42,7 @@ fn integers_of_c_1() {
 }
 
 #[test]
-fn integers_that_do_not_end_or_fit_are_refused() {
+fn unterminated_or_too_large_integers_are_rejected() {
     for hex in ["", "ff", "ff80", "ff8080808001", "ffffffffff7f", "ff8080808080808080808000"] {
         assert_eq!(integer(&mut bytes(hex).as_slice(), 7), Err(BadBlock::Malformed), "{hex}");
     }
@@ -109,7 +109,7 @@ const FINE: &[&str] = &[
     "set-cookie: foo=ASDJKHQKBZXOQWEOPIUAXQWEOIU; max-age=3600; version=1",
 ];
 
-/// The examples have a table of 256 bytes, so that fields are evicted.
+/// The examples use a table of 256 bytes, so that fields are evicted.
 fn small() -> Decoder {
     let mut decoder = Decoder::new();
     decoder.table.resize(256);
@@ -157,16 +157,16 @@ fn responses_of_c_5_and_c_6() {
 }
 
 #[test]
-fn a_field_may_take_its_name_from_one_that_it_evicts() {
+fn field_may_take_its_name_from_the_field_it_evicts() {
     let mut decoder = Decoder::new();
-    // A table that holds one field: `a: x`, then `a: y` by the name of the first.
+    // The table holds one field: `a: x`, then `a: y`, whose name refers to the first.
     let block = [&bytes("3f03")[..], b"\x40\x01a\x01x", b"\x7e\x01y", b"\xbe"].concat();
     assert_eq!(fields(&mut decoder, &block).as_deref(), Ok(&["a: x".into(), "a: y".into(), "a: y".into()][..]));
     assert_eq!(decoder.table.size(), 34);
 }
 
 #[test]
-fn a_field_larger_than_the_table_empties_it() {
+fn field_larger_than_the_table_empties_it() {
     let mut decoder = Decoder::new();
     let large = [&bytes("3f21")[..], b"\x40\x01a\x01x", b"\x40\x01b\x3c", &[b'y'; 60]].concat();
     assert_eq!(decoder.decode(&large, CAP).map(|(fields, _)| fields.len()), Ok(2));
@@ -175,13 +175,13 @@ fn a_field_larger_than_the_table_empties_it() {
 }
 
 #[test]
-fn what_cannot_be_decoded_is_refused() {
+fn malformed_blocks_are_rejected() {
     for (why, hex) in [
         ("index 0", "80"),
-        ("an index behind both tables", "be"),
-        ("a name's index behind both tables", "7e0161"),
+        ("an index beyond both tables", "be"),
+        ("a name index beyond both tables", "7e0161"),
         ("a string longer than the block", "4005616263"),
-        ("a value that is missing", "400161"),
+        ("a missing value", "400161"),
         ("Huffman padding of zeros", "4001618100"),
         ("EOS in a string", "40016184ffffffff"),
     ] {
@@ -190,11 +190,11 @@ fn what_cannot_be_decoded_is_refused() {
 }
 
 #[test]
-fn tables_and_blocks_have_caps() {
+fn table_and_block_sizes_are_limited() {
     // 31 + 65505 = 65536, then one more.
     assert!(fields(&mut Decoder::new(), &bytes("3fe1ff03")).is_ok());
     assert_eq!(fields(&mut Decoder::new(), &bytes("3fe2ff03")), Err(BadBlock::TableTooLarge));
-    // One field of 1000 bytes, told four times, then a fifth time.
+    // One field of 1000 bytes, four times, then five times.
     let once = [b"\x40\x01a\x7f\xe8\x06", &[b'x'; 999][..]].concat();
     let four = [&once[..], &[0xbe; 3]].concat();
     let decoded = |block: &[u8], cap| {
