@@ -1,4 +1,4 @@
-//! Valid streams, whole and cut.
+//! Valid streams, whole and split.
 
 use proptest::prelude::*;
 use tokometer_decode::Framing;
@@ -19,7 +19,7 @@ fn all() -> impl Iterator<Item = Recording> {
     ENGINES.into_iter().flat_map(recordings)
 }
 
-/// The body as its server would flush it: event by event.
+/// The body in the pieces that its server would flush: event by event.
 fn parts(recording: &Recording) -> Vec<&[u8]> {
     match recording.framing {
         Framing::Sse => recording.body.split_inclusive(|byte| *byte == b'\n').collect(),
@@ -28,7 +28,7 @@ fn parts(recording: &Recording) -> Vec<&[u8]> {
 }
 
 #[test]
-fn every_recording_comes_out_of_every_coding_however_it_is_cut() {
+fn every_recording_decodes_in_every_coding_at_any_split() {
     let mut random = fastrand::Rng::with_seed(11);
     for recording in all() {
         for (name, coding) in ENCODINGS {
@@ -42,9 +42,9 @@ fn every_recording_comes_out_of_every_coding_however_it_is_cut() {
     }
 }
 
-/// Short ones, because each of them is read once for each of its bytes.
+/// Only short ones, because each of them is read once per byte.
 #[test]
-fn a_body_reads_the_same_cut_once_anywhere() {
+fn body_decodes_the_same_for_every_split_in_two() {
     let mut streams = 0;
     for recording in all().filter(|recording| recording.body.len() < 3000) {
         for (name, coding) in ENCODINGS {
@@ -54,7 +54,7 @@ fn a_body_reads_the_same_cut_once_anywhere() {
                 assert_eq!(
                     decoded(coding, [before, after]),
                     recording.body,
-                    "{} in {name} cut at {at}",
+                    "{} in {name} split at {at}",
                     recording.name
                 );
             }
@@ -67,9 +67,9 @@ fn a_body_reads_the_same_cut_once_anywhere() {
     assert!(streams > 3, "{streams} short streams");
 }
 
-/// The promise to whoever waits for tokens: an event is out when the bytes of its flush are in, in every coding.
+/// Decoding adds no delay: an event is available as soon as the bytes of its flush have arrived, in every coding.
 #[test]
-fn an_event_comes_out_at_the_flush_that_carried_it() {
+fn event_is_available_after_the_flush_that_carries_it() {
     let recording = recordings("vllm-0.32.0").into_iter().find(|r| r.framing == Framing::Sse && r.body.len() > 1000);
     let recording = recording.unwrap();
     let events: Vec<&[u8]> = parts(&recording);
@@ -88,7 +88,7 @@ fn an_event_comes_out_at_the_flush_that_carried_it() {
 }
 
 #[test]
-fn the_events_are_those_of_the_plain_body() {
+fn compressed_body_yields_the_events_of_the_plain_body() {
     for recording in all() {
         let mut plain = Vec::new();
         let mut reader = ResponseDecoder::new(recording.route, recording.framing);
@@ -109,7 +109,7 @@ fn the_events_are_those_of_the_plain_body() {
 }
 
 #[test]
-fn members_of_gzip_and_frames_of_zstd_follow_one_another() {
+fn consecutive_gzip_members_and_zstd_frames_are_decoded() {
     for (name, coding) in [("gzip", "gzip"), ("zstd", "zstd")] {
         let body = [encode(name, &[b"one, "]), encode(name, &[b""]), encode(name, &[b"two, ", b"three"])].concat();
         assert_eq!(decoded(coding, [body.as_slice()]), b"one, two, three");
@@ -120,7 +120,7 @@ fn members_of_gzip_and_frames_of_zstd_follow_one_another() {
 }
 
 #[test]
-fn what_follows_the_end_is_ignored() {
+fn bytes_after_the_end_are_ignored() {
     for (name, coding) in ENCODINGS {
         for garbage in
             [b"\0".as_slice(), b"\0\0\0\0", b"garbage \x1f\x8b", b"\x1f", b"\x1f\x00", b"\x28\xb5", b"\x28\xb5x"]
@@ -133,7 +133,7 @@ fn what_follows_the_end_is_ignored() {
 }
 
 #[test]
-fn every_field_of_a_gzip_header_is_read_over() {
+fn optional_gzip_header_fields_are_skipped() {
     let plain = encode("gzip", &[b"the body"]);
     let (fixed, rest) = plain.split_at(10);
     for flags in 0..32u8 {
@@ -151,7 +151,7 @@ fn every_field_of_a_gzip_header_is_read_over() {
         assert_eq!(decoded("gzip", [body.as_slice()]), b"the body", "flags {flags:05b}");
         assert_eq!(decoded("gzip", body.chunks(1)), b"the body", "flags {flags:05b}");
     }
-    // An extra field may be empty, and long.
+    // An extra field may be empty or long.
     for length in [0u16, 1, 255, 256, 65_535] {
         let mut body = fixed.to_vec();
         body[3] = 4;
@@ -163,7 +163,7 @@ fn every_field_of_a_gzip_header_is_read_over() {
 }
 
 #[test]
-fn a_cut_off_stream_gives_what_came() {
+fn truncated_stream_yields_the_decoded_prefix() {
     let events: Vec<Vec<u8>> = (0..40).map(|n| format!("data: {{\"n\":{n}}}\n\n").into_bytes()).collect();
     let events: Vec<&[u8]> = events.iter().map(Vec::as_slice).collect();
     let whole = events.concat();
@@ -171,20 +171,20 @@ fn a_cut_off_stream_gives_what_came() {
         let body = encode(name, &events);
         for end in 0..body.len() {
             let (given, why) = decode(coding, [&body[..end]]);
-            assert_eq!(why, None, "{name} cut off at {end}");
-            assert!(whole.starts_with(&given), "{name} cut off at {end}");
+            assert_eq!(why, None, "{name} truncated at {end}");
+            assert!(whole.starts_with(&given), "{name} truncated at {end}");
         }
     }
 }
 
 #[test]
-fn no_coding_is_no_decoder_and_no_bytes_are_no_stream() {
+fn identity_and_empty_bodies_need_no_decoding() {
     assert_eq!(decoded("identity", [b"as it is".as_slice()]), b"as it is");
     assert_eq!(decoded("gzip", [b"".as_slice(), b""]), b"");
 }
 
 fn text() -> impl Strategy<Value = Vec<Vec<u8>>> {
-    // Repetitions, so that there is something to refer back to.
+    // Repetitions, so that there are back references.
     let word = prop_oneof![Just(b"data: {\"choices\":[]}\n\n".to_vec()), prop::collection::vec(any::<u8>(), 0..40)];
     let part = prop::collection::vec(word, 0..200).prop_map(|words| words.concat());
     prop::collection::vec(part, 0..6)
@@ -194,7 +194,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn any_body_comes_out_of_one_or_two_codings_however_it_is_cut(
+    fn any_body_decodes_from_one_or_two_codings_at_any_split(
         parts in text(),
         first in 0..ENCODINGS.len(),
         second in prop::option::of(0..ENCODINGS.len()),

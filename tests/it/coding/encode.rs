@@ -1,4 +1,4 @@
-//! What servers do: encoders of the common libraries, flushed after each part.
+//! Encoders of common libraries, flushed after each part as servers do.
 
 use std::io::Write;
 
@@ -7,17 +7,17 @@ use flate2::write::DeflateEncoder;
 use flate2::write::GzEncoder;
 use flate2::write::ZlibEncoder;
 
-/// An encoding: its name, and what it is in `Content-Encoding`.
+/// An encoding: its name and its `Content-Encoding` value.
 pub(crate) const ENCODINGS: [(&str, &str); 5] =
     [("gzip", "gzip"), ("zlib", "deflate"), ("raw deflate", "deflate"), ("br", "br"), ("zstd", "zstd")];
 
-/// The parts as one body, each of them readable as soon as its bytes are there.
+/// The parts as one body; each part is decodable as soon as its bytes have arrived.
 pub(crate) fn encode(name: &str, parts: &[&[u8]]) -> Vec<u8> {
     let ends = encoded_parts(name, parts);
     ends.concat()
 }
 
-/// The bytes that each part became; the end of the stream is one more.
+/// The compressed bytes of each part, followed by those of the end of the stream.
 pub(crate) fn encoded_parts(name: &str, parts: &[&[u8]]) -> Vec<Vec<u8>> {
     fn flushed<W: Write>(mut encoder: W, parts: &[&[u8]], taken: impl Fn(&mut W) -> &mut Vec<u8>) -> (Vec<Vec<u8>>, W) {
         let mut pieces = Vec::new();
@@ -52,7 +52,7 @@ pub(crate) fn encoded_parts(name: &str, parts: &[&[u8]]) -> Vec<Vec<u8>> {
             let (pieces, encoder) = flushed(new, parts, zstd::stream::write::Encoder::get_mut);
             (pieces, encoder.finish().unwrap())
         }
-        name => panic!("{name} is no encoding"),
+        name => panic!("unknown encoding {name}"),
     };
     pieces.push(last);
     pieces

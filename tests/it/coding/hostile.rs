@@ -1,4 +1,4 @@
-//! Streams that are wrong, or want to be expensive.
+//! Invalid streams and decompression bombs.
 
 use proptest::prelude::*;
 use tokometer_wire::budget::Account;
@@ -16,26 +16,26 @@ use super::encode::encoded_parts;
 
 const MIB: usize = 1 << 20;
 
-/// Decoded bytes that a received byte earns, see `observe.coding_ratio`.
+/// Decoded bytes earned by one received byte, see `observe.coding_ratio`.
 const RATIO: u64 = 24;
 
-/// What a connection may decode before it has earned anything, and a slice more: costs are known when they have arisen.
+/// Bytes that a connection may decode without credit, plus one slice: a cost is known only after decoding.
 const INITIAL: usize = 32 * 1024 + 8 * 1024;
 
-/// A decoder of a connection of its own.
+/// A decoder for a separate connection.
 fn metered(coding: &str, memory: usize) -> (Decoder, Account) {
     let account = Budget::new(memory).account(None, RATIO);
     let codings = Codings::of([coding.as_bytes()]).unwrap();
     (Decoder::new(codings, Limits::default(), account.clone()), account)
 }
 
-/// A stream of zeros without end, as a beginning and what may be repeated after it: 1 MiB each time.
+/// An endless stream of zeros: its first bytes, and bytes to repeat, each repetition decoding to 1 MiB.
 fn zeros(name: &str) -> (Vec<u8>, Vec<u8>) {
     let mib = vec![0; MIB];
     match name {
-        // Every frame and every member stands by itself.
+        // Frames and members are independent of each other.
         "zstd" | "gzip" => (Vec::new(), encode(name, &[&mib])),
-        // Later flushes of the same zeros are the same bytes, once the window is full of them.
+        // Once the window is full of zeros, every further flush of zeros produces the same bytes.
         name => {
             let mut pieces = encoded_parts(name, &[&mib, &mib, &mib]);
             pieces.pop();
@@ -47,7 +47,7 @@ fn zeros(name: &str) -> (Vec<u8>, Vec<u8>) {
 }
 
 #[test]
-fn ten_gigabytes_of_zeros_are_not_read_beyond_what_was_earned() {
+fn ten_gigabytes_of_zeros_stop_at_the_earned_credit() {
     for (name, coding) in ENCODINGS {
         let (beginning, repeated) = zeros(name);
         let (mut decoder, account) = metered(coding, usize::MAX);
@@ -63,9 +63,9 @@ fn ten_gigabytes_of_zeros_are_not_read_beyond_what_was_earned() {
     }
 }
 
-/// A connection that sends the smallest bombs one after the other, each a body of its own.
+/// A connection that sends the smallest bombs one after the other, each as a separate body.
 #[test]
-fn many_bombs_of_one_connection_cost_what_they_have_earned() {
+fn many_bombs_on_one_connection_stay_within_earned_credit() {
     for (name, coding) in
         ENCODINGS.into_iter().chain([("gzip", "gzip, gzip"), ("br", "br, br"), ("zstd", "zstd, gzip")])
     {
@@ -86,9 +86,9 @@ fn many_bombs_of_one_connection_cost_what_they_have_earned() {
     }
 }
 
-/// Whatever it carried before.
+/// Regardless of the bytes received before.
 #[test]
-fn one_read_decodes_no_more_than_half_a_mebibyte() {
+fn one_read_decodes_at_most_half_a_mebibyte() {
     for (name, coding) in ENCODINGS {
         let body = encode(name, &[&vec![0; 64 * MIB]]);
         let (mut decoder, account) = metered(coding, usize::MAX);
@@ -101,7 +101,7 @@ fn one_read_decodes_no_more_than_half_a_mebibyte() {
 }
 
 #[test]
-fn a_bomb_of_brotli_holds_no_more_memory_than_it_has_decoded() {
+fn brotli_bomb_holds_no_more_memory_than_it_decoded() {
     let body = encode("br", &[&vec![0; 64 * MIB]]);
     let (mut decoder, account) = metered("br", usize::MAX);
     assert_eq!(decoder.feed(&body, &mut |_| {}), Err(Unreadable::Ratio));
@@ -109,7 +109,7 @@ fn a_bomb_of_brotli_holds_no_more_memory_than_it_has_decoded() {
 }
 
 #[test]
-fn streams_that_are_flushed_with_each_event_earn_what_they_need() {
+fn streams_flushed_per_event_earn_enough_credit() {
     let event = |n: usize| {
         let text =
             r#"{"id":"chatcmpl-0123456789abcdef","object":"chat.completion.chunk","created":1795208785,"model":"m","#;
@@ -129,7 +129,7 @@ fn streams_that_are_flushed_with_each_event_earn_what_they_need() {
 }
 
 #[test]
-fn a_short_body_is_read_however_well_it_shrank() {
+fn short_body_is_decoded_at_any_compression_ratio() {
     for (name, coding) in ENCODINGS {
         let whole = vec![b' '; 24 * 1024];
         let body = encode(name, &[&whole]);
@@ -141,7 +141,7 @@ fn a_short_body_is_read_however_well_it_shrank() {
 }
 
 #[test]
-fn a_window_over_the_cap_is_refused_at_the_head_of_the_stream() {
+fn window_over_the_cap_is_refused_at_the_start_of_the_stream() {
     let limits = Limits { window_bytes: 128 * 1024 };
     let noise: Vec<u8> = {
         let mut random = fastrand::Rng::with_seed(3);
@@ -158,7 +158,7 @@ fn a_window_over_the_cap_is_refused_at_the_head_of_the_stream() {
 }
 
 #[test]
-fn decoders_hold_no_more_than_the_budget_and_leave_room_for_others() {
+fn decoders_stay_within_the_budget_and_leave_room_for_others() {
     let budget = Budget::new(4 * 48 * 1024);
     let (one, other) = (budget.account(None, RATIO), budget.account(None, RATIO));
     let codings = Codings::of([b"gzip".as_slice()]).unwrap();
@@ -173,9 +173,9 @@ fn decoders_hold_no_more_than_the_budget_and_leave_room_for_others() {
     assert_eq!(budget.held(), 0);
 }
 
-/// A frame that declares the largest window, and nothing behind its header.
+/// A frame that declares the maximum window and ends after its header.
 #[test]
-fn a_window_that_is_declared_and_not_filled_is_not_charged() {
+fn declared_but_unused_window_is_not_charged() {
     let budget = Budget::new(64 * MIB);
     let declared = [&[0x28, 0xb5, 0x2f, 0xfd, 0x00][..], &[(23 - 10) << 3], &[0x01]].concat();
     let codings = Codings::of([b"zstd".as_slice()]).unwrap();
@@ -190,9 +190,9 @@ fn a_window_that_is_declared_and_not_filled_is_not_charged() {
     drop(decoders);
 }
 
-/// A distance that reaches before the text's begin, in the step that gives what came before it (found by fuzzing).
+/// A back reference before the start of the text, in the same step as valid bytes (found by fuzzing).
 #[test]
-fn a_fault_behind_good_bytes_is_told_however_the_body_is_cut() {
+fn fault_after_valid_bytes_is_reported_at_any_split() {
     let body = [0x4a, 0x49, 0x2c, 0x3b, 0x49, 0xb4, 0x52];
     for size in 1..=body.len() {
         let (given, why) = decode("deflate", body.chunks(size));
@@ -200,9 +200,9 @@ fn a_fault_behind_good_bytes_is_told_however_the_body_is_cut() {
     }
 }
 
-/// A block that fills the decoder's slices to the last byte, and then a header that is none (found by fuzzing).
+/// A block that fills the decoder's slices exactly, followed by an invalid header (found by fuzzing).
 #[test]
-fn a_block_is_given_whole_before_what_follows_it_fails() {
+fn block_is_complete_before_the_next_header_fails() {
     const BLOCK: u32 = 128 * 1024;
     let repeated = (BLOCK << 3 | 1 << 1).to_le_bytes();
     let body = [b"\x28\xb5\x2f\xfd\x00\x38", &repeated[..3], b"z", b"\xff\xff\xff", b"and more"].concat();
@@ -214,23 +214,23 @@ fn a_block_is_given_whole_before_what_follows_it_fails() {
 }
 
 #[test]
-fn a_plain_body_under_the_name_of_a_coding_is_corrupt() {
+fn plain_body_labeled_with_a_coding_is_corrupt() {
     for (name, coding) in ENCODINGS {
         let (_, why) = decode(coding, [b"data: {\"choices\":[{\"index\":0,\"delta\":{}}]}\n\n".as_slice()]);
         assert_eq!(why, Some(Unreadable::Corrupt), "{name}");
     }
 }
 
-/// zstd's library may be built with the formats that were before the standard; their memory has no cap.
+/// zstd's library may be built with support for pre-standard formats, whose memory use has no limit.
 #[test]
-fn formats_from_before_the_standard_are_not_zstd() {
+fn pre_standard_zstd_formats_are_rejected() {
     for magic in [0x1eu8, 0x22, 0x23, 0x24, 0x25, 0x26, 0x27] {
         let (_, why) = decode("zstd", [[magic, 0xb5, 0x2f, 0xfd, 0, 0, 0, 0, 0].as_slice()]);
         assert_eq!(why, Some(Unreadable::Corrupt), "{magic:x}");
     }
 }
 
-/// What a connection of its own decodes of these reads.
+/// The bytes that a separate connection decodes from these reads.
 fn read_metered<'a>(coding: &str, reads: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
     let (mut decoder, account) = metered(coding, usize::MAX);
     let mut given = Vec::new();
@@ -247,7 +247,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
-    fn a_changed_byte_is_read_to_an_end(index in 0..ENCODINGS.len(), at in any::<prop::sample::Index>(), to in any::<u8>()) {
+    fn changed_byte_never_exceeds_the_credit(index in 0..ENCODINGS.len(), at in any::<prop::sample::Index>(), to in any::<u8>()) {
         let (name, coding) = ENCODINGS[index];
         let event = b"data: {\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}]}\n\n".as_slice();
         let mut body = encode(name, &[event, event, event, b"data: [DONE]\n\n"]);
@@ -258,16 +258,16 @@ proptest! {
     }
 
     #[test]
-    fn random_bytes_are_read_to_an_end(index in 0..ENCODINGS.len(), body in prop::collection::vec(any::<u8>(), 0..600)) {
+    fn random_bytes_never_exceed_the_credit(index in 0..ENCODINGS.len(), body in prop::collection::vec(any::<u8>(), 0..600)) {
         let (_, coding) = ENCODINGS[index];
         let given = read_metered(coding, body.chunks(50));
         prop_assert!(given.len() <= INITIAL + body.len() * RATIO as usize);
     }
 }
 
-/// A block of zstd is whole before the header of the next one is seen to be none (found by fuzzing).
+/// A zstd block is returned whole before the next header is found invalid (found by fuzzing).
 #[test]
-fn a_fault_after_a_block_keeps_the_block_however_it_is_cut() {
+fn fault_after_a_block_keeps_the_block_at_any_split() {
     let frame = b"\x28\xb5\x2f\xfd\x10\x00";
     let (raw, no_block) = (b"\x20\x00\x00abcd", b"\xff\xff\xff");
     let body = [frame.as_slice(), raw, raw, no_block].concat();

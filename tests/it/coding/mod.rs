@@ -1,4 +1,4 @@
-//! Compressed bodies: what their decoders give, what they hold, and what the observer makes of them.
+//! Compressed bodies: decoder output, decoder memory, and the observer's records.
 
 // The whole module is tests.
 #![allow(clippy::unwrap_used)]
@@ -16,18 +16,18 @@ use tokometer_wire::coding::Decoder;
 use tokometer_wire::coding::Limits;
 use tokometer_wire::coding::Unreadable;
 
-/// A decoder of these codings (a value of `Content-Encoding`).
+/// A decoder for these codings (a `Content-Encoding` value).
 fn decoder(codings: &str, limits: Limits) -> Decoder {
     Decoder::new(Codings::of([codings.as_bytes()]).unwrap(), limits, Account::unlimited())
 }
 
-/// What a body stands for that comes in these pieces, and why it could not be read on.
+/// The decoded body from these pieces, and why decoding stopped.
 fn decode<'a>(codings: &str, pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<u8>, Option<Unreadable>) {
     let mut decoder = decoder(codings, Limits::default());
     let mut given = Vec::new();
     for piece in pieces {
         let mut each = |slice: &[u8]| {
-            assert!(!slice.is_empty(), "an empty slice says nothing");
+            assert!(!slice.is_empty(), "slices are never empty");
             given.extend_from_slice(slice);
         };
         if let Err(why) = decoder.feed(piece, &mut each) {
@@ -37,7 +37,7 @@ fn decode<'a>(codings: &str, pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec
     (given, None)
 }
 
-/// The same, of a body that can be read.
+/// The decoded body from these pieces, which must be valid.
 fn decoded<'a>(codings: &str, pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
     let (given, why) = decode(codings, pieces);
     assert_eq!(why, None, "{codings}");

@@ -1,4 +1,4 @@
-//! What the observer makes of compressed exchanges.
+//! Observer records of compressed requests and responses.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ fn chunk(bytes: &[u8]) -> Vec<u8> {
     [format!("{:x}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat()
 }
 
-/// The events, encoded, each in a chunk of its own.
+/// The encoded events, each in a separate chunk.
 fn chunks(name: &str, events: &[&str]) -> Vec<Vec<u8>> {
     let events: Vec<String> = events.iter().map(|event| format!("{event}\n\n")).collect();
     let parts: Vec<&[u8]> = events.iter().map(|event| event.as_bytes()).collect();
@@ -47,9 +47,9 @@ fn answered(head: &[u8], chunks: &[Vec<u8>]) -> Wire {
     wire
 }
 
-/// What is known of the exchange without its times and sizes.
+/// The record without its times and sizes.
 fn said(replayed: &Replayed) -> String {
-    let [record] = replayed.records.as_slice() else { panic!("one exchange, one record: {replayed:?}") };
+    let [record] = replayed.records.as_slice() else { panic!("one request, one record: {replayed:?}") };
     let mut record = record.clone();
     record.response_bytes = 0;
     record.ended = Duration::ZERO;
@@ -58,7 +58,7 @@ fn said(replayed: &Replayed) -> String {
 }
 
 #[test]
-fn a_compressed_stream_is_measured_as_a_plain_one() {
+fn compressed_stream_is_measured_like_a_plain_one() {
     let events = [ROLE, DELTA, DELTA, FINISH, USAGE, DONE];
     let plain: Vec<Vec<u8>> = events.iter().map(|event| chunk(format!("{event}\n\n").as_bytes())).collect();
     let expected = said(&answered(&head("x-a: b"), &plain).server(LAST).close(CLIENT_LEFT));
@@ -73,7 +73,7 @@ fn a_compressed_stream_is_measured_as_a_plain_one() {
 }
 
 #[test]
-fn a_transfer_coding_is_undone_before_the_content_coding() {
+fn transfer_coding_is_decoded_before_the_content_coding() {
     let inner = encode("br", &[format!("{DELTA}\n\n{FINISH}\n\n{DONE}\n\n").as_bytes()]);
     let body = encode("gzip", &[&inner]);
     let head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-encoding: br\r\n\
@@ -84,7 +84,7 @@ fn a_transfer_coding_is_undone_before_the_content_coding() {
 }
 
 #[test]
-fn a_compressed_request_says_what_it_asks_for() {
+fn parameters_of_a_compressed_request_are_recorded() {
     let json = br#"{"model":"m","stream":true,"max_tokens":77,"n":2,"messages":[{"role":"user","content":"x"}]}"#;
     for (name, coding) in ENCODINGS {
         let field = if name == "zstd" { "x-body-compressed" } else { "content-encoding" };
@@ -98,12 +98,12 @@ fn a_compressed_request_says_what_it_asks_for() {
         assert_eq!((record.max_tokens, record.choices), (Some(77), 2), "{name}");
         assert_eq!(record.labels.request_model.as_deref(), Some("m"), "{name}");
         assert_eq!(record.labels.streaming, Some(true), "{name}");
-        assert_eq!(record.request_bytes, body.len() as u64, "{name}: bytes as they passed");
+        assert_eq!(record.request_bytes, body.len() as u64, "{name}: compressed bytes");
     }
 }
 
 #[test]
-fn a_body_of_an_unknown_coding_is_counted_and_not_judged() {
+fn body_with_an_unknown_coding_is_counted_but_not_parsed() {
     for (codings, why) in [("compress", Unread::UnknownCoding), ("gzip, br, zstd", Unread::TooManyCodings)] {
         let head = head(&format!("content-encoding: {codings}"));
         let replayed = answered(&head, &[chunk(b"whatever it is")]).server(LAST).close(CLIENT_LEFT);
@@ -116,7 +116,7 @@ fn a_body_of_an_unknown_coding_is_counted_and_not_judged() {
 }
 
 #[test]
-fn a_client_that_leaves_an_answer_we_cannot_read_left_in_its_middle() {
+fn leaving_an_unreadable_response_is_an_abort_mid_stream() {
     let wire = answered(&head("content-encoding: compress"), &[chunk(b"whatever it is")]);
     assert_eq!(wire.close(CLIENT_LEFT).records[0].outcome, Outcome::ClientAbortMidStream);
     let wire = answered(&head("content-encoding: compress"), &[]);
@@ -124,10 +124,10 @@ fn a_client_that_leaves_an_answer_we_cannot_read_left_in_its_middle() {
 }
 
 #[test]
-fn what_came_before_a_fault_stays_as_a_lower_bound() {
+fn count_before_a_fault_is_a_lower_bound() {
     for (name, coding) in ENCODINGS {
         let mut chunks = chunks(name, &[ROLE, DELTA, DELTA, FINISH, USAGE, DONE]);
-        // No block of deflate, no meta-block of brotli and no block of zstd begins so.
+        // No deflate block, brotli meta-block or zstd block begins with these bytes.
         chunks.truncate(3);
         chunks.push(chunk(&[0x0e; 40]));
         let replayed = answered(&head(&format!("content-encoding: {coding}")), &chunks).server(LAST).close(CLIENT_LEFT);
@@ -139,9 +139,9 @@ fn what_came_before_a_fault_stays_as_a_lower_bound() {
     }
 }
 
-/// What follows the end mark changes nothing any more.
+/// Bytes after the end mark change nothing.
 #[test]
-fn a_fault_after_the_end_mark_is_counted_and_takes_nothing_away() {
+fn fault_after_the_end_mark_is_counted_and_keeps_the_record() {
     let mut chunks = chunks("gzip", &[ROLE, DELTA, FINISH, USAGE, DONE]);
     chunks.truncate(5);
     chunks.push(chunk(&[0xff; 40]));
@@ -153,7 +153,7 @@ fn a_fault_after_the_end_mark_is_counted_and_takes_nothing_away() {
 }
 
 #[test]
-fn a_compressed_stream_that_is_cut_off_is_truncated() {
+fn incomplete_compressed_stream_is_truncated() {
     let chunks = chunks("gzip", &[ROLE, DELTA, DELTA, FINISH]);
     let head = head("content-encoding: gzip");
     let replayed = answered(&head, &chunks[..3]).server(LAST).close(CLIENT_LEFT);
@@ -162,9 +162,9 @@ fn a_compressed_stream_that_is_cut_off_is_truncated() {
     assert_eq!(replayed.records[0].outcome, Outcome::Truncated);
 }
 
-/// One bad body says nothing of the next message on its connection.
+/// A malformed body does not affect the next message on its connection.
 #[test]
-fn the_next_exchange_of_the_connection_is_read() {
+fn request_after_an_unreadable_response_is_observed() {
     let wire = answered(&head("content-encoding: gzip"), &[chunk(b"not gzip")]).server(LAST);
     let wire = wire.client(crate::endings::REQUEST).server(crate::endings::HEAD);
     let replayed = wire.events(&[ROLE, DELTA, FINISH, DONE]).server(LAST).close(CLIENT_LEFT);

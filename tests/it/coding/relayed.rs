@@ -1,4 +1,4 @@
-//! The whole program: compressed bytes pass as they are, and what is in them is counted.
+//! The whole program: compressed bytes are forwarded unmodified, and their content is counted.
 
 use std::io::Read;
 use std::io::Write;
@@ -16,7 +16,7 @@ use super::encode::encoded_parts;
 use crate::end_to_end::relay_to;
 
 #[test]
-fn compressed_exchanges_pass_byte_for_byte_and_are_counted() {
+fn compressed_traffic_is_forwarded_unmodified_and_counted() {
     let delta = "data: {\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}]}\n\n";
     let end = "data: {\"id\":\"c\",\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n\
         data: {\"id\":\"c\",\"choices\":[],\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":30}}\n\ndata: [DONE]\n\n";
@@ -50,8 +50,8 @@ fn compressed_exchanges_pass_byte_for_byte_and_are_counted() {
         client.write_all(&request).unwrap();
         let mut answer = Vec::new();
         client.read_to_end(&mut answer).unwrap();
-        assert_eq!(server.join().unwrap(), request, "{name}: the request as it was sent");
-        assert_eq!(answer, writes.concat(), "{name}: the answer as it was sent");
+        assert_eq!(server.join().unwrap(), request, "{name}: the request is unmodified");
+        assert_eq!(answer, writes.concat(), "{name}: the response is unmodified");
         drop(client);
         path.stop();
 

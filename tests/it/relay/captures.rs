@@ -1,4 +1,4 @@
-//! Every recording of a real server passes unchanged, in the reads in which it was recorded.
+//! Every recording of a real server is forwarded unmodified, in the recorded reads.
 
 use std::path::Path;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use super::rig::Rig;
 const CAPTURES: &str = "tests/fixtures/captures";
 
 #[test]
-fn every_recording_passes_byte_for_byte() {
+fn every_recording_is_forwarded_unmodified() {
     let cases = cases(Path::new(CAPTURES));
     assert!(cases.len() >= 200, "only {} recordings in {CAPTURES}", cases.len());
     let (listener, server) = peer::listen();
@@ -78,7 +78,7 @@ fn request(case: &Path) -> Vec<u8> {
     STANDARD.decode(meta["request_raw_b64"].as_str().unwrap()).unwrap()
 }
 
-/// The server's writes as they were read, and how the recording ended.
+/// The server's writes as recorded, and how the recording ended.
 fn reads(case: &Path) -> (Vec<Vec<u8>>, Option<String>) {
     let mut reads = Vec::new();
     let mut ending = None;

@@ -1,10 +1,10 @@
-//! Odd HTTP, and bytes that are no HTTP at all.
+//! Unusual HTTP, and bytes that are not HTTP.
 
 use super::peer::Script;
 use super::peer::Step;
 use super::peer::Step::*;
 
-/// A request, its answer, and then both ends close in the usual order: the client first, after the answer.
+/// A request and its response; then both ends close in the usual order: the client first, after the response.
 fn exchange(name: &str, request: impl AsRef<[u8]>, answer: impl AsRef<[u8]>) -> Script {
     let (request, answer) = (request.as_ref(), answer.as_ref());
     let client = vec![send(request), Read(answer.len()), Finish, ReadEnd];
@@ -20,7 +20,7 @@ pub(crate) fn send(bytes: impl AsRef<[u8]>) -> Step {
     Send(bytes.as_ref().to_vec())
 }
 
-/// Bytes without a pattern that a lost or doubled block could hide in.
+/// Bytes without a pattern, so that a lost or repeated block is detected.
 pub(crate) fn noise(length: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_u32;
     let mut next = move || {
@@ -48,15 +48,15 @@ fn shapes() -> Vec<Script> {
     let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n\
                    2;ext=\"a;b\"\r\nok\r\n0003 ; x\r\nyes\r\n0\r\nX-Sum: 1\r\nX-Other: 2\r\n\r\n";
     vec![
-        exchange("a plain exchange", GET, OK),
+        exchange("a plain request", GET, OK),
         exchange("pipelined requests", GET.repeat(20), OK.repeat(20)),
         exchange("chunk extensions and trailers", GET, chunked),
         exchange(
-            "an early hint and a processing before the answer",
+            "early hints and processing before the response",
             GET,
             format!("HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n{OK}"),
         ),
-        exchange("many interim answers", GET, "HTTP/1.1 100 Continue\r\n\r\n".repeat(500) + OK),
+        exchange("many interim responses", GET, "HTTP/1.1 100 Continue\r\n\r\n".repeat(500) + OK),
         expect_continue(),
         exchange(
             "a body after HEAD",
@@ -95,8 +95,8 @@ fn shapes() -> Vec<Script> {
             b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0",
             b"\0\0\0\x04\0\0\0\0\0\0\0\0\x04\x01\0\0\0\0",
         ),
-        exchange("bytes that are no HTTP", noise(4096), noise(5000)),
-        exchange("an answer without a status line", GET, "ok then"),
+        exchange("bytes that are not HTTP", noise(4096), noise(5000)),
+        exchange("a response without a status line", GET, "ok then"),
         exchange(
             "event stream with every line ending",
             GET,
@@ -138,17 +138,17 @@ fn smuggling() -> Vec<Script> {
         ("trailers that are framing", b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n0\r\ncontent-length: 9\r\ntransfer-encoding: x\r\n\r\n"),
         ("empty lines before the request", b"\r\n\r\n\r\nGET / HTTP/1.1\r\nhost: x\r\n\r\n"),
         ("an absolute target and two hosts", b"GET http://a/ HTTP/1.1\r\nhost: b\r\nhost: c\r\n\r\n"),
-        ("a version nobody speaks", b"GET / HTTP/9.9\r\nhost: x\r\n\r\n"),
+        ("an unknown version", b"GET / HTTP/9.9\r\nhost: x\r\n\r\n"),
     ];
     let mut scripts: Vec<Script> = requests.iter().map(|(name, request)| exchange(name, request, OK)).collect();
     let answers: [(&str, &[u8]); 4] = [
         (
-            "an answer with CL and TE",
+            "a response with CL and TE",
             b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
         ),
-        ("an answer with two lengths", b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\ncontent-length: 2\r\n\r\nabc"),
-        ("an answer with a folded header", b"HTTP/1.1 200 OK\r\nx: a\r\n b\r\ncontent-length: 0\r\n\r\n"),
-        ("an answer longer than its length", b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nokHTTP/1.1 500 No\r\n\r\n"),
+        ("a response with two lengths", b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\ncontent-length: 2\r\n\r\nabc"),
+        ("a response with a folded header", b"HTTP/1.1 200 OK\r\nx: a\r\n b\r\ncontent-length: 0\r\n\r\n"),
+        ("a response longer than its length", b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nokHTTP/1.1 500 No\r\n\r\n"),
     ];
     scripts.extend(answers.iter().map(|(name, answer)| exchange(name, GET, answer)));
     scripts
@@ -162,12 +162,12 @@ fn sizes() -> Vec<Script> {
     let download = [format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len()).as_bytes(), &body].concat();
     let (drip, drop) = (format!("{GET}{GET}"), format!("{OK}{OK}"));
     vec![
-        exchange("a head of 300 KB", long_head, OK),
-        exchange("an answer with 20,000 headers", GET, many_headers),
+        exchange("headers of 300 KB", long_head, OK),
+        exchange("a response with 20,000 headers", GET, many_headers),
         exchange("a request body of 10 MB", &upload, OK),
-        exchange("an answer of 10 MB", GET, &download),
+        exchange("a response of 10 MB", GET, &download),
         script(
-            "10 MB against a request that nobody has read yet",
+            "a response of 10 MB before the request is read",
             vec![Send(body[..100_000].to_vec()), Finish, Meet, ReadEnd],
             vec![Meet, ReadEnd, Send(body.clone()), Finish, ReadEnd],
         ),
@@ -199,7 +199,7 @@ fn endings() -> Vec<Script> {
             vec![Read(GET.len()), send(close_delimited), Finish, ReadEnd],
         ),
         script(
-            "the client finishes before the answer",
+            "the client finishes before the response",
             vec![send(GET), Finish, ReadEnd],
             vec![ReadEnd, send(OK), Close],
         ),
@@ -208,22 +208,22 @@ fn endings() -> Vec<Script> {
             vec![send(GET), Meet, Finish, ReadEnd],
             vec![Read(GET.len()), Meet, Finish, ReadEnd],
         ),
-        script("a client that says nothing", vec![Finish, ReadEnd], vec![ReadEnd]),
+        script("a silent client", vec![Finish, ReadEnd], vec![ReadEnd]),
         script("a server that closes at once", vec![ReadEnd], vec![Close]),
         script("a server that resets at once", vec![Meet, ReadEnd], vec![Reset, Meet]),
         script("the client resets while it waits", vec![send(GET), Meet, Reset], vec![Read(GET.len()), Meet, ReadEnd]),
         script(
-            "the client resets in the middle of the answer",
+            "the client resets in the middle of the response",
             vec![send(GET), Read(4), Meet, Reset],
             vec![Read(GET.len()), send(OK), Meet, ReadEnd],
         ),
         script(
-            "the server resets before it answers",
+            "the server resets before it responds",
             vec![send(GET), Meet, ReadEnd],
             vec![Read(GET.len()), Reset, Meet],
         ),
         script(
-            "the server resets in the middle of the answer",
+            "the server resets in the middle of the response",
             vec![send(GET), Read(OK.len()), Meet, ReadEnd],
             vec![Read(GET.len()), send(OK), Meet, Reset],
         ),
@@ -238,13 +238,17 @@ fn endings() -> Vec<Script> {
             vec![Read(GET.len()), send("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nff\r\nhalf"), Close],
         ),
         script(
-            "the server dies in the middle of its head",
+            "the server dies in the middle of its headers",
             vec![send(GET), ReadEnd],
             vec![Read(GET.len()), send("HTTP/1.1 20"), Close],
         ),
-        script("the client goes in the middle of its head", vec![send("POST / HT"), Finish, ReadEnd], vec![ReadEnd]),
         script(
-            "an answer before the request is complete",
+            "the client closes in the middle of its headers",
+            vec![send("POST / HT"), Finish, ReadEnd],
+            vec![ReadEnd],
+        ),
+        script(
+            "a response before the request is complete",
             vec![
                 send("POST / HTTP/1.1\r\ncontent-length: 9\r\n\r\n"),
                 Read(OK.len()),

@@ -1,4 +1,4 @@
-//! Slow readers, unreachable servers, early answers, drains, and what is told about each.
+//! Slow readers, unreachable servers, early responses, drains, and the observer calls for each.
 
 use std::io::Read;
 use std::io::Write;
@@ -36,7 +36,7 @@ fn with(upstream: impl Into<Address>, settings: Settings, idle: bool) -> Rig {
 }
 
 #[test]
-fn a_slow_reader_holds_the_server_back_and_the_wait_is_told() {
+fn slow_reader_causes_backpressure_and_the_wait_is_reported() {
     let (listener, server) = peer::listen();
     let settings = Settings { remainder_bytes: 1000, ..Settings::default() };
     let rig = with(server, settings, true);
@@ -44,7 +44,7 @@ fn a_slow_reader_holds_the_server_back_and_the_wait_is_told() {
     let mut client = peer::dial(rig.address());
     let (mut upstream, _) = listener.accept().unwrap();
     upstream.set_nonblocking(true).unwrap();
-    // Writes until nothing was taken for a while: what is then on its way is in kernel buffers and the remainder.
+    // Writes until no bytes are accepted for a while: the bytes sent are then in kernel buffers and the remainder.
     let mut sent = 0;
     let mut refused = Instant::now();
     while refused.elapsed() < Duration::from_millis(300) {
@@ -54,13 +54,13 @@ fn a_slow_reader_holds_the_server_back_and_the_wait_is_told() {
         } else {
             std::thread::yield_now();
         }
-        assert!(sent < body.len(), "the server is not held back");
+        assert!(sent < body.len(), "no backpressure on the server");
     }
     let shown = rig.watcher.wait(0, |log| !log.bytes(Direction::Response).is_empty());
-    assert!(!shown.calls.iter().any(|call| matches!(call, Call::Blocked(..))), "told before it was over");
-    assert!(matches!(shown.calls.last(), Some(Call::Waits(Direction::Response, _))), "told when it began");
+    assert!(!shown.calls.iter().any(|call| matches!(call, Call::Blocked(..))), "reported before it was over");
+    assert!(matches!(shown.calls.last(), Some(Call::Waits(Direction::Response, _))), "reported when it began");
     assert_eq!(shown.bytes(Direction::Response), body[..shown.bytes(Direction::Response).len()]);
-    // One read waits, at most, and nothing is read beside it.
+    // At most one read waits, and nothing else is read meanwhile.
     let largest = shown.calls.iter().map(|call| if let Call::Seen(_, bytes, _) = call { bytes.len() } else { 0 });
     assert_eq!(largest.max(), Some(1000));
     assert_eq!(rig.watcher.wait(0, |_| true).calls.len(), shown.calls.len());
@@ -76,7 +76,7 @@ fn a_slow_reader_holds_the_server_back_and_the_wait_is_told() {
     });
     drop((client, upstream));
     let log = rig.watcher.closed(0);
-    // Every wait that is told to have begun is told to be over, and no other.
+    // Every reported start of a wait has a reported end, and vice versa.
     let mut begun = None;
     for call in &log.calls {
         match call {
@@ -94,12 +94,12 @@ fn a_slow_reader_holds_the_server_back_and_the_wait_is_told() {
 }
 
 #[test]
-fn an_unreachable_server_is_answered_with_503_after_the_first_bytes() {
+fn unreachable_server_causes_a_503_after_the_first_bytes() {
     let upstream = reserved();
     let rig = Rig::to(upstream);
     let mut client = peer::dial(rig.address());
     client.write_all(b"POST /v1/completions HTTP/1.1\r\ncontent-length: 3000000\r\n\r\n").unwrap();
-    // Still sending when the answer is already there: it must not be lost to a reset.
+    // Still sending when the response arrives: a reset must not discard it.
     client.write_all(&noise(3_000_000)).unwrap();
     let mut answer = String::new();
     client.read_to_string(&mut answer).unwrap();
@@ -123,12 +123,12 @@ fn an_unreachable_server_is_answered_with_503_after_the_first_bytes() {
 }
 
 #[test]
-fn an_unreachable_server_is_a_reset_for_what_is_not_http1_or_if_so_set() {
+fn unreachable_server_causes_a_reset_if_set_or_not_http1() {
     let rig = Rig::to(reserved());
     let reset = with(reserved(), Settings { unreachable: Unreachable::Reset, ..Settings::default() }, true);
     for (rig, first) in [(&rig, &b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..]), (&rig, b"\x16\x03\x01"), (&reset, GET)] {
         let mut client = peer::dial(rig.address());
-        // Whichever call comes after the reset is told of it, and only the first one.
+        // The first call after the reset reports it; later ones do not.
         let sent = client.write_all(first);
         let error = sent.and_then(|()| client.read(&mut [0; 16]).map(drop)).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
@@ -137,7 +137,7 @@ fn an_unreachable_server_is_a_reset_for_what_is_not_http1_or_if_so_set() {
 }
 
 #[test]
-fn an_early_answer_reaches_a_client_that_still_uploads() {
+fn early_response_reaches_a_client_that_still_uploads() {
     let (listener, server) = peer::listen();
     let rig = Rig::to(server);
     let answer = b"HTTP/1.1 413 Content Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
@@ -147,7 +147,7 @@ fn an_early_answer_reaches_a_client_that_still_uploads() {
         client.write_all(b"POST / HTTP/1.1\r\ncontent-length: 100000000\r\n\r\n").unwrap();
         upstream.read_exact(&mut [0; 20]).unwrap();
         upstream.write_all(answer).unwrap();
-        // Closes on unread bytes: the kernel sends a reset behind the answer.
+        // Closes with unread bytes: the kernel sends a reset after the response.
         drop(upstream);
         let body = noise(1_000_000);
         while client.write_all(&body).is_ok() {}
@@ -161,14 +161,14 @@ fn an_early_answer_reaches_a_client_that_still_uploads() {
 }
 
 #[test]
-fn a_reset_is_noticed_after_a_fin_while_nothing_flows() {
+fn reset_after_a_fin_is_detected_on_a_silent_connection() {
     let (listener, server) = peer::listen();
     let rig = Rig::to(server);
     for (index, side) in [Side::Client, Side::Server].into_iter().enumerate() {
         let client = peer::dial(rig.address());
         let (upstream, _) = listener.accept().unwrap();
         let (mut goes, mut stays) = if side == Side::Client { (client, upstream) } else { (upstream, client) };
-        // It has sent FIN and is not written to: only the reset itself tells.
+        // It has sent FIN and no bytes are written to it: only the reset itself can be detected.
         peer::Wire::finish(&mut goes);
         assert_eq!(stays.read(&mut [0; 1]).unwrap(), 0);
         peer::Wire::reset(&mut goes);
@@ -178,7 +178,7 @@ fn a_reset_is_noticed_after_a_fin_while_nothing_flows() {
 }
 
 #[test]
-fn a_client_that_goes_while_its_upload_waits_ends_the_connection_at_once() {
+fn client_reset_during_a_blocked_upload_ends_the_connection() {
     let (listener, server) = peer::listen();
     let rig = Rig::to(server);
     let mut client = peer::dial(rig.address());
@@ -200,7 +200,7 @@ fn a_client_that_goes_while_its_upload_waits_ends_the_connection_at_once() {
 }
 
 #[test]
-fn a_drain_stops_the_listener_and_closes_idle_connections_only() {
+fn drain_stops_the_listener_and_closes_only_idle_connections() {
     let (listener, server) = peer::listen();
     let watcher = Watcher::new(Mood::Calm, false);
     let rig = Rig::with(vec![pair(server)], Settings::default(), watcher);
@@ -212,7 +212,7 @@ fn a_drain_stops_the_listener_and_closes_idle_connections_only() {
 
     rig.drain.begin();
     eventually(|| std::net::TcpStream::connect(rig.address()).is_err());
-    // Not idle: it goes on, and is closed as soon as it is.
+    // Not idle: it continues, and is closed as soon as it is idle.
     upstream.write_all(b"HTTP/1.1 200 OK\r\n").unwrap();
     client.read_exact(&mut [0; 17]).unwrap();
     assert_eq!(rig.watcher.wait(0, |_| true).close(), None);
@@ -221,13 +221,13 @@ fn a_drain_stops_the_listener_and_closes_idle_connections_only() {
     client.read_to_end(&mut rest).unwrap();
     assert_eq!(rest, b"\n\n");
     assert_eq!(rig.watcher.closed(0).close(), Some(Close::Drained));
-    // One of the connects above may still have been accepted, and waits for the server.
+    // The listener may have accepted one of the connections above, which waits for the server.
     drop(listener);
     wait_until_empty(&rig);
 }
 
 #[test]
-fn an_idle_connection_ends_with_a_fin_when_the_drain_begins() {
+fn idle_connection_ends_with_a_fin_when_the_drain_begins() {
     let (listener, server) = peer::listen();
     let rig = Rig::to(server);
     let mut client = peer::dial(rig.address());
@@ -239,7 +239,7 @@ fn an_idle_connection_ends_with_a_fin_when_the_drain_begins() {
 }
 
 #[test]
-fn a_connection_that_was_never_used_is_given_time_for_its_first_request() {
+fn unused_connection_gets_time_for_its_first_request() {
     let (listener, server) = peer::listen();
     let rig = with(server, Settings::default(), true);
     let mut client = peer::dial(rig.address());
@@ -254,7 +254,7 @@ fn a_connection_that_was_never_used_is_given_time_for_its_first_request() {
 }
 
 #[test]
-fn a_forced_drain_resets_what_is_left() {
+fn forced_drain_resets_remaining_connections() {
     let (listener, server) = peer::listen();
     let rig = with(server, Settings::default(), false);
     let mut client = peer::dial(rig.address());
@@ -263,7 +263,7 @@ fn a_forced_drain_resets_what_is_left() {
     upstream.read_exact(&mut [0; GET.len()]).unwrap();
     rig.drain.begin();
     rig.drain.force();
-    // A FIN would make a half answer look like a whole one.
+    // After a FIN, a partial response would look complete.
     assert!(client.read(&mut [0; 1]).is_err());
     assert!(upstream.read(&mut [0; 1]).is_err());
     assert_eq!(rig.watcher.closed(0).close(), Some(Close::Drained));
@@ -272,9 +272,9 @@ fn a_forced_drain_resets_what_is_left() {
 }
 
 #[test]
-fn a_forced_drain_ends_connections_that_were_never_joined() {
+fn forced_drain_ends_connections_that_were_never_joined() {
     let rig = Rig::to(reserved());
-    // Waits for the client's first bytes, to answer 503.
+    // It waits for the client's first bytes, to respond with 503.
     let mut client = peer::dial(rig.address());
     eventually(|| rig.relay.stats_of(0).connect_failures() == 1);
     rig.drain.begin();
@@ -285,12 +285,12 @@ fn a_forced_drain_ends_connections_that_were_never_joined() {
 }
 
 #[test]
-fn a_drain_does_not_wait_long_for_clients_without_a_server() {
+fn drain_does_not_wait_long_for_clients_without_a_server() {
     let rig = Rig::to(reserved());
     let mut silent = peer::dial(rig.address());
     let mut answered = peer::dial(rig.address());
     answered.write_all(GET).unwrap();
-    // Its 503 is there, and it does not close.
+    // It has received its 503 and does not close.
     answered.read_exact(&mut [0; 12]).unwrap();
     eventually(|| rig.relay.stats_of(0).connect_failures() == 2);
     let begun = Instant::now();
@@ -302,7 +302,7 @@ fn a_drain_does_not_wait_long_for_clients_without_a_server() {
 }
 
 #[test]
-fn stopping_without_a_drain_still_tells_the_observers() {
+fn observers_are_notified_when_stopped_without_a_drain() {
     let (listener, server) = peer::listen();
     let rig = with(server, Settings::default(), false);
     let client = peer::dial(rig.address());
@@ -314,9 +314,9 @@ fn stopping_without_a_drain_still_tells_the_observers() {
 }
 
 #[test]
-fn a_connection_on_which_nothing_moves_ends_after_the_idle_timeout() {
+fn connection_without_traffic_ends_after_the_idle_timeout() {
     let (listener, server) = peer::listen();
-    // Longer than a busy machine leaves this thread without a core.
+    // Longer than a busy machine may leave this thread without a core.
     let idle = Duration::from_secs(1);
     let rig = with(server, Settings { idle_timeout: Some(idle), ..Settings::default() }, false);
     let start = Instant::now();
@@ -338,9 +338,9 @@ fn half_closing(upstream: impl Into<Address>, idle: bool) -> Rig {
 }
 
 #[test]
-fn client_that_keeps_its_socket_after_the_server_closed_is_closed_after_the_half_close_timeout() {
+fn client_that_stays_half_closed_is_closed_after_the_timeout() {
     let (listener, server) = peer::listen();
-    // Not idle: a response that the end of the connection delimits is not known to be complete before.
+    // Not idle: a response delimited by the end of the connection is not known to be complete earlier.
     let rig = half_closing(server, false);
     let mut client = peer::dial(rig.address());
     let (mut upstream, _) = listener.accept().unwrap();
@@ -361,7 +361,7 @@ fn client_that_keeps_its_socket_after_the_server_closed_is_closed_after_the_half
 }
 
 #[test]
-fn server_that_is_silent_after_the_client_finished_times_out_and_bytes_put_it_off() {
+fn half_close_timeout_restarts_with_each_byte_of_the_server() {
     let (listener, server) = peer::listen();
     for (idle, close, ending) in
         [(false, Close::IdleTimeout, Ending::Reset), (true, Close::Finished { first: Side::Client }, Ending::Fin)]
@@ -410,15 +410,15 @@ fn bytes_connections_and_panics_are_counted() {
 fn wait_until_empty(rig: &Rig) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        tokio::time::timeout(Duration::from_secs(10), rig.drain.emptied()).await.expect("no connection is left");
+        tokio::time::timeout(Duration::from_secs(10), rig.drain.emptied()).await.expect("all connections end in time");
     });
 }
 
 fn eventually(mut met: impl FnMut() -> bool) {
     let start = Instant::now();
     while !met() {
-        assert!(start.elapsed() < Duration::from_secs(10), "never met");
-        // Each look may open a connection: without a pause a busy machine runs out of descriptors first.
+        assert!(start.elapsed() < Duration::from_secs(10), "the condition was not met in time");
+        // Each check may open a connection: without a pause a busy machine runs out of descriptors first.
         std::thread::sleep(Duration::from_millis(1));
     }
 }

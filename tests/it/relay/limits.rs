@@ -1,4 +1,5 @@
-//! What the relay does without descriptors or above its maximum, and what a connection costs. Some need a process of their own.
+//! The relay without free descriptors or at its connection maximum, and the cost of a connection. Some tests need a
+//! separate process.
 
 use std::fs::File;
 use std::io::Read;
@@ -21,7 +22,7 @@ use super::watcher::Call;
 use super::watcher::Mood;
 use super::watcher::Watcher;
 
-/// Runs this test alone in a new process with this limit of open files. False in that process.
+/// Runs only this test in a new process with this limit of open files. Returns false in that process.
 fn rerun(test: &str, limit: usize) -> bool {
     if soft_limit() == limit {
         return false;
@@ -55,8 +56,8 @@ fn resident_bytes() -> usize {
 }
 
 #[test]
-fn without_descriptors_connections_wait_and_are_served_later() {
-    if rerun("without_descriptors_connections_wait_and_are_served_later", 96) {
+fn connections_wait_while_no_descriptors_are_free() {
+    if rerun("connections_wait_while_no_descriptors_are_free", 96) {
         return;
     }
     let (listener, server) = peer::listen();
@@ -68,13 +69,13 @@ fn without_descriptors_connections_wait_and_are_served_later() {
         first_upstream.read_exact(&mut [0; 4]).unwrap();
     };
     ping();
-    // The sources of time and CPU figures are opened before there is nothing left to open.
+    // Opens the sources of time and CPU values before descriptors run out.
     let before = cpu();
     let mut ballast: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
     drop(ballast.pop());
     let mut second = peer::dial(rig.address());
     second.write_all(b"hello").unwrap();
-    // No descriptor to accept with, then one to accept with and none to connect with.
+    // First no descriptor for accepting, then one for accepting and none for connecting.
     let start = Instant::now();
     while start.elapsed() < Duration::from_millis(1500) {
         std::thread::sleep(Duration::from_millis(50));
@@ -94,7 +95,7 @@ fn without_descriptors_connections_wait_and_are_served_later() {
 }
 
 #[test]
-fn connection_above_the_maximum_is_refused_at_once_as_the_settings_say() {
+fn connection_above_the_maximum_is_refused_at_once() {
     let (listener, server) = peer::listen();
     for (settings, capacity, why) in [
         (Settings { max_connections: Some(1), ..Settings::default() }, usize::MAX, Full::MaxConnections),
@@ -106,7 +107,7 @@ fn connection_above_the_maximum_is_refused_at_once_as_the_settings_say() {
         rig.relay.limit_connections(capacity);
         let mut first = peer::dial(rig.address());
         let (mut upstream, _) = listener.accept().unwrap();
-        // It sends nothing, and is not waited for.
+        // It sends nothing, and the refusal does not wait for it.
         let mut second = peer::dial(rig.address());
         let mut response = String::new();
         let ended = second.read_to_string(&mut response);
@@ -129,13 +130,13 @@ fn connection_above_the_maximum_is_refused_at_once_as_the_settings_say() {
 }
 
 #[test]
-fn an_idle_connection_costs_little_memory() {
+fn idle_connection_costs_little_memory() {
     const CONNECTIONS: usize = 1000;
-    if rerun("an_idle_connection_costs_little_memory", 4 * CONNECTIONS + 200) {
+    if rerun("idle_connection_costs_little_memory", 4 * CONNECTIONS + 200) {
         return;
     }
     let (listener, server) = peer::listen();
-    // Observers panic when asked for, so that only the relay itself is counted.
+    // Observers panic when they are created, so that only the relay itself is counted.
     let rig = Rig::watched(server, Mood::Accepting);
     let open = |count: usize| -> Vec<(TcpStream, TcpStream)> {
         (0..count)
@@ -160,7 +161,7 @@ fn an_idle_connection_costs_little_memory() {
 }
 
 #[test]
-fn bytes_that_wait_for_a_client_are_counted_until_it_is_gone() {
+fn bytes_waiting_for_a_client_are_counted_until_it_is_gone() {
     let (listener, server) = peer::listen();
     let rig = Rig::to(server);
     let client = peer::dial(rig.address());
@@ -181,7 +182,7 @@ fn bytes_that_wait_for_a_client_are_counted_until_it_is_gone() {
 }
 
 #[test]
-fn connection_that_is_expensive_to_observe_is_read_in_small_pieces() {
+fn connection_expensive_to_observe_is_read_in_small_pieces() {
     const BYTES: usize = 1 << 20;
     let (listener, server) = peer::listen();
     let rig = Rig::watched(server, Mood::Costly);

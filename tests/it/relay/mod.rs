@@ -1,5 +1,5 @@
-//! The data path: what goes in comes out, in order, with the same ending, whatever watches it.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in what it calls as well")]
+//! The data path: bytes are forwarded unmodified, in order and with the same ending, with any observer.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in helper functions")]
 
 mod corpus;
 mod peer;

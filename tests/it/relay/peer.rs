@@ -1,4 +1,4 @@
-//! Two scripted ends of a connection, and what each of them got.
+//! Two scripted ends of a connection, and the bytes that each received.
 
 use std::io;
 use std::io::Read;
@@ -13,34 +13,34 @@ use std::time::Duration;
 
 use socket2::SockRef;
 
-/// Longer than anything here takes; only a failing test waits for it.
+/// Longer than any step takes; only a failing test waits for it.
 const PATIENCE: Duration = crate::WAIT;
 
-/// One thing an end does.
+/// One action of an end.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
-    /// Writes all of it. An error is not told: when a write starts to fail is a matter of timing.
+    /// Writes all of it. Errors are ignored: when a write starts to fail depends on timing.
     Send(Vec<u8>),
     /// Writes one byte at a time.
     Drip(Vec<u8>),
-    /// Reads until this many bytes came in all.
+    /// Reads until this many bytes have been received in total.
     Read(usize),
     /// Reads to the end of the stream.
     ReadEnd,
-    /// Sends FIN and goes on reading.
+    /// Sends FIN and continues reading.
     Finish,
     /// Closes with a reset.
     Reset,
-    /// Closes (as the end of a script does too).
+    /// Closes (as does the end of a script).
     Close,
-    /// Waits until the other end is at its `Meet`.
+    /// Waits until the other end reaches its `Meet`.
     Meet,
 }
 
 /// How an end's stream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// Nobody looked.
+    /// The end was not read.
     Unread,
     Fin,
     Reset,
@@ -48,7 +48,7 @@ pub(crate) enum Ending {
     Hangs,
 }
 
-/// What an end got.
+/// The bytes and ending that an end received.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Got {
     pub(crate) bytes: Vec<u8>,
@@ -62,7 +62,7 @@ impl std::fmt::Debug for Got {
     }
 }
 
-/// What both ends do.
+/// The actions of both ends.
 #[derive(Clone, Debug)]
 pub(crate) struct Script {
     pub(crate) name: String,
@@ -70,7 +70,7 @@ pub(crate) struct Script {
     pub(crate) server: Vec<Step>,
 }
 
-/// Anything a script can be played on.
+/// A connection that a script can be played on.
 pub(crate) trait Wire: Read + Write + Send {
     fn finish(&mut self);
     fn reset(&mut self);
@@ -94,7 +94,7 @@ impl Wire for std::os::unix::net::UnixStream {
     fn reset(&mut self) {}
 }
 
-/// Connects with a patience.
+/// Connects with timeouts for reads and writes.
 pub(crate) fn dial(address: SocketAddr) -> TcpStream {
     prepare(TcpStream::connect(address).unwrap())
 }
@@ -113,7 +113,7 @@ pub(crate) fn listen() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-/// Plays a script: the client on what `connect` gives, the server on what `accept` gives.
+/// Plays a script: the client on the result of `connect`, the server on that of `accept`.
 pub(crate) fn play<C: Wire, S: Wire>(
     script: &Script,
     connect: impl FnOnce() -> C + Send,
@@ -154,7 +154,7 @@ fn act(mut wire: impl Wire, steps: &[Step], barrier: &Barrier) -> Got {
         }
     }
     drop(wire);
-    // Steps after the close are for the meeting only.
+    // After the close, only meetings are played.
     let closed = steps.iter().position(|step| matches!(step, Step::Reset | Step::Close)).unwrap_or(steps.len());
     for step in &steps[closed..] {
         if matches!(step, Step::Meet) {

@@ -17,13 +17,13 @@ use crate::pair::pair;
 use super::watcher::Mood;
 use super::watcher::Watcher;
 
-/// A running relay of one or more pairs.
+/// A running relay with one or more listeners.
 pub(crate) struct Rig {
     pub(crate) addresses: Vec<Address>,
     pub(crate) relay: Arc<Relay>,
     pub(crate) watcher: Arc<Watcher>,
     pub(crate) drain: Drain,
-    // Last, so that the rest is still there while it stops.
+    // Last, so that the other fields still exist while it stops.
     pub(crate) serving: Serving,
 }
 
@@ -33,7 +33,7 @@ impl Rig {
         Rig::watched(upstream, Mood::Calm)
     }
 
-    /// One whose observers are in this mood.
+    /// A relay whose observers behave according to this mood.
     pub(crate) fn watched(upstream: impl Into<Address>, mood: Mood) -> Rig {
         Rig::with(vec![pair(upstream)], Settings::default(), Watcher::new(mood, true))
     }
@@ -47,7 +47,7 @@ impl Rig {
         Rig { addresses, relay, watcher, drain, serving }
     }
 
-    /// The TCP address of the first pair.
+    /// The TCP address of the first listener.
     pub(crate) fn address(&self) -> SocketAddr {
         tcp(&self.addresses[0])
     }
@@ -56,6 +56,6 @@ impl Rig {
 pub(crate) fn tcp(address: &Address) -> SocketAddr {
     match address {
         Address::Tcp { host, port } => SocketAddr::new(host.parse().unwrap(), *port),
-        other => panic!("{other} is no TCP address"),
+        other => panic!("{other} is not a TCP address"),
     }
 }

@@ -1,4 +1,4 @@
-//! Unix sockets, TLS, several pairs, and addresses that cannot be used.
+//! Unix sockets, TLS, multiple listeners, and invalid addresses.
 
 use std::io;
 use std::io::Read;
@@ -49,7 +49,7 @@ use super::watcher::Mood;
 use super::watcher::Watcher;
 
 #[test]
-fn unix_sockets_on_both_sides_pass_everything_but_resets() {
+fn unix_sockets_forward_everything_except_resets() {
     let folder = tempfile::tempdir().unwrap();
     let (inside, outside) = (folder.path().join("server"), folder.path().join("relay"));
     let listener = UnixListener::bind(&inside).unwrap();
@@ -78,7 +78,7 @@ fn unix_sockets_on_both_sides_pass_everything_but_resets() {
 }
 
 #[test]
-fn a_stale_socket_file_is_replaced_and_a_used_one_is_not() {
+fn stale_socket_file_is_replaced_and_a_used_one_is_not() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
     drop(UnixListener::bind(&path).unwrap());
@@ -115,7 +115,7 @@ fn port_is_exclusive_to_one_process_unless_both_share_it() {
     listen::bind(at, &shared).unwrap();
 }
 
-/// The timer of the socket at this local port, of those that are connected to `peer` (proc_net_tcp: 2 is keep-alive).
+/// The timer of the socket at this local port that is connected to `peer` (proc_net_tcp: 2 is keep-alive).
 fn timer(local: u16, peer: u16) -> String {
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
     let ends = format!("0100007F:{local:04X} 0100007F:{peer:04X} 01 ");
@@ -130,7 +130,7 @@ fn keep_alive_is_on_for_client_and_loopback_server() {
     let rig = Rig::to(server);
     let client = peer::dial(rig.address());
     let (upstream, relay) = listener.accept().unwrap();
-    // The relay sets it once it is connected.
+    // The relay enables it after connecting.
     let ends = [(relay.port(), server.port()), (rig.address().port(), client.local_addr().unwrap().port())];
     for (local, peer) in ends {
         let begun = Instant::now();
@@ -142,7 +142,7 @@ fn keep_alive_is_on_for_client_and_loopback_server() {
 }
 
 #[test]
-fn several_pairs_lead_to_their_own_servers() {
+fn each_listener_connects_to_its_own_server() {
     let servers = [peer::listen(), peer::listen(), peer::listen()];
     let pairs = servers.iter().map(|(_, address)| pair(*address)).collect();
     let rig = Rig::with(pairs, Settings::default(), Watcher::new(Mood::Calm, true));
@@ -162,7 +162,7 @@ fn several_pairs_lead_to_their_own_servers() {
 }
 
 #[test]
-fn a_host_name_is_resolved_at_each_connect() {
+fn host_name_is_resolved_at_each_connect() {
     let (listener, server) = peer::listen();
     let rig = Rig::to(Address::Tcp { host: "localhost".to_owned(), port: server.port() });
     let mut client = peer::dial(rig.address());
@@ -173,7 +173,7 @@ fn a_host_name_is_resolved_at_each_connect() {
 }
 
 #[test]
-fn without_a_redirect_rule_the_original_destination_is_refused_and_not_ourselves() {
+fn original_destination_without_a_redirect_rule_is_refused() {
     let rig = Rig::to(Address::OriginalDestination);
     let mut client = peer::dial(rig.address());
     client.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
@@ -185,7 +185,7 @@ fn without_a_redirect_rule_the_original_destination_is_refused_and_not_ourselves
 }
 
 #[test]
-fn an_address_that_cannot_be_listened_on_is_told_with_its_mend() {
+fn bind_error_names_the_address_and_a_fix() {
     let far = Address::Tcp { host: "192.0.2.1".to_owned(), port: 0 };
     let error =
         listen::bind(Pair { listen: far, ..pair(Address::OriginalDestination) }, &Settings::default()).unwrap_err();
@@ -195,7 +195,7 @@ fn an_address_that_cannot_be_listened_on_is_told_with_its_mend() {
     assert!(matches!(listen::bind(original, &Settings::default()), Err(Error::ListenOnOriginal)));
 }
 
-/// A CA and certificates it signed, as files.
+/// A CA and certificates signed by it, as files.
 pub(super) struct Authority {
     folder: tempfile::TempDir,
     issuer: CertifiedIssuer<'static, KeyPair>,
@@ -313,11 +313,11 @@ fn tls_on_both_sides_relays_the_plaintext_and_its_endings() {
     let (client, server) = (authority.client(None), authority.server("server.test"));
     let mut index = 0;
     for script in corpus::scripts() {
-        // Resets and closes in mid-handshake are told by TLS in its own way.
+        // TLS reports resets and closes during the handshake differently.
         if script.name.contains("reset")
             || script.name.contains("at once")
             || script.name.contains("dies")
-            || script.name.contains("says nothing")
+            || script.name.contains("silent")
         {
             continue;
         }
@@ -340,7 +340,7 @@ fn tls_on_both_sides_relays_the_plaintext_and_its_endings() {
 }
 
 #[test]
-fn alpn_prefers_what_every_server_has() {
+fn alpn_prefers_http1_if_the_client_offers_it() {
     let authority = Authority::new();
     let (_listener, upstream) = peer::listen();
     let rig = tls_rig(&authority, upstream, false, true);
@@ -350,7 +350,7 @@ fn alpn_prefers_what_every_server_has() {
 }
 
 #[test]
-fn a_client_that_offers_http2_alone_gets_it_and_the_server_is_asked_for_it() {
+fn http2_only_client_gets_http2_on_both_sides() {
     let authority = Authority::new();
     let (listener, upstream) = peer::listen();
     let rig = tls_rig(&authority, upstream, false, false);
@@ -371,7 +371,7 @@ fn a_client_that_offers_http2_alone_gets_it_and_the_server_is_asked_for_it() {
 }
 
 #[test]
-fn clients_must_show_a_certificate_where_a_client_ca_is_set() {
+fn client_certificate_is_required_with_a_client_ca() {
     let authority = Authority::new();
     let (listener, upstream) = peer::listen();
     let rig = tls_rig(&authority, upstream, true, true);
@@ -393,7 +393,7 @@ fn clients_must_show_a_certificate_where_a_client_ca_is_set() {
 }
 
 #[test]
-fn a_server_with_a_certificate_of_another_name_counts_as_unreachable() {
+fn server_certificate_for_another_name_means_unreachable() {
     let authority = Authority::new();
     let (listener, upstream) = peer::listen();
     let rig = tls_rig(&authority, upstream, false, false);
@@ -414,7 +414,7 @@ fn a_server_with_a_certificate_of_another_name_counts_as_unreachable() {
 }
 
 #[test]
-fn tls_files_are_checked_at_start_and_named_with_their_mend() {
+fn tls_file_errors_name_the_file_and_a_fix_at_startup() {
     let authority = Authority::new();
     let (certificate, key) = authority.sign("relay.test");
     let (_, other_key) = authority.sign("other.test");
@@ -444,7 +444,7 @@ fn tls_files_are_checked_at_start_and_named_with_their_mend() {
 }
 
 #[test]
-fn a_client_that_closes_without_close_notify_has_finished() {
+fn client_close_without_close_notify_is_an_orderly_end() {
     let authority = Authority::new();
     let (listener, upstream) = peer::listen();
     let rig = tls_rig(&authority, upstream, false, true);
@@ -462,7 +462,7 @@ fn a_client_that_closes_without_close_notify_has_finished() {
         client.flush().unwrap();
         Wire::finish(&mut client.sock);
         assert_eq!(server.join().unwrap(), b"hello");
-        // Closing on unread session tickets would be a reset of the client's.
+        // Closing with unread session tickets would make the client send a reset.
         client.read_to_end(&mut Vec::new()).ok();
     });
     assert!(matches!(rig.watcher.closed(0).close(), Some(Close::Finished { .. })));

@@ -1,4 +1,4 @@
-//! Both ends get the same through the relay as without it.
+//! Both ends receive the same bytes and endings with and without the relay.
 
 use std::net::SocketAddr;
 use std::net::TcpListener;
@@ -27,15 +27,15 @@ use super::watcher::Call;
 use super::watcher::Log;
 use super::watcher::Mood;
 
-/// Plays every script directly and through a relay whose observers are in this mood, and returns those whose ends
-/// differ.
+/// Plays every script directly and through a relay whose observers behave according to this mood; returns the scripts
+/// whose ends differ.
 fn differences(mood: Mood) -> Vec<String> {
     let (listener, server) = peer::listen();
     let rig = Rig::watched(server, mood);
     differences_through(rig.address(), server, &listener)
 }
 
-/// The same through the relay at this address.
+/// Like `differences`, through the relay at this address.
 fn differences_through(relay: SocketAddr, server: SocketAddr, listener: &TcpListener) -> Vec<String> {
     let mut differences = Vec::new();
     for script in corpus::scripts() {
@@ -54,22 +54,22 @@ fn none(differences: Vec<String>) {
 }
 
 #[test]
-fn odd_http_and_its_endings_pass_unchanged() {
+fn unusual_http_is_forwarded_unmodified() {
     none(differences(Mood::Calm));
 }
 
 #[test]
-fn they_pass_unchanged_when_the_observer_panics_at_once() {
+fn observer_panic_at_once_leaves_traffic_unmodified() {
     none(differences(Mood::Seeing(1)));
 }
 
 #[test]
-fn they_pass_unchanged_when_the_observer_panics_later_and_in_its_drop() {
+fn later_observer_panics_leave_traffic_unmodified() {
     none(differences(Mood::Seeing(3)));
     none(differences(Mood::Dropping));
 }
 
-/// The real observers by these settings; what they kept is returned.
+/// Plays the scripts with the real observer and these settings; also returns its records.
 fn differences_observed(settings: observer::Settings) -> (Vec<String>, Replayed) {
     let (listener, server) = peer::listen();
     let notebook = Notebook::default();
@@ -81,7 +81,7 @@ fn differences_observed(settings: observer::Settings) -> (Vec<String>, Replayed)
 }
 
 #[test]
-fn they_pass_unchanged_under_the_real_observer_and_leave_nothing_in_flight() {
+fn real_observer_leaves_traffic_unmodified_and_none_in_flight() {
     let settings = observer::Settings { probes: true, ..observer::Settings::default() };
     let (differences, kept) = differences_observed(settings);
     none(differences);
@@ -90,7 +90,7 @@ fn they_pass_unchanged_under_the_real_observer_and_leave_nothing_in_flight() {
 }
 
 #[test]
-fn they_pass_unchanged_over_the_observers_caps() {
+fn traffic_over_the_observer_limits_is_unmodified() {
     let (differences, kept) = differences_observed(observer::Settings {
         head_bytes: 16,
         max_open_requests: 1,
@@ -101,7 +101,7 @@ fn they_pass_unchanged_over_the_observers_caps() {
 }
 
 #[test]
-fn they_pass_unchanged_when_observers_are_shed() {
+fn traffic_without_observers_is_unmodified() {
     let (differences, kept) =
         differences_observed(observer::Settings { max_observed: 0, ..observer::Settings::default() });
     none(differences);
@@ -109,7 +109,7 @@ fn they_pass_unchanged_when_observers_are_shed() {
 }
 
 #[test]
-fn an_observer_is_shown_what_was_forwarded_and_then_the_ending() {
+fn observer_sees_the_forwarded_bytes_and_then_the_ending() {
     let (listener, server) = peer::listen();
     let rig = Rig::to(server);
     for (index, script) in corpus::scripts().iter().enumerate() {
@@ -121,7 +121,7 @@ fn an_observer_is_shown_what_was_forwarded_and_then_the_ending() {
 
 fn check(script: &Script, client: &Got, server: &Got, log: &Log) {
     let name = &script.name;
-    // An end that stopped reading got less than was forwarded to it.
+    // An end that stopped reading received less than was forwarded to it.
     assert!(log.bytes(Direction::Request).starts_with(&server.bytes), "{name}");
     assert!(log.bytes(Direction::Response).starts_with(&client.bytes), "{name}");
     if client.ending == Ending::Fin && server.ending == Ending::Fin {

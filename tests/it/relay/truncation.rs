@@ -1,4 +1,4 @@
-//! A server that ends TLS without close_notify: what the client learns of it, and how the request ends.
+//! A server that ends TLS without close_notify: the effect on the client, and the request's outcome.
 
 use std::io::Read;
 use std::io::Write;
@@ -38,7 +38,7 @@ enum End {
     Cut,
 }
 
-/// What the client got of `response`, and how the request ended.
+/// The bytes of `response` that the client received, and the request's outcome.
 fn play(authority: &Authority, client_tls: bool, response: &[u8], end: End) -> (Vec<u8>, Ending, Outcome) {
     let (listener, upstream) = peer::listen();
     let (certificate, key) = authority.sign("relay.test");
@@ -72,7 +72,8 @@ fn play(authority: &Authority, client_tls: bool, response: &[u8], end: End) -> (
         client.flush().unwrap();
         server.join().unwrap();
         let relay = path.handles().relay;
-        // Bytes are reported in steps: the client of a large response reads when the relay has all of it.
+        // Byte counts are reported in steps: for a large response the client reads after the relay has received all of
+        // it.
         while response.len() > 1_000_000 && relay.stats_of(0).bytes(Direction::Response) < response.len() as u64 {
             std::thread::yield_now();
         }
@@ -92,7 +93,7 @@ trait ReadWrite: Read + Write {}
 
 impl<T: Read + Write> ReadWrite for T {}
 
-/// A whole streamed response: delimited by the end of the connection, by its length, and by its last chunk.
+/// A complete streamed response: delimited by the end of the connection, by its length, and by its last chunk.
 fn responses() -> [Vec<u8>; 3] {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n";
     let events = [DELTA, FINISH, DONE].map(|event| format!("{event}\n\n")).concat();
@@ -108,7 +109,7 @@ fn responses() -> [Vec<u8>; 3] {
 }
 
 #[test]
-fn truncated_tls_ends_a_close_delimited_response_with_an_error_and_leaves_complete_ones_alone() {
+fn truncated_tls_is_an_error_only_for_incomplete_responses() {
     let authority = Authority::new();
     let [delimited, length, chunked] = responses();
     for client_tls in [false, true] {
@@ -119,7 +120,7 @@ fn truncated_tls_ends_a_close_delimited_response_with_an_error_and_leaves_comple
             (delimited.clone(), Ending::Reset, Outcome::Truncated),
             "TLS {client_tls}"
         );
-        // Under TLS the client sees the truncation too; of a response that is complete it may ignore it.
+        // Under TLS the client sees the truncation too, but may ignore it for a complete response.
         let ending = if client_tls { Ending::Reset } else { Ending::Fin };
         for complete in [&length, &chunked] {
             assert_eq!(of(complete, End::Cut), (complete.clone(), ending, Outcome::Ok), "TLS {client_tls}");
@@ -130,7 +131,7 @@ fn truncated_tls_ends_a_close_delimited_response_with_an_error_and_leaves_comple
 }
 
 #[test]
-fn bytes_in_front_of_a_truncation_reach_a_slow_client_before_the_reset() {
+fn bytes_before_a_truncation_reach_a_slow_client() {
     let mut response = b"HTTP/1.1 200 OK\r\ncontent-type: application/octet-stream\r\n\r\n".to_vec();
     response.resize(1_500_000, b'x');
     let (got, ending, outcome) = play(&Authority::new(), false, &response, End::Cut);

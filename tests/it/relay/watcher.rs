@@ -1,4 +1,4 @@
-//! An observer that writes down what it is told.
+//! An observer that records its calls.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ pub(crate) enum Mood {
     Dropping,
 }
 
-/// Everything observed.
+/// Records of all connections.
 pub(crate) struct Watcher {
     mood: Mood,
     idle: bool,
@@ -60,7 +60,7 @@ struct Journal {
     changed: Condvar,
 }
 
-/// What was told of one connection.
+/// The calls for one connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Log {
     pub(crate) peer: Option<SocketAddr>,
@@ -70,7 +70,7 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// The bytes shown of one direction.
+    /// The observed bytes of one direction.
     pub(crate) fn bytes(&self, wanted: Direction) -> Vec<u8> {
         let mut bytes = Vec::new();
         for call in &self.calls {
@@ -83,7 +83,7 @@ impl Log {
         bytes
     }
 
-    /// How it ended, if it has.
+    /// How it ended; `None` while it is open.
     pub(crate) fn close(&self) -> Option<Close> {
         match self.calls.last() {
             Some(Call::Closed(close)) => Some(*close),
@@ -93,7 +93,7 @@ impl Log {
 }
 
 impl Watcher {
-    /// Connections are told to be idle, or not before an answer ends in an empty line.
+    /// With `idle`, connections are always reported idle; otherwise only after a response ends with an empty line.
     pub(crate) fn new(mood: Mood, idle: bool) -> Arc<Watcher> {
         Arc::new(Watcher { mood, idle, panics: AtomicUsize::new(0), journal: Arc::default() })
     }
@@ -108,7 +108,7 @@ impl Watcher {
         connections[index].clone()
     }
 
-    /// Panics that were reported.
+    /// Number of reported panics.
     pub(crate) fn panics(&self) -> usize {
         self.panics.load(Ordering::SeqCst)
     }

@@ -27,7 +27,7 @@ const TEXT_END: Told = Told::End { text: true };
 
 /// RFC 6455, section 5.7.
 #[test]
-fn the_examples_of_the_rfc_are_read() {
+fn rfc_6455_examples_are_parsed() {
     let hello = [data("Hello"), TEXT_END];
     assert_eq!(read_every_split(Sender::Server, "", b"\x81\x05Hello"), hello);
     assert_eq!(read_every_split(Sender::Client, "", b"\x81\x85\x37\xfa\x21\x3d\x7f\x9f\x4d\x51\x58"), hello);
@@ -37,7 +37,7 @@ fn the_examples_of_the_rfc_are_read() {
 
 /// RFC 7692, section 7.2.3.
 #[test]
-fn the_examples_of_the_compression_rfc_are_read() {
+fn rfc_7692_examples_are_parsed() {
     let hello = [data("Hello"), TEXT_END];
     let one = b"\xc1\x07\xf2\x48\xcd\xc9\xc9\x07\x00";
     assert_eq!(read_every_split(Sender::Server, DEFLATE, one), hello);
@@ -45,7 +45,7 @@ fn the_examples_of_the_compression_rfc_are_read() {
     // The second message refers back to the first.
     let two = [one.as_slice(), b"\xc1\x05\xf2\x00\x11\x00\x00"].concat();
     assert_eq!(read_every_split(Sender::Server, DEFLATE, &two), [hello.clone(), hello.clone()].concat());
-    // A stored block, and one that is the last of its stream.
+    // A stored block, and a block that is the last of its stream.
     assert_eq!(read_every_split(Sender::Server, DEFLATE, b"\xc1\x0b\x00\x05\x00\xfa\xffHello\x00"), hello);
     let last = b"\xc1\x08\xf3\x48\xcd\xc9\xc9\x07\x00\x00";
     assert_eq!(read_every_split(Sender::Server, DEFLATE, last), hello);
@@ -56,7 +56,7 @@ fn the_examples_of_the_compression_rfc_are_read() {
 }
 
 #[test]
-fn lengths_of_every_size_are_read() {
+fn payload_lengths_of_every_size_are_parsed() {
     for length in [0usize, 1, 125, 126, 127, 255, 256, 65_535, 65_536, 70_000] {
         let payload: Vec<u8> = (0..length).map(|at| at as u8).collect();
         for (sender, mask) in [(Sender::Server, None), (Sender::Client, MASK)] {
@@ -73,7 +73,7 @@ fn lengths_of_every_size_are_read() {
 }
 
 #[test]
-fn control_frames_stand_between_the_fragments_of_a_message() {
+fn control_frames_may_occur_between_message_fragments() {
     let bytes = [
         frame(1, MASK, b"a"),
         frame(FIN | 9, MASK, b"ping"),
@@ -88,15 +88,15 @@ fn control_frames_stand_between_the_fragments_of_a_message() {
     assert_eq!(read_every_split(Sender::Server, "", &frame(FIN | 8, None, b"\x03")), [Told::Close(None)]);
 }
 
-/// What endpoints refuse (Autobahn's cases 3 to 5): the next frame is found all the same.
+/// Violations that endpoints reject (Autobahn's cases 3 to 5): the next frame is found nevertheless.
 #[test]
-fn what_endpoints_refuse_is_stepped_over() {
+fn frames_rejected_by_endpoints_are_skipped() {
     let after = frame(FIN | 1, None, b"after");
     let expected = [data("after"), TEXT_END];
     for refused in [
         frame(FIN | 0x20 | 1, None, b"reserved bit"),
         frame(FIN | 0x10 | 1, None, b"reserved bit"),
-        frame(FIN | RSV1 | 1, None, b"compressed, not agreed on"),
+        frame(FIN | RSV1 | 1, None, b"compressed, not negotiated"),
         frame(FIN | 3, None, b"reserved opcode"),
         frame(FIN | 11, None, b"reserved control opcode"),
         frame(9, None, b"fragmented ping"),
@@ -108,7 +108,7 @@ fn what_endpoints_refuse_is_stepped_over() {
         let told = read_every_split(Sender::Server, "", &[refused.clone(), after.clone()].concat());
         assert_eq!(told, expected, "{refused:?}");
     }
-    // A mask on the wrong side, or none on the right one, is undone as it stands.
+    // An unexpected mask is removed; a missing one is not needed.
     assert_eq!(read_every_split(Sender::Server, "", &frame(FIN | 1, MASK, b"after")), expected);
     assert_eq!(read_every_split(Sender::Client, "", &after), expected);
     // RSV1 on a continuation.
@@ -117,14 +117,14 @@ fn what_endpoints_refuse_is_stepped_over() {
 }
 
 #[test]
-fn only_a_length_without_meaning_loses_the_thread() {
+fn only_an_invalid_length_is_a_fault() {
     let bytes = b"\x81\x7f\x80\0\0\0\0\0\0\x01x";
     assert_eq!(read(Sender::Server, "", [bytes.as_slice()]), (vec![], Err(Fault::MalformedFrame)));
     assert_eq!(read(Sender::Server, "", bytes.chunks(1)), (vec![], Err(Fault::MalformedFrame)));
 }
 
 #[test]
-fn messages_that_cannot_be_uncompressed_end_the_reading_of_compressed_ones_alone() {
+fn corrupt_message_stops_only_compressed_messages() {
     let bytes = [
         frame(FIN | RSV1 | 1, None, &[0xff; 20]),
         frame(FIN | RSV1 | 1, None, b"\xf2\x48\xcd\xc9\xc9\x07\x00"),
@@ -135,7 +135,7 @@ fn messages_that_cannot_be_uncompressed_end_the_reading_of_compressed_ones_alone
 }
 
 #[test]
-fn a_bomb_in_a_message_is_left() {
+fn decompression_bomb_in_a_message_is_abandoned() {
     let bomb = Deflater::new(true).message(&vec![0; 8 << 20]);
     let account = Budget::new(usize::MAX).account(None, 24);
     let (told, result) = read_by(Sender::Client, DEFLATE, &account, [frame(FIN | RSV1 | 2, MASK, &bomb).as_slice()]);
@@ -146,7 +146,7 @@ fn a_bomb_in_a_message_is_left() {
 }
 
 #[test]
-fn data_under_an_extension_that_is_not_known_is_not_told() {
+fn data_with_an_unknown_extension_is_not_reported() {
     let bytes = [frame(FIN | 1, None, b"whatever"), frame(FIN | 8, None, &[0x03, 0xe9])].concat();
     assert_eq!(read_every_split(Sender::Server, "x-encrypt", &bytes), [Told::Close(Some(1001))]);
 }
@@ -156,9 +156,9 @@ struct Sent {
     text: bool,
     compressed: bool,
     data: Vec<u8>,
-    /// Where it is cut into frames.
+    /// Where it is split into frames.
     cuts: Vec<prop::sample::Index>,
-    /// A control frame behind each of them.
+    /// A control frame after each of them.
     control: Option<(u8, Vec<u8>)>,
     mask: [u8; 4],
 }
@@ -176,7 +176,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn any_frames_tell_what_a_naive_reading_finds(
+    fn any_frames_match_the_naive_model(
         messages in prop::collection::vec(sent(), 0..8),
         of_client in any::<bool>(),
         takeover in any::<bool>(),
@@ -227,7 +227,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_read_the_same_however_they_are_cut(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+    fn any_bytes_are_parsed_the_same_at_any_split(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         let (whole, fault) = read(Sender::Server, "", [bytes.as_slice()]);
         prop_assert_eq!(read(Sender::Server, "", bytes.chunks(1)), (whole, fault));
     }

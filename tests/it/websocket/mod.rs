@@ -1,4 +1,4 @@
-//! WebSocket: frames against a naive model, compression, and what the observer makes of sessions.
+//! WebSocket: frames compared with a naive model, compression, and the observer's records of sessions.
 
 // The whole module is tests.
 #![allow(clippy::unwrap_used)]
@@ -24,7 +24,7 @@ use tokometer_wire::websocket::Seen;
 use tokometer_wire::websocket::Sender;
 use tokometer_wire::websocket::WebSocket;
 
-/// What frames told, neighbouring data joined.
+/// Parsed frames, with adjacent data joined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
     Data(Vec<u8>),
@@ -41,7 +41,7 @@ impl Visitor for Trace {
         assert_eq!(exchange, 7);
         let told = match seen {
             Seen::Data(bytes) => {
-                assert!(!bytes.is_empty(), "an empty slice says nothing");
+                assert!(!bytes.is_empty(), "slices are never empty");
                 if let Some(Told::Data(data)) = self.0.last_mut() {
                     data.extend_from_slice(bytes);
                     return;
@@ -56,7 +56,7 @@ impl Visitor for Trace {
     }
 }
 
-/// What the frames of one sender tell that come in these pieces.
+/// The parsed frames of one sender, received in these pieces.
 fn read<'a>(
     sender: Sender,
     extensions: &str,
@@ -65,7 +65,7 @@ fn read<'a>(
     read_by(sender, extensions, &Account::unlimited(), pieces)
 }
 
-/// The same, of a connection with this account.
+/// Like `read`, for a connection with this account.
 fn read_by<'a>(
     sender: Sender,
     extensions: &str,
@@ -88,7 +88,7 @@ fn read_by<'a>(
     (trace.0, Ok(()))
 }
 
-/// The same whole, byte by byte, and cut once anywhere.
+/// Parses the bytes whole, byte by byte, and at every split in two; all results must be equal.
 fn read_every_split(sender: Sender, extensions: &str, bytes: &[u8]) -> Vec<Told> {
     let (whole, result) = read(sender, extensions, [bytes]);
     assert_eq!(result, Ok(()));

@@ -1,4 +1,4 @@
-//! Frames written and, by a naive reading of the whole, read again.
+//! Writes frames, and parses them with a naive model that needs all bytes at once.
 
 use flate2::Compress;
 use flate2::Compression;
@@ -11,7 +11,7 @@ use super::Told;
 pub(crate) const FIN: u8 = 0x80;
 pub(crate) const RSV1: u8 = 0x40;
 
-/// A frame whose first byte is this.
+/// A frame with this first byte.
 pub(crate) fn frame(first: u8, mask: Option<[u8; 4]>, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![first];
     let masked = if mask.is_some() { 0x80 } else { 0 };
@@ -31,7 +31,7 @@ pub(crate) fn frame(first: u8, mask: Option<[u8; 4]>, payload: &[u8]) -> Vec<u8>
     bytes
 }
 
-/// Compresses the messages of one sender, one after the other (RFC 7692, section 7.2.1).
+/// Compresses the consecutive messages of one sender (RFC 7692, section 7.2.1).
 pub(crate) struct Deflater {
     compress: Compress,
     takeover: bool,
@@ -43,7 +43,7 @@ impl Deflater {
     }
 
     pub(crate) fn message(&mut self, data: &[u8]) -> Vec<u8> {
-        // zlib flushes nothing when there is nothing: section 7.2.3.6.
+        // zlib's flush writes nothing without input: section 7.2.3.6.
         if data.is_empty() {
             return vec![0];
         }
@@ -66,7 +66,7 @@ impl Deflater {
     }
 }
 
-/// What valid frames tell, read with the whole at hand. `deflate`: `Some(takeover)`.
+/// The content of valid frames, parsed with all bytes at hand. `deflate`: `Some(takeover)`.
 pub(crate) fn naive(mut bytes: &[u8], deflate: Option<bool>) -> Vec<Told> {
     let mut told = Vec::new();
     let mut message: Option<(u8, Vec<u8>)> = None;

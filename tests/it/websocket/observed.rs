@@ -1,4 +1,4 @@
-//! What the observer makes of sessions.
+//! Observer records of sessions.
 
 use std::time::Duration;
 
@@ -57,8 +57,8 @@ fn outcomes(replayed: &Replayed) -> Vec<Outcome> {
 }
 
 #[test]
-fn an_answer_is_timed_from_the_commit_and_counted_by_its_usage() {
-    // At 1 ms the handshake, at 5 ms the commit, at 6, 7 and 8 ms a token each.
+fn response_is_timed_from_the_commit_and_counted_by_usage() {
+    // The handshake is at 1 ms, the commit at 5 ms, and one token each at 6, 7 and 8 ms.
     let wire = session().client(&of_client(APPEND)).client(&of_client(COMMIT));
     let wire = wire.server(&of_server(DELTA)).server(&of_server(DELTA)).server(&of_server(DELTA));
     let replayed = wire.server(&of_server(DONE)).close(CLIENT_LEFT);
@@ -69,7 +69,7 @@ fn an_answer_is_timed_from_the_commit_and_counted_by_its_usage() {
     assert_eq!(answer.labels.response_model.as_deref(), Some("voxtral"));
     assert_eq!(answer.since_requested(answer.first_token), Some(Duration::from_millis(1)));
     assert_eq!(answer.last_token, Some(Duration::from_millis(3)));
-    assert_eq!(answer.headers, None, "an answer on a WebSocket has no head");
+    assert_eq!(answer.headers, None, "a response on a WebSocket has no headers");
     assert_eq!(answer.output_tokens.map(|n| (n.tokens, n.source)), Some((3, CountSource::Usage)));
     assert_eq!(answer.input_tokens.map(|n| n.tokens), Some(38));
     assert_eq!((answer.chunks, answer.decode_rate), (3, Some(1000.0)));
@@ -77,7 +77,7 @@ fn an_answer_is_timed_from_the_commit_and_counted_by_its_usage() {
 }
 
 #[test]
-fn each_answer_of_a_session_is_an_exchange() {
+fn each_response_of_a_session_is_a_request_record() {
     let mut wire = session();
     for _ in 0..3 {
         wire = wire.client(&of_client(COMMIT)).client(&of_client(COMMIT)).server(&of_server(DELTA));
@@ -91,7 +91,7 @@ fn each_answer_of_a_session_is_an_exchange() {
 }
 
 #[test]
-fn an_answer_that_nobody_asked_for_has_no_wait() {
+fn unrequested_response_has_no_wait() {
     let wire = session().client(&of_client(APPEND)).server(&of_server(DELTA)).server(&of_server(DONE));
     let replayed = wire.close(CLIENT_LEFT);
     let answer = &replayed.records[1];
@@ -100,7 +100,7 @@ fn an_answer_that_nobody_asked_for_has_no_wait() {
 }
 
 #[test]
-fn an_answer_that_is_cut_ends_as_its_close_says() {
+fn outcome_of_a_truncated_response_follows_its_close() {
     let cut = |code: Option<u16>, of_server: bool, close| {
         let wire = session().client(&of_client(COMMIT)).server(&super::observed::of_server(DELTA));
         let wire = match code {
@@ -115,7 +115,7 @@ fn an_answer_that_is_cut_ends_as_its_close_says() {
     assert_eq!(cut(None, false, SERVER_LEFT), Outcome::Truncated);
     assert_eq!(cut(None, false, Close::Reset(Side::Server)), Outcome::UpstreamReset);
     assert_eq!(cut(None, false, Close::Drained), Outcome::Drained);
-    // The server answers a close frame and finishes first (RFC 6455, section 7.1.1).
+    // The server responds to a close frame and finishes first (RFC 6455, section 7.1.1).
     assert_eq!(cut(Some(1000), false, SERVER_LEFT), Outcome::ClientAbortMidStream);
     assert_eq!(cut(Some(1001), true, SERVER_LEFT), Outcome::Truncated);
     assert_eq!(cut(Some(1011), true, SERVER_LEFT), Outcome::ErrorInStream);
@@ -123,25 +123,25 @@ fn an_answer_that_is_cut_ends_as_its_close_says() {
 }
 
 #[test]
-fn an_error_in_an_answer_is_its_outcome() {
+fn error_in_a_response_is_its_outcome() {
     let replayed = session().client(&of_client(COMMIT)).server(&of_server(ERROR)).close(SERVER_LEFT);
     assert_eq!(outcomes(&replayed)[1], Outcome::ErrorInStream);
 }
 
 #[test]
-fn a_session_without_an_answer_is_a_handshake_alone() {
+fn session_without_a_response_records_only_the_handshake() {
     let replayed = session().client(&of_client(APPEND)).server(&close_frame(1000)).close(SERVER_LEFT);
     assert_eq!(outcomes(&replayed), [Outcome::Ok]);
 }
 
 #[test]
-fn a_client_that_leaves_before_the_first_token_aborted_before_it() {
+fn client_leaving_before_the_first_token_is_an_early_abort() {
     let replayed = session().client(&of_client(COMMIT)).close(CLIENT_LEFT);
     assert_eq!(outcomes(&replayed)[1], Outcome::ClientAbortBeforeFirstToken);
 }
 
 #[test]
-fn compressed_messages_are_read_as_plain_ones() {
+fn compressed_messages_are_parsed_like_plain_ones() {
     let (mut client, mut server) = (Deflater::new(true), Deflater::new(true));
     let mut wire = Wire::open().client(HANDSHAKE).server(DEFLATED);
     wire = wire.client(&frame(FIN | RSV1 | 1, Some([1, 2, 3, 4]), &client.message(COMMIT.as_bytes())));
@@ -155,7 +155,7 @@ fn compressed_messages_are_read_as_plain_ones() {
 }
 
 #[test]
-fn messages_that_cannot_be_uncompressed_are_counted_and_not_judged() {
+fn corrupt_compressed_message_is_counted_as_unread() {
     let wire = Wire::open().client(HANDSHAKE).server(DEFLATED).client(&of_client(COMMIT)).server(&of_server(DELTA));
     let replayed = wire.server(&frame(FIN | RSV1 | 1, None, &[0xff; 9])).close(CLIENT_LEFT);
     assert_eq!(replayed.unread, [(Message::Response, Unread::Corrupt)]);
@@ -163,9 +163,9 @@ fn messages_that_cannot_be_uncompressed_are_counted_and_not_judged() {
     assert_eq!((answer.unread, answer.output_tokens.map(|n| n.source.is_exact())), (true, Some(false)));
 }
 
-/// The first frames often come in the read of the head.
+/// The first frames often arrive in the same read as the headers.
 #[test]
-fn frames_behind_the_head_in_one_read_are_read() {
+fn frames_in_the_same_read_as_the_headers_are_parsed() {
     let first = [SWITCHED, &of_server(CREATED), &of_server(DELTA), &of_server(DONE)].concat();
     let replayed = Wire::open().client(HANDSHAKE).server(&first).close(CLIENT_LEFT);
     assert_eq!(outcomes(&replayed), [Outcome::Ok, Outcome::Ok]);
@@ -173,14 +173,14 @@ fn frames_behind_the_head_in_one_read_are_read() {
 }
 
 #[test]
-fn a_session_is_not_idle_between_its_answers() {
+fn session_is_not_idle_between_responses() {
     let wire = session().client(&of_client(COMMIT)).server(&of_server(DELTA)).server(&of_server(DONE));
     assert!(!wire.observer.idle());
     assert_eq!(wire.close(CLIENT_LEFT).in_flight, 0);
 }
 
 #[test]
-fn a_length_without_meaning_detaches() {
+fn invalid_length_detaches_the_observer() {
     let replayed = session().client(&of_client(COMMIT)).server(b"\x81\x7f\xff\0\0\0\0\0\0\x01").close(CLIENT_LEFT);
     assert_eq!(replayed.detached, [Detach::MalformedFrame]);
     let outcomes: Vec<Outcome> = replayed.records.iter().map(|record| record.outcome).collect();
@@ -188,11 +188,11 @@ fn a_length_without_meaning_detaches() {
 }
 
 #[test]
-fn a_websocket_on_another_path_is_one_exchange_and_is_followed() {
+fn websocket_on_another_path_is_one_request() {
     let handshake = String::from_utf8(HANDSHAKE.to_vec()).unwrap().replace("/v1/realtime", "/queue/join");
     let wire = Wire::open().client(handshake.as_bytes()).server(SWITCHED).client(&of_client(COMMIT));
     let wire = wire.server(&of_server(DELTA));
-    assert!(!wire.observer.idle(), "a drain must not end what nobody knows to be idle");
+    assert!(!wire.observer.idle(), "a drain must not end a connection that is not known to be idle");
     let replayed = wire.close(CLIENT_LEFT);
     assert_eq!(outcomes(&replayed), [Outcome::Ok]);
 }

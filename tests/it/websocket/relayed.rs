@@ -1,4 +1,4 @@
-//! The whole program: a session passes byte for byte, and its answers are counted.
+//! The whole program: a session is forwarded unmodified, and its responses are counted.
 
 use std::io::Read;
 use std::io::Write;
@@ -22,7 +22,7 @@ use super::observed::of_server;
 use crate::end_to_end::relay_to;
 
 #[test]
-fn a_session_passes_byte_for_byte_and_its_answers_are_counted() {
+fn session_is_forwarded_unmodified_and_its_responses_counted() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let notebook = Notebook::default();
     let (path, url) = relay_to(listener.local_addr().unwrap(), &notebook);
