@@ -1,4 +1,4 @@
-//! Every way a stream of HTTP/2 can end: frames and closes in, one record with one outcome out.
+//! All endings of an HTTP/2 stream: frames and closes in, one record with one outcome out.
 
 use tokometer_observe::input::Close;
 use tokometer_observe::input::Direction;
@@ -29,7 +29,7 @@ fn chat(stream: u32) -> Vec<u8> {
     [headers(stream, 0, &fields), data(stream, END_STREAM, br#"{"model":"m","stream":true}"#)].concat()
 }
 
-/// A connection on which these streams asked.
+/// A connection with requests on these streams.
 fn asked(streams: &[u32]) -> Wire {
     let wire = Wire::open().client(&opening()).server(&settings());
     streams.iter().fold(wire, |wire, stream| wire.client(&chat(*stream)))
@@ -39,7 +39,7 @@ fn events(wire: Wire, stream: u32, events: &[&str]) -> Wire {
     events.iter().fold(wire, |wire, event| wire.server(&data(stream, 0, format!("{event}\n\n").as_bytes())))
 }
 
-/// A stream that was answered with these events so far.
+/// A stream with these events as its response so far.
 fn answered(with: &[&str]) -> Wire {
     events(asked(&[1]).server(&ok(1, 0)), 1, with)
 }
@@ -51,7 +51,7 @@ fn outcomes(wire: Wire, close: Close) -> Vec<Outcome> {
 }
 
 #[test]
-fn a_whole_stream_is_ok_and_its_tokens_are_counted() {
+fn complete_stream_is_ok_and_its_tokens_are_counted() {
     let usage = r#"data: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5}}"#;
     let wire = answered(&[ROLE, DELTA, DELTA, FINISH, usage, DONE]).server(&data(1, END_STREAM, b""));
     let replayed = wire.close(CLIENT_CLOSES);
@@ -63,17 +63,17 @@ fn a_whole_stream_is_ok_and_its_tokens_are_counted() {
 }
 
 #[test]
-fn a_stream_that_the_client_resets_is_aborted() {
+fn stream_reset_by_the_client_is_an_abort() {
     assert_eq!(outcomes(asked(&[1]).client(&reset(1, 8)), CLIENT_CLOSES), [Outcome::ClientAbortBeforeFirstToken]);
     assert_eq!(outcomes(answered(&[ROLE]).client(&reset(1, 8)), CLIENT_CLOSES), [Outcome::ClientAbortBeforeFirstToken]);
     let begun = answered(&[ROLE, DELTA]).client(&reset(1, 8));
     assert_eq!(outcomes(begun, CLIENT_CLOSES), [Outcome::ClientAbortMidStream]);
     let done = answered(&[ROLE, DELTA, FINISH, DONE]).client(&reset(1, 8));
-    assert_eq!(outcomes(done, CLIENT_CLOSES), [Outcome::Ok], "the client got its answer");
+    assert_eq!(outcomes(done, CLIENT_CLOSES), [Outcome::Ok], "the client has the whole response");
 }
 
 #[test]
-fn a_stream_that_the_server_resets_is_reset_or_rejected() {
+fn stream_reset_by_the_server_is_a_reset_or_rejection() {
     assert_eq!(outcomes(answered(&[DELTA]).server(&reset(1, 2)), CLIENT_CLOSES), [Outcome::UpstreamReset]);
     assert_eq!(outcomes(asked(&[1]).server(&reset(1, 0)), CLIENT_CLOSES), [Outcome::UpstreamReset]);
     for busy in [0x7, 0xb] {
@@ -81,25 +81,25 @@ fn a_stream_that_the_server_resets_is_reset_or_rejected() {
     }
     for busy in [0x7, 0xb] {
         let begun = answered(&[DELTA]).server(&reset(1, busy));
-        assert_eq!(outcomes(begun, CLIENT_CLOSES), [Outcome::UpstreamReset], "who has begun had room");
+        assert_eq!(outcomes(begun, CLIENT_CLOSES), [Outcome::UpstreamReset], "a begun response is not rejected");
     }
     let said = answered(&[DELTA, ERROR]).server(&reset(1, 2));
-    assert_eq!(outcomes(said, CLIENT_CLOSES), [Outcome::ErrorInStream], "what was said is the cause");
+    assert_eq!(outcomes(said, CLIENT_CLOSES), [Outcome::ErrorInStream], "the error event is the cause");
 }
 
 #[test]
-fn streams_that_a_leaving_server_does_not_take_are_refused() {
+fn streams_above_the_goaway_id_are_refused() {
     let wire = asked(&[1, 3, 5]).server(&go_away(1, 0)).server(&ok(1, 0));
     let wire = events(wire, 1, &[DELTA, FINISH, DONE]).server(&data(1, END_STREAM, b""));
     assert_eq!(
         outcomes(wire, SERVER_CLOSES),
         [Outcome::UpstreamRefused, Outcome::UpstreamRefused, Outcome::Ok],
-        "in the order of their ends"
+        "in the order in which they end"
     );
 }
 
 #[test]
-fn the_end_of_the_connection_ends_every_open_stream_as_in_http_1() {
+fn end_of_the_connection_ends_open_streams_as_in_http_1() {
     let open = || events(asked(&[1, 3]).server(&ok(3, 0)), 3, &[DELTA]);
     let both = |one, other| vec![one, other];
     assert_eq!(
@@ -112,13 +112,13 @@ fn the_end_of_the_connection_ends_every_open_stream_as_in_http_1() {
 }
 
 #[test]
-fn a_stream_that_ends_before_its_own_end_mark_is_truncated() {
+fn stream_without_an_end_mark_is_truncated() {
     let cut = answered(&[ROLE, DELTA]).server(&data(1, END_STREAM, b""));
     assert_eq!(outcomes(cut, CLIENT_CLOSES), [Outcome::Truncated]);
 }
 
 #[test]
-fn what_holds_up_the_connection_holds_up_every_open_stream() {
+fn blocked_connection_blocks_every_open_stream() {
     let mut wire = events(asked(&[1, 3]).server(&ok(1, 0)).server(&ok(3, 0)), 1, &[DELTA]);
     let (since, until) = (wire.now, wire.now + std::time::Duration::from_millis(40));
     wire.now = until;
@@ -129,7 +129,7 @@ fn what_holds_up_the_connection_holds_up_every_open_stream() {
 }
 
 #[test]
-fn a_connection_is_idle_when_no_stream_is_open() {
+fn connection_is_idle_when_no_stream_is_open() {
     let wire = Wire::open().client(&opening()).server(&settings());
     assert!(wire.observer.idle());
     let wire = wire.client(&chat(1)).client(&chat(3));
@@ -141,7 +141,7 @@ fn a_connection_is_idle_when_no_stream_is_open() {
 }
 
 #[test]
-fn an_upgraded_connection_is_one_record_for_each_exchange() {
+fn upgraded_connection_has_one_record_per_request() {
     let asks = "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\n\
                 http2-settings: AAMAAABk\r\ncontent-length: 27\r\n\r\n{\"model\":\"m\",\"stream\":true}";
     let switches = "HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: h2c\r\n\r\n";
@@ -155,7 +155,7 @@ fn an_upgraded_connection_is_one_record_for_each_exchange() {
 }
 
 #[test]
-fn what_cannot_be_followed_detaches_once_and_is_recorded_as_unobserved() {
+fn unreadable_connection_detaches_once_as_unobserved() {
     for (bytes, why) in [
         (&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], Detach::MalformedResponse),
         (&[settings(), frame(HEADERS, END_HEADERS, 1, &[0xbe])].concat(), Detach::HeaderCompression),
@@ -165,7 +165,7 @@ fn what_cannot_be_followed_detaches_once_and_is_recorded_as_unobserved() {
         ),
     ] {
         let wire = Wire::open().client(&opening()).client(&chat(1)).client(&chat(3)).server(bytes).server(&ok(3, 0));
-        assert!(!wire.observer.idle(), "what cannot be read may be in the middle of anything");
+        assert!(!wire.observer.idle(), "an unreadable connection may have pending requests");
         let replayed = wire.close(SERVER_CLOSES);
         let outcomes: Vec<Outcome> = replayed.records.iter().map(|record| record.outcome).collect();
         assert_eq!((replayed.detached, outcomes, replayed.in_flight), (vec![why], vec![Outcome::Unobserved; 2], 0));

@@ -20,7 +20,7 @@ const GENERATE_STREAM: &str = "/vllm.Inference/GenerateStream";
 const SGLANG: &str = "/sglang.grpc.scheduler.SglangScheduler/Generate";
 const STREAM_INFER: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
 
-/// A connection on which this method was called on stream 1 with this message.
+/// A connection with a call of this method on stream 1, with this message.
 fn called(method: &str, message: &impl prost::Message) -> Wire {
     let fields = [
         (":method", "POST"),
@@ -61,7 +61,7 @@ fn trailers(wire: Wire, status: &str) -> Wire {
     wire.server(&headers(1, END_STREAM, &[("grpc-status", status), ("grpc-message", "why")]))
 }
 
-/// The answer is an error before any message.
+/// The response is an error before any message.
 fn trailers_only(wire: Wire, status: &str) -> Wire {
     let fields = [(":status", "200"), ("content-type", "application/grpc"), ("grpc-status", status)];
     wire.server(&headers(1, END_STREAM, &fields))
@@ -74,7 +74,7 @@ fn record(wire: Wire) -> Record {
 }
 
 #[test]
-fn vllms_stream_counts_its_tokens_message_by_message() {
+fn vllm_stream_counts_tokens_per_message() {
     let wire = begun(called(GENERATE_STREAM, &asked()));
     let wire = answer(wire, &vllm_prompt(300));
     let wire = answer(answer(wire, &vllm_chunk(0, "Hel", 1)), &vllm_chunk(0, "lo wor", 4));
@@ -89,7 +89,7 @@ fn vllms_stream_counts_its_tokens_message_by_message() {
 }
 
 #[test]
-fn sequences_of_one_request_are_told_apart() {
+fn sequences_of_one_request_are_distinguished() {
     let request = vllm::GenerateRequest { sampling: Some(vllm::Sampling { num_sequences: 2 }), ..asked() };
     let wire = begun(called(GENERATE_STREAM, &request));
     let wire = answer(answer(wire, &vllm_chunk(0, "a", 2)), &vllm_chunk(1, "b", 3));
@@ -104,7 +104,7 @@ fn sequences_of_one_request_are_told_apart() {
 }
 
 #[test]
-fn an_answer_of_one_message_has_counts_and_no_first_token() {
+fn response_of_one_message_has_counts_and_no_first_token() {
     let whole = vllm::GenerateResponse {
         prompt_info: vllm_prompt(3).prompt_info,
         outputs: vllm_end(0, 7).outputs.map(|outputs| vllm::SequenceOutput {
@@ -131,7 +131,7 @@ fn sglang_chunk(ids: &[u32], so_far: u32) -> sglang::GenerateResponse {
 }
 
 #[test]
-fn the_schedulers_stream_counts_token_ids_and_ends_with_usage() {
+fn sglang_stream_counts_token_ids_and_ends_with_usage() {
     let wire = begun(called(SGLANG, &asked()));
     let wire = answer(answer(wire, &sglang_chunk(&[70_000], 1)), &sglang_chunk(&[1, 2_000_000, 3], 4));
     let complete = sglang::Complete {
@@ -147,12 +147,12 @@ fn the_schedulers_stream_counts_token_ids_and_ends_with_usage() {
     assert_eq!((record.outcome, record.response_id.as_deref()), (Outcome::Ok, Some("r-1")));
     assert_eq!(record.output_tokens.map(|n| (n.tokens, n.source)), Some((4, CountSource::Usage)));
     assert_eq!((record.input_tokens.map(|n| n.tokens), record.cached_tokens), (Some(9), Some(4)));
-    assert_eq!((record.first_visible, record.chunks), (None, 2), "ids are tokens, and no text");
+    assert_eq!((record.first_visible, record.chunks), (None, 2), "ids are tokens, not text");
     assert_eq!(record.labels.engine, Some("sglang"));
 }
 
 #[test]
-fn tritons_stream_is_one_exchange_whose_text_is_a_lower_bound() {
+fn triton_stream_is_one_request_with_a_lower_bound_of_tokens() {
     let request =
         triton::ModelInferRequest { model_name: "ensemble".to_owned(), id: "1".to_owned(), ..Default::default() };
     let stream = || begun(called(STREAM_INFER, &request));
@@ -164,7 +164,7 @@ fn tritons_stream_is_one_exchange_whose_text_is_a_lower_bound() {
     assert_eq!((ended.outcome, ended.chunks), (Outcome::Ok, 2));
     assert_eq!(ended.output_tokens.map(|n| (n.tokens, n.source)), Some((2, CountSource::Deltas)));
     assert_eq!(ended.labels.request_model.as_deref(), Some("ensemble"));
-    // The client has all it asked for when the last response is marked.
+    // With the marked last response the client has received everything that it requested.
     assert_eq!(record(answer(texts(stream()), &last).client(&reset(1, 8))).outcome, Outcome::Ok);
     assert_eq!(record(texts(stream()).client(&reset(1, 8))).outcome, Outcome::ClientAbortMidStream);
     let error = triton::ModelStreamInferResponse { error_message: "no".to_owned(), infer_response: None };
@@ -172,7 +172,7 @@ fn tritons_stream_is_one_exchange_whose_text_is_a_lower_bound() {
 }
 
 #[test]
-fn tensors_without_text_are_output_that_is_not_counted() {
+fn tensors_without_text_are_not_counted() {
     let tensor = triton::Tensor { name: "scores".to_owned(), datatype: "FP32".to_owned(), ..Default::default() };
     let response = triton::ModelInferResponse {
         outputs: vec![tensor],
@@ -185,7 +185,7 @@ fn tensors_without_text_are_output_that_is_not_counted() {
 }
 
 #[test]
-fn compressed_messages_are_counted_as_others_are() {
+fn compressed_messages_are_counted_like_uncompressed_ones() {
     let compressed = |message: &vllm::GenerateResponse| {
         let coded = encode("gzip", &[&message.encode_to_vec()]);
         data(1, 0, &[&[1][..], &(coded.len() as u32).to_be_bytes(), &coded].concat())
@@ -201,7 +201,7 @@ fn compressed_messages_are_counted_as_others_are() {
     assert_eq!(counted.output_tokens.map(|n| (n.tokens, n.source.is_exact())), Some((5, true)));
     assert_eq!(counted.input_tokens.map(|n| n.tokens), Some(300));
     assert_eq!((counted.max_tokens, counted.labels.request_model.as_deref()), (Some(64), Some("tiny")));
-    // What cannot be read is output that is not counted.
+    // Unreadable messages are output without a count.
     for (encoding, why) in [("snappy", Unread::UnknownCoding), ("identity", Unread::UnknownCoding)] {
         let wire = compressed_request().server(&headers(1, 0, &fields(encoding)));
         let wire = trailers(wire.server(&compressed(&vllm_chunk(0, "a", 1))), "0");
@@ -213,7 +213,7 @@ fn compressed_messages_are_counted_as_others_are() {
     }
 }
 
-/// A connection on which the usual request was sent, compressed.
+/// A connection with the usual request, compressed.
 fn compressed_request() -> Wire {
     let coded = encode("gzip", &[&asked().encode_to_vec()]);
     let message = [&[1][..], &(coded.len() as u32).to_be_bytes(), &coded].concat();
@@ -230,7 +230,7 @@ fn compressed_request() -> Wire {
 }
 
 #[test]
-fn statuses_before_the_first_token_count_as_their_statuses_of_http() {
+fn status_before_the_first_token_maps_to_an_http_status() {
     for (status, name, outcome) in [
         ("3", "INVALID_ARGUMENT", Outcome::Http4xx),
         ("5", "NOT_FOUND", Outcome::Http4xx),
@@ -252,7 +252,7 @@ fn statuses_before_the_first_token_count_as_their_statuses_of_http() {
 }
 
 #[test]
-fn statuses_after_the_first_token_are_errors_in_the_stream() {
+fn status_after_the_first_token_is_an_error_in_the_stream() {
     let started = || answer(begun(called(GENERATE_STREAM, &asked())), &vllm_chunk(0, "a", 3));
     for status in ["8", "13", "14"] {
         let record = record(trailers(started(), status));
@@ -267,7 +267,7 @@ fn statuses_after_the_first_token_are_errors_in_the_stream() {
 }
 
 #[test]
-fn calls_of_other_services_are_other_exchanges() {
+fn calls_of_other_services_are_recorded_as_other() {
     let health = called("/grpc.health.v1.Health/Check", &vllm::GenerateRequest::default());
     let record = record(trailers(begun(health), "0"));
     assert_eq!((record.outcome, record.labels.route.operation()), (Outcome::Ok, "other"));

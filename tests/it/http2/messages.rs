@@ -1,4 +1,4 @@
-//! The messages of gRPC services that generate, written by `prost`, which shares nothing with the scanner.
+//! Messages of gRPC services for text generation, encoded by `prost`, which shares no code with the scanner.
 
 use std::collections::HashMap;
 
@@ -187,7 +187,7 @@ pub(crate) mod triton {
     }
 }
 
-/// A message as it lies in a gRPC body.
+/// A message in gRPC framing.
 pub(crate) fn framed(message: &impl Message) -> Vec<u8> {
     let message = message.encode_to_vec();
     [&[0][..], &(message.len() as u32).to_be_bytes(), &message].concat()
@@ -211,7 +211,7 @@ pub(crate) fn vllm_prompt(tokens: u32) -> vllm::GenerateResponse {
     vllm::GenerateResponse { prompt_info: Some(prompt_info), outputs: None }
 }
 
-/// A response of vLLM's or TensorRT-LLM's backend in Triton: log probabilities and text, both in raw form.
+/// A response of the vLLM or TensorRT-LLM backend in Triton: log probabilities and text, both in raw form.
 pub(crate) fn triton_text(id: &str, text: &str, last: bool) -> triton::ModelInferResponse {
     let tensor = |name: &str, datatype: &str| triton::Tensor {
         name: name.to_owned(),

@@ -1,6 +1,6 @@
 //! HTTP/2 from first byte to record.
 
-#![allow(clippy::unwrap_used, reason = "what fails here fails a test")]
+#![allow(clippy::unwrap_used, reason = "a failure here fails a test")]
 
 mod endings;
 mod grpc;

@@ -1,5 +1,5 @@
-//! The whole program between two real ends of HTTP/2 (the `h2` crate): a hundred streams at a time, byte for byte, and a
-//! true record of each.
+//! The whole program between two real HTTP/2 ends (the `h2` crate): 100 concurrent streams are forwarded unmodified,
+//! and each has a correct record.
 
 use std::io;
 use std::pin::Pin;
@@ -38,24 +38,24 @@ use crate::http2::messages::vllm_prompt;
 
 const STREAMS: usize = 100;
 
-/// The crate ends a connection on which small frames wait to be read; tokens are nothing else.
+/// By default `h2` closes a connection with many unread small frames; token streams consist of them.
 const SMALL_FRAMES: usize = 1 << 24;
 
-/// What an exchange is to be, told to the server in a header.
+/// The kind of a request, sent to the server in a header.
 const KINDS: [&str; 5] = ["sse", "json", "grpc", "busy", "cancelled"];
 
-/// Tokens of an exchange's answer.
+/// Number of tokens in the response to a request.
 fn tokens_of(exchange: usize) -> usize {
     1 + exchange % 7
 }
 
-/// A stream whose bytes of both ways are written down.
+/// A stream that records the bytes of both directions.
 struct Taped {
     stream: TcpStream,
     tape: Tape,
 }
 
-/// What was read, and what was written.
+/// The bytes read and the bytes written.
 type Tape = Arc<Mutex<(Vec<u8>, Vec<u8>)>>;
 
 impl AsyncRead for Taped {
@@ -93,11 +93,11 @@ async fn drain(mut body: RecvStream) -> Result<(), h2::Error> {
     body.trailers().await.map(drop)
 }
 
-/// Where the exchanges meet.
+/// Synchronization points of the requests.
 struct Meetings {
-    /// Nobody is answered before all have asked.
+    /// The server responds only after it has received all requests.
     asked: Barrier,
-    /// The client stays until the server knows of every cancelled call.
+    /// The client stays connected until the server has seen every cancellation.
     cancelled: Barrier,
 }
 
@@ -227,7 +227,7 @@ fn check(record: &Record) {
 }
 
 #[test]
-fn a_hundred_streams_at_a_time_pass_byte_for_byte_and_are_recorded_each() {
+fn hundred_streams_are_forwarded_unmodified_and_recorded() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let notebook = Notebook::default();
     let (server_tape, client_tape) = (Tape::default(), Tape::default());
@@ -244,7 +244,7 @@ fn a_hundred_streams_at_a_time_pass_byte_for_byte_and_are_recorded_each() {
             .await
             .unwrap();
         let driven = tokio::spawn(connection);
-        // The server's limit must be known before so many are asked.
+        // The server's limit must be known before this many requests are sent.
         let mut send = send.ready().await.unwrap();
         let mut asked = Vec::new();
         for exchange in 0..STREAMS {
@@ -263,10 +263,10 @@ fn a_hundred_streams_at_a_time_pass_byte_for_byte_and_are_recorded_each() {
     path.stop();
     let (server_tape, client_tape) = (server_tape.lock().unwrap(), client_tape.lock().unwrap());
     assert!(client_tape.1.starts_with(b"PRI * HTTP/2.0\r\n"));
-    assert!(client_tape.1 == server_tape.0, "what the client wrote, the server read");
-    // The client leaves when it has all its answers: an acknowledgement may still be on its way to it.
-    assert!(server_tape.1.starts_with(&client_tape.0), "what the server wrote, the client read");
-    assert!(server_tape.1.len() - client_tape.0.len() < 64, "but for the last words");
+    assert!(client_tape.1 == server_tape.0, "the server reads what the client writes");
+    // The client closes when it has all responses: an acknowledgement may still be in flight to it.
+    assert!(server_tape.1.starts_with(&client_tape.0), "the client reads what the server writes");
+    assert!(server_tape.1.len() - client_tape.0.len() < 64, "except for final control frames");
     let replayed = notebook.take();
     assert_eq!((replayed.detached.len(), replayed.in_flight), (0, 0));
     assert_eq!(replayed.records.len(), STREAMS);

@@ -1,4 +1,4 @@
-//! What stops the parser: bytes that are no HTTP/1.1, or that allow two readings.
+//! Parser faults: bytes that are not HTTP/1.1, or that are ambiguous.
 
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ use crate::wire::traffic::read;
 
 const GET: &str = "GET /x HTTP/1.1\r\nHost: a\r\n\r\n";
 
-/// The fault of these request bytes, and what was told before it.
+/// Checks the fault of these request bytes, and the calls before it.
 fn asking(request: impl AsRef<[u8]>, fault: Fault, told: &str) {
     let request = request.as_ref();
     let outcome = read(&[ask(request)]);
@@ -23,7 +23,7 @@ fn asking(request: impl AsRef<[u8]>, fault: Fault, told: &str) {
     assert_eq!((outcome.fault, outcome.line().as_str()), (Some(fault), told), "{text}");
 }
 
-/// The fault of these response bytes to a GET, and what was told before it.
+/// Checks the fault of these response bytes to a GET, and the calls before it.
 fn answering(response: impl AsRef<[u8]>, fault: Fault, told: &str) {
     let response = response.as_ref();
     let outcome = read(&[ask(GET), answer(response)]);
@@ -32,20 +32,20 @@ fn answering(response: impl AsRef<[u8]>, fault: Fault, told: &str) {
 }
 
 #[test]
-fn first_bytes_without_a_method_are_no_http() {
+fn first_bytes_without_a_method_are_not_http() {
     let hello: &[u8] = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03";
     for bytes in
         [hello, b"\0", b" GET / HTTP/1.1\r\n\r\n", b"SSH-2.0-OpenSSH_9.6\r\n", b"PING\r\n", b"{\"a\": 1}", b"\xff"]
     {
         asking(bytes, Fault::NotHttp, "");
     }
-    // Later bytes are a malformed request: what came first was HTTP.
+    // Later bytes are a malformed request: the bytes before them were HTTP.
     let later = format!("{GET}\0");
     asking(later, Fault::MalformedRequest, "+ GET /x .");
 }
 
 #[test]
-fn the_http2_preface_is_known_however_it_is_cut() {
+fn http2_preface_is_recognized_at_any_split() {
     asking("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\x12\x04\0\0\0\0\0", Fault::Http2, "");
     asking("PRI * HTTP/2.0\r\n\r\n", Fault::Http2, "");
     asking("PRI * HTTP/2.0\r\nHost: a\r\n\r\n", Fault::MalformedRequest, "+");
@@ -53,7 +53,7 @@ fn the_http2_preface_is_known_however_it_is_cut() {
 }
 
 #[test]
-fn malformed_request_heads_are_refused() {
+fn malformed_request_headers_are_rejected() {
     for head in [
         "GET / HTTP/3.0\r\n\r\n",
         "GET  / HTTP/1.1\r\n\r\n",
@@ -71,7 +71,7 @@ fn malformed_request_heads_are_refused() {
 }
 
 #[test]
-fn a_request_length_with_two_readings_is_refused() {
+fn ambiguous_request_length_is_rejected() {
     for fields in [
         "Content-Length: 5\r\nTransfer-Encoding: chunked",
         "Transfer-Encoding: chunked\r\nContent-Length: 5",
@@ -99,7 +99,7 @@ fn a_request_length_with_two_readings_is_refused() {
 }
 
 #[test]
-fn malformed_chunks_are_refused() {
+fn malformed_chunks_are_rejected() {
     for (body, told) in [
         ("\r\n", ""),
         ("x\r\n", ""),
@@ -137,7 +137,7 @@ fn malformed_chunks_are_refused() {
 }
 
 #[test]
-fn the_largest_chunk_size_is_no_overflow() {
+fn largest_chunk_size_does_not_overflow() {
     let outcome =
         read(&[ask(GET), answer("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\nand so on")]);
     assert_eq!((outcome.line().as_str(), outcome.fault), (r#"+ GET /x . 200 "and so on""#, None));
@@ -146,7 +146,7 @@ fn the_largest_chunk_size_is_no_overflow() {
 }
 
 #[test]
-fn malformed_responses_are_refused() {
+fn malformed_responses_are_rejected() {
     for head in [
         "x",
         "\r\nHTTP/1.1 200 OK\r\n\r\n",
@@ -167,7 +167,7 @@ fn malformed_responses_are_refused() {
 }
 
 #[test]
-fn bytes_nobody_asked_for_are_refused() {
+fn response_bytes_without_a_request_are_rejected() {
     let outcome = read(&[answer("HTTP/1.1 408 Request Timeout\r\nConnection: close\r\n\r\n")]);
     assert_eq!((outcome.line().as_str(), outcome.fault), ("", Some(Fault::UnexpectedResponse)));
     answering("HTTP/1.1 204 -\r\n\r\nHTTP/1.1 204 -\r\n\r\n", Fault::UnexpectedResponse, " 204 !");
@@ -175,7 +175,7 @@ fn bytes_nobody_asked_for_are_refused() {
 }
 
 #[test]
-fn a_switch_of_protocols_is_told_with_its_head() {
+fn protocol_switch_is_reported_with_its_headers() {
     answering("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x-other\r\n\r\n\x01\x02", Fault::Upgraded, " 101");
     let websocket = Fault::WebSocket(Extensions::default());
     answering("HTTP/1.1 101 -\r\nUpgrade: WebSocket\r\n\r\n\x01\x02", websocket, " 101");
@@ -190,7 +190,7 @@ fn a_switch_of_protocols_is_told_with_its_head() {
 }
 
 #[test]
-fn heads_over_the_cap_are_refused() {
+fn headers_over_the_cap_are_rejected() {
     let limits = Limits { head_bytes: 60 };
     let head = |length: usize| {
         let start = "GET / HTTP/1.1\r\na: ";
@@ -208,7 +208,7 @@ fn heads_over_the_cap_are_refused() {
 }
 
 #[test]
-fn heads_with_more_than_512_fields_are_refused() {
+fn more_than_512_header_fields_are_rejected() {
     let fields = "a: b\r\n".repeat(513);
     let limits = Limits::default();
     let request = crate::wire::traffic::feed(limits, &[ask(format!("GET / HTTP/1.1\r\n{fields}\r\n"))]);
@@ -219,7 +219,7 @@ fn heads_with_more_than_512_fields_are_refused() {
 }
 
 #[test]
-fn a_fault_is_final() {
+fn fault_is_final() {
     let mut http1 = Http1::new(Limits::default());
     let mut trace = Trace::default();
     let at = Instant::now();

@@ -1,4 +1,4 @@
-//! Generated traffic: the parser against the naive model, and against itself at other splits.
+//! Generated traffic: the parser compared with the naive model, and with itself at other splits.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -18,7 +18,7 @@ use crate::wire::traffic::feed;
 use crate::wire::traffic::feed_random_splits;
 
 fn data() -> impl Strategy<Value = Vec<u8>> {
-    // Bytes that look like framing are the ones that could confuse it.
+    // Bytes that look like framing could confuse the parser.
     vec(prop_oneof![Just(b'\r'), Just(b'\n'), Just(b'0'), any::<u8>()], 0..40)
 }
 
@@ -38,7 +38,7 @@ fn chunked() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// The fields and bytes of a body that does not need the connection to end.
+/// The headers and bytes of a body that is not delimited by the end of the connection.
 fn body() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         Just(b"\r\n".to_vec()),
@@ -62,7 +62,7 @@ fn request() -> impl Strategy<Value = (&'static str, Vec<u8>)> {
     })
 }
 
-/// A response that fits its request; the last of a connection may be ended by it.
+/// A valid response to its request; the last response of a connection may be delimited by its end.
 fn response(method: &'static str, last: bool) -> impl Strategy<Value = Vec<u8>> {
     let interim = prop_oneof![Just("HTTP/1.1 100 Continue\r\n\r\n"), Just("HTTP/1.1 103 -\r\nLink: </a>\r\n\r\n")];
     let status = prop_oneof![5 => Just(200u16), 1 => Just(204), 1 => Just(304), 1 => Just(503), 1 => Just(99)];
@@ -95,7 +95,7 @@ fn exchanges() -> impl Strategy<Value = (Vec<Vec<u8>>, Vec<Vec<u8>>)> {
     })
 }
 
-/// A byte put in, taken out or changed.
+/// Inserts, removes or changes a byte.
 fn damage(bytes: &mut Vec<u8>, (place, kind, byte): &(Index, u8, u8)) {
     if bytes.is_empty() {
         return;
@@ -110,13 +110,13 @@ fn damage(bytes: &mut Vec<u8>, (place, kind, byte): &(Index, u8, u8)) {
 
 proptest! {
     #[test]
-    fn whole_traffic_reads_as_the_model_says((requests, responses) in exchanges()) {
+    fn complete_traffic_matches_the_model((requests, responses) in exchanges()) {
         let steps = [ask(requests.concat()), answer(responses.concat())];
         feed_random_splits(Limits::default(), &steps, &agree(&requests.concat(), &responses.concat()));
     }
 
     #[test]
-    fn cut_or_damaged_traffic_reads_as_the_model_says(
+    fn truncated_or_damaged_traffic_matches_the_model(
         (requests, responses) in exchanges(),
         asked in vec((any::<Index>(), 0..3u8, prop_oneof![Just(b'\r'), Just(b'\n'), Just(b' '), any::<u8>()]), 0..2),
         answered in vec((any::<Index>(), 0..3u8, prop_oneof![Just(b'\r'), Just(b'\n'), Just(b' '), any::<u8>()]), 0..2),
@@ -132,13 +132,13 @@ proptest! {
     }
 
     #[test]
-    fn answers_may_come_as_soon_as_their_request_head_is_whole(
+    fn responses_may_begin_once_the_request_headers_are_complete(
         (requests, responses) in exchanges(),
         turns in vec((any::<bool>(), 1..80usize), 0..200),
     ) {
         let all_asked = model::requests(&requests.concat());
         let all_answered = model::responses(&responses.concat(), &all_asked.methods, true);
-        // How far into the requests each head reaches.
+        // End offset of each request's headers in all request bytes.
         let mut start = 0;
         let heads: Vec<usize> = requests
             .iter()
@@ -166,13 +166,13 @@ proptest! {
         }
         let outcome = feed(Limits::default(), &steps);
         let joined = |request| {
-            // Bodies that were told in parts around the other direction's messages.
+            // Joins bodies that were reported in parts, between messages of the other direction.
             let mut parts = Trace::default();
             outcome.of(request).into_iter().for_each(|told| parts.note(told, std::time::Instant::now()));
             parts.told
         };
         match outcome.fault {
-            // What the server ends early ends the reading of both directions.
+            // If the server ends early, both directions stop being parsed.
             Some(Fault::Upgraded | Fault::MalformedResponse) => {
                 assert_eq!(all_answered.stop, Stop::Bad(outcome.fault.unwrap()));
                 assert!(all_asked.told.starts_with(&without_open_body(joined(true))));
@@ -186,7 +186,7 @@ proptest! {
     }
 }
 
-/// Without a body at the end, of which more may have been to come.
+/// Without a trailing body that may be incomplete.
 fn without_open_body(mut told: Vec<Told>) -> Vec<Told> {
     told.pop_if(|last| matches!(last, Told::RequestBody(_)));
     told

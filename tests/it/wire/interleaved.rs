@@ -1,4 +1,4 @@
-//! Requests and responses that overlap: pipelines, early answers, connections that are reused.
+//! Requests and responses that overlap: pipelines, early responses, reused connections.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ use crate::wire::traffic::read;
 const NO_CONTENT: &str = "HTTP/1.1 204 -\r\n\r\n";
 
 #[test]
-fn a_pipeline_is_answered_in_order() {
+fn pipelined_requests_match_responses_in_order() {
     let outcome = read(&[
         ask("GET /1 HTTP/1.1\r\n\r\nHEAD /2 HTTP/1.1\r\n\r\nPOST /3 HTTP/1.1\r\nContent-Length: 2\r\n\r\nabGET /4 HT"),
         answer(
@@ -28,7 +28,7 @@ fn a_pipeline_is_answered_in_order() {
 }
 
 #[test]
-fn a_connection_is_used_again() {
+fn connection_is_reused() {
     let exchange = [ask("GET / HTTP/1.1\r\n\r\n"), answer("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx")];
     let outcome = read(&[exchange.clone(), exchange.clone(), exchange].concat());
     assert_eq!(outcome.line(), [r#"+ GET / . 200 "x" !"#; 3].join(" "));
@@ -36,7 +36,7 @@ fn a_connection_is_used_again() {
 }
 
 #[test]
-fn an_answer_may_come_while_the_body_is_being_sent() {
+fn response_may_begin_while_the_body_is_being_sent() {
     let outcome = read(&[
         ask("POST /1 HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 6\r\n\r\n"),
         answer("HTTP/1.1 100 Continue\r\n\r\n"),
@@ -52,7 +52,7 @@ fn an_answer_may_come_while_the_body_is_being_sent() {
 }
 
 #[test]
-fn an_answer_may_end_before_the_request_head_does() {
+fn response_may_end_before_the_request_headers() {
     let outcome = read(&[
         ask("POST /1 HTTP/1.1\r\nContent-Length: 2\r\n"),
         answer(NO_CONTENT),
@@ -64,7 +64,7 @@ fn an_answer_may_end_before_the_request_head_does() {
 }
 
 #[test]
-fn a_second_answer_to_a_request_still_being_sent_is_unexpected() {
+fn second_response_to_an_unfinished_request_is_unexpected() {
     let outcome =
         read(&[ask("POST /1 HTTP/1.1\r\nContent-Length: 2\r\n\r\n"), answer([NO_CONTENT, NO_CONTENT].concat())]);
     assert_eq!(outcome.line(), "+ POST /1 204 !");
@@ -72,7 +72,7 @@ fn a_second_answer_to_a_request_still_being_sent_is_unexpected() {
 }
 
 #[test]
-fn a_request_cut_by_the_client_stays_open() {
+fn request_truncated_by_the_client_stays_open() {
     let mut http1 = Http1::new(Limits::default());
     let mut trace = Trace::default();
     let at = Instant::now();

@@ -1,4 +1,4 @@
-//! Messages that RFC 9110 and RFC 9112 allow, among them the odd ones.
+//! Messages that RFC 9110 and RFC 9112 allow, including unusual ones.
 
 use std::time::Duration;
 use std::time::Instant;
@@ -15,14 +15,14 @@ use crate::wire::traffic::read;
 
 const GET: &str = "GET /x HTTP/1.1\r\nHost: a\r\n\r\n";
 
-/// A response to a plain GET: what it tells behind the request, and that it is whole.
+/// Checks a response to a plain GET: the calls after those of the request, and that it is complete.
 fn answered(response: impl AsRef<[u8]>, expected: &str) {
     let outcome = read(&[ask(GET), answer(response)]);
     assert_eq!(outcome.line(), format!("+ GET /x . {expected}"));
     assert_eq!((outcome.fault, outcome.open, outcome.response_open), (None, 0, false));
 }
 
-/// A request: what it tells, and that it is whole.
+/// Checks a request: its calls, and that it is complete.
 fn asked(request: impl AsRef<[u8]>, expected: &str) {
     let outcome = read(&[ask(request)]);
     assert_eq!(outcome.line(), expected);
@@ -30,7 +30,7 @@ fn asked(request: impl AsRef<[u8]>, expected: &str) {
 }
 
 #[test]
-fn a_length_delimits_a_body() {
+fn content_length_delimits_a_body() {
     asked("POST /x HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello", r#"+ POST /x "hello" ."#);
     asked("POST /x HTTP/1.1\r\nContent-Length: 0\r\n\r\n", "+ POST /x .");
     asked("POST /x HTTP/1.1\r\ncontent-length:  0005 \r\n\r\nhello", r#"+ POST /x "hello" ."#);
@@ -39,7 +39,7 @@ fn a_length_delimits_a_body() {
 }
 
 #[test]
-fn a_length_told_twice_alike_is_one_length() {
+fn repeated_equal_content_length_is_one_length() {
     asked("POST /x HTTP/1.1\r\nContent-Length: 5\r\ncontent-length: 5\r\n\r\nhello", r#"+ POST /x "hello" ."#);
     answered("HTTP/1.1 200 OK\r\nContent-Length: 2, 2\r\n\r\nhi", r#"200 "hi" !"#);
 }
@@ -67,7 +67,7 @@ fn chunks_delimit_a_body() {
 }
 
 #[test]
-fn chunks_longer_than_a_slice_pass_in_parts() {
+fn chunks_longer_than_a_slice_are_reported_in_parts() {
     let data = "x".repeat(70_000);
     answered(
         format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n{data}\r\n0\r\n\r\n", data.len()),
@@ -76,7 +76,7 @@ fn chunks_longer_than_a_slice_pass_in_parts() {
 }
 
 #[test]
-fn transfer_coding_names_have_no_case_and_come_in_lists() {
+fn transfer_codings_are_case_insensitive_lists() {
     let body = "1\r\na\r\n0\r\n\r\n";
     for coding in ["CHUNKED", "chunked ,", "gzip, chunked", "gzip ,, Chunked", "gzip\r\nTransfer-Encoding: chunked"] {
         asked(format!("POST /x HTTP/1.1\r\ntransfer-ENCODING: {coding}\r\n\r\n{body}"), r#"+ POST /x "a" ."#);
@@ -84,7 +84,7 @@ fn transfer_coding_names_have_no_case_and_come_in_lists() {
 }
 
 #[test]
-fn the_end_of_the_connection_delimits_a_body_without_length() {
+fn end_of_the_connection_delimits_a_body_without_length() {
     for head in [
         "HTTP/1.1 200 OK\r\n\r\n",
         "HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\n",
@@ -102,7 +102,7 @@ fn the_end_of_the_connection_delimits_a_body_without_length() {
 }
 
 #[test]
-fn a_fin_elsewhere_leaves_the_cut_response_open() {
+fn fin_within_a_response_leaves_it_open() {
     for (response, expected) in [
         ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel", r#"+ GET /x . 200 "hel""#),
         ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n", r#"+ GET /x . 200 "hel""#),
@@ -119,7 +119,7 @@ fn a_fin_elsewhere_leaves_the_cut_response_open() {
 }
 
 #[test]
-fn some_responses_have_no_body_whatever_their_length_says() {
+fn responses_without_a_body_ignore_their_length() {
     answered("HTTP/1.1 204 No Content\r\n\r\n", "204 !");
     answered("HTTP/1.1 304 Not Modified\r\nContent-Length: 500\r\n\r\n", "304 !");
     let head = "HEAD /x HTTP/1.1\r\n\r\n";
@@ -136,7 +136,7 @@ fn some_responses_have_no_body_whatever_their_length_says() {
 }
 
 #[test]
-fn any_number_of_interim_responses_may_come_first() {
+fn any_number_of_interim_responses_is_allowed() {
     answered(
         "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n\
          HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na",
@@ -145,7 +145,7 @@ fn any_number_of_interim_responses_may_come_first() {
 }
 
 #[test]
-fn http_1_0_responses_in_chunks_are_read_as_they_say() {
+fn chunked_http_1_0_responses_are_parsed_as_chunked() {
     let outcome = read(&[
         ask("GET /x HTTP/1.0\r\n\r\n"),
         answer("HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n"),
@@ -154,14 +154,14 @@ fn http_1_0_responses_in_chunks_are_read_as_they_say() {
 }
 
 #[test]
-fn empty_lines_before_a_request_are_no_request() {
+fn empty_lines_before_a_request_are_ignored() {
     asked("\r\n\r\nGET / HTTP/1.1\r\n\r\n\r\n", "+ GET / .");
     let outcome = read(&[ask("\r\n\r\n")]);
     assert_eq!((outcome.line().as_str(), outcome.fault, outcome.open), ("", None, 0));
 }
 
 #[test]
-fn any_token_is_a_method_and_any_target_a_target() {
+fn any_token_is_a_method_and_any_target_is_accepted() {
     asked("M-SEARCH * HTTP/1.1\r\n\r\n", "+ M-SEARCH * .");
     asked("!#$%&'*+-.^_`|~09aZ http://a/b?c HTTP/1.1\r\n\r\n", "+ !#$%&'*+-.^_`|~09aZ http://a/b?c .");
     asked("CONNECT a:443 HTTP/1.1\r\n\r\n", "+ CONNECT a:443 .");
@@ -171,14 +171,14 @@ fn any_token_is_a_method_and_any_target_a_target() {
 }
 
 #[test]
-fn bare_line_feeds_end_head_lines() {
+fn bare_line_feeds_end_header_lines() {
     asked("GET / HTTP/1.1\nHost: a\n\n", "+ GET / .");
     asked("GET / HTTP/1.1\r\nHost: a\n\r\n", "+ GET / .");
     answered("HTTP/1.1 200 OK\nContent-Length: 1\n\na", r#"200 "a" !"#);
 }
 
 #[test]
-fn a_refused_connect_is_a_message_like_others() {
+fn refused_connect_has_an_ordinary_response() {
     let outcome = read(&[
         ask("CONNECT a:443 HTTP/1.1\r\n\r\n"),
         answer("HTTP/1.1 405 Method Not Allowed\r\nContent-Length: 2\r\n\r\nno"),
@@ -189,7 +189,7 @@ fn a_refused_connect_is_a_message_like_others() {
 }
 
 #[test]
-fn heads_are_shown_with_all_their_fields() {
+fn headers_are_reported_with_all_fields() {
     let outcome = read(&[
         ask("POST /v1/chat?x=1 HTTP/1.0\r\nHost: A\r\nx-Y:  caf\u{e9} \r\nEmpty:\r\n\r\n"),
         answer("HTTP/1.1 429\r\nretry-after: 3\r\ncontent-length: 0\r\n\r\n"),
@@ -219,7 +219,7 @@ fn heads_are_shown_with_all_their_fields() {
 }
 
 #[test]
-fn heads_may_have_512_fields() {
+fn headers_may_have_512_fields() {
     for count in [127, 128, 129, 511, 512] {
         let request = format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(count));
         let response = format!("HTTP/1.1 204 -\r\n{}\r\n", "a: b\r\n".repeat(count));
@@ -229,12 +229,12 @@ fn heads_may_have_512_fields() {
 }
 
 #[test]
-fn an_exchange_begins_with_its_first_byte_and_its_head_comes_with_the_last() {
+fn request_begins_at_its_first_byte_and_headers_at_their_last() {
     let mut http1 = Http1::new(Limits::default());
     let mut trace = Trace::default();
     let start = Instant::now();
     let at = |ms| start + Duration::from_millis(ms);
-    // The method is cut twice: what begins is known at the third piece, but it began with the first.
+    // The method is split twice: it is known with the third piece, but the request began with the first.
     for (ms, piece) in [(0, "\r\n"), (1, "G"), (2, "E"), (3, "T / HTTP/1.1\r\n"), (4, "\r"), (5, "\n")] {
         http1.request(piece.as_bytes(), at(ms), &mut trace).unwrap();
         assert_eq!(trace.told.len(), [0, 0, 0, 1, 1, 3][ms as usize], "after piece {ms}");
@@ -247,7 +247,7 @@ fn an_exchange_begins_with_its_first_byte_and_its_head_comes_with_the_last() {
 }
 
 #[test]
-fn what_may_be_the_http2_preface_is_no_request_until_its_head_is_whole() {
+fn possible_http2_preface_is_no_request_until_complete() {
     let mut http1 = Http1::new(Limits::default());
     let mut trace = Trace::default();
     let start = Instant::now();

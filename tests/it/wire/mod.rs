@@ -1,6 +1,6 @@
-//! The HTTP parsers as their callers see them.
+//! The HTTP parsers, tested through their public interface.
 
-#![allow(clippy::unwrap_used, reason = "what fails here fails a test")]
+#![allow(clippy::unwrap_used, reason = "a failure here fails a test")]
 
 mod faults;
 mod generated;

@@ -1,4 +1,4 @@
-//! A naive reading of one direction's bytes, all of them at once: slow and plain, to compare the parser with.
+//! A naive parser for the complete bytes of one direction: slow and simple, for comparison with the real parser.
 
 use tokometer_wire::Fault;
 use tokometer_wire::Limits;
@@ -21,19 +21,19 @@ pub(crate) enum Stop {
     Bad(Fault),
 }
 
-/// What one direction's bytes say.
+/// The result of parsing one direction.
 #[derive(Debug)]
 pub(crate) struct Reading {
     pub(crate) told: Vec<Told>,
     pub(crate) stop: Stop,
-    /// The methods of the requests whose heads are whole.
+    /// The methods of the requests with complete headers.
     pub(crate) methods: Vec<String>,
 }
 
 struct Cursor<'a> {
     bytes: &'a [u8],
     told: Vec<Told>,
-    /// The fault of what is malformed in this direction.
+    /// The fault for malformed bytes of this direction.
     malformed: Fault,
 }
 
@@ -83,7 +83,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// `length` bytes of a body, or those that are there.
+    /// `length` bytes of a body, or as many as are available.
     fn data(&mut self, length: usize, told: fn(Vec<u8>) -> Told) -> Result<(), Stop> {
         let (data, rest) = self.bytes.split_at(length.min(self.bytes.len()));
         self.bytes = rest;
@@ -123,7 +123,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// True when CRLF comes next.
+    /// True when CRLF follows.
     fn line_end(&mut self) -> Result<bool, Stop> {
         match self.bytes {
             [] | [b'\r'] => Err(Stop::Cut),
@@ -135,7 +135,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The length that the fields tell; `None` when they tell none.
+    /// The length in the header fields; `None` without one.
     fn length(&self, headers: &[httparse::Header<'_>]) -> Result<Option<Length>, Stop> {
         let values = |name: &str| -> Vec<String> {
             let of_name = headers.iter().filter(|header| header.name.to_lowercase() == name);
@@ -179,7 +179,7 @@ impl<'a> Cursor<'a> {
             return Err(Stop::Bad(if first { Fault::NotHttp } else { Fault::MalformedRequest }));
         }
         let head = if first && self.bytes.starts_with(b"PRI ") {
-            // Perhaps the preface of HTTP/2, which is no request: known when the head is whole.
+            // Possibly the HTTP/2 preface, which is not a request: known when the headers are complete.
             let head = self.head()?;
             if head == b"PRI * HTTP/2.0\r\n\r\n" {
                 return Err(Stop::Bad(Fault::Http2));
@@ -207,7 +207,7 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    /// `idle`: the client waits for nothing but the answer to its last request.
+    /// `idle`: the client waits only for the response to its last request.
     fn response(&mut self, methods: &mut impl ExactSizeIterator<Item = String>, idle: bool) -> Result<(), Stop> {
         if self.bytes.is_empty() {
             return Err(Stop::Clean);
@@ -255,7 +255,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// All that a client sent.
+/// Parses all bytes of a client.
 pub(crate) fn requests(bytes: &[u8]) -> Reading {
     let mut cursor = Cursor { bytes, told: Vec::new(), malformed: Fault::MalformedRequest };
     let mut methods = Vec::new();
@@ -268,7 +268,7 @@ pub(crate) fn requests(bytes: &[u8]) -> Reading {
     }
 }
 
-/// All that a server sent in answer to requests with these methods, the last of them sent whole or not.
+/// Parses all bytes of a server in response to requests with these methods. `whole`: the last request is complete.
 pub(crate) fn responses(bytes: &[u8], methods: &[String], whole: bool) -> Reading {
     let mut cursor = Cursor { bytes, told: Vec::new(), malformed: Fault::MalformedResponse };
     let mut asked = methods.iter().cloned();
@@ -279,7 +279,7 @@ pub(crate) fn responses(bytes: &[u8], methods: &[String], whole: bool) -> Readin
     }
 }
 
-/// The parser tells what the model tells, and stops where it stops.
+/// Checks that the parser and the model make the same calls and stop at the same place.
 pub(crate) fn agree(requests: &[u8], responses: &[u8]) -> Outcome {
     let limits = Limits { head_bytes: usize::MAX };
     let asked = self::requests(requests);
@@ -297,7 +297,7 @@ pub(crate) fn agree(requests: &[u8], responses: &[u8]) -> Outcome {
     if asking.fault.is_some() {
         return outcome;
     }
-    // A request that began counts as asked, though its method is not known.
+    // A request that has begun counts as sent, although its method is unknown.
     let count = |what: Told| asked.told.iter().filter(|told| **told == what).count();
     let (begun, whole) = (count(Told::RequestBegin), count(Told::RequestBegin) == count(Told::RequestEnd));
     let mut methods = asked.methods;
@@ -305,7 +305,7 @@ pub(crate) fn agree(requests: &[u8], responses: &[u8]) -> Outcome {
     let answered = self::responses(responses, &methods, whole);
     assert_eq!(outcome.of(false), answered.told);
     if answered.stop != Stop::Cut {
-        // What was agreed upon beside it is the matter of other tests.
+        // Other tests check the negotiated extensions.
         let plain = |fault| match fault {
             Fault::WebSocket(_) => Fault::WebSocket(Extensions::default()),
             other => other,

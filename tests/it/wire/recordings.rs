@@ -1,4 +1,4 @@
-//! What real servers sent: every recording reads without a fault, and its body is the one a naive reader finds.
+//! Traffic of real servers: every recording is parsed without a fault, and its body matches that of a naive parser.
 
 use std::fs;
 use std::path::Path;
@@ -17,13 +17,13 @@ use crate::wire::traffic::ask;
 use crate::wire::traffic::feed;
 use crate::wire::traffic::feed_random_splits;
 
-/// One exchange with a real server.
+/// One request to a real server and its response.
 struct Recording {
     name: PathBuf,
     request: Vec<u8>,
     /// The reads of the client, in order.
     reads: Vec<Vec<u8>>,
-    /// The end of the response was seen.
+    /// The recording contains the end of the response.
     complete: bool,
     /// The server sent its FIN.
     fin: bool,
@@ -55,7 +55,7 @@ fn recordings() -> Vec<Recording> {
     files.filter(|path| path.to_str().unwrap().ends_with(".meta.json")).map(|path| load(&path)).collect()
 }
 
-/// The body behind the first final head, read with everything at hand.
+/// The body after the first final headers, parsed with all bytes at hand.
 fn naive_body(response: &[u8]) -> Vec<u8> {
     let end = response.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap() + 4;
     let (head, mut rest) = response.split_at(end);
@@ -88,7 +88,7 @@ fn body(outcome: &Outcome) -> Vec<u8> {
 }
 
 #[test]
-fn every_recording_reads_without_fault_at_every_kind_of_split() {
+fn every_recording_is_parsed_without_fault_at_every_split() {
     let recordings = recordings();
     assert!(recordings.len() > 200, "{} recordings", recordings.len());
     let mut complete = 0;
@@ -108,7 +108,7 @@ fn every_recording_reads_without_fault_at_every_kind_of_split() {
         assert_eq!(outcome, feed(Limits::default(), &joined), "{name}");
         feed_random_splits(Limits::default(), &joined, &outcome);
 
-        assert!(outcome.told.contains(&Told::RequestEnd), "{name}: the request is whole");
+        assert!(outcome.told.contains(&Told::RequestEnd), "{name}: the request is complete");
         let sent = recording.request.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap() + 4;
         if sent < recording.request.len() {
             assert!(outcome.told.contains(&Told::RequestBody(recording.request[sent..].to_owned())), "{name}");

@@ -1,8 +1,8 @@
-//! What a connection costs to watch.
+//! Memory size of a parser.
 
 use tokometer_wire::Http1;
 
 #[test]
-fn a_connection_with_nothing_pending_fits_256_bytes() {
+fn http1_parser_without_pending_bytes_fits_256_bytes() {
     assert!(size_of::<Http1>() <= 256, "{} bytes", size_of::<Http1>());
 }

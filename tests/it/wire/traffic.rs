@@ -1,4 +1,4 @@
-//! Traffic of one connection, fed to the parser, and what the parser tells of it.
+//! Feeds the traffic of one connection to the parser and records the parser's calls.
 
 use std::time::Duration;
 use std::time::Instant;
@@ -15,7 +15,7 @@ use tokometer_wire::Visitor;
 /// Header fields as names and values.
 pub(crate) type Fields = Vec<(String, Vec<u8>)>;
 
-/// One call of the visitor. Calls for neighbouring body slices are joined.
+/// One call of the visitor. Calls for adjacent body slices are joined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
     RequestBegin,
@@ -32,7 +32,7 @@ pub(crate) enum Told {
 }
 
 impl Told {
-    /// True for what the client's bytes say.
+    /// True for calls caused by the client's bytes.
     pub(crate) fn of_request(&self) -> bool {
         use Told::*;
         matches!(self, RequestBegin | RequestHead { .. } | RequestBody(_) | RequestEnd)
@@ -56,11 +56,11 @@ impl std::fmt::Display for Told {
     }
 }
 
-/// Writes down what it is told.
+/// Records its calls.
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
     pub(crate) told: Vec<Told>,
-    /// The time of each call, joined body slices counted one by one.
+    /// The time of each call; joined body slices count separately.
     pub(crate) times: Vec<Instant>,
     begun: u64,
     ended: u64,
@@ -81,7 +81,7 @@ impl Trace {
     }
 }
 
-/// HTTP/1 numbers its exchanges in the order of their beginning, and ends them in that order.
+/// HTTP/1 numbers requests in the order in which they begin, and their responses end in the same order.
 impl Visitor for Trace {
     fn request_begin(&mut self, exchange: u64, at: Instant) -> bool {
         assert_eq!(exchange, self.begun);
@@ -98,7 +98,7 @@ impl Visitor for Trace {
 
     fn request_body(&mut self, exchange: u64, bytes: &[u8], at: Instant) {
         assert_eq!(exchange + 1, self.begun);
-        assert!(!bytes.is_empty(), "an empty slice says nothing");
+        assert!(!bytes.is_empty(), "slices are never empty");
         self.note(Told::RequestBody(bytes.to_owned()), at);
     }
 
@@ -120,12 +120,12 @@ impl Visitor for Trace {
 
     fn response_body(&mut self, exchange: u64, bytes: &[u8], at: Instant) {
         assert_eq!(exchange, self.ended);
-        assert!(!bytes.is_empty(), "an empty slice says nothing");
+        assert!(!bytes.is_empty(), "slices are never empty");
         self.note(Told::ResponseBody(bytes.to_owned()), at);
     }
 
     fn response_trailers(&mut self, _: u64, _: &Trailers<'_>, _: Instant) {
-        panic!("trailers are told in HTTP/2 alone");
+        panic!("trailers are reported only in HTTP/2");
     }
 
     fn response_end(&mut self, exchange: u64, at: Instant) {
@@ -135,7 +135,7 @@ impl Visitor for Trace {
     }
 
     fn reset(&mut self, _: u64, _: Reset, _: Instant) {
-        panic!("streams are reset in HTTP/2 alone");
+        panic!("streams are reset only in HTTP/2");
     }
 }
 
@@ -158,7 +158,7 @@ pub(crate) fn answer(bytes: impl AsRef<[u8]>) -> Step {
     Step::Response(bytes.as_ref().to_owned())
 }
 
-/// All that can be seen of a connection from outside.
+/// Everything observable about a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) told: Vec<Told>,
@@ -169,12 +169,12 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// What was told, in one line.
+    /// The calls in one line.
     pub(crate) fn line(&self) -> String {
         self.told.iter().map(Told::to_string).collect::<Vec<_>>().join(" ")
     }
 
-    /// What one direction's bytes said.
+    /// The calls for one direction.
     pub(crate) fn of(&self, request: bool) -> Vec<Told> {
         self.told.iter().filter(|told| told.of_request() == request).cloned().collect()
     }
@@ -207,7 +207,7 @@ pub(crate) fn feed(limits: Limits, steps: &[Step]) -> Outcome {
     }
 }
 
-/// The same bytes, cut before each offset (counted over all steps) that `is_cut` names.
+/// The same bytes, split before each offset (counted over all steps) for which `is_cut` returns true.
 pub(crate) fn cut(steps: &[Step], mut is_cut: impl FnMut(usize) -> bool) -> Vec<Step> {
     let mut offset = 0;
     let mut pieces = Vec::new();
@@ -234,8 +234,8 @@ pub(crate) fn cut(steps: &[Step], mut is_cut: impl FnMut(usize) -> bool) -> Vec<
     pieces
 }
 
-/// Feeds `steps` whole, byte by byte, cut once at each of the places of so many bytes that `places` keeps, and cut at random
-/// places; demands the same outcome each time, and returns it.
+/// Feeds `steps` whole, byte by byte, split once at each place that `places` (place, total bytes) accepts, and split at
+/// random places. All outcomes must be equal; returns the outcome.
 pub(crate) fn same_at_splits<O: PartialEq + std::fmt::Debug>(
     steps: &[Step],
     places: impl Fn(usize, usize) -> bool,
@@ -257,7 +257,7 @@ pub(crate) fn same_at_splits<O: PartialEq + std::fmt::Debug>(
     whole
 }
 
-/// Feeds `steps` cut at random places (the same in every run) and demands the outcome `whole`.
+/// Feeds `steps` split at random places (the same in every run); the outcome must equal `whole`.
 pub(crate) fn same_at_random_splits<O: PartialEq + std::fmt::Debug>(
     steps: &[Step],
     whole: &O,
@@ -270,16 +270,16 @@ pub(crate) fn same_at_random_splits<O: PartialEq + std::fmt::Debug>(
     }
 }
 
-/// [`same_at_splits`] of HTTP/1.
+/// [`same_at_splits`] for HTTP/1.
 pub(crate) fn feed_every_split(limits: Limits, steps: &[Step]) -> Outcome {
-    // Long traffic is cut at a few hundred places: all of its first and last bytes, and some between.
+    // Long traffic is split at a few hundred places: at all of its first and last bytes, and at some in between.
     let places = |place: usize, length: usize| {
         place < 300 || length - place < 100 || place.is_multiple_of((length / 400).max(1))
     };
     same_at_splits(steps, places, |steps| feed(limits, steps))
 }
 
-/// [`same_at_random_splits`] of HTTP/1.
+/// [`same_at_random_splits`] for HTTP/1.
 pub(crate) fn feed_random_splits(limits: Limits, steps: &[Step], whole: &Outcome) {
     same_at_random_splits(steps, whole, |steps| feed(limits, steps));
 }

@@ -1,4 +1,4 @@
-//! What stops the parser: bytes that are no HTTP/2, lost compression, and caps.
+//! Parser faults: bytes that are not HTTP/2, undecodable header blocks, and limits.
 
 use std::time::Instant;
 
@@ -13,13 +13,13 @@ use crate::wire::http2::trace::read;
 use crate::wire::traffic::answer;
 use crate::wire::traffic::ask;
 
-/// These frames of a client's end in this fault.
+/// These client frames cause this fault.
 fn asking(frames: &[Vec<u8>], fault: Fault) {
     let outcome = read(&[ask([opening(), frames.concat()].concat())]);
     assert_eq!(outcome.fault, Some(fault), "{frames:x?}");
 }
 
-/// These bytes of a server's, after a GET, end in this fault.
+/// These server bytes, after a GET, cause this fault.
 fn answering(bytes: &[u8], fault: Fault) {
     let outcome = read(&[ask([opening(), get(1)].concat()), answer(bytes)]);
     assert_eq!(outcome.fault, Some(fault), "{}", bytes.escape_ascii());
@@ -27,18 +27,18 @@ fn answering(bytes: &[u8], fault: Fault) {
 }
 
 #[test]
-fn each_side_begins_with_its_preface() {
+fn each_side_must_begin_with_its_preface() {
     for preface in [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\rx"[..], b"PRI * HTTP/2.0\r\n\r\nGET / HTTP/1.1\r\n"] {
         assert_eq!(read(&[ask(preface)]).fault, Some(Fault::MalformedRequest));
     }
     assert_eq!(read(&[ask([PREFACE, &get(1)].concat())]).fault, Some(Fault::MalformedRequest));
     answering(&ok(1, 0), Fault::MalformedResponse);
-    // uvicorn's answer to a preface.
+    // uvicorn's response to a preface.
     answering(b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\n", Fault::MalformedResponse);
 }
 
 #[test]
-fn what_belongs_to_no_stream_is_malformed() {
+fn frames_without_a_stream_are_malformed() {
     for frames in [vec![data(0, 0, b"a")], vec![headers(0, 0, &[])], vec![frame(CONTINUATION, END_HEADERS, 1, b"")]] {
         asking(&frames, Fault::MalformedRequest);
     }
@@ -61,7 +61,7 @@ fn padding_and_fields_must_fit_their_frame() {
 }
 
 #[test]
-fn nothing_comes_between_the_frames_of_a_block() {
+fn no_frame_may_interrupt_a_header_block() {
     let begun = frame(HEADERS, 0, 1, &block(&[(":method", "GET")]));
     for next in [
         get(3),
@@ -78,7 +78,7 @@ fn nothing_comes_between_the_frames_of_a_block() {
 }
 
 #[test]
-fn a_block_that_cannot_be_decoded_loses_the_connection() {
+fn undecodable_header_block_is_a_connection_fault() {
     asking(&[frame(HEADERS, END_HEADERS, 1, &[0xbe])], Fault::HeaderCompression);
     answering(&[settings(), frame(HEADERS, END_HEADERS, 1, &[0x80])].concat(), Fault::HeaderCompression);
     answering(
@@ -88,10 +88,10 @@ fn a_block_that_cannot_be_decoded_loses_the_connection() {
 }
 
 #[test]
-fn requests_over_the_cap_are_unobserved_and_the_others_go_on() {
+fn requests_over_the_cap_are_unobserved_and_others_continue() {
     let limits = Limits { head_bytes: 100 };
     let request = |stream, length| headers(stream, END_STREAM, &[(":method", "GET"), (":path", &"x".repeat(length))]);
-    // The names take 7 and 5 bytes, and GET 3.
+    // The names have 7 and 5 bytes, and GET has 3.
     let fits = feed_every_split(limits, &[ask([opening(), request(1, 85)].concat())]);
     assert_eq!((fits.fault, fits.open), (None, Some(1)));
     for length in [86, 150] {
@@ -100,7 +100,7 @@ fn requests_over_the_cap_are_unobserved_and_the_others_go_on() {
         let over = feed_every_split(limits, &steps);
         assert_eq!((over.fault, over.line().as_str()), (None, "0:+ 0:GET  0:? 1:+ 1:GET /x 1:. 1:200 1:!"), "{length}");
     }
-    // A coded block of four times the cap is not gathered.
+    // A coded block above four times the limit is not collected.
     let endless: Vec<u8> = (0..90).flat_map(|_| frame(CONTINUATION, 0, 1, b"\x00\x01a\x01b")).collect();
     let endless = [opening(), frame(HEADERS, 0, 1, b""), endless].concat();
     assert_eq!(feed_every_split(limits, &[ask(endless)]).fault, Some(Fault::HeadTooLarge));
@@ -119,8 +119,8 @@ fn responses_over_the_cap_are_unobserved() {
 }
 
 #[test]
-fn header_blocks_that_decode_to_far_more_than_was_carried_lose_the_connection() {
-    // A field of 4,000 bytes in the table, and then blocks of 16 times that field: 62 KB for 16 bytes each.
+fn excessive_header_expansion_is_a_connection_fault() {
+    // A field of 4,000 bytes in the table, followed by blocks with 16 references to it: 16 bytes decode to 62 KB each.
     let field = [&b"\x40\x01a\x7f\xa0\x1e"[..], &[b'x'; 3999]].concat();
     let first = frame(HEADERS, END_HEADERS | END_STREAM, 1, &[&block(&[(":method", "GET")])[..], &field].concat());
     let others: Vec<u8> =
@@ -130,7 +130,7 @@ fn header_blocks_that_decode_to_far_more_than_was_carried_lose_the_connection() 
 }
 
 #[test]
-fn a_fault_is_final() {
+fn fault_is_final() {
     let mut http2 = Http2::new(Limits::default());
     let mut trace = Trace::default();
     let at = Instant::now();

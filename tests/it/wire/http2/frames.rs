@@ -1,4 +1,4 @@
-//! Frames written by hand.
+//! Builds frames.
 
 /// RFC 9113, section 3.4.
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -35,7 +35,7 @@ pub(crate) fn settings() -> Vec<u8> {
     frame(SETTINGS, 0, 0, &[0, 3, 0, 0, 0, 100])
 }
 
-/// What a client sends first.
+/// The first bytes of a client.
 pub(crate) fn opening() -> Vec<u8> {
     [PREFACE, &settings()].concat()
 }
@@ -66,17 +66,17 @@ pub(crate) fn headers(stream: u32, flags: u8, fields: &[(&str, &str)]) -> Vec<u8
     frame(HEADERS, flags | END_HEADERS, stream, &block(fields))
 }
 
-/// The head of a POST.
+/// The headers of a POST.
 pub(crate) fn post(stream: u32, flags: u8) -> Vec<u8> {
     headers(stream, flags, &[(":method", "POST"), (":scheme", "http"), (":path", "/x"), (":authority", "a")])
 }
 
-/// The head of a GET, which ends its stream.
+/// The headers of a GET, which end its stream.
 pub(crate) fn get(stream: u32) -> Vec<u8> {
     headers(stream, END_STREAM, &[(":method", "GET"), (":scheme", "http"), (":path", "/x"), (":authority", "a")])
 }
 
-/// The head of a final response.
+/// The headers of a final response.
 pub(crate) fn ok(stream: u32, flags: u8) -> Vec<u8> {
     headers(stream, flags, &[(":status", "200"), ("content-type", "text/event-stream")])
 }

@@ -1,4 +1,4 @@
-//! Generated traffic of many streams: the parser against the naive model, and against itself at other splits.
+//! Generated traffic on many streams: the parser compared with the naive model, and with itself at other splits.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -12,10 +12,10 @@ use crate::wire::http2::trace::feed_random_splits;
 use crate::wire::traffic::answer;
 use crate::wire::traffic::ask;
 
-/// The frames of a stream that is not known yet, those of a header block together.
+/// The frames of a stream without its id; those of a header block are one item.
 type Frames = Vec<Vec<u8>>;
 
-/// The frames as those of this stream.
+/// The frames with this stream id.
 fn of_stream(stream: u32, frames: &[u8]) -> Vec<u8> {
     let mut frames = frames.to_vec();
     let mut start = 0;
@@ -27,12 +27,12 @@ fn of_stream(stream: u32, frames: &[u8]) -> Vec<u8> {
     frames
 }
 
-/// How a block of headers is laid out.
+/// The layout of a header block.
 #[derive(Clone, Debug)]
 struct Layout {
     padding: Option<u8>,
     priority: bool,
-    /// Where the block is cut into CONTINUATION frames.
+    /// Where the block is split into CONTINUATION frames.
     cuts: Vec<Index>,
 }
 
@@ -45,7 +45,7 @@ fn layout() -> impl Strategy<Value = Layout> {
     })
 }
 
-/// A header block in its frames.
+/// A header block as frames.
 fn laid_out(flags: u8, fields: &[(&str, &str)], layout: &Layout) -> Vec<u8> {
     let block = block(fields);
     let mut cuts: Vec<usize> = layout.cuts.iter().map(|cut| cut.index(block.len() + 1)).collect();
@@ -115,7 +115,7 @@ fn response() -> impl Strategy<Value = Frames> {
             match end {
                 1 => frames.push(laid_out(END_STREAM, &[("grpc-status", "0"), ("grpc-message", "")], &layout)),
                 2 => frames.push(reset(0, 2)),
-                // The rest never comes.
+                // The rest is never sent.
                 _ => {}
             }
             frames
@@ -123,7 +123,7 @@ fn response() -> impl Strategy<Value = Frames> {
     )
 }
 
-/// Frames that say nothing of messages, and a GOAWAY that does.
+/// Frames without effect on messages.
 fn between() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         6 => Just(Vec::new()),
@@ -134,7 +134,7 @@ fn between() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// The frames of all streams in an order that turns choose; with `in_order`, streams begin in the order of their ids.
+/// The frames of all streams in an order determined by `turns`; with `in_order`, streams begin in id order.
 fn mixed(streams: &[Frames], turns: &[(Index, Vec<u8>)], in_order: bool) -> Vec<u8> {
     let mut next = vec![0; streams.len()];
     let mut bytes = Vec::new();
@@ -157,7 +157,7 @@ fn mixed(streams: &[Frames], turns: &[(Index, Vec<u8>)], in_order: bool) -> Vec<
 
 proptest! {
     #[test]
-    fn mixed_streams_read_as_the_model_says(
+    fn mixed_streams_match_the_model(
         exchanges in vec((request(), response()), 0..6),
         turns in vec((any::<Index>(), between()), 1..40),
         last in prop_oneof![3 => Just(None), 1 => (0..7u32).prop_map(Some)],
@@ -174,7 +174,7 @@ proptest! {
     }
 
     #[test]
-    fn damaged_traffic_reads_the_same_at_every_split(
+    fn damaged_traffic_is_parsed_the_same_at_every_split(
         exchanges in vec((request(), response()), 1..4),
         turns in vec((any::<Index>(), between()), 1..20),
         damage in vec((any::<bool>(), any::<Index>(), any::<u8>()), 0..4),

@@ -1,4 +1,4 @@
-//! The HTTP/2 parser as its callers see it.
+//! The HTTP/2 parser, tested through its public interface.
 
 mod faults;
 pub(crate) mod frames;

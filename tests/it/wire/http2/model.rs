@@ -1,6 +1,6 @@
-//! A naive reading of whole frames: slow and plain, to compare the parser with.
+//! A naive parser for complete frames: slow and simple, for comparison with the real parser.
 //!
-//! It knows header blocks of plain literals only, and no more of the rules than well-formed traffic needs.
+//! It supports only header blocks of plain literals, and only the rules needed for well-formed traffic.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ struct Frame {
     payload: Vec<u8>,
 }
 
-/// The frames of one direction, padding and priority taken off, header blocks put together.
+/// The frames of one direction, without padding and priority, and with header blocks joined.
 fn frames(mut bytes: &[u8]) -> Vec<Frame> {
     let mut frames: Vec<Frame> = Vec::new();
     while bytes.len() >= 9 {
@@ -56,7 +56,7 @@ fn fields(mut block: &[u8]) -> Fields {
         let name = String::from_utf8(string(&mut block)).unwrap();
         fields.push((name, string(&mut block)));
     }
-    assert!(block.is_empty(), "a block of another kind");
+    assert!(block.is_empty(), "unsupported kind of block");
     fields
 }
 
@@ -65,10 +65,10 @@ fn text(fields: &Fields, name: &str) -> Option<String> {
     Some(String::from_utf8(value).unwrap())
 }
 
-/// What is told of a whole client side, and then of a whole server side.
+/// The expected calls for complete client bytes, followed by complete server bytes.
 pub(crate) fn told(requests: &[u8], responses: &[u8]) -> Vec<Call> {
     let mut told = Vec::new();
-    // Streams that are open, and whether their response head came.
+    // Open streams, and whether their response headers were received.
     let mut open: BTreeMap<u32, bool> = BTreeMap::new();
     for Frame { kind, flags, stream, payload } in frames(&requests[PREFACE.len()..]) {
         let number = u64::from(stream / 2);

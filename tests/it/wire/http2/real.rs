@@ -1,5 +1,5 @@
-//! What a real implementation (the `h2` crate) writes: compression with tables and Huffman codes, flow control, many
-//! streams. The parser must tell what the two sides said to each other.
+//! Traffic of a real implementation (the `h2` crate): compression with tables and Huffman codes, flow control, many
+//! streams. The parser must report the messages that both sides exchanged.
 
 use std::io;
 use std::pin::Pin;
@@ -30,10 +30,10 @@ use crate::wire::traffic::Fields;
 use crate::wire::traffic::Step;
 use crate::wire::traffic::Told;
 
-/// The writes of both sides, in their order.
+/// The writes of both sides in order.
 type Log = Arc<Mutex<Vec<Step>>>;
 
-/// One end of a connection whose writes are written down.
+/// One end of a connection, whose writes are recorded.
 struct Recorded {
     stream: DuplexStream,
     log: Log,
@@ -65,7 +65,7 @@ impl AsyncWrite for Recorded {
     }
 }
 
-/// One exchange as both sides mean it.
+/// One request and its response, as both sides intend them.
 #[derive(Clone, Debug)]
 struct Exchange {
     path: String,
@@ -73,12 +73,12 @@ struct Exchange {
     body: Vec<u8>,
     answer: Vec<Vec<u8>>,
     trailers: Vec<(String, String)>,
-    /// The server resets the stream after its answer's body.
+    /// The server resets the stream after the body of its response.
     reset: bool,
 }
 
 fn exchange() -> impl Strategy<Value = Exchange> {
-    // Few names and values, so that tables are used; some long ones, so that they are evicted.
+    // Few names and values, so that the tables are used; some long values, so that fields are evicted.
     let name = "x-[a-c]{1,2}";
     let value = prop_oneof!["[ -~]{0,3}[!-~]".prop_map(|v| v.trim_start().to_owned()), "[!-~]{600,900}"];
     let fields = vec((name, value), 0..6);
@@ -96,7 +96,7 @@ fn map(fields: &[(String, String)]) -> HeaderMap {
     fields.iter().map(pair).collect()
 }
 
-/// Fields as the parser tells them, without pseudo-header fields; in the order of their names, which the crate chooses.
+/// The parsed fields without pseudo-header fields, sorted, because `h2` chooses their order.
 fn plain(fields: &Fields) -> Vec<(String, String)> {
     let pair = |(name, value): &(String, Vec<u8>)| (name.clone(), String::from_utf8(value.clone()).unwrap());
     let mut plain: Vec<_> = fields.iter().filter(|(name, _)| !name.starts_with(':')).map(pair).collect();
@@ -137,7 +137,8 @@ async fn serve(stream: Recorded, exchanges: Vec<Exchange>, table: u32) {
     }
 }
 
-/// All exchanges at the same time on one connection; what the client got is checked too, or this would witness nothing.
+/// Sends all requests concurrently on one connection. Also checks what the client received, because the test is
+/// meaningless otherwise.
 async fn talk(exchanges: Vec<Exchange>, table: u32) -> Vec<Step> {
     let log = Log::default();
     let (client, server) = tokio::io::duplex(4096);
@@ -157,7 +158,7 @@ async fn talk(exchanges: Vec<Exchange>, table: u32) -> Vec<Step> {
         let (response, mut body) = send.send_request(request, false).unwrap();
         body.send_data(exchange.body.clone().into(), true).unwrap();
         answers.push(tokio::spawn(async move {
-            // A reset may overtake the head.
+            // A reset may overtake the headers.
             let Ok(response) = response.await else {
                 assert!(exchange.reset);
                 return;
@@ -185,7 +186,7 @@ async fn talk(exchanges: Vec<Exchange>, table: u32) -> Vec<Step> {
     Arc::into_inner(log).unwrap().into_inner().unwrap()
 }
 
-/// What was told of the exchange of this number must be what both sides meant.
+/// The calls for the request with this number must match the intended messages.
 fn check(outcome: &Outcome, number: u64, exchange: &Exchange) {
     let told: Vec<&Told> = outcome.told.iter().filter(|(of, _)| *of == number).map(|(_, told)| told).collect();
     let joined = |is: fn(&Told) -> Option<&Vec<u8>>| {
@@ -204,7 +205,7 @@ fn check(outcome: &Outcome, number: u64, exchange: &Exchange) {
     let trailers =
         told.iter().find_map(|told| if let Told::Trailers(fields) = told { Some(plain(fields)) } else { None });
     if exchange.reset {
-        // A reset may overtake what was to be sent before.
+        // A reset may overtake bytes queued before it.
         assert!(matches!(told.last(), Some(Told::Reset(_))), "{told:?}");
         assert!(exchange.answer.concat().starts_with(&answered));
     } else {
@@ -219,7 +220,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_parser_tells_what_two_real_ends_said(
+    fn parsed_messages_match_those_of_two_real_ends(
         exchanges in vec(exchange(), 1..12),
         table in prop::sample::select(&[0, 100, 4096, 65536][..]),
     ) {

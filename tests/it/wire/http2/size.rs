@@ -1,8 +1,8 @@
-//! What a connection costs to watch.
+//! Memory size of a parser.
 
 use tokometer_wire::Http2;
 
 #[test]
-fn a_connection_with_nothing_pending_fits_512_bytes() {
+fn http2_parser_without_pending_bytes_fits_512_bytes() {
     assert!(size_of::<Http2>() <= 512, "{} bytes", size_of::<Http2>());
 }

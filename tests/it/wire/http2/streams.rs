@@ -1,4 +1,4 @@
-//! What the frames of streams say.
+//! Messages parsed from the frames of streams.
 
 use std::time::Duration;
 use std::time::Instant;
@@ -13,7 +13,7 @@ use crate::wire::traffic::Told;
 use crate::wire::traffic::answer;
 use crate::wire::traffic::ask;
 
-/// What a client's frames and then a server's say, told in one line.
+/// The calls for these client frames and then these server frames, in one line.
 fn line(asked: &[Vec<u8>], answered: &[Vec<u8>]) -> String {
     let outcome = read(&[ask([opening(), asked.concat()].concat()), answer([settings(), answered.concat()].concat())]);
     assert_eq!(outcome.fault, None);
@@ -21,7 +21,7 @@ fn line(asked: &[Vec<u8>], answered: &[Vec<u8>]) -> String {
 }
 
 #[test]
-fn a_request_and_its_response_are_told_as_in_http_1() {
+fn request_and_response_are_reported_as_in_http_1() {
     let told = line(
         &[post(1, 0), data(1, 0, b"bo"), data(1, END_STREAM, b"dy")],
         &[ok(1, 0), data(1, 0, b"data: 1\n\n"), data(1, END_STREAM, b"")],
@@ -30,7 +30,7 @@ fn a_request_and_its_response_are_told_as_in_http_1() {
 }
 
 #[test]
-fn streams_are_kept_apart_and_numbered_in_their_order() {
+fn streams_are_separated_and_numbered_in_order() {
     let told = line(
         &[post(1, 0), get(3), data(1, END_STREAM, b"a"), get(9)],
         &[
@@ -50,7 +50,7 @@ fn streams_are_kept_apart_and_numbered_in_their_order() {
 }
 
 #[test]
-fn heads_tell_method_target_status_and_fields() {
+fn headers_contain_method_target_status_and_fields() {
     let connect = headers(3, 0, &[(":method", "CONNECT"), (":authority", "a:443")]);
     let outcome = read(&[ask([opening(), get(1), connect].concat()), answer([settings(), ok(1, END_STREAM)].concat())]);
     let Told::RequestHead { method, target, minor, fields } = &outcome.told[1].1 else { panic!("{outcome:?}") };
@@ -63,7 +63,7 @@ fn heads_tell_method_target_status_and_fields() {
 }
 
 #[test]
-fn interim_responses_and_trailers_are_told_apart_from_the_head() {
+fn interim_responses_and_trailers_are_reported_separately() {
     let told = line(
         &[post(1, 0), data(1, 0, b"a"), headers(1, END_STREAM, &[("x-check", "1")])],
         &[
@@ -78,13 +78,13 @@ fn interim_responses_and_trailers_are_told_apart_from_the_head() {
 }
 
 #[test]
-fn a_response_may_be_its_head_alone() {
+fn response_may_consist_of_headers_only() {
     let told = line(&[get(1)], &[headers(1, END_STREAM, &[(":status", "200"), ("grpc-status", "14")])]);
     assert_eq!(told, "0:+ 0:GET /x 0:. 0:200 0:!");
 }
 
 #[test]
-fn padding_and_priority_fields_are_no_content() {
+fn padding_and_priority_fields_are_not_content() {
     let block = block(&[(":method", "POST"), (":path", "/p")]);
     let priority = [&[0x80, 0, 0, 3, 255][..], &block].concat();
     let told = line(
@@ -101,7 +101,7 @@ fn padding_and_priority_fields_are_no_content() {
 }
 
 #[test]
-fn a_block_may_come_in_many_frames() {
+fn header_block_may_span_many_frames() {
     let block = block(&[(":method", "GET"), (":path", "/many"), ("x", "y")]);
     let mut frames = vec![padded(HEADERS, END_STREAM, 1, 2, &block[..3]), frame(CONTINUATION, 0, 1, b"")];
     frames.extend(block[3..].chunks(4).map(|part| frame(CONTINUATION, 0, 1, part)));
@@ -110,7 +110,7 @@ fn a_block_may_come_in_many_frames() {
 }
 
 #[test]
-fn frames_that_say_nothing_of_messages_are_stepped_over() {
+fn frames_without_effect_on_messages_are_skipped() {
     let between = [
         frame(PRIORITY, 0, 1, &[0, 0, 0, 0, 15]),
         frame(PING, 0, 0, b"12345678"),
@@ -127,8 +127,8 @@ fn frames_that_say_nothing_of_messages_are_stepped_over() {
 }
 
 #[test]
-fn a_promise_changes_the_table_and_says_nothing_else() {
-    // `a: b` enters the server's table in a promise; the response names it by its index.
+fn push_promise_only_updates_the_table() {
+    // PUSH_PROMISE adds `a: b` to the server's table; the response refers to it by index.
     let promise = [&[0, 0, 0, 2][..], b"\x40\x01a\x01b"].concat();
     let told = line(
         &[get(1)],
@@ -143,7 +143,7 @@ fn a_promise_changes_the_table_and_says_nothing_else() {
 }
 
 #[test]
-fn resets_end_their_stream_alone() {
+fn reset_ends_only_its_stream() {
     let told = line(
         &[post(1, 0), post(3, 0), data(3, 0, b"a"), reset(1, 8), data(1, 0, b"late"), data(3, END_STREAM, b"b")],
         &[ok(1, END_STREAM), ok(3, 0), reset(3, 2), data(3, END_STREAM, b"late")],
@@ -152,14 +152,15 @@ fn resets_end_their_stream_alone() {
 }
 
 #[test]
-fn a_reset_after_the_end_says_nothing() {
-    // A server that has answered whole asks so for the rest of the request to be spared (RFC 9113, section 8.1).
+fn reset_after_the_end_is_ignored() {
+    // With this reset a server that has sent its complete response cancels the rest of the request (RFC 9113, section
+    // 8.1).
     let told = line(&[post(1, 0)], &[ok(1, END_STREAM), reset(1, 0)]);
     assert_eq!(told, "0:+ 0:POST /x 0:200 0:!");
 }
 
 #[test]
-fn streams_above_the_last_of_a_goaway_are_not_taken() {
+fn streams_above_the_goaway_id_are_not_taken() {
     let told = line(&[get(1), get(3), get(5)], &[go_away(0x7fff_ffff, 0), ok(1, 0), go_away(1, 0), data(1, 1, b"a")]);
     assert_eq!(
         told,
@@ -168,7 +169,7 @@ fn streams_above_the_last_of_a_goaway_are_not_taken() {
 }
 
 #[test]
-fn what_breaks_a_rule_within_a_stream_leaves_the_others_readable() {
+fn violation_within_a_stream_leaves_others_readable() {
     let told = line(
         &[
             headers(1, END_STREAM, &[(":path", "/no-method")]),
@@ -184,7 +185,7 @@ fn what_breaks_a_rule_within_a_stream_leaves_the_others_readable() {
 }
 
 #[test]
-fn an_exchange_begins_with_the_first_byte_of_its_frame() {
+fn request_begins_with_the_first_byte_of_its_frame() {
     let mut http2 = Http2::new(Limits::default());
     let mut trace = Trace::default();
     let start = Instant::now();

@@ -1,4 +1,4 @@
-//! Traffic of one connection, fed to the parser, and what the parser tells of it.
+//! Feeds the traffic of one connection to the parser and records the parser's calls.
 
 use std::time::Duration;
 use std::time::Instant;
@@ -18,18 +18,18 @@ use crate::wire::traffic::fields;
 use crate::wire::traffic::same_at_random_splits;
 use crate::wire::traffic::same_at_splits;
 
-/// One call: its exchange's number and what it told.
+/// One call: the number of its request and its content.
 pub(crate) type Call = (u64, Told);
 
-/// Writes down what it is told; neighbouring body slices of an exchange are joined.
+/// Records its calls; adjacent body slices of a request or response are joined.
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
     pub(crate) told: Vec<Call>,
-    /// The time of each call, joined body slices counted one by one.
+    /// The time of each call; joined body slices count separately.
     pub(crate) times: Vec<Instant>,
 }
 
-/// Adds a call to others.
+/// Adds a call to `calls`.
 pub(crate) fn note(calls: &mut Vec<Call>, exchange: u64, told: Told) {
     match (calls.last_mut(), &told) {
         (Some((of, Told::RequestBody(body))), Told::RequestBody(more)) if *of == exchange => body.extend(more),
@@ -58,7 +58,7 @@ impl Visitor for Trace {
     }
 
     fn request_body(&mut self, exchange: u64, bytes: &[u8], at: Instant) {
-        assert!(!bytes.is_empty(), "an empty slice says nothing");
+        assert!(!bytes.is_empty(), "slices are never empty");
         self.note(exchange, Told::RequestBody(bytes.to_owned()), at);
     }
 
@@ -76,7 +76,7 @@ impl Visitor for Trace {
     }
 
     fn response_body(&mut self, exchange: u64, bytes: &[u8], at: Instant) {
-        assert!(!bytes.is_empty(), "an empty slice says nothing");
+        assert!(!bytes.is_empty(), "slices are never empty");
         self.note(exchange, Told::ResponseBody(bytes.to_owned()), at);
     }
 
@@ -97,17 +97,17 @@ impl Visitor for Trace {
     }
 }
 
-/// All that can be seen of a connection from outside.
+/// Everything observable about a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) told: Vec<Call>,
     pub(crate) fault: Option<Fault>,
-    /// Open streams, once the connection speaks HTTP/2.
+    /// Open streams once the connection has switched to HTTP/2.
     pub(crate) open: Option<usize>,
 }
 
 impl Outcome {
-    /// What was told, in one line: `0+ 0POST /x 0"body" 0. 0 200 ...`.
+    /// The calls in one line: `0:+ 0:POST /x 0:"body" 0:. 0:200 ...`.
     pub(crate) fn line(&self) -> String {
         self.told.iter().map(|(exchange, told)| format!("{exchange}:{told}")).collect::<Vec<_>>().join(" ")
     }
@@ -138,12 +138,12 @@ pub(crate) fn feed(limits: Limits, steps: &[Step]) -> Outcome {
     Outcome { told: trace.told, fault, open }
 }
 
-/// The same outcome whole, byte by byte, cut once at every place, and cut at random places.
+/// Feeds the steps whole, byte by byte, split at every place, and split at random places; all outcomes must be equal.
 pub(crate) fn feed_every_split(limits: Limits, steps: &[Step]) -> Outcome {
     same_at_splits(steps, |_, _| true, |steps| feed(limits, steps))
 }
 
-/// The outcome `whole` also when cut at random places.
+/// Checks that splits at random places give the outcome `whole`.
 pub(crate) fn feed_random_splits(limits: Limits, steps: &[Step], whole: &Outcome) {
     same_at_random_splits(steps, whole, |steps| feed(limits, steps));
 }

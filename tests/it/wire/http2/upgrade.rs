@@ -1,4 +1,4 @@
-//! The two ways to HTTP/2 on a connection that may speak HTTP/1: prior knowledge, and `Upgrade: h2c`.
+//! The two ways to HTTP/2 on a connection that may use HTTP/1: prior knowledge, and `Upgrade: h2c`.
 
 use tokometer_wire::Fault;
 use tokometer_wire::websocket::Extensions;
@@ -12,13 +12,13 @@ const ASKS: &str = "GET /x HTTP/1.1\r\nhost: a\r\nconnection: Upgrade, HTTP2-Set
 const SWITCHES: &str = "HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: h2c\r\n\r\n";
 
 #[test]
-fn a_client_with_prior_knowledge_begins_with_the_preface() {
+fn client_with_prior_knowledge_begins_with_the_preface() {
     let outcome = read(&[ask([opening(), get(1)].concat()), answer([settings(), ok(1, END_STREAM)].concat())]);
     assert_eq!((outcome.line().as_str(), outcome.fault), ("0:+ 0:GET /x 0:. 0:200 0:!", None));
 }
 
 #[test]
-fn a_server_may_send_its_preface_before_it_has_seen_the_clients() {
+fn server_preface_may_precede_the_client_preface() {
     for seen in [0, 1, 5, 17, 20] {
         let asked = [opening(), get(1)].concat();
         let outcome = read(&[ask(&asked[..seen]), answer(settings()), ask(&asked[seen..]), answer(ok(1, END_STREAM))]);
@@ -29,7 +29,7 @@ fn a_server_may_send_its_preface_before_it_has_seen_the_clients() {
 }
 
 #[test]
-fn the_response_to_an_upgrade_comes_on_stream_1() {
+fn upgrade_response_is_on_stream_1() {
     let outcome = read(&[
         ask(ASKS),
         answer([SWITCHES.as_bytes(), &settings(), &ok(1, 0), &data(1, 0, b"a")].concat()),
@@ -41,7 +41,7 @@ fn the_response_to_an_upgrade_comes_on_stream_1() {
 }
 
 #[test]
-fn an_upgrade_after_other_exchanges_goes_on_with_their_numbers() {
+fn upgrade_after_other_requests_continues_their_numbering() {
     let outcome = read(&[
         ask("GET /1 HTTP/1.1\r\nhost: a\r\n\r\n"),
         answer("HTTP/1.1 204 -\r\n\r\n"),
@@ -55,13 +55,13 @@ fn an_upgrade_after_other_exchanges_goes_on_with_their_numbers() {
 }
 
 #[test]
-fn a_server_that_does_not_switch_is_read_on_as_http_1() {
+fn refused_upgrade_continues_as_http_1() {
     let outcome = read(&[ask(ASKS), answer("HTTP/1.1 204 -\r\n\r\n"), ask("GET /2 HTTP/1.1\r\nhost: a\r\n\r\n")]);
     assert_eq!((outcome.line().as_str(), outcome.open), ("0:+ 0:GET /x 0:. 0:204 0:! 1:+ 1:GET /2 1:.", None));
 }
 
 #[test]
-fn a_switch_that_leaves_open_what_belongs_where_is_not_followed() {
+fn ambiguous_upgrade_is_not_followed() {
     let posts = "POST /x HTTP/1.1\r\nupgrade: h2c\r\ncontent-length: 9\r\n\r\nhalf";
     assert_eq!(read(&[ask(posts), answer(SWITCHES)]).fault, Some(Fault::Upgraded));
     assert_eq!(read(&[ask(ASKS.repeat(2)), answer(SWITCHES)]).fault, Some(Fault::Upgraded));
