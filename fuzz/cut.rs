@@ -1,9 +1,9 @@
-//! One body in several reads.
+//! Splits one body into several reads.
 
-/// Ends a read. No byte of UTF-8 text.
+/// Ends a read. This byte never occurs in UTF-8 text.
 pub const MARK: u8 = 0xfc;
 
-/// A body, and where the input's marks cut it.
+/// A body and the places where the input's marks split it.
 #[derive(Debug)]
 pub struct Cut {
     /// The input without its marks.
@@ -12,7 +12,7 @@ pub struct Cut {
 }
 
 impl Cut {
-    /// Takes the marks out of the input.
+    /// Removes the marks from the input.
     pub fn of(input: &[u8]) -> Cut {
         let mut cut = Cut { body: Vec::with_capacity(input.len()), places: Vec::new() };
         for byte in input {
@@ -25,14 +25,14 @@ impl Cut {
         cut
     }
 
-    /// The body in the reads that the marks tell.
+    /// The body in the reads defined by the marks.
     pub fn pieces(&self) -> Vec<&[u8]> {
         let mut start = 0;
         let ends = self.places.iter().copied().chain([self.body.len()]);
         ends.map(|end| &self.body[std::mem::replace(&mut start, end)..end]).collect()
     }
 
-    /// The body in one read, in those that the marks tell, and byte by byte.
+    /// The body in one read, in the reads defined by the marks, and byte by byte.
     pub fn ways(&self) -> [Vec<&[u8]>; 3] {
         [vec![self.body.as_slice()], self.pieces(), self.body.chunks(1).collect()]
     }

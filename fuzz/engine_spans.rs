@@ -14,7 +14,7 @@ mod stages;
 use self::engine::Meaning;
 use self::stages::Stages;
 
-/// What must hold of any bytes that an engine may send.
+/// Checks the invariants for arbitrary bytes from an engine.
 pub fn check(message: &[u8]) {
     let counted = spans::read(message, |_| {});
     let mut stages = Stages::new(4);

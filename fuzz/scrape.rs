@@ -1,4 +1,4 @@
-//! What of `scrape` reads a page; the rest asks for it.
+//! The part of `scrape` that parses a page; the rest requests it.
 
 #[path = "../crates/engine/src/scrape/exposition.rs"]
 pub mod exposition;

@@ -1,18 +1,18 @@
-//! Limits what an input may cost.
+//! Limits the cost of an input.
 
 use std::time::Duration;
 
 use rustix::time::ClockId;
 use rustix::time::clock_gettime;
 
-/// CPU time that any input may take: tables that are built once, and a slow machine.
+/// CPU time allowed for any input: covers tables built once, and slow machines.
 const FIXED: Duration = Duration::from_millis(200);
 
-/// And for each of its bytes, a thousand times what the program allows (docs/PERFORMANCE.md): targets read each input several
-/// times, byte by byte too, with AddressSanitizer and debug assertions.
+/// CPU time allowed per byte: a thousand times the program's limit (docs/PERFORMANCE.md), because targets read each
+/// input several times, also byte by byte, with AddressSanitizer and debug assertions.
 const PER_BYTE: Duration = Duration::from_micros(100);
 
-/// Measures the CPU time from here to its drop, which panics when it is too long for the input.
+/// Measures the CPU time until it is dropped; panics if the input took too long.
 #[derive(Debug)]
 pub struct Work {
     begin: Duration,
@@ -20,7 +20,7 @@ pub struct Work {
 }
 
 impl Work {
-    /// The work on this input begins.
+    /// Starts measuring the work on this input.
     pub fn on(input: &[u8]) -> Work {
         Work { begin: cpu_time(), bytes: input.len() }
     }

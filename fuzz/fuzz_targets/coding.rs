@@ -1,8 +1,8 @@
-//! Compressed bodies: a decoder gives the same bytes and the same fault however a body is cut, no more of them than
-//! the bytes of its connection have earned, and it gives back what a reference encoder was given.
+//! Compressed bodies: a decoder returns the same bytes and the same fault at any split, no more bytes than its
+//! connection has earned, and exactly the input of a reference encoder.
 //!
-//! The input's first byte names the coding, its second how the rest is cut. The rest is a coded body as it came, and then,
-//! where an encoder is at hand, a plain body to be encoded.
+//! The first input byte selects the coding, the second the split. The rest is used twice: as a coded body, and, if an
+//! encoder is available, as a plain body to encode.
 #![no_main]
 
 use std::io::Write;
@@ -15,13 +15,13 @@ use tokometer_wire::coding::Limits;
 use tokometer_wire::coding::Unreadable;
 use tokometer_fuzz::work::Work;
 
-/// One with a window that short inputs ask more of.
+/// A limit that short inputs can exceed.
 const LIMITS: Limits = Limits { window_bytes: 1 << 20 };
 
-/// Decoded bytes that a byte earns.
+/// Decoded bytes earned by one byte.
 const RATIO: usize = 24;
 
-/// What a connection may decode at first, and a slice more: costs are known when they have arisen.
+/// Bytes that a connection may decode without credit, plus one slice: a cost is known only after decoding.
 const INITIAL: usize = 40 * 1024;
 
 fn decode<'a>(codings: Codings, pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<u8>, Option<Unreadable>) {
@@ -41,7 +41,7 @@ fn decode<'a>(codings: Codings, pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<
     (given, why)
 }
 
-/// The same body, encoded by the library that is most used for it.
+/// The body encoded by the most widely used library.
 fn encoded(coding: u8, plain: &[u8]) -> Option<Vec<u8>> {
     let level = flate2::Compression::fast();
     match coding {
@@ -76,23 +76,23 @@ fuzz_target!(|input: &[u8]| {
     assert!(whole.len() <= INITIAL + body.len() * RATIO);
     for stride in [1, stride] {
         let (cut, cut_why) = decode(codings, body.chunks(stride));
-        // When a cap is met depends on the reads, and so does when brotli's library meets a fault.
+        // When a limit is reached depends on the reads; so does when brotli's library detects a fault.
         let capped = why == Some(Unreadable::Ratio) || cut_why == Some(Unreadable::Ratio);
         let late = coding == 2 && (why.is_some() || cut_why.is_some());
         if !capped && !late {
-            assert_eq!(cut_why, why, "cut by {stride}");
+            assert_eq!(cut_why, why, "split by {stride}");
         }
-        // At a fault a library keeps back what it had: brotli's all of it, zstd's as much of a raw block as came in the read in which
-        // it became more than the frame was to hold.
+        // At a fault a library may withhold decoded bytes: brotli's all of them, zstd's those of a raw block in the
+        // read in which the block exceeded the size of its frame.
         if capped || late || (coding >= 3 && why.is_some()) {
-            assert!(whole.starts_with(&cut) || cut.starts_with(&whole), "cut by {stride}");
+            assert!(whole.starts_with(&cut) || cut.starts_with(&whole), "split by {stride}");
         } else {
-            assert!(cut == whole, "cut by {stride}");
+            assert!(cut == whole, "split by {stride}");
         }
     }
 
     if let Some(coded) = encoded(coding, body) {
         let (given, why) = decode(codings, coded.chunks(stride));
-        assert!(why == Some(Unreadable::Ratio) || given == body, "what was encoded comes out");
+        assert!(why == Some(Unreadable::Ratio) || given == body, "decoding restores the encoder's input");
     }
 });

@@ -1,5 +1,5 @@
-//! Both decoders on every route that is read and every framing: the same events and facts however a body is cut, and, of what `serde_json`
-//! wrote from the JSON in it, what the naive model of the decoder's own tests reads.
+//! Both decoders on every decoded route and framing: the same events and facts at any split. For JSON of the body
+//! rewritten by `serde_json`, also the same as the naive model of the decoder's own tests.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -22,7 +22,7 @@ use tokometer_fuzz::work::Work;
 #[path = "../../tests/it/decode/model.rs"]
 mod model;
 
-/// The events of a response, each with what was said of the response by then.
+/// The events of a response, each with the response's properties at that point.
 #[derive(Debug, Default, PartialEq)]
 struct Told {
     events: Vec<StreamEvent>,
@@ -46,7 +46,7 @@ fn respond(route: Route, framing: Framing, pieces: &[&[u8]]) -> (Told, ResponseD
     (told, decoder)
 }
 
-/// The text of a response. Keeping it must change nothing of what is `expected`.
+/// The text of a response. Keeping the text must not change `expected`.
 fn keep(route: Route, framing: Framing, pieces: &[&[u8]], expected: &Told) -> Box<AnswerText> {
     let mut decoder = ResponseDecoder::new(route, framing);
     let memory = TextMemory::default();
@@ -58,7 +58,7 @@ fn keep(route: Route, framing: Framing, pieces: &[&[u8]], expected: &Told) -> Bo
     decoder.finish_to(&mut told);
     assert_eq!(told, *expected, "{route:?} {framing:?} with its text kept");
     assert!(memory.held() <= 1 << 13);
-    decoder.take_text().expect("it was asked for")
+    decoder.take_text().expect("the text was requested")
 }
 
 /// The events of messages, each fed in pieces of this size.
@@ -72,7 +72,7 @@ fn converse(messages: &[Vec<u8>], size: usize) -> (Told, ResponseDecoder) {
     (told, decoder)
 }
 
-/// The same however each message is cut; returns the events.
+/// Checks that the events are the same at any split of the messages, and returns them.
 fn converse_every_way(body: &[u8]) -> Vec<StreamEvent> {
     let messages: Vec<Vec<u8>> = body.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
     let (told, decoder) = converse(&messages, usize::MAX);
@@ -85,7 +85,7 @@ fn converse_every_way(body: &[u8]) -> Vec<StreamEvent> {
     told.events
 }
 
-/// The same however it is cut; returns the events.
+/// Checks that the events are the same at any split, and returns them.
 fn respond_every_way(route: Route, framing: Framing, cut: &Cut) -> Vec<StreamEvent> {
     let [whole, ways @ ..] = cut.ways();
     let (told, decoder) = respond(route, framing, &whole);
@@ -110,14 +110,14 @@ fn ask(route: Route, pieces: &[&[u8]]) -> RequestDecoder {
     decoder
 }
 
-/// Sampling parameters that are read.
+/// Sampling parameters that the decoder reads.
 const SAMPLED: [&str; 3] = ["n", "max_new_tokens", "num_predict"];
 
 fn members(value: &Value) -> impl Iterator<Item = (&str, &Value)> {
     value.as_object().into_iter().flatten().map(|(key, value)| (key.as_str(), value))
 }
 
-/// The members of a request, and among them those of its sampling parameters, in the order of the text.
+/// The members of a request, including those of its sampling parameters, in text order.
 fn flat(body: &Value) -> Vec<(&str, &Value)> {
     let sampled = |value| members(value).filter(|(key, _)| SAMPLED.contains(key));
     let mut found = Vec::new();
@@ -136,7 +136,7 @@ fn flat(body: &Value) -> Vec<(&str, &Value)> {
     found
 }
 
-/// What a request says, by its value. Of names for one thing the last in the text counts.
+/// The expected facts of a request. Of several names for one parameter the last in the text counts.
 fn asked(route: Route, body: &Value) -> RequestFacts<'_> {
     let mut n = None;
     let mut limits = [None; 3];
@@ -177,7 +177,7 @@ fn asked(route: Route, body: &Value) -> RequestFacts<'_> {
             }
         }
     }
-    // A number or a literal could go on: only its request's end, which the decoder is not told, ends it.
+    // Numbers and literals could continue: only the end of the request ends them, and the decoder does not see it.
     let complete = body.is_string() || body.is_array() || body.is_object();
     let streams_unasked = matches!(route, Route::OllamaChat | Route::OllamaGenerate);
     RequestFacts {
@@ -201,8 +201,8 @@ fn asked(route: Route, body: &Value) -> RequestFacts<'_> {
     }
 }
 
-/// A value that decoder and model read alike: the decoder takes what comes last of several names for one number, or their
-/// sum, the model has its own order, and no engine sends two of them.
+/// A value that decoder and model read alike. If several names for one number are present, the decoder uses the last or
+/// the sum, the model uses its own order; no engine sends two of them.
 fn plain(json: &[u8]) -> Option<Value> {
     let mut value: Value = serde_json::from_slice(json).ok()?;
     let tells = |key: &str| !value[key].is_null();
@@ -220,7 +220,7 @@ fn plain(json: &[u8]) -> Option<Value> {
     Some(value)
 }
 
-/// What is JSON in a body, written by `serde_json` as events and as lines: no key twice, nothing escaped that need not be.
+/// The JSON in a body, rewritten by `serde_json` as events and as lines: without repeated keys or unnecessary escapes.
 fn rewritten(body: &[u8]) -> (Vec<u8>, Vec<u8>, Vec<Value>) {
     let (mut events, mut lines) = (Vec::new(), Vec::new());
     let mut values = Vec::new();
@@ -237,7 +237,7 @@ fn rewritten(body: &[u8]) -> (Vec<u8>, Vec<u8>, Vec<Value>) {
     (events, lines, values)
 }
 
-/// The routes whose dialects differ.
+/// The routes with different dialects.
 const ROUTES: [Route; 15] = [
     Route::Chat,
     Route::Completions,

@@ -1,6 +1,6 @@
-//! Pages of metrics: the samples are the same however a page is cut, what is kept of it is bounded, and counts never fall.
+//! Metrics pages: the samples are the same at any split, the stored values are bounded, and counters never decrease.
 //!
-//! The input is a page; bytes 0xfc in it cut it into reads, and the first byte 0xfd ends it and begins the next page of the
+//! The input is a page; bytes 0xfc split it into reads, and the first byte 0xfd ends it and begins the next page of the
 //! same engine.
 #![no_main]
 
@@ -13,10 +13,10 @@ use tokometer_fuzz::scrape::state::State;
 use tokometer_fuzz::scrape::state::Tracker;
 use tokometer_fuzz::work::Work;
 
-/// Ends a page. No byte of UTF-8 text.
+/// Ends a page. This byte never occurs in UTF-8 text.
 const NEXT: u8 = 0xfd;
 
-/// What was read of a page, as text, and the page.
+/// The samples of a page as text, and the page.
 fn read(pieces: &[&[u8]]) -> (String, Lines, Page) {
     let (mut seen, mut page, mut parser) = (String::new(), Page::default(), Parser::default());
     let mut each = |sample: &tokometer_fuzz::scrape::exposition::Sample<'_>| {

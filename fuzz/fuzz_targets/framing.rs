@@ -1,5 +1,5 @@
-//! Server-sent events: the framer tells the same data however the bytes are cut and whether or not lines are taken ahead
-//! of it, and the data that a naive reading of the whole stream finds. JSON lines: the same lines as a split finds.
+//! Server-sent events: the framer returns the same data at any split, with and without lines taken ahead of it, and the
+//! same as a naive parser for the whole stream. JSON lines: the same lines as `split`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -11,13 +11,13 @@ use crate::ndjson::next_piece;
 use crate::sse::Piece;
 use crate::sse::SseFramer;
 
-// Private parts of `decode`, which name nothing else of it.
+// Private parts of `decode` that refer to nothing else in it.
 #[path = "../../crates/decode/src/framing/ndjson.rs"]
 mod ndjson;
 #[path = "../../crates/decode/src/framing/sse.rs"]
 mod sse;
 
-/// The data of each event. `ahead`: lines that the framer shows are taken before it reads them, as predictions do.
+/// The data of each event. `ahead`: lines that the framer offers are taken before it reads them, as predictions do.
 fn read(pieces: &[&[u8]], ahead: bool) -> Vec<Vec<u8>> {
     let mut framer = SseFramer::new();
     let mut events = Vec::new();
@@ -40,7 +40,7 @@ fn read(pieces: &[&[u8]], ahead: bool) -> Vec<Vec<u8>> {
                     data.extend_from_slice(line);
                 }
                 Some(Piece::Part(part)) => {
-                    assert!(!part.is_empty(), "an empty part says nothing");
+                    assert!(!part.is_empty(), "parts are never empty");
                     data.extend_from_slice(part);
                 }
                 Some(Piece::Join) => data.push(b'\n'),
@@ -48,7 +48,7 @@ fn read(pieces: &[&[u8]], ahead: bool) -> Vec<Vec<u8>> {
                 None => break,
             }
         }
-        assert!(rest.is_empty(), "all bytes are taken");
+        assert!(rest.is_empty(), "all bytes are consumed");
     }
     if framer.finish() {
         events.push(data);
@@ -58,7 +58,7 @@ fn read(pieces: &[&[u8]], ahead: bool) -> Vec<Vec<u8>> {
     events
 }
 
-/// The same by the standard's words, from the whole stream.
+/// The data of each event, parsed from the whole stream according to the standard.
 fn model(body: &[u8]) -> Vec<Vec<u8>> {
     let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
     let mut lines: Vec<Vec<u8>> = vec![Vec::new()];
@@ -70,11 +70,11 @@ fn model(body: &[u8]) -> Vec<Vec<u8>> {
                 lines.push(Vec::new());
             }
             b'\n' => lines.push(Vec::new()),
-            byte => lines.last_mut().expect("it began with one").push(byte),
+            byte => lines.last_mut().expect("never empty").push(byte),
         }
     }
-    // What is not complete at the end: a name that could go on is no field yet, and the line feed before a further line
-    // of data is told with the line's first byte.
+    // An incomplete line at the end: a name that could continue is not a field yet, and the line feed before a further
+    // data line is reported together with the first byte of that line.
     let cut_off = lines.pop().filter(|line| line != b"data").unwrap_or_default();
     let mut events = Vec::new();
     let mut data: Option<Vec<Vec<u8>>> = None;
@@ -105,14 +105,14 @@ fn lines(pieces: &[&[u8]]) -> Vec<Vec<u8>> {
         while let Some(piece) = next_piece(&mut rest) {
             match piece {
                 Piece::Part(part) => {
-                    assert!(!part.is_empty(), "an empty part says nothing");
-                    lines.last_mut().expect("it began with one").extend_from_slice(part);
+                    assert!(!part.is_empty(), "parts are never empty");
+                    lines.last_mut().expect("never empty").extend_from_slice(part);
                 }
                 Piece::End => lines.push(Vec::new()),
                 other => panic!("{other:?} in a line"),
             }
         }
-        assert!(rest.is_empty(), "all bytes are taken");
+        assert!(rest.is_empty(), "all bytes are consumed");
     }
     lines
 }

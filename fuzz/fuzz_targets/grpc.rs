@@ -1,8 +1,8 @@
-//! Bodies of gRPC calls on every route: the decoders read the same events and facts however a body is cut.
+//! gRPC bodies on every route: the decoders read the same events and facts at any split.
 //!
-//! The input's first byte names the coding. The rest is messages in short: a byte whose lowest bit is the compressed flag
-//! and whose next bit says that the message is to be compressed first, a byte of length, and the message. What is left at
-//! the end is a cut-off message.
+//! The first input byte selects the coding. The rest is messages in short form: a byte whose lowest bit is the
+//! compressed flag and whose next bit requests compression of the message, a length byte, and the message. Remaining
+//! bytes at the end form an incomplete message.
 #![no_main]
 
 use std::io::Write;
@@ -29,7 +29,7 @@ const ROUTES: [Route; 7] = [
     Route::TritonInferStream,
 ];
 
-/// The names of codings, the last of them of none.
+/// Names of codings; the last means no coding.
 const ENCODINGS: [&str; 4] = ["gzip", "deflate", "zstd", "identity"];
 
 fn gzip(message: &[u8]) -> Vec<u8> {
@@ -52,7 +52,7 @@ fn body(mut input: &[u8]) -> Vec<u8> {
     body
 }
 
-/// All that is read of an answer and of a request in these reads.
+/// Everything read from a response and from a request in these reads.
 fn read(route: Route, encoding: &str, reads: &[&[u8]]) -> String {
     let account = Account::unlimited();
     let mut messages = Messages::new(Some(encoding.as_bytes()), Limits::default(), account.clone());

@@ -1,8 +1,8 @@
-//! Bytes of both directions of a connection of HTTP/2: the parser tells the same however they are cut, within its caps.
+//! Bytes of both directions of an HTTP/2 connection: the parser makes the same calls at any split, within its limits.
 //!
-//! The input is frames in short: each begins with two bytes. The first tells the side (its highest bit), whether the read
-//! ends behind the frame (the next), and the type (the rest, modulo 12); the second the flags. A third byte is the stream
-//! and a fourth the length of the payload, which follows. The prefaces are put in front.
+//! The input is frames in short form: each begins with two bytes. The first contains the side (highest bit), whether
+//! the read ends after the frame (next bit), and the type (the rest, modulo 12); the second contains the flags. A third
+//! byte is the stream, and a fourth the length of the payload, which follows. The prefaces are prepended.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -18,7 +18,7 @@ use crate::wire::traffic::cut;
 #[path = "../wire/mod.rs"]
 mod wire;
 
-/// The reads that the input tells.
+/// The reads in the input.
 fn reads(mut input: &[u8]) -> Vec<Step> {
     let mut steps = vec![Step::Request(opening()), Step::Response(settings())];
     let mut joins = false;
@@ -40,7 +40,7 @@ fn reads(mut input: &[u8]) -> Vec<Step> {
 fuzz_target!(|input: &[u8]| {
     let _work = Work::on(input);
     let steps = reads(input);
-    // Caps that an input of usual length reaches, and those that are the default.
+    // Limits that inputs of usual length reach, and the default limits.
     for limits in [Limits { head_bytes: 100 }, Limits::default()] {
         let outcome = feed(limits, &steps);
         assert_eq!(outcome, feed(limits, &cut(&steps, |_| true)), "bytewise reads");

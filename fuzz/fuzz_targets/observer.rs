@@ -1,5 +1,6 @@
-//! Connections from their first byte to their last: whatever happens on them, the observer records each exchange at most
-//! once, leaves every gauge it entered, and tells the sink the same however the reads of one instant are cut.
+//! Connections from first to last byte: whatever happens on them, the observer records each request at most once,
+//! decrements every gauge it incremented, and makes the same calls to the sink at any split of reads with the same
+//! time.
 #![no_main]
 
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use crate::observer::script::steps;
 #[path = "../observer/mod.rs"]
 mod observer;
 
-/// Caps that an input of usual length reaches.
+/// Limits that inputs of usual length reach.
 fn settings() -> Settings {
     Settings {
         head_bytes: 1024,
@@ -33,7 +34,7 @@ fn settings() -> Settings {
     }
 }
 
-/// What a sink is told of these connections, the first accepted at `begin`.
+/// The calls to the sink for these connections, the first of which is accepted at `begin`.
 fn play(steps: &[Step], begin: Instant) -> Vec<String> {
     let bytes: Vec<u8> =
         steps.iter().flat_map(|step| if let Step::Seen(_, read) = step { &read[..] } else { &[] }).copied().collect();
@@ -45,13 +46,13 @@ fn play(steps: &[Step], begin: Instant) -> Vec<String> {
     let mut accept = |at| {
         id += 1;
         let connection = Connection { id, peer: None, pair: 0, upstream: "127.0.0.1:8001".into(), accepted: at };
-        observatory.accepted(&connection).expect("far below the most that are observed")
+        observatory.accepted(&connection).expect("far below the maximum number of observed connections")
     };
     let mut observer: Box<dyn Observer> = accept(at);
     let mut finished = Vec::new();
     for step in steps {
         match step {
-            // The relay shows nothing of a sender after its end.
+            // The relay shows no bytes of a sender after its end.
             Step::Seen(direction, bytes) if !finished.contains(direction) => observer.seen(*direction, bytes, at),
             Step::Finished(direction) if !finished.contains(direction) => {
                 finished.push(*direction);
@@ -69,16 +70,16 @@ fn play(steps: &[Step], begin: Instant) -> Vec<String> {
                 }
                 drop(std::mem::replace(&mut observer, accept(at)));
                 finished.clear();
-                assert_eq!((observatory.open(), observatory.observed()), (0, 1), "after a connection's end");
+                assert_eq!((observatory.open(), observatory.observed()), (0, 1), "after the end of a connection");
             }
         }
-        assert!(!observer.idle() || observatory.open() == 0, "idle with an open exchange");
+        assert!(!observer.idle() || observatory.open() == 0, "idle with a pending request");
     }
     drop(observer);
-    assert_eq!((observatory.open(), observatory.observed()), (0, 0), "after the last connection's end");
+    assert_eq!((observatory.open(), observatory.observed()), (0, 0), "after the end of the last connection");
     let budget = observatory.budget();
-    assert_eq!(budget.held(), 0, "after the last connection's end");
-    // Each connection may decode 32 KiB and what its bytes have earned, and each coding runs over by a slice.
+    assert_eq!(budget.held(), 0, "after the end of the last connection");
+    // Each connection may decode 32 KiB plus what its bytes have earned, and each coding may exceed that by one slice.
     let most = id as usize * 56 * 1024 + bytes.len() * settings().coding_ratio as usize;
     assert!(budget.decoded() <= most as u64, "{} bytes decoded of {}", budget.decoded(), bytes.len());
     log.lines()
@@ -90,7 +91,7 @@ fuzz_target!(|input: &[u8]| {
     let begin = Instant::now() + Duration::from_secs(1);
     let told = play(&steps, begin);
     let (joined, bytewise) = (play(&joined(&steps), begin), play(&bytewise(&steps), begin));
-    // When a connection has decoded all that it earned depends on the reads.
+    // When a connection exhausts its credit depends on the reads.
     if [&told, &joined, &bytewise].into_iter().flatten().any(|line| line.ends_with(" Ratio")) {
         return;
     }

@@ -1,7 +1,7 @@
-//! The JSON scanner: it finds the same however a text is cut and wherever it pauses, follows exactly the texts that its
-//! leniency allows, and finds in JSON what `serde_json` finds there.
+//! The JSON scanner: its results are the same at any split and with any pauses, it accepts exactly the texts that its
+//! leniency allows, and in JSON it finds the same as `serde_json`.
 //!
-//! Texts follow each other after a byte `1E`; one scanner reads them all.
+//! Texts are separated by the byte `1E`; one scanner reads them all.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -15,14 +15,14 @@ use crate::scanner::strict;
 use crate::scanner::tree::Finds;
 use crate::scanner::tree::Node;
 
-// A private part of `decode`, which names nothing else of it.
-#[allow(dead_code, reason = "predictions need more of it")]
+// A private part of `decode` that refers to nothing else in it.
+#[allow(dead_code, reason = "only predictions use the rest")]
 #[path = "../../crates/decode/src/scan/mod.rs"]
 mod scan;
 #[path = "../scanner/mod.rs"]
 mod scanner;
 
-/// What is found, and whether the text was followed to its end.
+/// The findings, and whether the text was accepted to its end.
 fn read(scanner: &mut Scanner<Node>, pieces: &[&[u8]]) -> (Finds, bool) {
     let mut finds = Finds::default();
     for piece in pieces {
@@ -31,7 +31,7 @@ fn read(scanner: &mut Scanner<Node>, pieces: &[&[u8]]) -> (Finds, bool) {
     end(scanner, finds)
 }
 
-/// The same with a pause at both ends of every measured string, where another scanner takes over.
+/// Like `read`, with a pause at both ends of every measured string, where another scanner takes over.
 fn read_with_pauses(scanner: &mut Scanner<Node>, pieces: &[&[u8]]) -> (Finds, bool) {
     let mut finds = Finds::default();
     for piece in pieces {
@@ -46,7 +46,7 @@ fn read_with_pauses(scanner: &mut Scanner<Node>, pieces: &[&[u8]]) -> (Finds, bo
                 Pause::TextStart
             };
             let taken = scanner.feed(rest, pause, &mut finds);
-            assert!(taken > 0, "a pause without an end");
+            assert!(taken > 0, "a pause makes progress");
             rest = &rest[taken..];
         }
     }
@@ -75,9 +75,9 @@ fuzz_target!(|input: &[u8]| {
                 pieces.len()
             );
         }
-        assert_eq!(done, lenient::accepts(&cut.body), "followed to its end");
+        assert_eq!(done, lenient::accepts(&cut.body), "accepted to its end");
         if let Some(expected) = strict::finds(&cut.body) {
-            assert!(done, "JSON is followed to its end");
+            assert!(done, "JSON is accepted to its end");
             assert_eq!(finds, expected);
         }
     }

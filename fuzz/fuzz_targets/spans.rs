@@ -1,7 +1,7 @@
-//! The receiver's decoder of engine spans: it never panics, tells the same with and without looking at the spans, reads
-//! each span's attributes within its bytes, and keeps what it understands within its caps (`queue.rs`).
+//! The receiver's decoder of engine spans: it never panics, returns the same count with and without inspecting the
+//! spans, reads each span's attributes within its bytes, and stays within its limits (`queue.rs`).
 //!
-//! The input is an `ExportTraceServiceRequest` as it came.
+//! The input is an unmodified `ExportTraceServiceRequest`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

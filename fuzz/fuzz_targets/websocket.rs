@@ -1,7 +1,7 @@
-//! Frames of a WebSocket: whatever they are, they tell the same however they are cut.
+//! WebSocket frames: any frames cause the same calls at any split.
 //!
-//! The input's first byte says who sends them (bit 0) and what was agreed on (bits 1 and 2: compression, with a window that
-//! is kept or not), its second how they are cut; the rest is the frames.
+//! The first input byte contains the sender (bit 0) and the negotiated compression (bits 1 and 2: compression, and
+//! whether the window is reset per message), the second the split; the rest is the frames.
 #![no_main]
 
 use std::time::Instant;
@@ -17,7 +17,7 @@ use tokometer_wire::websocket::Sender;
 use tokometer_wire::websocket::WebSocket;
 use tokometer_fuzz::work::Work;
 
-/// What was told, each word of it as a line, and all data.
+/// The calls, each as a line, with adjacent data joined.
 #[derive(Default)]
 struct Trace(Vec<(String, Vec<u8>)>);
 
@@ -59,5 +59,5 @@ fuzz_target!(|input: &[u8]| {
     let of_client = first & 1 != 0;
     let whole = read(of_client, extensions, std::iter::once(bytes));
     assert!(read(of_client, extensions, bytes.chunks(1)) == whole, "byte by byte");
-    assert!(read(of_client, extensions, bytes.chunks(usize::from(*stride).max(1))) == whole, "cut by {stride}");
+    assert!(read(of_client, extensions, bytes.chunks(usize::from(*stride).max(1))) == whole, "split by {stride}");
 });

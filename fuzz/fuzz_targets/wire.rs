@@ -1,8 +1,8 @@
-//! Bytes of both directions of a connection: the parser tells the same however they are cut, and what the naive model
-//! tells.
+//! Bytes of both directions of a connection: the parser makes the same calls at any split, and the same as the naive
+//! model.
 //!
-//! The input is the traffic itself, with four byte values as marks (they are no part of UTF-8 text): `FF` the other
-//! direction speaks, `FE` the server's FIN, `FD` a byte of the value that follows, raised by 128, `FC` a read ends here.
+//! The input is the traffic itself, with four byte values as marks (they never occur in UTF-8 text): `FF` switches to
+//! the other direction, `FE` is the server's FIN, `FD` adds 128 to the following byte, `FC` ends a read.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -16,7 +16,7 @@ use crate::wire::traffic::feed;
 #[path = "../wire/mod.rs"]
 mod wire;
 
-/// The traffic in the reads that the marks tell.
+/// The traffic in the reads defined by the marks.
 fn reads(input: &[u8]) -> Vec<Step> {
     let mut steps = vec![Step::Request(Vec::new())];
     let mut of_client = true;
@@ -47,7 +47,7 @@ fn reads(input: &[u8]) -> Vec<Step> {
     steps
 }
 
-/// Neighbouring reads of one direction as one read.
+/// Joins adjacent reads of one direction.
 fn joined(steps: &[Step]) -> Vec<Step> {
     let mut joined: Vec<Step> = Vec::new();
     for step in steps {
@@ -60,7 +60,7 @@ fn joined(steps: &[Step]) -> Vec<Step> {
     joined
 }
 
-/// One byte in each read.
+/// Splits reads into single bytes.
 fn bytewise(steps: &[Step]) -> Vec<Step> {
     let mut bytewise = Vec::new();
     for step in steps {
@@ -76,7 +76,7 @@ fn bytewise(steps: &[Step]) -> Vec<Step> {
 fuzz_target!(|input: &[u8]| {
     let _work = Work::on(input);
     let steps = reads(input);
-    // Caps that an input of usual length reaches, and those that are the default.
+    // Limits that inputs of usual length reach, and the default limits.
     for limits in [Limits { head_bytes: 100 }, Limits::default()] {
         let outcome = feed(limits, &steps);
         assert_eq!(outcome, feed(limits, &joined(&steps)), "joined reads");

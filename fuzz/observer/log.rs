@@ -1,4 +1,4 @@
-//! A sink that writes down all it is told, and demands what must be true of it.
+//! A sink that records its calls and checks their invariants.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use tokometer_observe::measure::Record;
 use tokometer_observe::measure::Sink;
 use tokometer_observe::measure::Unread;
 
-/// What a sink was told.
+/// The calls of a sink.
 #[derive(Debug, Default)]
 pub(crate) struct Log(Arc<Mutex<Told>>);
 
@@ -25,16 +25,16 @@ pub(crate) struct Log(Arc<Mutex<Told>>);
 struct Told {
     lines: Vec<String>,
     in_flight: HashMap<(usize, Phase), i64>,
-    /// The connection last recorded, and the sequences of its exchanges.
+    /// The last recorded connection, and the sequence numbers of its requests.
     recorded: (u64, Vec<u64>),
-    /// Connection and sequence of the newest exchange that was not passed over.
+    /// Connection and sequence number of the newest request that was not passed over.
     newest: Option<(u64, u64)>,
-    /// Exchanges may run at the same time (HTTP/2): which one a handle belongs to cannot be told then.
+    /// Requests may be concurrent (HTTP/2): it is then unknown which one a handle belongs to.
     shared: bool,
     live: Totals,
 }
 
-/// What the handle of the exchange at hand was told: only the oldest one of a connection has an answer.
+/// The calls of the current request's handle: only the oldest request of a connection has a response.
 #[derive(Debug, Default)]
 struct Totals {
     handed_out: bool,
@@ -45,7 +45,7 @@ struct Totals {
 struct Handle(Arc<Mutex<Told>>);
 
 impl Log {
-    /// For connections of which some may speak HTTP/2, or none does.
+    /// `shared`: some of the connections may use HTTP/2.
     pub(crate) fn new(shared: bool) -> Log {
         Log(Arc::new(Mutex::new(Told { shared, ..Told::default() })))
     }
@@ -54,7 +54,7 @@ impl Log {
         self.0.lock().expect("one thread")
     }
 
-    /// All of it, in order; nothing may be under way.
+    /// All calls in order; no request may be in flight.
     pub(crate) fn lines(&self) -> Vec<String> {
         let told = self.told();
         assert!(told.in_flight.values().all(|count| *count == 0), "still in flight: {:?}", told.in_flight);
@@ -67,13 +67,13 @@ impl Sink for Log {
         let mut told = self.told();
         let count = told.in_flight.entry((pair, phase)).or_default();
         *count += delta;
-        assert!(*count >= 0, "more left {phase:?} than entered");
+        assert!(*count >= 0, "more requests left {phase:?} than entered");
         told.lines.push(format!("{phase:?} {delta}"));
     }
 
     fn live(&self, labels: &Labels) -> Option<Arc<dyn Live>> {
         let mut told = self.told();
-        assert!(told.shared || !told.live.handed_out, "two handles for one exchange");
+        assert!(told.shared || !told.live.handed_out, "two handles for one request");
         told.live.handed_out = true;
         told.lines.push(format!("live {labels:?}"));
         Some(Arc::new(Handle(Arc::clone(&self.0))))
@@ -81,18 +81,18 @@ impl Sink for Log {
 
     fn record(&self, record: &Record) {
         let mut told = self.told();
-        // One over the cap of open requests is recorded while others are under way.
+        // A request above the limit of open requests is recorded while others are in flight.
         let is_passed = record.outcome == Outcome::Unobserved && record.chunks == 0 && record.output_tokens.is_none();
         let live = if is_passed { Totals::default() } else { std::mem::take(&mut told.live) };
         if told.recorded.0 != record.connection {
             told.recorded = (record.connection, Vec::new());
         }
-        assert!(!told.recorded.1.contains(&record.sequence), "exchanges are recorded once");
+        assert!(!told.recorded.1.contains(&record.sequence), "requests are recorded once");
         if !told.shared {
             assert!(
                 is_passed
                     || told.newest.is_none_or(|newest| newest.0 != record.connection || newest.1 < record.sequence),
-                "and in their order"
+                "and in order"
             );
             reconciled(record, &live);
         }
@@ -135,7 +135,7 @@ impl Live for Handle {
     }
 }
 
-/// The live tokens end at the exact count, unless they were more before.
+/// The live token count ends at the exact count, unless it was already higher.
 fn reconciled(record: &Record, live: &Totals) {
     let more = live.reconciled.unwrap_or_default();
     match record.output_tokens.filter(|count| count.source.is_exact()) {
@@ -144,7 +144,7 @@ fn reconciled(record: &Record, live: &Totals) {
     }
 }
 
-/// What is true of every record.
+/// Invariants of every record.
 fn consistent(record: &Record) {
     let order = |times: &[Option<Duration>]| times.iter().flatten().is_sorted();
     let ended = Some(record.ended);

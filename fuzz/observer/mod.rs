@@ -1,4 +1,4 @@
-//! Connections by a script, and a sink that checks what it is told of them.
+//! Scripted connections, and a sink that checks its calls.
 
 pub(crate) mod log;
 pub(crate) mod script;

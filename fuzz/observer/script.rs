@@ -1,4 +1,4 @@
-//! What happens on connections, one after the other, as an input tells it.
+//! Consecutive events on connections, as defined by an input.
 
 use std::time::Duration;
 
@@ -6,24 +6,24 @@ use tokometer_observe::input::Close;
 use tokometer_observe::input::Direction;
 use tokometer_observe::input::Side;
 
-/// One thing that happens.
+/// One event.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     /// Bytes are read.
     Seen(Direction, Vec<u8>),
     /// The sender finishes.
     Finished(Direction),
-    /// The receiver takes no bytes for this long.
+    /// The receiver accepts no bytes for this long.
     Blocked(Direction, Duration),
     /// Nothing happens for this long.
     Passed(Duration),
-    /// The connection ends, and another is accepted. `None`: its observer is dropped before it ends.
+    /// The connection ends and another is accepted. `None`: its observer is dropped without a call to `closed`.
     Ended(Option<Close>),
 }
 
-/// Reads the marks: `FF` the other direction speaks, `FE` its sender finishes, `FD` a byte of the value that follows,
-/// raised by 128; and with a value after them `FC` a read ends and time passes, `FB` the receiver takes no bytes,
-/// `FA` the connection ends.
+/// Interprets the marks: `FF` switches to the other direction, `FE` ends its sender's stream, `FD` adds 128 to the
+/// following byte. Followed by a value: `FC` ends a read and time passes, `FB` blocks the receiver, `FA` ends the
+/// connection.
 pub(crate) fn steps(input: &[u8]) -> Vec<Step> {
     let mut steps = Vec::new();
     let mut direction = Direction::Request;
@@ -62,7 +62,7 @@ pub(crate) fn steps(input: &[u8]) -> Vec<Step> {
     steps
 }
 
-/// From nothing to 6.5 seconds.
+/// From 0 to 6.5 seconds.
 fn time(value: u8) -> Duration {
     Duration::from_micros(100) * u32::from(value) * u32::from(value)
 }
@@ -81,7 +81,7 @@ fn close(value: u8) -> Option<Close> {
     }
 }
 
-/// Neighbouring reads of one direction at one time as one read.
+/// Joins adjacent reads of one direction with the same time.
 pub(crate) fn joined(steps: &[Step]) -> Vec<Step> {
     let mut joined: Vec<Step> = Vec::new();
     for step in steps {
@@ -96,7 +96,7 @@ pub(crate) fn joined(steps: &[Step]) -> Vec<Step> {
     joined
 }
 
-/// One byte in each read.
+/// Splits reads into single bytes.
 pub(crate) fn bytewise(steps: &[Step]) -> Vec<Step> {
     let mut bytewise = Vec::new();
     for step in steps {

@@ -1,4 +1,4 @@
-//! Whether a whole text is what the scanner takes for JSON, by recursion: JSON, and what the scanner's words let pass.
+//! Decides by recursion whether the scanner accepts a whole text: JSON, and the deviations that the scanner documents.
 
 use super::tree::DEPTH;
 use super::tree::LONGEST;
@@ -6,7 +6,7 @@ use super::tree::Node;
 use crate::scan::Place;
 use crate::scan::Shape;
 
-/// True if the scanner must follow this text to its end.
+/// True if the scanner must accept this text to its end.
 pub(crate) fn accepts(text: &[u8]) -> bool {
     let mut rest = text;
     value(&mut rest, Some(Node::Tree), 0).is_some() && space(rest).is_empty()
@@ -17,13 +17,13 @@ fn space(text: &[u8]) -> &[u8] {
     &text[end..]
 }
 
-/// Takes white space and this byte.
+/// Consumes white space and this byte.
 fn expect(rest: &mut &[u8], byte: u8) -> Option<()> {
     *rest = space(rest).strip_prefix(&[byte])?;
     Some(())
 }
 
-/// Takes the rest of a string whose quote is taken; returns it as it is written.
+/// Consumes the rest of a string after its opening quote; returns it with its escapes.
 fn string<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let all = *rest;
     let mut at = 0;
@@ -86,7 +86,7 @@ fn elements(rest: &mut &[u8], element: Node, depth: usize) -> Option<()> {
     }
 }
 
-/// A container that is stepped over: strings are strings, and brackets are counted, whatever their kind.
+/// A skipped container: strings are parsed, brackets are counted regardless of their kind.
 fn nested(rest: &mut &[u8]) -> Option<()> {
     let mut open = 0;
     loop {
@@ -106,7 +106,7 @@ fn nested(rest: &mut &[u8]) -> Option<()> {
     }
 }
 
-/// A literal, or any bytes of numbers. What is longer than every number is not looked at.
+/// A literal, or any bytes that occur in numbers. Anything longer than the longest number is not checked.
 fn scalar(rest: &mut &[u8]) -> Option<()> {
     let end = rest.iter().position(|byte| b",}] \n\r\t".contains(byte)).unwrap_or(rest.len());
     let (written, after) = rest.split_at(end);

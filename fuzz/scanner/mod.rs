@@ -1,4 +1,4 @@
-//! What the scanner must tell of a text.
+//! The expected results of the scanner.
 
 pub(crate) mod lenient;
 pub(crate) mod strict;

@@ -1,4 +1,4 @@
-//! What is in a text that is JSON, by `serde_json`: the known places in their order.
+//! The contents of a JSON text according to `serde_json`: the known places in order.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ use super::tree::Node;
 use crate::scan::Place;
 use crate::scan::Shape;
 
-/// What must be found in this text; `None` if it is no JSON (or holds a key that is no Unicode).
+/// The expected findings in this text; `None` if it is not JSON (or has a key that is not Unicode).
 pub(crate) fn finds(text: &[u8]) -> Option<Finds> {
     let mut finds = Finds::default();
     let value: &RawValue = serde_json::from_slice(text).ok()?;
@@ -74,7 +74,7 @@ impl<'de> Visitor<'de> for Members<'_> {
     }
 }
 
-/// The place that a key names. One that is written with an escape names none.
+/// The place for a key. A key with an escape has none.
 struct Key;
 
 impl<'de> DeserializeSeed<'de> for Key {

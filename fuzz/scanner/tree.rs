@@ -1,14 +1,14 @@
-//! A tree of known places with every shape in it, of any depth.
+//! A tree of known places with every shape, of any depth.
 
 use crate::scan;
 use crate::scan::Keys;
 use crate::scan::Shape;
 use crate::scan::Sink;
 
-/// How many known containers the scanner goes into.
+/// Maximum depth of known containers that the scanner enters.
 pub(crate) const DEPTH: usize = 8;
 
-/// The longest number and the longest key that the scanner tells.
+/// Maximum length of numbers and keys that the scanner reports.
 pub(crate) const LONGEST: usize = 36;
 
 /// A known place.
@@ -43,7 +43,7 @@ pub(crate) const PAIRS: &[(&str, Node)] = &[
 static KEYS: Keys<Node> = Keys::new(PAIRS);
 
 impl Node {
-    /// The place of the value of this key, as it is written in the text.
+    /// The place of the value of this key, in its unparsed form.
     pub(crate) fn of_key(key: &[u8]) -> Option<Node> {
         PAIRS.iter().find_map(|(name, node)| (name.as_bytes() == key).then_some(*node))
     }
@@ -66,7 +66,7 @@ impl scan::Place for Node {
     }
 }
 
-/// What the scanner tells.
+/// A result reported by the scanner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     Begin(Node, u8),
@@ -74,21 +74,21 @@ pub(crate) enum Found {
     /// `None`: not UTF-8.
     Word(Node, Option<String>),
     Number(Node, Vec<u8>),
-    /// A word that was not to be handed out.
+    /// A word that the sink refused.
     Refused(Node),
 }
 
-/// Writes down what it is told. Refuses every third word.
+/// Records its calls. Refuses every third word.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Finds {
     pub(crate) found: Vec<Found>,
-    /// The word that is not complete yet.
+    /// The current, incomplete word.
     pub(crate) word: Vec<u8>,
     words: usize,
 }
 
 impl Finds {
-    /// True when the next word is to be handed out.
+    /// True when the next word is wanted.
     pub(crate) fn want(&mut self, node: Node) -> bool {
         self.words += 1;
         let wanted = !self.words.is_multiple_of(3);

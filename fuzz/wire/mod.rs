@@ -1,5 +1,5 @@
 //! The trace and the naive model of the parser's own tests.
-#![allow(dead_code, reason = "a target needs a part of it")]
+#![allow(dead_code, reason = "each target uses only a part")]
 
 pub mod http2;
 #[path = "../../tests/it/wire/model.rs"]
