@@ -1,3 +1,0 @@
-//! Tests of the parser as a whole.
-
-mod trace;

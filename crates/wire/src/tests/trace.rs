@@ -1,1 +1,0 @@
-//! A visitor that records its calls.
