@@ -1,9 +1,9 @@
-//! Where the body of an HTTP/1.1 message ends.
+//! Delimiting of HTTP/1.1 message bodies.
 
 /// How a body is delimited (RFC 9112, 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Delimiter {
-    /// So many bytes are left.
+    /// Bytes left.
     Length(u64),
     /// Chunked transfer coding.
     Chunked(Chunk),
@@ -11,12 +11,12 @@ pub(crate) enum Delimiter {
     Close,
 }
 
-/// Where in the chunked coding we are.
+/// Position within the chunked coding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Chunk {
-    /// In a size line: the size so far, and whether its digits are over.
+    /// In a size line: the size so far, and whether its digits have ended.
     Size(u64, bool),
-    /// So many bytes of data are left.
+    /// In chunk data: bytes left.
     Data(u64),
     /// In the line end after the data.
     DataEnd,
@@ -24,12 +24,12 @@ pub(crate) enum Chunk {
     Trailer(u32),
 }
 
-/// Whether a body is over.
+/// State of a body after the bytes taken so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     More,
     End,
-    /// The bytes are not what the coding asks for.
+    /// The bytes violate the transfer coding.
     Broken,
 }
 
@@ -38,7 +38,7 @@ impl Delimiter {
         Delimiter::Chunked(Chunk::Size(0, false))
     }
 
-    /// Takes the next bytes of the connection and hands the body's share of them to `data`.
+    /// Consumes the next bytes of the connection and passes those that belong to the body to `data`.
     pub(crate) fn take(&mut self, bytes: &[u8], mut data: impl FnMut(&[u8])) -> Progress {
         match self {
             Delimiter::Close => {
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_chunked_body_is_the_same_wherever_it_is_cut() {
+    fn chunked_body_split_at_any_byte_decodes_identically() {
         let whole = b"5\r\nhello\r\nB;x=1\r\n, the world\r\n0\r\nTrailer: x\r\n\r\n";
         for cut in 0..whole.len() {
             let mut delimiter = Delimiter::chunked();
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_chunk_is_told() {
+    fn malformed_body_is_reported_as_broken() {
         for bytes in [&b"xyz\r\n"[..], b"1\r\nab", b"fffffffffffffffff\r\n", b"0\r\n\r\nmore"] {
             assert_eq!(Delimiter::chunked().take(bytes, |_| {}), Progress::Broken, "{bytes:?}");
         }

@@ -1,6 +1,6 @@
-//! A simulated inference server and a load generator, for `demo`, tests and benches.
+//! A simulated inference server and a load generator, used by `demo`, tests and benchmarks.
 //!
-//! Neither knows the rest of tokometer: what they send and measure is an independent witness of what it says.
+//! Neither uses the rest of tokometer, so their measurements are an independent check of its metrics.
 
 mod body;
 

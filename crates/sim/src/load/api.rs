@@ -1,4 +1,4 @@
-//! The APIs that load can be made on, and what is asked of each.
+//! The APIs that the load generator supports, and their request bodies.
 
 use std::fmt;
 use std::str::FromStr;
@@ -40,16 +40,16 @@ pub enum Api {
     TritonGenerate,
     /// vLLM's `/inference/v1/generate`: tokens in, tokens out.
     VllmGenerate,
-    /// Cohere's v2 chat, as vLLM has it.
+    /// Cohere's v2 chat, as served by vLLM.
     CohereChat,
-    /// OpenAI's transcription of audio.
+    /// OpenAI audio transcription.
     AudioTranscription,
-    /// OpenAI's translation of audio.
+    /// OpenAI audio translation.
     AudioTranslation,
 }
 
 impl Api {
-    /// Every API with its name.
+    /// Every API with its option name.
     pub const NAMES: &[(&str, Api)] = &[
         ("chat", Api::Chat),
         ("completions", Api::Completions),
@@ -70,7 +70,7 @@ impl Api {
         ("audio_translation", Api::AudioTranslation),
     ];
 
-    /// The API that a path is of, where that is only one.
+    /// The API that a path belongs to, if only one API uses that path.
     pub(crate) fn at(path: &str) -> Option<Api> {
         let path = path.split('?').next().unwrap_or_default();
         let alone = |api: &Api| !matches!(api, Api::Generate | Api::LmDeployGenerate | Api::TritonGenerate);
@@ -78,7 +78,7 @@ impl Api {
         Api::NAMES.iter().map(|(_, api)| *api).filter(alone).find(is_at)
     }
 
-    /// Where requests go if the target has no path.
+    /// Default request path, used if the target URL has none.
     pub(crate) fn path(self, settings: &Settings) -> String {
         let or_streamed = |streamed: &str, whole: &str| if settings.stream { streamed } else { whole }.to_owned();
         match self {
@@ -103,7 +103,7 @@ impl Api {
         }
     }
 
-    /// What a body is.
+    /// The `Content-Type` of a request.
     pub(crate) fn content_type(self) -> String {
         match self {
             Api::AudioTranscription | Api::AudioTranslation => format!("multipart/form-data; boundary={BOUNDARY}"),
@@ -111,7 +111,7 @@ impl Api {
         }
     }
 
-    /// A request's body.
+    /// The request body.
     pub(crate) fn body(self, settings: &Settings) -> Vec<u8> {
         match self {
             Api::AudioTranscription | Api::AudioTranslation => form(settings),
@@ -131,14 +131,14 @@ impl Api {
             Api::LmDeployGenerate => json!({"prompt": prompt, "max_tokens": max_tokens}),
             Api::LlamaCompletion => json!({"prompt": prompt, "n_predict": max_tokens}),
             Api::Infill => json!({"input_prefix": prompt, "input_suffix": "", "n_predict": max_tokens}),
-            // Without details it tells no counts.
+            // TGI returns token counts only with details.
             Api::TgiGenerate | Api::TgiCompat => {
                 json!({"inputs": prompt, "parameters": {"max_new_tokens": max_tokens, "details": true}})
             }
             Api::OllamaChat => json!({"model": model, "messages": messages, "options": {"num_predict": max_tokens}}),
             Api::OllamaGenerate => json!({"model": model, "prompt": prompt, "options": {"num_predict": max_tokens}}),
             Api::TritonGenerate => json!({"text_input": prompt, "max_tokens": max_tokens}),
-            // Nobody's tokenizer: each byte is a token.
+            // No tokenizer here: each byte is sent as one token id.
             Api::VllmGenerate => {
                 json!({"model": model, "token_ids": prompt.as_bytes(), "sampling_params": {"max_tokens": max_tokens}})
             }
@@ -164,9 +164,9 @@ impl fmt::Display for Api {
     }
 }
 
-/// An API that no load is made on.
+/// An unknown API name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no API is called {text:?}; there are: {}", Api::NAMES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", "))]
+#[error("unknown API {text:?}; expected one of: {}", Api::NAMES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", "))]
 pub struct UnknownApi {
     text: String,
 }
@@ -182,10 +182,10 @@ impl FromStr for Api {
 
 const BOUNDARY: &str = "tokometer-load";
 
-/// Seconds of audio.
+/// Length of the audio in seconds.
 const SECONDS: u32 = 1;
 
-/// A form (RFC 7578) with a recording of silence in it.
+/// A multipart form (RFC 7578) with a recording of silence.
 fn form(settings: &Settings) -> Vec<u8> {
     let mut body = Vec::new();
     let mut part = |head: &str, value: &[u8]| {
@@ -206,7 +206,7 @@ fn form(settings: &Settings) -> Vec<u8> {
     body
 }
 
-/// A WAV file: 16 kHz, 16 bits, one channel.
+/// A WAV file of silence: 16 kHz, 16 bits, mono.
 fn silence() -> Vec<u8> {
     const RATE: u32 = 16_000;
     let data = SECONDS * RATE * 2;
@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_api_is_read_back_from_its_name() {
+    fn every_api_name_parses_back() {
         for (name, api) in Api::NAMES {
             assert_eq!(name.parse(), Ok(*api));
             assert_eq!(api.to_string(), *name);
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_says_which_api_it_is_of() {
+    fn unambiguous_path_selects_its_api() {
         assert_eq!(Api::at("/v1/completions?x=1"), Some(Api::Completions));
         assert_eq!(Api::at("/engine1/v1/chat/completions"), Some(Api::Chat));
         assert_eq!(Api::at("/cohere/v2/chat"), Some(Api::CohereChat));
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_a_wav_file_as_long_as_it_says() {
+    fn silence_wav_header_matches_its_length() {
         let file = silence();
         assert_eq!(&file[..4], b"RIFF");
         assert_eq!(u32::from_le_bytes(file[4..8].try_into().unwrap()) as usize, file.len() - 8);

@@ -1,4 +1,4 @@
-//! One client, which makes one request after the other.
+//! One load-generating client: it sends one request after another.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ use crate::load::settings::Inspect;
 use crate::load::settings::Settings;
 use crate::load::summary::End;
 
-/// One client.
+/// A client.
 #[derive(Debug)]
 pub(crate) struct Client {
     connection: Connection,
@@ -28,7 +28,7 @@ pub(crate) struct Client {
     events: Events,
 }
 
-/// By what it asks.
+/// The connection, by HTTP version.
 #[derive(Debug)]
 enum Connection {
     Http1(http1::Connection),
@@ -36,7 +36,7 @@ enum Connection {
     Http2(Arc<http2::Connection>),
 }
 
-/// A request that is open: whatever ends it is recorded, also that the run was over.
+/// An open request. It is recorded however it ends, including at the end of the run.
 struct Open<'a> {
     recorder: &'a Recorder,
     outcome: Outcome,
@@ -49,7 +49,7 @@ impl Drop for Open<'_> {
     }
 }
 
-/// The answer to one request, as it comes.
+/// The response to one request, as it arrives.
 pub(crate) struct Answer<'a> {
     events: &'a mut Events,
     outcome: &'a mut Outcome,
@@ -60,26 +60,26 @@ pub(crate) struct Answer<'a> {
 }
 
 impl Answer<'_> {
-    /// The request is sent.
+    /// Marks the request as sent.
     pub(crate) fn asked(&mut self) {
         self.outcome.sent = Some(Instant::now());
     }
 
-    /// The head came.
+    /// Records the response headers.
     pub(crate) fn head(&mut self, status: u16, content_type: &[u8]) {
         (self.outcome.status, self.outcome.headers) = (Some(status), Some(Instant::now()));
         self.media = Media::of(content_type);
         self.events.restart(self.media);
     }
 
-    /// Bytes of the body came.
+    /// Processes body bytes.
     pub(crate) fn body(&mut self, bytes: &[u8], brought: &mut Brought) {
         if self.settings.inspect == Inspect::Events {
             self.events.take(bytes, brought);
         }
     }
 
-    /// A read of so many bytes brought this.
+    /// Records one read: its number of bytes and the events found in it.
     pub(crate) fn read(&mut self, bytes: usize, brought: Brought, now: Instant) {
         let warm = self.recorder.is_warm(self.settings.warm_up);
         let mut gap = None;
@@ -94,12 +94,12 @@ impl Answer<'_> {
         self.recorder.read(bytes, brought.token_events, gap, transit);
     }
 
-    /// Whether the client has had enough.
+    /// Whether the client aborts the request at this point.
     pub(crate) fn is_given_up(&self) -> bool {
         self.aborts_after.is_some_and(|events| self.outcome.token_events >= events)
     }
 
-    /// The body is whole: how it ended.
+    /// Returns how the request ended. Call it when the body is complete.
     pub(crate) fn end(&mut self) -> End {
         let told = self.events.end();
         self.outcome.usage = told.usage;
@@ -116,7 +116,7 @@ impl Answer<'_> {
 }
 
 impl Client {
-    /// A client of its own connection, or of one it shares.
+    /// Creates a client with its own connection, or with a shared one (HTTP/2).
     pub(crate) fn new(
         address: SocketAddr,
         request: &Request,
@@ -132,7 +132,7 @@ impl Client {
         Client { connection, run, recorder, events }
     }
 
-    /// Makes requests until the run has no more of them.
+    /// Sends requests until the run has none left.
     pub(crate) async fn work(mut self) {
         let (run, recorder) = (Arc::clone(&self.run), Arc::clone(&self.recorder));
         let settings = &run.settings;
@@ -177,7 +177,7 @@ impl Client {
                 connection.close();
             }
             if open.outcome.end == End::Refused {
-                // A server that is down is not asked again at once.
+                // Wait before the next request to a server that is down.
                 drop(open);
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
@@ -185,7 +185,7 @@ impl Client {
     }
 }
 
-/// After how many events with tokens the request of this number is given up, if it is.
+/// Number of token events after which request `number` is aborted, if it is to be.
 fn abort_after(settings: &Settings, number: u64) -> Option<u64> {
     let mut chance = fastrand::Rng::with_seed(settings.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     (chance.f64() < settings.abort).then(|| chance.u64(1..=(settings.max_tokens / 2).max(1)))

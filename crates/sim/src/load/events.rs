@@ -1,4 +1,4 @@
-//! What a stream's events say, as far as a client wants to know.
+//! Parsing of response streams, limited to what the load generator measures.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use crate::load::api::Api;
 use crate::load::shape::Said;
 use crate::load::shape::Shape;
 
-/// What a body is made of.
+/// Format of a response body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Media {
     /// Server-sent events.
@@ -17,12 +17,12 @@ pub(crate) enum Media {
     Events,
     /// A JSON object on each line.
     Lines,
-    /// An answer that is not streamed.
+    /// A response that is not streamed.
     Whole,
 }
 
 impl Media {
-    /// By the answer's `Content-Type`.
+    /// By the response's `Content-Type`.
     pub(crate) fn of(content_type: &[u8]) -> Media {
         let is = |name: &[u8]| content_type.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name));
         match () {
@@ -33,41 +33,41 @@ impl Media {
     }
 }
 
-/// Most bytes of an answer that is not streamed in which a count is looked for.
+/// Maximum size in bytes of a non-streamed response that is searched for a token count.
 const WHOLE_BYTES: usize = 16 * 1024 * 1024;
 
-/// What one read brought.
+/// Contents of one read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Brought {
-    /// Events with text, reasoning or a tool call in them.
+    /// Events with text, reasoning or a tool call.
     pub(crate) token_events: u64,
-    /// The stamp in the last of them.
+    /// Timestamp from the last of them.
     pub(crate) stamp: Option<u64>,
 }
 
-/// Splits a body into events, and keeps what they said.
+/// Splits a body into events and collects what they report.
 #[derive(Debug)]
 pub(crate) struct Events {
     api: Api,
     shape: Shape,
     media: Media,
-    /// A line that is not complete yet, or an answer that is not streamed.
+    /// An incomplete line, or a response that is not streamed.
     partial: Vec<u8>,
-    /// Whether to look for stamps.
+    /// Whether to look for timestamps.
     stamped: bool,
     told: Told,
 }
 
-/// What an answer said so far.
+/// Summary of a response so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Told {
-    /// Output tokens by the last count.
+    /// Output tokens by the last reported count.
     pub(crate) usage: Option<u64>,
-    /// The stream is whole.
+    /// The stream is complete.
     pub(crate) done: bool,
-    /// An error event was seen.
+    /// An error event was received.
     pub(crate) error: bool,
-    /// Events that are no JSON.
+    /// Events that are not valid JSON.
     pub(crate) unreadable: u64,
 }
 
@@ -104,19 +104,19 @@ struct Usage {
 }
 
 impl Events {
-    /// Reads this API's answers, and looks for stamps if `stamped`.
+    /// Creates a parser for responses of this API; it looks for timestamps if `stamped`.
     pub(crate) fn new(api: Api, stamped: bool) -> Events {
         let told = Told::default();
         Events { api, shape: Shape::of(api), media: Media::default(), partial: Vec::new(), stamped, told }
     }
 
-    /// Forgets everything but the settings, for the next answer.
+    /// Resets everything but the settings, for the next response.
     pub(crate) fn restart(&mut self, media: Media) {
         self.partial.clear();
         (self.media, self.told) = (media, Told::default());
     }
 
-    /// Takes the next bytes of a body.
+    /// Processes the next bytes of a body.
     pub(crate) fn take(&mut self, mut bytes: &[u8], brought: &mut Brought) {
         if self.media == Media::Whole {
             let room = WHOLE_BYTES.saturating_sub(self.partial.len());
@@ -139,7 +139,7 @@ impl Events {
         self.partial.extend_from_slice(bytes);
     }
 
-    /// What the answer said, now that its body is whole.
+    /// Returns the summary. Call it when the body is complete.
     pub(crate) fn end(&mut self) -> Told {
         if self.media == Media::Whole {
             let body = serde_json::from_slice::<serde_json::Value>(&self.partial).unwrap_or_default();
@@ -150,7 +150,7 @@ impl Events {
     }
 
     fn line(&mut self, line: &[u8], brought: &mut Brought) {
-        // Every field of interest is on one line in every server's streams; comments and the other fields say nothing.
+        // All servers send each field of interest on one line; comments and other fields are skipped.
         let data = match self.media {
             Media::Lines => Some(line),
             _ => line.strip_prefix(b"data:"),
@@ -181,7 +181,7 @@ impl Events {
     }
 }
 
-/// What an event of chat or completions says.
+/// Reads one event of chat or completions.
 fn choices(data: &[u8]) -> serde_json::Result<Said> {
     let chunk = serde_json::from_slice::<Chunk<'_>>(data)?;
     let says = |text: &Option<Cow<'_, str>>| text.as_ref().is_some_and(|text| !text.is_empty());
@@ -198,7 +198,7 @@ fn choices(data: &[u8]) -> serde_json::Result<Said> {
     Ok(Said { tokens, count, done: false, error: chunk.error.is_some() })
 }
 
-/// The stamp of the simulated server in an event that is not the last one of its choice.
+/// The simulated server's timestamp in an event that is not the last one of its choice.
 fn find_stamp(data: &[u8]) -> Option<u64> {
     let at = memchr::memmem::find(data, b"\"content\":\"")? + 11;
     let digits = data.get(at..at + crate::server::STAMP_DIGITS)?;
@@ -225,7 +225,7 @@ mod tests {
     );
 
     #[test]
-    fn a_stream_says_the_same_wherever_it_is_cut() {
+    fn stream_split_at_any_byte_parses_identically() {
         for cut in 0..=STREAM.len() {
             let (head, tail) = STREAM.as_bytes().split_at(cut);
             let (mut events, mut brought) = (Events::new(Api::Chat, false), Brought::default());
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_without_a_field_name_are_read_where_they_are_the_stream() {
+    fn json_lines_are_parsed_only_for_line_streams() {
         let stream = b"{\"response\":\"a\",\"done\":false}\n{\"response\":\"\",\"done\":true,\"eval_count\":2}\n";
         for (media, token_events, usage) in [(Media::Lines, 1, Some(2)), (Media::Events, 0, None)] {
             let (mut events, mut brought) = (Events::new(Api::OllamaGenerate, false), Brought::default());
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_in_one_piece_is_counted_too() {
+    fn non_streamed_response_is_counted() {
         let (mut events, mut brought) = (Events::new(Api::Messages, false), Brought::default());
         events.restart(Media::of(b"application/json"));
         for part in [&b"{\"content\":[],\n\"usage\":{\"output"[..], b"_tokens\":12}}"] {
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stamp_is_read_and_an_error_event_is_seen() {
+    fn timestamps_and_error_events_are_detected() {
         let (mut events, mut brought) = (Events::new(Api::Chat, true), Brought::default());
         let stamp = format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{:038}\"}}}}]}}\n\n", 123_456_789_u64);
         events.take(stamp.as_bytes(), &mut brought);

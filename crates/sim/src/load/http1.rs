@@ -1,4 +1,4 @@
-//! A connection of HTTP/1.1: one request after the other.
+//! An HTTP/1.1 connection: one request after another.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,14 +17,14 @@ use crate::load::settings::Inspect;
 use crate::load::settings::Settings;
 use crate::load::summary::End;
 
-/// Most bytes of an answer's head.
+/// Maximum size of the response headers in bytes.
 const HEAD_BYTES: usize = 64 * 1024;
 
-/// How much is read at once.
+/// Size of the read buffer in bytes.
 const READ_BYTES: usize = 4 * 1024;
 const BULK_READ_BYTES: usize = 256 * 1024;
 
-/// A connection, or none yet.
+/// A connection, opened on first use.
 #[derive(Debug)]
 pub(crate) struct Connection {
     address: SocketAddr,
@@ -33,7 +33,7 @@ pub(crate) struct Connection {
     buffer: Vec<u8>,
 }
 
-/// An answer's head.
+/// Response headers.
 struct Head {
     status: u16,
     delimiter: Delimiter,
@@ -49,15 +49,15 @@ impl Connection {
         Connection { address, request, stream: None, buffer: vec![0; size] }
     }
 
-    /// The next request opens a connection of its own.
+    /// Closes the connection; the next request opens a new one.
     pub(crate) fn close(&mut self) {
         self.stream = None;
     }
 
-    /// Asks, and reads the answer to its end or until it is given up.
+    /// Sends the request and reads the response until it ends or the client aborts it.
     ///
-    /// A server may close a connection that was used before at any time, and llama.cpp does so after each stream: what was
-    /// asked on one that ends before an answer begins is asked again on a new one (RFC 9112, 9.3.1).
+    /// A server may close a reused connection at any time, and llama.cpp does so after each stream. A request on a
+    /// reused connection that closes before the response begins is retried on a new one (RFC 9112, 9.3.1).
     pub(crate) async fn exchange(&mut self, answer: &mut Answer<'_>) -> io::Result<End> {
         if let Some(used) = self.stream.take()
             && let Some(end) = self.ask(used, answer, true).await?
@@ -69,7 +69,7 @@ impl Connection {
         Ok(self.ask(stream, answer, false).await?.unwrap_or(End::Truncated))
     }
 
-    /// The same on this connection; `None` when it was `used` and ended before an answer began.
+    /// One attempt on this connection; `None` if it was `used` and closed before a response began.
     async fn ask(&mut self, mut stream: TcpStream, answer: &mut Answer<'_>, used: bool) -> io::Result<Option<End>> {
         let length = match self.first(&mut stream, answer).await {
             Ok(0) | Err(_) if used => return Ok(None),
@@ -79,14 +79,14 @@ impl Connection {
         self.read(stream, answer, length).await.map(Some)
     }
 
-    /// Asks, and waits for the first bytes of the answer; tells how many they are.
+    /// Sends the request and waits for the first bytes of the response; returns their number.
     async fn first(&mut self, stream: &mut TcpStream, answer: &mut Answer<'_>) -> io::Result<usize> {
         stream.write_all(&self.request).await?;
         answer.asked();
         stream.read(&mut self.buffer).await
     }
 
-    /// Reads an answer whose first `filled` bytes are in the buffer.
+    /// Reads a response whose first `filled` bytes are in the buffer.
     async fn read(&mut self, mut stream: TcpStream, answer: &mut Answer<'_>, mut filled: usize) -> io::Result<End> {
         let head = loop {
             match parse_head(self.buffer.get(..filled).unwrap_or_default()) {

@@ -1,4 +1,4 @@
-//! A connection of HTTP/2 with prior knowledge (RFC 9113, 3.3), which many clients share.
+//! An HTTP/2 connection with prior knowledge (RFC 9113, 3.3), shared by many clients.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,17 +17,17 @@ use crate::load::events::Brought;
 use crate::load::request::Request;
 use crate::load::summary::End;
 
-/// Clients that share a connection: the least that servers should allow (RFC 9113, 6.5.2).
+/// Clients per connection: the minimum that servers should allow (RFC 9113, 6.5.2).
 pub(crate) const STREAMS: usize = 100;
 
-/// What a server may send before it is told to go on: of a stream, and of all.
+/// Flow-control window in bytes, per stream and per connection.
 const STREAM_WINDOW: u32 = 1 << 20;
 const WINDOW: u32 = 1 << 26;
 
-/// The crate takes many small frames that wait to be read for an attack; tokens are nothing else.
+/// The crate's limit on buffered small frames, an attack defence; token streams consist of such frames.
 const SMALL_FRAMES: usize = 1 << 24;
 
-/// A connection, or none yet.
+/// A connection, opened on first use.
 #[derive(Debug)]
 pub(crate) struct Connection {
     address: SocketAddr,
@@ -35,7 +35,7 @@ pub(crate) struct Connection {
     live: Mutex<Option<Live>>,
 }
 
-/// A connection that is open.
+/// An open connection.
 #[derive(Debug)]
 struct Live {
     sender: SendRequest<Bytes>,
@@ -53,7 +53,7 @@ impl Connection {
         Connection { address, request, live: Mutex::default() }
     }
 
-    /// What opens a stream, on a new connection if there is none that works.
+    /// Returns a stream sender, on a new connection if there is no usable one.
     async fn sender(&self) -> Result<SendRequest<Bytes>, End> {
         let mut live = self.live.lock().await;
         if let Some(open) = live.as_ref()
@@ -68,16 +68,16 @@ impl Connection {
         builder.data_frame_budget(SMALL_FRAMES).enable_push(false);
         let (sender, connection) = builder.handshake(stream).await.map_err(|error| end_of(&error))?;
         let driver = tokio::spawn(async move {
-            // Every stream that it ends is told so itself.
+            // Each affected stream receives the error itself.
             if let Err(error) = connection.await {
-                tracing::debug!(%error, "a connection of the load generator broke");
+                tracing::debug!(%error, "load generator connection failed");
             }
         });
         let sender = live.insert(Live { sender, driver }).sender.clone();
         sender.ready().await.map_err(|error| end_of(&error))
     }
 
-    /// Asks, and reads the answer to its end or until it is given up.
+    /// Sends the request and reads the response until it ends or the client aborts it.
     pub(crate) async fn exchange(&self, answer: &mut Answer<'_>) -> io::Result<End> {
         let mut sender = match self.sender().await {
             Ok(sender) => sender,
@@ -120,7 +120,7 @@ impl Connection {
     }
 }
 
-/// How an exchange ended that failed so.
+/// Maps an HTTP/2 error to the end of the request.
 fn end_of(error: &h2::Error) -> End {
     match () {
         () if error.is_reset() => End::Reset,

@@ -1,7 +1,7 @@
-//! A load generator: a client that opens many streams and measures each on its own side.
+//! A load generator: a client that opens many streams and measures each one on the client side.
 //!
-//! It reads HTTP/1.1 and SSE by itself and lightly, so that its times are those of the wire; it shares nothing with the
-//! relay's observer, whose figures it can therefore check.
+//! It has its own lightweight HTTP/1.1 and SSE parsers, so that its times are wire times. It shares no code with the
+//! relay's observer and can therefore check the observer's values.
 
 mod api;
 mod client;
@@ -38,33 +38,33 @@ pub use crate::load::summary::Percentiles;
 pub use crate::load::summary::Summary;
 pub use crate::load::url::BadUrl;
 
-/// Why no load could be made.
+/// Why the load generator could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The target cannot be used.
+    /// The target URL is not supported.
     #[error(transparent)]
     Url(#[from] BadUrl),
-    /// The target's name has no address.
-    #[error("the host of {url} could not be found: {source}; check the name, or give an IP address")]
+    /// The target's host name does not resolve.
+    #[error("cannot resolve the host of {url}: {source}; check the name or use an IP address")]
     Resolve {
         /// The target.
         url: String,
-        /// What the resolver said.
+        /// The resolver's error.
         source: std::io::Error,
     },
 }
 
-/// What all clients share.
+/// State shared by all clients.
 #[derive(Debug)]
 struct Run {
     settings: Settings,
-    /// Requests begun, over all clients.
+    /// Requests started, over all clients.
     begun: AtomicU64,
     ends: Option<Instant>,
 }
 
 impl Run {
-    /// Whether another request may begin; if so, its number.
+    /// The number of the next request, if another one may start.
     fn next(&self) -> Option<u64> {
         if self.ends.is_some_and(|ends| Instant::now() >= ends) {
             return None;
@@ -74,14 +74,14 @@ impl Run {
     }
 }
 
-/// Makes load until the requests or the time of the settings are used up, and returns what it measured.
+/// Generates load until the configured requests or duration are used up, and returns the measurements.
 ///
-/// `progress` is called about once every [`Settings::progress_every`] with the state so far. When the time is up,
-/// streams that are open are broken off and counted as [`End::Unfinished`].
+/// `progress` is called about once every [`Settings::progress_every`] with the state so far. At the end of the
+/// duration, open streams are aborted and counted as [`End::Unfinished`].
 ///
 /// # Errors
-/// When the target is no `http://` URL or its host has no address. What goes wrong with single requests is counted,
-/// not returned.
+/// If the target is not an `http://` URL or its host does not resolve. Failures of single requests are counted, not
+/// returned.
 pub async fn run(settings: Settings, mut progress: impl FnMut(Progress)) -> Result<Summary, Error> {
     let url: Url = settings.url.parse()?;
     let resolve = |source| Error::Resolve { url: settings.url.clone(), source };
@@ -121,7 +121,7 @@ pub async fn run(settings: Settings, mut progress: impl FnMut(Progress)) -> Resu
         tokio::select! {
             ended = tasks.join_next() => match ended {
                 Some(Ok(())) => {}
-                Some(Err(error)) => tracing::error!(%error, "a client of the load generator panicked"),
+                Some(Err(error)) => tracing::error!(%error, "load generator client panicked"),
                 None => break,
             },
             _ = ticks.tick() => progress(recorder.progress()),

@@ -1,4 +1,4 @@
-//! Where all clients put what they measured.
+//! Measurements shared by all clients.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +14,7 @@ use crate::load::summary::End;
 use crate::load::summary::Percentiles;
 use crate::load::summary::Summary;
 
-/// The state of a run that goes on.
+/// State of a run in progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Progress {
     /// Time since the run began.
@@ -23,7 +23,7 @@ pub struct Progress {
     pub open: u64,
     /// Requests that ended.
     pub ended: u64,
-    /// Those of them that did not end well.
+    /// Ended requests that failed.
     pub failed: u64,
     /// Events with tokens so far.
     pub token_events: u64,
@@ -31,7 +31,7 @@ pub struct Progress {
     pub time_to_first_token_ms: f64,
 }
 
-/// One line for people.
+/// One human-readable line.
 impl fmt::Display for Progress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.elapsed.as_secs_f64();
@@ -54,23 +54,23 @@ struct State {
     tokens_from_usage: u64,
     token_events: u64,
     bytes: u64,
-    /// Microseconds.
+    /// In microseconds.
     headers: Histogram<u64>,
     first_token: Histogram<u64>,
     gaps: Histogram<u64>,
     durations: Histogram<u64>,
-    /// Thousandths of a token per second.
+    /// In thousandths of a token per second.
     rates: Histogram<u64>,
-    /// Nanoseconds.
+    /// In nanoseconds.
     transit: Histogram<u64>,
 }
 
-/// What one request was.
+/// Measurements of one request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outcome {
     pub(crate) end: End,
     pub(crate) status: Option<u16>,
-    /// From usage.
+    /// Token count from usage.
     pub(crate) usage: Option<u64>,
     pub(crate) token_events: u64,
     pub(crate) sent: Option<Instant>,
@@ -79,7 +79,7 @@ pub(crate) struct Outcome {
     pub(crate) last: Option<Instant>,
 }
 
-/// Where all clients put what they measured.
+/// Measurements of all clients.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     started: Instant,
@@ -88,7 +88,7 @@ pub(crate) struct Recorder {
 
 fn histogram(highest: u64) -> Histogram<u64> {
     // Three significant digits; values above the highest are counted as the highest.
-    Histogram::new_with_bounds(1, highest, 3).expect("the bounds are constants that hdrhistogram takes")
+    Histogram::new_with_bounds(1, highest, 3).expect("the constant bounds are valid for hdrhistogram")
 }
 
 fn micros(time: Duration) -> u64 {
@@ -118,7 +118,7 @@ impl Recorder {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Numbers stay numbers, also when a client panicked between two of them.
+        // A panic of a client cannot leave the counters in an invalid state.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -131,7 +131,7 @@ impl Recorder {
         self.state().open += 1;
     }
 
-    /// What one read brought: bytes, events with tokens, the gap before them and how long they travelled.
+    /// Records one read: bytes, token events, the gap before them and their transit time.
     pub(crate) fn read(&self, bytes: usize, token_events: u64, gap: Option<Duration>, transit: Option<Duration>) {
         let mut state = self.state();
         state.bytes += bytes as u64;
@@ -144,13 +144,13 @@ impl Recorder {
         }
     }
 
-    /// A request ended; its times only count when `timed`: when it is not part of the warm-up.
+    /// Records the end of a request; its times count only if `timed`, that is, outside the warm-up.
     pub(crate) fn end(&self, outcome: Outcome, timed: bool) {
         let now = Instant::now();
         let mut state = self.state();
         state.open = state.open.saturating_sub(1);
         if outcome.end == End::Unfinished && outcome.sent.is_none() {
-            // The run was over before anything was sent: nobody else can know of this request.
+            // The run ended before anything was sent, so the server cannot have seen this request.
             return;
         }
         state.ended += 1;

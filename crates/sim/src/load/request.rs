@@ -1,4 +1,4 @@
-//! The request that every client makes.
+//! The request that every client sends.
 
 use bytes::Bytes;
 
@@ -6,7 +6,7 @@ use crate::load::api::Api;
 use crate::load::settings::Settings;
 use crate::load::url::Url;
 
-/// A request, before any version of HTTP puts it into bytes.
+/// A request, independent of the HTTP version.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) api: Api,

@@ -1,68 +1,68 @@
-//! What a person may set about the load generator.
+//! Settings of the load generator.
 
 use std::time::Duration;
 use std::time::Instant;
 
 use crate::load::api::Api;
 
-/// How closely the client looks at what it receives.
+/// How much of each response the client parses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Inspect {
     /// Every event: tokens, gaps, errors, ends.
     #[default]
     Events,
-    /// Only where answers begin and end, and how many bytes they have: for measuring what a proxy can carry at most.
+    /// Only response boundaries and byte counts: for measuring the maximum throughput of a proxy.
     Bytes,
 }
 
-/// The load to make.
+/// The load to generate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Where requests go: `http://host:port`, with the path of the API added if it has none.
+    /// Target: `http://host:port`; the API's path is added if the URL has none.
     pub url: String,
-    /// The API to ask; `None` for the one whose path the URL has, and chat if that says nothing.
+    /// The API to call; `None` selects it by the URL's path, or chat if the path is ambiguous.
     pub api: Option<Api>,
-    /// Ask over HTTP/2 with prior knowledge (RFC 9113, 3.3).
+    /// Use HTTP/2 with prior knowledge (RFC 9113, 3.3).
     pub http2: bool,
-    /// Requests open at a time; each has a connection of its own, but over HTTP/2 a hundred share one.
+    /// Concurrent requests; each has its own connection, but over HTTP/2 up to 100 share one.
     pub concurrency: usize,
-    /// End after so many requests; `None` for no such end.
+    /// Number of requests after which the run ends; `None` for no limit.
     pub requests: Option<u64>,
-    /// End after this time; `None` for no such end.
+    /// Duration of the run; `None` for no limit.
     pub duration: Option<Duration>,
-    /// Open the connections evenly over this time instead of all at once.
+    /// Time over which the connections are opened evenly, instead of all at once.
     pub ramp: Duration,
-    /// The model to ask for.
+    /// The model to request.
     pub model: String,
-    /// The text of the only message.
+    /// Text of the only message.
     pub prompt: String,
-    /// Most tokens of an answer.
+    /// Maximum output tokens per response.
     pub max_tokens: u64,
-    /// Ask for exactly `max_tokens` tokens (`ignore_eos`, a parameter of vLLM and SGLang).
+    /// Request exactly `max_tokens` tokens (`ignore_eos`, a parameter of vLLM and SGLang).
     pub ignore_eos: bool,
-    /// Ask for a stream.
+    /// Request a stream.
     pub stream: bool,
-    /// Ask for the usage chunk, which is the only exact count of tokens.
+    /// Request the usage chunk, which is the only exact token count.
     pub include_usage: bool,
-    /// Further request headers.
+    /// Additional request headers.
     pub headers: Vec<(String, String)>,
-    /// Send this body instead of the one made from the settings above.
+    /// Send this body instead of the one built from the settings above.
     pub body: Option<Vec<u8>>,
-    /// Use a connection for one request after the other, as HTTP/2 always does.
+    /// Reuse a connection for several requests, as HTTP/2 always does.
     pub keep_alive: bool,
-    /// Longest a request may take; `None` for as long as it takes.
+    /// Maximum duration of a request; `None` for no limit.
     pub timeout: Option<Duration>,
-    /// Share (0 to 1) of the requests that are given up in mid-stream, as users do.
+    /// Share (0 to 1) of the requests that the client aborts in mid-stream, as users do.
     pub abort: f64,
-    /// How closely to look.
+    /// How much of each response to parse.
     pub inspect: Inspect,
-    /// The moment that the stamps of the simulated server count from, to measure how long its events travel.
+    /// Origin of the simulated server's timestamps, used to measure the transit time of its events.
     pub stamp: Option<Instant>,
-    /// Ignore first tokens, gaps and travel times in this first part of the run.
+    /// Initial part of the run whose first tokens, gaps and transit times are ignored.
     pub warm_up: Duration,
-    /// Time between two calls of the progress function.
+    /// Interval between two calls of the progress function.
     pub progress_every: Duration,
-    /// What chance is drawn from.
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 

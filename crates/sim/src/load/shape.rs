@@ -1,37 +1,37 @@
-//! Where the JSON of each API says what a client wants to know.
+//! Where the JSON of each API holds what the load generator measures.
 //!
-//! Chat and completions are read faster elsewhere ([`crate::load::events`]): benches make load of them.
+//! Chat and completions have a faster parser ([`crate::sim::load::events`]) because benchmarks use them.
 
 use serde_json::Value;
 
 use crate::load::api::Api;
 
-/// What tells a client that a stream is whole.
+/// How a client recognizes that a stream is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mark {
     /// `[DONE]`.
     Done,
     /// An event of one of these types.
     Types(&'static [&'static str]),
-    /// An event in which this is true, or a text.
+    /// An event with `true` or a string at this place.
     At(&'static str),
-    /// Nothing but the end of the body.
+    /// Only the end of the body.
     End,
 }
 
-/// How an API's events look, as JSON pointers (RFC 6901).
+/// The places of values in an API's events, as JSON pointers (RFC 6901).
 #[derive(Debug)]
 pub(crate) struct Shape {
-    /// A text or list here that is not empty is of tokens.
+    /// A non-empty string or list at any of these places contains tokens.
     tokens: &'static [&'static str],
     /// Output tokens so far.
     count: &'static str,
-    /// The same in an answer that is not streamed.
+    /// Output tokens in a response that is not streamed.
     pub(crate) whole: &'static str,
     mark: Mark,
 }
 
-/// What one event says.
+/// Contents of one event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Said {
     pub(crate) tokens: bool,
@@ -92,24 +92,24 @@ impl Shape {
                 "/usage/tokens/output_tokens",
                 Mark::Types(&["message-end"]),
             ),
-            // A whole transcription tells seconds, no tokens.
+            // A non-streamed transcription reports seconds, not tokens.
             Api::AudioTranscription | Api::AudioTranslation => {
                 shape(&["/choices/0/delta/content"], "/usage/completion_tokens", "", Mark::Done)
             }
         }
     }
 
-    /// Whether a stream is whole when its body is.
+    /// Whether only the end of the body marks the end of a stream.
     pub(crate) fn ends_unmarked(&self) -> bool {
         self.mark == Mark::End
     }
 
-    /// Whether `[DONE]` is what ends a stream.
+    /// Whether `[DONE]` marks the end of a stream.
     pub(crate) fn ends_with_done(&self) -> bool {
         self.mark == Mark::Done
     }
 
-    /// What an event says.
+    /// Reads one event.
     pub(crate) fn read(&self, event: &Value) -> Said {
         let full = |at: &&str| match event.pointer(at) {
             Some(Value::String(text)) => !text.is_empty(),
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_api_says_it_in_its_own_place() {
+    fn events_of_every_api_are_read() {
         for (api, event, expected) in [
             (Api::Responses, json!({"type": "response.output_text.delta", "delta": "a"}), (true, None, false, false)),
             (

@@ -1,4 +1,4 @@
-//! What the load generator measured.
+//! Results of a load run.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,33 +8,33 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 use serde::Serializer;
 
-/// How a request ended, as its client saw it.
+/// How a request ended, from the client's point of view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum End {
-    /// A whole answer with a 2xx status; a stream with its `[DONE]`.
+    /// A complete response with a 2xx status; for a stream, including its `[DONE]`.
     Complete,
-    /// A whole stream without `[DONE]`.
+    /// A complete stream without `[DONE]`.
     NoDone,
-    /// A whole stream without a token.
+    /// A complete stream without a token.
     NoTokens,
-    /// An answer with another status.
+    /// A response with a status other than 2xx.
     ErrorStatus,
     /// An error event in the stream.
     ErrorEvent,
-    /// The connection ended before the answer did.
+    /// The connection closed before the end of the response.
     Truncated,
     /// The connection was reset.
     Reset,
-    /// No connection could be made.
+    /// The connection could not be opened.
     Refused,
-    /// What came is no HTTP.
+    /// The response is not valid HTTP.
     Malformed,
-    /// It took longer than the client waits.
+    /// The request exceeded the client's timeout.
     Timeout,
-    /// The client gave it up on purpose.
+    /// The client aborted it on purpose.
     Aborted,
-    /// The run was over first.
+    /// The run ended first.
     Unfinished,
 }
 
@@ -57,25 +57,25 @@ impl fmt::Display for End {
     }
 }
 
-/// The shape of a distribution; 0 everywhere when it is empty, and `null` in JSON.
+/// Summary of a distribution; an empty one has zeros everywhere and is `null` in JSON.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Percentiles {
-    /// How many were measured.
+    /// Number of measurements.
     pub count: u64,
     /// The arithmetic mean.
     pub mean: f64,
     /// The median.
     pub p50: f64,
-    /// 90 % are not above.
+    /// The 90th percentile.
     pub p90: f64,
-    /// 99 % are not above.
+    /// The 99th percentile.
     pub p99: f64,
-    /// The greatest.
+    /// The maximum.
     pub max: f64,
 }
 
 impl Percentiles {
-    /// Of a histogram, each value divided by `unit`.
+    /// Percentiles of a histogram, each value divided by `unit`.
     pub(crate) fn of(histogram: &Histogram<u64>, unit: f64) -> Percentiles {
         let at = |quantile| histogram.value_at_quantile(quantile) as f64 / unit;
         Percentiles {
@@ -89,46 +89,46 @@ impl Percentiles {
     }
 }
 
-/// Nothing measured is nothing told.
+/// Serializes an empty distribution as `null`.
 fn measured<S: Serializer>(percentiles: &Percentiles, serializer: S) -> Result<S::Ok, S::Error> {
     Some(percentiles).filter(|percentiles| percentiles.count > 0).serialize(serializer)
 }
 
-/// What one run measured.
+/// Results of one run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Summary {
-    /// How long it took, in seconds.
+    /// Duration of the run in seconds.
     pub seconds: f64,
-    /// Requests that ended, whichever way.
+    /// Requests that ended, in any way.
     pub requests: u64,
     /// Requests by how they ended.
     pub ends: BTreeMap<End, u64>,
-    /// Requests by the status of their answer.
+    /// Requests by response status.
     pub statuses: BTreeMap<u16, u64>,
-    /// Output tokens: from usage where an answer told it, else its events with text.
+    /// Output tokens: from usage if the response reports it, else the number of events with text.
     pub tokens: u64,
-    /// How many of `tokens` were told by usage.
+    /// The part of `tokens` that was reported by usage.
     pub tokens_from_usage: u64,
     /// Events with text, reasoning or a tool call.
     pub token_events: u64,
-    /// Bytes received, heads included.
+    /// Bytes received, headers included.
     pub bytes: u64,
     /// Time from the request's last byte to the first token, in milliseconds.
     #[serde(serialize_with = "measured")]
     pub time_to_first_token_ms: Percentiles,
-    /// Time from the request's last byte to the answer's head, in milliseconds.
+    /// Time from the request's last byte to the response headers, in milliseconds.
     #[serde(serialize_with = "measured")]
     pub time_to_headers_ms: Percentiles,
-    /// Gap between two reads that brought tokens, in milliseconds.
+    /// Gap between two reads that contained tokens, in milliseconds.
     #[serde(serialize_with = "measured")]
     pub inter_token_latency_ms: Percentiles,
     /// Tokens per second of one stream, from its first token to its last.
     #[serde(serialize_with = "measured")]
     pub tokens_per_second: Percentiles,
-    /// Time from the request's last byte to the end of the answer, in milliseconds.
+    /// Time from the request's last byte to the end of the response, in milliseconds.
     #[serde(serialize_with = "measured")]
     pub duration_ms: Percentiles,
-    /// How long stamped events travelled, in microseconds.
+    /// Transit time of timestamped events, in microseconds.
     #[serde(serialize_with = "measured")]
     pub transit_us: Percentiles,
 }
@@ -139,7 +139,7 @@ impl Summary {
         self.ends.get(&end).copied().unwrap_or(0)
     }
 
-    /// True when there were requests, and none got a whole answer.
+    /// True if there were requests and none received a complete response.
     pub fn all_failed(&self) -> bool {
         let whole = [End::Complete, End::NoDone, End::NoTokens].iter().map(|end| self.count(*end)).sum::<u64>();
         let broken_off = self.count(End::Aborted) + self.count(End::Unfinished);
@@ -152,12 +152,12 @@ impl Summary {
     }
 }
 
-/// A table for people.
+/// A human-readable table.
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let wall = Duration::from_secs_f64(self.seconds);
         writeln!(f, "{} requests in {wall:.1?}, {:.2} per second", self.requests, self.requests as f64 / self.seconds)?;
-        let told = if self.tokens_from_usage == self.tokens { "" } else { " (some counted by events: at least)" };
+        let told = if self.tokens_from_usage == self.tokens { "" } else { " (lower bound: some counted by events)" };
         writeln!(f, "{} output tokens{told}, {:.1} per second", self.tokens, self.throughput())?;
         for (end, count) in &self.ends {
             writeln!(f, "  {end:<14} {count:>8}")?;
@@ -167,7 +167,7 @@ impl fmt::Display for Summary {
             ("first token, ms", &self.time_to_first_token_ms),
             ("between tokens, ms", &self.inter_token_latency_ms),
             ("tokens per second", &self.tokens_per_second),
-            ("whole answer, ms", &self.duration_ms),
+            ("full response, ms", &self.duration_ms),
             ("transit, us", &self.transit_us),
         ];
         for (name, row) in rows.iter().filter(|(_, row)| row.count > 0) {

@@ -1,4 +1,4 @@
-//! The target of the load.
+//! The target URL of the load.
 
 use std::str::FromStr;
 
@@ -7,15 +7,15 @@ use std::str::FromStr;
 pub(crate) struct Url {
     pub(crate) host: String,
     pub(crate) port: u16,
-    /// As it stands in the Host header.
+    /// As sent in the Host header.
     pub(crate) authority: String,
-    /// What it is asked for, if the target says it.
+    /// Path and query, if the target has them.
     pub(crate) path: Option<String>,
 }
 
-/// A target that cannot be used.
+/// An unsupported target URL.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no target for load: give http://HOST:PORT or http://HOST:PORT/PATH (TLS is not spoken)")]
+#[error("invalid load target {0:?}: use http://HOST:PORT or http://HOST:PORT/PATH (TLS is not supported)")]
 pub struct BadUrl(String);
 
 impl FromStr for Url {
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_target_has_a_host_a_port_and_perhaps_a_path() {
+    fn target_has_host_port_and_optional_path() {
         let url: Url = "http://127.0.0.1:8000".parse().unwrap();
         assert_eq!((url.host.as_str(), url.port, url.path.as_deref()), ("127.0.0.1", 8000, None));
         let url: Url = "http://[::1]:81/v1/completions?x=1".parse().unwrap();
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_plain_http_target_is_refused() {
+    fn non_plain_http_target_is_rejected() {
         for text in ["", "127.0.0.1:8000", "https://host:1", "http://", "ftp://x"] {
             assert!(text.parse::<Url>().is_err(), "{text:?}");
         }
