@@ -113,5 +113,5 @@ async fn a_status_comes_in_the_envelope_of_the_engine() {
     let received = exchange::post(simulator.local_address(), "/v1/messages", "x-sim-engine: grok\r\n", "{}").await;
     let (head, body) = exchange::split(&received.bytes);
     assert!(head.starts_with("HTTP/1.1 400 "), "{head}");
-    assert!(String::from_utf8_lossy(body).contains("there are: vllm"));
+    assert!(String::from_utf8_lossy(body).contains("expected one of: vllm"));
 }

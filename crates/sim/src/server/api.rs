@@ -1,12 +1,12 @@
-//! Which engine is imitated, and which of its APIs a request is for.
+//! Selection of the imitated engine and of the API that a request targets.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::server::job::Body;
 
-/// An engine. Its native paths are served whatever is set; it decides how the paths are answered that several engines
-/// have.
+/// An inference engine. The native paths of all engines are always served; this selects the behaviour of the paths that
+/// several engines share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Imitation {
     /// vLLM 0.32.0, Python front end.
@@ -31,7 +31,7 @@ pub enum Imitation {
 }
 
 impl Imitation {
-    /// Every engine with its name.
+    /// Every engine with its option name.
     pub const NAMES: &[(&str, Imitation)] = &[
         ("vllm", Imitation::Vllm),
         ("sglang", Imitation::Sglang),
@@ -52,9 +52,9 @@ impl fmt::Display for Imitation {
     }
 }
 
-/// An engine that is not imitated.
+/// An unknown engine name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no engine is called {text:?}; there are: {}", Imitation::NAMES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", "))]
+#[error("unknown engine {text:?}; expected one of: {}", Imitation::NAMES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", "))]
 pub struct UnknownImitation {
     text: String,
 }
@@ -75,13 +75,13 @@ pub(crate) enum Api {
     Chat,
     /// OpenAI completions.
     Completions,
-    /// OpenAI Responses, as vLLM has them.
+    /// OpenAI Responses, as served by vLLM.
     Responses,
-    /// Anthropic Messages, as vLLM has them.
+    /// Anthropic Messages, as served by vLLM.
     Messages,
-    /// Anthropic's count of a prompt's tokens.
+    /// Anthropic's token count of a prompt.
     CountTokens,
-    /// `/generate`: SGLang's, LMDeploy's or TGI's; the body tells which.
+    /// `/generate`: SGLang's, LMDeploy's or TGI's, depending on the body.
     Generate,
     /// SGLang's, cumulative.
     Sglang,
@@ -95,7 +95,7 @@ pub(crate) enum Api {
     TgiGenerate,
     /// TGI's `/generate_stream`.
     TgiStream,
-    /// TGI's `/`, which does what `stream` says.
+    /// TGI's `/`; `stream` in the body selects the kind of response.
     TgiCompat,
     /// Ollama's `/api/chat`.
     OllamaChat,
@@ -109,27 +109,27 @@ pub(crate) enum Api {
     VllmGenerate,
     /// Cohere's v2 chat on vLLM.
     CohereChat,
-    /// OpenAI's transcription of audio, on vLLM.
+    /// OpenAI audio transcription, on vLLM.
     Transcription,
-    /// OpenAI's translation of audio, on vLLM.
+    /// OpenAI audio translation, on vLLM.
     Translation,
-    /// Vectors of texts.
+    /// Embeddings.
     Embeddings,
-    /// The same in Ollama's newer form.
+    /// Embeddings in Ollama's newer form.
     OllamaEmbed,
-    /// The same in Ollama's older form.
+    /// Embeddings in Ollama's older form.
     OllamaEmbeddings,
     /// vLLM's raw outputs of a pooling model.
     Pooling,
-    /// vLLM's classes of texts.
+    /// vLLM's text classification.
     Classify,
-    /// vLLM's similarity of pairs.
+    /// vLLM's similarity of text pairs.
     Score,
-    /// Documents by relevance.
+    /// Documents ranked by relevance.
     Rerank,
 }
 
-/// The paths to which requests are POSTed.
+/// The paths that accept POST requests.
 const PATHS: &[(&str, Api)] = &[
     ("/v1/chat/completions", Api::Chat),
     ("/v1/completions", Api::Completions),
@@ -172,7 +172,7 @@ impl Api {
         PATHS.iter().find(|(at, _)| *at == path).map(|(_, api)| *api)
     }
 
-    /// Which of the APIs it is that share a path.
+    /// Resolves APIs that share a path, by the body and the configured engine.
     pub(crate) fn told_apart(self, body: &Body, engine: Imitation) -> Api {
         match self {
             Api::Generate if body.inputs.is_some() => Api::TgiGenerate,
@@ -182,7 +182,7 @@ impl Api {
         }
     }
 
-    /// The engine whose answer it gets.
+    /// The engine that is imitated in the response.
     pub(crate) fn engine(self, set: Imitation) -> Imitation {
         match self {
             Api::Chat | Api::Completions => set,
@@ -196,7 +196,7 @@ impl Api {
         }
     }
 
-    /// Whether tokens are generated, or a prompt only read.
+    /// Whether it generates tokens, rather than only reading a prompt.
     pub(crate) fn generates(self) -> bool {
         !matches!(
             self,
@@ -211,7 +211,7 @@ impl Api {
         )
     }
 
-    /// Whether its body is a form.
+    /// Whether its body is a multipart form.
     pub(crate) fn takes_a_form(self) -> bool {
         matches!(self, Api::Transcription | Api::Translation)
     }
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_engine_is_read_back_from_its_name() {
+    fn every_engine_name_parses_back() {
         for (name, engine) in Imitation::NAMES {
             assert_eq!(name.parse(), Ok(*engine));
             assert_eq!(engine.to_string(), *name);
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_engines_share_is_told_apart_by_the_body() {
+    fn body_selects_the_engine_of_a_shared_path() {
         let api = |body: &str, engine| {
             let body: Body = serde_json::from_str(body).unwrap();
             Api::at("/generate").unwrap().told_apart(&body, engine)

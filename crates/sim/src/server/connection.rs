@@ -1,4 +1,4 @@
-//! One client's requests, one after the other.
+//! The requests of one client connection.
 
 use std::sync::Arc;
 
@@ -18,18 +18,18 @@ use crate::server::http2;
 use crate::server::metrics;
 use crate::server::realtime;
 
-/// What uvicorn answers to what is no HTTP.
+/// uvicorn's response to malformed HTTP.
 const MALFORMED: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\nconnection: \
 close\r\n\r\nInvalid HTTP request received.";
 
-/// Serves until either side is done with the connection.
+/// Serves a connection until either side closes it.
 pub(crate) async fn serve(stream: Box<dyn Wire>, engine: Arc<Engine>) {
     if let Some(client) = answer_all(Client::new(stream), &engine).await {
         http2::serve(client.rewound(), engine).await;
     }
 }
 
-/// Answers the requests of HTTP/1.1 until one side is done with the connection; gives it back if it is one of HTTP/2.
+/// Serves HTTP/1.1 requests until either side closes the connection; returns the client if it uses HTTP/2.
 pub(crate) async fn answer_all(mut client: Client, engine: &Engine) -> Option<Client> {
     let mut first = true;
     loop {
@@ -61,7 +61,7 @@ async fn answer_one(client: &mut Client, engine: &Engine, head: &Head, body: Vec
         return realtime::serve(client, engine, head, key).await;
     }
     let front = Front::new(Imitation::Vllm, head.close);
-    // Its page of metrics is a mounted app, which does not look at the method.
+    // vLLM's metrics page is a mounted app that ignores the method.
     let get = get || (head.method == "OPTIONS" && head.path == "/metrics");
     let page = if get { page(engine, head) } else { None };
     let plain = match (page, api) {
@@ -72,7 +72,7 @@ async fn answer_one(client: &mut Client, engine: &Engine, head: &Head, body: Vec
         }
         (None, None) => front.json(404, "", r#"{"detail":"Not Found"}"#),
     };
-    // An answer to HEAD is a head (RFC 9110, 9.3.2).
+    // A response to HEAD consists of headers only (RFC 9110, 9.3.2).
     let end = match memchr::memmem::find(&plain, b"\r\n\r\n") {
         Some(at) if head.method == "HEAD" => at + 4,
         _ => plain.len(),
@@ -81,7 +81,7 @@ async fn answer_one(client: &mut Client, engine: &Engine, head: &Head, body: Vec
     Ok(After::close_if(head.close))
 }
 
-/// What can be looked at.
+/// The response to GET for paths other than the APIs.
 fn page(engine: &Engine, head: &Head) -> Option<Vec<u8>> {
     let settings = &engine.settings;
     let (vllm, ollama) = (Front::new(Imitation::Vllm, head.close), Front::new(Imitation::Ollama, head.close));

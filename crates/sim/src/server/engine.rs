@@ -1,4 +1,4 @@
-//! What all requests share: the queue, the numbers, and the source of chance.
+//! State shared by all requests: the queue, the counters and the random number seed.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -16,32 +16,32 @@ use crate::server::pacer::Pacer;
 use crate::server::settings::Settings;
 use crate::server::spans::Tracer;
 
-/// What the server did so far.
+/// Counters of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Generation requests that came, refused ones included.
+    /// Generation requests received, refused ones included.
     pub requests: u64,
-    /// Requests that generate now.
+    /// Requests generating now.
     pub running: u64,
-    /// Requests that wait in the queue now.
+    /// Requests waiting in the queue now.
     pub waiting: u64,
-    /// Tokens of all prompts that were scheduled.
+    /// Prompt tokens of all scheduled requests.
     pub prompt_tokens: u64,
-    /// Tokens that were generated, whether they reached a client or not.
+    /// Generated tokens, whether or not they reached a client.
     pub generation_tokens: u64,
-    /// Requests that ran to the end-of-text token.
+    /// Requests that ended with the end-of-text token.
     pub stopped: u64,
-    /// Requests that ran to their `max_tokens`.
+    /// Requests that reached their `max_tokens`.
     pub exhausted: u64,
-    /// Requests whose client left before the end.
+    /// Requests whose client disconnected before the end.
     pub aborted: u64,
-    /// Requests that were answered with an error status.
+    /// Requests that received an error status.
     pub refused: u64,
-    /// Requests that a fault befell.
+    /// Requests hit by a fault.
     pub faulted: u64,
 }
 
-/// What all requests share.
+/// State shared by all requests.
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub(crate) settings: Settings,
@@ -102,7 +102,7 @@ impl Engine {
         }
     }
 
-    /// Sleeps as exactly as the settings ask for.
+    /// Sleeps with the precision that the settings ask for.
     pub(crate) async fn sleep_until(&self, at: Instant) {
         match &self.pacer {
             Some(pacer) => pacer.sleep_until(at).await,
@@ -110,14 +110,14 @@ impl Engine {
         }
     }
 
-    /// Counts a request and hands out its own source of chance.
+    /// Counts a request and returns its random number generator.
     pub(crate) fn begin(&self) -> fastrand::Rng {
         let number = self.requests.fetch_add(1, Relaxed);
-        // An odd multiplier spreads neighbouring numbers over all seeds.
+        // An odd multiplier spreads adjacent numbers over all seeds.
         fastrand::Rng::with_seed(self.settings.seed ^ number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
-    /// The fault that befalls a request by chance.
+    /// Draws the random fault of a request.
     pub(crate) fn mishap(&self, chance: &mut fastrand::Rng) -> Option<Fault> {
         let mut draw = chance.f64();
         for (fault, probability) in &self.settings.faults {
@@ -137,11 +137,11 @@ impl Engine {
         self.faulted.fetch_add(1, Relaxed);
     }
 
-    /// Waits for a free slot. Whoever stops waiting before has aborted the request.
+    /// Waits for a free slot. Dropping the future before it completes counts the request as aborted.
     pub(crate) async fn schedule(&self, prompt_tokens: u64) -> Slot<'_> {
         let arrived = Instant::now();
         let place = Place::take(self);
-        // The semaphore is never closed; without a permit the request would simply run.
+        // The semaphore is never closed; without a permit the request would run without a slot.
         let permit = self.slots.acquire().await.ok();
         place.leave();
         let scheduled = Instant::now();
@@ -181,15 +181,15 @@ impl Drop for Place<'_> {
 /// Why a generation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Finish {
-    /// The end-of-text token came.
+    /// The end-of-text token was generated.
     Stop,
     /// `max_tokens` were generated.
     Length,
-    /// A fault of ours ended it.
+    /// An injected fault ended it.
     Fault,
 }
 
-/// A running request. Dropped before it ended, it was aborted by its client.
+/// A running request. If it is dropped before `end`, it counts as aborted by its client.
 #[derive(Debug)]
 pub(crate) struct Slot<'a> {
     engine: &'a Engine,

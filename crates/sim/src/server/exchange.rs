@@ -1,4 +1,4 @@
-//! One request, from its queue to its end.
+//! One request, from the queue to the end of its response.
 
 use std::future::Future;
 use std::time::Duration;
@@ -34,7 +34,7 @@ use crate::server::job::Refusal;
 use crate::server::job::bad_request;
 use crate::server::spans::Caller;
 
-/// What becomes of the connection after an answer.
+/// What to do with the connection after a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum After {
     KeepOpen,
@@ -48,10 +48,10 @@ impl After {
     }
 }
 
-/// Bytes that are written at once when nothing paces the stream.
+/// Bytes per write for streams without pacing.
 const BLOCK_BYTES: usize = 64 * 1024;
 
-/// A request in the works.
+/// A request in progress.
 struct Exchange<'a> {
     client: &'a mut Client,
     engine: &'a Engine,
@@ -59,11 +59,11 @@ struct Exchange<'a> {
     generation: Generation,
     fault: Option<Fault>,
     front: Front,
-    /// The caller's span, for the spans of the engine.
+    /// The caller's span, parent of the engine's span.
     caller: Option<Caller>,
 }
 
-/// What a request asks for: the generation, and a fault by header.
+/// Parses a request: the engine to imitate, the generation, and the fault set by header.
 fn read(head: &Head, api: Api, engine: &Engine, body: &[u8]) -> (Imitation, Result<(Job, Option<Fault>), Refusal>) {
     let settings = &engine.settings;
     let imitate = match head.engine.as_deref().map(str::parse) {
@@ -78,7 +78,7 @@ fn read(head: &Head, api: Api, engine: &Engine, body: &[u8]) -> (Imitation, Resu
         true => form::read(body, head.content_type.as_deref().unwrap_or_default()),
         false => serde_json::from_slice(body).map_err(|error| bad_request(None, error.to_string())),
     };
-    // Where a body could not be read, nothing tells apart what shares a path.
+    // An unreadable body cannot select between the APIs that share a path.
     let told = body.as_ref().map_or(api, |body| api.told_apart(body, imitate)).engine(imitate);
     let named = match head.fault.as_deref().map(str::parse::<Fault>) {
         Some(Err(error)) => return (told, Err(bad_request(Some("x-sim-fault"), error.to_string()))),
@@ -135,7 +135,7 @@ async fn refuse(
     Ok(After::close_if(front.closes_after(refusal.status)))
 }
 
-/// What stands in for an answer when a fault asks for a status.
+/// The error response for an injected status.
 pub(crate) fn faulty(status: u16) -> Refusal {
     let kind = match status {
         404 => "NotFoundError",
@@ -165,7 +165,7 @@ impl Exchange<'_> {
         if self.context.job.stream { self.stream(dialect).await } else { self.whole(dialect).await }
     }
 
-    /// Ollama without a prompt.
+    /// Whether this is an Ollama request without a prompt, which only loads the model.
     fn loads_only(&self) -> bool {
         self.context.job.empty && matches!(self.context.job.api, Api::OllamaChat | Api::OllamaGenerate)
     }
@@ -242,7 +242,7 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    /// When nothing tells the events apart, one block of them is rendered and written again and again.
+    /// Renders one block of identical events and writes it repeatedly, if all events are equal.
     async fn send_alike(&mut self, dialect: &mut dyn Dialect, out: &mut Chunks, slot: &Slot<'_>) -> Result<(), Ended> {
         let mut left = self.generation.alike();
         if left == 0 || self.fault.is_some() || !dialect.repeats() {
@@ -299,7 +299,7 @@ impl Exchange<'_> {
         self.send_whole(&whole.headers, &whole.body, slot).await
     }
 
-    /// Answers what needs no generation: a pass over the prompt takes as long as a first token.
+    /// Serves a request that generates nothing: processing the prompt takes as long as the first token would.
     async fn compute(&mut self) -> Result<After, Ended> {
         let engine = self.engine;
         let tokens = if self.loads_only() { 0 } else { self.context.job.prompt_tokens };
@@ -341,7 +341,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Lets a fault in mid-stream strike when its time has come; tells how the connection goes on if it ends the answer.
+    /// Applies a mid-stream fault once it is due; returns the state of the connection if the fault ends the response.
     async fn strike(
         &mut self,
         dialect: &mut dyn Dialect,
@@ -378,7 +378,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// Says nothing for `time`, or for ever; returns the moment from which generation is reckoned then.
+    /// Sends nothing (except keep-alive comments) for `time`, or forever if it is `None`; returns the new start of the
+    /// generation.
     async fn hang(&mut self, comment: Option<&[u8]>, time: Option<Duration>) -> Result<Instant, Ended> {
         match time {
             Some(time) => self.pause_until(comment, Instant::now() + time).await?,
@@ -394,7 +395,7 @@ impl Exchange<'_> {
         self.patiently(comment, self.engine.sleep_until(at)).await
     }
 
-    /// Waits as long as the client stays, and sends it a comment now and then if that is set and the API has any.
+    /// Runs `work` while the client is connected; sends keep-alive comments if they are enabled and the API has them.
     async fn patiently<T>(&mut self, comment: Option<&[u8]>, work: impl Future<Output = T>) -> Result<T, Ended> {
         let Some((interval, comment)) = self.engine.settings.sse_keep_alive.zip(comment) else {
             return self.client.with(work).await;
@@ -414,7 +415,7 @@ impl Exchange<'_> {
         Summary { generated: self.generation.total(), finish: self.generation.finish(), times: times(slot, first) }
     }
 
-    /// The engine's span of the request.
+    /// Sends the engine's span of the request.
     fn trace(&self, summary: &Summary) {
         if let Some(tracer) = &self.engine.tracer {
             tracer.request(&self.context, summary, self.caller);
@@ -426,7 +427,7 @@ impl Exchange<'_> {
     }
 }
 
-/// Where the time went until now.
+/// Durations of the phases so far.
 fn times(slot: &Slot<'_>, first: Option<Instant>) -> Times {
     let first = first.unwrap_or_else(Instant::now);
     Times { queue: slot.queue_time(), prefill: first - slot.scheduled(), decode: first.elapsed() }

@@ -1,37 +1,38 @@
-//! What can go wrong on demand.
+//! Faults that can be injected.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// A fault that befalls one request. Written as `NAME` or `NAME:ARG`, see [`Fault::NAMES`].
+/// A fault of one request. Written as `NAME` or `NAME:ARG`, see [`Fault::NAMES`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Fault {
-    /// An error answer with this status instead of a stream.
+    /// An error response with this status instead of a stream.
     Status(u16),
-    /// After so many token events an error event, `[DONE]` and a clean end: what vLLM's chat sends when its engine dies.
+    /// After this many token events: an error event, `[DONE]` and a clean end, as vLLM's chat sends when its engine
+    /// dies.
     ErrorEvent(u32),
-    /// After so many token events the connection is closed without the terminating chunk.
+    /// After this many token events: the connection closes without the terminating chunk.
     Cut(u32),
-    /// After so many token events the connection is reset.
+    /// After this many token events: the connection is reset.
     Reset(u32),
-    /// A silence of this length in mid-stream.
+    /// A pause of this length in mid-stream.
     Stall(Duration),
-    /// A silence of this length between the headers and the first token; `None` until the client leaves.
+    /// A pause of this length between the headers and the first token; `None` until the client disconnects.
     Hang(Option<Duration>),
     /// The stream ends cleanly but without `[DONE]`.
     NoDone,
-    /// 200, an event stream, and a clean end without one event: what llama-cpp-python sends for a prompt too long.
+    /// 200, an event stream, and a clean end without an event, as llama-cpp-python sends for a prompt that is too long.
     Empty,
-    /// The headers come late by this much.
+    /// The headers are delayed by this much.
     SlowHeaders(Duration),
-    /// After so many token events one event that is no JSON; the stream goes on.
+    /// After this many token events: one event that is not valid JSON; the stream continues.
     BadJson(u32),
-    /// An answer that is no HTTP, then the end of the connection.
+    /// A response that is not HTTP, then the connection closes.
     Garbage,
 }
 
-/// Token events before a fault in mid-stream, if none are named.
+/// Default number of token events before a mid-stream fault.
 const AFTER: u32 = 3;
 
 impl Fault {
@@ -50,7 +51,7 @@ impl Fault {
         "garbage",
     ];
 
-    /// After how many token events it strikes, for the faults that strike in mid-stream.
+    /// Number of token events before the fault, for mid-stream faults.
     pub(crate) fn after(self) -> Option<u32> {
         match self {
             Fault::ErrorEvent(after) | Fault::Cut(after) | Fault::Reset(after) | Fault::BadJson(after) => Some(after),
@@ -60,9 +61,9 @@ impl Fault {
     }
 }
 
-/// A fault that could not be read.
+/// An unknown fault name or a bad argument.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no fault is called {text:?}; there are: {}", Fault::NAMES.join(", "))]
+#[error("unknown fault {text:?}; expected one of: {}", Fault::NAMES.join(", "))]
 pub struct UnknownFault {
     text: String,
 }
@@ -129,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_fault_is_read_back_from_what_it_is_written_as() {
+    fn every_fault_parses_back_from_its_text() {
         for name in Fault::NAMES {
             let plain = name.split(['[', ':']).next().unwrap();
             let text = match *name {
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_fault_is_refused_with_the_names_there_are() {
+    fn unknown_fault_error_lists_the_valid_names() {
         for text in ["", "explode", "status", "status:200", "stall:-1", "stall:x", "cut:-1", "empty:1"] {
             let error = text.parse::<Fault>().unwrap_err().to_string();
             assert!(error.contains("slow-headers[:SECONDS]"), "{text:?}: {error}");

@@ -1,4 +1,4 @@
-//! Reads a form with a file in it (RFC 7578), as far as the transcription of audio needs it.
+//! Parses multipart forms with a file (RFC 7578), as far as audio transcription needs it.
 
 use crate::server::job::Body;
 use crate::server::job::Refusal;
@@ -6,17 +6,17 @@ use crate::server::job::StreamOptions;
 use crate::server::job::bad_request;
 use crate::server::prompt::Prompt;
 
-/// Bytes of a second of audio: 16 kHz, 16 bits, one channel.
+/// Bytes per second of audio: 16 kHz, 16 bits, mono.
 const SECOND_BYTES: usize = 32_000;
 
-/// What Whisper's prompt is made of: start, language, task, no timestamps.
+/// Tokens in Whisper's prompt: start, language, task, no timestamps.
 const PROMPT_TOKENS: u64 = 4;
 
-/// Reads the fields that matter.
+/// Reads the fields that the server uses.
 pub(crate) fn read(body: &[u8], content_type: &str) -> Result<Body, Refusal> {
     let boundary = content_type.split(';').find_map(|part| part.trim().strip_prefix("boundary="));
     let Some(boundary) = boundary.map(|boundary| boundary.trim_matches('"')) else {
-        return Err(bad_request(None, "the body is no form: Content-Type has no boundary".to_owned()));
+        return Err(bad_request(None, "the body is not a form: Content-Type has no boundary".to_owned()));
     };
     let mut asked = Body::default();
     let mut options = StreamOptions::default();
@@ -44,7 +44,7 @@ pub(crate) fn read(body: &[u8], content_type: &str) -> Result<Body, Refusal> {
     Ok(asked)
 }
 
-/// The prompt that so many bytes of audio are.
+/// The prompt size for this many bytes of audio.
 pub(crate) fn audio(bytes: usize) -> Prompt {
     Prompt::audio(PROMPT_TOKENS, bytes.div_ceil(SECOND_BYTES).max(1) as u64)
 }
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_and_the_length_of_the_file_are_read() {
+    fn form_fields_and_file_length_are_read() {
         let mut body =
             b"--X\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\ntiny\r\n--X\r\nContent-Disposition: \
             form-data; name=\"file\"; filename=\"a.wav\"\r\nContent-Type: audio/wav\r\n\r\n"

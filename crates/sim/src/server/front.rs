@@ -1,4 +1,4 @@
-//! Heads, and the framing of bodies, as each engine's HTTP server writes them.
+//! Response headers and body framing, as each engine's HTTP server writes them.
 
 use std::io::Write;
 use std::time::Duration;
@@ -7,14 +7,14 @@ use std::time::UNIX_EPOCH;
 
 use crate::server::api::Imitation;
 
-/// Since the epoch.
+/// Time since the Unix epoch.
 pub(crate) fn unix_time() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO)
 }
 
-/// Year, month and day of a day since the epoch, by the civil calendar.
+/// Year, month and day (Gregorian calendar) of a number of days since the epoch.
 fn date(days: u64) -> (u64, u64, u64) {
-    // Years are counted from 1 March of year 0, so that a leap day is the last of its year; 400 years repeat.
+    // Years are counted from 1 March of year 0, so that a leap day is the last day of its year; the cycle is 400 years.
     let since = days + 719_468;
     let (era, day_of_era) = (since / 146_097, since % 146_097);
     let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
@@ -24,7 +24,7 @@ fn date(days: u64) -> (u64, u64, u64) {
     (era * 400 + year_of_era + u64::from(month >= 10), (month + 2) % 12 + 1, day)
 }
 
-/// An HTTP date (RFC 9110, 5.6.7) of a Unix time.
+/// The HTTP date (RFC 9110, 5.6.7) of a Unix time.
 fn http_date(time: u64) -> String {
     const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
     const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
@@ -36,7 +36,7 @@ fn http_date(time: u64) -> String {
     format!("{weekday}, {day:02} {month} {year:04} {hour:02}:{minute:02}:{second:02} GMT")
 }
 
-/// A timestamp with nanoseconds (RFC 3339) of a Unix time, as Go prints it: without zeros at the end.
+/// The RFC 3339 timestamp of a Unix time with nanoseconds, as Go prints it: without trailing zeros.
 pub(crate) fn timestamp(time: Duration) -> String {
     let (year, month, day) = date(time.as_secs() / 86_400);
     let second = time.as_secs() % 86_400;
@@ -51,18 +51,18 @@ fn reason(status: u16) -> &'static str {
     http::StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason()).unwrap_or("Unknown")
 }
 
-/// When the head of a stream is sent.
+/// When the headers of a stream are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HeadTime {
-    /// Before the request waits for its turn.
+    /// Before the request is queued.
     AtOnce,
-    /// When its turn has come.
+    /// When the request is scheduled.
     Scheduled,
     /// In one write with the first token.
     FirstToken,
 }
 
-/// What a streamed body is made of.
+/// Format of a streamed body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Media {
     /// Server-sent events.
@@ -75,7 +75,7 @@ pub(crate) enum Media {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Front {
     engine: Imitation,
-    /// The connection ends with this answer.
+    /// Whether the connection closes after this response.
     pub(crate) close: bool,
 }
 
@@ -84,7 +84,8 @@ impl Front {
         Front { engine, close }
     }
 
-    /// When it sends the head of a stream (recordings; engines.md of each engine's source for those without one).
+    /// When the engine sends the headers of a stream (from recordings; from engines.md of each engine's source for
+    /// those without one).
     pub(crate) fn head_time(self, openai: bool) -> HeadTime {
         match self.engine {
             Imitation::LlamaCpp => HeadTime::Scheduled,
@@ -94,17 +95,17 @@ impl Front {
         }
     }
 
-    /// Whether it writes the sizes of chunks with capital letters, as hyper does.
+    /// Whether it writes chunk sizes in uppercase hexadecimal, as hyper does.
     fn shouts(self) -> bool {
         matches!(self.engine, Imitation::Tgi | Imitation::Dynamo)
     }
 
-    /// The connection does not outlive a stream, although the head may announce otherwise.
+    /// Whether the connection closes after a stream, even if the headers announce keep-alive.
     pub(crate) fn closes_after_stream(self) -> bool {
         self.close || self.engine == Imitation::LlamaCpp
     }
 
-    /// The head of a stream.
+    /// The headers of a stream.
     pub(crate) fn stream(self, media: Media) -> Vec<u8> {
         let date = http_date(unix_time().as_secs());
         let close = if self.close { "connection: close\r\n" } else { "" };
@@ -146,7 +147,7 @@ impl Front {
         format!("HTTP/1.1 200 OK\r\n{head}\r\n").into_bytes()
     }
 
-    /// A whole answer; `extra` are headers with their line ends.
+    /// A non-streamed response; `extra` is header lines with their line ends.
     pub(crate) fn whole(self, status: u16, content_type: Option<&str>, extra: &str, body: &str) -> Vec<u8> {
         let (date, length, reason) = (http_date(unix_time().as_secs()), body.len(), reason(status));
         let media = |name: &str| content_type.map(|value| format!("{name}: {value}\r\n")).unwrap_or_default();
@@ -181,22 +182,22 @@ impl Front {
         format!("HTTP/1.1 {status} {reason}\r\n{head}\r\n{body}").into_bytes()
     }
 
-    /// Whether the connection ends after an answer with this status.
+    /// Whether the connection closes after a response with this status.
     pub(crate) fn closes_after(self, status: u16) -> bool {
         self.close || (self.engine == Imitation::LlamaCpp && status >= 400)
     }
 
-    /// A whole answer in JSON.
+    /// A non-streamed JSON response.
     pub(crate) fn json(self, status: u16, extra: &str, body: &str) -> Vec<u8> {
         self.whole(status, Some("application/json"), extra, body)
     }
 }
 
-/// The chunks of a streamed body that wait to be sent.
+/// Rendered chunks of a streamed body, not sent yet.
 #[derive(Debug)]
 pub(crate) struct Chunks {
     pub(crate) bytes: Vec<u8>,
-    /// The chunk that is being made; its length has to be known before it is framed.
+    /// The chunk being built; its length must be known before it is framed.
     payload: Vec<u8>,
     shouts: bool,
 }
@@ -206,7 +207,7 @@ impl Chunks {
         Chunks { bytes: Vec::new(), payload: Vec::new(), shouts: front.shouts() }
     }
 
-    /// Appends one chunk with what `write` writes.
+    /// Appends one chunk with the bytes that `write` appends.
     pub(crate) fn chunk(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         self.payload.clear();
         write(&mut self.payload);
@@ -221,7 +222,7 @@ impl Chunks {
         self.bytes.extend_from_slice(b"\r\n");
     }
 
-    /// Appends the end of the body.
+    /// Appends the terminating chunk.
     pub(crate) fn terminate(&mut self) {
         self.bytes.extend_from_slice(b"0\r\n\r\n");
     }
@@ -232,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_are_those_of_the_calendar() {
+    fn http_dates_match_the_calendar() {
         assert_eq!(http_date(0), "Thu, 01 Jan 1970 00:00:00 GMT");
         assert_eq!(http_date(784_111_777), "Sun, 06 Nov 1994 08:49:37 GMT");
         assert_eq!(http_date(951_782_400), "Tue, 29 Feb 2000 00:00:00 GMT");

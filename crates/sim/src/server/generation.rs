@@ -1,4 +1,4 @@
-//! The simulated model: which tokens come in which event of a request, and when.
+//! The simulated model: which tokens each event of a request contains, and when they are due.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -11,16 +11,16 @@ use crate::server::settings::Settings;
 use crate::server::settings::Text;
 use crate::server::vocabulary;
 
-/// What one sequence (choice) generates in one step.
+/// The output of one sequence (choice) in one step.
 #[derive(Debug)]
 pub(crate) struct Piece {
     pub(crate) choice: u32,
     /// The text; empty for the end-of-text token.
     pub(crate) text: String,
     pub(crate) ids: Vec<u32>,
-    /// Tokens in this step; 0 when the sequence had ended before.
+    /// Tokens in this step; 0 if the sequence ended earlier.
     pub(crate) tokens: u64,
-    /// Tokens of this sequence so far, this step's included.
+    /// Tokens of this sequence so far, including this step.
     pub(crate) generated: u64,
     pub(crate) finish: Option<Finish>,
     target: u64,
@@ -28,7 +28,7 @@ pub(crate) struct Piece {
 }
 
 impl Piece {
-    /// The tokens of this step one by one; what is not made of words is said by the first of them.
+    /// The tokens of this step one by one; text that does not consist of words is returned with the first token.
     pub(crate) fn each(&self) -> impl Iterator<Item = (u32, &str)> {
         self.ids.iter().enumerate().map(|(at, id)| {
             let text = match vocabulary::text(*id) {
@@ -66,7 +66,8 @@ impl Generation {
         Generation { pieces, steps: 0, schedule, text: settings.text, chance }
     }
 
-    /// Goes on to the next step and says when it is due, counted from the scheduling; `None` when all have ended.
+    /// Advances to the next step and returns when it is due, relative to scheduling; `None` when all sequences have
+    /// ended.
     pub(crate) fn advance(&mut self) -> Option<Duration> {
         let mut longest = 0;
         for piece in &mut self.pieces {
@@ -82,7 +83,7 @@ impl Generation {
         (longest > 0).then(|| self.schedule.due(longest))
     }
 
-    /// Fills in what the pieces of this step say.
+    /// Fills in the text of this step's pieces.
     pub(crate) fn speak(&mut self) {
         for piece in &mut self.pieces {
             piece.text.clear();
@@ -112,7 +113,7 @@ impl Generation {
         }
     }
 
-    /// Takes back what was generated: for requests that are answered without it.
+    /// Resets the generated tokens, for requests that are served without generation.
     pub(crate) fn forget(&mut self) {
         for piece in &mut self.pieces {
             piece.generated = 0;
@@ -130,12 +131,12 @@ impl Generation {
         self.pieces.iter().map(|piece| piece.generated).sum()
     }
 
-    /// Whether nothing comes after this step.
+    /// Whether this is the last step.
     pub(crate) fn is_last(&self) -> bool {
         self.pieces.iter().all(|piece| piece.finish.is_some())
     }
 
-    /// How the request as a whole ended.
+    /// How the whole request ended.
     pub(crate) fn finish(&self) -> Finish {
         match self.pieces.iter().all(|piece| piece.end == Finish::Stop) {
             true => Finish::Stop,
@@ -143,8 +144,8 @@ impl Generation {
         }
     }
 
-    /// Steps that may be taken at once because they are all alike: one token each, in one sequence, without a pause,
-    /// with the same text. None of them is the last one.
+    /// Number of identical steps that can be taken at once: one token each, one sequence, no pause, the same text. The
+    /// last step is never included.
     pub(crate) fn alike(&self) -> u64 {
         match self.pieces.as_slice() {
             [piece] if self.text == Text::Filler && self.schedule.unpaced() && self.schedule.tokens(1, 2) == 1 => {
@@ -154,7 +155,7 @@ impl Generation {
         }
     }
 
-    /// Takes `steps` of the steps that are alike.
+    /// Takes `steps` of the identical steps.
     pub(crate) fn skip(&mut self, steps: u64) {
         for piece in &mut self.pieces {
             piece.generated += steps;

@@ -1,4 +1,4 @@
-//! A histogram with fixed buckets that many threads may fill.
+//! A histogram with fixed buckets that several threads can fill.
 
 use std::fmt::Write;
 use std::sync::atomic::AtomicU64;
@@ -11,17 +11,17 @@ pub(crate) const FIRST_TOKEN: &[f64] = &[
     160.0, 640.0, 2560.0,
 ];
 
-/// Bounds of vLLM's `request_queue_time_seconds`, `e2e_request_latency_seconds` and their like (0.32.0).
+/// Bounds of vLLM's `request_queue_time_seconds`, `e2e_request_latency_seconds` and similar (0.32.0).
 pub(crate) const REQUEST: &[f64] = &[
     0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0,
     1920.0, 7680.0,
 ];
 
-/// Counts of times per bucket.
+/// Counts of durations per bucket.
 #[derive(Debug)]
 pub(crate) struct Histogram {
     bounds: &'static [f64],
-    /// One per bound, and one for what is above all.
+    /// One per bound, plus one above all bounds.
     counts: Vec<AtomicU64>,
     sum_us: AtomicU64,
 }
@@ -41,7 +41,7 @@ impl Histogram {
         self.sum_us.fetch_add(time.as_micros() as u64, Relaxed);
     }
 
-    /// Writes its samples in the text format; `labels` without braces.
+    /// Writes the samples in the Prometheus text format; `labels` without braces.
     pub(crate) fn write(&self, page: &mut String, name: &str, labels: &str) -> std::fmt::Result {
         let mut count = 0;
         for (index, bucket) in self.counts.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Reads requests from, and writes bytes to, one client, with a say over every byte and over how the connection ends.
+//! Reads requests from one client and writes raw bytes to it, with full control over how the connection ends.
 
 use std::fmt;
 use std::future::Future;
@@ -18,47 +18,47 @@ use tokio::net::UnixStream;
 
 use crate::server::spans::Caller;
 
-/// What a client's bytes come and go by.
+/// The transport of a client connection.
 pub(crate) trait Wire: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin {
-    /// Makes the end that follows a reset.
+    /// Makes the connection end with a reset.
     fn reset(&mut self);
 }
 
 impl Wire for TcpStream {
     fn reset(&mut self) {
-        // Lingering for no time at all makes the kernel send RST instead of FIN.
+        // A linger time of zero makes the kernel send RST instead of FIN.
         if let Err(error) = socket2::SockRef::from(&*self).set_linger(Some(Duration::ZERO)) {
-            tracing::warn!(%error, "the simulated server could not reset a connection");
+            tracing::warn!(%error, "simulated server failed to reset a connection");
         }
     }
 }
 
 impl Wire for UnixStream {
-    /// A Unix socket has none: its end is an end.
+    /// Unix sockets have no reset: the connection just closes.
     fn reset(&mut self) {}
 }
 
 /// The first bytes of HTTP/2 with prior knowledge (RFC 9113, 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Most headers and bytes of a request head, and bytes of a body.
+/// Maximum number of headers, size of the request headers, and size of a body (both in bytes).
 const HEADERS: usize = 64;
 const HEAD_BYTES: usize = 64 * 1024;
 pub(crate) const BODY_BYTES: usize = 256 * 1024 * 1024;
 
-/// What a request's head said, as far as it matters here.
+/// The parts of the request headers that the server uses.
 #[derive(Debug, Default)]
 pub(crate) struct Head {
     pub(crate) method: String,
     pub(crate) path: String,
-    /// What stands after the path's `?`.
+    /// The query, without `?`.
     pub(crate) query: String,
     /// `Connection: close`, or HTTP/1.0 without `keep-alive`.
     pub(crate) close: bool,
     pub(crate) request_id: Option<String>,
     pub(crate) caller: Option<Caller>,
     pub(crate) fault: Option<String>,
-    /// The engine that should be imitated.
+    /// Value of `x-sim-engine`.
     pub(crate) engine: Option<String>,
     pub(crate) content_type: Option<String>,
     /// `Upgrade: websocket`.
@@ -69,14 +69,14 @@ pub(crate) struct Head {
     expects_continue: bool,
 }
 
-/// Why no request came.
+/// Why no further request was read.
 #[derive(Debug)]
 pub(crate) enum Ended {
-    /// The client closed the connection or it broke, or it was idle for too long.
+    /// The client closed the connection, it failed, or it was idle for too long.
     Gone,
-    /// What came is no HTTP/1 request.
+    /// The bytes are not an HTTP/1 request.
     Malformed,
-    /// What came is the beginning of HTTP/2.
+    /// The bytes are the start of HTTP/2.
     Http2,
 }
 
@@ -86,11 +86,11 @@ impl From<io::Error> for Ended {
     }
 }
 
-/// One client.
+/// A client connection.
 #[derive(Debug)]
 pub(crate) struct Client {
     stream: Box<dyn Wire>,
-    /// Bytes that were read but belong to what comes next.
+    /// Bytes that were read ahead.
     inbox: Vec<u8>,
 }
 
@@ -99,7 +99,7 @@ impl Client {
         Client { stream, inbox: Vec::new() }
     }
 
-    /// The next request and its body.
+    /// Reads the next request and its body.
     pub(crate) async fn request(&mut self, idle: Duration) -> Result<(Head, Vec<u8>), Ended> {
         let head = tokio::time::timeout(idle, self.next(parse)).await.unwrap_or(Err(Ended::Gone))?;
         if head.expects_continue {
@@ -109,7 +109,7 @@ impl Client {
         Ok((head, body))
     }
 
-    /// The next thing that `parse` finds at the start of what comes: it says what that is and how long.
+    /// Reads until `parse` finds an item at the start of the buffer; `parse` returns the item and its length.
     pub(crate) async fn next<T>(
         &mut self,
         parse: impl Fn(&[u8]) -> Result<Option<(T, usize)>, Ended>,
@@ -123,7 +123,7 @@ impl Client {
         }
     }
 
-    /// Takes the next `length` bytes.
+    /// Reads the next `length` bytes.
     async fn take(&mut self, length: usize) -> Result<Vec<u8>, Ended> {
         if length > BODY_BYTES {
             return Err(Ended::Malformed);
@@ -158,7 +158,7 @@ impl Client {
         }
     }
 
-    /// The next line without its end.
+    /// Reads the next line, without its line end.
     async fn line(&mut self) -> Result<Vec<u8>, Ended> {
         loop {
             if let Some(at) = memchr::memchr(b'\n', &self.inbox) {
@@ -188,14 +188,14 @@ impl Client {
         Ok(self.stream.write_all(bytes).await?)
     }
 
-    /// Waits for `work`, but no longer than the client stays: like uvicorn, it takes a half-closed connection for a
-    /// client that left.
+    /// Runs `work` while the client is connected. Like uvicorn, it treats a half-closed connection as a disconnected
+    /// client.
     pub(crate) async fn with<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Ended> {
         tokio::select! {
             biased;
             done = work => Ok(done),
             gone = async {
-                // A next request may come early; beyond a head's worth of it the client has to wait.
+                // Pipelined bytes are read up to the size of a request's headers; after that the client has to wait.
                 while self.inbox.len() < HEAD_BYTES {
                     if let Err(gone) = self.fill().await {
                         return gone;
@@ -206,18 +206,18 @@ impl Client {
         }
     }
 
-    /// Ends the connection so that the client sees a reset.
+    /// Closes the connection with a reset.
     pub(crate) fn reset(mut self) {
         self.stream.reset();
     }
 
-    /// The connection as it was before anything was read.
+    /// The connection with the bytes read so far put back.
     pub(crate) fn rewound(self) -> Rewound {
         Rewound { read: self.inbox, stream: self.stream }
     }
 }
 
-/// A connection whose first bytes were read already.
+/// A connection whose first bytes were already read.
 #[derive(Debug)]
 pub(crate) struct Rewound {
     read: Vec<u8>,
@@ -249,12 +249,13 @@ impl AsyncWrite for Rewound {
     }
 }
 
-/// The head at the start of `bytes` and its length, or `None` when it is not complete.
+/// Parses the request headers at the start of `bytes`; returns them with their length, or `None` if they are
+/// incomplete.
 fn parse(bytes: &[u8]) -> Result<Option<(Head, usize)>, Ended> {
     if bytes.starts_with(PREFACE) {
         return Err(Ended::Http2);
     }
-    // No method of HTTP/1 begins so.
+    // No HTTP/1 method starts like this.
     if bytes.len() > 2 && PREFACE.starts_with(bytes) {
         return Ok(None);
     }

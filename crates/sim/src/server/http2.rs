@@ -1,6 +1,5 @@
-//! HTTP/2 with prior knowledge (RFC 9113, 3.3): each stream is served as a connection of HTTP/1.1 that carries one
-//! request, which is what a gateway makes of it in front of a real engine. A connection that is cut there is a stream that
-//! is reset here.
+//! HTTP/2 with prior knowledge (RFC 9113, 3.3). Each stream is served as an HTTP/1.1 connection with one request, like
+//! a gateway in front of a real engine does. A cut connection there becomes a reset stream here.
 
 use std::io;
 use std::pin::Pin;
@@ -29,16 +28,16 @@ use crate::server::http::Client;
 use crate::server::http::Rewound;
 use crate::server::http::Wire;
 
-/// Streams of a connection at a time; a client waits with further ones.
+/// Concurrent streams per connection; a client has to wait with further ones.
 const STREAMS: u32 = 1000;
 
-/// Bytes of a request that a client may send before it is told to go on.
+/// Flow-control window in bytes for request bodies.
 const WINDOW: u32 = 1 << 20;
 
-/// Most headers of an answer.
+/// Maximum number of headers in a response.
 const HEADERS: usize = 32;
 
-/// Serves until either side is done with the connection.
+/// Serves a connection until either side closes it.
 pub(crate) async fn serve(stream: Rewound, engine: Arc<Engine>) {
     let mut builder = h2::server::Builder::new();
     builder.max_concurrent_streams(STREAMS).initial_window_size(WINDOW).initial_connection_window_size(WINDOW);
@@ -54,7 +53,7 @@ pub(crate) async fn serve(stream: Rewound, engine: Arc<Engine>) {
             },
             Some(ended) = streams.join_next() => {
                 if let Err(error) = ended {
-                    tracing::error!(%error, "a stream of the simulated server panicked");
+                    tracing::error!(%error, "simulated server stream panicked");
                 }
             }
             () = tokio::time::sleep(engine.settings.idle_timeout), if streams.is_empty() => connection.graceful_shutdown(),
@@ -64,14 +63,14 @@ pub(crate) async fn serve(stream: Rewound, engine: Arc<Engine>) {
 
 async fn answer(request: Request<RecvStream>, respond: SendResponse<Bytes>, engine: Arc<Engine>) {
     let (head, body) = request.into_parts();
-    // A client that gave up the stream is not answered.
+    // The client reset the stream, so no response is sent.
     let Some(body) = whole(body).await else { return };
     let is_head = head.method == http::Method::HEAD;
     let stream = Stream { request: rendered(&head, &body), respond, answer: Answer::Head(Vec::new()), is_head };
     connection::answer_all(Client::new(Box::new(stream)), &engine).await;
 }
 
-/// All of a request's body.
+/// Reads the whole request body.
 async fn whole(mut body: RecvStream) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     while let Some(part) = body.data().await {
@@ -85,7 +84,7 @@ async fn whole(mut body: RecvStream) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// A request in the form of HTTP/1.1.
+/// Renders a request as HTTP/1.1.
 fn rendered(head: &http::request::Parts, body: &[u8]) -> Bytes {
     let mut bytes = Vec::new();
     let path = head.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
@@ -100,20 +99,20 @@ fn rendered(head: &http::request::Parts, body: &[u8]) -> Bytes {
     bytes.into()
 }
 
-/// A stream, as a connection of HTTP/1.1: its request can be read, and an answer be written.
+/// A stream presented as an HTTP/1.1 connection: the request can be read and a response written.
 #[derive(Debug)]
 struct Stream {
-    /// What was not read yet.
+    /// Request bytes not read yet.
     request: Bytes,
     respond: SendResponse<Bytes>,
     answer: Answer,
     is_head: bool,
 }
 
-/// How far the answer is.
+/// State of the response.
 #[derive(Debug)]
 enum Answer {
-    /// So much of its head was written.
+    /// The header bytes written so far.
     Head(Vec<u8>),
     Body(SendStream<Bytes>, Delimiter),
     Over,
@@ -124,7 +123,7 @@ fn broken(error: h2::Error) -> io::Error {
 }
 
 impl Stream {
-    /// Ends a stream whose answer is not whole.
+    /// Resets a stream whose response is incomplete.
     fn give_up(&mut self, reason: Reason) {
         match std::mem::replace(&mut self.answer, Answer::Over) {
             Answer::Head(_) => self.respond.send_reset(reason),
@@ -133,7 +132,7 @@ impl Stream {
         }
     }
 
-    /// Takes more of the head; what follows it in the same bytes is the body's.
+    /// Adds header bytes; any bytes after the headers belong to the body.
     fn head(&mut self, mut bytes: Vec<u8>) -> io::Result<()> {
         let mut headers = [httparse::EMPTY_HEADER; HEADERS];
         let mut parsed = httparse::Response::new(&mut headers);
@@ -160,7 +159,7 @@ impl Stream {
                 let length = std::str::from_utf8(header.value).ok().and_then(|value| value.parse().ok());
                 delimiter = Delimiter::Length(length.unwrap_or(0));
             }
-            // What is about the connection has no place here (RFC 9113, 8.2.2).
+            // Connection-specific headers are not allowed in HTTP/2 (RFC 9113, 8.2.2).
             if !(is("transfer-encoding") || is("connection") || is("keep-alive")) {
                 response = response.header(header.name.to_ascii_lowercase(), header.value);
             }
@@ -193,7 +192,7 @@ impl Stream {
 }
 
 impl AsyncRead for Stream {
-    /// After the request comes nothing, until the client leaves or the answer is over.
+    /// Stays pending after the request until the client disconnects or the response ends.
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if !self.request.is_empty() {
             let length = self.request.len().min(buf.remaining());
@@ -211,7 +210,7 @@ impl AsyncRead for Stream {
 }
 
 impl AsyncWrite for Stream {
-    /// Takes all of the bytes when the client takes any.
+    /// Accepts all of the bytes as soon as the client accepts any.
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = &mut *self;
         let written = match &mut this.answer {

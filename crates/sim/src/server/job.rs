@@ -1,4 +1,4 @@
-//! What a request asks for, read from its body and checked as engines check it.
+//! Generation parameters, read from the request body and validated as engines validate them.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -9,7 +9,7 @@ use crate::server::fault::Fault;
 use crate::server::prompt::Prompt;
 use crate::server::settings::Settings;
 
-/// A generation that was asked for.
+/// A requested generation.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
     pub(crate) api: Api,
@@ -20,22 +20,22 @@ pub(crate) struct Job {
     pub(crate) include_usage: bool,
     pub(crate) continuous_usage: bool,
     pub(crate) return_token_ids: bool,
-    /// Details that only some APIs have, and only if they are asked for: TGI's `details`, Dynamo's `nvext.timing`.
+    /// Optional details that only some APIs have: TGI's `details`, Dynamo's `nvext.timing`.
     pub(crate) details: bool,
     /// Sequences to generate: `n` times the number of prompts.
     pub(crate) choices: u32,
-    /// Texts in the request, for APIs that answer each of them.
+    /// Texts in the request, for APIs that return a result for each of them.
     pub(crate) inputs: u64,
-    /// There is no prompt at all.
+    /// The request has no prompt.
     pub(crate) empty: bool,
     pub(crate) prompt_tokens: u64,
-    /// Tokens of the prompt that are in the cache.
+    /// Prompt tokens found in the cache.
     pub(crate) cached_tokens: u64,
     pub(crate) max_tokens: u64,
     pub(crate) ignore_eos: bool,
 }
 
-/// A request that is refused: what goes into the error envelope.
+/// A rejected request: the contents of the error envelope.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) status: u16,
@@ -44,7 +44,7 @@ pub(crate) struct Refusal {
     pub(crate) message: String,
 }
 
-/// Every key of every API that matters here.
+/// Every key of every API that the server reads.
 #[derive(Deserialize, Debug, Default)]
 #[serde(default)]
 pub(crate) struct Body {
@@ -59,13 +59,13 @@ pub(crate) struct Body {
     pub(crate) n: Option<u32>,
     pub(crate) ignore_eos: bool,
     pub(crate) return_token_ids: bool,
-    /// OpenAI Responses; embeddings and their kin.
+    /// OpenAI Responses; embeddings and related APIs.
     pub(crate) input: Option<Prompt>,
     pub(crate) instructions: Option<Prompt>,
     pub(crate) max_output_tokens: Option<u64>,
     /// Anthropic.
     pub(crate) system: Option<Prompt>,
-    /// SGLang, vLLM's tokens in and out; scores.
+    /// SGLang; vLLM's tokens in, tokens out; scores.
     pub(crate) text: Option<Prompt>,
     pub(crate) input_ids: Option<Prompt>,
     pub(crate) token_ids: Option<Prompt>,
@@ -90,7 +90,7 @@ pub(crate) struct Body {
     pub(crate) nvext: Option<Value>,
 }
 
-/// Keys that some APIs keep in an object of their own.
+/// Keys that some APIs nest in an object.
 #[derive(Deserialize, Debug, Default)]
 #[serde(default)]
 pub(crate) struct Sampling {
@@ -109,15 +109,15 @@ pub(crate) struct StreamOptions {
     pub(crate) continuous_usage_stats: bool,
 }
 
-/// What a request's prompt is.
+/// The prompt of a request.
 struct Asked {
-    /// The key it is under, for the message that it is missing.
+    /// Its key, for the error message if it is missing.
     key: &'static str,
     prompt: Option<Prompt>,
-    /// Messages of a conversation, which a template puts tokens around.
+    /// A conversation: the chat template adds tokens around its messages.
     chat: bool,
     max_tokens: Option<u64>,
-    /// Tokens that are generated when the request does not say; `None` for as many as there is room for.
+    /// Default number of generated tokens; `None` for as many as the context has room for.
     usual: Option<u64>,
 }
 
@@ -136,7 +136,7 @@ impl Asked {
                 Asked { key: "input", ..chat(input, body.max_output_tokens) }
             }
             Api::OllamaChat => chat(body.messages.take(), body.options.num_predict),
-            // The OpenAI default.
+            // Default in the OpenAI API.
             Api::Completions => plain("prompt", body.prompt.take(), asked, Some(16)),
             Api::Generate | Api::Sglang => {
                 let text = body.text.take().or(body.input_ids.take());
@@ -151,7 +151,7 @@ impl Asked {
             Api::TgiGenerate | Api::TgiStream | Api::TgiCompat => {
                 plain("inputs", body.inputs.take(), body.parameters.max_new_tokens, Some(100))
             }
-            // An empty prompt is allowed: it loads the model.
+            // An empty prompt is valid: it loads the model.
             Api::OllamaGenerate => {
                 plain("prompt", Some(body.prompt.take().unwrap_or_default()), body.options.num_predict, None)
             }
@@ -181,13 +181,13 @@ impl Asked {
 }
 
 impl Job {
-    /// Reads a request's body.
+    /// Builds a job from a request body.
     pub(crate) fn read(api: Api, mut body: Body, engine: Imitation, settings: &Settings) -> Result<Job, Refusal> {
         let api = api.told_apart(&body, engine);
         let engine = api.engine(engine);
         let model = body.model.take().unwrap_or_else(|| settings.model.clone());
         let fault = model.strip_prefix("fault/").and_then(|fault| fault.parse().ok());
-        // The others take any name.
+        // The other engines accept any model name.
         let strict = matches!(engine, Imitation::Vllm | Imitation::Ollama | Imitation::Dynamo);
         if strict && fault.is_none() && model != settings.model {
             return Err(no_model(engine, &model, settings));
@@ -197,7 +197,7 @@ impl Job {
             let key = asked.key;
             return Err(bad_request(Some(key), format!("1 validation error:\n  {key}: Field required")));
         };
-        // Of all that generate only completions do so for several prompts.
+        // Among the generating APIs only completions accepts several prompts.
         let prompts = if api == Api::Completions { prompt.prompts() } else { 1 };
         let prompt_tokens = asked.prompt_tokens(&prompt);
         let room = settings.max_model_len.saturating_sub(prompt_tokens);
@@ -212,7 +212,7 @@ impl Job {
             return Err(bad_request(Some("max_tokens"), message));
         }
         let forced = settings.force_include_usage;
-        // TensorRT-LLM takes options that do not say for a yes.
+        // TensorRT-LLM defaults to true if `stream_options` is present without this option.
         let unsaid = engine == Imitation::TensorRtLlm && body.stream_options.is_some();
         let options = body.stream_options.unwrap_or_default();
         let include_usage = options.include_usage.unwrap_or(unsaid);
@@ -238,7 +238,7 @@ impl Job {
             inputs: u64::from(prompt.prompts()),
             empty: prompt == Prompt::default(),
             prompt_tokens,
-            // The last token of a prompt is never taken from a cache: its logits are needed.
+            // The last prompt token is never served from the cache: its logits are needed.
             cached_tokens: cached_tokens.min(prompt_tokens.saturating_sub(1)),
             max_tokens: limit.unwrap_or(asked.usual.unwrap_or(room).min(room)).max(1),
             ignore_eos: body.ignore_eos || body.sampling_params.ignore_eos,
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_as_long_as_asked_and_as_there_is_room() {
+    fn max_tokens_is_limited_by_context_length() {
         for (api, body, tokens) in [
             (Api::Completions, r#"{"prompt":"1234"}"#, 16),
             (Api::Chat, r#"{"messages":[]}"#, 97),
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn continuous_usage_needs_usage_unless_it_is_forced() {
+    fn continuous_usage_requires_usage_unless_forced() {
         let body = r#"{"messages":[],"stream_options":{"continuous_usage_stats":true}}"#;
         let job = read(Api::Chat, body).unwrap();
         assert_eq!((job.include_usage, job.continuous_usage), (false, false));
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn ollama_streams_unless_it_is_told_not_to_and_the_others_do_not() {
+    fn only_ollama_streams_by_default() {
         assert!(read(Api::OllamaChat, r#"{"messages":[]}"#).unwrap().stream);
         assert!(!read(Api::OllamaChat, r#"{"messages":[],"stream":false}"#).unwrap().stream);
         assert!(!read(Api::Chat, r#"{"messages":[]}"#).unwrap().stream);

@@ -1,4 +1,4 @@
-//! Where clients come from.
+//! Listening sockets.
 
 use std::io;
 use std::net::Ipv6Addr;
@@ -19,7 +19,7 @@ pub(crate) enum Listener {
     Unix(UnixSocket),
 }
 
-/// A Unix socket whose file is removed in the end.
+/// A Unix socket whose file is removed on drop.
 #[derive(Debug)]
 pub(crate) struct UnixSocket {
     listener: UnixListener,
@@ -29,7 +29,7 @@ pub(crate) struct UnixSocket {
 impl Drop for UnixSocket {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_file(&self.path) {
-            tracing::debug!(%error, path = %self.path.display(), "the socket of the simulated server was gone already");
+            tracing::debug!(%error, path = %self.path.display(), "simulated server socket file was already removed");
         }
     }
 }
@@ -50,7 +50,7 @@ impl Listener {
         }
     }
 
-    /// Its TCP address; the unspecified one for a Unix socket.
+    /// The TCP address; the unspecified address for a Unix socket.
     pub(crate) fn local_address(&self) -> io::Result<SocketAddr> {
         match self {
             Listener::Tcp(listener) => listener.local_addr(),

@@ -1,13 +1,13 @@
-//! `/metrics` under vLLM's names (0.32.0).
+//! `/metrics` with vLLM's names (0.32.0).
 
 use std::fmt::Write;
 
 use crate::server::engine::Engine;
 
-/// Bytes of key-value cache are not simulated: this many tokens fill it.
+/// Simulated capacity of the key-value cache in tokens.
 const CACHE_TOKENS: f64 = 500_000.0;
 
-/// The page.
+/// Renders the page.
 pub(crate) fn page(engine: &Engine) -> String {
     let mut page = String::new();
     // Writing to a string cannot fail.
@@ -39,7 +39,7 @@ fn write(page: &mut String, engine: &Engine) -> std::fmt::Result {
     }
     let name = "vllm:request_success_total";
     writeln!(page, "# HELP {name} Count of successfully processed requests.\n# TYPE {name} counter")?;
-    // The Python front end does not count aborted requests here.
+    // vLLM's Python front end does not count aborted requests here.
     for (finish, value) in [("stop", stats.stopped), ("length", stats.exhausted), ("abort", 0)] {
         writeln!(page, "{name}{{engine=\"0\",finished_reason=\"{finish}\",model_name=\"{model}\"}} {value}.0")?;
     }

@@ -1,13 +1,16 @@
-//! A simulated inference server: what engines do on the wire, without a model behind it.
+//! A simulated inference server: the wire behaviour of engines, without a model.
 //!
-//! It answers the OpenAI, Anthropic and Cohere paths in the shapes that vLLM 0.32.0 was recorded with: the headers come at
-//! once, also while a request waits in the queue; each event is one HTTP chunk; the role event comes with the first token;
-//! the finish, usage and `[DONE]` events and the terminator come in one write. The native paths of SGLang, LMDeploy,
-//! llama.cpp, TGI, Ollama, Triton and vLLM are answered as those engines do, heads and framing included; the setting
-//! `imitate` or the request header `x-sim-engine` makes another engine answer chat. All of it is there over HTTP/2 with
-//! prior knowledge too, on the same port, as a gateway would show it; and `/v1/realtime` is a WebSocket, vLLM's for who
-//! connects without a model and OpenAI's for who names one. Faults come by chance, by the request header `x-sim-fault:
-//! NAME[:ARG]`, or by asking for the model `fault/NAME[:ARG]`, and take each API's form.
+//! The OpenAI, Anthropic and Cohere paths respond in the format that was recorded from vLLM 0.32.0: headers are sent
+//! immediately, even while a request is queued; each event is one HTTP chunk; the role event is sent with the first
+//! token; the finish, usage and `[DONE]` events and the terminating chunk are one write. The native paths of SGLang,
+//! LMDeploy, llama.cpp, TGI, Ollama, Triton and vLLM respond like those engines, headers and framing included. The
+//! setting `imitate` or the request header `x-sim-engine` selects the engine for chat.
+//!
+//! Everything is also available over HTTP/2 with prior knowledge on the same port, as a gateway would present it.
+//! `/v1/realtime` is a WebSocket: vLLM's without a model in the query, OpenAI's with one.
+//!
+//! Faults are injected at random, by the request header `x-sim-fault: NAME[:ARG]`, or by the model name
+//! `fault/NAME[:ARG]`, in the format of each API.
 
 mod api;
 mod connection;
@@ -60,17 +63,17 @@ pub use crate::server::spans::Traces;
 /// Why the simulated server could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The address could not be listened on.
-    #[error("the simulated server cannot listen on {address}: {source}; choose another address or port 0")]
+    /// Listening on the address failed.
+    #[error("the simulated server cannot listen on {address}: {source}; use another address or port 0")]
     Listen {
         /// The address from the settings.
         address: Listen,
-        /// What the kernel said.
+        /// The error from the kernel.
         source: io::Error,
     },
 }
 
-/// A running simulated server. Dropping it ends it, and every connection with it.
+/// A running simulated server. Dropping it stops it and closes every connection.
 #[derive(Debug)]
 pub struct Simulator {
     local_address: SocketAddr,
@@ -79,36 +82,36 @@ pub struct Simulator {
 }
 
 impl Simulator {
-    /// Listens, and serves on the runtime of the caller from then on.
+    /// Listens, and serves on the caller's runtime.
     ///
     /// # Errors
-    /// When the address cannot be listened on.
+    /// If listening on the address fails.
     pub async fn start(settings: Settings) -> Result<Simulator, Error> {
         let listen = |source| Error::Listen { address: settings.listen.clone(), source };
         let listener = Listener::bind(&settings.listen).map_err(listen)?;
         let local_address = listener.local_address().map_err(listen)?;
         let (tracer, sending) = settings.traces.clone().map(Tracer::new).unzip();
-        // It ends with the engine, after it has sent what there is.
+        // This task ends with the engine, after it has sent the remaining spans.
         sending.map(tokio::spawn);
         let engine = Arc::new(Engine::new(settings, tracer));
         let accepting = tokio::spawn(accept(listener, Arc::clone(&engine)));
         Ok(Simulator { local_address, engine, accepting })
     }
 
-    /// Where it listens: the unspecified address when that is a Unix socket.
+    /// The listen address; the unspecified address for a Unix socket.
     pub fn local_address(&self) -> SocketAddr {
         self.local_address
     }
 
-    /// What it did so far: the truth to hold measurements against.
+    /// Counters so far: the ground truth for measurements.
     pub fn stats(&self) -> Stats {
         self.engine.stats()
     }
 
-    /// Closes the listener and every connection, whatever state it is in, and returns when that is done.
+    /// Closes the listener and every connection in any state, and returns once that is done.
     pub async fn stop(mut self) -> Stats {
         self.accepting.abort();
-        // The only way for this task to end is the abort above.
+        // The task can only end by the abort above.
         if let Err(error) = (&mut self.accepting).await {
             debug_assert!(error.is_cancelled(), "the accept loop panicked: {error}");
         }
@@ -122,7 +125,7 @@ impl Drop for Simulator {
     }
 }
 
-/// Accepts until it is aborted; the connections live in the set, so that they end with it.
+/// Accepts until aborted; the connections live in the task set, so that they end with it.
 async fn accept(listener: Listener, engine: Arc<Engine>) {
     let mut connections = JoinSet::new();
     if engine.pacer.is_some() {
@@ -139,15 +142,15 @@ async fn accept(listener: Listener, engine: Arc<Engine>) {
                 Ok(stream) => {
                     connections.spawn(connection::serve(stream, Arc::clone(&engine)));
                 }
-                // Out of file descriptors, or a client that was gone again: both pass.
+                // Out of file descriptors, or the client already disconnected: both are temporary.
                 Err(error) => {
-                    tracing::warn!(%error, "the simulated server could not accept a connection");
+                    tracing::warn!(%error, "simulated server failed to accept a connection");
                     tokio::time::sleep(std::time::Duration::from_millis(10)).await;
                 }
             },
             Some(ended) = connections.join_next() => {
                 if let Err(error) = ended {
-                    tracing::error!(%error, "a connection of the simulated server panicked");
+                    tracing::error!(%error, "simulated server connection panicked");
                 }
             }
         }

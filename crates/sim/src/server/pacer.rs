@@ -1,4 +1,4 @@
-//! A timer without the runtime's resolution of a millisecond.
+//! A timer that is more precise than the runtime's millisecond resolution.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -9,7 +9,7 @@ use std::task::Waker;
 
 use tokio::time::Instant;
 
-/// Who sleeps until when.
+/// The sleeping tasks and their wake-up times.
 #[derive(Debug, Default)]
 pub(crate) struct Pacer {
     sleepers: Mutex<BinaryHeap<Sleeper>>,
@@ -21,7 +21,7 @@ struct Sleeper {
     waker: Waker,
 }
 
-/// The earliest is the greatest, because that is what a heap hands out first.
+/// Reversed order: the earliest is the greatest, because the heap pops the greatest.
 impl Ord for Sleeper {
     fn cmp(&self, other: &Sleeper) -> Ordering {
         other.until.cmp(&self.until)
@@ -43,14 +43,14 @@ impl PartialEq for Sleeper {
 impl Eq for Sleeper {}
 
 impl Pacer {
-    /// Sleeps until `at`, as long as [`Pacer::spin`] runs.
+    /// Sleeps until `at`, provided that [`Pacer::spin`] is running.
     pub(crate) async fn sleep_until(&self, at: Instant) {
         let mut asleep = false;
         std::future::poll_fn(|context| {
             if Instant::now() >= at {
                 return Poll::Ready(());
             }
-            // A sleeper stays in one task from its first poll to its last, so its waker stays the right one.
+            // A sleeper stays in one task until it completes, so its waker stays valid.
             if !asleep {
                 asleep = true;
                 let sleeper = Sleeper { until: at, waker: context.waker().clone() };
@@ -61,7 +61,7 @@ impl Pacer {
         .await;
     }
 
-    /// Wakes whoever is due, for ever; between two looks everything else on the runtime has its turn.
+    /// Wakes due sleepers, forever; yields to the rest of the runtime between checks.
     pub(crate) async fn spin(&self) {
         loop {
             while let Some(sleeper) = self.next_due() {

@@ -1,4 +1,4 @@
-//! The size of a prompt, whatever shape it has.
+//! The size of a prompt in any of its JSON shapes.
 
 use std::fmt;
 
@@ -8,42 +8,42 @@ use serde::de::MapAccess;
 use serde::de::SeqAccess;
 use serde::de::Visitor;
 
-/// The size of a prompt: its text is measured and forgotten.
+/// The size of a prompt; the text itself is not kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Prompt {
-    /// Bytes of all strings.
+    /// Total bytes of all strings.
     pub(crate) bytes: u64,
-    /// Numbers: a prompt may be given as token ids.
+    /// Count of numbers: a prompt can be given as token ids.
     numbers: u64,
-    /// Elements, if it is a list.
+    /// Number of elements, if it is a list.
     elements: u64,
-    /// Whether the elements are prompts of their own: strings or lists.
+    /// Whether the elements are separate prompts: strings or lists.
     several: bool,
 }
 
 impl Prompt {
-    /// A simulated tokenizer: four bytes a token.
+    /// Simulated token count: four bytes per token.
     pub(crate) fn tokens(&self) -> u64 {
         (self.bytes.div_ceil(4) + self.numbers).max(1)
     }
 
-    /// The same for messages: a few tokens around each, and around all.
+    /// Token count of a conversation: adds a few tokens per message and per conversation.
     pub(crate) fn chat_tokens(&self) -> u64 {
         3 + 4 * self.elements + self.bytes.div_ceil(4) + self.numbers
     }
 
-    /// Prompts that are generated for one by one.
+    /// Number of prompts that are generated for separately.
     pub(crate) fn prompts(&self) -> u32 {
         if self.several { self.elements.min(64) as u32 } else { 1 }
     }
 
-    /// One text that is compared with each of others.
+    /// One text that is compared with each of the others.
     pub(crate) fn against(self, others: Option<Prompt>) -> Prompt {
         let elements = others.as_ref().map_or(1, |others| u64::from(others.prompts()));
         Prompt { elements, several: true, ..self.join(others) }
     }
 
-    /// So many tokens for so many seconds of audio.
+    /// The size of an audio prompt.
     pub(crate) fn audio(tokens: u64, seconds: u64) -> Prompt {
         Prompt { numbers: tokens, elements: seconds, several: true, ..Prompt::default() }
     }

@@ -1,11 +1,11 @@
-//! When each event of a stream is due.
+//! Due times of the events of a stream.
 
 use std::time::Duration;
 
 use crate::server::settings::Pace;
 
-/// The moments of one stream, counted from when it was scheduled. They do not drift: each is reckoned from the start,
-/// not from the one before.
+/// Due times of one stream, relative to its scheduling. They do not drift: each is calculated from the start, not from
+/// the previous one.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     pace: Pace,
@@ -19,12 +19,12 @@ impl Schedule {
         Schedule { pace, first: pace.time_to_first_token.as_secs_f64() * late, chance }
     }
 
-    /// How many tokens the next event holds when `sent` went before it and `left` are to come.
+    /// Number of tokens in the next event, after `sent` tokens and with `left` remaining.
     pub(crate) fn tokens(&self, sent: u64, left: u64) -> u64 {
         if sent == 0 { left.min(1) } else { left.min(u64::from(self.pace.tokens_per_chunk.max(1))) }
     }
 
-    /// When the event is due whose last token is number `token` (the first is 1).
+    /// Due time of the event whose last token is number `token` (the first is 1).
     pub(crate) fn due(&mut self, token: u64) -> Duration {
         let gap = if self.pace.tokens_per_second > 0.0 { 1.0 / self.pace.tokens_per_second } else { 0.0 };
         let late = if token > 1 { gap * self.pace.jitter.clamp(0.0, 1.0) * self.chance.f64() } else { 0.0 };
@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn without_jitter_tokens_come_at_the_set_rate_after_the_set_first_time() {
+    fn tokens_without_jitter_follow_the_configured_pace() {
         let mut schedule = schedule(Pace { jitter: 0.0, ..Pace::default() });
         assert_eq!(schedule.due(1), Duration::from_millis(200));
         assert_eq!(schedule.due(2), Duration::from_millis(220));
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn jitter_makes_moments_late_but_never_early_and_never_drifts() {
+    fn jitter_only_delays_and_never_drifts() {
         let mut schedule = schedule(Pace { jitter: 0.5, ..Pace::default() });
         let first = schedule.due(1);
         assert!((Duration::from_millis(200)..=Duration::from_millis(300)).contains(&first));
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_event_holds_one_token_and_the_others_the_set_number() {
+    fn first_event_holds_one_token_others_the_configured_number() {
         let schedule = schedule(Pace { tokens_per_chunk: 5, ..Pace::default() });
         assert_eq!(schedule.tokens(0, 12), 1);
         assert_eq!(schedule.tokens(1, 11), 5);

@@ -1,4 +1,4 @@
-//! What a person may set about the simulated server.
+//! Settings of the simulated server.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -11,16 +11,16 @@ use crate::server::api::Imitation;
 use crate::server::fault::Fault;
 use crate::server::spans::Traces;
 
-/// How fast tokens come.
+/// Token rate and timing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pace {
-    /// From the moment a request is scheduled (its wait in the queue is over) to its first token.
+    /// Time from scheduling (the end of the wait in the queue) to the first token.
     pub time_to_first_token: Duration,
-    /// Tokens per second and choice after the first one; 0 sends them as fast as the client takes them.
+    /// Tokens per second and choice after the first one; 0 sends them as fast as the client reads them.
     pub tokens_per_second: f64,
-    /// Tokens per event after the first one, which holds a single token (`--stream-interval` in vLLM).
+    /// Tokens per event after the first one, which contains a single token (`--stream-interval` in vLLM).
     pub tokens_per_chunk: u32,
-    /// Share (0 to 1) of the time to first token and of each gap by which a moment may come late, evenly spread.
+    /// Maximum random delay, as a share (0 to 1) of the time to first token and of each gap; uniformly distributed.
     pub jitter: f64,
 }
 
@@ -35,28 +35,28 @@ impl Default for Pace {
     }
 }
 
-/// What the tokens say.
+/// Text of the generated tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Text {
     /// Pieces of English words.
     #[default]
     Words,
-    /// Each event's text is the moment at which it was rendered, in nanoseconds since this one, as
-    /// [`STAMP_DIGITS`] digits: whoever reads it on the same machine knows how long it travelled.
+    /// Each event's text is its rendering time, in nanoseconds since this moment, as [`STAMP_DIGITS`] digits. A reader
+    /// on the same machine can calculate the transit time.
     Stamp(Instant),
-    /// The same letter as often as a stamp has digits; rendered once, so that nothing is cheaper to send.
+    /// One letter repeated to the length of a timestamp. It is rendered only once, which makes it the cheapest to send.
     Filler,
 }
 
-/// Length of a stamp's text in bytes; it makes a chat event of about 250 bytes, as vLLM's are.
+/// Length of a timestamp's text in bytes; a chat event then has about 250 bytes, as vLLM's have.
 pub const STAMP_DIGITS: usize = 38;
 
-/// Where it listens.
+/// Listen address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listen {
-    /// On TCP; port 0 for a free one.
+    /// On TCP; port 0 selects a free one.
     Tcp(SocketAddr),
-    /// On a Unix socket, which is removed in the end.
+    /// On a Unix socket, which is removed on shutdown.
     Unix(PathBuf),
 }
 
@@ -69,46 +69,46 @@ impl fmt::Display for Listen {
     }
 }
 
-/// The simulated server.
+/// Settings of the simulated server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Where it listens.
+    /// Listen address.
     pub listen: Listen,
-    /// The engine that answers the paths which several have; each engine's own paths are served whatever this is. A
-    /// request may choose by the header `x-sim-engine`.
+    /// The engine that serves the paths shared by several engines; each engine's native paths are always served. The
+    /// request header `x-sim-engine` overrides it.
     pub imitate: Imitation,
-    /// The name of its model. A request for `fault/NAME[:ARG]` is served too, with that fault.
+    /// Name of the model. Requests for `fault/NAME[:ARG]` are also served, with that fault.
     pub model: String,
-    /// Longest prompt plus answer, in tokens; more is answered with 400.
+    /// Maximum prompt plus response, in tokens; larger requests receive status 400.
     pub max_model_len: u64,
-    /// How fast tokens come.
+    /// Token rate and timing.
     pub pace: Pace,
-    /// What the tokens say.
+    /// Text of the generated tokens.
     pub text: Text,
-    /// Tokens after which an answer ends by itself (the end-of-text token included), evenly spread.
+    /// Number of tokens after which a response ends (end-of-text token included), uniformly distributed.
     pub answer_tokens: RangeInclusive<u64>,
-    /// Most requests that generate at a time; further ones wait (`--max-num-seqs` in vLLM).
+    /// Maximum number of concurrently generating requests; further ones wait (`--max-num-seqs` in vLLM).
     pub max_concurrency: usize,
-    /// Tell queue and generation times in the usage chunk (`--enable-per-request-metrics`).
+    /// Report queue and generation times in the usage chunk (`--enable-per-request-metrics`).
     pub per_request_metrics: bool,
-    /// Give every stream final and continuous usage (`--enable-force-include-usage`).
+    /// Send final and continuous usage in every stream (`--enable-force-include-usage`).
     pub force_include_usage: bool,
-    /// Tell cached prompt tokens in the final usage (`--enable-prompt-tokens-details`).
+    /// Report cached prompt tokens in the final usage (`--enable-prompt-tokens-details`).
     pub prompt_tokens_details: bool,
     /// Share (0 to 1) of each prompt that is found in the cache.
     pub cached_share: f64,
-    /// Send a comment after so long without an event (`--sse-keep-alive-interval`); `None` never.
+    /// Time without an event after which a comment is sent (`--sse-keep-alive-interval`); `None` for never.
     pub sse_keep_alive: Option<Duration>,
-    /// Faults that befall requests by chance: each with its probability (0 to 1).
+    /// Random faults: each with its probability (0 to 1).
     pub faults: Vec<(Fault, f64)>,
-    /// Close a connection on which no request came for so long (uvicorn: 5 s).
+    /// Time without a request after which a connection is closed (uvicorn: 5 s).
     pub idle_timeout: Duration,
-    /// Keep moments to the microsecond instead of the millisecond of a common timer, with a task that never sleeps
-    /// and takes a whole core. For benches, where a timer's bursts would hide what a proxy adds.
+    /// Keep due times to the microsecond instead of the millisecond of a regular timer, with a busy-waiting task that
+    /// uses a whole core. For benchmarks, where a timer's bursts would hide the latency that a proxy adds.
     pub spin: bool,
-    /// Send a span of each request (`--otlp-traces-endpoint` of vLLM); `None` for none.
+    /// Send a span for each request (`--otlp-traces-endpoint` of vLLM); `None` for none.
     pub traces: Option<Traces>,
-    /// What all chance is drawn from, together with the number of the request.
+    /// Seed of the random numbers, combined with the number of the request.
     pub seed: u64,
 }
 

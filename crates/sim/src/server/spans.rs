@@ -1,5 +1,5 @@
-//! Spans as vLLM 0.32.0 sends them with `--otlp-traces-endpoint`: one `llm_request` for each sequence that came to its end,
-//! none for an aborted one, in batches after a delay.
+//! Spans as vLLM 0.32.0 sends them with `--otlp-traces-endpoint`: one `llm_request` for each completed sequence, none
+//! for aborted ones, in batches after a delay.
 
 use std::fmt;
 use std::str::FromStr;
@@ -36,16 +36,16 @@ use crate::server::api::Api;
 use crate::server::dialect::Context;
 use crate::server::dialect::Summary;
 
-/// Most spans in one batch: the OpenTelemetry SDK's default.
+/// Maximum number of spans in a batch: the OpenTelemetry SDK's default.
 const BATCH: usize = 512;
 
-/// Path of a call of gRPC.
+/// Path of the gRPC call.
 const GRPC: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 
-/// How OTLP is spoken.
+/// Transport of OTLP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OtlpProtocol {
-    /// gRPC, as vLLM does if nothing is set.
+    /// gRPC, vLLM's default.
     #[default]
     Grpc,
     /// HTTP with protobuf.
@@ -59,23 +59,23 @@ impl FromStr for OtlpProtocol {
         match text {
             "grpc" => Ok(OtlpProtocol::Grpc),
             "http/protobuf" => Ok(OtlpProtocol::HttpProtobuf),
-            other => Err(format!("`{other}` is no protocol of OTLP; write grpc or http/protobuf")),
+            other => Err(format!("invalid OTLP protocol `{other}`; use grpc or http/protobuf")),
         }
     }
 }
 
-/// Where spans are sent.
+/// Destination of the spans.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Traces {
-    /// URL of the receiver: `http://127.0.0.1:4317`; over HTTP it is used as it stands, path included.
+    /// URL of the receiver: `http://127.0.0.1:4317`; over HTTP it is used unchanged, path included.
     pub endpoint: String,
-    /// How it is spoken to.
+    /// Transport of OTLP.
     pub protocol: OtlpProtocol,
     /// Time between two batches (`OTEL_BSP_SCHEDULE_DELAY`: 5 s).
     pub delay: Duration,
 }
 
-/// What a caller's `traceparent` says, if it is well formed.
+/// Contents of a well-formed `traceparent` header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Caller {
     trace_id: u128,
@@ -95,7 +95,7 @@ impl Caller {
     }
 }
 
-/// Takes spans, and sends them as long as the simulator's runtime runs.
+/// Queues spans; they are sent while the simulator's runtime runs.
 pub(crate) struct Tracer(UnboundedSender<Span>);
 
 impl fmt::Debug for Tracer {
@@ -105,13 +105,13 @@ impl fmt::Debug for Tracer {
 }
 
 impl Tracer {
-    /// The tracer, and what has to run for it.
+    /// Creates the tracer and the task that sends its spans.
     pub(crate) fn new(traces: Traces) -> (Tracer, impl Future<Output = ()> + Send + 'static) {
         let (sender, spans) = unbounded_channel();
         (Tracer(sender), send(traces, spans))
     }
 
-    /// A request has come to its end.
+    /// Sends the span of a completed request.
     pub(crate) fn request(&self, context: &Context, summary: &Summary, caller: Option<Caller>) {
         if caller.is_some_and(|caller| !caller.sampled) {
             return;
@@ -150,13 +150,13 @@ impl Tracer {
                 attributes: attributes.iter().map(|(key, value)| pair(key, value.clone())).collect(),
                 ..Span::default()
             };
-            // Nobody sends any more when the simulator ends.
+            // The channel is closed once the simulator shuts down.
             self.0.send(span).ok();
         }
     }
 }
 
-/// `gen_ai.request.id`: the answer's id, with the number of the prompt or turn where vLLM puts one.
+/// `gen_ai.request.id`: the response id, plus the number of the prompt or turn where vLLM adds one.
 fn request_id(api: Api, id: &str) -> String {
     match api {
         Api::Completions => format!("cmpl-{id}-0"),
@@ -172,11 +172,11 @@ fn pair(key: &str, value: Value) -> KeyValue {
 async fn send(traces: Traces, mut spans: UnboundedReceiver<Span>) {
     let mut sender = match Sender::new(&traces) {
         Ok(sender) => sender,
-        Err(why) => return tracing::error!(why, endpoint = traces.endpoint, "The simulated server sends no spans."),
+        Err(why) => return tracing::error!(why, endpoint = traces.endpoint, "the simulated server sends no spans"),
     };
     let mut batch = Vec::new();
     loop {
-        // As the SDK does: a batch goes after each delay, and at once when it is full.
+        // As the SDK does: a batch is sent after each delay, and immediately when it is full.
         let due = tokio::time::sleep(traces.delay);
         tokio::pin!(due);
         let open = loop {
@@ -222,13 +222,13 @@ impl Sender {
         Ok(Sender { uri, protocol: traces.protocol, client })
     }
 
-    /// Sends a batch, again for a while if it is not taken.
+    /// Sends a batch; retries for a while on failure.
     async fn send(&mut self, spans: Vec<Span>) {
         let message = ExportTraceServiceRequest { resource_spans: vec![resource_spans(spans)] }.encode_to_vec();
         for pause in [1, 2, 4, 8] {
             match self.try_send(&message).await {
                 Ok(()) => return,
-                Err(why) => tracing::warn!(why, "The simulated server could not send spans."),
+                Err(why) => tracing::warn!(why, "the simulated server failed to send spans"),
             }
             tokio::time::sleep(Duration::from_secs(pause)).await;
         }
@@ -259,7 +259,7 @@ impl Sender {
     }
 }
 
-/// Resource and scope as they were recorded.
+/// Resource and scope as recorded from vLLM.
 fn resource_spans(spans: Vec<Span>) -> ResourceSpans {
     let text = |key: &str, value: &str| pair(key, Value::StringValue(value.to_owned()));
     let attributes = vec![

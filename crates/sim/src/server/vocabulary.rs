@@ -1,6 +1,6 @@
-//! What the simulated model can say.
+//! Vocabulary of the simulated model.
 
-/// Pieces of words, as a tokenizer cuts them: with their leading blank, and some of more than one byte per letter.
+/// Word pieces as a tokenizer cuts them: with a leading space, and some with multi-byte letters.
 const PIECES: &[&str] = &[
     " the",
     " a",
@@ -54,13 +54,13 @@ const PIECES: &[&str] = &[
     " see",
 ];
 
-/// The id of the first piece; smaller ones are special tokens.
+/// Id of the first piece; smaller ids are special tokens.
 const BASE: u32 = 100;
 
-/// The id of the end-of-text token, which has no text.
+/// Id of the end-of-text token, which has no text.
 pub(crate) const END_OF_TEXT: u32 = 2;
 
-/// A token: its id, and its text as it stands inside a JSON string.
+/// A token: its id, and its text escaped for a JSON string.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Token {
     pub(crate) id: u32,
@@ -73,7 +73,7 @@ pub(crate) fn draw(chance: &mut fastrand::Rng) -> Token {
     Token { id: BASE + index as u32, text: PIECES.get(index).copied().unwrap_or(" the") }
 }
 
-/// The text of a token that was drawn; `None` for other ids.
+/// The text of a drawn token; `None` for other ids.
 pub(crate) fn text(id: u32) -> Option<&'static str> {
     PIECES.get(id.checked_sub(BASE)? as usize).copied()
 }

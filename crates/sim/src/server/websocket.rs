@@ -1,4 +1,4 @@
-//! The server's side of a WebSocket (RFC 6455), without extensions.
+//! The server side of a WebSocket (RFC 6455), without extensions.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -6,10 +6,10 @@ use base64::prelude::BASE64_STANDARD;
 use crate::server::http::Client;
 use crate::server::http::Ended;
 
-/// What a key is joined with before it is hashed (section 1.3).
+/// Appended to the key before it is hashed (section 1.3).
 const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// Most bytes of a message.
+/// Maximum size of a message in bytes.
 const MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 
 /// Codes of close frames (section 7.4.1).
@@ -23,7 +23,7 @@ const CLOSE: u8 = 8;
 const PING: u8 = 9;
 const PONG: u8 = 10;
 
-/// The answer to a handshake with this key.
+/// The response to a handshake with this key.
 pub(crate) fn switched(key: &str) -> Vec<u8> {
     let hash = ring::digest::digest(&ring::digest::SHA1_FOR_LEGACY_USE_ONLY, format!("{key}{GUID}").as_bytes());
     let accept = BASE64_STANDARD.encode(hash);
@@ -34,16 +34,16 @@ pub(crate) fn switched(key: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// What a client sent.
+/// Input from a client.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Received {
     /// A whole message.
     Message(Vec<u8>),
-    /// To be answered with its payload.
+    /// A ping; the pong carries its payload.
     Ping(Vec<u8>),
-    /// The session is over; the frame's payload is to be sent back.
+    /// The client closes the session; the payload is echoed.
     Close(Vec<u8>),
-    /// These are no frames of a client.
+    /// Invalid client frames.
     Malformed,
 }
 
@@ -59,7 +59,7 @@ struct Frame {
 #[derive(Debug)]
 pub(crate) struct Socket<'a> {
     client: &'a mut Client,
-    /// A message that is not whole yet.
+    /// An incomplete message.
     message: Option<Vec<u8>>,
 }
 
@@ -68,7 +68,7 @@ impl<'a> Socket<'a> {
         Socket { client, message: None }
     }
 
-    /// The next thing that the client says. Nothing is lost when this is dropped before it is ready.
+    /// Receives the next input from the client. Cancel-safe: dropping the future loses nothing.
     pub(crate) async fn receive(&mut self) -> Result<Received, Ended> {
         loop {
             let frame = match self.client.next(frame).await {
@@ -101,28 +101,28 @@ impl<'a> Socket<'a> {
         }
     }
 
-    /// Sends a text.
+    /// Sends a text message.
     pub(crate) async fn send(&mut self, text: &str) -> Result<(), Ended> {
         self.client.send(&framed(TEXT, text.as_bytes())).await
     }
 
-    /// Answers a ping.
+    /// Sends a pong.
     pub(crate) async fn pong(&mut self, payload: &[u8]) -> Result<(), Ended> {
         self.client.send(&framed(PONG, payload)).await
     }
 
-    /// Says goodbye; this payload is the code and its reason.
+    /// Sends a close frame; the payload is the code and its reason.
     pub(crate) async fn close(&mut self, payload: &[u8]) -> Result<(), Ended> {
         self.client.send(&framed(CLOSE, payload)).await
     }
 
-    /// Sends bytes as they are.
+    /// Sends bytes without framing.
     pub(crate) async fn send_raw(&mut self, bytes: &[u8]) -> Result<(), Ended> {
         self.client.send(bytes).await
     }
 }
 
-/// A frame of a server (section 5.2).
+/// A server frame (section 5.2).
 fn framed(opcode: u8, payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![0x80 | opcode];
     match payload.len() {
@@ -140,7 +140,8 @@ fn framed(opcode: u8, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// The frame at the start of `bytes` and its length, or `None` when it is not complete. A client masks all of its frames.
+/// Parses the frame at the start of `bytes`; returns it with its length, or `None` if incomplete. Clients mask all of
+/// their frames.
 fn frame(bytes: &[u8]) -> Result<Option<(Frame, usize)>, Ended> {
     let [first, second, rest @ ..] = bytes else { return Ok(None) };
     let (last, reserved, opcode) = (first & 0x80 != 0, first & 0x70, first & 0x0f);
@@ -166,12 +167,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_answered_as_the_standard_answers_it() {
+    fn handshake_matches_the_rfc_example() {
         let switched = String::from_utf8(switched("dGhlIHNhbXBsZSBub25jZQ==")).unwrap();
         assert!(switched.contains("\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n"), "{switched}");
     }
 
-    /// What a client makes of a frame of the server's form.
+    /// Masks a frame as a client would.
     fn masked(opcode: u8, payload: &[u8]) -> Vec<u8> {
         let mut bytes = framed(opcode, payload);
         let head = bytes.len() - payload.len();
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_every_length_are_read_when_they_are_whole_and_not_before() {
+    fn frames_of_every_length_parse_only_when_complete() {
         for length in [0, 1, 125, 126, 127, 0xffff, 0x1_0000] {
             let payload: Vec<u8> = (0..length).map(|at| at as u8).collect();
             let bytes = masked(TEXT, &payload);
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_client_sends_is_refused() {
+    fn invalid_client_frames_are_rejected() {
         let mut reserved = masked(TEXT, b"x");
         reserved[0] |= 0x40;
         let mut parted = masked(PING, b"x");

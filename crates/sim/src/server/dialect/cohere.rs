@@ -1,5 +1,5 @@
 //! Cohere's v2 chat as vLLM 0.33.0 serves it (`/cohere/v2/chat`): typed events without an `event:` line, usage in the
-//! last one, `[DONE]` after it.
+//! last one, followed by `[DONE]`.
 
 use crate::server::dialect::AfterError;
 use crate::server::dialect::Choice;
@@ -16,7 +16,7 @@ use crate::server::engine::Finish;
 use crate::server::front::Chunks;
 use crate::server::generation::Piece;
 
-/// One answer.
+/// One response.
 #[derive(Debug)]
 pub(crate) struct Chat {
     context: Context,

@@ -1,5 +1,5 @@
-//! Chat as Dynamo 1.6.1 writes it (from `dynamo-llm`'s `protocols/openai/chat_completions`): the role in the first event
-//! with text, every member told though it is null, a finish event of its own, and `nvext.timing` if it was asked for.
+//! Chat as Dynamo 1.6.1 writes it (from `dynamo-llm`'s `protocols/openai/chat_completions`): the role in the first
+//! event with text, null members included, a separate finish event, and `nvext.timing` on request.
 
 use crate::server::dialect::AfterError;
 use crate::server::dialect::Choice;
@@ -21,7 +21,7 @@ use crate::server::generation::Piece;
 #[derive(Debug)]
 pub(crate) struct Chat {
     context: Context,
-    /// How each sequence ended: told after all of their text.
+    /// How each sequence ended: reported after all text.
     finishes: Vec<(u32, &'static str)>,
 }
 
@@ -51,7 +51,7 @@ impl Chat {
         )
     }
 
-    /// The time in the queue is under the name of the wait for prefill.
+    /// The queue time is reported as the prefill wait.
     fn timing(&self, summary: &Summary) -> String {
         let (received, times) = (self.context.identity.created * 1000, summary.times);
         match self.context.job.details {

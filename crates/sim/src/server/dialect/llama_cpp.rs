@@ -1,5 +1,5 @@
-//! llama.cpp's own `/completion` and `/infill` (recordings `native-completion-*` of llama-server 0.5.0): counts so far in
-//! every event, timings in the last one, no `[DONE]`.
+//! llama.cpp's native `/completion` and `/infill` (recordings `native-completion-*` of llama-server 0.5.0): cumulative
+//! counts in every event, timings in the last one, no `[DONE]`.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ impl Completion {
         Completion { context }
     }
 
-    /// The last event, which in a whole answer is all of it.
+    /// The last event, which is also the whole non-streamed response.
     fn last(&self, text: &str, summary: &Summary) -> String {
         let job = &self.context.job;
         let (text, model) = (json_text(text), json_text(&job.model));
@@ -48,11 +48,11 @@ impl Completion {
     }
 }
 
-/// Settings that nobody set, as the last event repeats them.
+/// Default sampling settings, as repeated in the last event.
 const SAMPLING: &str = r#""seed":4294967295,"temperature":0.0,"dynatemp_range":0.0,"dynatemp_exponent":1.0,"top_k":40,"top_p":0.949999988079071,"min_p":0.05000000074505806,"top_n_sigma":-1.0,"xtc_probability":0.0,"xtc_threshold":0.10000000149011612,"typical_p":1.0,"repeat_last_n":64,"repeat_penalty":1.0,"presence_penalty":0.0,"frequency_penalty":0.0,"dry_multiplier":0.0,"dry_base":1.75,"dry_allowed_length":2,"dry_penalty_last_n":64,"dry_sequence_breakers":["\n",":","\"","*"],"mirostat":0,"mirostat_tau":5.0,"mirostat_eta":0.10000000149011612,"adaptive_target":-1.0,"adaptive_decay":0.8999999761581421,"stop":[]"#;
 const SETTINGS: &str = r#""logit_bias":[],"n_probs":0,"min_keep":0,"grammar":"","grammar_lazy":false,"grammar_triggers":[],"preserved_tokens":[],"chat_format":"Content-only","reasoning_format":"deepseek","reasoning_in_content":false,"generation_prompt":"","samplers":["penalties","dry","top_n_sigma","top_k","typ_p","top_p","min_p","xtc","temperature"],"speculative.types":"none","timings_per_token":false,"post_sampling_probs":false,"backend_sampling":false,"lora":[]"#;
 
-/// Four figures of one phase.
+/// Four values of one phase.
 fn timing(phase: &str, tokens: u64, time: Duration) -> String {
     let ms = ms(time);
     let (each, rate) = (ms / tokens.max(1) as f64, if ms > 0.0 { tokens as f64 / ms * 1e3 } else { 0.0 });
@@ -64,7 +64,7 @@ impl Dialect for Completion {
         let evaluated = self.context.job.prompt_tokens;
         let before = piece.generated - piece.tokens;
         for (number, (id, text)) in (before + 1..).zip(piece.each()) {
-            // The end-of-text token has no event of its own.
+            // The end-of-text token has no separate event.
             if text.is_empty() {
                 continue;
             }

@@ -1,5 +1,5 @@
-//! Anthropic Messages as vLLM 0.32.0 writes them (recordings `messages-*`): usage in the first event and in the last
-//! but one, where cached tokens are no longer among the input tokens; no `[DONE]`.
+//! Anthropic Messages as vLLM 0.32.0 writes them (recordings `messages-*`): usage in the first and in the
+//! second-to-last event, where the input tokens exclude cached ones; no `[DONE]`.
 
 use crate::server::dialect::AfterError;
 use crate::server::dialect::Choice;
@@ -32,7 +32,7 @@ impl Messages {
     }
 }
 
-/// The final usage; what came from the cache is told apart.
+/// The final usage; cached tokens are reported separately.
 fn usage(job: &Job, generated: u64) -> String {
     let (input, cached) = (job.prompt_tokens - job.cached_tokens, job.cached_tokens);
     let cached = match cached {

@@ -1,5 +1,4 @@
-//! How each API puts an answer into bytes. One file per dialect; what they share is the text that was generated, its
-//! tokens, and the times.
+//! Rendering of responses, one file per dialect. The dialects share the generated text, its tokens, and the times.
 
 mod cohere;
 mod dynamo;
@@ -36,18 +35,18 @@ pub(crate) use crate::server::dialect::refusal::refusal;
 pub(crate) use crate::server::dialect::vectors::vectors;
 pub(crate) use crate::server::dialect::vllm_whole::models;
 
-/// What names one answer.
+/// Identifiers of one response.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
-    /// Sixteen hexadecimal digits, or what the client called its request.
+    /// Sixteen hexadecimal digits, or the client's request id.
     pub(crate) id: String,
     /// Unix time in seconds.
     pub(crate) created: u64,
-    /// What tells vLLM's configuration.
+    /// vLLM's configuration fingerprint.
     pub(crate) fingerprint: String,
 }
 
-/// What a dialect knows of its request from the start.
+/// What a dialect knows about its request from the start.
 #[derive(Clone, Debug)]
 pub(crate) struct Context {
     pub(crate) job: Job,
@@ -64,7 +63,7 @@ impl Context {
     }
 }
 
-/// Where the time of a request went.
+/// Durations of the phases of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Times {
     pub(crate) queue: Duration,
@@ -80,7 +79,7 @@ impl Times {
     }
 }
 
-/// What a request came to.
+/// Result of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Summary {
     /// Tokens over all sequences.
@@ -89,7 +88,7 @@ pub(crate) struct Summary {
     pub(crate) times: Times,
 }
 
-/// One choice of an answer that is not streamed.
+/// One choice of a response that is not streamed.
 #[derive(Debug, Default)]
 pub(crate) struct Choice {
     pub(crate) text: String,
@@ -98,16 +97,16 @@ pub(crate) struct Choice {
 }
 
 impl Choice {
-    /// How it ended, in the words of most APIs.
+    /// Finish reason, as most APIs name it.
     pub(crate) fn reason(&self) -> &'static str {
         if self.finish == Some(Finish::Length) { "length" } else { "stop" }
     }
 }
 
-/// An answer that is not streamed.
+/// A response that is not streamed.
 #[derive(Debug)]
 pub(crate) struct Whole {
-    /// Headers that only this API has, with their line ends.
+    /// Headers specific to this API, with their line ends.
     pub(crate) headers: String,
     pub(crate) body: String,
 }
@@ -118,53 +117,53 @@ impl From<String> for Whole {
     }
 }
 
-/// How a stream goes on after an error was told in it.
+/// How a stream ends after an error event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AfterError {
-    /// It ends as the transfer coding wants it.
+    /// With the terminator of the transfer coding.
     Ends,
-    /// The connection is closed in mid-stream.
+    /// The connection closes in mid-stream.
     Breaks,
 }
 
 /// One API of one engine, for one request.
 pub(crate) trait Dialect: Send {
-    /// What a stream is made of.
+    /// Format of the stream.
     fn media(&self) -> Media {
         Media::Events
     }
 
-    /// Events that wait for no token: they follow the head.
+    /// Events sent with the headers, before any token.
     fn open(&mut self, _out: &mut Chunks) {}
 
-    /// What comes before the first token, in the same write.
+    /// Events before the first token, in the same write.
     fn begin(&mut self, _out: &mut Chunks, _times: &Times) {}
 
     /// Tokens of one sequence.
     fn tokens(&mut self, out: &mut Chunks, piece: &Piece);
 
-    /// What follows the last token; an end that is not `marked` lacks what tells the client that the answer is whole.
+    /// Events after the last token; without `marked` the mark that the response is complete is omitted.
     fn end(&mut self, out: &mut Chunks, summary: &Summary, marked: bool);
 
-    /// Tells that the engine failed.
+    /// Reports that the engine failed.
     fn error(&mut self, out: &mut Chunks) -> AfterError;
 
-    /// An event that is cut off.
+    /// A truncated event.
     fn broken(&mut self, out: &mut Chunks) {
         out.chunk(|event| event.extend_from_slice(b"data: {\"id\":\"chatcmpl-\n\n"));
     }
 
-    /// What it sends while there is nothing to say.
+    /// Keep-alive comment.
     fn comment(&self) -> Option<&'static [u8]> {
         None
     }
 
-    /// Whether the events of pieces with the same text are the same bytes.
+    /// Whether pieces with the same text render to identical bytes.
     fn repeats(&self) -> bool {
         false
     }
 
-    /// The answer in one piece.
+    /// The response as a whole, not streamed.
     fn whole(&mut self, choices: &[Choice], summary: &Summary) -> Whole;
 }
 
@@ -187,10 +186,10 @@ pub(crate) fn of(context: Context) -> Box<dyn Dialect> {
     }
 }
 
-/// What vLLM tells with `--enable-per-request-metrics`, in its order and units.
+/// vLLM's values with `--enable-per-request-metrics`, in its order and units.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Metrics {
-    /// From scheduling to the first token: without the queue.
+    /// From scheduling to the first token: excludes the queue.
     time_to_first_token_ms: f64,
     /// From the first token to the last.
     generation_time_ms: f64,
@@ -201,7 +200,7 @@ struct Metrics {
 }
 
 impl Metrics {
-    /// vLLM tells none for several sequences.
+    /// vLLM reports none for several sequences.
     fn of(context: &Context, summary: &Summary) -> Option<Metrics> {
         let (times, tokens) = (summary.times, summary.generated);
         let inference = (times.prefill + times.decode).as_secs_f64();
@@ -219,7 +218,7 @@ fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// Text that tells what a generation that failed did: the message of vLLM 0.32.0 when its engine dies.
+/// Error text of vLLM 0.32.0 when its engine dies.
 pub(crate) const DEAD: &str = "EngineCore encountered an issue. See stack trace (above) for the root cause.";
 
 /// Writes to a `Vec`, which cannot fail.
@@ -231,23 +230,23 @@ macro_rules! put {
 }
 use put;
 
-/// Writes what JSON can hold to a `Vec`, which cannot fail.
+/// Serializes to a `Vec`, which cannot fail for these types.
 fn json(to: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) {
     let written = serde_json::to_writer(to, value);
     debug_assert!(written.is_ok());
 }
 
-/// These types have nothing in them that JSON cannot hold.
+/// These types contain nothing that JSON cannot represent.
 pub(crate) fn json_text(value: &(impl Serialize + ?Sized)) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 
-/// The event after the last one, where an API has it.
+/// The `[DONE]` event.
 fn done(out: &mut Chunks) {
     out.chunk(|event| event.extend_from_slice(b"data: [DONE]\n\n"));
 }
 
-/// What vLLM says on its smaller routes when its engine has died.
+/// vLLM's error on its smaller routes after its engine has died.
 fn died(out: &mut Chunks) {
     out.chunk(|event| {
         let error = format!(r#""message":"{DEAD}","type":"InternalServerError","param":null,"code":500"#);

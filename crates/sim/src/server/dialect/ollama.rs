@@ -1,5 +1,5 @@
-//! Ollama's own `/api/chat` and `/api/generate` (recordings of 0.17.4): a JSON object on each line, and durations in
-//! nanoseconds in the last one, where what is zero is left out.
+//! Ollama's native `/api/chat` and `/api/generate` (recordings of 0.17.4): a JSON object per line, and durations in
+//! nanoseconds in the last one, where zero values are omitted.
 
 use std::time::Duration;
 
@@ -20,10 +20,10 @@ use crate::server::front::unix_time;
 use crate::server::generation::Piece;
 use crate::server::settings::Settings;
 
-/// From a request's arrival to a model that is ready, in a server that has it loaded.
+/// Time from a request's arrival until the (already loaded) model is ready.
 const LOAD: Duration = Duration::from_micros(3_800);
 
-/// One answer.
+/// One response.
 #[derive(Debug)]
 pub(crate) struct Generate {
     context: Context,
@@ -47,13 +47,13 @@ impl Generate {
 
     fn last(&self, text: &str, summary: &Summary) -> String {
         let (job, times) = (&self.context.job, summary.times);
-        // Loading is the first part of what comes before the first token.
+        // Loading is the first part of the time before the first token.
         let load = LOAD.min(times.prefill / 2);
         let mut rest = String::new();
         let reason = if summary.finish == Finish::Length { "length" } else { "stop" };
         rest.push_str(&format!(r#""done":true,"done_reason":"{reason}""#));
         if job.api == Api::OllamaGenerate {
-            // The ids of prompt and answer, for a next request; those of the prompt are its positions.
+            // The ids of prompt and response, for a follow-up request; those of the prompt are its positions.
             let context: Vec<u64> = (0..job.prompt_tokens + summary.generated).collect();
             rest.push_str(&format!(r#","context":{}"#, json_text(&context)));
         }
@@ -108,14 +108,14 @@ impl Dialect for Generate {
 
     fn whole(&mut self, choices: &[Choice], summary: &Summary) -> Whole {
         if self.context.job.empty {
-            // Nothing to answer: the model is loaded, and that is all.
+            // No prompt: the request only loads the model.
             return self.object("", r#""done":true,"done_reason":"load""#).into();
         }
         self.last(choices.first().map_or("", |choice| choice.text.as_str()), summary).into()
     }
 }
 
-/// `/api/tags`: the models there are.
+/// `/api/tags`: the list of models.
 pub(crate) fn tags(settings: &Settings) -> String {
     let name = json_text(&format!("{}:latest", settings.model));
     format!(

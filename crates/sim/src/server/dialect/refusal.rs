@@ -1,11 +1,11 @@
-//! Envelopes of errors that are answered with a status.
+//! Error envelopes of responses with an error status.
 
 use crate::server::api::Api;
 use crate::server::api::Imitation;
 use crate::server::dialect::json_text;
 use crate::server::job::Refusal;
 
-/// The body of a refusal. Keys stand in the engines' order, which a JSON map would not keep.
+/// The body of an error response. Keys are in the engines' order, which a JSON map would not preserve.
 pub(crate) fn refusal(api: Api, engine: Imitation, refusal: &Refusal) -> String {
     let (status, kind, message) = (refusal.status, refusal.kind, json_text(&refusal.message));
     let param = json_text(&refusal.param);

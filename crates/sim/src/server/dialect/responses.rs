@@ -1,5 +1,5 @@
-//! OpenAI Responses as vLLM 0.32.0 writes them (recordings `responses-*`): two events at once, before there is any
-//! token; every event numbered; the whole answer again in the last four; no `[DONE]`.
+//! OpenAI Responses as vLLM 0.32.0 writes them (recordings `responses-*`): two events immediately, before any token;
+//! every event numbered; the whole response repeated in the last four; no `[DONE]`.
 
 use crate::server::dialect::AfterError;
 use crate::server::dialect::Choice;
@@ -20,12 +20,12 @@ use crate::server::generation::Piece;
 #[derive(Debug)]
 pub(crate) struct Responses {
     context: Context,
-    /// Everything said so far: the last events repeat it.
+    /// The complete text so far: the last events repeat it.
     text: String,
     events: u64,
 }
 
-/// How far a response is.
+/// State of a response.
 enum State<'a> {
     Begun,
     Done(&'a Summary),
@@ -37,12 +37,12 @@ impl Responses {
         Responses { context, text: String::new(), events: 0 }
     }
 
-    /// One event: its type stands in the line before the data and last in the data, its number before that.
+    /// One event: its type is in the line before the data and is also the last member; its number precedes the type.
     fn event(&mut self, out: &mut Chunks, kind: &str, members: &str) {
         self.event_with(out, kind, members, "");
     }
 
-    /// The same with a member between number and type: they are in the order of the alphabet.
+    /// An event with a member between number and type: members are in alphabetical order.
     fn event_with(&mut self, out: &mut Chunks, kind: &str, members: &str, last: &str) {
         let number = self.events;
         self.events += 1;
@@ -70,7 +70,7 @@ impl Responses {
         )
     }
 
-    /// The object that is the whole answer, and stands in three of a stream's events.
+    /// The object with the whole response, which three of a stream's events contain.
     fn response(&self, state: &State<'_>) -> String {
         let Context { job, identity, .. } = &self.context;
         let status = match state {
@@ -94,7 +94,7 @@ impl Responses {
             "incomplete" => r#"{"reason":"max_output_tokens"}"#,
             _ => "null",
         };
-        // vLLM has no such member; the other engines that tell a failure put it where OpenAI does.
+        // vLLM has no such member; the other engines that report a failure put it where OpenAI does.
         let error = match state {
             State::Failed => format!(r#","error":{{"code":"server_error","message":"{DEAD}"}}"#),
             _ => String::new(),
@@ -155,8 +155,8 @@ impl Dialect for Responses {
         }
     }
 
-    /// vLLM breaks off instead (recording `engine-death-responses-stream`), which is what the fault `cut` is for. This
-    /// is what OpenAI, SGLang and Ollama say.
+    /// vLLM closes the connection instead (recording `engine-death-responses-stream`); the fault `cut` simulates that.
+    /// This is the error of OpenAI, SGLang and Ollama.
     fn error(&mut self, out: &mut Chunks) -> AfterError {
         let response = format!(r#""response":{}"#, self.response(&State::Failed));
         self.event(out, "response.failed", &response);

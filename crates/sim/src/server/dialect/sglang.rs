@@ -1,5 +1,5 @@
-//! `/generate` as SGLang 0.5.23 writes it (recordings `native-generate-*`): text and ids are all of the answer so far in
-//! every event. LMDeploy's twin (0.18, from its source) has the same members, with what is new alone.
+//! `/generate` as SGLang 0.5.23 writes it (recordings `native-generate-*`): text and ids are cumulative in every event.
+//! LMDeploy's version (0.18, from its source) has the same members, but incremental.
 
 use std::time::Instant;
 
@@ -26,7 +26,7 @@ pub(crate) struct Generate {
     context: Context,
     times: Times,
     first: Option<Instant>,
-    /// What each sequence said.
+    /// The output of each sequence so far.
     said: Vec<(String, Vec<u32>)>,
 }
 
@@ -54,7 +54,7 @@ impl Generate {
                 r#"{{"text":{text},"output_ids":{ids},"meta_info":{{"prompt_tokens":{prompt},"completion_tokens":{generated},"finish_reason":{reason}}}}}"#
             );
         }
-        // With `--enable-metrics` much more is told, some of it once.
+        // `--enable-metrics` adds many more members, some of them only once.
         let (mut queue, mut versions, mut once) = (String::new(), String::new(), String::new());
         if *metrics {
             let now = unix_time();
@@ -77,7 +77,7 @@ impl Generate {
             let (now, first_token) = (unix_time(), self.times.queue + self.times.prefill);
             let received = now - self.times.total();
             let sent = format!(r#","response_sent_to_client_ts":{:?}"#, (received + first_token).as_secs_f64());
-            // A stream told it before it ended, a whole answer does so last.
+            // A stream reports it before its end, a non-streamed response as the last member.
             let (before, after) = if job.stream { (sent.as_str(), "") } else { ("", sent.as_str()) };
             once.push_str(&format!(
                 r#","request_received_ts":{:?},"first_token_latency":{:?},"api_server_dispatch_finish_ts":{:?}{before},"request_finished_ts":{:?},"decode_throughput":{:?}{after}"#,

@@ -1,6 +1,6 @@
-//! Chat as TensorRT-LLM's `trtllm-serve` writes it (from `tensorrt_llm/serve/postprocess_handlers.py` of 2025 and 2026),
-//! with what makes it special: a blank after the first event's data, a new id in every event, tokens without text that
-//! still have an event, and no word of an engine's death but a broken connection.
+//! Chat as TensorRT-LLM's `trtllm-serve` writes it (from `tensorrt_llm/serve/postprocess_handlers.py` of 2025 and
+//! 2026). Its peculiarities: a space after the first event's data, a new id in every event, an event also for tokens
+//! without text, and a broken connection instead of an error when the engine dies.
 
 use crate::server::dialect::AfterError;
 use crate::server::dialect::Choice;

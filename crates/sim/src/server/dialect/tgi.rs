@@ -1,5 +1,6 @@
-//! TGI's own routes (3.3.6, from `router/src/lib.rs` and `server.rs`): one event per token whatever the engine's step, the
-//! whole text in the last one, details if they were asked for, no `[DONE]`; times in the headers of whole answers alone.
+//! TGI's native routes (3.3.6, from `router/src/lib.rs` and `server.rs`): one event per token regardless of the
+//! engine's step, the whole text in the last one, details on request, no `[DONE]`; times only in the headers of
+//! non-streamed responses.
 
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use crate::server::vocabulary::END_OF_TEXT;
 pub(crate) struct Generate {
     context: Context,
     text: String,
-    /// The last token: its event waits for what ends the stream.
+    /// The last token: its event is held back until the stream ends.
     last: Option<(u64, String)>,
 }
 
@@ -126,7 +127,7 @@ impl Dialect for Generate {
     }
 }
 
-/// Whole milliseconds, as TGI's headers have them.
+/// Whole milliseconds, as in TGI's headers.
 fn millis(time: Duration) -> u128 {
     time.as_millis()
 }

@@ -1,5 +1,5 @@
-//! Transcription and translation of audio as vLLM 0.33.0 streams them (from `speech_to_text/serving.py`): a long recording
-//! is cut, and each part of it finishes on its own, in one stream.
+//! Audio transcription and translation as vLLM 0.33.0 streams them (from `speech_to_text/serving.py`): a long recording
+//! is split, and each part has its own finish event, in one stream.
 
 use crate::server::api::Api;
 use crate::server::dialect::AfterError;
@@ -16,7 +16,7 @@ use crate::server::engine::Finish;
 use crate::server::front::Chunks;
 use crate::server::generation::Piece;
 
-/// Tokens of each part of the audio.
+/// Tokens per part of the audio.
 const PART_TOKENS: u64 = 16;
 
 /// One transcription.
@@ -79,7 +79,7 @@ impl Dialect for Transcription {
         AfterError::Ends
     }
 
-    /// What was paid for is the length of the audio: no tokens are told.
+    /// Usage is the length of the audio: no token counts.
     fn whole(&mut self, choices: &[Choice], _: &Summary) -> Whole {
         let text = json_text(choices.first().map_or("", |choice| choice.text.as_str()));
         let seconds = self.context.job.inputs;

@@ -1,5 +1,5 @@
-//! Triton's `generate` and `generate_stream` in front of TensorRT-LLM's ensemble (2.73, from `src/http_server.cc` and
-//! `qa/L0_http/generate_endpoint_test.py`): flattened output tensors, no counts, no mark of the end.
+//! Triton's `generate` and `generate_stream` with TensorRT-LLM's ensemble (2.73, from `src/http_server.cc` and
+//! `qa/L0_http/generate_endpoint_test.py`): flattened output tensors, no counts, no end mark.
 
 use crate::server::dialect::AfterError;
 use crate::server::dialect::Choice;
@@ -36,7 +36,7 @@ impl Dialect for Generate {
         out.chunk(|event| put!(event, "data: {}\n\n", self.response(&piece.text)));
     }
 
-    /// The end is that of the transfer coding.
+    /// Only the transfer coding marks the end.
     fn end(&mut self, _: &mut Chunks, _: &Summary, _: bool) {}
 
     fn error(&mut self, out: &mut Chunks) -> AfterError {

@@ -1,15 +1,15 @@
-//! Answers of models that read and do not write: vectors, classes, scores (recordings `embeddings`, `pooling`, `rerank` of
-//! vLLM 0.32.0 and of Ollama 0.17.4), and the size of a prompt.
+//! Responses of models that generate nothing: embeddings, classes, scores (recordings `embeddings`, `pooling`, `rerank`
+//! of vLLM 0.32.0 and of Ollama 0.17.4), and the size of a prompt.
 
 use crate::server::api::Api;
 use crate::server::dialect::Context;
 use crate::server::dialect::Times;
 use crate::server::dialect::json_text;
 
-/// Numbers in a vector.
+/// Dimensions of an embedding.
 const DIMENSIONS: u64 = 64;
 
-/// The body of an answer.
+/// The body of a response.
 pub(crate) fn vectors(context: &Context, times: &Times) -> String {
     let (job, identity) = (&context.job, &context.identity);
     let (id, created, model) = (&identity.id, identity.created, json_text(&job.model));
@@ -61,13 +61,13 @@ pub(crate) fn vectors(context: &Context, times: &Times) -> String {
     }
 }
 
-/// A vector that is always the same for an input's place.
+/// An embedding that depends only on the input's index.
 fn vector(index: u64) -> String {
     let numbers: Vec<f64> = (0..DIMENSIONS).map(|at| score(index + at)).collect();
     json_text(&numbers)
 }
 
-/// Some number between -1 and 1.
+/// A number between -1 and 1.
 fn score(index: u64) -> f64 {
     ((index + 1) as f64 * 0.618_033_988_75).sin()
 }

@@ -1,4 +1,4 @@
-//! Chat and completions as vLLM 0.32.0 (Python front end) writes them: JSON without blanks, one event per HTTP chunk.
+//! Chat and completions as vLLM 0.32.0 (Python front end) writes them: JSON without spaces, one event per HTTP chunk.
 
 use crate::server::api::Api;
 use crate::server::dialect::AfterError;
@@ -92,7 +92,7 @@ impl OpenAi {
         event.extend_from_slice(b"}\n\n");
     }
 
-    /// The last event before `[DONE]`, if usage was asked for.
+    /// The last event before `[DONE]`, if usage was requested.
     fn usage(&self, event: &mut Vec<u8>, summary: &Summary) {
         event.extend_from_slice(&self.prefix);
         let (job, generated) = (&self.context.job, summary.generated);
@@ -125,7 +125,7 @@ fn continuous_usage(event: &mut Vec<u8>, job: &Job, generated: u64) {
     event.push(b'}');
 }
 
-/// The prompt has no real ids: they are its positions.
+/// The prompt has no real ids: its positions are used.
 fn prompt_token_ids(event: &mut Vec<u8>, job: &Job, first: bool) {
     if job.return_token_ids && first {
         json(event, &(0..job.prompt_tokens).collect::<Vec<u64>>());
@@ -156,7 +156,7 @@ impl Dialect for OpenAi {
         }
     }
 
-    /// Blanks included: this one is written by another serializer (recording `engine-death-chat-stream`).
+    /// With spaces: vLLM writes this one with another serializer (recording `engine-death-chat-stream`).
     fn error(&mut self, out: &mut Chunks) -> AfterError {
         out.chunk(|event| {
             put!(

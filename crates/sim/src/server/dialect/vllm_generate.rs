@@ -1,5 +1,5 @@
-//! vLLM's `/inference/v1/generate`, tokens in and tokens out (0.33.0, from `vllm/entrypoints/serve/disagg`): ids in every
-//! event, so that counts are exact without usage.
+//! vLLM's `/inference/v1/generate`, tokens in and tokens out (0.33.0, from `vllm/entrypoints/serve/disagg`): ids in
+//! every event, so that counts are exact without usage.
 
 use crate::server::dialect::AfterError;
 use crate::server::dialect::Choice;
@@ -15,7 +15,7 @@ use crate::server::engine::Finish;
 use crate::server::front::Chunks;
 use crate::server::generation::Piece;
 
-/// One generation, of one sequence or several.
+/// One generation, of one or several sequences.
 #[derive(Debug)]
 pub(crate) struct Generate {
     context: Context,

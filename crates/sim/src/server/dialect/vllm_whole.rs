@@ -1,4 +1,4 @@
-//! Whole JSON bodies, with their keys in vLLM's order (0.32.0).
+//! Non-streamed JSON bodies, with keys in vLLM's order (0.32.0).
 
 use serde::Serialize;
 
@@ -29,7 +29,7 @@ struct Completion<'a> {
     metrics: Option<Metrics>,
 }
 
-/// What only chat has.
+/// Members that only chat has.
 #[derive(Serialize)]
 struct Prompt {
     prompt_logprobs: Null,
@@ -89,7 +89,7 @@ struct Message<'a> {
     reasoning: Null,
 }
 
-/// The body of an answer that is not streamed.
+/// The body of a non-streamed response.
 pub(crate) fn completion(context: &Context, choices: &[Choice], metrics: Option<Metrics>) -> String {
     let (job, identity) = (&context.job, &context.identity);
     let prompt_token_ids = || job.return_token_ids.then(|| (0..job.prompt_tokens).collect());

@@ -1,4 +1,4 @@
-//! What a client of a session says, and what comes together of it until an answer is asked for.
+//! Client messages of a session, and the input collected until a response is requested.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -10,7 +10,7 @@ use crate::server::form;
 use crate::server::job::Body;
 use crate::server::prompt::Prompt;
 
-/// A message of a client: every key that matters in any of them.
+/// A client message, with every key that the server reads.
 #[derive(Deserialize, Debug, Default)]
 #[serde(default)]
 pub(super) struct Message {
@@ -22,7 +22,7 @@ pub(super) struct Message {
     pub(super) session: Option<Value>,
     /// `input_audio_buffer.append`.
     audio: Option<String>,
-    /// `input_audio_buffer.commit` of vLLM: no more audio comes.
+    /// `input_audio_buffer.commit` of vLLM: end of the audio.
     #[serde(rename = "final")]
     last: bool,
     /// `conversation.item.create`.
@@ -31,7 +31,7 @@ pub(super) struct Message {
     response: Option<Response>,
 }
 
-/// What a response should be like.
+/// Parameters of a requested response.
 #[derive(Clone, Deserialize, Debug, Default)]
 #[serde(default)]
 struct Response {
@@ -41,21 +41,21 @@ struct Response {
     max_output_tokens: Option<Value>,
 }
 
-/// An answer that is asked for.
+/// A requested response.
 #[derive(Debug)]
 pub(super) struct Asked {
     pub(super) api: Api,
     pub(super) body: Body,
 }
 
-/// What came in a session so far.
+/// Input of a session so far.
 #[derive(Debug)]
 pub(super) struct Input {
     openai: bool,
-    /// vLLM answers nobody who named no model.
+    /// vLLM rejects clients that named no model.
     model: Option<String>,
     audio_bytes: usize,
-    /// All audio of the answer is there.
+    /// All audio of the request has arrived.
     complete: bool,
     conversation: Prompt,
     response: Option<Response>,
@@ -67,10 +67,10 @@ impl Input {
         Input { openai, model: None, audio_bytes: 0, complete: openai, conversation, response: None }
     }
 
-    /// Takes a message and tells whether it asks for an answer.
+    /// Processes a message and returns whether it requests a response.
     ///
     /// # Errors
-    /// A code and a text, for what the server cannot do.
+    /// An error code and a text for unsupported input.
     pub(super) fn take(&mut self, message: &Message) -> Result<bool, (&'static str, String)> {
         match (message.kind.as_str(), self.openai) {
             ("session.update", _) => {
@@ -100,7 +100,7 @@ impl Input {
         }
     }
 
-    /// Takes a message while an answer is on its way: only audio counts then.
+    /// Processes a message during a response: only audio counts then.
     pub(super) fn take_during_answer(&mut self, message: &Message) {
         match message.kind.as_str() {
             "input_audio_buffer.append" => self.append(message).unwrap_or_default(),
@@ -118,12 +118,12 @@ impl Input {
         Ok(())
     }
 
-    /// Whether the answer may end.
+    /// Whether the response may end.
     pub(super) fn is_complete(&self) -> bool {
         self.complete
     }
 
-    /// What the next answer is to be.
+    /// Parameters of the next response.
     pub(super) fn asked(&mut self) -> Asked {
         let audio = (self.audio_bytes > 0).then(|| form::audio(self.audio_bytes));
         if !self.openai {
@@ -139,7 +139,7 @@ impl Input {
         Asked { api: Api::Responses, body: Body { input: Some(input), max_output_tokens, ..Body::default() } }
     }
 
-    /// The answer is over.
+    /// Resets the input after a response.
     pub(super) fn answered(&mut self) {
         (self.audio_bytes, self.complete) = (0, self.openai);
     }

@@ -1,8 +1,8 @@
-//! `/v1/realtime`: a WebSocket on which answers are asked for one after the other.
+//! `/v1/realtime`: a WebSocket on which a client requests one response after another.
 //!
-//! Who connects without a model meets vLLM 0.33 (`vllm/entrypoints/speech_to_text/realtime/connection.py`): audio is
-//! transcribed from its first commit on, and the answer ends when the final commit was there too. Who names one
-//! (`?model=`) meets OpenAI (openai-python 3.52, `openai/types/realtime`): `response.create` asks for a response in text.
+//! Without a model in the query it imitates vLLM 0.33 (`vllm/entrypoints/speech_to_text/realtime/connection.py`): audio
+//! is transcribed from the first commit on, and the response ends after the final commit. With one (`?model=`) it
+//! imitates OpenAI (openai-python 3.52, `openai/types/realtime`): `response.create` requests a text response.
 
 mod message;
 mod openai;
@@ -35,10 +35,10 @@ use crate::server::websocket;
 use crate::server::websocket::Received;
 use crate::server::websocket::Socket;
 
-/// Where it is.
+/// Path of the endpoint.
 pub(crate) const PATH: &str = "/v1/realtime";
 
-/// How an answer came to its end.
+/// How a response ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Whole(Finish),
@@ -46,7 +46,7 @@ enum End {
     Failed,
 }
 
-/// What an answer cost.
+/// Token usage of a response.
 #[derive(Clone, Copy, Debug)]
 struct Usage {
     input: u64,
@@ -54,33 +54,33 @@ struct Usage {
     output: u64,
 }
 
-/// How one API says what a session brings.
+/// Server messages in the format of one API.
 trait Voice: Send {
-    /// The session is open.
+    /// Sent when the session opens.
     fn greeting(&mut self) -> String;
 
-    /// What is said to a message that asks for no answer; nothing to most.
+    /// Reply to a message that does not request a response; most have none.
     fn reply(&mut self, message: &Message) -> Option<String>;
 
-    /// An error that ends no answer.
+    /// An error outside a response.
     fn error(&mut self, code: &str, text: &str) -> String;
 
-    /// An answer begins.
+    /// Start of a response.
     fn begin(&mut self, id: u64) -> Vec<String>;
 
     /// Tokens.
     fn tokens(&mut self, piece: &Piece) -> Option<String>;
 
-    /// The answer ends.
+    /// End of a response.
     fn end(&mut self, end: End, usage: Usage) -> Vec<String>;
 
-    /// A message that is cut off.
+    /// A truncated message.
     fn broken(&self) -> &'static str;
 }
 
-/// Why an answer is broken off.
+/// Why a response is aborted.
 enum Stop {
-    /// The connection is of no use any more, or is to end so.
+    /// The connection failed, or is to be closed in this way.
     Close(After),
     Cancelled,
 }
@@ -97,13 +97,13 @@ struct Session<'a> {
     engine: &'a Engine,
     voice: Box<dyn Voice>,
     input: Input,
-    /// The fault that its answers meet.
+    /// The fault injected into its responses.
     fault: Option<Fault>,
-    /// Tokens of the answer so far.
+    /// Tokens of the response so far.
     generated: u64,
 }
 
-/// Opens a session for a handshake with this key, and serves it to its end.
+/// Opens a session for a handshake with this key, and serves it until it ends.
 pub(crate) async fn serve(client: &mut Client, engine: &Engine, head: &Head, key: &str) -> Result<After, Ended> {
     let front = Front::new(Imitation::Vllm, true);
     let model = query(&head.query, "model");
@@ -140,7 +140,7 @@ pub(crate) async fn serve(client: &mut Client, engine: &Engine, head: &Head, key
     })
 }
 
-/// A value in a query, with its slashes restored.
+/// A query parameter, with its slashes unescaped.
 fn query(text: &str, name: &str) -> Option<String> {
     let value = text.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))?;
     Some(value.replace("%2F", "/").replace("%2f", "/").replace("%3A", ":").replace("%3a", ":"))
@@ -176,7 +176,7 @@ impl Session<'_> {
         Ok(self.socket.send(&error).await?)
     }
 
-    /// The next message; what belongs to the connection is answered on the way.
+    /// Returns the next message; control frames are handled on the way.
     async fn next(&mut self) -> Result<Message, Stop> {
         loop {
             match self.socket.receive().await? {
@@ -189,7 +189,7 @@ impl Session<'_> {
         }
     }
 
-    /// Answers what belongs to the connection.
+    /// Handles control frames.
     async fn keep(&mut self, received: Received) -> Result<(), Stop> {
         match received {
             Received::Ping(payload) => Ok(self.socket.pong(&payload).await?),
@@ -205,7 +205,7 @@ impl Session<'_> {
         }
     }
 
-    /// Waits for `work`, and hears meanwhile what the client says.
+    /// Runs `work` while also reading client input.
     async fn with<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Stop> {
         let mut work = std::pin::pin!(work);
         loop {
@@ -218,7 +218,7 @@ impl Session<'_> {
         }
     }
 
-    /// Takes what the client says while it is answered.
+    /// Handles client input during a response.
     async fn hear(&mut self, received: Received) -> Result<(), Stop> {
         let Received::Message(text) = &received else { return self.keep(received).await };
         match serde_json::from_slice::<Message>(text) {
@@ -231,7 +231,7 @@ impl Session<'_> {
         }
     }
 
-    /// One answer, from its queue to its end.
+    /// One response, from the queue to its end.
     async fn answer(&mut self) -> Result<(), Stop> {
         let engine = self.engine;
         let mut chance = engine.begin();

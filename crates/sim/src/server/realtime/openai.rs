@@ -1,4 +1,4 @@
-//! Responses in text as OpenAI's realtime API says them.
+//! Text responses of OpenAI's realtime API.
 
 use crate::server::dialect::DEAD;
 use crate::server::dialect::json_text;
@@ -15,7 +15,7 @@ pub(super) struct Session {
     id: String,
     model: String,
     events: u64,
-    /// The response that is on its way.
+    /// The id of the response in progress.
     response: String,
     text: String,
 }
@@ -25,7 +25,7 @@ impl Session {
         Session { id, model, events: 0, response: String::new(), text: String::new() }
     }
 
-    /// A message; each has an id.
+    /// A server message with its own id.
     fn event(&mut self, kind: &str, members: &str) -> String {
         self.events += 1;
         format!(r#"{{"type":"{kind}","event_id":"event_{}_{}",{members}}}"#, self.id, self.events)
@@ -50,7 +50,7 @@ impl Session {
         format!(r#"{{"type":"output_text","text":{}}}"#, json_text(&self.text))
     }
 
-    /// The members that say of which part of which item an event is.
+    /// The members that identify the part and item of an event.
     fn place(&self) -> String {
         format!(r#""response_id":"resp_{0}","item_id":"item_{0}","output_index":0,"content_index":0"#, self.response)
     }

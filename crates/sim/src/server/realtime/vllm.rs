@@ -1,4 +1,4 @@
-//! Transcription as vLLM's realtime endpoint says it: every step of the engine is a delta, also one without text.
+//! Transcription as sent by vLLM's realtime endpoint: every engine step is a delta, even without text.
 
 use crate::server::dialect::DEAD;
 use crate::server::dialect::json_text;
