@@ -1,4 +1,4 @@
-//! Asks one side, one request after the other on one connection as long as that is kept open.
+//! An HTTP client of one server: one request after another, on one connection as long as it is kept open.
 
 use std::io;
 use std::io::Read;
@@ -12,53 +12,53 @@ use crate::client::recording::Recording;
 use crate::client::recording::State;
 use crate::client::target::Target;
 
-/// Most bytes of an answer; a list of metrics of a busy server has some megabytes.
+/// Maximum size of a response in bytes; the metrics page of a busy server has several megabytes.
 const MOST_BYTES: usize = 64 * 1024 * 1024;
 
-/// How much is read at once.
+/// Size of the read buffer in bytes.
 const READ_BYTES: usize = 64 * 1024;
 
-/// Why there is no answer. The words continue "the relay at ...".
+/// Why there is no complete response. The texts continue "the relay at ...".
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// Its name has no address.
+    /// Its host name does not resolve.
     #[error("has no address: {0}")]
     Resolve(#[source] io::Error),
-    /// No connection could be made.
+    /// The connection could not be opened.
     #[error("cannot be reached: {0}")]
     Connect(#[source] io::Error),
     /// The connection failed.
-    #[error("broke off: {0}")]
+    #[error("failed: {0}")]
     Io(#[source] io::Error),
-    /// The connection ended too early.
-    #[error("closed the connection before the answer was whole")]
+    /// The connection was closed too early.
+    #[error("closed the connection before the response was complete")]
     Cut,
-    /// It took too long.
-    #[error("gave no whole answer within {} s", .0.as_secs_f64())]
+    /// The timeout expired.
+    #[error("sent no complete response within {} s", .0.as_secs_f64())]
     Timeout(Duration),
-    /// What came is no HTTP/1.1.
-    #[error("answered what is no HTTP/1.1")]
+    /// The response is not HTTP/1.1.
+    #[error("sent a response that is not HTTP/1.1")]
     Malformed,
-    /// The answer is too long.
-    #[error("answered more than {MOST_BYTES} bytes")]
+    /// The response is too large.
+    #[error("sent more than {MOST_BYTES} bytes")]
     TooLong,
 }
 
-/// A client of one side.
+/// An HTTP client of one server.
 #[derive(Debug)]
 pub struct Caller {
     target: Target,
     addresses: Vec<SocketAddr>,
     timeout: Duration,
     stream: Option<TcpStream>,
-    /// Whether connections are used again.
+    /// Whether connections are reused.
     keeps: bool,
     asked_again: u64,
     buffer: Vec<u8>,
 }
 
 impl Caller {
-    /// A client of this target; no answer may take longer than `timeout`.
+    /// A client of this target; no response may take longer than `timeout`.
     pub fn new(target: &Target, timeout: Duration) -> Caller {
         let buffer = vec![0; READ_BYTES];
         Caller {
@@ -72,34 +72,34 @@ impl Caller {
         }
     }
 
-    /// A client of this one address.
+    /// A client of this address.
     pub fn at(address: SocketAddr, target: &Target, timeout: Duration) -> Caller {
         Caller { addresses: vec![address], ..Caller::new(target, timeout) }
     }
 
-    /// Whom it asks.
+    /// The target of the requests.
     pub fn target(&self) -> &Target {
         &self.target
     }
 
-    /// How often something was sent on a connection that the server was closing, and was sent again on a new one.
+    /// Number of requests retried on a new connection because the server was closing the old one.
     pub fn asked_again(&self) -> u64 {
         self.asked_again
     }
 
-    /// Asks, and reads the answer to its end. Time begins before a connection is opened, where one has to be.
+    /// Sends a request and reads the complete response. Times include opening a connection, if one is needed.
     ///
-    /// What was asked on a kept connection that ends before a byte came is asked again on a new one (RFC 9112, 9.3.1).
+    /// A request on a reused connection that closes before the first response byte is retried on a new one (RFC 9112,
+    /// 9.3.1).
     ///
-    /// # Errors
-    /// Why there is no whole answer.
+    /// # Errors If there is no complete response.
     pub fn ask(&mut self, request: &[u8]) -> Result<Recording, Failure> {
         if self.addresses.is_empty() {
             self.addresses = self.target.addresses().map_err(Failure::Resolve)?;
         }
         if let Some(kept) = self.stream.take().filter(is_open) {
             match self.exchange(kept, request, Instant::now())? {
-                // A server that closes without a word (llama.cpp, after each stream) is given no second chance to.
+                // After one such close (llama.cpp does so after each stream) connections are no longer reused.
                 recording if recording.is_empty() => (self.keeps, self.asked_again) = (false, self.asked_again + 1),
                 recording => return Ok(recording),
             }
@@ -126,7 +126,7 @@ impl Caller {
         Err(last)
     }
 
-    /// An empty recording: the connection ended before a byte came.
+    /// One attempt; an empty recording means that the connection closed before the first byte.
     fn exchange(&mut self, mut stream: TcpStream, request: &[u8], begun: Instant) -> Result<Recording, Failure> {
         let mut recording = Recording::new();
         let lost = |error: io::Error, recording: &Recording| match error.kind() {
@@ -166,7 +166,7 @@ impl Caller {
     }
 }
 
-/// Whether the other side has neither closed this connection nor sent what nobody asked for.
+/// Whether the peer has neither closed this connection nor sent unsolicited bytes.
 fn is_open(stream: &TcpStream) -> bool {
     let looked = stream.set_nonblocking(true).and_then(|()| stream.peek(&mut [0]));
     let silent = matches!(looked, Err(error) if error.kind() == io::ErrorKind::WouldBlock);

@@ -1,6 +1,6 @@
-//! A plain client of HTTP/1.1 for commands: one request after the other, every byte kept with the time at which it came.
+//! A plain HTTP/1.1 client for commands: one request after another, with every byte and its arrival time recorded.
 //!
-//! It reads heads and chunks by itself and lightly, so that what it sees is a witness of what the relay does.
+//! It has its own lightweight parsers for headers and chunks, so that it checks the relay independently.
 
 mod caller;
 mod recording;

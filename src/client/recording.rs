@@ -1,36 +1,36 @@
-//! An answer as it came: its bytes, the time of each read, and where its head, its chunks and its events are.
+//! A recorded response: its bytes, the time of each read, and the positions of its headers, chunks and events.
 
 use std::ops::Range;
 use std::time::Duration;
 
-/// How the body ends (RFC 9112, 6.3).
+/// Delimiter of the body (RFC 9112, 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Framing {
     Length(usize),
     Chunked,
-    /// With the connection.
+    /// The end of the connection.
     Close,
 }
 
-/// What is known after a read.
+/// State of the response after a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     More,
     Whole,
-    /// It is no HTTP/1.1.
+    /// Not valid HTTP/1.1.
     Malformed,
 }
 
-/// An answer, as much of it as came.
+/// A response as received so far.
 #[derive(Clone, Debug)]
 pub struct Recording {
     bytes: Vec<u8>,
-    /// After so many bytes it was so late since the request began.
+    /// For each read: the total number of bytes after it, and the time since the start of the request.
     reads: Vec<(usize, Duration)>,
     head: Option<Head>,
-    /// Where the data of each chunk is; one range for a body that is not chunked.
+    /// Position of the data of each chunk; one range for a body that is not chunked.
     chunks: Vec<Range<usize>>,
-    /// Where the next chunk begins.
+    /// Start of the next chunk.
     at: usize,
 }
 
@@ -42,12 +42,12 @@ struct Head {
     range: Range<usize>,
 }
 
-/// An event of a stream: where its lines are in the body, and when its last byte came.
+/// An event of a stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Event<'a> {
-    /// Its `data`, without blanks around.
+    /// Its `data`, without surrounding spaces.
     pub(crate) data: &'a [u8],
-    /// Since the request began.
+    /// When its last byte arrived, since the start of the request.
     pub(crate) at: Duration,
 }
 
@@ -56,7 +56,7 @@ impl Recording {
         Recording { bytes: Vec::new(), reads: Vec::new(), head: None, chunks: Vec::new(), at: 0 }
     }
 
-    /// Takes what a read brought; `at` is the time since the request began.
+    /// Adds the bytes of a read; `at` is the time since the start of the request.
     pub(crate) fn take(&mut self, bytes: &[u8], at: Duration) -> State {
         self.bytes.extend_from_slice(bytes);
         self.reads.push((self.bytes.len(), at));
@@ -84,7 +84,7 @@ impl Recording {
         }
     }
 
-    /// The connection ended: whether the answer is whole.
+    /// Handles the end of the connection; returns whether the response is complete.
     pub(crate) fn end(&mut self) -> bool {
         let closes = self.head.as_ref().is_some_and(|head| head.framing == Framing::Close);
         if closes {
@@ -93,7 +93,7 @@ impl Recording {
         closes
     }
 
-    /// Goes on to the end of the chunks that have come.
+    /// Records the chunks received so far.
     fn cut(&mut self) -> State {
         loop {
             let rest = self.bytes.get(self.at..).unwrap_or_default();
@@ -103,7 +103,7 @@ impl Recording {
             let Some(size) = size.filter(|size| *size < usize::MAX / 2) else { return State::Malformed };
             let begin = self.at + line + 2;
             if size == 0 {
-                // Trailers, if any, end with an empty line as a head does.
+                // The trailer section ends with an empty line, like the headers.
                 let trailers = self.bytes.get(begin - 2..).unwrap_or_default();
                 return match memchr::memmem::find(trailers, b"\r\n\r\n") {
                     Some(at) if begin + at + 2 == self.bytes.len() => State::Whole,
@@ -123,22 +123,22 @@ impl Recording {
         self.bytes.is_empty()
     }
 
-    /// Every byte.
+    /// All received bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The status; 0 while there is no head.
+    /// The status; 0 until the headers are complete.
     pub fn status(&self) -> u16 {
         self.head.as_ref().map_or(0, |head| head.status)
     }
 
-    /// Whether the connection ends with this answer.
+    /// Whether the connection closes after this response.
     pub(crate) fn closes(&self) -> bool {
         self.head.as_ref().is_none_or(|head| head.close || head.framing == Framing::Close)
     }
 
-    /// The lines of the head, without their ends.
+    /// The header lines, without their line ends.
     pub(crate) fn head(&self) -> impl Iterator<Item = &[u8]> {
         let range = self.head.as_ref().map_or(0..0, |head| head.range.clone());
         let head = self.bytes.get(range).unwrap_or_default();
@@ -149,12 +149,12 @@ impl Recording {
         self.head.as_ref().is_some_and(|head| head.framing == Framing::Chunked)
     }
 
-    /// The body without the framing of its chunks.
+    /// The body without chunk framing.
     pub fn body(&self) -> Vec<u8> {
         self.chunks.iter().filter_map(|range| self.bytes.get(range.clone())).flatten().copied().collect()
     }
 
-    /// After how many bytes of the body a chunk ends.
+    /// The offset in the body of the end of each chunk.
     pub(crate) fn chunk_ends(&self) -> Vec<usize> {
         let mut end = 0;
         let ends = self.chunks.iter().map(|range| {
@@ -164,12 +164,12 @@ impl Recording {
         ends.collect()
     }
 
-    /// When its first byte came.
+    /// When the first byte arrived.
     pub(crate) fn first_byte(&self) -> Option<Duration> {
         self.reads.first().map(|(_, at)| *at)
     }
 
-    /// When this many bytes of the body had come.
+    /// When this many bytes of the body had arrived.
     fn body_came(&self, length: usize) -> Duration {
         let mut left = length;
         let mut raw = self.bytes.len();
@@ -183,7 +183,7 @@ impl Recording {
         self.reads.iter().find(|(end, _)| *end >= raw).or(self.reads.last()).map_or(Duration::ZERO, |(_, at)| *at)
     }
 
-    /// The `data` lines of a stream of server-sent events; each is an event by itself in every engine's streams.
+    /// The `data` lines of a stream of server-sent events; in every engine's streams each line is one event.
     pub(crate) fn events<'a>(&self, body: &'a [u8]) -> Vec<Event<'a>> {
         let mut end = 0;
         let lines = body.split_inclusive(|byte| *byte == b'\n').filter_map(|line| {
@@ -202,7 +202,7 @@ pub(crate) fn header_of(line: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((name, value.get(1..).unwrap_or_default().trim_ascii()))
 }
 
-/// The head that begins at `from`, and whether it is an informational one; `None` while it is not whole.
+/// Parses the headers at `from`; the flag marks an informational response. `None` while they are incomplete.
 fn parse_head(bytes: &[u8], from: usize) -> Option<Result<(Head, bool), ()>> {
     let rest = bytes.get(from..).unwrap_or_default();
     let mut headers = [httparse::EMPTY_HEADER; 128];
@@ -242,15 +242,15 @@ pub(crate) mod tests {
     use super::Recording;
     use super::State;
 
-    /// A recording of these bytes, each read with its milliseconds.
+    /// A recording of these bytes, each read with its time in milliseconds.
     pub(crate) fn recorded(reads: &[(&str, u64)]) -> Recording {
         let mut recording = Recording::new();
         let mut state = State::More;
         for (bytes, at) in reads {
-            assert_eq!(state, State::More, "nothing follows the end");
+            assert_eq!(state, State::More, "no bytes after the end");
             state = recording.take(bytes.as_bytes(), Duration::from_millis(*at));
         }
-        assert!(state == State::Whole || recording.end(), "the answer is whole");
+        assert!(state == State::Whole || recording.end(), "the response is complete");
         recording
     }
 
@@ -258,7 +258,7 @@ pub(crate) mod tests {
                           data: b\n\ndata: c\n\n\r\n0\r\n\r\n";
 
     #[test]
-    fn a_stream_is_cut_the_same_wherever_a_read_ends() {
+    fn stream_split_at_any_read_has_the_same_chunks() {
         for cut in 1..STREAM.len() {
             let (head, tail) = STREAM.split_at(cut);
             let recording = recorded(&[(head, 1), (tail, 5)]);
@@ -269,7 +269,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn an_event_came_when_its_last_byte_did() {
+    fn event_time_is_that_of_its_last_byte() {
         let at = STREAM.find("data: b").unwrap() + 4;
         let recording = recorded(&[(&STREAM[..at], 3), (&STREAM[at..], 8)]);
         let body = recording.body();
@@ -279,7 +279,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn other_framings_end_where_they_must() {
+    fn bodies_end_according_to_their_framing() {
         let interim = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno";
         assert_eq!((recorded(&[(interim, 1)]).status(), recorded(&[(interim, 1)]).body()), (404, b"no".to_vec()));
         let close = recorded(&[("HTTP/1.0 200 OK\r\n\r\nabc", 1)]);
@@ -289,7 +289,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_told() {
+    fn malformed_response_is_reported() {
         let head = "HTTP/1.1 200 OK\r\n";
         for wrong in [
             "\x16\x03\x01 no HTTP\r\n".to_owned(),

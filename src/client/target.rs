@@ -1,4 +1,4 @@
-//! Where a request goes.
+//! The target of a request.
 
 use std::fmt;
 use std::io;
@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::net::ToSocketAddrs;
 use std::str::FromStr;
 
-/// A plain HTTP address, perhaps with a path that stands before every other.
+/// A plain HTTP address, with an optional path prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// A name or an IP address, without brackets.
@@ -16,9 +16,9 @@ pub struct Target {
     path: String,
 }
 
-/// A target that cannot be used.
+/// An unsupported target.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no target: write http://HOST:PORT, such as http://127.0.0.1:8000 (TLS is not spoken)")]
+#[error("invalid target {0:?}: use http://HOST:PORT, for example http://127.0.0.1:8000 (TLS is not supported)")]
 pub struct BadTarget(String);
 
 impl From<SocketAddr> for Target {
@@ -28,7 +28,7 @@ impl From<SocketAddr> for Target {
     }
 }
 
-/// As a person writes it.
+/// In the form in which a user writes it.
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "http://{}{}", self.authority, self.path)
@@ -42,7 +42,7 @@ impl FromStr for Target {
         let bad = || BadTarget(text.to_owned());
         let uri: http::Uri = text.parse().map_err(|_| bad())?;
         let authority = uri.authority().ok_or_else(bad)?;
-        // What stands before an @ would go to the logs of everybody.
+        // User info before an `@` would end up in log files.
         if uri.scheme_str() != Some("http") || uri.query().is_some() || authority.as_str().contains('@') {
             return Err(bad());
         }
@@ -56,25 +56,25 @@ impl FromStr for Target {
 }
 
 impl Target {
-    /// Its port.
+    /// The port.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Host and port, as they stand in the Host header.
+    /// Host and port, as in the Host header.
     pub fn authority(&self) -> &str {
         &self.authority
     }
 
-    /// What stands before every path, without a slash at its end; mostly empty.
+    /// The path prefix, without a trailing slash; usually empty.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// Every address that it has.
+    /// Resolves the host to all of its addresses.
     ///
     /// # Errors
-    /// When its name has none.
+    /// If the name does not resolve.
     pub(crate) fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
         let found: Vec<SocketAddr> = (self.host.as_str(), self.port).to_socket_addrs()?.collect();
         if found.is_empty() { Err(io::ErrorKind::NotFound.into()) } else { Ok(found) }
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_target_has_a_host_a_port_and_perhaps_a_path() {
+    fn target_has_host_port_and_optional_path() {
         let read = |text: &str| text.parse::<Target>().unwrap();
         let target = read("http://127.0.0.1:8000");
         assert_eq!((target.host.as_str(), target.port, target.path.as_str()), ("127.0.0.1", 8000, ""));
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_plain_http_address_is_refused_with_an_example() {
+    fn invalid_target_error_contains_an_example() {
         for text in ["", "127.0.0.1:8000", "https://host:1", "http://", "http://me:secret@host:1", "http://a/?b"] {
             let error = text.parse::<Target>().unwrap_err().to_string();
             assert!(error.contains("http://127.0.0.1:8000"), "{text:?}: {error}");

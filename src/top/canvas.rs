@@ -1,30 +1,30 @@
-//! A grid of characters, each with a style, and what is written to show it.
+//! A grid of styled characters, and its rendering as text or terminal codes.
 
 use std::fmt::Write;
 
-/// How a character stands out. Colours never say what words do not.
+/// Style of a character. Colours only repeat information that the text also contains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Style {
     #[default]
     Plain,
-    /// What is read first.
+    /// Most important.
     Strong,
-    /// Names of figures.
+    /// Names of values.
     Faint,
-    /// As it should be.
+    /// Normal state.
     Good,
-    /// Worth a look.
+    /// Needs attention.
     Warn,
-    /// Wrong.
+    /// Failure.
     Bad,
-    /// Bars of tokens.
+    /// Token bars.
     Accent,
-    /// A head or foot over the whole width.
+    /// A header or footer over the whole width.
     Reverse,
 }
 
 impl Style {
-    /// Its code (ECMA-48, SGR).
+    /// The escape code (ECMA-48, SGR).
     fn code(self, colour: bool) -> &'static str {
         match (self, colour) {
             (Style::Plain, _) => "\x1b[0m",
@@ -61,7 +61,7 @@ impl Canvas {
         self.cells.len().checked_div(self.width).unwrap_or(0)
     }
 
-    /// Writes from this cell on; what is over the edge is cut off. Returns the column after it.
+    /// Writes from this cell on; text beyond the edge is cut off. Returns the column after it.
     pub(super) fn text(&mut self, x: usize, y: usize, text: &str, style: Style) -> usize {
         let row = (y < self.height()).then(|| y * self.width..(y + 1) * self.width);
         let cells = row.and_then(|row| self.cells.get_mut(row)).unwrap_or_default();
@@ -73,8 +73,8 @@ impl Canvas {
         next
     }
 
-    /// Writes parts with two blanks between them, as many as fit; those that would be cut are left out with all after them.
-    /// Returns the column after the last.
+    /// Writes parts separated by two spaces. The first part that does not fit is left out with all that follow. Returns
+    /// the column after the last one.
     pub(super) fn parts(&mut self, x: usize, y: usize, parts: &[(String, Style)]) -> usize {
         let mut at = x;
         for (text, style) in parts.iter().filter(|(text, _)| !text.is_empty()) {
@@ -87,7 +87,7 @@ impl Canvas {
         at
     }
 
-    /// Fills a row.
+    /// Fills a row with a character.
     pub(super) fn fill(&mut self, y: usize, character: char, style: Style) {
         let row: String = std::iter::repeat_n(character, self.width).collect();
         self.text(0, y, &row, style);
@@ -97,13 +97,13 @@ impl Canvas {
         self.cells.chunks(self.width.max(1))
     }
 
-    /// Lines without codes and without blanks at their ends.
+    /// The lines without escape codes and without trailing spaces.
     pub fn plain(&self) -> String {
         let lines = self.rows().map(|row| row.iter().map(|(character, _)| *character).collect::<String>());
         lines.map(|line| format!("{}\n", line.trim_end())).collect()
     }
 
-    /// What a terminal is told, from its first cell on.
+    /// The escape codes and text that draw the grid from the top left cell on.
     pub fn ansi(&self, colour: bool) -> String {
         let mut out = String::new();
         for (y, row) in self.rows().enumerate() {
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_over_the_edge_is_cut_off() {
+    fn text_beyond_the_edge_is_cut_off() {
         let mut canvas = Canvas::new(5, 2);
         assert_eq!(canvas.text(3, 0, "abc", Style::Plain), 5);
         assert_eq!(canvas.text(0, 7, "abc", Style::Plain), 0);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_whole_or_left_out() {
+    fn parts_that_do_not_fit_are_omitted() {
         let mut canvas = Canvas::new(8, 1);
         let part = |text: &str| (text.to_owned(), Style::Plain);
         canvas.parts(0, 0, &[part("ab"), part(""), part("cd"), part("efg"), part("h")]);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_are_told_where_the_style_changes_and_colours_only_if_wanted() {
+    fn ansi_writes_codes_on_style_changes_and_optional_colours() {
         let mut canvas = Canvas::new(3, 1);
         canvas.text(0, 0, "a", Style::Good);
         canvas.text(1, 0, "bc", Style::Strong);

@@ -3,8 +3,8 @@
 use crate::top::glyphs::Glyphs;
 use tokometer_telemetry::live::snapshot::Distribution;
 
-/// Heights of a distribution over at most so many cells, from its lowest bucket to its highest; empty without values. A cell
-/// holds one bucket or more, all cells equally many.
+/// Heights of a distribution over at most `cells` cells, from its lowest bucket to its highest; empty without values.
+/// All cells cover the same number of buckets.
 pub(super) fn heights(distribution: &Distribution, cells: usize, glyphs: &Glyphs) -> String {
     let places: Vec<(i64, u64)> =
         distribution.buckets.iter().map(|(lower, upper, count)| (place(*lower, *upper), *count)).collect();
@@ -27,7 +27,7 @@ pub(super) fn heights(distribution: &Distribution, cells: usize, glyphs: &Glyphs
     counts.iter().map(|count| glyphs.height(*count as f64, highest).unwrap_or(' ')).collect()
 }
 
-/// The number of a bucket: they are a quarter of an octave wide, the first begins at 0 and the last has no end.
+/// The index of a bucket: buckets are a quarter of an octave wide, the first starts at 0 and the last is unbounded.
 fn place(lower: f64, upper: Option<f64>) -> i64 {
     let quarter = |value: f64| (value.log2() * 4.0).round() as i64;
     match (lower > 0.0, upper) {
@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn buckets_stand_where_they_are_with_gaps_between() {
+    fn buckets_keep_their_position_and_gaps() {
         let shown = |list: &[(i32, u64)], cells| heights(&buckets(list), cells, &Glyphs::BLOCKS);
         assert_eq!(shown(&[(-8, 4), (-7, 8), (-4, 1)], 10), "▄█  ▁");
         // Two buckets in each cell.
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_and_the_last_bucket_are_beside_their_neighbours() {
+    fn unbounded_buckets_are_next_to_their_neighbours() {
         let mut distribution = buckets(&[(0, 2), (1, 2)]);
         distribution.buckets.insert(0, (0.0, Some(1.0), 2));
         distribution.buckets.push((2f64.sqrt(), None, 2));

@@ -1,4 +1,4 @@
-//! A snapshot on a canvas of any size.
+//! Draws a snapshot on a canvas of any size.
 
 use crate::top::canvas::Canvas;
 use crate::top::canvas::Style;
@@ -13,35 +13,35 @@ use tokometer_telemetry::live::snapshot::Distribution;
 use tokometer_telemetry::live::snapshot::Pair;
 use tokometer_telemetry::live::snapshot::Snapshot;
 
-/// Everything that a picture is made of.
+/// The contents of a screen.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
-    /// The latest snapshot, if there was one.
+    /// The latest snapshot, if any.
     pub snapshot: Option<&'a Snapshot>,
-    /// Where it comes from.
+    /// The admin server's address.
     pub admin: &'a str,
-    /// Why there is no newer one.
+    /// Why there is no newer snapshot.
     pub trouble: Option<&'a str>,
-    /// What a person chose.
+    /// The user's choices.
     pub view: View,
-    /// What it is drawn with.
+    /// The characters to draw with.
     pub glyphs: Glyphs,
 }
 
-/// The least rows for streams, titles included, while there is room for anything else.
+/// Minimum number of rows for streams, including the column titles, if other rows are shown.
 const LEAST_STREAMS: usize = 4;
 
-/// Width of the names of figures.
+/// Width of the row names.
 const NAME: usize = 10;
 
 /// A row of the summary.
 enum Row<'a> {
     Parts(&'static str, Vec<(String, Style)>),
-    /// A row of the time line below the words of its exchange.
-    Line(&'a tokometer_telemetry::live::snapshot::Slow),
+    /// The timeline of a slow request, below its description.
+    Line(&'a crate::live::snapshot::Slow),
 }
 
-/// Draws it.
+/// Draws a frame.
 pub fn draw(frame: &Frame<'_>, width: usize, height: usize) -> Canvas {
     let mut canvas = Canvas::new(width, height);
     if width == 0 || height == 0 {
@@ -84,7 +84,7 @@ pub fn draw(frame: &Frame<'_>, width: usize, height: usize) -> Canvas {
     canvas
 }
 
-/// How many streams a picture of this size shows.
+/// Number of streams shown at this size.
 pub(super) fn page(frame: &Frame<'_>, width: usize, height: usize) -> usize {
     let Some(snapshot) = frame.snapshot else { return 0 };
     let fixed = height.saturating_sub(2);
@@ -133,11 +133,11 @@ fn foot(canvas: &mut Canvas, frame: &Frame<'_>) {
     canvas.parts(0, y, &keys.map(|key| (key.to_owned(), Style::Faint)));
 }
 
-/// The summary, the most important first. More of it where the terminal is high.
+/// The summary rows, most important first; taller terminals show more.
 fn rows<'a>(frame: &Frame<'_>, snapshot: &'a Snapshot, width: usize, height: usize) -> Vec<Row<'a>> {
     let tall = height >= 34;
     let mut rows = vec![in_flight(snapshot)];
-    // What is wedged is not left out of a small picture.
+    // A wedged engine is shown even on small screens.
     let wedged = snapshot.pairs.iter().any(|pair| pair.state == "wedged");
     let mut engines = engines(snapshot, if tall { 8 } else { 2 });
     if wedged {
@@ -187,7 +187,7 @@ fn in_flight(snapshot: &Snapshot) -> Row<'static> {
             told(now.waiting, "waiting"),
             told(now.streaming, "streaming"),
             odd(now.stalled, "stalled"),
-            odd(now.held_up, "held up"),
+            odd(now.held_up, "blocked"),
             time(now.longest_wait_seconds, "longest wait"),
             time(now.oldest_seconds, "oldest"),
         ],
@@ -198,7 +198,7 @@ fn throughput(snapshot: &Snapshot, width: usize, glyphs: &Glyphs) -> Row<'static
     let rates = &snapshot.rates;
     let per_second: Vec<f64> =
         rates.history.iter().map(|second| second.tokens as f64 / second.seconds.max(0.001)).collect();
-    // As many of the last seconds as there is room for.
+    // As many of the latest seconds as fit.
     let cells = width.saturating_sub(50).clamp(8, 60);
     let latest = per_second.get(per_second.len().saturating_sub(cells)..).unwrap_or_default();
     let highest = latest.iter().copied().fold(0.0, f64::max);
@@ -217,7 +217,7 @@ fn throughput(snapshot: &Snapshot, width: usize, glyphs: &Glyphs) -> Row<'static
     Row::Parts("tok/s", parts)
 }
 
-/// A distribution of what ended in the last minute.
+/// The distribution over the requests that ended in the last minute.
 fn spread(
     name: &'static str,
     distribution: &Distribution,
@@ -230,7 +230,7 @@ fn spread(
         let value = value.map_or_else(|| numbers::UNKNOWN.to_owned(), |value| shown(value * scale));
         format!("{name} {value}")
     };
-    // Of a rate the slow end is the one that hurts.
+    // For a rate, the slow end is the low one.
     let far = if name == "decode" { at("p10", distribution.p10) } else { at("p99", distribution.p99) };
     let counted = match (distribution.count, distribution.at_least) {
         (0, _) => "none ended in the last minute".to_owned(),
@@ -249,7 +249,7 @@ fn spread(
     )
 }
 
-/// The engines, wedged ones first.
+/// Engine rows, wedged engines first.
 fn engines(snapshot: &Snapshot, most: usize) -> Vec<Row<'static>> {
     let mut pairs: Vec<&Pair> = snapshot.pairs.iter().collect();
     pairs.sort_by_key(|pair| pair.state != "wedged");

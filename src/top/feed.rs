@@ -1,4 +1,4 @@
-//! Asks the admin server for snapshots.
+//! Reads snapshots from the admin server.
 
 use crate::client::Caller;
 use crate::client::Failure;
@@ -7,35 +7,33 @@ use tokometer_telemetry::live::snapshot::Snapshot;
 /// Why there is no snapshot.
 #[derive(Debug, thiserror::Error)]
 pub enum Trouble {
-    /// The admin server does not answer.
-    #[error("the admin server at {admin} {source}; --admin gives its address")]
+    /// The admin server does not respond.
+    #[error("the admin server at {admin} {source}; set its address with --admin")]
     Silent {
-        /// Where it was looked for.
+        /// The admin server's address.
         admin: String,
-        /// What happened.
+        /// The failure.
         source: Failure,
     },
-    /// It answers, and has no feed.
-    #[error(
-        "{admin} answers /live/snapshot with status {status}: is it the admin server of this version of tokometer?"
-    )]
+    /// The server responds with an error status.
+    #[error("{admin} returned status {status} for /live/snapshot: is it the admin server of this tokometer version?")]
     Status {
-        /// Where it was looked for.
+        /// The admin server's address.
         admin: String,
-        /// What it answered.
+        /// The response status.
         status: u16,
     },
-    /// What it answers is no snapshot.
-    #[error("{admin} answers /live/snapshot with what is no snapshot ({source}): is it of this version of tokometer?")]
+    /// The response is not a valid snapshot.
+    #[error("{admin} returned an invalid snapshot ({source}): is it the admin server of this tokometer version?")]
     Unreadable {
-        /// Where it was looked for.
+        /// The admin server's address.
         admin: String,
-        /// Where in the answer.
+        /// The parse error.
         source: serde_json::Error,
     },
 }
 
-/// The state of this moment.
+/// Requests the current snapshot.
 pub(super) fn ask(caller: &mut Caller) -> Result<Snapshot, Trouble> {
     let target = caller.target();
     let admin = target.authority().to_owned();

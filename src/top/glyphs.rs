@@ -1,26 +1,26 @@
-//! The characters that bars and lines are drawn with.
+//! Characters for bars and charts.
 
 /// A set of characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Glyphs {
-    /// Heights of a small chart, the lowest first.
+    /// Heights of a small chart, lowest first.
     pub(super) heights: [char; 8],
     /// A whole cell of a bar.
     pub(super) full: char,
-    /// Eighths of a cell, beginning with one.
+    /// Partial cells of a bar, from one eighth to seven eighths.
     pub(super) eighths: [char; 7],
-    /// A cell of waiting.
+    /// A cell of wait time.
     pub(super) waiting: char,
-    /// A cell in the server's queue.
+    /// A cell of queue time.
     pub(super) queued: char,
-    /// A cell in which nothing came.
+    /// A cell without tokens.
     pub(super) silent: char,
-    /// The rule between two parts.
+    /// The rule between two sections.
     pub(super) rule: char,
 }
 
 impl Glyphs {
-    /// Block elements of Unicode.
+    /// Unicode block elements.
     pub const BLOCKS: Glyphs = Glyphs {
         heights: ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'],
         full: '█',
@@ -31,7 +31,7 @@ impl Glyphs {
         rule: '─',
     };
 
-    /// ASCII alone.
+    /// ASCII only.
     pub const ASCII: Glyphs = Glyphs {
         heights: ['_', '.', ',', '-', '=', '+', '*', '#'],
         full: '#',
@@ -42,7 +42,7 @@ impl Glyphs {
         rule: '-',
     };
 
-    /// The height of this share of the highest; `None` for none at all.
+    /// The character for `value` relative to `highest`; `None` for zero.
     pub(super) fn height(&self, value: f64, highest: f64) -> Option<char> {
         if value <= 0.0 || highest <= 0.0 {
             return None;
@@ -51,7 +51,7 @@ impl Glyphs {
         self.heights.get(index).copied()
     }
 
-    /// A bar over this share of so many cells.
+    /// A bar that fills this share of `cells`.
     pub(super) fn bar(&self, share: f64, cells: usize) -> String {
         let eighths = (share.clamp(0.0, 1.0) * cells as f64 * 8.0).round() as usize;
         let mut bar: String = std::iter::repeat_n(self.full, eighths / 8).collect();
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn heights_and_bars_are_in_proportion() {
+    fn heights_and_bars_are_proportional() {
         let blocks = Glyphs::BLOCKS;
         assert_eq!(
             [0.0, 0.01, 0.5, 1.0].map(|value| blocks.height(value, 1.0)),

@@ -1,6 +1,6 @@
-//! Keys, from the bytes that a terminal sends for them.
+//! Parsing of keys from terminal input bytes.
 
-/// A key that means something.
+/// A key with a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
     Quit,
@@ -16,7 +16,7 @@ pub(super) enum Key {
     End,
 }
 
-/// Where in a sequence we are; one may be cut between two reads.
+/// State within an escape sequence, which may span several reads.
 #[derive(Debug, Default, PartialEq, Eq)]
 enum State {
     #[default]
@@ -27,7 +27,7 @@ enum State {
     Sequence(u32),
 }
 
-/// Reads keys. Bytes that mean nothing are passed over.
+/// Reads keys. Unknown bytes are ignored.
 #[derive(Debug, Default)]
 pub(super) struct Keys {
     state: State,
@@ -69,7 +69,7 @@ impl Keys {
                 (b'~', 6) => Some(Key::PageDown),
                 _ => None,
             },
-            // Ctrl-C and Ctrl-D come as bytes while the terminal is raw.
+            // Ctrl-C and Ctrl-D arrive as bytes in raw mode.
             (_, b'q' | b'Q' | 0x03 | 0x04) => Some(Key::Quit),
             (_, b'p' | b'P' | b' ') => Some(Key::Pause),
             (_, b's' | b'S') => Some(Key::Sort),
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_the_same_wherever_a_read_ends() {
+    fn keys_split_between_reads_parse_identically() {
         let bytes = b"q\x03p s\x1b[A\x1b[B\x1bOC\x1b[D\x1b[5~\x1b[6~\x1b[1~\x1b[F\x1b[1;5Ax";
         let expected = [
             Key::Quit,
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_means_nothing_is_passed_over() {
+    fn unknown_bytes_are_ignored() {
         assert_eq!(Keys::default().read(b"\x1b[200~x\x1b\x1b[Zy\xc3\xa4\x1b[99999999999999~"), []);
     }
 }

@@ -1,7 +1,7 @@
-//! `tokometer top`: what passes at this moment, drawn in a terminal from the feed of the live page.
+//! `tokometer top`: current traffic in a terminal, from the feed of the live page.
 //!
-//! `feed` asks the admin server, `view` is what a person chose, `draw` makes a canvas of a snapshot, `canvas` makes text or
-//! terminal codes of that, `terminal` and `keys` are the two directions of the terminal, and `run` joins them.
+//! `feed` queries the admin server, `view` holds the user's choices, `draw` draws a snapshot on a canvas, `canvas`
+//! renders it as text or terminal codes, `terminal` and `keys` are terminal output and input, and `run` connects them.
 
 mod canvas;
 mod distribution;

@@ -1,6 +1,6 @@
-//! Numbers as people read them, in few cells.
+//! Compact number formats.
 
-/// What stands where nothing is known.
+/// Placeholder for an unknown value.
 pub(super) const UNKNOWN: &str = "-";
 
 /// A time in milliseconds: `7 ms`, `1.25 s`, `42 s`, `3m05s`, `2h03m`.
@@ -18,7 +18,7 @@ pub(super) fn time(ms: f64) -> String {
     }
 }
 
-/// The same, where it is known.
+/// A time in milliseconds, or the placeholder.
 pub(super) fn time_or_unknown(ms: Option<f64>) -> String {
     ms.map_or_else(|| UNKNOWN.to_owned(), time)
 }
@@ -46,7 +46,7 @@ pub(super) fn rate(value: f64) -> String {
     }
 }
 
-/// The same, where it is known.
+/// A rate, or the placeholder.
 pub(super) fn rate_or_unknown(value: Option<f64>) -> String {
     value.map_or_else(|| UNKNOWN.to_owned(), rate)
 }
@@ -62,13 +62,13 @@ pub(super) fn clock(unix_ms: u64) -> String {
     format!("{:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60)
 }
 
-/// A name from elsewhere, in at most so many cells. What is not one cell wide in every terminal stands as `?`.
+/// An external name, limited to `cells` cells. Characters that may not be one cell wide in every terminal become `?`.
 pub(super) fn name(text: &str, cells: usize) -> String {
     let shown: Vec<char> = text.chars().map(|c| if c.is_ascii_graphic() || c == ' ' { c } else { '?' }).collect();
     if shown.len() <= cells {
         return shown.into_iter().collect();
     }
-    // The end of a model's name tells it from its neighbours more often than its beginning.
+    // Model names usually differ at the end rather than at the beginning.
     let kept = shown.len() - cells.saturating_sub(1);
     std::iter::once('~').chain(shown.into_iter().skip(kept)).take(cells).collect()
 }
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn names_from_elsewhere_cannot_move_the_cursor() {
+    fn external_names_cannot_move_the_cursor() {
         assert_eq!(name("a\x1b[2Jb\u{4f60}", 20), "a?[2Jb?");
         assert_eq!(name("meta/llama-3.1-8b", 8), "~-3.1-8b");
         assert_eq!((name("abc", 1), name("abc", 0), name("abc", 3)), ("~".into(), String::new(), "abc".into()));

@@ -1,4 +1,4 @@
-//! The objectives, the worst first.
+//! Objectives, worst first.
 
 use std::cmp::Reverse;
 
@@ -7,7 +7,7 @@ use crate::top::numbers;
 use tokometer_telemetry::live::snapshot::Objective;
 use tokometer_telemetry::live::snapshot::Snapshot;
 
-/// How bad a state is.
+/// Severity of a state.
 fn rank(state: &str) -> u8 {
     match state {
         "burning" => 3,
@@ -17,14 +17,14 @@ fn rank(state: &str) -> u8 {
     }
 }
 
-/// The objectives, the worst first; what is alike stays in the order of the configuration.
+/// Objectives by severity, worst first; ties keep the order of the configuration.
 pub(super) fn worst_first(snapshot: &Snapshot) -> Vec<&Objective> {
     let mut sorted: Vec<&Objective> = snapshot.objectives.iter().collect();
     sorted.sort_by_key(|objective| Reverse(rank(&objective.state)));
     sorted
 }
 
-/// How an objective stands out.
+/// The style of an objective.
 pub(super) fn style(objective: &Objective) -> Style {
     match rank(&objective.state) {
         3 => Style::Bad,
@@ -34,7 +34,7 @@ pub(super) fn style(objective: &Objective) -> Style {
     }
 }
 
-/// An objective in two or three words: `ttft BURNING 14.4x`.
+/// A short form: `ttft BURNING 14.4x`.
 pub(super) fn short(objective: &Objective) -> String {
     let name = numbers::name(&objective.name, 24);
     let burn = objective.recent.burn_rate.map(|rate| format!(" {}x", numbers::rate(rate))).unwrap_or_default();
@@ -45,10 +45,10 @@ pub(super) fn short(objective: &Objective) -> String {
     }
 }
 
-/// What else is known of an objective: its target, what was judged in the last five minutes, and why what was bad was.
+/// Details: target, requests evaluated in the last five minutes, and the main reasons of bad ones.
 pub(super) fn details(objective: &Objective) -> Vec<String> {
     let recent = &objective.recent;
-    // Four places: 99.9999 % is the highest target.
+    // Four decimal places: the highest target is 99.9999 %.
     let target = format!("target {} %", (objective.target * 1e6).round() / 1e4);
     let judged = format!("good {}  bad {}", numbers::count(recent.good), numbers::count(recent.bad));
     let mut reasons: Vec<(&String, &u64)> = recent.reasons.iter().collect();
@@ -80,7 +80,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_worst_comes_first_and_says_so_in_words() {
+    fn worst_objective_is_first_with_its_state() {
         let objectives = vec![
             objective("stall", "idle", None),
             objective("availability", "ok", Some(0.1)),

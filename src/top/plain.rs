@@ -4,7 +4,7 @@ use crate::top::numbers;
 use crate::top::objectives;
 use tokometer_telemetry::live::snapshot::Snapshot;
 
-/// The line, without its end.
+/// The line, without a line end.
 pub fn line(snapshot: &Snapshot) -> String {
     let now = &snapshot.in_flight;
     let mut parts = vec![
@@ -38,7 +38,7 @@ mod tests {
     use tokometer_telemetry::live::snapshot::Pair;
 
     #[test]
-    fn a_line_says_what_matters_and_what_is_wrong() {
+    fn line_shows_main_values_and_problems() {
         let mut snapshot = Snapshot { made_unix_ms: 43_384_000, ..Snapshot::default() };
         assert_eq!(
             line(&snapshot),

@@ -1,4 +1,4 @@
-//! Joins the feed, the keys and the picture.
+//! Connects the feed, the keys and the screen.
 
 use std::io;
 use std::io::IsTerminal;
@@ -28,28 +28,28 @@ use crate::top::terminal::Terminal;
 use crate::top::view::View;
 use tokometer_telemetry::live::snapshot::Snapshot;
 
-/// Longest that a snapshot is waited for.
+/// Timeout of a snapshot request.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Width and height of a single snapshot where there is no terminal.
+/// Width and height of a single snapshot without a terminal.
 const UNWATCHED: (usize, usize) = (100, 40);
 
-/// Terminals that know this show a picture only when it is whole; others pass it over.
+/// Synchronized update: supporting terminals show the screen only when it is complete; others ignore the code.
 const BEGIN: &str = "\x1b[?2026h";
 const END: &str = "\x1b[?2026l";
 
 /// Why `top` ended.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no snapshot.
+    /// No snapshot is available.
     #[error(transparent)]
     Feed(#[from] Trouble),
-    /// The terminal, or what stands in for it.
+    /// Writing to the terminal or to stdout failed.
     #[error("cannot write to the terminal: {0}")]
     Output(#[from] io::Error),
 }
 
-/// What happens while a terminal is watched.
+/// An event during interactive use.
 enum Happening {
     Told(Result<Box<Snapshot>, Trouble>),
     Pressed(Key),
@@ -57,10 +57,10 @@ enum Happening {
     Ended,
 }
 
-/// Shows what passes until a person or a signal ends it; without a terminal one line for each snapshot.
+/// Shows snapshots until the user or a signal ends it; without a terminal it prints one line per snapshot.
 ///
 /// # Errors
-/// When the terminal cannot be used, or, without one, when there is no snapshot to begin with.
+/// If the terminal cannot be used, or, without a terminal, if the first snapshot cannot be read.
 pub fn run(settings: &Settings, out: &mut impl Write) -> Result<(), Error> {
     let mut caller = Caller::new(&settings.admin, PATIENCE);
     if settings.once {
@@ -77,7 +77,7 @@ fn glyphs(settings: &Settings) -> Glyphs {
     if settings.ascii { Glyphs::ASCII } else { Glyphs::BLOCKS }
 }
 
-/// One picture, without codes, as high as it has to be.
+/// Prints one snapshot without escape codes, as tall as needed.
 fn once(settings: &Settings, caller: &mut Caller, out: &mut impl Write) -> Result<(), Error> {
     let snapshot = feed::ask(caller)?;
     let frame = Frame {
@@ -89,7 +89,7 @@ fn once(settings: &Settings, caller: &mut Caller, out: &mut impl Write) -> Resul
     };
     let (width, _) = terminal::size().unwrap_or(UNWATCHED);
     let picture = draw(&frame, width, UNWATCHED.1).plain();
-    // Rows without streams, and the keys, are of no use here.
+    // Empty stream rows and the key help are omitted here.
     let mut lines: Vec<&str> = picture.lines().collect();
     lines.pop();
     while lines.last().is_some_and(|line| line.is_empty()) {
@@ -98,7 +98,7 @@ fn once(settings: &Settings, caller: &mut Caller, out: &mut impl Write) -> Resul
     written(writeln!(out, "{}", lines.join("\n")).and_then(|()| out.flush()))
 }
 
-/// A reader that has gone (`| head`) is a good end.
+/// Treats a reader that closed the pipe (`| head`) as success.
 fn written(result: io::Result<()>) -> Result<(), Error> {
     match result {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
@@ -116,7 +116,7 @@ fn lines(settings: &Settings, caller: &mut Caller, out: &mut impl Write) -> Resu
         thread::sleep(settings.interval);
         line = match feed::ask(caller) {
             Ok(snapshot) => plain::line(&snapshot),
-            // It may be back at the next look.
+            // The server may be back at the next attempt.
             Err(trouble) => trouble.to_string(),
         };
     }
@@ -125,7 +125,7 @@ fn lines(settings: &Settings, caller: &mut Caller, out: &mut impl Write) -> Resu
 fn watch(settings: &Settings, caller: Caller) -> Result<(), Error> {
     let (told, happenings) = mpsc::channel();
     let interval = settings.interval;
-    // These end with the process: what they wait for cannot be broken off.
+    // These threads end with the process: their blocking reads cannot be interrupted.
     let (feed, keys, signals) = (told.clone(), told.clone(), told);
     thread::Builder::new().name("feed".to_owned()).spawn(move || ask_on(caller, interval, &feed))?;
     let terminal = Terminal::take()?;
@@ -166,7 +166,7 @@ fn watch(settings: &Settings, caller: Caller) -> Result<(), Error> {
     }
 }
 
-/// Asks until nobody listens.
+/// Requests snapshots until the receiver is gone.
 fn ask_on(mut caller: Caller, interval: Duration, told: &Sender<Happening>) {
     while told.send(Happening::Told(feed::ask(&mut caller).map(Box::new))).is_ok() {
         thread::sleep(interval);
@@ -192,7 +192,7 @@ fn read_on(told: &Sender<Happening>) {
     }
 }
 
-/// Tells of signals. Without it the program is ended by them all the same, but the terminal is not given back.
+/// Forwards signals. Without this a signal would end the program without restoring the terminal.
 fn listen_on(told: &Sender<Happening>) {
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
     runtime.block_on(async {

@@ -1,22 +1,22 @@
-//! What a person may set about `top`.
+//! Settings of `top`.
 
 use std::time::Duration;
 
 use crate::client::Target;
 
-/// What is watched, and how it is shown.
+/// What to watch and how to show it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The admin server.
     pub admin: Target,
-    /// Show one snapshot and end.
+    /// Print one snapshot and exit.
     pub once: bool,
-    /// Time between two snapshots.
+    /// Interval between two snapshots.
     pub interval: Duration,
     /// Use colours.
     pub colour: bool,
     /// The terminal cannot move its cursor: print lines.
     pub dumb: bool,
-    /// Draw with ASCII alone, for terminals that do not speak UTF-8.
+    /// Draw with ASCII only, for terminals without UTF-8.
     pub ascii: bool,
 }

@@ -1,4 +1,4 @@
-//! The table of streams in flight, with a bar for each.
+//! The table of streams in flight, with a bar per stream.
 
 use crate::top::canvas::Canvas;
 use crate::top::canvas::Style;
@@ -8,11 +8,11 @@ use crate::top::view::View;
 use tokometer_telemetry::live::snapshot::Snapshot;
 use tokometer_telemetry::live::snapshot::Stream;
 
-/// A column but the last, which is the bar.
+/// A column other than the last one, which is the bar.
 struct Column {
     title: &'static str,
     width: usize,
-    /// Numbers stand at the right of their column.
+    /// Right-aligned, for numbers.
     right: bool,
     text: fn(&Snapshot, &Stream, usize) -> String,
 }
@@ -42,7 +42,7 @@ fn model(snapshot: &Snapshot, stream: &Stream, width: usize) -> String {
     named.map_or_else(|| numbers::UNKNOWN.to_owned(), |name| numbers::name(name, width))
 }
 
-/// The columns that a terminal of this width has room for, with at least ten cells left for bars.
+/// The columns that fit this width, with at least ten cells left for bars.
 fn columns(width: usize) -> Vec<Column> {
     match width {
         110.. => vec![MODEL, ROUTE, DOING, AGE, WAITED, TTFT, TOKENS, RATE],
@@ -53,7 +53,7 @@ fn columns(width: usize) -> Vec<Column> {
     }
 }
 
-/// Draws from this row down, so many rows, the first of them titles.
+/// Draws `rows` rows from `y` down; the first one contains the column titles.
 pub(super) fn draw(canvas: &mut Canvas, y: usize, rows: usize, snapshot: &Snapshot, view: &View, glyphs: &Glyphs) {
     let columns = columns(canvas.width());
     let mut x = 0;
@@ -73,7 +73,7 @@ pub(super) fn draw(canvas: &mut Canvas, y: usize, rows: usize, snapshot: &Snapsh
             format!("{}-{upto} of {}, by {}", offset + 1, numbers::count(all as u64 + out), view.sort.as_str())
         }
     };
-    // A title that would be cut is left out.
+    // A title that does not fit is omitted.
     if x + title.len() <= canvas.width() {
         canvas.text(x, y, &title, Style::Faint);
     }
@@ -89,7 +89,7 @@ pub(super) fn draw(canvas: &mut Canvas, y: usize, rows: usize, snapshot: &Snapsh
         bar(canvas, x, y, stream, &scale, glyphs);
     }
     if streams.is_empty() && rows > 0 {
-        canvas.text(0, y + 1, "Nothing is in flight.", Style::Faint);
+        canvas.text(0, y + 1, "No requests in flight.", Style::Faint);
     }
 }
 
@@ -108,11 +108,11 @@ fn style(stream: &Stream) -> Style {
     }
 }
 
-/// What a whole bar stands for.
+/// The values of a full bar.
 struct Scale {
-    /// Tokens, of streams whose request sets no limit.
+    /// Tokens, for streams whose request sets no limit.
     tokens: u64,
-    /// Milliseconds of waiting for a first token.
+    /// Milliseconds of wait for a first token.
     wait: u64,
 }
 
@@ -125,7 +125,7 @@ impl Scale {
     }
 }
 
-/// Tokens of the most that the request allows; before the first token the wait for it, of the longest wait at hand.
+/// Tokens relative to the request's maximum; before the first token, the wait relative to the longest current wait.
 fn bar(canvas: &mut Canvas, x: usize, y: usize, stream: &Stream, scale: &Scale, glyphs: &Glyphs) {
     let cells = canvas.width().saturating_sub(x);
     if stream.tokens > 0 {

@@ -1,4 +1,4 @@
-//! The terminal: taken over as a whole, and given back however the program ends.
+//! The terminal: switched to full-screen mode, and restored however the program ends.
 
 use std::io;
 use std::io::Write;
@@ -10,27 +10,27 @@ use rustix::termios;
 use rustix::termios::OptionalActions;
 use rustix::termios::Termios;
 
-/// A screen of its own, without a cursor and without wrapping (the last cell of a row is drawn, too).
+/// Alternate screen, no cursor, no line wrapping (so that the last cell of a row can be drawn).
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J";
 const LEAVE: &str = "\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l";
 
-/// What is taken as size where a terminal tells none.
+/// Assumed size if the terminal does not report one.
 const UNTOLD: (usize, usize) = (80, 24);
 
-/// How the terminal was before it was taken over. A panic may have to give it back from another thread.
+/// The previous terminal state; global because a panic in another thread may have to restore it.
 static BEFORE: Mutex<Option<Before>> = Mutex::new(None);
 
 struct Before {
-    /// `None`: input is no terminal, and was left alone.
+    /// `None`: input is not a terminal and was not changed.
     input: Option<Termios>,
 }
 
-/// A terminal that is taken over until this is dropped.
+/// A terminal in full-screen mode until this is dropped.
 #[derive(Debug)]
 pub(super) struct Terminal(());
 
 impl Terminal {
-    /// Takes it over. Keys come as they are pressed, Ctrl-C too.
+    /// Enters full-screen mode. Keys are delivered unbuffered, including Ctrl-C.
     pub(super) fn take() -> io::Result<Terminal> {
         let before = Before { input: termios::tcgetattr(io::stdin()).ok() };
         if let Some(settings) = &before.input {
@@ -54,7 +54,7 @@ impl Terminal {
         size().unwrap_or(UNTOLD)
     }
 
-    /// Writes, all at once.
+    /// Writes and flushes.
     pub(super) fn show(&self, text: &str) -> io::Result<()> {
         let mut out = io::stdout().lock();
         out.write_all(text.as_bytes())?;
@@ -68,14 +68,14 @@ impl Drop for Terminal {
     }
 }
 
-/// Columns and rows of the terminal on stdout, if it is one and tells them.
+/// Columns and rows of the terminal on stdout, if it is one and reports them.
 pub(super) fn size() -> Option<(usize, usize)> {
     let size = termios::tcgetwinsize(io::stdout()).ok()?;
     let (width, height) = (usize::from(size.ws_col), usize::from(size.ws_row));
     (width > 0 && height > 0).then_some((width, height))
 }
 
-/// Gives the terminal back, if it is taken. What fails here can be told to nobody.
+/// Restores the terminal, if it was changed. Errors cannot be reported here.
 fn give_back() {
     let Some(before) = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
     let mut out = io::stdout().lock();

@@ -1,4 +1,4 @@
-//! One slow exchange as a line of time: its wait, and where its tokens came.
+//! The timeline of one slow request: its wait, and when its tokens arrived.
 
 use crate::top::canvas::Style;
 use crate::top::glyphs::Glyphs;
@@ -6,7 +6,7 @@ use crate::top::numbers;
 use tokometer_telemetry::live::snapshot::Slow;
 use tokometer_telemetry::live::snapshot::Snapshot;
 
-/// What is said of the exchange, the most important first.
+/// Description of the request, most important part first.
 pub(super) fn words(snapshot: &Snapshot, slow: &Slow, number: usize) -> Vec<(String, Style)> {
     let outcome = if slow.outcome == "ok" { Style::Good } else { Style::Bad };
     let model = slow.model.as_deref().map(|model| numbers::name(model, 20)).unwrap_or_default();
@@ -35,7 +35,7 @@ pub(super) fn words(snapshot: &Snapshot, slow: &Slow, number: usize) -> Vec<(Str
     ]
 }
 
-/// The line, over so many cells: the queue, the wait for the first token, and the tokens of each cell as a height.
+/// The timeline over `cells` cells: the queue, the wait for the first token, and the tokens of each cell as a height.
 pub(super) fn line(slow: &Slow, cells: usize, glyphs: &Glyphs) -> Vec<(char, Style)> {
     if cells == 0 || slow.duration_ms <= 0.0 {
         return Vec::new();
@@ -49,7 +49,7 @@ pub(super) fn line(slow: &Slow, cells: usize, glyphs: &Glyphs) -> Vec<(char, Sty
     }
     let highest = tokens.iter().copied().fold(0.0, f64::max);
     let queue = slow.queue_ms.map_or(0, |ms| (ms / slow.duration_ms * cells as f64).round() as usize);
-    // Without a token all of it was waiting.
+    // Without a token the whole time was waiting.
     let wait = slow.ttft_ms.map_or(cells, cell);
     let each = |(at, tokens): (usize, &f64)| match glyphs.height(*tokens, highest) {
         Some(height) => (height, Style::Accent),
@@ -60,7 +60,7 @@ pub(super) fn line(slow: &Slow, cells: usize, glyphs: &Glyphs) -> Vec<(char, Sty
     tokens.iter().enumerate().map(each).collect()
 }
 
-/// A point stands for the events since the one before it: its tokens are shared out over that time.
+/// Distributes the tokens of a point evenly over the time since the previous point.
 fn share_out(cells: &mut [f64], duration: f64, from: f64, to: f64, tokens: f64) {
     let width = duration / cells.len() as f64;
     let last = cells.len().saturating_sub(1);
@@ -85,7 +85,7 @@ pub(super) mod tests {
     use tokometer_telemetry::live::snapshot::Slow;
     use tokometer_telemetry::live::snapshot::Snapshot;
 
-    /// Two seconds to the first token, half of them in the queue; then tokens, a silence, and tokens again.
+    /// Two seconds to the first token, half of them in the queue; then tokens, a gap, and tokens again.
     pub(in crate::top) fn slow() -> Slow {
         Slow {
             model: Some("sim".to_owned()),
@@ -107,24 +107,24 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_line_has_the_queue_the_wait_and_the_tokens() {
+    fn timeline_shows_queue_wait_and_tokens() {
         assert_eq!(shown(&slow(), 10), "▒░█▁▁▁▆▆▆▅");
         assert_eq!(shown(&slow(), 10).chars().count(), 10);
         assert_eq!(shown(&slow(), 0), "");
     }
 
     #[test]
-    fn without_a_token_all_was_waiting() {
+    fn timeline_without_tokens_is_all_waiting() {
         let none = Slow { ttft_ms: None, queue_ms: None, points: Vec::new(), ..slow() };
         assert_eq!(shown(&none, 5), "░░░░░");
         let instant = Slow { duration_ms: 0.0, ..slow() };
         assert_eq!(shown(&instant, 5), "");
-        // Nothing was told between the first token and the end.
+        // No points were recorded between the first token and the end.
         assert_eq!(shown(&Slow { points: Vec::new(), queue_ms: None, ..slow() }, 5), "░····");
     }
 
     #[test]
-    fn words_are_in_the_order_of_weight() {
+    fn description_is_ordered_by_importance() {
         let snapshot = Snapshot { slowest: vec![slow(), slow()], ..Snapshot::default() };
         let said: Vec<String> =
             words(&snapshot, &slow(), 1).into_iter().map(|(text, _)| text).filter(|t| !t.is_empty()).collect();

@@ -1,21 +1,21 @@
-//! What a person chose to see.
+//! The user's choices.
 
 use std::cmp::Reverse;
 
 use crate::top::keys::Key;
 use tokometer_telemetry::live::snapshot::Stream;
 
-/// The order of streams.
+/// Sort order of streams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sort {
-    /// The oldest first.
+    /// Oldest first.
     #[default]
     Age,
-    /// Those first that have waited longest for their next token.
+    /// Longest wait for the next token first.
     Wait,
-    /// The slowest first; those without a rate last.
+    /// Slowest first; streams without a rate last.
     Rate,
-    /// Those first with the most tokens.
+    /// Most tokens first.
     Tokens,
 }
 
@@ -39,7 +39,7 @@ impl Sort {
         }
     }
 
-    /// Streams in this order; what is alike stays in the order of age.
+    /// Streams in this order; ties are ordered by age.
     pub(super) fn order(self, streams: &[Stream]) -> Vec<&Stream> {
         let mut sorted: Vec<&Stream> = streams.iter().collect();
         match self {
@@ -55,21 +55,21 @@ impl Sort {
     }
 }
 
-/// What a person chose.
+/// The user's choices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct View {
-    /// The order of streams.
+    /// Sort order of streams.
     pub sort: Sort,
-    /// The picture stands still.
+    /// The screen is not updated.
     pub paused: bool,
-    /// Streams that are scrolled past.
+    /// Number of streams scrolled past.
     pub offset: usize,
-    /// Which of the slowest exchanges is shown.
+    /// Which of the slowest requests is shown.
     pub slow: usize,
 }
 
 impl View {
-    /// Does what a key says; `page` is how many streams are on the screen. True: end.
+    /// Handles a key; `page` is the number of streams on the screen. Returns true to quit.
     pub(super) fn press(&mut self, key: Key, streams: usize, slow: usize, page: usize) -> bool {
         let last = streams.saturating_sub(page);
         let offset = self.offset.min(last);
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn each_order_puts_first_what_it_is_for() {
+    fn each_sort_order_puts_its_subject_first() {
         let streams = [
             stream("a", 9, Some(1), Some(50.0), 7),
             stream("b", 5, Some(8), None, 0),
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_move_within_what_there_is() {
+    fn keys_move_within_bounds() {
         let mut view = View::default();
         let press = |view: &mut View, key| view.press(key, 10, 3, 4);
         press(&mut view, Key::End);
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(view.offset, 0);
         (0..5).for_each(|_| _ = press(&mut view, Key::Right));
         assert_eq!(view.slow, 2);
-        // There are fewer now.
+        // The number of streams has decreased.
         view.offset = 100;
         view.press(Key::Up, 10, 1, 4);
         view.press(Key::Left, 10, 1, 4);

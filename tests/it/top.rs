@@ -1,6 +1,6 @@
-//! `tokometer top`: pictures of every size, to the letter, and what it says to those without a terminal.
+//! `tokometer top`: exact screens of every size, and the output without a terminal.
 //!
-//! The pictures are in `tests/fixtures/top`; `UPDATE=1 cargo test --test it top::` writes them anew, to be looked at.
+//! The screens are in `tests/fixtures/top`; `UPDATE=1 cargo test --test it top::` rewrites them for review.
 #![expect(clippy::unwrap_used, reason = "these functions are called by tests only")]
 
 use std::fs;
@@ -35,7 +35,7 @@ use tokometer_telemetry::live::snapshot::Slow;
 use tokometer_telemetry::live::snapshot::Snapshot;
 use tokometer_telemetry::live::snapshot::Stream;
 
-/// A busy minute with so many streams, each a little further than the one after it.
+/// A busy minute with this many streams, each a little further than the next.
 fn busy(streams: u64) -> Snapshot {
     let stream = |number: u64| {
         let waits = number % 5 == 4;
@@ -180,7 +180,7 @@ fn frame(snapshot: Option<&Snapshot>) -> Frame<'_> {
     Frame { snapshot, admin: "127.0.0.1:9464", trouble: None, view: View::default(), glyphs: Glyphs::BLOCKS }
 }
 
-/// Holds a picture against the one that is kept.
+/// Compares a screen with its fixture.
 fn assert_kept(name: &str, canvas: &Canvas) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/top").join(format!("{name}.txt"));
     let shown = canvas.plain();
@@ -189,11 +189,11 @@ fn assert_kept(name: &str, canvas: &Canvas) {
         fs::write(&path, &shown).unwrap();
     }
     let kept = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    assert_eq!(shown, kept, "{name} is not as kept:\n{shown}");
+    assert_eq!(shown, kept, "{name} differs from its fixture:\n{shown}");
 }
 
 #[test]
-fn pictures_of_every_size_are_as_kept() {
+fn screens_of_every_size_match_their_fixtures() {
     for (width, height) in [(80, 24), (40, 10), (200, 60)] {
         for streams in [0, 9, 2000] {
             let snapshot = busy(streams);
@@ -203,7 +203,7 @@ fn pictures_of_every_size_are_as_kept() {
 }
 
 #[test]
-fn ascii_pictures_are_ascii() {
+fn ascii_screens_are_ascii() {
     let snapshot = busy(9);
     let canvas = draw(&Frame { glyphs: Glyphs::ASCII, ..frame(Some(&snapshot)) }, 100, 30);
     assert!(canvas.plain().is_ascii(), "{}", canvas.plain());
@@ -211,7 +211,7 @@ fn ascii_pictures_are_ascii() {
 }
 
 #[test]
-fn a_wedged_engine_and_a_lost_server_are_told() {
+fn wedged_engine_and_lost_server_are_shown() {
     let mut snapshot = busy(9);
     let pair = &mut snapshot.pairs[0];
     (pair.state, pair.silent_seconds, pair.own) = ("wedged".to_owned(), Some(31.0), None);
@@ -224,7 +224,7 @@ fn a_wedged_engine_and_a_lost_server_are_told() {
 }
 
 #[test]
-fn no_size_is_too_small_and_nothing_is_drawn_over_the_edge() {
+fn any_size_works_and_nothing_exceeds_the_edge() {
     let (full, empty) = (busy(2000), Snapshot::default());
     for width in (0..=10).chain([40, 79, 80, 81, 111, 500]) {
         for height in (0..=12).chain([24, 33, 34, 90]) {
@@ -246,17 +246,17 @@ fn scrolling_and_sorting_show_other_streams() {
     let view = View { offset: 1_000_000, ..View::default() };
     assert!(shown(view).contains("-2000 of 2,000"), "{}", shown(view));
     let slowest = shown(View { sort: Sort::Rate, ..View::default() });
-    // The slowest of them makes 48 less 19.99 tokens per second.
+    // The slowest of them generates 48 less 19.99 tokens per second.
     assert!(slowest.contains(" 28 ") && slowest.contains("by slowest"), "{slowest}");
 }
 
 #[test]
-fn colours_are_told_only_where_they_are_wanted() {
+fn colours_are_written_only_when_enabled() {
     let snapshot = busy(9);
     let canvas = draw(&frame(Some(&snapshot)), 80, 24);
     assert!(canvas.ansi(true).contains("\x1b[0;32m"));
     assert!(!canvas.ansi(false).contains("\x1b[0;3"), "no colour at all");
-    // Codes and characters apart, both say the same.
+    // Without the codes both texts are equal.
     let bare = |text: String| {
         let mut rest = text.as_str();
         let mut bare = String::new();
@@ -269,7 +269,7 @@ fn colours_are_told_only_where_they_are_wanted() {
     assert_eq!(bare(canvas.ansi(true)), bare(canvas.ansi(false)));
 }
 
-/// An admin server that gives these answers one after the other, each on a connection of its own.
+/// An admin server that sends these responses in order, each on a new connection.
 fn server(answers: Vec<String>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -300,7 +300,7 @@ fn settings(admin: SocketAddr, once: bool) -> Settings {
 }
 
 #[test]
-fn one_snapshot_is_printed_whole_and_without_codes() {
+fn single_snapshot_is_printed_without_escape_codes() {
     let body = serde_json::to_string(&busy(3)).unwrap();
     let mut out = Vec::new();
     run(&settings(server(vec![answer("200 OK", &body)]), true), &mut out).unwrap();
@@ -314,19 +314,19 @@ fn one_snapshot_is_printed_whole_and_without_codes() {
 }
 
 #[test]
-fn what_is_no_feed_is_told_with_what_to_do() {
+fn missing_feed_error_explains_what_to_do() {
     let free = reserved();
     for (admin, words) in [
         (free, ["cannot be reached", "--admin"]),
-        (server(vec![answer("404 Not Found", "{}")]), ["status 404", "of this version"]),
-        (server(vec![answer("200 OK", "{}")]), ["no snapshot", "missing field"]),
+        (server(vec![answer("404 Not Found", "{}")]), ["status 404", "this tokometer version"]),
+        (server(vec![answer("200 OK", "{}")]), ["invalid snapshot", "missing field"]),
     ] {
         let error = run(&settings(admin, true), &mut Vec::new()).unwrap_err().to_string();
         assert!(words.iter().all(|word| error.contains(word)), "{error}");
     }
 }
 
-/// Hands on each line, and is closed after the third.
+/// Forwards each line, and fails after the third.
 struct Lines(mpsc::Sender<String>, u32);
 
 impl Write for Lines {
@@ -342,11 +342,11 @@ impl Write for Lines {
 }
 
 #[test]
-fn without_a_terminal_there_is_a_line_for_each_snapshot_until_the_reader_goes() {
+fn without_terminal_prints_lines_until_the_reader_closes() {
     let body = serde_json::to_string(&busy(3)).unwrap();
     let good = || answer("200 OK", &body);
     let (sender, receiver) = mpsc::channel();
-    // The second time the server is away.
+    // The server is unavailable the second time.
     let admin = server(vec![good(), answer("503 Service Unavailable", ""), good()]);
     run(&settings(admin, false), &mut Lines(sender, 0)).unwrap();
     let text: String = receiver.iter().collect();

@@ -1,24 +1,24 @@
-//! One request for each dialect that streams, and what tells its end, its errors and its counts apart.
+//! One request per streaming dialect, and the texts that identify its end, its errors and its counts.
 
 use tokometer_observe::measure::Outcome;
 
-/// One API, asked for nine tokens and no end before them.
+/// One API and a request for exactly nine tokens.
 #[derive(Debug)]
 pub(crate) struct Case {
     pub(crate) path: &'static str,
     pub(crate) headers: &'static str,
     pub(crate) body: &'static str,
-    /// In the last chunk of a stream that is whole; nothing where the transfer coding is all there is.
+    /// Contained in the last chunk of a complete stream; empty if only the transfer coding marks the end.
     pub(crate) mark: &'static str,
-    /// In the chunk that tells an error; nothing where the connection breaks.
+    /// Contained in the chunk that reports an error; empty if the connection is closed instead.
     pub(crate) error: &'static str,
-    /// Where the JSON of the event before the mark, or with it, tells the tokens.
+    /// JSON pointer to the token count in the event with the mark or the one before it.
     pub(crate) count: &'static str,
-    /// The stream tells the size of the prompt.
+    /// Whether the stream reports the size of the prompt.
     pub(crate) tells_input: bool,
-    /// The stream tells why it finished.
+    /// Whether the stream reports why it finished.
     pub(crate) tells_finish: bool,
-    /// What a clean end without the mark is: fine where a finish was told before.
+    /// Outcome of a clean end without the mark: ok if a finish reason came before.
     pub(crate) unmarked: Outcome,
 }
 

@@ -1,4 +1,4 @@
-//! Each dialect counts what was generated, ends with its own mark, and fails in its own way.
+//! Each dialect counts the generated tokens, ends with its own mark, and fails in its own format.
 
 use serde_json::Value;
 use tokometer_sim::server::Settings;
@@ -8,7 +8,7 @@ use crate::sim::cases::CASES;
 use crate::sim::cases::Case;
 use crate::sim::exchange;
 
-/// What came in answer: the chunks, and whether the body ended as it should.
+/// The received chunks, and whether the body was terminated correctly.
 async fn ask(case: &Case, fault: &str) -> (Vec<String>, bool, Simulator) {
     let simulator = Simulator::start(Settings { model: "tiny".to_owned(), ..exchange::swift() }).await.unwrap();
     let fault = if fault.is_empty() { String::new() } else { format!("x-sim-fault: {fault}\r\n") };
@@ -20,14 +20,14 @@ async fn ask(case: &Case, fault: &str) -> (Vec<String>, bool, Simulator) {
     (chunks, terminated, simulator)
 }
 
-/// The JSON in a chunk, if it is any.
+/// The JSON in a chunk, if it contains any.
 fn json(chunk: &str) -> Option<Value> {
     let line = chunk.lines().find(|line| line.starts_with("data: ") || line.starts_with('{'))?;
     serde_json::from_str(line.strip_prefix("data: ").unwrap_or(line)).ok()
 }
 
 #[tokio::test]
-async fn a_whole_stream_tells_its_tokens_and_ends_with_its_mark() {
+async fn complete_stream_reports_tokens_and_ends_with_mark() {
     for case in CASES {
         let (chunks, terminated, simulator) = ask(case, "").await;
         assert!(terminated, "{}", case.path);
@@ -43,7 +43,7 @@ async fn a_whole_stream_tells_its_tokens_and_ends_with_its_mark() {
 }
 
 #[tokio::test]
-async fn an_error_in_mid_stream_takes_the_form_of_the_dialect() {
+async fn mid_stream_error_has_the_dialects_format() {
     for case in CASES {
         let (chunks, terminated, simulator) = ask(case, "error-event:2").await;
         let stats = simulator.stats();
@@ -61,7 +61,7 @@ async fn an_error_in_mid_stream_takes_the_form_of_the_dialect() {
 }
 
 #[tokio::test]
-async fn an_end_without_its_mark_is_clean_and_a_cut_is_not() {
+async fn missing_mark_ends_cleanly_and_cut_does_not() {
     for case in CASES {
         let (chunks, terminated, _) = ask(case, "no-done").await;
         assert!(terminated, "{}", case.path);
@@ -76,11 +76,11 @@ async fn an_end_without_its_mark_is_clean_and_a_cut_is_not() {
 }
 
 #[tokio::test]
-async fn a_stream_can_be_empty_and_an_event_broken() {
+async fn empty_stream_and_broken_event_end_cleanly() {
     for case in CASES {
         let (chunks, terminated, _) = ask(case, "empty").await;
         assert!(terminated, "{}", case.path);
-        // Responses are opened before anything can go wrong.
+        // Responses sends its first two events before any fault can occur.
         assert_eq!(chunks.len(), if case.path == "/v1/responses" { 2 } else { 0 }, "{}", case.path);
         let (chunks, terminated, _) = ask(case, "bad-json:2").await;
         let broken = chunks.iter().filter(|chunk| !chunk.contains("[DONE]") && json(chunk).is_none()).count();
@@ -90,7 +90,7 @@ async fn a_stream_can_be_empty_and_an_event_broken() {
 }
 
 #[tokio::test]
-async fn a_status_comes_in_the_envelope_of_the_engine() {
+async fn error_status_has_the_engines_envelope() {
     let simulator = Simulator::start(exchange::swift()).await.unwrap();
     for (path, headers, body, pointer) in [
         ("/v1/messages", "", r#"{"messages":[]}"#, "/error/type"),

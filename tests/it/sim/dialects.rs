@@ -1,4 +1,4 @@
-//! Every dialect has the shape of its recording, and tells the tokens that were generated.
+//! Every dialect has the shape of its recording, and reports the generated tokens.
 
 use tokio::io::AsyncReadExt;
 use tokio::io::AsyncWriteExt;
@@ -64,7 +64,7 @@ async fn ollama_has_the_recorded_shape() {
         ("api-generate-load-only", "/api/generate", r#"{"model":"tiny"}"#.to_owned()),
         ("api-chat-error-model", "/api/chat", r#"{"model":"nope","messages":[]}"#.to_owned()),
     ] {
-        // Not all at once: a duration of no time would be left out.
+        // Some pace is needed: Ollama omits durations of zero.
         let mut settings = exchange::swift();
         settings.pace.time_to_first_token = std::time::Duration::from_millis(5);
         settings.pace.tokens_per_second = if case.contains("one-token") { 0.0 } else { 20_000.0 };
@@ -73,7 +73,7 @@ async fn ollama_has_the_recorded_shape() {
 }
 
 #[tokio::test]
-async fn models_that_only_read_have_the_recorded_shape() {
+async fn embeddings_and_scores_have_the_recorded_shape() {
     for (case, path, body) in [
         ("embeddings", "/v1/embeddings", r#"{"model":"tiny","input":["hello world","second text here"]}"#),
         ("pooling", "/pooling", r#"{"model":"tiny","input":"hello"}"#),
@@ -84,7 +84,7 @@ async fn models_that_only_read_have_the_recorded_shape() {
 }
 
 #[tokio::test]
-async fn a_unix_socket_is_served_and_removed_in_the_end() {
+async fn unix_socket_is_served_and_removed_on_stop() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("sim.sock");
     let settings = Settings { listen: Listen::Unix(path.clone()), ..exchange::swift() };

@@ -1,4 +1,4 @@
-//! One raw HTTP exchange, and what is in its bytes.
+//! One raw HTTP request, and parsing of the response bytes.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,13 +11,13 @@ use tokio::net::TcpStream;
 use tokometer_sim::server::Pace;
 use tokometer_sim::server::Settings;
 
-/// A server that answers at once.
+/// Settings of a server that responds immediately.
 pub(crate) fn swift() -> Settings {
     let pace = Pace { time_to_first_token: Duration::ZERO, tokens_per_second: 0.0, tokens_per_chunk: 1, jitter: 0.0 };
     Settings { model: "tiny".to_owned(), pace, ..Settings::default() }
 }
 
-/// Everything that came before the connection ended, and how it ended.
+/// All bytes until the connection ended, and how it ended.
 pub(crate) struct Received {
     pub(crate) bytes: Vec<u8>,
     pub(crate) end: io::Result<()>,
@@ -41,13 +41,13 @@ pub(crate) async fn exchange(address: SocketAddr, request: &[u8]) -> Received {
     Received { bytes, end }
 }
 
-/// Head and body of an answer.
+/// Headers and body of a response.
 pub(crate) fn split(bytes: &[u8]) -> (String, &[u8]) {
-    let at = bytes.windows(4).position(|window| window == b"\r\n\r\n").expect("an answer has a head");
+    let at = bytes.windows(4).position(|window| window == b"\r\n\r\n").expect("a response has headers");
     (String::from_utf8(bytes[..at].to_vec()).unwrap(), &bytes[at + 4..])
 }
 
-/// The chunks of a chunked body, and whether its end is there.
+/// The chunks of a chunked body, and whether it is terminated.
 pub(crate) fn chunks(mut body: &[u8]) -> (Vec<String>, bool) {
     let mut chunks = Vec::new();
     loop {
@@ -55,7 +55,7 @@ pub(crate) fn chunks(mut body: &[u8]) -> (Vec<String>, bool) {
         let size = usize::from_str_radix(std::str::from_utf8(&body[..at]).unwrap(), 16).unwrap();
         let data = &body[at + 2..];
         if size == 0 {
-            assert_eq!(data, b"\r\n", "nothing follows the last chunk");
+            assert_eq!(data, b"\r\n", "no bytes after the last chunk");
             return (chunks, true);
         }
         chunks.push(String::from_utf8(data[..size].to_vec()).unwrap());
@@ -64,11 +64,11 @@ pub(crate) fn chunks(mut body: &[u8]) -> (Vec<String>, bool) {
     }
 }
 
-/// The JSON of the events of a stream; panics where one chunk is not one event.
+/// The JSON of the events of a stream; panics unless each chunk is exactly one event.
 pub(crate) fn events(body: &[u8]) -> Vec<Value> {
     let (chunks, _) = chunks(body);
     let payloads = chunks.iter().map(|chunk| {
-        let event = chunk.strip_suffix("\n\n").expect("a chunk is a whole event");
+        let event = chunk.strip_suffix("\n\n").expect("a chunk is a complete event");
         assert!(!event.contains('\n'), "a chunk is one event");
         event.strip_prefix("data: ").expect("an event has data")
     });

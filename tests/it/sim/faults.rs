@@ -1,4 +1,4 @@
-//! Each fault ends as its name says.
+//! Each fault has the effect that its name implies.
 
 use std::io;
 use std::time::Duration;
@@ -22,13 +22,13 @@ async fn befall(fault: &str) -> (Received, Simulator) {
     (received, simulator)
 }
 
-/// How many of the chunks hold a token.
+/// Number of chunks that contain a token.
 fn tokens(chunks: &[String]) -> usize {
     chunks.iter().filter(|chunk| chunk.contains("\"delta\":{\"content\":\"")).count()
 }
 
 #[tokio::test]
-async fn a_status_is_answered_with_an_error_envelope() {
+async fn status_fault_returns_an_error_envelope() {
     for status in [400, 404, 429, 500, 503] {
         let (received, simulator) = befall(&format!("status:{status}")).await;
         let (head, body) = exchange::split(&received.bytes);
@@ -40,7 +40,7 @@ async fn a_status_is_answered_with_an_error_envelope() {
 }
 
 #[tokio::test]
-async fn an_error_event_is_followed_by_done_and_a_clean_end() {
+async fn error_event_is_followed_by_done_and_clean_end() {
     let (received, simulator) = befall("error-event:2").await;
     let (chunks, terminated) = exchange::chunks(exchange::split(&received.bytes).1);
     assert!(terminated);
@@ -53,7 +53,7 @@ async fn an_error_event_is_followed_by_done_and_a_clean_end() {
 }
 
 #[tokio::test]
-async fn a_cut_ends_without_terminator_and_a_reset_with_a_reset() {
+async fn cut_omits_terminator_and_reset_resets() {
     let (received, _) = befall("cut").await;
     let (chunks, terminated) = exchange::chunks(exchange::split(&received.bytes).1);
     assert_eq!((tokens(&chunks), terminated, received.end.is_ok()), (3, false, true));
@@ -62,7 +62,7 @@ async fn a_cut_ends_without_terminator_and_a_reset_with_a_reset() {
 }
 
 #[tokio::test]
-async fn a_missing_done_an_empty_stream_and_a_broken_event_are_otherwise_clean() {
+async fn no_done_empty_and_bad_json_otherwise_end_cleanly() {
     let (received, _) = befall("no-done").await;
     let (chunks, terminated) = exchange::chunks(exchange::split(&received.bytes).1);
     assert_eq!((tokens(&chunks), terminated), (9, true));
@@ -78,7 +78,7 @@ async fn a_missing_done_an_empty_stream_and_a_broken_event_are_otherwise_clean()
 }
 
 #[tokio::test]
-async fn silences_last_as_long_as_they_are_told_to() {
+async fn stalls_last_for_the_given_time() {
     for fault in ["stall:0.05", "hang:0.05", "slow-headers:0.05"] {
         let began = Instant::now();
         let (received, simulator) = befall(fault).await;
@@ -90,14 +90,14 @@ async fn silences_last_as_long_as_they_are_told_to() {
 }
 
 #[tokio::test]
-async fn garbage_is_no_http() {
+async fn garbage_is_not_http() {
     let (received, _) = befall("garbage").await;
     assert!(!received.bytes.starts_with(b"HTTP/"));
     assert!(received.end.is_ok());
 }
 
 #[tokio::test]
-async fn a_fault_can_be_asked_for_by_model_name_and_can_come_by_chance() {
+async fn fault_is_selected_by_model_name_or_at_random() {
     let faults = vec![(Fault::Status(503), 0.5)];
     let simulator = Simulator::start(Settings { faults, ..exchange::swift() }).await.unwrap();
     let body = BODY.replace("{\"messages\"", "{\"model\":\"fault/status:429\",\"messages\"");

@@ -1,4 +1,4 @@
-//! The simulated server over HTTP/2 with prior knowledge says what it says over HTTP/1.1.
+//! The simulated server sends the same over HTTP/2 with prior knowledge as over HTTP/1.1.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -17,17 +17,17 @@ use tokometer_sim::server::Simulator;
 use crate::sim::cases::CASES;
 use crate::sim::exchange;
 
-/// A connection, and the task that moves its bytes.
+/// A connection, and the task that drives it.
 async fn connect(address: SocketAddr) -> SendRequest<Bytes> {
     let stream = TcpStream::connect(address).await.unwrap();
-    // What one stream is not read of must not use up what all may send.
+    // An unread stream must not use up the connection's flow-control window.
     let mut builder = h2::client::Builder::new();
     let (send, connection) = builder.initial_connection_window_size(1 << 20).handshake(stream).await.unwrap();
     tokio::spawn(connection);
     send
 }
 
-/// A whole answer, and its body.
+/// A complete response, and its body.
 async fn ask(
     send: &SendRequest<Bytes>,
     request: Request<()>,
@@ -47,7 +47,7 @@ async fn ask(
     Ok((Response::from_parts(head, ()), bytes))
 }
 
-/// A fresh server's answer over HTTP/1.1: its body without the framing.
+/// A new server's response over HTTP/1.1: the body without framing.
 async fn plain(path: &str, headers: &str, body: &str) -> (String, Vec<u8>) {
     let simulator = Simulator::start(exchange::swift()).await.unwrap();
     let got = exchange::post(simulator.local_address(), path, headers, body).await;
@@ -60,7 +60,7 @@ async fn plain(path: &str, headers: &str, body: &str) -> (String, Vec<u8>) {
     (head, body)
 }
 
-/// Without what is a time, or an id drawn from one.
+/// Removes times and ids that vary between runs.
 fn timeless(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body).into_owned();
     let mut kept = String::new();
@@ -76,7 +76,7 @@ fn timeless(body: &[u8]) -> String {
 }
 
 #[tokio::test]
-async fn every_dialect_is_the_same_over_both_versions() {
+async fn every_dialect_is_identical_over_http1_and_http2() {
     for case in CASES {
         let (head, expected) = plain(case.path, case.headers, case.body).await;
         let simulator = Simulator::start(exchange::swift()).await.unwrap();
@@ -100,7 +100,7 @@ async fn every_dialect_is_the_same_over_both_versions() {
 }
 
 #[tokio::test]
-async fn pages_and_refusals_have_their_status_and_a_head_has_no_body() {
+async fn pages_and_errors_keep_status_and_head_has_no_body() {
     let simulator = Simulator::start(exchange::swift()).await.unwrap();
     let send = connect(simulator.local_address()).await;
     let get =
@@ -118,7 +118,7 @@ async fn pages_and_refusals_have_their_status_and_a_head_has_no_body() {
 }
 
 #[tokio::test]
-async fn a_stream_that_its_client_resets_is_aborted_and_its_neighbours_go_on() {
+async fn reset_stream_is_aborted_and_others_continue() {
     let mut settings = exchange::swift();
     settings.pace.tokens_per_second = 500.0;
     let simulator = Simulator::start(settings).await.unwrap();
@@ -144,7 +144,7 @@ async fn a_stream_that_its_client_resets_is_aborted_and_its_neighbours_go_on() {
 }
 
 #[tokio::test]
-async fn a_slow_reader_holds_back_its_own_stream_alone() {
+async fn slow_reader_delays_only_its_own_stream() {
     let simulator = Simulator::start(exchange::swift()).await.unwrap();
     let send = connect(simulator.local_address()).await;
     let request = || Request::post("http://sim/v1/completions").body(()).unwrap();
@@ -167,7 +167,7 @@ async fn a_slow_reader_holds_back_its_own_stream_alone() {
 }
 
 #[tokio::test]
-async fn a_preface_may_come_in_pieces_and_what_only_begins_like_one_is_no_http() {
+async fn split_preface_is_accepted_and_partial_one_rejected() {
     let simulator = Simulator::start(exchange::swift()).await.unwrap();
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
     for cut in 1..preface.len() {
@@ -188,7 +188,7 @@ async fn a_preface_may_come_in_pieces_and_what_only_begins_like_one_is_no_http()
 }
 
 #[tokio::test]
-async fn a_connection_without_streams_is_closed_when_it_was_idle_for_long() {
+async fn idle_connection_without_streams_is_closed() {
     let settings = Settings { idle_timeout: Duration::from_millis(20), ..exchange::swift() };
     let simulator = Simulator::start(settings).await.unwrap();
     let stream = TcpStream::connect(simulator.local_address()).await.unwrap();

@@ -1,4 +1,4 @@
-//! The load generator tells what happened to its requests, as the simulated server knows it.
+//! The load generator's results match those of the simulated server.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ async fn every_token_is_counted() {
 }
 
 #[tokio::test]
-async fn a_connection_that_the_server_closes_after_an_answer_costs_no_request() {
+async fn connection_closed_after_response_loses_no_request() {
     let simulator = Simulator::start(exchange::swift()).await.unwrap();
     for api in [load::Api::LlamaCompletion, load::Api::Infill] {
         let settings = load::Settings { api: Some(api), concurrency: 1, ..toward(&simulator) };
@@ -53,7 +53,7 @@ async fn a_connection_that_the_server_closes_after_an_answer_costs_no_request() 
 }
 
 #[tokio::test]
-async fn each_way_to_end_is_told_apart() {
+async fn each_fault_is_counted_as_its_own_end() {
     let simulator = Simulator::start(exchange::swift()).await.unwrap();
     for (fault, end) in [
         ("status:503", End::ErrorStatus),
@@ -83,7 +83,7 @@ async fn each_way_to_end_is_told_apart() {
 }
 
 #[tokio::test]
-async fn requests_that_are_given_up_are_aborted_on_both_sides() {
+async fn client_aborts_are_counted_on_both_sides() {
     let mut settings = exchange::swift();
     settings.pace.tokens_per_second = 1000.0;
     let simulator = Simulator::start(settings).await.unwrap();
@@ -98,7 +98,7 @@ async fn requests_that_are_given_up_are_aborted_on_both_sides() {
 }
 
 #[tokio::test]
-async fn stamps_tell_how_long_events_travel_and_a_run_ends_on_time() {
+async fn timestamps_measure_transit_and_run_ends_on_time() {
     let epoch = std::time::Instant::now();
     let mut settings = exchange::swift();
     settings.pace.tokens_per_second = 200.0;
@@ -118,7 +118,7 @@ async fn stamps_tell_how_long_events_travel_and_a_run_ends_on_time() {
 }
 
 #[tokio::test]
-async fn alike_events_are_as_many_and_as_long_whether_they_are_looked_at_or_not() {
+async fn filler_bytes_are_equal_with_and_without_inspection() {
     let settings = server::Settings { text: server::Text::Filler, ..exchange::swift() };
     let simulator = Simulator::start(settings).await.unwrap();
     let settings = load::Settings { ignore_eos: true, max_tokens: 2000, requests: Some(2), ..toward(&simulator) };
@@ -131,8 +131,8 @@ async fn alike_events_are_as_many_and_as_long_whether_they_are_looked_at_or_not(
 }
 
 #[tokio::test]
-async fn a_request_that_was_never_sent_is_no_request() {
-    // Nobody accepts here, and the backlog is full at once: further connects hang.
+async fn unsent_request_is_not_counted() {
+    // Nothing accepts here, and the backlog fills up immediately: further connects hang.
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let listener = socket.listen(1).unwrap();
@@ -143,6 +143,6 @@ async fn a_request_that_was_never_sent_is_no_request() {
         ..load::Settings::default()
     };
     let summary = load::run(settings, |_| {}).await.unwrap();
-    assert!((1..=5).contains(&summary.requests), "only those in the backlog were sent: {summary}");
+    assert!((1..=5).contains(&summary.requests), "only requests in the backlog were sent: {summary}");
     assert_eq!(summary.count(End::Unfinished), summary.requests);
 }

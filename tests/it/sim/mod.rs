@@ -1,5 +1,5 @@
-//! The simulated server speaks as the real one was recorded to speak, tells the truth about itself, and fails as it is
-//! told to; and the load generator tells how it went.
+//! The simulated server behaves as recorded from real engines, reports correct counters, and fails on demand; the load
+//! generator reports correct results.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! Sessions with the simulated server, straight and through the relay: what it says, and what the relay makes of it.
+//! Realtime sessions with the simulated server, direct and through the relay: its messages, and what the relay records.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -28,7 +28,7 @@ fn audio() -> Value {
     json!({"type": "input_audio_buffer.append", "audio": "A".repeat(64_000 / 3 * 4)})
 }
 
-/// A client that knows as much of WebSocket as it needs.
+/// A minimal WebSocket client.
 struct Client {
     stream: TcpStream,
 }
@@ -78,7 +78,7 @@ impl Client {
         serde_json::from_slice(&payload).unwrap()
     }
 
-    /// Messages up to the first of this type.
+    /// Reads messages up to the first one of this type.
     async fn until(&mut self, kind: &str) -> Vec<Value> {
         let mut messages = Vec::new();
         loop {
@@ -89,7 +89,7 @@ impl Client {
         }
     }
 
-    /// Says goodbye and hears it.
+    /// Sends a close frame and reads the reply.
     async fn close(&mut self) {
         self.frame(0x88, &1000_u16.to_be_bytes()).await;
         assert_eq!(self.hear().await.unwrap(), (0x88, 1000_u16.to_be_bytes().to_vec()));
@@ -105,7 +105,7 @@ fn settings() -> Settings {
     Settings { answer_tokens: 7..=7, ..exchange::swift() }
 }
 
-/// Runs sessions through a relay of their own; what it recorded, which are so many exchanges, and what the server did.
+/// Runs sessions through a new relay; returns its records, once there are this many, and the server's counters.
 fn through(settings: Settings, exchanges: usize, session: impl AsyncFnOnce(SocketAddr)) -> (Vec<Record>, Stats) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let notebook = Notebook::default();
@@ -114,7 +114,7 @@ fn through(settings: Settings, exchanges: usize, session: impl AsyncFnOnce(Socke
         let simulator = Simulator::start(settings).await.unwrap();
         let (path, url) = relay_to(simulator.local_address(), &notebook);
         session(url.trim_start_matches("http://").parse().unwrap()).await;
-        // The client has the end of the connection before the relay has told its observer of it.
+        // The client sees the end of the connection before the relay's observer does.
         let deadline = Instant::now() + crate::WAIT;
         while replayed.records.len() < exchanges && Instant::now() < deadline {
             tokio::task::yield_now().await;
@@ -134,14 +134,14 @@ fn through(settings: Settings, exchanges: usize, session: impl AsyncFnOnce(Socke
     (replayed.records, stats)
 }
 
-/// The records of answers: the first is the handshake's.
+/// The records of responses: the first record is the handshake's.
 fn answers(records: &[Record]) -> &[Record] {
     assert_eq!((records[0].outcome, records[0].output_tokens), (Outcome::Ok, None), "{records:?}");
     &records[1..]
 }
 
 #[test]
-fn transcriptions_are_counted_as_the_server_counted_them() {
+fn transcription_counts_match_the_server() {
     let (records, stats) = through(settings(), 3, async |address| {
         let mut client = Client::connect(address, "/v1/realtime", "").await;
         assert_eq!(client.message().await["type"], "session.created");
@@ -189,7 +189,7 @@ fn transcriptions_are_counted_as_the_server_counted_them() {
 }
 
 #[test]
-fn responses_are_counted_as_the_server_counted_them() {
+fn response_counts_match_the_server() {
     let (records, stats) = through(settings(), 3, async |address| {
         let mut client = Client::connect(address, "/v1/realtime?model=tiny", "").await;
         let created = client.message().await;
@@ -230,7 +230,7 @@ fn responses_are_counted_as_the_server_counted_them() {
 }
 
 #[test]
-fn a_client_that_closes_or_leaves_or_cancels_in_mid_answer_aborts_it() {
+fn close_disconnect_or_cancel_aborts_the_response() {
     let mut slow = Settings { answer_tokens: 30_000..=30_000, ..exchange::swift() };
     slow.pace.tokens_per_second = 500.0;
     let (records, stats) = through(slow, 6, async |address| {
@@ -261,7 +261,7 @@ fn a_client_that_closes_or_leaves_or_cancels_in_mid_answer_aborts_it() {
 }
 
 #[test]
-fn each_fault_is_the_outcome_that_it_is() {
+fn each_fault_is_recorded_with_its_outcome() {
     for (fault, outcome, tokens) in [
         ("error-event:2", Outcome::ErrorInStream, Some(2)),
         ("cut:2", Outcome::Truncated, Some(2)),
@@ -301,7 +301,7 @@ fn each_fault_is_the_outcome_that_it_is() {
 const DEAD: &str = "EngineCore encountered an issue";
 
 #[tokio::test]
-async fn who_names_no_model_or_a_wrong_one_is_told_and_may_go_on() {
+async fn missing_or_wrong_model_is_reported_and_session_continues() {
     let simulator = Simulator::start(settings()).await.unwrap();
     let mut client = Client::connect(simulator.local_address(), "/v1/realtime", "").await;
     assert_eq!(client.message().await["type"], "session.created");
@@ -321,7 +321,7 @@ async fn who_names_no_model_or_a_wrong_one_is_told_and_may_go_on() {
 }
 
 #[tokio::test]
-async fn a_handshake_can_be_refused_and_what_is_none_is_not_found() {
+async fn handshake_can_be_refused_and_plain_request_is_404() {
     let simulator = Simulator::start(exchange::swift()).await.unwrap();
     let ask = async |target: &str, headers: &str| {
         let request = format!("GET {target} HTTP/1.1\r\nHost: sim\r\nConnection: close\r\n{headers}\r\n");

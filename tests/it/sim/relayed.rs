@@ -1,5 +1,4 @@
-//! Load on every API, through the relay: what the client counted, what the relay recorded and what the server generated are
-//! the same.
+//! Load on every API, through the relay: the client's counts, the relay's records and the server's counters are equal.
 
 use std::time::Duration;
 
@@ -21,14 +20,14 @@ use crate::sim::exchange;
 
 const REQUESTS: u64 = 6;
 
-/// What one run of load came to, from three sides.
+/// The results of one load run from three sides.
 struct Run {
     summary: Summary,
     replayed: Replayed,
     stats: Stats,
 }
 
-/// Asks through a relay of its own, three at a time.
+/// Sends requests through a new relay, three at a time.
 fn through(settings: load::Settings, server: server::Settings) -> Run {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let notebook = Notebook::default();
@@ -38,7 +37,7 @@ fn through(settings: load::Settings, server: server::Settings) -> Run {
         let settings =
             load::Settings { url, model: "tiny".to_owned(), concurrency: 3, requests: Some(REQUESTS), ..settings };
         let summary = load::run(settings, |_| {}).await.unwrap();
-        // That a client has left takes its time to the server.
+        // The server notices a disconnected client with a delay.
         let asked = std::time::Instant::now();
         while simulator.stats().running > 0 && asked.elapsed() < crate::WAIT {
             tokio::task::yield_now().await;
@@ -49,14 +48,14 @@ fn through(settings: load::Settings, server: server::Settings) -> Run {
     Run { summary, replayed: notebook.take(), stats }
 }
 
-/// The engine that answers a path which several share.
+/// The engine that serves a path shared by several engines.
 fn imitated(api: Api) -> Imitation {
     if api == Api::LmDeployGenerate { Imitation::LmDeploy } else { Imitation::Vllm }
 }
 
 fn hold(api: Api, http2: bool, stream: bool) {
     let name = format!("{api}, {}, {}", if http2 { "h2" } else { "h1" }, if stream { "streamed" } else { "whole" });
-    // llama.cpp closes after a stream: what is asked on that connection meanwhile is asked twice, and recorded so.
+    // llama.cpp closes the connection after a stream: a request sent meanwhile is retried, and recorded twice.
     let keep_alive = !matches!(api, Api::LlamaCompletion | Api::Infill);
     let settings =
         load::Settings { api: Some(api), http2, stream, max_tokens: 25, keep_alive, ..load::Settings::default() };
@@ -64,7 +63,7 @@ fn hold(api: Api, http2: bool, stream: bool) {
         imitate: imitated(api),
         answer_tokens: 5..=60,
         pace: server::Pace {
-            // Slow enough that what is streamed does not come in one read on a machine that is busy.
+            // Slow enough that a stream does not arrive in a single read on a busy machine.
             tokens_per_second: if stream { 200.0 } else { 0.0 },
             time_to_first_token: Duration::from_millis(2),
             ..server::Pace::default()
@@ -80,7 +79,7 @@ fn hold(api: Api, http2: bool, stream: bool) {
         assert_eq!((record.outcome, record.labels.streaming), (Outcome::Ok, Some(stream)), "{name}: {record:?}");
         assert_eq!(record.first_token.is_some(), stream, "{name}: {record:?}");
         counted += record.output_tokens.map_or(0, |count| count.tokens);
-        // Triton tells no counts, and of a whole transcription only its seconds.
+        // Triton reports no counts; a non-streamed transcription reports only seconds.
         let exact = match api {
             Api::TritonGenerate => false,
             Api::AudioTranscription | Api::AudioTranslation => stream,
@@ -94,7 +93,7 @@ fn hold(api: Api, http2: bool, stream: bool) {
     if told {
         assert_eq!((summary.tokens, counted), (stats.generation_tokens, stats.generation_tokens), "{name}: {summary}");
     } else if stream {
-        // Each counts the events with text: what the end-of-text token has not.
+        // Each counts the events with text; the end-of-text token has none.
         let ended = stats.stopped;
         assert_eq!(
             (summary.tokens, counted),
@@ -110,7 +109,7 @@ fn hold(api: Api, http2: bool, stream: bool) {
 }
 
 #[test]
-fn every_api_is_counted_alike_by_client_relay_and_server() {
+fn client_relay_and_server_counts_agree_for_every_api() {
     for (_, api) in Api::NAMES {
         hold(*api, false, true);
         hold(*api, false, false);
@@ -118,7 +117,7 @@ fn every_api_is_counted_alike_by_client_relay_and_server() {
 }
 
 #[test]
-fn every_api_is_counted_alike_over_http2_too() {
+fn counts_agree_for_every_api_over_http2() {
     for (_, api) in Api::NAMES {
         hold(*api, true, true);
         hold(*api, true, false);
@@ -126,7 +125,7 @@ fn every_api_is_counted_alike_over_http2_too() {
 }
 
 #[test]
-fn each_fault_over_http2_is_the_same_to_client_and_relay() {
+fn http2_faults_agree_between_client_and_relay() {
     for (fault, end, outcome) in [
         ("error-event:2", End::ErrorEvent, Outcome::ErrorInStream),
         ("cut:2", End::Reset, Outcome::UpstreamReset),
@@ -148,7 +147,7 @@ fn each_fault_over_http2_is_the_same_to_client_and_relay() {
 }
 
 #[test]
-fn streams_of_http2_that_are_given_up_are_aborted_on_all_sides() {
+fn aborted_http2_streams_are_aborted_on_all_sides() {
     let server = server::Settings {
         pace: server::Pace { tokens_per_second: 1000.0, ..exchange::swift().pace },
         ..exchange::swift()

@@ -1,4 +1,4 @@
-//! What the simulated server sends has the shape of what vLLM 0.32.0 was recorded to send: `tests/fixtures/vllm`.
+//! The simulated server's output has the shape that was recorded from vLLM 0.32.0 (`tests/fixtures/vllm`).
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use tokometer_sim::server::Simulator;
 
 use crate::sim::exchange;
 
-/// A recording: of `tests/fixtures/vllm`, or, with the engine before its name, of `tests/fixtures/captures`.
+/// A recording in `tests/fixtures/vllm`, or, with an engine prefix, in `tests/fixtures/captures`.
 fn recorded(case: &str) -> Vec<u8> {
     if case.contains('/') {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures").join(format!("{case}.jsonl"));
@@ -23,7 +23,7 @@ fn recorded(case: &str) -> Vec<u8> {
     fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// JSON text with its keys in their order, and each value replaced by its kind.
+/// JSON text with its keys in order and each value replaced by its type.
 fn skeleton(json: &str) -> String {
     let mut out = String::new();
     let mut rest = json.chars().peekable();
@@ -46,14 +46,14 @@ fn skeleton(json: &str) -> String {
             letter => out.push(letter),
         }
     }
-    // A list of ids is as long as it is.
+    // Lists of ids vary in length.
     while out.contains("0,0") {
         out = out.replace("0,0", "0");
     }
     out
 }
 
-/// The head without the values that differ each time.
+/// The headers without values that vary.
 fn head_skeleton(head: &str) -> Vec<String> {
     let lines = head
         .split("\r\n")
@@ -66,7 +66,7 @@ fn head_skeleton(head: &str) -> Vec<String> {
         .collect()
 }
 
-/// The different events of a stream, in the order of their first appearance.
+/// The distinct events of a stream, in the order of their first appearance.
 fn kinds(body: &[u8]) -> Vec<String> {
     let (chunks, terminated) = exchange::chunks(body);
     assert!(terminated);
@@ -98,7 +98,7 @@ const CHAT: &str = "/v1/chat/completions";
 const TEXT: &str = "/v1/completions";
 
 #[tokio::test]
-async fn a_chat_stream_has_the_recorded_shape() {
+async fn chat_stream_has_the_recorded_shape() {
     let one = r#"{"model":"tiny","messages":[{"role":"user","content":"Say hello."}],"stream":true,"max_tokens":1,
         "stream_options":{"include_usage":true}}"#;
     assert_same_shape(exchange::swift(), "chat-stream-one-token", CHAT, "", one).await;
@@ -111,7 +111,7 @@ async fn a_chat_stream_has_the_recorded_shape() {
 }
 
 #[tokio::test]
-async fn a_chat_stream_without_usage_tells_the_fingerprint_at_its_finish_and_takes_the_request_id_over() {
+async fn chat_stream_without_usage_has_fingerprint_and_request_id() {
     let body = r#"{"model":"tiny","messages":[],"stream":true,"max_tokens":5,"ignore_eos":true}"#;
     let header = "X-Request-Id: my-req-0001\r\n";
     assert_same_shape(exchange::swift(), "chat-stream-request-id", CHAT, header, body).await;
@@ -122,7 +122,7 @@ async fn a_chat_stream_without_usage_tells_the_fingerprint_at_its_finish_and_tak
 }
 
 #[tokio::test]
-async fn an_answer_that_ends_by_itself_ends_with_an_empty_delta_and_per_request_metrics_when_they_are_on() {
+async fn stopped_response_ends_with_empty_delta_and_metrics() {
     let body = r#"{"model":"tiny","messages":[],"stream":true,"stream_options":{"include_usage":true}}"#;
     let settings = Settings { per_request_metrics: true, prompt_tokens_details: true, ..exchange::swift() };
     assert_same_shape(settings, "spec-metrics-chat-stream-count", CHAT, "", body).await;
@@ -138,7 +138,7 @@ async fn token_ids_and_several_tokens_per_event_have_the_recorded_shape() {
 }
 
 #[tokio::test]
-async fn a_completions_stream_has_the_recorded_shape() {
+async fn completions_stream_has_the_recorded_shape() {
     let body = r#"{"model":"tiny","prompt":"Count.","stream":true,"max_tokens":9,"ignore_eos":true}"#;
     assert_same_shape(exchange::swift(), "completions-stream", TEXT, "", body).await;
     let body = r#"{"model":"tiny","prompt":[1,2,3],"stream":true,"max_tokens":9,"ignore_eos":true,
@@ -147,7 +147,7 @@ async fn a_completions_stream_has_the_recorded_shape() {
 }
 
 #[tokio::test]
-async fn whole_answers_and_refusals_have_the_recorded_shape() {
+async fn non_streamed_responses_and_errors_have_recorded_shape() {
     let chat = r#"{"model":"tiny","messages":[{"role":"user","content":"Say hello."}]}"#;
     assert_same_shape(exchange::swift(), "chat-nonstream", CHAT, "", chat).await;
     let text = r#"{"model":"tiny","prompt":"Count.","max_tokens":6}"#;
@@ -158,7 +158,7 @@ async fn whole_answers_and_refusals_have_the_recorded_shape() {
 }
 
 #[tokio::test]
-async fn the_model_list_and_a_wrong_method_have_the_recorded_shape() {
+async fn model_list_and_wrong_method_have_the_recorded_shape() {
     let simulator = Simulator::start(exchange::swift()).await.unwrap();
     for (case, path) in [("models", "/v1/models"), ("err-405", CHAT)] {
         let request = format!("GET {path} HTTP/1.1\r\nHost: sim\r\nConnection: close\r\n\r\n");

@@ -1,4 +1,4 @@
-//! What the simulated server says about itself is what it did.
+//! What the simulated server reports matches what it did.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ async fn usage_token_ids_and_counters_agree() {
 }
 
 #[tokio::test]
-async fn the_same_seed_gives_the_same_answers_and_another_one_others() {
+async fn seed_determines_the_responses() {
     let mut answers = Vec::new();
     for seed in [1, 1, 2] {
         let simulator = Simulator::start(Settings { seed, ..exchange::swift() }).await.unwrap();
@@ -61,7 +61,7 @@ async fn the_same_seed_gives_the_same_answers_and_another_one_others() {
             let text = |event: &Value| event["choices"][0]["delta"]["content"].as_str().unwrap_or("").to_owned();
             contents.push(exchange::events(stream).iter().map(text).collect::<String>());
         }
-        assert_ne!(contents[0], contents[1], "each request has an answer of its own");
+        assert_ne!(contents[0], contents[1], "each request has a different response");
         answers.push(contents);
     }
     assert_eq!(answers[0], answers[1]);
@@ -69,7 +69,7 @@ async fn the_same_seed_gives_the_same_answers_and_another_one_others() {
 }
 
 #[tokio::test]
-async fn a_request_waits_in_the_queue_with_its_headers_out_and_an_aborted_one_keeps_its_tokens() {
+async fn queued_request_has_headers_and_aborted_one_keeps_tokens() {
     let pace = Pace { time_to_first_token: Duration::ZERO, tokens_per_second: 0.001, ..Pace::default() };
     let settings = Settings { max_concurrency: 1, pace, per_request_metrics: true, ..exchange::swift() };
     let simulator = Simulator::start(settings).await.unwrap();
@@ -90,7 +90,7 @@ async fn a_request_waits_in_the_queue_with_its_headers_out_and_an_aborted_one_ke
         tokio::task::yield_now().await;
     }
     assert_eq!((simulator.stats().running, simulator.stats().waiting), (1, 1));
-    // The first one would go on for a quarter of an hour; its client leaves, and the second one moves up.
+    // The first request would take 15 minutes; its client disconnects, and the second one is scheduled.
     drop(first);
     let rest = read_past(&mut second, b"[DONE]").await;
     let rest = String::from_utf8(rest).unwrap();
@@ -100,7 +100,7 @@ async fn a_request_waits_in_the_queue_with_its_headers_out_and_an_aborted_one_ke
 }
 
 #[tokio::test]
-async fn the_metrics_page_has_vllms_names_and_the_true_numbers() {
+async fn metrics_page_has_vllm_names_and_correct_values() {
     let simulator = Simulator::start(exchange::swift()).await.unwrap();
     let body = r#"{"model":"tiny","messages":[],"stream":true,"max_tokens":7,"ignore_eos":true}"#;
     exchange::post(simulator.local_address(), CHAT, "", body).await;
@@ -124,10 +124,10 @@ async fn the_metrics_page_has_vllms_names_and_the_true_numbers() {
 }
 
 #[tokio::test]
-async fn connections_are_kept_closed_and_left_as_uvicorn_does() {
+async fn connections_are_kept_and_closed_like_uvicorn() {
     let settings = Settings { idle_timeout: Duration::from_millis(500), ..exchange::swift() };
     let simulator = Simulator::start(settings).await.unwrap();
-    // Two requests at once on one connection, then silence: both are answered and the connection is closed.
+    // Two pipelined requests on one connection, then nothing: both get a response and the connection is closed.
     let twice = b"GET /health HTTP/1.1\r\nHost: sim\r\n\r\nHEAD /health HTTP/1.1\r\nHost: sim\r\n\r\n";
     let received = exchange::exchange(simulator.local_address(), twice).await;
     let text = String::from_utf8(received.bytes).unwrap();
@@ -144,7 +144,7 @@ async fn connections_are_kept_closed_and_left_as_uvicorn_does() {
     assert!(received.bytes.starts_with(b"HTTP/1.1 400 Bad Request\r\n"));
 }
 
-/// Reads until `mark` has come; returns all that came.
+/// Reads until `mark` has been received; returns all bytes read.
 async fn read_past(stream: &mut TcpStream, mark: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     while !bytes.windows(mark.len()).any(|window| window == mark) {
@@ -154,7 +154,7 @@ async fn read_past(stream: &mut TcpStream, mark: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_spinning_server_paces_as_a_sleeping_one_does() {
+async fn spinning_server_keeps_the_pace_of_a_sleeping_one() {
     let mut settings = Settings { spin: true, ..exchange::swift() };
     settings.pace.tokens_per_second = 1000.0;
     let simulator = Simulator::start(settings).await.unwrap();
@@ -167,7 +167,7 @@ async fn a_spinning_server_paces_as_a_sleeping_one_does() {
 }
 
 #[tokio::test]
-async fn comments_keep_a_silent_stream_alive_when_that_is_set() {
+async fn keep_alive_comments_are_sent_when_enabled() {
     let sse_keep_alive = Some(Duration::from_millis(10));
     let simulator = Simulator::start(Settings { sse_keep_alive, ..exchange::swift() }).await.unwrap();
     let body = r#"{"messages":[],"stream":true,"max_tokens":3,"ignore_eos":true}"#;
@@ -179,7 +179,7 @@ async fn comments_keep_a_silent_stream_alive_when_that_is_set() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_not_streamed_stops_with_its_client_too() {
+async fn non_streamed_response_stops_when_client_disconnects() {
     let mut settings = exchange::swift();
     settings.pace.tokens_per_second = 0.001;
     let simulator = Simulator::start(settings).await.unwrap();

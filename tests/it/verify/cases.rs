@@ -228,6 +228,6 @@ fn silent_server_times_out() {
     let target = || format!("http://{address}").parse().unwrap();
     let settings = Settings { timeout: Duration::from_millis(200), ..Settings::of(target(), target()) };
     let report = run(&settings);
-    assert_told(&report, CheckName::Reach, Grade::Wrong, &["gave no whole answer within 0.2 s"]);
+    assert_told(&report, CheckName::Reach, Grade::Wrong, &["sent no complete response within 0.2 s"]);
     drop(TcpStream::connect(address));
 }
