@@ -1,4 +1,4 @@
-//! One attack on one program, with everybody else beside it.
+//! Runs one attack against one tokometer process, alongside regular clients.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -22,34 +22,35 @@ use crate::program::Metrics;
 use crate::program::Program;
 use crate::upstream::Upstream;
 
-/// How long bystanders run before their cost is measured, and for how long it is.
+/// Warm-up of the bystanders, and the time for which their CPU cost is then measured.
 const WARM_UP: Duration = Duration::from_millis(150);
 const BASELINE: Duration = Duration::from_millis(250);
 
-/// The data path is calm when it uses less than this share of a core, beside what bystanders cost, for so many looks in a row.
+/// The data path counts as calm when it uses less than this share of a core on top of the bystanders' cost, in this
+/// many consecutive samples.
 const CALM: f64 = 0.05;
 const CALM_LOOKS: usize = 4;
 const LOOK: Duration = Duration::from_millis(50);
 
-/// How long a record may take to be counted.
+/// Maximum time until a record is counted.
 const COUNTED: Duration = Duration::from_secs(3);
 
-/// What was found.
+/// Results of an attack.
 #[derive(Debug, Default)]
 pub(crate) struct Measured {
     /// Bytes that the attackers sent.
     pub(crate) bytes: u64,
-    /// CPU time of the data path's threads, bystanders' cost taken off.
+    /// CPU time of the data path's threads, minus the bystanders' cost.
     pub(crate) cpu: Duration,
-    /// The data path was still at work when the measurement had to end: `cpu` is a lower bound.
+    /// The data path was still busy at the end of the measurement: `cpu` is a lower bound.
     pub(crate) busy: bool,
     pub(crate) resident: u64,
     /// Decoded bytes per received byte; `None` while there is no such metric.
     pub(crate) decoded: Option<f64>,
     pub(crate) seen: Seen,
-    /// In a memory cgroup: kills for want of memory, and the most memory in use.
+    /// In a memory cgroup: number of OOM kills, and the peak memory.
     pub(crate) cgroup: Option<(u64, u64)>,
-    /// What is wrong, apart from the measurements.
+    /// Failures other than exceeded limits.
     pub(crate) faults: Vec<String>,
 }
 
@@ -90,7 +91,7 @@ pub(crate) async fn run(attack: &Attack, attackers: &Handle, chart: Option<&(u64
             }
         }
         Err(_) => {
-            measured.faults.push(format!("the attackers were not done within {:?}", limits::ATTACK));
+            measured.faults.push(format!("the attackers did not finish within {:?}", limits::ATTACK));
             abort.abort();
         }
     }
@@ -113,21 +114,21 @@ pub(crate) async fn run(attack: &Attack, attackers: &Handle, chart: Option<&(u64
             Err(error) => measured.faults.push(format!("counts: {error}")),
         }
         match program.ended() {
-            Some(status) => measured.faults.push(format!("the program ended: {status}")),
+            Some(status) => measured.faults.push(format!("the program exited: {status}")),
             None => program.terminate()?,
         }
     }
     match program.end(limits::ENDS_WITHIN).await {
         Some(status) if status.code() == Some(0) => {}
         Some(status) => measured.faults.push(format!("after SIGTERM: {status}")),
-        None => measured.faults.push(format!("it did not end within {:?} of its last stream", limits::ENDS_WITHIN)),
+        None => measured.faults.push(format!("it did not exit within {:?} of its last stream", limits::ENDS_WITHIN)),
     }
     drop(program);
     measured.cgroup = launch.cgroup.as_ref().map(Cgroup::usage);
     Ok(measured)
 }
 
-/// Waits until the data path has nothing to do but to serve the bystanders; false when that takes too long.
+/// Waits until the data path only serves the bystanders; false on timeout.
 async fn calm(program: &Program, baseline: f64) -> bool {
     let begun = Instant::now();
     let mut looks = 0;
@@ -139,20 +140,20 @@ async fn calm(program: &Program, baseline: f64) -> bool {
         tokio::time::sleep(LOOK).await;
         let spent = program.data_path_cpu().saturating_sub(before).as_secs_f64();
         let share = spent / since.elapsed().as_secs_f64();
-        // A thread that waits for a CPU uses none, and is at work all the same.
+        // A thread that waits for a CPU uses none, but is busy.
         looks = if share < baseline * 1.5 + CALM && !program.data_path_runs() { looks + 1 } else { 0 };
     }
     true
 }
 
-/// Decoded bytes per received byte, and what is wrong with the counts of the bystanders and of all requests.
+/// Decoded bytes per received byte, and errors in the counts of the bystanders and of all requests.
 async fn counts(program: &Program, seen: &Seen, requests: u64, sent: u64) -> Outcome<(Option<f64>, Vec<String>)> {
     let begun = Instant::now();
     loop {
         let metrics = program.metrics().await?;
         let faults = miscounts(&metrics, seen, requests);
         if faults.is_empty() || begun.elapsed() > COUNTED {
-            // An open connection adds its bytes every 256 KiB.
+            // The byte count of an open connection is updated every 256 KiB.
             let received = metrics.sum("tokometer_relay_io_bytes_total", &[]).unwrap_or(0.0).max(sent as f64);
             let decoded = metrics.sum("tokometer_observer_decoded_bytes_total", &[]);
             return Ok((decoded.map(|bytes| bytes / received.max(1.0)), faults));
@@ -173,7 +174,7 @@ fn miscounts(metrics: &Metrics, seen: &Seen, requests: u64) -> Vec<String> {
     if !faults.is_empty() {
         let [unread, detached] = ["tokometer_observer_bodies_unread_total", "tokometer_observer_detached_total"]
             .map(|name| metrics.moved(name));
-        faults.insert(0, format!("bodies that were not read: {unread}; connections: {detached}"));
+        faults.insert(0, format!("bodies not parsed: {unread}; connections not parsed: {detached}"));
     }
     if requests > 0 {
         let sent = requests + seen.whole + seen.coded.iter().sum::<u64>();
@@ -185,7 +186,7 @@ fn miscounts(metrics: &Metrics, seen: &Seen, requests: u64) -> Vec<String> {
     faults
 }
 
-/// What of the measurements is over a limit.
+/// The measurements that exceed a limit.
 pub(crate) fn over_limits(attack: &Attack, measured: &Measured, asserts_cpu: bool) -> Vec<String> {
     let mut over = Vec::new();
     let mut assert = |holds: bool, what: String| {
@@ -201,31 +202,31 @@ pub(crate) fn over_limits(attack: &Attack, measured: &Measured, asserts_cpu: boo
     if attack.costs && asserts_cpu {
         assert(
             measured.cpu <= allowed && !measured.busy,
-            format!("CPU {:.2?} for {} bytes, at most {allowed:.2?}", measured.cpu, measured.bytes),
+            format!("CPU {:.2?} for {} bytes, limit {allowed:.2?}", measured.cpu, measured.bytes),
         );
     }
     if let Some(decoded) = measured.decoded {
         assert(
             decoded <= limits::DECODED_PER_RECEIVED,
-            format!("{decoded:.0} bytes decoded per byte, at most {}", limits::DECODED_PER_RECEIVED),
+            format!("{decoded:.0} bytes decoded per byte, limit {}", limits::DECODED_PER_RECEIVED),
         );
     }
     assert(
         measured.resident < limits::RESIDENT,
-        format!("{} MiB resident, {} are allowed", measured.resident >> 20, limits::RESIDENT >> 20),
+        format!("{} MiB resident, limit {}", measured.resident >> 20, limits::RESIDENT >> 20),
     );
     assert(seen.pause < limits::PAUSE, format!("an event was {:.2?} late", seen.pause));
     let lost = bystanders::STREAMS as u64 - seen.whole.min(bystanders::STREAMS as u64);
-    assert(lost == 0, format!("{lost} steady streams did not end whole"));
+    assert(lost == 0, format!("{lost} steady streams were incomplete"));
     if let Some((kills, peak)) = measured.cgroup {
-        assert(kills == 0, format!("killed for want of memory, with {} MiB in use", peak >> 20));
+        assert(kills == 0, format!("OOM-killed, with {} MiB in use", peak >> 20));
     }
     over.extend(few(&seen.faults));
     over.extend(few(&measured.faults));
     over
 }
 
-/// The first of many faults, and how many there are.
+/// The first few faults, and the number of further ones.
 fn few(faults: &[String]) -> Vec<String> {
     const SHOWN: usize = 4;
     let mut shown: Vec<String> = faults.iter().take(SHOWN).cloned().collect();

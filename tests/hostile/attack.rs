@@ -1,4 +1,4 @@
-//! One attack: what it is called, how the program is started for it, and what its clients do.
+//! An attack: its name, the program's launch options, and the steps of its clients.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -18,10 +18,10 @@ use tokio::net::TcpStream;
 use crate::Outcome;
 use crate::program::Launch;
 
-/// Where attackers connect from: another client than everybody else, who may not lose their share of anything to it.
+/// Source address of the attackers: a different client than the bystanders, whose shares it must not use up.
 const SOURCE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 0, 2)), 0);
 
-/// What an attack's clients do; it ends when they have sent everything.
+/// The attackers' steps; they end when everything is sent.
 pub(crate) type Steps = Box<dyn Fn(Target) -> Pin<Box<dyn Future<Output = Outcome<()>> + Send>> + Send + Sync>;
 
 /// An attack.
@@ -29,9 +29,9 @@ pub(crate) struct Attack {
     pub(crate) name: String,
     pub(crate) connections: usize,
     pub(crate) launch: Launch,
-    /// The data path's CPU time per byte sent is asserted: the attack sends enough bytes to measure it.
+    /// Whether the data path's CPU time per byte is asserted: the attack sends enough bytes to measure it.
     pub(crate) costs: bool,
-    /// The attack stops the program itself, and everybody is to be served to the end all the same.
+    /// Whether the attack stops the program itself; the bystanders must still be served to the end.
     pub(crate) stops: bool,
     pub(crate) steps: Steps,
 }
@@ -52,7 +52,7 @@ impl Attack {
         }
     }
 
-    /// The same bytes on every connection, as fast as they are taken.
+    /// Sends the same bytes on every connection, as fast as they are accepted.
     pub(crate) fn flood(name: &str, connections: usize, flood: Flood) -> Attack {
         let flood = Arc::new(flood);
         let steps = move |target: Target| {
@@ -63,7 +63,7 @@ impl Attack {
     }
 }
 
-/// What is attacked, and what is found out about it.
+/// The attacked program, and the findings.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) listen: SocketAddr,
@@ -73,14 +73,14 @@ pub(crate) struct Target {
     pub(crate) found: Arc<Found>,
 }
 
-/// What an attack reports.
+/// Findings of an attack.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     bytes: AtomicU64,
-    /// Requests that have to be recorded; 0 when that is not asserted.
+    /// Number of requests that must be recorded; 0 if this is not asserted.
     requests: AtomicU64,
     faults: Mutex<Vec<String>>,
-    /// Connections that stay open until everything is measured.
+    /// Connections that stay open until all measurements are done.
     held: Mutex<Vec<TcpStream>>,
 }
 
@@ -104,14 +104,14 @@ impl Found {
 }
 
 impl Target {
-    /// Notes what is wrong unless `holds`.
+    /// Records a fault unless `holds`.
     pub(crate) fn expect(&self, holds: bool, what: impl FnOnce() -> String) {
         if !holds {
             self.found.faults.lock().unwrap_or_else(PoisonError::into_inner).push(what());
         }
     }
 
-    /// So many requests were sent that have to be recorded.
+    /// Adds to the number of requests that must be recorded.
     pub(crate) fn sent_requests(&self, count: usize) {
         self.found.requests.fetch_add(count as u64, Relaxed);
     }
@@ -121,13 +121,13 @@ impl Target {
         self.found.held.lock().unwrap_or_else(PoisonError::into_inner).push(stream);
     }
 
-    /// A connection to the data port.
+    /// Opens a connection to the data port.
     pub(crate) async fn connect(&self) -> Outcome<Hostile> {
         let stream = connect(self.listen, None).await?;
         Ok(Hostile { stream, target: self.clone() })
     }
 
-    /// Does the same on `count` connections at once. The first error is returned when all are done.
+    /// Runs `each` on `count` connections concurrently. Returns the first error after all have finished.
     pub(crate) async fn on_all<F>(&self, count: usize, each: impl Fn(Hostile, usize) -> F) -> Outcome<()>
     where
         F: Future<Output = Outcome<()>> + Send + 'static,
@@ -144,7 +144,7 @@ impl Target {
     }
 }
 
-/// Connects as an attacker; `buffer` is the size of the receive buffer, for one who is not to take much.
+/// Connects as an attacker; `buffer` is the receive buffer size, for attackers that read little.
 pub(crate) async fn connect(address: SocketAddr, buffer: Option<u32>) -> Outcome<TcpStream> {
     let socket = TcpSocket::new_v4()?;
     if let Some(bytes) = buffer {
@@ -156,7 +156,7 @@ pub(crate) async fn connect(address: SocketAddr, buffer: Option<u32>) -> Outcome
     Ok(stream)
 }
 
-/// A connection of an attacker.
+/// An attacker's connection.
 #[derive(Debug)]
 pub(crate) struct Hostile {
     pub(crate) stream: TcpStream,
@@ -164,7 +164,7 @@ pub(crate) struct Hostile {
 }
 
 impl Hostile {
-    /// Writes bytes, which are counted; what comes back meanwhile is dropped.
+    /// Writes and counts bytes; discards received ones meanwhile.
     pub(crate) async fn write(&mut self, bytes: &[u8]) -> Outcome<()> {
         let mut scratch = [0; 16 * 1024];
         let (mut read, mut write) = self.stream.split();
@@ -178,7 +178,7 @@ impl Hostile {
                 }
                 count = read.read(&mut scratch) => {
                     if count? == 0 {
-                        return Err("closed by the other side".into());
+                        return Err("closed by the peer".into());
                     }
                 }
             }
@@ -186,7 +186,7 @@ impl Hostile {
         Ok(())
     }
 
-    /// Writes bytes and waits for so many in return.
+    /// Writes bytes and waits for a response of `answer` bytes.
     pub(crate) async fn ask(&mut self, bytes: &[u8], answer: usize) -> Outcome<Vec<u8>> {
         self.stream.write_all(bytes).await?;
         self.target.found.bytes.fetch_add(bytes.len() as u64, Relaxed);
@@ -195,20 +195,20 @@ impl Hostile {
         Ok(response)
     }
 
-    /// Writes bytes and waits for a response that has this in it.
+    /// Writes bytes and waits for a response that contains `end`.
     pub(crate) async fn ask_until(&mut self, bytes: &[u8], end: &[u8]) -> Outcome<Vec<u8>> {
         self.stream.write_all(bytes).await?;
         self.target.found.bytes.fetch_add(bytes.len() as u64, Relaxed);
         let mut response = Vec::new();
         while memchr::memmem::find(&response, end).is_none() {
             if self.stream.read_buf(&mut response).await? == 0 {
-                return Err("closed in place of a response".into());
+                return Err("closed instead of a response".into());
             }
         }
         Ok(response)
     }
 
-    /// Writes a request and waits for its response, which has a length.
+    /// Writes a request and waits for its response, which has a `content-length`.
     pub(crate) async fn request(&mut self, bytes: &[u8]) -> Outcome<()> {
         let response = self.ask_until(bytes, b"\r\n\r\n").await?;
         let end = memchr::memmem::find(&response, b"\r\n\r\n").ok_or("no headers")? + 4;
@@ -219,7 +219,7 @@ impl Hostile {
         Ok(())
     }
 
-    /// Stays open until everything is measured.
+    /// Keeps the connection open until all measurements are done.
     pub(crate) fn hold(self) {
         self.target.hold(self.stream);
     }
@@ -228,15 +228,15 @@ impl Hostile {
 /// The bytes that each connection of a flood sends.
 pub(crate) struct Flood {
     pub(crate) opening: Vec<u8>,
-    /// What ends the response to the opening; empty when none is waited for.
+    /// The end of the response to the opening; empty if there is no response to wait for.
     pub(crate) opened: &'static [u8],
-    /// The `n`-th bytes to send on the `c`-th connection: `(c, n)`.
+    /// Builds the `n`-th batch of bytes for the `c`-th connection: `(c, n)`.
     pub(crate) batch: Box<dyn Fn(usize, usize) -> Vec<u8> + Send + Sync>,
-    /// Bytes of the response to each batch, which is waited for; 0 when there is none.
+    /// Size in bytes of the response to wait for after each batch; 0 for none.
     pub(crate) answer: usize,
     /// Bytes to send on each connection.
     pub(crate) bytes: usize,
-    /// The upstream refuses the protocol: a connection that was closed is opened anew.
+    /// The upstream refuses the protocol: closed connections are reopened.
     pub(crate) refused: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Decompression bombs: the smallest bodies that decode to a lot.
+//! Decompression bombs: small bodies that decode to large ones.
 
 use std::io::Write as _;
 use std::sync::OnceLock;
@@ -8,10 +8,10 @@ use crate::Outcome;
 /// The codings that tokometer decodes, as `Content-Encoding` names them.
 pub(crate) const CODINGS: [&str; 4] = ["gzip", "deflate", "br", "zstd"];
 
-/// Sizes that a bomb may decode to. The best one for a pair of codings depends on how well the inner result compresses.
+/// Decoded sizes of bombs. The best one for a pair of codings depends on how well the inner result compresses.
 const SIZES: [usize; 2] = [1 << 20, 4 << 20];
 
-/// Assumed cost of a request beside its body, in bytes: HTTP/2 with a warm header table.
+/// Assumed cost of a request in addition to its body, in bytes: HTTP/2 with a filled header table.
 const FRAMING: usize = 40;
 
 /// Decoded size of a dense body.
@@ -25,7 +25,7 @@ pub(crate) struct Bomb {
     pub(crate) body: Vec<u8>,
 }
 
-/// `data` in this coding; each coding is a complete stream.
+/// Encodes `data`; each coding is a complete stream.
 pub(crate) fn encode(coding: &str, data: &[u8]) -> Outcome<Vec<u8>> {
     Ok(match coding {
         "gzip" => {
@@ -48,34 +48,34 @@ pub(crate) fn encode(coding: &str, data: &[u8]) -> Outcome<Vec<u8>> {
     })
 }
 
-/// Raw deflate without an end, as messages of permessage-deflate are sent.
+/// Raw deflate without a final block, as in permessage-deflate messages.
 pub(crate) fn message(data: &[u8]) -> Outcome<Vec<u8>> {
     let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::best());
     encoder.write_all(data)?;
     encoder.flush()?;
     let mut message = encoder.get_ref().clone();
-    // A sender leaves the last four bytes of a flush out (RFC 7692, section 7.2.1).
+    // Senders omit the last four bytes of a flush (RFC 7692, section 7.2.1).
     message.truncate(message.len().saturating_sub(4));
     Ok(message)
 }
 
-/// Every coding alone.
+/// A bomb for every single coding.
 pub(crate) fn singles() -> Outcome<Vec<Bomb>> {
     CODINGS.iter().map(|coding| single(coding)).collect()
 }
 
-/// One coding alone: 1 MiB of spaces, which a JSON scanner has to read to the end.
+/// One coding: 1 MiB of spaces, which a JSON scanner has to read completely.
 pub(crate) fn single(coding: &str) -> Outcome<Bomb> {
     let text = texts().iter().find(|text| text.coding == coding).ok_or("unknown coding")?;
     Ok(Bomb { encoding: coding.to_owned(), body: text.coded.clone() })
 }
 
-/// Every ordered pair of codings.
+/// A bomb for every ordered pair of codings.
 pub(crate) fn pairs() -> Outcome<Vec<Bomb>> {
     CODINGS.iter().flat_map(|first| CODINGS.iter().map(|second| pair(first, second))).collect()
 }
 
-/// `first` is applied first, so decoded last.
+/// `first` is applied first and therefore decoded last.
 fn pair(first: &str, second: &str) -> Outcome<Bomb> {
     let mut best = (0.0, Vec::new());
     for text in texts().iter().filter(|text| text.coding == first) {
@@ -96,24 +96,25 @@ struct Text {
     coded: Vec<u8>,
 }
 
-/// All sizes in all codings, the smallest first.
+/// All sizes in all codings, smallest first.
 fn texts() -> &'static [Text] {
     static DONE: OnceLock<Vec<Text>> = OnceLock::new();
     DONE.get_or_init(|| {
         let of = |coding: &'static str, size| {
-            let coded = encode(coding, &vec![b' '; size]).expect("every one of CODINGS is known");
+            let coded = encode(coding, &vec![b' '; size]).expect("all of CODINGS are supported");
             Text { coding, size, coded }
         };
         CODINGS.iter().flat_map(|coding| SIZES.map(|size| of(coding, size))).collect()
     })
 }
 
-/// A body of some MB that is `ratio` times as large decoded as coded, or a little less: nothing that a limit on the ratio finds.
+/// A body of several MB whose decoded size is at most `ratio` times its coded size, so that a ratio limit does not
+/// trigger.
 pub(crate) fn dense(coding: &str, ratio: usize) -> Outcome<Bomb> {
     const NOISE: usize = 16;
     let mut random = fastrand::Rng::with_seed(7);
     let mut best = Vec::new();
-    // A longer run of tokens after each piece of noise costs next to nothing.
+    // A longer run of tokens after each piece of noise adds almost no coded bytes.
     for run in (4..).map(|step| step * ratio).take_while(|run| *run < ratio * 30) {
         let mut data = b"{\"messages\":[".to_vec();
         while data.len() < DENSE {
@@ -130,8 +131,8 @@ pub(crate) fn dense(coding: &str, ratio: usize) -> Outcome<Bomb> {
     Ok(Bomb { encoding: coding.to_owned(), body: best })
 }
 
-/// A zstd frame that declares a window of `1 << window` bytes and holds `blocks` run-length blocks of 128 KiB, without the last
-/// one: the decoder has to keep its window.
+/// A zstd frame that declares a window of `1 << window` bytes and contains `blocks` run-length blocks of 128 KiB,
+/// without the last one: the decoder has to keep its window.
 pub(crate) fn open_zstd(window: u8, blocks: usize) -> Vec<u8> {
     const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
     const RUN: u32 = (128 << 10) << 3 | 1 << 1;

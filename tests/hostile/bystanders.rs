@@ -1,4 +1,5 @@
-//! Everybody else: streams that must not notice the attack, compressed streams that must be counted, and probes.
+//! Regular clients: streams that must not be delayed by the attack, compressed streams that must be counted, and
+//! probes.
 
 use std::io;
 use std::net::SocketAddr;
@@ -27,19 +28,19 @@ use crate::texts;
 use crate::upstream::coded_parts;
 use crate::wire;
 
-/// Steady streams through tokometer: enough that every thread of the data path has some.
+/// Number of steady streams through tokometer: enough for every data path thread to have some.
 pub(crate) const STREAMS: usize = 10;
 
-/// Time between two probes.
+/// Interval between two probes.
 const PROBE_EVERY: Duration = Duration::from_millis(40);
 
-/// Time between two compressed requests of one client.
+/// Interval between two compressed requests of one client.
 const CODED_EVERY: Duration = Duration::from_millis(20);
 
 /// The pages that are probed.
 const PROBES: [&str; 4] = ["/livez", "/readyz", "/livez", "/startz"];
 
-/// What they saw.
+/// Observations of the bystanders.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
     /// Longest time from the upstream's write of an event to its arrival, through tokometer.
@@ -50,9 +51,9 @@ pub(crate) struct Seen {
     pub(crate) probe: Duration,
     /// Completed compressed streams, per coding.
     pub(crate) coded: [u64; CODINGS.len()],
-    /// Steady streams that ended as they should.
+    /// Steady streams that completed.
     pub(crate) whole: u64,
-    /// What went wrong.
+    /// Faults observed.
     pub(crate) faults: Vec<String>,
 }
 
@@ -65,7 +66,7 @@ pub(crate) struct Bystanders {
     others: JoinSet<()>,
 }
 
-/// The state that all of them write to.
+/// State shared by all of them.
 #[derive(Clone, Debug)]
 struct Notes {
     seen: Arc<Mutex<Seen>>,
@@ -83,8 +84,8 @@ impl Notes {
 }
 
 impl Bystanders {
-    /// Starts all of them. `clock` is that of the upstream's events. A program that stops is only asked for its liveness, and has
-    /// no connections that are idle between two requests: it closes those.
+    /// Starts all of them. `clock` is that of the upstream's events. If the attack stops the program, only liveness is
+    /// probed, and there are no clients that are idle between requests, because the program closes those connections.
     pub(crate) async fn start(
         listen: SocketAddr,
         admin: SocketAddr,
@@ -118,19 +119,19 @@ impl Bystanders {
         Ok(Bystanders { seen: notes.seen, stop: notes.stop, streams, others })
     }
 
-    /// Forgets the times so far: those of the start.
+    /// Discards the times so far, which belong to the start.
     pub(crate) fn restart(&self) {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         (seen.pause, seen.direct, seen.probe) = Default::default();
     }
 
-    /// Compressed streams and probes come to an end.
+    /// Stops the compressed streams and the probes.
     pub(crate) async fn stop(&mut self) {
         self.stop.store(true, Relaxed);
         self.finish("compressed streams and probes", |all| &mut all.others).await;
     }
 
-    /// Waits for the steady streams, which the upstream finishes, and returns what all of them saw.
+    /// Waits for the steady streams, which the upstream finishes, and returns all observations.
     pub(crate) async fn ended(&mut self) -> Seen {
         self.finish("steady streams", |all| &mut all.streams).await;
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -147,7 +148,7 @@ impl Bystanders {
     }
 }
 
-/// One steady stream, to its end.
+/// One steady stream, until its end.
 async fn steady(mut stream: TcpStream, clock: Instant, direct: bool, notes: &Notes) -> Outcome<()> {
     let body = br#"{"model":"steady","stream":true,"messages":[]}"#;
     stream.write_all(&wire::post("/v1/chat/completions", &[("x-kind", "steady")], body)).await?;
@@ -166,7 +167,7 @@ async fn steady(mut stream: TcpStream, clock: Instant, direct: bool, notes: &Not
             let numbers: Vec<u64> = text.split(' ').map_while(|number| number.parse().ok()).collect();
             let &[number, sent] = numbers.as_slice() else { return Err(format!("odd event {text:?}").into()) };
             if number != expected {
-                return Err(format!("event {number} came in place of {expected}").into());
+                return Err(format!("received event {number} instead of {expected}").into());
             }
             expected += 1;
             used = at + length;
@@ -183,7 +184,7 @@ async fn steady(mut stream: TcpStream, clock: Instant, direct: bool, notes: &Not
     }
 }
 
-/// Compressed requests and responses, one after the other on one connection; every byte is compared.
+/// Compressed requests and responses, one after another on one connection; every byte is compared.
 async fn coded(listen: SocketAddr, index: usize, notes: &Notes) -> Outcome<()> {
     let coding = CODINGS[index];
     let expected = coded_parts(coding)?.concat();

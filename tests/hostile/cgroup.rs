@@ -6,7 +6,7 @@ use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// A cgroup with a memory limit, of either version; removed when the last clone is dropped.
+/// A cgroup (v1 or v2) with a memory limit; removed when the last clone is dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct Cgroup(Arc<Folder>);
 
@@ -24,16 +24,16 @@ enum Version {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // Its last process may still be ending; an empty folder of a cgroup harms nobody.
+        // Its last process may still be exiting; an empty cgroup directory is harmless.
         fs::remove_dir(&self.path).ok();
     }
 }
 
 impl Cgroup {
-    /// A new one below that of this process, with this limit and no swap.
+    /// Creates a child of this process's cgroup with this limit and no swap.
     ///
     /// # Errors
-    /// Why this machine cannot have one.
+    /// The reason why it cannot be created on this machine.
     pub(crate) fn new(limit: u64) -> Result<Cgroup, String> {
         let own = fs::read_to_string("/proc/self/cgroup").map_err(|error| error.to_string())?;
         let one = own.lines().find_map(|line| line.split_once(":memory:"));
@@ -46,7 +46,7 @@ impl Cgroup {
             (None, Some(path)) => (Path::new("/sys/fs/cgroup").join(path.trim_start_matches('/')), Version::Two),
             (None, None) => return Err("no memory controller in /proc/self/cgroup".to_owned()),
         };
-        // Inside a container the path may be the host's, and the mount is that of the container itself.
+        // Inside a container the path may be the host's, while the mount is the container's.
         let roots = [parent.clone(), parent.ancestors().nth(2).unwrap_or(&parent).to_owned(), "/sys/fs/cgroup".into()];
         let root = roots.iter().find(|root| root.is_dir()).ok_or("no cgroup file system")?;
         let path = root.join(name);
@@ -76,7 +76,7 @@ impl Cgroup {
         self.0.path.join("cgroup.procs")
     }
 
-    /// Processes that the kernel killed for want of memory, and the most memory in use, in bytes.
+    /// The number of OOM kills, and the peak memory in bytes.
     pub(crate) fn usage(&self) -> (u64, u64) {
         let read = |file: &str| fs::read_to_string(self.0.path.join(file)).unwrap_or_default();
         let field = |text: String, name: &str| {

@@ -1,6 +1,6 @@
-//! The upstream's side of HTTP/2, on the level of frames: it ignores most of what it gets.
+//! The upstream's side of HTTP/2 at frame level: it ignores most frames.
 //!
-//! Fields that choose a response are sent as plain literals, so that no header table is needed to find them.
+//! Header fields that select a response are plain literals, so that no header table is needed to find them.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,13 +17,13 @@ use crate::upstream::Client;
 use crate::upstream::Shared;
 use crate::wire;
 
-/// What a server without HTTP/2 says to a preface.
+/// Response of a server without HTTP/2 to a preface.
 const BAD_REQUEST: &[u8] = b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
 
 /// Largest window (RFC 9113, section 6.9.1).
 const WINDOW: [u8; 4] = 0x7fff_ffff_u32.to_be_bytes();
 
-/// The headers of a response, which add nothing to the table.
+/// The headers of a response, none of which enter the dynamic table.
 fn response(kind: &str) -> Vec<u8> {
     [&[wire::STATUS_200][..], &wire::literal("content-type", kind)].concat()
 }
@@ -41,7 +41,7 @@ pub(crate) async fn serve(mut client: Client, shared: Arc<Shared>) -> io::Result
     let more = (0x7fff_ffff_u32 - 65_535).to_be_bytes();
     let opening = [wire::frame(wire::SETTINGS, 0, 0, &window), wire::frame(wire::WINDOW_UPDATE, 0, 0, &more)].concat();
     client.stream.write_all(&opening).await?;
-    // Steady streams, and how many events each has sent.
+    // Steady streams, and the number of events sent on each.
     let mut steady: HashMap<u32, u64> = HashMap::new();
     let mut ticks = tokio::time::interval(CADENCE);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -60,7 +60,7 @@ pub(crate) async fn serve(mut client: Client, shared: Arc<Shared>) -> io::Result
     }
 }
 
-/// Reads the complete frames of `bytes` and returns how many bytes they have.
+/// Handles the complete frames in `bytes` and returns their total size.
 fn frames(bytes: &[u8], steady: &mut HashMap<u32, u64>, out: &mut Vec<u8>) -> usize {
     let mut at = 0;
     while let Some([a, b, c, kind, flags, w, x, y, z]) = bytes.get(at..at + 9) {
@@ -87,7 +87,7 @@ fn frames(bytes: &[u8], steady: &mut HashMap<u32, u64>, out: &mut Vec<u8>) -> us
     at
 }
 
-/// The next event of every stream, or their ends.
+/// The next event of every stream, or the ends of the streams.
 fn events(steady: &mut HashMap<u32, u64>, shared: &Shared) -> Vec<u8> {
     let mut out = Vec::new();
     let finish = shared.finish.load(Relaxed);

@@ -1,46 +1,46 @@
-//! What is asserted of every attack, and why.
+//! The asserted limits, and their reasons.
 
 use std::time::Duration;
 
-/// CPU time of the data path's threads per MB that the attackers sent. A stream's own bytes cost a tenth of it; unbounded decoding
-/// costs ten to nine hundred times as much.
+/// CPU time of the data path's threads per MB sent by the attackers. Regular stream traffic costs a tenth of it;
+/// unbounded decoding 10 to 900 times as much.
 pub(crate) const CPU_PER_MB: Duration = Duration::from_millis(100);
 
-/// CPU time of a connection's begin and end, which an attacker's few bytes do not pay for.
+/// CPU time for opening and closing a connection, which involves too few bytes for the limit above.
 pub(crate) const CPU_PER_CONNECTION: Duration = Duration::from_micros(300);
 
 /// CPU time that noise of the measurement may add: the cost of the bystanders differs from what was measured before the attack, and
 /// other work on the machine makes every instruction slower. The table has the values without it.
 pub(crate) const CPU_NOISE: Duration = Duration::from_millis(100);
 
-/// Decoded bytes per received byte: the default of `observe.coding_ratio`, and what each connection may decode at first. All bytes
-/// count, those of other clients too.
+/// Decoded bytes per received byte: the default of `observe.coding_ratio`, plus the initial allowance of each
+/// connection. The received bytes include those of other clients.
 pub(crate) const DECODED_PER_RECEIVED: f64 = 40.0;
 
-/// Memory with the default settings: half of the chart's limit.
+/// Maximum memory with the default settings: half of the chart's limit.
 pub(crate) const RESIDENT: u64 = 128 << 20;
 
-/// Longest delay of an event of another stream. The goal is a quarter of a second on two idle cores; the bound is wider because
-/// the attackers and the upstream use the same cores.
+/// Maximum delay of an event on another stream. The goal is 250 ms on two idle cores; the limit is wider because the
+/// attackers and the upstream share the cores.
 pub(crate) const PAUSE: Duration = Duration::from_secs(1);
 
-/// The goal, which the table marks.
+/// The goal; the table marks values that miss it.
 pub(crate) const PAUSE_GOAL: Duration = Duration::from_millis(250);
 
-/// Longest time of a probe: the default of a probe's `timeoutSeconds`.
+/// Maximum duration of a probe: the default of a probe's `timeoutSeconds`.
 pub(crate) const PROBE: Duration = Duration::from_secs(1);
 
-/// How soon after SIGTERM the program is to say that it drains.
+/// Maximum time from SIGTERM until readiness reports draining.
 pub(crate) const DRAINS_WITHIN: Duration = Duration::from_secs(2);
 
-/// How soon after its last stream it is to end. The exporters' last push may take 1.5 s.
+/// Maximum time from the last stream to the exit. The exporters' last push may take 1.5 s.
 pub(crate) const ENDS_WITHIN: Duration = Duration::from_secs(5);
 
-/// How long the attackers try.
+/// Maximum duration of an attack.
 pub(crate) const ATTACK: Duration = Duration::from_secs(10);
 
-/// How long the data path may go on working after the attackers are done. Only a program that fails takes so long.
+/// Timeout for the data path to become calm after an attack; reached only by a failing program.
 pub(crate) const LATEST_CALM: Duration = Duration::from_secs(15);
 
-/// How long bystanders may take to end. Only a program that fails takes so long.
+/// Timeout for the bystanders to finish; reached only with a failing program.
 pub(crate) const LATEST_END: Duration = Duration::from_secs(20);

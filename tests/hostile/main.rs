@@ -1,12 +1,12 @@
-//! Attacks on the whole program by clients that know how it works, and what everybody else notices of them.
+//! Attacks on the whole program by clients that know its internals, and their effect on regular clients.
 //!
 //! `cargo test --test hostile [-- NAMES] [--table] [--list] [--cgroup 64MiB]`
 //!
-//! Each attack has a program of its own with the default settings, a server behind it, streams and compressed requests beside it,
-//! and probes of the admin server. NAMES select attacks, by parts of their names. `--table` writes the
-//! measurements to `target/bench/hostile.md` and asserts nothing. `--cgroup` runs each program with the chart's configuration in a memory cgroup of this size,
-//! which needs root; where there is none, the exit code is 77. `TOKOMETER_BIN` is the binary to attack: CPU time is only asserted
-//! of one that was built with optimisation.
+//! Each attack runs against a new process with the default settings, with an upstream server, regular streams,
+//! compressed requests and probes of the admin server. NAMES select attacks by parts of their names. `--table` writes
+//! the measurements to `target/bench/hostile.md` and asserts nothing. `--cgroup` runs each process with the chart's
+//! configuration in a memory cgroup of this size, which requires root; if no cgroup can be created, the exit code is
+//! 77. `TOKOMETER_BIN` is the binary to attack: CPU time is asserted only for an optimised build.
 
 mod arena;
 mod attack;
@@ -32,19 +32,19 @@ use std::time::Instant;
 use crate::cgroup::Cgroup;
 use crate::options::Options;
 
-/// What can go wrong here is for a person to read.
+/// Errors are for human readers.
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// Where the load bench finds the table.
+/// Input of the load bench.
 const TABLE: &str = "target/bench/hostile.md";
 
-/// The exit code of a stage that this machine cannot run.
+/// Exit code for a test that this machine cannot run.
 const SKIPPED: u8 = 77;
 
-/// What the chart renders to with its defaults.
+/// The chart rendered with its defaults.
 const CHART: &str = include_str!("../../charts/tokometer/examples/default.yaml");
 
-/// Niceness of the attackers' threads (setpriority(2)): elsewhere they have CPUs of their own.
+/// Niceness of the attackers' threads (setpriority(2)): in production they have their own CPUs.
 const NICENESS: i32 = 10;
 
 fn main() -> ExitCode {
@@ -61,7 +61,7 @@ fn run() -> Outcome<ExitCode> {
     let options = Options::read(std::env::args().skip(1))?;
     let attacks: Vec<_> = attacks::all()?.into_iter().filter(|attack| options.select(&attack.name)).collect();
     if attacks.is_empty() {
-        return Err("no attack has such a name; --list prints all".into());
+        return Err("no attack matches; --list prints all".into());
     }
     if options.list {
         attacks.iter().for_each(|attack| println!("{} x {}", attack.name, attack.connections));
@@ -70,17 +70,17 @@ fn run() -> Outcome<ExitCode> {
     let chart = options.cgroup.map(|limit| (limit, chart_arguments()));
     if let Some((limit, arguments)) = &chart {
         if let Err(why) = Cgroup::new(*limit) {
-            println!("no memory cgroup can be made here ({why})");
+            println!("cannot create a memory cgroup ({why})");
             return Ok(ExitCode::from(SKIPPED));
         }
         println!("in a memory cgroup of {} MiB, with {}", limit >> 20, arguments.join(" "));
     }
-    // A debug build spends many times as much CPU time.
+    // A debug build uses many times as much CPU time.
     let optimised = !cfg!(debug_assertions) || std::env::var_os("TOKOMETER_BIN").is_some();
     if !optimised {
         println!("CPU time is not asserted: {} is a debug build", program::binary().display());
     }
-    // Attackers and upstream have a descriptor each per connection.
+    // Attackers and upstream need one descriptor each per connection.
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let raised = rustix::process::Rlimit { current: limit.maximum, ..limit };
     rustix::process::setrlimit(rustix::process::Resource::Nofile, raised)?;
@@ -113,7 +113,7 @@ fn run() -> Outcome<ExitCode> {
     if !counted {
         println!("decoded bytes are not asserted: this binary has no tokometer_observer_decoded_bytes_total");
     }
-    println!("{} attacks in {:.0?}, {failed} of them over a limit", attacks.len(), begun.elapsed());
+    println!("{} attacks in {:.0?}, {failed} failed", attacks.len(), begun.elapsed());
     if options.table {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(TABLE);
         fs::create_dir_all(path.parent().unwrap_or(&path))?;
@@ -124,7 +124,7 @@ fn run() -> Outcome<ExitCode> {
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The settings that the chart gives to a sidecar.
+/// The sidecar arguments that the chart renders.
 fn chart_arguments() -> Vec<String> {
     let quoted = CHART.lines().map(|line| line.trim().trim_end_matches(',').trim_matches('"'));
     quoted.filter(|line| line.starts_with("--set=")).map(str::to_owned).collect()

@@ -5,13 +5,13 @@ use crate::Outcome;
 /// What to run.
 #[derive(Debug, Default)]
 pub(crate) struct Options {
-    /// Names of attacks, or parts of them; empty: all.
+    /// Names or parts of names of attacks; empty for all.
     pub(crate) names: Vec<String>,
     /// Print a table and assert nothing.
     pub(crate) table: bool,
     /// Print the names and run nothing.
     pub(crate) list: bool,
-    /// Run in a memory cgroup of so many bytes, with the chart's configuration.
+    /// Run in a memory cgroup of this many bytes, with the chart's configuration.
     pub(crate) cgroup: Option<u64>,
 }
 
@@ -25,16 +25,16 @@ impl Options {
                 "--cgroup" => {
                     let size = arguments.next().ok_or("--cgroup needs a size, such as 64MiB")?;
                     let mib: Option<u64> = size.strip_suffix("MiB").and_then(|number| number.parse().ok());
-                    options.cgroup = Some(mib.ok_or(format!("invalid size {size:?}: write 64MiB"))? << 20);
+                    options.cgroup = Some(mib.ok_or(format!("invalid size {size:?}: for example 64MiB"))? << 20);
                 }
                 name if !name.starts_with('-') => options.names.push(name.to_owned()),
-                other => return Err(format!("unknown option {other:?}; see the head of tests/hostile/main.rs").into()),
+                other => return Err(format!("unknown option {other:?}; see the top of tests/hostile/main.rs").into()),
             }
         }
         Ok(options)
     }
 
-    /// Whether the attack of this name is to run.
+    /// Whether the attack of this name is selected.
     pub(crate) fn select(&self, name: &str) -> bool {
         self.names.is_empty() || self.names.iter().any(|part| name.contains(part.as_str()))
     }

@@ -1,4 +1,4 @@
-//! tokometer as a process: its start and end, its memory, CPU time and pages.
+//! tokometer as a process: start and exit, memory, CPU time and pages.
 
 use std::fs;
 use std::io::BufRead as _;
@@ -22,18 +22,18 @@ use tokio::net::TcpStream;
 use crate::Outcome;
 use crate::cgroup::Cgroup;
 
-/// How long a start may take on a busy machine.
+/// Start-up timeout on a busy machine.
 const START: Duration = Duration::from_secs(20);
 
-/// How long a page of the admin server may take, probes excepted.
+/// Timeout of an admin server page, probes excepted.
 const PAGE: Duration = Duration::from_secs(10);
 
-/// How to start it, apart from the addresses.
+/// Launch options, apart from the addresses.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Launch {
-    /// More arguments of `tokometer run`.
+    /// Additional arguments of `tokometer run`.
     pub(crate) arguments: Vec<String>,
-    /// Options of the shell's `ulimit`, such as `-n 1024` for both limits of open files.
+    /// Options of the shell's `ulimit`, such as `-n 1024` for both limits on open files.
     pub(crate) ulimit: Option<&'static str>,
     /// The memory cgroup to start it in.
     pub(crate) cgroup: Option<Cgroup>,
@@ -53,7 +53,7 @@ pub(crate) fn binary() -> PathBuf {
     given.map_or_else(|| env!("CARGO_BIN_EXE_tokometer").into(), PathBuf::from)
 }
 
-/// A command that runs it with no variables of this process.
+/// A command that runs it with an empty environment.
 pub(crate) fn command(launch: &Launch) -> Command {
     let mut before = String::new();
     if let Some(cgroup) = &launch.cgroup {
@@ -68,7 +68,7 @@ pub(crate) fn command(launch: &Launch) -> Command {
 }
 
 impl Program {
-    /// Starts it in front of `upstream`, and waits until both of its servers listen.
+    /// Starts it in front of `upstream`, and waits until both of its listeners are ready.
     pub(crate) fn start(upstream: SocketAddr, launch: &Launch) -> Outcome<Program> {
         let mut command = command(launch);
         command.args(["run", "--listen=127.0.0.1:0", "--admin=127.0.0.1:0", &format!("--upstream={upstream}")]);
@@ -76,7 +76,7 @@ impl Program {
         let mut child = command.spawn()?;
         let log = child.stderr.take().ok_or("no stderr")?;
         let (send, lines) = mpsc::channel();
-        // The log is read to its end, so that the process never waits for a reader.
+        // The log is drained so that the process never blocks on it.
         std::thread::spawn(move || {
             for line in BufReader::new(log).lines().map_while(Result::ok) {
                 send.send(line).ok();
@@ -103,21 +103,21 @@ impl Program {
         &self.child
     }
 
-    /// CPU time of the threads of the data path, user and kernel.
+    /// CPU time of the data path's threads, user and kernel.
     pub(crate) fn data_path_cpu(&self) -> Duration {
         // The first number is the time on a CPU in nanoseconds (Documentation/scheduler/sched-stats.rst).
         let texts = self.data_path("schedstat").into_iter();
         Duration::from_nanos(texts.filter_map(|text| text.split_whitespace().next()?.parse::<u64>().ok()).sum())
     }
 
-    /// Whether a thread of the data path runs or is ready to.
+    /// Whether a data path thread is running or runnable.
     pub(crate) fn data_path_runs(&self) -> bool {
         // The state is the first field after the name in parentheses (proc_pid_stat(5)).
         let runs = |text: &String| text.rsplit(") ").next().is_some_and(|rest| rest.starts_with('R'));
         self.data_path("stat").iter().any(runs)
     }
 
-    /// This file of /proc for each thread of the data path.
+    /// Contents of this /proc file for each data path thread.
     fn data_path(&self, file: &str) -> Vec<String> {
         let tasks = fs::read_dir(format!("/proc/{}/task", self.child.id()));
         let texts = tasks.into_iter().flatten().flatten().filter_map(|task| {
@@ -127,7 +127,7 @@ impl Program {
         texts.collect()
     }
 
-    /// The most memory that was ever resident, in bytes; 0 when the process has ended.
+    /// Peak resident memory in bytes; 0 after the process has exited.
     pub(crate) fn peak_resident(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -140,12 +140,12 @@ impl Program {
         Ok(rustix::process::kill_process(Pid::from_child(&self.child), Signal::TERM)?)
     }
 
-    /// How it ended, if it has.
+    /// The exit status, if it has exited.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
-    /// Waits for its end.
+    /// Waits for its exit.
     pub(crate) async fn end(&mut self, within: Duration) -> Option<ExitStatus> {
         let begun = Instant::now();
         loop {
@@ -159,7 +159,7 @@ impl Program {
         }
     }
 
-    /// The metrics now.
+    /// The current metrics.
     pub(crate) async fn metrics(&self) -> Outcome<Metrics> {
         Metrics::read(self.admin).await
     }
@@ -167,18 +167,18 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // It may have ended already.
+        // It may have exited already.
         self.child.kill().ok();
         self.child.wait().ok();
     }
 }
 
-/// The address that this line names after `word`.
+/// The address after `word` in this line.
 fn address(line: &str, word: &str) -> Option<SocketAddr> {
     line.split_once(word)?.1.split_whitespace().next()?.parse().ok()
 }
 
-/// A request for a page, on a connection of its own.
+/// A request for a page, on a new connection.
 pub(crate) fn get(path: &str, host: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n")
 }
@@ -200,12 +200,12 @@ pub(crate) fn status(response: &str) -> Option<u16> {
     response.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// A page of metrics in Prometheus' text format.
+/// A metrics page in the Prometheus text format.
 #[derive(Debug)]
 pub(crate) struct Metrics(String);
 
 impl Metrics {
-    /// What the admin server at this address reports.
+    /// Reads the metrics from the admin server at this address.
     pub(crate) async fn read(admin: SocketAddr) -> Outcome<Metrics> {
         let page = page(admin, &get("/metrics", &admin.to_string()), PAGE).await?;
         if status(&page) != Some(200) {
@@ -214,7 +214,7 @@ impl Metrics {
         Ok(Metrics(page))
     }
 
-    /// The sum of the series of this name that have all of these parts in their labels; `None` when there is none.
+    /// The sum of this metric's series whose labels contain all of these parts; `None` if there is none.
     pub(crate) fn sum(&self, name: &str, parts: &[&str]) -> Option<f64> {
         let values = self.0.lines().filter_map(|line| {
             let (series, value) = line.strip_prefix(name)?.rsplit_once(' ')?;
@@ -224,20 +224,20 @@ impl Metrics {
         values.reduce(|sum, value| sum + value)
     }
 
-    /// The labels and values of the series of this name that are not zero.
+    /// The labels and values of this metric's non-zero series.
     pub(crate) fn moved(&self, name: &str) -> String {
         let series = self.0.lines().filter_map(|line| line.strip_prefix(name));
         let moved: Vec<&str> = series.filter(|series| !series.ends_with(" 0") && !series.ends_with(" 0.0")).collect();
         moved.join(" ")
     }
 
-    /// Requests that were recorded; the metric's name changed once.
+    /// Requests recorded; the metric was renamed once.
     pub(crate) fn requests(&self, parts: &[&str]) -> f64 {
         let named = |name| self.sum(name, parts);
         named("tokometer_requests_total").or_else(|| named("tokometer_exchanges_total")).unwrap_or(0.0)
     }
 
-    /// Output tokens of the model of this name.
+    /// Output tokens of this model.
     pub(crate) fn output_tokens(&self, model: &str) -> f64 {
         let label = format!("gen_ai_response_model=\"{model}\"");
         self.sum("tokometer_output_tokens_total", &[&label]).unwrap_or(0.0)

@@ -1,4 +1,4 @@
-//! The measurements as a Markdown table, next to those of the program before it limited its work and memory.
+//! The measurements as a Markdown table, next to those from before work and memory were limited.
 
 use std::time::Duration;
 
@@ -6,19 +6,19 @@ use crate::arena::Measured;
 use crate::attack::Attack;
 use crate::limits;
 
-/// What the same attacks did to the program before: name, connections, CPU s per MB, longest pause in ms, slowest probe in ms and
-/// peak memory in MiB, with tabs between.
+/// Results of the same attacks before: name, connections, CPU s per MB, longest pause in ms, slowest probe in ms and
+/// peak memory in MiB, tab-separated.
 const BEFORE: &str = include_str!("before.tsv");
 
-/// The headers of the table. `was` is the column before.
+/// The table header. `was` is the previous result.
 pub(crate) const HEADER: &str = "\
 | attack | connections | bytes sent | CPU s per MB | was | decoded per byte | longest pause | was | slowest probe | was | peak memory | was |
 |---|---|---|---|---|---|---|---|---|---|---|---|";
 
-/// Bytes from which CPU time per MB is more than noise.
+/// Minimum bytes for CPU time per MB to be more than noise.
 const SOME_BYTES: u64 = 50_000;
 
-/// One attack's line.
+/// The row of an attack.
 pub(crate) fn row(attack: &Attack, measured: &Measured) -> String {
     let seen = &measured.seen;
     let cpu = if measured.bytes < SOME_BYTES {
@@ -52,7 +52,7 @@ fn millis(time: Duration) -> String {
     format!("{} ms", time.as_millis())
 }
 
-/// What it was before.
+/// The previous results.
 fn before(attack: &Attack) -> [&'static str; 4] {
     let connections = attack.connections.to_string();
     let found = BEFORE.lines().find_map(|line| {

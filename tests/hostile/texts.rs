@@ -1,17 +1,17 @@
-//! Bodies of responses, in the form of vLLM.
+//! Response bodies in vLLM's format.
 
 use std::io;
 use std::io::Write as _;
 use std::time::Duration;
 
-/// Tokens of a compressed stream.
+/// Tokens per compressed stream.
 pub(crate) const CODED_TOKENS: u64 = 12;
 
-/// Words of the compressed streams. They do not repeat in a pattern, so that their ratio is that of real text.
+/// Words of the compressed streams, without a repeating pattern, so that they compress like real text.
 const WORDS: [&str; 12] =
     ["Paris", " is", " the", " capital", " of", " France", ",", " a", " country", " in", " Western", " Europe."];
 
-/// The content of a steady event: its number, and when it was sent, in microseconds.
+/// The content of a steady event: its number, and its send time in microseconds.
 pub(crate) fn stamp(number: u64, at: Duration) -> String {
     format!("{number} {}", at.as_micros())
 }
@@ -35,7 +35,7 @@ pub(crate) fn end(model: &str, tokens: u64) -> String {
     )
 }
 
-/// A response in one piece. Without tokens it has no choices either, and is an error's echo of the model's name.
+/// A non-streamed response. Without tokens it has no choices, and is an error that echoes the model's name.
 pub(crate) fn whole(model: &str, tokens: Option<u64>) -> String {
     let Some(tokens) = tokens else {
         return format!("{{\"object\":\"chat.completion\",\"model\":\"{model}\",\"choices\":[]}}");
@@ -48,12 +48,12 @@ pub(crate) fn whole(model: &str, tokens: Option<u64>) -> String {
     )
 }
 
-/// The model of a compressed stream.
+/// The model name of a compressed stream.
 pub(crate) fn coded_model(coding: &str) -> String {
     format!("coded-{coding}")
 }
 
-/// A stream in this coding, flushed after each event as servers do.
+/// A stream in this coding, flushed after each event like a real server's.
 pub(crate) fn coded(coding: &str) -> io::Result<Vec<Vec<u8>>> {
     let model = coded_model(coding);
     let mut events: Vec<String> = WORDS.iter().map(|word| event(&model, word)).collect();

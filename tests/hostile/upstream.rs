@@ -1,4 +1,4 @@
-//! A server of HTTP/1.1, HTTP/2 and WebSocket, as small as the attacks allow. A request's field `x-kind` chooses the response.
+//! A minimal HTTP/1.1, HTTP/2 and WebSocket server. The request header `x-kind` selects the response.
 
 use std::io;
 use std::net::SocketAddr;
@@ -26,34 +26,34 @@ pub(crate) const CADENCE: Duration = Duration::from_millis(20);
 /// Time between two events of a compressed stream.
 const CODED_CADENCE: Duration = Duration::from_millis(4);
 
-/// How long the kind `hold` lets its connection wait, so that pipelined requests pile up.
+/// Delay of the kind `hold`, during which pipelined requests pile up.
 const HOLD: Duration = Duration::from_millis(300);
 
 /// The body of the kind `large`.
 static LARGE: [u8; 1 << 20] = [b' '; 1 << 20];
 
-/// The response to a request that asks for nothing in particular.
+/// The default response.
 pub(crate) const FAST: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
 
-/// The response to the handshake of a WebSocket whose key is the example's (RFC 6455, section 1.3).
+/// The response to a WebSocket handshake with the key of the RFC's example (RFC 6455, section 1.3).
 const SWITCHED: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: Upgrade\r\n\
     sec-websocket-accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\nsec-websocket-extensions: permessage-deflate\r\n\r\n";
 
 /// The start of a streamed response.
 const STREAMED: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n";
 
-/// What connections share.
+/// State shared by all connections.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    /// Steady streams end.
+    /// Set to end the steady streams.
     pub(crate) finish: AtomicBool,
-    /// Bytes that came from tokometer.
+    /// Bytes received from tokometer.
     pub(crate) received: AtomicU64,
     /// Clock of the events' timestamps.
     pub(crate) started: Instant,
 }
 
-/// A running server. Dropping it cuts all connections.
+/// A running server. Dropping it closes all connections.
 #[derive(Debug)]
 pub(crate) struct Upstream {
     pub(crate) address: SocketAddr,
@@ -89,7 +89,7 @@ impl Upstream {
     }
 }
 
-/// A connection's bytes that are read but not used.
+/// A connection with its unprocessed bytes.
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) stream: TcpStream,
@@ -105,7 +105,7 @@ impl Client {
         if count == 0 { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
     }
 
-    /// Takes the next bytes, up to the end of this pattern.
+    /// Takes the next bytes, up to and including this pattern.
     async fn until(&mut self, pattern: &[u8]) -> io::Result<Vec<u8>> {
         loop {
             if let Some(at) = memchr::memmem::find(&self.buffer, pattern) {
@@ -128,7 +128,7 @@ impl Client {
         }
     }
 
-    /// Reads and drops everything.
+    /// Reads and discards everything.
     async fn sink(&mut self) -> io::Result<()> {
         loop {
             self.buffer.clear();
@@ -194,7 +194,7 @@ async fn serve(stream: TcpStream, shared: Arc<Shared>) -> io::Result<()> {
     }
 }
 
-/// Numbered events with their time, until all streams are to finish.
+/// Sends numbered events with timestamps until the streams are to finish.
 async fn steady(client: &mut Client, shared: &Shared) -> io::Result<()> {
     client.stream.write_all(format!("{STREAMED}\r\n").as_bytes()).await?;
     let mut ticks = tokio::time::interval(CADENCE);
@@ -215,7 +215,7 @@ fn chunk(bytes: &[u8]) -> Vec<u8> {
     [format!("{:x}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat()
 }
 
-/// The parts of a compressed response as it is sent, one event each; the first one begins with the headers.
+/// The parts of a compressed response as they are sent, one event each; the first one starts with the headers.
 pub(crate) fn coded_parts(coding: &str) -> io::Result<Vec<Vec<u8>>> {
     let pieces = texts::coded(coding)?;
     let last = pieces.len() - 1;

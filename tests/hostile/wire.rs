@@ -1,6 +1,6 @@
-//! Bytes of requests, frames and messages, written by hand: clients of a library would not send them.
+//! Hand-written bytes of requests, frames and messages, which client libraries would not send.
 
-/// What a client of HTTP/2 sends first (RFC 9113, section 3.4).
+/// The HTTP/2 connection preface (RFC 9113, section 3.4).
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Types of frames (section 6).
@@ -12,12 +12,12 @@ pub(crate) const PING: u8 = 6;
 pub(crate) const WINDOW_UPDATE: u8 = 8;
 pub(crate) const CONTINUATION: u8 = 9;
 
-/// Flags; `ACK` is that of SETTINGS and PING.
+/// Flags; `ACK` is for SETTINGS and PING.
 pub(crate) const END_STREAM: u8 = 1;
 pub(crate) const ACK: u8 = 1;
 pub(crate) const END_HEADERS: u8 = 4;
 
-/// A setting that no standard knows. The upstream answers a connection that begins with it as a server without HTTP/2.
+/// An unknown setting. The upstream responds like a server without HTTP/2 if a connection starts with it.
 pub(crate) const RUDE_SETTING: [u8; 6] = [0xf0, 0x01, 0, 0, 0, 1];
 
 /// `:method: POST`, `:scheme: http` and `:status: 200` in HPACK's static table (RFC 7541, appendix A).
@@ -25,7 +25,7 @@ pub(crate) const POST: u8 = 0x83;
 pub(crate) const HTTP: u8 = 0x86;
 pub(crate) const STATUS_200: u8 = 0x88;
 
-/// The first entry of HPACK's dynamic table, as an indexed field: the newest one.
+/// The newest entry of HPACK's dynamic table, as an indexed field.
 pub(crate) const NEWEST: u8 = 0x80 | 62;
 
 /// One frame.
@@ -34,7 +34,7 @@ pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// The begin of a connection; `settings` is the payload of its first SETTINGS.
+/// The start of a connection; `settings` is the payload of its first SETTINGS.
 pub(crate) fn opening(settings: &[u8]) -> Vec<u8> {
     [PREFACE, &frame(SETTINGS, 0, 0, settings)].concat()
 }
@@ -44,7 +44,7 @@ pub(crate) fn added(name: &str, value: &str) -> Vec<u8> {
     [&[0x40][..], &text(name), &text(value)].concat()
 }
 
-/// A field that is not.
+/// A field that is not added to the dynamic table.
 pub(crate) fn literal(name: &str, value: &str) -> Vec<u8> {
     [&[0][..], &text(name), &text(value)].concat()
 }
@@ -54,7 +54,7 @@ fn text(text: &str) -> Vec<u8> {
     [&integer(text.len()), text.as_bytes()].concat()
 }
 
-/// An integer with a prefix of seven bits (RFC 7541, section 5.1).
+/// An integer with a 7-bit prefix (RFC 7541, section 5.1).
 fn integer(value: usize) -> Vec<u8> {
     if value < 127 {
         return vec![value as u8];
@@ -69,8 +69,8 @@ fn integer(value: usize) -> Vec<u8> {
     bytes
 }
 
-/// The header block of the `at`-th request of a connection: `fields` are added to the table by the first request and are one
-/// byte each from then on.
+/// The header block of a connection's `at`-th request: the first request adds `fields` to the table, later ones refer
+/// to each with one byte.
 pub(crate) fn block(at: usize, fields: &[(&str, &str)]) -> Vec<u8> {
     let mut block = vec![POST, HTTP];
     if at == 0 {
@@ -81,18 +81,18 @@ pub(crate) fn block(at: usize, fields: &[(&str, &str)]) -> Vec<u8> {
     block
 }
 
-/// The `at`-th stream that a client opens.
+/// The id of the `at`-th stream that a client opens.
 pub(crate) fn stream(at: usize) -> u32 {
     2 * at as u32 + 1
 }
 
-/// One message of gRPC, compressed.
+/// One compressed gRPC message.
 pub(crate) fn grpc(message: &[u8]) -> Vec<u8> {
     let length = u32::try_from(message.len()).unwrap_or(u32::MAX).to_be_bytes();
     [&[1][..], &length, message].concat()
 }
 
-/// A request of HTTP/1.1 with a body.
+/// An HTTP/1.1 request with a body.
 pub(crate) fn post(path: &str, fields: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
     let mut head = format!("POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n", body.len());
     for (name, value) in fields {
@@ -101,7 +101,7 @@ pub(crate) fn post(path: &str, fields: &[(&str, &str)], body: &[u8]) -> Vec<u8> 
     [head.as_bytes(), b"\r\n", body].concat()
 }
 
-/// A frame of a client's WebSocket (RFC 6455, section 5.2), masked with zeros; `first` is its first byte.
+/// A client's WebSocket frame (RFC 6455, section 5.2), masked with zeros; `first` is its first byte.
 pub(crate) fn websocket(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![first];
     match payload.len() {

@@ -1,4 +1,4 @@
-//! The admin server: requests that take its memory, its connections, or the process.
+//! Attacks on the admin server: on its memory, its connections, and the process.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -17,19 +17,19 @@ use crate::program::status;
 use crate::upstream::FAST;
 use crate::wire;
 
-/// How long the attackers stay.
+/// How long the attackers stay connected.
 const STAY: Duration = Duration::from_secs(2);
 
-/// How long one page may take that is asked for alone.
+/// Maximum time for a single page.
 const PAGE: Duration = Duration::from_secs(5);
 
-/// Requests whose records fill the list of recent ones (`live.recent_bytes`).
+/// Number of requests whose records fill the list of recent ones (`live.recent_bytes`).
 const RECORDS: usize = 4_000;
 
-/// A site that makes a browser send requests here.
+/// A website that makes a browser send requests to the admin server.
 const EVIL: &str = "evil.example";
 
-/// Pages that tell about the program or its traffic.
+/// Pages with information about the program or its traffic.
 const PRIVATE: [&str; 4] = ["/config", "/exchanges", "/live/snapshot", "/live"];
 
 pub(super) fn attacks() -> Vec<Attack> {
@@ -47,7 +47,7 @@ pub(super) fn attacks() -> Vec<Attack> {
     ]
 }
 
-/// Readers of the largest page that take a few bytes and then none.
+/// Clients that request the largest page, read a few bytes, and then stop.
 async fn slow_readers(target: Target) -> Outcome<()> {
     let requests = wire::post(CHAT, &[], br#"{"model":"m"}"#).repeat(20);
     let mut stream = target.connect().await?;
@@ -59,7 +59,7 @@ async fn slow_readers(target: Target) -> Outcome<()> {
         let mut reader = connect(target.admin, Some(4096)).await?;
         reader.write_all(get(path, &target.admin.to_string()).as_bytes()).await?;
         let mut some = [0; 100];
-        // A server that refuses closes.
+        // A server that refuses the request closes the connection.
         tokio::time::timeout(PAGE, reader.read(&mut some)).await.ok();
         target.hold(reader);
     }
@@ -67,11 +67,11 @@ async fn slow_readers(target: Target) -> Outcome<()> {
     Ok(())
 }
 
-/// Connections that stay with what they sent.
+/// Connections that send `request` and stay open.
 async fn crowd(target: Target, count: usize, request: &str) -> Outcome<()> {
     let mut all = Vec::new();
     for _ in 0..count {
-        // One that is refused is what is hoped for.
+        // A refused connection is the desired result.
         let Ok(Ok(mut stream)) = tokio::time::timeout(PAGE, connect(target.admin, None)).await else { continue };
         stream.write_all(request.as_bytes()).await.ok();
         all.push(stream);
@@ -80,7 +80,7 @@ async fn crowd(target: Target, count: usize, request: &str) -> Outcome<()> {
     Ok(())
 }
 
-/// What a page that shows `<img src="http://127.0.0.1:9464/drain?wait">` has a browser send, and its forms.
+/// Requests that a browser sends for `<img src="http://127.0.0.1:9464/drain?wait">`, and similar ones.
 async fn foreign_drain(target: Target) -> Outcome<()> {
     let own = target.admin.to_string();
     let origin = format!("origin: http://{EVIL}\r\nreferer: http://{EVIL}/\r\n");
@@ -89,7 +89,7 @@ async fn foreign_drain(target: Target) -> Outcome<()> {
             let request = format!(
                 "{method} {path} HTTP/1.1\r\nhost: {host}\r\n{origin}content-length: 0\r\nconnection: close\r\n\r\n"
             );
-            // `/drain/wait` may wait; the others answer.
+            // `/drain/wait` may wait; the others must respond.
             let response = page(target.admin, &request, Duration::from_millis(300)).await.unwrap_or_default();
             target.expect(!matches!(status(&response), Some(200 | 202)), || {
                 format!("{method} {path} with host {host} and a foreign origin: {:?}", response.lines().next())
@@ -102,7 +102,7 @@ async fn foreign_drain(target: Target) -> Outcome<()> {
     client.ask(&wire::post(CHAT, &[], b"{}"), FAST.len()).await.map(drop)
 }
 
-/// DNS rebinding: a browser that takes this address for the site's own.
+/// DNS rebinding: a browser that treats this address as the website's.
 async fn rebinding(target: Target) -> Outcome<()> {
     let names = [EVIL.to_owned(), format!("{EVIL}:{}", target.admin.port()), "127.0.0.1.evil.example".to_owned()];
     for path in PRIVATE {
@@ -121,7 +121,7 @@ async fn rebinding(target: Target) -> Outcome<()> {
     Ok(())
 }
 
-/// Names by which the program's own clients know it.
+/// Host names that legitimate clients use.
 fn own_names(admin: SocketAddr) -> [String; 3] {
     [admin.to_string(), admin.ip().to_string(), format!("localhost:{}", admin.port())]
 }

@@ -1,4 +1,4 @@
-//! Work by decoding: bodies and messages that decode to far more than they are.
+//! CPU attacks by decoding: bodies and messages that decode to many times their size.
 
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -17,30 +17,30 @@ use crate::wire;
 /// Streams or messages per write.
 const BATCH: usize = 20;
 
-/// What one client sends to freeze a thread for seconds where decoding is not bounded.
+/// Bytes with which one client blocks a thread for seconds if decoding is unbounded.
 const BURST: usize = 128_000;
 
-/// Bytes for one pair of codings alone.
+/// Bytes sent for a single pair of codings.
 const PAIR: usize = 256_000;
 
-/// Ratios of bodies that a limit on the ratio may let pass.
+/// Compression ratios that a ratio limit may allow.
 const RATIOS: [usize; 2] = [25, 90];
 
-/// `content-encoding` in HPACK's static table, as a literal that is not added (RFC 7541, section 6.2.2).
+/// `content-encoding` in HPACK's static table, as a literal without indexing (RFC 7541, section 6.2.2).
 const CONTENT_ENCODING: [u8; 2] = [0x0f, 26 - 15];
 
 /// CANCEL (RFC 9113, section 7).
 const CANCEL: [u8; 4] = 8_u32.to_be_bytes();
 
-/// A method of gRPC whose messages tokometer reads.
+/// A gRPC method whose messages tokometer parses.
 const GENERATE: &str = "/vllm.Inference/GenerateStream";
 
-/// First bytes of a WebSocket's frames: a compressed text, and its first and later fragments.
+/// First bytes of WebSocket frames: a compressed text, and its first and later fragments.
 const TEXT: u8 = 0xc1;
 const FIRST: u8 = 0x41;
 const MIDDLE: u8 = 0x00;
 
-/// The handshake of a WebSocket on the one route that is read.
+/// The WebSocket handshake for the one route that is parsed.
 const HANDSHAKE: &[u8] =
     b"GET /v1/realtime?model=m HTTP/1.1\r\nhost: x\r\nupgrade: websocket\r\nconnection: Upgrade\r\n\
     sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\nsec-websocket-version: 13\r\n\
@@ -86,12 +86,12 @@ pub(super) fn attacks() -> Outcome<Vec<Attack>> {
     Ok(all)
 }
 
-/// The flood that costs most per byte where decoding is not bounded.
+/// The flood with the highest cost per byte if decoding is unbounded.
 pub(super) fn worst(bytes: usize) -> Outcome<Flood> {
     Ok(http2(&Arc::new(vec![bombs::single("br")?]), bytes, false))
 }
 
-/// Streams with a tiny compressed body each, reset at once.
+/// Streams that each carry a tiny compressed body and are then reset.
 fn http2(bombs: &Arc<Vec<Bomb>>, bytes: usize, refused: bool) -> Flood {
     let bombs = Arc::clone(bombs);
     let batch = move |connection: usize, number: usize| {
@@ -113,7 +113,7 @@ fn http2(bombs: &Arc<Vec<Bomb>>, bytes: usize, refused: bool) -> Flood {
     Flood { opening: wire::opening(settings), opened: b"", batch: Box::new(batch), answer: 0, bytes, refused }
 }
 
-/// Pipelined requests, as many as are observed at a time, on a connection that is kept.
+/// Pipelined requests, as many as are observed at a time, on a persistent connection.
 fn http1(bombs: &Arc<Vec<Bomb>>, bytes: usize) -> Flood {
     let bombs = Arc::clone(bombs);
     let batch = move |connection: usize, number: usize| {
@@ -127,7 +127,7 @@ fn http1(bombs: &Arc<Vec<Bomb>>, bytes: usize) -> Flood {
     Flood { opening: Vec::new(), opened: b"", batch: Box::new(batch), answer, bytes, refused: false }
 }
 
-/// Whole bodies of this ratio, one after the other.
+/// Complete bodies of this ratio, one after another.
 fn dense(coding: &'static str, ratio: usize) -> Flood {
     let request = OnceLock::new();
     let made = move || {
@@ -138,7 +138,7 @@ fn dense(coding: &'static str, ratio: usize) -> Flood {
     Flood { opening: Vec::new(), opened: b"", batch: Box::new(batch), answer: FAST.len(), bytes: MB, refused: false }
 }
 
-/// Calls with one compressed message each.
+/// gRPC calls with one compressed message each.
 fn grpc(bomb: &Bomb, bytes: usize) -> Flood {
     let message = wire::grpc(&bomb.body);
     let encoding = bomb.encoding.clone();
@@ -156,10 +156,10 @@ fn grpc(bomb: &Bomb, bytes: usize) -> Flood {
     Flood { opening: wire::opening(&[]), opened: b"", batch: Box::new(batch), answer: 0, bytes, refused: false }
 }
 
-/// Frames on a WebSocket whose messages are compressed.
+/// Frames on a WebSocket with compressed messages.
 fn websocket(bytes: usize, first: u8, payload: &[u8]) -> Flood {
     let frames = wire::websocket(first, payload).repeat(BATCH);
-    // Fragments belong to a message.
+    // Continuation fragments need a first one.
     let begun = if first == MIDDLE { wire::websocket(FIRST, b"\0") } else { Vec::new() };
     let batch = move |_, number: usize| if number == 0 { [&begun[..], &frames].concat() } else { frames.clone() };
     Flood { opening: HANDSHAKE.to_vec(), opened: b"\r\n\r\n", batch: Box::new(batch), answer: 0, bytes, refused: false }

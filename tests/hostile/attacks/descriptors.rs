@@ -1,4 +1,4 @@
-//! File descriptors: connections that do nothing.
+//! File descriptor attacks: idle connections.
 
 use std::time::Duration;
 
@@ -10,19 +10,19 @@ use crate::program::Launch;
 use crate::upstream::FAST;
 use crate::wire;
 
-/// How long the attackers stay.
+/// How long the attackers stay connected.
 const STAY: Duration = Duration::from_secs(2);
 
-/// Clients that never send anything.
+/// Number of clients that never send anything.
 const IDLE: usize = 600;
 
-/// How long a new client may wait for its response meanwhile.
+/// Maximum time for a new client to get its response meanwhile.
 const SERVED: Duration = Duration::from_secs(5);
 
-/// Connections of which the server has closed its side.
+/// Number of connections that the server has half-closed.
 const HALF_CLOSED: usize = 200;
 
-/// The setting that lets them end while the attack lasts.
+/// Makes half-closed connections time out during the attack.
 const TIMEOUT: &str = "--set=relay.half_close_timeout_secs=1";
 
 pub(super) fn attacks() -> Vec<Attack> {
@@ -31,9 +31,9 @@ pub(super) fn attacks() -> Vec<Attack> {
         Attack { launch: Launch { ulimit: Some(ulimit), ..Launch::default() }, ..Attack::new(name, IDLE, steps) }
     };
     vec![
-        // 600 clients need more descriptors than there are.
+        // 600 clients need more descriptors than the hard limit allows.
         limited("idle-clients-hard-limit", "-n 1024"),
-        // The limit can be raised.
+        // Here the soft limit can be raised.
         Attack {
             steps: Box::new(|target| Box::pin(idle_and_served(target))),
             ..limited("idle-clients-soft-limit", "-Sn 1024")
@@ -45,7 +45,7 @@ pub(super) fn attacks() -> Vec<Attack> {
     ]
 }
 
-/// The server closes, and the clients keep their sockets.
+/// The server closes its side, and the clients keep their sockets open.
 async fn half_closed(target: Target) -> Outcome<()> {
     let before = descriptors(&target);
     let request = wire::post(CHAT, &[("x-kind", "close")], b"{}");
@@ -79,12 +79,12 @@ async fn idle(target: Target) -> Outcome<()> {
     Ok(())
 }
 
-/// Everybody is served where the limit can be raised.
+/// Expects every client to be served if the limit can be raised.
 async fn idle_and_served(target: Target) -> Outcome<()> {
     idle(target.clone()).await?;
     let mut client = target.connect().await?;
     let asked = wire::post(CHAT, &[], b"{}");
     let served = tokio::time::timeout(SERVED, client.ask(&asked, FAST.len())).await;
-    target.expect(matches!(served, Ok(Ok(_))), || format!("a client beside {IDLE} idle ones: {served:?}"));
+    target.expect(matches!(served, Ok(Ok(_))), || format!("a client alongside {IDLE} idle ones: {served:?}"));
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Work by framing: the smallest messages, frames, chunks and headers. Nothing is compressed, but for headers.
+//! CPU attacks by framing: the smallest messages, frames, chunks and headers. Only headers are compressed.
 
 use super::CHAT;
 use super::MANY;
@@ -10,11 +10,11 @@ use crate::wire;
 /// Requests or frames per write.
 const BATCH: usize = 100;
 
-/// Bytes of the field that a header bomb refers to: the table's default size is 4,096, each entry has 32 more
-/// (RFC 7541, section 4.1).
+/// Size in bytes of the field that a header bomb refers to: the default table size is 4,096, with an overhead of 32 per
+/// entry (RFC 7541, section 4.1).
 const ENTRY: usize = 4_000;
 
-/// References to it in one header block.
+/// References to that field in one header block.
 const REFERENCES: usize = 16_000;
 
 pub(super) fn attacks() -> Vec<Attack> {
@@ -33,7 +33,7 @@ fn http2(bytes: usize, batch: impl Fn(usize, usize) -> Vec<u8> + Send + Sync + '
     Flood { opening: wire::opening(&[]), opened: b"", batch: Box::new(batch), answer: 0, bytes, refused: false }
 }
 
-/// Streams that are reset at once.
+/// Streams that are reset immediately.
 fn resets(bytes: usize) -> Flood {
     http2(bytes, |_, number| {
         let mut out = Vec::new();
@@ -46,7 +46,7 @@ fn resets(bytes: usize) -> Flood {
     })
 }
 
-/// Header blocks that refer to one large field again and again.
+/// Header blocks with many references to one large field.
 fn header_bombs(bytes: usize) -> Flood {
     http2(bytes, |_, number| {
         let mut block = wire::block(0, &[(":path", CHAT)]);
@@ -56,7 +56,7 @@ fn header_bombs(bytes: usize) -> Flood {
     })
 }
 
-/// Frames of data without data.
+/// Empty DATA frames.
 fn empty_frames() -> Flood {
     http2(MB, |_, number| {
         let mut out = Vec::new();
@@ -68,7 +68,7 @@ fn empty_frames() -> Flood {
     })
 }
 
-/// A body of chunks of one byte.
+/// A body of one-byte chunks.
 fn chunks() -> Flood {
     let opening = format!("POST {CHAT} HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n");
     let batch = |_, _| b"1\r\n \r\n".repeat(BATCH);

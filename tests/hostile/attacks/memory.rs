@@ -1,4 +1,4 @@
-//! Memory: whatever a client can make grow, held open.
+//! Memory attacks: everything that a client can make grow, held open.
 
 use std::time::Duration;
 
@@ -12,29 +12,29 @@ use crate::attack::connect;
 use crate::bombs::open_zstd;
 use crate::wire;
 
-/// Windows of zstd, as powers of two: the largest that is read, and one that a body of 38 bytes fills.
+/// zstd window sizes, as powers of two: the largest supported one, and one that a body of 38 bytes fills.
 const LARGEST: u8 = 23;
 const FILLED: u8 = 20;
 
 /// Run-length blocks that fill a window.
 const BLOCKS: usize = 8;
 
-/// Bodies that only declare a window: 240 MiB.
+/// Number of bodies that only declare a window: 240 MiB in total.
 const DECLARED: usize = 30;
 
-/// Bodies that are held open.
+/// Number of bodies that are held open.
 const HELD: usize = 174;
 
 /// Streams that each connection opens, below the default of `observe.max_streams`.
 const STREAMS: usize = 1_000;
 
-/// A body that is announced and never comes.
+/// Size of a body that is announced but never sent.
 const ANNOUNCED: usize = 1 << 20;
 
-/// Clients that take nothing of what they asked for.
+/// Number of clients that do not read their response.
 const READERS: usize = 200;
 
-/// How long those stay who hold something.
+/// How long the attackers hold their connections open.
 const STAY: Duration = Duration::from_secs(1);
 
 pub(super) fn attacks() -> Vec<Attack> {
@@ -92,7 +92,7 @@ async fn zstd_streams(target: Target) -> crate::Outcome<()> {
     Ok(())
 }
 
-/// Requests without an end on one connection.
+/// Opens requests without an end on one connection.
 pub(super) async fn open_streams(mut stream: Hostile, count: usize) -> crate::Outcome<()> {
     let mut bytes = wire::opening(&[]);
     for at in 0..count {
@@ -104,7 +104,7 @@ pub(super) async fn open_streams(mut stream: Hostile, count: usize) -> crate::Ou
     Ok(())
 }
 
-/// Clients that ask for much and take nothing.
+/// Clients that request large responses and read nothing.
 async fn slow_readers(target: Target) -> crate::Outcome<()> {
     for _ in 0..READERS {
         let mut stream = connect(target.listen, Some(4096)).await?;
@@ -115,7 +115,7 @@ async fn slow_readers(target: Target) -> crate::Outcome<()> {
     Ok(())
 }
 
-/// Headers of a request up to just below the default of `observe.head_bytes`, without an end.
+/// Unterminated request headers just below the default of `observe.head_bytes`.
 async fn headers(mut stream: Hostile) -> crate::Outcome<()> {
     let bytes = format!("POST {CHAT} HTTP/1.1\r\nx: {}", "x".repeat(65_000));
     stream.write(bytes.as_bytes()).await?;

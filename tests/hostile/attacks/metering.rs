@@ -1,4 +1,4 @@
-//! Metering: requests that are to go uncounted, and counts that are to be wrong.
+//! Attacks on the accounting: requests that evade counting, and false counts.
 
 use std::time::Duration;
 
@@ -12,26 +12,26 @@ use crate::program::Metrics;
 use crate::upstream::FAST;
 use crate::wire;
 
-/// Probes that are pipelined, over the default of `observe.pipeline_depth`.
+/// Pipelined probes, above the default of `observe.pipeline_depth`.
 const PROBES: usize = 70;
 
-/// Chats after them, and the tokens of each.
+/// Chats that follow, and the tokens of each.
 const CHATS: usize = 20;
 const TOKENS: u64 = 10;
 
-/// Requests of others on a shared connection of HTTP/2.
+/// Requests of other clients on a shared HTTP/2 connection.
 const SHARED: usize = 10;
 
-/// Streams beside them, over the default of `observe.max_streams`.
+/// Concurrent streams of the attacker, above the default of `observe.max_streams`.
 const STREAMS: usize = 1_100;
 
-/// A header block over the default of `observe.head_bytes`.
+/// Size of a header block, above the default of `observe.head_bytes`.
 const BLOCK: usize = 100_000;
 
-/// Model names over the cap of names.
+/// Number of model names, above the cap.
 const NAMES: usize = 200;
 
-/// How long a record may take to be counted.
+/// Maximum time until a record is counted.
 const COUNTED: Duration = Duration::from_secs(3);
 
 pub(super) fn attacks() -> Vec<Attack> {
@@ -45,14 +45,14 @@ pub(super) fn attacks() -> Vec<Attack> {
     ]
 }
 
-/// A chat that the upstream answers with this model and so many tokens.
+/// A chat to which the upstream responds with this model and token count.
 fn chat(model: &str, tokens: Option<u64>, status: u16) -> Vec<u8> {
     let tokens = tokens.map(|tokens| tokens.to_string()).unwrap_or_default();
     let fields = [("x-kind", "chat"), ("x-model", model), ("x-tokens", &tokens), ("x-status", &status.to_string())];
     wire::post(CHAT, &fields, format!("{{\"model\":\"{model}\"}}").as_bytes())
 }
 
-/// Waits until the metrics are as they should be, and notes it when they never are.
+/// Waits for a metric to reach the expected value; records a fault on timeout.
 async fn counted(target: &Target, what: &str, expected: f64, read: impl Fn(&Metrics) -> f64) -> Outcome<()> {
     let begun = std::time::Instant::now();
     loop {
@@ -69,7 +69,7 @@ async fn counted(target: &Target, what: &str, expected: f64, read: impl Fn(&Metr
     }
 }
 
-/// Chats one after the other on this connection, and the check that all are counted.
+/// Sends chats one after another on this connection and checks that all are counted.
 async fn chats(target: &Target, stream: &mut Hostile, model: &str) -> Outcome<()> {
     for _ in 0..CHATS {
         stream.request(&chat(model, Some(TOKENS), 200)).await?;
@@ -78,7 +78,7 @@ async fn chats(target: &Target, stream: &mut Hostile, model: &str) -> Outcome<()
     counted(target, &format!("tokens of {CHATS} chats"), expected, |metrics| metrics.output_tokens(model)).await
 }
 
-/// More probes at once than are observed, and chats on the same connection.
+/// More concurrent probes than are observed, and chats on the same connection.
 async fn pipelined_probes(target: Target) -> Outcome<()> {
     let mut stream = target.connect().await?;
     let hold = b"GET /health HTTP/1.1\r\nhost: x\r\nx-kind: hold\r\n\r\n";
@@ -87,7 +87,7 @@ async fn pipelined_probes(target: Target) -> Outcome<()> {
     chats(&target, &mut stream, "after-probes").await
 }
 
-/// More chats at once than are observed: those are recorded as requests, and later ones as always.
+/// More concurrent chats than are observed: these are recorded as requests, and later ones as usual.
 async fn pipelined_chats(target: Target) -> Outcome<()> {
     let mut stream = target.connect().await?;
     let hold = wire::post(CHAT, &[("x-kind", "hold")], b"{}");
@@ -97,7 +97,7 @@ async fn pipelined_chats(target: Target) -> Outcome<()> {
     chats(&target, &mut stream, "after-chats").await
 }
 
-/// Opens requests whose responses go on for as long as the attack does.
+/// Opens requests whose responses last as long as the attack.
 async fn share(target: &Target) -> Outcome<Hostile> {
     let mut stream = target.connect().await?;
     let mut bytes = wire::opening(&[]);
@@ -112,7 +112,7 @@ async fn share(target: &Target) -> Outcome<Hostile> {
     Ok(stream)
 }
 
-/// More streams than are observed, on a connection that others use too.
+/// More streams than are observed, on a connection that other clients share.
 async fn many_streams(target: Target) -> Outcome<()> {
     let mut stream = share(&target).await?;
     let mut bytes = Vec::new();
@@ -123,13 +123,13 @@ async fn many_streams(target: Target) -> Outcome<()> {
     stream.write(&bytes).await?;
     target.sent_requests(STREAMS);
     stream.hold();
-    // A connection of its own, with as many as are observed.
+    // A second connection, with as many streams as are observed.
     open_streams(target.connect().await?, 1_000).await?;
     target.sent_requests(1_000);
     Ok(())
 }
 
-/// A header block that is too large, on a connection that others use too.
+/// An oversized header block, on a connection that other clients share.
 async fn oversized_headers(target: Target) -> Outcome<()> {
     let mut stream = share(&target).await?;
     let mut block = wire::block(1, &[(":path", CHAT)]);
@@ -145,7 +145,7 @@ async fn oversized_headers(target: Target) -> Outcome<()> {
     Ok(())
 }
 
-/// Names from responses that carry no tokens, and then a real model.
+/// Model names from responses without tokens, followed by a real model.
 async fn junk_models(target: Target) -> Outcome<()> {
     let mut stream = target.connect().await?;
     for at in 0..NAMES {
@@ -153,14 +153,14 @@ async fn junk_models(target: Target) -> Outcome<()> {
         stream.request(&chat(&format!("junk-{at}"), tokens, status)).await?;
     }
     chats(&target, &mut stream, "real-model").await?;
-    // Objectives have a cap of their own on models.
+    // Objectives have their own cap on models.
     let judged = |metrics: &Metrics| {
         metrics.sum("tokometer_slo_events_total", &["slo=\"availability\"", "model=\"real-model\""]).unwrap_or(0.0)
     };
     counted(&target, "chats of a real model that its objective counts", CHATS as f64, judged).await
 }
 
-/// A usage of 2^64 - 1 before usual ones: the counter never goes back.
+/// A usage of 2^64 - 1 before regular ones: the counter never decreases.
 async fn largest_usage(target: Target) -> Outcome<()> {
     let mut stream = target.connect().await?;
     let mut before = 0.0;

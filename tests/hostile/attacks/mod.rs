@@ -11,13 +11,13 @@ mod process;
 use crate::Outcome;
 use crate::attack::Attack;
 
-/// What one attack sends where its cost is measured.
+/// Bytes sent by attacks whose cost is measured.
 const MB: usize = 1_000_000;
 
-/// Connections of the attacks from many.
+/// Number of connections of the multi-connection attacks.
 const MANY: usize = 100;
 
-/// A request that tokometer reads.
+/// A path whose requests tokometer parses.
 const CHAT: &str = "/v1/chat/completions";
 
 /// All of them.

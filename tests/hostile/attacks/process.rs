@@ -1,4 +1,4 @@
-//! The process: its port, its end, and its end under attack.
+//! Process-level attacks: ports in use, and SIGTERM during an attack.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -21,10 +21,10 @@ use crate::program::get;
 use crate::program::page;
 use crate::program::status;
 
-/// How long a program that cannot start may take to end.
+/// Maximum time for a program that cannot start to exit.
 const ENDS: Duration = Duration::from_secs(5);
 
-/// What a mistake in the configuration ends with.
+/// Exit code for a configuration error.
 const USAGE: Option<i32> = Some(2);
 
 pub(super) fn attacks() -> Outcome<Vec<Attack>> {
@@ -49,7 +49,7 @@ pub(super) fn attacks() -> Outcome<Vec<Attack>> {
     ])
 }
 
-/// Starts another program with these addresses and waits for its end; `None` when it goes on.
+/// Starts another process with these addresses and waits for its exit; `None` if it keeps running.
 async fn start_another(listen: SocketAddr, admin: &str, upstream: SocketAddr) -> Outcome<Option<Output>> {
     let mut command: Command = program::command(&Launch::default());
     command.args([
@@ -71,7 +71,7 @@ async fn start_another(listen: SocketAddr, admin: &str, upstream: SocketAddr) ->
     Ok(None)
 }
 
-/// Somebody else has the port: exit code 2, and an error that names the key and proposes another port.
+/// The port is in use: expects exit code 2, and an error that names the key and suggests another port.
 async fn port_in_use(target: &Target, key: &str) -> Outcome<()> {
     let taken = TcpListener::bind(("127.0.0.1", 0)).await?;
     let address = taken.local_addr()?;
@@ -89,7 +89,7 @@ async fn port_in_use(target: &Target, key: &str) -> Outcome<()> {
     Ok(())
 }
 
-/// A second program on the port of a running one.
+/// A second process on the port of a running one.
 async fn two_programs(target: Target) -> Outcome<()> {
     let output = start_another(target.listen, "127.0.0.1:0", target.upstream).await?;
     let code = output.and_then(|output| output.status.code());
@@ -97,7 +97,7 @@ async fn two_programs(target: Target) -> Outcome<()> {
     Ok(())
 }
 
-/// SIGTERM: nobody new is let in, and readiness says so.
+/// SIGTERM: expects new connections to be refused and readiness to be withdrawn.
 async fn drains(target: &Target) -> Outcome<()> {
     rustix::process::kill_process(target.process, rustix::process::Signal::TERM)?;
     let begun = Instant::now();
