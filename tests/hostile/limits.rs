@@ -9,8 +9,8 @@ pub(crate) const CPU_PER_MB: Duration = Duration::from_millis(100);
 /// CPU time for opening and closing a connection, which involves too few bytes for the limit above.
 pub(crate) const CPU_PER_CONNECTION: Duration = Duration::from_micros(300);
 
-/// CPU time that noise of the measurement may add: the cost of the bystanders differs from what was measured before the attack, and
-/// other work on the machine makes every instruction slower. The table has the values without it.
+/// Allowance for measurement noise: the bystanders' cost differs from that measured before the attack, and other work
+/// on the machine slows down every instruction. The table shows values without it.
 pub(crate) const CPU_NOISE: Duration = Duration::from_millis(100);
 
 /// Decoded bytes per received byte: the default of `observe.coding_ratio`, plus the initial allowance of each

@@ -1,4 +1,4 @@
-//! A dashboard: rows of panels, and how they become Grafana's JSON.
+//! A dashboard: rows of panels, and their conversion to Grafana's JSON.
 
 use serde_json::Value;
 use serde_json::json;
@@ -6,17 +6,18 @@ use serde_json::json;
 use crate::dashboards::frame;
 use crate::dashboards::panel::Panel;
 
-/// The schema of classic dashboards that Grafana 10.4 to 13 read (grafana/grafana, kinds/dashboard/dashboard_kind.cue).
+/// Schema version of classic dashboards, readable by Grafana 10.4 to 13 (grafana/grafana,
+/// kinds/dashboard/dashboard_kind.cue).
 pub(super) const SCHEMA_VERSION: u32 = 39;
 
 /// Columns of Grafana's grid.
 pub(super) const COLUMNS: u32 = 24;
 
-/// Panels under a heading.
+/// A heading and its panels.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub(super) title: &'static str,
-    /// Folded until somebody opens it: its panels ask nothing before.
+    /// Collapsed rows do not run their queries until they are opened.
     pub(super) collapsed: bool,
     pub(super) panels: Vec<Panel>,
 }
@@ -34,17 +35,17 @@ impl Row {
 /// A dashboard.
 #[derive(Clone, Debug)]
 pub(super) struct Board {
-    /// Its address and file name; links lead to it.
+    /// Its uid and file name, used in links.
     pub(super) uid: &'static str,
     pub(super) title: &'static str,
     pub(super) description: &'static str,
-    /// Asks also for an objective.
+    /// Whether it has the variable for objectives.
     pub(super) by_objective: bool,
     pub(super) rows: Vec<Row>,
 }
 
 impl Board {
-    /// Every panel, in order.
+    /// All panels, in order.
     pub(super) fn panels(&self) -> impl Iterator<Item = &Panel> {
         self.rows.iter().flat_map(|row| &row.panels)
     }
@@ -73,7 +74,8 @@ impl Board {
         })
     }
 
-    /// Panels from left to right, a new line where the next does not fit, every row below the one before.
+    /// Lays out panels from left to right, with a new line when the next one does not fit, and each row below the
+    /// previous one.
     fn grid(&self) -> Vec<Value> {
         let (mut ids, mut y, mut grid) = (1.., 0, Vec::new());
         let mut id = || ids.next().unwrap_or(0);

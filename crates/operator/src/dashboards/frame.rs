@@ -1,4 +1,4 @@
-//! What all boards share: variables, annotations and links between them.
+//! Parts shared by all dashboards: variables, annotations and links.
 
 use serde_json::Value;
 use serde_json::json;
@@ -9,14 +9,14 @@ use tokometer_telemetry::export::table::Id;
 use tokometer_telemetry::export::table::Key;
 use tokometer_telemetry::export::table::metric;
 
-/// By which the boards find each other.
+/// The tag by which the dashboards link to each other.
 pub(super) const TAG: &str = "tokometer";
 
 fn name(id: Id) -> String {
     metric(id).prometheus().full()
 }
 
-/// A choice among the values of a label.
+/// A variable with the values of a label.
 fn choice(variable: &str, label: &str, of: &str, all: &str, description: &str) -> Value {
     let query = format!("label_values({of}, {label})");
     json!({
@@ -27,7 +27,7 @@ fn choice(variable: &str, label: &str, of: &str, all: &str, description: &str) -
         "datasource": Source::Prometheus.reference(),
         "definition": query,
         "query": {"qryType": 1, "query": query, "refId": "PrometheusVariableQueryEditor-VariableQuery"},
-        // With every change of the time range: pods come and go.
+        // Refresh on every change of the time range, because pods come and go.
         "refresh": 2,
         "sort": 1,
         "regex": "",
@@ -58,7 +58,8 @@ fn source(variable: &str, label: &str, kind: &str, description: &str) -> Value {
     })
 }
 
-/// `.*` where a label may be absent: outside a cluster there is no namespace, and no model before the first answer.
+/// The variables. "All" is `.*` for labels that may be absent: there is no namespace outside a cluster, and no model
+/// before the first response.
 pub(super) fn variables(by_objective: bool) -> Vec<Value> {
     let info = name(Id::BuildInfo);
     let exchanges = name(Id::Exchanges);
@@ -107,7 +108,7 @@ fn annotation(title: &str, expr: &str, color: &str, tags: &str, text: &str) -> V
     })
 }
 
-/// What happened around a change of a line.
+/// Annotations for events that may explain a change in a graph.
 pub(super) fn annotations() -> Vec<Value> {
     let objective = format!("{}{{{CHOSEN}}}", name(Id::SloObjective));
     let threshold = format!("{}{{{CHOSEN}}}", name(Id::SloThreshold));
@@ -140,7 +141,7 @@ pub(super) fn annotations() -> Vec<Value> {
         ),
         annotation(
             "Version of tokometer",
-            // A gap in which nobody was scraped is no new version.
+            // A gap in the scrapes does not count as a new version.
             &format!(
                 "count by ({version}) ({info}) unless on ({version}) count by ({version}) (last_over_time({info}[1h] offset 2m))"
             ),
@@ -165,7 +166,7 @@ pub(super) fn annotations() -> Vec<Value> {
     ]
 }
 
-/// The other boards, with the same time and variables.
+/// Links to the other dashboards, keeping time range and variables.
 pub(super) fn links() -> Value {
     json!([{
         "type": "dashboards",

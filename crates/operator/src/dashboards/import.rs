@@ -1,14 +1,15 @@
-//! The copy for Grafana's import page and grafana.com: it names what it needs, and asks for the data source once.
+//! The variant for Grafana's import page and grafana.com: it declares its requirements and asks for the data source
+//! once.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 use serde_json::json;
 
-/// The oldest Grafana in which every panel works: its XY chart has the present options since.
+/// The oldest Grafana version that supports every panel: the XY chart has had these options since then.
 const GRAFANA: &str = "11.1.0";
 
-/// The placeholder that the import page fills in everywhere.
+/// The placeholder that the import page replaces everywhere.
 const INPUT: &str = "DS_PROMETHEUS";
 
 pub(super) fn copy(mut document: Value) -> Value {
@@ -50,7 +51,7 @@ fn kinds(document: &Value) -> BTreeSet<String> {
         .collect()
 }
 
-/// What Grafana calls a kind of panel.
+/// Grafana's name of a panel type.
 fn title(kind: &str) -> &str {
     match kind {
         "timeseries" => "Time series",

@@ -1,7 +1,7 @@
-//! Dashboards for Grafana, made from the metric table and the settings of the objectives.
+//! Grafana dashboards, generated from the metric table and the settings of the objectives.
 //!
-//! Classic JSON, which Grafana 10.4 to 13 read, one document for each board. What is drawn as breached is measured by what
-//! tokometers export of their objectives, not by a figure in the board.
+//! The format is classic JSON, readable by Grafana 10.4 to 13, with one document per dashboard. Thresholds come from
+//! the objectives that tokometer exports as metrics, not from constants in the dashboards.
 
 mod board;
 mod boards;
@@ -18,39 +18,40 @@ use serde_json::json;
 use crate::dashboards::panel::Source;
 use tokometer_telemetry::slo::Settings;
 
-/// A dashboard, ready to be written.
+/// A generated dashboard.
 #[derive(Clone, Debug)]
 pub struct Dashboard {
-    /// Its address in Grafana (`uid`), and the name of its file.
+    /// Its `uid` in Grafana, and the name of its file.
     pub name: &'static str,
-    /// Its heading.
+    /// Its title.
     pub title: &'static str,
     /// The question it answers.
     pub description: &'static str,
-    /// For provisioning: its data source is a variable.
+    /// JSON for provisioning: its data source is a variable.
     pub json: String,
-    /// For Grafana's import page, which asks for the data source (`__inputs`) and what must be installed (`__requires`).
+    /// JSON for Grafana's import page: it declares the data source (`__inputs`) and the required components
+    /// (`__requires`).
     pub import: String,
-    /// What its panels ask a Prometheus, in their order.
+    /// The Prometheus queries of its panels, in order.
     pub queries: Vec<Query>,
 }
 
 /// One query of a panel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Query {
-    /// Name of the board.
+    /// Name of the dashboard.
     pub board: &'static str,
-    /// Heading of the panel.
+    /// Title of the panel.
     pub panel: String,
-    /// The query's letter.
+    /// The query's reference letter.
     pub reference: String,
-    /// PromQL, with the board's variables in it.
+    /// PromQL, with the dashboard's variables.
     pub expr: String,
-    /// How a series is called.
+    /// Legend of the series.
     pub legend: String,
-    /// True when it asks for the end of the time range alone.
+    /// True for an instant query at the end of the time range.
     pub instant: bool,
-    /// Why it may have no answer where a tokometer with traffic is scraped.
+    /// Why the result may be empty although a tokometer with traffic is scraped.
     pub may_be_empty: Option<&'static str>,
 }
 
@@ -70,11 +71,11 @@ impl Query {
     }
 }
 
-/// Name of every board, in order.
+/// Name of every dashboard, in order.
 pub const NAMES: [&str; 6] =
     [boards::OVERVIEW, boards::SLO, boards::LATENCY, boards::QUEUE, boards::POD, boards::SIDECAR];
 
-/// The boards, in the order of [`NAMES`]. Of the settings they need the period of the objectives, and what they are told by.
+/// Generates the dashboards, in the order of [`NAMES`]. They depend on the objectives' period and grouping labels.
 pub fn dashboards(settings: &Settings) -> Vec<Dashboard> {
     boards::all(settings)
         .iter()

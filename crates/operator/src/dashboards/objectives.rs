@@ -1,4 +1,4 @@
-//! Expressions about objectives: their limits, what was good by them, and the series that `tokometer rules` records.
+//! Expressions about objectives: their limits, good requests, and the series that `tokometer rules` records.
 
 use crate::dashboards::promql::CHOSEN;
 use crate::dashboards::promql::POD;
@@ -10,7 +10,7 @@ use crate::dashboards::viz::IDLE;
 use tokometer_telemetry::export::table::Id;
 use tokometer_telemetry::export::table::Key;
 
-/// A series that the rules record (Sloth's names). A test holds that each is in their output.
+/// A series recorded by the rules (Sloth's names). A test checks that each is in their output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Recorded {
     BadRatio5m,
@@ -40,14 +40,15 @@ impl Recorded {
     }
 }
 
-/// A recorded series of the chosen objectives. It has the labels that objectives are grouped by, not those of a process.
+/// A recorded series of the selected objectives. Its labels are those that objectives are grouped by, without process
+/// labels.
 pub(super) fn recorded(series: Recorded, group_by: &[String]) -> String {
-    // Objective and budget are one figure for all groups.
+    // Objective and budget are the same for all groups.
     let of_all = matches!(series, Recorded::Objective | Recorded::Budget);
     format!("{}{{{}}}", series.name(), chosen_objectives(if of_all { &[] } else { group_by }))
 }
 
-/// Matchers of the chosen objectives, and of those groups for which there is a variable.
+/// Matchers of the selected objectives, and of the grouping labels that have a variable.
 pub(super) fn chosen_objectives(group_by: &[String]) -> String {
     let mut matchers = vec!["slo=~\"$slo\"".to_owned()];
     let known = group_by.iter().filter(|label| ["namespace", "model"].contains(&label.as_str()));
@@ -55,33 +56,34 @@ pub(super) fn chosen_objectives(group_by: &[String]) -> String {
     matchers.join(",")
 }
 
-/// How many times faster than allowed the budget burnt in the window of this ratio.
+/// The burn rate in the window of this ratio.
 pub(super) fn burn(ratio: Recorded, group_by: &[String]) -> String {
     format!("{}\n/ on (sloth_id) group_left ()\n{}", recorded(ratio, group_by), recorded(Recorded::Budget, group_by))
 }
 
-/// The longest first token that is allowed: the strictest of the objectives.
+/// The maximum time to first token: the strictest of the objectives.
 pub(super) fn first_token_limit() -> String {
     format!("min ({})", series(Id::SloThreshold, &[is(Key::Threshold, "ttft_seconds")]))
 }
 
-/// The fewest tokens per second that are allowed: the strictest of the objectives.
+/// The minimum tokens per second: the strictest of the objectives.
 pub(super) fn decode_floor() -> String {
     format!("max ({})", series(Id::SloThreshold, &[is(Key::Threshold, "decode_tokens_per_second")]))
 }
 
-/// The longest gap that is allowed.
+/// The maximum gap between tokens.
 pub(super) fn gap_limit() -> String {
     format!("min ({})", series(Id::SloThreshold, &[is(Key::Threshold, "gap_seconds")]))
 }
 
-/// Keeps the series of objectives of goodput, whatever they are called: only these count good tokens.
+/// Selects the goodput objectives by their good-token counts, because objectives can have any name and only these count
+/// good tokens.
 fn of_goodput(expr: &str) -> String {
     let tokens = series(Id::SloGoodTokens, &[]);
     format!("{expr}\nand on (job, instance, {slo}) {tokens}", slo = Key::Slo.label())
 }
 
-/// The share of exchanges that were good by everything; of several objectives of goodput, the worst.
+/// The share of requests that met every target; the worst of several goodput objectives.
 pub(super) fn goodput() -> String {
     let slo = Key::Slo.label();
     let good = of_goodput(&format!("rate({}[{WINDOW}])", series(Id::SloEvents, &[is(Key::Verdict, "good")])));
@@ -89,12 +91,12 @@ pub(super) fn goodput() -> String {
     format!("min (\n  sum by ({slo}) ({good})\n  /\n  sum by ({slo}) ({all})\n)")
 }
 
-/// What goodput aims at.
+/// The target of goodput.
 pub(super) fn goodput_target() -> String {
     format!("min ({})", of_goodput(&series(Id::SloObjective, &[])))
 }
 
-/// Burn rates over an hour from the counters alone, so that they are there without any rule; NaN without traffic.
+/// Burn rates over an hour from the counters alone, available without recording rules; NaN without traffic.
 pub(super) fn burn_from_counters(by: &str) -> String {
     let slo = Key::Slo.label();
     let bad = series(Id::SloEvents, &[is(Key::Verdict, "bad")]);
@@ -105,7 +107,7 @@ pub(super) fn burn_from_counters(by: &str) -> String {
     )
 }
 
-/// What each engine does, as a number for [`ENGINE_STATES`]; the worst that is true.
+/// The state of each engine as a number of [`ENGINE_STATES`]: the worst one that applies.
 pub(super) fn engine_state() -> String {
     let by = list(&POD);
     let known = format!("last_over_time({}[1d])", series(Id::BuildInfo, &[]));
@@ -126,7 +128,7 @@ pub(super) fn engine_state() -> String {
     )
 }
 
-/// The numbers of [`engine_state`] as words, the worst first; an engine without work is not one that is down.
+/// Names and colours of the numbers of [`engine_state`], worst first; an idle engine is distinct from one that is down.
 pub(super) const ENGINE_STATES: [(u32, &str, &str); 6] = [
     (0, "not scraped", "dark-red"),
     (1, "unreachable", "red"),

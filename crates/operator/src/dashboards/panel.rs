@@ -4,7 +4,7 @@ use serde_json::Map;
 use serde_json::Value;
 use serde_json::json;
 
-/// How the answer of a query is laid out.
+/// Format of a query result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Layout {
     Series,
@@ -17,16 +17,16 @@ pub(super) enum Layout {
 pub(super) struct Target {
     pub(super) expr: String,
     pub(super) legend: String,
-    /// The value of the end of the time range alone.
+    /// Only the value at the end of the time range.
     pub(super) instant: bool,
     pub(super) layout: Layout,
     pub(super) exemplar: bool,
-    /// Why it may have no answer on a Prometheus that scrapes a tokometer with traffic.
+    /// Why the result may be empty although a tokometer with traffic is scraped.
     pub(super) may_be_empty: Option<&'static str>,
 }
 
 impl Target {
-    /// Over the time range.
+    /// A range query.
     pub(super) fn range(legend: &str, expr: impl Into<String>) -> Target {
         Target {
             expr: expr.into(),
@@ -38,12 +38,12 @@ impl Target {
         }
     }
 
-    /// Of the end of the time range alone.
+    /// An instant query at the end of the time range.
     pub(super) fn now(legend: &str, expr: impl Into<String>) -> Target {
         Target { instant: true, ..Target::range(legend, expr) }
     }
 
-    /// The same as rows of a table.
+    /// An instant query formatted as table rows.
     pub(super) fn rows(expr: impl Into<String>) -> Target {
         Target { layout: Layout::Table, ..Target::now("", expr) }
     }
@@ -53,7 +53,7 @@ impl Target {
         self
     }
 
-    /// With the exemplars of the histograms that it asks for.
+    /// Includes exemplars of the queried histograms.
     pub(super) fn exemplars(mut self) -> Target {
         self.exemplar = true;
         self
@@ -65,16 +65,16 @@ impl Target {
     }
 }
 
-/// Where its answers come from.
+/// Data source of a panel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
     Prometheus,
-    /// Traces, asked in TraceQL.
+    /// Traces, queried with TraceQL.
     Traces,
 }
 
 impl Source {
-    /// As every part of a dashboard names its data source: by a variable.
+    /// Reference to the data source by its variable.
     pub(super) fn reference(self) -> Value {
         match self {
             Source::Prometheus => json!({"type": "prometheus", "uid": "${datasource}"}),
@@ -120,7 +120,7 @@ impl Panel {
         }
     }
 
-    /// Columns of 24, and rows of about 30 pixels.
+    /// Width in columns (of 24), height in units of about 30 pixels.
     pub(super) fn size(mut self, width: u32, height: u32) -> Panel {
         (self.width, self.height) = (width, height);
         self
@@ -131,7 +131,7 @@ impl Panel {
         self
     }
 
-    /// Why none of its queries need have an answer.
+    /// Marks all of its queries as possibly empty, with the reason.
     pub(super) fn may_be_empty(mut self, reason: &'static str) -> Panel {
         for target in &mut self.targets {
             target.may_be_empty = Some(reason);
@@ -139,38 +139,38 @@ impl Panel {
         self
     }
 
-    /// A key of `fieldConfig.defaults`.
+    /// Sets a key of `fieldConfig.defaults`.
     pub(super) fn field(mut self, key: &str, value: Value) -> Panel {
         self.defaults.insert(key.to_owned(), value);
         self
     }
 
-    /// Without a key of `fieldConfig.defaults` that its kind has.
+    /// Removes a default key of `fieldConfig.defaults`.
     pub(super) fn without(mut self, key: &str) -> Panel {
         self.defaults.remove(key);
         self
     }
 
-    /// A key of `fieldConfig.defaults.custom`.
+    /// Sets a key of `fieldConfig.defaults.custom`.
     pub(super) fn custom(mut self, key: &str, value: Value) -> Panel {
         self.custom.insert(key.to_owned(), value);
         self
     }
 
-    /// A key of `options`.
+    /// Sets a key of `options`.
     pub(super) fn option(mut self, key: &str, value: Value) -> Panel {
         self.options.insert(key.to_owned(), value);
         self
     }
 
-    /// Colours from limits: the first is that of everything below the second's limit.
+    /// Sets colours by thresholds: the first colour applies below the first threshold.
     pub(super) fn thresholds(self, first: &str, others: &[(f64, &str)]) -> Panel {
         let mut steps = vec![json!({"color": first, "value": null})];
         steps.extend(others.iter().map(|(value, color)| json!({"color": color, "value": value})));
         self.field("thresholds", json!({"mode": "absolute", "steps": steps}))
     }
 
-    /// A link on every value.
+    /// Adds a link to every value.
     pub(super) fn link(mut self, title: &str, url: &str) -> Panel {
         let links = self.defaults.entry("links").or_insert_with(|| json!([]));
         if let Value::Array(links) = links {
@@ -179,7 +179,7 @@ impl Panel {
         self
     }
 
-    /// What fields have otherwise whose name holds this regular expression.
+    /// Overrides properties of the fields whose name matches this regular expression.
     pub(super) fn fields_like(mut self, name: &str, properties: &[(&str, Value)]) -> Panel {
         self.overrides.push(json!({
             "matcher": {"id": "byRegexp", "options": format!("/{name}/")},
@@ -188,7 +188,7 @@ impl Panel {
         self
     }
 
-    /// What the field of this very name has otherwise.
+    /// Overrides properties of the field with exactly this name.
     pub(super) fn named(mut self, name: &str, properties: &[(&str, Value)]) -> Panel {
         self.overrides.push(json!({
             "matcher": {"id": "byName", "options": name},
@@ -197,7 +197,7 @@ impl Panel {
         self
     }
 
-    /// The colour of the series whose name matches.
+    /// Sets the colour of the series whose name matches.
     pub(super) fn color(self, name: &str, color: &str) -> Panel {
         self.fields_like(name, &[("color", json!({"mode": "fixed", "fixedColor": color}))])
     }
@@ -207,7 +207,7 @@ impl Panel {
         self
     }
 
-    /// The panel as Grafana's JSON, at this place.
+    /// The panel as Grafana's JSON, at this position.
     pub(super) fn json(&self, id: u32, x: u32, y: u32) -> Value {
         let mut defaults = self.defaults.clone();
         if !self.custom.is_empty() {
@@ -222,7 +222,7 @@ impl Panel {
             "gridPos": {"x": x, "y": y, "w": self.width, "h": self.height},
             "fieldConfig": {"defaults": defaults, "overrides": self.overrides},
             "options": self.options,
-            // Newer than the migrations of panels, which would take these options for older ones.
+            // A recent version, so that Grafana does not apply panel migrations to these options.
             "pluginVersion": "12.0.0",
             "transformations": self.transformations,
             "targets": self.targets.iter().enumerate().map(|(at, target)| self.query(at, target)).collect::<Vec<_>>(),
@@ -260,7 +260,7 @@ impl Panel {
     }
 }
 
-/// The name of a panel's query: `A`, `B`, ...
+/// The reference letter of a panel's query: `A`, `B`, ...
 pub(super) fn ref_id(at: usize) -> String {
     char::from(b'A' + u8::try_from(at % 26).unwrap_or(0)).to_string()
 }

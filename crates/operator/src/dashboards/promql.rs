@@ -1,4 +1,4 @@
-//! Expressions, made from the metric table: a name or a label that is not in it cannot be written down.
+//! PromQL expressions, built from the metric table, so that only existing metrics and labels can be used.
 
 use tokometer_telemetry::export::table::Id;
 use tokometer_telemetry::export::table::Key;
@@ -7,11 +7,11 @@ use tokometer_telemetry::export::table::metric;
 /// A label to aggregate by, or to match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Label {
-    /// One of the metric's own.
+    /// A label of the metric itself.
     Of(Key),
-    /// The Kubernetes namespace, where the scrape gives one.
+    /// The Kubernetes namespace, if the scrape adds it.
     Namespace,
-    /// The Kubernetes pod, where the scrape gives one.
+    /// The Kubernetes pod, if the scrape adds it.
     Pod,
     /// The scraped address.
     Instance,
@@ -28,25 +28,25 @@ impl Label {
     }
 }
 
-/// What tells one process from another. Without a cluster only `instance` is there.
+/// Labels that identify a process. Outside a cluster only `instance` exists.
 pub(super) const POD: [Label; 3] = [Label::Namespace, Label::Pod, Label::Instance];
 
-/// How a series of one process is called in a legend.
+/// Legend of a process's series.
 pub(super) const POD_LEGEND: &str = "{{pod}} {{instance}}";
 
-/// The model that answered.
+/// The model in the response.
 pub(super) const MODEL: Label = Label::Of(Key::ResponseModel);
 
-/// The process that the variables choose.
+/// Matchers of the selected processes.
 pub(super) const CHOSEN: &str = r#"job=~"$job",namespace=~"$namespace",pod=~"$pod",instance=~"$instance""#;
 
-/// Every process of the chosen jobs and namespaces, to compare the chosen ones with.
+/// Matchers of every process of the selected jobs and namespaces, for comparison.
 const PEERS: &str = r#"job=~"$job",namespace=~"$namespace",pod=~".*",instance=~".+""#;
 
-/// The window of a rate: at least four scrapes, and at least a point of the graph.
+/// Window of a rate: at least four scrape intervals, and at least one point of the graph.
 pub(super) const WINDOW: &str = "$__rate_interval";
 
-/// A matcher of one of the metric's own labels.
+/// A matcher for one of the metric's labels.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Matcher {
     key: Key,
@@ -66,7 +66,7 @@ pub(super) fn like(key: Key, value: &'static str) -> Matcher {
     Matcher { key, operator: "=~", value }
 }
 
-/// Exchanges of paths that are read: the others have no tokens.
+/// Matches requests on parsed paths; others have no tokens.
 pub(super) fn read() -> Matcher {
     is_not(Key::Operation, "other")
 }
@@ -86,17 +86,17 @@ fn selector(processes: &str, name: &str, id: Id, matchers: &[Matcher]) -> String
     format!("{name}{{{all}}}")
 }
 
-/// The chosen series of a metric.
+/// The selected series of a metric.
 pub(super) fn series(id: Id, matchers: &[Matcher]) -> String {
     selector(CHOSEN, &metric(id).prometheus().full(), id, matchers)
 }
 
-/// A rate over the graph's own window.
+/// A rate over the graph's window.
 pub(super) fn rate(id: Id, matchers: &[Matcher]) -> String {
     format!("rate({}[{WINDOW}])", series(id, matchers))
 }
 
-/// Labels as PromQL lists them.
+/// Labels as a PromQL list.
 pub(super) fn list(labels: &[Label]) -> String {
     labels.iter().map(|label| label.name()).collect::<Vec<_>>().join(", ")
 }
@@ -119,22 +119,22 @@ pub(super) fn total(id: Id, labels: &[Label], matchers: &[Matcher]) -> String {
     sum(labels, &rate(id, matchers))
 }
 
-/// A counter's growth over the window that the board shows.
+/// A counter's increase over the dashboard's time range.
 pub(super) fn growth(id: Id, labels: &[Label], matchers: &[Matcher]) -> String {
     sum(labels, &format!("increase({}[$__range])", series(id, matchers)))
 }
 
-/// A quantile of a histogram, from classic buckets or, where the Prometheus keeps none, from native ones.
+/// A quantile of a histogram, from classic buckets, or from native ones if Prometheus stores no classic ones.
 pub(super) fn quantile(q: f64, id: Id, labels: &[Label], matchers: &[Matcher]) -> String {
     quantile_of(CHOSEN, WINDOW, q, id, labels, matchers)
 }
 
-/// The same, of the chosen processes and all others like them.
+/// A quantile over the selected processes and their peers.
 pub(super) fn quantile_of_peers(q: f64, id: Id, labels: &[Label], matchers: &[Matcher]) -> String {
     quantile_of(PEERS, WINDOW, q, id, labels, matchers)
 }
 
-/// The same as [`quantile`], over a window of its own.
+/// [`quantile`] over a different window.
 pub(super) fn quantile_over(window: &str, q: f64, id: Id, labels: &[Label], matchers: &[Matcher]) -> String {
     quantile_of(CHOSEN, window, q, id, labels, matchers)
 }
@@ -156,12 +156,12 @@ pub(super) fn mean(id: Id, labels: &[Label], matchers: &[Matcher]) -> String {
     format!("({})\n/\n({} > 0)", added_up(id, labels, matchers), observations(id, labels, matchers))
 }
 
-/// The rate of what was observed, added up.
+/// The rate of the sum of observations.
 pub(super) fn added_up(id: Id, labels: &[Label], matchers: &[Matcher]) -> String {
     part(id, "sum", labels, matchers)
 }
 
-/// The rate of observations. As a factor it needs parentheses.
+/// The rate of observations. Needs parentheses when used as a factor.
 pub(super) fn observations(id: Id, labels: &[Label], matchers: &[Matcher]) -> String {
     format!("({})", part(id, "count", labels, matchers))
 }
@@ -174,7 +174,7 @@ fn part(id: Id, which: &str, labels: &[Label], matchers: &[Matcher]) -> String {
     format!("sum{by} (rate({classic}[{WINDOW}])) or histogram_{which}(sum{by} (rate({native}[{WINDOW}])))")
 }
 
-/// The buckets of a histogram as a heatmap draws them. `on ()`: the native form only where there is no classic one.
+/// Histogram buckets in heatmap format. `on ()` selects the native form only if there is no classic one.
 pub(super) fn buckets(id: Id, matchers: &[Matcher]) -> String {
     let name = metric(id).prometheus().full();
     let classic = selector(CHOSEN, &format!("{name}_bucket"), id, matchers);
@@ -182,18 +182,18 @@ pub(super) fn buckets(id: Id, matchers: &[Matcher]) -> String {
     format!("sum by (le) (increase({classic}[{WINDOW}]))\nor on ()\nsum (increase({native}[{WINDOW}]))")
 }
 
-/// A value without labels, or NaN where a tokometer is scraped that has no such series yet: nobody has asked it for anything.
-/// Boards show NaN as "no traffic"; what is not scraped stays without data.
+/// A value without labels, or NaN if a tokometer is scraped that has no such series yet because it has had no requests.
+/// Dashboards show NaN as "no traffic"; without a scraped tokometer there is no data.
 pub(super) fn or_idle(value: &str) -> String {
     format!("({value})\nor\nNaN * count ({})", series(Id::BuildInfo, &[]))
 }
 
-/// The same for a rate: it is 0.
+/// A rate without labels, or 0 if a tokometer is scraped that has no such series yet.
 pub(super) fn or_zero(value: &str) -> String {
     format!("({value})\nor\n0 * count ({})", series(Id::BuildInfo, &[]))
 }
 
-/// A share of two rates; NaN, which boards show as "no traffic", where the whole is 0.
+/// The ratio of two rates; NaN, shown as "no traffic", if the denominator is 0.
 pub(super) fn share(part: &str, whole: &str) -> String {
     format!("{part}\n/\n{whole}")
 }

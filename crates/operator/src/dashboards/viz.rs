@@ -1,4 +1,4 @@
-//! Kinds of panels, each with the options that all of its kind have here.
+//! Panel types with this project's default options.
 
 use serde_json::Value;
 use serde_json::json;
@@ -8,22 +8,22 @@ use crate::dashboards::panel::Panel;
 use crate::dashboards::panel::Target;
 use crate::dashboards::promql::or_idle;
 
-/// What is read as "nothing happens": neither good nor bad.
+/// Colour for idle: neither good nor bad.
 pub(super) const IDLE: &str = "#8e8e9a";
 pub(super) const GOOD: &str = "green";
 pub(super) const BAD: &str = "red";
 
-/// Legend of a limit that an objective sets.
+/// Legend of an objective's limit.
 const OBJECTIVE: &str = "objective";
-/// Legend of the part of a line that is on the wrong side of it.
+/// Legend of the values that violate the limit.
 const BROKEN: &str = "breaks the objective";
 
 /// On which side of its limit a value is bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Limit {
-    /// Above it.
+    /// Values above it are bad.
     Ceiling,
-    /// Below it.
+    /// Values below it are bad.
     Floor,
 }
 
@@ -38,10 +38,10 @@ impl Limit {
 
 /// Tokens per second of one stream.
 pub(super) const TOKENS_PER_SECOND: &str = "suffix: tok/s";
-/// Tokens per second of many: with `k` and `M`.
+/// Tokens per second of many streams: with `k` and `M`.
 pub(super) const MANY_TOKENS_PER_SECOND: &str = "si:tok/s";
 
-/// Lines over time.
+/// A time series graph with lines.
 pub(super) fn graph(title: &str, description: &str, unit: &str) -> Panel {
     Panel::new("timeseries", title, description, unit)
         .field("color", json!({"mode": "palette-classic"}))
@@ -62,19 +62,19 @@ pub(super) fn graph(title: &str, description: &str, unit: &str) -> Panel {
         .option("tooltip", json!({"mode": "multi", "sort": "desc"}))
 }
 
-/// A small graph of many processes: who is who is told when the pointer is on it.
+/// For small graphs of many processes: series are identified by the tooltip.
 pub(super) fn without_legend(panel: Panel) -> Panel {
     panel.option("legend", json!({"displayMode": "list", "placement": "bottom", "showLegend": false, "calcs": []}))
 }
 
-/// The same, one on top of the other.
+/// A stacked time series graph.
 pub(super) fn stacked(title: &str, description: &str, unit: &str) -> Panel {
     graph(title, description, unit)
         .custom("fillOpacity", json!(40))
         .custom("stacking", json!({"mode": "normal", "group": "A"}))
 }
 
-/// The limit of an objective in a graph, as a line, and what is on its wrong side in red.
+/// Adds an objective's limit as a line, and draws values on its wrong side in red.
 pub(super) fn with_limit(panel: Panel, value: &str, limit: &str, side: Limit) -> Panel {
     const NONE: &str = "only with such an objective";
     let wrong = format!("({value})\n{} on ()\n({limit})", side.broken_by());
@@ -100,7 +100,7 @@ pub(super) fn with_limit(panel: Panel, value: &str, limit: &str, side: Limit) ->
         )
 }
 
-/// One number, and how it came to be.
+/// A single number with a sparkline.
 pub(super) fn stat(title: &str, description: &str, unit: &str) -> Panel {
     Panel::new("stat", title, description, unit)
         .field("color", json!({"mode": "thresholds"}))
@@ -115,9 +115,10 @@ pub(super) fn stat(title: &str, description: &str, unit: &str) -> Panel {
         .size(6, 4)
 }
 
-/// A number of this moment that is red where an objective is broken, and grey without traffic.
+/// A current value that is red while an objective is violated, and grey without traffic.
 ///
-/// Two queries of which one has an answer: Grafana cannot take a threshold from another query in all its versions.
+/// It uses two queries of which only one returns a result, because not every supported Grafana version can read a
+/// threshold from another query.
 pub(super) fn judged(title: &str, description: &str, unit: &str, value: &str, limit: &str, side: Limit) -> Panel {
     let wrong = format!("({value})\n{} on ()\n({limit})", side.broken_by());
     idle_is_grey(stat(title, description, unit))
@@ -131,7 +132,7 @@ pub(super) fn judged(title: &str, description: &str, unit: &str, value: &str, li
         .color("^broken$", BAD)
 }
 
-/// NaN is a share of nothing, or a quantile of nothing: series are there, and nothing happens.
+/// Shows NaN as idle: it is a share or quantile of nothing, from series that exist but have no traffic.
 pub(super) fn idle_is_grey(panel: Panel) -> Panel {
     panel.field("mappings", no_traffic())
 }
@@ -140,7 +141,7 @@ fn no_traffic() -> Value {
     json!([{"type": "special", "options": {"match": "null+nan", "result": {"text": "no traffic", "color": IDLE, "index": 0}}}])
 }
 
-/// Bars beside each other, a value of this moment each.
+/// Bars of current values.
 pub(super) fn bars(title: &str, description: &str, unit: &str) -> Panel {
     Panel::new("bargauge", title, description, unit)
         .field("color", json!({"mode": "thresholds"}))
@@ -174,7 +175,7 @@ pub(super) fn heatmap(title: &str, description: &str, unit: &str, expr: String) 
         .target(target)
 }
 
-/// Rows and columns.
+/// A table.
 pub(super) fn table(title: &str, description: &str) -> Panel {
     Panel::new("table", title, description, "short")
         .field("color", json!({"mode": "thresholds"}))
@@ -186,7 +187,7 @@ pub(super) fn table(title: &str, description: &str) -> Panel {
         .option("showHeader", json!(true))
 }
 
-/// A column of a table: the letter of its query, its heading, and how its values look.
+/// A table column: the letter of its query, its heading, and its format.
 pub(super) struct Column {
     pub(super) of: char,
     pub(super) heading: &'static str,
@@ -195,7 +196,7 @@ pub(super) struct Column {
 
 impl Column {
     pub(super) fn new(of: char, heading: &'static str, unit: &'static str) -> Column {
-        // As wide as its heading: the labels get the rest.
+        // As wide as its heading, so that the labels get the remaining width.
         let width = 34 + 7 * heading.chars().count().max(8);
         Column { of, heading, properties: vec![("unit", json!(unit)), ("custom.width", json!(width))] }
     }
@@ -205,12 +206,12 @@ impl Column {
         self
     }
 
-    /// A share or quantile: of nothing it is no number.
+    /// Shows NaN, a share or quantile of nothing, as idle.
     pub(super) fn idle(self) -> Column {
         self.with("mappings", no_traffic())
     }
 
-    /// Coloured by its value; the first colour is that below all limits.
+    /// Colours cells by value; the first colour applies below all limits.
     pub(super) fn colored(self, first: &str, others: &[(f64, &str)]) -> Column {
         let mut steps = vec![json!({"color": first, "value": null})];
         steps.extend(others.iter().map(|(value, color)| json!({"color": color, "value": value})));
@@ -219,7 +220,7 @@ impl Column {
     }
 }
 
-/// Joins the answers of a table's queries by the labels that they share, one row each, in the order of the columns.
+/// Joins the results of a table's queries by their common labels, one row each, in the order of the columns.
 pub(super) fn joined(mut panel: Panel, labels: &[(&str, &str)], columns: Vec<Column>) -> Panel {
     let mut order = serde_json::Map::new();
     let mut names = serde_json::Map::new();
@@ -239,7 +240,7 @@ pub(super) fn joined(mut panel: Panel, labels: &[(&str, &str)], columns: Vec<Col
     panel.transform("organize", json!({"excludeByName": {"Time": true}, "indexByName": order, "renameByName": names}))
 }
 
-/// States over time, one line each.
+/// A state timeline, one line per series.
 pub(super) fn states(title: &str, description: &str, states: &[(u32, &str, &str)]) -> Panel {
     Panel::new("state-timeline", title, description, "none")
         .field("color", json!({"mode": "fixed", "fixedColor": IDLE}))
@@ -255,7 +256,7 @@ pub(super) fn states(title: &str, description: &str, states: &[(u32, &str, &str)
         .option("perPage", json!(20))
 }
 
-/// Numbers as words and colours.
+/// Value mappings from numbers to texts and colours.
 pub(super) fn state_mappings(states: &[(u32, &str, &str)]) -> Value {
     let mut options = serde_json::Map::new();
     for (at, (value, text, color)) in states.iter().enumerate() {
@@ -264,12 +265,12 @@ pub(super) fn state_mappings(states: &[(u32, &str, &str)]) -> Value {
     json!([{"type": "value", "options": options}])
 }
 
-/// A scale for what differs by powers: each step doubles. There is no 0 on it.
+/// A logarithmic scale (base 2) for values that differ by orders of magnitude. It cannot show 0.
 pub(super) fn doubling(panel: Panel) -> Panel {
     panel.without("min").custom("scaleDistribution", json!({"type": "log", "log": 2}))
 }
 
-/// Points of two quantities against each other: the columns of one joined table.
+/// A scatter plot of two columns of one joined table.
 pub(super) fn scatter(title: &str, description: &str, x: &str, y: &str) -> Panel {
     Panel::new("xychart", title, description, "short")
         .field("color", json!({"mode": "palette-classic"}))
@@ -293,12 +294,12 @@ pub(super) fn scatter(title: &str, description: &str, x: &str, y: &str) -> Panel
         .named(x, &[("custom.axisLabel", json!(x)), ("min", json!(0))])
         .named(
             y,
-            // Of one fast pod and many slow ones, all are seen.
+            // With a logarithmic scale, one fast pod does not hide differences between many slow ones.
             &[("custom.axisLabel", json!(y)), ("custom.scaleDistribution", json!({"type": "log", "log": 2}))],
         )
 }
 
-/// Opens the traces of what is shown: a value called `trace_id` (an exemplar's) leads to its trace.
+/// Links values named `trace_id` (from exemplars) to their traces.
 pub(super) fn to_traces(mut panel: Panel) -> Panel {
     if panel.kind == "heatmap" {
         panel.targets.iter_mut().for_each(|target| target.exemplar = true);
@@ -311,10 +312,10 @@ pub(super) fn to_traces(mut panel: Panel) -> Panel {
         .link("Traces of this time", &explore(SLOW))
 }
 
-/// Requests in the order of their arrival; the time range is the board's.
+/// TraceQL for requests in order of arrival, within the dashboard's time range.
 const SLOW: &str = r#"{ kind = server && span.tokometer.outcome != nil }"#;
 
-/// Explore on the chosen traces data source.
+/// URL of Explore with the selected traces data source.
 fn explore(query: &str) -> String {
     let panes = json!({"t": {
         "datasource": "${traces}",
@@ -324,7 +325,7 @@ fn explore(query: &str) -> String {
     format!("/explore?schemaVersion=1&panes={}", encode(&panes.to_string()))
 }
 
-/// Percent-encodes what a URL's query cannot hold; the variables of Grafana stay as they are.
+/// Percent-encodes characters that are not allowed in a URL query; Grafana variables are kept.
 fn encode(text: &str) -> String {
     let mut out = String::with_capacity(text.len() * 2);
     for c in text.chars() {
@@ -342,12 +343,12 @@ fn encode(text: &str) -> String {
     out
 }
 
-/// The address of another board, with the time range and every variable of this one.
+/// URL of another dashboard, with this one's time range and variables.
 pub(super) fn board(uid: &str) -> String {
     format!("/d/{uid}?${{__url_time_range}}&${{__all_variables}}")
 }
 
-/// The same, with one variable taken from the row or series.
+/// URL of another dashboard, with one variable set from the row or series.
 pub(super) fn board_of(uid: &str, variable: &str, value: &str) -> String {
     format!(
         "/d/{uid}?${{__url_time_range}}&${{datasource:queryparam}}&${{traces:queryparam}}&${{job:queryparam}}&${{namespace:queryparam}}&var-{variable}=${{{value}}}"

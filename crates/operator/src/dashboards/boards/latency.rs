@@ -1,4 +1,4 @@
-//! Latency and speed: first tokens, decoding, where the time goes, and the shape of the traffic.
+//! Latency and speed: first tokens, decoding, time per phase, and the shape of the traffic.
 
 use serde_json::json;
 
@@ -208,7 +208,7 @@ fn blocked() -> Panel {
         "s",
     )
     .target(Target::range("mean", mean(Id::DeliveryBlocked, &[], &[])))
-    // Below the first bucket's bound a quantile is nothing but that bound, divided.
+    // Below the first bucket's bound a quantile is only an interpolation of that bound.
     .target(
         Target::range("p99, where over 1 ms", format!("({}) > 0.001", quantile(0.99, Id::DeliveryBlocked, &[], &[])))
             .may_be_empty("only where a client was slow"),
@@ -224,7 +224,7 @@ fn given_up() -> Panel {
         "s",
     )
     .target(
-        // A quantile of nothing is NaN, which no comparison lets pass.
+        // The quantile of an empty histogram is NaN, which fails every comparison.
         Target::range(
             "{{outcome}}",
             format!(

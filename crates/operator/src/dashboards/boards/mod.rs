@@ -1,4 +1,4 @@
-//! The boards, one file each.
+//! The dashboards, one file each.
 
 mod latency;
 mod overview;
@@ -11,7 +11,7 @@ mod tenants;
 use crate::dashboards::board::Board;
 use tokometer_telemetry::slo::Settings;
 
-/// Address of each board.
+/// The uid of each dashboard.
 pub(super) const OVERVIEW: &str = "tokometer-overview";
 pub(super) const SLO: &str = "tokometer-slo";
 pub(super) const LATENCY: &str = "tokometer-latency";
@@ -19,7 +19,7 @@ pub(super) const QUEUE: &str = "tokometer-queue";
 pub(super) const POD: &str = "tokometer-pod";
 pub(super) const SIDECAR: &str = "tokometer-sidecar";
 
-/// All boards, from the whole fleet to one process.
+/// All dashboards, from the whole fleet to one process.
 pub(super) fn all(settings: &Settings) -> Vec<Board> {
     vec![
         overview::board(),

@@ -1,4 +1,4 @@
-//! Fleet overview: is anything wrong, how good is it, and where.
+//! Fleet overview: current problems, service levels, and where they occur.
 
 use serde_json::json;
 
@@ -207,7 +207,7 @@ fn first_token() -> Panel {
     .link("Latency and speed", &viz::board(boards::LATENCY))
 }
 
-/// Colours of outcomes: the server's failures are warm, what clients did is grey.
+/// Colours of outcomes: warm for server failures, grey for client behaviour.
 pub(super) fn outcome_colors(panel: Panel) -> Panel {
     panel
         .color("^ok", viz::GOOD)
@@ -327,7 +327,7 @@ fn models() -> Panel {
                 "links",
                 json!([{"title": "Latency and speed of this model", "url": viz::board_of(boards::LATENCY, "model", "__value.raw:percentencode")}]),
             ),
-            // Requests that no model answered: refused, or turned away.
+            // Requests that no model served: rejected or turned away.
             (
                 "mappings",
                 json!([{"type": "special", "options": {"match": "empty", "result": {"text": "(none answered)", "color": viz::IDLE, "index": 0}}}]),
@@ -337,7 +337,7 @@ fn models() -> Panel {
 }
 
 fn worst() -> Panel {
-    // Without those of which no stream has ended: their quantile is NaN.
+    // Excludes pods on which no stream has ended: their quantile is NaN.
     let slow = format!("bottomk(10,\n({}) >= 0\n)", quantile(0.1, Id::DecodeRate, &POD, &[]));
     let panel = viz::table(
         "Ten slowest pods",

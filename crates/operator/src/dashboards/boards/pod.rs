@@ -1,4 +1,4 @@
-//! Pod drill-down: one tokometer and the server behind it, against its peers.
+//! Pod drill-down: one tokometer and its server, compared with its peers.
 
 use serde_json::json;
 
@@ -273,5 +273,6 @@ fn slowest() -> Panel {
     panel
 }
 
-/// `service.instance.id` is `namespace.pod.container` in a cluster, and always there: with all pods chosen, everything matches.
+/// `service.instance.id` is `namespace.pod.container` in a cluster, and is always set: with all pods selected,
+/// everything matches.
 const SLOW: &str = r#"{ kind = server && span.tokometer.outcome != nil && duration > 10s && resource.service.instance.id =~ "(.+[.])?(${pod:pipe})([.].+)?" } | select(span.tokometer.outcome, span.gen_ai.request.model)"#;

@@ -1,4 +1,4 @@
-//! Queue and saturation: what waits, how full the engine is, and how many more fit.
+//! Queue and saturation: waiting requests, engine utilization, and remaining capacity.
 
 use serde_json::json;
 
@@ -47,7 +47,7 @@ pub(super) fn board() -> Board {
     }
 }
 
-/// Requests in flight of each pod, as a mean over a short window so that it fits the rates beside it.
+/// Requests in flight per pod, averaged over a short window to match the rates alongside.
 fn load(window: &str) -> String {
     sum(&POD, &format!("avg_over_time({}[{window}])", series(Id::InFlight, &[])))
 }
@@ -56,7 +56,7 @@ fn tail() -> String {
     quantile_over("5m", 0.1, Id::DecodeRate, &POD, &[])
 }
 
-/// The most that each pod had in flight within the last hour while its slow tail still kept the floor.
+/// The maximum in flight per pod within the last hour while its slow tail still met the floor.
 fn safe() -> String {
     format!(
         "max_over_time((\n{}\nand on ({by})\n(({}) >= on () group_left () {})\n)[1h:1m])",
@@ -67,12 +67,12 @@ fn safe() -> String {
     )
 }
 
-/// Pods that broke the floor within the last hour: of the others nobody knows how much they can take.
+/// Pods that fell below the floor within the last hour; the limit of the others is unknown.
 fn near_the_knee() -> String {
     format!("count_over_time(((({}) < on () group_left () {}))[1h:1m])", tail(), decode_floor())
 }
 
-/// More requests that fit; below 0 there are too many already.
+/// Remaining capacity in requests; negative if there are already too many.
 fn room() -> String {
     let by = list(&POD);
     format!("(\n{}\n- on ({by})\n{}\n)\nand on ({by})\n{}", safe(), load(WINDOW), near_the_knee())

@@ -1,4 +1,4 @@
-//! Sidecar health: what tokometer itself costs, how much it understands, and whether its telemetry arrives.
+//! Sidecar health: tokometer's own resource use, parsing success, and delivery of its telemetry.
 
 use serde_json::json;
 
@@ -25,7 +25,7 @@ const KUBERNETES: &str = "only with kube-state-metrics or cAdvisor";
 const SPANS: &str = "only where the engine's spans are received";
 const OTLP: &str = "only with an OTLP endpoint";
 
-/// The containers of this name are tokometers.
+/// Matchers of the tokometer containers.
 const CONTAINER: &str = r#"container="tokometer",namespace=~"$namespace",pod=~"$pod""#;
 
 pub(super) fn board() -> Board {

@@ -1,4 +1,4 @@
-//! Objectives and error budgets, mostly from what the rules record.
+//! Objectives and error budgets, mostly from recording rules.
 
 use serde_json::json;
 
@@ -24,7 +24,7 @@ use tokometer_telemetry::export::table::Id;
 use tokometer_telemetry::export::table::Key;
 use tokometer_telemetry::slo::RuleSettings;
 
-/// The colour of each pair of windows' limit, from the one that pages first.
+/// The colour of each burn-rate threshold, starting with the one that pages first.
 const BURN_COLORS: [&str; 4] = ["red", "dark-orange", "orange", "dark-yellow"];
 
 pub(super) fn board(rules: &RuleSettings) -> Board {
@@ -43,7 +43,7 @@ pub(super) fn board(rules: &RuleSettings) -> Board {
     }
 }
 
-/// The label that names an objective.
+/// The label with the objective's name.
 const SLO: Label = Label::Of(Key::Slo);
 
 fn chosen() -> Matcher {
@@ -66,7 +66,7 @@ impl Of<'_> {
         format!("{{{{{}}}}}{groups}", Key::Slo.label())
     }
 
-    /// Matchers of the chosen objectives and groups.
+    /// Matchers of the selected objectives and groups.
     fn chosen(&self) -> String {
         chosen_objectives(&self.rules.group_by)
     }
@@ -79,17 +79,17 @@ impl Of<'_> {
         burn(ratio, &self.rules.group_by)
     }
 
-    /// The columns of one objective are joined by its labels, so each query keeps these and no others.
+    /// Keeps only the labels by which the columns of one objective are joined.
     fn by_objective(&self, expr: &str) -> String {
         format!("max by ({}) (\n{expr}\n)", self.group_by())
     }
 
-    /// Counts of the whole period.
+    /// Counts over the whole period.
     fn counted(&self, of: Recorded) -> String {
         format!("sum_over_time({}[{}d])", self.series(of), self.rules.period_days)
     }
 
-    /// Bad exchanges that the budget still allows.
+    /// Remaining bad requests in the budget.
     fn allowed(&self) -> String {
         format!(
             "({all} > 0)\n* on (sloth_id) group_left ()\n{budget}\n-\n{bad}",
@@ -99,7 +99,7 @@ impl Of<'_> {
         )
     }
 
-    /// Seconds until the budget is spent, at the last hour's rate. Absent while nothing burns.
+    /// Time to budget exhaustion in seconds, at the last hour's rate. Absent while nothing burns.
     fn seconds_left(&self) -> String {
         format!(
             "clamp_min({left}, 0) * {period}\n/ ignoring (sloth_window)\n(({burn}) > 0)",
@@ -116,7 +116,7 @@ impl Of<'_> {
     }
 
     fn objectives(&self) -> Panel {
-        // Only what was judged within the period has a row.
+        // Only objectives with evaluated requests in the period have a row.
         let target = format!(
             "0 * {}\n+ on (sloth_id) group_left ()\n{}",
             self.series(Recorded::BudgetLeft),
@@ -226,7 +226,8 @@ impl Of<'_> {
         .size(24, 8)
     }
 
-    /// Both scales are logarithmic: what pages is fourteen times what is allowed. What is 0 is drawn at the lower edge.
+    /// Both scales are logarithmic: the paging threshold is 14 times the allowed rate. Zeros are drawn at the lower
+    /// edge.
     fn on_log_scale(&self, panel: Panel) -> Panel {
         panel
             .custom("scaleDistribution", json!({"type": "log", "log": 2}))

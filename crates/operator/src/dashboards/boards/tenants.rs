@@ -1,4 +1,4 @@
-//! Who uses the fleet, and what it costs: a row of the overview.
+//! Usage and cost per tenant: a row of the overview.
 
 use serde_json::json;
 
