@@ -1,7 +1,7 @@
 """Tests against real components: `python tests/live SUITE [NAME...]`.
 
-Each public function of the module is one test; a suite that is a package names its modules in PARTS. The exit code is 0 when all
-passed, 1 when one failed, and 77 when none failed and one could not run here (the last line says why).
+Each public function of the module is one test; a suite that is a package lists its modules in PARTS. Exit codes: 0 if all
+passed, 1 if one failed, 77 if none failed and at least one could not run here (the last line gives the reason).
 """
 
 import importlib
@@ -14,13 +14,13 @@ import traceback
 
 from process import Skip
 
-# No test takes longer, unless its suite says so; one that does hangs.
+# Timeout per test, unless the suite sets its own; a test that exceeds it hangs.
 MOST_SECONDS = 180 + sum(int(float(os.environ.get(name, "0"))) for name in ("SOAK_SECONDS", "RELIABILITY_SECONDS"))
 SUITES = ("engine", "queueing", "routes", "clients", "http2", "websocket", "exporters", "rules", "board_queries", "dashboards", "alerts", "chart", "policy", "spans", "wedge", "verify", "reliability", "soak", "ollama_server", "vllm_server", "vllm_spans", "picture_trace", "picture_boards", "live_page", "top", "netns", "kustomize", "lifecycle", "guide", "guide_values", "cluster")
 
 
 def _hangs(*_):
-    raise TimeoutError("not done in time")
+    raise TimeoutError("test timed out")
 
 
 def main(suite, *wanted):

@@ -1,5 +1,5 @@
-"""From tokens that come too slowly to the page of whoever is on call: the simulator, tokometer, a real Prometheus with the rules of
-`tokometer rules`, a real Alertmanager, and a receiver of its webhook. Time runs faster in the rules, by `--time-scale`."""
+"""From slow tokens to a page for the on-call engineer: the simulator, tokometer, a real Prometheus with the rules of
+`tokometer rules`, a real Alertmanager, and a receiver of its webhook. `--time-scale` makes time in the rules run faster."""
 
 import asyncio
 import contextlib
@@ -18,20 +18,22 @@ from stream import complete, whole
 MOST_SECONDS = 290
 
 SCALE = 30
-FLOOR = 20.0  # Tokens per second of the objective.
+FLOOR = 20.0  # The objective's tokens per second.
 TOKENS = 24
-# An exchange of each client begins every so many seconds, slow or not: shares of bad ones are shares of time then.
+# Each client starts a request at this interval, whether requests are slow or not, so that shares of bad requests equal
+# shares of time.
 PACE_SECONDS, CLIENTS = 2.8, 8
 HEALTHY = ["--rate", "60", "--ttft-ms", "20"]
 SLOWED = ["--rate", "10", "--ttft-ms", "20"]
 HEALTHY_SECONDS = 20.0
-# Named, so that their counters stand at zero before the first exchange, and a rate sees each one.
+# Named, so that their counters exist (at zero) before the first request, and a rate includes it.
 MODELS = ["control", "slowed"]
 RUNBOOKS = "https://runbooks.example.org/llm"
 
-# Of the objective of 95 %: window, share above which it is told, minutes until it is (tests/live/rules.py holds more).
+# For the objective of 95 %: window, bad share above which the alert fires, minutes until then (tests/live/rules.py
+# tests more).
 HARD, FAST, SLOW = ("5m", 5, 0.9, 2), ("1h", 60, 0.72, 2), ("6h", 360, 0.3, 15)
-# What a window is late by: a scrape and an evaluation of each of two groups, twice, and the pace of the exchanges.
+# Maximum delay of an alert: a scrape and an evaluation of each of two groups, twice, and the pace of the requests.
 LATE = 12.0
 
 PROMETHEUS = """
@@ -50,7 +52,7 @@ receivers: [ {{ name: on-call, webhook_configs: [ {{ url: "http://127.0.0.1:{por
 
 
 class _OnCall:
-    """Receives what Alertmanager tells: each alert once as firing and once as resolved, with the time of arrival."""
+    """Receives Alertmanager's notifications: each alert once as firing and once as resolved, with the time of arrival."""
 
     def __init__(self):
         self.told = told = []
@@ -77,13 +79,13 @@ class _OnCall:
         self.server.server_close()
 
     def find(self, status, **labels):
-        """The first message of this status about an alert with these labels: (when it came, the alert)."""
+        """The first notification of this status for an alert with these labels: (arrival time, the alert)."""
         wanted = labels.items()
         return next(((at, a) for at, a in list(self.told) if a["status"] == status and wanted <= a["labels"].items()), None)
 
 
 class _Traffic:
-    """Clients that ask at a steady pace; `with` ends when their last answers are there."""
+    """Clients that send requests at a steady pace; `with` ends when their last responses are complete."""
 
     def __init__(self, port, model):
         self.port, self.model, self.done, self.broken = port, model, threading.Event(), []
@@ -132,14 +134,14 @@ def _rules(directory):
 
 
 def _seconds(text):
-    """A time of Alertmanager's, as seconds since 1970; it may have nanoseconds."""
+    """A timestamp from Alertmanager, as seconds since 1970; it may have nanoseconds."""
     whole_seconds, _, fraction = text.rstrip("Z").partition(".")
     moment = datetime.datetime.fromisoformat(whole_seconds).replace(tzinfo=datetime.timezone.utc)
     return moment.timestamp() + float(f"0.{fraction[:6] or 0}")
 
 
 def _due(burn, healthy):
-    """Seconds from the first bad exchange until it is told, when all are bad after so many seconds of good ones."""
+    """Seconds from the first bad request until the alert fires, if all are bad after `healthy` seconds of good ones."""
     _, window, share, pending = burn
     window = window * 60 / SCALE
     # The good ones leave the window, or are outweighed in it.
@@ -149,7 +151,7 @@ def _due(burn, healthy):
 
 @contextlib.contextmanager
 def _watched(directory, on_call, admins):
-    """A Prometheus that scrapes these and an Alertmanager that it tells."""
+    """A Prometheus that scrapes these admin servers, and an Alertmanager that it notifies."""
     _program("prometheus")
     _program("alertmanager")
     port, alertmanager = free_port(), free_port()
@@ -186,15 +188,15 @@ def slow_tokens_page_whoever_is_on_call_and_the_page_is_taken_back():
 
         with _Traffic(relay.port, "slowed"):
             began = time.monotonic()
-            until(lambda: time.monotonic() - began >= HEALTHY_SECONDS, "a healthy time", HEALTHY_SECONDS + 5)
+            until(lambda: time.monotonic() - began >= HEALTHY_SECONDS, "the healthy period", HEALTHY_SECONDS + 5)
         healthy = time.monotonic() - began
         server.kill()
-        assert _events(relay, "bad") == 0 and _events(relay, "good") > 0, "all is well at first"
-        assert not on_call.told, f"all is well, and told is {on_call.told}"
+        assert _events(relay, "bad") == 0 and _events(relay, "good") > 0, "no bad requests at first"
+        assert not on_call.told, f"unexpected notifications: {on_call.told}"
 
         told = {}
         with start_sim(*SLOWED, "--model", "slowed", port=server.port), _Traffic(relay.port, "slowed"):
-            until(lambda: _events(relay, "bad") > 0, "the first exchange below the floor", 20)
+            until(lambda: _events(relay, "bad") > 0, "the first request below the floor", 20)
             slowed = time.time()
             for burn in (HARD, SLOW, FAST):
                 labels = {"alertname": "LLMDecodeRateErrorBudgetBurn", "long": burn[0], "model": "slowed"}
@@ -203,10 +205,10 @@ def slow_tokens_page_whoever_is_on_call_and_the_page_is_taken_back():
                 at, alert = until(lambda: on_call.find("firing", **labels), f"a page for the window of {burn[0]}", max(waiting, 0.1))
                 told[burn[0]] = alert
                 fired = _seconds(alert["startsAt"]) - slowed
-                print(f"    {burn[0]}: due {due:.1f} s after the first slow exchange ({due * SCALE / 60:.0f} min of true time), fired after {fired:.1f} s, told {at - slowed - fired:.1f} s later")
-                # An exchange is bad from its end, and began before: so the window may be a little ahead.
+                print(f"    {burn[0]}: due {due:.1f} s after the first slow request ({due * SCALE / 60:.0f} min unscaled), fired after {fired:.1f} s, notified {at - slowed - fired:.1f} s later")
+                # A request becomes bad at its end, but started earlier: so the window may be slightly ahead.
                 assert 0.9 * due - PACE_SECONDS - 2 <= fired <= due + LATE, f"{burn[0]}: due after {due:.1f} s, fired after {fired:.1f} s"
-                assert at - slowed - fired < 10, "Alertmanager tells it at once"
+                assert at - slowed - fired < 10, "Alertmanager notifies immediately"
                 assert alert["labels"]["severity"] == "critical" and alert["labels"]["slo"] == "decode_rate", alert["labels"]
                 assert alert["labels"]["service"] == "chat", alert["labels"]
                 said = alert["annotations"]
@@ -215,24 +217,25 @@ def slow_tokens_page_whoever_is_on_call_and_the_page_is_taken_back():
                 assert "were bad" in said["description"], said
 
         page = Path(__file__).resolve().parents[2] / "docs" / "runbooks" / "LLMDecodeRateErrorBudgetBurn.md"
-        assert page.is_file(), "the runbook's page is there"
+        assert page.is_file(), "the runbook page exists"
         with start_sim(*HEALTHY, "--model", "slowed", port=server.port), _Traffic(relay.port, "slowed"):
             recovered = time.time()
-            # Of the short window (minutes) the good ones must fill so much, and the page is kept for 5 minutes more.
+            # Good requests must fill this much of the short window (in minutes), and the alert is kept firing for 5
+            # more minutes.
             for long, short, share, keep in (("5m", 5, 0.1, 5), ("1h", 5, 0.28, 5), ("6h", 30, 0.7, 0)):
                 due = (short * share + keep) * 60 / SCALE
                 labels = {"alertname": "LLMDecodeRateErrorBudgetBurn", "long": long, "model": "slowed"}
                 wait = recovered + due + LATE + 10 - time.time()
-                at, alert = until(lambda: on_call.find("resolved", **labels), f"the page for {long} is taken back", max(wait, 0.1))
+                at, alert = until(lambda: on_call.find("resolved", **labels), f"the page for {long} is resolved", max(wait, 0.1))
                 over = _seconds(alert["endsAt"]) - recovered
-                print(f"    {long}: taken back after {over:.1f} s of recovery, due after {due:.1f} s")
-                assert due - 2 <= over <= due + LATE, f"{long}: due after {due:.1f} s, over after {over:.1f} s"
+                print(f"    {long}: resolved after {over:.1f} s of recovery, due after {due:.1f} s")
+                assert due - 2 <= over <= due + LATE, f"{long}: due after {due:.1f} s, resolved after {over:.1f} s"
 
         alerts = {(a["labels"]["alertname"], a["labels"].get("slo"), a["labels"].get("model")) for _, a in on_call.told}
-        # How late a data path is on a machine that is shared is true, and no matter of this test.
+        # Data path delay on a shared machine is real, but not part of this test.
         alerts = {alert for alert in alerts if alert[0] != "LLMSidecarOverheadHigh"}
-        print(f"    told in all: {sorted(alerts, key=str)}")
+        print(f"    all notifications: {sorted(alerts, key=str)}")
         more = [a for _, a in on_call.told if a["labels"]["alertname"].startswith("LLMSidecar")]
-        assert not [alert for alert in alerts if alert[2] != "slowed"], f"the control is silent: {alerts} {more}"
-        assert {alert[1] for alert in alerts} <= {"decode_rate", "goodput"}, f"nothing else was wrong: {alerts}"
+        assert not [alert for alert in alerts if alert[2] != "slowed"], f"the control fires no alerts: {alerts} {more}"
+        assert {alert[1] for alert in alerts} <= {"decode_rate", "goodput"}, f"no other alerts: {alerts}"
         assert _events(beside, "bad") == 0 and _events(beside, "good") > 50, "the control was healthy, and had traffic"

@@ -1,4 +1,4 @@
-"""What boards ask, by promtool: every query is PromQL to old and new Prometheus, and the estimate of room is what its arithmetic says."""
+"""Dashboard queries, checked by promtool: every query is valid PromQL for old and new Prometheus, and the room estimate is correct."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from process import BINARY, Skip
 
-# Variables as Grafana fills them in with all chosen.
+# Variables as Grafana fills them in with all values selected.
 CHOSEN = {"$__rate_interval": "5m", "$__range": "1h"}
 POD = 'job="j",namespace="n",pod="p",instance="i"'
 
@@ -55,7 +55,7 @@ def every_query_of_every_board_is_promql():
 
 
 def _expect(series, asked):
-    """Each asked one: minute, expression, expected value or None for no sample."""
+    """Each item of `asked`: minute, expression, expected value or None for no sample."""
     test = {
         "interval": "1m",
         "input_series": [{"series": name, "values": " ".join(map(str, values))} for name, values in series],
@@ -72,7 +72,7 @@ def _expect(series, asked):
 
 
 def _streams(slow, minutes=61):
-    """Sixty streams end in each minute: at 45 tokens per second, in the minutes `slow` at 12."""
+    """Sixty streams end in each minute: at 45 tokens per second, or at 12 in the minutes `slow`."""
     buckets = {"15": [], "40": [], "50": [], "+Inf": []}
     total = late = 0
     for minute in range(minutes):
@@ -93,7 +93,7 @@ def _floor():
 
 def room_is_the_most_that_kept_the_floor_less_what_is_in_flight():
     room = _query("tokometer-queue", "Room for more (estimate)")
-    # Eight are well, sixteen are too many, five are there now.
+    # Eight are fine, sixteen are too many, five are in flight now.
     load = _in_flight([8] * 32 + [16] * 14 + [5] * 15)
     _expect(_floor() + load + _streams(range(28, 50)), [(60, room, 3)])
 
@@ -122,7 +122,7 @@ def _exchanges(good, bad):
 def the_burn_rate_of_the_overview_is_the_bad_share_by_the_allowed_one():
     burn = _query("tokometer-overview", "Budget burn rate, 1 h")
     rising = [minute * 10 for minute in range(61)]
-    # As many bad as good: fifty times the allowed hundredth.
+    # As many bad as good: fifty times the allowed one percent.
     _expect(_exchanges(rising, rising), [(60, f"round({burn})", 50)])
 
 
@@ -149,6 +149,6 @@ def a_slow_tail_below_the_floor_breaks_the_objective_and_one_above_does_not():
 
 def a_quiet_hour_is_told_from_one_without_a_sidecar():
     burn = _query("tokometer-overview", "Budget burn rate, 1 h")
-    # No traffic is NaN, which equals nothing, itself neither; no series is no answer.
+    # No traffic yields NaN, which is not equal to anything; without a series the result is empty.
     _expect(_exchanges([7] * 61, [0] * 61), [(60, f"count(({burn}) != ({burn}))", 1)])
     _expect(_floor(), [(60, burn, None)])

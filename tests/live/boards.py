@@ -1,4 +1,4 @@
-"""What the dashboards ask: their queries, with variables filled in as Grafana fills them in."""
+"""Dashboard queries, with variables filled in as Grafana does."""
 
 import json
 import math
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from process import BINARY
 
-# Grafana's default where a panel says nothing else, where scrapes are some seconds apart.
+# Grafana's default where a panel sets no other value, with scrapes a few seconds apart.
 RATE_INTERVAL = 15
 POINTS = 120
 
@@ -21,15 +21,15 @@ def _run(*arguments):
 
 
 def made(directory, config):
-    """Every board as `tokometer dashboards` makes it for this configuration, by its uid."""
+    """Every dashboard that `tokometer dashboards` generates for this configuration, by uid."""
     _run("--out", str(directory), "--config", str(config))
     boards = [json.loads(file.read_text()) for file in sorted(Path(directory).glob("*.json"))]
-    assert boards, f"no board in {directory}"
+    assert boards, f"no dashboard in {directory}"
     return {board["uid"]: board for board in boards}
 
 
 def may_be_empty(config):
-    """Board, panel and target that need what not everybody has -> what they need."""
+    """Dashboard, panel and target that may return no data -> the reason."""
     told = {}
     for line in _run("--queries", "--config", str(config)).splitlines():
         query = json.loads(line)
@@ -39,7 +39,7 @@ def may_be_empty(config):
 
 @dataclass
 class Query:
-    """One target of a panel."""
+    """A target of a panel."""
 
     board: str
     panel: str
@@ -50,7 +50,7 @@ class Query:
 
 
 def queries(board):
-    """Every target of every panel, those in collapsed rows too."""
+    """Every target of every panel, including those in collapsed rows."""
     for panel in board["panels"]:
         for one in [panel, *panel.get("panels", [])]:
             for target in one.get("targets", []):
@@ -59,7 +59,7 @@ def queries(board):
 
 
 class Times:
-    """From when to when a board is looked at, in seconds since 1970."""
+    """The time range of a dashboard, in seconds since 1970."""
 
     def __init__(self, start, end):
         self.start, self.end = start, end
@@ -72,19 +72,19 @@ class Times:
 
 
 def fill(text, values):
-    """`$name`, `${name}` and `${name:format}` by their values; a name that is not there is an error."""
+    """Replaces `$name`, `${name}` and `${name:format}` by their values; an unknown name is an error."""
 
     def value(found):
         name = found[1] or found[2]
         if name in values:
             return values[name]
-        raise KeyError(f"${name} is no variable of this board, in {text}")
+        raise KeyError(f"${name} is not a variable of this dashboard, in {text}")
 
     return re.sub(r"\$\{([a-zA-Z_]\w*)(?::\w+)?\}|\$([a-zA-Z_]\w*)", value, text)
 
 
 def variables(board, prometheus, times):
-    """What each variable stands for when all of it is chosen; and how many values it finds."""
+    """The value of each variable with everything selected, and the number of values that it finds."""
     values, found = times.builtin(), {}
     for variable in board["templating"]["list"]:
         name, kind = variable["name"], variable["type"]
@@ -97,7 +97,7 @@ def variables(board, prometheus, times):
             options = prometheus.ask(f"label/{label[2]}/values", start=times.start, end=times.end, **({"match[]": match} if match else {}))
             found[name] = len(options)
             everything = variable.get("allValue") or "(" + "|".join(map(re.escape, options)) + ")"
-            # One that takes no `All` shows its first value.
+            # A variable without `All` has its first value.
             values[name] = everything if variable.get("includeAll") else (options or [""])[0]
         elif kind != "datasource":
             values[name] = str(variable.get("current", {}).get("value") or variable.get("query", ""))
@@ -105,7 +105,7 @@ def variables(board, prometheus, times):
 
 
 def series(prometheus, query, values, times):
-    """How many series it returns that hold a number."""
+    """The number of returned series that contain a number."""
     expr = fill(query.expr, values)
     if query.instant:
         found = [(labels, [value]) for labels, value in prometheus.at(expr, times.end)]
@@ -115,6 +115,6 @@ def series(prometheus, query, values, times):
 
 
 def exemplars(prometheus, query, values, times):
-    """How many exemplars with the trace of their exchange it brings."""
+    """The number of returned exemplars with the trace of their request."""
     found = prometheus.ask("query_exemplars", query=fill(query.expr, values), start=times.start, end=times.end)
     return sum("trace_id" in one["labels"] for each in found for one in each["exemplars"])

@@ -1,4 +1,4 @@
-"""A headless chromium, told what to do over its DevTools protocol."""
+"""A headless Chromium, controlled over its DevTools protocol."""
 
 import base64
 import json
@@ -14,7 +14,7 @@ FLAGS += ["--remote-debugging-port=0", "--remote-allow-origins=*"]
 
 
 class Browser(Process):
-    """One page of so many pixels. `with` ends it."""
+    """One page of this size in pixels. `with` closes it."""
 
     def __init__(self, directory, width, height):
         from websockets.sync.client import connect
@@ -23,7 +23,7 @@ class Browser(Process):
         if not program:
             raise Skip("no chromium on PATH")
         super().__init__("chromium", ["nice", "-n", "19", program, *FLAGS, f"--user-data-dir={directory}/chromium", "about:blank"])
-        found = until(lambda: re.search(r"ws://([^/]+)/", self.output()), "chromium tells its port", 60)
+        found = until(lambda: re.search(r"ws://([^/]+)/", self.output()), "chromium reports its port", 60)
         pages = json.loads(urllib.request.urlopen(f"http://{found[1]}/json/list", timeout=30).read())
         url = next(page["webSocketDebuggerUrl"] for page in pages if page["type"] == "page")
         self.socket, self.calls = connect(url, max_size=None, open_timeout=30), 0
@@ -42,19 +42,19 @@ class Browser(Process):
         return self.call("Runtime.evaluate", expression=script, returnByValue=True)["result"].get("value")
 
     def open(self, url, script):
-        """Goes there, and waits until the script holds in the page."""
+        """Navigates to the URL, and waits until the script is true in the page."""
         self.call("Page.navigate", url=url)
         until(lambda: self.evaluate(script), lambda: f"{script}: {self.evaluate('document.body.innerText')}", 90)
 
     def click(self, selector, text=""):
-        """Clicks what the selector finds, of several the one with this text."""
+        """Clicks the element that the selector finds; among several, the one with this text."""
         found = f"[...document.querySelectorAll({json.dumps(selector)})].find(e => e.innerText.startsWith({json.dumps(text)}))"
-        until(lambda: self.evaluate(f"!!{found}"), f"{selector} {text} is there", 30)
+        until(lambda: self.evaluate(f"!!{found}"), f"{selector} {text} exists", 30)
         place = self.evaluate(f"(r => [r.x + r.width / 2, r.y + r.height / 2])({found}.getBoundingClientRect())")
         for kind in ("mousePressed", "mouseReleased"):
             self.call("Input.dispatchMouseEvent", type=kind, x=place[0], y=place[1], button="left", clickCount=1)
 
     def picture(self, path, width=None, height=None):
-        """What the window shows, or so much of the page as is told."""
+        """A screenshot of the window, or of the given part of the page."""
         whole = {"captureBeyondViewport": True, "clip": {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}} if height else {}
         path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png", **whole)["data"]))

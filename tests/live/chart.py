@@ -1,4 +1,4 @@
-"""The Helm chart, by the real Helm engine: what it renders, what it refuses, and that every object of it is valid."""
+"""The Helm chart with the real Helm engine: what it renders and rejects, and whether every rendered object is valid."""
 
 import json
 import os
@@ -11,12 +11,12 @@ import helm_chart
 from helm_chart import CHART, cases, documents, example, included, notes, of_kind, render
 from process import BINARY, Process, Skip, free_port, get, start_sim
 
-# Schemas of four versions of Kubernetes are read.
+# Loads the schemas of four Kubernetes versions.
 MOST_SECONDS = 400
 
 
 def _refused(values):
-    """The error with which Helm refuses these values."""
+    """The error with which Helm rejects these values."""
     helm_chart.needs_helm()
     try:
         render(values)
@@ -33,7 +33,7 @@ def helm_has_nothing_to_remark():
     helm_chart.needs_helm()
     for name, values in {"nothing set": {}, **cases()}.items():
         report = helm_chart.helm_python.lint(str(helm_chart.without_links()), values, strict=True, kube_version="v1.36.0")
-        # An icon is a remark of the level "info".
+        # A missing icon is reported at level "info".
         bad = [message for message in report["messages"] if message["severity"] > 1]
         assert not bad and not report["errors"], f"{name}: {bad} {report['errors']}"
 
@@ -94,7 +94,7 @@ def every_case_renders_to_its_committed_example():
             (examples / name).write_text(text)
     committed = {file.name: file.read_text() for file in examples.glob("*.yaml")}
     differ = sorted(name for name in made.keys() | committed.keys() if made.get(name) != committed.get(name))
-    assert not differ, f"charts/tokometer/examples: {differ}; `make chart-examples` writes them anew"
+    assert not differ, f"charts/tokometer/examples: {differ}; run `make chart-examples` to update them"
     print(f"    {len(made)} cases")
 
 
@@ -108,7 +108,7 @@ def every_object_is_valid_in_every_version_of_kubernetes():
                     bad.append(f"{name}: {document['kind']} on {version}: {problem}")
     assert not bad, "\n".join(bad)
     print(f"    {seen} objects, Kubernetes {', '.join(helm_chart.VERSIONS)}")
-    # Strict is strict: a key that is not known is found.
+    # Validation is strict: an unknown key is an error.
     wrong = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "n"}, "date": {}}
     assert len(helm_chart.kubernetes_problems(wrong)) == len(helm_chart.VERSIONS)
 
@@ -122,7 +122,7 @@ def every_object_of_an_operator_is_valid_by_its_own_definition():
                 assert problem is None, f"{name}: {document['kind']}: {problem}"
                 seen.add(document["kind"])
                 document["spec"]["unheard"] = 1
-                assert "unheard" in (helm_chart.custom_problem(document) or ""), f"{document['kind']} takes what it does not know"
+                assert "unheard" in (helm_chart.custom_problem(document) or ""), f"{document['kind']} accepts unknown keys"
     wanted = {"PodMonitor", "ServiceMonitor", "PrometheusRule", "ScaledObject"}
     wanted |= {"GrafanaDashboard"} if list((CHART / "files" / "dashboards").glob("*.json")) else set()
     assert seen == wanted, seen ^ wanted
@@ -137,7 +137,7 @@ def every_object_has_the_common_labels_and_a_name_of_its_own():
         for document in found:
             labels = document["metadata"]["labels"]
             assert labels.items() >= own.items() and labels["app.kubernetes.io/managed-by"] == "Helm", (name, document["metadata"])
-    # Two releases of one name, in two namespaces, do not meet.
+    # Two releases with the same name in two namespaces do not conflict.
     names = [{(d["kind"], d["metadata"]["name"]) for d in documents(render({}, namespace=n)) if "namespace" not in d["metadata"]} for n in ("a", "b")]
     assert names[0] and not names[0] & names[1], names
 
@@ -147,14 +147,14 @@ def the_rules_are_those_of_the_program():
     plain = {"apiVersions": ["monitoring.coreos.com/v1"]}
     [rule] = of_kind(documents(render(plain)), "PrometheusRule")
     assert rule["spec"]["groups"] == made
-    # Your own in their place.
+    # Custom rules replace them.
     with tempfile.TemporaryDirectory() as directory:
         config = Path(directory) / "tokometer.yaml"
         config.write_text('{"slo": {"ttft": [{"name": "mine", "max_ms": 900}]}}')
         own = subprocess.run([BINARY, "rules", "--config", config, "--format", "prometheusrule"], capture_output=True, text=True, check=True).stdout
     [rule] = of_kind(documents(render({**plain, "prometheusRule": {"content": own}})), "PrometheusRule")
     assert rule["spec"]["groups"] == helm_chart.yaml.safe_load(own)["spec"]["groups"] != made
-    # What differs for an alert touches no other.
+    # An override for one alert affects no other.
     [rule] = of_kind(documents(render(cases()["monitoring"])), "PrometheusRule")
     alerts = {r["alert"]: r for group in rule["spec"]["groups"] for r in group["rules"] if "alert" in r}
     before = {r["alert"]: r for group in made for r in group["rules"] if "alert" in r}
@@ -191,7 +191,7 @@ def the_notes_warn_of_what_has_a_price():
 
 
 def _arguments(values, directory, address):
-    """What tokometer gets in a pod of each target, with the pod's address in it."""
+    """tokometer's arguments in a pod of each target, with the pod's address filled in."""
     for policy in of_kind(documents(render(values)), "MutatingAdmissionPolicy"):
         given = {variable["name"]: variable["expression"] for variable in policy["spec"]["variables"]}
         config = Path(directory) / f"{policy['metadata']['name']}.yaml"
@@ -212,7 +212,7 @@ def tokometer_takes_every_argument_and_configuration():
 
 
 def a_process_with_these_arguments_stands_in_front_of_the_server_on_the_same_port():
-    """Address split on loopback: 127.0.0.2 is the pod's address. The probes of the container are answered."""
+    """Address split on loopback: 127.0.0.2 is the pod's address. The container's probes get a response."""
     server = start_sim("--rate", "1000")
     admin = free_port()
     values = _sidecar(port=server.port, adminPort=admin)
@@ -227,14 +227,15 @@ def a_process_with_these_arguments_stands_in_front_of_the_server_on_the_same_por
             assert get(f"http://127.0.0.2:{server.port}/health")[0] == 200
             assert 'tokometer_connections_opened_total{' in get(f"http://127.0.0.1:{admin}/metrics")[1]
             server.kill()
-            # The engine's own probe fails with its engine; ours does not.
+            # The engine's own probe fails with its engine; the sidecar's does not.
             assert get(f"http://127.0.0.2:{server.port}/health")[0] == 503
             assert get(f"http://127.0.0.1:{admin}{container[0]['livenessProbe']['httpGet']['path']}")[0] == 200
-            # What the kubelet does when the pod ends: the sidecar's hook begins a drain, and the engine's waits for its end.
+            # When the pod ends, the sidecar's preStop hook starts a drain, and the engine's hook waits for it to
+            # finish.
             drain = container[0]["lifecycle"]["preStop"]["exec"]["command"]
             done = subprocess.run([BINARY, *drain[1:]], capture_output=True, text=True, check=False)
             assert drain[0] == "/tokometer" and done.returncode == 0, done.stderr
-            # Who sends requests learns late that the pod ends: they are taken for a while.
+            # Clients learn late that the pod is ending, so new requests are accepted for a while.
             assert get(f"http://127.0.0.2:{server.port}/health")[0] == 503
             assert get(f"http://127.0.0.1:{admin}/drain/wait", timeout=60)[0] == 200
             assert get(f"http://127.0.0.2:{server.port}/health")[0] == 0
@@ -287,7 +288,7 @@ def the_values_and_their_schema_have_the_same_keys():
             unknown.append(f"{path} takes any key")
 
     walk("", values, schema)
-    # Shapes that Kubernetes defines, and the configuration, may be left empty.
+    # Kubernetes-defined structures, and the configuration, may be left empty.
     free = (".podMonitor.selector", ".sidecar.config", ".dashboards.instanceSelector", ".targets", ".collector.affinity", ".sidecar.resources", ".collector.resources")
     missing = [path for path in missing if not path.startswith(free)]
     assert not unknown and not missing, (unknown, missing)

@@ -1,4 +1,4 @@
-"""The official anthropic, openai and ollama clients, the simulated server, and tokometer between them."""
+"""The official anthropic, openai and ollama clients through tokometer against the simulated server."""
 
 import anthropic
 import names
@@ -7,7 +7,7 @@ import openai
 from process import Tokometer, start_sim
 
 ANTHROPIC_SAYS = {"stop": "end_turn", "length": "max_tokens"}
-TOKENS = 40  # The answer's own length.
+TOKENS = 40  # Natural length of a response.
 LIMITS = ((12, "length"), (200, "stop"))
 CACHED = ["--cached-share", "0.5"]
 
@@ -49,14 +49,14 @@ def the_anthropic_client_reads_messages_and_their_errors():
         except anthropic.APIStatusError as error:
             assert error.body["error"]["type"] == "api_error", error.body
         else:
-            raise AssertionError("the client saw no error")
+            raise AssertionError("the client raised no error")
         options |= {"extra_headers": {names.SIM_FAULT: "status:529"}}
         try:
             client.messages.create(**options)
         except anthropic.APIStatusError as error:
             assert error.status_code == 529 and error.body["error"]["type"] == "overloaded_error", error.body
         else:
-            raise AssertionError("the client saw no error")
+            raise AssertionError("the client raised no error")
         counted = client.messages.count_tokens(model="sim", messages=options["messages"])
         assert counted.input_tokens == expected[0][1], (counted, expected)
         client.close()
@@ -78,7 +78,8 @@ def the_openai_client_reads_responses_and_their_failures():
             for answer, streaming in ((streamed, True), (client.responses.create(**options), False)):
                 assert answer.status == {"stop": "completed", "length": "incomplete"}[finish], answer
                 assert answer.usage.output_tokens == min(limit, TOKENS), answer.usage
-                # What the API does not tell is not guessed: a completed response may end in anything but the limit.
+                                # What the API does not report is not guessed: a completed response may have any finish
+                                # reason but the limit.
                 told = {"stop": "completed"}.get(finish, finish)
                 expected.append((told, answer.usage.input_tokens, answer.usage.output_tokens, streaming))
         records = relay.wait_for_records(len(expected))
@@ -123,7 +124,7 @@ def the_ollama_client_reads_chat_and_generate():
         except ollama.ResponseError as error:
             assert "running the model" in error.error, error
         else:
-            raise AssertionError("the client saw no error")
+            raise AssertionError("the client raised no error")
         assert relay.wait_for_records(len(told) + 1)[-1]["outcome"] == "error_in_stream"
 
 

@@ -1,4 +1,4 @@
-"""A collector that keeps what it is sent."""
+"""A collector that stores what it receives."""
 
 import http.server
 import threading
@@ -21,7 +21,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 class Collector:
-    """Takes every push over HTTP at an address of this machine; `pushes` holds (when, path, body) of each."""
+    """Accepts every push over HTTP at a local address; `pushes` contains (time, path, body) of each."""
 
     def __init__(self, host="127.0.0.1", port=0):
         self.address = host, port
@@ -35,7 +35,7 @@ class Collector:
         return self
 
     def traces(self):
-        """The bodies that were traces."""
+        """The bodies of trace pushes."""
         return [body for _, path, body in self.pushes if path == "/v1/traces"]
 
     def __exit__(self, *_):

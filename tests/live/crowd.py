@@ -1,4 +1,4 @@
-"""People who ask, all at once and in phases: how many at a time, how much, and what befalls them."""
+"""Simulated users, concurrent and in phases: how many at a time, request sizes, faults and aborts."""
 
 import asyncio
 import random
@@ -8,15 +8,15 @@ from dataclasses import field
 
 from stream import Stream
 
-# Seconds after which a request is given up whatever happens.
+# Timeout of a request in seconds.
 PATIENCE = 20.0
-# Who asks, and how often compared to the others.
+# Users, with their relative request rates.
 TENANTS, TENANT_WEIGHTS = ("search", "support", "reports"), (6, 3, 1)
 
 
 @dataclass
 class Phase:
-    """Until this share of the run: so many at a time; how often a request has a fault, and how often its asker leaves."""
+    """A phase until this share of the run: concurrent users, share of requests with a fault, share of requests that users abort."""
 
     until: float
     askers: int
@@ -26,7 +26,7 @@ class Phase:
 
 @dataclass
 class Crowd:
-    """Those who ask one server: for tokens between two bounds, with a pause between two requests of the same person."""
+    """Users of one server: they request a number of tokens between two bounds, with a pause between two requests of a user."""
 
     port: int
     model: str
@@ -39,7 +39,7 @@ class Crowd:
 
 
 async def _ask(crowd, phase, chance):
-    """One request to its end, or to where its asker leaves."""
+    """One request until its end, or until the user aborts it."""
     fault = next((name for name, share in phase.faults.items() if chance.random() < share), None)
     words = int(2 ** chance.uniform(2, 9))
     streamed = chance.random() > 0.1
@@ -65,12 +65,12 @@ async def _ask(crowd, phase, chance):
         else:
             await stream.rest()
     finally:
-        # What was read to its end is closed by it; anything else is somebody who goes away.
+        # Reading to the end closes the response; anything else is a user who disconnects.
         stream.leave()
 
 
 async def _person(crowd, number, began, seconds):
-    """Asks again and again while there are so many askers."""
+    """Sends requests as long as there are this many users."""
     chance = random.Random(f"{crowd.model} {crowd.port} {number}")
     while (share := (time.monotonic() - began) / seconds) < 1:
         phase = crowd.now(share)
@@ -78,7 +78,7 @@ async def _person(crowd, number, began, seconds):
             try:
                 await asyncio.wait_for(_ask(crowd, phase, chance), PATIENCE)
             except (TimeoutError, ConnectionError):
-                pass  # The server hangs, or is gone: both are to be seen on the boards.
+                pass  # The server hangs or is down: both must be visible on the dashboards.
         await asyncio.sleep(crowd.pause * chance.uniform(0.5, 1.5))
 
 
@@ -101,5 +101,5 @@ async def _all(crowds, seconds, events):
 
 
 def ask(crowds, seconds, events=()):
-    """Lets all of them ask for so long; each event is called at its share of the time."""
+    """Runs all users for this many seconds; each event is called at its share of the time."""
     asyncio.run(_all(crowds, seconds, events))

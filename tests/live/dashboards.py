@@ -1,4 +1,4 @@
-"""Every panel of every board and every rule, asked of a real Prometheus that scraped real traffic: each returns data."""
+"""Every query of every panel and rule, run on a real Prometheus that scraped real traffic: each returns data."""
 
 import collections
 import os
@@ -15,7 +15,7 @@ from process import Skip
 from process import start_llama_server
 from process import until
 
-# Long enough for windows of a minute, which subqueries look at in steps.
+# Long enough for one-minute windows, which subqueries evaluate in steps.
 SECONDS = int(os.environ.get("BOARDS_SECONDS", "150"))
 MOST_SECONDS = SECONDS + 150
 FAULTS = {"status:503": 0.04, "status:400": 0.03, "error-event:4": 0.03, "cut:5": 0.03, "reset:5": 0.02, "stall:1.5": 0.05, "hang:2": 0.04, "bad-json:2": 0.02, "garbage": 0.01}
@@ -26,7 +26,7 @@ def _one_slot():
 
 
 def _crowds(port):
-    """Two crowds that fit, one that waits for a slot, one whose server goes away; and nobody at one server."""
+    """Two groups that fit, one that waits for a slot, and one whose server goes down; one server gets no requests."""
     busy, slow, gone, queue = map(port, ("chat-busy", "chat-slow", "chat-gone", "other-queue"))
     return [
         Crowd(busy, "chat", [Phase(0.3, 5), Phase(0.6, 14, leave=0.05), Phase(1, 10, FAULTS, leave=0.12)]),
@@ -37,20 +37,20 @@ def _crowds(port):
 
 
 def _rules_are_well(prometheus):
-    """Every rule is evaluated without an error, and every recorded series is there; the alerts that were told."""
+    """Checks that every rule evaluates without an error and every recorded series exists; returns the alerts that fired."""
     until(lambda: all(rule["health"] != "unknown" for rule in prometheus.rules()), "every rule was evaluated", 30)
     rules = prometheus.rules()
     wrong = [f"{rule['group']}, {rule['name']}: {rule.get('lastError') or rule['health']}" for rule in rules if rule["health"] != "ok" or rule.get("lastError")]
     recorded = [rule for rule in rules if rule["type"] == "recording"]
     for rule in recorded:
-        # Days are even or odd: what is recorded for either is there, and not for the other.
+        # Series are recorded for either even or odd days, so one of the two is missing.
         labels = {label: value for label, value in rule.get("labels", {}).items() if label != "day"}
         matchers = ",".join(f'{label}="{value}"' for label, value in labels.items())
         if not prometheus.at(f"{rule['name']}{{{matchers}}}"):
             wrong.append(f"{rule['group']}, {rule['name']}{{{matchers}}}: no series")
     alerts = collections.Counter((rule["name"], rule["state"]) for rule in rules if rule["type"] == "alerting")
     told = {name for name, state in alerts if state != "inactive"}
-    print(f"    {len(recorded)} recorded series and {alerts.total()} alerts evaluate; told: {', '.join(sorted(told))}")
+    print(f"    {len(recorded)} recorded series and {alerts.total()} alerts evaluate; fired: {', '.join(sorted(told))}")
     assert not wrong, "\n      ".join(["rules:", *wrong])
     return told
 
@@ -74,7 +74,7 @@ def _ask_panels(prometheus, made, excused, times):
     panels = collections.defaultdict(list)
     for key, many in counts.items():
         panels[key[:2]].append((many, excused.get(key)))
-    # Targets that are empty for different reasons, such as `good` and `broken`: not all of them at once.
+    # Targets with different reasons to be empty, such as `good` and `broken`: not all of them may be empty at once.
     wrong += [f"{key}: none of its queries has data" for key, told in panels.items() if not any(many for many, _ in told) and len(set(told)) > 1]
     wrong += [f"{key}: not told by --queries" for key in counts.keys() - excused.keys()]
     wrong += [f"{key}: told by --queries, and in no board" for key in excused.keys() - counts.keys()]
@@ -99,10 +99,10 @@ def every_panel_and_every_rule_gets_data_from_a_real_run():
         try:
             native = pods.scraped(f"{directory}/native", f"{directory}/rules.yaml", scrape_protocols=["PrometheusProto"], scrape_native_histograms=True)
         except Skip as reason:
-            native, unable = None, f"on classic histograms all is well; {reason}"
+            native, unable = None, f"classic histograms pass; {reason}"
         began = time.time()
         ask(_crowds(pods.port), SECONDS, [(0.25, pods.pods["chat-gone"].server.kill)])
-        # What was scraped while they still asked.
+        # The data scraped while requests were being sent.
         times = boards.Times(began, time.time() - 2)
 
         told = _rules_are_well(classic)
@@ -119,9 +119,9 @@ def every_panel_and_every_rule_gets_data_from_a_real_run():
 
         if not native:
             raise Skip(unable)
-        # Without `_bucket` series, as with converted or native histograms alone.
+        # Without `_bucket` series, as with only converted or native histograms.
         natives, _, wrong = _ask_panels(native, made, excused, times)
         panels = {key[:2] for key, many in counts.items() if many} - {key[:2] for key, many in natives.items() if many}
         wrong += [f"{board}, {panel}: no data from native histograms" for board, panel in sorted(panels)]
         assert not wrong, "\n      ".join(["panels on native histograms:", *map(str, wrong)])
-        print(f"    {len(counts)} queries of {len(made)} boards; {linked} exemplars lead to traces; native histograms alone give the same panels")
+        print(f"    {len(counts)} queries of {len(made)} dashboards; {linked} exemplars lead to traces; native histograms alone give the same panels")

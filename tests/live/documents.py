@@ -1,4 +1,4 @@
-"""What the documents show: the commands of their indented blocks, and the texts of their fenced ones."""
+"""Contents of the documents: the commands in their indented blocks, and the texts of their fenced ones."""
 
 import re
 import shlex
@@ -13,12 +13,12 @@ FILES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "charts/tokometer/README.md")),
     *sorted((ROOT / "docs").glob("*.md")),
 ]
-# A block is of commands when its first word is one of these.
+# A block consists of commands if its first word is one of these.
 PROGRAMS = ("tokometer", "kubectl", "helm", "curl", "docker", "cargo", "make")
 
 
 def blocks(file):
-    """The indented blocks of a document, without their indent."""
+    """The indented blocks of a document, unindented."""
     found, block, fenced = [], [], False
     for line in [*file.read_text().splitlines(), ""]:
         fenced ^= line.lstrip().startswith("```")
@@ -41,7 +41,7 @@ def is_shell(block):
 
 
 def commands(file):
-    """Each command of a document as it is written, without the note behind it; lines that end with a backslash are one."""
+    """Each command of a document as written, without its trailing comment; lines that end with a backslash are joined."""
     found = []
     for block in filter(is_shell, blocks(file)):
         lines = "\n".join(block).replace("\\\n", " ").splitlines()
@@ -50,7 +50,7 @@ def commands(file):
 
 
 def _without_note(line):
-    # Only a comment has a # with a blank before it, unless it is quoted.
+    # An unquoted # with a space before it starts a comment.
     at = line.find(" #")
     if at < 0:
         return line
@@ -62,7 +62,7 @@ def _without_note(line):
 
 
 def promtool(what, *arguments):
-    """What promtool says of a file that it must take."""
+    """promtool's output for a file that it must accept."""
     if not shutil.which("promtool-3"):
         raise Skip("no promtool (component promtool-3)")
     done = subprocess.run(["promtool-3", "check", what, *arguments], capture_output=True, text=True, timeout=60)

@@ -1,4 +1,4 @@
-"""A real llama-server, the official openai client, and tokometer between them: what it says is what they saw."""
+"""A real llama-server with the official openai client through tokometer: its records match what client and server saw."""
 
 import socketserver
 import statistics
@@ -18,21 +18,21 @@ from process import Tokometer, get, start_llama_server, until
 PROMPTS = ["Say hello.", "Count.", "Emoji please.", "Loop.", "Think about it."]
 STREAMS = 20
 
-# Client and relay look at the same moment from the two ends of a loopback connection. Their views differ by two passes
-# through the kernel, the client's own work, and how long either waits for a processor: what an exchange takes with a
-# server that answers at once, measured in the same run. The relay may add so much to that, in the median and at worst.
+# Client and relay time the same moment at the two ends of a loopback connection. They differ by two passes through the
+# kernel, the client's own work, and scheduling delays: this noise is measured in the same run with a server that
+# responds immediately. The relay may add this much to it, in the median and at worst.
 ADDED_MEDIAN_MS = 2.0
 ADDED_WORST_MS = 25.0
-# With 20 client threads, a server and a relay on two cores, waiting for a processor is most of it, and more where others want
-# them too: so it comes on top of what such a crowd takes with a server that answers at once.
+# With 20 client threads, a server and a relay on two cores, most of the noise is scheduling delay, and more on a busy
+# machine. It is therefore added to the noise of the same load on a server that responds immediately.
 CROWDED_MEDIAN_MS = 50.0
-# The relay sees a request a moment after the client began to send it, and an answer before the client does; only the
-# rounding of the access log can turn that around.
+# The relay sees a request after the client began to send it, and a response before the client does; only the rounding
+# of the access log can reverse that.
 ROUNDING_MS = 0.5
 
 
 class _Wire(httpx.HTTPTransport):
-    """Takes the times of an exchange where its bytes go to the socket and come from it."""
+    """Measures the times of a request at the socket."""
 
     def handle_request(self, request):
         self.sent = time.perf_counter()
@@ -63,7 +63,7 @@ def _client(port):
 
 
 def _stream(client, prompt, request_id, **more):
-    """Streams an answer to its end; its usage."""
+    """Reads a streamed response to its end; returns its usage."""
     usage = None
     options = {"model": "tiny", "temperature": 0, "max_tokens": 200, "stream_options": {"include_usage": True}} | more
     messages = prompt if isinstance(prompt, list) else [{"role": "user", "content": prompt}]
@@ -71,7 +71,7 @@ def _stream(client, prompt, request_id, **more):
         messages=messages, stream=True, extra_headers={"x-request-id": request_id}, **options
     ):
         usage = chunk.usage or usage
-    assert usage is not None, "the server gave no usage"
+    assert usage is not None, "the server sent no usage"
     return usage
 
 
@@ -81,7 +81,7 @@ class _Server(socketserver.ThreadingTCPServer):
 
 
 class _AtOnce(socketserver.StreamRequestHandler):
-    """Answers every request at once, with a stream of one token."""
+    """Responds to every request immediately, with a stream of one token."""
 
     HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
     EVENT = b'data: {"choices":[{"index":0,"delta":{"content":"x"}}]}\n\n'
@@ -92,7 +92,7 @@ class _AtOnce(socketserver.StreamRequestHandler):
         try:
             self.answer()
         except ConnectionError:
-            pass  # The client is done.
+            pass  # The client disconnected.
 
     def answer(self):
         length = 0
@@ -109,7 +109,7 @@ class _AtOnce(socketserver.StreamRequestHandler):
 
 @contextmanager
 def _server_that_answers_at_once():
-    """Its port."""
+    """Starts it; yields its port."""
     with _Server(("127.0.0.1", 0), _AtOnce) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server.server_address[1]
@@ -117,7 +117,7 @@ def _server_that_answers_at_once():
 
 
 def _crowd(port):
-    """What clients that ask together got: id of the request, usage, milliseconds to the first bytes of the body."""
+    """Results of concurrent clients: request id, usage, milliseconds to the first bytes of the body."""
     together = threading.Barrier(STREAMS)
 
     def one(number):
@@ -132,7 +132,7 @@ def _crowd(port):
 
 
 def _noise_ms(prompts):
-    """What these exchanges take with a server that answers at once: the client's own time and the loopback's."""
+    """Duration of these requests with a server that responds immediately: the client's own time and the loopback's."""
     with _server_that_answers_at_once() as port:
         client, wire = _client(port)
         _stream(client, "Say hello.", "warm-up")
@@ -145,7 +145,7 @@ def _noise_ms(prompts):
 
 
 def _long_prompt():
-    """A prompt that no cache holds, long enough that its time is well above what is compared."""
+    """A prompt that no cache holds, long enough for its processing time to be well above the compared differences."""
     story = f"{uuid.uuid4()} " + "The quick brown fox jumps over the lazy dog. " * 40
     return [{"role": "system", "content": story}, {"role": "user", "content": "Say hello."}]
 
@@ -172,14 +172,14 @@ def twenty_streams_at_a_time_are_counted_as_the_server_counts_them():
             f"    client minus relay, first token: median {median:.2f} ms, worst {max(late):.2f} ms, {STREAMS} at a time; such a"
             f" crowd's noise: median {usual:.2f} ms"
         )
-        assert min(late) > -ROUNDING_MS, f"the relay saw a first token {-min(late):.2f} ms after the client had it"
+        assert min(late) > -ROUNDING_MS, f"the relay recorded a first token {-min(late):.2f} ms after the client received it"
         assert median < usual + CROWDED_MEDIAN_MS, f"median {median:.2f} ms, noise {usual:.2f} ms"
 
         total = sum(usage.completion_tokens for _, usage, _ in answers)
         until(lambda: relay.total(names.OUTPUT_TOKENS) == total, lambda: f"{names.OUTPUT_TOKENS} = {total}, is {relay.total(names.OUTPUT_TOKENS)}")
         assert relay.total(names.EXCHANGES, outcome=names.OK) == STREAMS
         assert relay.total(names.FIRST_TOKEN_COUNT) == STREAMS
-        until(lambda: relay.total(names.IN_FLIGHT) == 0, "no exchange in flight")
+        until(lambda: relay.total(names.IN_FLIGHT) == 0, "no request in flight")
 
 
 def first_token_times_are_those_of_the_client():
@@ -198,7 +198,7 @@ def first_token_times_are_those_of_the_client():
             f"    client minus relay, first token: median {median:.2f} ms, worst {max(late):.2f} ms; loopback noise:"
             f" median {usual:.2f} ms, worst {max(noise):.2f} ms; first token after {statistics.median(firsts):.1f} ms"
         )
-        assert min(late) > -ROUNDING_MS, f"the relay saw a first token {-min(late):.2f} ms after the client had it"
+        assert min(late) > -ROUNDING_MS, f"the relay recorded a first token {-min(late):.2f} ms after the client received it"
         assert median < usual + ADDED_MEDIAN_MS, f"median {median:.2f} ms, noise {usual:.2f} ms"
         assert max(late) < max(noise) + ADDED_WORST_MS, f"worst {max(late):.2f} ms, noise {max(noise):.2f} ms"
 
@@ -237,8 +237,8 @@ def an_aborted_stream_keeps_its_partial_tokens():
         assert record["outcome"] == names.ABORTED, record
         assert record["output_tokens_source"] == names.LOWER_BOUND, record
         assert read <= record["output_tokens"] < 3000, record
-        print(f"    read {read} tokens, then left: {record['output_tokens']} had passed")
-        until(lambda: relay.total(names.OUTPUT_TOKENS) == record["output_tokens"], "the metrics hold the partial tokens")
+        print(f"    read {read} tokens, then disconnected: {record['output_tokens']} had been relayed")
+        until(lambda: relay.total(names.OUTPUT_TOKENS) == record["output_tokens"], "the metrics contain the partial tokens")
         assert relay.total(names.EXCHANGES, outcome=names.ABORTED) == 1
 
 
@@ -276,7 +276,7 @@ def no_text_of_prompts_answers_or_secrets_leaves_it():
             left += [body.decode("latin-1") for _, _, body in collector.pushes]
             for text in (secret, question, answer, "language", "person-77"):
                 assert not any(text in place for place in left), f"{text!r} left through {[text in place for place in left]}"
-            print(f"    {sum(map(len, left)) >> 10} KiB of logs, metrics, spans and pages looked through")
+            print(f"    {sum(map(len, left)) >> 10} KiB of logs, metrics, spans and pages searched")
 
 
 def the_servers_own_state_is_told_as_its_page_tells_it_and_only_when_asked_for():
@@ -303,16 +303,16 @@ def the_servers_own_state_is_told_as_its_page_tells_it_and_only_when_asked_for()
             assert prompt_tokens > 0
             until(
                 lambda: told(relay)["tokometer_engine_prefix_cache_queries_total"] == prompt_tokens,
-                lambda: f"{prompt_tokens} prompt tokens are told: {told(relay)}",
+                lambda: f"{prompt_tokens} prompt tokens are reported: {told(relay)}",
                 20,
             )
             state = told(relay)
             hits = after["llamacpp:prompt_tokens_cached_total"] - before["llamacpp:prompt_tokens_cached_total"]
             assert state["tokometer_engine_prefix_cache_hits_total"] == hits, (state, hits)
-            # The server lets go of a request a moment after its answer, and its page may have been read in between.
+            # The server releases a request shortly after its response, and its page may have been read in between.
             idle = {"tokometer_engine_requests_running": 0.0, "tokometer_engine_requests_waiting": 0.0}
-            until(lambda: idle.items() <= told(relay).items(), lambda: f"nothing runs and nothing waits: {told(relay)}", 20)
+            until(lambda: idle.items() <= told(relay).items(), lambda: f"nothing is running or waiting: {told(relay)}", 20)
             assert state["tokometer_engine_scrape_attempts_total"] > 1, state
             quiet = told(left_alone)
             assert "tokometer_engine_requests_running" not in quiet and quiet["tokometer_engine_scrape_attempts_total"] == 0.0, quiet
-            print(f"    {prompt_tokens} prompt tokens, {hits:.0f} of them from the cache, by both")
+            print(f"    {prompt_tokens} prompt tokens, {hits:.0f} of them cached, according to both")

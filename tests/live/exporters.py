@@ -1,4 +1,4 @@
-"""The Prometheus endpoint and OTLP say the same: one real Prometheus scrapes the first and is pushed the second."""
+"""The Prometheus endpoint and OTLP agree: one real Prometheus scrapes the first and receives the second."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ import names
 from process import Process, Skip, Tokometer, free_port, get, start_sim, until
 from stream import Stream, whole
 
-# Every fault that a request asks for is a tenant.
+# Every injected fault is a tenant.
 LEDGER = {
     "tenants": {"enabled": True, "from_headers": [names.SIM_FAULT], "label": "plain", "max": 4},
     "prices": {"models": [{"model": "*", "input_per_million": 0.3, "output_per_million": 0.7}]},
@@ -19,7 +19,7 @@ LEDGER = {
 }
 OF_LEDGER = ("tokometer_tenant_output_tokens_total", "tokometer_cost_total", "tokometer_unpriced_total", "tokometer_budget_spent_total", "tokometer_budget_limit")
 
-# What Prometheus adds by itself, and what stands for the resource instead of a measurement.
+# Labels and metrics added by Prometheus itself, and those that represent the resource.
 NOT_OURS = ("up", "scrape_", "target_info", "otel_scope_info")
 IDENTITY = ("__name__", "job", "instance")
 
@@ -49,7 +49,7 @@ def _start_prometheus(directory, port, admin, protocol):
 
 
 def _query(port, selector):
-    """The newest sample of every series that matches."""
+    """The latest sample of every matching series."""
     status, body = get(f"http://127.0.0.1:{port}/api/v1/query?query={urllib.parse.quote(selector)}")
     assert status == 200, body
     return json.loads(body)["data"]["result"]
@@ -82,21 +82,21 @@ def _text(key):
 
 
 def _differences(scraped, pushed):
-    """Series that only one of them has, and series with different values."""
+    """Series that exist on only one side, and series with different values."""
     told = [f"only scraped: {_text(key)} = {scraped[key]:g}" for key in scraped.keys() - pushed.keys()]
     lasting = (key for key in pushed.keys() - scraped.keys() if not key[0].startswith(names.OF_THE_MOMENT))
     told += [f"only pushed: {_text(key)} = {pushed[key]:g}" for key in lasting]
     for key in scraped.keys() & pushed.keys():
         moving = key[0].startswith(names.MOVING)
-        # Sums of seconds are added up in another order on each side.
+        # Sums of seconds are added in a different order on each side.
         if not moving and abs(scraped[key] - pushed[key]) > 1e-9 * max(1.0, abs(scraped[key])):
             told.append(f"{_text(key)}: scraped {scraped[key]}, pushed {pushed[key]}")
-    # Buckets last: their histogram's sum and count say most of it.
+    # Buckets last: the sum and count of their histogram show most differences.
     return sorted(told, key=lambda line: ("_bucket{" in line, line))
 
 
 async def _mixed_traffic(port):
-    """Exchanges of every kind that leave different series; their number."""
+    """Sends requests of every kind that produce different series; returns their number."""
     faults = [None, None, "status:400", "status:503", "status:500", "error-event:4", "cut:4", "reset:4", "no-done", "empty", "bad-json:2"]
     requests = [whole(port, tokens=10 + 7 * n, fault=fault) for n, fault in enumerate(faults)]
     requests += [whole(port, tokens=30, stream=False) for _ in range(3)]
@@ -137,7 +137,7 @@ def scrape_and_push_hold_the_same_counts_and_sums():
                 missing = set(OF_LEDGER) - metrics
                 assert not missing, f"{missing} in {sorted(metrics)}"
                 tenants = {dict(labels).get("tenant", "") for name, labels in state["scraped"] if name.startswith("tokometer_tenant_")}
-                assert len(tenants) == 4 + 2, f"four with a place, the others, and those without: {tenants}"
+                assert len(tenants) == 4 + 2, f"four listed tenants, the others, and those without one: {tenants}"
                 compared = [key for key in state["scraped"] if not key[0].startswith(names.MOVING)]
                 print(f"    {len(compared)} series equal, {len(state['scraped'])} in all, of {len(metrics)} sample names")
 
@@ -152,7 +152,7 @@ def prometheus_takes_the_page_in_every_form():
                 with _start_prometheus(data, port, relay.admin, protocol) as prometheus:
                     prometheus.ready(f"http://127.0.0.1:{port}/-/ready")
                     until(lambda: _query(port, 'up{job="scraped"} == 1'), f"a scrape as {protocol}", 20)
-                    until(lambda: _query(port, f"{names.EXCHANGES} == 1"), f"the exchange, scraped as {protocol}", 20)
+                    until(lambda: _query(port, f"{names.EXCHANGES} == 1"), f"the request, scraped as {protocol}", 20)
 
 
 def the_page_is_strict_openmetrics():

@@ -1,4 +1,4 @@
-"""A small fleet: tokometers before servers that work, wait, fail and are gone, scraped as the pods of a cluster."""
+"""A small fleet: tokometers in front of servers that work, queue, fail and are down, scraped like the pods of a cluster."""
 
 import contextlib
 import json
@@ -8,7 +8,8 @@ from pathlib import Path
 from process import BINARY, Tokometer, free_port, start_sim
 from prometheus import Prometheus
 
-# Objectives with limits that the slow server, the full one and the faults break, and the others keep; and what is off by default.
+# Objectives that the slow server, the full one and the faults violate and the others meet, plus features that are off
+# by default.
 SETTINGS = {
     "slo": {
         "availability": [{"name": "availability", "target_percent": 99}],
@@ -27,29 +28,29 @@ SETTINGS = {
     },
     "budgets": [{"name": "all-tokens", "tokens_per_day": 2_000_000}, {"name": "cost", "cost_per_day": 5}],
 }
-# As PodMonitors make them of what Kubernetes tells.
+# As created by PodMonitors from Kubernetes metadata.
 RELABEL = [
     {"source_labels": ["__meta_kubernetes_namespace"], "target_label": "namespace"},
     {"source_labels": ["__meta_kubernetes_pod_name"], "target_label": "pod"},
     {"source_labels": ["__meta_kubernetes_pod_container_name"], "target_label": "container"},
     {"source_labels": ["__meta_kubernetes_pod_ip"], "replacement": "$1:9464", "target_label": "instance"},
 ]
-# Nobody listens there.
+# Nothing listens there.
 NOWHERE = "http://127.0.0.1:9/v1/traces"
 
 
 class Pod:
-    """One server, the tokometer before it, and the names that a cluster would give them."""
+    """A server, the tokometer in front of it, and their names in a cluster."""
 
     def __init__(self, name, model, server, relay):
         self.name, self.model, self.server, self.relay = name, model, server, relay
 
 
 class Fleet(contextlib.ExitStack):
-    """Five pods, four of one model and one of another: `with` starts them and ends them."""
+    """Five pods, four of one model and one of another; `with` starts and stops them."""
 
     def __init__(self, other):
-        """The other model's server is started by this."""
+        """`other` starts the other model's server."""
         super().__init__()
         self.other = other
 
@@ -72,17 +73,17 @@ class Fleet(contextlib.ExitStack):
             ("other-queue", "other", self.other),
         ):
             server = self.enter_context(start())
-            # What one of them pushes is lost, and counted; another takes its engine's spans.
+            # One of them loses its pushes, which is counted; another receives its engine's spans.
             more = {"chat-busy": {"otlp_traces": NOWHERE}, "chat-slow": {"otlp_receiver": spans}}.get(name, {})
             relay = Tokometer(server.port, scrape={"enabled": True, "interval_ms": 1000}, more=SETTINGS, **more)
             self.pods[name] = Pod(name, model, server, self.enter_context(relay))
 
     def port(self, name):
-        """Where its clients connect."""
+        """The port for clients."""
         return self.pods[name].relay.port
 
     def scraped(self, directory, rules=None, **form):
-        """A Prometheus that scrapes all of them, and evaluates these rules, every two seconds."""
+        """A Prometheus that scrapes all of them and evaluates these rules, every two seconds."""
         groups = [
             {
                 "targets": [f"127.0.0.1:{pod.relay.admin}"],
@@ -103,7 +104,7 @@ class Fleet(contextlib.ExitStack):
 
 
 def rules(directory):
-    """The rule file of these settings, evaluated as often as a short run needs; beside it `tokometer.yaml`, which holds them."""
+    """The rule file for these settings, evaluated often enough for a short run; `tokometer.yaml` with the settings is next to it."""
     Path(directory).mkdir(parents=True, exist_ok=True)
     config, file = Path(directory) / "tokometer.yaml", Path(directory) / "rules.yaml"
     config.write_text(json.dumps(SETTINGS))
@@ -114,7 +115,7 @@ def rules(directory):
 
 
 def _hastened(lines):
-    """Windows stay what they are, but that of a step, which is as long as the time between two evaluations of its group."""
+    """Windows are unchanged, except for those equal to the evaluation interval of their group, which become one step."""
     step = False
     for line in lines:
         step = ":step5m" in line if line.startswith("  - ") else step

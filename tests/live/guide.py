@@ -1,7 +1,7 @@
-"""The documents as a newcomer reads them: every command that needs no cluster is run as it is written.
+"""The documents from a newcomer's perspective: every command that needs no cluster is run as written.
 
-Where `helm` and `kubectl` would talk to a cluster, stand-ins with their names keep files (tests/live/stand_ins): the first is
-Helm's own engine, the second takes only what is valid.
+Where `helm` and `kubectl` would talk to a cluster, stand-ins store files instead (tests/live/stand_ins): the first is
+Helm's own engine, the second accepts only valid objects.
 """
 
 import contextlib
@@ -22,14 +22,14 @@ from process import BINARY, Skip, until
 
 STAND_INS = Path(__file__).resolve().parent / "stand_ins"
 DEPLOYMENT = ROOT / "tests" / "fixtures" / "attach" / "deployment.yaml"
-# What a reader puts in for what is written in capitals.
+# What a reader substitutes for placeholders in capitals.
 READERS = {
     "REGISTRY/tokometer": "registry.example/tokometer",
     "NAMESPACE": "llm",
     "IMAGE": "registry.example/tokometer:1",
     "POD": "vllm-0",
     "NEW": "0.2.0",
-    # And a place that only an administrator may write to.
+    # And a path that only an administrator can write to.
     "/var/lib/grafana/dashboards": "dashboards",
 }
 
@@ -50,7 +50,7 @@ LOOK = "curl -s localhost:9464/metrics | grep tokometer_exchanges_total"
 VERIFY = "tokometer verify --relay http://127.0.0.1:8000 --upstream http://127.0.0.1:8001"
 HELP = "make help"
 
-# What cannot run here, and where else it does.
+# Commands that cannot run here, and where they are run instead.
 ELSEWHERE = {
     "docker build -t REGISTRY/tokometer:0.1.0 . && docker push REGISTRY/tokometer:0.1.0": "a registry (tests/image.sh builds the image)",
     "kubectl -n NAMESPACE rollout status deployment vllm": "a cluster",
@@ -64,7 +64,7 @@ ELSEWHERE = {
     "cargo bench --bench relay -- --render": "figures of a run of make bench",
     "cargo build --release --manifest-path benches/peers/pingora-proxy/Cargo.toml --target-dir target/peers": "minutes of compiling (make bench)",
 }
-# Blocks that are no commands: their first lines.
+# Blocks that are not commands: their first lines.
 NO_COMMANDS = {
     "Deployment/vllm: injected",
     "components:",
@@ -78,7 +78,7 @@ NO_COMMANDS = {
     "direct, ms  proxied, ms   added, ms",
 }
 
-# The commands that were begun, and the reasons why others could not be.
+# Commands that were started, and reasons why others could not be.
 _begun, _skipped = set(), []
 
 
@@ -89,7 +89,7 @@ def _as_a_reader(command):
 
 
 class Reader:
-    """Somebody in the folder of this repository, with a configuration, and in a cluster the Deployment `vllm`."""
+    """A reader in a checkout of this repository, with a configuration, and with the Deployment `vllm` in a cluster."""
 
     def __init__(self, inside=()):
         helm_chart.needs_helm()
@@ -116,19 +116,19 @@ class Reader:
         return [*self.inside, "bash", "-euo", "pipefail", "-c", _as_a_reader(command)]
 
     def runs(self, command, code=0):
-        """Standard output and error of a command, which must end with this code."""
+        """Standard output and error of a command, which must exit with this code."""
         done = subprocess.run(self._argv(command), cwd=self.directory, env=self.environment, capture_output=True, text=True, timeout=120)
         assert done.returncode == code, f"{command}: exit code {done.returncode}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
         return done.stdout, done.stderr
 
     @contextlib.contextmanager
     def goes_on(self, command):
-        """A command that runs until it is ended."""
+        """A command that runs until it is stopped."""
         with tempfile.TemporaryFile("w+") as log:
             child = subprocess.Popen(self._argv(command), cwd=self.directory, env=self.environment, stdout=log, stderr=log)
             try:
                 yield child
-                assert child.poll() is None, f"{command}: ended with {child.returncode}"
+                assert child.poll() is None, f"{command}: exited with {child.returncode}"
             finally:
                 child.terminate()
                 code = child.wait(30)
@@ -137,7 +137,7 @@ class Reader:
             assert code == 0, f"{command}: exit code {code} after SIGTERM: {text[-2000:]}"
 
     def asked(self, url, body=None):
-        """What curl gets where the commands run; "" while nobody answers."""
+        """Curl's output where the commands run; "" while there is no response."""
         more = ["-H", "content-type: application/json", "-d", json.dumps(body)] if body else []
         done = subprocess.run([*self.inside, "curl", "-sf", "--max-time", "20", *more, url], env=self.environment, capture_output=True, text=True, timeout=60)
         return done.stdout if done.returncode == 0 else ""
@@ -185,17 +185,17 @@ def inject_in_a_pipe_changes_the_deployment_as_the_document_says():
         [shown] = [block for block in documents.blocks(ROOT / "docs" / "ATTACHING.md") if block[0].startswith("Deployment/vllm")]
         lines = told.splitlines()
         for line in shown:
-            assert any(real.startswith(line.removesuffix("...")) for real in lines), f"{line!r} is not told: {told}"
+            assert any(real.startswith(line.removesuffix("...")) for real in lines), f"{line!r} is not reported: {told}"
         spec = reader.got("default", "deployment-vllm")["spec"]["template"]["spec"]
         assert spec["initContainers"][0]["image"] == "registry.example/tokometer:1" and "--host=127.0.0.1" in spec["containers"][0]["args"], spec
-        # A pod of it, whose sidecar is changed alone.
+        # A pod of it, in which only the sidecar is changed.
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "vllm-0"}, "spec": spec}
         reader.put("llm", "pod-vllm-0", pod)
         reader.runs(NEW_IMAGE)
         changed = reader.got("llm", "pod-vllm-0")["spec"]
         assert changed["initContainers"][0].pop("image") == "registry.example/tokometer:0.2.0"
         spec["initContainers"][0].pop("image")
-        assert changed == spec, "more is changed than the image"
+        assert changed == spec, "more than the image has changed"
 
 
 def rules_of_ones_own_objectives_come_into_the_chart():
@@ -203,7 +203,7 @@ def rules_of_ones_own_objectives_come_into_the_chart():
         reader.runs(INSTALL)
         reader.runs(RULES)
         reader.runs(UPGRADE)
-        # Helm sees no operator here, and says so; the values are kept all the same.
+        # Helm sees no operator here, and reports that; the values are kept nevertheless.
         kept = json.loads(reader.file("cluster/releases/observability/tokometer.json"))["values"]
         assert kept == {"image": {"repository": "registry.example/tokometer"}, "prometheusRule": {"content": reader.file("rules.yaml")}}, kept
         assert "mine" in reader.file("rules.yaml"), "the objective is in no rule"
@@ -223,7 +223,7 @@ def dashboards_are_written_where_grafana_looks():
 
 
 def _served():
-    """A reader with a server on port 8001, in a network of their own."""
+    """A reader with a server on port 8001, in a separate network."""
     try:
         if not shutil.which("curl"):
             raise Skip("no curl")
@@ -236,15 +236,16 @@ def _served():
 def the_relay_stands_in_front_of_a_server_and_its_figures_can_be_looked_at():
     with _served() as namespace, Reader(namespace.inside) as reader:
         namespace.start("sim", [BINARY, "sim", "--listen", "127.0.0.1:8001", *names.SIM_UNPACED])
-        until(lambda: reader.asked("http://127.0.0.1:8001/v1/models"), "the server answers", 30)
+        until(lambda: reader.asked("http://127.0.0.1:8001/v1/models"), "the server responds", 30)
         with reader.goes_on(RUN):
             until(lambda: reader.asked("http://127.0.0.1:9464/readyz"), "the relay is ready", 30)
             body = {"model": "sim", "max_tokens": 5, "messages": [{"role": "user", "content": "Say hello."}]}
             assert "usage" in reader.asked("http://127.0.0.1:8000/v1/chat/completions", body)
-            until(lambda: reader.asked("http://127.0.0.1:9464/metrics").count(f"{names.EXCHANGES}{{") >= 1, "the exchange is counted")
+            until(lambda: reader.asked("http://127.0.0.1:9464/metrics").count(f"{names.EXCHANGES}{{") >= 1, "the request is counted")
             shown, _ = reader.runs(LOOK)
             assert any(line.endswith(" 1") for line in shown.splitlines() if line.startswith(names.EXCHANGES)), shown
-            # The check that fails is the one in the document: the simulator does not send usage.
+            # The reported failure is the one that the document shows, with its fix: nothing makes the simulator send
+            # usage.
             told, _ = reader.runs(VERIFY, code=1)
             shown = [line for block in documents.blocks(ROOT / "docs" / "VERIFY.md") for line in block if line.startswith("FAIL")]
             assert [line for line in told.splitlines() if line.startswith("FAIL")] == shown != [], (told, shown)
@@ -254,14 +255,14 @@ def the_relay_stands_in_front_of_a_server_and_its_figures_can_be_looked_at():
 
 
 def every_command_was_run_or_is_named_with_the_reason():
-    """The last test: what the ones above did not begin must be in ELSEWHERE."""
+    """The last test: commands that the tests above did not start must be in ELSEWHERE."""
     shown, others = set(), set()
     for file in documents.FILES:
         shown.update(documents.commands(file))
         others.update(block[0].strip() for block in documents.blocks(file) if not documents.is_shell(block))
-    assert others == NO_COMMANDS, f"blocks that are no commands: {others ^ NO_COMMANDS}"
+    assert others == NO_COMMANDS, f"blocks that are not commands: {others ^ NO_COMMANDS}"
     gone = (_begun | ELSEWHERE.keys()) - shown
-    assert not gone, f"in no document: {gone}"
+    assert not gone, f"not found in any document: {gone}"
     missing = shown - _begun - ELSEWHERE.keys()
     if missing and _skipped:
         raise Skip(f"{len(missing)} commands were not run: {'; '.join(_skipped)}")

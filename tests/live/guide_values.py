@@ -1,4 +1,4 @@
-"""The pieces of configuration in the documents: each is taken by what it is for."""
+"""The configuration snippets in the documents: each is accepted by its program."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from process import BINARY
 
 
 def every_piece_of_configuration_is_taken():
-    """Values of the chart, tokometer's own configuration, and that of Prometheus and its adapter, by their keys."""
+    """Values of the chart, tokometer's own configuration, and that of Prometheus and its adapter, identified by their keys."""
     helm_chart.needs_helm()
     load = helm_chart.yaml.safe_load
     chart = load((CHART / "values.yaml").read_text())
@@ -45,7 +45,7 @@ def every_piece_of_configuration_is_taken():
                     documents.promtool("config", "--syntax-only", config.name)
                 seen["prometheus"] += 1
             elif values.keys() == {"rules"}:
-                # The template of prometheus-adapter, filled in: an expression over a series that there is.
+                # The template of prometheus-adapter, filled in: an expression over an existing series.
                 [rule] = values["rules"]
                 series = re.match(r"\w+", rule["seriesQuery"])[0]
                 assert series == names.IN_FLIGHT and "<<.LabelMatchers>>" in rule["metricsQuery"], where
@@ -66,7 +66,7 @@ def every_value_that_is_named_is_there():
     for guide in (ROOT / "docs" / "KUBERNETES.md", CHART / "README.md"):
         for word in re.findall(r"`((?:sidecar|policy|targets|podMonitor|prometheusRule|dashboards|collector|autoscaling)\.[a-zA-Z.]+)`", guide.read_text()):
             value = values
-            # The configuration is empty there: its own schema says what it may hold.
+            # The configuration is empty there: its own schema defines the keys.
             for key in word.partition(".config.")[0].split("."):
-                assert key in value, f"{guide.name}: there is no value {word}"
+                assert key in value, f"{guide.name}: unknown value {word}"
                 value = value[key]

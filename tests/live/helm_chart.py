@@ -1,4 +1,4 @@
-"""The chart as Helm renders it, and the schemas of what it renders."""
+"""The chart as rendered by Helm, and the schemas of its objects."""
 
 import functools
 import json
@@ -20,10 +20,10 @@ except ImportError:
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts" / "tokometer"
 CACHE = Path(os.environ.get("TOKOMETER_TEST_CACHE") or Path.home() / ".cache" / "tokometer-tests")
-# Since 1.36 the mutating policy is v1; before that it is v1beta1, where it is turned on.
+# The mutating policy is v1 since 1.36; before that it is v1beta1, where enabled.
 VERSIONS = ("1.34", "1.35", "1.36", "1.37")
 FIRST_VERSION = {("admissionregistration.k8s.io/v1", kind): "1.36" for kind in ("MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding")}
-# JSON longer than this is left out of examples, and expressions of rules are: they are files of this repository already.
+# Longer JSON and rule expressions are left out of the examples, because they are already files in this repository.
 LONGEST = 4096
 
 
@@ -47,7 +47,7 @@ def _chart():
 
 
 def without_links():
-    """The chart with files where it has links: Helm writes a line for each link whenever it reads one, past every log level."""
+    """A copy of the chart with files instead of symlinks: Helm logs a line for each link it reads, regardless of the log level."""
     return Path(_copy().name) / CHART.name
 
 
@@ -59,7 +59,7 @@ def _copy():
 
 
 def documents(manifests):
-    """Every object, in the order of its template's name. Notes are no objects."""
+    """Every object, ordered by template name, without the notes."""
     texts = [text for template, text in sorted(manifests.items()) if not template.endswith("NOTES.txt")]
     return [document for text in texts for document in yaml.safe_load_all(text) if document]
 
@@ -75,7 +75,7 @@ def cases():
 
 
 def example(manifests):
-    """What is committed of a rendered chart."""
+    """The committed form of a rendered chart."""
 
     def short(value):
         if isinstance(value, dict) and "expr" in value:
@@ -91,16 +91,16 @@ def example(manifests):
     class Dumper(yaml.SafeDumper):
         pass
 
-    # Expressions are read by people.
+    # Expressions are formatted for human readers.
     Dumper.add_representer(str, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None))
-    # An alias would hide that two objects say the same.
+    # An alias would hide that two objects contain the same.
     Dumper.ignore_aliases = lambda *_: True
     dump = functools.partial(yaml.dump_all, Dumper=Dumper, sort_keys=False, width=160, explicit_start=True)
     return dump([short(document) for document in documents(manifests)])
 
 
 def _schemas_once():
-    """The package reads a file of some megabytes for each object; here it is read once for each version."""
+    """The package reads a file of several megabytes for each object; this caches it per version."""
     if not hasattr(kubernetes.schema_contents, "cache_info"):
         kubernetes.schema_contents = functools.cache(kubernetes.schema_contents)
 
@@ -115,7 +115,7 @@ def _problem(version, text):
 
 
 def kubernetes_problems(document):
-    """What is wrong with an object of Kubernetes' own, by version; every key that is not known is wrong."""
+    """Validation errors of a built-in Kubernetes object, by version; every unknown key is an error."""
     _schemas_once()
     first = FIRST_VERSION.get((document["apiVersion"], document["kind"]), VERSIONS[0])
     found = {version: _problem(version, json.dumps(document, sort_keys=True)) for version in VERSIONS if version >= first}
@@ -129,7 +129,7 @@ def is_kubernetes_own(document):
 
 @functools.cache
 def _definitions():
-    """(apiVersion, kind) -> schema of every CustomResourceDefinition that the component `crds` got."""
+    """(apiVersion, kind) -> schema of every CustomResourceDefinition in the component `crds`."""
     found = {}
     for file in sorted((CACHE / "crds").glob("*.yaml")):
         for definition in yaml.safe_load_all(file.read_text()):
@@ -142,7 +142,7 @@ def _definitions():
 
 
 def _closed(schema):
-    """A structural schema as the API server takes it: what it does not know it would drop, and here that is an error."""
+    """A structural schema in which unknown keys, which the API server would drop, are errors."""
     if isinstance(schema, list):
         return [_closed(inner) for inner in schema]
     if not isinstance(schema, dict):
@@ -154,7 +154,7 @@ def _closed(schema):
 
 
 def custom_problem(document):
-    """What is wrong with an object of an operator's API; None if nothing is."""
+    """The validation error of an operator's custom resource; None if it is valid."""
     schemas = _definitions()
     if not schemas:
         raise Skip("no definitions of the operators' objects (component crds, which needs Go)")
@@ -169,13 +169,13 @@ def of_kind(found, kind):
 
 
 def included(values):
-    """What another chart gets that has this one as a dependency and includes its templates."""
+    """Renders a chart that has this one as a dependency and includes its templates."""
     with tempfile.TemporaryDirectory() as directory:
         chart = Path(directory) / "serving"
         shutil.copytree(CHART, chart / "charts" / "tokometer")
         (chart / "templates").mkdir()
         (chart / "Chart.yaml").write_text("apiVersion: v2\nname: serving\nversion: 1.0.0\ndependencies: [{name: tokometer, version: '*'}]\n")
-        # As the chart's README says.
+        # As described in the chart's README.
         (chart / "templates" / "pod.yaml").write_text(
             "kind: Included\napiVersion: v1\ncontainers:\n  -\n"
             '    {{- include "tokometer.container" .Subcharts.tokometer | nindent 4 }}\n'

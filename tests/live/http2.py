@@ -1,5 +1,5 @@
-"""HTTP/2 and gRPC with programs that are not ours on both sides: the same results with tokometer between and without, and
-a true record of every stream."""
+"""HTTP/2 and gRPC with third-party programs on both sides: identical results with and without tokometer, and a correct
+record of every stream."""
 
 import concurrent.futures
 import json
@@ -33,7 +33,7 @@ def _server():
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", port)) == 0
 
-    until(listens, "the server of HTTP/2 listens")
+    until(listens, "the HTTP/2 server is listening")
     return server
 
 
@@ -50,7 +50,7 @@ def _run(*argv):
 
 
 def _both(relay, server, ask):
-    """What `ask` gets from the server, which must be what it gets through the relay."""
+    """The result of `ask` with the server, which must equal the result through the relay."""
     direct, relayed = ask(server.port), ask(relay.port)
     assert direct == relayed, f"without: {direct!r}\nwith: {relayed!r}"
     return direct
@@ -64,7 +64,7 @@ def _counted(record, streaming):
 def curl_gets_the_same_with_and_without():
     curl = _program("curl")
     if b"HTTP2" not in _run(curl, "--version"):
-        raise Skip("this curl speaks no HTTP/2")
+        raise Skip("this curl does not support HTTP/2")
 
     def ask(streams, *how):
         body = json.dumps({"model": "m", "stream": streams})
@@ -107,7 +107,7 @@ def the_h2_package_gets_the_same_on_many_streams_and_may_cancel_one():
             sock.settimeout(30)
             connection.initiate_connection()
             fields = [(":method", "POST"), (":path", CHAT), (":scheme", "http"), (":authority", "a")]
-            # Never sent whole, and taken back.
+            # The request body is never completed, and the stream is reset.
             first = connection.get_next_available_stream_id()
             connection.send_headers(first, fields)
             connection.reset_stream(first, h2.errors.ErrorCodes.CANCEL)
@@ -154,7 +154,7 @@ def _field(number, value):
 
 
 class _Service(grpc.GenericRpcHandler):
-    """vLLM's GenerateStream; what the request has for a prompt says how the call goes."""
+    """vLLM's GenerateStream; the request's prompt selects how the call proceeds."""
 
     def service(self, details):
         if details.method == METHOD:
@@ -237,11 +237,12 @@ def h2spec_finds_the_same_with_and_without():
         said = done.stdout.decode()
         summary = re.search(r"(\d+) tests, (\d+) passed, (\d+) skipped, (\d+) failed", said)
         assert summary and int(summary.group(1)) > 100, said[-600:]
-        # All that it says of every case, but for the time it took.
+        # The output for every case, without the duration.
         return re.sub(r"Finished in .*", "", said), summary.groups()
 
     with _server() as server, Tokometer(server.port) as relay:
-        # Some cases race with the server's answer, with and without us: what we changed would be changed each time.
+        # Some cases race with the server's response, with and without tokometer; a change by tokometer would show every
+        # time.
         for last in (False, False, True):
             try:
                 _, summary = _both(relay, server, spec)

@@ -1,7 +1,7 @@
-"""A small server of HTTP/2 with prior knowledge, made with the `h2` package: `python http2_server.py PORT`.
+"""A small HTTP/2 server with prior knowledge, based on the `h2` package: `python http2_server.py PORT`.
 
-It answers POST /v1/chat/completions with a stream of events, or with JSON where the body says `"stream": false`, and any
-other request with a few bytes. One thread for each connection.
+It responds to POST /v1/chat/completions with a stream of events, or with JSON if the body contains `"stream": false`, and to
+any other request with a few bytes. One thread per connection.
 """
 
 import json
@@ -21,7 +21,7 @@ PROMPT_TOKENS = 3
 
 
 def events():
-    """The stream of TOKENS tokens."""
+    """A stream of TOKENS tokens."""
     delta = {"id": "c", "choices": [{"index": 0, "delta": {"content": "a"}}]}
     finish = {"id": "c", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
     usage = {"choices": [], "usage": {"prompt_tokens": PROMPT_TOKENS, "completion_tokens": TOKENS}}
@@ -59,7 +59,7 @@ class Connection:
                 self.sock.sendall(self.h2.data_to_send())
 
     def leave(self):
-        """Closes so that the client reads the last words: what it still sends would turn them into a reset."""
+        """Closes in a way that lets the client read the last frames: data that it still sends would cause a reset."""
         self.sock.shutdown(socket.SHUT_WR)
         while self.sock.recv(65536):
             pass
@@ -87,7 +87,7 @@ class Connection:
         self.send(stream)
 
     def send(self, stream):
-        """As much as the windows allow; an event at a time, so that there are many frames."""
+        """Sends as much as the windows allow; one event at a time, to produce many frames."""
         while stream in self.waiting:
             data = self.waiting[stream]
             size = min(len(data), 60, self.h2.local_flow_control_window(stream))

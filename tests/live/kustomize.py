@@ -1,4 +1,4 @@
-"""The Kustomize component against a real kubectl: what it makes of a Deployment is what `tokometer inject` makes of it."""
+"""The Kustomize component with a real kubectl: it changes a Deployment in the same way as `tokometer inject`."""
 
 import shutil
 import subprocess
@@ -9,7 +9,7 @@ from process import BINARY, Skip
 
 FOLDER = Path(__file__).resolve().parent.parent / "fixtures" / "attach" / "kustomize"
 
-# The note of how to undo it is inject's alone.
+# Only inject adds the annotation with the undo instructions.
 WITHOUT_THE_NOTE = """
 resources: [injected.yaml]
 patches:
@@ -38,8 +38,8 @@ def the_component_and_inject_make_the_same_pods():
     with tempfile.TemporaryDirectory() as directory:
         (Path(directory) / "injected.yaml").write_text(injected.stdout)
         (Path(directory) / "kustomization.yaml").write_text(WITHOUT_THE_NOTE)
-        # Through the same program, so that both are written in one way.
+        # Formatted by the same program, for comparison.
         by_inject = _kustomized(directory)
-    assert by_component == by_inject, f"the component makes\n{by_component}\nand inject\n{by_inject}"
-    assert by_component.count("name: tokometer\n") == 1, "the sidecar is not there once"
+    assert by_component == by_inject, f"the component produces\n{by_component}\nand inject\n{by_inject}"
+    assert by_component.count("name: tokometer\n") == 1, "the sidecar does not occur exactly once"
     assert by_component.index("name: tokometer\n") < by_component.index("name: fetch\n"), "the sidecar is not the first"

@@ -1,6 +1,6 @@
-"""The life of a pod with a sidecar: real processes, a real OpenTelemetry Collector, and what the kubelet does to them.
+"""Lifecycle of a pod with a sidecar: real processes, a real OpenTelemetry Collector, and the kubelet's actions.
 
-The sidecar's arguments, variables and hooks are those that `tokometer inject` writes. 127.0.0.2 is the pod's address.
+The sidecar's arguments, variables and hooks are written by `tokometer inject`. 127.0.0.2 is the pod's address.
 """
 
 import asyncio
@@ -26,13 +26,13 @@ DOWNWARD = {
     "status.podIPs": POD_IP,
     "spec.nodeName": "node-1",
 }
-# What the kubelet leaves a native sidecar when the grace period is used up (KEP-753).
+# The time that the kubelet gives a native sidecar after the grace period has expired (KEP-753).
 KILLED_AFTER = 2.0
 STREAMS = 50
 
 
 class Sidecar(Process):
-    """A container `tokometer` of a pod, beside a server that listens on `port`; `number` tells its starts apart."""
+    """A pod's container `tokometer`, in front of a server that listens on `port`; `number` identifies each start."""
 
     def __init__(self, mode, port, collector, *more):
         self.directory = tempfile.TemporaryDirectory(prefix="tokometer-pod-")
@@ -65,12 +65,12 @@ class Sidecar(Process):
         return done.stdout
 
     def hook_of_the_server(self):
-        """Asks what the server's hook asks; returns when the kubelet may end the server."""
+        """Sends the request of the server's hook; returns when the kubelet may stop the server."""
         wait = self.pod["containers"][0]["lifecycle"]["preStop"]["httpGet"]
         return get(f"http://{POD_IP}:{wait['port']}{wait['path']}", timeout=330)
 
     def ends_in_time(self):
-        """SIGTERM, and SIGKILL after two seconds: True when that was not needed."""
+        """Sends SIGTERM, and SIGKILL after two seconds; returns True if SIGKILL was not needed."""
         self.terminate()
         try:
             return self.wait(KILLED_AFTER) == 0
@@ -87,7 +87,7 @@ class Sidecar(Process):
 
 
 def _answers(spans):
-    """The spans that stand for an exchange each."""
+    """The spans of requests."""
     return [span for span in spans if "tokometer.outcome" in span["attributes"]]
 
 
@@ -100,18 +100,19 @@ def fifty_streams_end_by_themselves_and_the_last_of_them_is_known_to_the_collect
         with Sidecar("address-split", server.port, collector) as sidecar, ThreadPoolExecutor(2) as kubelet:
 
             async def traffic():
-                # Eight seconds of tokens: longer than connections are still taken.
+                # Eight seconds of tokens: longer than new connections are accepted.
                 streams = [asyncio.ensure_future(_stream(server.port, tokens=800)) for _ in range(STREAMS)]
                 await asyncio.to_thread(until, lambda: sidecar.open_streams() == STREAMS, "all streams are open")
                 began = time.monotonic()
                 ours, servers = kubelet.submit(sidecar.hook), kubelet.submit(sidecar.hook_of_the_server)
-                await asyncio.to_thread(until, lambda: get(f"http://{POD_IP}:{sidecar.admin}/readyz")[0] == 503, "who asks is told")
+                await asyncio.to_thread(until, lambda: get(f"http://{POD_IP}:{sidecar.admin}/readyz")[0] == 503, "readiness reports the drain")
                 late = await _stream(server.port, tokens=5)
-                assert complete(late), "those who learn late are served"
+                assert complete(late), "late clients are still served"
                 assert f"{STREAMS} streams are open" in await asyncio.wrap_future(ours)
                 status, _ = await asyncio.wrap_future(servers)
                 waited = time.monotonic() - began
-                # Nothing is left to come: had the server been let go early, its streams would have gone on for seconds.
+                # No stream is left: if the server had been released early, its streams would have continued for
+                # seconds.
                 answers = await asyncio.wait_for(asyncio.gather(*streams), 2)
                 assert status == 200 and all(map(complete, answers)), "a stream was cut"
                 return waited
@@ -121,13 +122,13 @@ def fifty_streams_end_by_themselves_and_the_last_of_them_is_known_to_the_collect
             server.wait(10)
             ended = time.monotonic()
             assert sidecar.ends_in_time(), "it had to be killed"
-            print(f"    the server was held back for {waited:.1f} s; the sidecar ended {time.monotonic() - ended:.2f} s after SIGTERM")
-        until(lambda: len(_answers(collector.spans())) >= STREAMS + 1, lambda: f"{STREAMS + 1} spans, {len(_answers(collector.spans()))} are there", 5)
+            print(f"    the server's hook waited for {waited:.1f} s; the sidecar exited {time.monotonic() - ended:.2f} s after SIGTERM")
+        until(lambda: len(_answers(collector.spans())) >= STREAMS + 1, lambda: f"{STREAMS + 1} spans, got {len(_answers(collector.spans()))}", 5)
         spans = _answers(collector.spans())
         assert Counter(span["attributes"]["tokometer.outcome"] for span in spans) == {names.OK: STREAMS + 1}, spans[:3]
         told = {"k8s.pod.name": "vllm-0", "k8s.namespace.name": "llm", "k8s.pod.uid": DOWNWARD["metadata.uid"], "k8s.node.name": "node-1"}
         assert all(told.items() <= span["resource"].items() for span in spans), spans[0]["resource"]
-        until(lambda: collector.total(names.OTLP_EXCHANGES, **{"outcome": names.OK}) == STREAMS + 1, lambda: f"the last counts: {collector.latest(names.OTLP_EXCHANGES)}", 5)
+        until(lambda: collector.total(names.OTLP_EXCHANGES, **{"outcome": names.OK}) == STREAMS + 1, lambda: f"final counts: {collector.latest(names.OTLP_EXCHANGES)}", 5)
         assert collector.total(names.OTLP_OUTPUT_TOKENS) == STREAMS * 800 + 5, collector.latest(names.OTLP_OUTPUT_TOKENS)
 
 
@@ -139,7 +140,7 @@ def what_is_cut_when_the_grace_is_used_up_is_told_before_the_kill():
                 streams = [await Stream.open(server.port, host=POD_IP, tokens=20_000) for _ in range(STREAMS)]
                 assert all(await asyncio.gather(*(stream.events(3) for stream in streams)))
                 await asyncio.to_thread(sidecar.hook)
-                # The kubelet's patience is over: all are told to end at once, and killed two seconds later.
+                # The grace period has expired: all containers get SIGTERM, and SIGKILL two seconds later.
                 killed = asyncio.get_running_loop().run_in_executor(None, sidecar.ends_in_time)
                 server.kill()
                 rests = await asyncio.gather(*(stream.rest() for stream in streams))
@@ -149,11 +150,11 @@ def what_is_cut_when_the_grace_is_used_up_is_told_before_the_kill():
                 return await killed
 
             assert asyncio.run(traffic()), "it had to be killed"
-        until(lambda: len(_answers(collector.spans())) >= STREAMS, lambda: f"{STREAMS} spans, {len(_answers(collector.spans()))} are there", 5)
+        until(lambda: len(_answers(collector.spans())) >= STREAMS, lambda: f"{STREAMS} spans, got {len(_answers(collector.spans()))}", 5)
         spans = _answers(collector.spans())
         outcomes = Counter(span["attributes"]["tokometer.outcome"] for span in spans)
         assert outcomes.total() == STREAMS and outcomes.keys() <= names.SERVER_DIED, outcomes
-        until(lambda: collector.total(names.OTLP_EXCHANGES) == STREAMS, lambda: f"the last counts: {collector.latest(names.OTLP_EXCHANGES)}", 5)
+        until(lambda: collector.total(names.OTLP_EXCHANGES) == STREAMS, lambda: f"final counts: {collector.latest(names.OTLP_EXCHANGES)}", 5)
 
 
 def a_server_that_crashes_again_and_again_costs_what_it_cuts_and_nothing_else():
@@ -166,12 +167,12 @@ def a_server_that_crashes_again_and_again_costs_what_it_cuts_and_nothing_else():
                 answer = await whole(relay.port, tokens=20)
                 refused = answer.startswith(b"HTTP/1.1 503 ")
                 ends["ok" if complete(answer) else "refused" if refused else "cut" if answer else "nothing"] += 1
-                # A client that is refused comes again a little later, each after a time of its own: a crash shall not find all of them
-                # between two answers.
+                # A refused client retries after its own delay, so that a crash does not find all of them between two
+                # responses.
                 await asyncio.sleep(0.02 + 0.005 * number)
 
         def answered(count):
-            until(lambda: ends["ok"] >= count, lambda: f"{count} complete answers: {ends}", 30)
+            until(lambda: ends["ok"] >= count, lambda: f"{count} complete responses: {ends}", 30)
 
         async def crashing():
             nonlocal stop
@@ -199,21 +200,21 @@ def a_server_that_crashes_again_and_again_costs_what_it_cuts_and_nothing_else():
 
         everybody = None
         asyncio.run(traffic())
-        until(lambda: relay.total(names.IN_FLIGHT) == 0 and relay.total(names.CONNECTIONS_OPEN) == 0, "nothing is left open")
+        until(lambda: relay.total(names.IN_FLIGHT) == 0 and relay.total(names.CONNECTIONS_OPEN) == 0, "nothing remains open")
         records = relay.wait_for_records(int(relay.total(names.EXCHANGES)), 30)
         told = Counter(record["outcome"] for record in records)
-        print(f"    {crashes} crashes: {dict(ends)}; told as {dict(told)}")
+        print(f"    {crashes} crashes: {dict(ends)}; recorded as {dict(told)}")
         assert told[names.OK] == ends["ok"] and told[names.REFUSED] == ends["refused"], (told, ends)
-        # Where the server was gone before the request was read there was no exchange.
+        # If the server was down before the request was read, there was no request record.
         died = sum(told[outcome] for outcome in names.SERVER_DIED)
         assert 0 < ends["cut"] <= died <= ends["cut"] + ends["nothing"] and told.total() == ends["ok"] + ends["refused"] + died, (told, ends)
-        until(lambda: collector.total(names.OTLP_EXCHANGES) == len(records), lambda: f"the collector has all: {collector.latest(names.OTLP_EXCHANGES)}")
+        until(lambda: collector.total(names.OTLP_EXCHANGES) == len(records), lambda: f"the collector has received all: {collector.latest(names.OTLP_EXCHANGES)}")
 
 
 def a_sidecar_is_upgraded_in_shadow_bind_and_no_request_fails():
-    """A container's image is changed in a running pod: its hook, SIGTERM, its end, and then the new one. The model stays.
+    """A container's image is changed in a running pod: its hook, SIGTERM, its exit, and then the new container. The model stays.
 
-    So many clients connect anew all the time that some are about to whenever the sidecar stops listening.
+    Many clients open new connections all the time, so that some do so at the moment when the sidecar stops listening.
     """
     upgrades, crowd = 6, 40
     with OtelCollector() as collector, start_llama_server("--host", "0.0.0.0", "--reuse-port") as server:
@@ -252,7 +253,7 @@ def a_sidecar_is_upgraded_in_shadow_bind_and_no_request_fails():
                 await clients
 
         asyncio.run(traffic())
-        print(f"    {upgrades} upgrades: {answers} answers, {by_sidecar} of them through a sidecar, {len(failed)} failed")
+        print(f"    {upgrades} upgrades: {answers} responses, {by_sidecar} of them through a sidecar, {len(failed)} failed")
         assert not failed, failed[:5]
         assert answers > by_sidecar >= 50 * upgrades and server.child.pid == model and server.alive()
         until(lambda: collector.total(names.OTLP_EXCHANGES) == by_sidecar, lambda: f"the collector has {collector.total(names.OTLP_EXCHANGES):g} of {by_sidecar}")

@@ -1,4 +1,4 @@
-"""`make live-page`: the live page in a real browser, with 50 and with 2,000 streams; draws docs/images/live-*.png anew."""
+"""`make live-page`: the live page in a real browser, with 50 and with 2,000 streams; updates docs/images/live-*.png."""
 
 import contextlib
 import json
@@ -13,26 +13,28 @@ from process import BINARY, Process, free_port, get, start_sim, until
 
 PICTURES = Path(__file__).resolve().parents[2] / "docs" / "images"
 MOST_SECONDS = 600
-# As many as `/live/events` takes at a time.
+# The maximum number of concurrent clients of `/live/events`.
 MOST_WATCHERS = 16
-# Milliseconds that drawing the bars may take: thirty pictures a second. By the clock, so other work on the machine counts too.
+# Maximum milliseconds for drawing the bars: thirty frames a second. Wall-clock time, so other work on the machine
+# counts too.
 MOST_DRAW_MS = 33
 
-# Models by speed: tokens per second, tokens in an event, milliseconds to the first token, requests at a time, streams, tokens of an answer.
+# Models by speed: tokens per second, tokens per event, milliseconds to the first token, concurrent requests, streams,
+# tokens per response.
 FIFTY = {"sim-8b": (72, 1, 250, 32, 22, 900), "sim-32b": (38, 1, 600, 32, 18, 700), "sim-70b": (17, 1, 900, 9, 10, 320)}
 MANY = {"sim-8b": (2.2, 1, 400, 1200, 900, 66), "sim-32b": (1.8, 1, 900, 1200, 700, 54), "sim-70b": (1.4, 1, 1500, 300, 420, 42)}
 
-# Parts of the streams have answers of these shares of that length.
+# Shares of the streams whose responses have these shares of that length.
 LENGTHS = (0.4, 0.7, 1.0, 1.4, 1.9)
 
-# What these models can keep.
+# Objectives that these models can meet.
 SLO_FIFTY = {"ttft": [{"max_ms": 2000, "target_percent": 95}], "decode_rate": [{"min_tokens_per_second": 15}]}
 SLO_MANY = {"ttft": [{"max_ms": 5000, "target_percent": 90}], "decode_rate": [{"min_tokens_per_second": 1}]}
 
 
 @contextlib.contextmanager
 def _traffic(models, slo=None, faults="stall:3=0.03,error-event:20=0.003"):
-    """Tokometer in front of these models, each with its load; where its admin server listens."""
+    """Tokometer in front of these models, each with its load; yields the admin address."""
     admin = free_port()
     with contextlib.ExitStack() as stack:
         pairs, loads = [], []
@@ -42,7 +44,7 @@ def _traffic(models, slo=None, faults="stall:3=0.03,error-event:20=0.003"):
             port = free_port()
             pairs += ["--pair", f"127.0.0.1:{port}=127.0.0.1:{sim.port}"]
             argv = [BINARY, "load", "--url", f"http://127.0.0.1:{port}", "--model", name, "--for", "10m"]
-            # Answers of different lengths, so that they do not begin and end together.
+            # Responses of different lengths, so that they do not start and end together.
             parts = [(part, streams // len(LENGTHS) + (part < streams % len(LENGTHS))) for part in range(len(LENGTHS))]
             loads += [[*argv, "--concurrency", str(some), "--max-tokens", str(int(tokens * LENGTHS[part]))] for part, some in parts if some]
         file = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="live-"))) / "tokometer.yaml"
@@ -57,7 +59,7 @@ def _traffic(models, slo=None, faults="stall:3=0.03,error-event:20=0.003"):
 
 @contextlib.contextmanager
 def _page(width, height, scheme="dark"):
-    # A browser that is ended may still be writing.
+    # A browser that is being closed may still be writing.
     with tempfile.TemporaryDirectory(prefix="live-", ignore_cleanup_errors=True) as directory, Browser(directory, width, height) as browser:
         browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         browser.call("Runtime.enable")
@@ -65,10 +67,10 @@ def _page(width, height, scheme="dark"):
 
 
 def _snapshot(relay):
-    # One is made each second: whoever waits for something in it need not ask more often than this.
+    # Snapshots are made once a second, so there is no need to poll more often.
     time.sleep(0.2)
     url = f"http://127.0.0.1:{relay.admin}/live/snapshot"
-    # The admin server has a low priority: on a busy machine its answer may take long.
+    # The admin server has a low priority: on a busy machine a response may take long.
     answers = (get(url, timeout=20) for _ in range(5))
     return next(json.loads(body) for status, body in answers if status == 200)
 
@@ -82,13 +84,13 @@ def _text(browser, selector):
 
 
 def _is_whole(browser):
-    """Nothing is wider than the window, and no script failed."""
+    """Checks that nothing is wider than the window, and that no script failed."""
     wide = browser.evaluate("document.documentElement.scrollWidth - innerWidth")
     assert wide <= 0, f"the page is {wide} px wider than the window"
 
 
 def _whole_height(browser, width):
-    """Makes the window as high as the page, so that a picture shows all of it."""
+    """Makes the window as tall as the page, so that a screenshot shows all of it."""
     browser.call("Emulation.setDeviceMetricsOverride", width=width, height=browser.evaluate("document.documentElement.scrollHeight"), deviceScaleFactor=1, mobile=False)
 
 
@@ -111,13 +113,13 @@ def _key(browser, key, text=None):
 
 
 def _bar(browser):
-    """A place in the first lane that has a stream, by asking the page for a tip from lane to lane."""
+    """A place in the first lane that has a stream, found by checking each lane for a tooltip."""
     x, y, width, height = browser.evaluate("(r => [r.x, r.y, r.width, r.height])(document.querySelector('#bars').getBoundingClientRect())")
     for step in range(2, int(height) - 20, 3):
         _move(browser, x + width * 0.62, y + step)
         if not browser.evaluate("document.querySelector('#tip').hidden"):
             return x + width * 0.62, y + step
-    raise AssertionError("no bar has a tip")
+    raise AssertionError("no bar has a tooltip")
 
 
 def fifty_streams_are_shown_and_every_part_can_be_used():
@@ -128,11 +130,11 @@ def fifty_streams_are_shown_and_every_part_can_be_used():
         relay.begin()
         streams = sum(model[4] for model in FIFTY.values())
         until(lambda: _snapshot(relay)["in_flight"]["exchanges"] == streams, f"{streams} streams", 30)
-        # Long enough that answers end, some stall, and the minute fills.
+        # Long enough for responses to end, some streams to stall, and the minute to fill.
         until(lambda: _snapshot(relay)["ttft_seconds"]["count"] > 100 and len(_snapshot(relay)["rates"]["history"]) == 60, "the minute is full", 120)
 
-        # The page says what the snapshot says. It is held, so that both are of one moment.
-        until(lambda: _text(browser, "#flying") == str(streams), lambda: f"{_text(browser, '#flying')} in flight on the page, {streams} are", 10)
+        # The page shows the snapshot's values. It is paused, so that both are from the same moment.
+        until(lambda: _text(browser, "#flying") == str(streams), lambda: f"{_text(browser, '#flying')} in flight on the page, expected {streams}", 10)
         snapshot = _snapshot(relay)
         for objective in snapshot["objectives"]:
             assert objective["name"].replace("_", " ") in _text(browser, "#slo"), objective["name"]
@@ -145,12 +147,12 @@ def fifty_streams_are_shown_and_every_part_can_be_used():
         assert abs(count - _snapshot(relay)["ttft_seconds"]["count"]) < 60, count
         assert browser.evaluate("document.querySelectorAll('#ttft-chart .bar').length") > 3
 
-        # A bar tells its figures to the pointer and to the keys.
+        # A bar shows its values on hover and by keyboard.
         place = _bar(browser)
         tip = _text(browser, "#tip")
         assert any(model in tip for model in FIFTY) and "first token after" in tip and "chat" in tip, tip
         _move(browser, 5, 5)
-        until(lambda: browser.evaluate("document.querySelector('#tip').hidden"), "the tip is gone", 5)
+        until(lambda: browser.evaluate("document.querySelector('#tip').hidden"), "the tooltip is hidden", 5)
         browser.evaluate("document.querySelector('#bars').focus()")
         _key(browser, "ArrowDown")
         one = browser.evaluate("document.querySelector('#tip').innerText")
@@ -160,8 +162,8 @@ def fifty_streams_are_shown_and_every_part_can_be_used():
         _key(browser, "Escape")
         assert browser.evaluate("document.querySelector('#tip').hidden")
 
-        # The slowest exchanges: another one is chosen, and stays chosen when the next snapshot comes.
-        until(lambda: browser.evaluate("document.querySelectorAll('#slow-list button').length") >= 3, "slow exchanges", 30)
+        # The slowest requests: another one is selected, and remains selected when the next snapshot arrives.
+        until(lambda: browser.evaluate("document.querySelectorAll('#slow-list button').length") >= 3, "slow requests", 30)
         before = _text(browser, "#slow-figures")
         browser.evaluate("document.querySelectorAll('#slow-list button')[2].click()")
         assert _text(browser, "#slow-figures") != before
@@ -170,7 +172,7 @@ def fifty_streams_are_shown_and_every_part_can_be_used():
         assert browser.evaluate("document.querySelectorAll('#slow-line .curve, #slow-line .p-wait').length") >= 1
         browser.evaluate("document.querySelectorAll('#slow-list button')[0].click()")
 
-        # Held, nothing changes; and it goes on.
+        # While paused, nothing changes; then it resumes.
         browser.evaluate("document.activeElement.blur()")
         _key(browser, " ", " ")
         assert _text(browser, "#connection") == "paused"
@@ -178,9 +180,9 @@ def fifty_streams_are_shown_and_every_part_can_be_used():
         until(lambda: _snapshot(relay)["uptime_seconds"] > made + 2, "two more snapshots", 10)
         assert _text(browser, "#about") == held
         browser.click("#pause")
-        until(lambda: _text(browser, "#about") != held, "it goes on", 10)
+        until(lambda: _text(browser, "#about") != held, "it resumes", 10)
 
-        # Dark by the system's choice, light by the button, kept over a reload; and every order of the bars.
+        # Dark by system preference, light by the button, kept over a reload; and every order of the bars.
         dark = browser.evaluate("getComputedStyle(document.body).backgroundColor")
         _whole_height(browser, 1360)
         _move(browser, *place)
@@ -195,13 +197,13 @@ def fifty_streams_are_shown_and_every_part_can_be_used():
             browser.evaluate(f"(s => {{ s.value = '{order}'; s.dispatchEvent(new Event('change')); }})(document.querySelector('#order'))")
             _bar(browser)
 
-        # On a phone nothing is cut.
+        # On a phone nothing is cut off.
         browser.call("Emulation.setDeviceMetricsOverride", width=360, height=780, deviceScaleFactor=2, mobile=True)
         browser.click("#theme")
         _open(browser, relay)
         until(lambda: _text(browser, "#flying") == str(streams), "the page is filled", 10)
         _is_whole(browser)
-        # Two pixels of the screen for one of the page: every stream has its bar all the same.
+        # Two device pixels per CSS pixel: every stream still has its bar.
         column = "(c => [...c.getContext('2d').getImageData(2, 0, 1, c.height - 40).data])(document.querySelector('#bars'))"
         dots = browser.evaluate(column)
         dots = [tuple(dots[at : at + 3]) for at in range(0, len(dots), 4)]
@@ -215,22 +217,22 @@ def two_thousand_streams_are_bars_of_their_own_and_move_smoothly():
     with _traffic(MANY, SLO_MANY, faults="stall:4=0.01") as relay, _page(1360, 900) as browser:
         relay.begin()
         streams = sum(model[4] for model in MANY.values())
-        # Some have always just ended, and their clients ask again.
-        until(lambda: _snapshot(relay)["in_flight"]["exchanges"] >= 2000, lambda: f"{streams} streams, {_snapshot(relay)['in_flight']['exchanges']} are there", 120)
+        # Some requests have always just ended, and their clients send new ones.
+        until(lambda: _snapshot(relay)["in_flight"]["exchanges"] >= 2000, lambda: f"{streams} streams, {_snapshot(relay)['in_flight']['exchanges']} present", 120)
         _open(browser, relay)
         until(lambda: int(_text(browser, "#flying")) >= 2000, lambda: _text(browser, "#flying"), 30)
-        until(lambda: _snapshot(relay)["ttft_seconds"]["count"] > 200, "answers have ended", 120)
+        until(lambda: _snapshot(relay)["ttft_seconds"]["count"] > 200, "responses have ended", 120)
         flight = _snapshot(relay)["in_flight"]
         listed, left_out = len(flight["streams"]), flight["left_out"]
         assert listed == min(2000, flight["exchanges"]) and left_out == flight["exchanges"] - listed, (listed, left_out, flight["exchanges"])
         until(lambda: "the oldest 2000 of 20" in _text(browser, "#streams-note"), lambda: _text(browser, "#streams-note"), 30)
 
-        # Pictures of the screen in three seconds, by the browser's own clock.
+        # Frames in three seconds, by the browser's own clock.
         browser.evaluate("window.shown = []; (function frame(now) { window.shown.push(now); if (window.shown.length < 600) requestAnimationFrame(frame); })(performance.now())")
-        until(lambda: browser.evaluate("window.shown.at(-1) - window.shown[0]") > 3000, "three seconds of pictures", 30)
+        until(lambda: browser.evaluate("window.shown.at(-1) - window.shown[0]") > 3000, "three seconds of frames", 30)
         gaps = sorted(browser.evaluate("window.shown.slice(1).map((at, i) => at - window.shown[i])"))
         cost = float(browser.evaluate("document.querySelector('#bars').dataset.cost"))
-        print(f"    {listed} bars: {cost:.1f} ms to draw; pictures every {gaps[len(gaps) // 2]:.1f} ms (median), {gaps[len(gaps) * 99 // 100]:.1f} ms (p99), {len(gaps)} in 3 s")
+        print(f"    {listed} bars: {cost:.1f} ms to draw; a frame every {gaps[len(gaps) // 2]:.1f} ms (median), {gaps[len(gaps) * 99 // 100]:.1f} ms (p99), {len(gaps)} in 3 s")
         assert cost < MOST_DRAW_MS, f"{cost} ms"
         _bar(browser)
         _is_whole(browser)
@@ -247,7 +249,7 @@ def a_feed_that_ends_is_told_and_comes_back():
         _open(browser, relay)
         until(lambda: _text(browser, "#flying") == "4", lambda: _text(browser, "#flying"), 30)
         relay.kill()
-        until(lambda: browser.evaluate("document.querySelector('#connection').dataset.state") == "lost", "it says that it is lost", 20)
+        until(lambda: browser.evaluate("document.querySelector('#connection').dataset.state") == "lost", "it shows the lost connection", 20)
         assert "trying again" in _text(browser, "#connection") and browser.evaluate("document.querySelector('#main').className") == "stale"
         with Process("tokometer", relay.argv) as again:
             again.ready(f"http://127.0.0.1:{relay.admin}/readyz")

@@ -19,15 +19,15 @@ SPAN_JOINS = "tokometer_span_joins_total"
 INTERCEPTION = "tokometer_interception"
 FIRST_TOKEN_COUNT = "tokometer_time_to_first_token_seconds_count"
 
-# The same as OTLP has them.
+# The same in OTLP.
 OTLP_EXCHANGES = "tokometer.exchanges"
 OTLP_OUTPUT_TOKENS = "tokometer.output.tokens"
 
-# There are such series only while there is something to tell. A scraped one ends with the page that lacks it; OTLP has no
-# word for that, so a pushed one stands for some minutes more.
+# These series exist only while they have a value. A scraped one ends with the page that lacks it; OTLP cannot express
+# that, so a pushed one remains for some minutes.
 OF_THE_MOMENT = (
     "tokometer_engine_silence",
-    "tokometer_in_flight_age",
+    # Metrics about the process itself, and ages, differ between a scrape and a push: only their labels are compared.
     "tokometer_in_flight_wait",
     "tokometer_queue_time_estimate",
 )
@@ -43,10 +43,10 @@ MOVING = (
     "tokometer_observer_time",
 )
 
-# The alert on a server that cannot be reached.
+# The alert for an unreachable server.
 UPSTREAM_DOWN = "LLMUpstreamDown"
 
-# Words of the access log.
+# Values in the access log.
 OK = "ok"
 ABORTED_EARLY = "client_abort_before_first_token"
 ABORTED = "client_abort_mid_stream"
@@ -56,15 +56,15 @@ DRAINED = "drained"
 LOWER_BOUND = "deltas_lower_bound"
 EXACT = {"usage", "engine_span", "token_ids", "native_counter", "logprobs"}
 
-# The simulator names a fault to itself by this header of the request.
+# The request header that selects the simulator's fault.
 SIM_FAULT = "x-sim-fault"
-# As many tokens as the client takes.
+# As many tokens as the client reads.
 SIM_UNPACED = ["--rate", "1000000", "--ttft-ms", "0"]
 SIM_QUICK = ["--rate", "400"]
 
 
 def config(*, access_log, otlp_metrics=None, otlp=None, otlp_traces=None, otlp_receiver=None, grace_secs=None, resource=None, log_level=None, wedge=None, scrape=None, slo=None, more=None):
-    """A configuration file. Every JSON text is YAML too."""
+    """A configuration file in JSON, which is valid YAML."""
     settings = {"access_log": {"enabled": True, "path": str(access_log), "format": "json"}}
     if otlp_metrics:
         settings["otlp"] = {"metrics": {"endpoint": otlp_metrics, "interval_ms": 500, "timeout_ms": 1000}}

@@ -1,4 +1,4 @@
-"""A network of its own, in which ports can be those that the documents name. Needs no root where users may make namespaces."""
+"""A separate network in which the documented ports are free. Needs no root where users may create namespaces."""
 
 import contextlib
 import socket
@@ -8,7 +8,7 @@ from process import Process, Skip
 
 
 class Namespace:
-    """`inside` is what a command begins with to run there; without namespaces it is nothing, if the ports are free."""
+    """`inside` is the command prefix to run there; it is empty without namespaces, if the ports are free."""
 
     def __init__(self, ports):
         self._stack = contextlib.ExitStack()
@@ -28,7 +28,7 @@ class Namespace:
                 try:
                     probe.bind(("", port))
                 except OSError:
-                    raise Skip(f"port {port} is taken, and no network namespace can be made: {reason}") from None
+                    raise Skip(f"port {port} is in use, and cannot create a network namespace: {reason}") from None
 
     def __enter__(self):
         return self
@@ -37,5 +37,5 @@ class Namespace:
         self._stack.__exit__(*error)
 
     def start(self, name, argv):
-        """Starts a program there, ended with the namespace."""
+        """Starts a program there, stopped with the namespace."""
         return self._stack.enter_context(Process(name, [*self.inside, *argv]))

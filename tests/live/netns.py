@@ -1,6 +1,6 @@
-"""The modes of `tokometer inject` in network namespaces: the arguments and rules it writes, run for what they are for.
+"""The modes of `tokometer inject` in network namespaces: the arguments and rules that it writes, run for real.
 
-Every sidecar here runs as the image's user, without a capability and without a way to get one, unless its mode shares the
+Every sidecar here runs as the image's user, without capabilities and without a way to gain any, unless its mode shares the
 server's user.
 """
 
@@ -12,16 +12,16 @@ from process import until
 
 
 def _one_record(pod, count=1):
-    until(lambda: len(pod.records()) >= count, lambda: f"{count} exchanges in the access log, {len(pod.records())} are there")
+    until(lambda: len(pod.records()) >= count, lambda: f"{count} requests in the access log, got {len(pod.records())}")
     assert pod.records()[-1]["outcome"] == names.OK and pod.records()[-1]["output_tokens"] >= 1, pod.records()
 
 
 def _stands(pod, mode, result):
-    """What the sidecar says of how it stands before the server."""
+    """Checks how the sidecar reports its mode of interception."""
     series = f'{names.INTERCEPTION}{{server_address="127.0.0.1",server_port="8000",mode="{mode}",result="{result}"}} 1'
     page = lambda: pod.ask("/metrics", port=9464)[1]
     told = lambda: [line for line in page().splitlines() if line.startswith(names.INTERCEPTION)]
-    until(lambda: any(line.startswith(series) for line in told()), lambda: f"{series}; there is {told()}")
+    until(lambda: any(line.startswith(series) for line in told()), lambda: f"{series}; found {told()}")
 
 
 def address_split_measures_a_real_llama_server_and_cannot_be_passed():
@@ -37,8 +37,8 @@ def address_split_measures_a_real_llama_server_and_cannot_be_passed():
         _one_record(pod)
         _stands(pod, "address_split", "closed")
         relay.kill()
-        assert pod.ask()[0] == 0, "the server is reached around the sidecar"
-        assert pod.ask(host="127.0.0.1", inside=True)[0] == 200, "the server is gone with the sidecar"
+        assert pod.ask()[0] == 0, "the server is reachable around the sidecar"
+        assert pod.ask(host="127.0.0.1", inside=True)[0] == 200, "the server stopped with the sidecar"
 
 
 def a_unix_socket_is_all_that_a_real_llama_server_needs():
@@ -50,7 +50,7 @@ def a_unix_socket_is_all_that_a_real_llama_server_needs():
         path = str(pod.directory / "engine.sock")
         pod.llama_server(path)
         arguments = [argument.replace(socket, path) for argument in spec["initContainers"][0]["args"]]
-        # The server's user, who is root here, without root's rights.
+        # The server's user, here root, but without root's capabilities.
         pod.sidecar(arguments, rights=POWERLESS_ROOT)
         pod.answers()
         status, text = pod.chat()
@@ -62,7 +62,7 @@ def a_unix_socket_is_all_that_a_real_llama_server_needs():
 def a_sidecar_that_dies_in_shadow_bind_costs_nothing_but_its_own_connections():
     spec = injected("shadow-bind", "vllm/vllm-openai")
     arguments = spec["initContainers"][0]["args"]
-    assert spec["containers"][0]["args"] == ["a"], "the server is told something"
+    assert spec["containers"][0]["args"] == ["a"], "the server's arguments were changed"
     with Pod() as pod:
         pod.sharing_server()
         pod.answers(path="/")
@@ -72,7 +72,7 @@ def a_sidecar_that_dies_in_shadow_bind_costs_nothing_but_its_own_connections():
         _stands(pod, "shadow_bind", "closed")
         client = pod.crowd()
         time.sleep(1)
-        assert by_sidecar(), "the kernel prefers the server"
+        assert by_sidecar(), "the kernel still prefers the server"
         killed = time.time()
         relay.kill()
         until(lambda: pod.ask("/")[1] not in ("", "127.0.0.1"), "connections reach the server without the sidecar")
@@ -81,9 +81,9 @@ def a_sidecar_that_dies_in_shadow_bind_costs_nothing_but_its_own_connections():
         until(by_sidecar, "connections reach the sidecar again")
         time.sleep(1)
         told = pod.stop_crowd(client)
-        print(f"    {told['answers']} answers, failed: {told['failures']}")
+        print(f"    {told['answers']} responses, failed: {told['failures']}")
         assert set(told["answers"]) == {"200"} and told["answers"]["200"] > 500, told
-        # One client: at most one exchange was in flight at the kill.
+        # One client: at most one request was in flight at the kill.
         assert len(told["failures"]) <= 1 and all(abs(at - killed) < 1 for at, _ in told["failures"]), told
 
 
@@ -107,14 +107,14 @@ def a_redirect_needs_net_admin_alone_and_the_relay_needs_nothing():
         assert program == "nft", init
         nft = [pod.nft(), *arguments]
         none = pod.inside([*UNPRIVILEGED, *nft])
-        assert none.returncode != 0 and "Operation not permitted" in none.stderr, f"without any right: {none}"
+        assert none.returncode != 0 and "Operation not permitted" in none.stderr, f"without any capability: {none}"
         allowed = ["setpriv", "--bounding-set=-all,+net_admin", "--inh-caps=-all,+net_admin", "--no-new-privs"]
         for _ in range(2):
             written = pod.inside([*allowed, *nft])
             assert written.returncode == 0, written.stderr
         rules = pod.inside([nft[0], "list", "ruleset"]).stdout
         assert rules.count("redirect to :15080") == 1, f"an init container that runs again adds a second rule: {rules}"
-        assert pod.ask()[0] == 0, "connections are not turned to the sidecar, which is not there yet"
+        assert pod.ask()[0] == 0, "connections are not redirected to the sidecar, which is not running yet"
         pod.sidecar(sidecar["args"])
         pod.answers()
         status, text = pod.chat()
@@ -125,4 +125,4 @@ def a_redirect_needs_net_admin_alone_and_the_relay_needs_nothing():
             assert pod.chat(host=host, inside=True)[0] == 200
         pod.chat()
         _one_record(pod, before + 1)
-        assert len(pod.records()) == before + 1, "what is asked inside the pod is turned too"
+        assert len(pod.records()) == before + 1, "requests inside the pod are redirected too"
