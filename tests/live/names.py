@@ -27,12 +27,12 @@ OTLP_OUTPUT_TOKENS = "tokometer.output.tokens"
 # that, so a pushed one remains for some minutes.
 OF_THE_MOMENT = (
     "tokometer_engine_silence",
-    # Metrics about the process itself, and ages, differ between a scrape and a push: only their labels are compared.
+    "tokometer_in_flight_age",
     "tokometer_in_flight_wait",
     "tokometer_queue_time_estimate",
 )
 
-# Metrics about the process itself, and ages, move between a scrape and a push: they are compared by their labels alone.
+# Metrics about the process itself, and ages, differ between a scrape and a push: only their labels are compared.
 MOVING = (
     *OF_THE_MOMENT,
     "process_",

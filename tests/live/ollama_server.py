@@ -1,4 +1,4 @@
-"""A real Ollama, its own client library, and tokometer between them (`make live-ollama`; not part of `make test`)."""
+"""A real Ollama with its own client library, through tokometer (`make live-ollama`; not part of `make test`)."""
 
 import os
 import shutil
@@ -13,15 +13,15 @@ import openai
 from process import MODEL, Process, Skip, Tokometer, free_port
 
 LIMITS = (1, 20, 400)
-# One thread: several wait for each other by spinning, which on a busy machine takes minutes.
+# One thread: several synchronize by spinning, which takes minutes on a busy machine.
 OPTIONS = {"temperature": 0, "num_thread": 1}
 
 
 def _start(home):
-    """An Ollama with the tiny chat model; it is slow to load nothing but on a machine that is busy."""
+    """An Ollama with the tiny chat model; loading takes long only on a busy machine."""
     program = shutil.which("ollama")
     if not program:
-        raise Skip("no ollama; `make live-ollama` builds it where Go is")
+        raise Skip("no ollama; `make live-ollama` builds it if Go is installed")
     port = free_port()
     os.environ |= {"OLLAMA_HOST": f"127.0.0.1:{port}", "OLLAMA_NUM_PARALLEL": "1", "HOME": home, "OLLAMA_MODELS": f"{home}/models"}
     server = Process("ollama", [program, "serve"])
@@ -30,7 +30,7 @@ def _start(home):
     modelfile = MODEL.with_suffix(".Modelfile")
     created = subprocess.run([program, "create", "tiny", "-f", str(modelfile)], cwd=modelfile.parent, capture_output=True, text=True, timeout=60)
     assert created.returncode == 0, created.stderr
-    # Loads the model, so that no answer waits for it.
+    # Loads the model, so that no request waits for it.
     httpx.post(f"http://127.0.0.1:{port}/api/generate", json={"model": "tiny", "options": OPTIONS}, timeout=60).raise_for_status()
     return server
 

@@ -1,4 +1,4 @@
-"""A real OpenTelemetry Collector (tests/components/collector), and what it got."""
+"""A real OpenTelemetry Collector (tests/components/collector), and the data it received."""
 
 import json
 import tempfile
@@ -31,7 +31,7 @@ def _plain(attributes):
 
 
 class OtelCollector(Process):
-    """Takes OTLP over HTTP at `url`."""
+    """Receives OTLP over HTTP at `url`."""
 
     def __init__(self):
         self._directory = tempfile.TemporaryDirectory(prefix="tokometer-collector-")
@@ -67,7 +67,7 @@ class OtelCollector(Process):
         ]
 
     def latest(self, metric):
-        """The newest value of each series of a sum, by its resource, attributes and start: a process that is new counts from zero."""
+        """The latest value of each series of a sum, by its resource, attributes and start: a new process counts from zero."""
         found = {}
         for line in self._lines("metrics"):
             for of in line["resourceMetrics"]:
@@ -82,6 +82,6 @@ class OtelCollector(Process):
         return {key: value for key, (_, value) in found.items()}
 
     def total(self, metric, **attributes):
-        """The sum over the newest values of the series that have these attributes."""
+        """The sum of the latest values of the series that have these attributes."""
         wanted = attributes.items()
         return sum(value for key, value in self.latest(metric).items() if wanted <= json.loads(key)[1].items())

@@ -1,6 +1,6 @@
-"""`make picture-boards`: draws every board, dark and light, on a run that is calm, then full, then broken. Not part of `make test`.
+"""`make picture-boards`: renders every dashboard, dark and light, on a run that is calm, then full, then broken. Not part of `make test`.
 
-With BOARDS_AGAIN=1 on the data of the last run, which takes seconds.
+BOARDS_AGAIN=1 reuses the data of the last run, which takes seconds.
 """
 
 import functools
@@ -29,28 +29,28 @@ ROOT = Path(__file__).resolve().parents[2]
 PICTURES = ROOT / "docs" / "images" / "boards"
 CACHE = Path(os.environ.get("TOKOMETER_TEST_CACHE", Path.home() / ".cache" / "tokometer-tests"))
 PAGE = CACHE / "boards" / "dist"
-# The run is kept here, to be drawn again.
+# The run's data is kept here for later renderings.
 RUN = ROOT / "target" / "boards"
 SECONDS = int(os.environ.get("BOARDS_SECONDS", "730"))
-# So much of it before the time that is drawn, so that rates and windows are there at its begin.
+# Duration of the run before the rendered time range, so that rates and windows are filled at its start.
 EARLIER = 130
 MOST_SECONDS = SECONDS + 400
-# Tables draw those rows alone that the window shows: it is higher than every board.
+# Tables render only the rows within the window, so it is taller than any dashboard.
 WIDTH, HEIGHT = 1400, 4000
 FILLED = "[...document.querySelectorAll('[role=grid]')].filter(grid => grid.querySelectorAll('[role=row]').length > 1).length"
-# Asked for as if it were scraped so seldom: lines are as smooth as they are in life.
+# Assumed scrape interval for queries: lines are as smooth as in production.
 SCRAPE = 5
 FAULTS = {"status:503": 0.10, "error-event:4": 0.04, "cut:5": 0.05, "reset:5": 0.03, "stall:1.5": 0.06, "hang:2": 0.05, "garbage": 0.01}
 
 
 def _other():
-    """Another model, with speculation and a cache that it tells of."""
+    """Another model, with speculative decoding and a cache whose hits it reports."""
     told = ("--engine", "tensorrt_llm", "--tokens-per-chunk", "3", "--cached-share", "0.4", "--request-metrics")
     return start_sim("--model", "other", "--rate", "80", "--ttft-ms", "250", "--max-concurrency", "4", *told)
 
 
 def _crowds(port):
-    """All is well; then more come than there is room for; then answers break and a server goes away."""
+    """All is well; then there are more clients than slots; then responses break and a server goes down."""
     busy, slow, gone, queue = map(port, ("chat-busy", "chat-slow", "chat-gone", "other-queue"))
     return [
         Crowd(busy, "chat", [Phase(0.45, 5), Phase(0.69, 13, leave=0.05), Phase(1, 7, FAULTS, leave=0.10)]),
@@ -61,14 +61,14 @@ def _crowds(port):
 
 
 def _run():
-    """Traffic before a Prometheus whose data stay; from when to when."""
+    """Sends traffic while a Prometheus stores data that is kept; returns the time range."""
     shutil.rmtree(RUN, ignore_errors=True)
     with fleet.Fleet(_other) as pods:
         prometheus = pods.scraped(RUN, fleet.rules(RUN), scrape_protocols=["OpenMetricsText1.0.0"])
         began = time.time() + min(EARLIER, SECONDS / 2)
         ask(_crowds(pods.port), SECONDS, [(0.72, pods.pods["chat-gone"].server.kill)])
         ended = time.time() - 2
-        # What it has in memory is written when it ends.
+        # Data in memory is written on shutdown.
         prometheus.terminate()
         prometheus.wait(30)
     (RUN / "run.json").write_text(json.dumps([began, ended]))
@@ -85,12 +85,12 @@ def _serve(directory):
 
 
 def _draw(browser, url, picture):
-    """Draws a board; panels that stayed empty or failed, each as a line."""
+    """Renders a dashboard; returns a line for each panel that is empty or failed."""
     browser.open(url, "!!(window.drawn || window.failed)")
     failed = browser.evaluate("window.failed")
     assert not failed, failed
     panels = browser.evaluate("window.drawn")
-    # Tables fill in their rows some time after they were laid out.
+    # Tables fill in their rows some time after their layout.
     tables = sum(one["type"] == "table" and one["frames"] > 0 for one in panels)
     until(lambda: browser.evaluate(FILLED) >= tables, lambda: f"{tables} tables have rows, {browser.evaluate(FILLED)} have", 60)
     height = browser.evaluate("document.getElementById('root').lastElementChild.offsetHeight")
@@ -100,7 +100,7 @@ def _draw(browser, url, picture):
 
 def every_board_dark_and_light():
     if not PAGE.is_dir():
-        raise Skip("no page to draw with (tests/components/fetch.sh boards)")
+        raise Skip("no page to render with (tests/components/fetch.sh boards)")
     if not (os.environ.get("BOARDS_AGAIN") and (RUN / "run.json").exists()):
         _run()
     began, ended = json.loads((RUN / "run.json").read_text())

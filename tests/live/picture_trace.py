@@ -1,4 +1,4 @@
-"""`make picture-trace`: draws docs/images/trace.png, one slow request as a trace UI shows it. Not part of `make test`."""
+"""`make picture-trace`: updates docs/images/trace.png, one slow request in a trace UI. Not part of `make test`."""
 
 import http.client
 import json
@@ -29,7 +29,7 @@ def _phoenix(directory):
 
 
 def _ask(port, number, together):
-    # Each its own, so that no cache holds it.
+    # Each prompt is different, so that no cache holds it.
     prompt = f"{number} " + "The quick brown fox jumps over the lazy dog. " * 100
     body = {"model": "tiny", "messages": [{"role": "user", "content": prompt}], "stream": True, "max_tokens": TOKENS}
     body |= {"temperature": 0, "ignore_eos": True, "stream_options": {"include_usage": True}}
@@ -40,7 +40,7 @@ def _ask(port, number, together):
 
 
 def _slowest(port):
-    """Project and trace of the span that took longest; None until all have come."""
+    """Project and trace of the longest span; None until all have arrived."""
     query = "{projects{edges{node{id spans(first:100){edges{node{name latencyMs parentId trace{id traceId}}}}}}}}"
     request = urllib.request.Request(f"http://127.0.0.1:{port}/graphql", json.dumps({"query": query}).encode(), {"content-type": "application/json"})
     with urllib.request.urlopen(request, timeout=10) as answer:
@@ -69,7 +69,7 @@ def a_slow_request_as_a_trace_ui_shows_it():
         first = "[...document.querySelectorAll('td')].find(e => e.innerText.includes('gen_ai.latency'))"
         until(lambda: browser.evaluate(f"!!{first}"), "the span's attributes are shown", 30)
         browser.evaluate(f"{first}.scrollIntoView({{block: 'start'}})")
-        until(lambda: browser.evaluate(f"{first}.getBoundingClientRect().y < 500"), "they are scrolled to", 30)
+        until(lambda: browser.evaluate(f"{first}.getBoundingClientRect().y < 500"), "they are scrolled into view", 30)
         PICTURE.parent.mkdir(exist_ok=True)
         browser.picture(PICTURE)
     print(f"    {PICTURE.name}: {PICTURE.stat().st_size} bytes")

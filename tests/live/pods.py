@@ -1,4 +1,4 @@
-"""Two network namespaces joined by a cable: a pod, and the rest of the world. Needs root, and gives none of it away."""
+"""Two network namespaces connected by a veth pair: a pod, and the outside world. Needs root, and drops it for the programs in the pod."""
 
 import contextlib
 import json
@@ -11,16 +11,17 @@ from pathlib import Path
 
 from process import BINARY, MODEL, Process, Skip, until
 
-# The user of the image, without capabilities, who can get none.
+# The image's user, without capabilities and unable to gain any.
 USER = 65532
 UNPRIVILEGED = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
-# Root, without what makes it root.
+# Root without its capabilities.
 POWERLESS_ROOT = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
-# The interpreter itself: that of the tests may lie where other users may not look.
+# The base interpreter: the tests' own may be in a directory that other users cannot read.
 PYTHON = sys._base_executable
 POD_IP, OTHER_IP = "10.231.7.2", "10.231.7.1"
 
-# Asks again and again, each time on a new connection, until it is told to stop; tells who answered, and what failed when.
+# Sends requests repeatedly, each on a new connection, until told to stop; prints the statuses and the failures with
+# their times.
 _CLIENT = """
 import http.client, json, os, sys, time
 host, port, path, stop = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
@@ -64,7 +65,7 @@ def _ip(*arguments, check=True):
 
 
 class Pod:
-    """The namespaces, and what runs in them. `with` ends all of it."""
+    """The namespaces and the programs in them. `with` stops all of it."""
 
     def __enter__(self):
         if os.geteuid() != 0:
@@ -85,7 +86,7 @@ class Pod:
                 _ip("-n", name, "link", "set", "eth0", "up")
             self.directory = Path(self.stack.enter_context(tempfile.TemporaryDirectory(prefix="tokometer-pod-")))
             self.directory.chmod(0o755)
-            # What the volumes of a pod are: writable for the user of its containers.
+            # Like a pod's volumes: writable for the user of its containers.
             self.logs = self.directory / "logs"
             self.logs.mkdir()
             self.logs.chmod(0o777)
@@ -101,7 +102,7 @@ class Pod:
         return ["ip", "netns", "exec", namespace, *rights, *argv]
 
     def start(self, name, argv, rights=UNPRIVILEGED):
-        """Starts a program in the pod, ended with the pod."""
+        """Starts a program in the pod, stopped with the pod."""
         process = Process(name, self._in(self.pod, argv, rights))
         self.stack.enter_context(process)
         return process
@@ -110,7 +111,7 @@ class Pod:
         return subprocess.run(self._in(self.pod, argv), capture_output=True, text=True, timeout=60)
 
     def ask(self, path="/health", *, port=8000, host=POD_IP, body=None, inside=False):
-        """Status and body as a client outside the pod gets them (or one inside); (0, "") when nobody answers."""
+        """Status and body as a client outside the pod gets them (or one inside); (0, "") without a response."""
         code = (
             "import sys, urllib.request, urllib.error\n"
             "data = sys.argv[2].encode() or None\n"
@@ -130,10 +131,10 @@ class Pod:
         return self.ask("/v1/chat/completions", body=request, **where)
 
     def answers(self, **where):
-        until(lambda: self.ask(**where)[0] == 200, lambda: f"the pod answers {where}", 60)
+        until(lambda: self.ask(**where)[0] == 200, lambda: f"the pod responds {where}", 60)
 
     def crowd(self, path="/"):
-        """A client that asks without end; `stop_crowd` ends it."""
+        """A client that sends requests repeatedly; `stop_crowd` stops it."""
         stop = self.directory / "stop"
         argv = self._in(self.other, [sys.executable, "-c", _CLIENT, POD_IP, "8000", path, str(stop)])
         return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
@@ -154,18 +155,18 @@ class Pod:
         if not model.exists():
             shutil.copy(MODEL, model)
         argv = ["llama-server", "-m", str(model), "--host", host, "--port", "8000", "-c", "8192", "-np", "2", "-t", "1", "--jinja", "--no-webui"]
-        # Its files may be in a directory that is root's alone.
+        # Its files may be in a directory that only root can read.
         return self.start("llama-server", argv, rights=())
 
     def sidecar(self, arguments, rights=UNPRIVILEGED):
-        """tokometer with the arguments that `inject` gives it; `$(POD_IPS)` is put in as the kubelet does."""
+        """tokometer with the arguments that `inject` gives it; `$(POD_IPS)` is expanded as the kubelet does."""
         arguments = [argument.replace("$(POD_IPS)", POD_IP) for argument in arguments]
         log = self.logs / "access.jsonl"
         more = ["--set=access_log.enabled=true", f"--set=access_log.path={log}", "--set=access_log.format=json"]
         return self.program("tokometer", [*arguments, *more], rights)
 
     def program(self, name, arguments, rights=UNPRIVILEGED):
-        """tokometer's binary, from a place where every user may look."""
+        """tokometer's binary, at a path that every user can read."""
         binary = self.directory / "tokometer"
         if not binary.exists():
             shutil.copy(BINARY, binary)
@@ -173,7 +174,7 @@ class Pod:
         return self.start(name, [str(binary), *arguments], rights)
 
     def nft(self):
-        """The path of nft: where every user may look, if it comes out of a directory that is root's alone."""
+        """The path of nft: copied to where every user can read it, if it is in a directory that only root can read."""
         program = shutil.which("nft")
         if not program:
             raise Skip("no nft (tests/components/fetch.sh nft)")
@@ -191,7 +192,7 @@ class Pod:
 
 
 def injected(mode, image, *more, port=8000):
-    """The pod spec that `tokometer inject` makes of a pod of this image, which listens on this port."""
+    """The pod spec that `tokometer inject` produces for a pod of this image that listens on this port."""
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}
     pod["spec"] = {"containers": [{"name": "server", "image": image, "args": ["a"], "ports": [{"containerPort": port}]}]}
     argv = [BINARY, "inject", "--image", "i", "--mode", mode, *more]

@@ -1,4 +1,4 @@
-"""The chart's admission policies on pods of every shape, run by the API server's own code (tests/components/admission)."""
+"""The chart's admission policies on many kinds of pods, run by the API server's own code (tests/components/admission)."""
 
 import copy
 import functools
@@ -12,7 +12,7 @@ import shapes
 from helm_chart import cases, documents, included, of_kind, render
 from process import BINARY, Skip
 
-# What a policy may put something else in the place of.
+# Fields that a policy may replace.
 MAY_CHANGE = ("/spec/terminationGracePeriodSeconds", "/spec/containers/ollama/env/OLLAMA_HOST/value")
 
 
@@ -22,7 +22,7 @@ def _manifests(text):
 
 
 def _admit(values, pods):
-    """What becomes of these pods: pod, changed, unsettled, errors, warnings."""
+    """The policy's result for these pods: pod, changed, unsettled, errors, warnings."""
     helm_chart.needs_helm()
     if not shutil.which("admission"):
         raise Skip("no program that runs admission policies (component admission, which needs Go)")
@@ -43,12 +43,12 @@ def _engine_of(pod):
 
 
 def _kept(before, after, path=""):
-    """What of a pod is no longer there: keys may be added, and items put in front of a list or behind it."""
+    """The parts of a pod that are missing afterwards: keys may be added, and items prepended or appended to a list."""
     if isinstance(before, dict):
         return [lost for key, value in before.items() for lost in (_kept(value, after[key], f"{path}/{key}") if key in after else [f"{path}/{key}"])]
     if isinstance(before, list):
         if before and isinstance(before[0], dict) and "name" in before[0]:
-            # A name may be there twice in an environment.
+            # A name may occur twice in an environment.
             of = lambda name: [item for item in after if item["name"] == name]  # noqa: E731
             return [f"{path}/{item['name']}" for item in before if all(_kept(item, one, f"{path}/{item['name']}") for one in of(item["name"]))]
         return [] if before == after[: len(before)] else [path]
@@ -56,16 +56,16 @@ def _kept(before, after, path=""):
 
 
 def _sound(name, before, answer):
-    """What must hold for every pod, whatever is done to it."""
+    """Conditions that must hold for every pod."""
     pod = shapes.plain(answer["pod"])
     assert answer["errors"] == [], f"{name}: {answer['errors']}"
-    assert not answer["unsettled"], f"{name}: a second round changes it again"
+    assert not answer["unsettled"], f"{name}: a second run changes it again"
     assert helm_chart.kubernetes_problems(pod) == {}, f"{name}: {helm_chart.kubernetes_problems(pod)}"
     names = [c["name"] for kind in ("initContainers", "containers") for c in pod["spec"].get(kind, [])]
     assert len(set(names)) == len(names), f"{name}: {names}"
     volumes = {v["name"] for v in pod["spec"].get("volumes", [])}
     mounts = {m["name"] for kind in ("initContainers", "containers") for c in pod["spec"].get(kind, []) for m in c.get("volumeMounts", [])}
-    assert mounts <= volumes, f"{name}: {mounts - volumes} is mounted and not there"
+    assert mounts <= volumes, f"{name}: {mounts - volumes} is mounted but missing"
     lost = _kept(shapes.plain(before), pod)
     assert not lost, f"{name}: lost {lost}"
     return pod
@@ -105,7 +105,7 @@ def pods_that_cannot_be_injected_stay_as_they_are_and_a_warning_says_why():
 
 
 def whoever_applies_a_deployment_is_warned():
-    """The API server tells a warning to who asked: for a pod that is a controller, for its Deployment a person."""
+    """The API server returns a warning to the caller: to a controller for a pod, to a user for a Deployment."""
 
     def deployment(pod):
         template = {"metadata": {"labels": pod["metadata"]["labels"]}, "spec": pod["spec"]}
@@ -150,7 +150,7 @@ def each_mode_changes_what_it_says_and_no_more():
         assert sidecar["securityContext"]["capabilities"] == {"drop": ["ALL"]}, name
         assert _engine_of(pod)["args"] == [*_engine_of(before)["args"], *args], name
     [answer] = _admit(cases()["redirect"], [shapes.pod(shapes.container(command=["sh", "-c"], args=["vllm serve model"]))])
-    assert answer["changed"] and answer["warnings"] == [], "redirect needs no flags, so a shell is no hindrance"
+    assert answer["changed"] and answer["warnings"] == [], "redirect needs no flags, so a shell does not matter"
 
 
 def each_engine_is_told_in_its_own_words():
@@ -167,17 +167,17 @@ def each_engine_is_told_in_its_own_words():
         pod("ollama"),
         pod("ollama", env=[{"name": "A", "value": "1"}, {"name": "OLLAMA_HOST", "value": "0.0.0.0:11434"}, {"name": "B", "value": "2"}]),
     ]
-    # The one of TGI is for namespaces of a team.
+    # TGI's target is for one team's namespaces.
     answers = _admit({**cases()["engines"], "targets": [{**t, "namespaceSelector": {}} for t in cases()["engines"]["targets"]]}, pods)
     found = [_sound(before["metadata"]["labels"]["app"], before, answer)["spec"]["containers"][0] for before, answer in zip(pods, answers, strict=True)]
     assert found[0]["args"] == ["--host=127.0.0.1"]
     socket = {"name": "LLAMA_ARG_HOST", "value": "/run/tokometer/engine.sock"}
-    # A flag would win over the variable, so it is given once more.
+    # A flag would override the variable, so it is appended again.
     assert found[1]["env"] == [socket] and found[1]["args"] == ["-m", "model.gguf"]
     assert found[2]["args"] == ["-m", "model.gguf", "--host", "0.0.0.0", "--host", "/run/tokometer/engine.sock"] and "env" not in found[2]
     assert found[3]["env"] == [socket] and "args" not in found[3]
     assert found[4]["args"] == ["--model-id", "m", "--hostname=127.0.0.1"]
-    # Its parser takes no flag twice: better not measured than not running.
+    # Its parser rejects repeated flags: running without metrics is better than not running.
     assert not answers[5]["changed"]
     assert found[6]["env"] == [{"name": "OLLAMA_HOST", "value": "127.0.0.1:11434"}] and "args" not in found[6]
     assert found[7]["env"] == [{"name": "A", "value": "1"}, {"name": "OLLAMA_HOST", "value": "127.0.0.1:11434"}, {"name": "B", "value": "2"}]
@@ -195,13 +195,14 @@ def a_shared_socket_belongs_to_one_user():
 
 
 def inject_gives_the_same_pod():
-    """`tokometer inject` and the policy, on every pod that both take. What inject notes in an annotation, to undo it, is apart."""
+    """`tokometer inject` and the policy produce equal pods, where both accept them, except for inject's undo annotation."""
     image = "registry.example.com/tokometer:1"
     modes = {"default": "auto", "uds": "uds", "shadow-bind": "shadow-bind", "port-swap": "port-swap", "redirect": "redirect", "explicit": "explicit"}
     compared = 0
     for case, mode in modes.items():
         values = {**cases()[case], "image": {"repository": "registry.example.com/tokometer", "tag": "1"}}
-        # The modes that an engine is not told of leave it unsaid in the chart; and a port that is one higher, as inject has it.
+        # For modes without changes to the engine the chart sets no engine; and the server port is one higher, as with
+        # inject.
         drained = {**values["sidecar"], "engine": "vllm", "serverPort": 8001, "drain": {"enabled": True}} if "sidecar" in values else {"engine": "vllm"}
         taken = shapes.taken()
         answers = _admit({**values, "sidecar": drained}, list(taken.values()))
@@ -210,7 +211,7 @@ def inject_gives_the_same_pod():
             arguments += ["--container", "vllm", "--redirect-image", "registry.example.com/tokometer-redirect:1"]
             done = subprocess.run(arguments, input=json.dumps(before), capture_output=True, text=True, check=False)
             if done.returncode == 1:
-                assert not answer["changed"], f"{case}: {name}: only the policy takes it: {done.stderr}"
+                assert not answer["changed"], f"{case}: {name}: only the policy accepts it: {done.stderr}"
                 continue
             assert done.returncode == 0, f"{case}: {name}: {done.stderr}"
             ours, theirs = shapes.plain(json.loads(done.stdout)), shapes.plain(answer["pod"])
@@ -259,7 +260,7 @@ def the_configuration_travels_with_the_pod():
 
 
 def a_policy_needs_nothing_that_is_not_in_it():
-    """An API server of 1.36 stops to watch ConfigMaps when the last policy goes that has some for parameters, and never begins again."""
+    """An API server of 1.36 stops watching ConfigMaps when the last policy with parameters is deleted, and never resumes."""
     found = documents(render({}))
     [policy] = of_kind(found, "MutatingAdmissionPolicy")
     [binding] = of_kind(found, "MutatingAdmissionPolicyBinding")

@@ -1,4 +1,4 @@
-"""Processes under test: started on free ports, waited for by polling, ended for certain."""
+"""Processes under test: started on free ports, polled until ready, and always stopped."""
 
 import contextlib
 import json
@@ -21,15 +21,15 @@ MODEL = Path(__file__).resolve().parent.parent / "fixtures" / "models" / "tiny-c
 
 
 class Skip(Exception):
-    """This machine cannot run the test, and why."""
+    """This machine cannot run the test; the message is the reason."""
 
 
-# Ports given out, which may not be listened on yet: a server that is to come later has one too.
+# Ports handed out, which may not be in use yet: a server that starts later has one too.
 given = set()
 
 
 def free_port():
-    """A port below the range from which the kernel takes ports for outgoing connections, another one each time."""
+    """A port below the kernel's ephemeral range, different each time."""
     while True:
         port = random.randrange(10_000, 32_000)
         with socket.socket() as probe:
@@ -43,7 +43,7 @@ def free_port():
 
 
 def until(condition, what, seconds=15.0):
-    """Asks again and again until the condition holds; its value. Fails after so many seconds, saying what was missing."""
+    """Polls until the condition holds and returns its value. Fails after `seconds`, with `what` as the missing condition."""
     deadline = time.monotonic() + seconds
     while True:
         value = condition()
@@ -54,7 +54,7 @@ def until(condition, what, seconds=15.0):
 
 
 def get(url, accept=None, timeout=5.0):
-    """Status and body of a GET; (0, "") when nobody answers."""
+    """Status and body of a GET; (0, "") without a response."""
     request = urllib.request.Request(url, headers={"Accept": accept} if accept else {})
     try:
         with urllib.request.urlopen(request, timeout=timeout) as answer:
@@ -66,11 +66,11 @@ def get(url, accept=None, timeout=5.0):
 
 
 def metrics(url):
-    """Samples of a page of metrics: (name, labels) -> value."""
+    """Samples of a metrics page: (name, labels) -> value."""
     from prometheus_client.parser import text_string_to_metric_families
 
     status, page = get(url)
-    assert status == 200, f"{url} answered {status}"
+    assert status == 200, f"{url} returned {status}"
     families = text_string_to_metric_families(page)
     return {(s.name, tuple(sorted(s.labels.items()))): s.value for family in families for s in family.samples}
 
@@ -82,13 +82,13 @@ def total(samples, name, **labels):
 
 
 class Process:
-    """A child process with its output in a file. `with` ends it, and with `group` the children that it started."""
+    """A child process with its output in a file. `with` stops it, and with `group` also the children that it started."""
 
     def __init__(self, name, argv, fd_limit=None, group=False):
         self.name, self.group = name, group
         self.log = tempfile.NamedTemporaryFile(prefix=f"{name}-", suffix=".log")
         limit = (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (fd_limit, fd_limit))) if fd_limit else None
-        # What is set for the tests, or for other programs on this machine, is not meant for the one under test.
+        # Environment variables of the tests or of other programs must not affect the process under test.
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("TOKOMETER_", "OTEL_"))}
         self.child = subprocess.Popen(argv, stdout=self.log, stderr=self.log, preexec_fn=limit, env=environment, start_new_session=group)
 
@@ -109,10 +109,10 @@ class Process:
 
     def ready(self, url, seconds=30.0):
         def asked():
-            assert self.alive(), f"{self.name} ended with {self.child.returncode} before it was ready: {self.output()[-600:]}"
+            assert self.alive(), f"{self.name} exited with {self.child.returncode} before it was ready: {self.output()[-600:]}"
             return get(url)[0] == 200
 
-        until(asked, f"{self.name} answers {url}", seconds)
+        until(asked, f"{self.name} responds to {url}", seconds)
         return self
 
     def terminate(self):
@@ -160,16 +160,16 @@ class Tokometer(Process):
         self.directory.cleanup()
 
     def records(self):
-        """The access log so far: one dictionary per exchange that ended."""
+        """The access log so far: one dictionary per finished request."""
         if not self.access_log.exists():
             return []
         whole = self.access_log.read_text().rpartition("\n")[0]
         return [json.loads(line) for line in whole.splitlines()]
 
     def wait_for_records(self, count, seconds=15.0):
-        until(lambda: len(self.records()) >= count, lambda: f"{count} exchanges in the access log, {len(self.records())} are there", seconds)
+        until(lambda: len(self.records()) >= count, lambda: f"{count} requests in the access log, got {len(self.records())}", seconds)
         records = self.records()
-        assert len(records) == count, f"{len(records)} exchanges in the access log, expected {count}"
+        assert len(records) == count, f"{len(records)} requests in the access log, expected {count}"
         return records
 
     def metrics(self):
@@ -180,7 +180,7 @@ class Tokometer(Process):
 
 
 def start_sim(*flags, port=None):
-    """The simulated server; its `port` tells where it listens."""
+    """The simulated server; `port` is the port it listens on."""
     port = port or free_port()
     sim = Process("sim", [BINARY, "sim", "--listen", f"127.0.0.1:{port}", *flags])
     sim.port = port
@@ -188,7 +188,7 @@ def start_sim(*flags, port=None):
 
 
 def start_llama_server(*flags, slots=8):
-    """A real llama-server with the tiny chat model, which works on so many requests at a time."""
+    """A real llama-server with the tiny chat model, with this many slots."""
     port = free_port()
     argv = ["llama-server", "-m", str(MODEL), "--host", "127.0.0.1", "--port", str(port), "-c", "32768", "-np", str(slots)]
     argv += ["-t", "1", "--metrics", "--slots", "--jinja", "--no-webui", *flags]

@@ -1,4 +1,4 @@
-"""A real Prometheus with a configuration and rules of the test's, and what it answers."""
+"""A real Prometheus with the test's configuration and rules, and its query results."""
 
 import json
 import urllib.parse
@@ -8,7 +8,7 @@ from process import Process, Skip, free_port, get
 
 
 class Prometheus(Process):
-    """Scrapes what its configuration names, into a directory that outlives it. Exemplars are kept."""
+    """Scrapes the configured targets into a directory that outlives it. Exemplars are stored."""
 
     def __init__(self, directory, config):
         self.directory, self.port = Path(directory), free_port()
@@ -26,11 +26,11 @@ class Prometheus(Process):
             self.ready(f"{self.url}/-/ready")
         except AssertionError:
             if "field scrape_native_histograms not found" in self.output():
-                raise Skip("this build of prometheus cannot be told to scrape native histograms (with Go, tests/components/fetch.sh builds one)") from None
+                raise Skip("this build of prometheus cannot scrape native histograms (with Go, tests/components/fetch.sh builds one)") from None
             raise
 
     def ask(self, path, **parameters):
-        """The `data` of an answer of its API; an error of its own as ValueError."""
+        """The `data` of an API response; the API's errors are raised as ValueError."""
         given = {name: value for name, value in parameters.items() if value is not None}
         _, body = get(f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(given, doseq=True)}", timeout=30.0)
         answer = json.loads(body or '{"error": "no answer"}')
@@ -39,18 +39,18 @@ class Prometheus(Process):
         return answer["data"]
 
     def at(self, expr, time=None):
-        """Series of an expression at one time: (labels, value)."""
+        """Series of an instant query: (labels, value)."""
         found = self.ask("query", query=expr, time=time)
         if found["resultType"] == "scalar":
             return [({}, float(found["result"][1]))]
         return [(one["metric"], float(one["value"][1]) if "value" in one else one["histogram"][1]) for one in found["result"]]
 
     def over(self, expr, start, end, step):
-        """Series of an expression over a time: (labels, values)."""
+        """Series of a range query: (labels, values)."""
         found = self.ask("query_range", query=expr, start=start, end=end, step=step)
         return [(one["metric"], [float(value) for _, value in one.get("values", [])] or one.get("histograms")) for one in found["result"]]
 
     def rules(self):
-        """Every rule, with its health and what was wrong with it last."""
+        """Every rule, with its health and its last error."""
         return [rule | {"group": group["name"]} for group in self.ask("rules")["groups"] for rule in group["rules"]]
 

@@ -1,4 +1,4 @@
-"""A real llama-server with one slot and more requests than that: where their time went is what the schedule implies."""
+"""A real llama-server with one slot and more requests than slots: measured times match the implied schedule."""
 
 import http.client
 import json
@@ -12,19 +12,20 @@ from process import Tokometer, start_llama_server
 from span_trees import spans
 
 REQUESTS = 8
-# Some tenths of a second of one slot each.
+# A few tenths of a second of slot time each.
 TOKENS = 1500
 
-# The slot is free a moment before the client has read the end of the answer, and taken a moment after; in between, one of
-# the two cores may do something else. Of all waiting together, and of one wait by how long the whole run took.
+# The slot is free shortly before the client has read the end of the response, and taken shortly after; in between, one
+# of the two cores may be busy otherwise. Limits for the sum of all waits, and for a single wait relative to the whole
+# run.
 SUM_SHARE = 0.03
 ONE_SHARE = 0.05
-# How well phases and spans must agree; the log's rounding to microseconds is far below.
+# Maximum difference between phases and spans; the log's rounding to microseconds is far below.
 PHASES_SHARE = 0.01
 
 
 class _Client:
-    """One streamed answer, and when on the client's clock it was asked for, began and ended. Seconds."""
+    """One streamed response, with the times of its request, start and end on the client's clock, in seconds."""
 
     def __init__(self, port, number, together):
         body = {"model": "tiny", "messages": [{"role": "user", "content": f"Loop {number}."}], "stream": True}
@@ -58,7 +59,7 @@ def eight_requests_for_one_slot_wait_as_its_schedule_implies():
             relay.terminate()
             assert relay.wait(10) == 0
 
-    # One slot: each begins when the one before it has ended.
+    # One slot: each starts when the previous one has ended.
     clients.sort(key=lambda client: client.began)
     run = clients[-1].ended - min(client.sent for client in clients)
     free, waits = 0.0, []
@@ -88,7 +89,7 @@ def eight_requests_for_one_slot_wait_as_its_schedule_implies():
 
 
 def _traces_tile(pushes):
-    """In every trace the children of the one root lie end to end, from its begin to its end."""
+    """In every trace the children of the single root are contiguous, from its start to its end."""
     traces = {}
     for span in (span for body in pushes for span in spans(body)):
         traces.setdefault(span["trace"], []).append(span)
@@ -97,7 +98,7 @@ def _traces_tile(pushes):
         (root,) = [span for span in trace if not span["parent"]]
         children = sorted((span for span in trace if span["parent"] == root["id"]), key=lambda span: span["from"])
         phases = [span for span in children if span["name"] != "delivery_blocked"]
-        # A prefill so short that one read brought the head and the first token takes no time, and is not drawn.
+        # If a prefill is so short that one read contains headers and first token, it has no duration and no span.
         assert len(children) == len(trace) - 1 and {"queue", "decode"} <= {span["name"] for span in phases}, children
         edges = [root["from"], *(span["to"] for span in phases)]
         assert edges[:-1] == [span["from"] for span in phases] and edges[-1] == root["to"], (root, phases)

@@ -1,7 +1,7 @@
-"""What must not hurt the traffic, and what must be counted: each test is one thing that goes wrong.
+"""Failures that must not affect the traffic but must be counted: each test covers one failure.
 
-RELIABILITY_SECONDS is how long the two that take minutes in life last (a server that is not up yet, a slow client);
-without it they are as short as they can be.
+RELIABILITY_SECONDS is the duration of the two failures that take minutes in production (a server that is not up yet, a slow
+client); without it they are as short as possible.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ def a_server_killed_in_mid_stream_is_counted_with_its_partial_tokens():
         asyncio.run(traffic())
         for record in relay.wait_for_records(5):
             assert record["outcome"] in names.SERVER_DIED and record["output_tokens"] >= 2, record
-        until(lambda: relay.total(names.IN_FLIGHT) == 0, "no exchange in flight")
+        until(lambda: relay.total(names.IN_FLIGHT) == 0, "no request in flight")
         assert relay.alive() and get(f"http://127.0.0.1:{relay.admin}/readyz")[0] == 200
 
 
@@ -62,7 +62,7 @@ def a_server_that_is_not_up_yet_is_answered_for_and_then_served():
                 for path in ("startz", "livez", "readyz"):
                     assert get(f"http://127.0.0.1:{relay.admin}/{path}")[0] == 200, path
         _flat(f"{refusals} times 503, the slowest after {slowest * 1e3:.0f} ms", rss, fds)
-        assert slowest < 5.0, f"a refusal took {slowest:.1f} s"
+        assert slowest < 5.0, f"an error response took {slowest:.1f} s"
         assert {record["outcome"] for record in relay.wait_for_records(refusals)} == {names.REFUSED}
         with start_sim(port=port):
             assert complete(asyncio.run(whole(relay.port)))
@@ -70,7 +70,7 @@ def a_server_that_is_not_up_yet_is_answered_for_and_then_served():
 
 
 def _flat(what, rss, fds, most_growth=4 << 20):
-    """Says what was seen; fails when memory or descriptors grew after the first sample."""
+    """Prints the samples; fails if memory or descriptors grew after the first sample."""
     print(
         f"    {what}; RSS {rss[0] / 2**20:.1f} -> {rss[-1] / 2**20:.1f}, at most {max(rss) / 2**20:.1f} MiB;"
         f" {min(fds)} to {max(fds)} descriptors"
@@ -81,7 +81,7 @@ def _flat(what, rss, fds, most_growth=4 << 20):
 
 def a_collector_that_never_answers_costs_nothing_but_its_telemetry():
     with socket.create_server(("127.0.0.1", free_port())) as hole, start_sim(*names.SIM_UNPACED) as sim:
-        # It takes connections and requests into its queue, and is silent for ever.
+        # It accepts connections and requests into its queue, and never responds.
         with Tokometer(sim.port, otlp_metrics=f"http://127.0.0.1:{hole.getsockname()[1]}/v1/metrics") as relay:
             until(lambda: relay.total(names.EXPORTS_FAILED) >= 1, "a failed export is counted", 30)
             before, count = relay.rss_bytes(), 0
@@ -89,23 +89,23 @@ def a_collector_that_never_answers_costs_nothing_but_its_telemetry():
             while relay.total(names.EXPORTS_FAILED) < 4:
                 assert complete(asyncio.run(whole(relay.port)))
                 count += 1
-                assert time.monotonic() < deadline, "exports no longer fail, or are no longer tried"
+                assert time.monotonic() < deadline, "exports no longer fail, or are no longer attempted"
             assert all(record["outcome"] == names.OK for record in relay.wait_for_records(count))
             grown = relay.rss_bytes() - before
-            assert grown < 16 << 20, f"{grown >> 20} MiB more after {count} exchanges with a silent collector"
+            assert grown < 16 << 20, f"{grown >> 20} MiB more after {count} requests with an unresponsive collector"
             relay.terminate()
             started = time.monotonic()
             assert relay.wait(10) == 0
             took = time.monotonic() - started
-            print(f"    {count} exchanges meanwhile; ended {took:.2f} s after SIGTERM")
-            assert took < 3.0, "the last flush holds up the end"
+            print(f"    {count} requests meanwhile; exited {took:.2f} s after SIGTERM")
+            assert took < 3.0, "the last flush delays the exit"
 
 
 def a_thousand_clients_that_leave_are_all_counted():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 3 * CLIENTS + 200
     if hard != resource.RLIM_INFINITY and hard < wanted:
-        raise Skip(f"the limit of open files is {hard}, {wanted} are needed")
+        raise Skip(f"the limit of open files is {hard}, {wanted} required")
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
     with start_sim() as sim, Tokometer(sim.port) as relay:
         assert complete(asyncio.run(whole(relay.port, tokens=2)))
@@ -115,14 +115,14 @@ def a_thousand_clients_that_leave_are_all_counted():
             early = number % 2 == 0
             stream = await Stream.open(relay.port, tokens=2000, fault="hang" if early else None)
             if early:
-                # Headers come at once; then nothing does.
+                # Headers are sent immediately, and then nothing.
                 assert await stream.reader.readuntil(b"\r\n\r\n")
             elif not await stream.events(2):
-                raise AssertionError("the stream ended before its client left")
+                raise AssertionError("the stream ended before its client disconnected")
             stream.leave()
 
         async def crowd():
-            # The simulator serves 256 at a time: in groups, so that each stream has its first token.
+            # The simulator serves 256 at a time, so streams are opened in groups, to get a first token on each.
             for start in range(0, CLIENTS, 200):
                 await asyncio.gather(*(client(n) for n in range(start, start + 200)))
 
@@ -132,13 +132,14 @@ def a_thousand_clients_that_leave_are_all_counted():
         assert outcomes.count(names.ABORTED_EARLY) == CLIENTS // 2, {o: outcomes.count(o) for o in outcomes}
         assert outcomes.count(names.ABORTED) == CLIENTS // 2, {o: outcomes.count(o) for o in outcomes}
         assert all(r["output_tokens"] >= 1 for r in records if r["outcome"] == names.ABORTED)
-        until(lambda: relay.total(names.IN_FLIGHT) == 0, "no exchange in flight")
-        until(lambda: relay.total(names.CONNECTIONS_OPEN) == 0, "no connection open")
-        until(lambda: relay.fds() <= fds, lambda: f"{fds} file descriptors as before, {relay.fds()} are open")
+        until(lambda: relay.total(names.IN_FLIGHT) == 0, "no request in flight")
+        until(lambda: relay.total(names.CONNECTIONS_OPEN) == 0, "no open connection")
+        until(lambda: relay.fds() <= fds, lambda: f"{fds} file descriptors as before, {relay.fds()} open")
 
 
 def a_slow_client_holds_up_the_server_and_loses_nothing():
-    # Sockets take the last 3 MB or so whether the client reads them or not: the more tokens, the longer the rest is held up.
+    # Socket buffers hold about the last 3 MB even if the client does not read: with more tokens the rest is blocked for
+    # longer.
     tokens = 32_000 if SECONDS else 20_000
     with start_sim(*names.SIM_UNPACED) as sim, Tokometer(sim.port) as relay:
         expected = asyncio.run(whole(sim.port, tokens=tokens))
@@ -147,7 +148,7 @@ def a_slow_client_holds_up_the_server_and_loses_nothing():
 
         async def slowly():
             stream = await Stream.open(relay.port, tokens=tokens, receive_buffer=8192)
-            # Nothing is read until the server has been held up for a while: bytes in, none out.
+            # Nothing is read until the server has been blocked for a while: bytes in, none out.
             loop = asyncio.get_running_loop()
             moved = [-1, loop.time()]
 
@@ -159,14 +160,14 @@ def a_slow_client_holds_up_the_server_and_loses_nothing():
 
             await asyncio.to_thread(until, stopped, "the flow stops while the client does not read", 30)
             held = relay.rss_bytes() - before
-            assert held < 8 << 20, f"{held >> 10} KiB kept for a client that does not read"
+            assert held < 8 << 20, f"{held >> 10} KiB buffered for a client that does not read"
             answer = await trickle(stream)
             answer += await asyncio.wait_for(stream.rest(), 60)
             await stream.close()
             return answer, moved[0]
 
         async def trickle(stream):
-            """Takes the answer evenly over most of the time, while others are served as ever."""
+            """Reads the response evenly over most of the time, while other clients are served as usual."""
             start, answer, rss, fds, others = time.monotonic(), b"", [], [], 0
             while (gone := time.monotonic() - start) < SECONDS:
                 if len(answer) < len(expected) * 0.95 * gone / SECONDS:
@@ -184,7 +185,7 @@ def a_slow_client_holds_up_the_server_and_loses_nothing():
 
         answer, stopped_at = asyncio.run(slowly())
         assert complete(answer) and answer.count(b"data: ") == expected.count(b"data: ")
-        assert stopped_at < len(expected) * 0.9, "the whole answer fitted into buffers: nothing was held up"
+        assert stopped_at < len(expected) * 0.9, "the whole response fitted into buffers: nothing was blocked"
         (record,) = until(
             lambda: [record for record in relay.records() if record["output_tokens"] != 5], "its line in the access log"
         )
@@ -193,7 +194,7 @@ def a_slow_client_holds_up_the_server_and_loses_nothing():
             blocked, took = record["delivery_blocked_ms"] / 1e3, record["duration_ms"] / 1e3
             print(f"    {record['output_tokens']} tokens in {took:.0f} s, delivery blocked for {blocked:.0f} s of them")
             assert took > SECONDS * 0.3 and blocked > SECONDS * 0.3, record
-        until(lambda: relay.total(names.DELIVERY_BLOCKED_SUM) >= 1.0, "the wait is booked as delivery blocked")
+        until(lambda: relay.total(names.DELIVERY_BLOCKED_SUM) >= 1.0, "the wait is recorded as delivery blocked")
 
 
 def sigterm_lets_streams_end_and_sends_the_last_telemetry():
@@ -213,7 +214,7 @@ def sigterm_lets_streams_end_and_sends_the_last_telemetry():
                         return True
 
                 await asyncio.to_thread(until, refused, "new connections are refused while it drains")
-                assert relay.alive(), "it ended before its stream did"
+                assert relay.alive(), "it exited before its stream ended"
                 rest = await asyncio.wait_for(stream.rest(), 20)
                 await stream.close()
                 return rest, time.monotonic()
@@ -222,7 +223,7 @@ def sigterm_lets_streams_end_and_sends_the_last_telemetry():
             assert rest.endswith(b"0\r\n\r\n") and b"[DONE]" in rest, rest[-200:]
             assert relay.wait(10) == 0
             took = time.monotonic() - ended
-            print(f"    ended {took:.2f} s after its last stream")
+            print(f"    exited {took:.2f} s after its last stream")
             assert took < 3.0
             (record,) = relay.wait_for_records(1)
             assert record["outcome"] == names.OK and record["output_tokens"] == 100, record
@@ -259,15 +260,15 @@ def at_the_limit_of_open_files_it_lives_on():
                 *(Stream.open(relay.port, tokens=5000) for _ in range(200)), return_exceptions=True
             )
             opened = [stream for stream in streams if isinstance(stream, Stream)]
-            # Some are served while many wait or are turned away.
+            # Some are served while many wait or are rejected.
             first = [asyncio.ensure_future(stream.events(2)) for stream in opened]
             done, _ = await asyncio.wait(first, timeout=5, return_when=asyncio.FIRST_COMPLETED)
             assert done and relay.alive()
             cpu, since = relay.cpu_seconds(), time.monotonic()
             await asyncio.wait(first, timeout=2)
             busy = (relay.cpu_seconds() - cpu) / (time.monotonic() - since)
-            # How many are served at once depends on who gets the descriptors, a client or its way to the server; those who were turned
-            # away leave theirs to who waits.
+            # The number of streams served at first depends on whether client or upstream connections get the
+            # descriptors; rejected clients leave theirs to the waiting ones.
             deadline = time.monotonic() + 20
             while served(first) < 10 and time.monotonic() < deadline and (rest := [task for task in first if not task.done()]):
                 await asyncio.wait(rest, timeout=1, return_when=asyncio.FIRST_COMPLETED)
@@ -283,7 +284,7 @@ def at_the_limit_of_open_files_it_lives_on():
         print(f"    {at_last} of 200 streams served with 96 descriptors, {busy:.0%} of a processor")
         assert at_last >= 10, f"only {at_last} streams were served"
         assert busy < 0.8, "it spins on accept"
-        until(lambda: complete(asyncio.run(whole(relay.port, tokens=2))), "it serves again once there is room", 20)
+        until(lambda: complete(asyncio.run(whole(relay.port, tokens=2))), "it serves again once descriptors are free", 20)
         assert get(f"http://127.0.0.1:{relay.admin}/livez")[0] == 200
 
 

@@ -1,4 +1,4 @@
-"""A real llama-server over each of its routes, with the official openai and anthropic clients, and tokometer between."""
+"""A real llama-server on each of its routes, with the official openai and anthropic clients, through tokometer."""
 
 import json
 
@@ -13,7 +13,7 @@ LIMITS = (12, 400)  # Cut off by the limit, and ended by the model.
 
 
 class Expected:
-    """What the client was told of one request, to hold its record against."""
+    """What the client received for one request, to compare its record with."""
 
     def __init__(self, operation, streaming, finish, input_tokens, output_tokens):
         self.operation, self.streaming, self.finish = operation, streaming, finish
@@ -29,7 +29,7 @@ def _hold(record, expected, what):
         "input_tokens": expected.input_tokens,
         "output_tokens": expected.output_tokens,
     }
-    assert said == wanted, f"{what}: the record says {said}, the client was told {wanted}"
+    assert said == wanted, f"{what}: the record has {said}, the client received {wanted}"
     assert record["outcome"] == names.OK and record["status"] == 200, record
     assert record["engine"] == "llama_cpp" and record["output_tokens_source"] in names.EXACT, record
     if expected.streaming:
@@ -37,14 +37,14 @@ def _hold(record, expected, what):
 
 
 def _compare(exchanges):
-    """Runs exchanges, each with a client on a relay of its own, and holds every record against what the client saw."""
+    """Runs requests, each with a client on a new relay, and compares every record with what the client received."""
     with start_llama_server() as server, Tokometer(server.port) as relay:
         expected = [(what, run(relay.port)) for what, run in exchanges]
         records = relay.wait_for_records(len(expected))
         records.sort(key=lambda record: (record["connection"], record["sequence"]))
         for (what, told), record in zip(expected, records):
             _hold(record, told, what)
-        print(f"    {len(expected)} exchanges: {', '.join(f'{told.input_tokens}+{told.output_tokens}' for _, told in expected)}")
+        print(f"    {len(expected)} requests: {', '.join(f'{told.input_tokens}+{told.output_tokens}' for _, told in expected)}")
 
 
 def _openai(port):

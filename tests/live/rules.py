@@ -1,4 +1,4 @@
-"""Every alert of `tokometer rules`, by promtool's unit tests: it fires in the time that the arithmetic says, and is silent else."""
+"""Every alert of `tokometer rules`, with promtool's unit tests: it fires after the calculated time, and not otherwise."""
 
 import json
 import shutil
@@ -9,21 +9,21 @@ from pathlib import Path
 from process import BINARY, Skip
 
 NAMES = {"availability": "Availability", "ttft": "TTFT", "decode_rate": "DecodeRate", "stall": "Stall", "goodput": "Goodput"}
-# Both promtools run each test, those of days for a minute.
+# Both promtools run each test; those that cover days take a minute.
 MOST_SECONDS = 300
 
-# Long and short window, hours of the long one, burn rate over 30 days, minutes until it is told.
+# Long and short window, hours of the long one, burn rate over 30 days, minutes until the alert fires.
 BURNS = [("1h", "5m", 1, 14.4, 2), ("6h", "30m", 6, 6, 15), ("1d", "2h", 24, 3, 60), ("3d", "6h", 72, 1, 180)]
 TARGETS = [90, 93, 95, 99, 99.5, 99.9]
 POD = 'namespace="n",pod="p",instance="i",job="j"'
 
 
-# That of the machine's own release, an old one, and the newest: ranges begin otherwise in Prometheus 3.
+# The release of the machine's distribution, an old one, and the newest: ranges are left-open since Prometheus 3.
 PROMTOOLS = ("promtool", "promtool-3")
 
 
 def _promtool(*arguments):
-    """What each promtool says, all of them at once."""
+    """The output of each promtool; all run concurrently."""
     found = [name for name in PROMTOOLS if shutil.which(name)]
     if not found:
         raise Skip("no promtool (see the stage components)")
@@ -56,7 +56,7 @@ def _rules(directory, slo=None, form="prometheus"):
 
 
 def _objectives(targets):
-    """One objective of availability for each target, and nothing else."""
+    """One availability objective per target, and nothing else."""
     none = {kind: [] for kind in NAMES if kind != "availability"}
     return {**none, "availability": [{"name": _name(target), "target_percent": target} for target in targets]}
 
@@ -151,16 +151,17 @@ def each_pair_of_windows_that_pages_fires_when_the_arithmetic_says():
 
 
 def each_pair_of_windows_that_warns_fires_when_the_arithmetic_says():
-    # promtool evaluates groups in any order: a recorded sample must not be older than five minutes when an alert asks for it.
+    # promtool evaluates groups in any order: a recorded sample must be at most five minutes old when an alert queries
+    # it.
     _each_pair(zip(BURNS[2:], (4, 4), strict=True), [99])
 
 
 def _each_pair(pairs, targets):
-    """At a constant share e of bad exchanges the long window passes its limit after limit / e of its length."""
+    """At a constant share e of bad requests the long window exceeds its limit after limit / e of its length."""
     alert = "LLMAvailabilityErrorBudgetBurn"
     for (long, _short, hours, factor, pending), step in pairs:
         series, told = [], []
-        # Many exchanges, so that the shares are whole numbers and the guard is not what holds the alert back.
+        # Many requests, so that the shares are integers and the low-traffic guard does not hold back the alert.
         each = 10_000 * step
         before, bad = hours * 60 // step + 1, int(1.2 * (hours * 60 + pending) / step) + 10
         for target in targets:
@@ -171,7 +172,7 @@ def _each_pair(pairs, targets):
             due = before * step + limit / share * hours * 60 + pending
             slack = 2 * step + hours * 60 * 0.01
             of = f',slo="{_name(target)}",long="{long}"'
-            # Asked when rules are evaluated: between two evaluations that are far apart nothing is known.
+            # Checked at evaluation times: there are no samples between two distant evaluations.
             early, late = int((due - slack) // step * step), int(-(-(due + slack) // step) * step)
             told += [(early, _firing(alert, of), None), (late, _firing(alert, of), 1)]
             print(f"    {target:5} %: {share:8.3%} bad, above {limit:.3%} in {long}: due after {due - before * step:.0f} min")
@@ -179,7 +180,7 @@ def _each_pair(pairs, targets):
 
 
 def low_traffic_pages_nobody():
-    """One bad of three in an hour; the only exchange of a night; four bad ones in a row."""
+    """One bad of three in an hour; the only request of a night; four bad ones in a row."""
     burns, targets = "LLM.*ErrorBudgetBurn", [90, 99, 99.9]
     # In steps of two minutes.
     cases = {
@@ -191,7 +192,7 @@ def low_traffic_pages_nobody():
     for good, bad in cases.values():
         series = [s for target in targets for s in _events(_name(target), _steps(*good), _steps(*bad))]
         tests.append(("2m", series, [(632, _ever(burns, "11h"), None)]))
-    # The guard is what holds them back: where more are bad, it is told.
+    # The guard is what holds them back: with more bad requests the alert fires.
     series = [s for target in targets for s in _events(_name(target), _steps((0, 317)), _steps((0, 105), (3, 3), (0, 209)))]
     tests.append(("2m", series, [(632, f"{_ever(burns, '11h')} > bool 0", 1)]))
     _run(_objectives(targets), tests, "2m")
@@ -205,7 +206,7 @@ def a_page_clears_soon_after_a_short_outage():
 
 
 def a_spent_budget_is_told_and_counts_are_weighed_not_hours():
-    """An hour of heavy traffic with 2 % bad spends the budget of 99 %, though a long idle night was all good."""
+    """An hour of heavy traffic with 2 % bad spends the budget of 99 %, even after a long idle night of only good requests."""
     name = "LLMErrorBudgetExhausted"
     spent = _events("a99", _steps((1, 600), (9800, 60)), _steps((0, 600), (200, 60)))
     left = 'round(max(slo:period_error_budget_remaining:ratio{slo="a99"}), 0.1)'
@@ -218,7 +219,8 @@ def a_spent_budget_is_told_and_counts_are_weighed_not_hours():
             ("1m", kept, [(655, _ever(name, "11h"), None), (655, left, 0.9)]),
             ("1m", few, [(95, _ever(name, "2h"), None)]),
         ],
-        # As the group of budgets says: promtool does not look at it, and a count that is taken more often is summed more often.
+        # With the interval of the group of budgets: promtool ignores it, and counts that are sampled more often add up
+        # to more.
         "5m",
     )
 
@@ -247,7 +249,7 @@ def _buckets(instance, slow):
 
 
 def _catalogue():
-    """Alert: series that make it fire, minute before which it must not, minute at which it must; series on which it never may."""
+    """Alert: series that make it fire, minute before which it must not fire, minute at which it must; series on which it never may."""
     in_flight, live = 'tokometer_in_flight{phase="%s",%s}', _pod("tokometer_live_tokens_total")
     exchanges = "tokometer_exchanges_total"
     waiting, streaming = in_flight % ("waiting_first_token", POD), in_flight % ("streaming", POD)
@@ -262,7 +264,7 @@ def _catalogue():
     restarts = 'kube_pod_init_container_status_restarts_total{namespace="n",pod="p",container="tokometer"}'
     fleet = [s for pod in ("a", "b", "c") for s in _buckets(pod, False)]
     return {
-        # Tokens until minute 30, then none with a stream open; an idle server; a server at work.
+        # Tokens until minute 30, then none with a stream open; an idle server; a busy server.
         "LLMTokensStalled": (
             [(streaming, _flat(1)), (waiting, _flat(0)), (live, "0+60x30 1800x90")], 32, 35,
             [[(streaming, _flat(0)), (waiting, _flat(0)), (live, _flat(1800))], [(streaming, _flat(3)), (live, "0+60x120")]],
@@ -318,11 +320,11 @@ def every_alert_of_the_catalogue_fires_and_is_silent_when_it_must():
         tests.append(("1m", series, [(not_yet, _ever(name, "2h"), None), (due, f"{_firing(name)} > bool 0", 1)]))
         tests += [("1m", silent, [(119, _ever(name, "2h"), None)]) for silent in quiet]
     _run({"enabled": False}, tests)
-    print(f"    {len(_catalogue())} alerts, {len(tests)} scenes")
+    print(f"    {len(_catalogue())} alerts, {len(tests)} cases")
 
 
 def a_budget_of_the_day_is_foretold_and_told_and_ends_at_midnight():
-    """In steps of a minute, from midnight on; the group is evaluated each 5 minutes, as it says."""
+    """In steps of a minute, from midnight on; the group is evaluated every 5 minutes, its interval."""
     limit = 1_000_000
     of = f'budget="daily",unit="tokens",{POD}'
     soon, gone = "LLMTokenBudgetBurn", "LLMTokenBudgetExhausted"
@@ -331,22 +333,23 @@ def a_budget_of_the_day_is_foretold_and_told_and_ends_at_midnight():
     quiet = lambda over: [(at, _ever(f"{soon}|{gone}", f"{at}m"), None) for at in over]  # noqa: E731
     today, by_midnight = "max(tokometer:budget_spent:today)", "max(tokometer:budget_spent:by_midnight)"
     scenes = {
-        # 1.2 of the budget in a day: foretold when a tenth is used, after 120 minutes, and 15 minutes more. Used up after 1200.
+        # 1.2 of the budget in a day: predicted when a tenth is used, after 120 minutes, plus 15 minutes. Used up after
+        # 1200.
         "a fifth too much": (budget((limit * 1.2 / day, day + 60)), [
             (115, _ever(soon, "115m"), None), (150, _firing(soon), 1),
             (1190, _firing(gone), None), (1190, _firing(soon), 1), (1215, _firing(gone), 1), (1215, _firing(soon), None),
             (600, f"round({today}, 1000)", 500_000), (600, f"round({by_midnight}, 10000)", limit * 1.2),
-            # At midnight it is over: the new day begins with nothing but the step that ends there.
+            # Resolved at midnight: the new day starts with only the step that ends there.
             (day + 10, _firing(gone), None), (day + 50, f"round({today}, 1000)", 46_000),
         ]),
         "nine tenths of it, day after day": (budget((limit * 0.9 / day, 2 * day)), quiet((day - 5, 2 * day - 5))),
         # An hour's burst at ten times the rate, early: less than a tenth of the budget.
         "a burst in the night": (budget((0, 60), (1500, 60), (100, 900)), quiet((1000,))),
-        # Ten minutes at ten times the rate: the hour's rate rises, and the day can bear it.
+        # Ten minutes at ten times the rate: the hourly rate rises, but the day's budget suffices.
         "a burst at noon": (budget((300, 720), (3500, 10), (300, 400)), quiet((1100,))),
-        # All within minutes: nobody foretold it, and it is told.
+        # All within minutes: not predicted, but the exhausted alert fires.
         "used up at once": (budget((0, 30), (250_000, 5), (0, 200)), [(25, _ever(gone, "25m"), None), (45, _firing(gone), 1), (230, _firing(gone), 1)]),
-        # Two servers of one namespace: each is below, both together are not.
+        # Two servers of one namespace: each is below its share, together they exceed the budget.
         "two servers": (
             [(s.replace('instance="i"', f'instance="{i}"'), v) for i in "ij" for s, v in budget((limit * 0.6 / day, day))],
             [(600, f"round({today}, 1000)", 500_000), (600, _firing(soon), 1)],
@@ -354,7 +357,7 @@ def a_budget_of_the_day_is_foretold_and_told_and_ends_at_midnight():
         "no budget": ([], quiet((100,))),
     }
     _run({"enabled": False}, [("1m", series, expected) for series, expected in scenes.values()], "5m")
-    print(f"    {len(scenes)} scenes: {', '.join(scenes)}")
+    print(f"    {len(scenes)} cases: {', '.join(scenes)}")
 
 
 def no_alert_is_left_without_a_test():

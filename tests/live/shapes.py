@@ -1,4 +1,4 @@
-"""Pods of inference servers in every shape in which people write them, and how two of them differ."""
+"""Pods of inference servers in all common forms, and the differences between two of them."""
 
 from helm_chart import included
 
@@ -64,7 +64,7 @@ def taken():
 
 
 def left_alone():
-    """Pods that get none, and a word of the warning; None for no warning."""
+    """Pods that get no sidecar, and a word from the warning; None for no warning."""
     already = included({})["containers"]
     return {
         "no label": (pod(labels={"app": "vllm"}), None),
@@ -85,14 +85,14 @@ def left_alone():
 
 
 def plain(value):
-    """Without what the API's Go types write though it is empty."""
+    """Without the empty values that the API's Go types write."""
     if isinstance(value, dict):
         return {key: plain(inner) for key, inner in value.items() if inner not in ({}, None) or key in ("emptyDir",)}
     return [plain(inner) for inner in value] if isinstance(value, list) else value
 
 
 def difference(ours, theirs, path=""):
-    """Where inject and the policy differ."""
+    """The differences between inject's and the policy's result."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
         return "".join(difference(ours.get(key), theirs.get(key), f"{path}/{key}") for key in sorted(ours.keys() | theirs.keys()))
     if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):

@@ -44,10 +44,10 @@ def memory_and_descriptors_stay_flat():
         idle_fds = relay.fds()
         asyncio.run(traffic())
         relay_records = exchanges + 1
-        until(lambda: relay.total(names.EXCHANGES) == relay_records, lambda: f"{relay_records} exchanges counted, {relay.total(names.EXCHANGES):g} are", 30)
-        until(lambda: relay.fds() <= idle_fds, lambda: f"{idle_fds} descriptors as before, {relay.fds()} are open")
+        until(lambda: relay.total(names.EXCHANGES) == relay_records, lambda: f"{relay_records} requests counted, got {relay.total(names.EXCHANGES):g}", 30)
+        until(lambda: relay.fds() <= idle_fds, lambda: f"{idle_fds} descriptors as before, {relay.fds()} open")
 
-        # Buffers, pools and the allocator find their size in the first third.
+        # Buffers, pools and the allocator reach their size in the first third.
         settled = [sample for sample in samples if sample[0] > SECONDS / 3]
         half = len(settled) // 2
         early = sorted(rss for _, rss, _ in settled[:half])[half // 2]

@@ -1,10 +1,10 @@
-"""Spans and counters out of OTLP/HTTP pushes: as much of the protobuf encoding as that needs."""
+"""Spans and counters from OTLP/HTTP pushes, with a minimal protobuf decoder."""
 
 import struct
 
 
 def _fields(message):
-    """(number, value) of each field: an int for a varint, a fixed64 or fixed32, bytes for what has a length."""
+    """(number, value) of each field: an int for varint, fixed64 and fixed32, bytes for length-delimited fields."""
     at = 0
 
     def varint():
@@ -35,7 +35,7 @@ def _each(message, number):
 
 
 def _attributes(pairs):
-    """Those that are texts or whole numbers."""
+    """The attributes with string or integer values."""
     found = {}
     for key, value in ((_each(pair, 1)[0].decode(), dict(_fields(_each(pair, 2)[0]))) for pair in pairs):
         if 1 in value or 3 in value:
@@ -44,7 +44,7 @@ def _attributes(pairs):
 
 
 def _resource(whole):
-    """Attributes of the resource that a part of a push is about."""
+    """Attributes of the resource that a part of a push belongs to."""
     return _attributes(pair for resource in _each(whole, 1) for pair in _each(resource, 1))
 
 

@@ -1,4 +1,4 @@
-"""The receiver of engine spans, with a real client of gRPC and a real collector."""
+"""The receiver of engine spans, with a real gRPC client and a real collector."""
 
 from collections import Counter
 from pathlib import Path
@@ -17,7 +17,7 @@ def _field(number, data):
 
 
 def _message(spans):
-    """An export request of so many spans, encoded by hand."""
+    """An export request with these spans, encoded by hand."""
     made = (_field(1, bytes([n // 256 + 1, n % 256]) * 8) + _field(2, bytes([1] * 8)) + _field(5, b"step") for n in range(spans))
     return _field(1, _field(2, b"".join(_field(2, span) for span in made)))
 
@@ -37,7 +37,7 @@ def messages_of_a_real_client_reach_the_collector_as_they_were():
                         assert export(sent[-1], timeout=20) == b""
                     try:
                         export(b"\xff\xff\xff", timeout=20)
-                        raise AssertionError("garbage was taken")
+                        raise AssertionError("garbage was accepted")
                     except grpc.RpcError as error:
                         assert error.code() == grpc.StatusCode.INVALID_ARGUMENT, error
             until(lambda: len(collector.traces()) >= len(sent), "every message at the collector")

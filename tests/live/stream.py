@@ -1,4 +1,4 @@
-"""A plain client: many streams at a time, each of which can be slow, rude or gone."""
+"""A plain client: many concurrent streams, each of which can be slow, misbehave or disconnect."""
 
 import asyncio
 import json
@@ -8,7 +8,7 @@ import names
 
 
 class Stream:
-    """One request on a connection of its own, its answer read event by event."""
+    """One request on a new connection, with the response read event by event."""
 
     def __init__(self, reader, writer):
         self.reader, self.writer = reader, writer
@@ -21,7 +21,7 @@ class Stream:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         try:
             await asyncio.get_running_loop().sock_connect(sock, (host, port))
-            # The limit is small, so that what is not asked for stays in the kernel and the sender feels it.
+            # The limit is small, so that unread data stays in the kernel and the sender is blocked.
             reader, writer = await asyncio.open_connection(sock=sock, limit=4096)
         except BaseException:
             sock.close()
@@ -40,7 +40,7 @@ class Stream:
         return cls(reader, writer)
 
     async def events(self, count):
-        """Reads until so many events have come; true if they did before the end."""
+        """Reads this many events; returns whether they arrived before the end."""
         seen = b""
         while seen.count(b"data: ") < count:
             try:
@@ -53,7 +53,7 @@ class Stream:
         return True
 
     async def rest(self):
-        """Everything up to the end of the connection, in order or not."""
+        """Reads until the end of the connection, orderly or not."""
         pieces = []
         while True:
             try:
@@ -65,7 +65,7 @@ class Stream:
             pieces.append(piece)
 
     def leave(self):
-        """Goes away without reading on: unread bytes make it a reset."""
+        """Closes without reading on: unread bytes make it a reset."""
         self.writer.transport.abort()
 
     async def close(self):
@@ -77,7 +77,7 @@ class Stream:
 
 
 async def whole(port, **request):
-    """One exchange from beginning to end; what came, or b"" when nobody was there."""
+    """One request from start to end; returns the received bytes, or b"" if the connection was refused."""
     try:
         stream = await Stream.open(port, **request)
     except OSError:
@@ -89,5 +89,5 @@ async def whole(port, **request):
 
 
 def complete(answer):
-    """True for a stream that came to its own end."""
+    """True for a stream that ended regularly."""
     return answer.startswith(b"HTTP/1.1 200") and b"data: [DONE]" in answer and answer.endswith(b"0\r\n\r\n")

@@ -1,4 +1,4 @@
-"""A terminal of a given size, in which programs run as a person starts them: a tmux server of its own."""
+"""A terminal of a given size, in which programs run like a user starts them: a separate tmux server."""
 
 import os
 import re
@@ -10,13 +10,13 @@ from pathlib import Path
 
 from process import Skip, until
 
-# Of a character of the pictures.
+# Size of a character in the pictures.
 CELL_WIDTH, CELL_HEIGHT = 8.2, 17
 COLOURS = {31: "r", 32: "g", 33: "y", 36: "c"}
 
 
 class Terminal:
-    """A shell in a terminal. `with` ends both."""
+    """A shell in a terminal. `with` stops both."""
 
     def __init__(self, width=80, height=24, **environment):
         if not shutil.which("tmux"):
@@ -50,7 +50,7 @@ class Terminal:
         self._tmux("resize-window", "-x", str(width), "-y", str(height))
 
     def type(self, text):
-        """A line, and the key that ends it."""
+        """Types a line and presses Enter."""
         self._tmux("send-keys", "-l", text)
         self.press("Enter")
 
@@ -61,11 +61,11 @@ class Terminal:
         return self._tmux("capture-pane", "-p")
 
     def codes(self):
-        """The same with the codes of its styles."""
+        """The text with its style codes."""
         return self._tmux("capture-pane", "-p", "-e", "-N")
 
     def shows(self, *words, seconds=15.0):
-        """Waits until all of these are on the screen; its text. What is a pattern is searched for."""
+        """Waits until all of these words and patterns are on the screen; returns its text."""
 
         def whole():
             text = self.text()
@@ -76,7 +76,7 @@ class Terminal:
 
 
 def _styled(style, code):
-    """The style after a code (ECMA-48, SGR): what is bold, faint and inverse, and the colour."""
+    """The style after a code (ECMA-48, SGR): bold, faint, inverse, and the colour."""
     for number in (int(number or 0) for number in code.split(";")):
         match number:
             case 0:
@@ -93,7 +93,7 @@ def _styled(style, code):
 
 
 def svg(codes, width, height, label):
-    """What a terminal shows, as a picture whose text is text."""
+    """An SVG of the terminal's contents, with text as text."""
     rows, style = [], {}
     for row, line in enumerate(codes.splitlines()[:height]):
         column, y = 0, 58 + row * CELL_HEIGHT
@@ -102,7 +102,7 @@ def svg(codes, width, height, label):
                 style = _styled(style, code)
                 continue
             names = " ".join([name for name in "bdi" if name in style] + ([style["colour"]] if style.get("colour") else []))
-            # Each run has a place of its own, so that no font can move what follows it.
+            # Each run has its own position, so that no font can shift what follows it.
             x, length = 18 + column * CELL_WIDTH, len(text) * CELL_WIDTH
             if "i" in style:
                 rows.append(f'<rect x="{x:g}" y="{y - 13:g}" width="{length:g}" height="{CELL_HEIGHT}" fill="#d7dae0"/>')

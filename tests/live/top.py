@@ -1,4 +1,4 @@
-"""`make live-top`: `tokometer top` in a real terminal (tmux), on traffic with faults; draws docs/images/top.svg anew."""
+"""`make live-top`: `tokometer top` in a real terminal (tmux), on traffic with faults; updates docs/images/top.svg."""
 
 import contextlib
 import json
@@ -39,7 +39,7 @@ def _top(relay, *flags):
 
 
 def _ends(terminal, code=0):
-    """The shell is back on its own screen, and echoes what is typed."""
+    """Waits until the shell's own screen is back and echoes input."""
     terminal.shows(f"ended={code}")
     terminal.type("stty -a | tr ' ;' '\\n\\n' | grep -xE -- '-?(icanon|echo|isig|opost)' | tr '\\n' ','")
     text = terminal.shows(re.compile(r"^(?:-?\w+,){4}", re.M))
@@ -50,12 +50,12 @@ def what_passes_is_on_the_screen_and_moves():
     with _traffic() as relay, Terminal(80, 24) as terminal:
         terminal.type(_top(relay) + "; echo ended=$?")
         text = terminal.shows("tokometer top", re.compile(rf"in flight +{STREAMS} "), "decode", re.compile(r"tok/s +[1-9]"), "q quit", "█", seconds=30)
-        assert "shell>" not in text, "it has a screen of its own"
-        # 14 streams on an engine that works on 10.
+        assert "shell>" not in text, "it uses the alternate screen"
+        # 14 streams on an engine with 10 slots.
         terminal.shows(re.compile(r"TTFT +p50 [1-9]"), re.compile(r"engine +working +vllm.* running 10 +queued 4"), "SLO", "slowest 1/", seconds=60)
         assert all(len(line) <= 80 for line in terminal.text().splitlines())
         first = re.search(r"\d\d:\d\d:\d\d UTC", terminal.text()).group()
-        until(lambda: first not in terminal.text(), "the picture moves")
+        until(lambda: first not in terminal.text(), "the screen changes")
 
 
 def keys_pause_sort_and_scroll():
@@ -72,9 +72,9 @@ def keys_pause_sort_and_scroll():
         still = terminal.shows("PAUSED")
         made = _snapshot(relay)["made_unix_ms"]
         until(lambda: _snapshot(relay)["made_unix_ms"] > made + 2000, "two more snapshots")
-        assert terminal.text() == still, "a paused picture stands still"
+        assert terminal.text() == still, "a paused screen does not change"
         terminal.press("p")
-        until(lambda: "PAUSED" not in terminal.text(), "it moves again")
+        until(lambda: "PAUSED" not in terminal.text(), "it changes again")
         terminal.press("q")
         _ends(terminal)
 
@@ -95,7 +95,7 @@ def it_takes_any_size_while_it_runs():
 def the_terminal_is_given_back_when_a_signal_ends_it():
     with _traffic() as relay, Terminal(80, 24) as terminal:
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-            # The shell writes its number down and becomes it.
+            # The shell writes its process id and is then replaced.
             terminal.type(f"sh -c 'echo $$ > {terminal.directory.name}/pid; exec {_top(relay)}'; echo ended=$?")
             terminal.shows("q quit", seconds=30)
             subprocess.run(["kill", f"-{number}", Path(terminal.directory.name, "pid").read_text().strip()], check=True)
@@ -110,7 +110,7 @@ def a_tokometer_that_goes_away_is_told_and_waited_for():
         terminal.shows("q quit", seconds=30)
         relay.kill()
         text = terminal.shows(f"the admin server at 127.0.0.1:{relay.admin} cannot be reached")
-        assert "in flight" in text, "the latest that is known stays"
+        assert "in flight" in text, "the latest snapshot stays"
         terminal.press("q")
         _ends(terminal)
 
@@ -119,7 +119,7 @@ def without_colours_no_word_is_missing():
     with _traffic() as relay, Terminal(80, 24, NO_COLOR="1") as terminal:
         terminal.type(_top(relay) + "; echo ended=$?")
         terminal.shows("q quit", "engine", seconds=30)
-        assert not re.search(r"\x1b\[(?:\d+;)*3[0-7]", terminal.codes()), "a colour"
+        assert not re.search(r"\x1b\[(?:\d+;)*3[0-7]", terminal.codes()), "colour found"
         terminal.press("q")
         _ends(terminal)
     with _traffic() as relay, Terminal(80, 24, LANG="C") as terminal:
@@ -139,13 +139,13 @@ def without_a_terminal_there_are_lines():
 
 
 def picture():
-    """Three engines; not before everything has something to show."""
+    """Three engines; the picture is taken once every section has content."""
     with live_page._traffic(live_page.FIFTY) as relay, Terminal(104, 30) as terminal:
         relay.begin()
         terminal.type(_top(relay))
-        until(lambda: _snapshot(relay)["ttft_seconds"]["count"] >= 60, "sixty have ended", 150)
+        until(lambda: _snapshot(relay)["ttft_seconds"]["count"] >= 60, "sixty requests have ended", 150)
         terminal.shows("slowest 1/5", "█", re.compile(r"TTFT +p50 [1-9]"), re.compile(r"SLO +\w+ (?:BURNING|OVER)"), seconds=60)
         PICTURE.parent.mkdir(exist_ok=True)
-        PICTURE.write_text(svg(terminal.codes(), 104, 30, "tokometer top: streams in flight as bars, rates, objectives and the slowest exchange in a terminal"))
+        PICTURE.write_text(svg(terminal.codes(), 104, 30, "tokometer top: streams in flight as bars, rates, objectives and the slowest request in a terminal"))
         print(terminal.text())
         terminal.press("q")

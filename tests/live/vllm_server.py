@@ -1,5 +1,5 @@
-"""A real vLLM on the CPU with either of its front ends, the official clients, and tokometer between them (`make live-vllm`;
-not part of `make test`). Its weights are drawn at random: what it says is nonsense, what it counts is its own."""
+"""A real vLLM on the CPU with either of its front ends and the official clients, through tokometer (`make live-vllm`;
+not part of `make test`). Its weights are random: its output is nonsense, but its counts are real."""
 
 import contextlib
 import shutil
@@ -17,9 +17,9 @@ START_SECONDS = 600
 
 PROMPT = [{"role": "user", "content": "Count. Say hello."}]
 LIMITS = (1, 40)
-# An end that the model never says by itself, so that an answer has exactly as many tokens as it may have.
+# A stop string that the model never generates, so that a response has exactly the maximum number of tokens.
 ENDLESS = {"ignore_eos": True}
-# Grammars that can only be ended: every answer is a whole call.
+# Grammars that only allow the end: every response is a complete call.
 TOOL = {
     "type": "function",
     "function": {
@@ -38,10 +38,10 @@ TOOL = {
 def _vllm(front_end, *flags):
     program = shutil.which("vllm")
     if not program:
-        raise Skip("no vllm; `make live-vllm` gets it")
+        raise Skip("no vllm; `make live-vllm` installs it")
     with tempfile.TemporaryDirectory(prefix="vllm-") as home:
         port = free_port()
-        # The wrapper takes this from its environment, as vLLM does.
+        # The wrapper reads this from its environment, as vLLM does.
         rust = "1" if front_end == "rust" else "0"
         argv = ["env", f"VLLM_USE_RUST_FRONTEND={rust}", f"VLLM_CACHE_ROOT={home}", program, "--host", "127.0.0.1", "--port", str(port), *flags]
         with Process(f"vllm-{front_end}", argv, group=True) as server:
@@ -53,7 +53,7 @@ def _vllm(front_end, *flags):
 
 
 def _counters(port):
-    """What the engine counted: prompt and generated tokens."""
+    """The engine's own counts: prompt and generated tokens."""
     from prometheus_client.parser import text_string_to_metric_families
 
     totals = {"vllm:prompt_tokens": 0, "vllm:generation_tokens": 0}
@@ -66,7 +66,7 @@ def _counters(port):
 
 
 class _Session:
-    """Exchanges through one relay: what each client was told, to hold the records against."""
+    """Requests through one relay, with what each client received, to compare the records with."""
 
     def __init__(self, server, relay):
         self.server, self.relay = server, relay
@@ -128,18 +128,18 @@ class _Session:
         self.tell(f"messages {limit} stream={stream}", "chat", stream, [finish], tokens)
 
     def hold(self, engine):
-        """Holds each record against what its client was told, and their sum against the engine's own counters."""
+        """Compares each record with what its client received, and their sum with the engine's own counters."""
         records = self.relay.wait_for_records(len(self.told))
         for record, (what, operation, streaming, finishes, (input_tokens, output_tokens), source) in zip(records, self.told):
             said = (record["operation"], record["streaming"], record["outcome"], record["status"], record["engine"])
             assert said == (operation, streaming, names.OK, 200, engine), f"{what}: {record}"
-            assert sorted(record["finish_reasons"]) == sorted(finishes), f"{what}: {record}, told {finishes}"
+            assert sorted(record["finish_reasons"]) == sorted(finishes), f"{what}: {record}, received {finishes}"
             if source is None:
-                # Nobody was told: what passed is a lower bound at most.
+                # The client received no usage: the relay's count is at most a lower bound.
                 assert record["output_tokens_source"] == names.LOWER_BOUND, f"{what}: {record}"
             else:
                 said = (record["input_tokens"], record["output_tokens"], record["output_tokens_source"])
-                assert said == (input_tokens, output_tokens, source), f"{what}: {record}, told {input_tokens}+{output_tokens}"
+                assert said == (input_tokens, output_tokens, source), f"{what}: {record}, received {input_tokens}+{output_tokens}"
             if streaming:
                 assert record["time_to_first_token_ms"] is not None, f"{what}: {record}"
         unknown = [told for told in self.told if told[5] is None]
@@ -150,11 +150,11 @@ class _Session:
         assert ours <= engine_generated and exact <= engine_generated, (ours, exact, engine_generated)
         if not unknown:
             assert ours == engine_generated, (ours, engine_generated)
-        print(f"    {len(self.told)} exchanges, {ours} tokens counted, {engine_generated:.0f} generated, {len(unknown)} answers untold")
+        print(f"    {len(self.told)} requests, {ours} tokens counted, {engine_generated:.0f} generated, {len(unknown)} responses without usage")
 
 
 def _abort(relay, server):
-    """Gives up an answer in mid-stream; the record of it."""
+    """Aborts a response in mid-stream; returns its record."""
     before = len(relay.records())
     with openai.OpenAI(base_url=f"http://127.0.0.1:{relay.port}/v1", api_key="none", max_retries=0) as client:
         options = {"model": "tiny", "messages": PROMPT, "max_tokens": 900, "extra_body": ENDLESS}
@@ -167,7 +167,7 @@ def _abort(relay, server):
     assert record["output_tokens"] >= seen and record["output_tokens_source"] == names.LOWER_BOUND, (record, seen)
     running = "vllm:num_requests_running"
     until(lambda: _sample(server.port, running) == 0, "the engine has stopped generating")
-    print(f"    given up after {len(read)} events: {record['output_tokens']} tokens, {record['outcome']}")
+    print(f"    aborted after {len(read)} events: {record['output_tokens']} tokens, {record['outcome']}")
 
 
 def _sample(port, name):
@@ -187,7 +187,7 @@ def the_python_front_end_is_counted_as_it_counts():
                 session.responses(limit, stream)
                 session.messages(limit, stream)
         session.chat(40, True, continuous=True)
-        # It refuses several answers that would all be the same.
+        # It rejects a request for several responses that would be identical.
         session.chat(20, True, n=2, temperature=1)
         session.chat(20, False, n=2, temperature=1)
         session.completions(20, True, n=2, temperature=1)

@@ -1,4 +1,4 @@
-"""Queue times out of the spans of a real vLLM: part of `make live-vllm`."""
+"""Queue times from the spans of a real vLLM: part of `make live-vllm`."""
 
 import json
 import urllib.request
@@ -8,7 +8,7 @@ import names
 from collector import Collector
 from process import Process, Skip, Tokometer, free_port, until
 
-# It takes a minute or two to start, more where it has to share.
+# Start-up takes a minute or two, more on a busy machine.
 MOST_SECONDS = 1200
 
 
@@ -49,17 +49,17 @@ def _queue_times(proxy, collector):
     def joins(result):
         return proxy.total(names.SPAN_JOINS, result=result)
 
-    # With usage each answer tells its own queue time: it must be its span's.
+    # With usage each response reports its own queue time: it must equal that of its span.
     _ask_all(proxy.port, 100, usage=True)
-    until(lambda: joins("confirmed") + joins("differs") >= 100, lambda: f"100 comparisons, {joins('confirmed'):g} are there", 60)
+    until(lambda: joins("confirmed") + joins("differs") >= 100, lambda: f"100 comparisons, got {joins('confirmed'):g}", 60)
     assert joins("differs") == 0
-    # Without, only its span does.
+    # Without usage, only the span reports it.
     _ask_all(proxy.port, 100, usage=False)
     records = proxy.wait_for_records(200, 60)
     told = [record for record in records if record["queue_time_source"] == "engine_span"]
     assert len(told) >= 100, f"{len(told)} of 100 queue times were joined"
-    assert max(record["queue_time_ms"] for record in told) > 1, "somebody waited"
+    assert max(record["queue_time_ms"] for record in told) > 1, "some request waited"
     assert all(record["output_tokens"] == 12 for record in told)
-    until(lambda: requests_seen() >= 200, lambda: f"200 spans at the collector, {requests_seen()} are there", 60)
+    until(lambda: requests_seen() >= 200, lambda: f"200 spans at the collector, got {requests_seen()}", 60)
     assert requests_seen() == 200
     assert proxy.total(names.ENGINE_SPANS_RECEIVED) == proxy.total(names.ENGINE_SPANS_FORWARDED)

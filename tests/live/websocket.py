@@ -1,5 +1,5 @@
-"""WebSocket with programs that are not ours on both sides: the same bytes with tokometer between and without, whatever the
-frames are, an observer that follows all of them, and a true record of every answer of a realtime session."""
+"""WebSocket with third-party programs on both sides: the same bytes with and without tokometer for all kinds of frames, an
+observer that follows all of them, and a correct record of every response of a realtime session."""
 
 import contextlib
 import itertools
@@ -41,13 +41,13 @@ def _echo(session):
 
 
 def _head(received):
-    """How long the request's head is; None while it is not all there."""
+    """Length of the request headers; None while they are incomplete."""
     end = received.find(b"\r\n\r\n")
     return None if end < 0 else end + 4
 
 
 def _first_frame(received):
-    """How long the frame at the front is; None while it is not all there."""
+    """Length of the first frame; None while it is incomplete."""
     if len(received) < 2:
         return None
     size, start = received[1] & 127, 2
@@ -59,8 +59,8 @@ def _first_frame(received):
 
 
 def _echo_in_order(sock):
-    """Echoes frame by frame, so that what it says is the same however its reads are cut; the websockets package judges
-    and answers each."""
+    """Echoes frame by frame, so that its output does not depend on how reads are split; the websockets package validates
+    each frame and replies to it."""
     protocol = ServerProtocol(max_size=1 << 24)
     received, upgraded = b"", False
     with sock:
@@ -81,7 +81,7 @@ def _echo_in_order(sock):
                     sock.sendall(data) if data else sock.shutdown(socket.SHUT_WR)
             if protocol.close_expected():
                 break
-        # What the client still sends is taken, so that it sees our FIN and no reset.
+        # Reads what the client still sends, so that it receives a FIN and no reset.
         with contextlib.suppress(OSError):
             while sock.recv(1 << 20):
                 pass
@@ -117,7 +117,7 @@ def _frame(opcode, payload=b"", fin=True, reserved=0):
 
 
 def _cases():
-    """Name and bytes of what clients may send, good and bad, in the order of the Autobahn suite's sections."""
+    """Name and bytes of valid and invalid client input, in the order of the Autobahn suite's sections."""
     for kind, opcode in (("text", TEXT), ("binary", BINARY)):
         for size in (0, 1, 125, 126, 127, 128, 65535, 65536, 1 << 20):
             yield f"1 {kind} of {size}", _frame(opcode, b"*" * size)
@@ -148,7 +148,7 @@ def _cases():
 
 
 def _exchange(port, frames, chop):
-    """All that the server sends when a client sends this, `chop` bytes at a time; without the head's date."""
+    """All bytes that the server sends in reply to this input, sent `chop` bytes at a time; without the Date header."""
     head = f"GET {PATH} HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     head += "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
     with socket.create_connection(("127.0.0.1", port)) as sock:
@@ -160,7 +160,7 @@ def _exchange(port, frames, chop):
             said += sock.recv(65536)
 
         def send():
-            # A server that was told nonsense closes while we are still sending.
+            # A server closes on invalid input while the rest is still being sent.
             with contextlib.suppress(OSError):
                 for start in range(0, len(frames), chop):
                     sock.sendall(frames[start : start + chop])
@@ -179,7 +179,7 @@ def every_kind_of_frame_passes_unchanged_and_is_followed():
     cases = 0
     with _orderly_server() as port, Tokometer(port) as relay:
         for name, frames in _cases():
-            # The server closes after our good bye, if not before.
+            # The server closes after the close frame, if not earlier.
             frames += _frame(CLOSE, GOOD_BYE)
             for chop in (1, 7, 1 << 22):
                 if len(frames) // chop > 5000:
@@ -200,13 +200,13 @@ def compressed_messages_pass_and_are_followed():
             for text in texts:
                 session.send(text)
                 assert session.recv() == text
-                # In fragments, compressed as one message.
+                # Fragments of one compressed message.
                 session.send(text[at : at + 997] for at in range(0, max(len(text), 1), 997))
                 assert session.recv() == text
                 session.send(text.encode())
                 assert session.recv() == text.encode()
                 assert session.ping().wait(30)
-            assert session.protocol.extensions, "compression was not agreed upon"
+            assert session.protocol.extensions, "compression was not negotiated"
 
     with _server(_echo, compression="deflate") as server, Tokometer(server.port) as relay:
         ask(server.port)
@@ -216,7 +216,7 @@ def compressed_messages_pass_and_are_followed():
 
 
 def _transcribe(session):
-    """vLLM's /v1/realtime in small: each commit is answered by TOKENS deltas."""
+    """A minimal vLLM /v1/realtime: each commit is followed by TOKENS deltas."""
     session.send(json.dumps({"type": "session.created", "id": "sess-1", "session": {"model": "voxtral"}}))
     for message in session:
         if json.loads(message)["type"] == "input_audio_buffer.commit":

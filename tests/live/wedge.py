@@ -1,4 +1,4 @@
-"""Servers that stop in the middle of their work: the engine's health says so within its bound, and takes it back at once."""
+"""Servers that stop while working: the engine's health reports it within its bound, and recovers immediately."""
 
 import json
 import signal
@@ -12,9 +12,9 @@ import httpx2 as httpx
 import names
 from process import BINARY, Tokometer, get, start_llama_server, start_sim, until
 
-# Seconds; the bounds of these tests, far below the defaults.
+# The bounds of these tests in seconds, far below the defaults.
 BOUNDS = {"decode_secs": 2, "prefill_secs": 3}
-# How late a verdict may be on a machine with other work: the probe of this test asks every 20 ms.
+# Maximum delay of a verdict on a busy machine: this test probes every 20 ms.
 LATE = 1.5
 
 
@@ -48,27 +48,27 @@ def _open(relay):
 
 
 def _becomes(relay, status, seconds):
-    """Waits for this status; how long that took, and what was said then."""
+    """Waits for this status; returns how long that took, and the body."""
     began = time.monotonic()
     pair = until(lambda: (lambda said: said[0] == status and said[1])(_health(relay)), lambda: f"{status}: {_health(relay)}", seconds)
     return time.monotonic() - began, pair
 
 
 def _stopped(server, relay, rule, bound, answers):
-    """The server was stopped just now: the verdict comes within the bound, and goes with the first token after."""
+    """After the server was stopped: the wedged state is reported within the bound, and cleared with the next token."""
     assert _health(relay)[0] == 200
     took, pair = _becomes(relay, 503, bound + LATE)
     assert (pair["state"], pair["rule"]) == ("wedged", rule), pair
-    assert bound - 0.2 < took, f"told {took:.2f} s after the stop, before the bound of {bound:.2f} s"
+    assert bound - 0.2 < took, f"reported {took:.2f} s after the stop, before the bound of {bound:.2f} s"
     assert relay.total("tokometer_engine_wedged") == 1
     assert relay.total("tokometer_engine_silence_seconds") > pair["bound_secs"]
     server.child.send_signal(signal.SIGCONT)
     back, _ = _becomes(relay, 200, 10.0)
     for asker in answers:
         asker.join(60)
-        assert asker.done, "the answer came to its end"
+        assert asker.done, "the response was completed"
     print(f"    {rule}: 503 after {took:.2f} s (bound {pair['bound_secs']:.2f} s), 200 again {back * 1000:.0f} ms after SIGCONT")
-    until(lambda: _health(relay)[1]["state"] == "idle", "nothing is owed in the end")
+    until(lambda: _health(relay)[1]["state"] == "idle", "no request is pending at the end")
     assert relay.total("tokometer_engine_wedged") == 0
 
 
@@ -77,7 +77,7 @@ def a_server_stopped_while_it_decodes():
         askers = [_Asker(relay.port, "Loop.") for _ in range(3)]
         until(lambda: all(asker.chunks > 5 for asker in askers), "every stream decodes")
         server.child.send_signal(signal.SIGSTOP)
-        # What it had sent before may still be on its way.
+        # Tokens that it sent before may still be in transit.
         assert all(one["doing"] == "decode" for one in _open(relay)), _open(relay)
         _stopped(server, relay, "decode", BOUNDS["decode_secs"], askers)
         exchanges = json.loads(get(f"http://127.0.0.1:{relay.admin}/exchanges")[1])
@@ -91,15 +91,15 @@ def a_server_stopped_while_it_decodes():
 def a_server_stopped_while_it_prefills():
     with start_llama_server() as server, Tokometer(server.port, wedge=BOUNDS) as relay:
         for attempt in range(10):
-            # As much as the model's context of 2,048 tokens takes.
+            # As much as fits in the model's context of 2,048 tokens.
             prompt = f"{attempt} " + "The quick brown fox jumps over the lazy dog. " * 95
             asker = _Asker(relay.port, prompt, max_tokens=20)
-            until(lambda: _open(relay) or asker.done, "it is in flight")
+            until(lambda: _open(relay) or asker.done, "the request is in flight")
             server.child.send_signal(signal.SIGSTOP)
             doing = [one["doing"] for one in _open(relay)]
             if doing == ["prefill"]:
                 break
-            print(f"    the prompt was read before the stop ({doing}): again")
+            print(f"    the prompt was processed before the stop ({doing}): retrying")
             server.child.send_signal(signal.SIGCONT)
             asker.join(60)
         assert doing == ["prefill"], doing
@@ -111,18 +111,18 @@ def an_engine_that_hangs_behind_a_healthy_api_server():
     with start_sim(*names.SIM_QUICK, "--model", "tiny") as server, Tokometer(server.port, wedge=BOUNDS) as relay:
         asker = _Asker(relay.port, "hi", max_tokens=20, fault="hang:6")
         took, pair = _becomes(relay, 503, BOUNDS["prefill_secs"] + LATE)
-        assert get(f"http://127.0.0.1:{server.port}/health")[0] == 200, "the server's own word"
-        assert get(f"http://127.0.0.1:{relay.admin}/livez")[0] == 200, "we are well"
+        assert get(f"http://127.0.0.1:{server.port}/health")[0] == 200, "the server's own health check"
+        assert get(f"http://127.0.0.1:{relay.admin}/livez")[0] == 200, "tokometer itself is live"
         asker.join(60)
-        assert asker.done and _becomes(relay, 200, 5.0), "its answer came"
-        print(f"    503 after {took:.2f} s, while the server's /health says 200")
+        assert asker.done and _becomes(relay, 200, 5.0), "its response arrived"
+        print(f"    503 after {took:.2f} s, while the server's /health returns 200")
 
 
 def a_prefill_of_a_minute_raises_no_alarm_by_the_default_bounds():
     with start_sim("--ttft-ms", "60000", "--model", "tiny", "--tokens", "20") as slow, Tokometer(slow.port) as relay:
         long = _Asker(relay.port, "The quick brown fox jumps over the lazy dog. " * 300, max_tokens=20)
         with start_sim(*names.SIM_QUICK, "--model", "tiny") as quick, Tokometer(quick.port) as beside:
-            # Beside a stream that waits for its next token as long.
+            # Alongside a stream that waits as long for its next token.
             stalled = _Asker(beside.port, "hi", max_tokens=20, fault="stall:61")
             _Asker(beside.port, "The quick brown fox jumps over the lazy dog. " * 300, max_tokens=20, fault="hang:61")
             until(lambda: {one["doing"] for one in _open(beside)} == {"prefill", "decode"}, "both are in flight")
@@ -143,7 +143,7 @@ def a_client_that_does_not_read_is_no_evidence():
         body = json.dumps({"model": "tiny", "stream": True, "max_tokens": 30000, "messages": [{"role": "user", "content": "hi"}]})
         with socket.create_connection(("127.0.0.1", relay.port)) as client:
             client.sendall(f"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-length: {len(body)}\r\n\r\n{body}".encode())
-            until(lambda: _health(relay)[1]["held_up"] == 1, "it is held up")
+            until(lambda: _health(relay)[1]["held_up"] == 1, "it is blocked on the client")
             began = time.monotonic()
             while time.monotonic() - began < 2 * BOUNDS["decode_secs"]:
                 status, pair = _health(relay)

@@ -1,4 +1,4 @@
-"""The API of a cluster: what is asked, made and taken away, and waiting by its watches for what becomes of it."""
+"""A client of the Kubernetes API: reads, creates and deletes objects, and waits for changes with watches."""
 
 import http.client
 import json
@@ -7,7 +7,7 @@ import time
 import urllib.parse
 from dataclasses import dataclass, field
 
-# Kind -> where its objects are, and whether they belong to a namespace.
+# Kind -> API path of its objects, and whether they are namespaced.
 KINDS = {
     "ConfigMap": ("/api/v1", "configmaps", True),
     "Deployment": ("/apis/apps/v1", "deployments", True),
@@ -24,7 +24,7 @@ PATCH = "application/strategic-merge-patch+json"
 
 
 class Refused(Exception):
-    """The API server says no; `status` is HTTP's."""
+    """The API server rejected a request; `status` is the HTTP status."""
 
     def __init__(self, status, message):
         super().__init__(f"{status}: {message}")
@@ -44,12 +44,12 @@ def path(kind, namespace=None, name=None):
 
 
 class Api:
-    """One API server, asked as one user."""
+    """A client of one API server, as one user."""
 
     def __init__(self, server, token):
         self.address = urllib.parse.urlsplit(server).netloc
         self.headers = {"authorization": f"Bearer {token}", "accept": "application/json"}
-        # Its certificate is its own, and the network is nobody else's.
+        # The certificate is self-signed, and the network is private.
         self.tls = ssl._create_unverified_context()
 
     def _open(self, method, target, body=None, content="application/json", timeout=30.0):
@@ -77,7 +77,7 @@ class Api:
         return found if name else found["items"]
 
     def make(self, manifest, namespace=None, try_only=False):
-        """Makes an object, or has it gone through all that is done to it on its way in, and then forgotten."""
+        """Creates an object; with `try_only` as a dry run, which includes admission."""
         query = "?dryRun=All" if try_only else ""
         return self.ask("POST", path(manifest["kind"], namespace) + query, manifest)
 
@@ -88,7 +88,7 @@ class Api:
         return self.ask("DELETE", path(kind, namespace, name), options or None).object
 
     def _changes(self, target, version, seconds):
-        """What is said of the objects under a path from this version on, for so long at most."""
+        """Changes of the objects under a path since this version, for at most this many seconds."""
         query = urllib.parse.urlencode({"watch": "1", "resourceVersion": version, "timeoutSeconds": max(1, round(seconds))})
         connection, response = self._open("GET", f"{target}?{query}", timeout=seconds + 30)
         try:
@@ -97,14 +97,14 @@ class Api:
             while line := response.readline():
                 change = json.loads(line)
                 if change["type"] == "ERROR":
-                    # Too old a version, as a rule: the caller begins anew.
+                    # Usually the version is too old: the caller starts over.
                     return
                 yield change
         finally:
             connection.close()
 
     def wait(self, kind, namespace, condition, what, seconds=180.0):
-        """Follows the objects of a kind until the condition, which is shown them by name, holds; its value."""
+        """Watches the objects of a kind until the condition on them (by name) holds; returns its value."""
         deadline = time.monotonic() + seconds
         target = path(kind, namespace)
         while True:

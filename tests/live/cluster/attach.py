@@ -36,11 +36,11 @@ def the_guide_leads_from_a_deployment_to_its_figures_in_its_own_words():
             workloads.answers(pod)
             with Process("port-forward", [*node.command("kubectl"), *commands["port-forward"][1:]]):
                 figures = lambda: _page("http://localhost:9464/metrics")  # noqa: E731
-                until(lambda: total(figures(), names.EXCHANGES) == 1, "the chat is told of at the forwarded port", 60)
+                until(lambda: total(figures(), names.EXCHANGES) == 1, "the chat is counted at the forwarded port", 60)
         finally:
             node.run("helm", "uninstall", "tokometer", "--namespace", "observability", "--wait")
         # "without the policy new pods have no sidecar"
-        until(lambda: not workloads.has_sidecar(release.tried(node, namespace)), "the API server has forgotten the policy", 120)
+        until(lambda: not workloads.has_sidecar(release.tried(node, namespace)), "the API server has removed the policy", 120)
         node.kubectl("-n", namespace, "rollout", "restart", "deployment", "vllm")
         node.kubectl("-n", namespace, "rollout", "status", "deployment", "vllm", "--timeout=240s")
         [after] = workloads.wait_ready(node, namespace, "vllm")
@@ -48,7 +48,7 @@ def the_guide_leads_from_a_deployment_to_its_figures_in_its_own_words():
 
 
 def _commands_of_the_guide(namespace):
-    """The commands of docs/KUBERNETES.md that need a cluster, as it has them, for this namespace and a registry on the node."""
+    """The commands of docs/KUBERNETES.md that need a cluster, as written, for this namespace and a registry on the node."""
     section = (ROOT / "docs" / "KUBERNETES.md").read_text().split("\n## ")[1]
     lines = [line.strip().replace("REGISTRY", "localhost").replace("NAMESPACE", namespace).removesuffix(" &") for line in section.splitlines()]
     found = {}
@@ -66,8 +66,8 @@ def _page(url):
 
 
 def _as_made(answer):
-    """A pod's specification, but for what means nothing: the random name of the volume with its account's token, and where it stands
-    among the others, which follows from who came first."""
+    """A pod's specification without meaningless parts: the random name of the volume with its account's token, and its position
+    among the other volumes, which depends on the order of admission."""
     spec = json.loads(re.sub(r"kube-api-access-\w{5}\b", "kube-api-access", json.dumps(answer.object["spec"])))
     by_name = lambda one: one["name"]  # noqa: E731
     spec["volumes"] = sorted(spec.get("volumes", []), key=by_name)
@@ -94,9 +94,9 @@ def the_api_server_makes_of_every_pod_what_inject_makes_of_it():
                     by_policy = node.api.make(given, namespace, try_only=True)
                     injected = _inject(mode, given)
                     if injected is None:
-                        assert not workloads.has_sidecar(by_policy.object), f"{mode}: {name}: only the policy takes it"
+                        assert not workloads.has_sidecar(by_policy.object), f"{mode}: {name}: only the policy accepts it"
                         continue
-                    # It goes through the policy too, which leaves it as it is.
+                    # It passes through the policy too, which does not change it.
                     ours, theirs = _as_made(node.api.make(injected, namespace, try_only=True)), _as_made(by_policy)
                     assert ours == theirs, f"{mode}: {name}:\n{shapes.difference(ours, theirs)}"
                     compared += 1
@@ -105,7 +105,7 @@ def the_api_server_makes_of_every_pod_what_inject_makes_of_it():
 
 
 def _inject(mode, pod):
-    """What `tokometer inject` makes of it; None if it leaves it as it was."""
+    """The result of `tokometer inject`; None if it changes nothing."""
     argv = [BINARY, "inject", "--image", TOKOMETER, "--mode", mode, "--engine", "vllm", "--port", "8000", "--container", "vllm"]
     argv += ["--redirect-image", TOKOMETER.replace("tokometer:", "tokometer-redirect:")]
     done = subprocess.run(argv, input=json.dumps(pod), capture_output=True, text=True, timeout=60)
@@ -150,12 +150,12 @@ def every_way_to_make_pods_ends_in_a_server_that_answers_through_its_sidecar():
 
 
 def _sits_in_front(pod):
-    """The sidecar was there before everybody else, counted the chat, and did not fall."""
+    """The sidecar started first, counted the chat, and did not restart."""
     name = pod["metadata"]["name"]
     assert pod["spec"]["initContainers"][0]["name"] == "tokometer", name
     workloads.wait_figure(pod, 1, names.EXCHANGES)
     for container in ("tokometer", "vllm"):
-        assert workloads.status(pod, container)["restartCount"] == 0, f"{name}: {container} was started anew"
+        assert workloads.status(pod, container)["restartCount"] == 0, f"{name}: {container} was restarted"
 
 
 def a_namespace_that_allows_no_rights_takes_the_sidecar():
@@ -164,7 +164,7 @@ def a_namespace_that_allows_no_rights_takes_the_sidecar():
     with node.namespace("restricted", {"pod-security.kubernetes.io/enforce": "restricted"}) as namespace, release.installed(node, namespace, known_by=given):
         try:
             node.api.make(workloads.pod("root"), namespace, try_only=True)
-            raise AssertionError("the namespace takes anything")
+            raise AssertionError("the namespace accepts any pod")
         except Refused as refused:
             assert "PodSecurity" in str(refused), refused
         node.api.make(given, namespace)
@@ -176,12 +176,12 @@ def a_namespace_that_allows_no_rights_takes_the_sidecar():
 def pods_that_are_not_meant_stay_as_they_are_and_a_warning_says_why():
     node = cluster()
     with node.namespace("meant") as namespace, node.namespace("beside") as beside:
-        # Every namespace but the system's, as the chart has it where nothing is said.
+        # Every namespace except the system's, the chart's default.
         target = {"name": "default", "objectSelector": {"matchLabels": workloads.LABEL}, "namespaceSelector": {"matchExpressions": [
             {"key": "kubernetes.io/metadata.name", "operator": "In", "values": [namespace, "kube-system"]}]}}
         with release.installed(node, namespace, {"targets": [target]}):
             in_a_shell = _in(namespace, shapes.left_alone()["a shell"][0])
-            until(lambda: node.api.make(in_a_shell, namespace, try_only=True).warnings, "the API server knows the policy that warns", 120)
+            until(lambda: node.api.make(in_a_shell, namespace, try_only=True).warnings, "the API server knows the warning policy", 120)
             for name, (shape, word) in shapes.left_alone().items():
                 where = shape["metadata"]["namespace"].replace("llm", namespace)
                 answer = node.api.make(_in(where, shape), where, try_only=True)
@@ -190,7 +190,7 @@ def pods_that_are_not_meant_stay_as_they_are_and_a_warning_says_why():
                 warned = "; ".join(answer.warnings)
                 assert (word in warned) if word else "tokometer" not in warned, f"{name}: {warned or 'no warning'}"
             assert not workloads.has_sidecar(release.tried(node, beside)), "a namespace that is not selected"
-            # Whoever applies a Deployment is told, not only the controller that makes its pods.
+            # The user who applies a Deployment gets the warning, not only the controller that creates its pods.
             shell = shapes.container(command=["/bin/sh", "-c"], args=["vllm serve model"])
             warned = node.run("kubectl", "-n", namespace, "apply", "-f", "-", stdin=json.dumps(workloads.deployment("shell", shell, replicas=0))).stderr
             assert "Warning:" in warned and "without a shell" in warned, warned
@@ -201,7 +201,7 @@ def a_policy_that_fails_leaves_the_pod_creatable_unless_it_is_told_to():
     with node.namespace("failing") as namespace, release.installed(node, namespace, {"policy": {"failurePolicy": "Fail"}}):
         [policy] = [one for one in node.api.get("MutatingAdmissionPolicy") if one["metadata"]["name"].endswith(f".{namespace}")]
         name, variables = policy["metadata"]["name"], policy["spec"]["variables"]
-        # What only the pod at hand can show to be wrong.
+        # Values whose error shows only on an actual pod.
         broken = [v | {"expression": 'object.metadata.annotations["nobody/has"].split(",").map(a, a)'} if v["name"] == "args" else v for v in variables]
         node.api.patch("MutatingAdmissionPolicy", None, name, {"spec": {"variables": broken}})
 
@@ -212,9 +212,9 @@ def a_policy_that_fails_leaves_the_pod_creatable_unless_it_is_told_to():
                 return "args" in str(error) or name in str(error)
             return False
 
-        until(refused, "a policy that cannot be carried out refuses the pod", 120)
+        until(refused, "a failing policy rejects the pod", 120)
         node.api.patch("MutatingAdmissionPolicy", None, name, {"spec": {"failurePolicy": "Ignore"}})
-        until(lambda: not refused(), "the same policy lets the pod be", 120)
+        until(lambda: not refused(), "the same policy admits the pod unchanged", 120)
         node.api.make(workloads.pod("engine"), namespace)
         [pod] = workloads.wait_ready(node, namespace, "engine")
         assert not workloads.has_sidecar(pod)
@@ -228,4 +228,4 @@ def a_release_that_is_installed_anew_injects_what_it_says_and_nothing_older():
             with release.installed(node, namespace, {"sidecar": {"adminPort": port}}):
                 sidecar = release.tried(node, namespace)["spec"]["initContainers"][0]
                 assert f"--admin=:{port}" in sidecar["args"], sidecar["args"]
-            until(lambda: not workloads.has_sidecar(release.tried(node, namespace)), "the API server has forgotten the policy", 120)
+            until(lambda: not workloads.has_sidecar(release.tried(node, namespace)), "the API server has removed the policy", 120)

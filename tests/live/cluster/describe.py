@@ -1,10 +1,10 @@
-"""What became of the pods of a namespace, for whoever reads why a test failed."""
+"""Describes the state of a namespace's pods, to explain a failed test."""
 
 MOST_EVENTS, MOST_LINES = 12, 12
 
 
 def tell(cluster, namespace, error):
-    """Prints all of it, and hands the states of the containers on with the error."""
+    """Prints the state, and adds the states of the containers to the error."""
     try:
         pods = cluster.api.get("Pod", namespace)
         states = [line for pod in pods for line in _states(pod)]
@@ -14,13 +14,13 @@ def tell(cluster, namespace, error):
                 name = pod["metadata"]["name"], status["name"]
                 said = cluster.kubectl("-n", namespace, "logs", name[0], "-c", name[1], f"--tail={MOST_LINES}", check=False, seconds=30)
                 print(f"    last lines of {name[0]}/{name[1]}:", *said.splitlines(), sep="\n      ")
-        # The kubelet's own log has why a container does not start.
+        # The kubelet's own log contains the reason why a container does not start.
         log = (cluster.directory / "log" / "kubelet.log").read_text(errors="replace").splitlines()
         print("    the kubelet:", *[line for line in log if f"{namespace}/" in line and line.startswith("E")][-MOST_LINES:], sep="\n      ")
         if hasattr(error, "add_note"):
             error.add_note("\n".join(states[:8]))
     except Exception as also:  # noqa: BLE001 what failed first is what must be read
-        print(f"    no more can be told of {namespace}: {also!r}")
+        print(f"    cannot describe {namespace} further: {also!r}")
 
 
 def _statuses(pod):

@@ -1,4 +1,4 @@
-"""Pods that end while streams are open: what fits into the grace period comes to its end, and all of it is told of."""
+"""Pods that end with open streams: streams that fit into the grace period are completed, and all of them are recorded."""
 
 import time
 
@@ -14,9 +14,9 @@ STREAMS = 50
 
 
 def _all_told(receiver, seen, *pods):
-    """The receiver has each exchange that the clients saw end well, once, and each token."""
+    """Checks that the receiver has each request that clients saw end well, once, and each token."""
     expected = len(seen.whole)
-    until(lambda: receiver.outcomes(*pods)[names.OK] >= expected, lambda: f"{expected} good exchanges: {receiver.outcomes(*pods)}", 120)
+    until(lambda: receiver.outcomes(*pods)[names.OK] >= expected, lambda: f"{expected} good requests: {receiver.outcomes(*pods)}", 120)
     assert receiver.outcomes(*pods)[names.OK] == expected, receiver.outcomes(*pods)
     until(lambda: receiver.counted(names.OTLP_EXCHANGES, *pods) >= expected, lambda: f"counters of {expected}: {receiver.counted(names.OTLP_EXCHANGES, *pods)}", 120)
     got = sum(tokens(answer) for answer in seen.whole)
@@ -40,7 +40,7 @@ def a_pod_that_is_deleted_under_fifty_streams_loses_none_and_tells_of_all():
         _all_told(receiver, seen, "engine")
         assert receiver.outcomes("engine") == {names.OK: STREAMS}
         assert receiver.counted(names.OTLP_OUTPUT_TOKENS, "engine") == 300 * STREAMS
-        # Its grace period is 330 s; it ends when its streams do.
+        # Its grace period is 330 s; it exits when its streams end.
         print(f"    {STREAMS} streams of 15 s, the pod was gone {took:.0f} s after it was deleted")
         assert took < 120, f"it took {took:.0f} s"
 
@@ -54,8 +54,8 @@ def streams_that_do_not_fit_the_grace_period_are_cut_and_told_of_too():
             [pod] = workloads.wait_ready(node, namespace, "engine")
             assert pod["spec"]["terminationGracePeriodSeconds"] == 38, pod["spec"]
             seen, _ = while_streaming([pod], lambda: node.kubectl("-n", namespace, "delete", "pod", "engine", "--timeout=300s", seconds=320), STREAMS, tokens=2000)
-            assert len(seen.cut) == STREAMS and all(answer.count(b"data: {") > 20 for answer in seen.cut), f"{len(seen.whole)} came to their end"
-            until(lambda: receiver.outcomes("engine").total() >= STREAMS, lambda: f"{STREAMS} exchanges: {receiver.outcomes('engine')}", 120)
+            assert len(seen.cut) == STREAMS and all(answer.count(b"data: {") > 20 for answer in seen.cut), f"{len(seen.whole)} were completed"
+            until(lambda: receiver.outcomes("engine").total() >= STREAMS, lambda: f"{STREAMS} requests: {receiver.outcomes('engine')}", 120)
             told = receiver.outcomes("engine")
             assert told.total() == STREAMS and names.OK not in told, told
             until(lambda: receiver.counted(names.OTLP_EXCHANGES, "engine") == STREAMS, lambda: f"{receiver.counted(names.OTLP_EXCHANGES, 'engine')} counted", 120)
@@ -73,7 +73,7 @@ def a_rolling_update_under_fifty_streams_and_new_ones_loses_none_and_tells_of_al
         def roll():
             node.kubectl("-n", namespace, "rollout", "restart", "deployment", "vllm")
             node.kubectl("-n", namespace, "rollout", "status", "deployment", "vllm", "--timeout=240s")
-            # Those before are gone when the last of their streams is.
+            # The old pods are gone when the last of their streams has ended.
             after = workloads.wait_ready(node, namespace, "vllm", 2)
             every.update(pod["metadata"]["name"] for pod in [*before, *after])
             return after
@@ -83,7 +83,7 @@ def a_rolling_update_under_fifty_streams_and_new_ones_loses_none_and_tells_of_al
         seen, asked = while_streaming(before, both, STREAMS, tokens=400)
         assert not seen.cut, f"{len(seen.cut)} of {STREAMS} streams were cut"
         assert not asked.cut, f"{len(asked.cut)} new requests failed, {len(asked.whole)} did not: {asked.cut[0][:300]}"
-        assert len(every) == 4, f"not every pod was made anew: {every}"
+        assert len(every) == 4, f"not every pod was replaced: {every}"
         seen.whole += asked.whole
         _all_told(receiver, seen, *every)
         print(f"    {STREAMS} streams of 16 s and {len(asked.whole)} new ones over {len(every)} pods")

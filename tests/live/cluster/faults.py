@@ -1,4 +1,4 @@
-"""What breaks in a pod breaks alone: the engine, the engine without its knowing, and the sidecar."""
+"""Failures in a pod are isolated: a crashed engine, a wedged engine, and a crashed sidecar."""
 
 import asyncio
 import socket
@@ -13,7 +13,7 @@ from cluster.rig import cluster
 from cluster.streams import while_streaming
 
 STREAMS = 50
-# Bounds of silence far below the defaults, and a probe that asks often.
+# Silence bounds far below the defaults, and frequent probes.
 WEDGE = {"wedge": {"decode_secs": 5, "prefill_secs": 5}}
 LIVENESS = {"enabled": True, "periodSeconds": 2, "failureThreshold": 3}
 
@@ -26,14 +26,14 @@ def the_engine_falls_and_comes_back_while_the_sidecar_stays_and_says_what_was_cu
         workloads.answers(pod)
         started = workloads.figure(pod, "process_start_time_seconds")
         seen, _ = while_streaming([pod], lambda: node.kill_container(pod, "vllm"), STREAMS, tokens=2000)
-        assert len(seen.cut) == STREAMS, f"{len(seen.whole)} streams outlived their engine"
+        assert len(seen.cut) == STREAMS, f"{len(seen.whole)} streams survived their engine"
         after = workloads.wait_restarted(node, namespace, pod, "vllm")
         assert workloads.status(after, "tokometer")["restartCount"] == 0, after["status"]
         workloads.answers(after)
         assert started and workloads.figure(after, "process_start_time_seconds") == started, "the sidecar is another process"
         workloads.wait_figure(after, 2, names.EXCHANGES, outcome=names.OK)
         died = sum(workloads.figure(after, names.EXCHANGES, outcome=outcome) for outcome in names.SERVER_DIED)
-        assert died == STREAMS, f"{died} of {STREAMS} cut streams are told of as such"
+        assert died == STREAMS, f"{died} of {STREAMS} cut streams are recorded as such"
 
 
 def a_wedged_engine_is_started_anew_by_its_liveness_probe():
@@ -47,7 +47,7 @@ def a_wedged_engine_is_started_anew_by_its_liveness_probe():
 
             async def hang():
                 stream = await Stream.open(workloads.PORT, host=workloads.address(pod), fault="hang:600", tokens=20)
-                assert get(f"http://{workloads.address(pod)}:{workloads.PORT}/health")[0] == 200, "the engine's own word"
+                assert get(f"http://{workloads.address(pod)}:{workloads.PORT}/health")[0] == 200, "the engine's own health check"
                 # It ends when the engine does.
                 rest = await asyncio.wait_for(stream.rest(), 240)
                 await stream.close()
@@ -62,14 +62,14 @@ def a_wedged_engine_is_started_anew_by_its_liveness_probe():
             events = [event for event in node.api.get("Event", namespace) if event.get("reason") == "Unhealthy" and "Liveness" in event.get("message", "")]
             assert any("503" in event["message"] for event in events), events
             workloads.answers(after)
-            print(f"    its client was let go {took:.0f} s after it asked")
+            print(f"    its client was disconnected {took:.0f} s after it asked")
 
 
 def a_busy_engine_is_left_alone_by_the_same_probe():
     node = cluster()
     with node.namespace("busy") as namespace:
         with release.installed(node, namespace, {"sidecar": {"engineLiveness": LIVENESS, "config": WEDGE}}):
-            # Four at a time: the others wait longer than a silent engine would be given.
+            # Four at a time: the others wait longer than the bound for a silent engine.
             server = workloads.server("--max-concurrency", "4", rate=40)
             node.api.make(workloads.pod("engine", server), namespace)
             [pod] = workloads.wait_ready(node, namespace, "engine")
@@ -84,11 +84,11 @@ def a_busy_engine_is_left_alone_by_the_same_probe():
 
             rests, took = asyncio.run(crowd())
             bounds = WEDGE["wedge"]["prefill_secs"] + LIVENESS["periodSeconds"] * LIVENESS["failureThreshold"]
-            assert took > 2 * bounds, f"nobody waited for long: {took:.0f} s"
+            assert took > 2 * bounds, f"no request waited for long: {took:.0f} s"
             assert all(b"data: [DONE]" in rest for rest in rests)
             [now] = workloads.wait_ready(node, namespace, "engine")
             assert workloads.status(now, "vllm")["restartCount"] == 0, now["status"]
-            print(f"    {STREAMS} requests, four at a time: the last had its answer after {took:.0f} s")
+            print(f"    {STREAMS} requests, four at a time: the last got its response after {took:.0f} s")
 
 
 def a_sidecar_that_falls_costs_its_own_connections_and_comes_back():
@@ -98,7 +98,7 @@ def a_sidecar_that_falls_costs_its_own_connections_and_comes_back():
         falls, beside = workloads.wait_ready(node, namespace, "vllm", 2)
         both = lambda: while_streaming([falls], lambda: node.kill_container(falls, "tokometer"), STREAMS, tokens=2000)[0]  # noqa: E731
         untouched, cut = while_streaming([beside], both, STREAMS, tokens=300)
-        assert len(cut.cut) == STREAMS, f"{len(cut.whole)} streams outlived their relay"
+        assert len(cut.cut) == STREAMS, f"{len(cut.whole)} streams survived their relay"
         assert len(untouched.whole) == STREAMS, f"{len(untouched.cut)} streams of another pod were cut"
         after = workloads.wait_restarted(node, namespace, falls, "tokometer")
         assert workloads.status(after, "vllm")["restartCount"] == 0, after["status"]
@@ -115,8 +115,8 @@ def a_sidecar_that_takes_too_much_memory_is_ended_alone_and_comes_back():
             [pod] = workloads.wait_ready(node, namespace, "engine")
             held = []
             try:
-                # Heads that never end: each is kept until it does.
-                until(lambda: _falls_under(node, namespace, pod, held), "the sidecar has no memory left", 240)
+                # Request headers that never end: each connection's are kept until then.
+                until(lambda: _falls_under(node, namespace, pod, held), "the sidecar runs out of memory", 240)
             finally:
                 for connection in held:
                     connection.close()
@@ -125,11 +125,11 @@ def a_sidecar_that_takes_too_much_memory_is_ended_alone_and_comes_back():
             assert last["reason"] == "OOMKilled", last
             assert workloads.status(after, "vllm")["restartCount"] == 0, after["status"]
             workloads.answers(after)
-            print(f"    {len(held)} unfinished heads were too many for 40 MiB")
+            print(f"    {len(held)} unfinished request headers exceeded 40 MiB")
 
 
 def _falls_under(node, namespace, pod, held):
-    """Sends fifty unfinished heads more; true when the sidecar has fallen."""
+    """Sends fifty more unfinished request headers; returns true once the sidecar has been killed."""
     head = b"GET /health HTTP/1.1\r\nhost: engine\r\n" + b"".join(b"x-%d: %s\r\n" % (n, b"y" * 4000) for n in range(12))
     try:
         for _ in range(50):

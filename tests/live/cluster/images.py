@@ -1,4 +1,4 @@
-"""Images of containers, written as archives: a Dockerfile FROM scratch says what is in one, and neither a registry nor a builder is needed."""
+"""Container images, written as archives: a Dockerfile FROM scratch defines the contents, and neither a registry nor a builder is needed."""
 
 import hashlib
 import io
@@ -15,7 +15,7 @@ from process import MODEL, Skip
 
 ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine())
 OCI = "application/vnd.oci.image"
-# As the chart names it where nothing else is said; its registry is this node.
+# The chart's default name; its registry is this node.
 TOKOMETER = "localhost/tokometer:" + re.search(r"^appVersion: (\S+)", (CHART / "Chart.yaml").read_text(), re.M)[1]
 VLLM, LLAMA = "localhost/vllm:test", "localhost/llama.cpp:test"
 # A user and a group that only containers have.
@@ -23,14 +23,14 @@ USER = "65532:65532"
 
 
 def read_dockerfile(text, context):
-    """Files and configuration of the image that such a Dockerfile describes. It knows what an image of one program needs."""
+    """Files and configuration of the image that such a Dockerfile describes. Supports only what a single-program image needs."""
     files, config, arguments = {}, {}, {}
     lines = (line.strip() for line in text.splitlines())
     for line in filter(lambda line: line and not line.startswith("#"), lines):
         word, _, rest = line.partition(" ")
         rest = re.sub(r"\$\{(\w+)\}", lambda found: arguments[found[1]], rest)
         if word == "FROM":
-            assert rest == "scratch", f"no other image can be had: {line}"
+            assert rest == "scratch", f"unsupported base image: {line}"
         elif word == "ARG":
             name, _, value = rest.partition("=")
             arguments[name] = ARCHITECTURE if name == "TARGETARCH" else value
@@ -44,12 +44,12 @@ def read_dockerfile(text, context):
         elif word in ("ENTRYPOINT", "CMD"):
             config[word.capitalize()] = json.loads(rest)
         else:
-            raise AssertionError(f"not known here: {line}")
+            raise AssertionError(f"unsupported instruction: {line}")
     return files, config
 
 
 def write_archive(target, name, files, config):
-    """An OCI archive of one layer with these files (path inside -> path here), each of which everybody may run."""
+    """Writes an OCI archive of one layer with these files (path inside -> local path), all executable by everyone."""
     layer = io.BytesIO()
     with tarfile.open(fileobj=layer, mode="w") as tar:
         for inside, source in sorted(files.items()):
@@ -78,12 +78,12 @@ def write_archive(target, name, files, config):
 
 
 def tokometer(context):
-    """The project's own image, as its Dockerfile for binaries says."""
+    """The project's own image, from its Dockerfile for binaries."""
     return read_dockerfile((ROOT / "image" / "Dockerfile.binary").read_text(), context)
 
 
 def vllm(binary, programs):
-    """The simulator, called as vLLM is."""
+    """The simulator, invoked like vLLM."""
     return {"/tokometer": binary, "/vllm": programs / "vllm"}, {"Entrypoint": ["/vllm"], "User": USER}
 
 
@@ -92,14 +92,14 @@ def pause(programs):
 
 
 def llama_server(wrapper):
-    """A real llama-server with the loader and the libraries that it is started with on this machine, and the tiny model."""
+    """A real llama-server with the loader and libraries of this machine, and the tiny model."""
     if not wrapper.exists():
         raise Skip("no llama-server")
     text = wrapper.read_text(errors="replace")
     started = re.search(r"exec '(\S+)' --library-path '(\S+)' '(\S+)'", text)
     backend = re.search(r"GGML_BACKEND_PATH='(\S+)'", text)
     if not (started and backend):
-        raise Skip("this machine's own llama-server is not put into an image")
+        raise Skip("the system's llama-server cannot be put into an image")
     loader, libraries, program = started.groups()
     files = {"/llama/server": Path(program), "/llama/backend.so": Path(backend[1]), "/models/tiny-chat.gguf": MODEL}
     for binary in (program, backend[1]):

@@ -1,9 +1,9 @@
-"""One real Kubernetes node, as the first process of namespaces of its own: etcd, API server, controllers, scheduler, containerd, kubelet.
+"""One real Kubernetes node in new namespaces, with this as the first process: etcd, API server, controllers, scheduler, containerd, kubelet.
 
     unshare --net --mount --pid --fork --kill-child --mount-proc python node.py DIRECTORY BINARIES
 
-Everything that it makes is under DIRECTORY or in the namespaces. It says that it is ready by a file `ready`, and runs until it is
-ended, or until a part of it ends by itself; all the rest ends with it.
+Everything that it creates is under DIRECTORY or in the namespaces. It signals readiness by a file `ready`, and runs until it is
+stopped or one of its parts exits, which stops all others.
 """
 
 import os
@@ -15,7 +15,7 @@ from pathlib import Path
 import settings
 from api import Api, Refused
 
-# For each part; machines are slow when others work on them.
+# Timeout for each part, generous for busy machines.
 PATIENCE = 240.0
 
 
@@ -24,7 +24,7 @@ def run(*argv):
 
 
 def hide_the_machine(directory):
-    """Places that cannot be told to these programs: what they write there goes elsewhere."""
+    """Redirects paths that these programs write to and that cannot be configured."""
     run("mount", "--make-rprivate", "/")
     run("mount", "-t", "tmpfs", "tmpfs", "/run")
     for place in ("/var/lib", "/var/log"):
@@ -40,7 +40,7 @@ def hide_the_machine(directory):
 
 
 def make_network():
-    """An address for the node, and a way out that leads nowhere, without which the kubelet finds none."""
+    """Creates an address for the node, and a default route to nowhere, which the kubelet requires to find its address."""
     run("ip", "link", "set", "lo", "up")
     run("ip", "link", "add", "node0", "type", "veth", "peer", "name", "nowhere0")
     run("ip", "address", "add", f"{settings.NODE_IP}/24", "dev", "node0")
@@ -51,19 +51,19 @@ def make_network():
 
 
 def make_control_groups(name):
-    """The group that those of all pods are in, in each hierarchy; who started us takes it away."""
+    """Creates the parent cgroup of all pods in each hierarchy; the process that started this one removes it."""
     root = Path("/sys/fs/cgroup")
     whole = (root / "cgroup.controllers").exists()
     for hierarchy in [root] if whole else [entry for entry in root.iterdir() if entry.is_dir() and not entry.is_symlink()]:
         (hierarchy / name).mkdir(exist_ok=True)
     if not whole:
-        # A group of the first version has no processors and no memory until it is told which.
+        # A cgroup v1 has no processors and no memory nodes until they are set.
         for file in ("cpuset.cpus", "cpuset.mems"):
             (root / "cpuset" / name / file).write_text((root / "cpuset" / file).read_text())
 
 
 class Parts:
-    """The programs, each with a log; one that ends takes all with it."""
+    """The programs, each with a log; the exit of one stops all."""
 
     def __init__(self, directory):
         self.directory, self.running = directory, {}
@@ -71,11 +71,11 @@ class Parts:
     def start(self, name, argv):
         with (self.directory / "log" / f"{name}.log").open("wb") as log:
             child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        # Kept, because the module would take in by itself what nobody holds on to.
+        # Kept referenced, because `subprocess` would otherwise reap the child itself.
         self.running[child.pid] = name, child
 
     def look(self, options=os.WNOHANG):
-        """Takes in what has ended. Whoever loses his parent here becomes a child of ours, so it may be anybody."""
+        """Reaps exited processes. Orphans become children of this process, so it may be any process."""
         while True:
             child, status = os.waitpid(-1, options)
             if child == 0:
@@ -83,7 +83,7 @@ class Parts:
             if child in self.running:
                 name = self.running[child][0]
                 log = (self.directory / "log" / f"{name}.log").read_text(errors="replace")
-                sys.exit(f"{name} ended with {os.waitstatus_to_exitcode(status)}:\n" + "\n".join(log.splitlines()[-15:]))
+                sys.exit(f"{name} exited with {os.waitstatus_to_exitcode(status)}:\n" + "\n".join(log.splitlines()[-15:]))
 
     def until(self, condition, what):
         deadline = time.monotonic() + PATIENCE
@@ -124,7 +124,7 @@ def main(directory, binaries):
     parts.until(lambda: asked("/readyz"), "the API server is ready")
     for name in ("controllers", "scheduler"):
         parts.start(name, programs[name])
-    parts.until(images_are_taken, "containerd answers")
+    parts.until(images_are_taken, "containerd responds")
     parts.start("kubelet", programs["kubelet"])
     parts.until(node_is_ready, "the node is ready")
     (directory / "ready").touch()

@@ -1,4 +1,4 @@
-"""An OTLP receiver in the cluster's network, and what the sidecars told it."""
+"""An OTLP receiver in the cluster's network, and the data that the sidecars sent."""
 
 import re
 from collections import Counter
@@ -17,29 +17,29 @@ class Receiver(Collector):
         super().__init__(NODE_IP)
 
     def sidecar(self, **more):
-        """Values of the chart that send everything here, soon."""
+        """Chart values that send everything here, with short intervals."""
         soon = {"OTEL_METRIC_EXPORT_INTERVAL": "1000", "OTEL_BSP_SCHEDULE_DELAY": "500"}
         return {"otlp": {"endpoint": self.url}, "env": [{"name": name, "value": value} for name, value in soon.items()], **more}
 
     def exchanges(self):
-        """Every exchange that a span was sent of."""
+        """Every request for which a span was received."""
         return [span for body in self.traces() for span in spans(body) if span["kind"] == SERVER_SPAN]
 
     def outcomes(self, *pods):
-        """Outcome -> how many exchanges of these pods, by spans."""
+        """Outcome -> number of requests of these pods, by spans."""
         return Counter(span["attributes"]["tokometer.outcome"] for span in self.exchanges() if span["resource"]["k8s.pod.name"] in pods)
 
     def counted(self, name, *pods):
-        """What a counter came to in all of these pods, by the last push of each of its series."""
+        """The total of a counter over all of these pods, from the last push of each of its series."""
         last = {}
         for body in [body for _, path, body in list(self.pushes) if path == "/v1/metrics"]:
             for resource, metric, attributes, value in counters(body):
                 if metric == name and resource["k8s.pod.name"] in pods:
-                    # A process that was started anew counts from 0 again, as another instance does.
+                    # A restarted process counts from 0 again, as another instance does.
                     last[tuple(sorted(resource.items())), tuple(sorted(attributes.items()))] = value
         return sum(last.values())
 
 
 def tokens(answer):
-    """Output tokens of a streamed answer, by the server's own word."""
+    """Output tokens of a streamed response, from the server's usage."""
     return int(re.search(rb'"completion_tokens": ?(\d+)', answer)[1])

@@ -1,4 +1,4 @@
-"""A release of the chart, installed as its user would, for as long as a test wants it."""
+"""A release of the chart, installed as a user would, for the duration of a test."""
 
 import contextlib
 import json
@@ -20,7 +20,7 @@ def image():
 
 
 def target(namespace, **sidecar):
-    """Labelled pods of one test's namespace, so that those of the others are not touched."""
+    """Selects the labelled pods of one test's namespace, so that other tests' pods are not affected."""
     return {
         "name": "default",
         "objectSelector": {"matchLabels": {"tokometer/inject": "true"}},
@@ -31,7 +31,7 @@ def target(namespace, **sidecar):
 
 @contextlib.contextmanager
 def installed(cluster, namespace, values=None, name=NAME, known_by=None):
-    """A release in the namespace of a test. It is there when the API server asks its policy of new pods, such as this one."""
+    """Installs a release in a test's namespace; ready once the API server applies its policy to new pods like this one."""
     apply(cluster, "install", namespace, values or {}, name)
     try:
         until(lambda: workloads.has_sidecar(tried(cluster, namespace, pod=known_by)), "the API server knows the policy", 120)
@@ -41,12 +41,12 @@ def installed(cluster, namespace, values=None, name=NAME, known_by=None):
 
 
 def tried(cluster, namespace, labels=workloads.LABEL, pod=None):
-    """What the API server makes of a pod now. It is slow to learn of a policy, and of what the policy is given."""
+    """The API server's result for a pod now. It learns of a policy and its parameters with a delay."""
     return cluster.api.make(pod or workloads.pod("tried", labels=labels), namespace, try_only=True).object
 
 
 def apply(cluster, word, namespace, values, name=NAME):
-    """`helm install` or `helm upgrade`, which is done when new pods are made as it says."""
+    """`helm install` or `helm upgrade`; returns once new pods are created accordingly."""
     values = {"image": image(), "dashboards": {"enabled": False}, "targets": [target(namespace)], **values}
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(values, file)

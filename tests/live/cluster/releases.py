@@ -1,4 +1,4 @@
-"""A release from its first day to its last, and a real llama-server behind it."""
+"""A release from installation to removal, and a real llama-server behind it."""
 
 import json
 
@@ -9,7 +9,7 @@ from cluster import release, workloads
 from cluster.images import LLAMA, TOKOMETER
 from cluster.rig import cluster
 
-# Kinds that others make and take away while we look.
+# Kinds whose objects others create and delete meanwhile.
 PASSING = ("events", "events.events.k8s.io", "leases.coordination.k8s.io", "componentstatuses")
 
 
@@ -28,7 +28,7 @@ def a_real_llama_server_is_measured_to_the_last_token():
             workloads.answers(pod, port=8080, tokens=40)
             workloads.wait_figure(pod, 1, names.EXCHANGES, outcome=names.OK)
             theirs = metrics(f"http://{workloads.address(pod)}:8080/metrics")
-            assert workloads.figure(pod, names.OUTPUT_TOKENS) == total(theirs, "llamacpp:tokens_predicted_total") > 0, "our count is not the engine's own"
+            assert workloads.figure(pod, names.OUTPUT_TOKENS) == total(theirs, "llamacpp:tokens_predicted_total") > 0, "tokometer's count differs from the engine's"
 
 
 def an_upgrade_is_for_new_pods_and_a_running_one_can_be_given_a_new_sidecar():
@@ -42,14 +42,14 @@ def an_upgrade_is_for_new_pods_and_a_running_one_can_be_given_a_new_sidecar():
         release.apply(node, "upgrade", namespace, values)
         image = lambda pod: pod["spec"]["initContainers"][0]["image"]  # noqa: E731
         settled = lambda pod: image(pod) == newer and "tokometer/config" in pod["metadata"].get("annotations", {})  # noqa: E731
-        until(lambda: settled(release.tried(node, namespace)), "new pods are made by the new values", 120)
+        until(lambda: settled(release.tried(node, namespace)), "new pods use the new values", 120)
         node.api.make(workloads.pod("new"), namespace)
         [new] = workloads.wait_ready(node, namespace, "new")
         assert settled(new), new["spec"]
         workloads.answers(new)
         [still] = workloads.wait_ready(node, namespace, "old")
         assert image(still) == TOKOMETER and workloads.status(still, "tokometer")["restartCount"] == 0, still["status"]
-        # As the guide says: the model stays loaded.
+        # As in the guide: the model stays loaded.
         node.kubectl("-n", namespace, "set", "image", "pod/old", f"tokometer={newer}")
         after = workloads.wait_restarted(node, namespace, old, "tokometer")
         assert workloads.status(after, "tokometer")["restartCount"] == 1, after["status"]
@@ -72,19 +72,19 @@ def what_helm_made_is_gone_when_it_is_uninstalled():
             assert {"mutatingadmissionpolicies.admissionregistration.k8s.io", "configmaps", "networkpolicies.networking.k8s.io"} <= {kind for kind, _, _ in made}, made
             release.apply(node, "upgrade", namespace, {})
             few = {what for what in _everything(node) - before if what[0] != "secrets"}
-            assert few < made, f"an upgrade that wants less leaves {few - made}"
+            assert few < made, f"an upgrade to fewer objects leaves {few - made}"
             assert not [what for what in few if "other" in what[2] or what[0].startswith(("networkpolicies", "horizontal"))], few
-            print(f"    {len(made)} objects, {len(few)} after an upgrade that wants less")
+            print(f"    {len(made)} objects, {len(few)} after an upgrade to fewer objects")
         after = _everything(node)
-        assert after == before, f"left behind: {after - before}; taken away: {before - after}"
-        until(lambda: not workloads.has_sidecar(release.tried(node, namespace)), "the API server has forgotten the policy", 120)
+        assert after == before, f"left behind: {after - before}; removed: {before - after}"
+        until(lambda: not workloads.has_sidecar(release.tried(node, namespace)), "the API server has removed the policy", 120)
 
 
 def _everything(node):
-    """(kind, namespace, name) of every object that the cluster has."""
+    """(kind, namespace, name) of every object in the cluster."""
     kinds = node.kubectl("api-resources", "--verbs=list", "-o", "name").split()
     found = node.kubectl("get", ",".join(kind for kind in kinds if kind not in PASSING), "--all-namespaces", "-o", "json", seconds=120)
-    # Pods and what controllers make of them belong to the other tests, whose namespaces may be on their way out.
+    # Pods and objects created by controllers belong to other tests, whose namespaces may be terminating.
     return {_identity(item) for item in json.loads(found)["items"] if not item["metadata"].get("ownerReferences") and item["kind"] != "Pod"}
 
 

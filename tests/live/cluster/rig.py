@@ -1,4 +1,4 @@
-"""The cluster that the tests share: started by the first that asks for it, gone with the process that started it."""
+"""The cluster shared by the tests: started by the first test that needs it, stopped with the process that started it."""
 
 import atexit
 import contextlib
@@ -19,13 +19,13 @@ from cluster import describe, images, settings
 from cluster.api import Api, Refused, path
 
 BUILT = CACHE / "cluster" / "bin"
-# Linked statically, so that it runs in an image of nothing (the stage test-cluster builds it).
+# Linked statically, so that it runs in an empty image (the stage test-cluster builds it).
 STATIC = Path(os.environ.get("TOKOMETER_STATIC", ""))
 MARK = "tokometer-cluster-"
 NETWORK_OF_A_PROCESS = 0x40000000  # CLONE_NEWNET of <sched.h>.
-# Between the first program's start and a node that takes pods. Less than a minute, where nobody else is.
+# Timeout from the start until the node accepts pods. It takes less than a minute on an idle machine.
 START_SECONDS = 400.0
-# What the node needs that is not built with it.
+# Programs that the node needs and that are not built with it.
 PROGRAMS = ("unshare", "setpriv", "mount", "ip", "openssl")
 
 
@@ -35,14 +35,14 @@ def _started():
     atexit.register(node.stop)
     try:
         node.start()
-    except Exception as why:  # noqa: BLE001 it is raised again, for each test
+    except Exception as why:  # noqa: BLE001 raised again for each test
         return node, why
     return node, None
 
 
 def cluster():
-    """The one of this process. It stays the same for all tests, so each works in a namespace of its own. It is started once: a
-    node that did not start for the first test does not for the next one."""
+    """The cluster of this process. All tests share it, so each works in its own namespace. It is started once: a node that did
+    not start for the first test is not retried for the next one."""
     node, why = _started()
     if why:
         raise why
@@ -63,11 +63,11 @@ class Cluster:
         began = time.monotonic()
         node = Path(__file__).parent / "node.py"
         alone = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
-        # The kernel ends it when this process ends, however it does.
+        # The kernel kills it when this process exits for any reason.
         self.process = Process("node", ["setpriv", "--pdeathsig", "KILL", *alone, sys.executable, str(node), str(self.directory), str(BUILT)])
 
         def ready():
-            assert self.process.alive(), f"the node ended before it was ready: {self.process.output()[-3000:]}"
+            assert self.process.alive(), f"the node exited before it was ready: {self.process.output()[-3000:]}"
             return (self.directory / "ready").exists()
 
         until(ready, lambda: f"the node is ready: {self.process.output()[-1000:]}", START_SECONDS)
@@ -89,7 +89,7 @@ class Cluster:
             raise Skip(f"namespaces are not allowed here: {tried.stderr.strip()}")
 
     def _join_its_network(self):
-        """This process, and all that it starts from here on, is in the network of the node: pods are reached by their addresses."""
+        """Moves this process and its future children into the node's network, so that pods are reachable by their addresses."""
         with open(f"/proc/{self.process.child.pid}/ns/net") as network:
             library = ctypes.CDLL(None, use_errno=True)
             assert library.setns(network.fileno(), NETWORK_OF_A_PROCESS) == 0, os.strerror(ctypes.get_errno())
@@ -116,18 +116,18 @@ class Cluster:
         if self.process:
             self.process.kill()
             self.process.log.close()
-        until(lambda: _remove(self.directory), f"the node leaves nothing at {self.directory}", 60)
+        until(lambda: _remove(self.directory), f"the node is removed from {self.directory}", 60)
 
     def command(self, program):
-        """One of the cluster's programs as the first words of a command."""
+        """The command prefix for one of the cluster's programs."""
         return ["env", *(f"{name}={self.environment[name]}" for name in ("KUBECONFIG", "HOME")), str(BUILT / program)]
 
     def run(self, *argv, check=True, stdin=None, seconds=300, cwd=None):
-        """A command as its user gives it, with the cluster's programs and its KUBECONFIG."""
+        """Runs a command as a user would, with the cluster's programs and its KUBECONFIG."""
         done = subprocess.run(argv, env=self.environment, input=stdin, capture_output=True, text=True, timeout=seconds, cwd=cwd)
-        # Helm tells of the links in the chart, at length.
+        # Helm logs the symlinks in the chart verbosely.
         said = "\n".join(line for line in (done.stderr or done.stdout).splitlines() if not line.startswith("level=INFO"))
-        assert not check or done.returncode == 0, f"{' '.join(argv)} ended with {done.returncode}: {said}"
+        assert not check or done.returncode == 0, f"{' '.join(argv)} exited with {done.returncode}: {said}"
         return done
 
     def kubectl(self, *arguments, **how):
@@ -137,20 +137,20 @@ class Cluster:
         return self.run("helm", *arguments, **how).stdout
 
     def rename_image(self, name, other):
-        """The same image by another name too."""
+        """Adds another name to an image."""
         self.run("ctr", "-a", f"{self.directory}/containerd.sock", "-n", "k8s.io", "images", "tag", name, other)
 
     def kill_container(self, pod, name, signal="SIGKILL"):
-        """What a crash is to the kubelet: a process of the container ends, and nobody told it to."""
+        """A crash from the kubelet's point of view: a process of the container is killed."""
         statuses = pod["status"].get("initContainerStatuses", []) + pod["status"]["containerStatuses"]
         identity = next(status["containerID"] for status in statuses if status["name"] == name).rpartition("/")[2]
         self.run("ctr", "-a", f"{self.directory}/containerd.sock", "-n", "k8s.io", "tasks", "kill", "--signal", signal, identity)
 
     @contextlib.contextmanager
     def namespace(self, name, labels=None):
-        """A namespace for one test. When the test fails, what became of its pods is told; then they are ended at once."""
+        """A namespace for one test. If the test fails, the state of its pods is printed; then they are deleted immediately."""
         self.api.make({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels or {}}})
-        # Nothing can run in one before these are made.
+        # Pods cannot start in a namespace before these exist.
         until(lambda: "default" in self._names(name, "serviceaccounts"), f"an account in {name}", 120)
         until(lambda: "kube-root-ca.crt" in self._names(name, "configmaps"), f"the certificate of the API server in {name}", 120)
         try:
@@ -172,7 +172,7 @@ class Cluster:
 
 
 def _sweep():
-    """What was left by those who were killed."""
+    """Removes the remains of killed processes."""
     for place in [Path(tempfile.gettempdir()), *_hierarchies()]:
         for left in place.glob(f"{MARK}*"):
             if not _runs(left.name.removeprefix(MARK)):
@@ -180,7 +180,7 @@ def _sweep():
 
 
 def _runs(process):
-    """Whether there is such a process; one that has ended, and that nobody has asked for yet, has no command any more."""
+    """Whether this process runs; an exited process that was not reaped has no command line."""
     try:
         return bool(Path("/proc", process, "cmdline").read_bytes())
     except OSError:
@@ -193,7 +193,7 @@ def _hierarchies():
 
 
 def _remove(directory):
-    """Takes away a node's files and control groups; true when nothing is left of them."""
+    """Removes a node's files and control groups; true when nothing is left."""
     shutil.rmtree(directory, ignore_errors=True)
     groups = [hierarchy / directory.name for hierarchy in _hierarchies()]
     for group in groups:

@@ -1,21 +1,22 @@
-"""What the parts of the node are told: addresses, who may ask, and a file or a list of arguments for each."""
+"""Settings of the node's parts: addresses, permissions, and a file or a list of arguments for each."""
 
 import json
 
 NODE = "node-1"
-# Of a network that nothing leads out of. Pods have addresses of their own, which the node and all pods reach.
+# Addresses of a network without a route to the outside. Pods have their own addresses, which the node and all pods
+# reach.
 NODE_IP, GATEWAY, PODS, SERVICES = "10.99.0.1", "10.99.0.2", "10.244.0.0/16", "10.96.0.0/16"
 SERVER = f"https://{NODE_IP}:6443"
 ETCD = "http://127.0.0.1:2379"
 PAUSE = "localhost/pause:1"
-# Name -> the user and the groups that its token stands for.
+# Name -> the user and the groups of its token.
 USERS = {
     "admin": ("admin", "system:masters"),
     "kubelet": (f"system:node:{NODE}", "system:nodes"),
     "controllers": ("system:kube-controller-manager", "system:masters"),
     "scheduler": ("system:kube-scheduler", "system:masters"),
 }
-# What the kubelet sets on the whole machine if it is not so: it is shown files that say it is.
+# Kernel settings that the kubelet would change on the whole machine: it is shown files with the expected values.
 KERNEL = {
     "vm/overcommit_memory": 1,
     "vm/panic_on_oom": 0,
@@ -27,12 +28,12 @@ KERNEL = {
 
 
 def token(user):
-    """Nobody but the node can ask its API server, so this is no secret."""
+    """Only the node can reach its API server, so this is not a secret."""
     return f"{user}-token"
 
 
 def write(directory, plugins):
-    """The files, in a directory of the node's own; `plugins` is where those of the network are."""
+    """Writes the files into the node's directory; `plugins` is the directory of the network plugins."""
     lines = (f'{token(user)},{name},{user},"{groups}"\n' for user, (name, groups) in USERS.items())
     (directory / "tokens.csv").write_text("".join(lines))
     for user in USERS:
@@ -44,7 +45,7 @@ def write(directory, plugins):
 
 
 def programs(directory):
-    """Name -> command of each part, in the order in which they are started."""
+    """Name -> command of each part, in start order."""
     kubeconfig = lambda user: f"--kubeconfig={directory / user}.conf"  # noqa: E731
     key = directory / "accounts.key"
     return {
@@ -75,7 +76,7 @@ def _kubeconfig(user):
     return {
         "apiVersion": "v1",
         "kind": "Config",
-        # It signs its own certificate, anew each time.
+        # Its self-signed certificate is created anew each time.
         "clusters": [{"name": "cluster", "cluster": {"server": SERVER, "insecure-skip-tls-verify": True}}],
         "users": [{"name": user, "user": {"token": token(user)}}],
         "contexts": [{"name": "cluster", "context": {"cluster": "cluster", "user": user}}],
@@ -93,7 +94,7 @@ def _kubelet(directory):
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": f"/{directory.name}",
         "enforceNodeAllocatable": [],
-        # Some machines have the first version of control groups yet, some have swap, and some little room left.
+        # Some machines still have cgroup v1, some have swap, and some little free disk space.
         "failCgroupV1": False,
         "failSwapOn": False,
         "evictionHard": {"memory.available": "1Mi", "nodefs.available": "0%", "nodefs.inodesFree": "0%", "imagefs.available": "0%", "imagefs.inodesFree": "0%"},

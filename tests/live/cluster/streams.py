@@ -1,4 +1,4 @@
-"""Clients with open streams while something happens to the pods that answer them."""
+"""Clients with open streams while something happens to the serving pods."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -7,24 +7,24 @@ from stream import Stream, complete, whole
 
 from cluster import workloads
 
-# Whatever happens, a client waits no longer.
+# Timeout of a client.
 PATIENCE = 240
 
 
 @dataclass
 class Seen:
-    """What the clients got: whole answers, and beginnings of answers that were cut."""
+    """Results of the clients: complete responses, and the received parts of those that were cut."""
 
     whole: list = field(default_factory=list)
     cut: list = field(default_factory=list)
 
 
 def while_streaming(pods, act, count=50, **request):
-    """So many streams over these pods, all of which answer when `act` is called; what became of them, and what `act` gave back."""
+    """Opens `count` streams over these pods, calls `act` once all have events; returns the streams' results and that of `act`."""
 
     async def run():
         opened = [await Stream.open(workloads.PORT, host=workloads.address(pods[n % len(pods)]), **request) for n in range(count)]
-        assert all(await asyncio.wait_for(asyncio.gather(*(stream.events(3) for stream in opened)), PATIENCE)), "a stream ended before its time"
+        assert all(await asyncio.wait_for(asyncio.gather(*(stream.events(3) for stream in opened)), PATIENCE)), "a stream ended too early"
         acting = asyncio.create_task(asyncio.to_thread(act))
         rests = await asyncio.wait_for(asyncio.gather(*(stream.rest() for stream in opened)), PATIENCE)
         for stream in opened:
@@ -39,7 +39,7 @@ def while_streaming(pods, act, count=50, **request):
 
 
 class Askers:
-    """People who ask a Service without a pause: each looks up who is ready, as a gateway does, and asks one of those."""
+    """Clients that send requests to a Service continuously: each looks up the ready pods, as a gateway does, and picks one."""
 
     def __init__(self, cluster, namespace, service, count=4, **request):
         self.cluster, self.namespace, self.service, self.count, self.request = cluster, namespace, service, count, request
@@ -54,13 +54,13 @@ class Askers:
         asked = number
         while not self.stopped:
             addresses = await asyncio.to_thread(self._ready)
-            assert addresses, f"nobody is ready behind {self.service}"
+            assert addresses, f"no pod is ready behind {self.service}"
             answer = await whole(workloads.PORT, host=addresses[asked % len(addresses)], **self.request)
             (self.seen.whole if complete(answer) else self.seen.cut).append(answer)
             asked += 1
 
     def ask_while(self, act):
-        """Asks until `act` has come back."""
+        """Sends requests until `act` has returned."""
 
         async def run():
             people = [asyncio.create_task(self._ask(number)) for number in range(self.count)]

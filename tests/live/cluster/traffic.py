@@ -1,4 +1,4 @@
-"""What passes through the sidecar of a pod, and where it is told of."""
+"""Traffic through a pod's sidecar, and where it is recorded."""
 
 import contextlib
 
@@ -15,11 +15,11 @@ MONITORING = "/apis/monitoring.coreos.com/v1"
 
 @contextlib.contextmanager
 def _prometheus_operator(node):
-    """What a cluster knows of where Prometheus Operator is; the chart finds it by itself."""
+    """Installs the definitions of Prometheus Operator, which the chart detects by itself."""
     files = [argument for file in (CACHE / "crds").glob("monitoring.coreos.com_*.yaml") for argument in ("-f", str(file))]
     if not files:
         raise Skip("no definitions of Prometheus Operator (component crds, which needs Go)")
-    # Too large for the annotation that `apply` would keep.
+    # Too large for the annotation that `apply` would add.
     node.kubectl("create", *files)
     try:
         node.kubectl("wait", "--for=condition=Established", *files, "--timeout=120s")
@@ -68,14 +68,14 @@ def what_asks_for_the_engines_health_gets_the_engines_own_answer():
         node.api.make(workloads.pod("injected", workloads.server(**probes)), namespace)
         node.api.make(workloads.pod("plain", workloads.server(**probes), labels={}), namespace)
         [injected], [plain] = (workloads.wait_ready(node, namespace, app) for app in ("injected", "plain"))
-        # The kubelet asks every second, and nobody has a figure of that.
-        assert workloads.figure(injected, names.EXCHANGES) == 0, "probes are counted as exchanges"
+        # The kubelet probes every second, and none of its requests is counted.
+        assert workloads.figure(injected, names.EXCHANGES) == 0, "probes are counted as requests"
         for page in ("startz", "livez", "readyz", "engine/healthz"):
             assert get(workloads.admin(injected, page))[0] == 200, page
         asked = lambda pod, path: get(f"http://{workloads.address(pod)}:{workloads.PORT}{path}")  # noqa: E731
         for path in ("/health", "/nowhere"):
             assert asked(injected, path) == asked(plain, path), f"{path}: {asked(injected, path)} through the sidecar, {asked(plain, path)} without it"
-        assert "vllm:" in asked(injected, "/metrics")[1], "the engine's own page of metrics"
+        assert "vllm:" in asked(injected, "/metrics")[1], "the engine's own metrics page"
         assert workloads.status(injected, "vllm")["restartCount"] == workloads.status(plain, "vllm")["restartCount"] == 0
 
 
@@ -95,5 +95,5 @@ def each_mode_that_needs_no_rights_brings_the_traffic_to_the_sidecar():
                 workloads.wait_figure(pod, 1, names.EXCHANGES)
                 expected = {"port-swap": "other_port", "explicit": "other_port", "address-split": "address_split"}.get(mode, mode)
                 told = lambda: {dict(labels)["mode"] for (name, labels), value in metrics(workloads.admin(pod)).items() if name == names.INTERCEPTION and value == 1}  # noqa: E731
-                # It looks again and again until the server listens.
-                until(lambda: told() == {expected}, lambda: f"{mode} is told as {expected}; there is {told()}", 120)
+                # It checks repeatedly until the server listens.
+                until(lambda: told() == {expected}, lambda: f"{mode} is reported as {expected}; found {told()}", 120)

@@ -1,4 +1,4 @@
-"""What users of the cluster run: inference servers in Pods, Deployments and StatefulSets, made as their manifests would be."""
+"""Workloads of the cluster's users: inference servers in Pods, Deployments and StatefulSets, as their manifests define them."""
 
 import asyncio
 
@@ -9,14 +9,14 @@ from cluster.images import VLLM
 
 PORT, ADMIN = 8000, 9464
 LABEL = {"tokometer/inject": "true"}
-# Every profile of pod security takes it.
+# Allowed by every Pod Security level.
 RESTRICTED = {"allowPrivilegeEscalation": False, "runAsNonRoot": True, "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"}}
-# The container's own health, asked for by the kubelet at the address of the pod.
+# The container's own health endpoint, probed by the kubelet at the pod's address.
 READINESS = {"httpGet": {"path": "/health", "port": PORT}, "periodSeconds": 1, "timeoutSeconds": 5}
 
 
 def server(*flags, rate=200, **more):
-    """The container of a server that is called as vLLM is, so many tokens a second fast; flags are those of the simulator."""
+    """The container of a server invoked like vLLM, with `rate` tokens per second; flags are those of the simulator."""
     made = {"name": "vllm", "image": VLLM, "args": ["serve", "sim", "--rate", str(rate), "--ttft-ms", "20", *flags]}
     return made | {"ports": [{"containerPort": PORT, "name": "http"}], "readinessProbe": READINESS} | more
 
@@ -43,7 +43,7 @@ def _workload(kind, name, replicas, made):
 
 
 def service(name, port=PORT):
-    """Headless: there is no proxy in this cluster, so who asks looks at its endpoints."""
+    """Headless: this cluster has no kube-proxy, so clients read the endpoints."""
     spec = {"clusterIP": "None", "selector": {"app": name}, "ports": [{"name": "http", "port": port, "targetPort": port}]}
     return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec}
 
@@ -57,13 +57,13 @@ def ready(pod):
 
 
 def status(pod, container):
-    """What the kubelet says of a container, be it a sidecar or not; an empty dictionary before it says anything."""
+    """The kubelet's status of a container or sidecar; an empty dictionary if there is none yet."""
     every = pod["status"].get("initContainerStatuses", []) + pod["status"].get("containerStatuses", [])
     return next((one for one in every if one["name"] == container), {})
 
 
 def wait_ready(cluster, namespace, app, count=1, seconds=240):
-    """The pods of an app, when so many of them are ready and nobody else is there."""
+    """The pods of an app, once exactly this many exist and all are ready."""
 
     def as_wanted(found):
         mine = [one for one in found.values() if one["metadata"]["labels"].get("app") == app]
@@ -74,7 +74,7 @@ def wait_ready(cluster, namespace, app, count=1, seconds=240):
 
 
 def wait_restarted(cluster, namespace, pod, container, count=1, seconds=240):
-    """The pod, when a container of it runs again after so many falls, and all of the pod is ready and answers."""
+    """The pod, once its container has restarted this many times, and the whole pod is ready and responds."""
     name = pod["metadata"]["name"]
 
     def again(found):
@@ -82,9 +82,9 @@ def wait_restarted(cluster, namespace, pod, container, count=1, seconds=240):
         return found[name] if now.get("restartCount", 0) >= count and now.get("started") and ready(found[name]) else None
 
     states = lambda found: {one["name"]: one for one in found[name]["status"].get("containerStatuses", [])}  # noqa: E731
-    after = cluster.api.wait("Pod", namespace, again, lambda found: f"{container} of {name} runs again: {states(found)}", seconds)
-    # Of a sidecar that runs again the kubelet says so a moment before its probe has.
-    until(lambda: get(f"http://{address(after)}:{PORT}/health")[0] == 200, f"{name} answers again", seconds)
+    after = cluster.api.wait("Pod", namespace, again, lambda found: f"{container} of {name} has restarted: {states(found)}", seconds)
+    # The kubelet reports a restarted sidecar as running shortly before its probe succeeds.
+    until(lambda: get(f"http://{address(after)}:{PORT}/health")[0] == 200, f"{name} responds again", seconds)
     return after
 
 
@@ -101,12 +101,12 @@ def admin(pod, page="metrics"):
 
 
 def figure(pod, name, **labels):
-    """What the sidecar of a pod says at this moment."""
+    """The current value of a metric of a pod's sidecar."""
     return total(metrics(admin(pod)), name, **labels)
 
 
 def wait_figure(pod, expected, name, **labels):
-    """An exchange is told of when it has ended for the relay too, a moment after its client has all of it."""
+    """Waits: the relay records a request shortly after the client has the complete response."""
     until(lambda: figure(pod, name, **labels) >= expected, lambda: f"{name}{labels or ''} is {figure(pod, name, **labels)}, not {expected}", 60)
     assert figure(pod, name, **labels) == expected, (name, labels, figure(pod, name, **labels))
 
@@ -114,5 +114,5 @@ def wait_figure(pod, expected, name, **labels):
 def answers(pod, port=PORT, **request):
     """One streamed chat with the pod, to its end."""
     answer = asyncio.run(asyncio.wait_for(whole(port, host=address(pod), **request), 60))
-    assert complete(answer), f"{pod['metadata']['name']} answers {answer[:300]}"
+    assert complete(answer), f"{pod['metadata']['name']} responds {answer[:300]}"
     return answer
