@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# What matters of the log of a stage that failed: tests/excerpt.sh LOG
+# Prints the relevant part of a failed stage's log: tests/excerpt.sh LOG
 #
-# The tests that failed or never ended, panics with what they said, errors of compilers, places of wrong format, exceptions of
-# Python with what raised them, and the last line. Where none of these is in it, the last 25 lines. Never more than 60 lines.
+# The tests that failed or never ended, panics with their messages, compiler errors, formatting differences, Python
+# exceptions with the last frame, and the last line. If there are none of these, the last 25 lines. Never more than 60
+# lines.
 set -uo pipefail
 log=${1:?usage: tests/excerpt.sh LOG}
 most=60
@@ -12,18 +13,18 @@ found=$(awk '
     function keep(line) { kept[++lines] = line }
     function start(name, lines_of_it) { keep(name); message = lines_of_it }
 
-    # What libtest names last; above it stands the same word before what the tests printed, and an empty line.
+    # libtest prints this list last; the same word precedes the output of the tests, followed by an empty line.
     /^failures:$/ { naming = 1; message = 0; next }
     naming && /^    [^ ]/ { sub(/^ +/, ""); if (!named[$0]++) names[++tests] = "failed: " $0; next }
     { naming = 0 }
     /^test .* has been running for over/ { running[$2] = 1; next }
     /^test .* \.\.\. / { delete running[$2]; next }
 
-    # A panic says where, and on the lines below it what.
+    # A panic prints its location, and its message on the lines below.
     / panicked at / { start($0, 10); next }
     /^error(\[E[0-9]+\])?: / { start($0, 1); next }
     /^Diff in / { keep($0); next }
-    # Of the frames of a traceback the last one is told.
+    # Only the last frame of a traceback is kept.
     /^Traceback / { frames = 1; frame = ""; message = 0; next }
     frames && /^  File / { frame = $0; next }
     frames && /^ / { if (frame != "" && frame !~ /\n/) frame = frame "\n" $0; next }
@@ -47,7 +48,7 @@ fi
 more=$(($(wc -l <<<"$found") - most))
 if [ $more -gt 0 ]; then
     head -n $((most - 2)) <<<"$found"
-    echo "(and $((more + 1)) lines more, in the stage's own output)"
+    echo "(and $((more + 1)) more lines, in the stage's own output)"
     tail -n 1 <<<"$found"
 else
     printf '%s\n' "$found"

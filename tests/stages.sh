@@ -1,23 +1,24 @@
 #!/usr/bin/env bash
 # The stages of `make test`. Without arguments all of them run; with names only those (`tests/stages.sh live`).
 #
-# A stage passes, fails, or is skipped when this machine cannot run it (`SKIP name: reason`). A skipped stage is never
-# counted as passed, and under CI=true it is a failure, because everything here can be had on a CI machine, but for namespaces of
-# root's, which test-cluster wants, and a memory cgroup for hostile-cgroup.
+# A stage passes, fails, or is skipped if this machine cannot run it (`SKIP name: reason`). A skipped stage never counts
+# as passed. With CI=true it counts as failed, because a CI machine can have all requirements, except for root's
+# namespaces (test-cluster) and a memory cgroup (hostile-cgroup).
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
-readonly SKIPPED=77 # The exit code by which a stage says so; its last line is the reason.
+readonly SKIPPED=77 # The exit code of a skipped stage; its last line is the reason.
 cache=${TOKOMETER_TEST_CACHE:-$HOME/.cache/tokometer-tests}
-# A directory of its own, so that what was compiled with other tools at hand is not taken over.
+# A separate directory, so that artifacts compiled with other tools on PATH are not reused.
 bare_target=${CARGO_TARGET_DIR:-$PWD/target}/rust-and-gcc
-# The binary that the live stages run.
+# The binary for the live stages.
 export TOKOMETER_BIN=${TOKOMETER_BIN:-$bare_target/debug/tokometer}
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-auto}
-# What is drawn at random is the same in every run, so that a change is judged by what it does. `make explore` and `make fuzz` draw anew.
+# Random numbers are the same in every run, so that results depend only on the change under test. `make explore` and
+# `make fuzz` use new ones.
 export PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-20260101}
 mkdir -p "$cache"
-# Tests of the stage integration that print a table for people to read: `make tables`.
+# Tests of the stage integration that print a table for human readers: `make tables`.
 readonly tables=(
     recognition::an_engine_is_named_right_or_not_at_all
     slo::run::recordings_match_the_reference
@@ -26,7 +27,7 @@ readonly tables=(
     truth::queue::queue_times_are_the_engines_own_and_queue_time_md_says_so
 )
 
-# Prints a PATH on which every program is that is on this one, except the build tools a fresh machine lacks.
+# Prints a PATH with every program of this machine, except the build tools that a fresh machine lacks.
 bare_path() {
     local dir=$1 directory program name
     rm -rf "$dir"
@@ -82,7 +83,7 @@ stage_build() {
 
 stage_unit() { cargo test --locked --workspace --lib --bins; }
 
-# What passing tests print is left out, so that a failure is found.
+# The output of passing tests is left out, so that a failure is easy to find.
 stage_integration() { cargo test --locked --test it; }
 
 stage_tables() {
@@ -91,11 +92,11 @@ stage_tables() {
     local code=$?
     printf '%s\n' "$shown"
     [ $code = 0 ] || return $code
-    # A name that no test has passes too.
-    [[ $shown == *" ${#tables[@]} passed;"* ]] || { echo "error: \`tables\` in tests/stages.sh names a test that is not there"; return 1; }
+    # A name without a test passes, too.
+    [[ $shown == *" ${#tables[@]} passed;"* ]] || { echo "error: \`tables\` in tests/stages.sh contains an unknown test"; return 1; }
 }
 
-# Attacks on a binary with optimisation, because CPU time is asserted.
+# Attacks on an optimised binary, because CPU time is asserted.
 hostile() {
     cargo build --locked --profile quick --bin tokometer || return
     TOKOMETER_BIN=${CARGO_TARGET_DIR:-$PWD/target}/quick/tokometer cargo test --locked --test hostile -- "$@"
@@ -107,7 +108,7 @@ stage_hostile_cgroup() {
     local code
     hostile --cgroup 64MiB
     code=$?
-    [ $code != $SKIPPED ] || echo "no memory cgroup can be made (needs root)"
+    [ $code != $SKIPPED ] || echo "cannot create a memory cgroup (needs root)"
     return $code
 }
 
@@ -126,7 +127,7 @@ stage_components() {
 
 live() {
     [ -x "$cache/bin/python" ] || { echo "no Python with the official clients (see the stage components)"; return $SKIPPED; }
-    [ -x "$TOKOMETER_BIN" ] || { echo "no binary at $TOKOMETER_BIN (the stage build makes it)"; return $SKIPPED; }
+    [ -x "$TOKOMETER_BIN" ] || { echo "no binary at $TOKOMETER_BIN (built by the stage build)"; return $SKIPPED; }
     PYTHONDONTWRITEBYTECODE=1 PATH=$cache/bin:$PATH "$cache/bin/python" tests/live "$@"
 }
 
@@ -162,10 +163,10 @@ stage_check_boards() {
     node "$cache/boards/check-types.mjs" "$PWD"/dashboards/*.json
 }
 
-# A real cluster. Its one build is static, because it runs in images that hold nothing else.
+# A real cluster. Its build is static, because it runs in images without other files.
 stage_test_cluster() {
     local binary=${CARGO_TARGET_DIR:-$PWD/target}/cluster/tokometer
-    [ -x "$cache/cluster/bin/kubelet" ] || { echo "no Kubernetes (tests/components/fetch.sh cluster says why)"; return $SKIPPED; }
+    [ -x "$cache/cluster/bin/kubelet" ] || { echo "no Kubernetes (see the output of tests/components/fetch.sh cluster)"; return $SKIPPED; }
     STATIC_PROFILE=dev image/static.sh "$(dirname "$binary")" || return
     # shellcheck disable=SC2086 # names of tests, with spaces between
     TOKOMETER_BIN=$binary TOKOMETER_STATIC=$binary live cluster ${CLUSTER_TESTS:-}
@@ -174,7 +175,7 @@ stage_test_cluster() {
 stage_live_page() { live live_page; }
 stage_live_top() { live top; }
 
-# This script, called by itself: one stage, whose output and exit code the caller takes.
+# Runs one stage as a new process of this script; the caller uses its output and exit code.
 if [ "${1:-}" = --stage ]; then
     "stage_${2//-/_}"
     exit
@@ -182,12 +183,12 @@ fi
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-# A stage is a process group of its own, so that one that hangs can be ended with all it started.
+# A stage is a separate process group, so that a hanging one can be killed with all its children.
 trap 'kill "$(cat "$work/pid")"; exit 130' INT TERM
 limit=$((20 * 60 + ${SOAK_SECONDS:-0} + 2 * ${RELIABILITY_SECONDS:-0}))
 passed=0 failed=0 skipped=0 summary="" excerpts=""
 
-# Runs a stage once; its output goes to $work/log too.
+# Runs a stage once; its output is also written to $work/log.
 attempt() {
     local name=$1
     {
@@ -198,13 +199,13 @@ attempt() {
     } 2>&1 | tee "$work/log" &
     wait $!
     code=$(cat "$work/code")
-    [ "$code" != 124 ] || echo "not done within $limit s" | tee -a "$work/log"
+    [ "$code" != 124 ] || echo "timed out after $limit s" | tee -a "$work/log"
 }
 
-# The end of a stage's log that tells what failed.
+# The relevant part of a stage's log after a failure.
 excerpt() { excerpts+=$'\n'"--- of the log of $1"$'\n'$(tests/excerpt.sh "$work/log")$'\n'; }
 
-# True when the stage that has just ended with $code deserves a second try.
+# True if the stage that just ended with $code is to be retried.
 may_pass_later() {
     case $1 in
     live-* | hostile* | integration) [ "$code" != 0 ] && [ "$code" != $SKIPPED ] ;;
@@ -217,14 +218,14 @@ run_stage() {
     local name=$1 started=$SECONDS seconds code again=""
     printf '\n=== %s\n' "$name"
     attempt "$name"
-    # Real programs with real clocks, on a machine that others share, and downloads: what fails once is told, and counts when it
-    # fails twice. What reads bytes and draws cases begins the same way in each run, and fails in each.
+    # Live stages use real programs, real clocks and downloads on a shared machine: they are retried, and fail only if
+    # the second try fails too. Other stages are deterministic and fail every time.
     if may_pass_later "$name"; then
-        printf -- '--- %s failed (exit code %d); once more\n' "$name" "$code"
+        printf -- '--- %s failed (exit code %d); retrying\n' "$name" "$code"
         excerpt "$name, first try"
         again=", at the second try"
         attempt "$name"
-        # What has failed cannot be skipped.
+        # A skipped retry still counts as failed.
         [ "$code" != $SKIPPED ] || [ "$name" = components ] || code=1
     fi
     seconds=$((SECONDS - started))
@@ -244,9 +245,9 @@ run_stage() {
     fi
 }
 
-# live-ollama, live-vllm, check-boards, live-page, live-top, live-netns, live-kustomize, image, test-cluster and the pictures are
-# asked for by name (`make live-ollama`): what they need takes minutes to get, or is no part of a build machine (node, a browser, tmux,
-# root, kubectl).
+# live-ollama, live-vllm, check-boards, live-page, live-top, live-netns, live-kustomize, image, test-cluster and the
+# pictures run only when named (`make live-ollama`): their requirements take minutes to install, or are not part of a
+# build machine (node, a browser, tmux, root, kubectl).
 live_stages=(
     live-engine live-queueing live-routes live-clients live-http2 live-websocket live-exporters live-rules live-dashboards
     live-alerts live-chart live-guide live-spans live-wedge live-verify live-reliability live-lifecycle
@@ -261,7 +262,7 @@ reliability) stages=(build components live-reliability) ;;
 esac
 
 for stage in "${stages[@]}"; do
-    declare -F "stage_${stage//-/_}" >/dev/null || { echo "no stage is called $stage" >&2; exit 2; }
+    declare -F "stage_${stage//-/_}" >/dev/null || { echo "unknown stage: $stage" >&2; exit 2; }
     run_stage "$stage"
 done
 

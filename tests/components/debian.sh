@@ -1,8 +1,8 @@
-# Sourced by fetch.sh: programs of Debian's packages, unpacked into $debian (of the testing suite) and $release (of the machine's own
-# release). Neither the machine's package lists nor its packages are touched.
+# Sourced by fetch.sh: programs from Debian packages, unpacked into $debian (from the testing suite) and $release (from
+# the machine's own release). Neither the machine's package lists nor its packages are changed.
 # shellcheck shell=bash disable=SC2154 # $debian and $release are fetch.sh's
 
-# The mirror that the machine itself takes its release from, and the keyring it trusts for it.
+# The mirror of the machine's own release, and its trusted keyring.
 debian_mirror() {
     local codename
     codename=$(. /etc/os-release && [ "${ID:-}" = debian ] && echo "${VERSION_CODENAME:-}") || return 1
@@ -18,8 +18,8 @@ debian_mirror() {
     ' /etc/apt/sources.list.d/*.sources 2>/dev/null | grep .
 }
 
-# Unpacks packages of a suite, with all they need that is not in the state file of dpkg, into DIRECTORY/files. A private apt
-# root: neither the machine's package lists nor its packages are touched.
+# Unpacks packages of a suite into DIRECTORY/files, with all dependencies that are not in the given dpkg state file. A
+# private apt root: neither the machine's package lists nor its packages are changed.
 packages() {
     local directory=$1
     apt_root "${@:1:4}" || return 1
@@ -33,7 +33,7 @@ packages() {
     rm -f "$directory"/cache/archives/*.deb
 }
 
-# An apt root of its own in DIRECTORY, with the lists of a suite.
+# Creates an apt root in DIRECTORY, with the lists of a suite.
 apt_root() {
     local directory=$1 suite=$2 status=$3 mirror=$4
     mkdir -p "$directory"/{root,state/lists/partial,cache/archives/partial}
@@ -54,20 +54,22 @@ CONF
     apt-get -q update
 }
 
-# Of Debian's testing suite, with its own C library and all: what the machine's release has too old or not at all.
+# Packages from Debian's testing suite, including its C library, for programs that the machine's release lacks or has
+# too old.
 debian_packages() {
     mkdir -p "$debian/state"
     : >"$debian/state/status"
     packages "$debian" forky "$debian/state/status" "$@"
 }
 
-# Of the machine's own release, without what it has already: such programs run as they are, with these libraries besides.
+# Packages from the machine's own release, except installed ones: such programs run unchanged, with these additional
+# libraries.
 release_packages() {
     packages "$release" "$(. /etc/os-release && echo "$VERSION_CODENAME")" /var/lib/dpkg/status "$@"
 }
 
-# One FILE of one PACKAGE of the machine's own release: `release_package MIRROR PACKAGE FILE AS`. The machine's own lists may be
-# old or empty.
+# One FILE of one PACKAGE of the machine's own release: `release_package MIRROR PACKAGE FILE AS`. Does not rely on the
+# machine's own package lists, which may be old or empty.
 release_package() {
     apt_root "$release" "$(. /etc/os-release && echo "$VERSION_CODENAME")" /var/lib/dpkg/status "$1" || return 1
     local work
@@ -81,7 +83,7 @@ release_package() {
     return $code
 }
 
-# Where the libraries of release_packages are.
+# Directories of the libraries of release_packages.
 release_libraries() {
     find "$release/files" -maxdepth 3 -type d -name '*-linux-gnu*' -path '*/lib/*' -printf '%p:' 2>/dev/null | sed 's/:$//'
 }

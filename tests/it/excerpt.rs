@@ -104,5 +104,5 @@ fn it_is_short_and_has_the_end_of_a_log_without_a_word_that_it_knows() {
     assert_eq!((said.lines().next(), said.lines().count()), (Some("76"), 25));
     let said = excerpt(&lines("error: number "));
     assert_eq!(said.lines().count(), 60);
-    assert!(said.ends_with("number 58\n(and 41 lines more, in the stage's own output)\nerror: number 100\n"), "{said}");
+    assert!(said.ends_with("number 58\n(and 41 more lines, in the stage's own output)\nerror: number 100\n"), "{said}");
 }

@@ -1,8 +1,8 @@
 # Sourced by fetch.sh: the component `cluster`.
-# shellcheck shell=bash disable=SC2154 # $cache, $here and what fetches are fetch.sh's
+# shellcheck shell=bash disable=SC2154 # $cache, $here and the fetch functions are fetch.sh's
 
-# A whole node of Kubernetes, for `make test-cluster` alone: ten minutes of compiling. What each module says is built anew when
-# it says something else.
+# A complete Kubernetes node, only for `make test-cluster`: ten minutes to compile. A module is rebuilt when its files
+# change.
 fetch_cluster() {
     local name=cluster reason bin=$cache/cluster/bin kubernetes
     kubernetes=$(cluster_version kubernetes k8s.io/kubernetes)
@@ -22,10 +22,10 @@ fetch_cluster() {
 etcd $(cluster_version etcd go.etcd.io/etcd/server/v3), Helm $(cluster_version helm helm.sh/helm/v4), $("$bin/runc" --version | sed -n '1s/version //p')"
 }
 
-# Version of a module that one of the cluster's own modules asks for.
+# Version of a dependency of one of the cluster's modules.
 cluster_version() { sed -n "s#.*[[:space:]]$2 v\([0-9.]*\).*#\1#p" "$here/cluster/$1/go.mod" | head -n 1; }
 
-# Builds packages of one of the cluster's modules with these flags for the linker; `NAME=PACKAGE` gives a program another name.
+# Builds packages of one of the cluster's modules with these linker flags; `NAME=PACKAGE` sets the program's name.
 cluster_programs() {
     local module=$1 flags=$2 directory=$here/cluster/$1 new=$cache/cluster/new stamp package
     shift 2
@@ -42,8 +42,8 @@ cluster_programs() {
     printf '%s\n' "$stamp" >"$cache/cluster/bin/.$module.stamp"
 }
 
-# What starts containers. It starts itself anew by its own file, so it must be one that runs without a loader beside it: the package
-# is that of the machine's own release.
+# The container runtime. It re-executes its own file, so it must run without a separate loader: the package is from the
+# machine's own release.
 fetch_runc() {
     local program=$cache/cluster/bin/runc mirror
     [ ! -x "$program" ] || return 0
