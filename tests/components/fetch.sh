@@ -81,7 +81,7 @@ fetch_llama_server() {
     local name=llama-server reason mirror
     if [ ! -x "$cache/bin/$name" ]; then
         if ! from_path $name; then
-            mirror=$(debian_mirror) || { skip $name "not on PATH, and this is no Debian whose mirror could be asked"; return; }
+            mirror=$(debian_mirror) || { skip $name "not on PATH, and this machine has no Debian mirror"; return; }
             [ -x "$debian/files/usr/bin/$name" ] || logged $name debian_packages "$mirror" llama.cpp-tools ||
                 { skip $name "$reason"; return; }
             local backend
@@ -99,7 +99,7 @@ fetch_h2load() {
     if [ ! -x "$cache/bin/$name" ]; then
         for program in h2load nghttp; do
             ! from_path $program || continue
-            mirror=$(debian_mirror) || { skip $name "not on PATH, and this is no Debian whose mirror could be asked"; return; }
+            mirror=$(debian_mirror) || { skip $name "not on PATH, and this machine has no Debian mirror"; return; }
             [ -x "$debian/files/usr/bin/$program" ] || logged $name debian_packages "$mirror" nghttp2-client ||
                 { skip $name "$reason"; return; }
             install_debian_program $program
@@ -131,7 +131,7 @@ fetch_python() {
     if ! cmp -s "$wanted" "$stamp"; then
         [ -x "$cache/venv/bin/python" ] || logged $name-venv python3 -m venv "$cache/venv" || { rm -rf "$cache/venv"; skip $name "no virtual environment: $reason"; return; }
         logged $name-pip "$cache/venv/bin/python" -m pip install -q --no-input -r "$wanted" ||
-            { skip $name "packages not to be had: $reason"; return; }
+            { skip $name "packages not available: $reason"; return; }
         cp "$wanted" "$stamp"
     fi
     install_wrapper $name <<WRAPPER
@@ -166,7 +166,7 @@ fetch_prometheus() {
         fi
     elif [ ! -x "$cache/bin/$name" ]; then
         if ! from_path $name; then
-            mirror=$(debian_mirror) || { skip $name "no Go, not on PATH, and no Debian mirror to ask"; return; }
+            mirror=$(debian_mirror) || { skip $name "not on PATH, and neither Go nor a Debian mirror is available"; return; }
             [ -x "$debian/files/usr/bin/$name" ] || logged $name debian_packages "$mirror" prometheus ||
                 { skip $name "$reason"; return; }
             ln -sf "$debian/files/usr/bin/$name" "$cache/bin/$name"
@@ -181,7 +181,7 @@ fetch_promtool() {
     local name=promtool reason mirror
     if [ ! -x "$cache/bin/$name" ]; then
         if ! from_path $name; then
-            mirror=$(debian_mirror) || { skip $name "not on PATH, and this is no Debian whose mirror could be asked"; return; }
+            mirror=$(debian_mirror) || { skip $name "not on PATH, and this machine has no Debian mirror"; return; }
             logged $name release_package "$mirror" prometheus usr/bin/$name "$cache/bin/$name" || { skip $name "$reason"; return; }
         fi
     fi
@@ -204,7 +204,7 @@ fetch_promtool_3() {
                 { skip $name "go build failed: $reason"; return; }
             mv "$cache/bin/.$name.new" "$cache/bin/$name"
         else
-            skip $name "PATH has none, and neither a Debian mirror nor Go to get it by"
+            skip $name "not on PATH, and neither a Debian mirror nor Go is available"
             return
         fi
     fi
@@ -219,7 +219,7 @@ fetch_alertmanager() {
     if [ ! -x "$cache/bin/$name" ]; then
         # Debian's package uses a longer name.
         if ! from_path $name prometheus-$name; then
-            mirror=$(debian_mirror) || { skip $name "not on PATH, and this is no Debian whose mirror could be asked"; return; }
+            mirror=$(debian_mirror) || { skip $name "not on PATH, and this machine has no Debian mirror"; return; }
             found=$debian/files/usr/bin/prometheus-$name
             [ -x "$found" ] || logged $name debian_packages "$mirror" prometheus-$name || { skip $name "$reason"; return; }
             # It reads its templates only from /usr/share: a mount namespace makes the package's available there.
@@ -270,7 +270,7 @@ fetch_crds() {
     )
     stamp=$(printf '%s\n' "${definitions[@]}")
     if [ "$(cat "$cache/$name/stamp" 2>/dev/null)" != "$stamp" ]; then
-        command -v go >/dev/null || { skip $name "no Go on PATH to get modules with"; return; }
+        command -v go >/dev/null || { skip $name "no Go on PATH (required for modules)"; return; }
         rm -rf "${cache:?}/$name"
         mkdir -p "$cache/$name"
         for line in "${definitions[@]}"; do
@@ -293,7 +293,7 @@ fetch_nft() {
     if [ "$(cat "$cache/$name.stamp" 2>/dev/null)" != "$stamp" ] || [ ! -x "$cache/bin/$name" ]; then
         program=$(PATH=$PATH:/usr/sbin command -v $name) || true
         if [ -z "$program" ] || [ "$program" = "$cache/bin/$name" ]; then
-            mirror=$(debian_mirror) || { skip $name "not on PATH, and this is no Debian whose mirror could be asked"; return; }
+            mirror=$(debian_mirror) || { skip $name "not on PATH, and this machine has no Debian mirror"; return; }
             program=$release/files/usr/sbin/$name
             [ -x "$program" ] || logged $name release_packages "$mirror" nftables || { skip $name "$reason"; return; }
         fi
@@ -317,7 +317,7 @@ fetch_buildah() {
     local name=buildah reason mirror
     if [ ! -x "$cache/bin/$name" ]; then
         if ! from_path $name; then
-            mirror=$(debian_mirror) || { skip $name "not on PATH, and this is no Debian whose mirror could be asked"; return; }
+            mirror=$(debian_mirror) || { skip $name "not on PATH, and this machine has no Debian mirror"; return; }
             [ -x "$release/files/usr/bin/$name" ] || logged $name release_packages "$mirror" $name || { skip $name "$reason"; return; }
             install_wrapper $name <<WRAPPER
 #!/bin/sh
@@ -335,8 +335,8 @@ fetch_ollama() {
     local name=ollama reason mirror headers=$cache/ollama-headers
     if ! cmp -s "$here/ollama/go.mod" "$cache/ollama.go.mod" || [ ! -x "$cache/bin/$name" ]; then
         command -v go >/dev/null || { skip $name "no Go on PATH"; return; }
-        [ -x "$cache/venv/bin/python" ] || { skip $name "no Python (component python) to get a header with"; return; }
-        mirror=$(debian_mirror) || { skip $name "this is no Debian whose mirror could be asked for headers"; return; }
+        [ -x "$cache/venv/bin/python" ] || { skip $name "no Python (component python; required for a header)"; return; }
+        mirror=$(debian_mirror) || { skip $name "this machine has no Debian mirror for the headers"; return; }
         [ -d "$debian/files/usr/include/nlohmann" ] || logged $name-headers debian_packages "$mirror" nlohmann-json3-dev libstb-dev ||
             { skip $name "$reason"; return; }
         mkdir -p "$headers/miniaudio"
@@ -365,7 +365,7 @@ fetch_phoenix() {
         rm -rf "${cache:?}/$name"
         logged $name-venv nice -n 19 python3 -m venv "$cache/$name" || { skip $name "no virtual environment: $reason"; return; }
         logged $name-pip nice -n 19 "$cache/$name/bin/python" -m pip install -q --no-input "$wanted" ||
-            { skip $name "packages not to be had: $reason"; return; }
+            { skip $name "packages not available: $reason"; return; }
         echo "$wanted" >"$cache/$name/wanted"
     fi
     have $name "${wanted#*==}"
@@ -383,7 +383,7 @@ fetch_boards() {
         cmp -s "$here/../boards/package-lock.json" "$cache/$name/package-lock.json" || rm -rf "$cache/$name/node_modules"
         cp -r "$here/../boards/." "$cache/$name"
         [ -d "$cache/$name/node_modules" ] || logged $name-npm nice -n 19 npm --prefix "$cache/$name" ci ||
-            { rm -rf "${cache:?}/$name"; skip $name "packages not to be had: $reason"; return; }
+            { rm -rf "${cache:?}/$name"; skip $name "packages not available: $reason"; return; }
         mkdir -p "$cache/$name/public/public/build/img"
         cp -r "$cache/$name/node_modules/@grafana/ui/dist/public/img/icons" "$cache/$name/public/public/build/img/"
         logged $name-build nice -n 19 npm --prefix "$cache/$name" run build ||
@@ -402,14 +402,14 @@ fetch_vllm() {
         [ -x "$venv/bin/python" ] || logged $name-venv python3 -m venv "$venv" || { rm -rf "$venv"; skip $name "no virtual environment: $reason"; return; }
         logged $name-uv "$venv/bin/python" -m pip install -q --no-input uv || { skip $name "no uv: $reason"; return; }
         logged $name-install nice -n 19 "$venv/bin/uv" pip install -q --no-cache --python "$venv/bin/python" --override "$here/vllm/overrides.txt" -r "$wanted" ||
-            { skip $name "packages not to be had: $reason"; return; }
+            { skip $name "packages not available: $reason"; return; }
         # Its Rust front end is a separate program, which only the wheel for GPUs contains.
         logged $name-wheel "$venv/bin/python" -m pip download -q --no-input --no-deps --only-binary :all: -d "$venv/wheel" \
             "vllm==$version" || { skip $name "no wheel with the Rust front end: $reason"; return; }
         logged $name-rust sh -c "'$venv/bin/python' -m zipfile -e '$venv'/wheel/*.whl '$venv/wheel' &&
             install -m 755 '$venv/wheel/vllm/vllm-rs' '$venv/bin/vllm-rs' && rm -r '$venv/wheel'" || { skip $name "no Rust front end: $reason"; return; }
         # Its command looks up its version by the package name that only that wheel has.
-        "$venv/bin/python" - "$version" <<'PYTHON' || { skip $name "no place for metadata"; return; }
+        "$venv/bin/python" - "$version" <<'PYTHON' || { skip $name "no directory for metadata"; return; }
 import pathlib, sys, sysconfig
 about = pathlib.Path(sysconfig.get_path("purelib"), f"vllm-{sys.argv[1]}+cpu.dist-info")
 about.mkdir(exist_ok=True)

@@ -76,8 +76,8 @@ def _ask_panels(prometheus, made, excused, times):
         panels[key[:2]].append((many, excused.get(key)))
     # Targets with different reasons to be empty, such as `good` and `broken`: not all of them may be empty at once.
     wrong += [f"{key}: none of its queries has data" for key, told in panels.items() if not any(many for many, _ in told) and len(set(told)) > 1]
-    wrong += [f"{key}: not told by --queries" for key in counts.keys() - excused.keys()]
-    wrong += [f"{key}: told by --queries, and in no board" for key in excused.keys() - counts.keys()]
+    wrong += [f"{key}: not listed by --queries" for key in counts.keys() - excused.keys()]
+    wrong += [f"{key}: listed by --queries, but in no dashboard" for key in excused.keys() - counts.keys()]
     return counts, linked, wrong
 
 

@@ -180,7 +180,7 @@ def a_slow_client_holds_up_the_server_and_loses_nothing():
                 else:
                     await asyncio.sleep(0.02)
             if rss:
-                _flat(f"{len(answer)} bytes taken in {gone:.0f} s, {others} others served meanwhile", rss, fds)
+                _flat(f"{len(answer)} bytes read in {gone:.0f} s, {others} other requests served meanwhile", rss, fds)
             return answer
 
         answer, stopped_at = asyncio.run(slowly())

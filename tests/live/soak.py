@@ -53,7 +53,7 @@ def memory_and_descriptors_stay_flat():
         early = sorted(rss for _, rss, _ in settled[:half])[half // 2]
         late = sorted(rss for _, rss, _ in settled[half:])[half // 2]
         print(
-            f"    {exchanges} exchanges in {SECONDS:g} s; RSS {early / 2**20:.1f} -> {late / 2**20:.1f} MiB;"
+            f"    {exchanges} requests in {SECONDS:g} s; RSS {early / 2**20:.1f} -> {late / 2**20:.1f} MiB;"
             f" at most {max(fds for *_, fds in samples)} descriptors"
         )
         assert late <= early * 1.03 + (1 << 20), f"RSS grows: {early} -> {late} bytes"

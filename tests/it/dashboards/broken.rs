@@ -1,4 +1,4 @@
-//! Each rule finds the board that breaks it.
+//! Each lint rule detects a dashboard that violates it.
 
 use serde_json::Value;
 use serde_json::json;
@@ -8,10 +8,10 @@ use super::document;
 use super::lint::RULES;
 use super::lint::broken;
 
-/// Breaks a board in one way.
+/// A change that makes a dashboard violate a rule.
 type Damage = fn(&mut Value);
 
-/// Each rule, and what breaks it.
+/// Each rule, and a change that violates it.
 const DAMAGES: [(&str, Damage); 26] = [
     ("template-datasource", |board| variable(board, "datasource")["label"] = json!("Prometheus")),
     ("template-job", |board| variable(board, "job")["multi"] = json!(false)),
@@ -48,11 +48,11 @@ const DAMAGES: [(&str, Damage); 26] = [
 ];
 
 fn variable<'a>(board: &'a mut Value, name: &str) -> &'a mut Value {
-    let all = board["templating"]["list"].as_array_mut().expect("a list of variables");
-    all.iter_mut().find(|variable| variable["name"] == name).expect("a variable of this name")
+    let all = board["templating"]["list"].as_array_mut().expect("the dashboard has variables");
+    all.iter_mut().find(|variable| variable["name"] == name).expect("the variable exists")
 }
 
-/// The first is a heading.
+/// The first panel that is not a heading.
 fn first_panel(board: &mut Value) -> &mut Value {
     &mut board["panels"][1]
 }
@@ -62,30 +62,30 @@ fn ask(board: &mut Value, expr: &str) {
 }
 
 #[test]
-fn every_board_keeps_every_rule() {
+fn dashboards_satisfy_all_rules() {
     for board in boards() {
         let found = broken(&document(&board));
-        assert!(found.is_empty(), "{}: {} broken rules:\n{found:#?}", board.name, found.len());
+        assert!(found.is_empty(), "{}: {} violations:\n{found:#?}", board.name, found.len());
     }
 }
 
 #[test]
-fn every_rule_finds_the_board_that_breaks_it() {
+fn every_rule_detects_its_violation() {
     let good = document(&boards()[0]);
     for (rule, damage) in DAMAGES {
         let mut board = good.clone();
         damage(&mut board);
-        assert_ne!(board, good, "{rule}: nothing was broken");
+        assert_ne!(board, good, "{rule}: the change had no effect");
         let found = broken(&board);
         assert!(found.iter().any(|(name, _)| *name == rule), "{rule} found nothing: {found:?}");
     }
     for (rule, _) in RULES {
-        assert!(rule == "grid" || DAMAGES.iter().any(|(name, _)| *name == rule), "nothing breaks {rule}");
+        assert!(rule == "grid" || DAMAGES.iter().any(|(name, _)| *name == rule), "no change violates {rule}");
     }
 }
 
 #[test]
-fn panels_that_lie_on_each_other_or_outside_are_found_in_folded_rows_too() {
+fn misplaced_panels_are_found_also_in_collapsed_rows() {
     let queue = boards().into_iter().find(|board| board.name == "tokometer-queue").unwrap();
     let is_found = |damage: &dyn Fn(&mut Value), told: &str| {
         let mut board = document(&queue);
@@ -97,7 +97,7 @@ fn panels_that_lie_on_each_other_or_outside_are_found_in_folded_rows_too() {
     is_found(&|board| board["panels"][2]["gridPos"] = first_panel(board)["gridPos"].clone(), " lies on ");
     let folded = |board: &mut Value| {
         let rows = board["panels"].as_array_mut().unwrap();
-        let row = rows.iter_mut().find(|row| row["collapsed"] == true).expect("a folded row");
+        let row = rows.iter_mut().find(|row| row["collapsed"] == true).expect("a collapsed row");
         row["panels"][1]["gridPos"] = row["panels"][0]["gridPos"].clone();
     };
     is_found(&folded, " lies on ");

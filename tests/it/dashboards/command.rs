@@ -1,4 +1,4 @@
-//! `tokometer dashboards`, as a person types it.
+//! `tokometer dashboards` on the command line.
 
 use std::process::Command;
 use std::process::Output;
@@ -13,7 +13,7 @@ fn dashboards(arguments: &[&str]) -> Output {
         .args(arguments)
         .env_clear()
         .output()
-        .expect("the binary of this package runs")
+        .expect("the package's binary starts")
 }
 
 fn printed(arguments: &[&str]) -> String {
@@ -23,7 +23,7 @@ fn printed(arguments: &[&str]) -> String {
 }
 
 #[test]
-fn the_list_a_board_its_import_copy_and_all_queries_are_printed() {
+fn prints_list_dashboard_import_variant_and_queries() {
     let (list, made) = (printed(&[]), boards());
     for board in &made {
         assert!(list.contains(board.name) && list.contains(board.title), "{list}");
@@ -41,7 +41,7 @@ fn the_list_a_board_its_import_copy_and_all_queries_are_printed() {
 }
 
 #[test]
-fn every_board_is_written_into_a_folder_that_need_not_be_there() {
+fn dashboards_are_written_into_a_new_directory() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("a/b");
     let told = printed(&["--out", out.to_str().unwrap(), "--import"]);
@@ -53,7 +53,7 @@ fn every_board_is_written_into_a_folder_that_need_not_be_there() {
 }
 
 #[test]
-fn what_cannot_be_done_is_told_with_the_place() {
+fn write_error_contains_the_path() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let output = dashboards(&["--out", file.path().join("x").to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(1));

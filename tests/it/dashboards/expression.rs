@@ -1,4 +1,4 @@
-//! What an expression asks for: its selectors, and the functions that each stands in. It does not judge PromQL: promtool does.
+//! The selectors of an expression and the functions around each. It does not validate PromQL; promtool does.
 
 /// A selector, such as `name{label="value"}[5m]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -7,7 +7,7 @@ pub(crate) struct Selector {
     /// Label, operator, value.
     pub(crate) matchers: Vec<(String, String, String)>,
     pub(crate) window: Option<String>,
-    /// Functions and aggregations around it, the outermost first.
+    /// Functions and aggregations around it, outermost first.
     pub(crate) inside: Vec<String>,
 }
 
@@ -17,13 +17,13 @@ impl Selector {
     }
 }
 
-/// Selectors of an expression, and the labels that it groups or joins by. An error names what is not closed.
+/// Selectors of an expression, and the labels that it groups or joins by. Errors describe unbalanced delimiters.
 pub(crate) fn read(expr: &str) -> Result<(Vec<Selector>, Vec<String>), String> {
     let mut reader = Reader { rest: expr, ..Reader::default() };
     while let Some(c) = reader.rest.chars().next() {
         reader.step(c)?;
     }
-    if reader.open.is_empty() { Ok((reader.selectors, reader.labels)) } else { Err(format!("( is not closed: {expr}")) }
+    if reader.open.is_empty() { Ok((reader.selectors, reader.labels)) } else { Err(format!("unclosed (: {expr}")) }
 }
 
 const GROUPING: [&str; 6] = ["by", "without", "on", "ignoring", "group_left", "group_right"];
@@ -33,7 +33,7 @@ const WORDS: [&str; 7] = ["and", "or", "unless", "bool", "offset", "NaN", "Inf"]
 struct Reader<'a> {
     rest: &'a str,
     open: Vec<String>,
-    /// An aggregation whose `by (...)` comes before its parenthesis.
+    /// An aggregation whose `by (...)` precedes its parenthesis.
     pending: String,
     selectors: Vec<Selector>,
     labels: Vec<String>,
@@ -44,10 +44,10 @@ impl<'a> Reader<'a> {
         self.rest = self.rest.get(bytes..).unwrap_or("");
     }
 
-    /// The text up to a closing mark; what is read begins with the opening one.
+    /// The text up to a closing mark; the remaining input starts with the opening one.
     fn closed_by(&mut self, mark: char) -> Result<&'a str, String> {
         let end =
-            self.rest.get(1..).and_then(|rest| rest.find(mark)).ok_or(format!("{mark} is missing: {}", self.rest))?;
+            self.rest.get(1..).and_then(|rest| rest.find(mark)).ok_or(format!("missing {mark}: {}", self.rest))?;
         let inside = self.rest.get(1..=end).unwrap_or("");
         self.skip(end + 2);
         Ok(inside)
@@ -60,7 +60,7 @@ impl<'a> Reader<'a> {
                 self.skip(1);
             }
             ')' => {
-                self.open.pop().ok_or(format!(") was never opened: {}", self.rest))?;
+                self.open.pop().ok_or(format!("unmatched ): {}", self.rest))?;
                 self.skip(1);
             }
             '"' => drop(self.closed_by('"')?),
@@ -100,7 +100,7 @@ impl<'a> Reader<'a> {
         let mut matchers = Vec::new();
         if self.rest.starts_with('{') {
             for matcher in self.closed_by('}')?.split("\",").filter(|matcher| !matcher.is_empty()) {
-                let (label, value) = matcher.split_once('"').ok_or(format!("{word}: {matcher} is no matcher"))?;
+                let (label, value) = matcher.split_once('"').ok_or(format!("{word}: invalid matcher {matcher}"))?;
                 let name: String = label.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
                 let operator = label.get(name.len()..).unwrap_or("").to_owned();
                 if !["=", "!=", "=~", "!~"].contains(&operator.as_str()) {
@@ -117,7 +117,7 @@ impl<'a> Reader<'a> {
 }
 
 #[test]
-fn selectors_are_found_with_what_stands_around_them() {
+fn selectors_are_found_with_their_enclosing_functions() {
     let (found, labels) =
         read("sum by (le, a) (rate(x_bucket{a=\"1,2\",b=~\"$b\"}[5m]))\nor on () max_over_time((y > 0.5)[1h:1m])")
             .unwrap();

@@ -1,5 +1,5 @@
-//! The rules that a board must keep: those of Grafana's dashboard-linter (grafana/dashboard-linter, docs/rules), and some of
-//! our own. Each says what it found wrong.
+//! The rules for dashboards: those of Grafana's dashboard-linter (grafana/dashboard-linter, docs/rules), and additional
+//! ones. Each returns its findings.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::expression::Selector;
 use super::expression::read;
 
-/// A rule: its name, and what it finds wrong with a board.
+/// A rule: its name, and a function that returns a dashboard's violations.
 pub(crate) type Rule = (&'static str, fn(&Value) -> Vec<String>);
 
 pub(crate) const RULES: [Rule; 22] = [
@@ -36,7 +36,7 @@ pub(crate) const RULES: [Rule; 22] = [
     ("size", size),
 ];
 
-/// Exceptions: rule, a part of what it would say, and the reason.
+/// Exceptions: rule, part of its finding, and the reason.
 const EXCEPTIONS: [(&str, &str, &str); 5] = [
     ("target-rate-interval", "tokometer_slo_events_total over 1h", "a burn rate is defined over its window"),
     (
@@ -62,7 +62,7 @@ fn list<'a>(value: &'a Value) -> impl Iterator<Item = &'a Value> + use<'a> {
     value.as_array().into_iter().flatten()
 }
 
-/// Every panel that is not a heading, folded ones too.
+/// Every panel that is not a heading, including those in collapsed rows.
 pub(crate) fn panels(board: &Value) -> Vec<&Value> {
     list(&board["panels"])
         .flat_map(|panel| std::iter::once(panel).chain(list(&panel["panels"])))
@@ -78,7 +78,7 @@ fn variable<'a>(board: &'a Value, name: &str) -> Option<&'a Value> {
     list(&board["templating"]["list"]).find(|variable| variable["name"] == name)
 }
 
-/// What each panel asks a Prometheus, with where it stands.
+/// Each panel's Prometheus queries, with their location.
 fn targets(board: &Value) -> Vec<(String, &str)> {
     let mut all = Vec::new();
     for panel in panels(board) {
@@ -90,7 +90,7 @@ fn targets(board: &Value) -> Vec<(String, &str)> {
     all
 }
 
-/// Selectors of every query; an expression that cannot be read is what `target-promql` tells.
+/// Selectors of every query; expressions that cannot be parsed are reported by `target-promql`.
 pub(crate) fn selectors(board: &Value) -> Vec<(String, Selector)> {
     let read = |(place, expr): (String, &str)| {
         let found = read(expr).map(|(selectors, _)| selectors).unwrap_or_default();
@@ -99,7 +99,7 @@ pub(crate) fn selectors(board: &Value) -> Vec<(String, Selector)> {
     targets(board).into_iter().flat_map(read).collect()
 }
 
-/// Series of tokometer's own pages: they have the labels of a scrape.
+/// Whether this is a series from tokometer's own metrics page, with the labels of a scrape.
 fn is_scraped(selector: &Selector) -> bool {
     ["tokometer_", "gen_ai_", "process_"].iter().any(|begin| selector.name.starts_with(begin)) || selector.name == "up"
 }
@@ -126,7 +126,7 @@ fn template_choice(board: &Value, name: &str) -> Vec<String> {
     if wanted {
         Vec::new()
     } else {
-        vec![format!("`{name}` must ask ${{datasource}}, be multi, and have `.+` for all")]
+        vec![format!("`{name}` must query ${{datasource}}, be multi, and have `.+` for all")]
     }
 }
 
@@ -142,7 +142,7 @@ fn template_label_promql(board: &Value) -> Vec<String> {
                     for (label, _, value) in selectors.iter().flat_map(|selector| &selector.matchers) {
                         let of = value.trim_start_matches('$');
                         if !known.contains(of) {
-                            found.push(format!("{name} asks for {label} by ${of}, which is not chosen before it"));
+                            found.push(format!("{name} queries {label} by ${of}, which is not defined before it"));
                         }
                     }
                 }
@@ -158,7 +158,7 @@ fn template_reload(board: &Value) -> Vec<String> {
     let queries = list(&board["templating"]["list"]).filter(|variable| variable["type"] == "query");
     queries
         .filter(|variable| variable["refresh"] != 2)
-        .map(|variable| format!("{} is not asked anew when the time range changes", variable["name"]))
+        .map(|variable| format!("{} is not refreshed when the time range changes", variable["name"]))
         .collect()
 }
 
@@ -167,7 +167,7 @@ fn panel_datasource(board: &Value) -> Vec<String> {
     panels(board)
         .into_iter()
         .filter(|panel| !by_variable(panel) || !list(&panel["targets"]).all(by_variable))
-        .map(|panel| format!("{} names a data source", title(panel)))
+        .map(|panel| format!("{} has a fixed data source", title(panel)))
         .collect()
 }
 
@@ -176,31 +176,31 @@ fn panel_title_description(board: &Value) -> Vec<String> {
     let bare = panels(board).into_iter().filter(|panel| !has(panel, "title") || !has(panel, "description"));
     let mut found: Vec<String> = bare.map(|panel| format!("{} has no title or no description", title(panel))).collect();
     if !has(board, "title") || !has(board, "description") {
-        found.push("the board has no title or no description".to_owned());
+        found.push("the dashboard has no title or no description".to_owned());
     }
     found
 }
 
-/// Units of Grafana's that boards use, and custom ones (grafana/grafana, packages/grafana-data/src/valueFormats).
+/// Grafana's units that the dashboards use, and custom ones (grafana/grafana, packages/grafana-data/src/valueFormats).
 fn panel_units(board: &Value) -> Vec<String> {
     const KNOWN: [&str; 9] = ["s", "short", "none", "percent", "percentunit", "bytes", "reqps", "ops", "Bps"];
     let known = |unit: &str| KNOWN.contains(&unit) || unit.starts_with("suffix:") || unit.starts_with("si:");
     panels(board)
         .into_iter()
         .filter(|panel| !panel["fieldConfig"]["defaults"]["unit"].as_str().is_some_and(known))
-        .map(|panel| format!("{} has no unit that Grafana knows", title(panel)))
+        .map(|panel| format!("{} has no valid Grafana unit", title(panel)))
         .collect()
 }
 
 fn panel_no_targets(board: &Value) -> Vec<String> {
     let idle = panels(board).into_iter().filter(|panel| list(&panel["targets"]).next().is_none());
-    idle.map(|panel| format!("{} asks nothing", title(panel))).collect()
+    idle.map(|panel| format!("{} has no query", title(panel))).collect()
 }
 
 fn target_promql(board: &Value) -> Vec<String> {
     let unread = |(place, expr): (String, &str)| match read(expr) {
         Err(why) => Some(format!("{place}: {why}")),
-        Ok((selectors, _)) if selectors.is_empty() => Some(format!("{place}: asks for no series")),
+        Ok((selectors, _)) if selectors.is_empty() => Some(format!("{place}: queries no series")),
         Ok(_) => None,
     };
     targets(board).into_iter().filter_map(unread).collect()
@@ -236,17 +236,18 @@ fn target_counter_agg(board: &Value) -> Vec<String> {
         let gathered = |name: &String| AGGREGATIONS.contains(&name.as_str());
         !(selector.inside.iter().any(is_rate) && selector.inside.iter().any(gathered))
     };
-    // Beside `and on`, a counter is asked only whether it is there.
+    // With `and on`, only the existence of the counter matters.
     let asked =
         |selector: &Selector| selector.name != "tokometer_slo_good_output_tokens_total" || selector.window.is_some();
     selectors(board)
         .into_iter()
         .filter(|(_, selector)| is_counter(selector) && asked(selector) && raw(selector))
-        .map(|(place, selector)| format!("{place}: the counter {} is shown raw, or not added up", selector.name))
+        .map(|(place, selector)| format!("{place}: the counter {} is shown raw, or not summed", selector.name))
         .collect()
 }
 
-/// A quantile of classic buckets has the native form beside it, or the board is empty where Prometheus keeps none of them.
+/// A quantile of classic buckets needs the native form too, or the panel is empty where Prometheus stores no classic
+/// buckets.
 fn target_both_histograms(board: &Value) -> Vec<String> {
     let all = selectors(board);
     all.iter()
@@ -262,7 +263,7 @@ fn uneditable(board: &Value) -> Vec<String> {
     if board["editable"] == false {
         Vec::new()
     } else {
-        vec!["can be changed by hand, and the change is lost".to_owned()]
+        vec!["is editable in Grafana, but manual changes would be lost".to_owned()]
     }
 }
 
@@ -275,13 +276,13 @@ fn frame(board: &Value) -> Vec<String> {
         (board["refresh"] == "30s", "a refresh of 30 s"),
         (board["time"]["from"] == "now-1h" && board["time"]["to"] == "now", "the last hour"),
         (board["tags"][0] == "tokometer", "the tag"),
-        (board["uid"].as_str().is_some_and(|uid| uid.starts_with("tokometer-")), "an address of its own"),
+        (board["uid"].as_str().is_some_and(|uid| uid.starts_with("tokometer-")), "a uid with the prefix"),
         (
             link["asDropdown"] == true
                 && link["keepTime"] == true
                 && link["includeVars"] == true
                 && link["tags"][0] == "tokometer",
-            "the links to the others",
+            "links to the other dashboards",
         ),
     ];
     wanted.into_iter().filter(|(kept, _)| !kept).map(|(_, what)| format!("without {what}")).collect()
@@ -298,7 +299,7 @@ fn annotations(board: &Value) -> Vec<String> {
         match annotation["expr"].as_str().map(read) {
             Some(Ok((selectors, _))) if !selectors.is_empty() && annotation["datasource"]["uid"] == "${datasource}" => {
             }
-            _ => found.push(format!("{} cannot be read", annotation["name"])),
+            _ => found.push(format!("{} cannot be parsed", annotation["name"])),
         }
     }
     found
@@ -308,11 +309,11 @@ fn unique_ids(board: &Value) -> Vec<String> {
     let mut seen = BTreeSet::new();
     let all = list(&board["panels"]).flat_map(|panel| std::iter::once(panel).chain(list(&panel["panels"])));
     all.filter(|panel| !panel["id"].as_u64().is_some_and(|id| id > 0 && seen.insert(id)))
-        .map(|panel| format!("{} has the id of another", title(panel)))
+        .map(|panel| format!("{} has a duplicate id", title(panel)))
         .collect()
 }
 
-/// Panels lie within 24 columns and on no other panel; those of a folded row among themselves.
+/// Panels are within 24 columns and do not overlap; those of a collapsed row are checked among themselves.
 fn grid(board: &Value) -> Vec<String> {
     let mut found = overlaps(list(&board["panels"]).collect());
     for row in list(&board["panels"]) {
@@ -342,7 +343,7 @@ fn overlaps(panels: Vec<&Value>) -> Vec<String> {
     found
 }
 
-/// Links lead to boards that are there, with the time range, and Explore gets a pane that is JSON.
+/// Links lead to existing dashboards, with the time range, and Explore links contain a pane in JSON.
 fn links(board: &Value) -> Vec<String> {
     let mut found = Vec::new();
     for panel in panels(board) {
@@ -373,5 +374,5 @@ fn links(board: &Value) -> Vec<String> {
 
 fn size(board: &Value) -> Vec<String> {
     let bytes = board.to_string().len();
-    if bytes < 1 << 20 { Vec::new() } else { vec![format!("{bytes} bytes: a ConfigMap takes less than 1 MiB")] }
+    if bytes < 1 << 20 { Vec::new() } else { vec![format!("{bytes} bytes: a ConfigMap is limited to 1 MiB")] }
 }

@@ -1,4 +1,4 @@
-//! Dashboards that are made from the metric table: their form, their names, and the rules that keep them useful.
+//! Generated dashboards: their format, their names, and the lint rules.
 
 mod broken;
 mod command;
@@ -21,7 +21,7 @@ fn boards() -> Vec<Dashboard> {
 }
 
 fn document(board: &Dashboard) -> Value {
-    serde_json::from_str(&board.json).expect("a board is JSON")
+    serde_json::from_str(&board.json).expect("a dashboard is JSON")
 }
 
 #[test]
@@ -33,7 +33,7 @@ fn the_boards_of_the_default_configuration_are_committed() {
 }
 
 #[test]
-fn no_other_board_is_committed() {
+fn no_other_dashboard_is_committed() {
     for folder in ["dashboards", "dashboards/import"] {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
         let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
@@ -46,7 +46,7 @@ fn no_other_board_is_committed() {
 }
 
 #[test]
-fn each_board_has_its_address_and_the_six_lead_to_each_other() {
+fn dashboards_have_their_uid_and_link_to_each_other() {
     let made = boards();
     assert_eq!(made.iter().map(|board| board.name).collect::<Vec<_>>(), NAMES);
     for board in &made {
@@ -55,12 +55,12 @@ fn each_board_has_its_address_and_the_six_lead_to_each_other() {
     }
     let overview = &made[0].json;
     for name in NAMES.iter().skip(1).filter(|name| **name != "tokometer-sidecar") {
-        assert!(overview.contains(&format!("/d/{name}?")), "the overview does not lead to {name}");
+        assert!(overview.contains(&format!("/d/{name}?")), "the overview does not link to {name}");
     }
 }
 
 #[test]
-fn the_copy_for_import_asks_for_its_data_source_and_names_what_it_needs() {
+fn import_variant_declares_data_source_and_requirements() {
     for board in boards() {
         let import: Value = serde_json::from_str(&board.import).unwrap();
         assert_eq!(import["__inputs"][0]["name"], "DS_PROMETHEUS", "{}", board.name);
@@ -73,7 +73,7 @@ fn the_copy_for_import_asks_for_its_data_source_and_names_what_it_needs() {
         for panel in lint::panels(&import) {
             assert!(required.contains(panel["type"].as_str().unwrap()), "{}: {}", board.name, panel["type"]);
         }
-        // Without what only an import needs it is the board itself.
+        // Without the import-only parts it equals the dashboard.
         let mut plain = import.clone();
         for key in ["__inputs", "__requires", "__elements", "id"] {
             plain.as_object_mut().unwrap().remove(key);
@@ -88,7 +88,7 @@ fn the_copy_for_import_asks_for_its_data_source_and_names_what_it_needs() {
 }
 
 #[test]
-fn latency_panels_show_exemplars_that_lead_to_traces() {
+fn latency_panels_have_exemplars_linked_to_traces() {
     let mut seen = 0;
     for board in boards() {
         for panel in lint::panels(&document(&board)) {
@@ -109,7 +109,7 @@ fn latency_panels_show_exemplars_that_lead_to_traces() {
 }
 
 #[test]
-fn the_period_and_the_groups_of_the_rules_are_those_of_the_boards() {
+fn dashboards_use_the_rules_period_and_groups() {
     let mut settings = Settings::default();
     settings.rules.period_days = 7;
     settings.rules.group_by = vec!["team".to_owned()];
@@ -117,6 +117,6 @@ fn the_period_and_the_groups_of_the_rules_are_those_of_the_boards() {
     let all: String = slo.queries.iter().map(|query| query.expr.clone()).collect();
     assert!(all.contains("slo:sli_bad:step5m{slo=~\"$slo\"}[7d]") && !all.contains("[30d]"));
     assert!(all.contains("max by (slo, team)") && !all.contains("slo, namespace"));
-    // Of 30 days the budget may burn 14.4 times as fast for an hour, of 7 days 3.36 times.
+    // The burn rate of the first paging threshold is 14.4 for a period of 30 days, 3.36 for 7 days.
     assert!(slo.json.contains("3.36") && !slo.json.contains("14.4"));
 }

@@ -1,4 +1,4 @@
-//! Every name in a board is one that somebody exports: the metric table, the rules, or a known other.
+//! Every name in a dashboard exists: in the metric table, the rules, or the lists below.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -20,7 +20,7 @@ use super::lint::selectors;
 /// Labels that a scrape adds.
 const SCRAPE: [&str; 4] = ["job", "namespace", "pod", "instance"];
 
-/// Names of others: Prometheus itself, kube-state-metrics, cAdvisor and NVIDIA's DCGM exporter.
+/// Metrics of others: Prometheus itself, kube-state-metrics, cAdvisor and NVIDIA's DCGM exporter.
 const FOREIGN: [&str; 11] = [
     "up",
     "ALERTS",
@@ -35,10 +35,10 @@ const FOREIGN: [&str; 11] = [
     "DCGM_FI_DEV_GPU_UTIL",
 ];
 
-/// Labels of alerts, of recorded series and of others.
+/// Labels of alerts, recorded series and other exporters.
 const OTHER_LABELS: [&str; 6] = ["alertname", "severity", "long", "alertstate", "sloth_id", "sloth_window"];
 
-/// Series of our own and the labels that each may have.
+/// tokometer's series and the possible labels of each.
 fn exported() -> BTreeMap<String, BTreeSet<&'static str>> {
     let mut all = BTreeMap::new();
     for metric in &TABLE {
@@ -72,20 +72,20 @@ impl Names {
         Names { exported: exported(), recorded: recorded() }
     }
 
-    /// What a selector names that nobody exports.
+    /// An error if nothing exports the selector's name or labels.
     fn unknown(&self, selector: &Selector) -> Option<String> {
         let name = &selector.name;
         if self.recorded.contains(name) || FOREIGN.contains(&name.as_str()) {
             return None;
         }
-        let Some(labels) = self.exported.get(name) else { return Some(format!("nobody exports {name}")) };
+        let Some(labels) = self.exported.get(name) else { return Some(format!("nothing exports {name}")) };
         let wrong = selector.matchers.iter().find(|(label, _, _)| !labels.contains(label.as_str()))?;
         Some(format!("{name} has no label {}", wrong.0))
     }
 }
 
 #[test]
-fn every_series_and_label_that_a_panel_asks_for_is_exported_or_recorded() {
+fn queried_series_and_labels_are_exported_or_recorded() {
     let (names, mut asked) = (Names::read(), 0);
     for board in boards() {
         for (place, selector) in selectors(&document(&board)) {
@@ -97,16 +97,16 @@ fn every_series_and_label_that_a_panel_asks_for_is_exported_or_recorded() {
 }
 
 #[test]
-fn a_name_that_nobody_exports_is_found() {
+fn unknown_names_are_reported() {
     let names = Names::read();
     let of = |expr: &str| names.unknown(&read(expr).unwrap().0[0]).unwrap();
-    assert_eq!(of("tokometer_tokens_total"), "nobody exports tokometer_tokens_total");
+    assert_eq!(of("tokometer_tokens_total"), "nothing exports tokometer_tokens_total");
     assert_eq!(of("tokometer_exchanges_total{slo=\"x\"}"), "tokometer_exchanges_total has no label slo");
-    assert_eq!(of("slo:sli_error:ratio_rate7m"), "nobody exports slo:sli_error:ratio_rate7m");
+    assert_eq!(of("slo:sli_error:ratio_rate7m"), "nothing exports slo:sli_error:ratio_rate7m");
 }
 
 #[test]
-fn labels_to_group_or_join_by_and_those_in_legends_are_known() {
+fn grouping_joining_and_legend_labels_are_known() {
     let mut known: BTreeSet<&str> = Key::ALL.iter().map(|key| key.label()).collect();
     known.extend(SCRAPE.into_iter().chain(OTHER_LABELS).chain(["le"]));
     for board in boards() {
