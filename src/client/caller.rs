@@ -92,7 +92,8 @@ impl Caller {
     /// A request on a reused connection that closes before the first response byte is retried on a new one (RFC 9112,
     /// 9.3.1).
     ///
-    /// # Errors If there is no complete response.
+    /// # Errors
+    /// If there is no complete response.
     pub fn ask(&mut self, request: &[u8]) -> Result<Recording, Failure> {
         if self.addresses.is_empty() {
             self.addresses = self.target.addresses().map_err(Failure::Resolve)?;

@@ -20,7 +20,7 @@ POWERLESS_ROOT = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new
 PYTHON = sys._base_executable
 POD_IP, OTHER_IP = "10.231.7.2", "10.231.7.1"
 
-# Sends requests repeatedly, each on a new connection, until told to stop; prints the statuses and the failures with
+# Sends requests repeatedly, each on a new connection, until the stop file exists; prints the statuses and the failures with
 # their times.
 _CLIENT = """
 import http.client, json, os, sys, time
