@@ -3,9 +3,9 @@
 #   ${TOKOMETER_TEST_CACHE:-$HOME/.cache/tokometer-tests}/bin/{llama-server,prometheus,promtool,promtool-3,alertmanager,python,
 #   h2load,nghttp,h2spec,admission,collector}
 #
-#   tests/components/fetch.sh                 all of them   tests/components/fetch.sh llama-server    only the named
-# ones; nft, buildah, cluster, ollama, vllm, phoenix and boards are
-# installed only when named
+#   tests/components/fetch.sh                 all of them
+#   tests/components/fetch.sh llama-server    only the named ones; nft, buildah, cluster, ollama, vllm, phoenix and boards
+#                                             are installed only when named
 #
 # The machine itself is not changed: no root is needed, and installed programs are used. One line per component reports
 # its version (`have NAME: VERSION`) or why it is missing (`SKIP NAME: reason`). The exit code is 0 either way.
