@@ -115,7 +115,7 @@ def rules(directory):
 
 
 def _hastened(lines):
-    """Windows are unchanged, except for those equal to the evaluation interval of their group, which become one step."""
+    """Shortens evaluation intervals. Only the window of the step rules, which equals their interval, is shortened with it."""
     step = False
     for line in lines:
         step = ":step5m" in line if line.startswith("  - ") else step
