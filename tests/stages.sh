@@ -218,8 +218,8 @@ run_stage() {
     local name=$1 started=$SECONDS seconds code again=""
     printf '\n=== %s\n' "$name"
     attempt "$name"
-    # Live stages use real programs, real clocks and downloads on a shared machine: they are retried, and fail only if
-    # the second try fails too. Other stages are deterministic and fail every time.
+    # The retried stages use real programs, real clocks and downloads on a shared machine: they fail only if the second try
+    # fails too. The other stages are deterministic and fail every time.
     if may_pass_later "$name"; then
         printf -- '--- %s failed (exit code %d); retrying\n' "$name" "$code"
         excerpt "$name, first try"
