@@ -38,7 +38,7 @@ const NAME: usize = 10;
 enum Row<'a> {
     Parts(&'static str, Vec<(String, Style)>),
     /// The timeline of a slow request, below its description.
-    Line(&'a crate::live::snapshot::Slow),
+    Line(&'a tokometer_telemetry::live::snapshot::Slow),
 }
 
 /// Draws a frame.

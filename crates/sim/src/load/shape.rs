@@ -1,6 +1,6 @@
 //! Where the JSON of each API holds what the load generator measures.
 //!
-//! Chat and completions have a faster parser ([`crate::sim::load::events`]) because benchmarks use them.
+//! Chat and completions have a faster parser ([`crate::load::events`]) because benchmarks use them.
 
 use serde_json::Value;
 
