@@ -1,6 +1,5 @@
-//! Checks a tree against the shape of the configuration: unknown keys, wrong types, words and ranges.
-//!
-//! Every problem is reported, not only the first.
+//! Validates a tree against the configuration's shape: unknown keys, wrong types, words and ranges. Reports every
+//! problem, not only the first.
 
 use crate::config::error::Problem;
 use crate::config::nearest::nearest;
@@ -8,7 +7,7 @@ use crate::config::redact;
 use crate::config::shape::{self, Kind, Shape, join};
 use crate::config::value::{Node, Value};
 
-/// Adds what is wrong with `tree` to `problems`.
+/// Appends the problems of `tree` to `problems`.
 pub(crate) fn conform(tree: &Node, problems: &mut Vec<Problem>) {
     check("", tree, shape::root(), problems);
 }
@@ -18,7 +17,7 @@ fn check(path: &str, node: &Node, shape: &Shape, problems: &mut Vec<Problem>) {
         problems.push(Problem { origin: node.origin.clone(), path: path.to_owned(), message });
     };
     match (&node.value, &shape.kind) {
-        (Value::Null, Kind::Block { .. } | Kind::Names) => {} // `relay:` with nothing under it: as if it were not there.
+        (Value::Null, Kind::Block { .. } | Kind::Names) => {} // `relay:` without content counts as absent.
         (Value::Null, _) if shape.nullable => {}
         (Value::Bool(_), Kind::Bool) => {}
         (Value::Integer(value), Kind::Integer | Kind::Number) => {
@@ -36,7 +35,7 @@ fn check(path: &str, node: &Node, shape: &Shape, problems: &mut Vec<Problem>) {
             if !words.iter().any(|(word, _)| word == text) {
                 let near = nearest(text, words.iter().map(|(word, _)| word.as_str()));
                 let hint = near.map(|word| format!("; did you mean `{word}`?")).unwrap_or_default();
-                tell(format!("`{text}` is not known here; write one of {}{hint}", shape.words()));
+                tell(format!("unknown value `{text}`; write one of {}{hint}", shape.words()));
             }
         }
         (Value::List(items), Kind::List(item)) => {
@@ -50,10 +49,7 @@ fn check(path: &str, node: &Node, shape: &Shape, problems: &mut Vec<Problem>) {
                     problems.push(Problem {
                         origin: entry.node.origin.clone(),
                         path: join(path, &entry.key),
-                        message: format!(
-                            "this is {}, but a string belongs here; put it in quotes",
-                            entry.node.value.kind()
-                        ),
+                        message: format!("expected a string, found {}; put it in quotes", entry.node.value.kind()),
                     });
                 }
             }
@@ -83,14 +79,14 @@ fn check(path: &str, node: &Node, shape: &Shape, problems: &mut Vec<Problem>) {
             let scalar = !matches!(value, Value::List(_) | Value::Map(_) | Value::Null);
             let quotes = scalar && shape.kind == Kind::Text;
             let hint = if quotes { "; put it in quotes" } else { "" };
-            tell(format!("{shown} does not fit here; write {}{hint}", shape.words()));
+            tell(format!("{shown} is not valid here; write {}{hint}", shape.words()));
         }
     }
 }
 
 fn outside(value: f64, shape: &Shape) -> Option<String> {
     let (low, high) = shape.range?;
-    // Not `value < low || value > high`, which NaN would pass.
+    // Not `value < low \|\| value > high`, which accepts NaN.
     (!(low..=high).contains(&value)).then(|| format!("{value} is out of range; write {}", shape.words()))
 }
 
@@ -109,7 +105,7 @@ fn unknown(path: &str, key: &str, keys: &[(String, Shape)]) -> String {
         return format!("unknown key in {here}; did you mean {}?", elsewhere.join(" or "));
     }
     let known: Vec<String> = keys.iter().map(|(key, _)| format!("`{key}`")).collect();
-    format!("unknown key; {here} knows {}", known.join(", "))
+    format!("unknown key; the keys of {here} are {}", known.join(", "))
 }
 
 fn first_sentence(shape: &Shape, key: &str) -> String {

@@ -1,4 +1,4 @@
-//! `docs/CONFIG.md`: tables of keys, variables and flags, made from the same shape that checks use.
+//! Generates `docs/CONFIG.md`: tables of keys, variables and flags, from the same shape that validation uses.
 
 use crate::config::environment;
 use crate::config::otel;
@@ -18,41 +18,38 @@ const FLAGS: [(&str, &str); 7] = [
     ("--config FILE", "Configuration file (YAML)."),
     (
         "--listen ADDRESS",
-        "`pairs[0].listen`, where there is one pair. A list in brackets, `[10.0.0.7,fd00::7]:8000`, makes a pair of each address: \
-         `[$(POD_IPS)]:8000` fits every pod of Kubernetes.",
+        "`pairs[0].listen`, if there is only one listener. A list in brackets, `[10.0.0.7,fd00::7]:8000`, creates one listener per address: \
+         `[$(POD_IPS)]:8000` works in every Kubernetes pod.",
     ),
-    ("--upstream ADDRESS", "`pairs[0].upstream`, where there is one pair."),
-    ("--pair LISTEN=UPSTREAM", "A pair; may be given several times, and replaces the pairs of the file."),
+    ("--upstream ADDRESS", "`pairs[0].upstream`, if there is only one listener."),
+    ("--pair LISTEN=UPSTREAM", "A listener; can be repeated, and replaces the `pairs` of the file."),
     ("--admin ADDRESS", "`admin.listen`."),
-    (
-        "--otlp-receiver ADDRESS",
-        "`queue.otlp_listen`; may be given several times, and replaces the addresses of the file.",
-    ),
-    ("--set KEY=VALUE", "Any key outside `pairs`; may be given several times."),
+    ("--otlp-receiver ADDRESS", "`queue.otlp_listen`; can be repeated, and replaces the addresses of the file."),
+    ("--set KEY=VALUE", "Any key outside `pairs`; can be repeated."),
 ];
 
 const HEAD: &str = "\
 # Configuration
 
-Made from the code by the test `config_documents`; do not edit. `config/tokometer.yaml` holds every key with its default
-and its documentation, `config/schema.json` is a JSON schema for editors, and the other files in `config/` are examples
-for one engine each.
+Generated from the code by the test `config_documents`; do not edit. `config/tokometer.yaml` contains every key with its
+default and documentation, `config/schema.json` is a JSON schema for editors, and the other files in `config/` are
+examples for one engine each.
 
-Nothing needs to be set: `tokometer run --listen 0.0.0.0:8000 --upstream 127.0.0.1:8001` works. What is set is laid over
-each other in this order, a later layer winning: defaults, file, `OTEL_*` variables, `TOKOMETER_*` variables, flags.
-`tokometer check` tells what is in effect and where it was set; unknown keys are errors.
+No configuration is required: `tokometer run --listen 0.0.0.0:8000 --upstream 127.0.0.1:8001` works. Settings are merged
+in this order; later sources override earlier ones: defaults, file, `OTEL_*` variables, `TOKOMETER_*` variables, flags.
+`tokometer check` prints the effective settings and where each was set. Unknown keys are errors.
 
-A value in the file, in a `TOKOMETER_*` variable or in a flag that cannot be used is an error, and tokometer ends with exit
-code 2. A value of an `OTEL_*` variable that cannot be used is a warning and is left out: those are often set for every
-program of a cluster. An empty variable counts as not set. Lists in variables have commas between their entries; names
-with values are written `name=value,name=value`, with percent-encoding where needed.
+An invalid value in the file, in a `TOKOMETER_*` variable or in a flag is an error, and tokometer exits with code 2. An
+invalid value of an `OTEL_*` variable is ignored with a warning, because those variables are often set for every program
+of a cluster. An empty variable counts as not set. In variables, separate list entries with commas, and write maps as
+`name=value,name=value`, percent-encoded where needed.
 
-On SIGHUP the file is read again. A file with errors changes nothing. Keys marked *reload* then hold for new connections;
-all others need a restart, and the log tells which.
+SIGHUP reloads the file. A file with errors changes nothing. Keys marked *reload* then apply to new connections; all
+others need a restart, and the log names them.
 
 ";
 
-/// The document.
+/// The content of `docs/CONFIG.md`.
 pub fn document() -> String {
     let mut text = HEAD.to_owned();
     let defaults = print::tree(&Raw::default());
@@ -65,7 +62,7 @@ pub fn document() -> String {
     for (flag, meaning) in FLAGS {
         row(&mut text, &[&format!("`{flag}`"), meaning]);
     }
-    text.push_str("\n## Variables for no single key\n\n| variable | meaning |\n|---|---|\n");
+    text.push_str("\n## Variables that do not map to one key\n\n| variable | meaning |\n|---|---|\n");
     for (name, meaning) in environment::SPECIAL {
         row(&mut text, &[&format!("`{name}`"), meaning]);
     }
@@ -79,10 +76,10 @@ pub fn document() -> String {
         &["`OTEL_EXPORTER_PROMETHEUS_HOST`, `OTEL_EXPORTER_PROMETHEUS_PORT`", "host and port of `admin.listen`"],
     );
     text.push_str(
-        "\n## Resource attributes found by themselves\n\nFill the variables by the downward API. `telemetry.resource`, \
-         `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME` win over them. `service.instance.id` is \
-         `<namespace>.<pod>.<container>` where these are known, else `<host name>/<admin address>`.\n\n\
-         | attribute | variable, the first one set |\n|---|---|\n",
+        "\n## Detected resource attributes\n\nSet the variables with the downward API. `telemetry.resource`, \
+         `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME` override them. `service.instance.id` is \
+         `<namespace>.<pod>.<container>` if these are known, otherwise `<host name>/<admin address>`.\n\n\
+         | attribute | variable (the first one set is used) |\n|---|---|\n",
     );
     for (attribute, names) in resource::FROM_ENVIRONMENT {
         let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
@@ -100,7 +97,7 @@ fn section(entry: &Entry, text: &mut String) {
     if !matches!(entry.node.value, Value::List(_)) {
         let name = shape::variable(&format!("{block}.key")).unwrap_or_default();
         text.push_str(&format!(
-            "\nVariables: `{}...`, the path in capitals with `_` between.\n",
+            "\nVariables: `{}...`: the path in uppercase, joined with `_`.\n",
             name.trim_end_matches("KEY")
         ));
     }
@@ -119,7 +116,7 @@ fn rows(path: &str, node: &Node, text: &mut String) {
             for item in items.iter().take(1) {
                 rows(&format!("{path}[]"), item, text);
             }
-            // Where the default has none, what one of them may have is told all the same.
+            // Lists that are empty by default still get rows for the keys of an item.
             if let (true, Kind::Block { keys, .. }) = (items.is_empty(), &item.kind) {
                 let live = if reload::is_live(path) { " *reload*" } else { "" };
                 row(text, &[&format!("`{path}`{live}"), &shape.words(), "`[]`", &meaning(shape)]);
@@ -136,7 +133,7 @@ fn rows(path: &str, node: &Node, text: &mut String) {
     }
 }
 
-/// True for a key without which its block cannot be used: what stands there by default is a default of the whole list.
+/// True for a key that its block requires: its default belongs to the default of the whole list.
 fn is_required(path: &str) -> bool {
     let Some((block, key)) = path.rsplit_once('.') else { return false };
     let shape = shape::root().find(block);

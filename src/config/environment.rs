@@ -1,4 +1,4 @@
-//! The environment variables that are read: taken from the process once, here, and handed on as a map.
+//! The environment variables that are read: captured once from the process and passed on as a map.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,28 +9,28 @@ use crate::config::nearest::nearest;
 use crate::config::shape::{self, Kind, Shape};
 use crate::config::value::{Entry, Node, Origin, Value};
 
-/// Prefixes of the variables that are kept; everything else in the environment is not even looked at.
+/// Prefixes of the variables that are kept; all other variables are ignored.
 const PREFIXES: [&str; 3] = ["TOKOMETER_", "OTEL_", "K8S_"];
 
-/// Names beside them: downward-API variables as people commonly call them.
+/// Additional names: common downward-API variables.
 const NAMES: [&str; 6] = ["NODE_NAME", "POD_NAME", "POD_NAMESPACE", "POD_UID", "CONTAINER_NAME", "HOSTNAME"];
 
-/// What a terminal can do, for `top`: <https://no-color.org>, and the locale (POSIX, 8.2).
+/// Terminal capabilities, for `top`: <https://no-color.org>, and the locale (POSIX, 8.2).
 const TERMINAL: [&str; 5] = ["NO_COLOR", "TERM", "LC_ALL", "LC_CTYPE", "LANG"];
 
-/// Variables that stand for no single key.
+/// Variables that do not map to one key.
 pub(crate) const SPECIAL: [(&str, &str); 4] = [
     ("TOKOMETER_CONFIG", "Configuration file, as `--config`."),
-    ("TOKOMETER_LISTEN", "Where clients connect, as `--listen`."),
-    ("TOKOMETER_UPSTREAM", "Where the server is, as `--upstream`."),
-    ("TOKOMETER_PAIRS", "Several `LISTEN=UPSTREAM` with commas between, as `--pair`."),
+    ("TOKOMETER_LISTEN", "Address that clients connect to, as `--listen`."),
+    ("TOKOMETER_UPSTREAM", "Address of the server, as `--upstream`."),
+    ("TOKOMETER_PAIRS", "Several `LISTEN=UPSTREAM` , separated by commas, as `--pair`."),
 ];
 
 /// The variables that tokometer reads, by name. An empty one counts as not set (OpenTelemetry's rule).
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Environment(BTreeMap<String, String>);
 
-/// Names only: values may be secrets.
+/// Prints names only: values may be secrets.
 impl fmt::Debug for Environment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.0.keys()).finish()
@@ -38,7 +38,7 @@ impl fmt::Debug for Environment {
 }
 
 impl Environment {
-    /// The environment of this process; where `HOSTNAME` is not exported, the kernel's host name stands for it.
+    /// The environment of this process; if `HOSTNAME` is not exported, it is set to the kernel's host name.
     pub fn from_process() -> Environment {
         let mut environment: Environment = std::env::vars_os()
             .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()))
@@ -51,7 +51,7 @@ impl Environment {
         environment
     }
 
-    /// The value of a variable that is set and not empty.
+    /// The value of a variable, if it is set and not empty.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(|value| value.trim()).filter(|value| !value.is_empty())
     }
@@ -77,7 +77,7 @@ impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Environment {
     }
 }
 
-/// The layer that the `TOKOMETER_*` variables set; unknown ones become warnings.
+/// The layer set by the `TOKOMETER_*` variables; unknown ones become warnings.
 pub(crate) fn layer(environment: &Environment, warnings: &mut Vec<Problem>) -> Node {
     let mut layer = Node::empty();
     let mut known: Vec<String> = SPECIAL.iter().map(|(name, _)| (*name).to_owned()).collect();
@@ -98,13 +98,13 @@ pub(crate) fn layer(environment: &Environment, warnings: &mut Vec<Problem>) -> N
         warnings.push(Problem {
             origin: Origin::Environment(name.clone()),
             path: String::new(),
-            message: format!("this variable is not known and does nothing{hint}"),
+            message: format!("unknown variable, ignored{hint}"),
         });
     }
     layer
 }
 
-/// What Kubernetes sets by itself in every pod beside a Service named `tokometer` or `tokometer-...`.
+/// Variables that Kubernetes sets in every pod next to a Service named `tokometer` or `tokometer-...`.
 fn is_service_link(name: &str) -> bool {
     ["_SERVICE_HOST", "_SERVICE_PORT", "_PORT"].iter().any(|end| name.ends_with(end))
         || name.contains("_SERVICE_PORT_")
@@ -113,7 +113,7 @@ fn is_service_link(name: &str) -> bool {
             .any(|protocol| name.split_once("_PORT_").is_some_and(|(_, rest)| rest.contains(protocol)))
 }
 
-/// Reads text by the type of its key. Text that does not fit stays text, for `conform` to tell.
+/// Parses text by the type of its key. Text that does not fit stays text; `conform` reports it.
 pub(crate) fn value(text: &str, shape: &Shape) -> Value {
     let as_text = || Value::Text(text.to_owned());
     if shape.nullable && text == "null" {
@@ -136,7 +136,7 @@ pub(crate) fn value(text: &str, shape: &Shape) -> Value {
     }
 }
 
-/// Reads `name=value,name=value` with percent-encoding (OpenTelemetry's form for headers and resource attributes).
+/// Parses `name=value,name=value` with percent-encoding (OpenTelemetry's format for headers and resource attributes).
 pub(crate) fn names(text: &str) -> Result<Value, String> {
     let mut entries: Vec<Entry> = Vec::new();
     for (index, pair) in text.split(',').map(str::trim).enumerate().filter(|(_, pair)| !pair.is_empty()) {
@@ -170,7 +170,7 @@ pub(crate) fn percent_decoded(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// `pairs` as a value, from texts of the form `LISTEN=UPSTREAM`.
+/// The value of `pairs`, from texts of the form `LISTEN=UPSTREAM`.
 pub(crate) fn pairs<'a>(texts: impl IntoIterator<Item = &'a str>, origin: &Origin) -> Result<Value, Problem> {
     let pairs = texts.into_iter().map(|text| {
         let (listen, upstream) = address::split_pair(text).map_err(|message| Problem {
@@ -190,16 +190,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_key_has_a_name_that_kubernetes_gives_to_service_links() {
+    fn no_key_variable_collides_with_kubernetes_service_links() {
         for (path, _) in shape::keys() {
             if let Some(name) = shape::variable(&path) {
-                assert!(!is_service_link(&name), "{name} would be overwritten beside a Service called tokometer");
+                assert!(!is_service_link(&name), "{name} would be overwritten next to a Service named tokometer");
             }
         }
     }
 
     #[test]
-    fn percent_encoding_is_undone_and_broken_encoding_is_kept() {
+    fn invalid_percent_encoding_is_kept() {
         let table = [("a%20b", "a b"), ("100%", "100%"), ("%zz", "%zz"), ("%2", "%2"), ("%C3%A9", "é"), ("%+1", "%+1")];
         for (text, expected) in table {
             assert_eq!(percent_decoded(text), expected);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn only_named_variables_are_kept() {
+    fn only_known_variables_are_kept() {
         let environment: Environment =
             [("AWS_SECRET", "x"), ("POD_NAME", "p"), ("OTEL_X", " "), ("K8S_A", "b")].into_iter().collect();
         assert_eq!(environment.0.len(), 3);

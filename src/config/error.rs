@@ -1,18 +1,18 @@
-//! What is wrong with a configuration, in words that name the place and the mend.
+//! Configuration errors: each message names the place and the fix.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use crate::config::value::Origin;
 
-/// One thing that is wrong, or that deserves a second look.
+/// An error in the configuration, or a warning about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// Where it was set.
     pub origin: Origin,
-    /// The key (`relay.keepalive_secs`); empty for what concerns no single key.
+    /// The key (`relay.keepalive_secs`); empty if it concerns no single key.
     pub path: String,
-    /// What is wrong and what to write instead.
+    /// The problem and the valid form.
     pub message: String,
 }
 
@@ -28,7 +28,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Why there is no configuration.
+/// Why the configuration could not be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file cannot be read.
@@ -36,7 +36,7 @@ pub enum Error {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The file is not YAML.
@@ -48,10 +48,10 @@ pub enum Error {
         line: u64,
         /// Column, from 1.
         column: u64,
-        /// What the YAML reader says.
+        /// The YAML parser's message.
         message: String,
     },
-    /// The values cannot be used. Every one that was found, at least one.
+    /// Invalid values: all that were found, at least one.
     #[error("{}", lines(.0))]
     Invalid(Vec<Problem>),
 }

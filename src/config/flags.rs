@@ -1,5 +1,4 @@
-//! The top layer: flags, and the variables that mean the same (`TOKOMETER_LISTEN`, `TOKOMETER_UPSTREAM`,
-//! `TOKOMETER_PAIRS`).
+//! The top layer: flags and their equivalent variables (`TOKOMETER_LISTEN`, `TOKOMETER_UPSTREAM`, `TOKOMETER_PAIRS`).
 
 use std::path::PathBuf;
 
@@ -14,26 +13,26 @@ use crate::config::value::Node;
 use crate::config::value::Origin;
 use crate::config::value::Value;
 
-/// What the command line sets. Nothing is checked here.
+/// Values of the command line, not yet validated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Flags {
     /// `--config FILE`.
     pub config: Option<PathBuf>,
-    /// `--listen ADDRESS`: of the one pair; a list in brackets makes a pair of each address.
+    /// `--listen ADDRESS`, for a single listener; a list in brackets creates one listener per address.
     pub listen: Option<String>,
-    /// `--upstream ADDRESS`: of the one pair.
+    /// `--upstream ADDRESS`, for a single listener.
     pub upstream: Option<String>,
-    /// `--pair LISTEN=UPSTREAM`, several times; in place of the file's pairs.
+    /// `--pair LISTEN=UPSTREAM`, repeatable; replaces the file's `pairs`.
     pub pairs: Vec<String>,
     /// `--admin ADDRESS`.
     pub admin: Option<String>,
-    /// `--otlp-receiver ADDRESS`, several times; in place of the file's addresses.
+    /// `--otlp-receiver ADDRESS`, repeatable; replaces the file's addresses.
     pub otlp_receiver: Vec<String>,
-    /// `--set KEY=VALUE`, several times.
+    /// `--set KEY=VALUE`, repeatable.
     pub set: Vec<String>,
 }
 
-/// Lays flags over what the layers below set.
+/// Merges flags over the lower layers.
 pub(crate) fn overlay(set: &mut Node, flags: &Flags, environment: &Environment, errors: &mut Vec<Problem>) {
     let variable =
         |name: &str| environment.get(name).map(|text| (text.to_owned(), Origin::Environment(name.to_owned())));
@@ -87,20 +86,20 @@ fn set_pairs(set: &mut Node, pairs: Result<Value, Problem>, origin: Origin, erro
     }
 }
 
-/// Sets the address of the one pair, whatever else the file says of it (TLS, name) stays.
+/// Sets an address of the only listener. Its other settings from the file (TLS, name) are kept.
 fn set_one_pair(set: &mut Node, key: &str, text: String, origin: Origin, errors: &mut Vec<Problem>) {
     let pairs = set.find("pairs").map(|node| node.value.clone());
     let mut pairs = match pairs {
         Some(Value::List(pairs)) => pairs,
         Some(Value::Null) | None => Vec::new(),
-        Some(_) => return, // Not a list: `conform` tells.
+        Some(_) => return, // Not a list: `conform` reports it.
     };
     if pairs.len() > 1 {
         errors.push(Problem {
             origin,
             path: format!("pairs[].{key}"),
             message: format!(
-                "there are {} pairs, so it is not clear which one is meant; use --pair LISTEN=UPSTREAM for each",
+                "{} listeners are configured, so this is ambiguous; use --pair LISTEN=UPSTREAM for each",
                 pairs.len()
             ),
         });
@@ -124,18 +123,18 @@ fn set_key(set: &mut Node, text: &str, errors: &mut Vec<Problem>) {
         errors.push(Problem { origin: origin.clone(), path: path.to_owned(), message });
     };
     let Some((path, text)) = text.split_once('=') else {
-        return tell("", "no `=` in it; write KEY=VALUE, such as relay.keepalive_secs=30".to_owned());
+        return tell("", "missing `=`; write KEY=VALUE, such as relay.keepalive_secs=30".to_owned());
     };
     match shape::keys().into_iter().find(|(key, _)| key == path) {
         Some((_, shape)) if !path.contains("[]") => {
             set.overlay(Node::at(path, environment::value(text, shape), &origin).stamped(&origin));
         }
-        Some(_) => tell(path, "keys of pairs cannot be set here; use --pair LISTEN=UPSTREAM or a file".to_owned()),
+        Some(_) => tell(path, "keys of `pairs` cannot be set here; use --pair LISTEN=UPSTREAM or a file".to_owned()),
         None => {
             let keys = shape::keys();
             let near = nearest(path, keys.iter().map(|(key, _)| key.as_str()));
             let hint = near.map_or_else(
-                || "docs/CONFIG.md lists all, `tokometer config --print-default` too".to_owned(),
+                || "see docs/CONFIG.md or `tokometer config --print-default`".to_owned(),
                 |near| format!("did you mean `{near}`?"),
             );
             tell(path, format!("unknown key; {hint}"));

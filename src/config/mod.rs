@@ -1,8 +1,8 @@
-//! Everything a person may set: YAML, environment, flags, defaults; checked, with errors that name the place.
+//! User configuration from YAML, environment, flags and defaults, with errors that name the place.
 //!
-//! Layers, each over the one before: defaults, the file, `OTEL_*` variables, `TOKOMETER_*` variables, flags. They are
-//! laid over each other as trees whose values know where they come from ([`Origin`]), checked against the shape of
-//! [`raw::Raw`], read by serde, and then turned into the plain [`Settings`] of each module.
+//! Layers, in increasing precedence: defaults, the file, `OTEL_*` variables, `TOKOMETER_*` variables, flags. They are
+//! merged as trees whose values record where they were set ([`Origin`]), validated against the shape of [`raw::Raw`],
+//! deserialized by serde, and converted into the [`Settings`] of each module.
 
 pub mod raw;
 
@@ -45,30 +45,30 @@ use crate::config::value::Node;
 use crate::config::value::Value;
 use tokometer_proxy::relay;
 
-/// A configuration that was read and checked.
+/// A configuration that was loaded and validated.
 #[derive(Clone)]
 pub struct Config {
-    /// What the modules use.
+    /// Settings by module.
     pub settings: Settings,
-    /// What deserves a second look: nothing of it forbids to start.
+    /// Warnings, which do not prevent the start.
     pub warnings: Vec<Problem>,
-    /// The file, if there was one.
+    /// The file, if one was read.
     pub file: Option<PathBuf>,
     raw: Raw,
-    /// What file, environment and flags set, with where.
+    /// The values set by file, environment and flags, with their origins.
     set: Node,
 }
 
-/// What of the files that a configuration names is looked at.
+/// How far the files named in a configuration are checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Files {
-    /// Their names.
+    /// Only their names.
     Named,
-    /// Whether they open, too.
+    /// Also whether they can be opened.
     Opened,
 }
 
-/// Only what can hold no secret.
+/// Prints only fields that cannot contain secrets.
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Config").field("file", &self.file).field("warnings", &self.warnings).finish_non_exhaustive()
@@ -76,17 +76,18 @@ impl fmt::Debug for Config {
 }
 
 impl Config {
-    /// Reads the file that flags or `TOKOMETER_CONFIG` name (none is needed), and lays the environment and the flags
+    /// Reads the file named by the flags or `TOKOMETER_CONFIG` (optional), and merges the environment and the flags
     /// over it.
     ///
     /// # Errors
     ///
-    /// Every problem that was found, each with its place and mend.
+    /// Every problem that was found, each with its place and fix.
     pub fn load(flags: &Flags, environment: &Environment) -> Result<Config, Error> {
         Config::load_and(Files::Named, flags, environment)
     }
 
-    /// The same for whoever is going to use it here: certificates, keys and the access log that it names must open.
+    /// Like [`Config::load`], for the process that will use it: certificates, keys and the access log must also be
+    /// openable.
     ///
     /// # Errors
     ///
@@ -107,7 +108,7 @@ impl Config {
         Layers { files, file: file.as_deref().zip(text.as_deref()), flags }.over(environment)
     }
 
-    /// The same from text that is at hand.
+    /// Like [`Config::load`], from text in memory.
     ///
     /// # Errors
     ///
@@ -116,14 +117,14 @@ impl Config {
         Layers { files: Files::Named, file, flags }.over(environment)
     }
 
-    /// The whole configuration as it is in effect, as YAML that can be used as a file; each line that is not a default
-    /// tells where it was set. Header values and what URLs carry beside their address are replaced.
+    /// The effective configuration as YAML that can be used as a file; each line that is not a default shows where it
+    /// was set. Header values, and credentials and queries in URLs, are redacted.
     pub fn effective_yaml(&self) -> String {
         print::effective(&self.raw, &self.set)
     }
 
-    /// What is in effect in a running program that has read `new`: of keys that need a restart this one's values, of all others
-    /// those of `new`.
+    /// The effective configuration of a running program that has loaded `new`: keys that need a restart keep the values
+    /// of `self`, all others take those of `new`.
     pub fn adopting(&self, new: &Config) -> Config {
         let mut set = self.set.clone();
         for path in reload::LIVE {
@@ -149,23 +150,23 @@ impl Config {
             grace_period: live.grace_period,
             ..self.settings.clone()
         };
-        // Both trees conform, and so does what is made of their blocks.
+        // Both trees conform, so the combination of their blocks does too.
         let raw = raw(&set).unwrap_or_else(|_| self.raw.clone());
         Config { settings, warnings: new.warnings.clone(), file: new.file.clone(), raw, set }
     }
 
-    /// A problem with the value of this key, with the place where it was set.
+    /// A problem with the value of this key, with its origin.
     pub fn problem(&self, path: &str, message: String) -> Problem {
         Problem { origin: self.set.origin(path), path: path.to_owned(), message }
     }
 
-    /// The configuration as it was written, with defaults filled in.
+    /// The configuration as written by the user, with defaults filled in.
     pub fn raw(&self) -> &Raw {
         &self.raw
     }
 }
 
-/// What is laid over the environment and under it.
+/// The layers above and below the environment.
 struct Layers<'a> {
     files: Files,
     file: Option<(&'a Path, &'a str)>,
@@ -173,7 +174,7 @@ struct Layers<'a> {
 }
 
 impl Layers<'_> {
-    /// Lays the environment between them.
+    /// Merges them with the environment in between.
     fn over(&self, environment: &Environment) -> Result<Config, Error> {
         let mut environment = environment.clone();
         let mut left_out = Vec::new();
@@ -184,7 +185,7 @@ impl Layers<'_> {
                     return Ok(Config { warnings: left_out, ..config });
                 }
                 Err(Error::Invalid(problems)) => {
-                    // A standard variable that fits by itself, but not with the rest, is left out as well.
+                    // An `OTEL_*` variable that is valid alone, but not with the other settings, is ignored as well.
                     let foreign = |problem: &Problem| matches!(&problem.origin, Origin::Environment(name) if name.starts_with("OTEL_"));
                     let (foreign, own): (Vec<_>, Vec<_>) = problems.into_iter().partition(foreign);
                     if foreign.is_empty() {
@@ -194,7 +195,7 @@ impl Layers<'_> {
                         if let Origin::Environment(name) = &problem.origin {
                             environment.remove(name);
                         }
-                        problem.message.push_str("; this variable is left out");
+                        problem.message.push_str("; this variable is ignored");
                         left_out.push(problem);
                     }
                 }
@@ -215,7 +216,7 @@ impl Layers<'_> {
         if let Some((address, origin)) = otel::prometheus_address(environment, &admin) {
             match address::admin(&address) {
                 Ok(_) => set.overlay(Node::at("admin.listen", Value::Text(address), &origin)),
-                // The caller leaves the variable out, and keeps the other one.
+                // The caller removes this variable and keeps the other one.
                 Err(message) => errors.push(Problem { origin, path: "admin.listen".to_owned(), message }),
             }
         }
@@ -242,7 +243,7 @@ impl Layers<'_> {
     }
 }
 
-/// What a tree sets, with defaults where it sets nothing.
+/// The values of a tree, with defaults for the rest.
 fn raw(set: &Node) -> Result<Raw, serde_json::Error> {
     serde_json::from_value(set.without_empty_blocks().to_json())
 }
@@ -256,9 +257,9 @@ fn read(path: &Path, text: &str) -> Result<Node, Error> {
                 "a second document begins here; write one, without `---` between its keys".to_owned()
             }
             error => {
-                // The reader's own words end with the place; we put it in front.
+                // The parser's message ends with the position, which the caller prints in front.
                 let message = error.to_string().replace(&format!(" at line {line}, column {column}"), "");
-                // Nor has its advice to programmers a place here.
+                // Remove its advice to programmers.
                 message.split(", set DuplicateKeyPolicy").next().unwrap_or_default().to_owned()
             }
         };
@@ -266,10 +267,10 @@ fn read(path: &Path, text: &str) -> Result<Node, Error> {
     })?;
     match node.value {
         Value::Map(_) => Ok(node),
-        // The reader makes null of some text that is no YAML, such as a list behind a tab.
+        // The parser returns null for some invalid YAML, such as a list after a tab.
         value => {
             let message = format!(
-                "{} does not fit here; write keys such as `relay:` at the beginning of lines, without tabs",
+                "{} is not valid here; write keys such as `relay:` at the start of a line, without tabs",
                 value.kind()
             );
             Err(Error::Invalid(vec![Problem { origin: node.origin, path: String::new(), message }]))
@@ -277,7 +278,7 @@ fn read(path: &Path, text: &str) -> Result<Node, Error> {
     }
 }
 
-/// The text of the file, or the place of the first byte that is no text.
+/// The text of the file, or the position of the first byte that is not UTF-8.
 fn utf8(path: &Path, bytes: Vec<u8>) -> Result<String, Error> {
     String::from_utf8(bytes).map_err(|error| {
         let before = error.as_bytes().get(..error.utf8_error().valid_up_to()).unwrap_or_default();
@@ -286,12 +287,12 @@ fn utf8(path: &Path, bytes: Vec<u8>) -> Result<String, Error> {
             file: path.display().to_string(),
             line: before.iter().filter(|byte| **byte == b'\n').count() as u64 + 1,
             column: String::from_utf8_lossy(line).chars().count() as u64 + 1,
-            message: "what stands here is no UTF-8; save the file as UTF-8".to_owned(),
+            message: "invalid UTF-8; save the file as UTF-8".to_owned(),
         }
     })
 }
 
-/// Each problem once, in the order in which they were found.
+/// Removes duplicates, keeping the order.
 fn once(problems: Vec<Problem>) -> Vec<Problem> {
     let mut seen: Vec<Problem> = Vec::with_capacity(problems.len());
     for problem in problems {

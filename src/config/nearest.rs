@@ -1,6 +1,6 @@
-//! "Did you mean": the known word that is nearest to an unknown one.
+//! "Did you mean": the known word nearest to an unknown one.
 
-/// The candidate with the fewest edits to `word`, if that is few for its length.
+/// The candidate with the fewest edits to `word`, if there are few for its length.
 pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let limit = (word.chars().count() / 3).max(2);
     candidates
@@ -11,7 +11,7 @@ pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a s
         .map(|(_, candidate)| candidate)
 }
 
-/// Insertions, deletions, replacements and swaps of neighbours (optimal string alignment) that lead from `a` to `b`.
+/// Edit distance from `a` to `b`: insertions, deletions, replacements and transpositions (optimal string alignment).
 fn edits(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut before_last: Vec<usize> = Vec::new();
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn edits_are_counted() {
+    fn edit_distance_counts_transposition_once() {
         let table = [("", "", 0), ("a", "", 1), ("abc", "abc", 0), ("abc", "acb", 1), ("listen", "lsiten", 1)];
         for (a, b, expected) in table {
             assert_eq!(edits(a, b), expected, "{a} {b}");
@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn nearest_names_a_near_word_and_no_far_one() {
+    fn nearest_ignores_distant_words() {
         let keys = ["keepalive_secs", "idle_timeout_secs", "unreachable"];
         assert_eq!(nearest("keep_alive_secs", keys), Some("keepalive_secs"));
         assert_eq!(

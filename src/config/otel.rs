@@ -1,7 +1,7 @@
-//! The standard `OTEL_*` variables, each with the key that it sets.
+//! The standard `OTEL_*` variables and the keys that they set.
 //!
-//! They are often set for every program of a cluster, so a value that we cannot use is a warning and not an error
-//! (the specification's own rule for unknown values): a sidecar must not stop a pod over a setting meant for others.
+//! They are often set for every program of a cluster, so an invalid value is a warning, not an error (the
+//! specification's rule for unknown values): a sidecar must not stop a pod because of a setting for other programs.
 //!
 //! Source: OpenTelemetry specification 1.60, "Environment variable specification", "OTLP exporter configuration".
 
@@ -11,27 +11,27 @@ use crate::config::error::Problem;
 use crate::config::shape::{self, Kind};
 use crate::config::value::{Entry, Node, Origin, Value};
 
-/// One variable that is read.
+/// A variable that is read.
 #[derive(Clone, Debug)]
 pub(crate) struct Variable {
     pub(crate) name: String,
-    /// The key that it sets, or in words what it does.
+    /// The key that it sets, or a description of its effect.
     pub(crate) sets: String,
     read: Read,
 }
 
-/// How a variable's text becomes values of keys.
+/// How a variable's text maps to keys.
 #[derive(Clone, Copy, Debug)]
 enum Read {
     /// The text is the value of the key.
     Plain,
-    /// What this function says; its error is a warning.
+    /// Parsed by this function; its error is a warning.
     Special(fn(&str) -> Set),
-    /// Known, but without effect here: the reason.
+    /// Known, but without effect: the reason.
     Unused(&'static str),
 }
 
-/// Settings of an exporter that exist for both signals and for each (`OTEL_EXPORTER_OTLP_[TRACES_|METRICS_]...`).
+/// Exporter settings that exist for both signals together and for each (`OTEL_EXPORTER_OTLP_[TRACES_\|METRICS_]...`).
 const PER_SIGNAL: [(&str, &str); 9] = [
     ("ENDPOINT", "endpoint"),
     ("HEADERS", "headers"),
@@ -57,10 +57,10 @@ const PLAIN: [(&str, &str); 10] = [
     ("OTEL_SERVICE_NAME", "telemetry.resource"),
 ];
 
-/// Why limits of spans have no effect.
-const FIXED: &str = "what a span can hold is fixed, and what comes from outside is capped where it is read";
+/// Why the span limits have no effect.
+const FIXED: &str = "span attributes are fixed, and values from requests are truncated when they are parsed";
 
-/// Every variable that is known, in the order in which they apply: a later one wins.
+/// All known variables, in the order in which they apply: later ones override earlier ones.
 pub(crate) fn variables() -> Vec<Variable> {
     let mut variables = Vec::new();
     let mut add = |name: String, sets: String, read: Read| variables.push(Variable { name, sets, read });
@@ -78,12 +78,12 @@ pub(crate) fn variables() -> Vec<Variable> {
         ("OTEL_LOG_LEVEL", "log.level", Read::Special(log_level)),
         ("OTEL_SEMCONV_STABILITY_OPT_IN", "telemetry.semconv", Read::Special(semconv)),
         ("OTEL_METRICS_EXEMPLAR_FILTER", "prometheus.exemplars", Read::Special(exemplars)),
-        ("OTEL_PROPAGATORS", "nothing; `tracecontext` is what is read", Read::Special(propagators)),
+        ("OTEL_PROPAGATORS", "nothing; only `tracecontext` is supported", Read::Special(propagators)),
         ("OTEL_TRACES_EXPORTER", "otlp.traces.enabled", Read::Special(traces_exporter)),
         ("OTEL_METRICS_EXPORTER", "otlp.metrics.enabled", Read::Special(metrics_exporter)),
         (
             "OTEL_SDK_DISABLED",
-            "otlp.metrics.enabled, otlp.traces.enabled (the Prometheus endpoint stays)",
+            "otlp.metrics.enabled, otlp.traces.enabled (the Prometheus endpoint stays enabled)",
             Read::Special(sdk_disabled),
         ),
     ];
@@ -91,15 +91,15 @@ pub(crate) fn variables() -> Vec<Variable> {
         add(name.to_owned(), sets.to_owned(), read);
     }
     let unused = [
-        ("OTEL_METRIC_EXPORT_TIMEOUT", "OTEL_EXPORTER_OTLP_METRICS_TIMEOUT bounds an export"),
-        ("OTEL_BSP_EXPORT_TIMEOUT", "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT bounds an export"),
+        ("OTEL_METRIC_EXPORT_TIMEOUT", "OTEL_EXPORTER_OTLP_METRICS_TIMEOUT limits an export"),
+        ("OTEL_BSP_EXPORT_TIMEOUT", "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT limits an export"),
         ("OTEL_ATTRIBUTE_COUNT_LIMIT", FIXED),
         ("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", FIXED),
         ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", FIXED),
         ("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", FIXED),
         ("OTEL_SPAN_EVENT_COUNT_LIMIT", FIXED),
         ("OTEL_SPAN_LINK_COUNT_LIMIT", FIXED),
-        ("OTEL_CONFIG_FILE", "write a file of our own and name it with --config or TOKOMETER_CONFIG"),
+        ("OTEL_CONFIG_FILE", "tokometer has its own configuration file, see --config or TOKOMETER_CONFIG"),
     ];
     for (name, why) in unused {
         add(name.to_owned(), format!("nothing: {why}"), Read::Unused(why));
@@ -107,7 +107,7 @@ pub(crate) fn variables() -> Vec<Variable> {
     variables
 }
 
-/// The layer that the `OTEL_*` variables set; what cannot be used becomes a warning.
+/// The layer set by the `OTEL_*` variables; invalid ones become warnings.
 pub(crate) fn layer(environment: &Environment, warnings: &mut Vec<Problem>) -> Node {
     let mut layer = Node::empty();
     for variable in variables() {
@@ -120,7 +120,7 @@ pub(crate) fn layer(environment: &Environment, warnings: &mut Vec<Problem>) -> N
             Read::Plain => match plain(&variable.sets, text) {
                 Ok(value) => vec![(variable.sets.as_str(), value)],
                 Err(message) => {
-                    warn(format!("{message}; this variable is left out"));
+                    warn(format!("{message}; this variable is ignored"));
                     continue;
                 }
             },
@@ -141,7 +141,7 @@ pub(crate) fn layer(environment: &Environment, warnings: &mut Vec<Problem>) -> N
             let mut problems = Vec::new();
             conform(&node, &mut problems);
             match problems.first() {
-                Some(problem) => warn(format!("{}: {}; this variable is left out", problem.path, problem.message)),
+                Some(problem) => warn(format!("{}: {}; this variable is ignored", problem.path, problem.message)),
                 None => layer.overlay(node),
             }
         }
@@ -149,12 +149,12 @@ pub(crate) fn layer(environment: &Environment, warnings: &mut Vec<Problem>) -> N
     layer
 }
 
-/// `admin.listen` with the host and port of `OTEL_EXPORTER_PROMETHEUS_HOST` and `_PORT` in place of its own.
+/// `admin.listen` with host and port replaced by `OTEL_EXPORTER_PROMETHEUS_HOST` and `_PORT`.
 pub(crate) fn prometheus_address(environment: &Environment, current: &str) -> Option<(String, Origin)> {
     const HOST: &str = "OTEL_EXPORTER_PROMETHEUS_HOST";
     const PORT: &str = "OTEL_EXPORTER_PROMETHEUS_PORT";
     let (host, port) = (environment.get(HOST), environment.get(PORT));
-    // The variable to blame for an address that cannot be used: the port's, where it is no port.
+    // The variable to report for an invalid address: the port's, if the port is invalid.
     let bad_port = port.is_some_and(|port| port.parse::<u16>().is_err());
     let name = host.map(|_| HOST).filter(|_| !bad_port).or(port.map(|_| PORT))?;
     let (own_host, own_port) = current.rsplit_once(':').unwrap_or((current, "9464"));
@@ -167,22 +167,22 @@ pub(crate) fn prometheus_address(environment: &Environment, current: &str) -> Op
 }
 
 fn plain(path: &str, text: &str) -> Result<Value, String> {
-    let shape = shape::root().find(path).ok_or_else(|| format!("{path} is no key"))?;
+    let shape = shape::root().find(path).ok_or_else(|| format!("unknown key {path}"))?;
     match &shape.kind {
         Kind::Names => environment::names(text),
-        // The specification makes enum values case-insensitive by custom, and booleans by rule.
+        // By the specification, booleans are case-insensitive; enum values are by convention.
         Kind::Words(_) => Ok(Value::Text(text.to_ascii_lowercase())),
         Kind::Bool => Ok(Value::Bool(text.eq_ignore_ascii_case("true"))),
         _ => Ok(environment::value(text, shape)),
     }
 }
 
-/// The keys that a text sets, or why it cannot be used.
+/// The keys that a text sets, or why it is invalid.
 type Set = Result<Vec<(&'static str, Value)>, String>;
 
 fn service_name(text: &str) -> Set {
     let origin = Origin::Environment("OTEL_SERVICE_NAME".to_owned());
-    // Not through `Node::at` as a path: the attribute's name holds a dot.
+    // Not a `Node::at` path, because the attribute name contains a dot.
     let entry = Entry {
         key: "service.name".to_owned(),
         origin: origin.clone(),
@@ -199,7 +199,7 @@ fn log_level(text: &str) -> Set {
         "info" => "info",
         "debug" => "debug",
         "trace" | "verbose" | "all" => "trace",
-        _ => return Err(format!("`{text}` is no level; write off, error, warn, info, debug or trace")),
+        _ => return Err(format!("unknown level `{text}`; write off, error, warn, info, debug or trace")),
     };
     Ok(vec![("log.level", Value::Text(level.to_owned()))])
 }
@@ -213,7 +213,7 @@ fn exemplars(text: &str) -> Set {
     match text.to_ascii_lowercase().as_str() {
         "always_off" => Ok(vec![("prometheus.exemplars", Value::Bool(false))]),
         "trace_based" | "always_on" => Ok(vec![("prometheus.exemplars", Value::Bool(true))]),
-        _ => Err(format!("`{text}` is not known; write trace_based, always_on or always_off")),
+        _ => Err(format!("unknown value `{text}`; write trace_based, always_on or always_off")),
     }
 }
 
@@ -221,7 +221,7 @@ fn propagators(text: &str) -> Set {
     if text.split(',').any(|word| word.trim().eq_ignore_ascii_case("tracecontext")) {
         return Ok(Vec::new());
     }
-    Err(format!("`{text}`: only W3C trace context is read here (`traceparent`), and it is read all the same"))
+    Err(format!("`{text}`: only W3C trace context (`traceparent`) is supported, and it stays enabled"))
 }
 
 fn traces_exporter(text: &str) -> Set {
@@ -235,10 +235,9 @@ fn metrics_exporter(text: &str) -> Set {
 fn exporter(text: &str, path: &'static str, known: &[&str]) -> Set {
     let words: Vec<String> = text.split(',').map(|word| word.trim().to_ascii_lowercase()).collect();
     match words.iter().find(|word| !known.contains(&word.as_str())) {
-        Some(word) => Err(format!(
-            "the exporter `{word}` is not known here and the variable is left out; write one of {}",
-            known.join(", ")
-        )),
+        Some(word) => {
+            Err(format!("unknown exporter `{word}`, this variable is ignored; write one of {}", known.join(", ")))
+        }
         None => Ok(vec![(path, Value::Bool(words.iter().any(|word| word == "otlp")))]),
     }
 }
@@ -256,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plain_variables_set_keys_that_exist() {
+    fn plain_variables_set_existing_keys() {
         for variable in variables().into_iter().filter(|variable| matches!(variable.read, Read::Plain)) {
             assert!(shape::root().find(&variable.sets).is_some(), "{} sets {}", variable.name, variable.sets);
         }

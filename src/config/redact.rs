@@ -1,4 +1,4 @@
-//! What must never be shown: header values and what a URL carries beside its address.
+//! Hides secrets: header values, and credentials and queries in URLs.
 
 use crate::config::shape;
 use crate::config::value::{Node, Value};
@@ -10,7 +10,7 @@ pub(crate) fn is_secret(path: &str) -> bool {
     path.split('.').any(|step| step == "headers")
 }
 
-/// A URL as it may be shown: without user, password and query.
+/// A URL without user, password and query, safe to display.
 pub fn url(text: &str) -> String {
     let (address, query) = text.split_once('?').map_or((text, false), |(address, _)| (address, true));
     let (scheme, rest) = address.split_once("://").map_or(("", address), |(scheme, rest)| (scheme, rest));
@@ -43,7 +43,7 @@ pub(crate) fn tree(path: &str, node: &mut Node) {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn a_url_keeps_only_its_address() {
+    fn url_loses_credentials_and_query() {
         let table = [
             ("http://127.0.0.1:4318", "http://127.0.0.1:4318"),
             ("https://u:p@otel.example/v1/traces?api_key=1", "https://<redacted>@otel.example/v1/traces?<redacted>"),

@@ -1,4 +1,4 @@
-//! A second look at the configuration while the program runs (SIGHUP).
+//! Reload of the configuration at runtime (SIGHUP).
 
 use crate::config::Config;
 use crate::config::Error;
@@ -10,8 +10,8 @@ use crate::config::shape;
 use crate::config::value::Node;
 use crate::config::value::Value;
 
-/// Keys, or blocks of keys, that take effect on a reload. Connections that are open keep what they began with.
-/// Everything else takes effect at the next start.
+/// Keys, or blocks of keys, that take effect on a reload. Open connections keep their old settings. All other keys take
+/// effect at the next start.
 pub(crate) const LIVE: [&str; 14] = [
     "log.level",
     "observe",
@@ -29,39 +29,39 @@ pub(crate) const LIVE: [&str; 14] = [
     "budgets",
 ];
 
-/// True when a change of this key takes effect without a restart.
+/// True if a change of this key takes effect without a restart.
 pub(crate) fn is_live(path: &str) -> bool {
     LIVE.iter().any(|live| path == *live || path.strip_prefix(live).is_some_and(|rest| rest.starts_with(['.', '['])))
 }
 
-/// One key whose value is another one now.
+/// A key whose value changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// The key.
     pub path: String,
-    /// Its value before, as YAML on one line, secrets hidden.
+    /// Old value, as YAML on one line, secrets redacted.
     pub from: String,
-    /// Its value now, likewise.
+    /// New value, in the same format.
     pub to: String,
-    /// True when it takes effect only at the next start.
+    /// True if it takes effect only at the next start.
     pub needs_restart: bool,
 }
 
-/// What a reload brought.
+/// Result of a reload.
 #[derive(Clone, Debug)]
 pub struct Reload {
     /// The new configuration.
     pub config: Config,
-    /// What differs from the old one.
+    /// Differences from the old configuration.
     pub changes: Vec<Change>,
 }
 
-/// Reads the configuration again. The caller keeps `old` when there is an error. Certificates and the like take effect at a restart only,
-/// so that whether they open now does not matter.
+/// Loads the configuration again. The caller keeps `old` on an error. Files such as certificates are not opened,
+/// because they take effect only at a restart.
 ///
 /// # Errors
 ///
-/// As [`Config::load`]: the file cannot be read, is not YAML, or holds values that cannot be used.
+/// As [`Config::load`]: the file cannot be read, is not YAML, or contains invalid values.
 pub fn reload(old: &Config, flags: &Flags, environment: &Environment) -> Result<Reload, Error> {
     let config = Config::load(flags, environment)?;
     let changes = changes(old, &config);
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn live_keys_exist_and_cover_what_is_under_them_but_no_neighbour() {
+    fn live_keys_exist_and_cover_their_subkeys_only() {
         for path in LIVE {
             assert!(crate::config::shape::root().find(path).is_some(), "{path}");
         }

@@ -1,13 +1,13 @@
-//! Resource attributes that are found by themselves: who and where this process is.
+//! Detected resource attributes, which identify this process.
 //!
-//! Names: OpenTelemetry semantic conventions 1.44, "service", "host", "k8s"; `service.instance.id` by its
-//! "Specify resource attributes using Kubernetes annotations": `<namespace>.<pod>.<container>`.
+//! Names: OpenTelemetry semantic conventions 1.44, "service", "host", "k8s"; `service.instance.id` by its "Specify
+//! resource attributes using Kubernetes annotations": `<namespace>.<pod>.<container>`.
 
 use std::collections::BTreeMap;
 
 use crate::config::environment::Environment;
 
-/// Attribute, then the variables that may hold it, the first one set wins. Fill them by the downward API.
+/// Attributes and the variables that may contain them; the first one set is used. Set them with the downward API.
 pub(crate) const FROM_ENVIRONMENT: [(&str, &[&str]); 12] = [
     ("k8s.cluster.name", &["K8S_CLUSTER_NAME"]),
     ("k8s.node.name", &["K8S_NODE_NAME", "NODE_NAME"]),
@@ -23,8 +23,8 @@ pub(crate) const FROM_ENVIRONMENT: [(&str, &[&str]); 12] = [
     ("host.name", &["HOSTNAME"]),
 ];
 
-/// The attributes found in the environment, with `set` (file and `OTEL_RESOURCE_ATTRIBUTES`) laid over them.
-/// `admin` tells two instances on one host apart.
+/// The attributes found in the environment, overridden by `set` (file and `OTEL_RESOURCE_ATTRIBUTES`). `admin`
+/// distinguishes two instances on one host.
 pub(crate) fn attributes(
     environment: &Environment,
     set: &BTreeMap<String, String>,
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_named_by_namespace_pod_and_container() {
+    fn pod_instance_id_has_namespace_pod_and_container() {
         let all = found(
             &[
                 ("POD_NAMESPACE", "ml"),
@@ -95,14 +95,14 @@ mod tests {
     }
 
     #[test]
-    fn without_kubernetes_host_and_admin_address_name_the_instance() {
+    fn instance_id_without_kubernetes_has_host_and_admin_address() {
         assert_eq!(found(&[("HOSTNAME", "gpu7")], &[])["service.instance.id"], "gpu7/0.0.0.0:9464");
         assert_eq!(found(&[], &[])["service.instance.id"], "localhost/0.0.0.0:9464");
-        assert!(!found(&[], &[]).contains_key("host.name"), "what is unknown is absent");
+        assert!(!found(&[], &[]).contains_key("host.name"), "unknown attributes are absent");
     }
 
     #[test]
-    fn the_standard_name_wins_over_the_common_one_and_what_is_set_over_both() {
+    fn configured_attributes_override_standard_and_common_names() {
         let all = found(&[("POD_NAME", "b"), ("K8S_POD_NAME", "a"), ("POD_NAMESPACE", "x")], &[]);
         assert_eq!(all["k8s.pod.name"], "a");
         let all =

@@ -1,4 +1,4 @@
-//! The configuration as the program uses it: checked, and split by module.
+//! The configuration as used by the program: validated, and split by module.
 
 use std::time::Duration;
 
@@ -16,20 +16,20 @@ use tokometer_telemetry::live;
 use tokometer_telemetry::slo;
 use tokometer_telemetry::tokenizer;
 
-/// Everything that was set, checked: each module's own settings.
+/// All settings, validated, by module.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// The listen -> upstream pairs, at least one.
+    /// The listeners (listen address and upstream), at least one.
     pub pairs: Vec<listen::Pair>,
-    /// How connections are relayed.
+    /// How connections are forwarded.
     pub relay: relay::Settings,
-    /// How exchanges are read and measured.
-    pub observe: observer::Settings,
-    /// Counting by text.
+    /// How requests are parsed and measured.
+    pub observe: observe::Settings,
+    /// Token counting by text.
     pub tokenizer: tokenizer::Settings,
-    /// Reading the engines' own metrics.
+    /// Scraping of the engines' own metrics.
     pub scrape: scrape::Settings,
-    /// Exchanges in flight, and when the engine counts as wedged.
+    /// Requests in flight, and wedge detection.
     pub live: live::Settings,
     /// Both exporters.
     pub export: export::Settings,
@@ -37,25 +37,24 @@ pub struct Settings {
     pub queue: Option<engine_spans::Settings>,
     /// The admin server.
     pub admin: admin::Settings,
-    /// Logs of the program itself.
+    /// Logs of tokometer itself.
     pub log: log::Settings,
     /// The access log; `None` when it is off.
     pub access_log: Option<access_log::Settings>,
     /// The objectives.
     pub slo: slo::Settings,
     /// Tenants, prices and budgets.
-    pub ledger: accounting::Settings,
-    /// Threads that relay; `None` for one per CPU that the process may use.
+    pub ledger: ledger::Settings,
+    /// Number of threads that forward traffic; `None` for one per CPU available to the process.
     pub threads: Option<usize>,
-    /// How long open streams may go on after SIGTERM.
+    /// How long open connections may continue after SIGTERM.
     pub grace_period: Duration,
-    /// How long new connections are taken after a drain was asked for.
+    /// How long new connections are accepted after a drain request.
     pub lame_duck: Duration,
 }
 
 impl Settings {
-    /// The defaults, for this one pair and without looking at files, environment or flags. The engine's own metrics are not
-    /// read.
+    /// The defaults for this one listener, without files, environment or flags. Scraping is off.
     pub fn of_pair(pair: listen::Pair) -> Settings {
         Settings {
             pairs: vec![pair],

@@ -1,4 +1,5 @@
-//! The keys that exist, read from the JSON schema of [`Raw`]: one source for checks, YAML, tables and names of variables.
+//! The existing keys, read from the JSON schema of [`Raw`]: the single source for validation, YAML, tables and variable
+//! names.
 
 use std::sync::LazyLock;
 
@@ -7,7 +8,7 @@ use serde_json::Value;
 
 use crate::config::raw::Raw;
 
-/// What a key takes.
+/// Type and documentation of a key.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Shape {
     /// The doc comment.
@@ -15,7 +16,7 @@ pub(crate) struct Shape {
     pub(crate) kind: Kind,
     /// `null` is allowed.
     pub(crate) nullable: bool,
-    /// Smallest and largest number allowed.
+    /// Minimum and maximum of a number.
     pub(crate) range: Option<(f64, f64)>,
 }
 
@@ -29,12 +30,12 @@ pub(crate) enum Kind {
     /// One of these words, each with its doc comment.
     Words(Vec<(String, String)>),
     List(Box<Shape>),
-    /// Keys with names that the schema knows.
+    /// A block with a fixed set of keys.
     Block {
         keys: Vec<(String, Shape)>,
         required: Vec<String>,
     },
-    /// Free names, strings as values.
+    /// Map with free keys and string values.
     Names,
 }
 
@@ -49,7 +50,7 @@ pub fn schema() -> Value {
     schema
 }
 
-/// Forbids unknown keys in every block, also in those where serde cannot say so because of `flatten`.
+/// Forbids unknown keys in every block, including those where `flatten` prevents serde's `deny_unknown_fields`.
 fn close(schema: &mut Value) {
     match schema {
         Value::Object(object) => {
@@ -63,7 +64,7 @@ fn close(schema: &mut Value) {
     }
 }
 
-/// The path of a key below the block with this path; the whole configuration's is empty.
+/// The path of a key in the block with this path; the root's path is empty.
 pub(crate) fn join(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
@@ -74,7 +75,7 @@ pub(crate) fn root() -> &'static Shape {
     &ROOT
 }
 
-/// Every key that holds a value, as (`pairs[].listen`, shape), blocks left out; in the order of their names.
+/// Every key with a value, as (`pairs[].listen`, shape), without blocks, in alphabetical order.
 pub(crate) fn keys() -> Vec<(String, &'static Shape)> {
     fn walk(path: &str, shape: &'static Shape, into: &mut Vec<(String, &'static Shape)>) {
         match &shape.kind {
@@ -92,14 +93,14 @@ pub(crate) fn keys() -> Vec<(String, &'static Shape)> {
     keys
 }
 
-/// The variable that sets this key: `relay.keepalive_secs` is `TOKOMETER_RELAY_KEEPALIVE_SECS`. Keys of pairs have
-/// none of their own (`TOKOMETER_LISTEN`, `TOKOMETER_UPSTREAM` and `TOKOMETER_PAIRS` stand for them).
+/// The variable that sets this key: `relay.keepalive_secs` is `TOKOMETER_RELAY_KEEPALIVE_SECS`. Keys of `pairs` have
+/// none; use `TOKOMETER_LISTEN`, `TOKOMETER_UPSTREAM` and `TOKOMETER_PAIRS`.
 pub(crate) fn variable(path: &str) -> Option<String> {
     (!path.contains("[]")).then(|| format!("TOKOMETER_{}", path.replace('.', "_").to_ascii_uppercase()))
 }
 
 impl Shape {
-    /// The shape at this path, list indices left out or not.
+    /// The shape at this path, with or without list indices.
     pub(crate) fn find(&self, path: &str) -> Option<&Shape> {
         path.split('.').try_fold(self, |shape, step| {
             let (key, index) = step.split_once('[').map_or((step, false), |(key, _)| (key, true));
@@ -133,9 +134,9 @@ impl Shape {
 fn read(schema: &Value) -> Shape {
     let doc = text(schema, "description");
     if let Some(choices) = schema.get("anyOf").and_then(Value::as_array) {
-        // `Option` of a type that is not a plain one: `anyOf: [type, null]`.
+        // `Option` of a referenced type: `anyOf: [type, null]`.
         let inner = choices.iter().find(|choice| text(choice, "type") != "null");
-        let inner = inner.map(read).expect("schemars writes an `anyOf` for Option, with the type in it");
+        let inner = inner.map(read).expect("schemars writes an `anyOf` with the type for Option");
         return Shape { doc, nullable: true, ..inner };
     }
     let (name, nullable) = match schema.get("type") {

@@ -1,4 +1,4 @@
-//! What the layers (file, environment, flags) set, as one tree in which every value knows where it comes from.
+//! The values set by the layers (file, environment, flags), as a tree in which every value records its origin.
 
 use std::fmt;
 
@@ -12,12 +12,12 @@ use crate::config::shape::Shape;
 /// Where a value was set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Origin {
-    /// Nowhere: it is the default.
+    /// A default value.
     #[default]
     Default,
     /// A line and column of the file, both from 1.
     File {
-        /// The file as it was named.
+        /// The file path, as given by the user.
         file: String,
         /// Line.
         line: u64,
@@ -48,16 +48,16 @@ pub(crate) struct Node {
     pub(crate) origin: Origin,
 }
 
-/// One key of a map.
+/// A key of a map.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Entry {
     pub(crate) key: String,
-    /// Where the key stands (its value may be on a later line).
+    /// Position of the key (its value may be on a later line).
     pub(crate) origin: Origin,
     pub(crate) node: Node,
 }
 
-/// A value as YAML has them. Maps keep their order.
+/// A YAML value. Maps keep their order.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Value {
     Null,
@@ -70,7 +70,7 @@ pub(crate) enum Value {
 }
 
 impl Value {
-    /// What it is, in words, for messages.
+    /// The type in words, for messages.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Value::Null => "null",
@@ -124,7 +124,7 @@ impl Node {
     /// The node at this path (`relay.keepalive_secs`, `pairs[0].listen`), if it was set.
     pub(crate) fn find(&self, path: &str) -> Option<&Node> {
         let Value::Map(entries) = &self.value else { return None };
-        // A name of the user's own may have dots in it (`observe.routes./v1.0/llm`).
+        // User-defined names may contain dots (`observe.routes./v1.0/llm`).
         if let Some(whole) = entries.iter().find(|entry| entry.key == path) {
             return Some(&whole.node);
         }
@@ -139,8 +139,7 @@ impl Node {
         rest.map_or(Some(found), |rest| found.find(rest))
     }
 
-    /// Where this path was set. For what is not set itself (a key that is missing), the nearest block around it in the
-    /// file.
+    /// Where this path was set. For a missing key, the nearest enclosing block in the file.
     pub(crate) fn origin(&self, path: &str) -> Origin {
         if let Some(node) = self.find(path) {
             return node.origin.clone();
@@ -157,7 +156,7 @@ impl Node {
         Origin::Default
     }
 
-    /// A tree that sets this one dotted path and nothing else.
+    /// A tree that sets only this dotted path.
     pub(crate) fn at(path: &str, value: Value, origin: &Origin) -> Node {
         path.rsplit('.').fold(Node::new(value, origin.clone()), |node, key| {
             let entry = Entry { key: key.to_owned(), origin: origin.clone(), node };
@@ -165,7 +164,7 @@ impl Node {
         })
     }
 
-    /// The tree with this origin wherever it says none: for values that were read from one text.
+    /// The tree with this origin on all nodes without one: for values parsed from one text.
     pub(crate) fn stamped(mut self, origin: &Origin) -> Node {
         fn stamp(node: &mut Node, origin: &Origin) {
             if node.origin == Origin::Default {
@@ -181,7 +180,7 @@ impl Node {
         self
     }
 
-    /// Forgets what was set at this dotted path.
+    /// Removes the value at this dotted path.
     pub(crate) fn remove(&mut self, path: &str) {
         let Value::Map(entries) = &mut self.value else { return };
         match path.split_once('.') {
@@ -194,7 +193,7 @@ impl Node {
         }
     }
 
-    /// Lays `top` over this tree: maps key by key, everything else as a whole.
+    /// Merges `top` over this tree: maps key by key, all other values as a whole.
     pub(crate) fn overlay(&mut self, top: Node) {
         match (&mut self.value, top.value) {
             (Value::Map(base), Value::Map(entries)) => {
@@ -209,7 +208,7 @@ impl Node {
         }
     }
 
-    /// The tree without keys that are set to nothing where a block belongs (`relay:` alone on its line).
+    /// The tree without empty blocks (`relay:` alone on its line).
     pub(crate) fn without_empty_blocks(&self) -> Node {
         fn kept(path: &str, node: &Node) -> Node {
             let value = match &node.value {
@@ -247,13 +246,13 @@ impl Node {
     }
 }
 
-/// Reads YAML text; `file` is the name that origins carry. An empty document is an empty map.
+/// Parses YAML text; `file` is the file name in the origins. An empty document is an empty map.
 ///
 /// # Errors
 ///
-/// What the YAML reader says of text that is not YAML, with its line and column.
+/// The YAML parser's error, with its line and column.
 pub(crate) fn read(text: &str, file: &str) -> Result<Node, serde_yaml::Error> {
-    // Nothing but comments is no document at all for the reader.
+    // For the parser, text with only comments is not a document.
     let is_empty = text.lines().map(str::trim).all(|line| line.is_empty() || line == "---" || line.starts_with('#'));
     if is_empty {
         return Ok(Node::empty());
@@ -262,7 +261,7 @@ pub(crate) fn read(text: &str, file: &str) -> Result<Node, serde_yaml::Error> {
     Ok(parsed.into_node(file))
 }
 
-/// A string as YAML: bare where nothing else can be read in it, else in double quotes.
+/// A string as YAML: unquoted if unambiguous, otherwise in double quotes.
 pub(crate) fn quoted(text: &str) -> String {
     let plain = text.chars().next().is_some_and(|c| c.is_ascii_alphabetic() || c == '/')
         && text.chars().all(|c| c.is_ascii_alphanumeric() || "._-/:+@".contains(c))
@@ -271,7 +270,7 @@ pub(crate) fn quoted(text: &str) -> String {
     if plain { text.to_owned() } else { serde_json::Value::from(text).to_string() }
 }
 
-/// A value as the YAML reader hands it over.
+/// A value as deserialized by the YAML parser.
 enum Parsed {
     Scalar(Value),
     List(Vec<Spanned<Parsed>>),
@@ -373,7 +372,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_written_as_key_and_value_is_read_back(key in any::<String>(), text in any::<String>()) {
+        fn any_quoted_text_parses_back(key in any::<String>(), text in any::<String>()) {
             let yaml = format!("top:\n  {}: {}\n", quoted(&key), quoted(&text));
             let node = read(&yaml, "t").unwrap();
             let json = node.to_json();
@@ -381,19 +380,19 @@ mod tests {
         }
 
         #[test]
-        fn words_that_yaml_knows_stay_text(text in "(null|true|No|~|0x1|1e3|1_000|0o7|\\.inf|-|[a-z]:|=|<<|[0-9:.]{1,8})") {
+        fn quoted_yaml_keywords_stay_text(text in "(null|true|No|~|0x1|1e3|1_000|0o7|\\.inf|-|[a-z]:|=|<<|[0-9:.]{1,8})") {
             let node = read(&format!("k: {}\n", quoted(&text)), "t").unwrap();
             prop_assert_eq!(&node.to_json()["k"], &serde_json::Value::from(text));
         }
 
         #[test]
-        fn what_is_no_yaml_is_an_error_and_no_panic(text in "[a-z:\\[\\]{}&*!|>'\"%@`#,\\-? \t\n]{0,40}") {
+        fn invalid_yaml_is_an_error_without_panic(text in "[a-z:\\[\\]{}&*!|>'\"%@`#,\\-? \t\n]{0,40}") {
             drop(read(&text, "t"));
         }
     }
 
     #[test]
-    fn maps_are_laid_over_each_other_key_by_key_and_lists_as_a_whole() {
+    fn overlay_merges_maps_and_replaces_lists() {
         let mut base = read("a: {x: 1, y: 2}\nl: [1, 2]\n", "base").unwrap();
         base.overlay(read("a: {y: 3, z: 4}\nl: [5]\n", "top").unwrap());
         assert_eq!(base.to_json(), serde_json::json!({"a": {"x": 1, "y": 3, "z": 4}, "l": [5]}));
@@ -402,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_key_has_the_place_of_the_block_around_it() {
+    fn missing_key_has_the_origin_of_its_enclosing_block() {
         let node = read("pairs:\n  - listen: x\n", "t").unwrap();
         assert_eq!(node.origin("pairs[0].listen").to_string(), "t:2:13");
         assert_eq!(node.origin("pairs[0].upstream").to_string(), "t:2:5");

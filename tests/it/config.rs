@@ -1,4 +1,4 @@
-//! Layers of the configuration, what they make, and what is said of values that cannot be used.
+//! Layers of the configuration, the resulting settings, and the errors of invalid values.
 
 use std::path::Path;
 use std::path::PathBuf;
@@ -39,7 +39,7 @@ fn tcp(host: &str, port: u16) -> Address {
 }
 
 #[test]
-fn nothing_set_gives_the_defaults_of_every_module() {
+fn empty_configuration_gives_the_defaults_of_every_module() {
     let environment = Environment::default();
     let config = Config::from_layers(None, &Flags::default(), &environment).unwrap();
     let settings = &config.settings;
@@ -61,14 +61,14 @@ fn nothing_set_gives_the_defaults_of_every_module() {
 }
 
 #[test]
-fn an_empty_file_and_empty_blocks_set_nothing() {
+fn empty_file_and_empty_blocks_set_nothing() {
     for yaml in ["", "# only a comment\n", "---\n", "relay:\n", "otlp:\n  headers:\n", "{}"] {
         assert_eq!(from_yaml(yaml).settings, from_yaml("").settings, "{yaml}");
     }
 }
 
 #[test]
-fn each_layer_wins_over_the_one_before() {
+fn each_layer_overrides_the_one_before() {
     let yaml = "otlp: {endpoint: 'http://file:4318'}\nlog: {level: error}\nadmin: {listen: 127.0.0.1:1}\n";
     let shown = |config: &Config| config.settings.export.metrics.endpoint.as_ref().unwrap().url.clone();
     assert_eq!(shown(&from_yaml(yaml)), "http://file:4318/v1/metrics");
@@ -85,7 +85,7 @@ fn each_layer_wins_over_the_one_before() {
 }
 
 #[test]
-fn flags_and_variables_give_pairs() {
+fn flags_and_variables_define_listeners() {
     let flags = Flags { listen: Some(":1".into()), upstream: Some("unix:/s".into()), ..Flags::default() };
     let settings = load("", &[("TOKOMETER_LISTEN", ":2")], &flags).unwrap().settings;
     assert_eq!(settings.pairs[0].listen, tcp("0.0.0.0", 1));
@@ -101,7 +101,7 @@ fn flags_and_variables_give_pairs() {
     let settings = from_variables(&[("TOKOMETER_PAIRS", ":1=:2, :3=original")]).settings;
     assert_eq!(settings.pairs[1].upstream, Address::OriginalDestination);
 
-    // An address from a flag leaves the rest of the file's pair as it is.
+    // An address from a flag keeps the other settings of the file's listener.
     let yaml = "pairs: [{name: a, listen: ':9', upstream: ':8', tls: {certificate: c, key: k}}]";
     let flags = Flags { upstream: Some(":7".into()), ..Flags::default() };
     let settings = load(yaml, &[], &flags).unwrap().settings;
@@ -110,7 +110,7 @@ fn flags_and_variables_give_pairs() {
 
     let two = "pairs: [{listen: ':9', upstream: ':8'}, {listen: ':7', upstream: ':6'}]";
     let error = load(two, &[], &flags).unwrap_err().to_string();
-    assert!(error.contains("flag --upstream: pairs[].upstream: there are 2 pairs"), "{error}");
+    assert!(error.contains("flag --upstream: pairs[].upstream: 2 listeners are configured"), "{error}");
 }
 
 const BAD: &[Mistake] = &[
@@ -124,7 +124,7 @@ const BAD: &[Mistake] = &[
     ("relay:\n  keep_alive_secs: 1", "t.yaml:2:3", "relay.keep_alive_secs", "did you mean `keepalive_secs`?"),
     ("relai: {}", "t.yaml:1:1", "relai", "did you mean `relay`?"),
     ("keepalive_secs: 1", "t.yaml:1:1", "keepalive_secs", "did you mean `relay.keepalive_secs`?"),
-    ("admin:\n  colour: red", "t.yaml:2:3", "admin.colour", "knows `allowed_hosts`, `header_timeout_ms`, `listen`"),
+    ("admin:\n  colour: red", "t.yaml:2:3", "admin.colour", "are `allowed_hosts`, `header_timeout_ms`, `listen`"),
     ("relay:\n  keepalive_secs: soon", "t.yaml:2:19", "relay.keepalive_secs", "write integer from 0 to 32767"),
     ("relay:\n  keepalive_secs: 1.5", "t.yaml:2:19", "relay.keepalive_secs", "write integer"),
     ("relay:\n  keepalive_secs: -1", "t.yaml:2:19", "relay.keepalive_secs", "out of range; write integer from 0"),
@@ -139,22 +139,22 @@ const BAD: &[Mistake] = &[
     ("observe: {max_open_requests: 0}", "t.yaml:1:30", "observe.max_open_requests", "from 1"),
     ("observe: {max_observed: 0}", "t.yaml:1:25", "observe.max_observed", "from 1"),
     ("observe: {engine: vlm}", "t.yaml:1:19", "observe.engine", "did you mean `vllm`?"),
-    ("observe: {path_prefixes: [engine1]}", "t.yaml:1:27", "observe.path_prefixes[0]", "begins with `/`"),
+    ("observe: {path_prefixes: [engine1]}", "t.yaml:1:27", "observe.path_prefixes[0]", "must start with `/`"),
     ("observe: {path_prefixes: /a}", "t.yaml:1:26", "observe.path_prefixes", "write list of string"),
-    ("observe: {routes: {llm: chat}}", "t.yaml:1:25", "observe.routes.llm", "write one that begins with `/`"),
-    ("observe: {routes: {/a/*/b: chat}}", "t.yaml:1:28", "observe.routes./a/*/b", "all below one such as /llm/*"),
+    ("observe: {routes: {llm: chat}}", "t.yaml:1:25", "observe.routes.llm", "must start with `/`"),
+    ("observe: {routes: {/a/*/b: chat}}", "t.yaml:1:28", "observe.routes./a/*/b", "or /llm/* for everything below it"),
     ("observe: {routes: {/v1.0/llm: caht}}", "t.yaml:1:31", "observe.routes./v1.0/llm", "did you mean `chat`?"),
     ("observe: {routes: {/llm: something}}", "t.yaml:1:26", "observe.routes./llm", "write one of chat, completions"),
     ("observe: {routes: {/llm: 1}}", "t.yaml:1:26", "observe.routes./llm", "put it in quotes"),
     ("live: {max_in_flight: 0}", "t.yaml:1:23", "live.max_in_flight", "from 1"),
-    ("wedge: {decode_secs: 1}", "t.yaml:1:22", "wedge.decode_secs", "write more, such as 60"),
+    ("wedge: {decode_secs: 1}", "t.yaml:1:22", "wedge.decode_secs", "write a higher value, such as 60"),
     ("wedge: {bytes_per_token: 0}", "t.yaml:1:26", "wedge.bytes_per_token", "from 1"),
     ("telemetry: {max_models: 0}", "t.yaml:1:25", "telemetry.max_models", "from 1"),
     (
         "telemetry: {prompt_classes: {input_length_bounds: [8, 16, 16]}}",
         "t.yaml:1:59",
         "telemetry.prompt_classes.input_length_bounds[2]",
-        "write them rising",
+        "must be in ascending order",
     ),
     (
         "telemetry: {prompt_classes: {input_length_bounds: [1, 2, 3, 4, 5, 6, 7, 8, 9]}}",
@@ -200,8 +200,8 @@ const BAD: &[Mistake] = &[
     ("otlp: {traces: {batch_size: 9, queue_size: 8}}", "t.yaml:1:29", "otlp.traces.batch_size", "at most `queue_size`"),
     ("admin: {listen: 9464}", "t.yaml:1:17", "admin.listen", "put it in quotes"),
     ("admin: {listen: 'unix:/a'}", "t.yaml:1:17", "admin.listen", "TCP only"),
-    ("admin: {listen: ':8000'}", "t.yaml:1:17", "admin.listen", "give the admin server another port"),
-    ("admin: {listen: '127.0.0.1:8001'}", "t.yaml:1:17", "admin.listen", "a port of its own"),
+    ("admin: {listen: ':8000'}", "t.yaml:1:17", "admin.listen", "use another port for the admin server"),
+    ("admin: {listen: '127.0.0.1:8001'}", "t.yaml:1:17", "admin.listen", "use another port for the admin server"),
     ("admin: {max_connections: 0}", "t.yaml:1:26", "admin.max_connections", "from 1"),
     ("log: {level: loud}", "t.yaml:1:14", "log.level", "write off, error, warn"),
     ("log: {format: xml}", "t.yaml:1:15", "log.format", "`text`, `json`"),
@@ -213,7 +213,7 @@ const BAD: &[Mistake] = &[
     ("pairs: [{listen: ':1', upstream: ':2', tsl: {}}]", "t.yaml:1:40", "pairs[0].tsl", "did you mean `tls`?"),
     ("pairs: [{listen: '1', upstream: ':2'}]", "t.yaml:1:18", "pairs[0].listen", "has no port"),
     ("pairs: [{listen: ':1', upstream: 'ftp://a'}]", "t.yaml:1:34", "pairs[0].upstream", "https://host:port"),
-    ("pairs: [{listen: ':1', upstream: ':1'}]", "t.yaml:1:34", "pairs[0].upstream", "our own listen address"),
+    ("pairs: [{listen: ':1', upstream: ':1'}]", "t.yaml:1:34", "pairs[0].upstream", "tokometer's own listen address"),
     ("pairs: [{listen: 'unix:/a', upstream: original}]", "t.yaml:1:39", "pairs[0].upstream", "listen on a TCP address"),
     (
         "pairs: [{listen: ':1', upstream: ':2', tls: {key: k}}]",
@@ -225,7 +225,7 @@ const BAD: &[Mistake] = &[
         "pairs: [{listen: ':1', upstream: ':2', tls: {client_ca: k}}]",
         "t.yaml:1:57",
         "pairs[0].tls.client_ca",
-        "only where TLS is on",
+        "client certificates require TLS",
     ),
     (
         "pairs: [{listen: ':1', upstream: ':2', upstream_tls: {ca: k}}]",
@@ -255,10 +255,10 @@ const BAD: &[Mistake] = &[
         "pairs: [{name: a, listen: ':1', upstream: ':2'}, {name: a, listen: ':3', upstream: ':4'}]",
         "t.yaml:1:57",
         "pairs[1].name",
-        "a name of its own",
+        "use unique names",
     ),
-    ("observe: {tokenizer: {path: ''}}", "t.yaml:1:29", "observe.tokenizer.path", "write that of a tokenizer.json"),
-    ("observe: {tokenizer: {models: {m: ''}}}", "t.yaml:1:35", "observe.tokenizer.models.m", "leave the model out"),
+    ("observe: {tokenizer: {path: ''}}", "t.yaml:1:29", "observe.tokenizer.path", "write the path of a tokenizer.json"),
+    ("observe: {tokenizer: {models: {m: ''}}}", "t.yaml:1:35", "observe.tokenizer.models.m", "or remove the model"),
     (
         "observe: {tokenizer: {answer_bytes: 100000, memory_bytes: 65536}}",
         "t.yaml:1:37",
@@ -268,21 +268,21 @@ const BAD: &[Mistake] = &[
 ];
 
 #[test]
-fn a_bad_value_is_told_with_its_place_its_key_and_its_mend() {
+fn invalid_value_is_reported_with_place_key_and_fix() {
     assert_told(BAD);
 }
 
 #[test]
-fn pairs_that_lead_in_a_circle_are_told_at_each_of_them() {
+fn listener_loop_is_reported_at_each_listener() {
     let message = message("pairs: [{listen: ':1', upstream: ':2'}, {listen: ':2', upstream: ':1'}]");
     assert_eq!(message.lines().count(), 2, "{message}");
     for place in ["t.yaml:1:34: pairs[0].upstream: ", "t.yaml:1:66: pairs[1].upstream: "] {
-        assert!(message.contains(&format!("{place}this leads over other pairs back")), "{message}");
+        assert!(message.contains(&format!("{place}this leads through other listeners back")), "{message}");
     }
 }
 
 #[test]
-fn text_is_kept_only_where_a_vocabulary_is_set() {
+fn text_is_kept_only_if_a_vocabulary_is_set() {
     assert_eq!(from_yaml("observe: {tokenizer: {answer_bytes: 2048}}").settings.observe.text, None);
     for yaml in ["{path: /t.json, answer_bytes: 2048}", "{models: {m: /t.json}, answer_bytes: 2048}"] {
         let settings = from_yaml(&format!("observe: {{tokenizer: {yaml}}}")).settings;
@@ -292,7 +292,7 @@ fn text_is_kept_only_where_a_vocabulary_is_set() {
 }
 
 #[test]
-fn every_problem_is_told_at_once_and_each_only_once() {
+fn all_problems_are_reported_together_and_once() {
     let message = message("relay: {keepalive_secs: x}\nlog: {format: xml}\nfoo: 1\n");
     assert_eq!(message.lines().count(), 3, "{message}");
     let message = self::message("otlp: {client_key: k}\npairs: [{listen: '1', upstream: '2'}]");
@@ -300,7 +300,7 @@ fn every_problem_is_told_at_once_and_each_only_once() {
 }
 
 #[test]
-fn text_that_is_not_yaml_is_told_with_its_place() {
+fn invalid_yaml_is_reported_with_its_place() {
     for (yaml, place) in [("relay: [1\nadmin: {", "t.yaml:2:"), ("a: 1\na: 2\n", "t.yaml:2:1")] {
         let message = message(yaml);
         assert!(message.starts_with(place) && message.contains("not valid YAML"), "{yaml}: {message}");
@@ -309,23 +309,23 @@ fn text_that_is_not_yaml_is_told_with_its_place() {
     assert!(message("\t- x").contains("without tabs"), "{}", message("\t- x"));
     let two = message("log: {level: info}\n---\nrelay: {keepalive_secs: 1}\n");
     assert!(two.starts_with("t.yaml:3:1: ") && two.contains("a second document begins here; write one"), "{two}");
-    assert!(message("- a").contains("a list does not fit here"));
+    assert!(message("- a").contains("a list is not valid here"));
 }
 
 #[test]
-fn bad_flags_and_variables_are_named() {
+fn invalid_flags_and_variables_are_named() {
     let flags = |text: &str| Flags { set: vec![text.to_owned()], ..Flags::default() };
     let table = [
         (
             flags("relay.keepalive_sec=1"),
             "flag --set: relay.keepalive_sec: unknown key; did you mean `relay.keepalive_secs`?",
         ),
-        (flags("relay.keepalive_secs"), "flag --set: no `=` in it; write KEY=VALUE"),
-        (flags("relay.keepalive_secs=x"), "flag --set: relay.keepalive_secs: `x` (a string) does not fit here"),
+        (flags("relay.keepalive_secs"), "flag --set: missing `=`; write KEY=VALUE"),
+        (flags("relay.keepalive_secs=x"), "flag --set: relay.keepalive_secs: `x` (a string) is not valid here"),
         (flags("pairs[].listen=x"), "use --pair"),
         (
             Flags { pairs: vec!["x".into()], ..Flags::default() },
-            "flag --pair: pairs: `x` is no pair; write LISTEN=UPSTREAM",
+            "flag --pair: pairs: invalid listener `x`; write LISTEN=UPSTREAM",
         ),
         (Flags { listen: Some("x".into()), ..Flags::default() }, "flag --listen: pairs[0].listen: `x` has no port"),
         (Flags { admin: Some("x".into()), ..Flags::default() }, "flag --admin: admin.listen: `x` has no port"),
@@ -341,7 +341,7 @@ fn bad_flags_and_variables_are_named() {
         ),
         (("TOKOMETER_UPSTREAM", "x"), "environment variable TOKOMETER_UPSTREAM: pairs[0].upstream: `x` has no port"),
         (("TOKOMETER_OTLP_TRACES_SAMPLER_RATIO", "nan"), "otlp.traces.sampler_ratio: NaN is out of range"),
-        (("TOKOMETER_PAIRS", "x"), "environment variable TOKOMETER_PAIRS: pairs: `x` is no pair"),
+        (("TOKOMETER_PAIRS", "x"), "environment variable TOKOMETER_PAIRS: pairs: invalid listener `x`"),
     ];
     for (variable, expected) in table {
         let error = load("", &[variable], &Flags::default()).unwrap_err().to_string();
@@ -350,7 +350,7 @@ fn bad_flags_and_variables_are_named() {
 }
 
 #[test]
-fn unknown_own_variables_are_warned_of_but_service_links_are_not() {
+fn unknown_variables_give_a_warning_except_service_links() {
     let config = from_variables(&[
         ("TOKOMETER_LOG_LEVL", "debug"),
         ("TOKOMETER_PORT", "tcp://10.0.0.1:9464"),
@@ -363,7 +363,7 @@ fn unknown_own_variables_are_warned_of_but_service_links_are_not() {
 }
 
 #[test]
-fn variables_are_read_by_the_type_of_their_key() {
+fn variables_parse_by_the_type_of_their_key() {
     let settings = from_variables(&[
         ("TOKOMETER_OBSERVE_ENABLED", "0"),
         ("TOKOMETER_OBSERVE_PATH_PREFIXES", "/a, /b/"),
@@ -385,7 +385,7 @@ fn variables_are_read_by_the_type_of_their_key() {
 }
 
 #[test]
-fn classes_of_prompts_are_off_until_they_are_asked_for() {
+fn prompt_classes_are_off_by_default() {
     let classes = |config: &Config| config.settings.export.prompt_classes.clone();
     assert!(classes(&from_yaml("")).is_off());
     let on = classes(&from_yaml("telemetry: {prompt_classes: {input_length: true}}"));
@@ -402,7 +402,7 @@ fn classes_of_prompts_are_off_until_they_are_asked_for() {
 }
 
 #[test]
-fn zero_turns_off_what_can_be_turned_off() {
+fn zero_disables_optional_limits() {
     let yaml = "relay: {connect_timeout_ms: 0, keepalive_secs: 0, idle_timeout_secs: 0}\n\
                 otlp: {traces: {keep_first_token_over_ms: 0}}\nprocess: {threads: 0, grace_period_secs: 0}";
     let settings = from_yaml(yaml).settings;
@@ -416,7 +416,7 @@ fn zero_turns_off_what_can_be_turned_off() {
 }
 
 #[test]
-fn secrets_are_not_shown() {
+fn secrets_are_redacted() {
     let yaml = "otlp:\n  endpoint: https://user:hunter2@otel.example:4318/x?key=hunter2\n  headers: {authorization: Bearer hunter2}\n  traces: {headers: {x-key: hunter2}}\n";
     let config = load(yaml, &[("OTEL_EXPORTER_OTLP_METRICS_HEADERS", "k=hunter2")], &Flags::default()).unwrap();
     let shown = config.effective_yaml();
@@ -425,7 +425,7 @@ fn secrets_are_not_shown() {
         assert!(shown.contains(part), "{part} in {shown}");
     }
     let endpoint = config.settings.export.metrics.endpoint.as_ref().unwrap();
-    // What a URL has of a user becomes a header: URLs go into logs.
+    // Credentials in a URL become a header, because URLs are logged.
     assert_eq!(endpoint.url, "https://otel.example:4318/x/v1/metrics?key=hunter2");
     assert_eq!(endpoint.headers.len(), 2);
     assert_eq!(endpoint.headers[0], ("k".to_owned(), "hunter2".to_owned()));
@@ -440,7 +440,7 @@ fn secrets_are_not_shown() {
 }
 
 #[test]
-fn the_effective_configuration_tells_where_values_come_from_and_can_be_read_again() {
+fn effective_yaml_shows_origins_and_parses_back() {
     let yaml = "pairs:\n  - listen: :1\n    upstream: :2\n  - listen: ':3'\n    upstream: 'unix:/run/a b.sock'\n    name: \"no\"\n\
                 telemetry:\n  resource: {a.b: 'x # y', version: '1.10'}\nobserve: {path_prefixes: [/a, '/b: c']}\n";
     let variables = [
@@ -466,7 +466,7 @@ fn the_effective_configuration_tells_where_values_come_from_and_can_be_read_agai
 }
 
 #[test]
-fn a_reload_tells_what_changed_and_what_needs_a_restart_and_a_bad_file_gives_an_error() {
+fn reload_lists_changes_and_rejects_an_invalid_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t.yaml");
     let flags = Flags { config: Some(path.clone()), ..Flags::default() };
@@ -493,7 +493,7 @@ fn a_reload_tells_what_changed_and_what_needs_a_restart_and_a_bad_file_gives_an_
     );
     assert_eq!(new.config.settings.observe.path_prefixes, ["/x"]);
 
-    // What is in effect then, and what the next reload is held against.
+    // The effective configuration then, which the next reload is compared with.
     let running = old.adopting(&new.config);
     let shown = running.effective_yaml();
     assert!(shown.contains("level: debug  # ") && shown.contains("path_prefixes: [/x]"), "{shown}");
@@ -509,7 +509,7 @@ fn a_reload_tells_what_changed_and_what_needs_a_restart_and_a_bad_file_gives_an_
     let read = Config::load(&flags, &environment).unwrap();
     assert_eq!((back.raw(), &back.settings), (read.raw(), &read.settings));
 
-    // A file that is read at the start only may be away for a moment.
+    // Files that are opened only at startup may be missing during a reload.
     std::fs::write(&path, "access_log: {enabled: true, path: /none/a.log}\nlog: {level: debug}\n").unwrap();
     assert!(reload(&old, &flags, &environment).unwrap().changes.iter().any(|c| c.path == "log.level"));
 
@@ -519,7 +519,7 @@ fn a_reload_tells_what_changed_and_what_needs_a_restart_and_a_bad_file_gives_an_
 }
 
 #[test]
-fn origins_are_words() {
+fn origins_have_readable_names() {
     let file = Origin::File { file: "a.yaml".into(), line: 3, column: 5 };
     assert_eq!(file.to_string(), "a.yaml:3:5");
     assert_eq!(Origin::Flag("--admin".into()).to_string(), "flag --admin");

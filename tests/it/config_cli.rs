@@ -1,4 +1,4 @@
-//! The command itself: what it prints where, and its exit codes.
+//! The command line: output streams and exit codes.
 #![expect(clippy::unwrap_used, reason = "these functions are called by tests only")]
 
 use std::process::Command;
@@ -11,7 +11,7 @@ use tokometer::cli::Programs;
 use tokometer::cli::Start;
 use tokometer::config;
 
-/// Runs the command with an environment of its own.
+/// Runs the command with a separate environment.
 fn tokometer(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tokometer"))
         .args(arguments)
@@ -31,7 +31,7 @@ fn stderr(output: &Output) -> String {
 }
 
 #[test]
-fn help_and_version_go_to_stdout_and_end_well() {
+fn help_and_version_go_to_stdout_with_exit_code_0() {
     for command in [
         "run",
         "check",
@@ -61,7 +61,7 @@ fn help_and_version_go_to_stdout_and_end_well() {
 }
 
 #[test]
-fn wrong_usage_ends_with_2_on_stderr() {
+fn wrong_usage_exits_with_2_on_stderr() {
     for arguments in [
         &["rnu"][..],
         &["run", "--lisen", "x"],
@@ -77,7 +77,7 @@ fn wrong_usage_ends_with_2_on_stderr() {
 }
 
 #[test]
-fn a_configuration_that_cannot_be_used_ends_with_2_and_every_problem() {
+fn invalid_configuration_exits_with_2_and_every_problem() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("bad.yaml");
     std::fs::write(&path, "relay:\n  keepalive_sec: 1\nlog: {level: loud}\n").unwrap();
@@ -97,7 +97,7 @@ fn a_configuration_that_cannot_be_used_ends_with_2_and_every_problem() {
 }
 
 #[test]
-fn check_explains_in_plain_words_and_warns() {
+fn check_explains_the_configuration_and_warns() {
     let output = tokometer(&["check", "--listen", ":8000", "--upstream", "unix:/run/vllm.sock"], &[]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let told = stdout(&output);
@@ -119,7 +119,7 @@ fn check_explains_in_plain_words_and_warns() {
 }
 
 #[test]
-fn check_and_run_tell_of_files_that_cannot_be_used_and_end_with_2() {
+fn check_and_run_report_unusable_files_and_exit_with_2() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
         let path = folder.path().join(name);
@@ -157,9 +157,9 @@ fn check_and_run_tell_of_files_that_cannot_be_used_and_end_with_2() {
     }
 }
 
-/// What was started before it has runtimes of its own: that must not become a panic.
+/// Runtimes already started by the failing process must not cause a panic.
 #[test]
-fn receiver_whose_port_is_in_use_ends_with_2_and_names_the_key() {
+fn receiver_port_in_use_exits_with_2_and_names_the_key() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let ports = ["--listen", "127.0.0.1:0", "--upstream", "127.0.0.1:1", "--admin", "127.0.0.1:0"];
@@ -171,14 +171,14 @@ fn receiver_whose_port_is_in_use_ends_with_2_and_names_the_key() {
 }
 
 #[test]
-fn otlp_that_was_switched_off_on_purpose_is_no_warning() {
+fn otlp_disabled_on_purpose_gives_no_warning() {
     let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318");
     let told = stdout(&tokometer(&["check"], &[endpoint, ("OTEL_SDK_DISABLED", "true")]));
     assert!(told.contains("OTLP metrics: off.") && told.contains("No warnings."), "{told}");
 }
 
 #[test]
-fn config_prints_the_default_the_schema_and_what_is_in_effect() {
+fn config_prints_default_schema_and_effective_values() {
     let default = stdout(&tokometer(&["config", "--print-default"], &[("TOKOMETER_LOG_LEVEL", "debug")]));
     assert_eq!(default, tokometer::config::default_yaml());
     let schema: serde_json::Value = serde_json::from_str(&stdout(&tokometer(&["config", "--schema"], &[]))).unwrap();
@@ -189,7 +189,7 @@ fn config_prints_the_default_the_schema_and_what_is_in_effect() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_a_good_end() {
+fn closed_stdout_exits_with_0() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_tokometer"))
         .args(["config", "--schema"])
         .stdout(Stdio::piped())
@@ -202,7 +202,7 @@ fn a_reader_that_goes_away_is_a_good_end() {
 }
 
 #[test]
-fn run_is_handed_the_checked_configuration_and_what_it_takes_to_reload() {
+fn run_gets_the_checked_configuration_and_reload_inputs() {
     fn run(start: Start) -> ExitCode {
         let again = config::reload(&start.config, &start.flags, &start.environment);
         let unchanged = again.is_ok_and(|reload| reload.changes.is_empty());

@@ -1,4 +1,4 @@
-//! Committed files that are made from the code, and the examples beside them. `UPDATE=1` writes them anew.
+//! Committed files that are generated from the code, and the example configurations. `UPDATE=1` regenerates them.
 
 use std::path::Path;
 
@@ -12,18 +12,18 @@ fn read(text: &str, name: &str) -> Config {
         .unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Compares a committed file with what the code makes now.
+/// Compares a committed file with the generated text.
 pub(crate) fn same_as_committed(name: &str, made: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
     if std::env::vars_os().any(|(name, _)| name == "UPDATE") {
-        std::fs::write(&path, made).expect("a folder of this repository can be written");
+        std::fs::write(&path, made).expect("the repository is writable");
     }
     let committed = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(committed == made, "{name} is not what the code makes; run UPDATE=1 cargo test --test it config_documents");
+    assert!(committed == made, "{name} is not up to date; run UPDATE=1 cargo test --test it config_documents");
 }
 
 #[test]
-fn the_default_file_is_committed_complete_and_parses_back_to_the_defaults() {
+fn default_file_is_up_to_date_and_parses_to_the_defaults() {
     let made = config::default_yaml();
     same_as_committed("config/tokometer.yaml", &made);
     let read_back = read(&made, "config/tokometer.yaml");
@@ -33,7 +33,7 @@ fn the_default_file_is_committed_complete_and_parses_back_to_the_defaults() {
 }
 
 #[test]
-fn every_key_of_the_default_file_is_documented() {
+fn every_key_of_the_default_file_has_a_comment() {
     let made = config::default_yaml();
     let mut documented = false;
     for (number, line) in made.lines().enumerate() {
@@ -42,7 +42,7 @@ fn every_key_of_the_default_file_is_documented() {
             comment if comment.starts_with('#') => documented = true,
             "" => documented = false,
             _ if is_key => {
-                // The first key of a list's item carries the item's documentation: that of the list.
+                // The first key of a list item carries the documentation of the item, which is that of the list.
                 assert!(documented || line.contains("- "), "line {}: {line}", number + 1);
                 documented = false;
             }
@@ -52,12 +52,12 @@ fn every_key_of_the_default_file_is_documented() {
 }
 
 #[test]
-fn the_schema_is_committed_and_closed() {
+fn schema_is_up_to_date_and_rejects_unknown_keys() {
     let schema = config::schema();
     same_as_committed("config/schema.json", &format!("{:#}\n", schema));
     fn closed(path: &str, schema: &serde_json::Value) {
         if let Some(keys) = schema.get("properties").and_then(|keys| keys.as_object()) {
-            assert_eq!(schema.get("additionalProperties"), Some(&false.into()), "{path} takes unknown keys");
+            assert_eq!(schema.get("additionalProperties"), Some(&false.into()), "{path} accepts unknown keys");
             for (key, schema) in keys {
                 assert!(schema.get("description").is_some(), "{path}.{key} has no documentation");
                 closed(&format!("{path}.{key}"), schema);
@@ -71,12 +71,12 @@ fn the_schema_is_committed_and_closed() {
 }
 
 #[test]
-fn the_reference_is_committed() {
+fn reference_is_up_to_date() {
     same_as_committed("docs/CONFIG.md", &config::document());
 }
 
 #[test]
-fn each_example_is_read_without_a_warning() {
+fn each_example_loads_without_warnings() {
     let engines = [
         ("vllm", Some("vllm")),
         ("sglang", Some("sglang")),
@@ -95,7 +95,7 @@ fn each_example_is_read_without_a_warning() {
 }
 
 #[test]
-fn the_documentation_names_every_route_that_a_path_can_be_given() {
+fn documentation_names_every_route() {
     let document = config::document();
     for name in tokometer_observe::observer::OwnPath::routes() {
         assert!(document.contains(&format!("`{name}`")), "{name}");

@@ -1,4 +1,4 @@
-//! Files: the configuration's own, and those that it names.
+//! Files: the configuration file, and the files that it names.
 
 use std::path::PathBuf;
 
@@ -7,14 +7,14 @@ use tokometer::config::Environment;
 use tokometer::config::Flags;
 
 #[test]
-fn a_file_that_cannot_be_read_is_named() {
+fn unreadable_file_is_named() {
     let flags = Flags { config: Some(PathBuf::from("/nonexistent/t.yaml")), ..Flags::default() };
     let error = Config::load(&flags, &Environment::default()).unwrap_err().to_string();
     assert!(error.contains("/nonexistent/t.yaml") && error.contains("check the path"), "{error}");
 }
 
 #[test]
-fn a_file_that_is_no_text_is_told_with_the_place_of_its_first_such_byte() {
+fn invalid_utf8_is_reported_with_its_position() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t.yaml");
     let flags = Flags { config: Some(path.clone()), ..Flags::default() };
@@ -31,9 +31,9 @@ fn a_file_that_is_no_text_is_told_with_the_place_of_its_first_such_byte() {
     }
 }
 
-/// Each file that is in use is told with its key; one that is not in use does not matter.
+/// Files in use are reported with their keys; unused files are not checked.
 #[test]
-fn files_that_do_not_open_are_told_with_their_keys() {
+fn unopenable_files_are_reported_with_their_keys() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
     std::fs::write(path("c.pem"), "").unwrap();
@@ -49,7 +49,7 @@ fn files_that_do_not_open_are_told_with_their_keys() {
     let otlp = "otlp: {certificate: HERE/both.pem, metrics: {endpoint: 'https://c:1', certificate: HERE/own.pem}, \
                 traces: {endpoint: 'https://c:2'}}\n";
     write(&format!("{pairs}{otlp}access_log: {{enabled: true, path: HERE/none/a.log}}\n")).unwrap();
-    assert!(Config::load(&flags, &environment).is_ok(), "what is only read does not need the files");
+    assert!(Config::load(&flags, &environment).is_ok(), "loading alone does not open the files");
     let told = problems(&environment);
     let expected = [
         ("pairs[0].tls.key", "/k.pem: No such file"),
@@ -64,7 +64,7 @@ fn files_that_do_not_open_are_told_with_their_keys() {
         assert!(line.contains(&format!(": {key}: cannot ")) && line.contains(part), "{key}: {line}");
         assert!(line.contains("t.yaml:") && line.ends_with("check the path and its permissions"), "{line}");
     }
-    // Nothing is pushed, nothing is logged: their files are not needed. The log itself is not there yet.
+    // OTLP and the access log are off, so their files are not needed. The log file does not exist yet.
     for yaml in [
         "otlp: {certificate: /none}",
         "otlp: {endpoint: 'http://c:1', certificate: /none}",
@@ -76,8 +76,8 @@ fn files_that_do_not_open_are_told_with_their_keys() {
         write(yaml).unwrap();
         assert_eq!(problems(&environment), Vec::<String>::new(), "{yaml}");
     }
-    assert!(!folder.path().join("a.log").exists(), "looking makes no file");
-    // A standard variable is left out, as one that does not fit in any other way.
+    assert!(!folder.path().join("a.log").exists(), "the check creates no file");
+    // An `OTEL_*` variable with an unusable file is ignored, like any other invalid one.
     let standard: Environment =
         [("OTEL_EXPORTER_OTLP_ENDPOINT", "https://c:1"), ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/none/ca.pem")]
             .into_iter()
@@ -86,7 +86,7 @@ fn files_that_do_not_open_are_told_with_their_keys() {
     let warnings: Vec<String> = config.warnings.iter().map(ToString::to_string).collect();
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     assert!(
-        warnings[0].contains("OTEL_EXPORTER_OTLP_CERTIFICATE") && warnings[0].contains("is left out"),
+        warnings[0].contains("OTEL_EXPORTER_OTLP_CERTIFICATE") && warnings[0].contains("is ignored"),
         "{warnings:?}"
     );
     assert_eq!(config.settings.export.metrics.endpoint.unwrap().ca, None);

@@ -1,4 +1,4 @@
-//! The standard `OTEL_*` variables: what each sets, and that none of them can stop a start.
+//! The standard `OTEL_*` variables: what each sets, and that none of them can prevent a start.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use tokometer_telemetry::export::Temporality;
 
 fn config(variables: &[(&str, &str)]) -> Config {
     let environment: Environment = variables.iter().copied().collect();
-    Config::from_layers(None, &Flags::default(), &environment).expect("no OTEL variable stops a start")
+    Config::from_layers(None, &Flags::default(), &environment).expect("no OTEL variable prevents a start")
 }
 
-/// The exporters' settings; the variables must give no warning.
+/// The exporters' settings; asserts that the variables give no warning.
 fn export(variables: &[(&str, &str)]) -> Settings {
     let config = config(variables);
     assert_eq!(config.warnings, [], "{variables:?}");
@@ -35,7 +35,7 @@ fn traces(variables: &[(&str, &str)]) -> Option<Endpoint> {
 const BASE: (&str, &str) = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318");
 
 #[test]
-fn otlp_is_off_until_an_endpoint_or_an_exporter_is_named() {
+fn otlp_is_off_without_endpoint_or_exporter() {
     assert_eq!((metrics(&[]), traces(&[])), (None, None));
     assert_eq!(traces(&[("OTEL_TRACES_EXPORTER", "otlp")]).unwrap().url, "http://localhost:4318/v1/traces");
     let grpc = [("OTEL_METRICS_EXPORTER", "otlp,prometheus"), ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")];
@@ -49,7 +49,7 @@ fn otlp_is_off_until_an_endpoint_or_an_exporter_is_named() {
 }
 
 #[test]
-fn generic_endpoints_get_the_signal_path_and_own_ones_are_used_as_they_stand() {
+fn only_generic_endpoints_get_the_signal_path() {
     assert_eq!(metrics(&[BASE]).unwrap().url, "http://c:4318/v1/metrics");
     let own = [BASE, ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "https://m/x")];
     assert_eq!(metrics(&own).unwrap().url, "https://m/x");
@@ -74,7 +74,7 @@ fn generic_endpoints_get_the_signal_path_and_own_ones_are_used_as_they_stand() {
 }
 
 #[test]
-fn each_setting_of_an_exporter_exists_for_both_signals_and_for_each() {
+fn exporter_settings_exist_shared_and_per_signal() {
     let generic = [
         BASE,
         ("OTEL_EXPORTER_OTLP_HEADERS", "a=1,b=two%20words"),
@@ -118,7 +118,7 @@ fn each_setting_of_an_exporter_exists_for_both_signals_and_for_each() {
         identity: Some(("/tcert".into(), "/tkey".into())),
     };
     assert_eq!(traces(&all), Some(own_expected));
-    assert_eq!(metrics(&all), Some(expected), "the other signal is as it was");
+    assert_eq!(metrics(&all), Some(expected), "the other signal is unchanged");
     let swapped: Vec<(String, &str)> = own.iter().map(|(name, v)| (name.replace("TRACES", "METRICS"), *v)).collect();
     let swapped: Vec<(&str, &str)> = swapped.iter().map(|(name, value)| (name.as_str(), *value)).collect();
     assert_eq!(metrics(&swapped).unwrap().timeout, Duration::from_millis(7));
@@ -167,7 +167,7 @@ fn trace_variables_set_sampler_and_batches() {
 }
 
 #[test]
-fn the_resource_comes_from_variables() {
+fn variables_set_resource_attributes() {
     let all = export(&[
         ("OTEL_RESOURCE_ATTRIBUTES", "service.name=a,deployment.environment.name=prod,k8s.pod.name=given"),
         ("OTEL_SERVICE_NAME", "b"),
@@ -176,14 +176,14 @@ fn the_resource_comes_from_variables() {
     ])
     .resource;
     let of = |name: &str| all.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str());
-    assert_eq!(of("service.name"), Some("b"), "OTEL_SERVICE_NAME wins");
+    assert_eq!(of("service.name"), Some("b"), "OTEL_SERVICE_NAME overrides the attribute");
     assert_eq!(of("deployment.environment.name"), Some("prod"));
     assert_eq!(of("k8s.pod.name"), Some("given"));
     assert_eq!(of("service.instance.id"), Some("ns.given"));
 }
 
 #[test]
-fn the_prometheus_variables_move_the_admin_address() {
+fn prometheus_variables_set_the_admin_address() {
     let address = |variables: &[(&str, &str)]| config(variables).settings.admin.listen.to_string();
     let host = "OTEL_EXPORTER_PROMETHEUS_HOST";
     let port = "OTEL_EXPORTER_PROMETHEUS_PORT";
@@ -203,7 +203,7 @@ fn the_prometheus_variables_move_the_admin_address() {
 }
 
 #[test]
-fn the_log_level_comes_from_its_variable() {
+fn log_level_variable_sets_the_level() {
     let level = |word| config(&[("OTEL_LOG_LEVEL", word)]).settings.log.levels;
     assert_eq!(level("debug"), "debug".parse().unwrap());
     assert_eq!(level("none"), "off".parse().unwrap());
@@ -211,7 +211,7 @@ fn the_log_level_comes_from_its_variable() {
 }
 
 #[test]
-fn a_value_that_cannot_be_used_is_a_warning_and_changes_nothing() {
+fn invalid_value_is_a_warning_and_changes_nothing() {
     let table = [
         ("OTEL_TRACES_EXPORTER", "console", "write one of otlp, none"),
         ("OTEL_METRICS_EXPORTER", "statsd", "write one of otlp, none, prometheus"),
@@ -228,9 +228,9 @@ fn a_value_that_cannot_be_used_is_a_warning_and_changes_nothing() {
         ("OTEL_TRACES_SAMPLER", "jaeger_remote", "`traceidratio`"),
         ("OTEL_TRACES_SAMPLER_ARG", "2", "out of range"),
         ("OTEL_PROPAGATORS", "b3", "only W3C trace context"),
-        ("OTEL_LOG_LEVEL", "loud", "is no level"),
+        ("OTEL_LOG_LEVEL", "loud", "unknown level"),
         ("OTEL_METRICS_EXEMPLAR_FILTER", "some", "always_off"),
-        ("OTEL_EXPORTER_PROMETHEUS_PORT", "x", "is no port"),
+        ("OTEL_EXPORTER_PROMETHEUS_PORT", "x", "invalid port"),
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "c:4318", "write http://host:4318"),
         ("OTEL_EXPORTER_OTLP_CLIENT_KEY", "/key", "client_certificate` too"),
         ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "9999", "at most `queue_size`"),

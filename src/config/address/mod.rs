@@ -1,4 +1,4 @@
-//! Reads addresses as people write them.
+//! Parses listen, upstream and admin addresses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -8,10 +8,10 @@ const LISTEN_FORMS: &str = "write 0.0.0.0:8000, [::]:8000, localhost:8000, :8000
 const UPSTREAM_FORMS: &str =
     "write 127.0.0.1:8001, [::1]:8001, host:8001, :8001, http://host:port, https://host:port, unix:/path or original";
 
-/// Reads a listen address. `:8000` is every IPv4 address of this machine.
+/// Parses a listen address. `:8000` is every IPv4 address of this machine.
 pub(crate) fn listen(text: &str) -> Result<Address, String> {
     if text == "original" {
-        return Err(format!("`original` is an upstream, not a place to listen on; {LISTEN_FORMS}"));
+        return Err(format!("`original` is an upstream, not a listen address; {LISTEN_FORMS}"));
     }
     if text.contains("://") {
         return Err(format!("`{text}` is a URL; {LISTEN_FORMS} (for TLS set `tls.certificate` and `tls.key`)"));
@@ -19,8 +19,9 @@ pub(crate) fn listen(text: &str) -> Result<Address, String> {
     address(text, "0.0.0.0", LISTEN_FORMS)
 }
 
-/// The addresses of a list in brackets, one by one: `[10.0.0.7,fd00::7]:8000` is `10.0.0.7:8000` and `[fd00::7]:8000`. That is
-/// what `[$(POD_IPS)]:8000` becomes in Kubernetes, of whichever families a pod has addresses. Everything else is one address.
+/// Expands a bracketed list into single addresses: `[10.0.0.7,fd00::7]:8000` is `10.0.0.7:8000` and `[fd00::7]:8000`.
+/// In Kubernetes, `[$(POD_IPS)]:8000` expands to such a list, with the address families of the pod. Any other text is
+/// one address.
 pub(crate) fn each(text: &str) -> Vec<String> {
     let inner = text.strip_prefix('[').and_then(|rest| rest.rsplit_once("]:"));
     let Some((inside, port)) = inner else { return vec![text.to_owned()] };
@@ -31,7 +32,7 @@ pub(crate) fn each(text: &str) -> Vec<String> {
     inside.split(',').map(|host| one(host.trim())).collect()
 }
 
-/// Reads an upstream address; true when it asks for TLS. `:8001` is this machine (127.0.0.1).
+/// Parses an upstream address; true if it asks for TLS. `:8001` is this machine (127.0.0.1).
 pub(crate) fn upstream(text: &str) -> Result<(Address, bool), String> {
     if text == "original" {
         return Ok((Address::OriginalDestination, false));
@@ -41,41 +42,41 @@ pub(crate) fn upstream(text: &str) -> Result<(Address, bool), String> {
         None => (rest, false, None),
         Some("http") => (rest, false, Some(80)),
         Some("https") => (rest, true, Some(443)),
-        Some(scheme) => return Err(format!("the scheme `{scheme}` is not known; {UPSTREAM_FORMS}")),
+        Some(scheme) => return Err(format!("unknown scheme `{scheme}`; {UPSTREAM_FORMS}")),
     };
     let rest = if scheme.is_some() { rest.strip_suffix('/').unwrap_or(rest) } else { rest };
     if scheme.is_some() && rest.contains(['/', '?', '#']) {
         return Err(format!(
-            "`{text}` has a path, but requests pass with the path they have; write only scheme, host and port"
+            "`{text}` has a path, but the request path is forwarded unmodified; write only scheme, host and port"
         ));
     }
     if scheme.is_some() && rest.contains('@') {
-        return Err("user and password cannot be given here: requests pass with the headers they have".to_owned());
+        return Err("user and password are not supported here: request headers are forwarded unmodified".to_owned());
     }
     if scheme.is_some() && (rest.is_empty() || rest.starts_with(':')) {
-        return Err(format!("`{text}` names no host; {UPSTREAM_FORMS}"));
+        return Err(format!("`{text}` has no host; {UPSTREAM_FORMS}"));
     }
     let with_port = match default_port {
-        // A port stands after the last colon, unless that colon belongs to a bracketed IPv6 address.
+        // The port follows the last colon, unless that colon belongs to a bracketed IPv6 address.
         Some(port) if !rest.rsplit(']').next().is_some_and(|tail| tail.contains(':')) => format!("{rest}:{port}"),
         _ => rest.to_owned(),
     };
     let address = address(&with_port, "127.0.0.1", UPSTREAM_FORMS)?;
     if matches!(address, Address::Tcp { port: 0, .. }) {
-        return Err(format!("port 0 is no port to connect to; {UPSTREAM_FORMS}"));
+        return Err(format!("cannot connect to port 0; {UPSTREAM_FORMS}"));
     }
     Ok((address, tls))
 }
 
-/// Reads the admin address: an IP address (or `localhost`) and a port. `:9464` is every address of both families, so that probes
-/// come through in every pod.
+/// Parses the admin address: an IP address (or `localhost`) and a port. `:9464` is every address of both families, so
+/// that probes reach it in every pod.
 pub(crate) fn admin(text: &str) -> Result<SocketAddr, String> {
     socket(text, "::", "the admin server", "write 0.0.0.0:9464, [::]:9464, localhost:9464 or :9464")
 }
 
-/// Reads an address on which OTLP is received.
+/// Parses an address for the OTLP receiver.
 pub(crate) fn otlp(text: &str) -> Result<SocketAddr, String> {
-    socket(text, "0.0.0.0", "the receiver of spans", "write 127.0.0.1:4317, [::1]:4317, localhost:4317 or 0.0.0.0:4317")
+    socket(text, "0.0.0.0", "the span receiver", "write 127.0.0.1:4317, [::1]:4317, localhost:4317 or 0.0.0.0:4317")
 }
 
 fn socket(text: &str, any_host: &str, who: &str, forms: &str) -> Result<SocketAddr, String> {
@@ -96,12 +97,12 @@ pub(crate) fn split_pair(text: &str) -> Result<(&str, &str), String> {
     text.split_once('=')
         .map(|(listen, upstream)| (listen.trim(), upstream.trim()))
         .filter(|(listen, upstream)| !listen.is_empty() && !upstream.is_empty())
-        .ok_or_else(|| format!("`{text}` is no pair; write LISTEN=UPSTREAM, such as 0.0.0.0:8000=127.0.0.1:8001"))
+        .ok_or_else(|| format!("invalid listener `{text}`; write LISTEN=UPSTREAM, such as 0.0.0.0:8000=127.0.0.1:8001"))
 }
 
 fn address(text: &str, any_host: &str, forms: &str) -> Result<Address, String> {
     if let Some(path) = text.strip_prefix("unix:") {
-        // sockaddr_un holds 108 bytes, a closing zero included (unix(7)).
+        // sockaddr_un holds 108 bytes, including the terminating zero (unix(7)).
         return match path.len() {
             0 => Err(format!("the path of the Unix socket is missing; {forms}")),
             108.. => Err(format!("the path of the Unix socket has {} bytes; at most 107 are allowed", path.len())),
@@ -109,24 +110,24 @@ fn address(text: &str, any_host: &str, forms: &str) -> Result<Address, String> {
         };
     }
     let (host, port) = text.rsplit_once(':').ok_or_else(|| format!("`{text}` has no port; {forms}"))?;
-    let port = port.parse::<u16>().map_err(|_| format!("`{port}` is no port (0 to 65535); {forms}"))?;
+    let port = port.parse::<u16>().map_err(|_| format!("invalid port `{port}` (0 to 65535); {forms}"))?;
     let host = match host.strip_prefix('[').map(|rest| rest.strip_suffix(']')) {
         Some(Some(inner)) => {
-            // A zone (`fe80::1%eth0`) is for the resolver; the address before it must be right.
+            // A zone (`fe80::1%eth0`) is for the resolver; only the address before it is validated.
             let ip = inner.split('%').next().unwrap_or_default();
             ip.parse::<Ipv6Addr>().map_err(|_| format!("`[{inner}]` is not an IPv6 address; {forms}"))?;
             inner
         }
-        Some(None) => return Err(format!("`{text}` opens a bracket that does not close; {forms}")),
+        Some(None) => return Err(format!("`{text}` has an unclosed bracket; {forms}")),
         None if host.is_empty() => any_host,
-        None if host.contains(':') => return Err(format!("IPv6 addresses stand in brackets; write [{host}]:{port}")),
+        None if host.contains(':') => return Err(format!("IPv6 addresses need brackets; write [{host}]:{port}")),
         None if !is_host(host) => return Err(format!("`{host}` is neither an IP address nor a host name; {forms}")),
         None => host,
     };
     Ok(Address::Tcp { host: host.to_owned(), port })
 }
 
-/// A host name (RFC 1123 section 2.1, with the underscores that Docker and Kubernetes names may hold) or IPv4 address.
+/// True for a host name (RFC 1123 section 2.1, plus the underscores of Docker and Kubernetes names) or an IPv4 address.
 fn is_host(host: &str) -> bool {
     let name = host.strip_suffix('.').unwrap_or(host);
     let all_numeric = name.bytes().all(|b| b.is_ascii_digit() || b == b'.');
@@ -140,7 +141,7 @@ fn is_host(host: &str) -> bool {
         })
 }
 
-/// True when a connect to `upstream` reaches a listener on `listen` of this machine, as far as the text tells.
+/// True if a connect to `upstream` reaches a listener on `listen` on this machine, by the text only.
 pub(crate) fn reaches(upstream: &Address, listen: &Address) -> bool {
     match (upstream, listen) {
         (Address::Unix(a), Address::Unix(b)) => a == b,
@@ -153,7 +154,7 @@ pub(crate) fn reaches(upstream: &Address, listen: &Address) -> bool {
     }
 }
 
-/// True when two listeners cannot both have their address.
+/// True if two listeners cannot bind both addresses.
 pub(crate) fn collide(a: &Address, b: &Address) -> bool {
     match (a, b) {
         (Address::Tcp { host: x, port: p }, Address::Tcp { host: y, port: q }) => {
@@ -171,8 +172,8 @@ fn is_this_machine(host: &str) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback() || ip.is_unspecified())
 }
 
-/// True when both are this machine's loopback address, as far as the text tells. 127.0.0.2 and 127.0.0.1 are two addresses
-/// (RFC 1122, section 3.2.1.3), on which two servers can have the same port; `localhost` may be any of them.
+/// True if both may be the same loopback address, by the text only. 127.0.0.2 and 127.0.0.1 are different addresses
+/// (RFC 1122, section 3.2.1.3), on which two servers can use the same port; `localhost` may be any of them.
 fn one_loopback(a: &str, b: &str) -> bool {
     let parsed = |host: &str| host.parse::<IpAddr>().ok();
     let distinct = matches!((parsed(a), parsed(b)), (Some(IpAddr::V4(a)), Some(IpAddr::V4(b)))

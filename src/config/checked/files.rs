@@ -1,7 +1,7 @@
-//! The files that a configuration names: whether they can be opened at this moment, by whoever runs this.
+//! Checks whether the files named in a configuration can be opened now, by the user running this process.
 //!
-//! What stands in them is read by the modules that use them. Vocabularies and the tenants' key are opened there too, and told with
-//! their keys.
+//! The modules that use the files parse them. They also open vocabularies and the tenants' key, and report errors with
+//! the keys.
 
 use std::fs;
 use std::io;
@@ -15,7 +15,7 @@ use crate::config::raw::Otlp;
 use crate::config::raw::Raw;
 use tokometer_telemetry::export::Endpoint;
 
-/// Adds a problem for each file that is in use and cannot be opened.
+/// Adds a problem for each file in use that cannot be opened.
 pub(crate) fn open(raw: &Raw, settings: &Settings, problems: &mut Problems<'_>) {
     for (index, (pair, raw)) in settings.pairs.iter().zip(&raw.pairs).enumerate() {
         let mut look = |block: &str, key: &str, path: &Option<String>| {
@@ -40,9 +40,9 @@ pub(crate) fn open(raw: &Raw, settings: &Settings, problems: &mut Problems<'_>) 
     }
 }
 
-/// The files of one signal's way to its collector: its own, or those of both.
+/// The TLS files of one signal's export: its own, or the shared ones.
 fn otlp(signal: &str, endpoint: Option<&Endpoint>, shared: &Otlp, own: &Destination, problems: &mut Problems<'_>) {
-    // Without TLS nobody reads them.
+    // Without TLS they are not read.
     if !endpoint.is_some_and(|endpoint| endpoint.url.starts_with("https:")) {
         return;
     }
@@ -70,11 +70,11 @@ fn open_to_read(path: &Path) -> io::Result<()> {
     if kind.is_dir() {
         return Err(io::ErrorKind::IsADirectory.into());
     }
-    // A pipe would wait for its writer, and miss what it reads here.
+    // Opening a pipe would block until it has a writer, and consume its data.
     if kind.is_file() { fs::File::open(path).map(drop) } else { Ok(()) }
 }
 
-/// Whether the access log can be written to, without making a file of it yet.
+/// Checks whether the access log is writable, without creating the file.
 fn appendable(settings: &access_log::Settings) -> Result<(), String> {
     let Some(path) = &settings.path else { return Ok(()) };
     let told = |error: io::Error| format!("cannot write to {}: {error}", path.display());
@@ -86,9 +86,9 @@ fn appendable(settings: &access_log::Settings) -> Result<(), String> {
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
             match fs::metadata(folder) {
                 Ok(kind) if kind.is_dir() => Ok(()),
-                Ok(_) => Err(format!("cannot write to {}: {} is no folder", path.display(), folder.display())),
+                Ok(_) => Err(format!("cannot write to {}: {} is not a directory", path.display(), folder.display())),
                 Err(error) => {
-                    Err(format!("cannot write to {}: its folder {}: {error}", path.display(), folder.display()))
+                    Err(format!("cannot write to {}: its directory {}: {error}", path.display(), folder.display()))
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! From what a person wrote to what the modules use, and every check that needs more than one key.
+//! Converts the raw configuration to the modules' settings, with all checks that involve more than one key.
 
 mod classes;
 pub(super) mod files;
@@ -36,7 +36,7 @@ use tokometer_proxy::listen::Address;
 use tokometer_proxy::relay;
 use tokometer_telemetry::export;
 
-/// Collects what is wrong, each with the place where it was set.
+/// Collects problems, each with the place where the value was set.
 pub(crate) struct Problems<'a> {
     set: &'a Node,
     pub(crate) errors: Vec<Problem>,
@@ -60,17 +60,17 @@ impl<'a> Problems<'a> {
         Problem { origin: self.set.origin(path), path: path.to_owned(), message }
     }
 
-    /// True when a layer set this key.
+    /// True if a layer set this key.
     fn is_set(&self, path: &str) -> bool {
         self.set.find(path).is_some()
     }
 
-    /// The value, or a problem at this path.
+    /// The value, or `None` and a problem at this path.
     fn take<T>(&mut self, path: &str, result: Result<T, String>) -> Option<T> {
         result.map_err(|message| self.error(path, message)).ok()
     }
 
-    /// A certificate and its key: both or none.
+    /// A certificate and its key: both or neither.
     fn identity(
         &mut self,
         path: &str,
@@ -83,14 +83,14 @@ impl<'a> Problems<'a> {
             (Some(_), None) => {
                 self.error(
                     &format!("{path}.{certificate_key}"),
-                    format!("a certificate without its key; set `{path}.{key_key}` too, or neither"),
+                    format!("a certificate needs its key; set `{path}.{key_key}` too, or neither"),
                 );
                 None
             }
             (None, Some(_)) => {
                 self.error(
                     &format!("{path}.{key_key}"),
-                    format!("a key without its certificate; set `{path}.{certificate_key}` too, or neither"),
+                    format!("a key needs its certificate; set `{path}.{certificate_key}` too, or neither"),
                 );
                 None
             }
@@ -98,7 +98,7 @@ impl<'a> Problems<'a> {
     }
 }
 
-/// Checks everything; `None` when there is a problem that forbids to start (it is in `problems.errors`).
+/// Checks everything; `None` if a problem prevents the start (it is in `problems.errors`).
 pub(crate) fn checked(raw: &Raw, environment: &Environment, problems: &mut Problems<'_>) -> Option<Settings> {
     let pairs = pairs::checked(&raw.pairs, problems);
     let admin_address = problems.take("admin.listen", address::admin(&raw.admin.listen));
@@ -183,7 +183,7 @@ fn observe(raw: &Observe, problems: &mut Problems<'_>) -> observer::Settings {
         if !prefix.starts_with('/') || prefix.len() < 2 {
             problems.error(
                 &format!("observe.path_prefixes[{index}]"),
-                format!("`{prefix}` is no path prefix; write one that begins with `/`, such as /engine1"),
+                format!("invalid path prefix `{prefix}`; it must start with `/`, such as /engine1"),
             );
         }
     }
@@ -191,7 +191,7 @@ fn observe(raw: &Observe, problems: &mut Problems<'_>) -> observer::Settings {
         let above = raw.coding_window_bytes.next_power_of_two();
         problems.error(
             "observe.coding_window_bytes",
-            format!("{} is no power of two; write {} or {above}", raw.coding_window_bytes, above / 2),
+            format!("{} is not a power of two; write {} or {above}", raw.coding_window_bytes, above / 2),
         );
     }
     let own_paths = raw.routes.iter().filter_map(|(path, route)| own_path(path, route, problems)).collect();
@@ -231,15 +231,15 @@ fn observe(raw: &Observe, problems: &mut Problems<'_>) -> observer::Settings {
 fn own_path(path: &str, route: &str, problems: &mut Problems<'_>) -> Option<observer::OwnPath> {
     let message = match observer::OwnPath::new(path, route) {
         Ok(own) => return Some(own),
-        Err(observer::OwnPathError::Path) => {
-            format!("`{path}` is no path; write one that begins with `/`, or all below one such as /llm/*")
+        Err(observe::OwnPathError::Path) => {
+            format!("invalid path `{path}`; it must start with `/`, such as /llm, or /llm/* for everything below it")
         }
         Err(observer::OwnPathError::Route) => {
             let hint = match nearest(route, observer::OwnPath::routes()) {
                 Some(near) => format!("; did you mean `{near}`?"),
                 None => format!("; write one of {}", observer::OwnPath::routes().collect::<Vec<_>>().join(", ")),
             };
-            format!("`{route}` is no route{hint}")
+            format!("unknown route `{route}`{hint}")
         }
     };
     problems.error(&format!("observe.routes.{path}"), message);
@@ -271,8 +271,8 @@ fn export(
     }
 }
 
-/// `server.address` and `server.port` of an upstream (semantic conventions, "server": a Unix socket's path is its
-/// address, without a port).
+/// `server.address` and `server.port` of an upstream (semantic conventions, "server": for a Unix socket, the path is
+/// the address, without a port).
 fn server(upstream: &Address) -> (String, Option<u16>) {
     match upstream {
         Address::Tcp { host, port } => (host.clone(), Some(*port)),
@@ -285,7 +285,7 @@ fn unless_zero(duration: Duration) -> Option<Duration> {
     (!duration.is_zero()).then_some(duration)
 }
 
-/// Ranges are checked before, so nothing is cut where `usize` has 32 bits either.
+/// Values are range-checked before, so the conversion also fits a 32-bit `usize`.
 fn size(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }

@@ -13,7 +13,7 @@ use crate::config::raw::Rules;
 use tokometer_observe::observer;
 use tokometer_telemetry::slo;
 
-/// One objective as it was written.
+/// An objective as written by the user.
 struct Written<'a> {
     path: String,
     name: &'a str,
@@ -30,11 +30,12 @@ pub(super) fn checked(raw: &Raw, problems: &mut Problems<'_>) -> slo::Settings {
     for one in &written {
         let path = format!("{}.name", one.path);
         if !is_name(one.name, "-_") {
-            let message = format!("`{}` is no name; write small letters, digits, `-` and `_`, at most 63", one.name);
+            let message =
+                format!("invalid name `{}`; use lowercase letters, digits, `-` and `_`, at most 63", one.name);
             problems.error(&path, message);
         }
         if !names.insert(one.name) {
-            problems.error(&path, format!("two objectives are called `{}`; give each a name of its own", one.name));
+            problems.error(&path, format!("two objectives have the name `{}`; use unique names", one.name));
         }
     }
     let ms = Duration::from_millis;
@@ -44,16 +45,19 @@ pub(super) fn checked(raw: &Raw, problems: &mut Problems<'_>) -> slo::Settings {
         (asked.tpot_min_ms, "tpot_min_ms", asked.tpot_max_ms, "tpot_max_ms"),
     ] {
         if low > high {
-            let message = format!("{low} is above `{high_key}`, which is {high}; write the smaller one here");
+            let message = format!("{low} is above `{high_key}` ({high}); swap the two values");
             problems.error(&format!("slo.request_targets.{low_key}"), message);
         }
     }
     let tenants = written.iter().any(|one| !one.applies_to.tenants.is_empty());
     if tenants && of.tenant_header.is_none() && !raw.tenants.enabled {
-        problems.error("slo.tenant_header", "an objective is about tenants, but no header names them; write its name");
+        problems.error(
+            "slo.tenant_header",
+            "an objective applies to tenants, but no header is set; write the header's name",
+        );
     }
     if of.tenant_header.is_some() && raw.tenants.enabled {
-        let message = "`tenants` says who names the tenant, for objectives too; leave this out";
+        let message = "objectives use the tenant of the block `tenants`; remove this key";
         problems.error("slo.tenant_header", message);
     }
     let objectives = written.iter().map(|one| slo::Objective {
@@ -76,17 +80,18 @@ pub(super) fn checked(raw: &Raw, problems: &mut Problems<'_>) -> slo::Settings {
         rules: rules(&of.rules, problems),
     };
     if of.enabled && raw.observe.min_rate_tokens > of.min_tokens {
-        let message = "is below `observe.min_rate_tokens`: such exchanges have no rate and are left out";
+        let message =
+            "is below `observe.min_rate_tokens`: requests in between have no decode rate and are not evaluated";
         problems.warn("slo.min_tokens", message);
     }
     settings
 }
 
-/// Which headers of requests are read.
-pub(super) fn headers(raw: &Raw, problems: &mut Problems<'_>) -> observer::TargetHeaders {
+/// Request headers that are read.
+pub(super) fn headers(raw: &Raw, problems: &mut Problems<'_>) -> observe::TargetHeaders {
     let tenant = raw.slo.tenant_header.as_deref();
     if let Some(name) = tenant.filter(|name| !is_header(name)) {
-        problems.error("slo.tenant_header", format!("`{name}` is no name of a header; write one such as x-tenant"));
+        problems.error("slo.tenant_header", format!("invalid header name `{name}`; write one such as x-tenant"));
     }
     let of_objectives = tenant.filter(|_| raw.slo.enabled);
     let of_tenants = raw.tenants.from_headers.iter().map(String::as_str).filter(|_| raw.tenants.enabled);
@@ -98,7 +103,7 @@ pub(super) fn headers(raw: &Raw, problems: &mut Problems<'_>) -> observer::Targe
     }
 }
 
-/// Every objective of every kind, in the order of the blocks.
+/// All objectives of all kinds, in the order of the blocks.
 fn written(raw: &Raw) -> Vec<Written<'_>> {
     let ms = Duration::from_millis;
     let mut all = Vec::new();
@@ -138,14 +143,14 @@ fn scope(one: &Written<'_>, problems: &mut Problems<'_>) -> slo::Scope {
                 let hint = hint
                     .unwrap_or_else(|| format!("write one of {}", slo::Scope::routes().collect::<Vec<_>>().join(", ")));
                 let path = format!("{}.applies_to.routes[{index}]", one.path);
-                problems.error(&path, format!("`{name}` is no route; {hint}"));
+                problems.error(&path, format!("unknown route `{name}`; {hint}"));
             }
         }
     }
     for (index, name) in one.applies_to.models.iter().enumerate() {
         if name.is_empty() || name.trim_end_matches('*').contains('*') || name.ends_with("**") {
             let path = format!("{}.applies_to.models[{index}]", one.path);
-            problems.error(&path, format!("`{name}` is no name of a model; a `*` may stand at its end alone"));
+            problems.error(&path, format!("invalid model name `{name}`; `*` is allowed only at the end"));
         }
     }
     slo::Scope { models: one.applies_to.models.clone(), routes, tenants: one.applies_to.tenants.clone() }
@@ -153,19 +158,19 @@ fn scope(one: &Written<'_>, problems: &mut Problems<'_>) -> slo::Scope {
 
 fn rules(raw: &Rules, problems: &mut Problems<'_>) -> slo::RuleSettings {
     if !is_name(&raw.service, "-_") {
-        let message = format!("`{}` is no name; write small letters, digits, `-` and `_`, at most 63", raw.service);
+        let message = format!("invalid name `{}`; use lowercase letters, digits, `-` and `_`, at most 63", raw.service);
         problems.error("slo.rules.service", message);
     }
     for (index, label) in raw.group_by.iter().enumerate() {
         let begins = label.starts_with(|c: char| c.is_ascii_alphabetic());
         if !begins || !label.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') || label == "slo" {
             let path = format!("slo.rules.group_by[{index}]");
-            problems.error(&path, format!("`{label}` is no further label; write one such as namespace or model"));
+            problems.error(&path, format!("invalid label `{label}`; write one such as namespace or model"));
         }
     }
     for (key, text) in [("runbook_url", Some(&raw.runbook_url)), ("dashboard_url", raw.dashboard_url.as_ref())] {
         if text.is_some_and(|text| text.is_empty() || text.contains(char::is_whitespace) || text.contains("{{")) {
-            problems.error(&format!("slo.rules.{key}"), "this is no URL; write one such as https://host/path");
+            problems.error(&format!("slo.rules.{key}"), "invalid URL; write one such as https://host/path");
         }
     }
     slo::RuleSettings {

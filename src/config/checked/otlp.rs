@@ -1,4 +1,4 @@
-//! The block `otlp`: each signal's way to a collector, from what is set for both and for it alone.
+//! The block `otlp`: each signal's destination, from the shared and its own settings.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -34,19 +34,19 @@ pub(super) fn metrics(otlp: &Otlp, problems: &mut Problems<'_>) -> export::Metri
 pub(super) fn traces(otlp: &Otlp, problems: &mut Problems<'_>) -> export::Traces {
     use raw::Sampler as S;
     let raw = &otlp.traces;
-    // A batch size that nobody set follows a smaller queue.
+    // A default batch size is lowered to a smaller queue.
     if raw.batch_size > raw.queue_size && problems.is_set("otlp.traces.batch_size") {
         problems.error(
             "otlp.traces.batch_size",
             format!(
-                "a batch of {} never fills from a queue of {}; write at most `queue_size`",
+                "a batch of {} is larger than the queue of {}; write at most `queue_size`",
                 raw.batch_size, raw.queue_size
             ),
         );
     }
     let by_ratio = matches!(raw.sampler, S::Traceidratio | S::ParentbasedTraceidratio);
     if !by_ratio && raw.sampler_ratio != 1.0 {
-        problems.warn("otlp.traces.sampler_ratio", "has no effect: only the samplers with `traceidratio` use it");
+        problems.warn("otlp.traces.sampler_ratio", "has no effect: only the `traceidratio` samplers use it");
     }
     export::Traces {
         endpoint: endpoint("traces", otlp, &raw.destination, problems),
@@ -121,7 +121,7 @@ fn endpoint(
     if let Some(own_path) = own_path.filter(|_| !is_own && protocol == raw::Protocol::HttpProtobuf) {
         problems.warn(
             &path,
-            format!("the path of each signal is appended to this, so leave `{own_path}` out, or set `otlp.{signal}.endpoint`, which is used as it stands"),
+            format!("the path of each signal is appended; remove `{own_path}`, or set `otlp.{signal}.endpoint`, which is used without changes"),
         );
     }
     let url = match protocol {
@@ -148,7 +148,7 @@ fn endpoint(
     })
 }
 
-/// The endpoint with a scheme; `insecure` chooses it where gRPC has none.
+/// The endpoint with a scheme; for gRPC without a scheme, `insecure` selects it.
 fn url(text: &str, protocol: raw::Protocol, insecure: bool) -> Result<String, String> {
     let with_scheme = match (text.contains("://"), protocol) {
         (true, _) => text.to_owned(),
@@ -158,18 +158,16 @@ fn url(text: &str, protocol: raw::Protocol, insecure: bool) -> Result<String, St
         }
     };
     let uri: http::Uri =
-        with_scheme.parse().map_err(|_| format!("`{}` is no URL; write http://host:port", redact::url(text)))?;
+        with_scheme.parse().map_err(|_| format!("invalid URL `{}`; write http://host:port", redact::url(text)))?;
     match (uri.scheme_str(), uri.host()) {
         (Some("http" | "https"), Some(host)) if !host.is_empty() => Ok(with_scheme),
-        (Some("http" | "https"), _) => Err(format!("`{}` names no host; write http://host:port", redact::url(text))),
-        (scheme, _) => {
-            Err(format!("the scheme `{}` is not known; write http:// or https://", scheme.unwrap_or_default()))
-        }
+        (Some("http" | "https"), _) => Err(format!("`{}` has no host; write http://host:port", redact::url(text))),
+        (scheme, _) => Err(format!("unknown scheme `{}`; write http:// or https://", scheme.unwrap_or_default())),
     }
 }
 
-/// The URL without `user:password@`, and these as they are before Basic authentication encodes them (RFC 7617 section 2): a URL goes
-/// into `Host` and into logs.
+/// The URL without `user:password@`, and these in the form that Basic authentication encodes (RFC 7617 section 2). They
+/// must be removed because a URL is used in `Host` and in logs.
 fn without_user(url: &str) -> (String, Option<String>) {
     let Some((scheme, rest)) = url.split_once("://") else { return (url.to_owned(), None) };
     let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
@@ -179,7 +177,7 @@ fn without_user(url: &str) -> (String, Option<String>) {
     (format!("{scheme}://{place}{path}"), Some(user))
 }
 
-/// Appends `v1/metrics` or `v1/traces` to the path, before a query.
+/// Appends `v1/metrics` or `v1/traces` to the path, before the query.
 fn with_signal_path(url: &str, signal: &str) -> String {
     let (address, query) = url.split_once('?').map_or((url, None), |(address, query)| (address, Some(query)));
     let query = query.map(|query| format!("?{query}")).unwrap_or_default();
@@ -190,11 +188,11 @@ fn check_headers(path: &str, headers: &BTreeMap<String, String>, problems: &mut 
     for (name, value) in headers {
         let path = &format!("{path}.{name}");
         if http::HeaderName::try_from(name.as_str()).is_err() {
-            problems.error(path, format!("`{name}` is no header name; write letters, digits and dashes"));
+            problems.error(path, format!("invalid header name `{name}`; use letters, digits and dashes"));
         } else if http::HeaderValue::try_from(value.as_str()).is_err() {
             problems.error(
                 path,
-                format!("the value of `{name}` holds characters that no header may hold; write visible ASCII"),
+                format!("the value of `{name}` contains characters that are not allowed in headers; use visible ASCII"),
             );
         }
     }
@@ -205,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn user_and_password_leave_the_url() {
+    fn user_and_password_are_removed_from_the_url() {
         for (url, plain, user) in [
             ("http://u:p%401@c:4318/v1?k=a@b", "http://c:4318/v1?k=a@b", Some("u:p@1")),
             ("http://u@c", "http://c", Some("u:")),
@@ -216,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_signal_path_is_appended_once_and_before_a_query() {
+    fn signal_path_is_appended_before_the_query() {
         let table = [
             ("http://a:4318", "http://a:4318/v1/traces"),
             ("http://a:4318/", "http://a:4318/v1/traces"),

@@ -1,4 +1,4 @@
-//! The pairs: addresses, TLS, and what they may not do to each other.
+//! The listeners: addresses, TLS, and conflicts between them.
 
 use crate::config::address;
 use crate::config::checked::Problems;
@@ -8,12 +8,12 @@ use tokometer_proxy::listen::ClientTls;
 use tokometer_proxy::listen::Pair;
 use tokometer_proxy::listen::ServerTls;
 
-/// Reads the pairs; those with problems are left out.
+/// Checks the listeners; invalid ones are left out.
 pub(super) fn checked(raw: &[raw::Pair], problems: &mut Problems<'_>) -> Vec<Pair> {
     if raw.is_empty() {
         problems.error(
             "pairs",
-            "there is no pair, so nothing would be relayed; write one with `listen` and `upstream`, or use --listen and --upstream",
+            "no listener is configured; add one with `listen` and `upstream`, or use --listen and --upstream",
         );
     }
     let pairs: Vec<(usize, Pair)> =
@@ -24,7 +24,7 @@ pub(super) fn checked(raw: &[raw::Pair], problems: &mut Problems<'_>) -> Vec<Pai
                 problems.error(
                     &format!("pairs[{index}].listen"),
                     format!(
-                        "pairs[{other_index}] already listens on `{}`; give each pair an address of its own",
+                        "pairs[{other_index}] already listens on `{}`; use a separate address for each listener",
                         raw_listen(raw, *other_index)
                     ),
                 );
@@ -32,10 +32,7 @@ pub(super) fn checked(raw: &[raw::Pair], problems: &mut Problems<'_>) -> Vec<Pai
             if pair.name == other.name && !address::collide(&pair.listen, &other.listen) {
                 problems.error(
                     &format!("pairs[{index}].name"),
-                    format!(
-                        "pairs[{other_index}] already has the name `{}`; give each pair a name of its own",
-                        pair.name
-                    ),
+                    format!("pairs[{other_index}] already has the name `{}`; use unique names", pair.name),
                 );
             }
         }
@@ -44,14 +41,14 @@ pub(super) fn checked(raw: &[raw::Pair], problems: &mut Problems<'_>) -> Vec<Pai
     pairs.into_iter().map(|(_, pair)| pair).collect()
 }
 
-/// The admin port must be free of relayed traffic, in both directions.
+/// The admin address must be neither a listen address nor an upstream.
 pub(super) fn keep_clear_of_admin(pairs: &[Pair], admin: &Address, problems: &mut Problems<'_>) {
     for pair in pairs {
         if address::collide(&pair.listen, admin) {
             problems.error(
                 "admin.listen",
                 format!(
-                    "the pair `{}` listens there already; give the admin server another port, such as {}",
+                    "the listener `{}` already uses this address; use another port for the admin server, such as {}",
                     pair.name,
                     other_port(admin, 9464)
                 ),
@@ -60,13 +57,13 @@ pub(super) fn keep_clear_of_admin(pairs: &[Pair], admin: &Address, problems: &mu
         if address::reaches(&pair.upstream, admin) {
             problems.error(
                 "admin.listen",
-                format!("this is the upstream of the pair `{}`; give the admin server a port of its own", pair.name),
+                format!("this is the upstream of the listener `{}`; use another port for the admin server", pair.name),
             );
         }
     }
 }
 
-/// A port to suggest that is not the one which is taken.
+/// A port to suggest, different from the one in use.
 pub(super) fn other_port(taken: &Address, usual: u16) -> u16 {
     let is_usual = matches!(taken, Address::Tcp { port, .. } if *port == usual);
     if is_usual { usual + 1 } else { usual }
@@ -90,7 +87,7 @@ fn pair(index: usize, raw: &raw::Pair, problems: &mut Problems<'_>) -> Option<Pa
             );
         }
         if tls.is_some() {
-            problems.warn(&at("upstream"), "with `original`, clients are redirected here without their knowledge: TLS is ended with our certificate");
+            problems.warn(&at("upstream"), "with `original`, clients do not know that they are redirected: tokometer terminates TLS with its own certificate");
         }
     }
     let upstream_tls = client_tls(&at("upstream_tls"), &raw.upstream_tls, https, &upstream, problems);
@@ -108,9 +105,7 @@ fn server_tls(path: &str, raw: &raw::Tls, problems: &mut Problems<'_>) -> Option
     if raw.client_ca.is_some() && raw.certificate.is_none() && raw.key.is_none() {
         problems.error(
             &format!("{path}.client_ca"),
-            format!(
-                "clients can show certificates only where TLS is on; set `{path}.certificate` and `{path}.key` too"
-            ),
+            format!("client certificates require TLS; set `{path}.certificate` and `{path}.key` too"),
         );
     }
     let (certificate, key) = identity?;
@@ -135,7 +130,7 @@ fn client_tls(
         if let Some((key, _)) = set.iter().find(|(_, set)| *set) {
             problems.error(
                 &format!("{path}.{key}"),
-                format!("TLS towards the server is off, so this does nothing; set `{path}.enabled: true` or write the upstream as https://host:port"),
+                format!("has no effect without TLS towards the server; set `{path}.enabled: true` or write the upstream as https://host:port"),
             );
         }
         return None;
@@ -143,7 +138,7 @@ fn client_tls(
     if raw.server_name.is_none() && !raw.insecure && !matches!(upstream, Address::Tcp { .. }) {
         problems.error(
             &format!("{path}.server_name"),
-            "the upstream address names no host to check the certificate against; set `server_name`",
+            "the upstream address has no host name to verify the certificate against; set `server_name`",
         );
     }
     if raw.insecure {
@@ -151,7 +146,7 @@ fn client_tls(
         if raw.ca.is_some() {
             problems.error(
                 &format!("{path}.insecure"),
-                format!("with `insecure` nothing is checked against `{path}.ca`; keep one of the two"),
+                format!("`insecure` disables the check against `{path}.ca`; remove one of the two"),
             );
         }
     }
@@ -163,7 +158,7 @@ fn client_tls(
     })
 }
 
-/// Follows each pair's upstream from listener to listener: whoever comes back to a pair goes round for ever.
+/// Follows each listener's upstream from listener to listener, and reports those that lead back to the start.
 fn tell_loops(pairs: &[(usize, Pair)], problems: &mut Problems<'_>) {
     let next = |from: &Pair| pairs.iter().position(|(_, to)| address::reaches(&from.upstream, &to.listen));
     for (start, (index, pair)) in pairs.iter().enumerate() {
@@ -172,9 +167,9 @@ fn tell_loops(pairs: &[(usize, Pair)], problems: &mut Problems<'_>) {
             match at {
                 Some(place) if place == start => {
                     let message = if next(pair) == Some(start) {
-                        "this is our own listen address, so every request would come back to us; write the server's address"
+                        "this is tokometer's own listen address, so requests would loop; write the server's address"
                     } else {
-                        "this leads over other pairs back to our own listen address; write the server's address"
+                        "this leads through other listeners back to this listen address; write the server's address"
                     };
                     problems.error(&format!("pairs[{index}].upstream"), message);
                     break;

@@ -1,4 +1,4 @@
-//! Which engines' metrics are read, and where.
+//! The engines whose metrics are scraped, and their addresses.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use tokometer_engine::scrape::Target;
 use tokometer_proxy::listen::Address;
 use tokometer_proxy::listen::Pair;
 
-/// Engines that have no such page.
+/// Engines without a metrics page.
 const WITHOUT: [&str; 3] = ["ollama", "llama_cpp_python", "transformers"];
 
-/// Port of Triton's metrics, beside that of its traffic.
+/// Port of Triton's metrics, which differs from its traffic port.
 const TRITON_PORT: u16 = 8002;
 
 pub(super) fn checked(
@@ -58,14 +58,14 @@ fn target(
     if matches!(upstream, Some(Address::Unix(_))) && port.is_some() {
         problems.error(
             &at(own.port_number.is_some(), "port_number"),
-            "the upstream is a Unix socket, which has no port; remove this key, or `scrape.enabled: false` for this pair",
+            "the upstream is a Unix socket, which has no port; remove this key, or set `scrape.enabled: false` for this listener",
         );
     }
     if upstream == Some(&Address::OriginalDestination) {
         if enabled == Some(true) {
             problems.error(
                 &at(own.enabled.is_some(), "enabled"),
-                "with `original` the server's address is not known, so its metrics cannot be read; write the server's address as the upstream, or remove this key",
+                "with `original` the server's address is unknown, so its metrics cannot be scraped; write the server's address as the upstream, or remove this key",
             );
         }
         return None;
@@ -82,11 +82,11 @@ fn target(
 fn check_path(path: &str, at: &str, engine: Option<&str>, problems: &mut Problems<'_>) {
     let plain = |byte: u8| byte.is_ascii_graphic() && byte != b'#';
     if !path.starts_with('/') || !path.bytes().all(plain) {
-        problems.error(at, format!("`{path}` is no path; write one that begins with `/`, such as /metrics"));
+        problems.error(at, format!("invalid path `{path}`; it must start with `/`, such as /metrics"));
     } else if engine == Some("tensorrt_llm") && path.trim_end_matches('/') == "/metrics" {
         problems.error(
             at,
-            "reading TensorRT-LLM's /metrics takes its figures from whoever reads them; write /prometheus/metrics, or null",
+            "scraping TensorRT-LLM's /metrics removes its values for other scrapers; write /prometheus/metrics, or null",
         );
     }
 }

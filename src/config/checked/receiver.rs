@@ -1,4 +1,4 @@
-//! The receiver of the engine's spans.
+//! The block `queue`: the receiver of the engine's spans.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tokometer_proxy::listen::Address;
 use tokometer_proxy::listen::Pair;
 use tokometer_telemetry::export;
 
-/// Checks the block; `None` when nothing is received. `admin` is where the admin server listens.
+/// Checks the block; `None` if the receiver is off. `admin` is the admin server's address.
 pub(super) fn checked(
     raw: &raw::Queue,
     pairs: &[Pair],
@@ -30,7 +30,7 @@ pub(super) fn checked(
         if !address.ip().is_loopback() {
             problems.warn(
                 &path,
-                "whoever reaches this address can send spans; 127.0.0.1 is enough for an engine beside us",
+                "anyone who can reach this address can send spans; use 127.0.0.1 for an engine in the same pod",
             );
         }
         listen.push(address);
@@ -47,7 +47,7 @@ pub(super) fn checked(
     })
 }
 
-/// One place is not listened on twice.
+/// Reports addresses that are already in use.
 fn keep_clear(
     path: &str,
     address: SocketAddr,
@@ -60,18 +60,20 @@ fn keep_clear(
     let taken = |other: SocketAddr| address::collide(&this, &other.into());
     let other = other_port(&this, 4317);
     if let Some(pair) = pairs.iter().find(|pair| address::collide(&pair.listen, &this)) {
-        let message = format!("the pair `{}` listens there already; write another port, such as {other}", pair.name);
+        let message =
+            format!("the listener `{}` already uses this address; write another port, such as {other}", pair.name);
         problems.error(path, message);
     }
     if admin.is_some_and(taken) {
-        problems.error(path, format!("the admin server listens there already; write another port, such as {other}"));
+        problems
+            .error(path, format!("the admin server already uses this address; write another port, such as {other}"));
     }
     if earlier.iter().any(|other| taken(*other)) {
-        problems.error(path, "the same address stands here twice; write each once");
+        problems.error(path, "duplicate address; remove one");
     }
 }
 
-/// Spans that are passed on to ourselves would go round for ever.
+/// Reports a loop: tokometer would forward the spans to itself.
 fn keep_from_itself(path: &str, address: SocketAddr, traces: &export::Traces, problems: &mut Problems<'_>) {
     let target = traces.endpoint.as_ref().and_then(|endpoint| endpoint.url.parse::<http::Uri>().ok());
     let target = target.and_then(|uri| {
@@ -81,7 +83,7 @@ fn keep_from_itself(path: &str, address: SocketAddr, traces: &export::Traces, pr
     if target.is_some_and(|target| address.port() != 0 && address::reaches(&target, &address.into())) {
         problems.error(
             path,
-            "spans are passed on to `otlp.traces`, which is this address; point that to the collector, or write another port here",
+            "spans are forwarded to `otlp.traces`, which is this address; set that to the collector, or write another port here",
         );
     }
 }

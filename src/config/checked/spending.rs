@@ -13,18 +13,18 @@ use crate::config::raw::TenantLabel;
 use crate::config::raw::Tenants;
 use tokometer_telemetry::accounting;
 
-/// Headers whose whole value is a secret: even a hash of it is none of ours to keep.
+/// Headers whose whole value is a secret: not even a hash of it may be stored.
 const SECRET: [&str; 4] = ["authorization", "proxy-authorization", "cookie", "set-cookie"];
 
-/// Headers whose value is a secret that may be told apart by its hash alone.
+/// Headers with a secret value of which only the hash may be used.
 const KEYS: [&str; 3] = ["x-api-key", "api-key", "x-goog-api-key"];
 
-/// Longest name of a tenant in a label.
+/// Maximum bytes of a tenant label.
 const MOST_LABEL_BYTES: usize = 128;
 
-/// Checks names, patterns, numbers and what goes with what.
-pub(super) fn checked(raw: &Raw, problems: &mut Problems<'_>) -> accounting::Settings {
-    accounting::Settings {
+/// Checks names, patterns, numbers and combinations of keys.
+pub(super) fn checked(raw: &Raw, problems: &mut Problems<'_>) -> ledger::Settings {
+    ledger::Settings {
         tenants: tenants(&raw.tenants, problems),
         prices: prices(&raw.prices, problems),
         budgets: budgets(raw, problems),
@@ -38,24 +38,28 @@ fn tenants(raw: &Tenants, problems: &mut Problems<'_>) -> Option<accounting::Ten
         let path = format!("tenants.from_headers[{index}]");
         let lower = name.to_ascii_lowercase();
         if !is_header(name) {
-            problems.error(&path, format!("`{name}` is no name of a header; write one such as x-tenant"));
+            problems.error(&path, format!("invalid header name `{name}`; write one such as x-tenant"));
         } else if SECRET.contains(&lower.as_str()) {
             let message =
-                format!("`{name}` holds secrets; name another header, or a claim of the token in `from_jwt_claim`");
+                format!("`{name}` contains secrets; use another header, or a claim of the token in `from_jwt_claim`");
             problems.error(&path, message);
         } else if KEYS.contains(&lower.as_str()) && raw.label == TenantLabel::Plain {
-            problems.error(&path, format!("`{name}` holds keys, which `label: plain` would show; write `label: hash`"));
+            problems.error(
+                &path,
+                format!("`{name}` contains keys, which `label: plain` would expose; write `label: hash`"),
+            );
         }
     }
     if raw.from_jwt_claim.as_deref() == Some("") {
         problems.error("tenants.from_jwt_claim", "the claim is empty; write one such as sub, or null for none");
     }
     if raw.enabled && raw.from_headers.is_empty() && raw.from_jwt_claim.is_none() {
-        let message = "nothing names the tenant; write a header such as x-tenant here, or a claim in `from_jwt_claim`";
+        let message =
+            "no source of the tenant is set; write a header such as x-tenant here, or a claim in `from_jwt_claim`";
         problems.error("tenants.from_headers", message);
     }
     if raw.hash_key_file.as_deref() == Some("") {
-        problems.error("tenants.hash_key_file", "the path is empty; write that of a file, or null for no key");
+        problems.error("tenants.hash_key_file", "the path is empty; write the path of a file, or null for no key");
     }
     if raw.hash_key_file.is_some() && raw.label == TenantLabel::Plain {
         problems.warn("tenants.hash_key_file", "has no effect with `label: plain`");
@@ -63,17 +67,18 @@ fn tenants(raw: &Tenants, problems: &mut Problems<'_>) -> Option<accounting::Ten
     for (said, label) in &raw.names {
         let readable = label.chars().all(|c| c == ' ' || c.is_ascii_graphic() || c.is_alphanumeric());
         if label.trim().is_empty() || !readable || label.len() > MOST_LABEL_BYTES {
-            let message =
-                format!("`{label}` is no label; write letters, digits and signs, at most {MOST_LABEL_BYTES} bytes");
+            let message = format!(
+                "invalid label `{label}`; use letters, digits, spaces and ASCII punctuation, at most {MOST_LABEL_BYTES} bytes"
+            );
             problems.error(&format!("tenants.names.{said}"), message);
         }
     }
     if raw.enabled && raw.only_named && raw.names.is_empty() {
         problems
-            .error("tenants.only_named", "no tenant has a name, so that all would be `other`; write some in `names`");
+            .error("tenants.only_named", "`names` is empty, so all tenants would be `other`; add entries to `names`");
     }
     if raw.enabled && raw.label == TenantLabel::Hash && raw.hash_key_file.is_none() {
-        let message = "is not set: who can guess a tenant's name can find its hash; set it to a file with a key";
+        let message = "is not set: a guessed tenant name can be confirmed by its hash; set it to a file with a key";
         problems.warn("tenants.hash_key_file", message);
     }
     raw.enabled.then(|| accounting::Tenants {
@@ -92,11 +97,11 @@ fn prices(raw: &Prices, problems: &mut Problems<'_>) -> Option<accounting::Price
     let is_word = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
     if raw.currency.is_empty() || raw.currency.len() > 16 || !raw.currency.chars().all(is_word) {
         let message =
-            format!("`{}` is no currency; write a word such as USD or credits, at most 16 signs", raw.currency);
+            format!("invalid currency `{}`; write a word such as USD or credits, at most 16 characters", raw.currency);
         problems.error("prices.currency", message);
     }
     if raw.currency == "tokens" {
-        problems.error("prices.currency", "`tokens` is the unit of other budgets; write a word such as USD or credits");
+        problems.error("prices.currency", "`tokens` is the unit of token budgets; write a word such as USD or credits");
     }
     let mut models = Vec::with_capacity(raw.models.len());
     for (index, price) in raw.models.iter().enumerate() {
@@ -104,11 +109,12 @@ fn prices(raw: &Prices, problems: &mut Problems<'_>) -> Option<accounting::Price
         pattern(&path("model"), &price.model, problems);
         let covered = raw.models.iter().take(index).any(|before| covers(&before.model, &price.model));
         if covered {
-            problems.warn(&path("model"), format!("`{}` is covered by an entry above it, which counts", price.model));
+            problems.warn(&path("model"), format!("`{}` is never used: an entry above matches it", price.model));
         }
         let mut needed = |key: &str, value: Option<f64>| {
             if value.is_none() {
-                problems.error(&path(key), "a million of these tokens has no price; write one, 0 if they cost nothing");
+                problems
+                    .error(&path(key), "the price per million of these tokens is missing; write 0 if they are free");
             }
             value.unwrap_or_default()
         };
@@ -128,18 +134,19 @@ fn budgets(raw: &Raw, problems: &mut Problems<'_>) -> Vec<accounting::Budget> {
     for (index, budget) in raw.budgets.iter().enumerate() {
         let path = |key: &str| format!("budgets[{index}].{key}");
         if !is_name(&budget.name, "-_") {
-            let message = format!("`{}` is no name; write small letters, digits, `-` and `_`, at most 63", budget.name);
+            let message =
+                format!("invalid name `{}`; use lowercase letters, digits, `-` and `_`, at most 63", budget.name);
             problems.error(&path("name"), message);
         }
         if !names.insert(budget.name.as_str()) {
-            let message = format!("two budgets are called `{}`; give each a name of its own", budget.name);
+            let message = format!("two budgets have the name `{}`; use unique names", budget.name);
             problems.error(&path("name"), message);
         }
         for (at, model) in budget.models.iter().enumerate() {
             pattern(&format!("budgets[{index}].models[{at}]"), model, problems);
         }
         if !budget.tenants.is_empty() && !raw.tenants.enabled {
-            let message = "the budget is about tenants, but nobody names them; set `tenants.enabled: true`";
+            let message = "the budget applies to tenants, but tenants are off; set `tenants.enabled: true`";
             problems.error(&path("tenants"), message);
         }
         checked.extend(limit(raw, budget, &path, problems).map(|limit| accounting::Budget {
@@ -161,31 +168,31 @@ fn limit(
     match (budget.tokens_per_day, budget.cost_per_day) {
         (Some(tokens), None) => Some(accounting::Limit::Tokens(tokens)),
         (None, Some(_)) if raw.prices.models.is_empty() => {
-            problems.error(&path("cost_per_day"), "nothing has a price; write some in `prices.models`");
+            problems.error(&path("cost_per_day"), "no prices are set; add some to `prices.models`");
             None
         }
         (None, Some(money)) => Some(accounting::Limit::Cost(money)),
         (Some(_), Some(_)) => {
-            let message = "a budget has one limit; leave out this or `tokens_per_day`, and make a second budget of it";
+            let message = "a budget has one limit; remove this or `tokens_per_day`, and define a second budget";
             problems.error(&path("cost_per_day"), message);
             None
         }
         (None, None) => {
-            problems.error(&path("tokens_per_day"), "the budget has no limit; write this or `cost_per_day`");
+            problems.error(&path("tokens_per_day"), "the budget has no limit; set this or `cost_per_day`");
             None
         }
     }
 }
 
-/// A name of a model with a `*` at its end at most.
+/// Checks a model name, in which `*` is allowed only at the end.
 fn pattern(path: &str, name: &str, problems: &mut Problems<'_>) {
     let rest = name.strip_suffix('*').unwrap_or(name);
     if name.is_empty() || rest.contains('*') {
-        problems.error(path, format!("`{name}` is no name of a model; a `*` may stand at its end alone"));
+        problems.error(path, format!("invalid model name `{name}`; `*` is allowed only at the end"));
     }
 }
 
-/// True when every model of the second pattern is one of the first.
+/// True if the first pattern matches every model that the second one matches.
 fn covers(pattern: &str, other: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(begin) => other.trim_end_matches('*').starts_with(begin),
@@ -193,7 +200,7 @@ fn covers(pattern: &str, other: &str) -> bool {
     }
 }
 
-/// True for what can be the name of a header.
+/// True for a valid header name.
 pub(super) fn is_header(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
 }

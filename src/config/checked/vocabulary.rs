@@ -1,4 +1,4 @@
-//! The vocabularies, and how much text is kept for them.
+//! The vocabularies, and the amount of text stored for them.
 
 use std::path::PathBuf;
 
@@ -10,17 +10,18 @@ use tokometer_telemetry::tokenizer;
 
 pub(super) fn checked(raw: &Tokenizer, problems: &mut Problems<'_>) -> tokenizer::Settings {
     if raw.path.as_deref() == Some("") {
-        problems.error("observe.tokenizer.path", "the path is empty; write that of a tokenizer.json, or null for none");
+        problems
+            .error("observe.tokenizer.path", "the path is empty; write the path of a tokenizer.json, or null for none");
     }
     for (model, _) in raw.models.iter().filter(|(_, path)| path.is_empty()) {
         let key = format!("observe.tokenizer.models.{model}");
-        problems.error(&key, "the path is empty; write that of a tokenizer.json, or leave the model out");
+        problems.error(&key, "the path is empty; write the path of a tokenizer.json, or remove the model");
     }
     if raw.answer_bytes > raw.memory_bytes {
         let all = raw.memory_bytes;
         problems.error(
             "observe.tokenizer.answer_bytes",
-            format!("one answer may take more than all together ({all}); raise observe.tokenizer.memory_bytes"),
+            format!("is above the maximum for all responses together ({all}); raise observe.tokenizer.memory_bytes"),
         );
     }
     tokenizer::Settings {
@@ -30,8 +31,8 @@ pub(super) fn checked(raw: &Tokenizer, problems: &mut Problems<'_>) -> tokenizer
     }
 }
 
-/// `None`: no vocabulary is set, so that no text is kept.
-pub(super) fn text(raw: &Tokenizer) -> Option<observer::Text> {
+/// `None` if no vocabulary is set: no text is stored then.
+pub(super) fn text(raw: &Tokenizer) -> Option<observe::Text> {
     let on = raw.path.is_some() || !raw.models.is_empty();
     on.then(|| observer::Text { answer_bytes: size(raw.answer_bytes), memory_bytes: size(raw.memory_bytes) })
 }

@@ -1,4 +1,4 @@
-//! Settings of what is going on, from the blocks `live`, `wedge` and `observe`.
+//! Settings of in-flight tracking and wedge detection, from the blocks `live`, `wedge` and `observe`.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::config::checked::size;
 use crate::config::raw::Raw;
 use tokometer_telemetry::live;
 
-/// Checks what spans several keys, and warns of bounds below what a healthy stream is allowed.
+/// Checks combinations of keys: a wedge bound must exceed the stall bound.
 pub(super) fn checked(raw: &Raw, problems: &mut Problems<'_>) -> live::Settings {
     let wedge = &raw.wedge;
     let stall = Duration::from_millis(raw.observe.stall_ms);
@@ -16,14 +16,14 @@ pub(super) fn checked(raw: &Raw, problems: &mut Problems<'_>) -> live::Settings 
             problems.error(
                 &format!("wedge.{key}"),
                 format!(
-                    "{secs} s are no longer than a stall (observe.stall_ms: {}), so that every stall would be a wedge; write more, such as 60",
+                    "{secs} s is not above observe.stall_ms ({}), so every stall would count as a wedge; write a higher value, such as 60",
                     raw.observe.stall_ms
                 ),
             );
         }
     }
     if !raw.observe.enabled && problems.is_set("wedge") {
-        problems.warn("wedge", "observe.enabled is false: nothing is seen, and /engine/healthz says 200 to all");
+        problems.warn("wedge", "has no effect: observe.enabled is false, so /engine/healthz always returns 200");
     }
     live::Settings {
         max_in_flight: size(raw.live.max_in_flight),

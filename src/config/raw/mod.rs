@@ -1,7 +1,8 @@
-//! The configuration as a person writes it: one struct per block, a unit in each key name, every key with a default.
+//! The configuration as written by the user: one struct per block, a unit in each key name, a default for every key.
 //!
-//! The doc comments here are the documentation: `config --print-default`, `config --schema` and `docs/CONFIG.md` are
-//! made from them. Nothing is checked beyond types and ranges; [`crate::config::Settings`] is what the program uses.
+//! The doc comments in this module are the settings' documentation: `config --print-default`, `config --schema` and
+//! `docs/CONFIG.md` are generated from them. Only types and ranges are checked here; the program uses
+//! [`crate::config::Settings`].
 
 mod objectives;
 mod otlp;
@@ -28,43 +29,43 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Raw {
-    /// Which addresses are listened on, and which server each leads to. One process may serve several servers.
+    /// Listen addresses and the upstream server of each. One process can serve several upstreams.
     pub pairs: Vec<Pair>,
-    /// The process itself.
+    /// Process-wide settings: threads and shutdown.
     pub process: Process,
-    /// How connections are relayed. Every byte passes unchanged whatever stands here.
+    /// How connections are forwarded. No setting here changes the bytes: they are always forwarded unmodified.
     pub relay: Relay,
-    /// How exchanges are read and measured. Nothing here changes what clients and server see of each other.
+    /// How requests are parsed and measured. No setting here changes the traffic between client and server.
     pub observe: Observe,
-    /// Reading the engine's own metrics, for its state beside the figures of the exchanges.
+    /// Scraping of the engine's own metrics, which show the engine's state next to the request metrics.
     pub scrape: Scrape,
-    /// The exchanges in flight, and the latest that ended: what `/exchanges` and `/live` show.
+    /// Requests in flight and recently ended requests, as shown by `/exchanges` and `/live`.
     pub live: Live,
-    /// When the engine counts as wedged: what `/engine/healthz` answers.
+    /// When the engine counts as wedged, as reported by `/engine/healthz`.
     pub wedge: Wedge,
-    /// What is common to every metric and span.
+    /// Settings common to all metrics and spans.
     pub telemetry: Telemetry,
-    /// The Prometheus endpoint `/metrics` on the admin address. It is always on.
+    /// The Prometheus endpoint `/metrics` on the admin address. It is always enabled.
     pub prometheus: Prometheus,
-    /// Push to an OpenTelemetry collector. Off until an endpoint is set.
+    /// Push of metrics and traces to an OpenTelemetry collector. Off until an endpoint is set.
     pub otlp: Otlp,
     /// Queue times from the engine's own spans.
     pub queue: Queue,
     /// The admin server: `/metrics`, `/live` (with `/live/snapshot` and `/live/events`), `/startz`, `/livez`, `/readyz`,
     /// `/engine/healthz`, `/exchanges`, `/drain`, `/drain/wait`, `/config`.
     pub admin: Admin,
-    /// Logs of tokometer itself, on stderr. They never hold prompts or answers.
+    /// Logs of tokometer itself, on stderr. They never contain prompts or responses.
     pub log: Log,
-    /// One line per exchange with its figures. It never holds prompts or answers.
+    /// Access log: one line per request with its measurements. It never contains prompts or responses.
     pub access_log: AccessLog,
-    /// Objectives of service levels. Every exchange is judged by each that is about it, and counted as good or bad; `tokometer
-    /// rules` makes the alerts.
+    /// Service level objectives. Each request is evaluated against every objective that applies to it and counted as
+    /// good or bad; `tokometer rules` generates the alerts.
     pub slo: Slo,
-    /// Whose the requests are: tokens and requests by tenant.
+    /// Token and request counts by tenant.
     pub tenants: Tenants,
-    /// What tokens cost. With a price for a model its answers are counted in `tokometer.cost`.
+    /// Token prices. Requests to a model with a price are counted in `tokometer.cost`.
     pub prices: Prices,
-    /// How many tokens, or how much cost, a day may have: `tokometer.budget.*`, and the alerts on them.
+    /// Daily budgets of tokens or cost: `tokometer.budget.*` and the alerts on them.
     pub budgets: Vec<Budget>,
 }
 
@@ -93,19 +94,19 @@ impl Default for Raw {
     }
 }
 
-/// The process itself.
+/// Process-wide settings: threads and shutdown.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Process {
-    /// Threads that relay. 0: one per CPU that the process may use (cgroup limits included).
+    /// Number of threads that forward traffic. 0: one per CPU available to the process (cgroup limits included).
     #[schemars(range(min = 0, max = 1024))]
     pub threads: u64,
-    /// Seconds that open streams may go on after SIGTERM. 0: they are cut at once. Keep it below the pod's
+    /// Seconds that open connections may continue after SIGTERM. 0: they are closed at once. Keep it below the pod's
     /// `terminationGracePeriodSeconds`.
     #[schemars(range(min = 0, max = 86400))]
     pub grace_period_secs: u64,
-    /// Seconds in which new connections are still taken after a drain was asked for (`/drain`, `tokometer drain`): who sends
-    /// them learns of it late. After SIGTERM there are none.
+    /// Seconds during which new connections are still accepted after a drain request (`/drain`, `tokometer drain`),
+    /// because load balancers learn of a drain with a delay. SIGTERM stops accepting at once.
     #[schemars(range(min = 0, max = 3600))]
     pub lame_duck_secs: u64,
 }
@@ -116,28 +117,29 @@ impl Default for Process {
     }
 }
 
-/// What is common to every metric and span.
+/// Settings common to all metrics and spans.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Telemetry {
-    /// Which generation of the OpenTelemetry GenAI names is emitted. The `gen_ai.server.*` metrics are the same in all.
+    /// Generation of the OpenTelemetry GenAI names to emit. The `gen_ai.server.*` metrics are the same in all
+    /// generations.
     pub semconv: Semconv,
-    /// Resource attributes, `name: value`; they stand beside what is found by itself (`service.*`, `host.name`, and
-    /// `k8s.*` from downward-API variables) and win over it.
+    /// Resource attributes, `name: value`. They are added to the detected ones (`service.*`, `host.name`, and `k8s.*`
+    /// from downward-API variables) and override them.
     pub resource: BTreeMap<String, String>,
-    /// Maximum number of model names in labels; further ones are counted as `other`. A name takes a place when a response with a
-    /// status of 200-299 and tokens proves that the model exists. When all places are taken, a new name replaces the one that
-    /// was unused for the longest time, if that is 10 minutes or more: its series disappear, and begin at zero if the model
-    /// returns.
+    /// Maximum number of model names in labels; further models are counted as `other`. A model gets a slot when a
+    /// response with status 200-299 and tokens proves that it exists. When all slots are used, a new name replaces the
+    /// least recently used one if that was unused for at least 10 minutes. The replaced model's series disappear, and
+    /// restart at zero if the model returns.
     #[schemars(range(min = 1, max = 100000))]
     pub max_models: u64,
-    /// Maximum number of label sets; further ones are folded into `other`. When there are as many, a new one replaces the one
-    /// that was unused for the longest time, if that is 10 minutes or more.
+    /// Maximum number of label sets; further ones are counted in the label set `other`. When the maximum is reached, a
+    /// new label set replaces the least recently used one if that was unused for at least 10 minutes.
     #[schemars(range(min = 1, max = 1000000))]
     pub max_label_sets: u64,
-    /// Classes of prompts as attributes of the waits for a first token, so that a change of the prompts' mix can be told
-    /// from a change of the server. Each class is a series of its own; there are at most `max_label_sets` pairs of a label
-    /// set and a class, further ones are counted in the class `other`.
+    /// Prompt classes as attributes of the time-to-first-token metrics, to distinguish a change in the prompt mix from
+    /// a change in the server. Each class is a separate series. The maximum number of combinations of label set and
+    /// class is `max_label_sets`; further ones are counted in the class `other`.
     pub prompt_classes: PromptClasses,
 }
 
@@ -153,17 +155,18 @@ impl Default for Telemetry {
     }
 }
 
-/// Classes of prompts as attributes of the waits for a first token.
+/// Prompt classes as attributes of the time-to-first-token metrics.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PromptClasses {
-    /// True adds `input_length_class`: the prompt's length in tokens, `unknown` where the engine does not tell it.
+    /// True adds `input_length_class`: the prompt length in tokens, `unknown` if the engine does not report it.
     pub input_length: bool,
-    /// Upper bounds of the classes of length, in tokens: at most 8, rising. Longer prompts are a class above the last.
+    /// Upper bounds of the length classes, in tokens: at most 8, in ascending order. Longer prompts form one more
+    /// class.
     #[schemars(inner(range(min = 1, max = 100000000)))]
     pub input_length_bounds: Vec<u64>,
-    /// True adds `cache_hit_class`: `none`, `partial` (up to a half) or `most` of the prompt came from the engine's cache,
-    /// `unknown` where it does not tell.
+    /// True adds `cache_hit_class`: whether `none`, `partial` (up to half) or `most` of the prompt was read from the
+    /// engine's cache, `unknown` if the engine does not report it.
     pub cache_hit: bool,
 }
 
@@ -173,17 +176,17 @@ impl Default for PromptClasses {
     }
 }
 
-/// Generation of the GenAI names.
+/// Generation of the OpenTelemetry GenAI names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Semconv {
-    /// Semantic conventions v1.41: what backends know today.
+    /// Semantic conventions v1.41, which today's backends support.
     #[default]
     #[serde(rename = "v1.41")]
     V141,
-    /// The newest names of the GenAI conventions' own repository.
+    /// The newest names from the GenAI conventions repository.
     #[serde(rename = "latest")]
     Latest,
-    /// Both side by side.
+    /// Both generations.
     #[serde(rename = "both")]
     Both,
 }
@@ -192,9 +195,9 @@ pub enum Semconv {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Prometheus {
-    /// Native histograms beside the classic ones, for scrapers that ask for the protobuf form.
+    /// True adds native histograms to the classic ones, for scrapers that accept the protobuf format.
     pub native_histograms: bool,
-    /// Exemplars with trace ids, for scrapers that ask for the OpenMetrics form.
+    /// True adds exemplars with trace ids, for scrapers that accept the OpenMetrics format.
     pub exemplars: bool,
 }
 
@@ -208,21 +211,23 @@ impl Default for Prometheus {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Admin {
-    /// Where it listens: `0.0.0.0:9464`, `[::]:9464`, `localhost:9464`, `:9464` (every address). Port 0: a free one.
+    /// Listen address: `0.0.0.0:9464`, `[::]:9464`, `localhost:9464`, `:9464` (all addresses). Port 0: any free port.
     pub listen: String,
-    /// Maximum milliseconds for a client to send the headers of a request, and to take a response once it no longer fits into the
-    /// socket's buffer; idle connections are closed after the same time.
+    /// Maximum milliseconds for a client to send its request headers, and to read a response that does not fit into the
+    /// socket buffer. Idle connections are closed after the same time.
     #[schemars(range(min = 100, max = 600000))]
     pub header_timeout_ms: u64,
-    /// Maximum number of connections that are idle or have not sent a complete request. For a further one, the client with most
-    /// of them loses its oldest.
+    /// Maximum number of connections that are idle or have not sent a complete request. Above it, each new connection
+    /// closes the oldest one of the client with the most connections.
     #[schemars(range(min = 1, max = 100000))]
     pub max_connections: u64,
-    /// Further values of the `Host` header that are allowed, without port; `.example.com` is every name below that domain, `*` every
-    /// name. Always allowed: IP addresses, the own host name, names without a dot, and names below `.svc`, `.cluster.local`,
-    /// `.internal` and `.localhost`. Other names get a 403, against DNS rebinding; probes are answered under any name.
+    /// Additional allowed values of the `Host` header, without port; `.example.com` matches every name below that
+    /// domain, `*` every name. Always allowed: IP addresses, the local host name, names without a dot, and names below
+    /// `.svc`, `.cluster.local`, `.internal` and `.localhost`. Requests with another name get a 403, as protection
+    /// against DNS rebinding; probe endpoints answer under any name.
     pub allowed_hosts: Vec<String>,
-    /// True accepts `POST /drain` from every client that reaches the port. False accepts it only from the same pod or machine.
+    /// True accepts `POST /drain` from any client that can reach the port. False accepts it only from the same pod or
+    /// machine.
     pub remote_drain: bool,
 }
 
@@ -238,7 +243,7 @@ impl Default for Admin {
     }
 }
 
-/// Form of log lines.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LogFormat {
@@ -253,13 +258,13 @@ pub enum LogFormat {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Log {
-    /// Lowest level that is logged (`off`, `error`, `warn`, `info`, `debug`, `trace`), also by module:
+    /// Minimum level to log (`off`, `error`, `warn`, `info`, `debug`, `trace`), optionally per module:
     /// `info,relay=debug,pingora=error`.
     pub level: String,
     /// Text or JSON.
     pub format: LogFormat,
-    /// Most lines from one place in the code per 10 seconds; further ones are left out and counted in one line.
-    /// 0: no limit.
+    /// Maximum number of lines per 10 seconds from one place in the code; further lines are dropped, and one line
+    /// reports how many. 0: no limit.
     #[schemars(range(min = 0, max = 1000000))]
     pub max_repeats: u64,
 }
@@ -270,18 +275,18 @@ impl Default for Log {
     }
 }
 
-/// One line per exchange.
+/// The access log.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AccessLog {
-    /// True writes one line per exchange.
+    /// True writes one line per request.
     pub enabled: bool,
-    /// File to append to; SIGHUP opens it anew after a rotation. null: stdout.
+    /// File to append to; SIGHUP reopens it after a log rotation. null: stdout.
     pub path: Option<String>,
-    /// Text or JSON. The JSON names are those of `tokometer replay --json`.
+    /// Text or JSON. The JSON field names are those of `tokometer replay --json`.
     pub format: LogFormat,
-    /// Most lines that wait for the writer; further ones are dropped and counted, so that a slow disk never slows a
-    /// stream.
+    /// Maximum number of lines waiting to be written; further lines are dropped and counted, so that a slow disk never
+    /// delays a stream.
     #[schemars(range(min = 1, max = 1000000))]
     pub queue_lines: u64,
 }

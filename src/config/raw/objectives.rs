@@ -1,47 +1,49 @@
-//! The block `slo`: objectives, and the rules that are made of them.
+//! The block `slo`: objectives, and the rules generated from them.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use tokometer_telemetry::slo::RuleSettings;
 
-/// Objectives of service levels.
+/// Service level objectives.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Slo {
-    /// True judges every exchange when it ends, and counts it in `tokometer.slo.events`.
+    /// True evaluates every request when it ends, and counts it in `tokometer.slo.events`.
     pub enabled: bool,
-    /// Exchanges that are answered, whole and without an error. An empty list: no such objective (so below, too).
+    /// Objectives for requests that get a complete response without an error. Empty list: no such objective (also for
+    /// the lists below).
     pub availability: Vec<Availability>,
-    /// Streamed exchanges whose first token comes in time. One that ends without a first token is bad if it waited longer.
+    /// Objectives for streamed requests whose first token arrives in time. A request that ends without a first token is
+    /// bad if it waited longer than the limit.
     pub ttft: Vec<Ttft>,
-    /// Streamed exchanges whose tokens come fast enough.
+    /// Objectives for streamed requests with at least a minimum decode rate.
     pub decode_rate: Vec<DecodeRate>,
-    /// Streamed exchanges without a silence between two tokens.
+    /// Objectives for streamed requests without long gaps between tokens.
     pub stall: Vec<Stall>,
-    /// Exchanges that are available, and bad by no other objective that is about them. Their output tokens are counted in
-    /// `tokometer.slo.good_output.tokens`.
+    /// Objectives for requests that are available and not bad under any other objective that applies to them. Their
+    /// output tokens are counted in `tokometer.slo.good_output.tokens`.
     pub goodput: Vec<Goodput>,
-    /// Models whose counters stand at zero from the start, so that a rate sees their first bad exchange. Others begin when
-    /// the server first names them.
+    /// Models whose counters are exported as zero from the start, so that a rate includes their first bad request.
+    /// Counters of other models start when the server first names the model.
     pub models: Vec<String>,
-    /// True counts 429, 503 and 529 as bad; false leaves such exchanges out.
+    /// True counts responses with status 429, 503 or 529 as bad; false excludes such requests.
     pub busy_is_bad: bool,
-    /// Fewest output tokens for which a decode rate is judged.
+    /// Minimum output tokens for a decode rate to be evaluated.
     #[schemars(range(min = 2, max = 1000000))]
     pub min_tokens: u64,
-    /// Shortest time in milliseconds between first and last token for which a decode rate is judged.
+    /// Minimum milliseconds between first and last token for a decode rate to be evaluated.
     #[schemars(range(min = 1, max = 3600000))]
     pub min_decode_ms: u64,
-    /// An exchange whose client did not take bytes for more than so many percent of its decoding is not judged by its rate.
+    /// Maximum percentage of the decode time blocked on a slow client; above it, the decode rate is not evaluated.
     #[schemars(range(min = 0, max = 100))]
     pub client_limited_percent: f64,
-    /// Targets that a request brings itself, in the headers `x-slo-ttft-ms` and `x-slo-tpot-ms`.
+    /// Targets set by a single request in the headers `x-slo-ttft-ms` and `x-slo-tpot-ms`.
     pub request_targets: RequestTargets,
-    /// Header of requests that names the tenant, for `applies_to.tenants`. It is never a label. With `tenants.enabled` that block
-    /// says who names the tenant, and this stays null. null: none is read.
+    /// Request header that names the tenant, for `applies_to.tenants`. It is never used as a label. Leave it null with
+    /// `tenants.enabled`: the block `tenants` then defines how the tenant is found. null: no header is read.
     pub tenant_header: Option<String>,
-    /// What `tokometer rules` makes of the objectives.
+    /// How `tokometer rules` generates rules from the objectives.
     pub rules: Rules,
 }
 
@@ -66,28 +68,28 @@ impl Default for Slo {
     }
 }
 
-/// Which exchanges an objective is about; an empty list sets no bound.
+/// Requests that an objective applies to; an empty list does not restrict them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AppliesTo {
-    /// Names of models; a `*` at the end stands for any rest.
+    /// Model names; a trailing `*` matches any suffix.
     pub models: Vec<String>,
-    /// Names of routes, as in `observe.routes`. Empty: those that generate tokens.
+    /// Route names, as in `observe.routes`. Empty: routes that generate tokens.
     pub routes: Vec<String>,
-    /// Tenants, as clients name them.
+    /// Tenants, as named by the clients.
     pub tenants: Vec<String>,
 }
 
-/// An objective of availability.
+/// Availability objective.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Availability {
-    /// Name, the label `slo`: small letters, digits, `-` and `_`.
+    /// Name of the objective, used as the label `slo`: lowercase letters, digits, `-` and `_`.
     pub name: String,
-    /// Percent of the exchanges that are to be good.
+    /// Percentage of requests that must be good.
     #[schemars(range(min = 1, max = 99.9999))]
     pub target_percent: f64,
-    /// Which exchanges it is about.
+    /// Requests that the objective applies to.
     pub applies_to: AppliesTo,
 }
 
@@ -97,23 +99,23 @@ impl Default for Availability {
     }
 }
 
-/// An objective for the wait for the first token.
+/// Objective for the time to first token.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Ttft {
-    /// Name, the label `slo`.
+    /// Name of the objective, used as the label `slo`.
     pub name: String,
-    /// Percent of the exchanges that are to be good.
+    /// Percentage of requests that must be good.
     #[schemars(range(min = 1, max = 99.9999))]
     pub target_percent: f64,
-    /// Milliseconds from the last byte of the request to the first token that are allowed.
+    /// Maximum milliseconds from the last byte of the request to the first token.
     #[schemars(range(min = 1, max = 86400000))]
     pub max_ms: u64,
-    /// Milliseconds more for each thousand tokens of the prompt that the engine did not have in its cache. 0: one limit for
-    /// all prompts. Where the engine does not tell the prompt's length, four bytes of the request are taken for a token.
+    /// Additional milliseconds per 1000 prompt tokens that were not in the engine's cache. 0: the same limit for all
+    /// prompts. If the engine does not report the prompt length, one token per four bytes of the request is assumed.
     #[schemars(range(min = 0, max = 86400000))]
     pub per_1k_uncached_tokens_ms: u64,
-    /// Which exchanges it is about.
+    /// Requests that the objective applies to.
     pub applies_to: AppliesTo,
 }
 
@@ -129,19 +131,19 @@ impl Default for Ttft {
     }
 }
 
-/// An objective for tokens per second.
+/// Objective for the decode rate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DecodeRate {
-    /// Name, the label `slo`.
+    /// Name of the objective, used as the label `slo`.
     pub name: String,
-    /// Percent of the exchanges that are to be good.
+    /// Percentage of requests that must be good.
     #[schemars(range(min = 1, max = 99.9999))]
     pub target_percent: f64,
-    /// Fewest tokens per second between the first and the last token of a stream.
+    /// Minimum tokens per second between the first and the last token of a stream.
     #[schemars(range(min = 0.001, max = 1000000))]
     pub min_tokens_per_second: f64,
-    /// Which exchanges it is about.
+    /// Requests that the objective applies to.
     pub applies_to: AppliesTo,
 }
 
@@ -156,19 +158,19 @@ impl Default for DecodeRate {
     }
 }
 
-/// An objective for silence in mid-stream.
+/// Objective for gaps between tokens.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Stall {
-    /// Name, the label `slo`.
+    /// Name of the objective, used as the label `slo`.
     pub name: String,
-    /// Percent of the exchanges that are to be good.
+    /// Percentage of requests that must be good.
     #[schemars(range(min = 1, max = 99.9999))]
     pub target_percent: f64,
-    /// Milliseconds between two tokens that are allowed, and between the last one and the end of a stream that breaks off.
+    /// Maximum milliseconds between two tokens, and between the last token and the end of an aborted stream.
     #[schemars(range(min = 1, max = 86400000))]
     pub max_gap_ms: u64,
-    /// Which exchanges it is about.
+    /// Requests that the objective applies to.
     pub applies_to: AppliesTo,
 }
 
@@ -178,16 +180,16 @@ impl Default for Stall {
     }
 }
 
-/// An objective for all of it.
+/// Objective that combines all other objectives.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Goodput {
-    /// Name, the label `slo`.
+    /// Name of the objective, used as the label `slo`.
     pub name: String,
-    /// Percent of the exchanges that are to be good.
+    /// Percentage of requests that must be good.
     #[schemars(range(min = 1, max = 99.9999))]
     pub target_percent: f64,
-    /// Which exchanges it is about.
+    /// Requests that the objective applies to.
     pub applies_to: AppliesTo,
 }
 
@@ -197,22 +199,23 @@ impl Default for Goodput {
     }
 }
 
-/// Targets of single requests. A client chooses them, so they are bounded, judged and nothing else: never a label.
+/// Targets of single requests. Clients choose them, so they are bounded, used for evaluation only, and never a label.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RequestTargets {
-    /// True judges a request by its own targets where it brings them; false by the objectives' alone.
+    /// True evaluates a request against the targets in its headers, if it has any; false uses only the configured
+    /// objectives.
     pub enabled: bool,
-    /// Smallest `x-slo-ttft-ms` that counts; below it this stands for it. Small values are a way to be paged at will.
+    /// Minimum `x-slo-ttft-ms`; smaller values are raised to it, because clients could trigger pages with tiny values.
     #[schemars(range(min = 1, max = 86400000))]
     pub ttft_min_ms: u64,
-    /// Largest `x-slo-ttft-ms` that counts.
+    /// Maximum `x-slo-ttft-ms`; larger values are lowered to it.
     #[schemars(range(min = 1, max = 86400000))]
     pub ttft_max_ms: u64,
-    /// Smallest `x-slo-tpot-ms` that counts.
+    /// Minimum `x-slo-tpot-ms`; smaller values are raised to it.
     #[schemars(range(min = 1, max = 3600000))]
     pub tpot_min_ms: u64,
-    /// Largest `x-slo-tpot-ms` that counts.
+    /// Maximum `x-slo-tpot-ms`; larger values are lowered to it.
     #[schemars(range(min = 1, max = 3600000))]
     pub tpot_max_ms: u64,
 }
@@ -223,23 +226,25 @@ impl Default for RequestTargets {
     }
 }
 
-/// What `tokometer rules` makes of the objectives.
+/// How `tokometer rules` generates rules from the objectives.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Rules {
-    /// The label `service` of every rule.
+    /// Value of the label `service` on every rule.
     pub service: String,
-    /// Days over which the budget of bad exchanges is spent.
+    /// Period of the error budget, in days.
     #[schemars(range(min = 1, max = 90))]
     pub period_days: u64,
-    /// Fewest bad exchanges in the long window for an alert on a burn rate, so that one bad request at night pages nobody.
+    /// Minimum bad requests in the long window for a burn-rate alert, so that a single bad request at night does not
+    /// page.
     #[schemars(range(min = 1, max = 1000000))]
     pub min_bad_events: u64,
-    /// Labels by which exchanges are judged apart, beside `slo`. `namespace` comes from the scrape of a pod.
+    /// Labels by which requests are evaluated separately, in addition to `slo`. Prometheus adds `namespace` when it
+    /// scrapes a pod.
     pub group_by: Vec<String>,
-    /// Where the runbooks are, as a URL or a path; `/` and the alert's name with `.md` follow.
+    /// Location of the runbooks, as a URL or a path; `/`, the alert name and `.md` are appended.
     pub runbook_url: String,
-    /// URL of the dashboard, for `dashboard_url`. null: no such annotation.
+    /// URL of the dashboard, for the annotation `dashboard_url`. null: no such annotation.
     pub dashboard_url: Option<String>,
 }
 

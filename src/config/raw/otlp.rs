@@ -1,18 +1,18 @@
-//! The block `otlp`: where metrics and traces are pushed to.
+//! The block `otlp`: where metrics and traces are pushed.
 
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How OTLP is spoken.
+/// OTLP transport.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Protocol {
-    /// OTLP over HTTP with protobuf bodies; the usual port is 4318.
+    /// OTLP over HTTP with protobuf bodies; the default port is 4318.
     #[default]
     #[serde(rename = "http/protobuf")]
     HttpProtobuf,
-    /// OTLP over gRPC; the usual port is 4317.
+    /// OTLP over gRPC; the default port is 4317.
     #[serde(rename = "grpc")]
     Grpc,
 }
@@ -28,7 +28,7 @@ pub enum Compression {
     Gzip,
 }
 
-/// How counters and histograms count over OTLP.
+/// Aggregation temporality of counters and histograms over OTLP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Temporality {
@@ -41,18 +41,18 @@ pub enum Temporality {
     Lowmemory,
 }
 
-/// Form of histograms over OTLP.
+/// Format of histograms over OTLP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Histograms {
     /// Buckets with fixed bounds, the same as on the Prometheus endpoint.
     #[default]
     ExplicitBucketHistogram,
-    /// Base-2 exponential buckets: finer, and no bounds to choose.
+    /// Base-2 exponential buckets: finer resolution, no bounds to choose.
     Base2ExponentialBucketHistogram,
 }
 
-/// Which traces are kept (the names of `OTEL_TRACES_SAMPLER`).
+/// Trace sampler (the names of `OTEL_TRACES_SAMPLER`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Sampler {
@@ -60,40 +60,40 @@ pub enum Sampler {
     AlwaysOn,
     /// None.
     AlwaysOff,
-    /// The share `sampler_ratio`, by trace id.
+    /// The ratio `sampler_ratio`, by trace id.
     Traceidratio,
-    /// As the caller decided; all without a caller's decision.
+    /// The caller's sampling decision; all traces without one.
     #[default]
     ParentbasedAlwaysOn,
-    /// As the caller decided; none without a caller's decision.
+    /// The caller's sampling decision; no traces without one.
     ParentbasedAlwaysOff,
-    /// As the caller decided; the share `sampler_ratio` without a caller's decision.
+    /// The caller's sampling decision; the ratio `sampler_ratio` without one.
     ParentbasedTraceidratio,
 }
 
-/// Push to an OpenTelemetry collector. Metrics and traces each take what is set here unless they set it themselves.
+/// Push to an OpenTelemetry collector. Metrics and traces both use these settings unless they override them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Otlp {
     /// URL of the collector: `http://127.0.0.1:4318`. For HTTP, `/v1/metrics` and `/v1/traces` are appended. null: OTLP
-    /// is off, except for a signal with an endpoint of its own.
+    /// is off, except for a signal with a separate endpoint.
     pub endpoint: Option<String>,
     /// HTTP or gRPC.
     pub protocol: Protocol,
-    /// Further headers (gRPC: metadata), `name: value`. Values are secrets: they are never shown.
+    /// Additional headers (gRPC: metadata), `name: value`. Values are secrets: they are never shown.
     pub headers: BTreeMap<String, String>,
     /// Compression of request bodies.
     pub compression: Compression,
-    /// Milliseconds for one export, retries included.
+    /// Maximum milliseconds for one export, retries included.
     #[schemars(range(min = 1, max = 600000))]
     pub timeout_ms: u64,
-    /// For a gRPC endpoint without a scheme: true speaks plain text, false TLS.
+    /// For a gRPC endpoint without a scheme: true uses plain text, false TLS.
     pub insecure: bool,
-    /// File (PEM) with the authority to trust. null: the built-in web roots.
+    /// File (PEM) with the CA certificates to trust. null: the built-in web roots.
     pub certificate: Option<String>,
-    /// File (PEM) with our own certificate chain, for mTLS.
+    /// File (PEM) with the client certificate chain, for mTLS.
     pub client_certificate: Option<String>,
-    /// File (PEM) with the private key of our own certificate.
+    /// File (PEM) with the private key of the client certificate.
     pub client_key: Option<String>,
     /// OTLP metrics.
     pub metrics: OtlpMetrics,
@@ -119,51 +119,51 @@ impl Default for Otlp {
     }
 }
 
-/// One signal's own way to a collector. null: as set under `otlp`.
+/// Destination of one signal. null: the setting under `otlp`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Destination {
-    /// True sends this signal (to `http://localhost:4318`, for gRPC `:4317`, if no endpoint is set), false does not.
-    /// null: sends it if there is an endpoint.
+    /// True exports this signal (to `http://localhost:4318`, for gRPC `:4317`, if no endpoint is set), false does not.
+    /// null: exports it if there is an endpoint.
     pub enabled: Option<bool>,
-    /// URL for this signal alone, used as it stands: over HTTP it ends in `/v1/metrics` or `/v1/traces`. null: from
-    /// `otlp.endpoint`.
+    /// URL for this signal only, used without changes: over HTTP it ends in `/v1/metrics` or `/v1/traces`. null:
+    /// derived from `otlp.endpoint`.
     pub endpoint: Option<String>,
     /// HTTP or gRPC. null: `otlp.protocol`.
     pub protocol: Option<Protocol>,
-    /// Further headers in place of `otlp.headers`. null: `otlp.headers`. Values are secrets: they are never shown.
+    /// Additional headers instead of `otlp.headers`. null: `otlp.headers`. Values are secrets: they are never shown.
     pub headers: Option<BTreeMap<String, String>>,
     /// Compression of request bodies. null: `otlp.compression`.
     pub compression: Option<Compression>,
-    /// Milliseconds for one export, retries included. null: `otlp.timeout_ms`.
+    /// Maximum milliseconds for one export, retries included. null: `otlp.timeout_ms`.
     #[schemars(range(min = 1, max = 600000))]
     pub timeout_ms: Option<u64>,
-    /// For a gRPC endpoint without a scheme: true speaks plain text, false TLS. null: `otlp.insecure`.
+    /// For a gRPC endpoint without a scheme: true uses plain text, false TLS. null: `otlp.insecure`.
     pub insecure: Option<bool>,
-    /// File (PEM) with the authority to trust. null: `otlp.certificate`.
+    /// File (PEM) with the CA certificates to trust. null: `otlp.certificate`.
     pub certificate: Option<String>,
-    /// File (PEM) with our own certificate chain. null: `otlp.client_certificate`.
+    /// File (PEM) with the client certificate chain. null: `otlp.client_certificate`.
     pub client_certificate: Option<String>,
-    /// File (PEM) with the private key of our own certificate. null: `otlp.client_key`.
+    /// File (PEM) with the private key of the client certificate. null: `otlp.client_key`.
     pub client_key: Option<String>,
 }
 
 /// OTLP metrics.
-// No `deny_unknown_fields` here and in `OtlpTraces`: serde cannot join it with `flatten`. Unknown keys are refused by
-// `conform`, which checks against the schema before serde reads anything.
+// No `deny_unknown_fields` here and in `OtlpTraces`: serde cannot combine it with `flatten`. `conform` rejects unknown
+// keys: it checks against the schema before serde reads anything.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct OtlpMetrics {
     #[serde(flatten)]
     #[expect(missing_docs, reason = "flattened: no key of its own, and a doc comment would replace the block's")]
     pub destination: Destination,
-    /// Milliseconds between two exports.
+    /// Milliseconds between exports.
     #[schemars(range(min = 100, max = 3600000))]
     pub interval_ms: u64,
-    /// How counters and histograms count. With `delta` and `lowmemory`, what an export held that the collector did not take is
-    /// lost; with `cumulative` the next one makes up for it.
+    /// Aggregation temporality of counters and histograms. With `delta` and `lowmemory`, the data of a rejected export
+    /// is lost; with `cumulative`, the next export includes it.
     pub temporality: Temporality,
-    /// Form of histograms.
+    /// Format of histograms.
     pub histograms: Histograms,
 }
 
@@ -185,32 +185,33 @@ pub struct OtlpTraces {
     #[serde(flatten)]
     #[expect(missing_docs, reason = "flattened: no key of its own, and a doc comment would replace the block's")]
     pub destination: Destination,
-    /// Which traces are kept.
+    /// Trace sampler.
     pub sampler: Sampler,
-    /// Share of traces that the samplers with `traceidratio` keep, from 0 to 1.
+    /// Ratio of traces kept by the `traceidratio` samplers, from 0 to 1.
     #[schemars(range(min = 0, max = 1))]
     pub sampler_ratio: f64,
-    /// Keep every exchange that failed, whatever the sampler says.
+    /// True keeps every failed request, regardless of the sampler.
     pub keep_failed: bool,
-    /// Keep every exchange in which a gap between tokens was over `observe.stall_ms`, whatever the sampler says.
+    /// True keeps every request with a gap between tokens above `observe.stall_ms`, regardless of the sampler.
     pub keep_stalled: bool,
-    /// Keep every exchange whose first token took longer than this many milliseconds, whatever the sampler says.
-    /// 0: slowness keeps nothing.
+    /// Keeps every request whose first token took more than this many milliseconds, regardless of the sampler. 0: the
+    /// time to first token is ignored.
     #[schemars(range(min = 0, max = 86400000))]
     pub keep_first_token_over_ms: u64,
-    /// Keep such exchanges also where the caller's traceparent says that its trace is not sampled: our spans are then all
-    /// that there is of it.
+    /// True keeps such requests even if the caller's traceparent is not sampled: the trace then contains only
+    /// tokometer's spans.
     pub keep_unsampled: bool,
-    /// Most traces that are kept so in a second; further ones are left to the sampler and counted. 0: no cap.
+    /// Maximum number of traces per second that are kept this way; further ones are left to the sampler and counted. 0:
+    /// no limit.
     #[schemars(range(min = 0, max = 100000))]
     pub keep_per_second: u64,
-    /// Most spans that wait for export; further ones are dropped and counted.
+    /// Maximum number of spans waiting for export; further ones are dropped and counted.
     #[schemars(range(min = 1, max = 1000000))]
     pub queue_size: u64,
-    /// Most spans in one batch; not above `queue_size`.
+    /// Maximum number of spans in one batch; at most `queue_size`.
     #[schemars(range(min = 1, max = 1000000))]
     pub batch_size: u64,
-    /// Milliseconds between two batches.
+    /// Milliseconds between batches.
     #[schemars(range(min = 10, max = 3600000))]
     pub schedule_delay_ms: u64,
 }

@@ -1,28 +1,30 @@
-//! The block `scrape`, and what a pair may have of its own of it.
+//! The block `scrape`, and its overrides per listener.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Reading the engine's own metrics.
+/// Scraping of the engine's own metrics.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Scrape {
-    /// True reads the engine's metrics, false does not. null: reads them, except where reading changes what another reader
-    /// gets (llama.cpp begins two averages anew with each reading; its counters stay).
+    /// True scrapes the engine's metrics, false does not. null: scrapes them unless a scrape affects other scrapers
+    /// (llama.cpp resets two averages on every scrape; its counters are not reset).
     pub enabled: Option<bool>,
-    /// Path of the engine's Prometheus page. null: `/metrics`, and for TensorRT-LLM `/prometheus/metrics`, because reading its
-    /// `/metrics` empties it; which of them it is, is asked with an `OPTIONS` request unless `observe.engine` says it.
+    /// Path of the engine's Prometheus metrics. null: `/metrics`, except for TensorRT-LLM: `/prometheus/metrics`,
+    /// because reading its `/metrics` empties it. Without `observe.engine`, an `OPTIONS` request determines which of
+    /// them to use.
     pub path: Option<String>,
-    /// Port of the page. null: that of the upstream, and 8002 with `observe.engine: triton`.
+    /// Port of the engine's metrics. null: the port of the upstream, or 8002 with `observe.engine: triton`.
     #[schemars(range(min = 1, max = 65535))]
     pub port_number: Option<u64>,
-    /// Milliseconds between two readings. After failures they become rarer, up to one in a minute.
+    /// Milliseconds between scrapes. After failures the interval grows, up to one minute.
     #[schemars(range(min = 100, max = 3600000))]
     pub interval_ms: u64,
-    /// Milliseconds that one reading may take.
+    /// Timeout of one scrape, in milliseconds.
     #[schemars(range(min = 1, max = 600000))]
     pub timeout_ms: u64,
-    /// Most bytes of a page; of a longer one nothing is told. It is read piece by piece and never kept.
+    /// Maximum size of the metrics page in bytes; larger pages are ignored. The page is parsed in pieces and never
+    /// stored.
     #[schemars(range(min = 1024, max = 1073741824))]
     pub page_bytes: u64,
 }
@@ -40,15 +42,15 @@ impl Default for Scrape {
     }
 }
 
-/// Reading the metrics of one pair's server.
+/// Scraping of the metrics of one listener's upstream.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PairScrape {
-    /// True reads them, false does not. null: `scrape.enabled`.
+    /// True scrapes this upstream, false does not. null: `scrape.enabled`.
     pub enabled: Option<bool>,
-    /// Path of the page. null: `scrape.path`.
+    /// Path of the metrics. null: `scrape.path`.
     pub path: Option<String>,
-    /// Port of the page. null: `scrape.port_number`.
+    /// Port of the metrics. null: `scrape.port_number`.
     #[schemars(range(min = 1, max = 65535))]
     pub port_number: Option<u64>,
 }

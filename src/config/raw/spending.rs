@@ -1,4 +1,4 @@
-//! The blocks `tenants`, `prices` and `budgets`: who used how many tokens, what they cost, and how many may be used.
+//! The blocks `tenants`, `prices` and `budgets`: token usage per tenant, its cost, and its limits.
 
 use std::collections::BTreeMap;
 
@@ -9,38 +9,41 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Tenants {
-    /// True counts tokens and requests by tenant (`tokometer.tenant.*`). A tenant is who the client says it is: nothing of it is
-    /// checked here, so put a gateway before it that does, or a server that refuses who is not known.
+    /// True counts tokens and requests by tenant (`tokometer.tenant.*`). The tenant is whatever name the client sends,
+    /// unverified: put an authenticating gateway in front, or use a server that rejects unknown clients.
     pub enabled: bool,
-    /// Headers of a request that may name its tenant; the first that is there does. Objectives take it from here too.
+    /// Request headers that may name the tenant; the first one present is used. Objectives use them too.
     pub from_headers: Vec<String>,
-    /// Claim of the bearer token (a signed JWT) that names the tenant where no header does: `sub`, or `org.id` for the `id` in the
-    /// object `org`. The token's signature is not checked, and nothing else of it is read or kept. null: tokens are left alone.
+    /// Claim of the bearer token (a signed JWT) that names the tenant if no header does: `sub`, or `org.id` for `id` in
+    /// the object `org`. The signature is not verified, and no other claim is read or stored. null: tokens are not
+    /// read.
     pub from_jwt_claim: Option<String>,
-    /// What stands in the label `tenant`.
+    /// Value of the label `tenant`.
     pub label: TenantLabel,
-    /// File that holds a key for the hash, 16 bytes or more; the same on every pod. null: a plain SHA-256, with which a name that
-    /// can be guessed can be recognised.
+    /// File with the key for the hash, at least 16 bytes; use the same key on every pod. null: plain SHA-256, which
+    /// lets anyone confirm a guessed name.
     pub hash_key_file: Option<String>,
-    /// Tenants with a name of their own, `what the client says: label`. They have a series from the start, beside `max`.
+    /// Tenants with a label value, `name sent by the client: label`. Their series exist from the start and do not count
+    /// towards `max`.
     pub names: BTreeMap<String, String>,
     /// True counts tenants that are not in `names` as `other`.
     pub only_named: bool,
-    /// Most tenants that are not in `names`, in the order in which the server first answers them with a status of 200-299; further
-    /// ones are `other`. When there are as many, a new one replaces the one that was unused for the longest time, if that is 10
-    /// minutes or more: its series disappear, and begin at zero if the tenant returns.
+    /// Maximum number of tenants that are not in `names`, in the order of their first response with status 200-299;
+    /// further ones are counted as `other`. When the maximum is reached, a new tenant replaces the least recently used
+    /// one if that was unused for at least 10 minutes. The replaced tenant's series disappear, and restart at zero if
+    /// the tenant returns.
     #[schemars(range(min = 1, max = 10000))]
     pub max: u64,
 }
 
-/// What stands in the label.
+/// Value of the label `tenant`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TenantLabel {
-    /// The first 12 digits of a hash: SHA-256, with a key HMAC-SHA-256.
+    /// The first 12 digits of a hash: SHA-256, or HMAC-SHA-256 with a key.
     #[default]
     Hash,
-    /// What the client says, for everyone to read who reads metrics.
+    /// The name sent by the client, visible to everyone with access to the metrics.
     Plain,
 }
 
@@ -59,13 +62,13 @@ impl Default for Tenants {
     }
 }
 
-/// Prices of tokens.
+/// Token prices.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Prices {
-    /// The currency, as the label `currency` has it.
+    /// Currency, used as the label `currency`.
     pub currency: String,
-    /// Prices by model; the first entry that covers a model counts. Empty: nothing is priced.
+    /// Prices by model; the first entry that matches a model is used. Empty: no costs are counted.
     pub models: Vec<Price>,
 }
 
@@ -75,37 +78,37 @@ impl Default for Prices {
     }
 }
 
-/// Prices of a model.
+/// Prices of one model.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Price {
-    /// Name of the model as the server gives it; a `*` at the end stands for any rest, alone for every model.
+    /// Model name as returned by the server; a trailing `*` matches any suffix, `*` alone every model.
     pub model: String,
-    /// Price of a million input tokens. It has to be set.
+    /// Price of one million input tokens. Required.
     #[schemars(range(min = 0, max = 1000000000))]
     pub input_per_million: Option<f64>,
-    /// Price of a million input tokens that came from the engine's cache. null: that of other input tokens.
+    /// Price of one million input tokens read from the engine's cache. null: the price of other input tokens.
     #[schemars(range(min = 0, max = 1000000000))]
     pub cached_input_per_million: Option<f64>,
-    /// Price of a million output tokens. It has to be set.
+    /// Price of one million output tokens. Required.
     #[schemars(range(min = 0, max = 1000000000))]
     pub output_per_million: Option<f64>,
 }
 
-/// How much may be used in a day.
+/// A daily budget.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Budget {
-    /// Name, the label `budget`: small letters, digits, `-` and `_`.
+    /// Name of the budget, used as the label `budget`: lowercase letters, digits, `-` and `_`.
     pub name: String,
-    /// Input and output tokens from one midnight (UTC) to the next. Either this or `cost_per_day` is set.
+    /// Maximum input and output tokens per day, from midnight to midnight UTC. Set either this or `cost_per_day`.
     #[schemars(range(min = 1, max = 1e15))]
     pub tokens_per_day: Option<u64>,
-    /// Cost from one midnight (UTC) to the next, in the currency of `prices`.
+    /// Maximum cost per day, from midnight to midnight UTC, in the currency of `prices`.
     #[schemars(range(min = 0.000001, max = 1e12))]
     pub cost_per_day: Option<f64>,
-    /// Names of models that it is about; a `*` at the end stands for any rest. Empty: all.
+    /// Model names that the budget applies to; a trailing `*` matches any suffix. Empty: all.
     pub models: Vec<String>,
-    /// Tenants that it is about, as the client names them. Empty: all.
+    /// Tenants that the budget applies to, as named by the clients. Empty: all.
     pub tenants: Vec<String>,
 }

@@ -1,25 +1,25 @@
-//! The blocks about what is going on: `live`, `wedge`.
+//! The blocks about requests in flight and wedge detection: `live`, `wedge`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The exchanges in flight, and the latest that ended.
+/// Requests in flight and recently ended requests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Live {
-    /// Most exchanges that are watched while they are in flight; further ones are measured all the same, are not seen by
-    /// `/exchanges` and `/engine/healthz`, and `tokometer.in_flight.untracked` counts them.
+    /// Maximum number of requests tracked while in flight. Further ones are still measured, but `/exchanges` and
+    /// `/engine/healthz` do not include them, and `tokometer.in_flight.untracked` counts them.
     #[schemars(range(min = 1, max = 10000000))]
     pub max_in_flight: u64,
-    /// Most bytes that ended exchanges take, time lines of their tokens included: some 1,300 each. The oldest go first.
-    /// 0: none are kept.
+    /// Maximum bytes of memory for ended requests, including their token timelines: about 1,300 bytes per request. The
+    /// oldest are removed first. 0: none are kept.
     #[schemars(range(min = 0, max = 1073741824))]
     pub recent_bytes: u64,
-    /// How many of the slowest exchanges are kept beside the latest: so many by their time to the first token, and so
-    /// many by their longest gap.
+    /// Number of slowest requests kept in addition to the latest: this many by time to first token, and this many by
+    /// longest gap.
     #[schemars(range(min = 0, max = 1000))]
     pub slowest: u64,
-    /// Seconds after which a slow exchange is no longer kept for its slowness.
+    /// Seconds after which a slow request is no longer kept as one of the slowest.
     #[schemars(range(min = 1, max = 604800))]
     pub slowest_secs: u64,
 }
@@ -30,33 +30,35 @@ impl Default for Live {
     }
 }
 
-/// When the engine counts as wedged: it owes tokens, and none came to anybody for longer than a healthy one takes.
-/// docs/WEDGE.md tells the rules. Too long a bound costs time in an outage, too short a one restarts healthy engines.
+/// When the engine counts as wedged: it has pending requests, and no client has received a token for longer than a
+/// healthy engine needs. docs/WEDGE.md describes the rules. Bounds that are too long prolong an outage; bounds that are
+/// too short restart healthy engines.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Wedge {
-    /// Seconds without a token while streams decode, beside what the longest prompt that waits adds. Longer than the
-    /// longest silence of a healthy stream: engines hold tool calls back that are parsed as a whole.
+    /// Maximum seconds without a token while streams decode, plus the time for the longest waiting prompt. Must exceed
+    /// the longest silence of a healthy stream: engines hold back tool calls that are parsed as a whole.
     #[schemars(range(min = 1, max = 86400))]
     pub decode_secs: u64,
-    /// Seconds without a token while none decodes, beside what the longest prompt adds. Longer than a model may take to
-    /// be loaded where the first request does that (Ollama).
+    /// Maximum seconds without a token while no stream decodes, plus the time for the longest waiting prompt. Must
+    /// exceed the model's load time if the first request loads it (Ollama).
     #[schemars(range(min = 1, max = 86400))]
     pub prefill_secs: u64,
-    /// The slowest prefill that is believed, in prompt tokens per second: what the length of a prompt adds.
+    /// Slowest plausible prefill speed, in prompt tokens per second: it determines the time added for a prompt's
+    /// length.
     #[schemars(range(min = 1, max = 10000000))]
     pub prefill_tokens_per_second: u64,
-    /// Bytes of a request body that are taken for one prompt token.
+    /// Bytes of a request body assumed per prompt token.
     #[schemars(range(min = 1, max = 1000))]
     pub bytes_per_token: u64,
-    /// Most seconds that the length of a prompt adds: images and sound make long bodies.
+    /// Maximum seconds added for a prompt's length: images and audio make long bodies.
     #[schemars(range(min = 0, max = 86400))]
     pub prefill_more_secs: u64,
-    /// The slowest decoding that is believed, in tokens per second: how long an answer in one piece may take beside its
-    /// prefill, as nothing of it is seen before its end.
+    /// Slowest plausible decode rate, in tokens per second: it determines how long a non-streamed response may take
+    /// after prefill, because it is not visible before its end.
     #[schemars(range(min = 1, max = 100000))]
     pub whole_tokens_per_second: u64,
-    /// Tokens of an answer in one piece whose request names no `max_tokens`.
+    /// Tokens assumed for a non-streamed response whose request has no `max_tokens`.
     #[schemars(range(min = 1, max = 10000000))]
     pub whole_tokens: u64,
 }

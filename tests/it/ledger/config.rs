@@ -70,59 +70,68 @@ fn objectives_use_the_same_tenant_headers() {
 fn config_errors_name_the_position_and_the_fix() {
     let price = "model: m, input_per_million: 1, output_per_million: 1";
     for (yaml, expected) in [
-        ("tenants: {from_headers: ['a b']}", "tenants.from_headers[0]: `a b` is no name of a header"),
+        ("tenants: {from_headers: ['a b']}", "tenants.from_headers[0]: invalid header name `a b`"),
         (
             "tenants:\n  from_headers: [x-tenant, Authorization]\n",
-            "t.yaml:2:28: tenants.from_headers[1]: `Authorization` holds secrets; name another header",
+            "t.yaml:2:28: tenants.from_headers[1]: `Authorization` contains secrets; use another header",
         ),
-        ("tenants: {from_headers: [cookie]}", "`cookie` holds secrets"),
-        ("tenants: {from_headers: [X-Api-Key], label: plain}", "which `label: plain` would show; write `label: hash`"),
-        ("tenants: {enabled: true, from_headers: []}", "nothing names the tenant; write a header such as x-tenant"),
+        ("tenants: {from_headers: [cookie]}", "`cookie` contains secrets"),
+        (
+            "tenants: {from_headers: [X-Api-Key], label: plain}",
+            "which `label: plain` would expose; write `label: hash`",
+        ),
+        (
+            "tenants: {enabled: true, from_headers: []}",
+            "no source of the tenant is set; write a header such as x-tenant",
+        ),
         ("tenants: {from_jwt_claim: ''}", "the claim is empty; write one such as sub"),
         ("tenants: {hash_key_file: ''}", "tenants.hash_key_file: the path is empty"),
         ("tenants: {label: hashed}", "did you mean `hash`?"),
         ("tenants: {max: 0}", "tenants.max: 0 is out of range"),
-        ("tenants: {names: {a: ' '}}", "tenants.names.a: ` ` is no label"),
-        ("tenants: {names: {a: 1}}", "tenants.names.a: this is"),
-        ("tenants: {enabled: true, only_named: true}", "no tenant has a name, so that all would be `other`"),
+        ("tenants: {names: {a: ' '}}", "tenants.names.a: invalid label ` `"),
+        ("tenants: {names: {a: 1}}", "tenants.names.a: expected a string, found"),
+        ("tenants: {enabled: true, only_named: true}", "`names` is empty, so all tenants would be `other`"),
         (
             "tenants: {enabled: true}\nslo: {tenant_header: x-t}",
-            "slo.tenant_header: `tenants` says who names the tenant",
+            "slo.tenant_header: objectives use the tenant of the block `tenants`",
         ),
-        ("prices: {currency: 'U S D'}", "prices.currency: `U S D` is no currency; write a word such as USD"),
-        ("prices: {currency: tokens}", "`tokens` is the unit of other budgets"),
+        ("prices: {currency: 'U S D'}", "prices.currency: invalid currency `U S D`; write a word such as USD"),
+        ("prices: {currency: tokens}", "`tokens` is the unit of token budgets"),
+        ("prices: {models: [{model: 'a*b', input_per_million: 1, output_per_million: 1}]}", "invalid model name `a*b`"),
         (
-            "prices: {models: [{model: 'a*b', input_per_million: 1, output_per_million: 1}]}",
-            "`a*b` is no name of a model",
+            "prices: {models: [{input_per_million: 1, output_per_million: 1}]}",
+            "prices.models[0].model: invalid model name ``",
         ),
-        ("prices: {models: [{input_per_million: 1, output_per_million: 1}]}", "prices.models[0].model: `` is no name"),
         (
             "prices: {models: [{model: m, input_per_million: 1}]}",
-            "prices.models[0].output_per_million: a million of these tokens has no price; write one, 0 if they cost nothing",
+            "prices.models[0].output_per_million: the price per million of these tokens is missing; write 0 if they are free",
         ),
-        ("prices: {models: [{model: m, input: 1}]}", "prices.models[0].input: unknown key; `prices.models[0]` knows"),
+        (
+            "prices: {models: [{model: m, input: 1}]}",
+            "prices.models[0].input: unknown key; the keys of `prices.models[0]` are",
+        ),
         ("prices: {models: [{model: m, input_per_million: -1}]}", "-1 is out of range"),
-        ("budgets: [{name: Daily, tokens_per_day: 1}]", "budgets[0].name: `Daily` is no name; write small letters"),
-        ("budgets: [{name: d}]", "budgets[0].tokens_per_day: the budget has no limit; write this or `cost_per_day`"),
+        ("budgets: [{name: Daily, tokens_per_day: 1}]", "budgets[0].name: invalid name `Daily`; use lowercase letters"),
+        ("budgets: [{name: d}]", "budgets[0].tokens_per_day: the budget has no limit; set this or `cost_per_day`"),
         ("budgets: [{name: d, tokens_per_day: 1, cost_per_day: 1}]", "budgets[0].cost_per_day: a budget has one limit"),
-        ("budgets: [{name: d, cost_per_day: 1}]", "nothing has a price; write some in `prices.models`"),
+        ("budgets: [{name: d, cost_per_day: 1}]", "no prices are set; add some to `prices.models`"),
         (
             "budgets: [{name: d, tokens_per_day: 1}, {name: d, tokens_per_day: 1}]",
-            "budgets[1].name: two budgets are called `d`; give each a name of its own",
+            "budgets[1].name: two budgets have the name `d`; use unique names",
         ),
-        ("budgets: [{name: d, tokens_per_day: 1, tenants: [a]}]", "budgets[0].tenants: the budget is about tenants"),
-        ("budgets: [{name: d, tokens_per_day: 1, models: ['*a']}]", "budgets[0].models[0]: `*a` is no name of a model"),
+        ("budgets: [{name: d, tokens_per_day: 1, tenants: [a]}]", "budgets[0].tenants: the budget applies to tenants"),
+        ("budgets: [{name: d, tokens_per_day: 1, models: ['*a']}]", "budgets[0].models[0]: invalid model name `*a`"),
     ] {
         let error = load(yaml).expect_err(yaml);
         assert!(error.contains(expected), "{expected}\n{error}");
     }
     for (yaml, expected) in [
-        ("tenants: {enabled: true}".to_owned(), "who can guess a tenant's name can find its hash"),
+        ("tenants: {enabled: true}".to_owned(), "a guessed tenant name can be confirmed by its hash"),
         ("tenants: {enabled: true, label: plain, hash_key_file: k}".to_owned(), "has no effect with `label: plain`"),
-        (format!("prices: {{models: [{{{price}}}, {{{price}}}]}}"), "`m` is covered by an entry above it"),
+        (format!("prices: {{models: [{{{price}}}, {{{price}}}]}}"), "`m` is never used: an entry above matches it"),
         (
             format!("prices: {{models: [{{{}}}, {{{price}}}]}}", price.replace("model: m", "model: '*'")),
-            "prices.models[1].model: `m` is covered by an entry above it",
+            "prices.models[1].model: `m` is never used: an entry above matches it",
         ),
     ] {
         let warnings: Vec<String> = config(&yaml).warnings.iter().map(ToString::to_string).collect();

@@ -48,22 +48,22 @@ fn objectives_are_read_from_yaml() {
 #[test]
 fn config_errors_name_the_position_and_the_fix() {
     for (yaml, expected) in [
-        ("slo:\n  ttft:\n    - name: Fast\n", "t.yaml:3:13: slo.ttft[0].name: `Fast` is no name; write small letters"),
-        ("slo: {ttft: [{}, {}]}", "slo.ttft[1].name: two objectives are called `ttft`; give each a name of its own"),
-        ("slo: {ttft: [{name: goodput}]}", "slo.goodput[0].name: two objectives are called `goodput`"),
+        (
+            "slo:\n  ttft:\n    - name: Fast\n",
+            "t.yaml:3:13: slo.ttft[0].name: invalid name `Fast`; use lowercase letters",
+        ),
+        ("slo: {ttft: [{}, {}]}", "slo.ttft[1].name: two objectives have the name `ttft`; use unique names"),
+        ("slo: {ttft: [{name: goodput}]}", "slo.goodput[0].name: two objectives have the name `goodput`"),
         ("slo: {ttft: [{target_percent: 100}]}", "slo.ttft[0].target_percent: 100 is out of range"),
         ("slo: {stall: [{max_ms: 1}]}", "slo.stall[0].max_ms: unknown key"),
-        ("slo: {stall: [{applies_to: {routes: [chatt]}}]}", "`chatt` is no route; did you mean `chat`?"),
-        (
-            "slo: {stall: [{applies_to: {models: ['a*b']}}]}",
-            "`a*b` is no name of a model; a `*` may stand at its end alone",
-        ),
-        ("slo: {stall: [{applies_to: {tenants: [a]}}]}", "slo.tenant_header: an objective is about tenants"),
-        ("slo: {tenant_header: 'a b'}", "`a b` is no name of a header"),
-        ("slo: {request_targets: {ttft_min_ms: 5, ttft_max_ms: 4}}", "5 is above `ttft_max_ms`, which is 4"),
-        ("slo: {rules: {service: ''}}", "slo.rules.service: `` is no name"),
-        ("slo: {rules: {group_by: [slo]}}", "slo.rules.group_by[0]: `slo` is no further label"),
-        ("slo: {rules: {dashboard_url: 'a b'}}", "slo.rules.dashboard_url: this is no URL"),
+        ("slo: {stall: [{applies_to: {routes: [chatt]}}]}", "unknown route `chatt`; did you mean `chat`?"),
+        ("slo: {stall: [{applies_to: {models: ['a*b']}}]}", "invalid model name `a*b`; `*` is allowed only at the end"),
+        ("slo: {stall: [{applies_to: {tenants: [a]}}]}", "slo.tenant_header: an objective applies to tenants"),
+        ("slo: {tenant_header: 'a b'}", "invalid header name `a b`"),
+        ("slo: {request_targets: {ttft_min_ms: 5, ttft_max_ms: 4}}", "5 is above `ttft_max_ms` (4)"),
+        ("slo: {rules: {service: ''}}", "slo.rules.service: invalid name ``"),
+        ("slo: {rules: {group_by: [slo]}}", "slo.rules.group_by[0]: invalid label `slo`"),
+        ("slo: {rules: {dashboard_url: 'a b'}}", "slo.rules.dashboard_url: invalid URL"),
     ] {
         let error = load(yaml).expect_err(yaml);
         assert!(error.contains(expected), "{expected}\n{error}");
