@@ -1,7 +1,7 @@
-//! Records that wait to be counted: by a thread of a lower priority than the traffic, many at a time.
+//! Queue of ended request records, processed in batches by a thread of lower priority than the traffic.
 //!
-//! A client sends its next request as soon as it has its response. Counting the response on the thread that relays would delay
-//! that request.
+//! A client sends its next request as soon as it has its response, so recording on the relay thread would delay that
+//! request.
 
 use std::fmt;
 use std::io;
@@ -32,37 +32,38 @@ use tokometer_observe::measure::Sink;
 use tokometer_observe::measure::Stage;
 use tokometer_observe::measure::UncountedText;
 
-/// Niceness of the thread (setpriority(2)): streams go first where they share a core with it.
+/// Niceness of the thread (setpriority(2)): streams take precedence on a shared core.
 const NICENESS: i32 = 10;
 
-/// How long a record waits unless somebody asks for it: the more are counted together, the less each of them costs.
+/// Maximum time that a record waits if `settle` is not called: larger batches cost less per record.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// So many records end the pause.
+/// This many waiting records end the pause.
 const MANY: usize = 256;
 
-/// Memory for records that wait. Of further ones only the outcome is counted.
+/// Memory for waiting records. For records above it only the outcome is counted.
 const MOST_BYTES: usize = 8 * 1024 * 1024;
 
-/// The memory of a record beside the record itself: labels, identifiers, finish reasons.
+/// Memory of a record's labels, identifiers and finish reasons, in addition to the record.
 const TEXTS: usize = 512;
 
-/// Records that may wait.
+/// Maximum number of waiting records.
 const MOST: usize = MOST_BYTES / (size_of::<Ended>() + TEXTS);
 
-/// What a sink receives of a request that ended.
+/// An ended request, as passed to sinks.
 type Ended = (Record, Option<UncountedText>);
 
-/// Receives the number of requests that are counted without their records. Their labels have a listener and a route.
+/// Called with the number of requests that are counted without their records. The labels contain a listener and a
+/// route.
 pub(super) type CountUnrecorded = Box<dyn Fn(&Labels, Outcome, u64) + Send + Sync>;
 
-/// Stands between the data path and the sinks.
+/// Sits between the data path and the sinks.
 pub(super) struct Backlog {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// The data path uses `waiting`, `dropped` and the flags, and never the lock.
+/// The data path uses `waiting`, `dropped` and the flags, but never the lock.
 struct Shared {
     next: Arc<dyn Sink>,
     waiting: Inbox<Box<Ended>>,
@@ -72,11 +73,12 @@ struct Shared {
     /// The thread sleeps until it is woken.
     idle: AtomicBool,
     over: AtomicBool,
-    /// Held while records are counted, so that each is counted once, and a caller of `settle` finds them counted.
+    /// Held during processing, so that each record is processed once, and all earlier ones are done when `settle`
+    /// returns.
     settling: Mutex<()>,
 }
 
-/// Requests whose records found no room, by listener, route and outcome.
+/// Requests whose records did not fit, by listener, route and outcome.
 struct Dropped {
     counts: Box<[AtomicU64]>,
     all: AtomicU64,
@@ -97,7 +99,7 @@ impl Dropped {
         self.all.fetch_add(1, SeqCst);
     }
 
-    /// Reports what was added since the last call.
+    /// Reports the counts since the last call.
     fn take(&self, count: &CountUnrecorded) {
         let routes = self.counts.chunks(Outcome::ALL.len()).zip(Route::all().cycle());
         for (at, (outcomes, route)) in routes.enumerate() {
@@ -116,10 +118,10 @@ impl fmt::Debug for Backlog {
 }
 
 impl Backlog {
-    /// Hands records on to `next`. Of those for which there is no room, `count_unrecorded` receives the numbers.
+    /// Passes records on to `next`. `count_unrecorded` gets the number of records that do not fit.
     ///
     /// # Errors
-    /// When the thread cannot be started.
+    /// If the thread cannot be started.
     pub(super) fn start(next: Arc<dyn Sink>, pairs: usize, count_unrecorded: CountUnrecorded) -> io::Result<Backlog> {
         let shared = Arc::new(Shared {
             next,
@@ -134,7 +136,7 @@ impl Backlog {
         let settler = Arc::clone(&shared);
         let thread = thread::Builder::new().name("backlog".to_owned()).spawn(move || {
             settler.thread.set(thread::current()).ok();
-            // Lowering needs no right; should it be refused all the same, records are counted as well.
+            // Lowering the priority needs no privilege; if it fails anyway, records are still processed.
             rustix::process::nice(NICENESS).ok();
             while settler.wait() {
                 settler.settle();
@@ -143,22 +145,23 @@ impl Backlog {
         Ok(Backlog { shared, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Counts all records that wait. To be called before the sinks are read, on no thread of the data path, and by no sink.
+    /// Processes all waiting records. Call it before the sinks are read, on a thread outside the data path, never from
+    /// a sink.
     pub(super) fn settle(&self) {
         self.shared.settle();
     }
 
-    /// Requests whose records were dropped because too many waited.
+    /// Number of requests whose records were dropped because the queue was full.
     pub(super) fn dropped(&self) -> u64 {
         self.shared.dropped.all.load(Relaxed)
     }
 
-    /// Counts the rest. Records that come later are counted at once.
+    /// Processes the rest. Later records are processed immediately.
     pub(super) fn stop(&self) {
         self.shared.over.store(true, SeqCst);
         if let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() {
             thread.thread().unpark();
-            // A panic of that thread has been printed; what it left is counted here.
+            // A panic of that thread is already printed; its remaining records are processed here.
             thread.join().ok();
         }
         self.shared.settle();
@@ -166,7 +169,7 @@ impl Backlog {
 
     fn take(&self, record: &Record, text: &mut Option<UncountedText>) {
         let shared = &self.shared;
-        // A flood of requests that come to nothing leaves room for those that do.
+        // A flood of requests without a valid response leaves room for the others.
         let crowded = !record.proves_model() && shared.waiting.len() >= MOST / 2;
         let waiting = if crowded { None } else { shared.waiting.push(|| Box::new((record.clone(), text.take()))) };
         if waiting.is_none() {
@@ -175,7 +178,7 @@ impl Backlog {
         if waiting == Some(MANY) || shared.idle.load(SeqCst) && shared.idle.swap(false, SeqCst) {
             shared.wake();
         }
-        // The data path has ended before.
+        // The data path has already stopped.
         if shared.over.load(SeqCst) {
             shared.settle();
         }
@@ -209,7 +212,7 @@ impl Shared {
         }
     }
 
-    /// Waits until records have waited for a while; false when all is over.
+    /// Waits until a batch is due; false after `stop`.
     fn wait(&self) -> bool {
         let over = || self.over.load(SeqCst);
         loop {
@@ -235,9 +238,9 @@ impl Shared {
         let _settling = self.settling();
         for ended in self.waiting.drain() {
             let (record, mut text) = *ended;
-            // One that cannot be counted is lost; those behind it are not.
+            // A record whose processing panics is lost; those after it are not.
             if catch_unwind(AssertUnwindSafe(|| self.next.record_with_text(&record, &mut text))).is_err() {
-                tracing::error!("A request could not be recorded: this is a fault of tokometer.");
+                tracing::error!("A request could not be recorded: this is a bug in tokometer.");
             }
         }
         self.dropped.take(&self.count_unrecorded);
@@ -250,7 +253,7 @@ mod tests {
 
     use super::*;
 
-    /// Adds up what it is told, and says each time on which thread.
+    /// Sums the recorded sequence numbers, and sends the name of the recording thread.
     struct Sum {
         told: AtomicU64,
         threads: Mutex<mpsc::Sender<Option<String>>>,
@@ -269,10 +272,10 @@ mod tests {
         (Arc::new(Sum { told: AtomicU64::new(0), threads: Mutex::new(threads) }), told_by)
     }
 
-    /// Listener, route, outcome, number.
+    /// Listener, route, outcome, count.
     type Unrecorded = Arc<Mutex<Vec<(usize, Route, Outcome, u64)>>>;
 
-    /// One with two listeners, and the requests that it counted without their records.
+    /// A backlog with two listeners, and the requests counted without their records.
     fn started(sum: &Arc<Sum>) -> (Backlog, Unrecorded) {
         let unrecorded = Arc::new(Mutex::new(Vec::new()));
         let list = Arc::clone(&unrecorded);
@@ -287,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn records_are_counted_by_another_thread_though_nobody_asks() {
+    fn records_are_processed_by_another_thread_without_settle() {
         let (sum, told_by) = sum();
         let (backlog, _) = started(&sum);
         for sequence in [1, 2] {
@@ -298,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn settle_counts_all_records_that_came_before() {
+    fn settle_processes_all_earlier_records() {
         let (sum, _told_by) = sum();
         let (backlog, _) = started(&sum);
         let mut all = 0;
@@ -311,18 +314,18 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_over_the_bound_is_counted_by_outcome_and_never_recorded_inline() {
+    fn burst_above_the_maximum_is_counted_by_outcome() {
         const BURST: u64 = 100_000;
         let (sum, told_by) = sum();
         let (backlog, unrecorded) = started(&sum);
-        // Nobody can settle now, so that the records pile up.
+        // Block processing, so that the records pile up.
         let settling = backlog.shared.settling();
         let labels = Arc::new(Labels { pair: 1, route: Route::Chat, ..Labels::default() });
         for n in 0..BURST {
             let outcome = if n % 4 == 0 { Outcome::Http4xx } else { Outcome::Ok };
             Sink::record(&backlog, &Record { labels: Arc::clone(&labels), outcome, ..ended(1) });
         }
-        // Half of the room is for requests that have come to something.
+        // Half of the queue is reserved for requests with a valid response.
         assert_eq!((sum.told.load(SeqCst), backlog.shared.waiting.len()), (0, MOST / 2));
         let response = Record { labels, status: Some(200), ..ended(1) };
         assert!(response.proves_model());
@@ -345,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn no_record_is_lost_at_the_end_or_behind_a_panic() {
+    fn no_record_is_lost_on_stop_or_after_a_panic() {
         let (sum, _told_by) = sum();
         let (backlog, _) = started(&sum);
         for sequence in [13, 7] {

@@ -1,4 +1,4 @@
-//! Where the engine's messages go on to: the collector of our own traces.
+//! Forwards the engine's messages to the collector of tokometer's own traces.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use tokometer_engine::engine_spans::{Collector, Reply};
 use tokometer_telemetry::export;
 use tokometer_telemetry::export::{Answer, Passage};
 
-/// The way to the collector of our own traces, if there is one.
+/// The collector of tokometer's own traces, if there is one.
 pub(super) fn of(traces: &export::Traces) -> Result<Option<Arc<dyn Collector>>, export::Error> {
     let passage = traces.endpoint.as_ref().map(Passage::new).transpose()?;
     Ok(passage.map(|passage| Arc::new(Onward(passage)) as Arc<dyn Collector>))

@@ -1,4 +1,4 @@
-//! What the admin server may know of the data path and do with it: health, and the drain that is asked for.
+//! Access of the admin server to the data path: health and drain.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -18,16 +18,16 @@ use crate::app::path::Handles;
 use tokometer_proxy::relay;
 use tokometer_telemetry::export::Exporters;
 
-/// The data path, as the admin server sees it.
+/// The data path, as seen by the admin server.
 #[derive(Debug)]
 pub(super) struct Controlled {
     handles: Handles,
-    /// How long connections are taken after a drain was asked for.
+    /// How long connections are accepted after a drain request.
     lame_duck: Duration,
     grace: ArcSwap<Duration>,
     exporters: Arc<Exporters>,
     draining: Mutex<Option<Draining>>,
-    /// True when a drain that was asked for is complete.
+    /// True when a requested drain is complete.
     drained: watch::Sender<bool>,
 }
 
@@ -43,12 +43,12 @@ impl Controlled {
         }
     }
 
-    /// Takes another grace period over.
+    /// Applies a new grace period.
     pub(super) fn reload(&self, grace: Duration) {
         self.grace.store(Arc::new(grace));
     }
 
-    /// Notes who has begun a drain; false when there was one already.
+    /// Records who started a drain; false if one was already running.
     pub(super) fn note(&self, requested_by: &str) -> bool {
         let mut draining = self.draining.lock().unwrap_or_else(PoisonError::into_inner);
         let is_first = draining.is_none();
@@ -56,9 +56,9 @@ impl Controlled {
         is_first
     }
 
-    /// Returns when a drain that the admin server was asked for is complete and its telemetry is sent.
+    /// Returns when a drain requested over the admin server is complete and its telemetry is sent.
     pub(super) async fn drained(&self) {
-        // It cannot fail: the sender is here.
+        // Cannot fail: `self` owns the sender.
         self.drained.subscribe().wait_for(|drained| *drained).await.ok();
     }
 
@@ -91,7 +91,7 @@ impl admin::Control for Controlled {
             drain.close_and_begin().await;
             drain.emptied().await;
             tracing::info!("Drained: no stream is open.");
-            // The pod may be killed soon: what is known by now is sent, whatever comes.
+            // The pod may be killed soon: send the telemetry so far before anything else.
             tokio::task::spawn_blocking(move || exporters.flush(LAST_TELEMETRY)).await.ok();
             drained.send_replace(true);
         });
@@ -106,7 +106,7 @@ impl admin::Control for Controlled {
     }
 
     fn open_streams(&self) -> usize {
-        // Before that, connections may be open and idle.
+        // In the other phases, connections may be open but idle.
         match self.phase() {
             relay::Phase::Running | relay::Phase::Closing => self.handles.observatory.open(),
             _ => self.handles.relay.drain().open(),

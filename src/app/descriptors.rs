@@ -1,4 +1,4 @@
-//! File descriptors: the limit of the process, and how many connections it has room for.
+//! File descriptors: the process limit, and the number of connections that fit.
 
 use rustix::process::Resource;
 use rustix::process::Rlimit;
@@ -9,10 +9,10 @@ use crate::config::Settings;
 use tokometer_proxy::relay::DESCRIPTORS_PER_CONNECTION;
 use tokometer_telemetry::export::ProcessFigures;
 
-/// Kept free of connections: for connects to servers that resolve names, scrapes, exporters, logs and files.
+/// Descriptors reserved for name resolution, scrapes, exporters, logs and files.
 const RESERVED: usize = 64;
 
-/// Raises the soft limit of open files to the hard limit. The soft limit is low for the sake of programs that use select(2).
+/// Raises the soft open-files limit to the hard limit. The soft limit is low for programs that use select(2).
 pub(super) fn raise_limit() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current == maximum {
@@ -24,8 +24,8 @@ pub(super) fn raise_limit() {
     }
 }
 
-/// The number of client connections that there are descriptors for, besides those that are open now and those that the admin
-/// server and the receiver of engine spans may open.
+/// Maximum client connections by the available descriptors, after those in use now and those reserved for the admin
+/// server and the span receiver.
 pub(super) fn connections(settings: &Settings) -> usize {
     let limit = getrlimit(Resource::Nofile).current.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
     let open = ProcessFigures::of_this_process().open_fds.and_then(|open| usize::try_from(open).ok()).unwrap_or(0);
@@ -35,7 +35,7 @@ pub(super) fn connections(settings: &Settings) -> usize {
     connections
 }
 
-/// Under a low limit the reserve takes half of what is free.
+/// With a low limit, the reserve takes at most half of the free descriptors.
 fn fit(limit: usize, open: usize, reserve: usize) -> usize {
     let free = limit.saturating_sub(open);
     (free - reserve.min(free / 2)) / DESCRIPTORS_PER_CONNECTION

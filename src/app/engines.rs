@@ -1,4 +1,4 @@
-//! The way to the engines' own metrics: the upstream's address and TLS, perhaps another port.
+//! Connections to the engines' own metrics: address and TLS of the upstream, optionally another port.
 
 use std::io;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use tokometer_proxy::listen::Pair;
 use tokometer_proxy::listen::Protocol;
 use tokometer_proxy::listen::Upstream;
 
-/// Why the engines' metrics cannot be read.
+/// Why scraping cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A TLS file cannot be used.
@@ -27,7 +27,7 @@ pub enum Error {
     Thread(#[from] io::Error),
 }
 
-/// Begins to read them.
+/// Starts scraping.
 pub(super) fn start(settings: &Settings, pairs: &[Pair]) -> Result<Scraper, Error> {
     let way =
         |(pair, target): (&Pair, &Option<Target>)| target.as_ref().map(|target| Way::new(pair, target)).transpose();
@@ -52,7 +52,7 @@ impl Way {
             Address::Tcp { .. } => shown.clone(),
             _ => "localhost".to_owned(),
         };
-        // Its connections last for one request.
+        // Each connection is used for one request.
         Ok(Arc::new(Way { upstream: Upstream::new(&address, pair.upstream_tls.as_ref(), None)?, host, shown }))
     }
 }

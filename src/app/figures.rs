@@ -1,5 +1,5 @@
-//! The figures of a record by the names that users know them by, here and nowhere else: those of `tokometer replay --json`
-//! and of the access log. They are an interface.
+//! The values of a request record under their public names: the single definition of the names in `tokometer replay
+//! --json` and the access log. They are a stable interface.
 
 use std::time::Duration;
 
@@ -10,17 +10,17 @@ use tokometer_observe::measure::PhaseKind;
 use tokometer_observe::measure::Phases;
 use tokometer_observe::measure::Record;
 
-/// A name and its value; absent is null.
+/// A name and its value; an absent value is null.
 pub(super) type Figure = (&'static str, Value);
 
-/// Every figure of an exchange. Times (`_ms`) are milliseconds from the last byte of the request, except `duration_ms`,
-/// which is from its first byte.
+/// All values of a request. Times (`_ms`) are milliseconds from the last byte of the request, except `duration_ms`,
+/// which starts at its first byte.
 pub(super) fn figures(record: &Record) -> Vec<Figure> {
     let labels = &record.labels;
     let since = |then| milliseconds(record.since_requested(then));
     let text = |text: Option<&str>| Value::from(text);
     let timing = record.timing.unwrap_or_default();
-    // An answer that is not streamed has no chunks, which is not to say that it has none.
+    // A response that is not streamed has no chunk count, which differs from zero chunks.
     let streamed = labels.streaming == Some(true) && labels.route.generates();
     let phases = Phases::of(record);
     let mut all = vec![
@@ -76,7 +76,7 @@ pub(super) fn figures(record: &Record) -> Vec<Figure> {
     all
 }
 
-/// What the time was: these add up to `duration_ms`.
+/// The phases of a request: they add up to `duration_ms`.
 const PHASES: [(PhaseKind, &str); 10] = [
     (PhaseKind::Request, "phase_request_ms"),
     (PhaseKind::Load, "phase_load_ms"),
@@ -101,7 +101,7 @@ fn milliseconds(duration: Option<Duration>) -> Value {
     Value::from(duration.map(|duration| duration.as_secs_f64() * 1e3))
 }
 
-/// One JSON object, in this order.
+/// A JSON object with the members in this order.
 pub(super) fn object(figures: impl IntoIterator<Item = Figure>) -> String {
     let members: Vec<String> = figures.into_iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
     format!("{{{}}}", members.join(","))

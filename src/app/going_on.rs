@@ -1,4 +1,4 @@
-//! What is going on, as pages of the admin server: `/engine/healthz` and `/exchanges`. Their names are an interface.
+//! Admin pages `/engine/healthz` and `/exchanges`. Their JSON field names are a stable interface.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -16,16 +16,16 @@ use tokometer_telemetry::live::Open;
 use tokometer_telemetry::live::State;
 use tokometer_telemetry::live::Verdict;
 
-/// Most exchanges in flight that are listed, and most that ended, if no other number is asked for.
+/// Default number of requests listed, in flight and ended each.
 const LISTED: usize = 100;
 
 /// Maximum number of entries of each list.
 const MAX_LISTED: usize = 200;
 
-/// Maximum size of `/exchanges`. The lists end early where it is reached.
+/// Maximum size of `/exchanges` in bytes. Lists are truncated when it is reached.
 const MAX_BYTES: usize = 2 << 20;
 
-/// `/engine/healthz`: 503 when the engine of a pair is wedged.
+/// `/engine/healthz`: 503 if the engine of a listener is wedged.
 pub(super) fn engine(in_flight: &Arc<InFlight>) -> Told {
     let in_flight = Arc::clone(in_flight);
     Arc::new(move |query| {
@@ -43,7 +43,7 @@ pub(super) fn engine(in_flight: &Arc<InFlight>) -> Told {
             .collect();
         if pairs.is_empty() {
             let known: Vec<&str> = in_flight.pairs().collect();
-            return (404, error(&format!("no pair has this name or number; there are {}", known.join(", "))));
+            return (404, error(&format!("no listener has this name or number; configured: {}", known.join(", "))));
         }
         let wedged = pairs.iter().any(|(_, verdict)| verdict.state == State::Wedged);
         let pairs: Vec<Value> = pairs.iter().map(|(name, verdict)| told(name, verdict)).collect();
@@ -66,7 +66,7 @@ fn told(name: &str, verdict: &Verdict) -> Value {
     })
 }
 
-/// `/exchanges`: those in flight, the latest that ended, and the slowest of them.
+/// `/exchanges`: requests in flight, the latest that ended, and the slowest of them.
 pub(super) fn exchanges(in_flight: &Arc<InFlight>) -> Rendered {
     let in_flight = Arc::clone(in_flight);
     Arc::new(move |query| {
@@ -78,7 +78,7 @@ pub(super) fn exchanges(in_flight: &Arc<InFlight>) -> Rendered {
         let kept = in_flight.kept(now);
         let ended = |finished: &Arc<Finished>| ended(finished, now, wall);
         let mut lists = Lists::new(MAX_BYTES);
-        // The longest one last.
+        // Last, because it is the longest list.
         lists.add("open", in_flight.open(now, most).iter().map(|open| flying(open, &in_flight)));
         lists.add("slowest_first_token", kept.slowest_first_token.iter().take(most).map(ended));
         lists.add("longest_gap", kept.longest_gap.iter().take(most).map(ended));
@@ -87,7 +87,7 @@ pub(super) fn exchanges(in_flight: &Arc<InFlight>) -> Rendered {
     })
 }
 
-/// A JSON object of lists, written entry by entry up to a size.
+/// A JSON object of lists, written entry by entry up to a maximum size.
 struct Lists {
     text: Vec<u8>,
     max_bytes: usize,
@@ -138,7 +138,7 @@ fn flying(open: &Open, in_flight: &InFlight) -> Value {
     })
 }
 
-/// The figures of the access log, when it started, and its time line.
+/// The values of the access log, plus start time and timeline.
 fn ended(finished: &Finished, now: Instant, wall: SystemTime) -> Value {
     let record = &finished.record;
     let ago = now.saturating_duration_since(record.started);
@@ -151,7 +151,7 @@ fn ended(finished: &Finished, now: Instant, wall: SystemTime) -> Value {
     Value::Object(members)
 }
 
-/// A time line: its points as arrays of when (milliseconds from the last byte of the request), tokens, and the longest gap
+/// A timeline: points as arrays of time (milliseconds from the last byte of the request), tokens, and longest gap
 /// within (milliseconds).
 pub(super) fn time_line(line: &TimeLine, requested: Option<Duration>) -> Value {
     let requested = requested.unwrap_or_default();
@@ -164,13 +164,13 @@ pub(super) fn time_line(line: &TimeLine, requested: Option<Duration>) -> Value {
     })
 }
 
-/// The value of the one parameter of a query that is known; `None` when it is not there.
+/// The value of the only known parameter of a query; `None` if it is absent.
 fn only<'a>(query: Option<&'a str>, known: &[&str]) -> Result<Option<&'a str>, String> {
     let mut found = None;
     for part in query.unwrap_or_default().split('&').filter(|part| !part.is_empty()) {
         match part.split_once('=') {
             Some((name, value)) if known.contains(&name) => found = Some(value),
-            _ => return Err(format!("`{part}` is not known here; write ?{}=", known.join("= or ?"))),
+            _ => return Err(format!("unknown parameter `{part}`; write ?{}=", known.join("= or ?"))),
         }
     }
     Ok(found)
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_end_at_the_maximum_size_and_stay_valid_json() {
+    fn lists_over_the_maximum_size_are_truncated_to_valid_json() {
         let entry = || json!({ "text": "x".repeat(100) });
         for (entries, kept, truncated) in [(0, 0, false), (3, 3, false), (50, 8, true)] {
             let mut lists = Lists::new(1000);

@@ -1,4 +1,4 @@
-//! The whole instrument: exporters, data path, access log and admin server, started and ended in their order.
+//! The whole program: starts and stops exporters, data path, access log and admin server in order.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -40,18 +40,18 @@ use tokometer_telemetry::tokenizer;
 use tokometer_telemetry::tokenizer::Counting;
 use tokometer_telemetry::tokenizer::Vocabularies;
 
-/// After the grace period, connections that are closed by force get this long to be recorded.
+/// Time for force-closed connections to be recorded after the grace period.
 const FORCED: Duration = Duration::from_millis(500);
 
-/// Most time for the last telemetry.
+/// Maximum time for sending the last telemetry.
 pub(super) const LAST_TELEMETRY: Duration = Duration::from_millis(1500);
 
-/// Most time for answers that wait to be counted, when all ends.
+/// Maximum time for the responses waiting to be counted at shutdown.
 const LAST_COUNTS: Duration = Duration::from_millis(500);
-/// Most time for passing on the last messages of the engine.
+/// Maximum time for forwarding the engine's last messages.
 const LAST_SPANS: Duration = Duration::from_millis(500);
 
-/// Why the instrument cannot start.
+/// Why the program cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// An exporter.
@@ -63,26 +63,26 @@ pub enum Error {
     /// A vocabulary.
     #[error(transparent)]
     Tokenizer(#[from] tokenizer::Error),
-    /// The ledger.
+    /// Tenants, prices or budgets.
     #[error(transparent)]
     Ledger(#[from] accounting::Error),
     /// The thread that counts.
     #[error("cannot start the thread that counts tokens: {0}")]
     Counting(#[source] std::io::Error),
-    /// The thread that tells what ended.
-    #[error("cannot start the thread that records what ended: {0}")]
+    /// The thread that records ended requests.
+    #[error("cannot start the thread that records ended requests: {0}")]
     Backlog(#[source] std::io::Error),
-    /// Reading the engines' metrics.
+    /// Scraping of the engines' metrics.
     #[error(transparent)]
     Engines(#[from] engines::Error),
-    /// The thread that keeps ended exchanges.
-    #[error("cannot start the thread that keeps ended exchanges: {0}")]
+    /// The thread that keeps ended requests.
+    #[error("cannot start the thread that keeps ended requests: {0}")]
     Live(#[source] std::io::Error),
-    /// The thread that looks at who waits.
-    #[error("cannot start the thread that judges who waits: {0}")]
+    /// The thread that evaluates waiting requests.
+    #[error("cannot start the thread that evaluates waiting requests: {0}")]
     Judging(#[source] std::io::Error),
-    /// The thread that looks at the ways to the server.
-    #[error("cannot start the thread that looks at the ways to the server: {0}")]
+    /// The thread that checks whether the server is reachable directly.
+    #[error("cannot start the thread that checks for direct access to the server: {0}")]
     Intercepting(#[source] std::io::Error),
     /// The data path.
     #[error(transparent)]
@@ -96,7 +96,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// True when what the configuration names holds what cannot be used.
+    /// True if the content of a configured file or address is invalid.
     pub fn is_of_configuration(&self) -> bool {
         match self {
             Error::Export(error) => !matches!(error, export::Error::Runtime(_)),
@@ -109,7 +109,7 @@ impl Error {
     }
 }
 
-/// A running instrument.
+/// The running program.
 #[derive(Debug)]
 pub struct Instrument {
     path: DataPath,
@@ -120,21 +120,21 @@ pub struct Instrument {
     judge: Arc<Judge>,
     judging: Judging,
     ledger: Arc<Ledger>,
-    /// Looks until it is dropped.
+    /// Runs until it is dropped.
     _intercepting: Intercepting,
     in_flight: Arc<InFlight>,
     spans: Option<engine_spans::Receiver>,
     control: Arc<Controlled>,
     admin: admin::Server,
-    /// Reads until it is dropped.
+    /// Scrapes until it is dropped.
     scraper: Scraper,
 }
 
 impl Instrument {
-    /// Starts everything. `also` is told what the exporters are told; `config` makes the page of /config.
+    /// Starts everything. `also` is an additional sink; `config` renders /config.
     ///
     /// # Errors
-    /// When an address or file cannot be used; nothing runs then.
+    /// If an address or file cannot be used; nothing runs then.
     pub fn start(
         settings: &Settings,
         also: Option<Arc<dyn Sink>>,
@@ -172,7 +172,7 @@ impl Instrument {
         }
         let counting = Counting::start(sink, vocabularies, settings.tokenizer.queue_answers);
         let counting = Arc::new(counting.map_err(Error::Counting)?);
-        // Judged at once, and not when more is known of an exchange.
+        // The judge comes before the counting, so requests are evaluated without delay.
         let sinks = vec![Arc::clone(&judge) as Arc<dyn Sink>, Arc::clone(&counting) as Arc<dyn Sink>];
         let unrecorded = Arc::clone(&exporters);
         let count = move |labels: &Labels, outcome, n| unrecorded.count_unrecorded(labels, outcome, n);
@@ -214,7 +214,7 @@ impl Instrument {
             control: Arc::clone(&control) as Arc<dyn admin::Control>,
         };
         let admin = admin::Server::start(&settings.admin, pages)?;
-        // Last, when the descriptors that are open do not go with the connections.
+        // Last, because the descriptors open now are not available for connections.
         path.handles().relay.limit_connections(descriptors::connections(settings));
         Ok(Instrument {
             path,
@@ -234,17 +234,17 @@ impl Instrument {
         })
     }
 
-    /// Where it listens, by pair.
+    /// Listen addresses, by listener.
     pub fn addresses(&self) -> &[Address] {
         self.path.addresses()
     }
 
-    /// Where the admin server listens.
+    /// Address of the admin server.
     pub fn admin(&self) -> SocketAddr {
         self.admin.address()
     }
 
-    /// Where spans of the engine are received.
+    /// Addresses of the engine span receiver.
     pub fn receives_spans(&self) -> &[SocketAddr] {
         self.spans.as_ref().map_or(&[], engine_spans::Receiver::addresses)
     }
@@ -254,17 +254,18 @@ impl Instrument {
         self.path.handles()
     }
 
-    /// Takes the settings over that can change while connections are open: all of them, or none.
+    /// Applies the settings that can change while connections are open: all of them, or none.
     ///
     /// # Errors
-    /// When a file that the settings name cannot be used, or the thread that counts tokens cannot be started; nothing has changed then.
+    /// If a file named in the settings cannot be used, or the thread that counts tokens cannot be started; nothing has
+    /// changed then.
     pub fn reload(&self, settings: &Settings) -> Result<(), Error> {
         let vocabularies = Vocabularies::read(&settings.tokenizer)?;
-        let rules = accounting::Rules::new(settings.ledger.clone())?;
-        // What has ended is still counted by the old settings.
+        let rules = ledger::Rules::new(settings.ledger.clone())?;
+        // Requests that have ended are counted with the old settings.
         self.backlog.settle();
         self.counting.reload(vocabularies, settings.tokenizer.queue_answers).map_err(Error::Counting)?;
-        // From here on nothing fails.
+        // No step after this one can fail.
         self.ledger.reload(rules);
         self.judge.reload(settings.slo.clone());
         let handles = self.handles();
@@ -275,55 +276,55 @@ impl Instrument {
         Ok(())
     }
 
-    /// Returns when a drain that was asked for over the admin server is complete.
+    /// Returns when a drain requested over the admin server is complete.
     pub fn drained(&self) -> impl Future<Output = ()> + use<> {
         let control = Arc::clone(&self.control);
         async move { control.drained().await }
     }
 
-    /// The exchanges in flight.
+    /// The requests in flight.
     pub fn in_flight(&self) -> &InFlight {
         &self.in_flight
     }
 
-    /// Opens the access log's file anew, after it was rotated.
+    /// Reopens the access log after a rotation.
     pub fn reopen(&self) {
         if let Some(log) = &self.access_log
             && !log.reopen()
         {
-            tracing::error!("The access log's file could not be opened anew; lines go to the old one.");
+            tracing::error!("The access log's file could not be reopened; writing to the old one.");
         }
     }
 
-    /// Takes no new connection, closes idle ones, and lets the others go on for `grace` at most; telemetry of what has
-    /// ended is sent meanwhile. `hurry` ends the wait early.
+    /// Stops accepting, closes idle connections, and lets the others continue for at most `grace`; meanwhile the
+    /// telemetry of ended requests is sent. `hurry` ends the wait early.
     pub async fn drain(&self, grace: Duration, hurry: impl Future<Output = ()>) {
         self.control.note("a signal");
         let relay = self.handles().relay;
         relay.drain().close_and_begin().await;
         tracing::info!(open = relay.drain().open(), grace_secs = grace.as_secs(), "Draining.");
         let exporters = Arc::clone(&self.exporters);
-        // Telemetry may be slow, and the drain must not wait for it.
+        // Sending telemetry may be slow, and the drain must not wait for it.
         drop(tokio::task::spawn_blocking(move || exporters.flush(LAST_TELEMETRY)));
         tokio::select! {
             () = relay.drain().emptied() => {}
             () = tokio::time::sleep(grace) => {
-                tracing::warn!(open = relay.drain().open(), "The grace period is over: closing what is open.");
+                tracing::warn!(open = relay.drain().open(), "The grace period is over: closing open connections.");
             }
-            () = hurry => tracing::warn!(open = relay.drain().open(), "Told to hurry: closing what is open."),
+            () = hurry => tracing::warn!(open = relay.drain().open(), "Second signal: closing open connections."),
         }
         relay.drain().force();
         tokio::time::timeout(FORCED, relay.drain().emptied()).await.ok();
     }
 
-    /// Ends everything; the last telemetry gets 1.5 s at most.
+    /// Stops everything; the last telemetry gets at most 1.5 s.
     pub fn stop(self) {
         let Instrument { path, backlog, counting, exporters, access_log, judging, spans, admin, scraper, .. } = self;
         path.stop();
         drop(judging);
         backlog.stop();
         counting.stop(LAST_COUNTS);
-        // What was read last goes out with the last telemetry.
+        // The last scrape is sent with the last telemetry.
         drop(scraper);
         if let Some(spans) = spans {
             spans.stop(LAST_SPANS);
@@ -336,7 +337,7 @@ impl Instrument {
     }
 }
 
-/// The access log as a sink: it has no use for what moves.
+/// The access log as a sink; it ignores everything but records.
 struct Written(Arc<AccessLog>);
 
 impl Sink for Written {

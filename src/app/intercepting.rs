@@ -1,4 +1,4 @@
-//! Tries once a minute whether the server can be reached past us.
+//! Checks once a minute whether the server can be reached directly, bypassing tokometer.
 
 use std::io;
 use std::sync::Arc;
@@ -15,25 +15,25 @@ use tokometer_proxy::listen::Interception;
 use tokometer_proxy::listen::Pair;
 use tokometer_proxy::listen::intercepts;
 
-/// Between two looks.
+/// Time between checks.
 const PERIOD: Duration = Duration::from_secs(60);
 
-/// Between two looks while a server does not answer, as after the start, when it loads its model.
+/// Time between checks while a server does not respond, as during startup, when it loads its model.
 const SOON: Duration = Duration::from_secs(2);
 
-/// What was found of each pair; `None` while its server does not answer.
+/// Result per listener; `None` while its server does not respond.
 pub(super) type Found = Arc<Mutex<Vec<Option<Interception>>>>;
 
-/// The thread that looks, until this is dropped.
+/// The checking thread; dropping this stops it.
 #[derive(Debug)]
 pub(super) struct Intercepting {
-    /// Dropping it ends the thread: its last connect may take a second, which nobody has to wait for.
+    /// Dropping it ends the thread without waiting: its last connect may take a second.
     _stop: Sender<()>,
 }
 
 impl Intercepting {
     /// # Errors
-    /// When the system gives no thread.
+    /// If the thread cannot be started.
     pub(super) fn start(pairs: Vec<Pair>, addresses: Vec<Address>, found: Found) -> io::Result<Intercepting> {
         let (stop, stopped) = mpsc::channel();
         thread::Builder::new().name("interception".to_owned()).spawn(move || {
@@ -62,8 +62,10 @@ fn tell(pair: &Pair, Interception { mode, result }: &Interception) {
     let (name, upstream) = (&pair.name, &pair.upstream);
     match *result {
         "open" => {
-            tracing::warn!(pair = %name, %upstream, mode, "The server can be reached past tokometer: what takes that way is not measured.")
+            tracing::warn!(pair = %name, %upstream, mode, "The server can be reached directly: requests that bypass tokometer are not measured.")
         }
-        result => tracing::info!(pair = %name, %upstream, mode, result, "How tokometer stands before the server."),
+        result => {
+            tracing::info!(pair = %name, %upstream, mode, result, "Checked how tokometer intercepts traffic to the server.")
+        }
     }
 }

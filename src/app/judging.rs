@@ -1,4 +1,4 @@
-//! Looks once a second at who waits for a first token, and keeps the sums of which the last minutes are told.
+//! Evaluates waiting requests once a second, and keeps the sums for the last minutes.
 
 use std::io;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use tokometer_telemetry::live::InFlight;
 use tokometer_telemetry::slo::Judge;
 use tokometer_telemetry::slo::Window;
 
-/// Between two looks. A miss is counted at the second one.
+/// Time between evaluations. A miss is counted at the second one.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// The thread that looks, until this is dropped.
+/// The evaluating thread; dropping this stops it.
 #[derive(Debug)]
 pub(super) struct Judging {
     stop: Option<Sender<()>>,
@@ -26,7 +26,7 @@ pub(super) struct Judging {
 
 impl Judging {
     /// # Errors
-    /// When the system gives no thread.
+    /// If the thread cannot be started.
     pub(super) fn start(judge: Arc<Judge>, in_flight: Arc<InFlight>, window: Arc<Window>) -> io::Result<Judging> {
         let (stop, stopped) = mpsc::channel();
         let thread = thread::Builder::new().name("objectives".to_owned()).spawn(move || {
@@ -45,7 +45,7 @@ impl Drop for Judging {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // A panic of that thread has been printed; there is nothing left to stop.
+            // A panic of that thread is already printed; there is nothing left to stop.
             thread.join().ok();
         }
     }

@@ -1,7 +1,7 @@
 //! A bounded queue of lines and the thread that writes them.
 //!
-//! Whoever adds a line never waits: with the queue full the line is dropped and counted, so that a blocked pipe or a
-//! slow disk cannot slow a stream.
+//! Adding a line never blocks: if the queue is full, the line is dropped and counted, so that a blocked pipe or a slow
+//! disk cannot delay a stream.
 
 use std::io;
 use std::io::Write;
@@ -15,13 +15,13 @@ use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 use std::time::Instant;
 
-/// How long the queue may take to empty when it is dropped. Short: a blocked reader must not hold up an exit.
+/// Maximum time to write the rest when the queue is dropped. Short, because a blocked reader must not delay the exit.
 pub(super) const LAST_FLUSH: Duration = Duration::from_millis(500);
 
-/// Opens what is written to: at the start, and again for each [`Lines::reopen`].
+/// Opens the sink: at the start, and again for each [`Lines::reopen`].
 pub type Open = Box<dyn FnMut() -> io::Result<Box<dyn Write + Send>> + Send>;
 
-/// The queue. Cloning gives another end of the same queue; the last one dropped writes out what waits.
+/// The queue. Clones share it; dropping the last one writes the waiting lines.
 #[derive(Clone, Debug)]
 pub struct Lines {
     queue: SyncSender<Message>,
@@ -47,7 +47,7 @@ impl Lines {
     ///
     /// # Errors
     ///
-    /// What opening the sink or starting a thread gave.
+    /// If the sink cannot be opened or the thread cannot be started.
     pub fn start(name: &str, queue_lines: usize, mut open: Open) -> io::Result<Lines> {
         let sink = open()?;
         let (queue, messages) = sync_channel(queue_lines.max(1));
@@ -57,29 +57,29 @@ impl Lines {
         Ok(Lines { _last: Arc::new(FlushOnDrop(queue.clone())), queue, counts })
     }
 
-    /// Adds a line, its line end included, or drops it when the queue is full.
+    /// Adds a line, including its line end, or drops it if the queue is full.
     pub fn add(&self, line: Vec<u8>) {
         if self.queue.try_send(Message::Line(line)).is_err() {
             self.counts.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Opens the sink anew, after the lines that wait now: for files that were rotated. False when the queue is full.
+    /// Reopens the sink after the waiting lines, for rotated files. False if the queue is full.
     pub fn reopen(&self) -> bool {
         self.queue.try_send(Message::Reopen).is_ok()
     }
 
-    /// Waits until what waits now is written, at most this long; false when it was not.
+    /// Waits at most this long until the waiting lines are written; false on timeout.
     pub fn flush(&self, at_most: Duration) -> bool {
         flush(&self.queue, at_most)
     }
 
-    /// Lines that found the queue full.
+    /// Lines dropped because the queue was full.
     pub fn dropped(&self) -> u64 {
         self.counts.dropped.load(Ordering::Relaxed)
     }
 
-    /// Lines that the sink did not take. What it refuses is offered again as long as there is room for it.
+    /// Lines lost to write errors. A failed write is retried while the buffer has room.
     pub fn failed(&self) -> u64 {
         self.counts.failed.load(Ordering::Relaxed)
     }
@@ -107,7 +107,7 @@ fn flush(queue: &SyncSender<Message>, at_most: Duration) -> bool {
         if Instant::now() >= end {
             return false;
         }
-        // The standard channel has no bounded wait for room.
+        // The standard channel has no send with a timeout.
         std::thread::sleep(Duration::from_millis(2));
     }
     written.recv_timeout(end.saturating_duration_since(Instant::now())).is_ok()
@@ -126,7 +126,7 @@ impl Writer {
                 Ok(message) => message,
                 Err(TryRecvError::Disconnected) => break,
                 Err(TryRecvError::Empty) => {
-                    // Nothing waits: what is buffered goes out before we sleep.
+                    // The queue is empty: flush the buffer before sleeping.
                     self.flushed();
                     match messages.recv() {
                         Ok(message) => message,
@@ -143,7 +143,7 @@ impl Writer {
                 Message::Reopen => self.reopen(),
                 Message::Flush(done) => {
                     self.flushed();
-                    // Whoever asked may have stopped waiting.
+                    // The requester may have timed out.
                     done.try_send(()).ok();
                 }
             }
@@ -151,7 +151,7 @@ impl Writer {
         self.give_up();
     }
 
-    /// A sink that cannot be opened anew is written to as before.
+    /// If the sink cannot be reopened, the old one is kept.
     fn reopen(&mut self) {
         if let Ok(sink) = (self.open)() {
             self.give_up();
@@ -159,12 +159,12 @@ impl Writer {
         }
     }
 
-    /// What is refused stays, and is offered again.
+    /// After an error the data stays in the buffer for a retry.
     fn flushed(&mut self) -> bool {
         self.sink.flush().is_ok()
     }
 
-    /// The last try: what is refused now is lost.
+    /// The last attempt: data that fails now is lost.
     fn give_up(&mut self) {
         if !self.flushed() {
             self.lose(self.sink.buffer().iter().filter(|byte| **byte == b'\n').count() as u64);
@@ -184,7 +184,7 @@ mod tests {
 
     use super::*;
 
-    /// A sink that stands still until it is let go.
+    /// A sink that blocks until it is released.
     struct Gate {
         entered: Sender<()>,
         go: Arc<Mutex<Receiver<()>>>,
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_blocked_sink_drops_lines_and_counts_them_and_nobody_waits() {
+    fn blocked_sink_drops_and_counts_lines_without_waiting() {
         let (entered, has_entered) = channel();
         let (go, wait) = channel();
         let into = Arc::new(Mutex::new(Vec::new()));
@@ -214,20 +214,20 @@ mod tests {
             Box::new(move || Ok(Box::new(Gate { entered: entered.clone(), go: wait.clone(), into: sink.clone() })));
         let lines = Lines::start("gate", 2, open).unwrap();
         lines.add(b"1\n".to_vec());
-        has_entered.recv().unwrap(); // The writer is in the sink, the queue is empty.
+        has_entered.recv().unwrap(); // The writer is blocked in the sink; the queue is empty.
         for line in [b"2\n", b"3\n", b"4\n", b"5\n"] {
             lines.add(line.to_vec());
         }
         assert_eq!(lines.dropped(), 2);
         assert!(!lines.flush(Duration::ZERO), "the queue is full");
-        drop(go); // Every later write passes at once.
+        drop(go); // Later writes do not block.
         assert!(lines.flush(Duration::from_secs(10)));
         assert_eq!(*into.lock().unwrap(), b"1\n2\n3\n");
         assert_eq!(lines.failed(), 0);
     }
 
     #[test]
-    fn a_file_is_opened_anew_after_a_rotation() {
+    fn file_is_reopened_after_a_rotation() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         let opened = path.clone();
@@ -239,13 +239,13 @@ mod tests {
         std::fs::rename(&path, folder.path().join("log.1")).unwrap();
         assert!(lines.reopen());
         lines.add(b"new\n".to_vec());
-        drop(lines); // The last end writes out what waits.
+        drop(lines); // Dropping the last clone writes the waiting lines.
         assert_eq!(std::fs::read_to_string(folder.path().join("log.1")).unwrap(), "old\n");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "new\n");
     }
 
     #[test]
-    fn a_sink_that_refuses_is_counted() {
+    fn write_errors_are_counted_as_lost_lines() {
         struct Full;
         impl Write for Full {
             fn write(&mut self, _: &[u8]) -> io::Result<usize> {
@@ -256,12 +256,12 @@ mod tests {
             }
         }
         let lines = Lines::start("full", 8, Box::new(|| Ok(Box::new(Full)))).unwrap();
-        // There is room for the first one only, until the sink takes it.
+        // The buffer has room for the first line only.
         (0..3).for_each(|_| lines.add([b"x".repeat(5_000).as_slice(), b"\n"].concat()));
         lines.flush(Duration::from_secs(10));
         assert_eq!(lines.failed(), 2);
         assert!(lines.reopen());
         lines.flush(Duration::from_secs(10));
-        assert_eq!(lines.failed(), 3, "what waited for the old sink is given up with it");
+        assert_eq!(lines.failed(), 3, "the buffer of the old sink is lost");
     }
 }

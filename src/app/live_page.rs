@@ -1,4 +1,4 @@
-//! The snapshot of the live page, joined of what the parts know.
+//! Builds the snapshot of the live page from its parts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use tokometer_telemetry::slo::Judge;
 use tokometer_telemetry::slo::Sum;
 use tokometer_telemetry::slo::Window;
 
-/// Where the parts of a snapshot come from.
+/// The sources of a snapshot.
 pub(super) struct Sources {
     pub(super) started: Instant,
     pub(super) in_flight: Arc<InFlight>,
@@ -34,10 +34,10 @@ pub(super) struct Sources {
 }
 
 impl Sources {
-    /// Makes snapshots as JSON.
+    /// Returns a function that makes snapshots as JSON.
     pub(super) fn snapshots(self) -> Snapshots {
         let view = View::new(Arc::clone(&self.in_flight));
-        // Maps with text as keys and numbers that are finite: JSON can hold all of it.
+        // Only string keys and finite numbers: serialization cannot fail.
         Arc::new(move || serde_json::to_vec(&self.snapshot(&view, Instant::now())).unwrap_or_default())
     }
 
@@ -91,10 +91,10 @@ impl Sources {
     }
 }
 
-/// What an engine's own metrics say; `None` when they say nothing of this moment.
+/// The engine's own metrics; `None` if they are not current.
 fn own(figures: &scrape::Figures) -> Option<Engine> {
     let state = figures.state.as_ref()?;
-    // An engine may write what is no number, and JSON has no word for it.
+    // Engines may report NaN or infinity, which JSON cannot represent.
     let number = |value: Option<f64>| value.filter(|value| value.is_finite());
     Some(Engine {
         age_seconds: figures.age.map(seconds),
@@ -107,7 +107,7 @@ fn own(figures: &scrape::Figures) -> Option<Engine> {
     })
 }
 
-/// To the millisecond: more digits say nothing.
+/// Rounded to milliseconds; more digits carry no information.
 fn seconds(time: Duration) -> f64 {
     time.as_millis() as f64 / 1e3
 }

@@ -1,4 +1,4 @@
-//! Builds the pieces and joins them: the only place that sees them all.
+//! Wires the modules together: the only module that depends on all others.
 
 pub mod access_log;
 pub mod lines;

@@ -1,4 +1,4 @@
-//! The data path, put together: listeners, relay and observers.
+//! The data path: listeners, relay and observers.
 
 use std::io;
 use std::sync::Arc;
@@ -17,15 +17,15 @@ use tokometer_proxy::relay::Relay;
 /// Why the data path cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The address of a pair cannot be listened on.
+    /// A listen address cannot be bound.
     #[error("pairs[{pair}].listen: {source}")]
     Bind {
-        /// Index of the pair.
+        /// Index of the listener.
         pair: usize,
-        /// Why.
+        /// The cause.
         source: listen::Error,
     },
-    /// A socket for a further thread, or a TLS file, cannot be used.
+    /// A socket for another thread, or a TLS file, cannot be used.
     #[error(transparent)]
     Listen(#[from] listen::Error),
     /// The threads cannot be started.
@@ -33,7 +33,7 @@ pub enum Error {
     Threads(#[from] io::Error),
 }
 
-/// A running data path. Dropping it ends every connection: drain first.
+/// A running data path. Dropping it closes every connection: drain first.
 #[derive(Debug)]
 pub struct DataPath {
     relay: Arc<Relay>,
@@ -42,7 +42,7 @@ pub struct DataPath {
     serving: Serving,
 }
 
-/// What of the data path outlives the hand that started it: for the admin server, the exporters and the signals.
+/// Shared parts of the data path, for the admin server, the exporters and the signals.
 #[derive(Clone, Debug)]
 pub struct Handles {
     /// The relay: its counters and its drain.
@@ -55,7 +55,7 @@ impl DataPath {
     /// Opens every listener, then serves on `threads` threads.
     ///
     /// # Errors
-    /// When an address cannot be listened on, a TLS file is wrong, or no thread can be started. Nothing runs then.
+    /// If an address cannot be bound, a TLS file is invalid, or no thread can be started. Nothing runs then.
     pub fn start(
         pairs: &[Pair],
         relay: relay::Settings,
@@ -79,17 +79,17 @@ impl DataPath {
         Ok(DataPath { relay, observatory, addresses, serving })
     }
 
-    /// Where it listens, by pair; port 0 is the real one here.
+    /// Listen addresses, by listener; port 0 is replaced by the actual port.
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
     }
 
-    /// Handles on what runs.
+    /// The shared parts.
     pub fn handles(&self) -> Handles {
         Handles { relay: Arc::clone(&self.relay), observatory: Arc::clone(&self.observatory) }
     }
 
-    /// Ends it; connections that are open are closed. Returns when its threads have ended.
+    /// Stops it; open connections are closed. Returns when its threads have ended.
     pub fn stop(self) {
         self.serving.stop();
     }

@@ -1,4 +1,4 @@
-//! What the commands do: joins the command line to the pieces.
+//! The implementations of the commands.
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
@@ -45,7 +45,7 @@ fn wrong(error: &dyn Display) -> ExitCode {
 }
 
 fn complain(error: &dyn Display) {
-    // With stderr closed there is nowhere left to say it.
+    // With stderr closed, the error cannot be reported.
     writeln!(io::stderr(), "tokometer: {error}").ok();
 }
 
@@ -78,7 +78,7 @@ fn show(arguments: &DemoArgs) -> ExitCode {
         ..demo::Settings::default()
     };
     match demo::run(&settings, &mut io::stdout().lock()) {
-        // A reader that has gone (`| head`) is a good end.
+        // A closed reader (`| head`) counts as success.
         Err(demo::Error::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         result => ended(result),
     }
@@ -165,7 +165,7 @@ fn listen(text: &str) -> Result<Listen, String> {
     found.map(Listen::Tcp).ok_or_else(wrong)
 }
 
-/// `NAME[:ARG]=PROBABILITY`, with commas between.
+/// `NAME[:ARG]=PROBABILITY`, separated by commas.
 fn faults(text: &str) -> Result<Vec<(Fault, f64)>, String> {
     let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
     let fault = |part: &str| {
@@ -212,7 +212,7 @@ fn offer(arguments: &LoadArgs) -> ExitCode {
             progress.token_events,
             if progress.token_events == 0 { "-".to_owned() } else { format!("{:.1}", progress.time_to_first_token_ms) },
         );
-        // Progress that cannot be shown is not worth ending for.
+        // A failure to print progress does not end the load.
         if terminal {
             write!(io::stderr(), "\r{line}").ok()
         } else {
@@ -236,7 +236,7 @@ fn offer(arguments: &LoadArgs) -> ExitCode {
         writeln!(out, "{summary}")
     };
     match ended(written) {
-        ExitCode::SUCCESS if all_failed => failed(&format!("no request to {} got a whole answer", arguments.url)),
+        ExitCode::SUCCESS if all_failed => failed(&format!("no request to {} got a complete response", arguments.url)),
         code => code,
     }
 }
@@ -247,7 +247,7 @@ fn replayed(arguments: &ReplayArgs) -> ExitCode {
     for path in &arguments.paths {
         match replay::print(path, show, &observer::Settings::default(), &mut out) {
             Ok(()) => {}
-            // A reader that has gone (`| head`) is a good end.
+            // A closed reader (`| head`) counts as success.
             Err(ReplayError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
             Err(error) => {
                 out.flush().ok();

@@ -1,4 +1,4 @@
-//! `tokometer replay`: recordings in, records out.
+//! `tokometer replay`: reads recordings and prints their request records.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -27,19 +27,19 @@ pub enum ReplayError {
     Output(#[from] io::Error),
 }
 
-/// What is written of each exchange.
+/// What is printed for each request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Show {
-    /// One JSON object per exchange and line, in place of a table for people.
+    /// One JSON object per request and line, instead of a table.
     pub json: bool,
-    /// When its tokens came.
+    /// The times of its tokens.
     pub timeline: bool,
 }
 
-/// Replays every recording that `path` names and writes its exchanges to `out` as `show` says.
+/// Replays all recordings under `path` and writes their requests to `out`, in the format given by `show`.
 ///
 /// # Errors
-/// When a recording cannot be read: the others are written all the same, and the first error is returned.
+/// If a recording cannot be read: the others are still printed, and the first error is returned.
 pub fn print(path: &Path, show: Show, settings: &Settings, out: &mut impl Write) -> Result<(), ReplayError> {
     if !show.json {
         writeln!(
@@ -48,7 +48,7 @@ pub fn print(path: &Path, show: Show, settings: &Settings, out: &mut impl Write)
             "recording", "outcome", "tokens", "source", "TTFT ms", "last ms", "tok/s", "queue ms"
         )?;
     }
-    // Whoever recorded a probe wants to see it.
+    // Recorded probes are always shown.
     let settings = &Settings { probes: true, ..settings.clone() };
     let mut failed = None;
     let found = Recording::find(path)?;
@@ -57,9 +57,9 @@ pub fn print(path: &Path, show: Show, settings: &Settings, out: &mut impl Write)
         let recording = match Recording::read(&path) {
             Ok(recording) => recording,
             Err(error) => {
-                // The only one is told of by the error that is returned.
+                // The error of a single recording is returned, so it is not printed here.
                 if !alone {
-                    writeln!(io::stderr(), "left out: {error}")?;
+                    writeln!(io::stderr(), "skipped: {error}")?;
                 }
                 failed = failed.or(Some(error));
                 continue;
@@ -85,7 +85,7 @@ pub fn print(path: &Path, show: Show, settings: &Settings, out: &mut impl Write)
     failed.map_or(Ok(()), |error| Err(error.into()))
 }
 
-/// A recording's folder and name.
+/// A recording's directory and name.
 fn named(recording: &Recording) -> String {
     let name = recording.path.file_stem().unwrap_or_default().to_string_lossy();
     let folder = recording.path.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy();
@@ -109,7 +109,7 @@ fn row(recording: &Recording, record: &Record, out: &mut impl Write) -> io::Resu
     )
 }
 
-/// The time line for people: one point per row, times from the last byte of the request.
+/// The timeline as text: one point per row, times from the last byte of the request.
 fn points(line: &TimeLine, record: &Record, out: &mut impl Write) -> io::Result<()> {
     let ms = |time: Duration| time.as_secs_f64() * 1e3;
     writeln!(

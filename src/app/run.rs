@@ -1,4 +1,4 @@
-//! `tokometer run`: the instrument until a signal ends it.
+//! `tokometer run`: runs until a signal ends it.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,19 +20,19 @@ use crate::config::Problem;
 /// Why `run` failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The instrument cannot start.
+    /// The program cannot start.
     #[error(transparent)]
     Start(#[from] instrument::Error),
-    /// An address to listen on cannot be used; names the key and the place where it was set.
+    /// A listen address cannot be used; names the key and its origin.
     #[error("{0}")]
     Listen(Problem),
-    /// Signals cannot be caught.
+    /// Signal handlers cannot be installed.
     #[error("cannot listen for signals: {0}")]
     Signals(#[from] io::Error),
 }
 
 impl Error {
-    /// True when the configuration names something that holds what cannot be used: a mend of it, and no other try, helps.
+    /// True if the error needs a fix of the configuration, and a retry cannot help.
     pub fn is_of_configuration(&self) -> bool {
         match self {
             Error::Start(error) => error.is_of_configuration(),
@@ -51,22 +51,22 @@ impl Error {
     }
 }
 
-/// How long the process goes on after a drain that the admin server was asked for: hooks that wait for the drain end in this container,
-/// and an engine that ends now still sends its last spans.
+/// How long the process runs after a drain requested over the admin server: hooks that wait for the drain finish in
+/// this container, and an engine that is shutting down can send its last spans.
 const AFTER_DRAIN: Duration = Duration::from_secs(10);
 
-/// What a signal asks for.
+/// What a signal requests.
 enum Asked {
     Stop,
     Reload,
 }
 
-/// Runs until SIGTERM or SIGINT, then drains and sends the last telemetry. A second signal cuts the drain short. A drain that the
-/// admin server was asked for ends the process too, so that what supervises it starts it again: a drain cannot be undone. SIGHUP
-/// reads the configuration again and opens the access log anew; a configuration that cannot be used changes nothing.
+/// Runs until SIGTERM or SIGINT, then drains and sends the last telemetry. A second signal cuts the drain short. A
+/// drain requested over the admin server also ends the process, so that its supervisor restarts it: a drain cannot be
+/// undone. SIGHUP reloads the configuration and reopens the access log; an invalid configuration changes nothing.
 ///
 /// # Errors
-/// When something cannot start; a running instrument ends well.
+/// If something cannot start; errors at runtime do not end the program.
 pub fn run(config: Config, flags: &Flags, environment: &Environment, logs: &log::Handle) -> Result<(), Error> {
     descriptors::raise_limit();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(2).build()?;
@@ -75,8 +75,8 @@ pub fn run(config: Config, flags: &Flags, environment: &Environment, logs: &log:
     let current = Arc::new(Mutex::new(config.clone()));
     let shown = Arc::clone(&current);
     let effective = Arc::new(move || shown.lock().unwrap_or_else(PoisonError::into_inner).effective_yaml());
-    // Outside of anything asynchronous: what was started before the part that cannot start has runtimes of its own, and to drop one
-    // in there is a panic.
+    // Not in an async context: if a later part fails to start, the earlier ones are dropped, and dropping their
+    // runtimes there panics.
     let instrument =
         Instrument::start(&config.settings, None, effective).map_err(|error| Error::of_start(error, &config))?;
     drop(inside);
@@ -87,7 +87,7 @@ pub fn run(config: Config, flags: &Flags, environment: &Environment, logs: &log:
         for address in instrument.receives_spans() {
             tracing::info!(%address, "Receiving the engine's spans: OTLP over gRPC and HTTP.");
         }
-        tracing::info!(address = %instrument.admin(), "The admin server listens: /metrics, /live, /readyz, /engine/healthz, /exchanges, /drain.");
+        tracing::info!(address = %instrument.admin(), "The admin server is listening: /metrics, /live, /readyz, /engine/healthz, /exchanges, /drain.");
         let drained = instrument.drained();
         let mut drained = std::pin::pin!(async {
             drained.await;
@@ -140,14 +140,14 @@ impl Signals {
         }
     }
 
-    /// The next signal that asks for an end.
+    /// Waits for the next signal that requests a stop.
     async fn stop(&mut self) {
         while !matches!(self.next().await, Asked::Stop) {}
     }
 }
 
-/// Takes over what can change while connections are open; the rest is reported to need a restart. A configuration of which any part cannot
-/// be used changes nothing.
+/// Applies the settings that can change while connections are open; changes of others are logged as needing a restart.
+/// A configuration with any invalid part changes nothing.
 fn reload(
     current: &Mutex<Config>,
     flags: &Flags,
@@ -155,10 +155,10 @@ fn reload(
     instrument: &Instrument,
     logs: &log::Handle,
 ) {
-    // Not held while files are read: `/config` shows it.
+    // Not locked while files are read: `/config` uses it.
     let old = current.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let unusable = |error: &dyn std::fmt::Display| {
-        tracing::error!(%error, "The new configuration cannot be used; the old one stays in force.");
+        tracing::error!(%error, "The new configuration is invalid; keeping the old one.");
     };
     let reloaded = match config::reload(&old, flags, environment) {
         Ok(reloaded) => reloaded,
@@ -166,7 +166,7 @@ fn reload(
     };
     // Changes that need a restart are not in effect; the next reload reports them again.
     let new = old.adopting(&reloaded.config);
-    // Files that are named the same may hold other things now.
+    // The contents of files may have changed even if their names have not.
     if let Err(error) = instrument.reload(&new.settings) {
         return unusable(&error);
     }
@@ -179,7 +179,7 @@ fn reload(
         }
     }
     if reloaded.changes.is_empty() {
-        tracing::info!("The configuration was read again; nothing differs.");
+        tracing::info!("The configuration was reloaded; nothing changed.");
     }
     logs.set_levels(&new.settings.log.levels);
     *current.lock().unwrap_or_else(PoisonError::into_inner) = new;

@@ -1,7 +1,7 @@
 //! Runs the data path: threads with a runtime each, so that a connection stays on the thread that accepted it.
 //!
-//! pingora's own server is not used for this: it ends with a fixed sleep and `exit`, and a second one in the same process
-//! may be handed the runtime of the first (pingora-runtime 0.9.1 keeps handles by recycled thread numbers).
+//! pingora's own server is not used: it ends with a fixed sleep and `exit`, and a second one in the same process may
+//! get the runtime of the first (pingora-runtime 0.9.1 keeps handles by recycled thread numbers).
 
 use std::fmt;
 use std::io;
@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use tokometer_proxy::listen::Worker;
 
-/// A running data path. Dropping it stops it at once: drain first (`relay::Drain`) to let streams finish.
+/// A running data path. Dropping it stops it immediately: drain first (`relay::Drain`) to let streams finish.
 pub struct Serving {
     stop: watch::Sender<bool>,
     threads: Vec<JoinHandle<()>>,
@@ -25,10 +25,10 @@ impl fmt::Debug for Serving {
     }
 }
 
-/// Serves each worker on a thread of its own.
+/// Serves each worker on a separate thread.
 ///
 /// # Errors
-/// When a thread or its runtime cannot be made.
+/// If a thread or its runtime cannot be created.
 pub fn serve(workers: Vec<Worker>) -> io::Result<Serving> {
     let mut serving = Serving { stop: watch::Sender::new(false), threads: Vec::new() };
     for (number, worker) in workers.into_iter().enumerate() {
@@ -37,11 +37,11 @@ pub fn serve(workers: Vec<Worker>) -> io::Result<Serving> {
         let thread = thread::Builder::new().name(format!("relay-{number}")).spawn(move || {
             runtime.block_on(async move {
                 let accepting = tokio::spawn(worker.accept());
-                // An error means that the handle is gone, which is a stop as well.
+                // An error means that the sender is gone, which also means stop.
                 stop.wait_for(|stop| *stop).await.ok();
                 accepting.abort();
             });
-            // Dropping the runtime drops the connections that are left; each tells its observer.
+            // Dropping the runtime drops the remaining connections; each notifies its observer.
         })?;
         serving.threads.push(thread);
     }
@@ -49,7 +49,7 @@ pub fn serve(workers: Vec<Worker>) -> io::Result<Serving> {
 }
 
 impl Serving {
-    /// Stops at once; what is still open is closed. Returns when all threads have ended.
+    /// Stops immediately; open connections are closed. Returns when all threads have ended.
     pub fn stop(mut self) {
         self.end();
     }
@@ -57,7 +57,7 @@ impl Serving {
     fn end(&mut self) {
         self.stop.send_replace(true);
         for thread in self.threads.drain(..) {
-            // A panic of that thread has been printed; there is nothing left to stop.
+            // A panic of that thread is already printed; there is nothing left to stop.
             thread.join().ok();
         }
     }

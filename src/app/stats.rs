@@ -1,4 +1,4 @@
-//! The figures that the exporters ask the rest of the program for.
+//! Process-wide metrics that the exporters collect from the other modules.
 
 use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -38,11 +38,11 @@ use tokometer_telemetry::slo::Judged;
 use tokometer_telemetry::tokenizer::Counting;
 use tokometer_wire::budget::Budget;
 
-/// What runs once the data path does.
+/// Parts that exist once the data path runs.
 type Running = (Handles, Arc<InFlight>, Arc<Counting>, Arc<Backlog>);
 
-/// Figures of the data path, of the receiver of spans, of the engines, of the judge and of the ledger. The exporters start before the first
-/// two: until then theirs are absent.
+/// Metrics of the data path, the span receiver, the engines, the SLO judge and the ledger. The exporters start before
+/// the first two: until then their metrics are absent.
 #[derive(Clone, Debug)]
 pub(super) struct Figures {
     path: Arc<OnceLock<Running>>,
@@ -55,7 +55,7 @@ pub(super) struct Figures {
 }
 
 impl Figures {
-    /// With what was read of these engines, and what this judge and this ledger have counted.
+    /// With the metrics of these engines, and the counts of this judge and this ledger.
     pub(super) fn new(engines: Engines, judge: Arc<Judge>, ledger: Arc<Ledger>) -> Figures {
         Figures {
             path: Arc::default(),
@@ -68,12 +68,12 @@ impl Figures {
         }
     }
 
-    /// Where it is noted how each pair stands before its server.
+    /// Where the interception check stores its results.
     pub(super) fn interceptions(&self) -> Found {
         Arc::clone(&self.interceptions)
     }
 
-    /// The data path runs.
+    /// Called when the data path runs.
     pub(super) fn attach(
         &self,
         handles: Handles,
@@ -81,16 +81,16 @@ impl Figures {
         counting: Arc<Counting>,
         backlog: Arc<Backlog>,
     ) {
-        // A second data path would have figures of its own.
+        // Only the first data path is exported.
         self.path.set((handles, in_flight, counting, backlog)).ok();
     }
 
-    /// Spans are received.
-    pub(super) fn attach_queue(&self, figures: Arc<engine_spans::Figures>) {
+    /// Called when the span receiver runs.
+    pub(super) fn attach_queue(&self, figures: Arc<queue::Figures>) {
         self.queue.set(figures).ok();
     }
 
-    /// An access log is written.
+    /// Called when an access log is open.
     pub(super) fn attach_access_log(&self, log: Arc<AccessLog>) {
         self.access_log.set(log).ok();
     }
@@ -98,7 +98,7 @@ impl Figures {
 
 impl ProcessStats for Figures {
     fn snapshot(&self) -> Snapshot {
-        // What has ended is told before anything is added up.
+        // Record ended requests before adding up.
         if let Some((.., backlog)) = self.path.get() {
             backlog.settle();
         }

@@ -1,4 +1,4 @@
-//! One sink in front of several.
+//! One sink that forwards to several.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use tokometer_observe::measure::UncountedText;
 use tokometer_observe::measure::Unread;
 use tokometer_observe::measure::Watches;
 
-/// Tells several sinks the same, in their order.
+/// Forwards every call to several sinks, in order.
 pub struct Tee(Vec<Arc<dyn Sink>>);
 
 impl Tee {
-    /// One sink for these; a single one is not wrapped.
+    /// Combines the sinks into one; a single sink is not wrapped.
     pub fn of(mut sinks: Vec<Arc<dyn Sink>>) -> Arc<dyn Sink> {
         match (sinks.pop(), sinks.is_empty()) {
             (Some(only), true) => only,

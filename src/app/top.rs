@@ -9,7 +9,7 @@ use crate::cli::TopArgs;
 use crate::config::Environment;
 use crate::top;
 
-/// Watches until it is ended.
+/// Runs until it is interrupted.
 pub(super) fn top(arguments: &TopArgs, environment: &Environment) -> ExitCode {
     let settings = top::Settings {
         admin: arguments.admin.clone(),
@@ -22,14 +22,14 @@ pub(super) fn top(arguments: &TopArgs, environment: &Environment) -> ExitCode {
     match top::run(&settings, &mut io::stdout()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // With stderr closed there is nowhere left to say it.
+            // With stderr closed, the error cannot be reported.
             writeln!(io::stderr(), "tokometer: {error}").ok();
             ExitCode::from(cli::FAILURE)
         }
     }
 }
 
-/// By the locale: the first of these that is set decides.
+/// By the locale: the first of these variables that is set is used.
 fn speaks_utf8(environment: &Environment) -> bool {
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(|name| environment.get(name)).unwrap_or_default();
     locale.to_ascii_lowercase().replace('-', "").contains("utf8")
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_variable_of_the_locale_that_is_set_decides() {
+    fn first_locale_variable_decides_utf8() {
         let speaks = |variables: &[(&str, &str)]| speaks_utf8(&variables.iter().copied().collect());
         assert!(speaks(&[("LANG", "en_US.UTF-8")]));
         assert!(speaks(&[("LC_ALL", "C.utf8"), ("LANG", "C")]));

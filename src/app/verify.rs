@@ -8,7 +8,7 @@ use crate::cli;
 use crate::cli::VerifyArgs;
 use crate::verify;
 
-/// Verifies, and prints the report. The exit code says whether something is wrong.
+/// Verifies, and prints the report. The exit code is a failure if a check fails.
 pub(super) fn verify(arguments: &VerifyArgs) -> ExitCode {
     let defaults = verify::Settings::of(arguments.relay.clone(), arguments.upstream.clone());
     let settings = verify::Settings {

@@ -1,4 +1,4 @@
-//! The figures of a record as one line.
+//! Formats the values of a request record as one line.
 
 use std::time::SystemTime;
 
@@ -9,8 +9,8 @@ use crate::app::figures::figures;
 use crate::app::figures::object;
 use tokometer_observe::measure::Record;
 
-/// One line, its line end included. JSON: an object in which absent figures are null. Text: `name=value` with spaces
-/// between, absent figures left out.
+/// One line with its line end. JSON: an object in which absent values are null. Text: `name=value` separated by spaces,
+/// without absent values.
 pub(super) fn format(record: &Record, started: SystemTime, json: bool) -> String {
     let time = ("time", Value::from(rfc3339(started)));
     let figures = std::iter::once(time).chain(figures(record).into_iter().map(in_thousandths));
@@ -35,19 +35,20 @@ fn text(figures: impl Iterator<Item = Figure>) -> String {
     line
 }
 
-/// Microseconds are what clocks and sockets tell apart; more digits only make lines long.
+/// Clocks and sockets resolve microseconds; more digits only make lines longer.
 fn in_thousandths((name, value): Figure) -> Figure {
     let fraction = value.as_f64().filter(|_| value.is_f64());
     (name, fraction.map_or(value, |number| Value::from((number * 1e3).round() / 1e3)))
 }
 
-/// Foreign text (models, ids) must not be able to look like another field or line.
+/// Quotes foreign text (models, ids), so that it cannot look like another field or line.
 fn bare(text: &str) -> String {
     let plain = !text.is_empty() && text.chars().all(|c| c.is_ascii_graphic() && c != '"' && c != '=');
     if plain { text.to_owned() } else { on_one_line(&Value::from(text).to_string()) }
 }
 
-/// JSON leaves some characters as they are that others read as the end of a line: NEL, LS, PS, and controls above ASCII.
+/// Escapes characters that JSON leaves unescaped but other programs treat as line ends: NEL, LS, PS, and controls above
+/// ASCII.
 fn on_one_line(json: &str) -> String {
     let mut line = String::with_capacity(json.len());
     for c in json.chars() {
@@ -59,11 +60,11 @@ fn on_one_line(json: &str) -> String {
     line
 }
 
-/// `2026-11-20T10:11:12.345Z` (RFC 3339). Before 1970 there were no exchanges: that is 1970.
+/// `2026-11-20T10:11:12.345Z` (RFC 3339). Times before 1970 become 1970.
 fn rfc3339(time: SystemTime) -> String {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let (days, second) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
-    // Days to a date of the Gregorian calendar, counted from 1 March of year 0 so that a leap day ends its year.
+    // Days to a Gregorian date, counted from 1 March of year 0, so that the leap day is the last day of a year.
     let days = days + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
@@ -88,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_are_right_on_leap_days_and_at_ends_of_years() {
+    fn leap_days_and_year_ends_have_the_right_date() {
         let table = [
             (0, "1970-01-01T00:00:00.000Z"),
             (951_782_399, "2000-02-28T23:59:59.000Z"),

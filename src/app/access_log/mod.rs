@@ -1,4 +1,5 @@
-//! One line per exchange, text or JSON, with the record's figures. Never prompts or answers: a record holds none.
+//! The access log: one line per request, text or JSON, with the values of its record. Records contain no prompts or
+//! responses.
 
 mod line;
 
@@ -15,18 +16,18 @@ use crate::app::lines::Lines;
 use crate::app::lines::Open;
 use tokometer_observe::measure::Record;
 
-/// What a person may set about the access log.
+/// User settings of the access log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// File to append to; `None` for stdout.
     pub path: Option<PathBuf>,
-    /// One JSON object per line in place of text.
+    /// One JSON object per line instead of text.
     pub json: bool,
-    /// Most lines that wait for the writer.
+    /// Maximum number of lines waiting to be written.
     pub queue_lines: usize,
 }
 
-/// The access log could not be opened.
+/// The access log cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot open the access log {path}: {source}; check `access_log.path` and its permissions")]
 pub struct Error {
@@ -34,12 +35,12 @@ pub struct Error {
     source: io::Error,
 }
 
-/// The access log. Writing never waits: with the queue full, lines are dropped and counted.
+/// The access log. Writing never blocks: if the queue is full, lines are dropped and counted.
 #[derive(Clone, Debug)]
 pub struct AccessLog {
     lines: Lines,
     json: bool,
-    /// Lost lines that were told of.
+    /// Lost lines already reported in the program's log.
     told: Arc<AtomicU64>,
 }
 
@@ -48,7 +49,7 @@ impl AccessLog {
     ///
     /// # Errors
     ///
-    /// When the file cannot be opened for appending.
+    /// If the file cannot be opened for appending.
     pub fn open(settings: &Settings) -> Result<AccessLog, Error> {
         let path = settings.path.clone();
         let shown = path.as_ref().map_or_else(|| "stdout".to_owned(), |path| path.display().to_string());
@@ -61,12 +62,12 @@ impl AccessLog {
         Ok(AccessLog { lines, json: settings.json, told: Arc::default() })
     }
 
-    /// Writes one exchange that has just ended.
+    /// Writes the record of a request that has just ended.
     pub fn write(&self, record: &Record) {
         self.write_at(record, Instant::now(), SystemTime::now());
     }
 
-    /// The same, with the present moment on both clocks.
+    /// Like `write`, with the current time on both clocks.
     fn write_at(&self, record: &Record, now: Instant, wall: SystemTime) {
         let started = wall.checked_sub(now.saturating_duration_since(record.started)).unwrap_or(wall);
         self.lines.add(line::format(record, started, self.json).into_bytes());
@@ -75,27 +76,27 @@ impl AccessLog {
             tracing::warn!(
                 dropped,
                 failed,
-                "The access log loses lines: `dropped` of them found its queue full, `failed` could not be written. Look at the disk of `access_log.path`."
+                "The access log is losing lines: `dropped` because its queue was full, `failed` because of write errors. Check the disk of `access_log.path`."
             );
         }
     }
 
-    /// Opens the file anew, after a rotation. False when the queue is full: ask again.
+    /// Reopens the file after a rotation. False if the queue is full: call again.
     pub fn reopen(&self) -> bool {
         self.lines.reopen()
     }
 
-    /// Waits until what waits now is written, at most this long.
+    /// Waits at most this long until the queued lines are written.
     pub fn flush(&self, at_most: Duration) -> bool {
         self.lines.flush(at_most)
     }
 
-    /// Lines that were dropped because the writer could not follow.
+    /// Lines dropped because the queue was full.
     pub fn dropped(&self) -> u64 {
         self.lines.dropped()
     }
 
-    /// Lines that the file did not take (a full disk).
+    /// Lines lost to write errors (such as a full disk).
     pub fn failed(&self) -> u64 {
         self.lines.failed()
     }

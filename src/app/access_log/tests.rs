@@ -42,7 +42,7 @@ fn record(started: Instant) -> Record {
     }
 }
 
-/// The one line that a record gives.
+/// The line written for a record.
 fn written(json: bool) -> String {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("access.log");
@@ -56,7 +56,7 @@ fn written(json: bool) -> String {
 }
 
 #[test]
-fn a_json_line_has_the_names_of_replay_and_null_for_what_is_absent() {
+fn json_line_uses_the_names_of_replay_and_null() {
     let line: serde_json::Value = serde_json::from_str(&written(true)).unwrap();
     let expected = serde_json::json!({
         "time": "2023-11-14T22:13:18.000Z", "outcome": "ok", "status": 200, "operation": "chat", "engine": "vllm",
@@ -72,7 +72,7 @@ fn a_json_line_has_the_names_of_replay_and_null_for_what_is_absent() {
 }
 
 #[test]
-fn a_text_line_leaves_out_what_is_absent() {
+fn text_line_omits_absent_values() {
     let line = written(false);
     assert!(line.starts_with("time=2023-11-14T22:13:18.000Z outcome=ok status=200 operation=chat"), "{line}");
     assert!(line.contains(" model=\"my model\" ") && line.contains(" finish_reasons=stop,length "), "{line}");
@@ -81,7 +81,7 @@ fn a_text_line_leaves_out_what_is_absent() {
 }
 
 #[test]
-fn a_file_that_cannot_be_opened_is_named() {
+fn unopenable_file_is_named() {
     let path = PathBuf::from("/nonexistent/access.log");
     let error = AccessLog::open(&Settings { path: Some(path), json: false, queue_lines: 1 }).unwrap_err().to_string();
     assert!(error.contains("/nonexistent/access.log") && error.contains("access_log.path"), "{error}");

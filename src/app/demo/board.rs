@@ -1,4 +1,4 @@
-//! The figures of a demo, as the instrument sees them.
+//! The live metrics of a demo.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
@@ -17,7 +17,7 @@ use tokometer_observe::measure::Record;
 use tokometer_observe::measure::Sink;
 use tokometer_observe::measure::Unread;
 
-/// Takes what exchanges give and keeps the figures that a demo shows.
+/// A sink that keeps the metrics shown by a demo.
 #[derive(Debug, Default)]
 pub(super) struct Board {
     waiting: AtomicI64,
@@ -27,7 +27,7 @@ pub(super) struct Board {
     ended: Mutex<Ended>,
 }
 
-/// What ended so far.
+/// Statistics of ended requests.
 #[derive(Debug, Default)]
 struct Ended {
     outcomes: BTreeMap<Outcome, u64>,
@@ -35,19 +35,19 @@ struct Ended {
     rate: Distribution,
 }
 
-/// A distribution of positive numbers, kept to three digits.
+/// A distribution of positive numbers, with three significant digits.
 #[derive(Debug)]
 pub(super) struct Distribution(Histogram<u32>);
 
-/// Numbers are kept in thousandths.
+/// Values are stored in thousandths.
 const SCALE: f64 = 1000.0;
 
-/// An hour, or a million tokens per second.
+/// One hour in ms, or a million tokens per second.
 const MOST: u64 = 3_600_000_000;
 
 impl Default for Distribution {
     fn default() -> Distribution {
-        Distribution(Histogram::new_with_bounds(1, MOST, 3).expect("the bounds are within what the histogram allows"))
+        Distribution(Histogram::new_with_bounds(1, MOST, 3).expect("the bounds are valid for the histogram"))
     }
 }
 
@@ -56,33 +56,33 @@ impl Distribution {
         self.0.saturating_record(((value * SCALE) as u64).max(1));
     }
 
-    /// The value under which this share lies; `None` while there is none.
+    /// The value at this quantile; `None` if the distribution is empty.
     pub(super) fn quantile(&self, share: f64) -> Option<f64> {
         (!self.0.is_empty()).then(|| self.0.value_at_quantile(share) as f64 / SCALE)
     }
 }
 
-/// The figures of one moment.
+/// A snapshot of the metrics.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Figures {
-    /// Requests without a token yet.
+    /// Requests without a token so far.
     pub(super) waiting: i64,
-    /// Requests whose tokens are coming.
+    /// Requests that are streaming tokens.
     pub(super) streaming: i64,
-    /// Tokens so far.
+    /// Total tokens so far.
     pub(super) tokens: u64,
-    /// Exchanges ended, by outcome.
+    /// Ended requests, by outcome.
     pub(super) outcomes: BTreeMap<Outcome, u64>,
     /// Time to first token, p50 and p99, milliseconds.
     pub(super) first_token: [Option<f64>; 2],
     /// Inter-token latency, p50 and p99, milliseconds.
     pub(super) gap: [Option<f64>; 2],
-    /// Decode rate, p50 and p1 (the slowest percent), tokens per second.
+    /// Decode rate, p50 and p1 (slowest percent), tokens per second.
     pub(super) rate: [Option<f64>; 2],
 }
 
 impl Board {
-    /// The figures of this moment.
+    /// The current metrics.
     pub(super) fn figures(&self) -> Figures {
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         let gaps = self.gaps.lock().unwrap_or_else(PoisonError::into_inner);
@@ -127,7 +127,7 @@ impl Sink for Board {
     fn unread(&self, _pair: usize, _of: Message, _why: Unread) {}
 }
 
-/// What moves while a stream runs.
+/// Updates the metrics while a stream runs.
 struct Moving {
     tokens: Arc<AtomicU64>,
     gaps: Arc<Mutex<Distribution>>,

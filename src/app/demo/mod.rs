@@ -1,4 +1,4 @@
-//! `tokometer demo`: a simulated server, the relay in front of it and a load, in one process, with a live table.
+//! `tokometer demo`: a simulated server, tokometer in front of it and a load, in one process, with a live table.
 
 mod board;
 mod screen;
@@ -20,23 +20,23 @@ use tokometer_sim::load;
 use tokometer_sim::server;
 use tokometer_sim::server::Simulator;
 
-/// Time between two drawings of the table, and between two plain lines.
+/// Intervals between redraws of the table, and between plain lines.
 const REDRAW: Duration = Duration::from_millis(250);
 const LINE: Duration = Duration::from_secs(2);
 
-/// How long a demo runs that nobody watches.
+/// Duration of a demo without a terminal.
 const UNWATCHED: Duration = Duration::from_secs(20);
 
-/// What a person may set about a demo.
+/// User settings of a demo.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// End after this long; `None`: run until interrupted, or 20 s without a terminal.
+    /// End after this long; `None`: run until interrupted, or for 20 s without a terminal.
     pub duration: Option<Duration>,
-    /// Streams at a time.
+    /// Concurrent streams.
     pub streams: usize,
-    /// Plain lines also on a terminal.
+    /// Print plain lines even on a terminal.
     pub plain: bool,
-    /// Where the admin server listens, if the address is free; else on a free port.
+    /// Preferred admin address; if it is in use, any free port.
     pub admin: SocketAddr,
 }
 
@@ -62,8 +62,8 @@ pub enum Error {
     /// The terminal, or a runtime.
     #[error("the demo cannot run: {0}")]
     Io(#[from] io::Error),
-    /// The relay recorded something else than the load saw.
-    #[error("the relay recorded {recorded} exchanges, the client ended {ended}: this is a defect of tokometer")]
+    /// The proxy and the load recorded different numbers of requests.
+    #[error("the proxy recorded {recorded} requests, the client {ended}: this is a bug in tokometer")]
     Disagree {
         /// By the relay.
         recorded: u64,
@@ -75,7 +75,7 @@ pub enum Error {
 /// Runs a demo and writes to `out`.
 ///
 /// # Errors
-/// When a part cannot start, or the relay's count and the client's differ.
+/// If a part cannot start, or the request counts of the proxy and the client differ.
 pub fn run(settings: &Settings, out: &mut impl Write) -> Result<(), Error> {
     let watched = io::stdout().is_terminal() && !settings.plain;
     let duration = settings.duration.or((!io::stdout().is_terminal()).then_some(UNWATCHED));
@@ -92,11 +92,14 @@ pub fn run(settings: &Settings, out: &mut impl Write) -> Result<(), Error> {
         let frame = Frame {
             relay: relay.clone(),
             admin: admin.to_string(),
-            load: format!("simulated vLLM, {} streams at a time, some of which go wrong", settings.streams),
+            load: format!("simulated vLLM, {} concurrent streams, some of which fail", settings.streams),
         };
         if !watched {
             let Frame { load, admin, .. } = &frame;
-            writeln!(out, "{load}\nlook: http://{admin}/live   metrics: http://{admin}/metrics   relay: http://{relay}")?;
+            writeln!(
+                out,
+                "{load}\nlook: http://{admin}/live   metrics: http://{admin}/metrics   relay: http://{relay}"
+            )?;
         }
         let load = tokio::spawn(load::run(offered(settings, duration, &relay), |_| {}));
         let started = Instant::now();
@@ -114,7 +117,7 @@ pub fn run(settings: &Settings, out: &mut impl Write) -> Result<(), Error> {
         show.draw(&frame, &board, started, out)?;
         instrument.drain(Duration::ZERO, std::future::pending()).await;
         tokio::task::spawn_blocking(move || instrument.stop()).await.map_err(io::Error::other)?;
-        // Not before: what ended last is told to the board by a thread that lets others go first.
+        // Only after `stop`: a low-priority thread records the last requests.
         let figures = board.figures();
         writeln!(out, "\n{}", screen::outcomes(&figures, false))?;
         if let Some(summary) = summary {
@@ -122,7 +125,7 @@ pub fn run(settings: &Settings, out: &mut impl Write) -> Result<(), Error> {
             let client = summary.time_to_first_token_ms;
             writeln!(
                 out,
-                "{} requests, {} tokens in {:.1} s; time to first token p50 as the client saw it {:.1} ms, as the relay did {} ms",
+                "{} requests, {} tokens in {:.1} s; time to first token p50: client {:.1} ms, tokometer {} ms",
                 summary.requests,
                 figures.tokens,
                 summary.seconds,
@@ -133,12 +136,15 @@ pub fn run(settings: &Settings, out: &mut impl Write) -> Result<(), Error> {
                 return Err(Error::Disagree { recorded, ended: summary.requests });
             }
         }
-        writeln!(out, "next: tokometer run --listen 0.0.0.0:8000 --upstream 127.0.0.1:8001   (your server on port 8001)")?;
+        writeln!(
+            out,
+            "next: tokometer run --listen 0.0.0.0:8000 --upstream 127.0.0.1:8001   (your server on port 8001)"
+        )?;
         Ok(())
     })
 }
 
-/// A server with a small batch, so that requests queue, and with faults, so that outcomes differ.
+/// A server with a small batch, so that requests queue, and with faults, so that outcomes vary.
 fn simulated() -> server::Settings {
     let faults = [("stall:2", 0.02), ("error-event:10", 0.02), ("cut:10", 0.01), ("status:429", 0.02)];
     let faults = faults.iter().filter_map(|(name, chance)| Some((name.parse().ok()?, *chance)));
@@ -185,14 +191,14 @@ fn start(settings: &Settings, simulator: &Simulator, board: &Arc<Board>) -> Resu
     }
 }
 
-/// Draws, and keeps what two drawings share.
+/// Draws, and keeps the state between two drawings.
 struct Show {
     watched: bool,
     tokens: u64,
     at: Instant,
     rate: f64,
     peak: f64,
-    /// Lines of the last table, to go back over.
+    /// Number of lines of the last table, to move the cursor back.
     drawn: usize,
 }
 
@@ -203,7 +209,7 @@ impl Show {
         let span = now.saturating_duration_since(self.at).as_secs_f64();
         if span > 0.1 {
             let rate = figures.tokens.saturating_sub(self.tokens) as f64 / span;
-            // Tokens are handed on in batches: a moving mean shows the rate rather than the batches.
+            // Token counts arrive in batches: a moving average hides them.
             self.rate = if self.rate == 0.0 { rate } else { 0.7 * self.rate + 0.3 * rate };
             self.peak = self.peak.max(self.rate);
             (self.tokens, self.at) = (figures.tokens, now);

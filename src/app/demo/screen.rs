@@ -1,18 +1,18 @@
-//! How a demo shows its figures: a table that is drawn again in place, or plain lines.
+//! Output of a demo: a table that is redrawn in place, or plain lines.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use crate::app::demo::board::Figures;
 
-/// What stands around the figures.
+/// The parts around the metrics.
 #[derive(Clone, Debug)]
 pub(super) struct Frame {
-    /// Where the relay listens.
+    /// Listen address of the proxy.
     pub(super) relay: String,
-    /// Where the admin server listens.
+    /// Address of the admin server.
     pub(super) admin: String,
-    /// What the load is, in words.
+    /// Description of the load.
     pub(super) load: String,
 }
 
@@ -21,25 +21,25 @@ const DIM: &str = "\x1b[2m";
 const GREEN: &str = "\x1b[32m";
 const RED: &str = "\x1b[31m";
 const RESET: &str = "\x1b[0m";
-/// Tokens per second that fill the bar.
+/// Width of the bar in characters.
 const BAR_CELLS: usize = 40;
 
 fn number(value: Option<f64>, digits: usize) -> String {
     value.map_or_else(|| "-".to_owned(), |v| format!("{v:.digits$}"))
 }
 
-/// The table. `rate` is the tokens per second of the whole relay over the last period, `peak` the highest so far.
+/// The table. `rate` is the total tokens per second in the last period, `peak` its maximum so far.
 pub(super) fn table(frame: &Frame, figures: &Figures, elapsed: Duration, rate: f64, peak: f64) -> String {
     let filled = if peak > 0.0 { ((rate / peak) * BAR_CELLS as f64).round() as usize } else { 0 };
     let bar: String = (0..BAR_CELLS).map(|i| if i < filled { '█' } else { '░' }).collect();
     let mut text = String::new();
     let mut line = |s: String| {
-        // Writing into a string cannot fail.
+        // Writing to a string cannot fail.
         writeln!(text, "{s}\x1b[K").ok();
     };
     line(format!("{BOLD}tokometer demo{RESET}  {DIM}{:>5.1} s   {}{RESET}", elapsed.as_secs_f64(), frame.load));
     line(String::new());
-    line(format!("  {GREEN}{bar}{RESET} {BOLD}{rate:>7.0}{RESET} tok/s through the relay"));
+    line(format!("  {GREEN}{bar}{RESET} {BOLD}{rate:>7.0}{RESET} tok/s in total"));
     line(String::new());
     line(format!("  {DIM}{:<28}{:>12}{:>12}{RESET}", "", "p50", "p99"));
     let row = |name: &str, [a, b]: [Option<f64>; 2]| format!("  {name:<28}{:>12}{:>12}", number(a, 1), number(b, 1));
@@ -63,7 +63,7 @@ pub(super) fn table(frame: &Frame, figures: &Figures, elapsed: Duration, rate: f
     text
 }
 
-/// One plain line.
+/// A plain line.
 pub(super) fn plain(figures: &Figures, elapsed: Duration, rate: f64) -> String {
     format!(
         "{:>5.1} s  {rate:>6.0} tok/s  waiting {:>3}  streaming {:>3}  TTFT p50 {} ms p99 {} ms  ITL p50 {} ms p99 {} ms  {}",
@@ -78,7 +78,7 @@ pub(super) fn plain(figures: &Figures, elapsed: Duration, rate: f64) -> String {
     )
 }
 
-/// The outcomes so far, in words.
+/// The outcomes so far, as text.
 pub(super) fn outcomes(figures: &Figures, colour: bool) -> String {
     let words = figures.outcomes.iter().map(|(outcome, count)| {
         let text = format!("{} {count}", outcome.as_str());

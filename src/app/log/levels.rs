@@ -1,31 +1,49 @@
-//! Which lines are logged: a level for all, and levels by module.
+//! Log levels: a default level, and levels by module.
 
 use std::str::FromStr;
 
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::filter::Targets;
 
-/// Short names of modules that log, so that `relay=debug` means `tokometer_proxy::relay=debug`.
-const MODULES: [(&str, &str); 9] = [
-    ("listen", "tokometer_proxy::listen"),
-    ("relay", "tokometer_proxy::relay"),
-    ("engine_spans", "tokometer_engine::engine_spans"),
-    ("scrape", "tokometer_engine::scrape"),
-    ("export", "tokometer_telemetry::export"),
-    ("sim", "tokometer_sim"),
-    ("admin", "tokometer::admin"),
-    ("app", "tokometer::app"),
-    ("config", "tokometer::config"),
+/// tokometer's modules, so that `relay=debug` means `tokometer::relay=debug`.
+const MODULES: [&str; 26] = [
+    "listen",
+    "relay",
+    "budget",
+    "wire",
+    "decode",
+    "measure",
+    "observe",
+    "tokenizer",
+    "live",
+    "slo",
+    "ledger",
+    "rules",
+    "dashboards",
+    "scrape",
+    "export",
+    "queue",
+    "admin",
+    "config",
+    "sim",
+    "replay",
+    "client",
+    "verify",
+    "top",
+    "attach",
+    "cli",
+    "app",
 ];
 
-/// Crates that say at each start and end what we say too, and better: less of them, unless somebody asks for them by name. The most of each with a level up to info, and above it: the OTLP crate's details have URLs and answers in them.
+/// Crates that log starts and stops which tokometer logs too: their levels are reduced unless named explicitly. The
+/// maximum levels if the default is up to info, and above it: the OTLP crate's details contain URLs and responses.
 const QUIET: [(&str, LevelFilter, LevelFilter); 3] = [
     ("opentelemetry-otlp", LevelFilter::WARN, LevelFilter::INFO),
     ("opentelemetry_sdk", LevelFilter::WARN, LevelFilter::TRACE),
     ("pingora_core", LevelFilter::WARN, LevelFilter::TRACE),
 ];
 
-/// Levels, read from text such as `info,relay=debug,pingora=error`.
+/// Levels parsed from text such as `info,relay=debug,pingora=error`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Levels {
     all: LevelFilter,
@@ -64,7 +82,7 @@ impl FromStr for Levels {
                     let module = module.trim();
                     let first = module.split("::").next().unwrap_or_default();
                     if module.is_empty() {
-                        return Err(format!("`{part}` names no module; write module=level, such as relay=debug"));
+                        return Err(format!("`{part}` has no module; write module=level, such as relay=debug"));
                     }
                     let target = match MODULES.iter().find(|(name, _)| *name == first) {
                         Some((_, target)) => format!("{target}{}", module.get(first.len()..).unwrap_or_default()),
@@ -86,7 +104,7 @@ fn level(word: &str) -> Result<LevelFilter, String> {
         "info" => Ok(LevelFilter::INFO),
         "debug" => Ok(LevelFilter::DEBUG),
         "trace" => Ok(LevelFilter::TRACE),
-        _ => Err(format!("`{word}` is no level; write off, error, warn, info, debug or trace, or module=level")),
+        _ => Err(format!("unknown level `{word}`; write off, error, warn, info, debug or trace, or module=level")),
     }
 }
 
@@ -97,21 +115,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_module_names_are_expanded_to_their_crate() {
-        let targets = "warn,engine_spans::receiver=debug,relay=trace".parse::<Levels>().unwrap().targets();
-        assert!(targets.would_enable("tokometer_engine::engine_spans::receiver", &Level::DEBUG));
-        assert!(!targets.would_enable("tokometer_engine::engine_spans::forward", &Level::DEBUG));
-        assert!(targets.would_enable("tokometer_proxy::relay::entrance", &Level::TRACE));
+    fn own_modules_can_be_named_without_the_crate() {
+        let lib = include_str!("../../lib.rs");
+        let modules = lib.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';'));
+        assert_eq!(modules.collect::<Vec<_>>(), MODULES);
+        let targets = "warn,queue=debug".parse::<Levels>().unwrap().targets();
+        assert!(targets.would_enable("tokometer::queue::receiver", &Level::DEBUG));
     }
 
     #[test]
-    fn crates_that_repeat_us_are_quiet_until_somebody_asks() {
+    fn redundant_crates_are_quiet_unless_named() {
         let enabled = |levels: &str, target: &str, level: Level| {
             levels.parse::<Levels>().unwrap().targets().would_enable(target, &level)
         };
         let (otlp, pingora) = ("opentelemetry-otlp", "pingora_core::services::listening");
         for (levels, target, level, expected) in [
-            // Over gRPC it alone tells what a collector rejects.
+            // With gRPC, only this crate logs what a collector rejects.
             ("info", otlp, Level::WARN, true),
             ("info", otlp, Level::INFO, false),
             ("off", otlp, Level::ERROR, false),

@@ -1,7 +1,7 @@
-//! Logs of the program itself, on stderr: text or JSON, levels by module, repeats limited.
+//! Logs of tokometer itself, on stderr: text or JSON, levels by module, limited repeats.
 //!
 //! Lines go through a bounded queue ([`Lines`]), so that a blocked stderr cannot block a stream. Records of the `log`
-//! crate (pingora) come in by a bridge. Never prompts or answers: nobody hands them here.
+//! crate (pingora) arrive through a bridge. Prompts and responses are never passed to the log.
 
 mod levels;
 mod repeats;
@@ -40,17 +40,17 @@ use crate::app::lines::Lines;
 use crate::app::lines::Open;
 use crate::app::log::repeats::Repeats;
 
-/// Lines that may wait for stderr. At 200 bytes each: less than a megabyte.
+/// Maximum number of lines waiting for stderr. At 200 bytes each: less than a megabyte.
 const QUEUE_LINES: usize = 4096;
 
-/// What a person may set about logs.
+/// User settings of logs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// Which lines are logged.
     pub levels: Levels,
-    /// One JSON object per line in place of text.
+    /// One JSON object per line instead of text.
     pub json: bool,
-    /// Most lines from one place in the code per 10 seconds; 0 for no limit.
+    /// Maximum lines per 10 seconds from one place in the code; 0 for no limit.
     pub max_repeats: u64,
 }
 
@@ -66,12 +66,12 @@ pub enum Error {
     /// The writer could not be started.
     #[error("cannot start the log writer: {0}")]
     Start(#[from] io::Error),
-    /// Something else in this process has set up logs before.
-    #[error("logs are set up already: {0}")]
+    /// Logs are already set up in this process.
+    #[error("logs are already set up: {0}")]
     Twice(String),
 }
 
-/// Keeps the logs going, and changes their levels. When it is dropped, what waits is written.
+/// Keeps the log running, and changes its levels. Dropping it writes the waiting lines.
 #[derive(Debug)]
 pub struct Handle {
     levels: reload::Handle<Targets, Registry>,
@@ -85,24 +85,24 @@ impl Drop for Handle {
         for (place, left_out) in self.repeats.lock().unwrap_or_else(PoisonError::into_inner).rest() {
             self.lines.add(left_out_line(self.json, &place, left_out).into_bytes());
         }
-        // The subscriber, which stays, holds another end of the queue.
+        // The subscriber outlives this handle and holds another clone of the queue.
         self.lines.flush(LAST_FLUSH);
     }
 }
 
 impl Handle {
-    /// Sets other levels, for a reload.
+    /// Changes the levels, for a reload.
     pub fn set_levels(&self, levels: &Levels) {
-        // Fails only when the subscriber is gone, and then there is nothing to set.
+        // Fails only if the subscriber is gone; then there is nothing to set.
         drop(self.levels.reload(levels.targets()));
     }
 
-    /// Waits until what waits now is written, at most this long.
+    /// Waits at most this long until the waiting lines are written.
     pub fn flush(&self, at_most: Duration) -> bool {
         self.lines.flush(at_most)
     }
 
-    /// Lines that were dropped because stderr did not take them.
+    /// Lines dropped because stderr was blocked.
     pub fn dropped(&self) -> u64 {
         self.lines.dropped()
     }
@@ -112,7 +112,7 @@ impl Handle {
 ///
 /// # Errors
 ///
-/// When logs are set up already, or no thread can be started.
+/// If logs are already set up, or no thread can be started.
 pub fn install(settings: &Settings) -> Result<Handle, Error> {
     let ansi = !settings.json && io::stderr().is_terminal();
     let (subscriber, handle) = build(settings, ansi, Box::new(|| Ok(Box::new(io::stderr()))))?;
@@ -125,7 +125,7 @@ pub fn install(settings: &Settings) -> Result<Handle, Error> {
 ///
 /// # Errors
 ///
-/// When the sink cannot be opened, or no thread can be started.
+/// If the sink cannot be opened, or no thread can be started.
 pub fn build(
     settings: &Settings,
     ansi: bool,
@@ -148,7 +148,7 @@ pub fn build(
     Ok((subscriber, Handle { levels, lines, repeats: shared, json }))
 }
 
-/// One line on its way to the queue; the formatter writes each event in one call.
+/// One formatted line; the formatter writes each event in one call.
 struct Line(Lines);
 
 impl Write for Line {
@@ -164,18 +164,18 @@ impl Write for Line {
     }
 }
 
-/// Formats an event unless its place in the code has logged too much lately.
+/// Formats an event unless its place in the code has logged too often.
 struct Limited<F> {
     inner: F,
     repeats: Arc<Mutex<Repeats>>,
     json: bool,
 }
 
-/// Tells of lines that were left out. Written and not logged, since this is told inside the logging of an event, or after the last one.
+/// Reports dropped repeats. Written directly, because this runs while another event is logged, or after the last one.
 fn left_out_line(json: bool, place: &str, left_out: u64) -> String {
-    let message = format!("{left_out} more lines from {place} were left out in the last 10 s");
+    let message = format!("{left_out} more lines from {place} were dropped in the last 10 s");
     let mut time = String::new();
-    // A string takes all of it.
+    // Writing to a string cannot fail.
     SystemTime.format_time(&mut Writer::new(&mut time)).ok();
     if json {
         let line = serde_json::json!({
@@ -194,13 +194,14 @@ where
     F: FormatEvent<S, N>,
 {
     fn format_event(&self, context: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
-        // Records of the `log` crate share one callsite per level; their own place is in the normalised metadata.
+        // Records of the `log` crate share one callsite per level; their real place is in the normalized metadata.
         let normalised = event.normalized_metadata();
         let metadata = normalised.as_ref().unwrap_or_else(|| event.metadata());
         let place = repeats::Place { target: metadata.target(), line: metadata.line(), level: *metadata.level() };
         let verdict = match self.repeats.try_lock() {
             Ok(mut repeats) => repeats.see(&place, Instant::now()),
-            // A thread of a lower priority may hold it: this line is not counted, so that the data path does not wait.
+            // A thread of lower priority may hold the lock: this line is not counted, so that the data path does not
+            // wait.
             Err(TryLockError::WouldBlock) => repeats::Verdict { pass: true, left_out: Vec::new() },
             Err(TryLockError::Poisoned(repeats)) => repeats.into_inner().see(&place, Instant::now()),
         };

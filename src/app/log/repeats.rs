@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use tracing::Level;
 
-/// The time over which lines of one place are counted.
+/// Window in which the lines of one place are counted.
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// How often all places are looked through for what was left out, at most.
+/// Minimum time between sweeps over all places.
 const SWEEP: Duration = Duration::from_secs(1);
 
 /// A place in the code.
@@ -20,15 +20,15 @@ pub(super) struct Place<'a> {
     pub(super) level: Level,
 }
 
-/// What is to be done with a line, and what was left out of other places' lines since the last look.
+/// Whether to log a line, and the lines dropped from other places since the last sweep.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Verdict {
     pub(super) pass: bool,
-    /// `target:line`, and how many of its lines.
+    /// `target:line`, and the number of its dropped lines.
     pub(super) left_out: Vec<(String, u64)>,
 }
 
-/// Counts lines per place. The number of places is that of log statements in the code: no cap is needed.
+/// Counts lines per place. Needs no cap: the number of places is that of log statements in the code.
 #[derive(Debug)]
 pub(super) struct Repeats {
     most: u64,
@@ -43,7 +43,7 @@ struct Window {
 }
 
 impl Repeats {
-    /// `most` lines per place and window; 0 for no limit.
+    /// At most `most` lines per place and window; 0 for no limit.
     pub(super) fn new(most: u64) -> Repeats {
         Repeats { most, places: HashMap::new(), swept: None }
     }
@@ -59,7 +59,7 @@ impl Repeats {
         Verdict { pass: window.seen <= self.most, left_out }
     }
 
-    /// Ends the windows that are over and tells what they left out.
+    /// Closes expired windows and returns their dropped lines.
     fn sweep(&mut self, now: Instant) -> Vec<(String, u64)> {
         if self.swept.is_some_and(|last| now.saturating_duration_since(last) < SWEEP) {
             return Vec::new();
@@ -68,12 +68,12 @@ impl Repeats {
         self.end(|window| now.saturating_duration_since(window.began) < WINDOW)
     }
 
-    /// Ends all windows and tells what they left out: there are no further lines.
+    /// Closes all windows and returns their dropped lines, after the last log line.
     pub(super) fn rest(&mut self) -> Vec<(String, u64)> {
         self.end(|_| false)
     }
 
-    /// Ends the windows that are not open, and tells what they left out.
+    /// Closes windows that are not open, and returns their dropped lines.
     fn end(&mut self, is_open: impl Fn(&Window) -> bool) -> Vec<(String, u64)> {
         let most = self.most;
         let mut left_out = Vec::new();
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_storm_passes_the_first_lines_and_is_summed_up_by_whoever_logs_next() {
+    fn repeats_above_the_limit_are_summarized_by_the_next_line() {
         let start = Instant::now();
         let at = |ms: u64| start + Duration::from_millis(ms);
         let storm = Place { target: "a", line: Some(7), level: Level::WARN };
@@ -103,15 +103,15 @@ mod tests {
         let mut repeats = Repeats::new(2);
         let passed = (0..100).filter(|ms| repeats.see(&storm, at(*ms)).pass).count();
         assert_eq!(passed, 2);
-        assert!(repeats.see(&other, at(200)).pass, "another place is not held back");
+        assert!(repeats.see(&other, at(200)).pass, "another place is not limited");
         assert_eq!(repeats.see(&other, at(9_900)).left_out, []);
         assert_eq!(repeats.see(&other, at(11_000)).left_out, [("a:7".to_owned(), 98)]);
         let verdict = repeats.see(&storm, at(12_100));
-        assert_eq!(verdict, Verdict { pass: true, left_out: Vec::new() }, "a new window, and told only once");
+        assert_eq!(verdict, Verdict { pass: true, left_out: Vec::new() }, "a new window, reported only once");
     }
 
     #[test]
-    fn lines_at_another_level_or_line_are_counted_apart() {
+    fn levels_and_lines_are_counted_separately() {
         let now = Instant::now();
         let mut repeats = Repeats::new(1);
         for level in [Level::WARN, Level::INFO] {
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_is_no_limit() {
+    fn zero_means_no_limit() {
         let now = Instant::now();
         let mut repeats = Repeats::new(0);
         assert!((0..1000).all(|_| repeats.see(&Place { target: "a", line: None, level: Level::INFO }, now).pass));

@@ -16,7 +16,7 @@ impl Write for Shared {
     }
 }
 
-/// What the given settings write while `act` runs.
+/// The output of the given settings while `act` runs.
 fn logged(settings: &Settings, act: impl FnOnce(&Handle)) -> String {
     let shared = Shared::default();
     let sink = shared.clone();
@@ -32,7 +32,7 @@ fn levels(text: &str) -> Levels {
 }
 
 #[test]
-fn levels_hold_by_module_and_can_be_changed() {
+fn levels_apply_by_module_and_can_be_changed() {
     let settings = Settings { levels: levels("warn,relay=debug,other=off"), ..Settings::default() };
     let text = logged(&settings, |handle| {
         tracing::info!("not this");
@@ -73,22 +73,22 @@ fn repeats_of_one_place_are_limited() {
     assert_eq!(
         text.matches("47 more lines from tokometer::app::log::tests:").count(),
         1,
-        "what is left out last is told too: {text}"
+        "lines dropped last are reported too: {text}"
     );
 }
 
 #[test]
-fn a_summary_is_a_line_of_its_own_in_both_forms() {
+fn summary_is_a_separate_line_in_both_formats() {
     let text = left_out_line(false, "relay:7", 98);
-    assert!(text.ends_with(": 98 more lines from relay:7 were left out in the last 10 s\n"), "{text}");
+    assert!(text.ends_with(": 98 more lines from relay:7 were dropped in the last 10 s\n"), "{text}");
     let text = left_out_line(true, "relay:7", 98);
     let line: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(line["left_out"], 98);
 }
 
 #[test]
-fn bad_levels_are_told() {
-    for (text, part) in [("loud", "`loud` is no level"), ("info,relay=loud", "`loud`"), ("=debug", "names no module")] {
+fn invalid_levels_are_errors() {
+    for (text, part) in [("loud", "unknown level `loud`"), ("info,relay=loud", "`loud`"), ("=debug", "has no module")] {
         let message = text.parse::<Levels>().unwrap_err();
         assert!(message.contains(part), "{text}: {message}");
     }
@@ -96,7 +96,7 @@ fn bad_levels_are_told() {
 }
 
 #[test]
-fn records_of_the_log_crate_have_their_own_target_and_level() {
+fn log_crate_records_keep_their_target_and_level() {
     let settings = Settings { levels: levels("info,pingora=warn"), max_repeats: 1, ..Settings::default() };
     let record = |level, target: &str, text: &str| {
         let text = format_args!("{text}").to_string();
