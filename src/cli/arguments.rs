@@ -17,55 +17,55 @@ use crate::config::Flags;
 use tokometer_operator::dashboards;
 use tokometer_operator::rules::Format;
 
-/// A speedometer for LLM token streams: a transparent sidecar that measures time to first token, tokens per second and
-/// how every request ended.
+/// A speedometer for LLM token streams: a transparent reverse proxy (sidecar) that measures time to first token, tokens
+/// per second and the outcome of every request.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "tokometer", version, propagate_version = true, arg_required_else_help = true, max_term_width = 100)]
 #[command(after_help = "\
 Examples:
-  tokometer demo                                        see it work, nothing else needed
+  tokometer demo                                        self-contained demonstration
   tokometer run --listen :8000 --upstream :8001         put it in front of your server
   tokometer check --config tokometer.yaml               explain a configuration
   tokometer verify --relay http://127.0.0.1:8000 --upstream http://127.0.0.1:8001
 
-Exit codes: 0 good, 1 failure, 2 wrong usage or configuration.")]
+Exit codes: 0 success, 1 failure, 2 wrong usage or configuration.")]
 pub struct Cli {
-    /// What to do.
+    /// The command to run.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What to do.
+/// The command to run.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
-    /// Relay traffic to a server and measure it.
+    /// Proxy traffic to a server and measure it.
     Run(RunArgs),
-    /// Explain the configuration in effect, and warn of what deserves a second look.
+    /// Explain the effective configuration and print warnings.
     Check(ConfigArgs),
-    /// Print the configuration in effect, the default one, or its JSON schema.
+    /// Print the effective configuration, the default one, or its JSON schema.
     Config(PrintArgs),
     /// Print the list of metrics: names, units, labels and meanings.
     #[command(after_help = "Examples:\n  tokometer metrics\n  tokometer metrics | grep first_token")]
     Metrics,
-    /// Print rules for Prometheus and its kin, made from the objectives of the configuration.
+    /// Print alerting and recording rules generated from the configured objectives.
     Rules(RulesArgs),
-    /// Write dashboards for Grafana, made from the metric table and the objectives of the configuration.
+    /// Write Grafana dashboards generated from the metrics and the configured objectives.
     Dashboards(DashboardsArgs),
-    /// Show it at work: a simulated server, the relay and a load in one process.
+    /// Run a demonstration: a simulated server, the proxy and a load in one process.
     Demo(DemoArgs),
-    /// Imitate an inference server on the wire.
+    /// Simulate an inference server.
     Sim(SimArgs),
-    /// Load a server and measure it from the client's side.
+    /// Load a server and measure it from the client side.
     Load(LoadArgs),
-    /// Run recordings of real servers through the measurement.
+    /// Measure the requests in recordings of real servers.
     Replay(ReplayArgs),
-    /// Watch what passes at this moment, in a terminal.
+    /// Show live requests in a terminal.
     Top(TopArgs),
-    /// Send canaries beside and through the relay: is it fast, exact, and the only way to the server?
+    /// Compare direct and proxied requests: latency, correctness, and whether the proxy can be bypassed.
     Verify(VerifyArgs),
-    /// Put the sidecar into the pods of Kubernetes manifests.
+    /// Add the sidecar to the pods in Kubernetes manifests.
     Inject(InjectArgs),
-    /// Begin a drain of a running tokometer, and wait for its end.
+    /// Start a drain of a running tokometer, optionally waiting for its end.
     Drain(DrainArgs),
     /// Print the version.
     #[command(after_help = "Examples:\n  tokometer version")]
@@ -82,14 +82,14 @@ Examples:
   tokometer run --config tokometer.yaml --set log.level=debug
   OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318 tokometer run --listen :8000 --upstream :8001
 
-SIGTERM drains and ends, SIGHUP reads the configuration again. docs/CONFIG.md lists every key and variable.")]
+SIGTERM drains and exits, SIGHUP reloads the configuration. docs/CONFIG.md lists every key and variable.")]
 pub struct RunArgs {
     /// The configuration.
     #[command(flatten)]
     pub config: ConfigArgs,
 }
 
-/// Arguments that make a configuration.
+/// Arguments that define a configuration.
 #[derive(Clone, Debug, Default, Args)]
 #[command(after_help = "\
 Examples:
@@ -97,33 +97,33 @@ Examples:
   tokometer check --config tokometer.yaml
   tokometer check --listen :8000 --upstream :8001 --set otlp.endpoint=http://collector:4318
 
-Exit codes: 0 the configuration can be used, 2 it cannot.")]
+Exit codes: 0 the configuration is valid, 2 it is invalid.")]
 pub struct ConfigArgs {
-    /// Configuration file (YAML); TOKOMETER_CONFIG does the same
+    /// Configuration file (YAML); also TOKOMETER_CONFIG
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Where clients connect: 0.0.0.0:8000, :8000 (the same), [10.0.0.7,fd00::7]:8000 (both) or unix:/path
+    /// Address that clients connect to: 0.0.0.0:8000, :8000 (the same), [10.0.0.7,fd00::7]:8000 (both) or unix:/path
     #[arg(long, value_name = "ADDRESS", conflicts_with = "pairs")]
     pub listen: Option<String>,
-    /// Where the server is: 127.0.0.1:8001, :8001, https://host:port, unix:/path or original
+    /// Address of the server: 127.0.0.1:8001, :8001, https://host:port, unix:/path or original
     #[arg(long, value_name = "ADDRESS", conflicts_with = "pairs")]
     pub upstream: Option<String>,
-    /// A pair of both; may be given several times
+    /// A listener with both addresses; can be repeated
     #[arg(long = "pair", value_name = "LISTEN=UPSTREAM")]
     pub pairs: Vec<String>,
-    /// Where /metrics, health and drain are served [default: 0.0.0.0:9464]
+    /// Address of /metrics, health and drain [default: 0.0.0.0:9464]
     #[arg(long, value_name = "ADDRESS")]
     pub admin: Option<String>,
-    /// Where the engine's OTLP traces are received: 127.0.0.1:4317; may be given several times
+    /// Address that receives the engine's OTLP traces: 127.0.0.1:4317; can be repeated
     #[arg(long, value_name = "ADDRESS")]
     pub otlp_receiver: Vec<String>,
-    /// Any other key, such as log.level=debug; may be given several times
+    /// Any other key, such as log.level=debug; can be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
 }
 
 impl ConfigArgs {
-    /// The top layer of the configuration.
+    /// The flags layer of the configuration.
     pub fn flags(&self) -> Flags {
         Flags {
             config: self.config.clone(),
@@ -143,12 +143,12 @@ impl ConfigArgs {
 Examples:
   tokometer config --print-default > tokometer.yaml
   tokometer config --schema > schema.json
-  tokometer config --config tokometer.yaml             what is in effect, and where each value was set")]
+  tokometer config --config tokometer.yaml             effective values, and where each was set")]
 pub struct PrintArgs {
     /// Print every key with its default and documentation
     #[arg(long, conflicts_with = "schema")]
     pub print_default: bool,
-    /// Print the JSON schema of the file, for editors
+    /// Print the JSON schema of the configuration file, for editors
     #[arg(long)]
     pub schema: bool,
     /// The configuration.
@@ -163,14 +163,15 @@ Examples:
   tokometer rules > tokometer.rules.yaml
   tokometer rules --config tokometer.yaml --format prometheusrule | kubectl apply -f -
   tokometer rules --format sloth | sloth generate -i /dev/stdin
-  tokometer rules --time-scale 60                      for a trial: an hour's window is a minute
+  tokometer rules --time-scale 60                      for a trial: a one-hour window becomes a minute
 
-docs/SLO.md says what the rules ask, and docs/runbooks what to do about each alert.")]
+docs/SLO.md describes the rules, and docs/runbooks the response to each alert.")]
 pub struct RulesArgs {
-    /// What reads them: a Prometheus (rule file), its operator, or Sloth, Pyrra and OpenSLO tools, which make rules of their own
+    /// Output format: a Prometheus rule file, a PrometheusRule for its operator, or input for Sloth, Pyrra or OpenSLO
+    /// tools
     #[arg(long, value_name = "FORMAT", default_value = Format::Prometheus.as_str(), value_parser = format)]
     pub format: Format,
-    /// For trials: time runs so many times faster, every window, wait and interval is divided by it
+    /// For trials: divide every window, wait and interval by this number
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u32).range(1..=3600))]
     pub time_scale: u32,
     /// The configuration.
@@ -187,23 +188,23 @@ fn format(text: &str) -> Result<Format, String> {
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
-  tokometer dashboards                                  which boards there are
+  tokometer dashboards                                  list the dashboards
   tokometer dashboards --out /var/lib/grafana/dashboards
   tokometer dashboards --board tokometer-slo --import > slo.json
   tokometer dashboards --queries | jq -r .expr
 
-docs/DASHBOARDS.md says what each board answers, and what Grafana needs.")]
+docs/DASHBOARDS.md describes each dashboard and the Grafana requirements.")]
 pub struct DashboardsArgs {
-    /// Write every board into this folder, a file each
+    /// Write every dashboard into this directory, one file each
     #[arg(long, value_name = "DIR", conflicts_with_all = ["board", "queries"])]
     pub out: Option<PathBuf>,
-    /// Print this board alone
+    /// Print only this dashboard
     #[arg(long, value_name = "NAME", value_parser = dashboards::NAMES, conflicts_with = "queries")]
     pub board: Option<String>,
-    /// In the form for Grafana's import page, which asks for the data source
+    /// Use the format of Grafana's import page, which asks for the data source
     #[arg(long, conflicts_with = "queries")]
     pub import: bool,
-    /// Print every panel's queries, one JSON object per line
+    /// Print the queries of every panel, one JSON object per line
     #[arg(long)]
     pub queries: bool,
     /// The configuration.
@@ -219,15 +220,15 @@ Examples:
   tokometer demo --for 10s --streams 32
   tokometer demo --plain | tee demo.txt
 
-Without a terminal it prints plain lines and ends after 20 s.")]
+Without a terminal it prints plain lines and exits after 20 s.")]
 pub struct DemoArgs {
-    /// End after this time with a summary, such as 10s, 500ms or 2m
+    /// Exit after this time with a summary, such as 10s, 500ms or 2m
     #[arg(long = "for", value_name = "DURATION", value_parser = positive_duration)]
     pub duration: Option<Duration>,
-    /// Streams at a time
+    /// Number of concurrent streams
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = value_parser!(u32).range(1..=10_000))]
     pub streams: u32,
-    /// Print plain lines in place of a table that moves
+    /// Print plain lines instead of a live table
     #[arg(long)]
     pub plain: bool,
 }
@@ -242,45 +243,46 @@ Examples:
   tokometer sim --faults status:503=0.1,cut:10=0.05,stall:2
   tokometer sim --listen unix:/tmp/sim.sock --model my-model")]
 pub struct SimArgs {
-    /// Where it listens: 127.0.0.1:8001, :8001 or unix:/path
+    /// Listen address: 127.0.0.1:8001, :8001 or unix:/path
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8001")]
     pub listen: String,
-    /// Name of the model that it serves
+    /// Name of the served model
     #[arg(long, value_name = "NAME", default_value = "sim")]
     pub model: String,
     /// Tokens per second of each stream
     #[arg(long, value_name = "TOKENS_PER_SECOND", default_value_t = 50.0, value_parser = positive_number)]
     pub rate: f64,
-    /// Milliseconds before the first token
+    /// Milliseconds until the first token
     #[arg(long, value_name = "MS", default_value_t = 200)]
     pub ttft_ms: u64,
-    /// Tokens of an answer, unless the request asks for fewer
+    /// Tokens per response, unless the request asks for fewer
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = value_parser!(u64).range(1..))]
     pub tokens: u64,
-    /// Engine that answers chat: vllm, sglang, lmdeploy, llama_cpp, tgi, ollama, dynamo, tensorrt_llm or triton. Each engine's own
-    /// paths are always served
+    /// Engine to imitate for chat: vllm, sglang, lmdeploy, llama_cpp, tgi, ollama, dynamo, tensorrt_llm or triton. Each
+    /// engine's own paths are always served
     #[arg(long, value_name = "ENGINE", default_value = "vllm")]
     pub engine: String,
-    /// Share of each prompt that is found in the cache, from 0 to 1
+    /// Share of each prompt that is read from the cache, from 0 to 1
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share)]
     pub cached_share: f64,
-    /// Requests that are served at a time; further ones wait
+    /// Maximum number of concurrent requests; further ones wait
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = value_parser!(u32).range(1..))]
     pub max_concurrency: u32,
-    /// Tell queue and generation times of each request where the engine can
+    /// Report queue and generation times of each request, if the engine supports it
     #[arg(long)]
     pub request_metrics: bool,
-    /// Tokens in each event of a stream
+    /// Tokens per event of a stream
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u32).range(1..=100_000))]
     pub tokens_per_chunk: u32,
-    /// Where spans of requests are sent, as vLLM does: http://127.0.0.1:4317
+    /// Endpoint for request spans, as with vLLM: http://127.0.0.1:4317
     #[arg(long, value_name = "URL", value_parser = plain_url)]
     pub otlp_traces_endpoint: Option<String>,
-    /// How they are sent: grpc or http/protobuf
+    /// Protocol for request spans: grpc or http/protobuf
     #[arg(long, value_name = "PROTOCOL", default_value = "grpc")]
     pub otlp_traces_protocol: String,
-    /// Faults, with commas between: NAME[:ARGUMENT][=SHARE OF REQUESTS]. NAME is status:CODE, error-event, cut, reset or bad-json
-    /// (after so many EVENTS), stall, hang or slow-headers (of so many SECONDS), no-done, empty or garbage
+    /// Faults, separated by commas: NAME[:ARGUMENT][=SHARE OF REQUESTS]. NAME is status:CODE; error-event, cut, reset
+    /// or bad-json (ARGUMENT: number of events before the fault); stall, hang or slow-headers (ARGUMENT: seconds);
+    /// no-done, empty or garbage
     #[arg(long, value_name = "SPEC")]
     pub faults: Option<String>,
 }
@@ -298,30 +300,30 @@ APIs: chat, completions, responses, messages, generate (SGLang), lmdeploy_genera
 tgi_generate, tgi_compat, ollama_chat, ollama_generate, triton_generate, vllm_generate, cohere_chat,
 audio_transcription, audio_translation.
 
-Without --for and --requests it ends after 10 s.")]
+Without --for and --requests it exits after 10 s.")]
 pub struct LoadArgs {
-    /// The server; a path in place of the API's own may follow
+    /// URL of the server, optionally with a path that replaces the API's own
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8000")]
     pub url: String,
-    /// API to ask [default: the one whose path the URL has, else chat]
+    /// API to call [default: the one with the URL's path, otherwise chat]
     #[arg(long, value_name = "NAME")]
     pub api: Option<String>,
-    /// Ask over HTTP/2 with prior knowledge, a hundred requests at a time on a connection
+    /// Use HTTP/2 with prior knowledge, up to 100 concurrent requests per connection
     #[arg(long)]
     pub http2: bool,
-    /// Requests at a time
+    /// Number of concurrent requests
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = value_parser!(u32).range(1..=100_000))]
     pub concurrency: u32,
-    /// End after this many requests
+    /// Exit after this many requests
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
     pub requests: Option<u64>,
-    /// End after this time, such as 10s, 500ms or 2m
+    /// Exit after this time, such as 10s, 500ms or 2m
     #[arg(long = "for", value_name = "DURATION", value_parser = positive_duration)]
     pub duration: Option<Duration>,
-    /// Model to ask for [default: sim]
+    /// Model to request [default: sim]
     #[arg(long, value_name = "NAME")]
     pub model: Option<String>,
-    /// Most tokens of each answer
+    /// Maximum tokens per response
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = value_parser!(u64).range(1..))]
     pub max_tokens: u64,
     /// Print the summary as one JSON object
@@ -337,13 +339,13 @@ Examples:
   tokometer replay recordings/ --json | jq .output_tokens
   tokometer replay recording.jsonl --timeline")]
 pub struct ReplayArgs {
-    /// Recordings, or folders that hold some
+    /// Recordings, or directories with recordings
     #[arg(value_name = "FILE|DIR", required = true)]
     pub paths: Vec<PathBuf>,
-    /// Print one JSON object per exchange and line; what is absent is null
+    /// Print one JSON object per request and line; absent values are null
     #[arg(long)]
     pub json: bool,
-    /// Print when the tokens of each exchange came too, long answers coarsened to at most 48 points
+    /// Print also when the tokens of each request arrived, reduced to at most 48 points
     #[arg(long)]
     pub timeline: bool,
 }
@@ -356,24 +358,24 @@ Examples:
   tokometer drain --wait --timeout 300s
   tokometer drain --admin http://127.0.0.1:9464 --wait
 
-New connections are taken for process.lame_duck_secs more, then no longer; streams that are open go on.
+New connections are accepted for another process.lame_duck_secs. Open streams continue.
 
-Exit codes: 0 it drains (with --wait: no stream is open any more), 1 it does not, 2 wrong usage.")]
+Exit codes: 0 draining (with --wait: no stream is open), 1 failure, 2 wrong usage.")]
 pub struct DrainArgs {
-    /// Where the admin server is [default: TOKOMETER_ADMIN_LISTEN, else http://127.0.0.1:9464]
+    /// URL of the admin server [default: TOKOMETER_ADMIN_LISTEN, otherwise http://127.0.0.1:9464]
     #[arg(long, value_name = "URL")]
     pub admin: Option<String>,
-    /// Return when no stream is open any more
+    /// Wait until no stream is open
     #[arg(long)]
     pub wait: bool,
-    /// Wait no longer than this, such as 300s or 5m
+    /// Maximum time to wait, such as 300s or 5m
     #[arg(long, value_name = "DURATION", default_value = "300s", value_parser = positive_duration)]
     pub timeout: Duration,
 }
 
 pub(super) fn positive_duration(text: &str) -> Result<Duration, String> {
     let duration = duration::parse(text)?;
-    if duration.is_zero() { Err("no time at all; write a longer one, such as 10s".to_owned()) } else { Ok(duration) }
+    if duration.is_zero() { Err("must be above zero; write a duration such as 10s".to_owned()) } else { Ok(duration) }
 }
 
 fn share(text: &str) -> Result<f64, String> {
@@ -388,7 +390,7 @@ fn positive_number(text: &str) -> Result<f64, String> {
     text.parse()
         .ok()
         .filter(|number: &f64| number.is_finite() && *number > 0.0)
-        .ok_or_else(|| format!("`{text}` is no number above 0"))
+        .ok_or_else(|| format!("`{text}` is not a number above 0"))
 }
 
 #[cfg(test)]
@@ -398,12 +400,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_commands_are_well_formed() {
+    fn command_definitions_are_valid() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn every_command_has_examples_and_every_argument_a_meaning() {
+    fn commands_have_examples_and_arguments_have_help() {
         for command in Cli::command().get_subcommands() {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(help.contains(&format!("Examples:\n  tokometer {}", command.get_name())), "{}", command.get_name());
@@ -424,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_read() {
+    fn arguments_parse() {
         let parse = |text: &str| Cli::try_parse_from(text.split(' ')).map(|cli| cli.command);
         let Ok(Command::Demo(demo)) = parse("tokometer demo --for 500ms --plain") else { panic!("demo") };
         assert_eq!((demo.duration, demo.streams, demo.plain), (Some(Duration::from_millis(500)), 8, true));

@@ -1,4 +1,4 @@
-//! `tokometer inject`: manifests in on stdin, manifests out on stdout, what was decided on stderr.
+//! `tokometer inject`: reads manifests from stdin, writes manifests to stdout and decisions to stderr.
 
 use std::fs;
 use std::io;
@@ -22,7 +22,7 @@ use tokometer_operator::inject::Options;
 use tokometer_operator::inject::Outcome;
 use tokometer_operator::inject::Report;
 
-/// The image of the release that this binary is of; nothing in a build of one's own.
+/// The image of this binary's release; `None` in local builds.
 const IMAGE: Option<&str> = option_env!("TOKOMETER_IMAGE");
 
 /// Arguments of `inject`.
@@ -34,45 +34,45 @@ Examples:
   tokometer inject -f deployment.yaml --image IMAGE --mode uds --env OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318
   tokometer inject -f deployment.yaml --remove
 
-Modes: auto (address-split, and a way out where that cannot be), address-split, uds, shadow-bind, port-swap, redirect,
-explicit; docs/ATTACHING.md says what each is for. Doing it twice is as doing it once. Comments of YAML are lost.
+Modes: auto (address-split, or another mode where that is impossible), address-split, uds, shadow-bind, port-swap, redirect,
+explicit; docs/ATTACHING.md describes them. The operation is idempotent. YAML comments are lost.
 
-Exit codes: 0 good, 1 nothing was injected (the manifest is written all the same), 2 wrong usage or no manifest.")]
+Exit codes: 0 success, 1 nothing was injected (the manifest is still written), 2 wrong usage or no manifest.")]
 pub struct InjectArgs {
-    /// The manifest, YAML or JSON, one document or many [default: stdin]
+    /// The manifest, YAML or JSON, with one or more documents [default: stdin]
     #[arg(short = 'f', long = "filename", value_name = "FILE", default_value = "-", hide_default_value = true)]
     pub file: PathBuf,
-    /// How clients come to the sidecar
+    /// How client traffic is routed to the sidecar
     #[arg(long, value_name = "MODE", default_value = Mode::Auto.as_str(), value_parser = mode)]
     pub mode: Mode,
-    /// The server's engine, if it is not recognised: vllm, sglang, llama_cpp, tgi or ollama
+    /// The server's engine, if it is not detected: vllm, sglang, llama_cpp, tgi or ollama
     #[arg(long, value_name = "ENGINE", value_parser = engine)]
     pub engine: Option<Engine>,
-    /// The server's container, if it is not recognised
+    /// The server's container, if it is not detected
     #[arg(long, value_name = "NAME")]
     pub container: Option<String>,
-    /// The port on which the server listens, if it is not recognised
+    /// The server's port, if it is not detected
     #[arg(long, value_name = "PORT", value_parser = value_parser!(u16).range(1..))]
     pub port: Option<u16>,
-    /// The sidecar's image
+    /// Image of the sidecar
     #[arg(long, value_name = "IMAGE")]
     pub image: Option<String>,
-    /// An image with nft in it, for the mode redirect
+    /// Image with nft, for the mode redirect
     #[arg(long, value_name = "IMAGE")]
     pub redirect_image: Option<String>,
     /// Port of /metrics, health and drain
     #[arg(long, value_name = "PORT", default_value_t = inject::ADMIN_PORT, value_parser = value_parser!(u16).range(1..))]
     pub admin_port: u16,
-    /// Most time that open streams get when the pod ends, such as 300s or 5m
+    /// Maximum time for open streams when the pod ends, such as 300s or 5m
     #[arg(long, value_name = "DURATION", default_value = "300s", value_parser = positive_duration)]
     pub drain: Duration,
-    /// A variable of the sidecar, such as OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318; may be given several times
+    /// Environment variable of the sidecar, such as OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318; can be repeated
     #[arg(long = "env", value_name = "NAME=VALUE", value_parser = variable)]
     pub variables: Vec<(String, String)>,
-    /// Tell every decision and its reason, on stderr
+    /// Print every decision and its reason on stderr
     #[arg(long)]
     pub explain: bool,
-    /// Take out what was put in
+    /// Remove the sidecar
     #[arg(long)]
     pub remove: bool,
 }
@@ -94,16 +94,16 @@ fn variable(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Does it.
+/// Runs the command.
 pub(super) fn inject(arguments: &InjectArgs) -> ExitCode {
     let text = match read(arguments) {
         Ok(text) => text,
         Err(message) => return wrong(&message),
     };
     let done = match (arguments.remove, arguments.image.as_deref().or(IMAGE)) {
-        (true, _) => inject::remove(&text),
-        (false, Some(image)) => inject::inject(&text, &options(arguments, image)),
-        (false, None) => return wrong("say which image the sidecar has: --image REGISTRY/tokometer:VERSION"),
+        (true, _) => attach::remove(&text),
+        (false, Some(image)) => attach::inject(&text, &options(arguments, image)),
+        (false, None) => return wrong("set the sidecar's image: --image REGISTRY/tokometer:VERSION"),
     };
     match done {
         Ok((manifest, reports)) => {
@@ -113,7 +113,7 @@ pub(super) fn inject(arguments: &InjectArgs) -> ExitCode {
             if reports.iter().any(is_done) {
                 return printed;
             }
-            let what = if arguments.remove { "taken out" } else { "injected" };
+            let what = if arguments.remove { "removed" } else { "injected" };
             complain(&format!("tokometer: nothing was {what}"));
             ExitCode::from(FAILURE)
         }
@@ -145,7 +145,7 @@ fn read(arguments: &InjectArgs) -> Result<String, String> {
     fs::read_to_string(&arguments.file).map_err(|error| format!("cannot read {path}: {error}; check the path with -f"))
 }
 
-/// What was left out is always told: the manifest goes on without it.
+/// Skipped objects are always reported: they are written unchanged.
 fn tell(reports: &[Report], explain: bool) {
     for report in reports {
         if explain || report.outcome == Outcome::Skipped {

@@ -1,4 +1,4 @@
-//! The configuration in plain words.
+//! Explains the configuration.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use tokometer_telemetry::export;
 use tokometer_telemetry::slo;
 use tokometer_telemetry::tokenizer::Vocabularies;
 
-/// What is in effect, what each value means for traffic and figures, and what deserves a second look.
+/// Describes the effective configuration, its consequences for traffic and metrics, and its warnings.
 pub fn explain(config: &Config) -> String {
     let settings = &config.settings;
     let mut lines = Vec::new();
     lines.push(match &config.file {
-        Some(file) => format!("The configuration can be used. File: {}.", file.display()),
-        None => "The configuration can be used. There is no file: defaults, variables and flags.".to_owned(),
+        Some(file) => format!("The configuration is valid. File: {}.", file.display()),
+        None => "The configuration is valid. Sources: defaults, variables and flags, no file.".to_owned(),
     });
     lines.push(String::new());
     lines.push("Traffic".to_owned());
@@ -29,7 +29,7 @@ pub fn explain(config: &Config) -> String {
     }
     traffic(settings, &mut lines);
     lines.push(String::new());
-    lines.push("Figures".to_owned());
+    lines.push("Measurements".to_owned());
     figures(settings, &mut lines);
     lines.push(String::new());
     let warnings = warnings(config);
@@ -43,14 +43,14 @@ pub fn explain(config: &Config) -> String {
     lines.join("\n")
 }
 
-/// Files that open, but hold what cannot be used, in words that name the key and the mend.
+/// Problems with the content of files that open, each with its key and fix.
 pub(super) fn unusable_files(config: &Config) -> Vec<String> {
     let ledger = accounting::Ledger::new(config.settings.ledger.clone()).err().map(|error| error.to_string());
     let vocabularies = Vocabularies::read(&config.settings.tokenizer).err().map(|error| error.to_string());
     unusable_tls(config).into_iter().chain(ledger).chain(vocabularies).collect()
 }
 
-/// The part of them that is read quickly: certificates and keys.
+/// The subset that is fast to check: certificates and keys.
 pub(super) fn unusable_tls(config: &Config) -> Vec<String> {
     let Settings { pairs, export, .. } = &config.settings;
     let pairs = pairs.iter().enumerate().filter_map(|(index, pair)| {
@@ -69,12 +69,12 @@ fn describe(pair: &Pair) -> String {
     let listen = address(&pair.listen);
     let tls = if pair.tls.is_some() { " with TLS" } else { "" };
     let upstream = match (&pair.upstream, &pair.upstream_tls) {
-        (Address::OriginalDestination, _) => "where the packets were going before they were redirected".to_owned(),
+        (Address::OriginalDestination, _) => "the original destination of redirected connections".to_owned(),
         (upstream, Some(tls)) if tls.insecure => format!("{} with TLS, any certificate accepted", address(upstream)),
         (upstream, Some(_)) => format!("{} with TLS", address(upstream)),
         (upstream, None) => address(upstream),
     };
-    format!("clients connect to {listen}{tls}; every byte goes to {upstream}.")
+    format!("clients connect to {listen}{tls}; all bytes are forwarded to {upstream}.")
 }
 
 fn traffic(settings: &Settings, lines: &mut Vec<String>) {
@@ -84,33 +84,33 @@ fn traffic(settings: &Settings, lines: &mut Vec<String>) {
         relay::Unreachable::Reset => "a TCP reset",
     };
     let patience =
-        relay.connect_timeout.map_or("the kernel gives up".to_owned(), |limit| format!("{} ms", limit.as_millis()));
-    lines.push(format!("  When the server cannot be reached, clients get {answer}; a connect may take {patience}."));
+        relay.connect_timeout.map_or("the kernel's timeout".to_owned(), |limit| format!("{} ms", limit.as_millis()));
+    lines.push(format!("  When the server cannot be reached, clients get {answer}; connect timeout: {patience}."));
     lines.push(match relay.idle_timeout {
         None => "  Requests and streams have no time limit.".to_owned(),
-        Some(limit) => format!("  Connections on which nothing moves for {} are closed.", seconds(limit)),
+        Some(limit) => format!("  Connections without traffic for {} are closed.", seconds(limit)),
     });
     let threads = settings.threads.map_or("one thread per CPU".to_owned(), |threads| format!("{threads} threads"));
     lines.push(format!(
-        "  It runs on {threads}; after SIGTERM open streams may go on for {}.",
+        "  It runs on {threads}; after SIGTERM open streams may continue for {}.",
         seconds(settings.grace_period)
     ));
 }
 
 fn figures(settings: &Settings, lines: &mut Vec<String>) {
     if settings.observe.enabled {
-        let engine = settings.observe.engine.map_or("recognised from what it sends".to_owned(), str::to_owned);
-        lines.push(format!("  Exchanges are measured; the engine is {engine}."));
+        let engine = settings.observe.engine.map_or("detected from its responses".to_owned(), str::to_owned);
+        lines.push(format!("  Requests are measured; the engine is {engine}."));
     } else {
-        lines.push("  Exchanges are not measured (observe.enabled is false).".to_owned());
+        lines.push("  Requests are not measured (observe.enabled is false).".to_owned());
     }
     lines.push(objectives(&settings.slo));
     lines.extend(spending(&settings.ledger));
     if settings.observe.enabled && settings.tokenizer.is_on() {
-        lines.push("  Answers without a count of the engine's are counted by their text: an estimate.".to_owned());
+        lines.push("  If the engine does not report a token count, it is estimated from the response text.".to_owned());
     }
     let admin = settings.admin.listen;
-    lines.push(format!("  Prometheus scrapes http://{admin}/metrics; health and drain are there too."));
+    lines.push(format!("  Prometheus scrapes http://{admin}/metrics; the same address serves health and drain."));
     lines.push(match &settings.export.metrics.endpoint {
         None => "  OTLP metrics: off.".to_owned(),
         Some(endpoint) => {
@@ -127,13 +127,13 @@ fn figures(settings: &Settings, lines: &mut Vec<String>) {
                 export::Sampler::Ratio(share) => format!("{}%", share * 100.0),
             };
             let parent = if traces.parent_based { " where the caller did not decide" } else { "" };
-            format!("  OTLP traces: {}; kept: {share}{parent}{}.", target(endpoint), kept_besides(traces))
+            format!("  OTLP traces: {}; sampled: {share}{parent}{}.", target(endpoint), kept_besides(traces))
         }
     });
     let name = settings.export.resource.iter().find(|(name, _)| name == "service.name");
     let instance = settings.export.resource.iter().find(|(name, _)| name == "service.instance.id");
     if let (Some((_, name)), Some((_, instance))) = (name, instance) {
-        lines.push(format!("  The service is called {name}, this instance {instance}."));
+        lines.push(format!("  Service name: {name}, instance: {instance}."));
     }
     lines.push(match &settings.access_log {
         None => "  Access log: off.".to_owned(),
@@ -147,7 +147,7 @@ fn figures(settings: &Settings, lines: &mut Vec<String>) {
 fn objectives(slo: &slo::Settings) -> String {
     let all = slo.objectives.iter().map(|objective| {
         let limits = objective.goal.thresholds().into_iter().map(|(name, value)| format!(", {name} {value}"));
-        // Four places: 99.9999 % is the highest target.
+        // Four decimal places: the maximum target is 99.9999 %.
         let percent = (objective.target * 1e6).round() / 1e4;
         format!("{} {percent} %{}", objective.name, limits.collect::<String>())
     });
@@ -157,19 +157,19 @@ fn objectives(slo: &slo::Settings) -> String {
     }
 }
 
-/// Tenants, prices and budgets, as far as they are set.
-fn spending(ledger: &accounting::Settings) -> Vec<String> {
+/// Tenants, prices and budgets that are configured.
+fn spending(ledger: &ledger::Settings) -> Vec<String> {
     let tenants = ledger.tenants.as_ref().map(|tenants| {
         let form = match (tenants.form, &tenants.hash_key_file) {
-            (accounting::TenantForm::Plain, _) => "as clients name themselves",
-            (accounting::TenantForm::Hash, Some(_)) => "hashed with a key",
-            (accounting::TenantForm::Hash, None) => "hashed",
+            (ledger::TenantForm::Plain, _) => "by the names that clients send",
+            (ledger::TenantForm::Hash, Some(_)) => "hashed with a key",
+            (ledger::TenantForm::Hash, None) => "hashed",
         };
         let others = match (tenants.only_named, tenants.most) {
             (true, _) => "all others are `other`".to_owned(),
             (false, most) => format!("at most {most} others, {form}"),
         };
-        format!("  Tenants: {} by name, {others}.", tenants.names.len())
+        format!("  Tenants: {} named, {others}.", tenants.names.len())
     });
     let prices = ledger.prices.as_ref().map(|prices| {
         let models: Vec<&str> = prices.models.iter().map(|price| price.model.as_str()).collect();
@@ -181,15 +181,15 @@ fn spending(ledger: &accounting::Settings) -> Vec<String> {
         accounting::Limit::Cost(money) => format!("{} {money} {currency}", budget.name),
     });
     let budgets: Vec<String> = budgets.collect();
-    let budgets = (!budgets.is_empty()).then(|| format!("  Budgets of a day: {}.", budgets.join(", ")));
+    let budgets = (!budgets.is_empty()).then(|| format!("  Daily budgets: {}.", budgets.join(", ")));
     [tenants, prices, budgets].into_iter().flatten().collect()
 }
 
-/// What is kept whatever the sampler says.
+/// The traces kept regardless of the sampler.
 fn kept_besides(traces: &export::Traces) -> String {
     let slow = traces
         .keep_first_token_over
-        .map(|limit| format!("every one slower than {} to its first token", seconds(limit)));
+        .map(|limit| format!("every one with more than {} to its first token", seconds(limit)));
     let kept = [
         traces.keep_failed.then(|| "every failed one".to_owned()),
         traces.keep_stalled.then(|| "every stalled one".to_owned()),
@@ -197,7 +197,7 @@ fn kept_besides(traces: &export::Traces) -> String {
     ];
     let mut text: String = kept.into_iter().flatten().map(|which| format!(", and {which}")).collect();
     if let Some(most) = traces.keep_per_second.filter(|_| !text.is_empty()) {
-        text.push_str(&format!(", at most {most} of these in a second"));
+        text.push_str(&format!(", at most {most} of these per second"));
     }
     text
 }
@@ -209,20 +209,20 @@ fn warnings(config: &Config) -> Vec<String> {
     let switched_off = [&otlp.metrics.destination, &otlp.traces.destination].map(|to| to.enabled) == [Some(false); 2];
     if settings.export.metrics.endpoint.is_none() && settings.export.traces.endpoint.is_none() && !switched_off {
         warnings.push(
-            "OTLP is not configured, so nothing is pushed and there are no traces; set otlp.endpoint or \
+            "OTLP is not configured, so metrics are not pushed and traces are off; set otlp.endpoint or \
              OTEL_EXPORTER_OTLP_ENDPOINT. The Prometheus endpoint works without it."
                 .to_owned(),
         );
     }
     if !settings.observe.enabled {
-        warnings.push("observe.enabled is false: traffic is relayed, but there are no figures about it.".to_owned());
+        warnings.push("observe.enabled is false: traffic is forwarded, but not measured.".to_owned());
     }
     if settings.grace_period.is_zero() {
-        warnings.push("process.grace_period_secs is 0: SIGTERM cuts every open stream.".to_owned());
+        warnings.push("process.grace_period_secs is 0: SIGTERM closes every open stream.".to_owned());
     }
     if let Some(limit) = settings.relay.idle_timeout.filter(|limit| *limit < Duration::from_secs(60)) {
         warnings.push(format!(
-            "relay.idle_timeout_secs is {}: a model that takes longer to its first token is cut off.",
+            "relay.idle_timeout_secs is {}: streams whose first token takes longer are closed.",
             limit.as_secs()
         ));
     }

@@ -1,4 +1,4 @@
-//! `dashboards`: prints or writes the boards.
+//! `dashboards`: prints or writes the dashboards.
 
 use std::fs;
 use std::path::Path;
@@ -32,16 +32,16 @@ fn summary(board: &Dashboard) -> String {
     format!("{:20} {}\n{:20} {}\n", board.name, board.title, "", board.description)
 }
 
-/// One file each; a folder that is not there is made.
+/// Writes one file per dashboard; creates the directory if it is missing.
 fn write(folder: &Path, boards: &[Dashboard], text: &dyn Fn(&Dashboard) -> String) -> ExitCode {
     if let Err(error) = fs::create_dir_all(folder) {
-        complain(&format!("tokometer: --out {}: cannot make this folder: {error}", folder.display()));
+        complain(&format!("tokometer: --out {}: cannot create this directory: {error}", folder.display()));
         return ExitCode::from(FAILURE);
     }
     for board in boards {
         let path = folder.join(format!("{}.json", board.name));
         if let Err(error) = fs::write(&path, text(board)) {
-            complain(&format!("tokometer: {}: cannot write it: {error}", path.display()));
+            complain(&format!("tokometer: {}: cannot write the file: {error}", path.display()));
             return ExitCode::from(FAILURE);
         }
     }

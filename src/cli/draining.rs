@@ -1,4 +1,4 @@
-//! `tokometer drain`: what a preStop hook runs.
+//! `tokometer drain`, for preStop hooks.
 
 use std::process::ExitCode;
 
@@ -11,13 +11,13 @@ use crate::cli::complain;
 use crate::cli::print;
 use crate::config::Environment;
 
-/// Where the admin server is when nobody says otherwise.
+/// Default URL of the admin server.
 const ADMIN: &str = "http://127.0.0.1:9464";
 
-/// The variable that says where it listens.
+/// The variable with the admin server's listen address.
 const LISTEN: &str = "TOKOMETER_ADMIN_LISTEN";
 
-/// Begins the drain, and tells how it ended.
+/// Starts the drain and reports its result.
 pub(super) fn drain(arguments: &DrainArgs, environment: &Environment) -> ExitCode {
     let listen = environment.get(LISTEN);
     let (admin, place) = match &arguments.admin {
@@ -51,7 +51,7 @@ fn streams_are(open: u64) -> String {
     if open == 1 { "1 stream is".to_owned() } else { format!("{open} streams are") }
 }
 
-/// The address to connect to for one that is listened on.
+/// The address to connect to, for a listen address.
 fn of_this_machine(listen: Option<&str>) -> String {
     match listen.and_then(|listen| listen.rsplit_once(':')) {
         Some(("" | "0.0.0.0" | "*", port)) => format!("http://127.0.0.1:{port}"),
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_for_all_is_reached_by_that_of_this_machine() {
+    fn wildcard_addresses_become_loopback() {
         for (listen, expected) in [
             (None, ADMIN),
             (Some(":9000"), "http://127.0.0.1:9000"),

@@ -1,6 +1,6 @@
-//! The command line: what a person types, checked and handed to `app`.
+//! The command line: parses arguments, checks them and passes them to `app`.
 //!
-//! Exit codes, part of the interface: 0 good, 1 failure, 2 wrong usage or configuration.
+//! Exit codes, a stable interface: 0 success, 1 failure, 2 wrong usage or configuration.
 
 mod arguments;
 mod attaching;
@@ -35,10 +35,10 @@ use tokometer_operator::rules;
 /// Exit code for a failure while running.
 pub const FAILURE: u8 = 1;
 
-/// Exit code for wrong usage or a configuration that cannot be used.
+/// Exit code for wrong usage or an invalid configuration.
 pub const WRONG_USAGE: u8 = 2;
 
-/// A checked configuration, and what it takes to read it again for a reload.
+/// A checked configuration, and the inputs for reloading it.
 #[derive(Clone, Debug)]
 pub struct Start {
     /// The configuration, with its settings.
@@ -49,10 +49,10 @@ pub struct Start {
     pub environment: Environment,
 }
 
-/// The commands that are built elsewhere and joined to this one. `None`: not part of this build.
+/// Commands that are implemented outside this module. `None`: not part of this build.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Programs {
-    /// `run`: relays until a signal ends it.
+    /// `run`: runs until a signal ends it.
     pub run: Option<fn(Start) -> ExitCode>,
     /// `demo`.
     pub demo: Option<fn(&DemoArgs) -> ExitCode>,
@@ -62,7 +62,7 @@ pub struct Programs {
     pub load: Option<fn(&LoadArgs) -> ExitCode>,
     /// `replay`.
     pub replay: Option<fn(&ReplayArgs) -> ExitCode>,
-    /// `top`, with the variables that say what the terminal can do.
+    /// `top`, with the variables that describe the terminal.
     pub top: Option<fn(&TopArgs, &Environment) -> ExitCode>,
     /// `verify`.
     pub verify: Option<fn(&VerifyArgs) -> ExitCode>,
@@ -70,7 +70,7 @@ pub struct Programs {
     pub metrics: Option<fn() -> String>,
 }
 
-/// Reads the command line and does what it says.
+/// Parses the command line and runs the command.
 pub fn main(
     arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>,
     environment: Environment,
@@ -79,7 +79,7 @@ pub fn main(
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version come as errors too, and go to stdout. A closed pipe is nobody's fault.
+            // clap returns help and version as errors that go to stdout. A closed pipe is ignored.
             error.print().ok();
             return if error.use_stderr() { ExitCode::from(WRONG_USAGE) } else { ExitCode::SUCCESS };
         }
@@ -126,7 +126,7 @@ fn load(arguments: &ConfigArgs, environment: &Environment) -> Result<(Config, Fl
     loaded(Config::load, arguments, environment)
 }
 
-/// Reads the configuration in this way, and tells what is wrong with it.
+/// Loads the configuration with this function, and prints its problems.
 fn loaded(
     load: fn(&Flags, &Environment) -> Result<Config, config::Error>,
     arguments: &ConfigArgs,
@@ -151,7 +151,7 @@ fn check(arguments: &ConfigArgs, environment: &Environment) -> ExitCode {
     refused(&check::unusable_files(&config)).unwrap_or_else(|| print(&explain(&config)))
 }
 
-/// The end of a configuration that cannot be used for these reasons; `None` when there are none.
+/// Prints the reasons why a configuration is rejected; `None` if there are none.
 fn refused(reasons: &[String]) -> Option<ExitCode> {
     reasons.iter().for_each(|reason| complain(reason));
     (!reasons.is_empty()).then(|| ExitCode::from(WRONG_USAGE))
@@ -175,7 +175,7 @@ fn print_rules(arguments: &RulesArgs, environment: &Environment) -> ExitCode {
     if scale > 1 && !format.has_windows() {
         let name = format.as_str();
         complain(&format!(
-            "--time-scale: whoever reads {name} makes windows of its own; write --format prometheus or leave it out"
+            "--time-scale: tools that read {name} define their own windows; use --format prometheus, or remove --time-scale"
         ));
         return ExitCode::from(WRONG_USAGE);
     }
@@ -185,7 +185,7 @@ fn print_rules(arguments: &RulesArgs, environment: &Environment) -> ExitCode {
     }
 }
 
-/// Writes to stdout. A reader that has gone (`| head`) is a good end.
+/// Writes to stdout. A closed reader (`| head`) counts as success.
 fn print(text: &str) -> ExitCode {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -198,6 +198,6 @@ fn print(text: &str) -> ExitCode {
 }
 
 fn complain(message: &str) {
-    // With stderr closed there is nowhere left to say it.
+    // With stderr closed, the message cannot be reported.
     writeln!(io::stderr(), "{message}").ok();
 }

@@ -16,24 +16,24 @@ Examples:
   tokometer top --once
   tokometer top --interval 10s | tee top.log
 
-Keys: q ends, p pauses, s sorts by age, wait, speed and tokens, up and down scroll, left and right go through the
-slowest exchanges. Without a terminal it prints a line for each snapshot. NO_COLOR turns colours off.")]
+Keys: q quits, p pauses, s sorts by age, wait, speed and tokens, up and down scroll, left and right select one of the
+slowest requests. Without a terminal it prints one line per snapshot. NO_COLOR disables colors.")]
 pub struct TopArgs {
-    /// The admin server of the tokometer to watch
+    /// URL of the admin server to watch
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9464")]
     pub admin: Target,
-    /// Print one snapshot and end
+    /// Print one snapshot and exit
     #[arg(long)]
     pub once: bool,
-    /// Time between two snapshots, such as 500ms or 10s
+    /// Time between snapshots, such as 500ms or 10s
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = interval)]
     pub interval: Duration,
-    /// Draw with ASCII alone, as is done without a UTF-8 locale
+    /// Use only ASCII characters, as without a UTF-8 locale
     #[arg(long)]
     pub ascii: bool,
 }
 
-/// A shorter one shows nothing more: a snapshot is made once per second.
+/// Shorter intervals show nothing new: a snapshot is made once per second.
 const LEAST: Duration = Duration::from_millis(100);
 
 fn interval(text: &str) -> Result<Duration, String> {
@@ -50,7 +50,7 @@ mod tests {
     use crate::cli::Command;
 
     #[test]
-    fn arguments_are_read() {
+    fn arguments_parse() {
         let parse = |text: &str| Cli::try_parse_from(text.split(' ')).map(|cli| cli.command);
         let Ok(Command::Top(top)) = parse("tokometer top --once --interval 500ms") else { panic!("top") };
         assert_eq!((top.once, top.interval, top.ascii), (true, Duration::from_millis(500), false));

@@ -18,41 +18,41 @@ Examples:
   tokometer verify --relay http://127.0.0.1:8000 --upstream http://127.0.0.1:8001 --requests 100 --json
   tokometer verify --relay http://localhost:8000 --upstream http://localhost:8001 --accept usage --accept bypass
 
-It checks reach, latency, bytes, usage, queue, counts and bypass; docs/VERIFY.md says what each means.
+It checks reach, latency, bytes, usage, queue, counts and bypass; docs/VERIFY.md describes the checks.
 
-Exit codes: 0 nothing is wrong, 1 something is, 2 wrong usage.")]
+Exit codes: 0 all checks passed, 1 a check failed, 2 wrong usage.")]
 pub struct VerifyArgs {
-    /// Where clients connect
+    /// URL that clients connect to
     #[arg(long, value_name = "URL")]
     pub relay: Target,
-    /// Where the server is
+    /// URL of the server
     #[arg(long, value_name = "URL")]
     pub upstream: Target,
-    /// Where the relay's admin server is [default: http://127.0.0.1:9464, if it answers]
+    /// URL of tokometer's admin server [default: http://127.0.0.1:9464, if it responds]
     #[arg(long, value_name = "URL")]
     pub admin: Option<Target>,
-    /// Model to ask for [default: the first that the server lists]
+    /// Model to request [default: the first that the server lists]
     #[arg(long, value_name = "NAME")]
     pub model: Option<String>,
-    /// API to ask: chat, or completions for models without a chat template
+    /// API to call: chat, or completions for models without a chat template
     #[arg(long, value_name = "NAME", default_value = "chat")]
     pub api: Api,
-    /// Canaries on each of the two ways
+    /// Number of canaries per path (direct and proxied)
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = value_parser!(u32).range(1..=10_000))]
     pub requests: u32,
-    /// Most tokens of each answer
+    /// Maximum tokens per response
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = value_parser!(u32).range(2..=10_000))]
     pub max_tokens: u32,
-    /// Most time that the relay may add to a median
+    /// Maximum time that the proxy may add to a median
     #[arg(long, value_name = "DURATION", default_value = "5ms", value_parser = duration::parse)]
     pub most_added: Duration,
-    /// Longest that one answer may take
+    /// Timeout of one response
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = positive)]
     pub timeout: Duration,
-    /// Request header, such as "Authorization: Bearer KEY"; may be given several times
+    /// Request header, such as "Authorization: Bearer KEY"; can be repeated
     #[arg(long = "header", value_name = "NAME: VALUE", value_parser = header)]
     pub headers: Vec<(String, String)>,
-    /// Check that may fail; may be given several times
+    /// Check that is allowed to fail; can be repeated
     #[arg(long, value_name = "CHECK")]
     pub accept: Vec<CheckName>,
     /// Print the report as one JSON object
@@ -62,7 +62,7 @@ pub struct VerifyArgs {
 
 fn positive(text: &str) -> Result<Duration, String> {
     duration::parse(text).and_then(|time| {
-        if time.is_zero() { Err("no time at all; write a longer one, such as 10s".to_owned()) } else { Ok(time) }
+        if time.is_zero() { Err("must be above zero; write a duration such as 10s".to_owned()) } else { Ok(time) }
     })
 }
 
@@ -84,11 +84,11 @@ mod tests {
     use crate::cli::Command;
 
     #[test]
-    fn arguments_are_read() {
+    fn arguments_parse() {
         let text =
             "tokometer verify --relay http://a:1 --upstream http://b:2 --accept usage --accept bypass --header a:b";
         let Ok(Command::Verify(verify)) = Cli::try_parse_from(text.split(' ')).map(|cli| cli.command) else {
-            panic!("it is a good command")
+            panic!("the command is valid")
         };
         assert_eq!(verify.accept, [CheckName::Usage, CheckName::Bypass]);
         assert_eq!(verify.headers, [("a".to_owned(), "b".to_owned())]);
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_refused() {
+    fn invalid_arguments_are_rejected() {
         for wrong in ["--relay b:1", "--accept all", "--requests 0", "--header x", "--timeout 0s", "--api messages"] {
             let text = format!("tokometer verify --upstream http://b:2 --relay http://a:1 {wrong}");
             let text = if wrong.starts_with("--relay") { text.replace("--relay http://a:1 ", "") } else { text };

@@ -102,10 +102,10 @@ fn check_explains_the_configuration_and_warns() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let told = stdout(&output);
     for part in [
-        "\n  clients connect to 0.0.0.0:8000; every byte goes to unix:/run/vllm.sock.",
+        "\n  clients connect to 0.0.0.0:8000; all bytes are forwarded to unix:/run/vllm.sock.",
         "Prometheus scrapes http://0.0.0.0:9464/metrics",
         "OTLP is not configured",
-        "after SIGTERM open streams may go on for 30 s",
+        "after SIGTERM open streams may continue for 30 s",
     ] {
         assert!(told.contains(part), "{part} in\n{told}");
     }
@@ -152,7 +152,7 @@ fn check_and_run_report_unusable_files_and_exit_with_2() {
             let output = tokometer(&[command, "--config", &path], &[]);
             let told = stderr(&output);
             assert_eq!(output.status.code(), Some(2), "{command} {name}: {told}");
-            assert!(told.contains(part) && !stdout(&output).contains("can be used"), "{command} {name}: {told}");
+            assert!(told.contains(part) && !stdout(&output).contains("is valid"), "{command} {name}: {told}");
         }
     }
 }

@@ -58,7 +58,7 @@ fn write_error_contains_the_path() {
     let output = dashboards(&["--out", file.path().join("x").to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(1));
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(told.contains(file.path().to_str().unwrap()) && told.contains("cannot make this folder"), "{told}");
+    assert!(told.contains(file.path().to_str().unwrap()) && told.contains("cannot create this directory"), "{told}");
     let output = dashboards(&["--board", "overview"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("tokometer-overview"));
