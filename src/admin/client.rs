@@ -1,4 +1,4 @@
-//! The other side of `/drain`: asks a running tokometer to drain.
+//! Client for `/drain`: requests a drain of a running tokometer.
 
 use std::io;
 use std::io::Read;
@@ -7,53 +7,53 @@ use std::net::TcpStream;
 use std::net::ToSocketAddrs;
 use std::time::Duration;
 
-/// How long the admin server may take to be reached and to begin the drain.
+/// Maximum time to connect to the admin server and to start the drain.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Longest answer that is read.
+/// Maximum bytes of a response.
 const LONGEST: u64 = 64 * 1024;
 
-/// How a drain stands.
+/// State of a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drained {
-    /// Streams that are open.
+    /// Number of open streams.
     pub open_streams: u64,
 }
 
-/// Why there is no drain.
+/// Why the drain failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DrainError {
-    /// It is no address.
-    #[error("`{0}` is no address of an admin server; write http://127.0.0.1:9464")]
+    /// Invalid address.
+    #[error("`{0}` is not the address of an admin server; write http://127.0.0.1:9464")]
     Address(String),
-    /// Nobody answers, or no longer.
+    /// The server does not respond, or stopped responding.
     #[error(
-        "the admin server at {address} does not answer: {source}; is tokometer running, and is this its admin address (--admin)?"
+        "the admin server at {address} does not respond: {source}; is tokometer running, and is this its admin address (--admin)?"
     )]
     Unreachable {
         /// The address.
         address: String,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// The admin server refuses it.
-    #[error("the admin server at {address} refuses the drain: {message}")]
+    /// The admin server rejected the request.
+    #[error("the admin server at {address} rejected the drain: {message}")]
     Refused {
         /// The address.
         address: String,
-        /// The reason that it gives.
+        /// The reason in the response.
         message: String,
     },
-    /// Somebody answers who is no tokometer.
-    #[error("what answers at {0} is not tokometer's admin server; give its address with --admin")]
+    /// The server is not tokometer.
+    #[error("the server at {0} is not tokometer's admin server; set its address with --admin")]
     Stranger(String),
 }
 
-/// Begins a drain at this admin address (`http://127.0.0.1:9464` or `127.0.0.1:9464`). With `wait` it returns when no stream is
-/// open any more, or when that time is over; else at once.
+/// Requests a drain at this admin address (`http://127.0.0.1:9464` or `127.0.0.1:9464`). With `wait`, returns when no
+/// stream is open or the time is over; otherwise immediately.
 ///
 /// # Errors
-/// When the server cannot be reached, or is none of ours.
+/// If the server cannot be reached, or is not tokometer.
 pub fn drain(admin: &str, wait: Option<Duration>) -> Result<Drained, DrainError> {
     let rest = admin.strip_prefix("http://").unwrap_or(admin);
     let address = rest.strip_suffix('/').unwrap_or(rest);

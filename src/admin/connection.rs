@@ -1,4 +1,4 @@
-//! One connection of the admin server.
+//! A connection of the admin server.
 
 use std::convert::Infallible;
 use std::pin::pin;
@@ -18,10 +18,11 @@ use crate::admin::pages;
 use crate::admin::pages::Site;
 use crate::admin::places::Place;
 
-/// Most bytes of a request head; a longer one gets 431. Scrapers and probes send a few hundred.
+/// Maximum bytes of the request headers; longer ones get 431. Scrapers and probes send a few hundred.
 const HEAD_BYTES: usize = 16 * 1024;
 
-/// Serves requests until the client leaves or is silent for too long, another connection needs the place, or the server stops.
+/// Serves requests until the client closes the connection or is idle for too long, the connection is evicted, or the
+/// server stops.
 pub(super) async fn serve(
     stream: TcpStream,
     ends: Ends,
@@ -30,9 +31,9 @@ pub(super) async fn serve(
     site: Arc<Site>,
     mut stopped: watch::Receiver<bool>,
 ) {
-    // Small responses should not wait for an acknowledgement; without it they are only slower.
+    // Small responses must not wait for an acknowledgement; if this fails, they are only slower.
     stream.set_nodelay(true).ok();
-    // For what the client leaves in the socket's buffer after the response is written.
+    // Limits how long data stays in the socket buffer after the response is written.
     #[cfg(target_os = "linux")]
     socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(settings.header_timeout)).ok();
     let io = TokioIo::new(Paced::new(stream, Arc::clone(&place), settings.header_timeout));

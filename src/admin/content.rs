@@ -13,14 +13,14 @@ use hyper::body::SizeHint;
 use crate::admin::live::Events;
 use crate::admin::places::Held;
 
-/// Bytes that the connection gets at a time: it takes the next ones when the client has taken these.
+/// Bytes passed to the connection at a time: the next chunk follows when this one is written.
 const CHUNK: usize = 16 * 1024;
 
 /// A page, or a stream of events.
 #[derive(Debug)]
 pub(super) struct Content {
     source: Source,
-    /// The place of a limited page.
+    /// Keeps the slot of a limited page.
     held: Option<Held>,
 }
 

@@ -9,32 +9,32 @@ use crate::admin::Control;
 use crate::admin::Draining;
 use crate::admin::duration;
 
-/// Longest wait that can be asked for.
+/// Maximum wait that a request can ask for.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
-/// How long `/drain/wait` waits for a drain to begin: hooks of a pod's containers run at the same time, in no order.
+/// Maximum time that `/drain/wait` waits for a drain to start: preStop hooks of a pod's containers run concurrently.
 const BEGINS_WITHIN: Duration = Duration::from_secs(2);
 
-/// Time between two looks at whether one has begun.
+/// Polling interval for the start of a drain.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What `?wait` asks for: no wait, or one of this length.
+/// The wait requested by `?wait`: none, or its duration.
 ///
-/// `wait` and `wait=` are the default; `wait=30s` is as it says.
+/// `wait` and `wait=` use the default; `wait=30s` sets the duration.
 pub(super) fn wait(query: Option<&str>, default: Duration) -> Result<Option<Duration>, String> {
     let mut wait = None;
     for part in query.unwrap_or_default().split('&').filter(|part| !part.is_empty()) {
         match part.split_once('=').unwrap_or((part, "")) {
             ("wait", "" | "true") => wait = Some(default),
             ("wait", text) => wait = Some(duration::parse(text)?.min(LONGEST)),
-            (name, _) => return Err(format!("`{name}` is not known here; write ?wait or ?wait=30s")),
+            (name, _) => return Err(format!("unknown parameter `{name}`; write ?wait or ?wait=30s")),
         }
     }
     Ok(wait)
 }
 
-/// Waits for the end of a drain that another request or a signal begins; returns soon when there is none. It begins none, so that
-/// any client may send this.
+/// Waits for the end of a drain started by another request or a signal; returns soon if there is none. It never starts
+/// a drain, so any client may call it.
 pub(super) async fn wait_for_other(control: &dyn Control) -> (StatusCode, serde_json::Value) {
     let begun = async {
         while control.draining().is_none() {
@@ -45,12 +45,12 @@ pub(super) async fn wait_for_other(control: &dyn Control) -> (StatusCode, serde_
     state(is_draining.then(|| control.grace_period()), control).await
 }
 
-/// Status and body of the response, after the wait: 503 when streams are still open then.
+/// Status and body of the response, after the wait: 503 if streams are still open.
 pub(super) async fn state(wait: Option<Duration>, control: &dyn Control) -> (StatusCode, serde_json::Value) {
     let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let began = Instant::now();
     if let Some(wait) = wait {
-        // A timeout is no error here: `open_streams` reports it.
+        // A timeout is not an error: `open_streams` reports it.
         tokio::time::timeout(wait, control.wait_until_idle()).await.ok();
     }
     let (open, draining) = (control.open_streams(), control.draining());
@@ -65,7 +65,7 @@ pub(super) async fn state(wait: Option<Duration>, control: &dyn Control) -> (Sta
     (status, body)
 }
 
-/// The text of `/readyz` during a drain.
+/// The `/readyz` text during a drain.
 pub(super) fn not_ready(draining: &Draining, open: usize) -> String {
     let streams = if open == 1 { "1 stream is" } else { &format!("{open} streams are") };
     format!(
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_are_read_from_the_query() {
+    fn wait_parses_from_the_query() {
         let default = Duration::from_secs(7);
         let table = [
             (None, Ok(None)),

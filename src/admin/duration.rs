@@ -1,14 +1,14 @@
-//! Durations as people type them: `500ms`, `10s`, `2m`, `1h`.
+//! User-written durations: `500ms`, `10s`, `2m`, `1h`.
 
 use std::time::Duration;
 
-/// Reads a duration: a number with at most three decimals (`1.5s`), and a unit.
+/// Parses a duration: a number with at most three decimals (`1.5s`), and a unit.
 ///
 /// # Errors
 ///
-/// What is wrong, and what to write.
+/// A message with the valid form.
 pub fn parse(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("`{text}` is no duration; write a number and a unit: 500ms, 10s, 2m or 1h");
+    let wrong = || format!("invalid duration `{text}`; write a number and a unit: 500ms, 10s, 2m or 1h");
     let unit_at = text.find(|c: char| c.is_ascii_alphabetic()).ok_or_else(wrong)?;
     let (number, unit) = text.split_at(unit_at);
     let seconds = match unit {
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_read_by_their_unit() {
+    fn durations_parse_by_their_unit() {
         let table = [("500ms", 500), ("10s", 10_000), ("2m", 120_000), ("1h", 3_600_000), ("1.5s", 1_500), ("0s", 0)];
         for (text, milliseconds) in table {
             assert_eq!(parse(text), Ok(Duration::from_millis(milliseconds)), "{text}");
@@ -41,13 +41,13 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_text_is_read_or_refused_without_a_panic(text in "\\PC{0,20}|[0-9.]{0,12}(ms|s|m|h)") {
+        fn any_text_parses_or_fails_without_panic(text in "\\PC{0,20}|[0-9.]{0,12}(ms|s|m|h)") {
             drop(parse(&text));
         }
     }
 
     #[test]
-    fn what_is_no_duration_is_told_with_what_to_write() {
+    fn invalid_durations_show_the_valid_form() {
         for text in ["", "10", "s", "-1s", "1e3s", "10 s", "10d", "1.s", ".5s", "inf s", "1.2345s", "9999999999s", "ms"]
         {
             assert!(parse(text).unwrap_err().contains("10s"), "{text}");

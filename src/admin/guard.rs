@@ -1,4 +1,4 @@
-//! Who may ask for what: against DNS rebinding, requests from other sites, and drains by other machines.
+//! Access checks: against DNS rebinding, cross-site requests, and drains by other machines.
 
 use std::net::IpAddr;
 use std::net::Ipv4Addr;
@@ -19,32 +19,32 @@ const PRIVATE_SUFFIXES: [&str; 4] = [".svc", ".cluster.local", ".internal", ".lo
 /// The checks of one server.
 #[derive(Debug)]
 pub(super) struct Guard {
-    /// The host name of this machine or pod, in lower case.
+    /// Host name of this machine or pod, in lowercase.
     own_name: String,
-    /// In lower case.
+    /// In lowercase.
     allowed_hosts: Vec<String>,
     remote_drain: bool,
 }
 
-/// The addresses of one connection.
+/// The two addresses of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ends {
-    /// Of the client.
+    /// Address of the client.
     pub(super) client: SocketAddr,
-    /// That the client has connected to.
+    /// Local address.
     pub(super) own: SocketAddr,
 }
 
 impl Ends {
-    /// True for a client in this pod or on this machine. Other addresses of 127.0.0.0/8 do not count: a service mesh connects from
-    /// there (Istio: 127.0.0.6) for clients elsewhere.
+    /// True for a client in this pod or on this machine. Other addresses of 127.0.0.0/8 do not count: a service mesh
+    /// connects from there (Istio: 127.0.0.6) on behalf of remote clients.
     pub(super) fn are_local(self) -> bool {
         let (client, own) = (self.client.ip().to_canonical(), self.own.ip().to_canonical());
         client == own || client == IpAddr::V4(Ipv4Addr::LOCALHOST) || client == IpAddr::V6(Ipv6Addr::LOCALHOST)
     }
 }
 
-/// Why a request is refused.
+/// Why a request is rejected: status and message.
 pub(super) type Refused = (StatusCode, String);
 
 impl Guard {
@@ -54,7 +54,7 @@ impl Guard {
         Guard { own_name, allowed_hosts, remote_drain: settings.remote_drain }
     }
 
-    /// Ok for a request that names this server and does not come from another site.
+    /// Ok for a request that names this server and is not cross-site.
     pub(super) fn check<B>(&self, request: &Request<B>) -> Result<(), Refused> {
         let headers = request.headers();
         let mut hosts = headers.get_all(header::HOST).iter();
@@ -74,7 +74,7 @@ impl Guard {
                 );
                 return Err((StatusCode::FORBIDDEN, why));
             }
-            // Browsers always send one.
+            // Browsers always send a Host header.
             None if request.version() == Version::HTTP_11 => {
                 return Err((StatusCode::BAD_REQUEST, "the request has no Host header".into()));
             }
@@ -87,7 +87,7 @@ impl Guard {
         {
             return foreign("the Origin header differs from the Host header");
         }
-        // A link to a page may be followed: the other site does not get to read it.
+        // A cross-site link to a page is allowed: the other site cannot read the response.
         let is_link = request.method() == Method::GET
             && text("sec-fetch-mode") == Some("navigate")
             && text("sec-fetch-dest") == Some("document");
@@ -97,19 +97,19 @@ impl Guard {
         Ok(())
     }
 
-    /// Ok for a client that may change the state of the program.
+    /// Ok for a client that may change the program's state.
     pub(super) fn check_change(&self, ends: Ends) -> Result<(), Refused> {
         if self.remote_drain || ends.are_local() {
             return Ok(());
         }
         let client = ends.client.ip().to_canonical();
         let why = format!(
-            "POST is accepted from this pod or machine only, and this request comes from {client}: run `tokometer drain` there, or set `admin.remote_drain: true`"
+            "POST is accepted only from this pod or machine, but this request is from {client}: run `tokometer drain` there, or set `admin.remote_drain: true`"
         );
         Err((StatusCode::FORBIDDEN, why))
     }
 
-    /// True for a value of `Host` that no public DNS name can lead to, or that the settings allow.
+    /// True for a `Host` value that cannot be a public DNS name, or that the settings allow.
     fn allows(&self, host: &str) -> bool {
         let host = host.to_ascii_lowercase();
         let name = match host.strip_prefix('[') {
@@ -138,12 +138,12 @@ impl Guard {
     }
 }
 
-/// What may follow a host: nothing, or `:` and a port.
+/// True for the rest of a host: nothing, or `:` and a port.
 fn is_port(text: &str) -> bool {
     text.is_empty() || text.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok())
 }
 
-/// True when both name the same host and port. `null`, the origin of a sandboxed page, is the same as nothing.
+/// True if both name the same host and port. `null`, the origin of a sandboxed page, matches nothing.
 fn is_same_origin(origin: &str, host: &str) -> bool {
     let (authority, port) = match origin.split_once("://") {
         Some(("http", authority)) => (authority, ":80"),
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn host_names_of_public_dns_are_refused() {
+    fn public_dns_host_names_are_rejected() {
         let table = [
             ("127.0.0.1:9464", true),
             ("10.0.0.7", true),
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn origin_must_be_the_host() {
+    fn origin_must_match_the_host() {
         let table = [
             ("http://127.0.0.1:9464", "127.0.0.1:9464", true),
             ("http://localhost", "localhost:80", true),
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn post_is_for_clients_in_the_pod() {
+    fn post_is_allowed_only_from_the_pod() {
         let table = [
             ("127.0.0.1:40000", "127.0.0.1:9464", true),
             ("[::1]:40000", "[::1]:9464", true),

@@ -1,9 +1,9 @@
-//! The side door on its own runtime: /metrics, health, drain, effective configuration.
+//! The admin server, on its own runtime: /metrics, health, drain, effective configuration.
 //!
-//! One thread of its own, so that a busy data path cannot delay a probe and a slow scrape cannot delay a token. Probes are answered
-//! whatever other clients do: a connection without a complete request is closed when another one needs its place, the other pages have
-//! limits of their own, and a client that does not take a response loses its connection. It knows
-//! the rest of the program only through [`Pages`]: a trait and some closures.
+//! It has its own thread, so that a busy data path cannot delay a probe, and a slow scrape cannot delay a token. Probes
+//! are served regardless of other clients: an idle connection is closed when another one needs its slot, the other
+//! pages have limits, and a client that does not read a response loses its connection. It accesses the rest of the
+//! program only through [`Pages`]: a trait and some closures.
 
 pub mod duration;
 

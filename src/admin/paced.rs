@@ -1,4 +1,4 @@
-//! A socket whose client has to take each response within a time.
+//! A socket with a timeout for reading each response.
 
 use std::future::Future;
 use std::io;
@@ -19,8 +19,8 @@ use tokio::time::sleep;
 
 use crate::admin::places::Place;
 
-/// The time runs from the first write that blocks until the response, or the event of a stream, is written: a client that reads a
-/// little now and then does not extend it.
+/// The timeout runs from the first blocked write until the response, or the event of a stream, is written: slow reads
+/// do not extend it.
 #[derive(Debug)]
 pub(super) struct Paced {
     stream: TcpStream,
@@ -43,7 +43,7 @@ impl Paced {
         if written.is_pending() {
             let deadline = self.deadline.get_or_insert_with(|| Box::pin(sleep(self.timeout)));
             ready!(deadline.as_mut().poll(cx));
-            let why = "the client did not take the response in time";
+            let why = "the client did not read the response in time";
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, why)));
         }
         written
@@ -73,7 +73,7 @@ impl AsyncWrite for Paced {
         self.stream.is_write_vectored()
     }
 
-    /// hyper calls this only when it has written all that it holds.
+    /// hyper calls this only after all buffered data is written.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
         if self.place.flushed() {

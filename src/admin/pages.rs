@@ -1,4 +1,4 @@
-//! Which path answers what.
+//! Routes requests to pages.
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,69 +26,68 @@ use crate::admin::places::Held;
 use crate::admin::places::Page;
 use crate::admin::places::Place;
 
-/// Makes the page of metrics: from the scraper's `Accept` header to content type and body.
+/// Renders the metrics: from the scraper's `Accept` header to content type and body.
 pub type Metrics = Arc<dyn Fn(Option<&str>) -> (String, Vec<u8>) + Send + Sync>;
 
-/// Tells what is going on: from the query of the request to status and JSON.
+/// Renders a JSON value: from the query of the request to status and value.
 pub type Told = Arc<dyn Fn(Option<&str>) -> (u16, serde_json::Value) + Send + Sync>;
 
-/// Renders a page of JSON: from the query of the request to status and text.
+/// Renders JSON text: from the query of the request to status and text.
 pub type Rendered = Arc<dyn Fn(Option<&str>) -> (u16, Vec<u8>) + Send + Sync>;
 
-/// A drain that was begun.
+/// A drain that has started.
 #[derive(Clone, Debug)]
 pub struct Draining {
-    /// When.
+    /// Start time.
     pub began: Instant,
-    /// By whom: a signal, or the address of a client.
+    /// Source: a signal, or the address of a client.
     pub requested_by: String,
 }
 
-/// What the admin server knows and does about the rest of the program. About us only: nothing here may depend on the
-/// inference server, or an outage there would restart the pod. What is said of the engine has a path of its own.
+/// Health and drain of the program. Only of tokometer itself: nothing here may depend on the inference server, or an
+/// outage there would restart the pod. The engine's health has a separate path.
 #[async_trait]
 pub trait Control: Send + Sync + 'static {
-    /// Ok once the listeners are up (`/startz`); else what is still missing.
+    /// Ok once the listeners are up (`/startz`); otherwise what is missing.
     fn started(&self) -> Result<(), String>;
 
-    /// Ok while the program can work at all (`/livez`); else why a restart would help.
+    /// Ok while the program works (`/livez`); otherwise why a restart would help.
     fn alive(&self) -> Result<(), String> {
         Ok(())
     }
 
-    /// Ok while new connections are welcome (`/readyz`); else why not.
+    /// Ok while new connections are accepted (`/readyz`); otherwise the reason.
     fn ready(&self) -> Result<(), String>;
 
-    /// Stops accepting, perhaps after a while, lets open streams go on, and ends the process after the last one. A second call
-    /// does nothing.
+    /// Stops accepting, possibly after a delay, lets open streams continue, and ends the process after the last one.
+    /// Further calls do nothing.
     fn begin_drain(&self, requested_by: &str);
 
-    /// The drain, after the first call of [`Control::begin_drain`] or a signal.
+    /// The drain, if one was started by [`Control::begin_drain`] or a signal.
     fn draining(&self) -> Option<Draining>;
 
     /// How long `/drain` waits if the request names no time.
     fn grace_period(&self) -> Duration;
 
-    /// Exchanges that are under way.
+    /// Number of requests in flight.
     fn open_streams(&self) -> usize;
 
-    /// Returns when no exchange is under way and no further one can begin.
+    /// Returns when no request is in flight and no new one can start.
     async fn wait_until_idle(&self);
 }
 
-/// Everything that the pages show. Closures run on threads of the admin server.
+/// The sources of all pages. Closures run on threads of the admin server.
 #[derive(Clone)]
 pub struct Pages {
     /// `/metrics`.
     pub metrics: Metrics,
-    /// `/config`: the effective configuration as YAML, secrets hidden.
+    /// `/config`: the effective configuration as YAML, secrets redacted.
     pub config: Arc<dyn Fn() -> String + Send + Sync>,
-    /// `/engine/healthz`: whether the engine works, judged by its tokens. Must be quick: it is asked on the thread of all
-    /// probes.
+    /// `/engine/healthz`: health of the engine, based on its tokens. Must be fast: it runs on the thread of all probes.
     pub engine: Told,
-    /// `/exchanges`: those in flight, and the latest that ended.
+    /// `/exchanges`: requests in flight, and the latest that ended.
     pub exchanges: Rendered,
-    /// What `/live` shows.
+    /// `/live`.
     pub live: Snapshots,
     /// Health and drain.
     pub control: Arc<dyn Control>,
@@ -100,38 +99,38 @@ impl fmt::Debug for Pages {
     }
 }
 
-/// Every path, the methods that it takes, and what it is.
+/// All paths, their methods and descriptions.
 const PATHS: [(&str, &str, &str); 13] = [
     ("/", READ, "this page"),
-    ("/live", READ, "what passes at this moment, as a page that moves"),
-    ("/metrics", READ, "metrics for Prometheus: OpenMetrics, text or protobuf, as the scraper asks"),
+    ("/live", READ, "live page of current requests"),
+    ("/metrics", READ, "metrics for Prometheus: OpenMetrics, text or protobuf, as requested by the scraper"),
     ("/startz", READ, "200 once tokometer listens"),
     ("/livez", READ, "200 while tokometer works; it does not depend on the inference server"),
-    ("/readyz", READ, "200 while new connections are welcome; 503 during a drain"),
+    ("/readyz", READ, "200 while new connections are accepted; 503 during a drain"),
     (
         "/engine/healthz",
         READ,
-        "503 while the engine owes tokens and has been silent for too long; ?pair=NAME asks for one pair",
+        "503 while the engine has pending requests and has sent no token for too long; ?pair=NAME selects one listener",
     ),
-    ("/exchanges", READ, "exchanges in flight, the latest that ended and the slowest, as JSON; ?limit=20, at most 200"),
-    ("/live/snapshot", READ, "what the live page shows, as JSON"),
-    ("/live/events", READ, "the same once a second, as server-sent events; for sixteen watchers at a time"),
+    ("/exchanges", READ, "requests in flight, the latest that ended and the slowest, as JSON; ?limit=20, at most 200"),
+    ("/live/snapshot", READ, "the data of the live page, as JSON"),
+    ("/live/events", READ, "the same once a second, as server-sent events; for at most 16 watchers"),
     (
         "/drain",
         CHANGE,
-        "POST begins a drain (?wait or ?wait=30s waits for its end), from this pod only; GET reports it",
+        "POST starts a drain (?wait or ?wait=30s waits for its end), only from this pod; GET reports it",
     ),
-    ("/drain/wait", READ, "waits for the end of a drain that was begun elsewhere; for the server's own preStop hook"),
-    ("/config", READ, "the configuration in effect, secrets hidden"),
+    ("/drain/wait", READ, "waits for the end of a drain that was started elsewhere; for the server's own preStop hook"),
+    ("/config", READ, "the effective configuration, secrets redacted"),
 ];
 
 const READ: &str = "GET, HEAD";
 const CHANGE: &str = "GET, HEAD, POST";
 
-/// Answered to any client under any name, and never limited.
+/// Served to any client under any host name, without limits.
 const PROBES: [&str; 4] = ["/startz", "/livez", "/readyz", "/engine/healthz"];
 
-/// What responses are made of.
+/// Everything needed to build responses.
 pub(super) struct Site {
     pub(super) pages: Pages,
     pub(super) feed: Arc<Feed>,
@@ -140,7 +139,7 @@ pub(super) struct Site {
 
 pub(super) type Answer = Response<Content>;
 
-/// Answers one request. HEAD is answered as GET; hyper leaves the body out.
+/// Handles a request. HEAD is handled as GET; hyper omits the body.
 pub(super) async fn answer<B: Body>(request: &Request<B>, site: &Site, ends: Ends, place: &Arc<Place>) -> Answer {
     let (method, path) = (request.method(), request.uri().path());
     if !PROBES.contains(&path)
@@ -152,12 +151,12 @@ pub(super) async fn answer<B: Body>(request: &Request<B>, site: &Site, ends: End
         return unknown_path(path);
     };
     if !allowed.split(", ").any(|allowed| allowed == method.as_str()) {
-        return wrong_method(&format!("{path} takes {allowed} only"), allowed);
+        return wrong_method(&format!("{path} accepts only {allowed}"), allowed);
     }
     if method == Method::POST
         && let Err((status, why)) = site.guard.check_change(ends)
     {
-        tracing::warn!(client = %ends.client, "Refused a drain: only clients in this pod or on this machine may request one.");
+        tracing::warn!(client = %ends.client, "Rejected a drain: only clients in this pod or on this machine may request one.");
         return json(status, &error(&why));
     }
     let (pages, query) = (&site.pages, request.uri().query());
@@ -223,20 +222,20 @@ async fn limited<B>(request: &Request<B>, site: &Site, place: &Arc<Place>) -> An
         }
     };
     let Some((mut answer, held)) = made else {
-        tracing::error!(page = request.uri().path(), "A page could not be rendered: a panic.");
+        tracing::error!(page = request.uri().path(), "Rendering a page panicked.");
         return not_rendered();
     };
     answer.body_mut().hold(held);
     answer
 }
 
-/// On a thread of its own, so that a long page does not delay probes. The page keeps its place until it is made, also when the client
-/// has left: else clients that do not wait could begin any number.
+/// Renders on a separate thread, so that a slow page does not delay probes. The slot is held until rendering ends, even
+/// if the client disconnects: otherwise clients could start any number.
 async fn rendered(held: Held, make: impl FnOnce() -> Answer + Send + 'static) -> Option<(Answer, Held)> {
     tokio::task::spawn_blocking(move || (make(), held)).await.ok()
 }
 
-/// As [`rendered`].
+/// Like [`rendered`], for a future.
 async fn made(held: Held, make: impl Future<Output = Answer> + Send + 'static) -> Option<(Answer, Held)> {
     tokio::spawn(async move { (make.await, held) }).await.ok()
 }
@@ -255,7 +254,7 @@ async fn drained<B>(request: &Request<B>, ends: Ends, control: &dyn Control, pla
             }
         }
         _ if wait.is_some() => {
-            let why = "GET begins no drain: send POST /drain?wait, or GET /drain/wait to wait for a drain that was begun elsewhere";
+            let why = "GET starts no drain: send POST /drain?wait, or GET /drain/wait to wait for a drain that was started elsewhere";
             return wrong_method(why, "POST");
         }
         _ => drain::state(None, control).await,
@@ -263,7 +262,7 @@ async fn drained<B>(request: &Request<B>, ends: Ends, control: &dyn Control, pla
     json(status, &body)
 }
 
-/// Several lines of one name are one list (RFC 9110 section 5.3).
+/// Several fields of one name form one list (RFC 9110 section 5.3).
 fn accept<B>(request: &Request<B>) -> Option<String> {
     let lines: Vec<&str> =
         request.headers().get_all(header::ACCEPT).iter().filter_map(|line| line.to_str().ok()).collect();
@@ -298,7 +297,7 @@ fn index() -> Answer {
 fn unknown_path(path: &str) -> Answer {
     let known: Vec<&str> = PATHS.iter().map(|(path, _, _)| *path).collect();
     let shown: String = path.chars().take(100).collect();
-    let mut body = error(&format!("there is no {shown} here: this is tokometer's admin server"));
+    let mut body = error(&format!("{shown} not found: this is tokometer's admin server"));
     body["error"]["paths"] = known.into();
     json(StatusCode::NOT_FOUND, &body)
 }
@@ -313,11 +312,11 @@ fn busy(page: Page) -> Answer {
     let (most, most_of_client) = page.limits();
     let instead = if page == Page::Events { ", or use /live/snapshot" } else { "" };
     unavailable(&format!(
-        "too many responses of this page are in progress (at most {most}, {most_of_client} to one client); try again later{instead}"
+        "too many responses of this page are in progress (maximum {most}, {most_of_client} per client); try again later{instead}"
     ))
 }
 
-/// 503, and the connection is closed: another client may have its place.
+/// 503, and closes the connection, to free its slot.
 pub(super) fn unavailable(why: &str) -> Answer {
     let mut answer = json(StatusCode::SERVICE_UNAVAILABLE, &error(why));
     answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
@@ -348,13 +347,13 @@ pub(super) fn respond(status: StatusCode, content_type: &str, body: impl Into<By
     answer
 }
 
-/// The headers of every response.
+/// Sets the headers of every response.
 pub(super) fn finish(answer: &mut Answer, content_type: &str) {
     let headers = answer.headers_mut();
     if let Ok(content_type) = HeaderValue::from_str(content_type) {
         headers.insert(header::CONTENT_TYPE, content_type);
     }
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    // Probes and metrics are of this moment.
+    // Probes and metrics must not be cached.
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
 }

@@ -1,4 +1,4 @@
-//! Which connections are open, which of them is closed to make room, and how many responses of each page are in progress.
+//! Slots of the admin server: open connections, eviction, and the number of responses in progress per page.
 
 use std::collections::BTreeMap;
 use std::collections::HashMap;
@@ -28,8 +28,8 @@ pub(super) enum Page {
 }
 
 impl Page {
-    /// Maximum number of responses in progress, in total and for one client address. A single client cannot take the places of
-    /// the scraper, nor of the kubelet's preStop request.
+    /// Maximum number of responses in progress, in total and per client address. A single client cannot use the slots
+    /// of the scraper or of the kubelet's preStop request.
     pub(super) fn limits(self) -> (usize, usize) {
         match self {
             Page::Metrics => (4, 2),
@@ -58,7 +58,7 @@ struct All {
 #[derive(Debug)]
 struct Entry {
     client: IpAddr,
-    /// When it was accepted or last sent a request.
+    /// Time when it was accepted or last sent a request.
     since: Instant,
     page: Option<Page>,
     evict: Arc<Notify>,
@@ -69,14 +69,14 @@ impl Places {
         Arc::new(Places { max_waiting, all: Mutex::default() })
     }
 
-    /// Adds a connection. At the maximum number of waiting connections, the address with most of them loses its oldest one:
-    /// clients that send no complete request keep nobody out.
+    /// Adds a connection. At the maximum number of waiting connections, closes the oldest one of the address with the
+    /// most: clients that send no complete request cannot lock out others.
     pub(super) fn admit(self: &Arc<Self>, client: IpAddr) -> Arc<Place> {
         let mut all = self.all();
         while all.by_id.values().filter(|entry| entry.page.is_none()).count() >= self.max_waiting
             && let Some(entry) = all.oldest_of_the_largest_client().and_then(|id| all.by_id.remove(&id))
         {
-            tracing::warn!(client = %entry.client, "The admin server is at admin.max_connections: closed the connection that waited longest for a request.");
+            tracing::warn!(client = %entry.client, "The admin server is at admin.max_connections: closed the oldest idle connection of this client.");
             entry.evict.notify_one();
         }
         let id = all.next;
@@ -102,20 +102,20 @@ impl All {
     }
 }
 
-/// How far the current response of a connection is.
+/// State of a connection's current response.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Response {
     /// None, or one without a limited page.
     None,
-    /// Its body has not yet been handed to the connection in full.
+    /// Its body is not yet completely passed to the connection.
     Whole,
-    /// A stream of events, which the client has to take one at a time.
+    /// An event stream; the client must read each event in time.
     Events,
-    /// Its body has been handed over, but is perhaps not written.
+    /// Its body is passed to the connection, but possibly not written.
     Handed,
 }
 
-/// The place of one connection. It ends with the connection and with the page that is still being made for it.
+/// The slot of one connection. Released when the connection and the page rendered for it have ended.
 #[derive(Debug)]
 pub(super) struct Place {
     places: Arc<Places>,
@@ -126,19 +126,19 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Returns when the connection has to close.
+    /// Returns when the connection must close.
     pub(super) async fn evicted(&self) {
         self.evicted.notified().await;
     }
 
-    /// Notes that a request has come.
+    /// Records the time of a request.
     pub(super) fn touch(&self) {
         if let Some(entry) = self.places.all().by_id.get_mut(&self.id) {
             entry.since = Instant::now();
         }
     }
 
-    /// Begins a response of this page; `None` when as many as allowed are in progress.
+    /// Starts a response of this page; `None` if the maximum is in progress.
     pub(super) fn begin(self: &Arc<Self>, page: Page) -> Option<Held> {
         let (most, most_of_client) = page.limits();
         let mut all = self.places.all();
@@ -154,8 +154,8 @@ impl Place {
         Some(Held(Arc::clone(self)))
     }
 
-    /// Everything handed over so far has been written to the socket. True when that was a response, or an event of a stream: the
-    /// write timeout begins again.
+    /// Called when all data so far is written to the socket. True if that was a response or an event of a stream: the
+    /// write timeout then restarts.
     pub(super) fn flushed(&self) -> bool {
         let response = self.response.load(Ordering::Acquire);
         if response == Response::Handed as u8 {
@@ -175,7 +175,7 @@ impl Drop for Place {
     }
 }
 
-/// A response in progress: held while its page is made, and by its body.
+/// A response in progress: held while its page is rendered, and by its body.
 #[derive(Debug)]
 pub(super) struct Held(Arc<Place>);
 
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn connection_with_a_page_in_progress_is_not_closed_for_another() {
+    fn connection_with_a_page_in_progress_is_not_evicted() {
         let places = Places::new(1);
         let busy = places.admit(ip(1));
         let held = busy.begin(Page::Metrics).unwrap();
@@ -223,21 +223,21 @@ mod tests {
     }
 
     #[test]
-    fn page_counts_until_its_body_is_written() {
+    fn page_holds_its_slot_until_its_body_is_written() {
         let places = Places::new(100);
         let readers: Vec<_> = (0..5).map(|last| places.admit(ip(last))).collect();
         let mut held: Vec<_> = readers[..4].iter().map(|place| place.begin(Page::Metrics).unwrap()).collect();
         assert!(readers[4].begin(Page::Metrics).is_none(), "in total");
         assert!(readers[4].begin(Page::Exchanges).is_some(), "each page has its own limit");
-        assert!(!readers[0].flushed(), "a part of the body is written");
+        assert!(!readers[0].flushed(), "only a part of the body is written");
         held.remove(0);
-        assert!(readers[4].begin(Page::Metrics).is_none(), "handed over, but not written");
+        assert!(readers[4].begin(Page::Metrics).is_none(), "passed to the connection, but not written");
         assert!(readers[0].flushed());
         assert!(readers[4].begin(Page::Metrics).is_some());
     }
 
     #[test]
-    fn one_client_leaves_places_for_others() {
+    fn one_client_leaves_slots_for_others() {
         let places = Places::new(100);
         let mine: Vec<_> = (0..3).map(|_| places.admit(ip(1))).collect();
         let _held: Vec<_> = mine[..2].iter().map(|place| place.begin(Page::Metrics).unwrap()).collect();
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn page_that_is_still_made_counts_after_its_connection_has_closed() {
+    fn page_holds_its_slot_after_its_connection_closes() {
         let places = Places::new(100);
         let place = places.admit(ip(1));
         let held = place.begin(Page::Config).unwrap();

@@ -26,37 +26,37 @@ use crate::admin::live::Feed;
 use crate::admin::pages::Site;
 use crate::admin::places::Places;
 
-/// How long answers that are under way may take to end when the server is stopped.
+/// Maximum time for responses in progress when the server stops.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
-/// Niceness of the thread (setpriority(2)) and of those that it starts: a page is made when no stream waits for the core.
+/// Niceness of this thread and those that it starts (setpriority(2)): streams take precedence on a shared core.
 const NICENESS: i32 = 10;
 
-/// Pause after an accept that failed (no file descriptors left): the next try would fail at once too.
+/// Pause after a failed accept (no file descriptors left): an immediate retry would fail too.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Maximum number of connections that wait to be accepted, if the system allows as many (`net.core.somaxconn`): a burst of connects
-/// must not delay a probe.
+/// Maximum number of connections waiting to be accepted, if the system allows as many (`net.core.somaxconn`): a burst
+/// of connects must not delay a probe.
 const BACKLOG: i32 = 4096;
 
-/// Bytes of a response that the kernel holds before they can be sent, and of requests before they are read: clients that do not read
-/// take little of the container's memory. A small send buffer would do the same, but wait for delayed acknowledgements.
+/// Unsent response bytes and unread request bytes per connection in the kernel: clients that do not read use little of
+/// the container's memory. A small send buffer would have the same effect, but wait for delayed acknowledgements.
 const SOCKET_BUFFER: u32 = 32 * 1024;
 
-/// How many ports above one that is in use are tried for the example in the error.
+/// Number of following ports tried for a free one to suggest in the error.
 const NEXT_PORTS: u16 = 16;
 
-/// Why there is no admin server.
+/// Why the admin server cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The address cannot be listened on.
+    /// The address cannot be bound.
     #[error("the admin server cannot listen on {address}: {source}; set `admin.listen` (or --admin) to {advice}")]
     Bind {
-        /// The address that was asked for.
+        /// The configured address.
         address: SocketAddr,
-        /// What can be used instead.
+        /// The suggested alternative.
         advice: String,
-        /// The error of the system.
+        /// The system's error.
         source: io::Error,
     },
     /// No thread or runtime could be started.
@@ -73,11 +73,11 @@ pub struct Server {
 }
 
 impl Server {
-    /// Binds the address and serves the pages on a thread of its own.
+    /// Binds the address and serves the pages on a separate thread.
     ///
     /// # Errors
     ///
-    /// When the address is taken or not ours, or no thread can be started.
+    /// If the address is in use or not local, or no thread can be started.
     pub fn start(settings: &Settings, pages: Pages) -> Result<Server, Error> {
         let address = settings.listen;
         let bind = |source: io::Error| Error::Bind { address, advice: advice(address, &source), source };
@@ -98,24 +98,24 @@ impl Server {
         let thread = std::thread::Builder::new()
             .name("admin".to_owned())
             .spawn(move || {
-                // Lowering needs no right; should it be refused all the same, the pages are served as well.
+                // Lowering the priority needs no privilege; if it fails anyway, pages are still served.
                 rustix::process::nice(NICENESS).ok();
                 let feed = Feed::new(Arc::clone(&pages.live), stopped.clone());
                 let site = Site { pages, feed, guard: Guard::new(&settings) };
                 runtime.block_on(serve(listener, settings, Arc::new(site), stopped));
-                // A scrape may hang in a closure that is not ours: do not wait for it.
+                // A scrape may hang in a caller's closure: do not wait for it.
                 runtime.shutdown_background();
             })
             .map_err(Error::Start)?;
         Ok(Server { address, stop, thread: Some(thread) })
     }
 
-    /// The address that is listened on, with its true port where 0 was asked for.
+    /// The listen address, with the actual port if 0 was configured.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Stops: takes no more connections, lets answers that are under way end (at most a second), and waits for that.
+    /// Stops accepting, lets responses in progress end (at most one second), and waits for that.
     pub fn stop(mut self) {
         self.stop.send_replace(true);
         if let Some(thread) = self.thread.take()
@@ -126,7 +126,7 @@ impl Server {
     }
 }
 
-/// Listens there. `[::]` takes both families (ipv6(7)); on a machine without IPv6 it is IPv4 alone.
+/// Binds the address. `[::]` accepts both families (ipv6(7)); without IPv6 on the machine, it falls back to IPv4.
 fn open(address: SocketAddr) -> io::Result<Listener> {
     match listen(address) {
         Err(error)
@@ -140,9 +140,9 @@ fn open(address: SocketAddr) -> io::Result<Listener> {
 
 fn listen(address: SocketAddr) -> io::Result<Listener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-    // An address whose last connections are not forgotten yet can be used again.
+    // Allows binding while old connections are in TIME_WAIT.
     socket.set_reuse_address(true)?;
-    // Accepted sockets inherit both.
+    // Accepted sockets inherit both options.
     socket.set_recv_buffer_size(SOCKET_BUFFER as usize).ok();
     #[cfg(target_os = "linux")]
     socket.set_tcp_notsent_lowat(SOCKET_BUFFER).ok();
@@ -151,7 +151,7 @@ fn listen(address: SocketAddr) -> io::Result<Listener> {
     Ok(socket.into())
 }
 
-/// What to listen on instead: a free port where this one is in use.
+/// The suggested address: a free port if this one is in use.
 fn advice(address: SocketAddr, error: &io::Error) -> String {
     let port = address.port();
     if error.kind() == io::ErrorKind::AddrInUse {
@@ -189,6 +189,6 @@ async fn serve(listener: TcpListener, settings: Settings, site: Arc<Site>, mut s
     }
     drop(listener);
     let all_ended = async { while connections.join_next().await.is_some() {} };
-    // Those that take longer are cut when the set is dropped.
+    // Dropping the set aborts the remaining connections.
     tokio::time::timeout(LAST_ANSWERS, all_ended).await.ok();
 }

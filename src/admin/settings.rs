@@ -1,4 +1,4 @@
-//! What a person may set about the admin server.
+//! User settings of the admin server.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -6,14 +6,14 @@ use std::time::Duration;
 /// The admin server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Where it listens; port 0 for a free one.
+    /// Listen address; port 0 for any free port.
     pub listen: SocketAddr,
-    /// Maximum time for a client to send a request head or to take a response, and for a connection to be idle.
+    /// Maximum time for a client to send request headers or to read a response, and for a connection to be idle.
     pub header_timeout: Duration,
-    /// Maximum number of connections that wait for a request.
+    /// Maximum number of connections waiting for a request.
     pub max_connections: usize,
-    /// Values of `Host` that are allowed besides those that no public DNS name can have; `.example.com` is every name below it, `*`
-    /// every name.
+    /// Allowed `Host` values in addition to those that cannot be public DNS names; `.example.com` is every name below
+    /// it, `*` every name.
     pub allowed_hosts: Vec<String>,
     /// Whether other machines may send `POST /drain`.
     pub remote_drain: bool,

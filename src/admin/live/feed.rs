@@ -1,4 +1,4 @@
-//! The feed of the live page: snapshots, made once for all who watch.
+//! The feed of the live page: one snapshot for all watchers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,22 +15,22 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio::time::MissedTickBehavior;
 
-/// Makes a snapshot of this moment as JSON. Called on a thread that may be kept waiting.
+/// Makes a JSON snapshot of the current state. Called on a thread that may block.
 pub type Snapshots = Arc<dyn Fn() -> Vec<u8> + Send + Sync>;
 
-/// Between two snapshots, and how old the one may be that is given to who asks for one.
+/// Interval between snapshots, and maximum age of a cached one for single requests.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Snapshots that may wait for a watcher: the one that it is reading and the next. Further ones it misses.
+/// Snapshots queued for a watcher: the next one, in addition to the one being sent. Further ones are skipped.
 const WAITING: usize = 1;
 
-/// How long a browser waits before it comes back, milliseconds.
+/// Reconnect delay of the browser, in milliseconds.
 const RETRY_MS: u32 = 1000;
 
-/// Makes snapshots while somebody watches, and once in a while for who asks.
+/// Makes snapshots periodically while there are watchers, and on request.
 pub(in crate::admin) struct Feed {
     make: Snapshots,
-    /// Held while one is made, so that those who ask meanwhile get the same.
+    /// Locked while a snapshot is made, so that concurrent requests share it.
     latest: tokio::sync::Mutex<Option<(Instant, Bytes)>>,
     watchers: Mutex<Watchers>,
     stopped: watch::Receiver<bool>,
@@ -39,7 +39,7 @@ pub(in crate::admin) struct Feed {
 #[derive(Debug, Default)]
 struct Watchers {
     all: Vec<mpsc::Sender<Bytes>>,
-    /// Somebody tells them.
+    /// A task sends snapshots to them.
     told: bool,
 }
 
@@ -49,17 +49,17 @@ impl fmt::Debug for Feed {
     }
 }
 
-/// No snapshot could be made: its maker panicked.
+/// No snapshot: the function that makes it panicked.
 #[derive(Debug)]
 pub(in crate::admin) struct Unmade;
 
 impl Feed {
-    /// Tells snapshots of `make` until `stopped`.
+    /// Sends snapshots from `make` until `stopped`.
     pub(in crate::admin) fn new(make: Snapshots, stopped: watch::Receiver<bool>) -> Arc<Feed> {
         Arc::new(Feed { make, latest: tokio::sync::Mutex::default(), watchers: Mutex::default(), stopped })
     }
 
-    /// A snapshot of the last second, as JSON.
+    /// A snapshot at most one second old, as JSON.
     pub(in crate::admin) async fn latest(&self) -> Result<Bytes, Unmade> {
         self.younger_than(PERIOD).await
     }
@@ -72,9 +72,9 @@ impl Feed {
             return Ok(snapshot.clone());
         }
         let (at, make) = (Instant::now(), Arc::clone(&self.make));
-        // On another thread, so that a long one does not hold up the probes.
+        // On another thread, so that a slow snapshot does not delay probes.
         let Ok(snapshot) = tokio::task::spawn_blocking(move || make()).await else {
-            tracing::error!("The snapshot of the live page could not be made: a panic.");
+            tracing::error!("Making the snapshot of the live page panicked.");
             return Err(Unmade);
         };
         let snapshot = Bytes::from(snapshot);
@@ -82,14 +82,14 @@ impl Feed {
         Ok(snapshot)
     }
 
-    /// One more watcher, who gets a snapshot at once and one each second; `None` when the server stops.
+    /// Adds a watcher, which gets a snapshot immediately and then one per second; `None` if the server is stopping.
     pub(in crate::admin) async fn watch(self: &Arc<Self>) -> Result<Option<Events>, Unmade> {
         if *self.stopped.borrow() {
             return Ok(None);
         }
         let first = event(&self.latest().await?, true);
         let (sender, events) = mpsc::channel(WAITING);
-        // It has room for one.
+        // The channel has capacity for one.
         sender.try_send(first).ok();
         let mut watchers = self.watchers();
         watchers.all.retain(|watcher| !watcher.is_closed());
@@ -100,7 +100,7 @@ impl Feed {
         Ok(Some(Events(events)))
     }
 
-    /// Tells all watchers once a second, until none is left or the server stops.
+    /// Sends a snapshot to all watchers once a second, until there are none or the server stops.
     async fn tell(self: Arc<Self>) {
         let mut stopped = self.stopped.clone();
         let mut ticks = tokio::time::interval_at(Instant::now() + PERIOD, PERIOD);
@@ -114,15 +114,15 @@ impl Feed {
             if self.watchers().leave() {
                 return;
             }
-            // One for whoever asked just now is as good.
+            // A snapshot just made for a single request can be reused.
             let Ok(snapshot) = self.younger_than(PERIOD / 2).await else { continue };
             let event = event(&snapshot, false);
-            // Who is still reading the one before misses this one.
+            // A watcher that is still receiving the previous snapshot skips this one.
             self.watchers().all.retain(|watcher| {
                 !matches!(watcher.try_send(event.clone()), Err(mpsc::error::TrySendError::Closed(_)))
             });
         }
-        // Their answers end with their senders.
+        // Dropping the senders ends their responses.
         self.watchers().all.clear();
     }
 
@@ -132,7 +132,7 @@ impl Feed {
 }
 
 impl Watchers {
-    /// Forgets those that have left; true when nobody is left, so that nobody needs to be told.
+    /// Removes closed watchers; true if none is left, so that the task can end.
     fn leave(&mut self) -> bool {
         self.all.retain(|watcher| !watcher.is_closed());
         self.told = !self.all.is_empty();
@@ -140,7 +140,7 @@ impl Watchers {
     }
 }
 
-/// The events for one watcher.
+/// The event stream of one watcher.
 #[derive(Debug)]
 pub(in crate::admin) struct Events(mpsc::Receiver<Bytes>);
 
@@ -150,7 +150,7 @@ impl Events {
     }
 }
 
-/// A server-sent event (HTML Standard, section 9.2). JSON as it is written here has no line ends in it.
+/// A server-sent event (HTML Standard, section 9.2). The JSON contains no line ends.
 fn event(snapshot: &Bytes, first: bool) -> Bytes {
     let mut event = Vec::with_capacity(snapshot.len() + 64);
     if first {

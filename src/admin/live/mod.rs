@@ -1,4 +1,4 @@
-//! `/live`: the page that moves, and the feed that it is made of.
+//! `/live`: the live page and its feed.
 
 mod feed;
 mod page;
@@ -18,7 +18,7 @@ pub(super) use page::page;
 
 pub use feed::Snapshots;
 
-/// The state of this moment.
+/// The current snapshot.
 pub(super) async fn snapshot(feed: Arc<Feed>) -> Answer {
     match feed.latest().await {
         Ok(snapshot) => pages::respond(StatusCode::OK, "application/json", snapshot),
@@ -26,7 +26,7 @@ pub(super) async fn snapshot(feed: Arc<Feed>) -> Answer {
     }
 }
 
-/// The same, once a second.
+/// A snapshot once a second, as server-sent events.
 pub(super) async fn events(feed: Arc<Feed>) -> Answer {
     match feed.watch().await {
         Ok(Some(events)) => stream(Content::events(events)),
@@ -43,7 +43,7 @@ pub(super) fn no_events() -> Answer {
 fn stream(content: Content) -> Answer {
     let mut answer = Response::new(content);
     pages::finish(&mut answer, "text/event-stream");
-    // nginx would gather events until its buffer is full.
+    // nginx would otherwise buffer events.
     answer.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
     answer
 }

@@ -1,4 +1,4 @@
-//! The page of `/live`: one document, with its style and its scripts in it.
+//! The `/live` page: a single document with inline style and scripts.
 
 use std::sync::LazyLock;
 
@@ -13,7 +13,7 @@ use hyper::header::HeaderValue;
 use crate::admin::pages;
 use crate::admin::pages::Answer;
 
-/// The scripts, in the order in which they need each other.
+/// The scripts, in order of their dependencies.
 const SCRIPTS: [&str; 6] = [
     include_str!("page/format.js"),
     include_str!("page/theme.js"),
@@ -23,13 +23,14 @@ const SCRIPTS: [&str; 6] = [
     include_str!("page/main.js"),
 ];
 
-/// The document, and the policy that lets a browser do nothing but show it.
+/// The document, and a policy that restricts the browser to displaying it.
 static PAGE: LazyLock<(Bytes, String)> = LazyLock::new(|| {
     let style = include_str!("page/page.css");
-    // One scope of their own.
+    // A separate scope.
     let script = format!("\"use strict\";(() => {{\n{}}})();\n", SCRIPTS.concat());
     let page = include_str!("page/page.html").replacen("/*STYLE*/", style, 1).replacen("/*SCRIPT*/", &script, 1);
-    // Names of models come from the network. Should one ever get into the document as markup, it still is no script.
+    // Model names come from the network. If one ever got into the document as markup, the policy would still block it
+    // as script.
     let policy = format!(
         "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'; connect-src 'self'; img-src data:; \
          base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -39,7 +40,7 @@ static PAGE: LazyLock<(Bytes, String)> = LazyLock::new(|| {
     (Bytes::from(page), policy)
 });
 
-/// As a policy names a script (Content Security Policy Level 3, section 2.3.1).
+/// Hash in the format of a policy (Content Security Policy Level 3, section 2.3.1).
 fn hash(text: &str) -> String {
     BASE64_STANDARD.encode(ring::digest::digest(&ring::digest::SHA256, text.as_bytes()))
 }
