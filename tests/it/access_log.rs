@@ -1,6 +1,6 @@
-//! The whole program with an access log on a disk that is full.
+//! The whole program with an access log on a full disk.
 
-// The whole module is tests.
+// Test code.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::program::value;
 use crate::scrape::reading::until;
 
 #[test]
-fn lines_that_cannot_be_written_are_told_of() {
+fn unwritable_lines_are_counted() {
     let (runtime, simulator) = simulated();
     let mut settings = config::Settings::of_pair(pair(simulator.local_address()));
     settings.admin.listen = "127.0.0.1:0".parse().unwrap();
@@ -34,13 +34,13 @@ fn lines_that_cannot_be_written_are_told_of() {
         ..load::Settings::default()
     };
     let summary = runtime.block_on(load::run(load, |_| {})).unwrap();
-    assert_eq!(summary.requests, 40, "the traffic is not touched");
+    assert_eq!(summary.requests, 40, "traffic is not affected");
     let lost = |reason: &str| {
         let page = get(instrument.admin(), "/metrics");
         value(&page, &["tokometer_access_log_dropped_total", &format!("reason=\"{reason}\"")]).unwrap()
     };
-    // The writer keeps a few lines in the hope of room for them.
-    let failed = until("lost lines are told", || Some(lost("write_failed")).filter(|lines| *lines > 0.0));
+    // The writer's buffer holds a few lines for a retry.
+    let failed = until("lost lines are counted", || Some(lost("write_failed")).filter(|lines| *lines > 0.0));
     assert!(failed <= 40.0, "{failed}");
     assert_eq!(lost("queue_full"), 0.0);
     instrument.stop();

@@ -1,4 +1,4 @@
-//! The admin server through real sockets.
+//! The admin server, tested over real sockets.
 #![expect(clippy::unwrap_used, reason = "these functions are called by tests only")]
 
 use std::io::Read;
@@ -23,7 +23,7 @@ use tokometer::admin::Settings;
 
 use crate::injected;
 
-/// A program with a number of open streams, and words for why it is not well.
+/// A program with a number of open streams, and optionally an error for the health checks.
 pub(crate) struct Program {
     open: watch::Sender<usize>,
     drains: AtomicUsize,
@@ -115,7 +115,7 @@ pub(crate) fn connect(server: &Server) -> TcpStream {
     stream
 }
 
-/// Sends these bytes and reads until the server closes.
+/// Sends these bytes and reads until the server closes the connection.
 pub(crate) fn exchange(server: &Server, request: &str) -> String {
     let mut stream = connect(server);
     stream.write_all(request.as_bytes()).unwrap();
@@ -141,7 +141,7 @@ fn json(answer: &str) -> serde_json::Value {
 }
 
 #[test]
-fn every_path_of_the_index_answers() {
+fn every_path_of_the_index_responds() {
     let server = serve(Program::new(0));
     let index = ask(&server, "GET", "/");
     let paths = [
@@ -166,7 +166,7 @@ fn every_path_of_the_index_answers() {
 }
 
 #[test]
-fn metrics_get_the_accept_header_and_a_panic_is_an_error_not_an_end() {
+fn metrics_get_the_accept_header_and_survive_a_panic() {
     let server = serve(Program::new(0));
     let answer = ask(&server, "GET", "/metrics");
     assert!(answer.contains("content-type: text/plain; accept=none\r\n") && answer.ends_with("tokometer_up 1\n"));
@@ -174,25 +174,25 @@ fn metrics_get_the_accept_header_and_a_panic_is_an_error_not_an_end() {
         exchange(&server, &format!("GET /metrics HTTP/1.1\r\nhost: a\r\naccept: {accept}\r\nconnection: close\r\n\r\n"))
     };
     assert!(with("application/openmetrics-text").contains("accept=application/openmetrics-text"));
-    // Several lines of one name are one list.
+    // Several fields of one name form one list.
     assert!(with("a;q=0.5\r\naccept: b\r\nAccept: c").contains("accept=a;q=0.5,b,c\r\n"));
     assert_eq!(status(&with("panic")), 500);
     assert_eq!(status(&ask(&server, "GET", "/metrics")), 200);
 }
 
 #[test]
-fn what_is_going_on_is_told_with_its_status_and_a_panic_is_an_error_not_an_end() {
+fn engine_health_has_its_status_and_pages_survive_a_panic() {
     let server = serve(Program::new(0));
     let answer = ask(&server, "GET", "/engine/healthz?pair=wedged");
     assert_eq!((status(&answer), &json(&answer)["healthy"]), (503, &false.into()));
-    assert_eq!(status(&ask(&server, "GET", "/readyz")), 200, "it is the engine that is not well");
+    assert_eq!(status(&ask(&server, "GET", "/readyz")), 200, "only the engine is unhealthy");
     assert_eq!(json(&ask(&server, "GET", "/exchanges?limit=2"))["query"], "limit=2");
     assert_eq!(status(&ask(&server, "GET", "/exchanges?panic")), 500);
     assert_eq!(status(&ask(&server, "GET", "/exchanges")), 200);
 }
 
 #[test]
-fn head_is_get_without_a_body() {
+fn head_returns_get_without_a_body() {
     let server = serve(Program::new(0));
     for path in ["/", "/metrics", "/live", "/live/snapshot", "/livez", "/drain"] {
         let (head, get) = (ask(&server, "HEAD", path), ask(&server, "GET", path));
@@ -203,7 +203,7 @@ fn head_is_get_without_a_body() {
 }
 
 #[test]
-fn probes_tell_why_they_fail() {
+fn failing_probes_report_the_reason() {
     let program = Program::new(0);
     let server = serve(program.clone());
     *program.unwell.lock().unwrap() = Some("the listener 0.0.0.0:8000 is not up yet".to_owned());
@@ -216,7 +216,7 @@ fn probes_tell_why_they_fail() {
 }
 
 #[test]
-fn unknown_paths_and_methods_are_told_what_there_is() {
+fn unknown_paths_and_methods_list_the_valid_ones() {
     let server = serve(Program::new(0));
     let answer = ask(&server, "GET", "/v1/models");
     assert_eq!(status(&answer), 404);
@@ -230,7 +230,7 @@ fn unknown_paths_and_methods_are_told_what_there_is() {
 }
 
 #[test]
-fn post_begins_a_drain_and_get_reports_it() {
+fn post_starts_a_drain_and_get_reports_it() {
     let program = Program::new(2);
     let server = serve(program.clone());
     let answer = ask(&server, "GET", "/drain");
@@ -259,7 +259,7 @@ fn post_begins_a_drain_and_get_reports_it() {
 }
 
 #[test]
-fn a_wait_ends_with_the_last_stream() {
+fn wait_ends_with_the_last_stream() {
     for target in ["/drain?wait=60s", "/drain?wait"] {
         let program = Program::new(1);
         let server = serve(program.clone());
@@ -269,7 +269,7 @@ fn a_wait_ends_with_the_last_stream() {
             stream.write_all(request.as_bytes()).unwrap();
             stream
         });
-        // Probes are answered while somebody waits; the drain has begun when one says so.
+        // Probes are served during a wait; the drain has started when one reports it.
         while status(&ask(&server, "GET", "/readyz")) == 200 {}
         program.open.send_replace(0);
         for stream in &mut waiters {
@@ -283,11 +283,11 @@ fn a_wait_ends_with_the_last_stream() {
 }
 
 #[test]
-fn a_wait_that_is_over_says_so() {
+fn wait_that_times_out_returns_503() {
     let program = Program::new(3);
     let server = serve(program.clone());
     assert_eq!(status(&ask(&server, "POST", "/drain?wait=soon")), 400);
-    assert_eq!(program.drains.load(Ordering::SeqCst), 0, "a request that is not understood begins nothing");
+    assert_eq!(program.drains.load(Ordering::SeqCst), 0, "an invalid request starts no drain");
     let answer = ask(&server, "POST", "/drain?wait=1ms");
     assert_eq!((status(&answer), &json(&answer)["open_streams"]), (503, &3.into()));
     let bad = ask(&server, "POST", "/drain?wait=soon");
@@ -308,10 +308,10 @@ fn drain_wait_follows_the_grace_period() {
 }
 
 #[test]
-fn a_long_head_is_refused() {
+fn long_headers_are_rejected() {
     let server = serve(Program::new(0));
     let mut stream = connect(&server);
-    // The server may answer and close before it took all.
+    // The server may respond and close before it has read everything.
     stream.write_all(format!("GET / HTTP/1.1\r\nhost: a\r\nx: {}\r\n\r\n", "x".repeat(20_000)).as_bytes()).ok();
     let mut first = [0; 12];
     stream.read_exact(&mut first).unwrap();
@@ -319,19 +319,19 @@ fn a_long_head_is_refused() {
 }
 
 #[test]
-fn a_slow_head_is_cut() {
+fn slow_headers_time_out() {
     let settings = Settings { header_timeout: Duration::from_millis(50), ..settings() };
     let server = Server::start(&settings, pages(Program::new(0))).unwrap();
     let mut stream = connect(&server);
     stream.write_all(b"GET / HTTP/1.1\r\nhost").unwrap();
     let mut rest = Vec::new();
-    // It ends by a close or a reset; without the limit the read would run into its own timeout.
+    // The server closes or resets; without the limit, the read would time out.
     let ended = stream.read_to_end(&mut rest);
-    assert!(!ended.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock), "nothing cut it");
+    assert!(!ended.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock), "the connection was not closed");
 }
 
 #[test]
-fn at_the_maximum_of_connections_the_oldest_idle_one_is_closed() {
+fn oldest_idle_connection_is_closed_at_the_maximum() {
     let settings = Settings { max_connections: 2, ..settings() };
     let server = Server::start(&settings, pages(Program::new(0))).unwrap();
     let mut first = idle(&server);
@@ -344,7 +344,7 @@ fn at_the_maximum_of_connections_the_oldest_idle_one_is_closed() {
 }
 
 #[test]
-fn address_in_use_is_reported_with_a_free_one() {
+fn address_in_use_error_suggests_a_free_port() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let settings = Settings { listen: taken.local_addr().unwrap(), ..settings() };
     let error = Server::start(&settings, pages(Program::new(0))).unwrap_err().to_string();
@@ -356,7 +356,7 @@ fn address_in_use_is_reported_with_a_free_one() {
 }
 
 #[test]
-fn a_stop_lets_an_answer_end_and_frees_the_address() {
+fn stop_lets_a_response_end_and_frees_the_address() {
     let (entered, has_entered) = channel();
     let (go, wait) = channel::<()>();
     let wait = Mutex::new(wait);
@@ -375,7 +375,7 @@ fn a_stop_lets_an_answer_end_and_frees_the_address() {
     has_entered.recv().unwrap();
     let mut idle = idle(&server);
     let stopping = std::thread::spawn(move || server.stop());
-    // Idle connections are closed at once: then the stop has begun.
+    // Idle connections are closed immediately: this shows that the stop has started.
     assert_eq!(idle.read(&mut [0; 1]).unwrap(), 0);
     go.send(()).unwrap();
     let mut answer = String::new();
@@ -385,7 +385,7 @@ fn a_stop_lets_an_answer_end_and_frees_the_address() {
     assert!(TcpStream::connect(address).is_err(), "the address is free");
 }
 
-/// A connection that has had its answer and stays open.
+/// A connection that has received a response and stays open.
 fn idle(server: &Server) -> TcpStream {
     let mut stream = connect(server);
     stream.write_all(b"HEAD /livez HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
@@ -407,7 +407,7 @@ fn dropping_the_server_stops_it() {
 }
 
 #[test]
-fn a_listener_for_all_addresses_takes_both_families() {
+fn wildcard_listener_accepts_ipv4_and_ipv6() {
     let settings = Settings { listen: "[::]:0".parse().unwrap(), ..Settings::default() };
     let server = Server::start(&settings, pages(Program::new(0))).unwrap();
     let port = server.address().port();

@@ -1,4 +1,4 @@
-//! Hostile clients of the admin server, through real sockets: probes are answered, memory is bounded, nothing changes.
+//! Hostile clients of the admin server, over real sockets: probes respond, memory is bounded, no state changes.
 #![expect(clippy::unwrap_used, reason = "these functions are called by tests only")]
 
 use std::io::ErrorKind;
@@ -36,13 +36,13 @@ use crate::admin::status;
 
 const PROBES: [&str; 4] = ["/livez", "/readyz", "/startz", "/engine/healthz"];
 
-/// Many sockets: both ends of each are in this process.
+/// The tests need many sockets: both ends of each are in this process.
 fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, rustix::process::Rlimit { current: limit.maximum, ..limit }).unwrap();
 }
 
-/// Each probe is answered on a new connection, each time.
+/// Asserts that every probe responds on new connections.
 fn assert_probes_answer(server: &Server) {
     for _ in 0..5 {
         for path in PROBES {
@@ -54,7 +54,7 @@ fn assert_probes_answer(server: &Server) {
 }
 
 #[test]
-fn clients_with_half_a_request_keep_no_probe_out() {
+fn incomplete_requests_do_not_block_probes() {
     raise_descriptor_limit();
     let server = Server::start(&settings(), pages(Program::new(0))).unwrap();
     let mut half = Vec::new();
@@ -70,7 +70,7 @@ fn clients_with_half_a_request_keep_no_probe_out() {
 }
 
 #[test]
-fn watchers_over_the_maximum_are_refused_and_keep_no_probe_out() {
+fn watchers_above_the_maximum_do_not_block_probes() {
     raise_descriptor_limit();
     let server = Server::start(&settings(), pages(Program::new(0))).unwrap();
     let mut watchers: Vec<TcpStream> = (0..1000)
@@ -91,7 +91,7 @@ fn watchers_over_the_maximum_are_refused_and_keep_no_probe_out() {
     drop(watchers);
     let began = Instant::now();
     while !is_watching(&mut { watcher(&server) }) {
-        assert!(began.elapsed() < Duration::from_secs(30), "no place comes free again");
+        assert!(began.elapsed() < Duration::from_secs(30), "no slot was freed");
     }
 }
 
@@ -101,7 +101,7 @@ fn watcher(server: &Server) -> TcpStream {
     stream
 }
 
-/// A page larger than any socket's buffers, and how often it was rendered.
+/// Size of a page that exceeds all socket buffers.
 const LARGE: usize = 64 << 20;
 
 fn with_large_exchanges(timeout: Duration) -> (Server, Arc<AtomicUsize>) {
@@ -138,7 +138,7 @@ fn slow_readers_get_two_bodies_at_a_time() {
 }
 
 #[test]
-fn client_that_does_not_take_a_response_is_cut_and_gives_its_place_back() {
+fn client_that_reads_no_response_is_closed_and_frees_its_slot() {
     let (server, _) = with_large_exchanges(Duration::from_secs(2));
     let silent: Vec<TcpStream> = (0..2)
         .map(|_| {
@@ -151,13 +151,13 @@ fn client_that_does_not_take_a_response_is_cut_and_gives_its_place_back() {
     assert_eq!(status(&ask(&server, "GET", "/exchanges")), 503);
     let began = Instant::now();
     while status(&ask(&server, "HEAD", "/exchanges")) == 503 {
-        assert!(began.elapsed() < Duration::from_secs(30), "they hold their places");
+        assert!(began.elapsed() < Duration::from_secs(30), "the slots were not freed");
     }
     drop(silent);
 }
 
 #[test]
-fn reading_a_little_does_not_extend_the_time_for_a_response() {
+fn slow_reads_do_not_extend_the_response_timeout() {
     let (server, _) = with_large_exchanges(Duration::from_millis(500));
     let mut stream = connect(&server);
     stream.write_all(b"GET /exchanges HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
@@ -171,14 +171,14 @@ fn reading_a_little_does_not_extend_the_time_for_a_response() {
                 break;
             }
         }
-        // Well below the time at each read, far above it in total.
+        // Far below the timeout for each read, far above it in total.
         std::thread::sleep(Duration::from_millis(50));
     }
-    assert!(read < LARGE, "it got all of it");
+    assert!(read < LARGE, "it received the whole response");
 }
 
 #[test]
-fn client_that_reads_nothing_of_many_probes_is_cut() {
+fn client_that_reads_no_probe_responses_is_closed() {
     let server =
         Server::start(&Settings { header_timeout: Duration::from_millis(500), ..settings() }, pages(Program::new(0)));
     let server = server.unwrap();
@@ -194,7 +194,7 @@ fn client_that_reads_nothing_of_many_probes_is_cut() {
 }
 
 #[test]
-fn foreign_names_and_origins_are_refused_on_all_pages_but_probes() {
+fn foreign_hosts_and_origins_are_rejected_except_for_probes() {
     let program = Program::new(0);
     let names = Settings { allowed_hosts: vec!["tokometer.corp.example".to_owned()], ..settings() };
     let server = Server::start(&names, pages(Arc::clone(&program))).unwrap();
@@ -246,11 +246,11 @@ fn foreign_names_and_origins_are_refused_on_all_pages_but_probes() {
 }
 
 #[test]
-fn post_from_another_address_is_refused_unless_enabled() {
+fn post_from_another_address_is_rejected_unless_enabled() {
     for (remote_drain, expected) in [(false, 403), (true, 200)] {
         let program = Program::new(0);
         let server = Server::start(&Settings { remote_drain, ..settings() }, pages(Arc::clone(&program))).unwrap();
-        // As Istio does for clients elsewhere.
+        // As Istio does on behalf of remote clients.
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         let mesh = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 6));
         socket.bind(&SocketAddr::new(mesh, 0).into()).unwrap();

@@ -1,11 +1,11 @@
-//! The demo, as somebody without a terminal sees it.
+//! The demo without a terminal.
 
 use std::time::Duration;
 
 use tokometer::app::{DemoSettings, demo};
 
 #[test]
-fn a_short_demo_counts_every_exchange_and_ends_by_itself() {
+fn short_demo_records_every_request_and_exits() {
     let settings = DemoSettings {
         duration: Some(Duration::from_secs(3)),
         streams: 6,
@@ -13,8 +13,8 @@ fn a_short_demo_counts_every_exchange_and_ends_by_itself() {
         admin: ([127, 0, 0, 1], 0).into(),
     };
     let mut out = Vec::new();
-    // It fails by itself when the relay's records and the client's requests differ in number.
-    demo(&settings, &mut out).expect("every part starts");
+    // `demo` returns an error if the record and request counts differ.
+    demo(&settings, &mut out).expect("the demo succeeds");
     let text = String::from_utf8(out).expect("plain text");
     println!("{text}");
     for word in ["/metrics", "/live", "tok/s", "TTFT p50", "ok ", "next: tokometer run"] {

@@ -1,4 +1,4 @@
-//! The whole program with few file descriptors, and at a port that is in use.
+//! The whole program with few file descriptors, and with a port in use.
 #![expect(clippy::unwrap_used, reason = "these functions are called by tests only")]
 
 use std::io::ErrorKind;
@@ -21,7 +21,7 @@ use crate::pod_end::port_after;
 use crate::pod_end::until;
 use crate::program::value;
 
-/// The number behind this word in a log.
+/// The number after this word in a log.
 fn number_after(log: &str, word: &str) -> Option<usize> {
     log.split_once(word)?.1.split_whitespace().next()?.parse().ok()
 }
@@ -32,24 +32,24 @@ fn requests_root(mut connection: &TcpStream) -> bool {
     connection.read_exact(&mut start).is_ok() && &start == b"GET / "
 }
 
-/// What a client has got so far; never waits.
+/// Bytes that a client has received so far; never blocks.
 fn received(mut client: &TcpStream) -> Vec<u8> {
     let mut got = Vec::new();
     client.set_nonblocking(true).unwrap();
     match client.read_to_end(&mut got) {
         Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
-        Ok(_) => assert!(!got.is_empty(), "closed without a word"),
+        Ok(_) => assert!(!got.is_empty(), "closed without a response"),
     }
     client.set_nonblocking(false).unwrap();
     got
 }
 
 #[test]
-fn clients_above_the_descriptor_limit_are_refused_while_streams_and_probes_go_on() {
+fn clients_above_the_descriptor_limit_are_refused() {
     const IDLE: usize = 120;
     let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut command = Command::new("sh");
-    // The soft limit has to be raised to the hard one.
+    // The program must raise the soft limit to the hard one.
     command.args(["-c", "ulimit -S -n 100 && ulimit -H -n 256 && exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_tokometer")]);
     command.args(["run", "--listen=127.0.0.1:0", "--admin=127.0.0.1:0", "--set=process.threads=2"]);
     command.arg(format!("--upstream={}", upstream.local_addr().unwrap()));
@@ -61,12 +61,12 @@ fn clients_above_the_descriptor_limit_are_refused_while_streams_and_probes_go_on
             port_after(log, "/drain. address=")?,
         ))
     });
-    // Three each, of half of what about 30 open ones leave.
+    // Three descriptors per connection, from half of those left by about 30 open ones.
     assert!((20..=40).contains(&max), "{max}");
 
     let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();
     client.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
-    // The program itself connects too: for metrics, and to see whether the server is there.
+    // The program connects too: for scrapes, and to check whether the server is up.
     let mut server = upstream.incoming().map(Result::unwrap).find(requests_root).unwrap();
     server.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\nhalf").unwrap();
     let mut idle: Vec<TcpStream> = (0..IDLE).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
@@ -74,7 +74,7 @@ fn clients_above_the_descriptor_limit_are_refused_while_streams_and_probes_go_on
     let metric =
         |parts: &[&str]| value(&ask(admin, "/metrics").unwrap_or_default(), parts).unwrap_or_default() as usize;
     let refused = || metric(&["tokometer_connections_refused_total", "reason=\"descriptors\""]);
-    until("the ones that do not fit are refused", || refused() == 1 + IDLE - max);
+    until("connections above the limit are refused", || refused() == 1 + IDLE - max);
     assert_eq!(metric(&["tokometer_connections_opened_total"]), max);
     assert!(ask(admin, "/livez").unwrap().starts_with("HTTP/1.1 200 "));
     server.write_all(b"full").unwrap();
@@ -102,15 +102,15 @@ fn clients_above_the_descriptor_limit_are_refused_while_streams_and_probes_go_on
     upstream.incoming().map(Result::unwrap).find(requests_root).unwrap();
 }
 
-/// Runs the program until it fails.
+/// Runs the program until it exits with an error.
 fn failed_run(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tokometer"));
     command.arg("run").args(arguments).env_clear().output().unwrap()
 }
 
 #[test]
-fn port_in_use_is_a_configuration_error_that_names_the_key_unless_it_is_to_be_shared() {
-    // An inference server that would share its port.
+fn port_in_use_is_a_configuration_error_unless_shared() {
+    // An inference server that is able to share its port.
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.set_reuse_port(true).unwrap();
     socket.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();

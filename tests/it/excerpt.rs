@@ -1,10 +1,10 @@
-//! What `make test` repeats of the log of a stage that failed.
+//! The excerpt that `make test` prints from the log of a failed stage.
 
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 
-/// What `tests/excerpt.sh` makes of this log.
+/// The output of `tests/excerpt.sh` for this log.
 fn excerpt(log: &str) -> String {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("log");
@@ -16,7 +16,7 @@ fn excerpt(log: &str) -> String {
 }
 
 #[test]
-fn of_tests_it_tells_which_failed_or_never_ended_and_what_they_said() {
+fn excerpt_of_tests_lists_failed_and_hanging_tests() {
     let log = "\
 running 4 tests
 test a::good ... ok
@@ -60,7 +60,7 @@ error: test failed, to rerun pass `--test it`
 }
 
 #[test]
-fn of_a_suite_in_python_it_tells_what_raised_which_exception() {
+fn excerpt_of_python_tests_shows_the_exception() {
     let log = "  pass first (1.0 s)
 Traceback (most recent call last):
   File \"main.py\", line 47, in main
@@ -86,17 +86,17 @@ engine: 2 passed, 1 failed, 0 skipped
 }
 
 #[test]
-fn of_a_compiler_it_tells_errors_with_their_places() {
+fn excerpt_of_a_compiler_shows_errors_with_their_places() {
     let log = "   Compiling x\nerror[E0308]: mismatched types\n --> src/x.rs:1:2\n  |\n1 | let x\n  |\nwarning: y\n\nerror: could not compile `x`\n";
     let expected = "error[E0308]: mismatched types\n --> src/x.rs:1:2\nerror: could not compile `x`\n";
     assert_eq!(excerpt(log), expected);
 }
 
 #[test]
-fn it_is_short_and_has_the_end_of_a_log_without_a_word_that_it_knows() {
+fn excerpt_is_short_and_falls_back_to_the_end_of_the_log() {
     let lines = |word: &str| {
         (1..=100).fold(String::new(), |mut text, n| {
-            writeln!(text, "{word}{n}").expect("a String takes all");
+            writeln!(text, "{word}{n}").expect("writing to a string cannot fail");
             text
         })
     };

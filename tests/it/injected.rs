@@ -1,7 +1,7 @@
-//! Panics that a test injects.
+//! Panics injected by tests.
 
-/// Unwinds as `panic!` does, but past the panic hook: it leaves no word in the output, where every `panicked at` is then one
-/// that nobody meant.
+/// Unwinds like `panic!`, but bypasses the panic hook: nothing is printed, so every `panicked at` in the output is
+/// unintended.
 pub(crate) fn panic(place: &'static str) -> ! {
     std::panic::resume_unwind(Box::new(place))
 }

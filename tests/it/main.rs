@@ -52,5 +52,5 @@ mod verify;
 mod websocket;
 mod wire;
 
-/// How long anything may take on a machine that has much else to do. Only a test that fails waits so long.
+/// Timeout for any step on a busy machine. Only a failing test waits this long.
 const WAIT: std::time::Duration = std::time::Duration::from_secs(120);

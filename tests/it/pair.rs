@@ -1,4 +1,4 @@
-//! The plainest pair, in front of any server, and an address where there is none.
+//! A simple listener for tests, and a reserved address.
 #![expect(clippy::unwrap_used, reason = "these functions are called by tests only")]
 
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use socket2::Type;
 use tokometer_proxy::listen::Address;
 use tokometer_proxy::listen::Pair;
 
-/// A plain pair on a free TCP port.
+/// A listener without TLS on a free TCP port.
 pub(crate) fn pair(upstream: impl Into<Address>) -> Pair {
     Pair {
         name: "test".to_owned(),
@@ -20,14 +20,14 @@ pub(crate) fn pair(upstream: impl Into<Address>) -> Pair {
     }
 }
 
-/// An address of which no other test is given the port: a socket stays bound to it. Connects are refused; who listens on it by its
-/// number gets it.
+/// An address whose port is not assigned to any other test: a socket stays bound to it. Connects are refused until a
+/// test listens on the port explicitly.
 pub(crate) fn reserved() -> SocketAddr {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.set_reuse_address(true).unwrap();
     socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
     let address = socket.local_addr().unwrap().as_socket().unwrap();
-    // For as long as the tests run.
+    // Keep the socket until the process exits.
     std::mem::forget(socket);
     address
 }

@@ -1,7 +1,7 @@
-//! The end of a pod, with real processes: what the kubelet does with a native sidecar beside its server (KEP 753).
+//! The end of a pod, with real processes, as the kubelet does it for a native sidecar (KEP 753).
 //!
-//! Both preStop hooks run at once; the server is told to end when its own has returned; then the sidecar gets SIGTERM, and two
-//! seconds later it is killed.
+//! Both preStop hooks run concurrently; the server gets SIGTERM when its own hook has returned; then the sidecar gets
+//! SIGTERM, and is killed two seconds later.
 #![expect(clippy::unwrap_used, reason = "these functions are called by tests only")]
 
 use std::io::BufRead;
@@ -26,17 +26,17 @@ use tokometer_sim::load::End;
 use crate::export::collector::Collector;
 use crate::pair::reserved;
 
-/// What the kubelet leaves a sidecar at the worst.
+/// Minimum time between SIGTERM and SIGKILL of a sidecar.
 const KILLED_AFTER: Duration = Duration::from_secs(2);
 
 const STREAMS: u64 = 50;
 
-/// Ended, for certain, when it is dropped.
+/// A process that is killed on drop.
 pub(crate) struct Process(Child);
 
 impl Process {
-    /// Starts the program, and reads what it says until `found` is content. What it says later is read too, by a thread, so that it
-    /// never waits for a reader.
+    /// Starts the program, and reads its output until `found` returns a value. A thread reads the rest of the output,
+    /// so that the process never blocks on a pipe.
     fn start<T: Send + 'static>(
         arguments: &[&str],
         found: impl Fn(&str) -> Option<T> + Send + 'static,
@@ -46,7 +46,7 @@ impl Process {
         Process::of(command, found)
     }
 
-    /// The same for any command line.
+    /// The same for any command.
     pub(crate) fn of<T: Send + 'static>(
         mut command: Command,
         found: impl Fn(&str) -> Option<T> + Send + 'static,
@@ -60,7 +60,7 @@ impl Process {
             let says = says.clone();
             std::thread::spawn(move || {
                 for line in BufReader::new(said).lines().map_while(Result::ok) {
-                    // Who has heard enough does not listen any more.
+                    // After `found` has succeeded, nothing receives the lines.
                     says.send(line).ok();
                 }
             });
@@ -70,7 +70,7 @@ impl Process {
         let mut all = String::new();
         loop {
             let line = hears.recv_timeout(Duration::from_secs(60));
-            all.push_str(&line.unwrap_or_else(|_| panic!("it ended, or said nothing for a minute, after:\n{all}")));
+            all.push_str(&line.unwrap_or_else(|_| panic!("it exited, or printed nothing for a minute, after:\n{all}")));
             all.push('\n');
             if let Some(found) = found(&all) {
                 return (process, found);
@@ -83,7 +83,7 @@ impl Process {
         rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
     }
 
-    /// As the kubelet: SIGTERM, and SIGKILL after two seconds. `None` when it had to be killed.
+    /// Like the kubelet: SIGTERM, and SIGKILL after two seconds. `None` if it had to be killed.
     fn end(&mut self) -> Option<ExitStatus> {
         self.terminate();
         let begun = Instant::now();
@@ -100,19 +100,19 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended already.
+        // It may have exited already.
         self.0.kill().ok();
         self.0.wait().ok();
     }
 }
 
-/// The port of the address that stands behind this word in what a program said.
+/// The port of the address after this word in a program's output.
 pub(crate) fn port_after(said: &str, word: &str) -> Option<u16> {
     let address = said.split_once(word)?.1.split_whitespace().next()?;
     address.rsplit_once(':')?.1.parse().ok()
 }
 
-/// A server, tokometer in front of it, and a collector behind it.
+/// A server, tokometer in front of it, and a collector.
 struct Pod {
     server: Process,
     sidecar: Process,
@@ -135,7 +135,7 @@ impl Pod {
             "--admin=127.0.0.1:0",
             &upstream,
             &endpoint,
-            // Nothing would be sent of itself while the test runs.
+            // No scheduled export during the test.
             "--set=otlp.traces.schedule_delay_ms=60000",
             &lame_duck,
         ];
@@ -158,13 +158,13 @@ impl Pod {
         number(&answer, "open_streams")
     }
 
-    /// The hook of the sidecar.
+    /// The preStop hook of the sidecar.
     fn drain(&self, more: &[&str]) -> Output {
         let admin = format!("http://127.0.0.1:{}", self.admin);
         Command::new(env!("CARGO_BIN_EXE_tokometer")).args(["drain", "--admin", &admin]).args(more).output().unwrap()
     }
 
-    /// Spans of answers, by outcome.
+    /// Outcomes in the exported request spans.
     fn outcomes(&self) -> Vec<String> {
         let of = |span: &Span| {
             use opentelemetry_proto::tonic::common::v1::any_value::Value::StringValue;
@@ -186,7 +186,7 @@ pub(crate) fn until(what: &str, mut is: impl FnMut() -> bool) {
     }
 }
 
-/// The whole answer to a GET; `None` when nobody listens.
+/// The complete response to a GET; `None` if the connection fails.
 pub(crate) fn ask(port: u16, path: &str) -> Option<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     write!(stream, "GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").ok()?;
@@ -201,7 +201,7 @@ fn number(answer: &str, name: &str) -> u64 {
     body[name].as_u64().unwrap_or_default()
 }
 
-/// So many streams at a time, one each, on a thread of its own.
+/// Runs this many concurrent streams, one request each, on a separate thread.
 fn load(url: String, streams: u64, max_tokens: u64) -> JoinHandle<load::Summary> {
     std::thread::spawn(move || {
         let settings = load::Settings {
@@ -217,9 +217,9 @@ fn load(url: String, streams: u64, max_tokens: u64) -> JoinHandle<load::Summary>
 }
 
 #[test]
-fn fifty_streams_complete_and_all_that_is_known_of_them_arrives() {
+fn fifty_streams_complete_and_all_telemetry_arrives() {
     let mut pod = Pod::start(1);
-    // Two seconds of tokens: longer than the lame duck.
+    // Two seconds of tokens: longer than the lame-duck period.
     let streams = load(pod.url(), STREAMS, 200);
     until("all streams are open", || pod.in_flight() == STREAMS);
 
@@ -228,19 +228,25 @@ fn fifty_streams_complete_and_all_that_is_known_of_them_arrives() {
     let output = pod.drain(&[]);
     assert!(output.status.success(), "{output:?}");
     assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("draining: {STREAMS} streams are open\n"));
-    assert!(ask(pod.admin, "/readyz").unwrap().contains(" 503 "), "who asks is told at once");
+    assert!(ask(pod.admin, "/readyz").unwrap().contains(" 503 "), "/readyz fails immediately");
     let late = load(pod.url(), 3, 10).join().unwrap();
-    assert_eq!(late.ends.get(&End::Complete), Some(&3), "those who learn late are still served: {late:?}");
+    assert_eq!(late.ends.get(&End::Complete), Some(&3), "new requests are served in the lame-duck period: {late:?}");
 
     let answer = hook.join().unwrap().unwrap();
     assert!(answer.contains(" 200 ") && number(&answer, "open_streams") == 0, "{answer}");
     let streams = streams.join().unwrap();
     assert_eq!(streams.ends.get(&End::Complete), Some(&STREAMS), "{streams:?}");
-    assert!(TcpStream::connect(("127.0.0.1", pod.port)).is_err(), "after the lame duck nobody is let in");
-    assert!(pod.drain(&["--wait", "--timeout", "5s"]).status.success(), "a drain that is over is over at once");
+    assert!(
+        TcpStream::connect(("127.0.0.1", pod.port)).is_err(),
+        "after the lame-duck period, connections are refused"
+    );
+    assert!(
+        pod.drain(&["--wait", "--timeout", "5s"]).status.success(),
+        "waiting for a completed drain returns immediately"
+    );
 
     assert!(pod.server.end().is_some());
-    assert!(pod.sidecar.end().is_some_and(|status| status.success()), "it was killed before it had ended");
+    assert!(pod.sidecar.end().is_some_and(|status| status.success()), "it was killed before it exited");
     let outcomes = pod.outcomes();
     assert_eq!(
         (outcomes.len() as u64, outcomes.iter().all(|outcome| outcome == "ok")),
@@ -251,7 +257,7 @@ fn fifty_streams_complete_and_all_that_is_known_of_them_arrives() {
 }
 
 #[test]
-fn when_the_grace_is_used_up_what_was_cut_is_told_before_the_kill() {
+fn aborted_streams_are_exported_before_the_kill() {
     let mut pod = Pod::start(0);
     let streams = load(pod.url(), STREAMS, 20_000);
     until("all streams are open", || pod.in_flight() == STREAMS);
@@ -259,9 +265,9 @@ fn when_the_grace_is_used_up_what_was_cut_is_told_before_the_kill() {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(String::from_utf8(output.stderr).unwrap().contains("50 streams are still open"));
 
-    // Everything is told to end at once, and killed two seconds later.
+    // Everything gets SIGTERM at once, and SIGKILL two seconds later.
     pod.server.0.kill().unwrap();
-    // Whether it ends by itself or is killed: by then all must have been told.
+    // Whether it exits or is killed: everything must be exported by then.
     pod.sidecar.end();
     assert_eq!(streams.join().unwrap().ends.get(&End::Complete), None);
     let outcomes = pod.outcomes();
@@ -270,13 +276,13 @@ fn when_the_grace_is_used_up_what_was_cut_is_told_before_the_kill() {
 }
 
 #[test]
-fn the_hook_of_the_server_is_no_switch() {
+fn server_hook_starts_no_drain() {
     let pod = Pod::start(0);
     let begun = Instant::now();
     let answer = ask(pod.admin, "/drain/wait").unwrap();
     assert!(answer.contains(" 200 ") && answer.contains("\"draining\":false"), "{answer}");
-    assert!(begun.elapsed() < Duration::from_secs(10), "it waits for a drain to begin, not for its end");
-    assert!(ask(pod.port, "/health").unwrap().contains(" 200 "), "nothing was ended");
+    assert!(begun.elapsed() < Duration::from_secs(10), "it waits for the start of a drain, not for its end");
+    assert!(ask(pod.port, "/health").unwrap().contains(" 200 "), "no drain was started");
 }
 
 #[test]
@@ -301,13 +307,13 @@ fn process_exits_after_a_requested_drain() {
         assert!(text.contains(part), "{part} in {text}");
     }
     assert!(pod.drain(&["--wait", "--timeout", "60s"]).status.success());
-    assert!(pod.sidecar.0.try_wait().unwrap().is_none(), "hooks in the same container end before it");
+    assert!(pod.sidecar.0.try_wait().unwrap().is_none(), "hooks in the same container finish first");
     assert!(ask(admin, "/livez").unwrap().contains(" 200 "));
     let waited = waiter.join().unwrap().unwrap();
     assert!(waited.contains(" 200 ") && number(&waited, "open_streams") == 0, "{waited}");
-    assert_eq!(streams.join().unwrap().ends.get(&End::Complete), Some(&2), "no stream was cut");
+    assert_eq!(streams.join().unwrap().ends.get(&End::Complete), Some(&2), "no stream was aborted");
     let mut exited = None;
-    until("it exits", || {
+    until("the process exits", || {
         exited = pod.sidecar.0.try_wait().unwrap();
         exited.is_some()
     });
@@ -338,7 +344,7 @@ fn admin_port_in_use_is_a_configuration_error() {
 }
 
 #[test]
-fn a_drain_of_what_is_not_there_says_what_to_do() {
+fn drain_of_an_unreachable_server_explains_the_fix() {
     let port = reserved().port();
     let drain = |arguments: &[&str], listen: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tokometer"));

@@ -1,6 +1,6 @@
-//! The whole program in front of a simulated server that answers at once, and what its admin address says.
+//! The whole program in front of a fast simulated server, and access to its admin pages.
 
-// Called by tests only.
+// Called only by tests.
 #![allow(clippy::unwrap_used)]
 
 use std::io::Read;
@@ -13,7 +13,7 @@ use tokio::runtime::Runtime;
 use tokometer_sim::server;
 use tokometer_sim::server::Simulator;
 
-/// A server that does not let anybody wait, and what it runs on.
+/// A simulated server without delays, and its runtime.
 pub(crate) fn simulated() -> (Runtime, Simulator) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let pace = server::Pace {
@@ -26,16 +26,16 @@ pub(crate) fn simulated() -> (Runtime, Simulator) {
     (runtime, simulator)
 }
 
-/// A page of the admin address, its head included.
+/// A response of the admin server, including its headers.
 pub(crate) fn get(address: SocketAddr, path: &str) -> String {
-    let mut stream = TcpStream::connect(address).expect("the admin server listens");
+    let mut stream = TcpStream::connect(address).expect("the admin server accepts");
     write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").expect("it reads");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("it answers");
     answer
 }
 
-/// The value of the series that has all of these parts.
+/// The value of the series whose line contains all of these parts.
 pub(crate) fn value(page: &str, parts: &[&str]) -> Option<f64> {
     let line = page.lines().find(|line| !line.starts_with('#') && parts.iter().all(|part| line.contains(part)))?;
     line.rsplit(' ').next()?.parse().ok()

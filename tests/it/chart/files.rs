@@ -1,4 +1,4 @@
-//! What of the chart is made from elsewhere. `UPDATE=1` writes the schema anew.
+//! Parts of the chart that are generated from the repository. `UPDATE=1` regenerates the schema.
 
 use serde_json::Value;
 use tokometer::config;
@@ -9,21 +9,21 @@ use crate::config_documents::same_as_committed;
 
 const SCHEMA: &str = "charts/tokometer/values.schema.json";
 
-/// Blocks of the configuration that the chart itself sets.
+/// Configuration blocks that the chart sets itself.
 const SET_BY_THE_CHART: [&str; 2] = ["pairs", "admin"];
 
 #[test]
-fn rules_and_dashboards_of_the_chart_are_those_of_the_repository() {
+fn chart_rules_and_dashboards_link_to_the_repository() {
     for (name, target) in [("rules.yaml", "config/rules/prometheusrule.yaml"), ("dashboards", "dashboards")] {
         let link = place(&format!("charts/tokometer/files/{name}"));
         let leads = std::fs::canonicalize(&link).unwrap_or_else(|error| panic!("{name}: {error}"));
-        assert!(link.is_symlink(), "{name} is a copy: it would grow old");
+        assert!(link.is_symlink(), "{name} is a copy, which would become outdated");
         assert_eq!(leads, std::fs::canonicalize(place(target)).expect(target));
     }
 }
 
 #[test]
-fn the_schema_of_the_values_knows_every_key_of_the_configuration() {
+fn values_schema_has_every_configuration_key() {
     let mut schema: Value = serde_json::from_str(&text(SCHEMA)).expect("the schema is JSON");
     let mut configuration = config::schema();
     let blocks = configuration.as_object_mut().expect("a schema is an object");
@@ -38,7 +38,7 @@ fn the_schema_of_the_values_knows_every_key_of_the_configuration() {
 }
 
 #[test]
-fn the_chart_is_of_this_version() {
+fn chart_has_this_version() {
     let version = env!("CARGO_PKG_VERSION");
     let chart = text("charts/tokometer/Chart.yaml");
     for line in [format!("version: {version}"), format!("appVersion: {version}")] {

@@ -1,5 +1,5 @@
-//! The Helm chart: what of it is made from elsewhere, and that it speaks of this version. What it renders is looked at by
-//! `tests/live/chart.py`, with the real engine.
+//! The Helm chart: its generated parts and its version. `tests/live/chart.py` checks the rendered output with real
+//! Helm.
 
 mod files;
 mod readme;
@@ -7,7 +7,7 @@ mod readme;
 use std::path::Path;
 use std::path::PathBuf;
 
-/// Place in this repository.
+/// A path in this repository.
 fn place(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
 }

@@ -1,4 +1,4 @@
-//! The table of values in the chart's README, from the comments of values.yaml. `UPDATE=1` writes it anew.
+//! The table of values in the chart's README, generated from the comments of values.yaml. `UPDATE=1` regenerates it.
 
 use std::fmt::Write;
 
@@ -12,17 +12,17 @@ const README: &str = "charts/tokometer/README.md";
 const BEGIN: &str = "<!-- values: made from values.yaml by the test `chart::readme`; do not edit -->\n";
 const END: &str = "<!-- values: end -->\n";
 
-/// Longest default that is shown.
+/// Maximum length of a default in the table.
 const LONGEST: usize = 80;
 
-/// One documented key.
+/// A documented key.
 struct Row {
     path: String,
     default: Option<String>,
     meaning: String,
 }
 
-/// The documented keys in their order, and the leaves that are not documented. What lies below a documented key is part of it.
+/// The documented keys in order, and the undocumented leaves. Keys below a documented one are part of it.
 fn rows(values: &str) -> (Vec<Row>, Vec<String>) {
     let (mut rows, mut bare) = (Vec::new(), Vec::new());
     let mut above: Vec<(usize, String)> = Vec::new();
@@ -46,12 +46,12 @@ fn rows(values: &str) -> (Vec<Row>, Vec<String>) {
             } else if let Some(shown) = comment.strip_prefix("@default -- ") {
                 default = Some(shown.to_owned());
             } else if let Some(meaning) = &mut meaning {
-                write!(meaning, " {comment}").expect("a string takes everything");
+                write!(meaning, " {comment}").expect("writing to a string cannot fail");
             }
             continue;
         }
         if line.starts_with("- ") {
-            // A list whose key has no documentation.
+            // A list whose key is not documented.
             let path = joined(&above);
             if bare.last() != Some(&path) {
                 bare.push(path);
@@ -88,28 +88,28 @@ fn table(values: &str) -> String {
             _ => "see values.yaml".to_owned(),
         });
         let meaning = meaning.replace('|', "\\|");
-        writeln!(made, "| `{path}` | {default} | {meaning} |").expect("a string takes everything");
+        writeln!(made, "| `{path}` | {default} | {meaning} |").expect("writing to a string cannot fail");
     }
     made
 }
 
 #[test]
-fn the_table_of_values_is_committed() {
+fn table_of_values_is_up_to_date() {
     let readme = text(README);
-    let (before, rest) = readme.split_once(BEGIN).expect("README.md says where the table begins");
-    let (_, after) = rest.split_once(END).expect("README.md says where the table ends");
+    let (before, rest) = readme.split_once(BEGIN).expect("README.md marks the start of the table");
+    let (_, after) = rest.split_once(END).expect("README.md marks the end of the table");
     same_as_committed(README, &format!("{before}{BEGIN}{}{END}{after}", table(&text(VALUES))));
 }
 
 #[test]
 fn every_value_is_documented() {
     let (rows, bare) = rows(&text(VALUES));
-    assert_eq!(bare, Vec::<String>::new(), "write `# -- what it is` above each");
-    assert!(rows.len() > 50, "only {} values were found", rows.len());
+    assert_eq!(bare, Vec::<String>::new(), "write a comment `# -- MEANING` above each");
+    assert!(rows.len() > 50, "found only {} values", rows.len());
 }
 
 #[test]
-fn a_value_without_a_comment_is_noticed() {
+fn value_without_a_comment_is_detected() {
     let (rows, bare) =
         rows("a:\n  # -- Known,\n  # and more.\n  b: 1\n  c: 2\n# -- Map\nd:\n  e: 3\nf:\n  - g\n  - h\n");
     assert_eq!(rows.iter().map(|row| row.path.as_str()).collect::<Vec<_>>(), ["a.b", "d"]);

@@ -66,8 +66,8 @@ fn server_with_unknown_address_is_not_scraped() {
 #[test]
 fn each_error_names_its_location_and_fix() {
     assert_told(&[
-        ("scrape: {path: metrics}", "t.yaml:1:16", "scrape.path", "begins with `/`"),
-        ("scrape: {path: '/a b'}", "t.yaml:1:16", "scrape.path", "begins with `/`"),
+        ("scrape: {path: metrics}", "t.yaml:1:16", "scrape.path", "must start with `/`"),
+        ("scrape: {path: '/a b'}", "t.yaml:1:16", "scrape.path", "must start with `/`"),
         ("scrape: {port_number: 0}", "t.yaml:1:23", "scrape.port_number", "from 1 to 65535"),
         ("scrape: {interval_ms: 1}", "t.yaml:1:23", "scrape.interval_ms", "from 100"),
         (

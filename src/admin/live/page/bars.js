@@ -1,4 +1,4 @@
-// The streams in flight as bars on one canvas: each has a lane, grows with its age, and is coloured by its speed.
+// Streams in flight as bars on a canvas: one lane per stream; the length shows its age, the color its speed.
 
 const LEAST_PITCH = 3, MOST_PITCH = 26, LEAST_WIDTH = 42, GHOST_MS = 350, STEPS = 24, STALL_MS = 1000, BYTES_PER_TOKEN = 4;
 const WAITS = new Set(["requesting", "prefill", "whole"]);
@@ -23,7 +23,7 @@ const bars = {
     this.resize();
   },
 
-  /** Colours of the theme, and the steps of the ramp between them. */
+  /** Theme colors, and the steps of the color ramp. */
   paint() {
     const stops = [0, 1, 2, 3].map(stop => theme.colour(`ramp-${stop}`));
     const text = rgb => `rgb(${rgb.map(Math.round).join()})`;
@@ -43,7 +43,7 @@ const bars = {
     this.place();
   },
 
-  /** Takes what a snapshot says, which came at this time of the page's clock. */
+  /** Applies a snapshot, received at this time of the page's clock. */
   take(snapshot, now) {
     this.snapshot = snapshot;
     this.received = now;
@@ -57,7 +57,7 @@ const bars = {
         stream = { id: told.id, born, lane: null, gone: null };
         this.streams.set(told.id, stream);
       }
-      // Snapshots come a little early or late; the bar goes on evenly.
+      // Snapshots arrive slightly early or late; smooth the bar's growth.
       stream.born += (born - stream.born) * (Math.abs(born - stream.born) > 2000 ? 1 : 0.25);
       stream.told = told;
       stream.gone = null;
@@ -69,13 +69,13 @@ const bars = {
     else if (this.selected) this.tell();
   },
 
-  /** True when it waits, or waited, for so many milliseconds longer than any objective allows a prompt of this length. */
+  /** True if this wait in milliseconds exceeds every objective for a prompt of this length. */
   late(told, waited) {
     const allows = limit => limit.ttft_seconds + limit.ttft_seconds_per_1k_uncached_tokens * told.request_bytes / BYTES_PER_TOKEN / 1000;
     return this.limits.length > 0 && this.limits.every(limit => waited / 1000 > allows(limit));
   },
 
-  /** Which speeds are slow and fast: by the streams now. Where all are about as fast, all have the middle of the ramp. */
+  /** The slow and fast ends of the ramp, from the current streams. If all have a similar speed, all get the middle. */
   speeds(snapshot) {
     const rates = snapshot.in_flight.streams.map(stream => stream.tokens_per_second).filter(rate => rate > 0).sort((a, b) => a - b);
     if (rates.length > 0) {
@@ -83,7 +83,7 @@ const bars = {
       let [slow, fast] = [at(0.05), at(0.95)];
       const middle = Math.sqrt(slow * fast);
       if (fast / slow < 4) [slow, fast] = [middle / 2, middle * 2];
-      // Followed slowly, so that colours do not flicker.
+      // Adjust slowly, so that colors do not flicker.
       const part = this.fast === null ? 1 : 0.2;
       this.slow = (this.slow ?? slow) + (slow - (this.slow ?? slow)) * part;
       this.fast = (this.fast ?? fast) + (fast - (this.fast ?? fast)) * part;
@@ -91,7 +91,7 @@ const bars = {
     fill("ramp-text", rates.length > 0 ? `streams: ${digits(this.slow)} tok/s and less to ${digits(this.fast)} and more` : "streams, slow to fast");
   },
 
-  /** Gives every stream a lane. As they came: each keeps its own as long as it lasts, so that nothing jumps. */
+  /** Assigns a lane to every stream. By arrival, a stream keeps its lane until it ends, so that nothing jumps. */
   arrange(now) {
     for (const [id, stream] of this.streams) if (stream.gone !== null && now - stream.gone > GHOST_MS) this.streams.delete(id);
     const all = [...this.streams.values()];
@@ -102,7 +102,7 @@ const bars = {
     } else {
       const room = Math.max(8, Math.ceil(all.length * 1.5));
       this.lanes = this.lanes.map(stream => stream && this.streams.get(stream.id) === stream ? stream : null);
-      // When most lanes are empty the others move together.
+      // Compact the lanes when most are empty.
       if (this.lanes.length > room) this.lanes = this.lanes.filter(Boolean);
       const taken = new Set(this.lanes);
       let free = 0;
@@ -115,7 +115,7 @@ const bars = {
     this.place();
   },
 
-  /** How many columns and rows the lanes need, and how thick a bar is. */
+  /** Computes the number of columns and rows, and the thickness of a bar. */
   place() {
     const lanes = Math.max(1, this.lanes.length), foot = 18;
     let columns = 1;
@@ -127,13 +127,13 @@ const bars = {
     this.lane = this.width / columns;
   },
 
-  /** Draws the moment `now`. */
+  /** Draws the state at `now`. */
   draw(now) {
     const began = performance.now(), { context, colours, scale } = this;
     context.setTransform(1, 0, 0, 1, 0, 0);
     context.fillStyle = colours.card;
     context.fillRect(0, 0, this.canvas.width, this.canvas.height);
-    // What is not told any more does not go on for ever.
+    // Stop growing when snapshots no longer arrive.
     const at = Math.min(now, this.received + 2500);
     this.stretch(at);
     const gutter = this.columns > 1 ? Math.min(6, this.lane * 0.08) : 0;
@@ -163,14 +163,14 @@ const bars = {
         if (!waits && end > first) {
           const step = this.step(told.tokens_per_second);
           put(colours.ramp[step], x + first, y, end - first, thick);
-          // A red end: its next token does not come.
+          // A red end marks a stalled stream.
           if (told.waited_ms > STALL_MS) put(colours.late, x + Math.max(first, end - 4), y, Math.min(4, end - first), thick);
           if (thick >= 5 && !this.still.matches) flows.push([x + first, y, end - first, told]);
         }
       }
       if (age * perMs > room) put(colours.card, x + room - 5, y, 2, thick);
     });
-    // Whole pixels of the screen, so that thin bars have sharp edges.
+    // Align to device pixels, so that thin bars have sharp edges.
     context.setTransform(1, 0, 0, 1, 0, 0);
     for (const [colour, batch] of batches) {
       context.fillStyle = colour;
@@ -182,7 +182,7 @@ const bars = {
     this.cost += (performance.now() - began - this.cost) * 0.05;
   },
 
-  /** Tokens move through thick bars, each as fast as its stream makes them. */
+  /** In thick bars, dots move at the token rate of the stream. */
   flow(flows, thick, at) {
     const { context, colours } = this, spacing = 18;
     context.fillStyle = colours.card;
@@ -204,12 +204,12 @@ const bars = {
     }
   },
 
-  /** The time that the full width stands for follows the streams: most fit, and one that is very old does not press the others. */
+  /** Adapts the time of the full width to the streams: most fit, and a single very old one does not compress the others. */
   stretch(at) {
     const ages = [];
     for (const stream of this.streams.values()) if (stream.gone === null) ages.push((at - stream.born) / 1000);
     ages.sort((a, b) => a - b);
-    // With nothing in flight it stays as it was.
+    // Unchanged while no stream is in flight.
     if (ages.length === 0) return;
     const most = ages[Math.floor((ages.length - 1) * 0.97)] * 1.12;
     const wanted = [2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 60, 80, 100, 120, 180, 240, 300, 600, 1200, 1800, 3600].find(mark => mark >= most) ?? most;
@@ -257,7 +257,7 @@ const bars = {
     return Math.min(STEPS - 1, Math.round(Math.log(rate / this.slow) / Math.log(this.fast / this.slow) * (STEPS - 1)));
   },
 
-  /** Selects the stream under this place; of thin bars the nearest. */
+  /** Selects the stream at this position; the nearest one for thin bars. */
   point(x, y) {
     const column = Math.min(this.columns - 1, Math.max(0, Math.floor(x / this.lane))), row = Math.floor(y / this.pitch);
     const near = this.pitch < 8 ? [0, 1, -1, 2, -2, 3, -3] : [0];
@@ -291,13 +291,13 @@ const bars = {
     main.wake();
   },
 
-  /** The figures of the selected stream. */
+  /** Shows the values of the selected stream. */
   tell() {
     const stream = this.streams.get(this.selected), lane = this.lanes.indexOf(stream);
     if (!stream || lane < 0) return tip.hide();
     const { told } = stream, box = this.canvas.getBoundingClientRect(), [x, y] = this.spot ?? this.corner(lane);
-    const model = known(told.model) ? this.snapshot.models[told.model] : "no model named", pair = this.snapshot.pairs[told.pair];
-    const doing = { requesting: "sends its request", prefill: "waits for its first token", whole: "waits for its answer in one piece", decode: "streams", held_up: "held up: its client takes no bytes", ending: "is ending", session: "in conversation" }[told.doing] ?? told.doing;
+    const model = known(told.model) ? this.snapshot.models[told.model] : "no model", pair = this.snapshot.pairs[told.pair];
+    const doing = { requesting: "sends its request", prefill: "waits for its first token", whole: "waits for its non-streamed response", decode: "streams", held_up: "held up: its client takes no bytes", ending: "is ending", session: "in conversation" }[told.doing] ?? told.doing;
     const of = known(told.max_tokens) ? ` of ${told.max_tokens} at most` : "";
     tip.show(box.left + x, box.top + y, model, [
       ["it", doing], ["age", ms(told.age_ms)], ["first token after", ms(told.ttft_ms)],

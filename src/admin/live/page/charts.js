@@ -1,7 +1,7 @@
-// Distributions and the last minute, as drawings.
+// Charts of distributions and of the last minute.
 
 const charts = {
-  /** The last minute as an area: one value per second, the latest at the right. */
+  /** Area chart of the last minute: one value per second, the latest on the right. */
   spark(svg, values) {
     const [width, height] = measure(svg), most = Math.max(1e-9, ...values), step = width / 59;
     const points = values.map((value, at) => [width - (values.length - 1 - at) * step, height - 1 - value / most * (height - 6)]);
@@ -13,7 +13,7 @@ const charts = {
     );
   },
 
-  /** The last minute as columns, one upon the other. */
+  /** Stacked columns of the last minute. */
   stacks(svg, seconds, parts) {
     const [width, height] = measure(svg), step = width / 60;
     const most = Math.max(1e-9, ...seconds.map(second => parts.reduce((sum, part) => sum + second[part] / second.seconds, 0)));
@@ -29,15 +29,15 @@ const charts = {
     svg.replaceChildren(...columns);
   },
 
-  /** A distribution on a logarithmic axis. `limit`: what an objective allows; what is beyond it is marked. */
+  /** A distribution on a logarithmic axis. `limit`: threshold of an objective; values beyond it are marked. */
   distribution(svg, told, { tick, value, limit, beyond, name, limitName }) {
     const [width, height] = measure(svg), foot = 20, top = 22, base = height - foot;
     if (told.count === 0) {
       svg.setAttribute("aria-label", `${name}: nothing ended in the last minute`);
-      return svg.replaceChildren(draw("text", { x: width / 2, y: height / 2, "text-anchor": "middle" }, "nothing ended in the last minute"));
+      return svg.replaceChildren(draw("text", { x: width / 2, y: height / 2, "text-anchor": "middle" }, "no requests ended in the last minute"));
     }
     const least = told.buckets[0][0] || told.buckets[0][1] / 2, last = told.buckets.at(-1), greatest = last[1] ?? last[0] * 2;
-    // Whole octaves, so that the axis stands still while values move a little.
+    // Round to octaves, so that the axis does not move with small changes.
     let from = 2 ** Math.floor(Math.log2(least) - 0.25), to = 2 ** Math.ceil(Math.log2(greatest) + 0.25);
     const middle = Math.sqrt(from * to);
     if (to / from < 16) [from, to] = [middle / 4, middle * 4];
@@ -62,7 +62,7 @@ const charts = {
       parts.push(draw("line", { class: "limit", x1: at, x2: at, y1: top - 4, y2: base }));
       parts.push(draw("text", { class: "limit", x: end ? at - 4 : at + 4, y: top + 6, "text-anchor": end ? "end" : "start" }, limitName));
     }
-    // Names of quantiles stand side by side, as far as there is room.
+    // Place quantile labels side by side if there is room.
     let taken = -Infinity;
     for (const share of ["p10", "p50", "p90", "p99"]) {
       const at = x(told[share]), main = share === "p50";
@@ -78,12 +78,12 @@ const charts = {
       boxes.forEach(box => box.box.classList.toggle("on", box === found));
       if (!found) return tip.hide();
       const title = found.upper === null ? `${value(found.lower)} and more` : `${value(found.lower)} to ${value(found.upper)}`;
-      tip.show(event.clientX, event.clientY, title, [["exchanges", String(found.count)], ["share", percent(found.count / told.count, 1)]]);
+      tip.show(event.clientX, event.clientY, title, [["requests", String(found.count)], ["share", percent(found.count / told.count, 1)]]);
     };
     svg.onpointerleave = () => { boxes.forEach(box => box.box.classList.remove("on")); tip.hide(); };
   },
 
-  /** Round numbers on a logarithmic axis, as many as there is room for. */
+  /** Round numbers on a logarithmic axis, as many as fit. */
   marks(from, to, width) {
     const all = [];
     for (let power = Math.floor(Math.log10(from)); power <= Math.ceil(Math.log10(to)); power += 1) all.push(...[1, 2, 5].map(part => part * 10 ** power));

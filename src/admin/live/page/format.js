@@ -1,9 +1,9 @@
-// Numbers for people, and elements. Text only ever gets into the page as text.
+// Number formatting and elements. Text is inserted only as text nodes, never as markup.
 
 const NONE = "–";
 const known = value => value !== null && value !== undefined;
 
-/** Three digits that mean something. */
+/** Three significant digits. */
 function digits(value) {
   if (!known(value)) return NONE;
   const size = Math.abs(value);
@@ -13,7 +13,7 @@ function digits(value) {
   return value.toFixed(size >= 10 ? 1 : 2);
 }
 
-/** A time in seconds. */
+/** Formats a time given in seconds. */
 function time(seconds) {
   if (!known(seconds)) return NONE;
   if (seconds >= 3600) return `${Math.floor(seconds / 3600)} h ${Math.floor(seconds % 3600 / 60)} min`;
@@ -24,7 +24,7 @@ function time(seconds) {
   return `${ms >= 100 ? ms.toFixed(0) : ms >= 10 ? ms.toFixed(1) : ms.toFixed(2)} ms`;
 }
 
-/** A mark of an axis: as short as it can be told. */
+/** Axis label in its shortest form. */
 function shortTime(seconds) {
   if (seconds >= 60) return `${+(seconds / 60).toFixed(1)} min`;
   return seconds >= 1 || seconds === 0 ? `${+seconds.toFixed(1)} s` : `${+(seconds * 1e3).toFixed(1)} ms`;
@@ -48,7 +48,7 @@ function make(name, attributes = {}, ...children) {
   return element;
 }
 
-/** The same of a drawing. */
+/** An SVG element with these attributes and children. */
 function draw(name, attributes = {}, text) {
   const element = document.createElementNS("http://www.w3.org/2000/svg", name);
   for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, typeof value === "number" ? +value.toFixed(2) : value);
@@ -56,14 +56,14 @@ function draw(name, attributes = {}, text) {
   return element;
 }
 
-/** A drawing's size in pixels, set as its own measure so that text is not stretched. */
+/** Sets the viewBox to the size in pixels, so that text is not stretched. */
 function measure(svg) {
   const { width, height } = svg.getBoundingClientRect();
   svg.setAttribute("viewBox", `0 0 ${Math.max(1, width)} ${Math.max(1, height)}`);
   return [Math.max(1, width), Math.max(1, height)];
 }
 
-// The one tip that follows the pointer or the selection.
+// The tooltip, which follows the pointer or the selection.
 const tip = {
   show(x, y, title, rows) {
     const element = find("tip");

@@ -1,4 +1,4 @@
-// The feed, and everything that is shown of it.
+// The feed and its display.
 
 const SILENT_MS = 3500, HIDDEN_MS = 20000, POLL_MS = 2000, LONGEST_PAUSE_MS = 10000;
 
@@ -30,11 +30,11 @@ const main = {
     this.source?.close();
     this.source = new EventSource("live/events");
     this.source.addEventListener("snapshot", event => this.take(JSON.parse(event.data), "live"));
-    // While it is not closed the browser comes back by itself.
-    this.source.onerror = () => { if (this.source?.readyState === EventSource.CLOSED) this.refused(); else this.state("lost", "connection lost, trying again"); };
+    // Until it is closed, the browser reconnects automatically.
+    this.source.onerror = () => { if (this.source?.readyState === EventSource.CLOSED) this.refused(); else this.state("lost", "connection lost, reconnecting"); };
   },
 
-  /** No feed is to be had: sixteen watch already, or nobody answers. What is asked for once still may be. */
+  /** The feed is refused (16 watchers already) or unreachable. Fall back to single snapshots. */
   async refused() {
     this.tries += 1;
     try {
@@ -43,7 +43,7 @@ const main = {
       this.take(await answer.json(), "polling");
       this.timer = setTimeout(() => this.tries % 8 === 0 ? this.connect() : this.refused(), POLL_MS);
     } catch {
-      this.state("lost", "connection lost, trying again");
+      this.state("lost", "connection lost, reconnecting");
       this.timer = setTimeout(() => this.connect(), Math.min(LONGEST_PAUSE_MS, 1000 * this.tries));
     }
   },
@@ -55,7 +55,7 @@ const main = {
     const restarted = this.snapshot && snapshot.uptime_seconds < this.snapshot.uptime_seconds;
     if (restarted) { bars.streams.clear(); bars.lanes = []; }
     this.snapshot = snapshot;
-    this.state(how, how === "live" ? "live" : "every two seconds: enough others watch the feed");
+    this.state(how, how === "live" ? "live" : "updates every two seconds: too many viewers");
     bars.take(snapshot, this.heard);
     this.render();
     this.wake();
@@ -69,13 +69,13 @@ const main = {
     find("main").classList.toggle("stale", state === "lost");
   },
 
-  /** A feed that says nothing is as good as none. */
+  /** Treats a silent feed as lost. */
   look() {
     const silent = performance.now() - this.heard;
-    if (this.snapshot && !this.paused && this.source && silent > SILENT_MS && find("connection").dataset.state === "live") this.state("lost", "nothing comes, waiting");
+    if (this.snapshot && !this.paused && this.source && silent > SILENT_MS && find("connection").dataset.state === "live") this.state("lost", "no data, waiting");
   },
 
-  /** Nobody needs to be told what nobody sees. */
+  /** Closes the feed while the page is hidden. */
   seen() {
     clearTimeout(this.hidden);
     if (document.hidden) this.hidden = setTimeout(() => { this.source?.close(); this.source = null; clearTimeout(this.timer); }, HIDDEN_MS);
@@ -85,20 +85,20 @@ const main = {
   pause() {
     this.paused = !this.paused;
     find("pause").setAttribute("aria-pressed", String(this.paused));
-    fill("pause", this.paused ? "Go on" : "Pause");
+    fill("pause", this.paused ? "Resume" : "Pause");
     if (this.paused) this.state("paused", "paused"); else { this.state("live", "live"); this.wake(); }
   },
 
-  // --- what is shown
+  // --- display
 
-  /** Draws as often as the screen shows pictures, while there is something that moves. */
+  /** Draws on every animation frame while anything moves. */
   wake() {
     if (this.waking) return;
     this.waking = true;
     let skipped = 0;
     const frame = now => {
       const at = this.paused ? bars.received : now;
-      // Where drawing takes long, every second or third picture is enough: bars grow slowly.
+      // If drawing is slow, skip frames: bars grow slowly.
       if (skipped >= Math.min(3, Math.floor(bars.cost / 7))) { bars.draw(at); skipped = 0; } else skipped += 1;
       bars.canvas.dataset.cost = bars.cost.toFixed(2);
       const moves = !document.hidden && !this.paused && (bars.streams.size > 0 || !this.snapshot);
@@ -135,19 +135,19 @@ const main = {
     fill("decode-more", decode.count > 0 ? `slowest tenth under ${digits(decode.p10)}` : "none in the last minute");
     fill("requests", digits(rates.requests_per_second));
     const failed = Object.entries(rates.failed_per_second).sort((a, b) => b[1] - a[1]);
-    fill("requests-more", failed.length > 0 ? failed.slice(0, 2).map(([outcome, rate]) => `${word(outcome)} ${digits(rate)}`).join(", ") : "all that ended, ended well");
+    fill("requests-more", failed.length > 0 ? failed.slice(0, 2).map(([outcome, rate]) => `${word(outcome)} ${digits(rate)}`).join(", ") : "no failures");
     charts.stacks(find("requests-spark"), rates.history, ["failed", "aborted", "ok"]);
     const order = ["wedged", "working", "idle"], worst = [...pairs].sort((a, b) => order.indexOf(a.state) - order.indexOf(b.state))[0];
     fill("engine", worst?.state ?? NONE);
     find("engine").dataset.state = worst?.state ?? "";
-    // Of several engines the sums, and the fullest cache.
+    // For several engines: the sums, and the fullest cache.
     const all = name => pairs.map(pair => pair.own?.[name]).filter(known), sum = values => values.reduce((total, value) => total + value, 0), told = [];
     const [running, waiting, usage] = ["running", "waiting", "kv_usage"].map(all);
     if (worst?.state === "wedged") told.push(`silent for ${time(worst.silent_seconds)}`);
     if (running.length > 0) told.push(`${digits(sum(running))} running`);
     if (waiting.length > 0) told.push(`${digits(sum(waiting))} queued`);
     if (usage.length > 0) told.push(`KV ${percent(Math.max(...usage), 0)}`);
-    fill("engine-more", told.join(", ") || worst?.engine || "not recognised yet");
+    fill("engine-more", told.join(", ") || worst?.engine || "not detected yet");
   },
 
   empty({ in_flight: flight, since_start: start }) {
@@ -184,7 +184,7 @@ const main = {
   },
 
   distributions({ ttft_seconds: first, decode_tokens_per_second: decode, objectives }) {
-    // Of several objectives of a kind each is about other exchanges: then there is no one limit to draw.
+    // Several objectives of a kind apply to different requests: there is no single limit to draw.
     const threshold = (kind, name) => {
       const all = objectives.filter(one => one.kind === kind);
       return all.length === 1 ? all[0].thresholds[name] : undefined;
@@ -206,7 +206,7 @@ const main = {
         parts.push(make("div", { class: "row small" }, make("span", {}, "KV cache"), make("span", {}, percent(own.kv_usage, 0))), meter);
       }
       parts.push(make("dl", {}, ...figures.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value)))));
-      if (!own) parts.push(make("p", { class: "small" }, "Its own metrics are not read, or could not be."));
+      if (!own) parts.push(make("p", { class: "small" }, "Its metrics are not scraped, or the scrape failed."));
       return make("li", {}, ...parts);
     });
     find("engine-list").replaceChildren(...items);

@@ -1,11 +1,11 @@
-// Dark or light: as the system has it, until the button is pressed.
+// Dark or light theme: the system's, until the button is pressed.
 
 const theme = {
   dark: matchMedia("(prefers-color-scheme: dark)"),
   listeners: [],
   begin() {
     let kept = null;
-    try { kept = localStorage.getItem("tokometer-theme"); } catch { /* Storage may be forbidden: the choice is then not kept. */ }
+    try { kept = localStorage.getItem("tokometer-theme"); } catch { /* Storage may be blocked: the choice is then not saved. */ }
     if (kept === "dark" || kept === "light") document.documentElement.dataset.theme = kept;
     find("theme").addEventListener("click", () => {
       const next = this.isDark() ? "light" : "dark";
@@ -24,7 +24,7 @@ const theme = {
     fill("theme", this.isDark() ? "Light" : "Dark");
     this.listeners.forEach(listener => listener());
   },
-  /** A colour of the style sheet as red, green and blue: a canvas knows no variables. */
+  /** A color variable of the style sheet as red, green and blue, because a canvas cannot use variables. */
   colour(name) {
     const probe = make("i");
     probe.style.color = `var(--${name})`;

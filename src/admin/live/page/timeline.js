@@ -1,4 +1,4 @@
-// A slow exchange: what its time was, and how its tokens came.
+// A slow request: its phases, and the arrival of its tokens.
 
 const timeline = {
   chosen: null,
@@ -17,8 +17,8 @@ const timeline = {
   render(snapshot) {
     const all = snapshot.slowest, list = find("slow-list");
     const shown = all.find(slow => slow.id === this.chosen) ?? all[0];
-    fill("slow-note", all.length > 0 ? "by the longest wait for a token" : "nothing that streamed has ended");
-    // Buttons stay the same elements while they stand for the same exchanges: focus and clicks are not lost.
+    fill("slow-note", all.length > 0 ? "by the longest wait for a token" : "no streamed request has ended");
+    // Reuse the buttons while they show the same requests, so that focus and clicks are not lost.
     while (list.children.length > all.length) list.lastChild.remove();
     all.forEach((slow, at) => {
       let button = list.children[at];
@@ -44,14 +44,14 @@ const timeline = {
     const exact = slow.output_source && !["deltas_lower_bound", "tokenizer"].includes(slow.output_source);
     const tokens = known(slow.output_tokens) ? `${slow.output_tokens}${exact ? "" : " or more"}` : NONE;
     const rows = [
-      ["Model", slow.model ?? "not named"], ["Route", slow.route], ["Outcome", word(slow.outcome)],
+      ["Model", slow.model ?? "no model"], ["Route", slow.route], ["Outcome", word(slow.outcome)],
       ["First token", ms(slow.ttft_ms)], ["In the queue", ms(slow.queue_ms)], ["Longest gap", ms(slow.longest_gap_ms)],
       ["Duration", ms(slow.duration_ms)], ["Prompt", known(slow.input_tokens) ? `${slow.input_tokens} tokens` : NONE],
       ["Answer", `${tokens} tokens`], ["Decode", known(slow.decode_tokens_per_second) ? `${digits(slow.decode_tokens_per_second)} tok/s` : NONE],
-      ["Client took no bytes", ms(slow.blocked_ms)], ["Ended", `${time(slow.ended_seconds_ago)} ago`], ["Number", slow.id],
+      ["Blocked on a slow client", ms(slow.blocked_ms)], ["Ended", `${time(slow.ended_seconds_ago)} ago`], ["Number", slow.id],
     ];
     if (snapshot.pairs.length > 1) rows.splice(2, 0, ["Pair", snapshot.pairs[slow.pair]?.name ?? NONE]);
-    // Kept as they are where nothing changed, so that text can be selected.
+    // Unchanged elements are kept, so that text can be selected.
     if (list.children.length !== rows.length) list.replaceChildren(...rows.map(([name]) => make("div", {}, make("dt", {}, name), make("dd"))));
     rows.forEach(([name, value], at) => {
       const [term, figure] = list.children[at].children;
@@ -60,7 +60,7 @@ const timeline = {
     });
   },
 
-  /** Above, the tokens as they add up; below, what the time was. */
+  /** Top: cumulative tokens; bottom: phases. */
   picture(svg, slow) {
     const [width, height] = measure(svg), foot = 20, band = 14, top = 14, base = height - foot - band - 6;
     const end = Math.max(slow.duration_ms, 1), x = at => Math.max(0, Math.min(1, at / end)) * (width - 2) + 1, parts = [];
@@ -90,11 +90,11 @@ const timeline = {
       const [lastX, lastY] = curve.at(-1);
       parts.push(draw("circle", { class: "dot", cx: lastX, cy: lastY, r: 3 }));
       const text = slow.events_per_point === 1 ? `${all} tokens, each event a step` : `${all} tokens, ${slow.events_per_point} events a step`;
-      // The curve rises: under its end there is room.
+      // The curve rises, so there is room below its end.
       parts.push(draw("text", { x: Math.max(lastX - 6, 190), y: base - 5, "text-anchor": "end" }, text));
     }
     const queued = Math.min(slow.queue_ms ?? 0, waited), last = slow.last_token_ms ?? waited;
-    const phases = [["p-queue", 0, queued, "queue"], ["p-wait", queued, waited, known(slow.ttft_ms) ? "first token" : "no token came"], ["p-decode", waited, last, "tokens"], ["p-rest", last, end, "end"]];
+    const phases = [["p-queue", 0, queued, "queue"], ["p-wait", queued, waited, known(slow.ttft_ms) ? "first token" : "no token"], ["p-decode", waited, last, "tokens"], ["p-rest", last, end, "end"]];
     const y = height - foot - band;
     for (const [kind, from, to, name] of phases) {
       const wide = x(to) - x(from);
