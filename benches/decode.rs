@@ -1,7 +1,7 @@
-//! What decoding costs per event of recorded streams, and per byte of large events.
+//! Cost of decoding per event of recorded streams, and per byte of large events.
 //!
-//! Measure with link-time optimisation (`cargo bench --bench decode`): without it `memchr` is not inlined, and large events
-//! cost ten times as much as they do in a release.
+//! Measure with link-time optimization (`cargo bench --bench decode`): without it `memchr` is not inlined, and large
+//! events cost ten times as much as in a release build.
 
 use std::fs;
 use std::hint::black_box;
@@ -20,12 +20,12 @@ use tokometer_decode::Framing;
 use tokometer_decode::ResponseDecoder;
 use tokometer_decode::Route;
 
-/// The bytes of a recording, or the text of an exchange that was written from an engine's source.
+/// The bytes of a recording, or the text of a request written from an engine's source.
 fn text_of(case: &str) -> String {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
     let written = fixtures.join("written").join(format!("{case}.http"));
     if let Ok(text) = fs::read_to_string(written) {
-        // The request has a body of JSON too.
+        // Skip the request, whose body is JSON too.
         return text.split_once("<<<").map(|(_, answer)| answer.to_owned()).unwrap_or_default();
     }
     let path = fixtures.join("captures").join(format!("{case}.jsonl"));
@@ -40,10 +40,10 @@ fn text_of(case: &str) -> String {
     String::from_utf8(bytes).expect("servers send UTF-8")
 }
 
-/// The events of a stream, each with its name and its blank line.
+/// The events of a stream, each with its name and blank line.
 fn recorded(case: &str) -> Vec<Vec<u8>> {
     let (mut events, mut name) = (Vec::new(), String::new());
-    // The lines of the chunked coding stand between the events.
+    // Skips the lines of the chunked coding between the events.
     for line in text_of(case).lines() {
         if line.starts_with("event:") {
             name = format!("{line}\n");
@@ -61,13 +61,13 @@ fn decode(route: Route, framing: Framing, pieces: &[Vec<u8>]) -> u32 {
     let mut decoder = ResponseDecoder::new(route, framing);
     for piece in pieces {
         decoder.feed(black_box(piece), &mut |_| events += 1);
-        // Of messages, each piece is one.
+        // With `Framing::Messages`, each piece is one message.
         decoder.end_message(&mut |_| events += 1);
     }
     events
 }
 
-/// Measures pieces of a stream, a number of events.
+/// Measures decoding of these pieces, which contain `events` events.
 fn measure(
     group: &mut BenchmarkGroup<'_, WallTime>,
     name: &str,
@@ -79,7 +79,7 @@ fn measure(
     group.bench_function(name, |bencher| bencher.iter(|| decode(route, framing, pieces)));
 }
 
-/// A chunk of one token of vLLM's gRPC service (rust/proto/inference.proto, 0.33).
+/// A one-token chunk of vLLM's gRPC service (rust/proto/inference.proto, 0.33).
 const CHUNK: &[u8] = b"\x12\x0c\x12\x05 word\x18\x01\x22\x01\x07";
 
 fn streams(criterion: &mut Criterion) {
@@ -112,7 +112,7 @@ fn streams(criterion: &mut Criterion) {
         let ndjson = matches!(route, Route::OllamaChat | Route::OllamaGenerate);
         let as_is = (route, if ndjson { Framing::Ndjson } else { Framing::Sse });
         measure(&mut group, name, as_is, &events, events.len());
-        // Cut in two no event is predicted: the price of the plain way.
+        // Events cut in two are not predicted: this measures the full parser.
         let halves: Vec<Vec<u8>> =
             events.iter().flat_map(|event| event.chunks(event.len().div_ceil(2)).map(<[u8]>::to_vec)).collect();
         measure(&mut group, &format!("{name}_cut"), as_is, &halves, events.len());
@@ -139,7 +139,7 @@ fn sizes(criterion: &mut Criterion) {
             });
         }
     }
-    // SGLang's `/generate` sends all text and all tokens so far in every event.
+    // SGLang's `/generate` repeats all text and tokens so far in every event.
     let (text, ids) = ("word ".repeat(8000), "12345,".repeat(8000));
     let counts = r#""prompt_tokens":13,"completion_tokens":8001"#;
     let event = format!("data: {{\"text\":\"{text}\",\"output_ids\":[{ids}1],\"meta_info\":{{{counts}}}}}\n\n");

@@ -1,8 +1,8 @@
-//! What observing costs: the whole observer, from the bytes of a read to the exporters' handles, the table of what is in
-//! flight and the judge of the objectives, as the program wires them.
+//! Cost of observing: the whole observer, from the bytes of a read to the exporters' handles, in-flight tracking and
+//! SLO evaluation, wired as in the program.
 //!
-//! One iteration is one event in a read of its own, as on a stream at 50 tok/s, in every dialect. The goal is under 200 ns
-//! for an event of 250 bytes (docs/PERFORMANCE.md).
+//! One iteration is one event in a separate read, as on a stream at 50 tok/s, in every dialect. The goal is under 200
+//! ns for an event of 250 bytes (docs/PERFORMANCE.md).
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ fn mean_bytes(stream: &Stream) -> u64 {
     (stream.events.iter().map(Vec::len).sum::<usize>() / stream.events.len()) as u64
 }
 
-/// The observer of a connection on which the request was sent and the first token came.
+/// The observer of a connection after the request and the first token.
 fn opened(sink: &Arc<dyn Sink>, stream: &Stream, now: Instant) -> Box<dyn Observer> {
     let observatory = Observatory::new(Settings::default(), 1, Arc::clone(sink));
     let connection = Connection { id: 1, peer: None, pair: 0, upstream: Arc::from("bench"), accepted: now };
@@ -45,7 +45,7 @@ fn opened(sink: &Arc<dyn Sink>, stream: &Stream, now: Instant) -> Box<dyn Observ
     observer
 }
 
-/// The time of so many token events: each stream is played once, its counts so far only grow.
+/// The time for this many token events. Each stream is played once, because its token counts only grow.
 fn play(sink: &Arc<dyn Sink>, stream: &Stream, events: u64) -> Duration {
     let mut spent = Duration::ZERO;
     let mut left = events;
@@ -64,7 +64,7 @@ fn play(sink: &Arc<dyn Sink>, stream: &Stream, events: u64) -> Duration {
     spent
 }
 
-/// Everything that is told of an exchange, with the objectives that are judged by default.
+/// All default sinks of request records, with the default objectives.
 fn sinks() -> Arc<dyn Sink> {
     let settings = ExportSettings { servers: vec![("127.0.0.1".to_owned(), Some(8001))], ..ExportSettings::default() };
     let exporters = Exporters::start(&settings, Arc::new(Nothing)).expect("no endpoint, nothing to fail");

@@ -1,11 +1,12 @@
-//! A stream for the bench: what opens it, and its token events, one per read.
+//! A stream for the bench: its opening reads, and its token events, one per read.
 
 use std::fs;
 use std::path::Path;
 
 use tokometer::replay::Recording;
 
-/// A recording (`ENGINE/CASE`) or an exchange written from an engine's source, and what each of its token events has once.
+/// A recording (`ENGINE/CASE`) or a request written from an engine's source, and a text that occurs once in each token
+/// event.
 pub(crate) const CASES: [(&str, &str); 20] = [
     ("vllm-0.32.0/chat-stream-usage", r#""delta":"#),
     ("vllm-0.32.0/chat-stream-continuous-usage", r#""delta":"#),
@@ -26,23 +27,23 @@ pub(crate) const CASES: [(&str, &str); 20] = [
     ("vllm-0.33.0/inference-generate-stream", r#""token_ids":"#),
     ("vllm-0.33.0/cohere-chat-stream", "content-delta"),
     ("vllm-0.33.0/transcription-stream-two-pieces", r#""delta":"#),
-    // The answer so far is in every event: the price of a long one.
+    // Every event contains the whole response so far: the cost of a long response.
     ("sglang-0.5.23/parsers-native-generate-interval3", r#""meta_info":"#),
 ];
 
-/// Fewest token events of a pass: so many that opening the stream does not show.
+/// Minimum token events per pass, so that the cost of opening the stream is negligible.
 const EVENTS: usize = 2000;
 
-/// A request, and its answer up to the last token.
+/// A request, and its response up to the last token.
 pub(crate) struct Stream {
     pub(crate) request: Vec<u8>,
-    /// The answer's head, and all up to the first token.
+    /// The response headers, and everything up to the first token.
     pub(crate) opening: Vec<Vec<u8>>,
     pub(crate) events: Vec<Vec<u8>>,
 }
 
 impl Stream {
-    /// That of a case, by its name.
+    /// The stream of a case.
     pub(crate) fn of_case(case: &str, token: &str) -> Stream {
         let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
         let recorded = fixtures.join(format!("captures/{case}.jsonl"));
@@ -53,18 +54,18 @@ impl Stream {
         }
     }
 
-    /// The token events of a recording that came in a read of their own: those with `token` in them once.
+    /// Token events that arrived in a separate read of a recording: those that contain `token` once.
     fn recorded(recording: &Recording, token: &str) -> Stream {
         let reads = recording.reads.iter().map(|(_, bytes)| bytes.clone()).collect();
         Stream::of(recording.request.clone(), reads, token)
     }
 
-    /// The same of an exchange written by hand (`tests/fixtures/written/README.md`).
+    /// The same for a request written by hand (`tests/fixtures/written/README.md`).
     fn written(path: &Path, token: &str) -> Stream {
         let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let (_, exchange) = text.split_once(">>>\n").expect("a request");
         let mut sections = exchange.split("<<< ");
-        let (head, body) = sections.next().and_then(|request| request.split_once("\n\n")).expect("a head");
+        let (head, body) = sections.next().and_then(|request| request.split_once("\n\n")).expect("headers");
         let body = body.trim_end();
         let request = format!("{}\r\ncontent-length: {}\r\n\r\n{body}", head.replace('\n', "\r\n"), body.len());
         let mut reads = Vec::new();
@@ -72,7 +73,7 @@ impl Stream {
             let (_, bytes) = section.split_once('\n').expect("a time");
             let events = match bytes.strip_prefix("HTTP/1.1") {
                 Some(_) => {
-                    let (head, events) = bytes.split_once("\n\n").expect("a head");
+                    let (head, events) = bytes.split_once("\n\n").expect("headers");
                     reads.push(format!("{}\r\n\r\n", head.replace('\n', "\r\n")).into_bytes());
                     events
                 }
@@ -86,12 +87,12 @@ impl Stream {
     fn of(request: Vec<u8>, reads: Vec<Vec<u8>>, token: &str) -> Stream {
         let tokens = |read: &[u8]| String::from_utf8_lossy(read).matches(token).count();
         let first = reads.iter().position(|read| tokens(read) > 0).expect("a token");
-        // The first token after a role, too, where the stream is long enough.
+        // Include the first token after a role, if the stream is long enough.
         let opened = if reads.len() > 12 { first + 2 } else { first + 1 };
         let (opening, rest) = reads.split_at(opened);
         let is_token = |read: &&Vec<u8>| tokens(read) == 1 && !read.windows(6).any(|bytes| bytes == b"[DONE]");
         let mut events: Vec<Vec<u8>> = rest.iter().filter(is_token).cloned().collect();
-        // A finish reason, a usage or an end is no token.
+        // Drop the finish reason, usage and end events, which are not tokens.
         events.truncate(events.len().saturating_sub(2).max(1));
         let is_running = ["completion_tokens\":", "tokens_predicted\":"]
             .iter()
@@ -103,7 +104,7 @@ impl Stream {
         Stream { request, opening: opening.to_vec(), events }
     }
 
-    /// The same answer over HTTP/2 with prior knowledge (RFC 9113): a DATA frame for each chunk.
+    /// The same response over HTTP/2 with prior knowledge (RFC 9113): one DATA frame per chunk.
     pub(crate) fn over_http2(&self) -> Stream {
         let (_, body) = split(&self.request);
         let request = [
@@ -140,13 +141,13 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// Literal fields without indexing, their strings as they are (RFC 7541, section 6.2.2).
+/// Literal fields without indexing, with plain strings (RFC 7541, section 6.2.2).
 fn fields(fields: &[(&str, &str)]) -> Vec<u8> {
     let string = |text: &str| [&[text.len() as u8], text.as_bytes()].concat();
     fields.iter().flat_map(|(name, value)| [vec![0], string(name), string(value)].concat()).collect()
 }
 
-/// The chunks of a read, if it begins with one, each as a DATA frame.
+/// The chunks of a read, if it starts with one, as DATA frames.
 fn payloads(read: &[u8]) -> Vec<Vec<u8>> {
     let mut rest = read;
     let mut frames = Vec::new();
@@ -161,7 +162,7 @@ fn payloads(read: &[u8]) -> Vec<Vec<u8>> {
 }
 
 fn split(message: &[u8]) -> (&[u8], &[u8]) {
-    let end = message.windows(4).position(|bytes| bytes == b"\r\n\r\n").expect("a head") + 4;
+    let end = message.windows(4).position(|bytes| bytes == b"\r\n\r\n").expect("headers") + 4;
     message.split_at(end)
 }
 

@@ -1,4 +1,4 @@
-//! The least that a relay in this language and runtime can do: copy bytes both ways. What tokometer is measured against.
+//! The minimum for a proxy in this language and runtime, as a baseline: copy bytes both ways.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use tokio::net::TcpSocket;
 use tokio::net::TcpStream;
 
-/// Relays until it is killed.
+/// Forwards until it is killed.
 pub(crate) async fn relay(listen: SocketAddr, upstream: SocketAddr) -> io::Result<()> {
     let socket = TcpSocket::new_v4()?;
     socket.set_reuseaddr(true)?;
@@ -15,7 +15,7 @@ pub(crate) async fn relay(listen: SocketAddr, upstream: SocketAddr) -> io::Resul
     loop {
         let (downstream, _) = listener.accept().await?;
         tokio::spawn(async move {
-            // A connection that breaks is the end of the copy, nothing else.
+            // A broken connection only ends its copy.
             copy(downstream, upstream).await.unwrap_or_default();
         });
     }

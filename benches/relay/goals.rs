@@ -1,24 +1,24 @@
-//! What tokometer wants to reach, as ratios within one run.
+//! Performance goals of tokometer, as ratios within one run.
 
 use std::fmt::Write;
 
 use crate::results::Results;
 use crate::results::number;
 
-/// What a figure is held against.
+/// The reference of a goal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Against {
-    /// A peer's figure in the same rounds.
+    /// A peer's value in the same rounds.
     Peer(&'static str),
-    /// What the figure has over that of no proxy, as a ratio of the same of a peer.
+    /// The increase over no proxy, as a ratio to the increase of a peer.
     Added(&'static str),
-    /// Nothing: the limit is absolute.
+    /// None: the limit is absolute.
     Nothing,
-    /// The same figure in another row.
+    /// The same metric in another row.
     Row(&'static str),
 }
 
-/// One goal.
+/// A goal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Goal {
     pub(crate) what: &'static str,
@@ -26,7 +26,7 @@ pub(crate) struct Goal {
     figure: &'static str,
     against: Against,
     limit: f64,
-    /// The figure has to be at least, not at most, the limit.
+    /// True if the value must be at least, not at most, the limit.
     at_least: bool,
 }
 
@@ -38,7 +38,7 @@ const fn at_least(what: &'static str, row: &'static str, figure: &'static str, a
     Goal { what, row, figure, against, limit, at_least: true }
 }
 
-/// Every goal.
+/// All goals.
 pub(crate) const GOALS: &[Goal] = &[
     at_most("CPU per token, 256 streams", "s1", "cpu_us_per_token", Against::Peer("nginx"), 0.97),
     at_most("CPU per token, 256 streams", "s1", "cpu_us_per_token", Against::Peer("tokio-byte-relay"), 1.06),
@@ -68,11 +68,11 @@ pub(crate) const GOALS: &[Goal] = &[
     at_most("KiB grown per stream over 60,000 tokens", "long", "kib_grown_per_stream", Against::Nothing, 64.0),
 ];
 
-/// Who the goals are for.
+/// The program that the goals apply to.
 const US: &str = "tokometer";
 
 impl Goal {
-    /// What was reached.
+    /// The measured value.
     fn reached(&self, results: &Results) -> Option<f64> {
         let Goal { row, figure, .. } = *self;
         match self.against {
@@ -97,9 +97,9 @@ impl Goal {
     }
 }
 
-/// The goals whose rows were measured: what, goal, reached, whether.
+/// The goals whose rows were measured: description, limit, value, verdict.
 pub(crate) fn table(results: &Results) -> String {
-    let mut page = "| figure | goal | reached | |\n|---|---|---|---|\n".to_owned();
+    let mut page = "| metric | goal | reached | |\n|---|---|---|---|\n".to_owned();
     for goal in GOALS.iter().filter(|goal| results.rows.contains_key(goal.row)) {
         let reached = goal.reached(results);
         let verdict = match reached {

@@ -1,11 +1,11 @@
-//! What the relay costs: tokometer between a simulated server and a load generator, beside no proxy, a plain byte
+//! Cost of the proxy: tokometer between a simulated server and a load generator, compared with no proxy, a plain byte
 //! relay, nginx and haproxy, all in one run on this machine.
 //!
-//! `cargo bench --bench relay -- [--rows s1,rss] [--peers tokometer,nginx] [--rounds N] [--quick]`
-//! prints medians, ratios and goals, and writes `target/bench/relay.json`; `--render` writes `docs/PERFORMANCE.md`
-//! from that file. `TOKOMETER_BIN` names another binary than the one built beside the bench.
+//! `cargo bench --bench relay -- [--rows s1,rss] [--peers tokometer,nginx] [--rounds N] [--quick]` prints medians,
+//! ratios and goals, and writes `target/bench/relay.json`; `--render` writes `docs/PERFORMANCE.md` from that file.
+//! `TOKOMETER_BIN` selects another binary than the one built with the bench.
 //!
-//! The proxy has the first core to itself; this process, which is both origin and client, has the second one.
+//! The proxy is pinned to the first core; this process, both origin and client, to the second one.
 
 mod floor;
 mod goals;
@@ -24,7 +24,7 @@ use std::process::ExitCode;
 use crate::options::Options;
 use crate::results::Results;
 
-/// What can go wrong here is for a person to read.
+/// Errors of the bench are only printed.
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
 fn main() -> ExitCode {

@@ -1,4 +1,4 @@
-//! The command line of the bench.
+//! Command line of the bench.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,13 +12,13 @@ use crate::rows::Row;
 pub(crate) struct Options {
     pub(crate) rows: Vec<Row>,
     pub(crate) peers: Vec<Peer>,
-    /// Alternating runs of each row; each row has its own number unless one is given.
+    /// Alternating runs of each row; `None` for the row's default.
     pub(crate) rounds: Option<usize>,
-    /// One short run of everything: shows that it works, not what it costs.
+    /// One short run of everything: a functional check, not a measurement.
     pub(crate) quick: bool,
     pub(crate) json: PathBuf,
     pub(crate) render: bool,
-    /// Be the plain byte relay between these two instead.
+    /// Run as the plain byte relay between these two addresses.
     pub(crate) floor: Option<(SocketAddr, SocketAddr)>,
 }
 
@@ -49,9 +49,9 @@ impl Options {
                 "--json" => options.json = value()?.into(),
                 "--render" => options.render = true,
                 "--floor" => options.floor = Some((value()?.parse()?, value()?.parse()?)),
-                // Cargo says so to every bench.
+                // Cargo passes this to every bench.
                 "--bench" => {}
-                other => return Err(format!("{other:?} is no option; see the head of benches/relay/main.rs").into()),
+                other => return Err(format!("unknown option {other:?}; see the top of benches/relay/main.rs").into()),
             }
         }
         Ok(options)

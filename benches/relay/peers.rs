@@ -1,4 +1,4 @@
-//! Who is measured, and how each is set up to do the same job on one core.
+//! The measured programs, each configured for the same task on one core.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -18,16 +18,16 @@ use crate::pin;
 use crate::process::Process;
 use crate::sink;
 
-/// Who stands between client and server.
+/// The program between client and server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Peer {
-    /// Nobody.
+    /// No proxy.
     None,
     /// tokometer, observing, with both exporters on.
     Tokometer,
-    /// tokometer, relaying only.
+    /// tokometer, forwarding only.
     Relay,
-    /// A plain copy of bytes on tokio.
+    /// A plain byte copy on tokio.
     Floor,
     Nginx,
     Haproxy,
@@ -53,10 +53,10 @@ impl Peer {
 
     pub(crate) fn named(name: &str) -> Outcome<Peer> {
         let found = Peer::ALL.into_iter().find(|peer| peer.name() == name);
-        found.ok_or_else(|| format!("{name:?} is no peer: {}", Peer::ALL.map(Peer::name).join(", ")).into())
+        found.ok_or_else(|| format!("unknown peer {name:?}, expected one of: {}", Peer::ALL.map(Peer::name).join(", ")).into())
     }
 
-    /// Why it cannot run here, if it cannot.
+    /// Why it cannot run here, or `None`.
     pub(crate) fn missing(self) -> Option<String> {
         let (program, flag) = match self {
             Peer::Nginx => ("nginx", "-v"),
@@ -79,15 +79,15 @@ impl Peer {
     }
 }
 
-/// A peer at work.
+/// A running peer.
 #[derive(Debug)]
 pub(crate) struct Running {
-    /// Where clients connect.
+    /// Address that clients connect to.
     pub(crate) address: SocketAddr,
-    /// `None` for nobody.
+    /// `None` without a proxy.
     pub(crate) process: Option<Process>,
     scraper: Option<JoinHandle<()>>,
-    /// Its configuration; removed with it.
+    /// Directory of its configuration; removed on drop.
     _folder: TempDir,
 }
 
@@ -99,14 +99,14 @@ impl Drop for Running {
     }
 }
 
-/// Where the command in [`Peer::missing`] puts it.
+/// Where the command in [`Peer::missing`] puts the binary.
 const PINGORA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/peers/release/pingora-proxy-peer");
 
 fn tokometer() -> PathBuf {
     std::env::var_os("TOKOMETER_BIN").map_or_else(|| env!("CARGO_BIN_EXE_tokometer").into(), PathBuf::from)
 }
 
-/// A free port below those that the kernel hands out by itself.
+/// A free port below the kernel's ephemeral ports.
 fn free_address() -> Outcome<SocketAddr> {
     static NEXT: AtomicU16 = AtomicU16::new(18_000);
     for _ in 0..5_000 {
@@ -115,7 +115,7 @@ fn free_address() -> Outcome<SocketAddr> {
             return Ok(address);
         }
     }
-    Err("no free port was found".into())
+    Err("no free port found".into())
 }
 
 /// Starts `peer` in front of `origin`.

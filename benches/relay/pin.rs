@@ -1,4 +1,4 @@
-//! Which core belongs to whom, and how many files may be open.
+//! CPU pinning and the open-files limit.
 
 use std::fs;
 use std::process::Command;
@@ -10,7 +10,7 @@ use crate::Outcome;
 pub(crate) const PROXY_CORE: &str = "0";
 const OWN_CORE: &str = "1";
 
-/// Moves this process to its core and lets it open as many files as it may.
+/// Pins this process to its core, and raises its open-files limit to the maximum.
 pub(crate) fn take_second_core() -> Outcome<()> {
     let own = std::process::id().to_string();
     let limit = hard_file_limit()?;
@@ -27,7 +27,7 @@ pub(crate) fn on_proxy_core(program: &str) -> Outcome<Command> {
     Ok(command)
 }
 
-/// Runs a command to its end.
+/// Runs a command and waits for its end.
 pub(crate) fn quietly(program: &str, arguments: &[&str]) -> Outcome<()> {
     let status = Command::new(program).args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).status();
     match status.map_err(|error| format!("{program}: {error}"))?.success() {
@@ -38,6 +38,6 @@ pub(crate) fn quietly(program: &str, arguments: &[&str]) -> Outcome<()> {
 
 fn hard_file_limit() -> Outcome<String> {
     let limits = fs::read_to_string("/proc/self/limits")?;
-    let line = limits.lines().find(|line| line.starts_with("Max open files")).ok_or("no file limit is known")?;
-    Ok(line.split_whitespace().nth(4).ok_or("no hard file limit is known")?.to_owned())
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).ok_or("no open-files limit found")?;
+    Ok(line.split_whitespace().nth(4).ok_or("no hard open-files limit found")?.to_owned())
 }

@@ -1,4 +1,4 @@
-//! A proxy as a process: what it used, and its end.
+//! A proxy process: resource usage and termination.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ impl Process {
         let began = Instant::now();
         while tokio::net::TcpStream::connect(listens).await.is_err() {
             if let Some(status) = process.child.try_wait()? {
-                return Err(format!("{command:?} ended with {status}").into());
+                return Err(format!("{command:?} exited with {status}").into());
             }
             if began.elapsed() > Duration::from_secs(10) {
                 return Err(format!("{command:?} does not listen on {listens}").into());
@@ -62,7 +62,7 @@ impl Process {
         for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
             let Some(id) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
             let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else { continue };
-            // The name in parentheses may hold anything; the parent is the second field after it.
+            // The name in parentheses can contain any character; the parent is the second field after it.
             let parent = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1));
             if parent.and_then(|parent| parent.parse::<u32>().ok()) == Some(self.child.id()) {
                 family.push(id);
@@ -83,14 +83,14 @@ impl Process {
     }
 }
 
-/// Asks it to end, and ends it when it does not.
+/// Sends SIGTERM, and SIGKILL if the process does not exit.
 impl Drop for Process {
     fn drop(&mut self) {
         let id = self.child.id().to_string();
         if pin::quietly("kill", &["-TERM", &id]).is_err() || !self.ended_within(Duration::from_secs(3)) {
             for member in self.family() {
                 if pin::quietly("kill", &["-KILL", &member.to_string()]).is_err() {
-                    eprintln!("relay bench: process {member} could not be ended");
+                    eprintln!("relay bench: could not kill process {member}");
                 }
             }
             self.ended_within(Duration::from_secs(3));

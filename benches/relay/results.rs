@@ -1,4 +1,4 @@
-//! What was measured: every run of every peer in every row.
+//! The measurements: every run of every peer in every row.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -11,10 +11,10 @@ use serde::Serialize;
 use crate::Outcome;
 use crate::options::Options;
 
-/// The figures of one run by their names.
+/// The values of one run, by name.
 pub(crate) type Figures = BTreeMap<String, f64>;
 
-/// Everything measured. Runs of the same index were made one after the other and may be compared in pairs.
+/// All measurements. Runs with the same index are adjacent in time and can be compared in pairs.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Results {
     /// Seconds since 1970.
@@ -22,9 +22,9 @@ pub(crate) struct Results {
     pub(crate) cpu: String,
     pub(crate) kernel: String,
     pub(crate) quick: bool,
-    /// Peers that could not run, and why.
+    /// Peers that could not run, and the reasons.
     pub(crate) missing: BTreeMap<String, String>,
-    /// Peers that failed in a row, and how.
+    /// Peers that failed in a row, and the errors.
     pub(crate) failed: BTreeMap<String, String>,
     /// Row, peer, runs.
     pub(crate) rows: BTreeMap<String, BTreeMap<String, Vec<Figures>>>,
@@ -75,7 +75,7 @@ impl Results {
         median(mine.iter().zip(&theirs).map(|(mine, theirs)| mine / theirs).collect())
     }
 
-    /// The names of the figures of a row, in order.
+    /// The metric names of a row, sorted.
     fn figures(&self, row: &str) -> Vec<String> {
         let runs = self.rows.get(row).into_iter().flat_map(|peers| peers.values().flatten());
         let mut names: Vec<String> = runs.flat_map(|run| run.keys().cloned()).collect();
@@ -84,7 +84,7 @@ impl Results {
         names
     }
 
-    /// Medians: one table per row.
+    /// The medians, one table per row.
     pub(crate) fn table(&self) -> String {
         let mut page = String::new();
         for (row, peers) in &self.rows {
@@ -118,7 +118,7 @@ impl Results {
     }
 }
 
-/// A figure with about three significant digits.
+/// Formats a value with about three significant digits.
 pub(crate) fn number(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => format!("{value:.0}"),

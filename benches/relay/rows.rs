@@ -1,4 +1,4 @@
-//! What is measured.
+//! The measured workloads.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -21,24 +21,24 @@ use crate::peers::Running;
 use crate::results::Figures;
 use crate::results::Results;
 
-/// One kind of traffic.
+/// A workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Row {
-    /// 16 streams of 50 tokens per second: the low end of "flat".
+    /// 16 streams of 50 tokens per second: the reference for constant cost per token.
     S16,
     /// 256 streams of 50 tokens per second.
     S1,
     /// 1,024 streams of 50 tokens per second.
     S2,
-    /// 4 streams of 4,000 tokens per second, over 60,000 tokens of their life.
+    /// 4 streams of 4,000 tokens per second, measured over 60,000 tokens each.
     Long,
     /// 5,000 streams of one token per second: memory.
     Rss,
-    /// Nobody connected: memory.
+    /// No connections: memory.
     Idle,
-    /// 16 streams as fast as they go.
+    /// 16 streams at full speed.
     Saturation,
-    /// Short answers on 64 kept-alive connections.
+    /// Short responses on 64 keep-alive connections.
     Short,
     /// Request bodies of 10 MB.
     Body,
@@ -77,7 +77,7 @@ impl Row {
 
     pub(crate) fn named(name: &str) -> Outcome<Row> {
         let found = Row::ALL.into_iter().find(|row| row.name() == name);
-        found.ok_or_else(|| format!("{name:?} is no row: {}", Row::ALL.map(Row::name).join(", ")).into())
+        found.ok_or_else(|| format!("unknown row {name:?}, expected one of: {}", Row::ALL.map(Row::name).join(", ")).into())
     }
 
     fn rounds(self) -> usize {
@@ -89,7 +89,7 @@ impl Row {
     }
 }
 
-/// Runs every row with every peer, in turns: what disturbs the machine disturbs all of them.
+/// Runs every row with every peer, alternately, so that disturbances of the machine affect all of them.
 pub(crate) async fn run(options: &Options, results: &mut Results) -> Outcome<()> {
     let mut peers = options.peers.clone();
     peers.retain(|peer| match peer.missing() {
@@ -102,7 +102,7 @@ pub(crate) async fn run(options: &Options, results: &mut Results) -> Outcome<()>
     });
     for row in &options.rows {
         let mut peers = peers.clone();
-        // Without a proxy there is no process to look at.
+        // Without a proxy there is no process to measure.
         peers.retain(|peer| *row != Row::Idle || *peer != Peer::None);
         let rounds = options.rounds.unwrap_or(if options.quick { 1 } else { row.rounds() });
         for round in 1..=rounds {
@@ -119,14 +119,14 @@ pub(crate) async fn run(options: &Options, results: &mut Results) -> Outcome<()>
                     }
                 }
             }
-            // A peer that failed has no further runs in this row, so that runs of the same index stay pairs.
+            // A failed peer is excluded from the rest of the row, so that runs with the same index stay comparable.
             peers.retain(|peer| !failed.contains(peer));
         }
     }
     Ok(())
 }
 
-/// One run's times.
+/// Durations of one run.
 struct Window {
     warm_up: Duration,
     measure: Duration,
@@ -139,8 +139,8 @@ async fn measure(row: Row, peer: Peer, quick: bool) -> Outcome<Figures> {
         Row::S16 => streams(peer, 16, 50.0, 150, window).await,
         Row::S1 => streams(peer, 256, 50.0, 150, window).await,
         Row::S2 => streams(peer, 1024, 50.0, 150, window).await,
-        // Begins after the exporters' first push and page and ends before the streams do, so that what grows is the streams'
-        // own: the first end of an exchange makes its series, which is paid once.
+        // Starts after the exporters' first push and scrape, and ends before the streams do, so that only growth by the
+        // streams is measured: the first request to end creates its series, a one-time cost.
         Row::Long => {
             let window = Window { warm_up: seconds(6, 2), measure: seconds(16, 2) };
             streams(peer, 4, 4000.0, 120_000, window).await
@@ -165,7 +165,7 @@ async fn measure(row: Row, peer: Peer, quick: bool) -> Outcome<Figures> {
         Row::Connect => {
             let settings =
                 load::Settings { concurrency: 16, max_tokens: 1, stream: false, ..load::Settings::default() };
-            // As many as there are ports for both sides, with those of the run before still in TIME_WAIT.
+            // Limited by the ports of both sides, because those of the previous run are still in TIME_WAIT.
             let settings = load::Settings { keep_alive: false, ..settings };
             let window = Window { warm_up: Duration::from_millis(200), measure: Duration::from_secs(1) };
             flood(peer, settings, "request", window).await
@@ -193,7 +193,7 @@ fn url(address: SocketAddr) -> String {
     format!("http://{address}")
 }
 
-/// What the proxy used and the origin made over the window, while `load` goes on.
+/// Resource usage of the proxy and tokens of the origin during the window, while `load` runs.
 async fn over(
     window: &Window,
     settings: load::Settings,
@@ -213,7 +213,7 @@ async fn over(
     tokio::time::sleep(window.warm_up).await;
     let warm = running.process.as_ref().map(|process| process.resident_kib());
     let (tokens, cpu, began) = (simulator.stats().generation_tokens, used(running), Instant::now());
-    // A little less than the load's own time, so that its end is not part of the window.
+    // Slightly shorter than the load, so that its end is outside the window.
     tokio::time::sleep(window.measure.mul_f64(0.97)).await;
     let tokens = simulator.stats().generation_tokens - tokens;
     let (cpu, wall) = (used(running).saturating_sub(cpu), began.elapsed());
@@ -240,7 +240,7 @@ async fn streams(peer: Peer, count: usize, rate: f64, tokens: u64, window: Windo
     let epoch = Instant::now();
     let simulator = Simulator::start(origin(pace(rate), Text::Stamp(epoch), true)).await?;
     let running = peers::start(peer, simulator.local_address()).await?;
-    // Streams begin evenly over the time that one of them lasts, as far as the warm-up goes.
+    // The starts are spread evenly over the duration of a stream, limited by the warm-up.
     let lasts = Duration::from_secs_f64(tokens as f64 / rate);
     let settings = load::Settings {
         concurrency: count,
@@ -272,7 +272,7 @@ async fn streams(peer: Peer, count: usize, rate: f64, tokens: u64, window: Windo
     Ok(figures)
 }
 
-/// Requests as fast as they go.
+/// Requests at full speed.
 async fn flood(peer: Peer, settings: load::Settings, unit: &str, window: Window) -> Outcome<Figures> {
     let simulator = Simulator::start(origin(pace(0.0), Text::Filler, false)).await?;
     let running = peers::start(peer, simulator.local_address()).await?;

@@ -1,4 +1,4 @@
-//! The other ends of the exporters: a collector that takes everything, and a scraper.
+//! Endpoints of the exporters: a collector that accepts everything, and a scraper.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,14 +9,14 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 use tokio::net::TcpStream;
 
-/// Listens and answers every POST with an empty 200, which is what an OTLP/HTTP exporter takes for success.
+/// Responds to every POST with an empty 200, which an OTLP/HTTP exporter treats as success.
 pub(crate) async fn collect() -> io::Result<SocketAddr> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
     let address = listener.local_addr()?;
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             tokio::spawn(async move {
-                // An exporter that went away is no concern of the bench.
+                // A disconnected exporter is not an error of the bench.
                 swallow(stream).await.unwrap_or_default();
             });
         }
@@ -51,7 +51,7 @@ async fn swallow(mut stream: TcpStream) -> io::Result<()> {
 /// Fetches `/metrics` every five seconds until it is dropped.
 pub(crate) async fn scrape(admin: SocketAddr) {
     loop {
-        // The admin server may not be up yet; the next round comes.
+        // The admin server may not be up yet; the next round retries.
         fetch(admin).await.unwrap_or_default();
         tokio::time::sleep(Duration::from_secs(5)).await;
     }

@@ -9,7 +9,7 @@ use pingora::prelude::Session;
 use pingora::prelude::http_proxy_service;
 use pingora::server::configuration::ServerConf;
 
-/// Sends everything to one server.
+/// Forwards everything to one server.
 struct Bare {
     upstream: String,
 }
