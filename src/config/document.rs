@@ -37,7 +37,8 @@ examples for one engine each.
 
 No configuration is required: `tokometer run --listen 0.0.0.0:8000 --upstream 127.0.0.1:8001` works. Settings are merged
 in this order; later sources override earlier ones: defaults, file, `OTEL_*` variables, `TOKOMETER_*` variables, flags.
-`tokometer check` prints the effective settings and where each was set. Unknown keys are errors.
+`tokometer check` explains the effective settings; `tokometer config` prints them and where each was set. Unknown keys are
+errors.
 
 An invalid value in the file, in a `TOKOMETER_*` variable or in a flag is an error, and tokometer exits with code 2. An
 invalid value of an `OTEL_*` variable is ignored with a warning, because those variables are often set for every program

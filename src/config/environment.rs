@@ -23,7 +23,7 @@ pub(crate) const SPECIAL: [(&str, &str); 4] = [
     ("TOKOMETER_CONFIG", "Configuration file, as `--config`."),
     ("TOKOMETER_LISTEN", "Address that clients connect to, as `--listen`."),
     ("TOKOMETER_UPSTREAM", "Address of the server, as `--upstream`."),
-    ("TOKOMETER_PAIRS", "Several `LISTEN=UPSTREAM` , separated by commas, as `--pair`."),
+    ("TOKOMETER_PAIRS", "Several `LISTEN=UPSTREAM`, separated by commas, as `--pair`."),
 ];
 
 /// The variables that tokometer reads, by name. An empty one counts as not set (OpenTelemetry's rule).

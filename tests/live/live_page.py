@@ -249,8 +249,8 @@ def a_feed_that_ends_is_told_and_comes_back():
         _open(browser, relay)
         until(lambda: _text(browser, "#flying") == "4", lambda: _text(browser, "#flying"), 30)
         relay.kill()
-        until(lambda: browser.evaluate("document.querySelector('#connection').dataset.state") == "lost", "it shows the lost connection", 20)
-        assert "trying again" in _text(browser, "#connection") and browser.evaluate("document.querySelector('#main').className") == "stale"
+        until(lambda: browser.evaluate("document.querySelector('#connection').dataset.state") == "lost", "it says that it is lost", 20)
+        assert "reconnecting" in _text(browser, "#connection") and browser.evaluate("document.querySelector('#main').className") == "stale"
         with Process("tokometer", relay.argv) as again:
             again.ready(f"http://127.0.0.1:{relay.admin}/readyz")
             until(lambda: browser.evaluate("document.querySelector('#connection').dataset.state") == "live", "it is back", 30)

@@ -297,7 +297,7 @@ const bars = {
     if (!stream || lane < 0) return tip.hide();
     const { told } = stream, box = this.canvas.getBoundingClientRect(), [x, y] = this.spot ?? this.corner(lane);
     const model = known(told.model) ? this.snapshot.models[told.model] : "no model", pair = this.snapshot.pairs[told.pair];
-    const doing = { requesting: "sends its request", prefill: "waits for its first token", whole: "waits for its non-streamed response", decode: "streams", held_up: "held up: its client takes no bytes", ending: "is ending", session: "in conversation" }[told.doing] ?? told.doing;
+    const doing = { requesting: "sends its request", prefill: "waits for its first token", whole: "waits for its non-streamed response", decode: "streams", held_up: "blocked on a slow client", ending: "is ending", session: "in conversation" }[told.doing] ?? told.doing;
     const of = known(told.max_tokens) ? ` of ${told.max_tokens} at most` : "";
     tip.show(box.left + x, box.top + y, model, [
       ["it", doing], ["age", ms(told.age_ms)], ["first token after", ms(told.ttft_ms)],

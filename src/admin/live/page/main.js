@@ -125,7 +125,7 @@ const main = {
     charts.spark(find("tokens-spark"), rates.history.map(second => second.tokens / second.seconds));
     fill("flying", digits(flight.exchanges));
     const parts = [`${flight.streaming} streaming`, `${flight.waiting} waiting`];
-    if (flight.held_up > 0) parts.push(`${flight.held_up} held up`);
+    if (flight.held_up > 0) parts.push(`${flight.held_up} blocked on slow clients`);
     if (flight.stalled > 0) parts.push(`${flight.stalled} stalled`);
     if (flight.waiting > 0) parts.push(`longest wait ${time(flight.longest_wait_seconds)}`);
     fill("flying-more", parts.join(", "));
