@@ -109,9 +109,7 @@ fn attacks() -> Option<String> {
 pub(crate) fn write(results: &Results) -> Outcome<()> {
     let mut page = HEAD.to_owned();
     if results.quick {
-        page.push_str(
-            "\n**These values are from a quick run, which checks only that the bench works.**\n",
-        );
+        page.push_str("\n**These values are from a quick run, which checks only that the bench works.**\n");
     }
     // The rest of the version identifies the kernel's build.
     let kernel = results.kernel.split('-').next().unwrap_or_default();

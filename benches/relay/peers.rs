@@ -53,7 +53,9 @@ impl Peer {
 
     pub(crate) fn named(name: &str) -> Outcome<Peer> {
         let found = Peer::ALL.into_iter().find(|peer| peer.name() == name);
-        found.ok_or_else(|| format!("unknown peer {name:?}, expected one of: {}", Peer::ALL.map(Peer::name).join(", ")).into())
+        found.ok_or_else(|| {
+            format!("unknown peer {name:?}, expected one of: {}", Peer::ALL.map(Peer::name).join(", ")).into()
+        })
     }
 
     /// Why it cannot run here, or `None`.

@@ -77,7 +77,9 @@ impl Row {
 
     pub(crate) fn named(name: &str) -> Outcome<Row> {
         let found = Row::ALL.into_iter().find(|row| row.name() == name);
-        found.ok_or_else(|| format!("unknown row {name:?}, expected one of: {}", Row::ALL.map(Row::name).join(", ")).into())
+        found.ok_or_else(|| {
+            format!("unknown row {name:?}, expected one of: {}", Row::ALL.map(Row::name).join(", ")).into()
+        })
     }
 
     fn rounds(self) -> usize {

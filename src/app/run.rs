@@ -66,7 +66,7 @@ enum Asked {
 /// undone. SIGHUP reloads the configuration and reopens the access log; an invalid configuration changes nothing.
 ///
 /// # Errors
-/// If something cannot start; errors at runtime do not end the program.
+/// If something cannot start. Once running, it ends with `Ok`.
 pub fn run(config: Config, flags: &Flags, environment: &Environment, logs: &log::Handle) -> Result<(), Error> {
     descriptors::raise_limit();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(2).build()?;
