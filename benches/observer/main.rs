@@ -67,7 +67,7 @@ fn play(sink: &Arc<dyn Sink>, stream: &Stream, events: u64) -> Duration {
 /// All default sinks of request records, with the default objectives.
 fn sinks() -> Arc<dyn Sink> {
     let settings = ExportSettings { servers: vec![("127.0.0.1".to_owned(), Some(8001))], ..ExportSettings::default() };
-    let exporters = Exporters::start(&settings, Arc::new(Nothing)).expect("no endpoint, nothing to fail");
+    let exporters = Exporters::start(&settings, Arc::new(Nothing)).expect("no endpoint that could fail");
     let pairs = ["default".to_owned()];
     let in_flight = InFlight::start(LiveSettings::default(), &pairs, Instant::now()).expect("a thread");
     in_flight.before(Tee::of(vec![Arc::new(Judge::new(Objectives::default())), exporters]))

@@ -81,7 +81,7 @@ impl Guard {
             _ => {}
         }
         let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
-        let foreign = |why: &str| Err((StatusCode::FORBIDDEN, format!("requests from other sites are refused: {why}")));
+        let foreign = |why: &str| Err((StatusCode::FORBIDDEN, format!("cross-site requests are rejected: {why}")));
         if let Some(origin) = text("origin")
             && !host.is_some_and(|host| is_same_origin(origin, host))
         {

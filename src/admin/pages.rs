@@ -104,7 +104,7 @@ const PATHS: [(&str, &str, &str); 13] = [
     ("/", READ, "this page"),
     ("/live", READ, "live page of current requests"),
     ("/metrics", READ, "metrics for Prometheus: OpenMetrics, text or protobuf, as requested by the scraper"),
-    ("/startz", READ, "200 once tokometer listens"),
+    ("/startz", READ, "200 once tokometer is listening"),
     ("/livez", READ, "200 while tokometer works; it does not depend on the inference server"),
     ("/readyz", READ, "200 while new connections are accepted; 503 during a drain"),
     (

@@ -261,7 +261,7 @@ mod tests {
 
     impl Sink for Sum {
         fn record(&self, record: &Record) {
-            assert!(record.sequence != 13, "an unlucky one");
+            assert!(record.sequence != 13, "panic of a sink");
             self.told.fetch_add(record.sequence, SeqCst);
             self.threads.lock().unwrap().send(thread::current().name().map(str::to_owned)).ok();
         }

@@ -106,7 +106,7 @@ impl admin::Control for Controlled {
     }
 
     fn open_streams(&self) -> usize {
-        // In the other phases, connections may be open but idle.
+        // Before draining, connections may be open but idle, so requests are counted instead.
         match self.phase() {
             relay::Phase::Running | relay::Phase::Closing => self.handles.observatory.open(),
             _ => self.handles.relay.drain().open(),

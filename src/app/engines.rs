@@ -23,7 +23,7 @@ pub enum Error {
     #[error(transparent)]
     Listen(#[from] listen::Error),
     /// The thread cannot be started.
-    #[error("cannot start the thread that reads the engines' metrics: {0}")]
+    #[error("cannot start the thread that scrapes the engines' metrics: {0}")]
     Thread(#[from] io::Error),
 }
 

@@ -2,7 +2,7 @@
 
 /// The values in their order, with their meanings.
 const MEANINGS: [(&str, &str); 57] = [
-    ("outcome", "How it ended: one word of [METRICS.md](METRICS.md), `tokometer.exchanges`."),
+    ("outcome", "Outcome of the request, as listed in [METRICS.md](METRICS.md), `tokometer.exchanges`."),
     ("status", "HTTP status; null without a response."),
     ("operation", "Operation, by its OpenTelemetry name: `chat`, `text_completion`, `embeddings`, ..."),
     ("engine", "The engine that sent the response; null if it is not known for certain."),

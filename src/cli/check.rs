@@ -126,7 +126,7 @@ fn figures(settings: &Settings, lines: &mut Vec<String>) {
                 export::Sampler::AlwaysOff => "none".to_owned(),
                 export::Sampler::Ratio(share) => format!("{}%", share * 100.0),
             };
-            let parent = if traces.parent_based { " where the caller did not decide" } else { "" };
+            let parent = if traces.parent_based { " without a decision by the caller" } else { "" };
             format!("  OTLP traces: {}; sampled: {share}{parent}{}.", target(endpoint), kept_besides(traces))
         }
     });

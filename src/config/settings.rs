@@ -47,7 +47,7 @@ pub struct Settings {
     pub ledger: ledger::Settings,
     /// Number of threads that forward traffic; `None` for one per CPU available to the process.
     pub threads: Option<usize>,
-    /// How long open connections may continue after SIGTERM.
+    /// How long open streams may continue after SIGTERM.
     pub grace_period: Duration,
     /// How long new connections are accepted after a drain request.
     pub lame_duck: Duration,

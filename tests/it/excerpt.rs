@@ -6,9 +6,9 @@ use std::process::Command;
 
 /// The output of `tests/excerpt.sh` for this log.
 fn excerpt(log: &str) -> String {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary directory");
     let path = folder.path().join("log");
-    std::fs::write(&path, log).expect("a file in it");
+    std::fs::write(&path, log).expect("the log is written");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/excerpt.sh");
     let output = Command::new(script).arg(&path).output().expect("bash and awk");
     assert!(output.status.success(), "{output:?}");

@@ -143,7 +143,7 @@ impl Pod {
             Some((port_after(said, "Relaying. listen=")?, port_after(said, "/drain. address=")?))
         });
         let pod = Pod { server, sidecar, port, admin, collector };
-        until("both answer", || {
+        until("both respond", || {
             ask(admin, "/startz").is_some() && ask(port, "/health").is_some_and(|a| a.contains(" 200 "))
         });
         pod

@@ -53,7 +53,7 @@ pub enum Error {
     /// The simulated server.
     #[error(transparent)]
     Simulator(#[from] server::Error),
-    /// The instrument.
+    /// The proxy.
     #[error(transparent)]
     Instrument(#[from] instrument::Error),
     /// The load.
@@ -65,9 +65,9 @@ pub enum Error {
     /// The proxy and the load recorded different numbers of requests.
     #[error("the proxy recorded {recorded} requests, the client {ended}: this is a bug in tokometer")]
     Disagree {
-        /// By the relay.
+        /// Recorded by the proxy.
         recorded: u64,
-        /// By the load.
+        /// Recorded by the load.
         ended: u64,
     },
 }

@@ -101,7 +101,7 @@ pub struct Process {
     /// Number of threads that forward traffic. 0: one per CPU available to the process (cgroup limits included).
     #[schemars(range(min = 0, max = 1024))]
     pub threads: u64,
-    /// Seconds that open connections may continue after SIGTERM. 0: they are closed at once. Keep it below the pod's
+    /// Seconds that open streams may continue after SIGTERM. 0: they are closed at once. Keep it below the pod's
     /// `terminationGracePeriodSeconds`.
     #[schemars(range(min = 0, max = 86400))]
     pub grace_period_secs: u64,

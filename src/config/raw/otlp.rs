@@ -155,12 +155,12 @@ pub struct Destination {
 #[serde(default)]
 pub struct OtlpMetrics {
     #[serde(flatten)]
-    #[expect(missing_docs, reason = "flattened: no key of its own, and a doc comment would replace the block's")]
+    #[expect(missing_docs, reason = "flattened: not a key, and a doc comment would replace that of the block")]
     pub destination: Destination,
     /// Milliseconds between exports.
     #[schemars(range(min = 100, max = 3600000))]
     pub interval_ms: u64,
-    /// Aggregation temporality of counters and histograms. With `delta` and `lowmemory`, the data of a rejected export
+    /// Aggregation temporality of counters and histograms. With `delta` and `lowmemory`, the data of a failed export
     /// is lost; with `cumulative`, the next export includes it.
     pub temporality: Temporality,
     /// Format of histograms.
@@ -183,7 +183,7 @@ impl Default for OtlpMetrics {
 #[serde(default)]
 pub struct OtlpTraces {
     #[serde(flatten)]
-    #[expect(missing_docs, reason = "flattened: no key of its own, and a doc comment would replace the block's")]
+    #[expect(missing_docs, reason = "flattened: not a key, and a doc comment would replace that of the block")]
     pub destination: Destination,
     /// Trace sampler.
     pub sampler: Sampler,

@@ -300,10 +300,10 @@ const bars = {
     const doing = { requesting: "sends its request", prefill: "waits for its first token", whole: "waits for its non-streamed response", decode: "streams", held_up: "blocked on a slow client", ending: "is ending", session: "in conversation" }[told.doing] ?? told.doing;
     const of = known(told.max_tokens) ? ` of ${told.max_tokens} at most` : "";
     tip.show(box.left + x, box.top + y, model, [
-      ["it", doing], ["age", ms(told.age_ms)], ["first token after", ms(told.ttft_ms)],
+      ["state", doing], ["age", ms(told.age_ms)], ["first token", ms(told.ttft_ms)],
       ["tokens", `${told.tokens}${of}`], ["speed", known(told.tokens_per_second) ? `${digits(told.tokens_per_second)} tok/s` : NONE],
-      ["next token waited for", ms(told.waited_ms)], ["route", told.route],
-      ["engine", [pair?.engine, this.snapshot.pairs.length > 1 ? pair?.name : null].filter(Boolean).join(", ") || "not recognised"], ["number", told.id],
+      ["since last token", ms(told.waited_ms)], ["route", told.route],
+      ["engine", [pair?.engine, this.snapshot.pairs.length > 1 ? pair?.name : null].filter(Boolean).join(", ") || "not detected"], ["number", told.id],
     ]);
   },
 };

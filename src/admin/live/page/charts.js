@@ -33,7 +33,7 @@ const charts = {
   distribution(svg, told, { tick, value, limit, beyond, name, limitName }) {
     const [width, height] = measure(svg), foot = 20, top = 22, base = height - foot;
     if (told.count === 0) {
-      svg.setAttribute("aria-label", `${name}: nothing ended in the last minute`);
+      svg.setAttribute("aria-label", `${name}: no requests ended in the last minute`);
       return svg.replaceChildren(draw("text", { x: width / 2, y: height / 2, "text-anchor": "middle" }, "no requests ended in the last minute"));
     }
     const least = told.buckets[0][0] || told.buckets[0][1] / 2, last = told.buckets.at(-1), greatest = last[1] ?? last[0] * 2;

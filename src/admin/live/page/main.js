@@ -153,11 +153,11 @@ const main = {
   empty({ in_flight: flight, since_start: start }) {
     const element = find("empty"), ended = Object.values(start.exchanges).reduce((sum, n) => sum + n, 0);
     element.hidden = flight.exchanges > 0;
-    element.textContent = ended > 0 ? `Nothing is in flight.\n${digits(ended)} exchanges have ended since the start.`
-      : "No traffic yet.\nPoint a client at the address that tokometer listens on: its streams appear here by themselves.";
+    element.textContent = ended > 0 ? `Nothing is in flight.\n${digits(ended)} requests have ended since the start.`
+      : "No traffic yet.\nPoint a client at the address that tokometer listens on: its streams appear here automatically.";
     const left = flight.left_out > 0 ? `the oldest ${flight.streams.length} of ${flight.exchanges}` : `${flight.exchanges}`;
-    fill("streams-note", flight.exchanges > 0 ? `${left}; a bar is as long as its stream is old` : "");
-    find("bars").setAttribute("aria-label", `Streams in flight as bars: ${flight.exchanges}, of them ${flight.waiting} waiting and ${flight.streaming} streaming. Arrow keys go from stream to stream.`);
+    fill("streams-note", flight.exchanges > 0 ? `${left}; the length of a bar shows the age of its stream` : "");
+    find("bars").setAttribute("aria-label", `Streams in flight as bars: ${flight.exchanges} in total, ${flight.waiting} waiting and ${flight.streaming} streaming. Arrow keys select a stream.`);
   },
 
   objectives(all) {
@@ -169,17 +169,17 @@ const main = {
     const items = all.map(one => {
       const { good, bad, burn_rate: burn, reasons } = one.recent, judged = good + bad;
       const why = Object.entries(reasons).sort((a, b) => b[1] - a[1]).slice(0, 2).map(([reason, n]) => `${word(reason)} ${n}`).join(", ");
-      // The bar is the share of bad exchanges; its mark is what the target allows.
+      // The bar shows the share of bad requests; the mark shows the share allowed by the target.
       const allowed = 1 - one.target, share = judged > 0 ? bad / judged : 0, full = Math.min(1, Math.max(allowed * 3, share * 1.1));
       const meter = make("div", { class: "meter", role: "img", "data-state": one.state, "aria-label": `${percent(share)} bad, ${percent(allowed)} allowed` }, make("i"), make("u"));
       meter.children[0].style.width = `${share / full * 100}%`;
       meter.children[1].style.left = `calc(${allowed / full * 100}% - 1px)`;
       const target = [`target ${percent(one.target)}`, limit(one)].filter(Boolean).join(", ");
       const told = judged > 0 ? `${percent(good / judged)} of ${judged} good; ${target}` : target;
-      const burns = known(burn) && bad > 0 ? make("span", { class: "small" }, `spends its budget ${digits(burn)}× as fast as it may: ${why}`) : "";
+      const burns = known(burn) && bad > 0 ? make("span", { class: "small" }, `burn rate ${digits(burn)}×: ${why}`) : "";
       return make("li", {}, make("strong", {}, word(one.name)), make("span", { class: "badge", "data-state": one.state }, words[one.state] ?? one.state), meter, make("span", { class: "small" }, told), burns);
     });
-    const none = make("li", {}, make("span", { class: "small" }, "No objectives are set."));
+    const none = make("li", {}, make("span", { class: "small" }, "No objectives are configured."));
     find("slo").replaceChildren(...(items.length > 0 ? items : [none]));
   },
 
@@ -198,7 +198,7 @@ const main = {
 
   engines(pairs) {
     const items = pairs.map(pair => {
-      const own = pair.own, figures = [["Running", digits(own?.running)], ["Queued", digits(own?.waiting)], ["Queue wait", time(own?.queue_seconds)], ["Prefix cache", percent(own?.cache_ratio, 0)], ["Preempted", digits(own?.preemptions)], ["Last token", known(pair.silent_seconds) ? `${time(pair.silent_seconds)} ago` : "none owed"]];
+      const own = pair.own, figures = [["Running", digits(own?.running)], ["Queued", digits(own?.waiting)], ["Queue wait", time(own?.queue_seconds)], ["Prefix cache", percent(own?.cache_ratio, 0)], ["Preempted", digits(own?.preemptions)], ["Last token", known(pair.silent_seconds) ? `${time(pair.silent_seconds)} ago` : "none pending"]];
       const parts = [make("div", { class: "row" }, make("strong", {}, [pair.name, pair.engine].filter(Boolean).join(", ")), make("span", { class: "badge", "data-state": pair.state }, pair.state))];
       if (known(own?.kv_usage)) {
         const meter = make("div", { class: "meter", role: "img", "data-state": own.kv_usage > 0.95 ? "over" : "plain", "aria-label": `KV cache ${percent(own.kv_usage, 0)} full` }, make("i"));

@@ -47,10 +47,10 @@ const timeline = {
       ["Model", slow.model ?? "no model"], ["Route", slow.route], ["Outcome", word(slow.outcome)],
       ["First token", ms(slow.ttft_ms)], ["In the queue", ms(slow.queue_ms)], ["Longest gap", ms(slow.longest_gap_ms)],
       ["Duration", ms(slow.duration_ms)], ["Prompt", known(slow.input_tokens) ? `${slow.input_tokens} tokens` : NONE],
-      ["Answer", `${tokens} tokens`], ["Decode", known(slow.decode_tokens_per_second) ? `${digits(slow.decode_tokens_per_second)} tok/s` : NONE],
+      ["Response", `${tokens} tokens`], ["Decode", known(slow.decode_tokens_per_second) ? `${digits(slow.decode_tokens_per_second)} tok/s` : NONE],
       ["Blocked on a slow client", ms(slow.blocked_ms)], ["Ended", `${time(slow.ended_seconds_ago)} ago`], ["Number", slow.id],
     ];
-    if (snapshot.pairs.length > 1) rows.splice(2, 0, ["Pair", snapshot.pairs[slow.pair]?.name ?? NONE]);
+    if (snapshot.pairs.length > 1) rows.splice(2, 0, ["Listener", snapshot.pairs[slow.pair]?.name ?? NONE]);
     // Unchanged elements are kept, so that text can be selected.
     if (list.children.length !== rows.length) list.replaceChildren(...rows.map(([name]) => make("div", {}, make("dt", {}, name), make("dd"))));
     rows.forEach(([name, value], at) => {
