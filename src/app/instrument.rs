@@ -261,7 +261,7 @@ impl Instrument {
     /// changed then.
     pub fn reload(&self, settings: &Settings) -> Result<(), Error> {
         let vocabularies = Vocabularies::read(&settings.tokenizer)?;
-        let rules = ledger::Rules::new(settings.ledger.clone())?;
+        let rules = accounting::Rules::new(settings.ledger.clone())?;
         // Requests that have ended are counted with the old settings.
         self.backlog.settle();
         self.counting.reload(vocabularies, settings.tokenizer.queue_answers).map_err(Error::Counting)?;

@@ -86,7 +86,7 @@ impl Figures {
     }
 
     /// Called when the span receiver runs.
-    pub(super) fn attach_queue(&self, figures: Arc<queue::Figures>) {
+    pub(super) fn attach_queue(&self, figures: Arc<engine_spans::Figures>) {
         self.queue.set(figures).ok();
     }
 

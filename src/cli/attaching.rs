@@ -101,8 +101,8 @@ pub(super) fn inject(arguments: &InjectArgs) -> ExitCode {
         Err(message) => return wrong(&message),
     };
     let done = match (arguments.remove, arguments.image.as_deref().or(IMAGE)) {
-        (true, _) => attach::remove(&text),
-        (false, Some(image)) => attach::inject(&text, &options(arguments, image)),
+        (true, _) => inject::remove(&text),
+        (false, Some(image)) => inject::inject(&text, &options(arguments, image)),
         (false, None) => return wrong("set the sidecar's image: --image REGISTRY/tokometer:VERSION"),
     };
     match done {

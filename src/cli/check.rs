@@ -158,12 +158,12 @@ fn objectives(slo: &slo::Settings) -> String {
 }
 
 /// Tenants, prices and budgets that are configured.
-fn spending(ledger: &ledger::Settings) -> Vec<String> {
+fn spending(ledger: &accounting::Settings) -> Vec<String> {
     let tenants = ledger.tenants.as_ref().map(|tenants| {
         let form = match (tenants.form, &tenants.hash_key_file) {
-            (ledger::TenantForm::Plain, _) => "by the names that clients send",
-            (ledger::TenantForm::Hash, Some(_)) => "hashed with a key",
-            (ledger::TenantForm::Hash, None) => "hashed",
+            (accounting::TenantForm::Plain, _) => "by the names that clients send",
+            (accounting::TenantForm::Hash, Some(_)) => "hashed with a key",
+            (accounting::TenantForm::Hash, None) => "hashed",
         };
         let others = match (tenants.only_named, tenants.most) {
             (true, _) => "all others are `other`".to_owned(),

@@ -24,7 +24,7 @@ pub struct Settings {
     /// How connections are forwarded.
     pub relay: relay::Settings,
     /// How requests are parsed and measured.
-    pub observe: observe::Settings,
+    pub observe: observer::Settings,
     /// Token counting by text.
     pub tokenizer: tokenizer::Settings,
     /// Scraping of the engines' own metrics.
@@ -44,7 +44,7 @@ pub struct Settings {
     /// The objectives.
     pub slo: slo::Settings,
     /// Tenants, prices and budgets.
-    pub ledger: ledger::Settings,
+    pub ledger: accounting::Settings,
     /// Number of threads that forward traffic; `None` for one per CPU available to the process.
     pub threads: Option<usize>,
     /// How long open streams may continue after SIGTERM.

@@ -189,6 +189,7 @@ fn with_fields<'b, T>(mut split: impl FnMut(&mut [MaybeUninit<Header<'b>>]) -> R
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests may read the clock")]
 mod tests {
     use super::*;
 

@@ -231,7 +231,7 @@ fn observe(raw: &Observe, problems: &mut Problems<'_>) -> observer::Settings {
 fn own_path(path: &str, route: &str, problems: &mut Problems<'_>) -> Option<observer::OwnPath> {
     let message = match observer::OwnPath::new(path, route) {
         Ok(own) => return Some(own),
-        Err(observe::OwnPathError::Path) => {
+        Err(observer::OwnPathError::Path) => {
             format!("invalid path `{path}`; it must start with `/`, such as /llm, or /llm/* for everything below it")
         }
         Err(observer::OwnPathError::Route) => {

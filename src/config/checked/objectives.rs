@@ -88,7 +88,7 @@ pub(super) fn checked(raw: &Raw, problems: &mut Problems<'_>) -> slo::Settings {
 }
 
 /// Request headers that are read.
-pub(super) fn headers(raw: &Raw, problems: &mut Problems<'_>) -> observe::TargetHeaders {
+pub(super) fn headers(raw: &Raw, problems: &mut Problems<'_>) -> observer::TargetHeaders {
     let tenant = raw.slo.tenant_header.as_deref();
     if let Some(name) = tenant.filter(|name| !is_header(name)) {
         problems.error("slo.tenant_header", format!("invalid header name `{name}`; write one such as x-tenant"));

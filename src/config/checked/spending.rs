@@ -23,8 +23,8 @@ const KEYS: [&str; 3] = ["x-api-key", "api-key", "x-goog-api-key"];
 const MOST_LABEL_BYTES: usize = 128;
 
 /// Checks names, patterns, numbers and combinations of keys.
-pub(super) fn checked(raw: &Raw, problems: &mut Problems<'_>) -> ledger::Settings {
-    ledger::Settings {
+pub(super) fn checked(raw: &Raw, problems: &mut Problems<'_>) -> accounting::Settings {
+    accounting::Settings {
         tenants: tenants(&raw.tenants, problems),
         prices: prices(&raw.prices, problems),
         budgets: budgets(raw, problems),

@@ -32,7 +32,7 @@ pub(super) fn checked(raw: &Tokenizer, problems: &mut Problems<'_>) -> tokenizer
 }
 
 /// `None` if no vocabulary is set: no text is stored then.
-pub(super) fn text(raw: &Tokenizer) -> Option<observe::Text> {
+pub(super) fn text(raw: &Tokenizer) -> Option<observer::Text> {
     let on = raw.path.is_some() || !raw.models.is_empty();
     on.then(|| observer::Text { answer_bytes: size(raw.answer_bytes), memory_bytes: size(raw.memory_bytes) })
 }

@@ -27,7 +27,8 @@ fn forced_engine_yields_no_panic_and_no_wrong_exact_count() {
     for case in all() {
         let known = case.record();
         // If the engine's counter is unknown, compare with the replay without a forced engine.
-        let exactly = |of: Option<tokometer_observe::measure::Count>| of.filter(|n| n.source.is_exact()).map(|n| n.tokens);
+        let exactly =
+            |of: Option<tokometer_observe::measure::Count>| of.filter(|n| n.source.is_exact()).map(|n| n.tokens);
         let counted = known.as_ref().and_then(|record| exactly(record.output_tokens));
         let output = case.meta["truth"]["completion_tokens"].as_u64().or(counted);
         let input = known.as_ref().and_then(|record| record.input_tokens);
