@@ -8,8 +8,15 @@ help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: test
-test: ## Everything: format, lints, build, tests, generated files, short fuzzing, real components (< 30 min)
-	@tests/stages.sh
+test: ## Format, lints, build, unit and integration tests, attacks, the quick tests against real components (10 min)
+	@tests/stages.sh fast
+
+.PHONY: test-all
+test-all: test test-slow ## `make test` and `make test-slow`: what continuous integration runs
+
+.PHONY: test-slow
+test-slow: ## Documentation, short fuzzing, the slow tests against real components, attacks in a memory cgroup
+	@tests/stages.sh slow
 
 .PHONY: check
 check: fmt-check lint ## The quick part of `make test`: format, lints, unit and integration tests
@@ -110,8 +117,8 @@ hostile: ## Attacks on the program: work, memory, pauses and counts are asserted
 
 .PHONY: hostile-table
 hostile-table: ## What the attacks cost, for docs/PERFORMANCE.md; asserts nothing
-	cargo build --locked --release --bin tokometer
-	TOKOMETER_BIN=$${CARGO_TARGET_DIR:-target}/release/tokometer cargo test --locked --test hostile -- --table
+	cargo build --locked --profile dist --bin tokometer
+	TOKOMETER_BIN=$${CARGO_TARGET_DIR:-target}/dist/tokometer cargo test --locked --test hostile -- --table
 
 .PHONY: bench
 bench: ## What it costs: the parts (criterion), then the relay against its peers (ROWS=s1,rss for some rows only)

@@ -7,8 +7,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # Naming the target keeps the flags away from build scripts and macros, which cannot be static.
 target=$(rustc -vV | sed -n 's/^host: //p')
 export CARGO_ENCODED_RUSTFLAGS='-Ctarget-feature=+crt-static'
-export CARGO_PROFILE_RELEASE_STRIP=symbols
-profile=${STATIC_PROFILE:-release}
-cargo build --locked --bin tokometer --target "$target" --profile "$profile"
+export CARGO_PROFILE_DIST_STRIP=symbols
+profile=${STATIC_PROFILE:-dist}
+cargo build --locked --features tokenizer --bin tokometer --target "$target" --profile "$profile"
 [ "$profile" != dev ] || profile=debug
 install -m 755 "${CARGO_TARGET_DIR:-target}/$target/$profile/tokometer" "$out/tokometer"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The stages of `make test`. Without arguments all of them run; with names only those (`tests/stages.sh live`).
+# The stages of `make test`, `make test-all` and others: tests/stages.sh [fast|slow|NAME...]
 #
 # A stage passes, fails, or is skipped if this machine cannot run it (`SKIP name: reason`). A skipped stage never counts
 # as passed. With CI=true it counts as failed, because a CI machine can have all requirements, except for root's
@@ -9,10 +9,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
 readonly SKIPPED=77 # The exit code of a skipped stage; its last line is the reason.
 cache=${TOKOMETER_TEST_CACHE:-$HOME/.cache/tokometer-tests}
-# A separate directory, so that artifacts compiled with other tools on PATH are not reused.
-bare_target=${CARGO_TARGET_DIR:-$PWD/target}/rust-and-gcc
-# The binary for the live stages.
-export TOKOMETER_BIN=${TOKOMETER_BIN:-$bare_target/debug/tokometer}
+# The binary for the live stages and the attacks.
+export TOKOMETER_BIN=${TOKOMETER_BIN:-${CARGO_TARGET_DIR:-$PWD/target}/debug/tokometer}
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-auto}
 # Random numbers are the same in every run, so that results depend only on the change under test. `make explore` and
 # `make fuzz` use new ones.
@@ -20,17 +18,18 @@ export PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-20260101}
 mkdir -p "$cache"
 # Tests of the stage integration that print a table for human readers: `make tables`.
 readonly tables=(
-    recognition::an_engine_is_named_right_or_not_at_all
+    recognition::engine_is_detected_correctly_or_not_at_all
     slo::run::recordings_match_the_reference
-    truth::counts::counts_equal_the_engines_own_counters_or_are_marked_as_lower_bounds
-    truth::outcomes::every_recording_ends_in_the_outcome_that_its_recorder_saw
-    truth::queue::queue_times_are_the_engines_own_and_queue_time_md_says_so
+    truth::counts::counts_match_engine_counters_or_are_lower_bounds
+    truth::outcomes::outcomes_match_recorder_facts
+    truth::queue::queue_times_match_engines_and_queue_time_md
 )
+readonly features=(--locked --features tokenizer)
 
-# Prints a PATH with every program of this machine, except the build tools that a fresh machine lacks.
+# Prints a PATH with every program of this machine, except the build tools that a fresh machine lacks. Every cargo stage
+# runs with it, so that one target directory serves all.
 bare_path() {
     local dir=$1 directory program name
-    rm -rf "$dir"
     mkdir -p "$dir"
     local IFS=:
     for directory in $PATH; do
@@ -48,47 +47,29 @@ bare_path() {
 stage_format() { cargo fmt --check; }
 
 stage_lint() {
-    cargo clippy --locked --workspace --all-targets -- -D warnings || return
+    cargo clippy "${features[@]}" --workspace --all-targets -- -D warnings || return
     local long
     long=$(find src crates tests benches fuzz -name '*.rs' -not -path '*/target/*' -print0 | xargs -0 wc -l | awk '$1 > 600 && $2 != "total"')
     [ -z "$long" ] || { printf 'files of more than 600 lines:\n%s\n' "$long"; return 1; }
 }
 
 stage_build() {
-    local bare lock hidden
-    lock=$(cat Cargo.toml crates/*/Cargo.toml Cargo.lock | cat - $(find vendor -type f | sort) | cksum)
-    if [ "$(cat "$bare_target/lock" 2>/dev/null)" != "$lock" ]; then
-        rm -rf "$bare_target"
-        mkdir -p "$bare_target"
-        printf '%s\n' "$lock" >"$bare_target/lock"
-    fi
-    bare=$(mktemp -d)
-    (
-        PATH=$(bare_path "$bare/bin")
-        export PATH
-        unset CMAKE PROTOC CLANG_PATH LIBCLANG_PATH LLVM_CONFIG_PATH
-        for hidden in cmake go protoc clang; do
-            if command -v "$hidden" >/dev/null; then
-                echo "$hidden is still on PATH"
-                exit 1
-            fi
-        done
-        echo "cmake, go, protoc and clang are hidden; $(cargo --version), $(gcc --version | head -n 1)"
-        cargo build --locked --bin tokometer --target-dir "$bare_target"
-    )
-    local code=$?
-    rm -rf "$bare"
-    return $code
+    local hidden
+    for hidden in cmake go protoc clang; do
+        ! command -v "$hidden" >/dev/null || { echo "$hidden is still on PATH"; return 1; }
+    done
+    echo "cmake, go, protoc and clang are hidden; $(cargo --version), $(gcc --version | head -n 1)"
+    cargo build "${features[@]}" --bin tokometer && cargo test "${features[@]}" --workspace --no-run
 }
 
-stage_unit() { cargo test --locked --workspace --lib --bins; }
+stage_unit() { cargo test "${features[@]}" --workspace --lib --bins; }
 
-# The output of passing tests is left out, so that a failure is easy to find.
-stage_integration() { cargo test --locked --test it; }
+# The output of passing tests is hidden, so that failures stand out. Includes the comparison of generated files.
+stage_integration() { cargo test "${features[@]}" --test it; }
 
 stage_tables() {
     local shown
-    shown=$(cargo test --locked --test it -- --show-output --exact "${tables[@]}")
+    shown=$(cargo test "${features[@]}" --test it -- --show-output --exact "${tables[@]}")
     local code=$?
     printf '%s\n' "$shown"
     [ $code = 0 ] || return $code
@@ -96,11 +77,8 @@ stage_tables() {
     [[ $shown == *" ${#tables[@]} passed;"* ]] || { echo "error: \`tables\` in tests/stages.sh contains an unknown test"; return 1; }
 }
 
-# Attacks on an optimised binary, because CPU time is asserted.
-hostile() {
-    cargo build --locked --profile quick --bin tokometer || return
-    TOKOMETER_BIN=${CARGO_TARGET_DIR:-$PWD/target}/quick/tokometer cargo test --locked --test hostile -- "$@"
-}
+# Attacks on the binary as a process.
+hostile() { cargo test "${features[@]}" --test hostile -- "$@"; }
 
 stage_hostile() { hostile; }
 
@@ -113,8 +91,6 @@ stage_hostile_cgroup() {
 }
 
 stage_doc() { cargo test --locked --workspace --doc && RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps; }
-
-stage_generated() { tests/generated.sh check; }
 
 stage_fuzz() { FUZZ_SEED=${FUZZ_SEED:-20260101} tests/fuzz.sh "${FUZZ_SECONDS:-10}"; }
 
@@ -177,6 +153,10 @@ stage_live_top() { live top; }
 
 # Runs one stage as a new process of this script; the caller uses its output and exit code.
 if [ "${1:-}" = --stage ]; then
+    case $2 in
+    format | lint | build | unit | integration | tables | hostile* | doc | fuzz) PATH=$BARE_PATH ;;
+    esac
+    unset CMAKE PROTOC CLANG_PATH LIBCLANG_PATH LLVM_CONFIG_PATH
     "stage_${2//-/_}"
     exit
 fi
@@ -184,26 +164,28 @@ fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 # A stage is a separate process group, so that a hanging one can be killed with all its children.
-trap 'kill "$(cat "$work/pid")"; exit 130' INT TERM
+trap 'kill $(cat "$work"/*.pid); exit 130' INT TERM
+BARE_PATH=$(bare_path "$work/bin")
+export BARE_PATH
 limit=$((20 * 60 + ${SOAK_SECONDS:-0} + 2 * ${RELIABILITY_SECONDS:-0}))
-passed=0 failed=0 skipped=0 summary="" excerpts=""
 
-# Runs a stage once; its output is also written to $work/log.
+# Runs a stage once; its output is also written to $work/NAME.log.
 attempt() {
-    local name=$1
+    local name=$1 log=$work/$1.log
     {
         timeout --kill-after=10 $limit tests/stages.sh --stage "$name" &
-        echo $! >"$work/pid"
+        echo $! >"$work/$name.pid"
         wait $!
-        echo $? >"$work/code"
-    } 2>&1 | tee "$work/log" &
+        echo $? >"$work/$name.code"
+    } 2>&1 | tee "$log" &
     wait $!
-    code=$(cat "$work/code")
-    [ "$code" != 124 ] || echo "timed out after $limit s" | tee -a "$work/log"
+    code=$(cat "$work/$name.code")
+    rm -f "$work/$name.pid"
+    [ "$code" != 124 ] || echo "timed out after $limit s" | tee -a "$log"
 }
 
 # The relevant part of a stage's log after a failure.
-excerpt() { excerpts+=$'\n'"--- of the log of $1"$'\n'$(tests/excerpt.sh "$work/log")$'\n'; }
+excerpt() { printf '\n--- of the log of %s\n%s\n' "$2" "$(tests/excerpt.sh "$work/$1.log")" >>"$work/excerpts"; }
 
 # True if the stage that just ended with $code is to be retried.
 may_pass_later() {
@@ -214,57 +196,83 @@ may_pass_later() {
     esac
 }
 
+# Runs a stage and adds its result to $work/summary.
 run_stage() {
-    local name=$1 started=$SECONDS seconds code again=""
+    local name=$1 started=$SECONDS seconds code again="" reason
     printf '\n=== %s\n' "$name"
     attempt "$name"
     # The retried stages use real programs, real clocks and downloads on a shared machine: they fail only if the second try
     # fails too. The other stages are deterministic and fail every time.
     if may_pass_later "$name"; then
         printf -- '--- %s failed (exit code %d); retrying\n' "$name" "$code"
-        excerpt "$name, first try"
+        excerpt "$name" "$name, first try"
         again=", at the second try"
         attempt "$name"
         # A skipped retry still counts as failed.
         [ "$code" != $SKIPPED ] || [ "$name" = components ] || code=1
     fi
     seconds=$((SECONDS - started))
-    if [ "$code" = $SKIPPED ] && [ "${CI:-}" = true ] && [ "$name" != test-cluster ] && [ "$name" != hostile-cgroup ]; then
-        printf 'FAIL %s: skipped, which CI does not allow: %s\n' "$name" "$(tail -n 1 "$work/log")"
-        failed=$((failed + 1)) summary+="  FAIL $name (skipped in CI: $(tail -n 1 "$work/log"))"$'\n'
-    elif [ "$code" = $SKIPPED ]; then
-        printf 'SKIP %s: %s\n' "$name" "$(tail -n 1 "$work/log")"
-        skipped=$((skipped + 1)) summary+="  SKIP $name: $(tail -n 1 "$work/log")"$'\n'
-    elif [ "$code" = 0 ]; then
+    if [ "$code" = 0 ]; then
         printf -- '--- %s passed in %d s%s\n' "$name" "$seconds" "$again"
-        passed=$((passed + 1)) summary+="  pass $name (${seconds} s$again)"$'\n'
-    else
-        printf -- '--- %s FAILED (exit code %d) after %d s\n' "$name" "$code" "$seconds"
-        failed=$((failed + 1)) summary+="  FAIL $name (exit code $code after $seconds s)"$'\n'
-        excerpt "$name"
+        echo "  pass $name ($seconds s$again)" >>"$work/summary"
+        return
     fi
+    if [ "$code" = $SKIPPED ]; then
+        reason=$(tail -n 1 "$work/$name.log")
+        if [ "${CI:-}" != true ] || [ "$name" = test-cluster ] || [ "$name" = hostile-cgroup ]; then
+            printf 'SKIP %s: %s\n' "$name" "$reason"
+            echo "  SKIP $name: $reason" >>"$work/summary"
+            return
+        fi
+        reason="skipped, which CI does not allow: $reason"
+    else
+        reason="exit code $code after $seconds s"
+        excerpt "$name" "$name"
+    fi
+    printf -- '--- %s FAILED (%s)\n' "$name" "$reason"
+    echo "  FAIL $name ($reason)" >>"$work/summary"
+}
+
+# Runs stages side by side: the first group one after the other, with their output; the second group next to it, with the
+# output of failures only.
+run_both() {
+    local stage
+    for stage in $2; do
+        run_stage "$stage" >"$work/$stage.out" 2>&1
+        grep -E '^(---|SKIP|FAIL) ' "$work/$stage.out"
+    done &
+    local waiting=$!
+    for stage in $1; do run_stage "$stage"; done
+    wait $waiting
 }
 
 # live-ollama, live-vllm, check-boards, live-page, live-top, live-netns, live-kustomize, image, test-cluster and the
 # pictures run only when named (`make live-ollama`): their requirements take minutes to install, or are not part of a
 # build machine (node, a browser, tmux, root, kubectl).
-live_stages=(
-    live-engine live-queueing live-routes live-clients live-http2 live-websocket live-exporters live-rules live-dashboards
-    live-alerts live-chart live-guide live-spans live-wedge live-verify live-reliability live-lifecycle
-)
-case ${1:-all} in
-all) stages=(format lint build unit integration hostile hostile-cgroup doc generated fuzz components "${live_stages[@]}") ;;
-live) stages=(build components "${live_stages[@]}") ;;
-soak) stages=(build components soak) ;;
-live-ollama | live-vllm | live-page | live-top | live-netns | live-kustomize | picture-trace | picture-boards) stages=(build "$1") ;;
-reliability) stages=(build components live-reliability) ;;
-*) stages=("$@") ;;
+#
+# Live stages that take seconds, and the slow ones.
+live_fast="live-engine live-queueing live-routes live-clients live-http2 live-websocket live-exporters live-spans live-verify live-chart live-guide live-dashboards"
+live_slow="live-rules live-alerts live-wedge live-reliability live-lifecycle"
+left="" right="" last=""
+case ${1:-fast} in
+fast) stages="format lint build components" left="unit integration" right=$live_fast last="hostile" ;;
+slow) stages="build components" left="doc fuzz" right=$live_slow last="hostile-cgroup" ;;
+live) stages="build components $live_fast $live_slow" ;;
+soak) stages="build components soak" ;;
+live-ollama | live-vllm | live-page | live-top | live-netns | live-kustomize | picture-trace | picture-boards) stages="build $1" ;;
+reliability) stages="build components live-reliability" ;;
+*) stages=$* ;;
 esac
 
-for stage in "${stages[@]}"; do
+for stage in $stages; do
     declare -F "stage_${stage//-/_}" >/dev/null || { echo "unknown stage: $stage" >&2; exit 2; }
-    run_stage "$stage"
 done
+for stage in $stages; do run_stage "$stage"; done
+[ -z "$left" ] || run_both "$left" "$right"
+for stage in $last; do run_stage "$stage"; done
 
-printf '\n=== summary (%d s)\n%s%s\n%d passed, %d failed, %d skipped\n' "$SECONDS" "$summary" "$excerpts" "$passed" "$failed" "$skipped"
-[ "$failed" = 0 ]
+# The number of stages with this result.
+results() { grep -c "^  $1 " "$work/summary"; }
+printf '\n=== summary (%d s)\n%s\n%s\n%d passed, %d failed, %d skipped\n' \
+    "$SECONDS" "$(cat "$work/summary")" "$(cat "$work/excerpts" 2>/dev/null)" "$(results pass)" "$(results FAIL)" "$(results SKIP)"
+[ "$(results FAIL)" = 0 ]

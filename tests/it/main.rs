@@ -44,6 +44,7 @@ mod rules;
 mod scrape;
 mod sim;
 mod slo;
+#[cfg(feature = "tokenizer")]
 mod tokenizer;
 mod top;
 mod truth;

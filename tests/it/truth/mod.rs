@@ -7,6 +7,7 @@ mod naive;
 mod outcomes;
 mod queue;
 mod splits;
+#[cfg(feature = "tokenizer")]
 mod texts;
 mod times;
 mod written;
@@ -19,6 +20,7 @@ use tokometer::replay::{Recording, Replayed, replay};
 use tokometer_observe::measure::Record;
 use tokometer_observe::observer::Settings;
 
+#[cfg(feature = "tokenizer")]
 pub(crate) use texts::vocabulary;
 use written::written;
 

@@ -45,8 +45,14 @@ pub(super) fn cpu_time() -> Duration {
     seconds + Duration::from_nanos(u64::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// Unoptimised code is slower by about this factor.
-const SLOWNESS: i32 = if cfg!(debug_assertions) { 50 } else { 1 };
+/// How much slower than a release build the observer is: under a sanitizer, and with debug assertions.
+const SLOWNESS: i32 = if cfg!(fuzzing) {
+    50
+} else if cfg!(debug_assertions) {
+    5
+} else {
+    1
+};
 
 /// CPU nanoseconds that each byte of a connection earns for its observer. Events that are compressed individually cost
 /// up to a quarter of it on a busy machine; the rest is a margin for unknown expensive input.

@@ -26,26 +26,34 @@ pub trait Tokenize: Send + Sync + 'static {
     fn tokens(&self, text: &str) -> Option<u64>;
 }
 
-/// One `tokenizer.json`.
-struct Vocabulary(tokenizers::Tokenizer);
-
-impl Vocabulary {
-    fn read(path: &Path) -> Result<Vocabulary, Error> {
-        let error = |why: String| Error { path: path.to_owned(), why };
-        // Read the file here, to distinguish a missing file from an invalid one.
-        let bytes = std::fs::read(path).map_err(|why| error(why.to_string()))?;
-        let mut tokenizer = tokenizers::Tokenizer::from_bytes(bytes).map_err(|why| error(why.to_string()))?;
-        // Files of embedding models enable truncation and padding, which would distort a count.
-        tokenizer.with_truncation(None).map_err(|why| error(why.to_string()))?;
-        tokenizer.with_padding(None);
-        // The library would cache words from the texts, but no text may be kept.
-        let mut model = tokenizer.get_model().clone();
-        model.resize_cache(0);
-        tokenizer.with_model(model);
-        Ok(Vocabulary(tokenizer))
-    }
+/// Loads one `tokenizer.json`.
+#[cfg(not(feature = "tokenizer"))]
+fn load(path: &Path) -> Result<Arc<dyn Tokenize>, Error> {
+    let why = "this build cannot count tokens; use the image, or build with `--features tokenizer`".to_owned();
+    Err(Error { path: path.to_owned(), why })
 }
 
+/// Loads one `tokenizer.json`.
+#[cfg(feature = "tokenizer")]
+fn load(path: &Path) -> Result<Arc<dyn Tokenize>, Error> {
+    let error = |why: String| Error { path: path.to_owned(), why };
+    // Read the file here, to distinguish a missing file from an invalid one.
+    let bytes = std::fs::read(path).map_err(|why| error(why.to_string()))?;
+    let mut tokenizer = tokenizers::Tokenizer::from_bytes(bytes).map_err(|why| error(why.to_string()))?;
+    // Files of embedding models enable truncation and padding, which would distort a count.
+    tokenizer.with_truncation(None).map_err(|why| error(why.to_string()))?;
+    tokenizer.with_padding(None);
+    // The library would cache words from the texts, but no text may be kept.
+    let mut model = tokenizer.get_model().clone();
+    model.resize_cache(0);
+    tokenizer.with_model(model);
+    Ok(Arc::new(Vocabulary(tokenizer)))
+}
+
+#[cfg(feature = "tokenizer")]
+struct Vocabulary(tokenizers::Tokenizer);
+
+#[cfg(feature = "tokenizer")]
 impl Tokenize for Vocabulary {
     fn tokens(&self, text: &str) -> Option<u64> {
         // Drop the error: it may quote the text.
@@ -77,7 +85,7 @@ impl Vocabularies {
         let mut known: BTreeMap<&Path, Arc<dyn Tokenize>> = BTreeMap::new();
         for path in settings.path.iter().chain(settings.models.values()) {
             if !known.contains_key(path.as_path()) {
-                known.insert(path, Arc::new(Vocabulary::read(path)?));
+                known.insert(path, load(path)?);
             }
         }
         let of = |path: &PathBuf| known.get(path.as_path()).cloned();
