@@ -78,6 +78,7 @@ impl Head {
 }
 
 /// The decoded body and its content type; `None` without complete headers.
+#[cfg(feature = "tokenizer")]
 pub(super) fn body(case: &Case) -> Option<(&'static [u8], Vec<u8>)> {
     let all: Vec<u8> = case.recording.reads.iter().flat_map(|(_, bytes)| bytes.clone()).collect();
     let head = Head::of(&all)?;
