@@ -5,12 +5,13 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use tokometer_engine::scrape::Page;
+use tokometer_engine::scrape::State;
+use tokometer_engine::scrape::Tracker;
+use tokometer_engine::scrape::exposition::Lines;
+use tokometer_engine::scrape::exposition::Parser;
+use tokometer_engine::scrape::exposition::Sample;
 use tokometer_fuzz::cut::Cut;
-use tokometer_fuzz::scrape::exposition::Lines;
-use tokometer_fuzz::scrape::exposition::Parser;
-use tokometer_fuzz::scrape::page::Page;
-use tokometer_fuzz::scrape::state::State;
-use tokometer_fuzz::scrape::state::Tracker;
 use tokometer_fuzz::work::Work;
 
 /// Ends a page. This byte never occurs in UTF-8 text.
@@ -19,7 +20,7 @@ const NEXT: u8 = 0xfd;
 /// The samples of a page as text, and the page.
 fn read(pieces: &[&[u8]]) -> (String, Lines, Page) {
     let (mut seen, mut page, mut parser) = (String::new(), Page::default(), Parser::default());
-    let mut each = |sample: &tokometer_fuzz::scrape::exposition::Sample<'_>| {
+    let mut each = |sample: &Sample<'_>| {
         let labels: Vec<_> = sample.labels.collect();
         seen.push_str(&format!("{:?} {labels:?} {:x}\n", sample.name, sample.value.to_bits()));
         page.take(sample);

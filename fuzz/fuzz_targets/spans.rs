@@ -1,13 +1,31 @@
-//! The receiver's decoder of engine spans: it never panics, returns the same count with and without inspecting the
-//! spans, reads each span's attributes within its bytes, and stays within its limits (`queue.rs`).
+//! The parser of engine spans: it never panics, reports the same with and without attributes being read, reads each
+//! span's attributes within its bytes, and keeps at most a limited number of spans.
 //!
-//! The input is an unmodified `ExportTraceServiceRequest`.
+//! The input is an `ExportTraceServiceRequest`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use tokometer_engine::engine_spans::interpret::ID_BYTES;
+use tokometer_engine::engine_spans::interpret::Interpreter;
+use tokometer_engine::engine_spans::spans;
 use tokometer_fuzz::work::Work;
 
 fuzz_target!(|message: &[u8]| {
     let _work = Work::on(message);
-    tokometer_fuzz::engine_spans::check(message);
+    let counted = spans::read(message, |_| {});
+    let mut interpreter = Interpreter::new(4);
+    let mut seen = 0;
+    let read = spans::read(message, |span| {
+        seen += 1;
+        assert!(span.trace_id != 0 && span.span_id != 0 && span.parent != Some(0));
+        let mut attributes = 0;
+        span.attributes(|_, _| attributes += 1);
+        assert!(attributes * 2 <= message.len());
+        if let Some(request) = interpreter.take(&span) {
+            assert!(request.id.as_ref().is_none_or(|id| !id.is_empty() && id.len() <= ID_BYTES));
+            assert_eq!(request.reported.trace_id, span.trace_id);
+        }
+    });
+    assert_eq!(counted, read);
+    assert!(read.is_err() || read.is_ok_and(|count| seen <= count));
 });

@@ -10,7 +10,6 @@ use crate::admin;
 use crate::app::access_log;
 use crate::app::access_log::AccessLog;
 use crate::app::backlog::Backlog;
-use crate::app::collector;
 use crate::app::controlled::Controlled;
 use crate::app::descriptors;
 use crate::app::engines;
@@ -24,6 +23,7 @@ use crate::app::stats::Figures;
 use crate::app::tee::Tee;
 use crate::config::Settings;
 use tokometer_engine::engine_spans;
+use tokometer_engine::engine_spans::Collector;
 use tokometer_engine::scrape::Scraper;
 use tokometer_observe::measure::Labels;
 use tokometer_observe::measure::Record;
@@ -33,6 +33,7 @@ use tokometer_telemetry::accounting;
 use tokometer_telemetry::accounting::Ledger;
 use tokometer_telemetry::export;
 use tokometer_telemetry::export::Exporters;
+use tokometer_telemetry::export::Passage;
 use tokometer_telemetry::live::InFlight;
 use tokometer_telemetry::slo;
 use tokometer_telemetry::slo::Judge;
@@ -161,7 +162,8 @@ impl Instrument {
         let mut sink = Tee::of(sinks);
         let spans = match &settings.queue {
             Some(queue) => {
-                let collector = collector::of(&settings.export.traces)?;
+                let collector = settings.export.traces.endpoint.as_ref().map(Passage::new).transpose()?;
+                let collector = collector.map(|collector| Arc::new(collector) as Arc<dyn Collector>);
                 Some(engine_spans::Receiver::start(queue, Arc::clone(&sink), collector)?)
             }
             None => None,

@@ -5,7 +5,6 @@ pub mod lines;
 pub mod log;
 
 mod backlog;
-mod collector;
 mod controlled;
 mod demo;
 mod descriptors;

@@ -6,7 +6,7 @@ use tokometer_engine::engine_spans::{Reply, Settings, Unsent};
 use super::*;
 
 fn later() -> Reply {
-    Reply::Later(Some(Duration::from_millis(1)), "busy".to_owned())
+    Reply::Later { after: Some(Duration::from_millis(1)), why: "busy".to_owned() }
 }
 
 #[test]
@@ -27,7 +27,7 @@ fn deferred_messages_are_retried_in_order() {
 #[test]
 fn unaccepted_spans_are_counted_by_reason() {
     let kept = Arc::new(Kept::default());
-    let refused = Reply::Refused("no".to_owned());
+    let refused = Reply::Refused { why: "no".to_owned() };
     *kept.says.lock().unwrap() = vec![later(), Reply::Taken { rejected: 3 }, refused];
     let settings = Settings { forward_for: Duration::ZERO, ..Settings::default() };
     let (receiver, _) = receive(settings, Some(Arc::clone(&kept)));

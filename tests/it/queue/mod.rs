@@ -39,7 +39,7 @@ impl Collector for Kept {
     async fn export(&self, message: Bytes, headers: HeaderMap) -> Reply {
         let _open = self.gate.lock().await;
         let said = self.says.lock().unwrap().pop();
-        if !matches!(said, Some(Reply::Later(..))) {
+        if !matches!(said, Some(Reply::Later { .. })) {
             self.messages.lock().unwrap().push((message, headers));
         }
         said.unwrap_or(Reply::Taken { rejected: 0 })

@@ -5,9 +5,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::HeaderMap;
 use prost::Message;
-use tokometer_telemetry::export::{Answer, Endpoint, Passage, Protocol};
+use tokometer_telemetry::export::{Endpoint, Passage, Protocol};
 
-use crate::export::collector::Collector;
+use crate::export::collector;
 use crate::pair::reserved;
 
 use super::*;
@@ -24,24 +24,24 @@ fn endpoint(url: String, protocol: Protocol, gzip: bool) -> Endpoint {
     }
 }
 
-fn send(endpoint: &Endpoint, message: Vec<u8>, headers: HeaderMap) -> Answer {
+fn send(endpoint: &Endpoint, message: Vec<u8>, headers: HeaderMap) -> Reply {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async { Passage::new(endpoint).unwrap().send(Bytes::from(message), headers).await })
+    runtime.block_on(async { Passage::new(endpoint).unwrap().export(Bytes::from(message), headers).await })
 }
 
 #[test]
 fn message_arrives_unmodified_over_http_and_grpc() {
-    let http = Collector::http();
-    let grpc = Collector::grpc_traces();
+    let http = collector::Collector::http();
+    let grpc = collector::Collector::grpc_traces();
     let url = |port: u16| format!("http://127.0.0.1:{port}");
     let mut headers = HeaderMap::new();
     headers.insert("authorization", "Bearer engine".parse().unwrap());
     for gzip in [false, true] {
         let sent = message(50, u64::from(gzip));
         let over_http = endpoint(format!("{}/v1/traces", url(http.port)), Protocol::HttpProtobuf, gzip);
-        assert_eq!(send(&over_http, sent.clone(), headers.clone()), Answer::Taken { rejected: 0 });
+        assert_eq!(send(&over_http, sent.clone(), headers.clone()), Reply::Taken { rejected: 0 });
         let over_grpc = endpoint(url(grpc.port), Protocol::Grpc, gzip);
-        assert_eq!(send(&over_grpc, sent.clone(), headers.clone()), Answer::Taken { rejected: 0 });
+        assert_eq!(send(&over_grpc, sent.clone(), headers.clone()), Reply::Taken { rejected: 0 });
         for collector in [&http, &grpc] {
             let got = collector.got.lock().unwrap();
             assert_eq!(got.traces.last().unwrap().encode_to_vec(), sent);
@@ -56,7 +56,7 @@ fn unreachable_collector_means_retry_later() {
     let free = reserved();
     for protocol in [Protocol::HttpProtobuf, Protocol::Grpc] {
         let gone = endpoint(format!("http://{free}/v1/traces"), protocol, false);
-        assert!(matches!(send(&gone, message(1, 1), HeaderMap::new()), Answer::Later { after: None, .. }));
+        assert!(matches!(send(&gone, message(1, 1), HeaderMap::new()), Reply::Later { after: None, .. }));
     }
 }
 
@@ -77,14 +77,14 @@ fn collector_responses_are_understood() {
     let over_http =
         |answer| send(&endpoint(says(answer), Protocol::HttpProtobuf, false), message(1, 1), HeaderMap::new());
     let after = |answer| match over_http(answer) {
-        Answer::Later { after, .. } => after,
+        Reply::Later { after, .. } => after,
         other => panic!("{other:?}"),
     };
     assert_eq!(after("HTTP/1.1 503 x\r\nretry-after: 7\r\ncontent-length: 0\r\n\r\n"), Some(Duration::from_secs(7)));
     assert_eq!(after("HTTP/1.1 429 x\r\ncontent-length: 0\r\n\r\n"), None);
     let refused = over_http("HTTP/1.1 400 x\r\ncontent-length: 3\r\n\r\nbad");
-    assert!(matches!(&refused, Answer::Refused { why } if why.contains("400") && !why.contains("bad")), "{refused:?}");
+    assert!(matches!(&refused, Reply::Refused { why } if why.contains("400") && !why.contains("bad")), "{refused:?}");
     // partial_success { rejected_spans: 5 }
     let partial = over_http("HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n\n\x02\x08\x05");
-    assert_eq!(partial, Answer::Taken { rejected: 5 });
+    assert_eq!(partial, Reply::Taken { rejected: 5 });
 }

@@ -27,10 +27,18 @@ pub enum Reply {
         /// Spans that it rejected.
         rejected: u64,
     },
-    /// It may accept the message later, after this delay if it sent one.
-    Later(Option<Duration>, String),
+    /// It may accept the message later (OTLP specification, "Failures" and "Throttling").
+    Later {
+        /// The retry delay, if the collector sent one.
+        after: Option<Duration>,
+        /// The reason.
+        why: String,
+    },
     /// It refuses the message permanently.
-    Refused(String),
+    Refused {
+        /// The reason.
+        why: String,
+    },
 }
 
 /// The destination of forwarded messages.
@@ -95,11 +103,11 @@ impl Forwarder<'_> {
                     self.figures.unsend(Unsent::Rejected, rejected);
                     return;
                 }
-                Reply::Refused(why) => {
+                Reply::Refused { why } => {
                     tracing::warn!(why, spans = message.spans, "The collector refuses engine spans.");
                     return self.figures.unsend(Unsent::Refused, message.spans);
                 }
-                Reply::Later(after, why) => {
+                Reply::Later { after, why } => {
                     let jitter = pause.mul_f64(0.5 + fastrand::f64() / 2.0);
                     let next = after.unwrap_or(jitter).min(LONGEST_PAUSE);
                     if begun.elapsed() + next > self.patience {

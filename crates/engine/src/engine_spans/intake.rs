@@ -15,15 +15,17 @@ use http::header;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 
+use tokio::sync::mpsc::UnboundedSender;
+
 use crate::engine_spans::Settings;
-use crate::engine_spans::answer;
-use crate::engine_spans::answer::Form;
-use crate::engine_spans::answer::Refused;
-use crate::engine_spans::answer::Said;
-use crate::engine_spans::budget::Budget;
-use crate::engine_spans::budget::Share;
 use crate::engine_spans::message;
+use crate::engine_spans::message::Budget;
 use crate::engine_spans::message::Message;
+use crate::engine_spans::message::Share;
+use crate::engine_spans::response;
+use crate::engine_spans::response::Protocol;
+use crate::engine_spans::response::Refused;
+use crate::engine_spans::response::ResponseBody;
 use crate::engine_spans::spans;
 use crate::engine_spans::stats::Figures;
 
@@ -43,67 +45,68 @@ const PREFIX: usize = 5;
 const ONLY_TRACES: &str = "only traces are received here; send metrics and logs to a collector";
 const ONLY_PROTOBUF: &str = "JSON is not supported; set OTEL_EXPORTER_OTLP_TRACES_PROTOCOL to http/protobuf or grpc (content type application/x-protobuf)";
 
-/// Receives complete messages.
-pub(crate) trait Inbox: Send + Sync + 'static {
-    /// Passes on a message to be joined, and to be forwarded if there is room; returns whether there was. Must not
-    /// block.
-    fn take(&self, message: Message) -> bool;
-}
-
 /// Everything needed to read messages.
 pub(crate) struct Intake {
     pub(crate) settings: Settings,
     /// Memory for messages while they are read.
     pub(crate) budget: Budget,
     pub(crate) figures: Arc<Figures>,
-    pub(crate) inbox: Box<dyn Inbox>,
-}
-
-impl std::fmt::Debug for Intake {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Intake").field("settings", &self.settings).finish_non_exhaustive()
-    }
+    /// Messages for the joiner; `budget` bounds their number.
+    pub(crate) join: UnboundedSender<Message>,
+    /// Messages to forward, and the memory for them while they wait.
+    pub(crate) forward: Option<(UnboundedSender<Message>, Budget)>,
 }
 
 impl Intake {
     /// Handles one request.
-    pub(crate) async fn answer(&self, request: Request<Incoming>) -> Response<Said> {
+    pub(crate) async fn handle(&self, request: Request<Incoming>) -> Response<ResponseBody> {
         let is_grpc = content_type(request.headers()).is_some_and(|kind| kind.starts_with("application/grpc"));
-        let form = if is_grpc { Form::Grpc } else { Form::Http };
-        let taken = self.message(form, request).await.and_then(|message| {
-            let spans = message.spans;
-            if self.inbox.take(message) { Ok(spans) } else { Err(Refused::busy()) }
-        });
-        match taken {
-            Ok(spans) => {
-                self.figures.receive(spans);
-                answer::taken(form)
-            }
+        let protocol = if is_grpc { Protocol::Grpc } else { Protocol::Http };
+        match self.message(protocol, request).await.and_then(|message| self.pass_on(message)) {
+            Ok(()) => response::accepted(protocol),
             Err(refused) => {
                 self.figures.refuse(refused.why);
                 tracing::debug!(?refused, "The engine span receiver refused a message.");
-                answer::refused(form, &refused)
+                response::refused(protocol, &refused)
             }
         }
     }
 
-    async fn message(&self, form: Form, request: Request<Incoming>) -> Result<Message, Refused> {
-        let gzip = self.check(form, &request)?;
+    /// Passes a message to the joiner, and to the forwarder if there is room.
+    fn pass_on(&self, message: Message) -> Result<(), Refused> {
+        let spans = message.spans;
+        let accepted = self.forward.as_ref().is_none_or(|(forward, budget)| {
+            let share = budget.share(message.bytes.len());
+            share.is_some_and(|share| forward.send(message.shared(share)).is_ok())
+        });
+        // Join even if the collector is down and there is no room to keep the message: queue times are then still
+        // known, and retransmitted spans are recognized.
+        self.join.send(message).ok();
+        if !accepted {
+            return Err(Refused::busy());
+        }
+        self.figures.receive(spans);
+        Ok(())
+    }
+
+    async fn message(&self, protocol: Protocol, request: Request<Incoming>) -> Result<Message, Refused> {
+        let gzip = self.check(protocol, &request)?;
         let mut share = self.budget.share(0).ok_or_else(Refused::busy)?;
-        let headers = message::passed_on(request.headers());
-        let body = tokio::time::timeout(self.settings.read_timeout, self.body(form, request.into_body(), &mut share));
+        let headers = message::forwarded_headers(request.headers());
+        let body =
+            tokio::time::timeout(self.settings.read_timeout, self.body(protocol, request.into_body(), &mut share));
         let body = body.await.map_err(|_| Refused::timeout())??;
-        let bytes = match form {
-            Form::Http if gzip => self.undo(&body, &mut share)?,
-            Form::Http => body,
-            Form::Grpc => {
+        let bytes = match protocol {
+            Protocol::Http if gzip => self.decompress(&body, &mut share)?,
+            Protocol::Http => body,
+            Protocol::Grpc => {
                 let (compressed, message) = framed(body)?;
                 if compressed && !gzip {
                     return Err(Refused::malformed(
                         "the message is compressed, but grpc-encoding names no compression",
                     ));
                 }
-                if compressed { self.undo(&message, &mut share)? } else { message }
+                if compressed { self.decompress(&message, &mut share)? } else { message }
             }
         };
         let spans = spans::read(&bytes, |_| {})
@@ -112,32 +115,32 @@ impl Intake {
     }
 
     /// Checks that the request is an export of traces; returns true where its messages may be gzip-compressed.
-    fn check(&self, form: Form, request: &Request<Incoming>) -> Result<bool, Refused> {
+    fn check(&self, protocol: Protocol, request: &Request<Incoming>) -> Result<bool, Refused> {
         let (path, headers) = (request.uri().path(), request.headers());
         let unsupported = Refused::unsupported;
-        let other_signal = match form {
-            Form::Grpc => path.starts_with(GRPC_PREFIX),
-            Form::Http => HTTP_OTHERS.iter().any(|other| path.ends_with(other)),
+        let other_signal = match protocol {
+            Protocol::Grpc => path.starts_with(GRPC_PREFIX),
+            Protocol::Http => HTTP_OTHERS.iter().any(|other| path.ends_with(other)),
         };
-        match form {
-            Form::Grpc if path == GRPC_TRACES => {}
-            Form::Http if path.ends_with(HTTP_TRACES) => {}
+        match protocol {
+            Protocol::Grpc if path == GRPC_TRACES => {}
+            Protocol::Http if path.ends_with(HTTP_TRACES) => {}
             _ if other_signal => return Err(unsupported(StatusCode::NOT_FOUND, ONLY_TRACES)),
             _ => return Err(unsupported(StatusCode::NOT_FOUND, "OTLP is received at /v1/traces, and over gRPC")),
         }
         if request.method() != Method::POST {
             return Err(unsupported(StatusCode::METHOD_NOT_ALLOWED, "OTLP is sent with POST"));
         }
-        if form == Form::Http && content_type(headers) != Some("application/x-protobuf") {
+        if protocol == Protocol::Http && content_type(headers) != Some("application/x-protobuf") {
             return Err(unsupported(StatusCode::UNSUPPORTED_MEDIA_TYPE, ONLY_PROTOBUF));
         }
         let length = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-        if length.is_some_and(|length| length > self.most(form) as u64) {
+        if length.is_some_and(|length| length > self.most(protocol) as u64) {
             return Err(Refused::too_large());
         }
-        let coding = match form {
-            Form::Grpc => headers.get("grpc-encoding"),
-            Form::Http => headers.get(header::CONTENT_ENCODING),
+        let coding = match protocol {
+            Protocol::Grpc => headers.get("grpc-encoding"),
+            Protocol::Http => headers.get(header::CONTENT_ENCODING),
         };
         match coding.map(|value| value.as_bytes()) {
             None | Some(b"identity" | b"") => Ok(false),
@@ -146,17 +149,17 @@ impl Intake {
         }
     }
 
-    fn most(&self, form: Form) -> usize {
-        self.settings.max_message_bytes + if form == Form::Grpc { PREFIX } else { 0 }
+    fn most(&self, protocol: Protocol) -> usize {
+        self.settings.max_message_bytes + if protocol == Protocol::Grpc { PREFIX } else { 0 }
     }
 
-    async fn body(&self, form: Form, mut body: Incoming, share: &mut Share) -> Result<Bytes, Refused> {
+    async fn body(&self, protocol: Protocol, mut body: Incoming, share: &mut Share) -> Result<Bytes, Refused> {
         let mut read = BytesMut::new();
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|_| Refused::malformed("the message was truncated"))?;
             let Ok(data) = frame.into_data() else { continue };
             let length = read.len() + data.len();
-            if length > self.most(form) {
+            if length > self.most(protocol) {
                 return Err(Refused::too_large());
             }
             grow(&mut read, length, share)?;
@@ -166,19 +169,19 @@ impl Intake {
     }
 
     /// Decompresses gzip.
-    fn undo(&self, compressed: &[u8], share: &mut Share) -> Result<Bytes, Refused> {
+    fn decompress(&self, compressed: &[u8], share: &mut Share) -> Result<Bytes, Refused> {
         let mut decoder = MultiGzDecoder::new(compressed);
-        let mut undone = BytesMut::new();
+        let mut decompressed = BytesMut::new();
         let mut step = vec![0; STEP];
         loop {
             let read = decoder.read(&mut step).map_err(|_| Refused::malformed("the message is not valid gzip"))?;
-            let Some(part) = step.get(..read).filter(|part| !part.is_empty()) else { return Ok(undone.freeze()) };
-            let length = undone.len() + part.len();
+            let Some(part) = step.get(..read).filter(|part| !part.is_empty()) else { return Ok(decompressed.freeze()) };
+            let length = decompressed.len() + part.len();
             if length > self.settings.max_message_bytes {
                 return Err(Refused::too_large());
             }
-            grow(&mut undone, length, share)?;
-            undone.extend_from_slice(part);
+            grow(&mut decompressed, length, share)?;
+            decompressed.extend_from_slice(part);
         }
     }
 }

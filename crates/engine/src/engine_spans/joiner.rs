@@ -11,12 +11,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::time::Instant;
 
-use crate::engine_spans::engine;
-use crate::engine_spans::engine::Request;
+use tokometer_observe::measure::Record;
+
+use crate::engine_spans::interpret::RequestSpan;
+use crate::engine_spans::interpret::comparable_id;
+use crate::engine_spans::interpret::is_number;
 use crate::engine_spans::stats::Figures;
 use crate::engine_spans::stats::Join;
 use crate::engine_spans::stats::Lost;
-use tokometer_observe::measure::Record;
 
 /// How long an id is remembered. A span may arrive long before a slow client has received the end of its response, and
 /// anything with the same id within this time is ambiguous.
@@ -53,7 +55,7 @@ struct Slot {
     record: Option<u64>,
     span: Option<u64>,
     /// Set when the request was passed on without waiting, with its known queue time.
-    told: Option<Option<Duration>>,
+    passed: Option<Option<Duration>>,
 }
 
 impl Slot {
@@ -75,7 +77,7 @@ pub(crate) struct Passed {
 impl Passed {
     pub(crate) fn of(record: &Record) -> Passed {
         Passed {
-            id: record.response_id.as_deref().and_then(engine::of_answer).map(Box::from),
+            id: record.response_id.as_deref().and_then(comparable_id).map(Box::from),
             caller: record.trace.map(|caller| (caller.trace_id, caller.span_id)),
             queue: record.queue.map(|queue| queue.value),
         }
@@ -89,7 +91,7 @@ pub(crate) struct Joiner {
     most: usize,
     slots: HashMap<Key, Slot>,
     records: HashMap<u64, Record>,
-    spans: HashMap<u64, Box<Request>>,
+    spans: HashMap<u64, Box<RequestSpan>>,
     /// Expiry times of records, spans and keys, earliest first.
     due: VecDeque<(Instant, u64)>,
     kept: VecDeque<(Instant, u64)>,
@@ -176,7 +178,7 @@ impl Joiner {
         for key in keys.iter().flatten() {
             let slot = self.slot(key, now);
             slot.records += 1;
-            slot.told = Some(passed.queue);
+            slot.passed = Some(passed.queue);
         }
         let Some(id) = &keys[0] else { return };
         if self.slot(id, now).records > 1 {
@@ -191,9 +193,9 @@ impl Joiner {
     }
 
     /// Adds a request's span.
-    pub(crate) fn span(&mut self, span: Box<Request>, now: Instant) {
-        let identity = (span.told.trace_id, span.told.span_id);
-        let keys = keys(span.id.as_deref(), span.parent.map(|parent| (span.told.trace_id, parent)));
+    pub(crate) fn span(&mut self, span: Box<RequestSpan>, now: Instant) {
+        let identity = (span.reported.trace_id, span.reported.span_id);
+        let keys = keys(span.id.as_deref(), span.parent.map(|parent| (span.reported.trace_id, parent)));
         for key in keys.iter().flatten() {
             let slot = self.slot(key, now);
             if slot.first == Some(identity) {
@@ -210,8 +212,8 @@ impl Joiner {
                 self.figures.lose(Lost::Ambiguous, 1 + u64::from(other.is_some()));
                 return self.release(id, Join::Ambiguous);
             }
-            let (certain, told, ticket) = (slot.is_certain(), slot.told, slot.record);
-            if let Some(queue) = told.filter(|_| certain) {
+            let (certain, passed, ticket) = (slot.is_certain(), slot.passed, slot.record);
+            if let Some(queue) = passed.filter(|_| certain) {
                 return self.compare(queue, &span);
             }
             if let Some(record) = ticket.filter(|_| certain).and_then(|ticket| self.records.remove(&ticket)) {
@@ -310,7 +312,7 @@ impl Joiner {
         let caller = passed.caller.map(|(trace, span)| Key::Caller(trace, span));
         let slot = caller.and_then(|caller| self.slots.get_mut(&caller)).filter(|slot| slot.is_certain());
         let ticket = slot.and_then(|slot| slot.span);
-        let comparable = |span: &Request| is_comparable(span.id.as_deref(), passed.id.as_deref());
+        let comparable = |span: &RequestSpan| is_comparable(span.id.as_deref(), passed.id.as_deref());
         let ticket = ticket.filter(|ticket| self.spans.get(ticket).is_some_and(|span| !comparable(span)));
         if let Some(span) = ticket.and_then(|ticket| self.spans.remove(&ticket)) {
             return self.join(record, span, Join::Trace);
@@ -320,19 +322,19 @@ impl Joiner {
         self.pass(record, Join::NoSpan);
     }
 
-    fn join(&mut self, mut record: Record, span: Box<Request>, by: Join) {
+    fn join(&mut self, mut record: Record, span: Box<RequestSpan>, by: Join) {
         // The engine's part of a request cannot be longer than the request.
         if span.duration() > record.ended + TOLERANCE {
             self.figures.lose(Lost::Contradicted, 1);
             return self.pass(record, Join::Contradicted);
         }
         *self.misses_of(record.labels.pair) = 0;
-        record.complete(span.told);
+        record.complete(span.reported);
         self.pass(record, by);
     }
 
-    fn compare(&self, in_band: Option<Duration>, span: &Request) {
-        let join = match in_band.zip(span.told.queue) {
+    fn compare(&self, in_band: Option<Duration>, span: &RequestSpan) {
+        let join = match in_band.zip(span.reported.queue) {
             Some((in_band, by_span)) if in_band.abs_diff(by_span) < SAME => Join::Confirmed,
             Some(_) => Join::Differs,
             None => Join::Late,
@@ -365,7 +367,6 @@ fn keys(id: Option<&str>, caller: Option<(u128, u64)>) -> [Option<Key>; 2] {
 }
 
 /// True when both ids are of one kind, so that ids of the same request would be equal.
-fn is_comparable(span: Option<&str>, answer: Option<&str>) -> bool {
-    let is_number = |id: &str| id.bytes().all(|byte| byte.is_ascii_digit());
-    span.zip(answer).is_some_and(|(span, answer)| is_number(span) == is_number(answer))
+fn is_comparable(span: Option<&str>, response: Option<&str>) -> bool {
+    span.zip(response).is_some_and(|(span, response)| is_number(span) == is_number(response))
 }

@@ -1,9 +1,13 @@
-//! An export request on its way through the receiver.
+//! An export request on its way through the receiver, and the memory budget shared by all messages.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
 use http::HeaderMap;
 
-use crate::engine_spans::budget::Share;
+use crate::engine_spans::stats::Figures;
 
 /// Maximum number of forwarded headers per message; further ones are dropped.
 const MOST_HEADERS: usize = 16;
@@ -11,7 +15,7 @@ const MOST_HEADERS: usize = 16;
 const HEADER_BYTES: usize = 4096;
 
 /// Headers of a single hop, or of the message's encoding (RFC 9110 section 7.6.1; gRPC over HTTP/2).
-const OF_THE_HOP: [&str; 17] = [
+const HOP_HEADERS: [&str; 17] = [
     "accept",
     "accept-encoding",
     "connection",
@@ -52,17 +56,73 @@ impl Message {
 }
 
 /// The headers to forward.
-pub(crate) fn passed_on(headers: &HeaderMap) -> HeaderMap {
+pub(crate) fn forwarded_headers(headers: &HeaderMap) -> HeaderMap {
     let mut kept = HeaderMap::new();
     let mut bytes = 0;
     for (name, value) in headers {
-        let of_the_hop = OF_THE_HOP.contains(&name.as_str()) || name.as_str().starts_with("grpc-");
-        bytes += if of_the_hop { 0 } else { name.as_str().len() + value.len() };
-        if !of_the_hop && kept.len() < MOST_HEADERS && bytes <= HEADER_BYTES {
+        let of_one_hop = HOP_HEADERS.contains(&name.as_str()) || name.as_str().starts_with("grpc-");
+        bytes += if of_one_hop { 0 } else { name.as_str().len() + value.len() };
+        if !of_one_hop && kept.len() < MOST_HEADERS && bytes <= HEADER_BYTES {
             kept.append(name.clone(), value.clone());
         }
     }
     kept
+}
+
+/// Memory of a message in addition to its bytes: its queue entry and headers.
+const OVERHEAD: usize = 1024;
+
+/// Grants shares until the budget is used up.
+#[derive(Clone, Debug)]
+pub(crate) struct Budget(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    most: usize,
+    taken: AtomicUsize,
+    figures: Arc<Figures>,
+}
+
+impl Budget {
+    /// `figures` counts what all budgets together have granted.
+    pub(crate) fn new(most: usize, figures: Arc<Figures>) -> Budget {
+        Budget(Arc::new(Inner { most, taken: AtomicUsize::new(0), figures }))
+    }
+
+    /// A share for a message of this size; `None` when there is no room.
+    pub(crate) fn share(&self, bytes: usize) -> Option<Share> {
+        let mut share = Share { budget: self.clone(), bytes: 0 };
+        share.grow(OVERHEAD.saturating_add(bytes)).then_some(share)
+    }
+}
+
+/// The share of one message; returned to the budget when dropped.
+#[derive(Debug)]
+pub(crate) struct Share {
+    budget: Budget,
+    bytes: usize,
+}
+
+impl Share {
+    /// Adds this many bytes; returns false and adds nothing when there is no room.
+    pub(crate) fn grow(&mut self, bytes: usize) -> bool {
+        let Inner { most, taken, figures } = &*self.budget.0;
+        let within = |taken: usize| taken.checked_add(bytes).filter(|sum| sum <= most);
+        let grown = taken.fetch_update(Relaxed, Relaxed, within).is_ok();
+        if grown {
+            self.bytes += bytes;
+            figures.occupy(bytes);
+        }
+        grown
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let Inner { taken, figures, .. } = &*self.budget.0;
+        taken.fetch_sub(self.bytes, Relaxed);
+        figures.vacate(self.bytes);
+    }
 }
 
 #[cfg(test)]
@@ -81,7 +141,7 @@ mod tests {
         ] {
             headers.insert(name, value.parse().unwrap());
         }
-        let kept = passed_on(&headers);
+        let kept = forwarded_headers(&headers);
         let mut names: Vec<&str> = kept.keys().map(|name| name.as_str()).collect();
         names.sort_unstable();
         assert_eq!(names, ["authorization", "x-scope-orgid"]);
@@ -90,9 +150,26 @@ mod tests {
     #[test]
     fn number_and_size_of_headers_are_limited() {
         let many = (0..100).map(|n| (format!("x-{n}").parse().unwrap(), "v".parse().unwrap()));
-        assert_eq!(passed_on(&many.collect()).len(), MOST_HEADERS);
+        assert_eq!(forwarded_headers(&many.collect()).len(), MOST_HEADERS);
         let mut long = HeaderMap::new();
         long.insert("x-long", "v".repeat(HEADER_BYTES).parse().unwrap());
-        assert!(passed_on(&long).is_empty());
+        assert!(forwarded_headers(&long).is_empty());
+    }
+
+    #[test]
+    fn shares_are_granted_until_full_and_returned() {
+        let figures = Arc::new(Figures::default());
+        let budget = Budget::new(4 * OVERHEAD, Arc::clone(&figures));
+        let mut first = budget.share(0).unwrap();
+        assert!(first.grow(2 * OVERHEAD));
+        assert!(!first.grow(OVERHEAD + 1));
+        assert!(!first.grow(usize::MAX));
+        let second = budget.share(0).unwrap();
+        assert!(budget.share(0).is_none());
+        assert_eq!(figures.waiting_bytes(), 4 * OVERHEAD);
+        drop(second);
+        assert!(first.grow(OVERHEAD));
+        drop(first);
+        assert_eq!(figures.waiting_bytes(), 0);
     }
 }

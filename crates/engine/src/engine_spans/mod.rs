@@ -4,37 +4,61 @@
 //! unmodified to the configured collector, and is parsed for request spans, which are joined to the requests that the
 //! relay observed. None of this runs on the data path's threads: they hand over records through a bounded queue.
 
-mod answer;
-mod budget;
-mod connection;
-mod engine;
+pub mod interpret;
+pub mod spans;
+
 mod forward;
 mod intake;
 mod joiner;
 mod message;
-mod protobuf;
 mod receiver;
-mod settings;
-mod spans;
+mod response;
 mod stage;
-mod stages;
 mod stats;
 #[cfg(test)]
 mod tests;
 
-use crate::engine_spans::engine::Meaning;
+use std::net::SocketAddr;
+use std::time::Duration;
 
 pub use forward::{Collector, Reply};
 pub use receiver::{Error, Receiver};
-pub use settings::Settings;
+pub use response::RpcStatus;
 pub use stage::SpanJoin;
 pub use stats::{Figures, Join, Lost, Refusal, Unsent};
 
-/// Parses an `ExportTraceServiceRequest` like the receiver: the number of its spans and how many of them describe a
-/// request; `None` when the message is invalid.
-pub fn read(message: &[u8]) -> Option<(u64, u64)> {
-    let mut requests = 0;
-    let is_request = |meaning| matches!(meaning, Meaning::Request(_));
-    let spans = spans::read(message, |span| requests += u64::from(is_request(engine::meaning(&span))));
-    spans.ok().map(|spans| (spans, requests))
+/// The engine span receiver, and how long requests wait for their spans.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Addresses where OTLP is received, over gRPC and HTTP.
+    pub listen: Vec<SocketAddr>,
+    /// Maximum bytes of one message, after decompression.
+    pub max_message_bytes: usize,
+    /// Maximum bytes of all messages waiting to be forwarded.
+    pub max_waiting_bytes: usize,
+    /// Maximum concurrent connections.
+    pub max_connections: usize,
+    /// Time limit for a request, and for idling before one.
+    pub read_timeout: Duration,
+    /// How long forwarding of a message is retried.
+    pub forward_for: Duration,
+    /// How long a request without a queue time waits for its span.
+    pub wait: Duration,
+    /// Maximum number of waiting requests.
+    pub max_held: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            listen: Vec::new(),
+            max_message_bytes: 4 << 20,
+            max_waiting_bytes: 32 << 20,
+            max_connections: 32,
+            read_timeout: Duration::from_secs(10),
+            forward_for: Duration::from_secs(300),
+            wait: Duration::from_secs(8),
+            max_held: 4096,
+        }
+    }
 }

@@ -1,34 +1,44 @@
-//! The span receiver and its thread: listens, joins, forwards.
+//! The span receiver and its thread: listens, joins, forwards. A connection is OTLP over gRPC or HTTP, detected by its
+//! first bytes.
 
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioExecutor;
+use hyper_util::rt::TokioIo;
+use hyper_util::rt::TokioTimer;
 use tokio::net::TcpListener;
+use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
-use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::mpsc::channel;
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tokometer_observe::measure::Sink;
 
 use crate::engine_spans::Settings;
-use crate::engine_spans::budget::Budget;
-use crate::engine_spans::connection;
 use crate::engine_spans::forward;
 use crate::engine_spans::forward::Collector;
-use crate::engine_spans::intake::Inbox;
 use crate::engine_spans::intake::Intake;
+use crate::engine_spans::interpret::Interpreter;
 use crate::engine_spans::joiner::Joiner;
-use crate::engine_spans::message::Message;
+use crate::engine_spans::message::Budget;
 use crate::engine_spans::stage::Joining;
 use crate::engine_spans::stage::SpanJoin;
-use crate::engine_spans::stages::Stages;
 use crate::engine_spans::stats::Figures;
-use tokometer_observe::measure::Sink;
 
 /// Niceness of the thread (setpriority(2)): streams take precedence where they share a core with it.
 const NICENESS: i32 = 10;
@@ -38,6 +48,17 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Maximum number of largest messages read at the same time; compressed and decompressed forms count separately.
 const BEING_READ: usize = 4;
+
+/// Maximum size of request headers in bytes.
+const HEAD_BYTES: usize = 16 * 1024;
+/// Maximum concurrent calls per HTTP/2 connection; an exporter uses one.
+const CALLS: u32 = 16;
+/// HTTP/2 flow-control window in bytes: data accepted before it is read.
+const WINDOW: u32 = 256 * 1024;
+/// An HTTP/2 connection without requests for this long is closed to free its place; clients open another one.
+const IDLE: Duration = Duration::from_secs(60);
+/// Interval between two checks while the first bytes are not conclusive.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// Reasons why the receiver cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -66,28 +87,6 @@ pub struct Receiver {
     stop: watch::Sender<bool>,
     close: watch::Sender<Option<Instant>>,
     thread: Option<JoinHandle<()>>,
-}
-
-/// Passes messages to the joiner and the forwarder. The budgets bound the channels.
-struct Taker {
-    join: UnboundedSender<Message>,
-    forward: Option<(UnboundedSender<Message>, Budget)>,
-}
-
-impl Inbox for Taker {
-    fn take(&self, message: Message) -> bool {
-        let taken = match &self.forward {
-            Some((forward, budget)) => {
-                let share = budget.share(message.bytes.len());
-                share.is_some_and(|share| forward.send(message.shared(share)).is_ok())
-            }
-            None => true,
-        };
-        // Join even if the collector is down and there is no room to keep the message: queue times are then still
-        // known, and retransmitted spans are recognized.
-        self.join.send(message).ok();
-        taken
-    }
 }
 
 impl Receiver {
@@ -126,7 +125,7 @@ impl Receiver {
         };
         let joining = Joining {
             joiner: Joiner::new(settings.wait, settings.max_held, Arc::clone(&figures)),
-            stages: Stages::new(settings.max_held.saturating_mul(4)),
+            interpreter: Interpreter::new(settings.max_held.saturating_mul(4)),
             next,
             ended: ended_inbox,
             messages,
@@ -135,7 +134,8 @@ impl Receiver {
             settings: settings.clone(),
             budget: Budget::new(settings.max_message_bytes.saturating_mul(BEING_READ), Arc::clone(&figures)),
             figures: Arc::clone(&figures),
-            inbox: Box::new(Taker { join, forward }),
+            join,
+            forward,
         });
         let work = move || {
             // Lowering the priority needs no privilege; if it is refused, spans are still received.
@@ -219,7 +219,7 @@ async fn accept_on(
         match accepted {
             Ok((stream, _)) => match Arc::clone(&room).try_acquire_owned() {
                 Ok(permit) => {
-                    let served = connection::serve(stream, Arc::clone(&intake), stopped.clone());
+                    let served = serve(stream, Arc::clone(&intake), stopped.clone());
                     connections.spawn(async move {
                         served.await;
                         drop(permit);
@@ -232,6 +232,90 @@ async fn accept_on(
                 tracing::warn!(%error, "The engine span receiver cannot accept a connection.");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
+        }
+    }
+}
+
+/// Serves requests until the client disconnects, is silent for too long, or the receiver stops.
+pub(crate) async fn serve(stream: TcpStream, intake: Arc<Intake>, mut stopped: watch::Receiver<bool>) {
+    stream.set_nodelay(true).ok();
+    let timeout = intake.settings.read_timeout;
+    // A client that sends requests but does not read would otherwise hold its place forever.
+    #[cfg(target_os = "linux")]
+    socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(timeout)).ok();
+    let Ok(Some(is_http2)) = tokio::time::timeout(timeout, speaks_http2(&stream)).await else { return };
+    let requests = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&requests);
+    let service = service_fn(move |request: Request<Incoming>| {
+        let intake = Arc::clone(&intake);
+        counted.fetch_add(1, Relaxed);
+        async move { Ok::<_, Infallible>(intake.handle(request).await) }
+    });
+    let io = TokioIo::new(stream);
+    let ended = if is_http2 {
+        let mut connection = pin!(
+            http2::Builder::new(TokioExecutor::new())
+                .timer(TokioTimer::new())
+                .max_concurrent_streams(CALLS)
+                .initial_connection_window_size(WINDOW)
+                .initial_stream_window_size(WINDOW)
+                .max_header_list_size(HEAD_BYTES as u32)
+                .keep_alive_interval(timeout)
+                .keep_alive_timeout(timeout)
+                .serve_connection(io, service)
+        );
+        tokio::select! {
+            ended = connection.as_mut() => ended,
+            () = stopped_or_idle(&mut stopped, &requests) => {
+                connection.as_mut().graceful_shutdown();
+                tokio::time::timeout(timeout, connection).await.unwrap_or(Ok(()))
+            }
+        }
+    } else {
+        let mut connection = pin!(
+            http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(timeout)
+                .max_buf_size(HEAD_BYTES)
+                .serve_connection(io, service)
+        );
+        tokio::select! {
+            ended = connection.as_mut() => ended,
+            _ = stopped.changed() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "A connection to the engine span receiver ended early.");
+    }
+}
+
+async fn stopped_or_idle(stopped: &mut watch::Receiver<bool>, requests: &AtomicU64) {
+    let mut seen = requests.load(Relaxed);
+    loop {
+        tokio::select! {
+            _ = stopped.changed() => return,
+            () = tokio::time::sleep(IDLE) => match requests.load(Relaxed) {
+                same if same == seen => return,
+                more => seen = more,
+            },
+        }
+    }
+}
+
+/// True when the first bytes are those of the HTTP/2 preface (RFC 9113 section 3.4), of which three differ from every
+/// HTTP/1 method; `None` when the client has disconnected.
+async fn speaks_http2(stream: &TcpStream) -> Option<bool> {
+    let mut first = [0; 3];
+    loop {
+        match stream.peek(&mut first).await.ok()? {
+            0 => return None,
+            n if first.get(..n) != b"PRI".get(..n) => return Some(false),
+            3 => return Some(true),
+            // Peeked bytes stay readable, so waiting for readability would return at once.
+            _ => tokio::time::sleep(LOOK).await,
         }
     }
 }

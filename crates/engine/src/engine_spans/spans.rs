@@ -1,102 +1,163 @@
 //! Parser for the spans of an OTLP export request, as far as queue times need them
 //! (opentelemetry-proto 1.x: collector/trace/v1/trace_service.proto, trace/v1/trace.proto, common/v1/common.proto).
+//!
+//! Spans and attributes are decoded one at a time: `ExportTraceServiceRequest::decode` would need more than 100
+//! times the memory of a message of empty spans.
 
-use crate::engine_spans::protobuf::Fields;
-use crate::engine_spans::protobuf::Malformed;
-use crate::engine_spans::protobuf::Value;
+use prost::DecodeError;
+use prost::Message;
+use prost::Oneof;
+use prost::encoding::DecodeContext;
+use prost::encoding::WireType;
+use prost::encoding::check_wire_type;
+use prost::encoding::decode_key;
+use prost::encoding::decode_varint;
+use prost::encoding::skip_field;
 
-/// Field numbers of the messages.
-mod number {
-    pub(super) const RESOURCE_SPANS: u32 = 1;
-    pub(super) const SCOPE_SPANS: u32 = 2;
-    pub(super) const SPANS: u32 = 2;
-    pub(super) const TRACE_ID: u32 = 1;
-    pub(super) const SPAN_ID: u32 = 2;
-    pub(super) const PARENT_SPAN_ID: u32 = 4;
-    pub(super) const NAME: u32 = 5;
-    pub(super) const START: u32 = 7;
-    pub(super) const END: u32 = 8;
-    pub(super) const ATTRIBUTES: u32 = 9;
-    pub(super) const KEY: u32 = 1;
-    pub(super) const VALUE: u32 = 2;
-    pub(super) const STRING: u32 = 1;
-    pub(super) const INT: u32 = 3;
-    pub(super) const DOUBLE: u32 = 4;
-}
+/// `ExportTraceServiceRequest.resource_spans`.
+const RESOURCE_SPANS: u32 = 1;
+/// `ResourceSpans.scope_spans`.
+const SCOPE_SPANS: u32 = 2;
+/// `ScopeSpans.spans`.
+const SPANS: u32 = 2;
+/// `Span.attributes`.
+const ATTRIBUTES: u32 = 9;
 
-/// One span, parsed in place.
-#[derive(Clone, Debug)]
-pub(crate) struct Span<'a> {
-    /// Never 0.
-    pub(crate) trace_id: u128,
-    /// Never 0.
-    pub(crate) span_id: u64,
-    /// `None` for the root of a trace.
-    pub(crate) parent: Option<u64>,
-    pub(crate) name: &'a str,
-    /// Nanoseconds since 1970.
-    pub(crate) start: u64,
-    /// Nanoseconds since 1970.
-    pub(crate) end: u64,
-    fields: Fields<'a>,
-}
+/// The bytes are not an export request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed;
 
-/// The value of an attribute, of the types that are needed here.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Attribute<'a> {
-    Text(&'a str),
-    Whole(i64),
-    Real(f64),
-}
-
-impl<'a> Span<'a> {
-    /// Its attributes in order; those of other types are omitted.
-    pub(crate) fn attributes(&self) -> impl Iterator<Item = (&'a str, Attribute<'a>)> + use<'a> {
-        // The whole message was validated before, so nothing in it is malformed.
-        self.fields.clone().flatten().filter(|(number, _)| *number == number::ATTRIBUTES).filter_map(|(_, value)| {
-            let (mut key, mut held) = ("", None);
-            for (number, value) in Fields::of(value.bytes()?).flatten() {
-                match number {
-                    number::KEY => key = text(value).unwrap_or_default(),
-                    number::VALUE => held = attribute(value.bytes()?),
-                    _ => {}
-                }
-            }
-            held.map(|held| (key, held))
-        })
+impl From<DecodeError> for Malformed {
+    fn from(_: DecodeError) -> Malformed {
+        Malformed
     }
 }
 
-fn text(value: Value<'_>) -> Option<&str> {
-    std::str::from_utf8(value.bytes()?).ok()
+/// One span with valid ids.
+#[derive(Clone, Debug)]
+pub struct Span<'a> {
+    /// Never 0.
+    pub trace_id: u128,
+    /// Never 0.
+    pub span_id: u64,
+    /// `None` for the root of a trace.
+    pub parent: Option<u64>,
+    /// Empty if it is not UTF-8.
+    pub name: String,
+    /// Nanoseconds since 1970.
+    pub start: u64,
+    /// Nanoseconds since 1970.
+    pub end: u64,
+    message: &'a [u8],
 }
 
-fn attribute(any_value: &[u8]) -> Option<Attribute<'_>> {
-    Fields::of(any_value).flatten().fold(None, |held, (number, value)| match (number, value) {
-        (number::STRING, value) => text(value).map(Attribute::Text),
-        (number::INT, Value::Number(value)) => Some(Attribute::Whole(value as i64)),
-        (number::DOUBLE, Value::Fixed64(bits)) => Some(Attribute::Real(f64::from_bits(bits))),
-        // A oneof: the last value present counts.
-        (1..=7, _) => None,
-        _ => held,
-    })
+/// The value of an attribute, of the types that are needed here.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// A string.
+    Text(String),
+    /// An integer.
+    Int(i64),
+    /// A floating-point number.
+    Double(f64),
 }
 
-fn id<const N: usize>(value: Value<'_>) -> Option<[u8; N]> {
-    value.bytes()?.try_into().ok()
+/// The fields of a span except its attributes. Strings are bytes here and below, because prost refuses messages with
+/// invalid UTF-8, while many collectors accept them.
+#[derive(Message)]
+struct SpanFields {
+    #[prost(bytes = "vec", tag = "1")]
+    trace_id: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    span_id: Vec<u8>,
+    #[prost(bytes = "vec", tag = "4")]
+    parent_span_id: Vec<u8>,
+    #[prost(bytes = "vec", tag = "5")]
+    name: Vec<u8>,
+    #[prost(fixed64, tag = "7")]
+    start_time_unix_nano: u64,
+    #[prost(fixed64, tag = "8")]
+    end_time_unix_nano: u64,
+}
+
+#[derive(Message)]
+struct KeyValue {
+    #[prost(bytes = "vec", tag = "1")]
+    key: Vec<u8>,
+    #[prost(message, tag = "2")]
+    value: Option<AnyValue>,
+}
+
+#[derive(Message)]
+struct AnyValue {
+    #[prost(oneof = "Scalar", tags = "1, 3, 4")]
+    value: Option<Scalar>,
+}
+
+#[derive(Oneof)]
+enum Scalar {
+    #[prost(bytes = "vec", tag = "1")]
+    Text(Vec<u8>),
+    #[prost(int64, tag = "3")]
+    Int(i64),
+    #[prost(double, tag = "4")]
+    Double(f64),
+}
+
+impl<'a> Span<'a> {
+    fn of(message: &'a [u8]) -> Result<Option<Span<'a>>, Malformed> {
+        let fields = SpanFields::decode(message)?;
+        each_field(message, ATTRIBUTES, |attribute| {
+            KeyValue::decode(attribute)?;
+            Ok(())
+        })?;
+        let span_id = |bytes: &[u8]| bytes.try_into().ok().map(u64::from_be_bytes).filter(|id| *id != 0);
+        let trace_id = fields.trace_id.as_slice().try_into().ok().map(u128::from_be_bytes).filter(|id| *id != 0);
+        Ok(trace_id.zip(span_id(&fields.span_id)).map(|(trace_id, id)| Span {
+            trace_id,
+            span_id: id,
+            parent: span_id(&fields.parent_span_id),
+            name: String::from_utf8(fields.name).unwrap_or_default(),
+            start: fields.start_time_unix_nano,
+            end: fields.end_time_unix_nano,
+            message,
+        }))
+    }
+
+    /// Calls `each` for its attributes in order; those of other types are omitted.
+    pub fn attributes(&self, mut each: impl FnMut(&str, Value)) {
+        let read = each_field(self.message, ATTRIBUTES, |attribute| {
+            let KeyValue { key, value } = KeyValue::decode(attribute)?;
+            let value = match value.and_then(|any| any.value) {
+                Some(Scalar::Text(text)) => String::from_utf8(text).ok().map(Value::Text),
+                Some(Scalar::Int(value)) => Some(Value::Int(value)),
+                Some(Scalar::Double(value)) => Some(Value::Double(value)),
+                None => None,
+            };
+            if let Some(value) = value {
+                each(std::str::from_utf8(&key).unwrap_or_default(), value);
+            }
+            Ok(())
+        });
+        debug_assert!(read.is_ok(), "every attribute was decoded before");
+    }
 }
 
 /// Parses every span of an export request in order; returns the number of spans, including those with invalid ids.
 ///
 /// `each` is called for spans with valid ids (trace.proto: an id of all zeros, or of another length, is invalid), even
 /// if the message turns out to be malformed later.
-pub(crate) fn read<'a>(message: &'a [u8], mut each: impl FnMut(Span<'a>)) -> Result<u64, Malformed> {
+///
+/// # Errors
+///
+/// When the message is not an export request.
+pub fn read<'a>(message: &'a [u8], mut each: impl FnMut(Span<'a>)) -> Result<u64, Malformed> {
     let mut count = 0;
-    in_messages(message, number::RESOURCE_SPANS, &mut |resource_spans| {
-        in_messages(resource_spans, number::SCOPE_SPANS, &mut |scope_spans| {
-            in_messages(scope_spans, number::SPANS, &mut |span| {
+    each_field(message, RESOURCE_SPANS, |resource_spans| {
+        each_field(resource_spans, SCOPE_SPANS, |scope_spans| {
+            each_field(scope_spans, SPANS, |span| {
                 count += 1;
-                if let Some(span) = read_span(span)? {
+                if let Some(span) = Span::of(span)? {
                     each(span);
                 }
                 Ok(())
@@ -106,43 +167,23 @@ pub(crate) fn read<'a>(message: &'a [u8], mut each: impl FnMut(Span<'a>)) -> Res
     Ok(count)
 }
 
-/// Validates the fields of a message, and calls `each` for those with this number.
-fn in_messages<'a>(
-    message: &'a [u8],
+/// Calls `each` for the length-delimited fields of a message with this number; the other fields are skipped.
+fn each_field<'a>(
+    mut message: &'a [u8],
     wanted: u32,
-    each: &mut dyn FnMut(&'a [u8]) -> Result<(), Malformed>,
+    mut each: impl FnMut(&'a [u8]) -> Result<(), Malformed>,
 ) -> Result<(), Malformed> {
-    for field in Fields::of(message) {
-        let (number, value) = field?;
-        if number == wanted {
-            each(value.bytes().ok_or(Malformed)?)?;
+    while !message.is_empty() {
+        let (number, wire_type) = decode_key(&mut message)?;
+        if number != wanted {
+            skip_field(wire_type, number, &mut message, DecodeContext::default())?;
+            continue;
         }
+        check_wire_type(WireType::LengthDelimited, wire_type)?;
+        let length = usize::try_from(decode_varint(&mut message)?).map_err(|_| Malformed)?;
+        let (field, rest) = message.split_at_checked(length).ok_or(Malformed)?;
+        message = rest;
+        each(field)?;
     }
     Ok(())
-}
-
-fn read_span(bytes: &[u8]) -> Result<Option<Span<'_>>, Malformed> {
-    let fields = Fields::of(bytes);
-    let (mut trace_id, mut span_id, mut parent) = (0, 0, 0);
-    let (mut name, mut start, mut end) = ("", 0, 0);
-    for field in fields.clone() {
-        let (number, value) = field?;
-        match number {
-            number::TRACE_ID => trace_id = id(value).map_or(0, u128::from_be_bytes),
-            number::SPAN_ID => span_id = id(value).map_or(0, u64::from_be_bytes),
-            number::PARENT_SPAN_ID => parent = id(value).map_or(0, u64::from_be_bytes),
-            number::NAME => name = text(value).unwrap_or_default(),
-            number::START => start = value.fixed64().unwrap_or_default(),
-            number::END => end = value.fixed64().unwrap_or_default(),
-            number::ATTRIBUTES => check(value.bytes().ok_or(Malformed)?)?,
-            _ => {}
-        }
-    }
-    let parent = (parent != 0).then_some(parent);
-    Ok((trace_id != 0 && span_id != 0).then_some(Span { trace_id, span_id, parent, name, start, end, fields }))
-}
-
-/// Validates an attribute without using it.
-fn check(key_value: &[u8]) -> Result<(), Malformed> {
-    in_messages(key_value, number::VALUE, &mut |any_value| in_messages(any_value, 0, &mut |_| Ok(())))
 }

@@ -10,19 +10,18 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::watch;
 
-use crate::engine_spans::engine;
-use crate::engine_spans::engine::Meaning;
-use crate::engine_spans::joiner::Joiner;
-use crate::engine_spans::joiner::Passed;
-use crate::engine_spans::message::Message;
-use crate::engine_spans::spans;
-use crate::engine_spans::stages::Stages;
-use crate::engine_spans::stats::Figures;
-use crate::engine_spans::stats::Join;
 use tokometer_observe::measure::Outcome;
 use tokometer_observe::measure::Record;
 use tokometer_observe::measure::Sink;
 use tokometer_observe::measure::Stage;
+
+use crate::engine_spans::interpret::Interpreter;
+use crate::engine_spans::joiner::Joiner;
+use crate::engine_spans::joiner::Passed;
+use crate::engine_spans::message::Message;
+use crate::engine_spans::spans;
+use crate::engine_spans::stats::Figures;
+use crate::engine_spans::stats::Join;
 
 /// A request that the data path hands over.
 pub(crate) enum Ended {
@@ -87,7 +86,7 @@ fn waits(record: &Record) -> bool {
 /// The other side of the stage, on a separate thread.
 pub(crate) struct Joining {
     pub(crate) joiner: Joiner,
-    pub(crate) stages: Stages,
+    pub(crate) interpreter: Interpreter,
     pub(crate) next: Arc<dyn Sink>,
     pub(crate) ended: Receiver<Ended>,
     pub(crate) messages: UnboundedReceiver<Message>,
@@ -111,7 +110,7 @@ impl Joining {
                 Some(message) = self.messages.recv() => self.message(&message, Instant::now()),
                 () = pause => self.joiner.pass_time(Instant::now()),
             }
-            self.hand_on();
+            self.pass_on();
         }
         // From here on the stage bypasses the joiner.
         self.ended.close();
@@ -119,10 +118,10 @@ impl Joining {
             self.ended(ended, Instant::now());
         }
         self.joiner.close();
-        self.hand_on();
+        self.pass_on();
     }
 
-    fn hand_on(&mut self) {
+    fn pass_on(&mut self) {
         for record in self.joiner.take() {
             self.next.record(&record);
         }
@@ -136,21 +135,9 @@ impl Joining {
     }
 
     fn message(&mut self, message: &Message, now: Instant) {
-        let (joiner, stages) = (&mut self.joiner, &mut self.stages);
         let read = spans::read(&message.bytes, |span| {
-            let request = match engine::meaning(&span) {
-                Meaning::Request(request) if request.staged => stages.request(request),
-                Meaning::Request(request) => Some(request),
-                Meaning::Queued(time) => {
-                    if let Some(parent) = span.parent {
-                        stages.queued((span.trace_id, parent), time);
-                    }
-                    None
-                }
-                Meaning::Other => stages.ended((span.trace_id, span.span_id), span.parent),
-            };
-            if let Some(request) = request {
-                joiner.span(request, now);
+            if let Some(request) = self.interpreter.take(&span) {
+                self.joiner.span(request, now);
             }
         });
         debug_assert!(read.is_ok(), "the message was validated when it was accepted");

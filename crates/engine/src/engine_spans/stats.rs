@@ -4,32 +4,11 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A closed set of reasons, each with its label value.
-macro_rules! reasons {
-    ($(#[$about:meta])* $name:ident { $($(#[$meaning:meta])* $reason:ident = $word:literal,)* }) => {
-        $(#[$about])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum $name {
-            $($(#[$meaning])* $reason,)*
-        }
+use tokometer_observe::closed_enum;
 
-        impl $name {
-            /// All values, in the order of the documentation.
-            pub const ALL: &'static [$name] = &[$($name::$reason,)*];
-
-            /// The value of the label.
-            pub fn as_str(self) -> &'static str {
-                match self {
-                    $($name::$reason => $word,)*
-                }
-            }
-        }
-    };
-}
-
-reasons! {
+closed_enum! {
     /// Result of the search for a request's span.
-    Join {
+    pub enum Join {
         /// Joined by the response id.
         Id = "joined_by_id",
         /// Joined by the caller's trace and span.
@@ -53,9 +32,9 @@ reasons! {
     }
 }
 
-reasons! {
+closed_enum! {
     /// Why a request's span matched no request record.
-    Lost {
+    pub enum Lost {
         /// No request has its id: it was not relayed here, or its connection was not read.
         NoExchange = "no_exchange",
         /// Another span has the same id.
@@ -65,9 +44,9 @@ reasons! {
     }
 }
 
-reasons! {
+closed_enum! {
     /// Why a message of the engine was refused. The engine receives the reason and may retry.
-    Refusal {
+    pub enum Refusal {
         /// It is not an export request, or its compression is invalid.
         Malformed = "malformed",
         /// It exceeds the maximum size.
@@ -81,9 +60,9 @@ reasons! {
     }
 }
 
-reasons! {
+closed_enum! {
     /// Why spans did not reach the collector.
-    Unsent {
+    pub enum Unsent {
         /// The collector refused the message.
         Refused = "refused",
         /// The collector accepted the message, but not all of its spans.
@@ -95,9 +74,6 @@ reasons! {
     }
 }
 
-/// Counts by reason.
-type Counts<const N: usize> = [AtomicU64; N];
-
 /// All counts since the process started.
 #[derive(Debug, Default)]
 pub struct Figures {
@@ -105,10 +81,10 @@ pub struct Figures {
     forwarded: AtomicU64,
     held: AtomicUsize,
     waiting_bytes: AtomicUsize,
-    joins: Counts<10>,
-    lost: Counts<3>,
-    refusals: Counts<5>,
-    unsent: Counts<4>,
+    joins: [AtomicU64; Join::ALL.len()],
+    lost: [AtomicU64; Lost::ALL.len()],
+    refusals: [AtomicU64; Refusal::ALL.len()],
+    unsent: [AtomicU64; Unsent::ALL.len()],
     refused_connections: AtomicU64,
 }
 

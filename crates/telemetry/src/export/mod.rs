@@ -30,7 +30,7 @@ pub use docs::metrics_markdown;
 pub use exporters::{Error, Exporters};
 pub use ledger::{BudgetStats, CostStats, LedgerStats, TenantStats, UnpricedStats};
 pub use objectives::{JudgedStats, ObjectiveStats, SloStats};
-pub use otlp::{Answer, Passage, usable_endpoint};
+pub use otlp::{Passage, usable_endpoint};
 pub use page::Page;
 pub use process::{
     AccessLogStats, BudgetFigures, EngineSpans, PairStats, PhaseStats, ProcessFigures, ProcessStats, Snapshot,

@@ -31,7 +31,7 @@ impl Scene {
         self.joiner.take()
     }
 
-    fn span(&mut self, span: Box<Request>) -> Vec<Record> {
+    fn span(&mut self, span: Box<RequestSpan>) -> Vec<Record> {
         self.joiner.span(span, self.now);
         self.joiner.take()
     }
@@ -53,9 +53,9 @@ fn called_by(span_id: u64, mut record: Record) -> Record {
     record
 }
 
-fn below(parent: u64, id: Option<&str>, mut span: Box<Request>) -> Box<Request> {
+fn below(parent: u64, id: Option<&str>, mut span: Box<RequestSpan>) -> Box<RequestSpan> {
     span.parent = Some(parent);
-    span.told.trace_id = 7;
+    span.reported.trace_id = 7;
     span.id = id.map(Box::from);
     span
 }
@@ -149,10 +149,10 @@ fn retransmitted_span_counts_once() {
 fn span_longer_than_its_request_is_not_joined() {
     let mut scene = Scene::new(10);
     let mut long = span("chatcmpl-a", ms(300));
-    long.told.e2e = Some(ms(1101));
+    long.reported.e2e = Some(ms(1101));
     scene.span(long.clone());
     assert_eq!(queue(&scene.record(record("chatcmpl-a"))), [None]);
-    long.told.e2e = None;
+    long.reported.e2e = None;
     long.id = Some("chatcmpl-b".into());
     scene.span(long);
     assert_eq!(queue(&scene.record(record("chatcmpl-b"))), [Some(ms(300))], "not longer by its start and end");
@@ -244,7 +244,7 @@ fn records_are_neither_lost_nor_doubled_nor_mismatched() {
     for seed in 0..200 {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut scene = Scene::new(64);
-        let mut open: Vec<(u64, Box<Request>)> = Vec::new();
+        let mut open: Vec<(u64, Box<RequestSpan>)> = Vec::new();
         let (mut begun, mut done) = (0, Vec::new());
         for step in 0..400u64 {
             match random.u8(..4) {

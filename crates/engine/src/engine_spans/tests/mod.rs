@@ -4,7 +4,6 @@ mod spans;
 use std::time::Duration;
 use std::time::Instant;
 
-use crate::engine_spans::engine::Request;
 use tokometer_decode::Route;
 use tokometer_observe::measure::Count;
 use tokometer_observe::measure::CountSource;
@@ -12,6 +11,8 @@ use tokometer_observe::measure::EngineSpan;
 use tokometer_observe::measure::Labels;
 use tokometer_observe::measure::Outcome;
 use tokometer_observe::measure::Record;
+
+use crate::engine_spans::interpret::RequestSpan;
 
 fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
@@ -42,13 +43,12 @@ fn record(id: &str) -> Record {
 }
 
 /// The span of a request with this id that waited for `queue`; it took 900 ms.
-fn span(id: &str, queue: Duration) -> Box<Request> {
-    Box::new(Request {
+fn span(id: &str, queue: Duration) -> Box<RequestSpan> {
+    Box::new(RequestSpan {
         id: Some(id.into()),
         parent: None,
-        spanned: ms(900),
-        staged: false,
-        told: EngineSpan {
+        length: ms(900),
+        reported: EngineSpan {
             trace_id: fastrand::u128(1..),
             span_id: fastrand::u64(1..),
             queue: Some(queue),

@@ -12,8 +12,7 @@ use opentelemetry_proto::tonic::trace::v1::span::Event;
 use proptest::prelude::*;
 use prost::Message;
 
-use crate::engine_spans::engine;
-use crate::engine_spans::engine::Meaning;
+use crate::engine_spans::interpret::Interpreter;
 use crate::engine_spans::spans;
 
 use super::*;
@@ -24,9 +23,9 @@ type Seen = (u128, u64, Option<u64>, String, u64, u64, Vec<(String, String)>);
 fn ours(message: &[u8]) -> Option<(u64, Vec<Seen>)> {
     let mut seen = Vec::new();
     let count = spans::read(message, |span| {
-        let attributes = span.attributes().map(|(key, value)| (key.to_owned(), format!("{value:?}"))).collect();
-        let (parent, name) = (span.parent, span.name.to_owned());
-        seen.push((span.trace_id, span.span_id, parent, name, span.start, span.end, attributes));
+        let mut attributes = Vec::new();
+        span.attributes(|key, value| attributes.push((key.to_owned(), format!("{value:?}"))));
+        seen.push((span.trace_id, span.span_id, span.parent, span.name.clone(), span.start, span.end, attributes));
     });
     count.ok().map(|count| (count, seen))
 }
@@ -41,8 +40,8 @@ fn theirs(message: &[u8]) -> Option<(u64, Vec<Seen>)> {
         let attributes = span.attributes.iter().filter_map(|pair| {
             let value = match pair.value.as_ref()?.value.as_ref()? {
                 Value::StringValue(text) => format!("Text({text:?})"),
-                Value::IntValue(whole) => format!("Whole({whole})"),
-                Value::DoubleValue(real) => format!("Real({real:?})"),
+                Value::IntValue(whole) => format!("Int({whole})"),
+                Value::DoubleValue(real) => format!("Double({real:?})"),
                 _ => return None,
             };
             Some((pair.key.clone(), value))
@@ -128,7 +127,8 @@ proptest! {
 
     #[test]
     fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        spans::read(&bytes, |span| drop(engine::meaning(&span))).ok();
+        let mut interpreter = Interpreter::new(4);
+        spans::read(&bytes, |span| drop(interpreter.take(&span))).ok();
     }
 }
 
@@ -156,10 +156,10 @@ fn named(name: &str, attributes: &[(&str, Value)]) -> Span {
     }
 }
 
-fn meaning(span: Span) -> Meaning {
-    let mut meant = None;
-    spans::read(&encoded(span), |span| meant = Some(engine::meaning(&span))).unwrap();
-    meant.unwrap()
+fn take(interpreter: &mut Interpreter, span: Span) -> Option<Box<RequestSpan>> {
+    let mut request = None;
+    spans::read(&encoded(span), |span| request = interpreter.take(&span)).unwrap();
+    request
 }
 
 fn text(text: &str) -> Value {
@@ -182,13 +182,15 @@ fn recorded_vllm_span_is_understood() {
             ("gen_ai.request.id", text("cmpl-b103d9c3ac970ccc-0")),
         ],
     );
-    let Meaning::Request(request) = meaning(span) else { panic!("a request") };
+    let request = take(&mut Interpreter::new(1), span).unwrap();
     assert_eq!(request.id.as_deref(), Some("cmpl-b103d9c3ac970ccc"));
     assert_eq!(request.parent, Some(0x0303_0303_0303_0303));
-    assert_eq!((request.told.queue, request.told.prefill), (Some(ms(464)), Some(ms(30))));
-    assert_eq!((request.told.first_token, request.told.e2e, request.spanned), (Some(ms(495)), Some(ms(750)), ms(750)));
-    assert_eq!((request.told.prompt_tokens, request.told.completion_tokens), (Some(16), Some(20)));
-    assert!(!request.staged);
+    assert_eq!((request.reported.queue, request.reported.prefill), (Some(ms(464)), Some(ms(30))));
+    assert_eq!(
+        (request.reported.first_token, request.reported.e2e, request.length),
+        (Some(ms(495)), Some(ms(750)), ms(750))
+    );
+    assert_eq!((request.reported.prompt_tokens, request.reported.completion_tokens), (Some(16), Some(20)));
 }
 
 #[test]
@@ -197,10 +199,17 @@ fn sglang_prefill_with_queue_is_ignored() {
     let prefill = ("gen_ai.latency.time_in_model_prefill", Value::DoubleValue(0.5));
     let decode = ("gen_ai.latency.time_in_model_decode", Value::DoubleValue(0.2));
     let attributes = [("rid", text(rid)), prefill.clone(), decode, ("gen_ai.usage.cached_tokens", Value::IntValue(4))];
-    let Meaning::Request(request) = meaning(named(" Req 2f0d8d4b", &attributes)) else { panic!("a request") };
-    assert_eq!((request.id.as_deref(), request.staged), (Some(rid), true));
-    assert_eq!((request.told.prefill, request.told.decode, request.told.cached_tokens), (None, Some(ms(200)), Some(4)));
-    assert_eq!(meaning(named(" Req 2f0d8d4b", &[prefill])), Meaning::Other, "another program's span");
-    assert_eq!(meaning(named("prefill_waiting", &[])), Meaning::Queued(ms(750)));
-    assert_eq!(meaning(named("decode_loop", &[])), Meaning::Other);
+    let below = |parent: u8, mut span: Span| {
+        (span.span_id, span.parent_span_id) = (vec![parent + 1; 8], vec![parent; 8]);
+        span
+    };
+    let mut interpreter = Interpreter::new(10);
+    assert_eq!(take(&mut interpreter, below(3, named("prefill_waiting", &[]))), None);
+    assert_eq!(take(&mut interpreter, below(2, named("Scheduler", &[]))), None);
+    assert_eq!(take(&mut interpreter, named(" Req 2f0d8d4b", &[prefill])), None, "another program's span");
+    assert_eq!(take(&mut interpreter, named("decode_loop", &[])), None);
+    let request = take(&mut interpreter, named(" Req 2f0d8d4b", &attributes)).unwrap();
+    assert_eq!((request.id.as_deref(), request.reported.queue), (Some(rid), Some(ms(750))));
+    assert_eq!((request.reported.prefill, request.reported.decode), (None, Some(ms(200))));
+    assert_eq!(request.reported.cached_tokens, Some(4));
 }

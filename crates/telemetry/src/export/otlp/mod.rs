@@ -35,7 +35,7 @@ use crate::export::Settings;
 use crate::export::telemetry::Telemetry;
 
 pub(crate) use metrics::Pipeline;
-pub use passage::{Answer, Passage};
+pub use passage::Passage;
 pub(crate) use traces::{Layout, SpanQueue};
 
 /// Upper limit of a shutdown, regardless of the requested time.

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::time::Duration;
 use std::time::SystemTime;
 
+use async_trait::async_trait;
 use base64::Engine;
 use base64::alphabet;
 use base64::engine::DecodePaddingMode;
@@ -20,6 +21,9 @@ use http::StatusCode;
 use http::header;
 use opentelemetry_http::HttpClient;
 use prost::Message;
+use tokometer_engine::engine_spans::Collector;
+use tokometer_engine::engine_spans::Reply;
+use tokometer_engine::engine_spans::RpcStatus;
 
 use crate::export::Endpoint;
 use crate::export::Error;
@@ -35,28 +39,6 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
-
-/// The collector's response.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// It accepted the message, except for the rejected spans.
-    Taken {
-        /// Spans that it rejected.
-        rejected: u64,
-    },
-    /// It may accept the message later (OTLP specification, "Failures" and "Throttling").
-    Later {
-        /// The retry delay, if the collector sent one.
-        after: Option<Duration>,
-        /// The reason.
-        why: String,
-    },
-    /// It refuses the message permanently.
-    Refused {
-        /// The reason.
-        why: String,
-    },
-}
 
 /// Client for one collector, over HTTP or gRPC as configured for the endpoint.
 #[derive(Debug)]
@@ -93,9 +75,12 @@ impl Passage {
             way,
         })
     }
+}
 
-    /// Sends an `ExportTraceServiceRequest`. The endpoint's headers replace headers of the message with the same name.
-    pub async fn send(&self, message: Bytes, headers: HeaderMap) -> Answer {
+#[async_trait]
+impl Collector for Passage {
+    /// The endpoint's headers replace headers of the message with the same name.
+    async fn export(&self, message: Bytes, headers: HeaderMap) -> Reply {
         let mut all = headers;
         let names: Vec<HeaderName> = self.headers.keys().cloned().collect();
         names.iter().for_each(|name| drop(all.remove(name)));
@@ -114,8 +99,8 @@ impl Passage {
         };
         match tokio::time::timeout(self.timeout, sent).await {
             Ok(Ok(answer)) => answer,
-            Ok(Err(why)) => Answer::Later { after: None, why },
-            Err(_) => Answer::Later { after: None, why: format!("no response within {:?}", self.timeout) },
+            Ok(Err(why)) => Reply::Later { after: None, why },
+            Err(_) => Reply::Later { after: None, why: format!("no response within {:?}", self.timeout) },
         }
     }
 }
@@ -133,7 +118,7 @@ async fn over_http(
     message: Bytes,
     headers: HeaderMap,
     gzip: bool,
-) -> Result<Answer, String> {
+) -> Result<Reply, String> {
     let mut request = Request::post(url).body(message).map_err(|error| error.to_string())?;
     *request.headers_mut() = headers;
     let headers = request.headers_mut();
@@ -149,9 +134,9 @@ async fn over_http(
         StatusCode::TOO_MANY_REQUESTS
         | StatusCode::BAD_GATEWAY
         | StatusCode::SERVICE_UNAVAILABLE
-        | StatusCode::GATEWAY_TIMEOUT => Answer::Later { after: retry_after(answer.headers()), why: why() },
-        status if status.is_success() => Answer::Taken { rejected: rejected_spans(answer.body()) },
-        _ => Answer::Refused { why: why() },
+        | StatusCode::GATEWAY_TIMEOUT => Reply::Later { after: retry_after(answer.headers()), why: why() },
+        status if status.is_success() => Reply::Taken { rejected: rejected_spans(answer.body()) },
+        _ => Reply::Refused { why: why() },
     })
 }
 
@@ -164,57 +149,22 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     }
 }
 
-async fn over_grpc(calls: &Calls, message: Bytes, headers: HeaderMap, gzip: bool) -> Result<Answer, String> {
+async fn over_grpc(calls: &Calls, message: Bytes, headers: HeaderMap, gzip: bool) -> Result<Reply, String> {
     let call = calls.call(message, headers, gzip).await.map_err(|error| causes(error.as_ref()))?;
     let after = call.details.as_deref().and_then(retry_info);
     let why = format!("gRPC status {}", call.code);
     Ok(match call.code {
-        0 => Answer::Taken { rejected: rejected_spans(&call.answer) },
+        0 => Reply::Taken { rejected: rejected_spans(&call.answer) },
         // RESOURCE_EXHAUSTED is temporary only if the collector sends a retry delay.
-        8 if after.is_none() => Answer::Refused { why },
+        8 if after.is_none() => Reply::Refused { why },
         // CANCELLED, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, ABORTED, OUT_OF_RANGE, UNAVAILABLE, DATA_LOSS.
-        1 | 4 | 8 | 10 | 11 | 14 | 15 => Answer::Later { after, why },
-        _ => Answer::Refused { why },
+        1 | 4 | 8 | 10 | 11 | 14 | 15 => Reply::Later { after, why },
+        _ => Reply::Refused { why },
     })
 }
 
-/// `google.rpc.Status`, reduced to the details with the retry delay.
-#[derive(Clone, PartialEq, Message)]
-struct Status {
-    #[prost(message, repeated, tag = "3")]
-    details: Vec<Any>,
-}
-
-/// `google.protobuf.Any`.
-#[derive(Clone, PartialEq, Message)]
-struct Any {
-    #[prost(string, tag = "1")]
-    type_url: String,
-    #[prost(bytes = "vec", tag = "2")]
-    value: Vec<u8>,
-}
-
-/// `google.rpc.RetryInfo`.
-#[derive(Clone, PartialEq, Message)]
-struct RetryInfo {
-    #[prost(message, optional, tag = "1")]
-    retry_delay: Option<Delay>,
-}
-
-/// `google.protobuf.Duration`.
-#[derive(Clone, PartialEq, Message)]
-struct Delay {
-    #[prost(int64, tag = "1")]
-    seconds: i64,
-    #[prost(int32, tag = "2")]
-    nanos: i32,
-}
-
 fn retry_info(details: &[u8]) -> Option<Duration> {
-    let status = Status::decode(BASE64.decode(details).ok()?.as_slice()).ok()?;
-    let info = status.details.iter().find(|any| any.type_url.ends_with("/google.rpc.RetryInfo"))?;
-    let delay = RetryInfo::decode(info.value.as_slice()).ok()?.retry_delay?;
-    Some(Duration::new(u64::try_from(delay.seconds).ok()?, u32::try_from(delay.nanos).ok()?.min(999_999_999)))
+    RpcStatus::decode(BASE64.decode(details).ok()?.as_slice()).ok()?.retry_after()
 }
 
 #[cfg(test)]
@@ -223,11 +173,9 @@ mod tests {
 
     #[test]
     fn retry_delay_is_read_from_status_details() {
-        let info = RetryInfo { retry_delay: Some(Delay { seconds: 2, nanos: 500_000_000 }) };
-        let any = Any { type_url: "type.googleapis.com/google.rpc.RetryInfo".into(), value: info.encode_to_vec() };
-        let status = Status { details: vec![any] }.encode_to_vec();
-        let text = BASE64.encode(&status);
         let expected = Some(Duration::from_millis(2500));
+        let status = RpcStatus::new(8, "busy", expected).encode_to_vec();
+        let text = BASE64.encode(&status);
         assert_eq!(retry_info(text.as_bytes()), expected);
         assert_eq!(retry_info(text.trim_end_matches('=').as_bytes()), expected);
         assert_eq!(retry_info(b"%%%"), None);

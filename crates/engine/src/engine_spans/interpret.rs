@@ -1,0 +1,302 @@
+//! Interpretation of engine spans.
+//!
+//! - vLLM 0.32 and TensorRT-LLM 1.x: one span `llm_request` for each sequence that finished; aborted ones have none.
+//!   `gen_ai.latency.*` is in seconds. `gen_ai.request.id` is the id of the response, followed by the number of the
+//!   prompt on completions (`cmpl-…-0`) and of the turn on responses (`resp_…_0`).
+//! - SGLang 0.5: a root span ` Req <8 digits>` with the attribute `rid`, which is the id of the response; below it one
+//!   span for each thread, and below that of the scheduler a stage `prefill_waiting`, which is the queue. Its
+//!   `gen_ai.latency.time_in_model_prefill` and `…_inference` start when the request is handed to the scheduler,
+//!   so they include the queue and are ignored here.
+
+use std::collections::HashMap;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use tokometer_observe::measure::EngineSpan;
+
+use crate::engine_spans::spans::Span;
+use crate::engine_spans::spans::Value;
+
+/// Name of vLLM's and TensorRT-LLM's request span.
+const REQUEST: &str = "llm_request";
+/// Part of the name of SGLang's request span.
+const SGLANG_REQUEST: &str = "Req ";
+/// Name of SGLang's queue stage.
+const SGLANG_QUEUE: &str = "prefill_waiting";
+
+/// Maximum id length in bytes. Response ids are cut at this length, and a cut id cannot be matched.
+pub const ID_BYTES: usize = 127;
+
+/// The span of one request, as reported by its engine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RequestSpan {
+    /// The id of its response, in the form returned by [`comparable_id`].
+    pub id: Option<Box<str>>,
+    /// The parent span: the caller's, where the caller sent a `traceparent`.
+    pub parent: Option<u64>,
+    /// Time between the span's start and end, used where no attribute gives the duration of the request.
+    pub length: Duration,
+    /// The values of its attributes.
+    pub reported: EngineSpan,
+}
+
+impl RequestSpan {
+    /// Time from the request's arrival to its end.
+    pub(crate) fn duration(&self) -> Duration {
+        self.reported.e2e.unwrap_or(self.length)
+    }
+}
+
+/// Trace id and span id.
+type SpanKey = (u128, u64);
+
+/// What is known about one of SGLang's spans.
+#[derive(Debug)]
+enum Known {
+    /// Duration of the queue stage below this span (the scheduler's thread).
+    Stage(Duration),
+    /// Queue time of the request of this span.
+    Queue(Duration),
+    /// The request's span has arrived, but not its queue stage.
+    Request(Box<RequestSpan>),
+}
+
+/// Finds the requests among the spans, and completes SGLang's, whose queue time is in a separate span two levels below
+/// the request's span.
+///
+/// `prefill_waiting` ends and is sent when the request leaves the queue; its parent (the scheduler's thread) when the
+/// request has ended; and the request's own span comes from another process. They arrive in any order. The number of
+/// incomplete spans is limited; the oldest is dropped first.
+#[derive(Debug)]
+pub struct Interpreter {
+    most: usize,
+    known: HashMap<SpanKey, Known>,
+    order: VecDeque<SpanKey>,
+}
+
+impl Interpreter {
+    /// Keeps at most this many incomplete spans.
+    pub fn new(most: usize) -> Interpreter {
+        Interpreter { most: most.max(1), known: HashMap::new(), order: VecDeque::new() }
+    }
+
+    /// Adds a span. Returns the request that it completes, if any.
+    pub fn take(&mut self, span: &Span<'_>) -> Option<Box<RequestSpan>> {
+        match span.name.as_str() {
+            SGLANG_QUEUE => {
+                self.queue_stage((span.trace_id, span.parent?), length(span));
+                None
+            }
+            REQUEST => request(span, false),
+            name => match name.contains(SGLANG_REQUEST).then(|| request(span, true)).flatten() {
+                Some(request) => self.request(request),
+                None => self.thread((span.trace_id, span.span_id), span.parent),
+            },
+        }
+    }
+
+    /// Adds a queue stage that ended below this span. With several schedulers for one request (tensor parallel) the
+    /// first counts.
+    fn queue_stage(&mut self, thread: SpanKey, time: Duration) {
+        if !self.known.contains_key(&thread) {
+            self.keep(thread, Known::Stage(time));
+        }
+    }
+
+    /// Adds a span that may be a scheduler's thread: if it has a queue stage, the queue time of its parent request is
+    /// now known.
+    fn thread(&mut self, thread: SpanKey, parent: Option<u64>) -> Option<Box<RequestSpan>> {
+        let Some(Known::Stage(time)) = self.known.get(&thread) else { return None };
+        let time = *time;
+        self.known.remove(&thread);
+        let request = (thread.0, parent?);
+        match self.known.remove(&request) {
+            Some(Known::Request(mut request)) => {
+                request.reported.queue = Some(time);
+                Some(request)
+            }
+            Some(earlier @ Known::Queue(_)) => {
+                self.known.insert(request, earlier);
+                None
+            }
+            _ => {
+                self.keep(request, Known::Queue(time));
+                None
+            }
+        }
+    }
+
+    /// Adds an SGLang request. Returns it when its queue time is known, else keeps it until then.
+    fn request(&mut self, mut request: Box<RequestSpan>) -> Option<Box<RequestSpan>> {
+        let key = (request.reported.trace_id, request.reported.span_id);
+        if let Some(Known::Queue(time)) = self.known.get(&key) {
+            request.reported.queue = Some(*time);
+            self.known.remove(&key);
+            return Some(request);
+        }
+        self.keep(key, Known::Request(request));
+        None
+    }
+
+    fn keep(&mut self, key: SpanKey, known: Known) {
+        // Keys that are no longer known stay in the order until they reach its front.
+        while self.order.len() >= self.most {
+            let Some(oldest) = self.order.pop_front() else { break };
+            self.known.remove(&oldest);
+        }
+        if self.known.insert(key, known).is_none() {
+            self.order.push_back(key);
+        }
+    }
+}
+
+/// `None` for a span of another program.
+fn request(span: &Span<'_>, sglang: bool) -> Option<Box<RequestSpan>> {
+    let mut reported = EngineSpan { trace_id: span.trace_id, span_id: span.span_id, ..EngineSpan::default() };
+    let (mut id, mut rid) = (None, None);
+    span.attributes(|key, value| match key {
+        "gen_ai.request.id" => id = text(value),
+        "rid" => rid = text(value),
+        "gen_ai.latency.time_in_queue" => reported.queue = seconds(&value),
+        "gen_ai.latency.time_in_model_prefill" if !sglang => reported.prefill = seconds(&value),
+        "gen_ai.latency.time_in_model_decode" => reported.decode = seconds(&value),
+        "gen_ai.latency.time_to_first_token" => reported.first_token = seconds(&value),
+        "gen_ai.latency.e2e" => reported.e2e = seconds(&value),
+        "gen_ai.usage.prompt_tokens" => reported.prompt_tokens = whole(&value),
+        "gen_ai.usage.cached_tokens" => reported.cached_tokens = whole(&value),
+        "gen_ai.usage.completion_tokens" => reported.completion_tokens = whole(&value),
+        _ => {}
+    });
+    if sglang && rid.is_none() {
+        // Spans of other programs may have similar names.
+        return None;
+    }
+    let id = if sglang { rid } else { id };
+    let id = id.as_deref().and_then(comparable_span_id).map(Box::from);
+    Some(Box::new(RequestSpan { id, parent: span.parent, length: length(span), reported }))
+}
+
+fn length(span: &Span<'_>) -> Duration {
+    Duration::from_nanos(span.end.saturating_sub(span.start))
+}
+
+fn text(value: Value) -> Option<String> {
+    match value {
+        Value::Text(text) => Some(text),
+        _ => None,
+    }
+}
+
+/// Seconds as a duration; negative, infinite and implausible values are rejected.
+fn seconds(value: &Value) -> Option<Duration> {
+    const MOST: f64 = 1e7;
+    match value {
+        Value::Double(value) if (0.0..MOST).contains(value) => Some(Duration::from_secs_f64(*value)),
+        Value::Int(value) => u64::try_from(*value).ok().filter(|value| *value < MOST as u64).map(Duration::from_secs),
+        _ => None,
+    }
+}
+
+fn whole(value: &Value) -> Option<u64> {
+    match value {
+        Value::Int(value) => u64::try_from(*value).ok(),
+        _ => None,
+    }
+}
+
+/// A response's `id` in the form used for matching: TensorRT-LLM adds a prefix to the number that its span has.
+pub(crate) fn comparable_id(id: &str) -> Option<&str> {
+    let bare = ["chatcmpl-", "cmpl-"].iter().find_map(|prefix| id.strip_prefix(prefix)).filter(|rest| is_number(rest));
+    Some(bare.unwrap_or(id)).filter(|id| !id.is_empty() && id.len() <= ID_BYTES)
+}
+
+/// A span's id without the number of the prompt or turn.
+fn comparable_span_id(id: &str) -> Option<&str> {
+    let numbered = |separator: char, prefix: &str| {
+        let (head, number) = id.rsplit_once(separator)?;
+        (head.starts_with(prefix) && is_number(number)).then_some(head)
+    };
+    comparable_id(numbered('-', "cmpl-").or_else(|| numbered('_', "resp_")).unwrap_or(id))
+}
+
+pub(crate) fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_of_a_response_and_its_span_are_equal() {
+        for (response, span) in [
+            ("chatcmpl-90a6e59d74917832", "chatcmpl-90a6e59d74917832"),
+            ("cmpl-b641edb79443fcc6", "cmpl-b641edb79443fcc6-0"),
+            ("cmpl-b641edb79443fcc6", "cmpl-b641edb79443fcc6-12"),
+            ("resp_81ca9b7fccd3e0b3", "resp_81ca9b7fccd3e0b3_0"),
+            ("chatcmpl-my-5", "chatcmpl-my-5"),
+            ("cmpl-my-5", "cmpl-my-5-0"),
+            ("2f0d8d4b1c9e4c51b1f0f5a3a0d1e2f3", "2f0d8d4b1c9e4c51b1f0f5a3a0d1e2f3"),
+            ("chatcmpl-17", "17"),
+            ("cmpl-17", "17"),
+        ] {
+            assert_eq!(comparable_id(response), comparable_span_id(span), "{response} and {span}");
+            assert!(comparable_id(response).is_some());
+        }
+        assert_ne!(comparable_id("chatcmpl-a"), comparable_span_id("cmpl-a-0"));
+        assert_eq!(comparable_id(""), None);
+        assert_eq!(comparable_id(&"x".repeat(128)), None, "it may have been cut");
+    }
+
+    #[test]
+    fn impossible_times_are_none() {
+        for wrong in [-0.1, f64::NAN, f64::INFINITY, 1e300] {
+            assert_eq!(seconds(&Value::Double(wrong)), None);
+        }
+        assert_eq!(seconds(&Value::Double(0.25)), Some(Duration::from_millis(250)));
+        assert_eq!(seconds(&Value::Int(2)), Some(Duration::from_secs(2)));
+        assert_eq!((seconds(&Value::Int(-2)), seconds(&Value::Text("2".to_owned()))), (None, None));
+    }
+
+    const THREAD: SpanKey = (7, 2);
+    const ROOT: SpanKey = (7, 1);
+    const WAITED: Duration = Duration::from_millis(120);
+
+    fn root() -> Box<RequestSpan> {
+        let reported = EngineSpan { trace_id: ROOT.0, span_id: ROOT.1, ..EngineSpan::default() };
+        Box::new(RequestSpan { id: None, parent: None, length: Duration::ZERO, reported })
+    }
+
+    #[test]
+    fn parts_are_joined_in_any_order() {
+        let mut interpreter = Interpreter::new(10);
+        interpreter.queue_stage(THREAD, WAITED);
+        assert_eq!(interpreter.thread(THREAD, Some(ROOT.1)), None);
+        assert_eq!(interpreter.request(root()).unwrap().reported.queue, Some(WAITED));
+
+        interpreter.queue_stage(THREAD, WAITED);
+        assert_eq!(interpreter.request(root()), None);
+        assert_eq!(interpreter.thread(THREAD, Some(ROOT.1)).unwrap().reported.queue, Some(WAITED));
+        assert!(interpreter.known.is_empty());
+    }
+
+    #[test]
+    fn first_of_several_schedulers_counts() {
+        let mut interpreter = Interpreter::new(10);
+        interpreter.queue_stage(THREAD, WAITED);
+        interpreter.queue_stage((7, 3), WAITED * 2);
+        assert_eq!(interpreter.thread(THREAD, Some(ROOT.1)), None);
+        assert_eq!(interpreter.thread((7, 3), Some(ROOT.1)), None);
+        assert_eq!(interpreter.request(root()).unwrap().reported.queue, Some(WAITED));
+    }
+
+    #[test]
+    fn number_of_incomplete_spans_is_bounded() {
+        let mut interpreter = Interpreter::new(4);
+        for span in 0..1000 {
+            interpreter.queue_stage((1, span), WAITED);
+            interpreter.thread((1, span), Some(span + 10_000));
+        }
+        assert!(interpreter.known.len() <= 4 && interpreter.order.len() <= 4);
+    }
+}
