@@ -280,7 +280,7 @@ fn each_failure_has_its_reason() {
         ("204 No Content", "", "", Failure::Status),
         ("200 OK", "content-type: text/html\r\n", "<html></html>", Failure::NotMetrics),
         ("200 OK", "", "", Failure::NotMetrics),
-        ("200 OK", "", "python_info 1\n", Failure::Strange),
+        ("200 OK", "", "python_info 1\n", Failure::UnknownNames),
         ("200 OK", "content-type: application/json; charset=utf-8\r\n", "[]", Failure::Json),
     ];
     for (status, fields, body, want) in table {

@@ -1,35 +1,39 @@
 //! The table of engine metric names by quantity, used to parse and document the pages.
 
 use std::collections::HashMap;
+use std::fmt::Write;
 use std::sync::LazyLock;
 
-/// A quantity of an engine's state, with one name for all engines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Quantity {
-    /// Requests being processed.
-    Running,
-    /// Requests waiting in the queue.
-    Waiting,
-    /// Share of the key-value cache in use, 0 to 1.
-    KvUsage,
-    /// Lookups in the prefix cache, in the engine's own unit (tokens or blocks).
-    CacheQueries,
-    /// Lookups that were hits in the prefix cache.
-    CacheHits,
-    /// The engine's own hit ratio, 0 to 1, where it has no counts.
-    CacheRatio,
-    /// Requests that were preempted by others and restarted.
-    Preemptions,
-    /// Tokens proposed by a draft.
-    Drafted,
-    /// Proposed tokens accepted by the model.
-    Accepted,
-    /// The engine's own acceptance ratio, 0 to 1, where it has no counts.
-    AcceptanceRatio,
-    /// Total seconds that requests waited in the engine's queue.
-    QueueSeconds,
-    /// Requests included in these waits.
-    QueueRequests,
+use tokometer_observe::closed_enum;
+
+closed_enum! {
+    /// A quantity of an engine's state. Its name is that of its metric, the same for all engines.
+    pub enum Quantity {
+        /// Requests being processed.
+        Running = "tokometer.engine.requests.running",
+        /// Requests waiting in the queue.
+        Waiting = "tokometer.engine.requests.waiting",
+        /// Share of the key-value cache in use, 0 to 1.
+        KvUsage = "tokometer.engine.kv_cache.usage",
+        /// Lookups in the prefix cache, in the engine's own unit (tokens or blocks).
+        CacheQueries = "tokometer.engine.prefix_cache.queries",
+        /// Lookups that were hits in the prefix cache.
+        CacheHits = "tokometer.engine.prefix_cache.hits",
+        /// The engine's own hit ratio, 0 to 1, where it has no counts.
+        CacheRatio = "tokometer.engine.prefix_cache.hit_ratio",
+        /// Requests that were preempted by others and restarted.
+        Preemptions = "tokometer.engine.preemptions",
+        /// Tokens proposed by a draft.
+        Drafted = "tokometer.engine.speculative.drafted",
+        /// Proposed tokens accepted by the model.
+        Accepted = "tokometer.engine.speculative.accepted",
+        /// The engine's own acceptance ratio, 0 to 1, where it has no counts.
+        AcceptanceRatio = "tokometer.engine.speculative.acceptance_ratio",
+        /// Total seconds that requests waited in the engine's queue.
+        QueueSeconds = "tokometer.engine.queue.time",
+        /// Requests included in these waits.
+        QueueRequests = "tokometer.engine.queue.requests",
+    }
 }
 
 /// How the series of one name on a page are combined into one value.
@@ -46,46 +50,12 @@ pub(crate) enum Kind {
 }
 
 impl Quantity {
-    /// All quantities, in the order of the documentation.
-    pub const ALL: [Quantity; 12] = [
-        Quantity::Running,
-        Quantity::Waiting,
-        Quantity::KvUsage,
-        Quantity::CacheQueries,
-        Quantity::CacheHits,
-        Quantity::CacheRatio,
-        Quantity::Preemptions,
-        Quantity::Drafted,
-        Quantity::Accepted,
-        Quantity::AcceptanceRatio,
-        Quantity::QueueSeconds,
-        Quantity::QueueRequests,
-    ];
-
     pub(crate) fn kind(self) -> Kind {
         match self {
             Quantity::Running | Quantity::Waiting => Kind::Level,
             Quantity::KvUsage => Kind::Highest,
             Quantity::CacheRatio | Quantity::AcceptanceRatio => Kind::Single,
             _ => Kind::Count,
-        }
-    }
-
-    /// The OpenTelemetry name of its metric.
-    pub fn metric(self) -> &'static str {
-        match self {
-            Quantity::Running => "tokometer.engine.requests.running",
-            Quantity::Waiting => "tokometer.engine.requests.waiting",
-            Quantity::KvUsage => "tokometer.engine.kv_cache.usage",
-            Quantity::CacheQueries => "tokometer.engine.prefix_cache.queries",
-            Quantity::CacheHits => "tokometer.engine.prefix_cache.hits",
-            Quantity::CacheRatio => "tokometer.engine.prefix_cache.hit_ratio",
-            Quantity::Preemptions => "tokometer.engine.preemptions",
-            Quantity::Drafted => "tokometer.engine.speculative.drafted",
-            Quantity::Accepted => "tokometer.engine.speculative.accepted",
-            Quantity::AcceptanceRatio => "tokometer.engine.speculative.acceptance_ratio",
-            Quantity::QueueSeconds => "tokometer.engine.queue.time",
-            Quantity::QueueRequests => "tokometer.engine.queue.requests",
         }
     }
 }
@@ -254,4 +224,89 @@ pub(crate) fn places(name: &[u8], room: &mut Vec<u8>) -> &'static [Place] {
     room.clear();
     room.extend(plain(name));
     BY_NAME.get(room.as_slice()).map(Vec::as_slice).unwrap_or_default()
+}
+
+/// The start of `docs/ENGINE_STATE.md`.
+const DOCUMENT_HEAD: &str = "# The engine's state
+
+<!-- Generated from the table in src/scrape/families.rs: `UPDATE=1 cargo test engine_state_md` rewrites it. -->
+
+Tokometer scrapes the metrics of the engine behind each listener every few seconds and exports them under the same names for
+all engines: running and waiting requests, key-value cache usage, prefix cache and speculative decoding efficiency, and
+preemptions. No configuration is required. The `scrape` block of the configuration sets the interval, the limits, the path and the
+port number, and can disable scraping.
+
+- Scraping runs on a separate low-priority thread with its own connections. It uses no relayed connection and is not
+  included in any traffic metric.
+- Values that an engine does not report have no series. When a page cannot be read, all series of that engine except
+  `tokometer.engine.scrape.*` end until a page is read again; the label `reason` of the failures gives the cause.
+- Counts start when the engine's page is first read, and continue across restarts of the engine. With several ranks or models on one
+  page, counts and requests are summed (except copies of one value from tensor- and pipeline-parallel ranks), and the
+  key-value cache usage is the maximum over the ranks. Names with more than 256 series are ignored.
+- `tokometer.engine.prefix_cache.hit_ratio` and `tokometer.engine.speculative.acceptance_ratio` are computed from the increase of
+  the counts between two pages if the engine has counts (`source=\"counter_deltas\"`); otherwise they are the engine's own value
+  (`source=\"engine_gauge\"`). The unit of the cache counts is the engine's own.
+- `tokometer.queue.time.estimate` (`source=\"engine_metrics_estimate\"`) is the mean wait of the requests added to the engine's
+  queue histogram between two pages. It is an estimate for the whole engine: it does not show how long an individual request waited, and
+  most engines count a wait only when the request has ended. It is never mixed with `tokometer.queue.time`, which is recorded per
+  request.
+
+The span of each request has the engine's state at its first token (at its end if it had none), with the state's
+age: `tokometer.engine.requests.running`, `tokometer.engine.requests.waiting`, `tokometer.engine.kv_cache.usage`,
+`tokometer.engine.preemptions` and `tokometer.engine.state.age` (seconds since the engine wrote the page).
+
+## Pages that change when read
+
+Scraping must not take data from other readers:
+
+- **TensorRT-LLM** responds to `/metrics` with statistics that are removed once read. Tokometer never requests them: its
+  Prometheus page is `/prometheus/metrics` (with `return_perf_metrics`). The server is identified by `observe.engine` or
+  by an `OPTIONS` request before anything is read.
+- **llama.cpp** (with `--metrics`) restarts the averages `llamacpp:prompt_tokens_seconds` and `llamacpp:predicted_tokens_seconds`
+  at each read, so a Prometheus that also reads them sees shorter periods, or 0. Tokometer reads the page only with
+  `scrape.enabled: true`. Its counters are not affected.
+
+## Names
+
+The first source whose names are all on the page is used.
+";
+
+/// The text of `docs/ENGINE_STATE.md`.
+pub fn markdown() -> String {
+    let mut out = String::from(DOCUMENT_HEAD);
+    for quantity in Quantity::ALL {
+        line(&mut out, &format!("\n### `{}`\n", quantity.as_str()));
+        let what = match quantity.kind() {
+            Kind::Level => "Sum over ranks and models.",
+            Kind::Highest => "Maximum over ranks.",
+            Kind::Single => "Used if the page has a single series and the engine has no counts for it.",
+            Kind::Count => "Increase of the series, summed over ranks and models.",
+        };
+        line(&mut out, &format!("{what}\n"));
+        line(&mut out, "| Engine | Names on its page | Note |\n|---|---|---|");
+        for source in SOURCES.iter().filter(|source| source.quantity == quantity) {
+            line(&mut out, &row(source));
+        }
+    }
+    out
+}
+
+fn row(source: &Source) -> String {
+    let terms: Vec<String> = source.terms.iter().map(names).collect();
+    format!("| {} | {} | {} |", source.engine, terms.join(" "), source.note)
+}
+
+fn names(term: &Term) -> String {
+    let label = term.label.map(|(name, value)| format!("{{{name}=\"{value}\"}}")).unwrap_or_default();
+    let (sign, scale) = match term.scale {
+        -1.0 => ("\u{2212} ", String::new()),
+        1.0 => ("", String::new()),
+        scale => ("", format!(" \u{d7} {scale}")),
+    };
+    format!("{sign}`{}{label}`{scale}", term.name)
+}
+
+fn line(out: &mut String, text: &str) {
+    // Writing to a string cannot fail.
+    writeln!(out, "{text}").ok();
 }

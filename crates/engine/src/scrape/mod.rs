@@ -1,26 +1,59 @@
 //! The engine's own metrics: scraped every few seconds and converted to common names.
 //!
 //! A separate thread requests the engine's page, never on a relayed connection. `exposition` parses the page in fixed
-//! memory, `families` is the table of names, `page` keeps the series with known names, `state` computes values from
-//! page to page, and `watch` keeps the states of the last hour with their times.
+//! memory, `families` is the table of names, `state` keeps the series with known names and computes values from page to
+//! page, and `watch` keeps the states of the last hour with their times.
 
 pub mod exposition;
 
-mod docs;
 mod families;
-mod find;
-mod page;
 mod request;
 mod scraper;
-mod settings;
 mod state;
 mod watch;
 
-pub use docs::markdown;
-pub use families::{Quantity, SOURCES, Source, Term};
-pub use page::Page;
+use std::time::Duration;
+
+pub use families::{Quantity, SOURCES, Source, Term, markdown};
 pub use request::{Dial, Wire};
 pub use scraper::{Engines, Scraper};
-pub use settings::{Settings, Target};
-pub use state::{Ratio, RatioSource, State, Tracker};
+pub use state::{Page, Ratio, RatioSource, State, Tracker};
 pub use watch::{Failure, Figures, Watch};
+
+/// Settings for scraping the engine's own metrics.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Time between two scrapes of one engine; each is up to a tenth earlier or later, so that many sidecars do not
+    /// scrape in step.
+    pub interval: Duration,
+    /// Time limit of one scrape, including connecting.
+    pub timeout: Duration,
+    /// Maximum size of a page in bytes.
+    pub page_bytes: usize,
+    /// The target by listener; `None` (also past the end) for no scraping.
+    pub targets: Vec<Option<Target>>,
+}
+
+/// The metrics page of one engine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Target {
+    /// The configured path; `None` to find it.
+    pub path: Option<String>,
+    /// Its port, if it differs from that of the traffic.
+    pub port: Option<u16>,
+    /// `gen_ai.provider.name` of the engine, if configured.
+    pub engine: Option<&'static str>,
+    /// Whether to read also a page whose values another reader then misses (llama.cpp's averages).
+    pub draining: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            interval: Duration::from_secs(5),
+            timeout: Duration::from_secs(2),
+            page_bytes: 8 * 1024 * 1024,
+            targets: Vec::new(),
+        }
+    }
+}

@@ -1,4 +1,9 @@
-//! One HTTP request to an engine, with a streamed response.
+//! Finds an engine's metrics page, without consuming data that another reader needs, and reads it.
+//!
+//! trtllm-serve responds to GET /metrics with the statistics of iterations since the last such request, so a request
+//! takes them from other readers. Its Prometheus page is /prometheus/metrics. Therefore an OPTIONS request comes first:
+//! a FastAPI route (as in trtllm-serve) responds with 405, while a mounted Prometheus app (vLLM, SGLang, LMDeploy)
+//! responds with 200, a redirect or its page, and servers other than uvicorn have no such route.
 
 use std::io;
 use std::time::Instant;
@@ -19,14 +24,20 @@ use tokio::io::AsyncWrite;
 use tokio::task::JoinHandle;
 
 use crate::scrape::Failure;
+use crate::scrape::Target;
 use crate::scrape::exposition::Parser;
-use crate::scrape::page::Page;
+use crate::scrape::state::Page;
 
 /// Either text format. Names in quotes and protobuf would not be parsed.
 const ACCEPT: &str = "text/plain;version=0.0.4,application/openmetrics-text;version=1.0.0;q=0.5,text/*;q=0.1";
 
 /// Maximum size of the response headers in bytes.
 const HEAD_BYTES: usize = 64 * 1024;
+
+/// The usual path.
+const USUAL: &str = "/metrics";
+/// TensorRT-LLM's Prometheus page (`return_perf_metrics`).
+const TENSORRT_LLM: &str = "/prometheus/metrics";
 
 /// A byte stream of a connection.
 pub trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -52,7 +63,7 @@ pub trait Dial: Send + Sync + 'static {
 }
 
 /// A response whose body has not been read. Dropping it closes the connection.
-pub(crate) struct Answer {
+pub(crate) struct Response {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     /// When its headers were received.
@@ -61,7 +72,7 @@ pub(crate) struct Answer {
     connection: JoinHandle<()>,
 }
 
-impl Drop for Answer {
+impl Drop for Response {
     fn drop(&mut self) {
         self.connection.abort();
     }
@@ -69,7 +80,7 @@ impl Drop for Answer {
 
 /// Sends a request on a new connection. Engines close idle connections after some seconds (uvicorn: five), about the
 /// time between two scrapes, so reuse would race with the close.
-pub(crate) async fn ask(dial: &dyn Dial, method: Method, path: &str) -> Result<Answer, Failure> {
+pub(crate) async fn send(dial: &dyn Dial, method: Method, path: &str) -> Result<Response, Failure> {
     let stream = dial.dial().await.map_err(|_| Failure::Connect)?;
     let broken = |_| Failure::Broken;
     let mut builder = hyper::client::conn::http1::Builder::new();
@@ -86,13 +97,13 @@ pub(crate) async fn ask(dial: &dyn Dial, method: Method, path: &str) -> Result<A
         .header(header::CONNECTION, "close")
         .body(Empty::<Bytes>::new())
         .map_err(|_| Failure::Broken)?;
-    let answer = sender.send_request(request).await.map_err(broken)?;
+    let response = sender.send_request(request).await.map_err(broken)?;
     let at = Instant::now();
-    let (parts, body) = answer.into_parts();
-    Ok(Answer { status: parts.status, headers: parts.headers, at, body, connection })
+    let (parts, body) = response.into_parts();
+    Ok(Response { status: parts.status, headers: parts.headers, at, body, connection })
 }
 
-impl Answer {
+impl Response {
     /// A header as text.
     pub(crate) fn header(&self, name: header::HeaderName) -> Option<&str> {
         self.headers.get(name).and_then(|value| value.to_str().ok())
@@ -113,8 +124,46 @@ impl Answer {
         let lines = parser.finish(&mut |sample| page.take(sample));
         match lines.samples {
             0 => Err(Failure::NotMetrics),
-            _ if page.is_strange() => Err(Failure::Strange),
+            _ if page.has_no_known_names() => Err(Failure::UnknownNames),
             _ => Ok(page),
         }
     }
+}
+
+/// Where to read the metrics.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// This path.
+    At(String),
+    /// Nowhere: llama.cpp restarts the averages `llamacpp:prompt_tokens_seconds` and
+    /// `llamacpp:predicted_tokens_seconds` at each read of its page.
+    Draining,
+}
+
+/// Finds the page; sends a request only if the settings do not determine the path.
+pub(crate) async fn find(target: &Target, dial: &dyn Dial) -> Result<Place, Failure> {
+    if let Some(path) = &target.path {
+        return Ok(Place::At(path.clone()));
+    }
+    let llama_cpp = || if target.draining { Place::At(USUAL.to_owned()) } else { Place::Draining };
+    match target.engine {
+        Some("llama_cpp") => return Ok(llama_cpp()),
+        Some("tensorrt_llm") => return Ok(Place::At(TENSORRT_LLM.to_owned())),
+        Some(_) => return Ok(Place::At(USUAL.to_owned())),
+        None => {}
+    }
+    let response = send(dial, Method::OPTIONS, USUAL).await?;
+    let server = response.header(header::SERVER).unwrap_or_default();
+    if server == "llama.cpp" {
+        return Ok(llama_cpp());
+    }
+    let routed = response.status == StatusCode::METHOD_NOT_ALLOWED && server == "uvicorn";
+    Ok(Place::At(if routed { TENSORRT_LLM } else { USUAL }.to_owned()))
+}
+
+/// The target path of a redirect that only appends a slash, as Starlette sends for a mounted app (LMDeploy).
+pub(crate) fn moved(path: &str, status: StatusCode, location: Option<&str>) -> Option<String> {
+    let to = location.filter(|_| status.is_redirection())?;
+    let slashed = format!("{path}/");
+    (!path.ends_with('/') && to.ends_with(&slashed)).then_some(slashed)
 }

@@ -18,11 +18,12 @@ use crate::scrape::Settings;
 use crate::scrape::State;
 use crate::scrape::Target;
 use crate::scrape::Watch;
-use crate::scrape::find;
-use crate::scrape::find::Place;
-use crate::scrape::page::Page;
 use crate::scrape::request::Dial;
-use crate::scrape::request::ask;
+use crate::scrape::request::Place;
+use crate::scrape::request::find;
+use crate::scrape::request::moved;
+use crate::scrape::request::send;
+use crate::scrape::state::Page;
 
 /// Niceness of the thread (setpriority(2)): pages are read when no stream waits for the core.
 const NICENESS: i32 = 10;
@@ -66,7 +67,7 @@ struct Engine {
     /// Found once, and again after a failure, because another engine may have taken the address.
     place: Option<Place>,
     /// The last log message.
-    told: Option<String>,
+    logged: Option<String>,
 }
 
 impl Scraper {
@@ -79,7 +80,7 @@ impl Scraper {
         let engine = |(pair, target): (usize, &Option<Target>)| {
             let target = target.clone()?;
             let (dial, watch) = (dial(pair, &target)?, Arc::new(Watch::new(&settings)));
-            Some(Engine { target, dial, watch, settings: Arc::clone(&settings), place: None, told: None })
+            Some(Engine { target, dial, watch, settings: Arc::clone(&settings), place: None, logged: None })
         };
         let engines: Vec<Option<Engine>> = settings.targets.iter().enumerate().map(engine).collect();
         let known = engines.iter().map(|engine| engine.as_ref().map(|engine| Arc::clone(&engine.watch))).collect();
@@ -138,12 +139,12 @@ impl Engine {
         let took = begun.elapsed();
         match result.unwrap_or(Err(Failure::Timeout)) {
             Ok(None) => {
-                self.tell("The engine's metrics are not scraped: each read restarts llama.cpp's averages, so another reader would miss them. Set scrape.enabled: true to scrape them anyway.");
+                self.log("The engine's metrics are not scraped: each read restarts llama.cpp's averages, so another reader would miss them. Set scrape.enabled: true to scrape them anyway.");
                 return SECOND_LOOK;
             }
             Ok(Some((page, at))) => {
                 self.watch.note(at, took, Ok(&page));
-                self.tell("The engine's metrics are scraped.");
+                self.log("The engine's metrics are scraped.");
             }
             Err(failure) => {
                 self.watch.note(begun + took, took, Err(failure));
@@ -151,7 +152,7 @@ impl Engine {
                 if matches!(failure, Failure::Connect | Failure::Status) {
                     self.place = None;
                 }
-                self.tell(&format!("The engine's metrics cannot be scraped ({}).", failure.as_str()));
+                self.log(&format!("The engine's metrics cannot be scraped ({}).", failure.as_str()));
                 if failure == Failure::Json {
                     return AFTER_JSON;
                 }
@@ -164,31 +165,31 @@ impl Engine {
     async fn read(&mut self) -> Result<Option<(Page, Instant)>, Failure> {
         let place = match &self.place {
             Some(place) => place.clone(),
-            None => find::find(&self.target, &*self.dial).await?,
+            None => find(&self.target, &*self.dial).await?,
         };
         let Place::At(mut path) = place else { return Ok(None) };
-        let mut answer = ask(&*self.dial, Method::GET, &path).await?;
-        if let Some(moved) = find::moved(&path, answer.status, answer.header(header::LOCATION)) {
-            path = moved;
-            answer = ask(&*self.dial, Method::GET, &path).await?;
+        let mut response = send(&*self.dial, Method::GET, &path).await?;
+        if let Some(slashed) = moved(&path, response.status, response.header(header::LOCATION)) {
+            path = slashed;
+            response = send(&*self.dial, Method::GET, &path).await?;
         }
-        if answer.status != http::StatusCode::OK {
+        if response.status != http::StatusCode::OK {
             return Err(Failure::Status);
         }
-        if answer.header(header::CONTENT_TYPE).is_some_and(|kind| kind.starts_with("application/json")) {
+        if response.header(header::CONTENT_TYPE).is_some_and(|kind| kind.starts_with("application/json")) {
             return Err(Failure::Json);
         }
-        let at = answer.at;
-        let page = answer.page(self.settings.page_bytes).await?;
+        let at = response.at;
+        let page = response.page(self.settings.page_bytes).await?;
         self.place = Some(Place::At(path));
         Ok(Some((page, at)))
     }
 
     /// Logs a message unless it repeats the last one.
-    fn tell(&mut self, what: &str) {
-        if self.told.as_deref() != Some(what) {
+    fn log(&mut self, what: &str) {
+        if self.logged.as_deref() != Some(what) {
             tracing::info!(engine = %self.dial.shown(), "{what}");
-            self.told = Some(what.to_owned());
+            self.logged = Some(what.to_owned());
         }
     }
 }

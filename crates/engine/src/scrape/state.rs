@@ -1,29 +1,165 @@
-//! The state of an engine, updated from page to page.
+//! One page: the series with known names; and the state of an engine, updated from page to page.
 
+use std::hash::DefaultHasher;
+use std::hash::Hash;
+use std::hash::Hasher;
+
+use tokometer_observe::closed_enum;
+
+use crate::scrape::exposition::Labels;
+use crate::scrape::exposition::Sample;
+use crate::scrape::families::Kind;
+use crate::scrape::families::Place;
 use crate::scrape::families::Quantity;
-use crate::scrape::page::Found;
-use crate::scrape::page::Page;
-use crate::scrape::page::Series;
+use crate::scrape::families::SOURCES;
+use crate::scrape::families::Term;
+use crate::scrape::families::places;
+
+/// Maximum number of series per name. Ranks and models are few; a name with more series is ignored rather than reported
+/// in part.
+const MOST_SERIES: usize = 256;
 
 /// Maximum number of series remembered after they disappeared from the page.
 const MOST_GONE: usize = 256;
 
-/// The source of a ratio. Different sources are never mixed in one series.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum RatioSource {
-    /// Computed from the increases of the engine's counts between two pages.
-    CounterDeltas,
-    /// The engine's own ratio, over a period that the engine defines.
-    EngineGauge,
+/// Labels that distinguish copies of one value: every process of a tensor- or pipeline-parallel engine reports a value
+/// that applies to all of them (SGLang with `--enable-metrics-for-all-schedulers`; `pid` occurs on pages of several
+/// processes).
+const COPIES: [&[u8]; 5] = [b"tp_rank", b"pp_rank", b"moe_ep_rank", b"attn_tp_rank", b"pid"];
+
+/// SGLang reports values by priority in addition to the total, for which this label is empty.
+const PART: &[u8] = b"priority";
+
+/// Values of one name, by a hash of their distinguishing labels.
+type Series = Vec<(u64, f64)>;
+
+/// Data kept of a page while it is parsed: fixed memory regardless of the page's size.
+#[derive(Debug, Default)]
+pub struct Page {
+    kept: Vec<(Place, Kept)>,
+    name: Vec<u8>,
 }
 
-impl RatioSource {
-    /// The value of the label `source`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            RatioSource::CounterDeltas => "counter_deltas",
-            RatioSource::EngineGauge => "engine_gauge",
+#[derive(Debug, Default)]
+struct Kept {
+    series: Series,
+    /// Set when there were more than [`MOST_SERIES`], or an invalid value.
+    spoilt: bool,
+}
+
+/// A quantity found on a page, with its source.
+#[derive(Clone, Debug, PartialEq)]
+struct Found {
+    /// Index in [`SOURCES`].
+    source: usize,
+    /// Scaled values.
+    series: Series,
+}
+
+impl Found {
+    fn engine(&self) -> &'static str {
+        SOURCES.get(self.source).map_or("", |source| source.engine)
+    }
+}
+
+impl Page {
+    /// Adds one sample of the page.
+    pub fn take(&mut self, sample: &Sample<'_>) {
+        for place in places(sample.name, &mut self.name) {
+            let Some(term) = term(*place) else { continue };
+            let labelled = term.label.is_none_or(|(name, value)| {
+                sample.labels.get(name.as_bytes()).is_some_and(|own| own == value.as_bytes())
+            });
+            if labelled && sample.labels.get(PART).is_none_or(<[u8]>::is_empty) {
+                self.keep(*place, identity(sample.labels), sample.value);
+            }
         }
+    }
+
+    fn keep(&mut self, place: Place, identity: u64, value: f64) {
+        let index = self.kept.iter().position(|(own, _)| *own == place).unwrap_or(self.kept.len());
+        if index == self.kept.len() {
+            self.kept.push((place, Kept::default()));
+        }
+        let Some((_, kept)) = self.kept.get_mut(index) else { return };
+        let full = kept.series.len() == MOST_SERIES;
+        match kept.series.iter_mut().find(|(own, _)| *own == identity) {
+            // A copy may lag behind another.
+            Some((_, own)) => *own = own.max(value),
+            None if full => kept.spoilt = true,
+            None => kept.series.push((identity, value)),
+        }
+        // No value in the table is negative, infinite or NaN; vLLM V0 reports a ratio of -1 for "none".
+        kept.spoilt |= !(value.is_finite() && value >= 0.0);
+    }
+
+    /// True when the page has no known name.
+    pub fn has_no_known_names(&self) -> bool {
+        self.kept.is_empty()
+    }
+
+    /// The quantity from the first source in the table whose terms are all on the page.
+    fn find(&self, quantity: Quantity) -> Option<Found> {
+        let sources = SOURCES.iter().enumerate().filter(|(_, source)| source.quantity == quantity);
+        sources.filter_map(|(number, _)| self.source(number)).next()
+    }
+
+    fn source(&self, number: usize) -> Option<Found> {
+        let source = SOURCES.get(number)?;
+        let mut all = Series::new();
+        for (which, term) in source.terms.iter().enumerate() {
+            let (_, kept) = self.kept.iter().find(|(place, _)| *place == (number, which))?;
+            if kept.spoilt || (source.alone && kept.series.len() > 1) {
+                return None;
+            }
+            // Series of different names are distinct, regardless of their labels.
+            let own = |(identity, value): &(u64, f64)| (identity.wrapping_add(which as u64), value * term.scale);
+            all.extend(kept.series.iter().map(own));
+        }
+        let fits = match source.quantity.kind() {
+            Kind::Highest | Kind::Single => all.iter().all(|(_, value)| *value <= 1.0),
+            Kind::Level | Kind::Count => true,
+        };
+        fits.then_some(Found { source: number, series: all })
+    }
+
+    /// A current value; `None` for counts.
+    fn level(&self, quantity: Quantity) -> Option<f64> {
+        let values = self.find(quantity)?.series.into_iter().map(|(_, value)| value);
+        match quantity.kind() {
+            // A difference of values from two moments may be negative.
+            Kind::Level => Some(values.sum::<f64>().max(0.0)),
+            Kind::Highest => values.reduce(f64::max),
+            Kind::Single => {
+                let values: Vec<f64> = values.collect();
+                if let [only] = values.as_slice() { Some(*only) } else { None }
+            }
+            Kind::Count => None,
+        }
+    }
+}
+
+fn term((source, which): Place) -> Option<&'static Term> {
+    SOURCES.get(source)?.terms.get(which)
+}
+
+/// A hash that is equal for the same labels in any order, and for copies of one value.
+fn identity(labels: Labels<'_>) -> u64 {
+    let own = labels.filter(|(name, _)| !COPIES.contains(name));
+    own.fold(0, |sum, label| {
+        let mut hasher = DefaultHasher::new();
+        label.hash(&mut hasher);
+        sum.wrapping_add(hasher.finish())
+    })
+}
+
+closed_enum! {
+    /// The source of a ratio. Different sources are never mixed in one series.
+    pub enum RatioSource {
+        /// Computed from the increases of the engine's counts between two pages.
+        CounterDeltas = "counter_deltas",
+        /// The engine's own ratio, over a period that the engine defines.
+        EngineGauge = "engine_gauge",
     }
 }
 
@@ -72,72 +208,55 @@ pub struct State {
 /// Sums the increases of an engine's counts, page by page.
 #[derive(Debug, Default)]
 pub struct Tracker {
-    queries: Count,
-    hits: Count,
-    preemptions: Count,
-    drafted: Count,
-    accepted: Count,
-    seconds: Count,
-    requests: Count,
+    /// By [`Quantity`]; those that are not counts stay empty.
+    counts: [Count; Quantity::ALL.len()],
 }
 
 impl Tracker {
     /// The state from this page.
     pub fn take(&mut self, page: &Page) -> State {
-        let queries = self.queries.take(page.find(Quantity::CacheQueries));
-        let hits = self.hits.take(page.find(Quantity::CacheHits));
-        let preemptions = self.preemptions.take(page.find(Quantity::Preemptions));
-        let drafted = self.drafted.take(page.find(Quantity::Drafted));
-        let accepted = self.accepted.take(page.find(Quantity::Accepted));
-        let seconds = self.seconds.take(page.find(Quantity::QueueSeconds));
-        let requests = self.requests.take(page.find(Quantity::QueueRequests));
+        let mut count = |quantity| self.counts[quantity as usize].take(page.find(quantity));
+        let (queries, hits) = (count(Quantity::CacheQueries), count(Quantity::CacheHits));
+        let (drafted, accepted) = (count(Quantity::Drafted), count(Quantity::Accepted));
+        let (seconds, requests) = (count(Quantity::QueueSeconds), count(Quantity::QueueRequests));
+        let total = |count: Option<Increase>| count.map(|count| count.total);
         State {
             running: page.level(Quantity::Running),
             waiting: page.level(Quantity::Waiting),
             kv_usage: page.level(Quantity::KvUsage),
-            cache_queries: queries.total(),
-            cache_hits: hits.total(),
-            cache_ratio: ratio(&hits, &queries, page.level(Quantity::CacheRatio)),
-            preemptions: preemptions.total(),
-            drafted: drafted.total(),
-            accepted: accepted.total(),
-            acceptance_ratio: ratio(&accepted, &drafted, page.level(Quantity::AcceptanceRatio)),
-            queue_seconds: seconds.total(),
-            queue_requests: requests.total(),
-            queue_mean: quotient(&seconds, &requests),
+            cache_queries: total(queries),
+            cache_hits: total(hits),
+            cache_ratio: ratio(hits, queries, page.level(Quantity::CacheRatio)),
+            preemptions: total(count(Quantity::Preemptions)),
+            drafted: total(drafted),
+            accepted: total(accepted),
+            acceptance_ratio: ratio(accepted, drafted, page.level(Quantity::AcceptanceRatio)),
+            queue_seconds: total(seconds),
+            queue_requests: total(requests),
+            queue_mean: quotient(seconds, requests),
         }
     }
 }
 
 /// A count with its increase since the previous page.
 #[derive(Clone, Copy, Debug)]
-struct Counted {
+struct Increase {
     engine: &'static str,
     total: f64,
     /// `None` on the first page.
     gained: Option<f64>,
 }
 
-trait Told {
-    fn total(&self) -> Option<f64>;
-}
-
-impl Told for Option<Counted> {
-    fn total(&self) -> Option<f64> {
-        self.map(|counted| counted.total)
-    }
-}
-
 /// The increase of `part` divided by that of `whole`; `None` where `whole` did not increase, or they come from two
 /// engines.
-fn quotient(part: &Option<Counted>, whole: &Option<Counted>) -> Option<f64> {
-    let (part, whole) = (*part).zip(*whole).filter(|(part, whole)| part.engine == whole.engine)?;
+fn quotient(part: Option<Increase>, whole: Option<Increase>) -> Option<f64> {
+    let (part, whole) = part.zip(whole).filter(|(part, whole)| part.engine == whole.engine)?;
     let whole = whole.gained.filter(|gained| *gained > 0.0)?;
     Some(part.gained? / whole)
 }
 
 /// The ratio of the engine's counts where it has them, else its own ratio.
-fn ratio(part: &Option<Counted>, whole: &Option<Counted>, own: Option<f64>) -> Option<Ratio> {
+fn ratio(part: Option<Increase>, whole: Option<Increase>, own: Option<f64>) -> Option<Ratio> {
     if part.is_some() && whole.is_some() {
         // The two are not read atomically: a part may be counted before its whole.
         let value = quotient(part, whole).filter(|value| *value <= 1.0)?;
@@ -156,7 +275,7 @@ struct Count {
 }
 
 impl Count {
-    fn take(&mut self, found: Option<Found>) -> Option<Counted> {
+    fn take(&mut self, found: Option<Found>) -> Option<Increase> {
         let found = found?;
         let engine = found.engine();
         // The first page sets the starting point; so does a page that has the count under another name.
@@ -168,7 +287,7 @@ impl Count {
             self.last.clear();
         }
         self.remember(found.series);
-        Some(Counted { engine, total: self.total, gained })
+        Some(Increase { engine, total: self.total, gained })
     }
 
     /// Also keeps series that this page lacks, up to the maximum: they may reappear.

@@ -8,8 +8,10 @@ use std::sync::PoisonError;
 use std::time::Duration;
 use std::time::Instant;
 
+use tokometer_observe::closed_enum;
+
 use crate::scrape::Settings;
-use crate::scrape::page::Page;
+use crate::scrape::state::Page;
 use crate::scrape::state::State;
 use crate::scrape::state::Tracker;
 
@@ -23,53 +25,26 @@ const INTERVALS: u32 = 3;
 /// Maximum pause: pauses double with each failure up to this, and are never shorter than the interval.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// Why a page could not be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Failure {
-    /// The connection failed.
-    Connect,
-    /// The time limit was exceeded.
-    Timeout,
-    /// The connection broke, or the response was not HTTP.
-    Broken,
-    /// The status was not 200: the server has no such page, or does not expose it.
-    Status,
-    /// The page exceeds the maximum size.
-    TooLarge,
-    /// The page has no samples.
-    NotMetrics,
-    /// The page is JSON: perhaps one that is emptied by reading (trtllm-serve's /metrics), so it is not read again
-    /// soon.
-    Json,
-    /// The page has no known names.
-    Strange,
-}
-
-impl Failure {
-    /// All reasons, in the order of the documentation.
-    pub const ALL: [Failure; 8] = [
-        Failure::Connect,
-        Failure::Timeout,
-        Failure::Broken,
-        Failure::Status,
-        Failure::TooLarge,
-        Failure::NotMetrics,
-        Failure::Json,
-        Failure::Strange,
-    ];
-
-    /// The value of the label `reason`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Failure::Connect => "connect",
-            Failure::Timeout => "timeout",
-            Failure::Broken => "broken",
-            Failure::Status => "status",
-            Failure::TooLarge => "too_large",
-            Failure::NotMetrics => "not_metrics",
-            Failure::Json => "json",
-            Failure::Strange => "unknown_names",
-        }
+closed_enum! {
+    /// Why a page could not be read.
+    pub enum Failure {
+        /// The connection failed.
+        Connect = "connect",
+        /// The time limit was exceeded.
+        Timeout = "timeout",
+        /// The connection broke, or the response was not HTTP.
+        Broken = "broken",
+        /// The status was not 200: the server has no such page, or does not expose it.
+        Status = "status",
+        /// The page exceeds the maximum size.
+        TooLarge = "too_large",
+        /// The page has no samples.
+        NotMetrics = "not_metrics",
+        /// The page is JSON: perhaps one that is emptied by reading (trtllm-serve's /metrics), so it is not read again
+        /// soon.
+        Json = "json",
+        /// The page has no known names.
+        UnknownNames = "unknown_names",
     }
 }
 
