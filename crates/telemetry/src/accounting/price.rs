@@ -1,73 +1,49 @@
 //! Cost of a request.
 
-use crate::accounting::Price;
-use crate::accounting::Prices;
-use crate::accounting::settings::covers;
+use tokometer_observe::closed_enum;
 use tokometer_observe::measure::CountSource;
 use tokometer_observe::measure::Outcome;
 use tokometer_observe::measure::Record;
 
+use crate::accounting::Price;
+use crate::accounting::Prices;
+use crate::accounting::covers;
+
 /// Prices are per million tokens.
 const PER: f64 = 1e6;
 
-/// What a cost is based on. Costs of different bases are never in one series.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Basis {
-    /// Exact counts.
-    Exact,
-    /// A count by tokenizer, or a prompt whose number of cached tokens the engine did not report, priced as uncached.
-    Estimate,
-    /// Only a lower bound of the output tokens is known, so the cost is a lower bound.
-    LowerBound,
-}
-
-impl Basis {
-    /// Every basis, in the order of the documentation.
-    pub const ALL: [Basis; 3] = [Basis::Exact, Basis::Estimate, Basis::LowerBound];
-
-    /// The value of the label `source`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Basis::Exact => "exact",
-            Basis::Estimate => "estimate",
-            Basis::LowerBound => "lower_bound",
-        }
+closed_enum! {
+    /// What a cost is based on. Costs of different bases are never in one series.
+    pub enum Basis {
+        /// Exact counts.
+        Exact = "exact",
+        /// A count by tokenizer, or a prompt whose number of cached tokens the engine did not report, priced as uncached.
+        Estimate = "estimate",
+        /// Only a lower bound of the output tokens is known, so the cost is a lower bound.
+        LowerBound = "lower_bound",
     }
 }
 
-/// Why a response has no price.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Unpriced {
-    /// No price is configured for its model.
-    NoPrice,
-    /// Its input token count is unknown.
-    NoInputCount,
-    /// Its output token count is unknown.
-    NoOutputCount,
-}
-
-impl Unpriced {
-    /// Every reason, in the order of the documentation.
-    pub const ALL: [Unpriced; 3] = [Unpriced::NoPrice, Unpriced::NoInputCount, Unpriced::NoOutputCount];
-
-    /// The value of the label `reason`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Unpriced::NoPrice => "no_price",
-            Unpriced::NoInputCount => "no_input_count",
-            Unpriced::NoOutputCount => "no_output_count",
-        }
+closed_enum! {
+    /// Why a response has no price.
+    pub enum Unpriced {
+        /// No price is configured for its model.
+        NoPrice = "no_price",
+        /// Its input token count is unknown.
+        NoInputCount = "no_input_count",
+        /// Its output token count is unknown.
+        NoOutputCount = "no_output_count",
     }
 }
 
 /// The cost of a request, in the currency of the prices, and its basis. `None`: the server did not accept the request,
 /// which costs nothing. `model`: the name under which the request is counted.
 pub fn cost(record: &Record, model: Option<&str>, prices: &Prices) -> Option<Result<(f64, Basis), Unpriced>> {
-    (is_taken(record) && record.labels.route.is_read()).then(|| priced(record, model, prices))
+    (is_accepted(record) && record.labels.route.is_read()).then(|| priced(record, model, prices))
 }
 
 /// True when the server accepted the request. A refusal has no tokens, and does not confirm the client's identity.
-pub(super) fn is_taken(record: &Record) -> bool {
+pub(super) fn is_accepted(record: &Record) -> bool {
     // A gRPC call is refused with HTTP status 200 and a gRPC status.
     let refused = matches!(record.outcome, Outcome::Http4xx | Outcome::Http5xx | Outcome::RejectedBusy);
     matches!(record.status, Some(101 | 200..=299)) && !refused
@@ -87,7 +63,7 @@ fn priced(record: &Record, model: Option<&str>, prices: &Prices) -> Result<(f64,
     let sources = [Some(input.source), output.map(|count| count.source)].into_iter().flatten();
     let guessed = |source: CountSource| source == CountSource::Tokenizer;
     let at_least = |source: CountSource| source == CountSource::Deltas;
-    let basis = if (cached.is_none() && tells_cached_apart(price)) || sources.clone().any(guessed) {
+    let basis = if (cached.is_none() && depends_on_cached(price)) || sources.clone().any(guessed) {
         Basis::Estimate
     } else if sources.clone().any(at_least) {
         Basis::LowerBound
@@ -103,6 +79,6 @@ fn priced(record: &Record, model: Option<&str>, prices: &Prices) -> Result<(f64,
 }
 
 /// True when the number of cached tokens affects the price.
-fn tells_cached_apart(price: &Price) -> bool {
+fn depends_on_cached(price: &Price) -> bool {
     price.cached_input.is_some_and(|cached| cached != price.input)
 }

@@ -50,24 +50,19 @@ pub enum Error {
 }
 
 /// Labels in use, and when each was last used. Locked only by the threads that record.
-pub(super) type Places = HashMap<Arc<str>, Mutex<Instant>>;
+pub(super) type LabelsInUse = HashMap<Arc<str>, Mutex<Instant>>;
 
 /// Computes tenant labels. Stores no client-supplied names, only labels.
 #[derive(Debug)]
-pub(super) struct Identity {
+pub(super) struct TenantLabels {
     settings: Tenants,
     key: Option<hmac::Key>,
 }
 
-impl Identity {
-    pub(super) fn new(settings: &Tenants) -> Result<Identity, Error> {
+impl TenantLabels {
+    pub(super) fn new(settings: &Tenants) -> Result<TenantLabels, Error> {
         let key = settings.hash_key_file.as_deref().map(read).transpose()?;
-        Ok(Identity { settings: settings.clone(), key })
-    }
-
-    /// The configured label of a tenant.
-    fn named(&self, said: &str) -> Option<&str> {
-        self.settings.names.get(said).map(String::as_str)
+        Ok(TenantLabels { settings: settings.clone(), key })
     }
 
     /// Labels that exist from the start.
@@ -78,18 +73,18 @@ impl Identity {
     /// The label of a client-supplied name. `known` are the labels in use; a new one is added only if `admitted`, since
     /// the tenant of a refused request may be made up. At the limit it replaces the least recently used label, if that
     /// has been idle for [`LABEL_IDLE`].
-    pub(super) fn label(&self, said: &str, admitted: bool, known: &Places, now: Instant) -> Found {
-        let found = |label, is_new, folded| Found { label, is_new, folded, replaces: None };
-        if let Some(name) = self.named(said) {
-            return found(name.into(), false, false);
+    pub(super) fn label(&self, name: &str, admitted: bool, known: &LabelsInUse, now: Instant) -> TenantLabel {
+        let found = |label, is_new, folded| TenantLabel { label, is_new, folded, replaces: None };
+        if let Some(label) = self.settings.names.get(name) {
+            return found(label.as_str().into(), false, false);
         }
         let other = found(OTHER.into(), false, true);
         if self.settings.only_named {
-            return Found { folded: false, ..other };
+            return TenantLabel { folded: false, ..other };
         }
         let label = match self.settings.form {
-            TenantForm::Hash => self.hash(said),
-            TenantForm::Plain => readable(said),
+            TenantForm::Hash => self.hash(name),
+            TenantForm::Plain => readable(name),
         };
         if let Some((label, used)) = known.get_key_value(label.as_str()) {
             let mut used = used.lock().unwrap_or_else(PoisonError::into_inner);
@@ -102,15 +97,15 @@ impl Identity {
         let used = |used: &Mutex<Instant>| *used.lock().unwrap_or_else(PoisonError::into_inner);
         let oldest = known.iter().map(|(label, at)| (used(at), label)).min().filter(|_| admitted);
         match oldest.filter(|(used, _)| now.saturating_duration_since(*used) >= LABEL_IDLE) {
-            Some((_, oldest)) => Found { replaces: Some(Arc::clone(oldest)), ..found(label.into(), true, false) },
+            Some((_, oldest)) => TenantLabel { replaces: Some(Arc::clone(oldest)), ..found(label.into(), true, false) },
             None => other,
         }
     }
 
-    fn hash(&self, said: &str) -> String {
+    fn hash(&self, name: &str) -> String {
         let hash = match &self.key {
-            Some(key) => hmac::sign(key, said.as_bytes()).as_ref().to_vec(),
-            None => digest::digest(&digest::SHA256, said.as_bytes()).as_ref().to_vec(),
+            Some(key) => hmac::sign(key, name.as_bytes()).as_ref().to_vec(),
+            None => digest::digest(&digest::SHA256, name.as_bytes()).as_ref().to_vec(),
         };
         let mut text: String = hash.iter().take(DIGITS / 2).map(|byte| format!("{byte:02x}")).collect();
         text.truncate(DIGITS);
@@ -120,7 +115,7 @@ impl Identity {
 
 /// A tenant label.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct TenantLabel {
     pub(super) label: Arc<str>,
     /// It must be added to the labels in use.
     pub(super) is_new: bool,
@@ -151,8 +146,8 @@ mod tests {
 
     use super::*;
 
-    fn label(settings: Tenants, said: &str) -> String {
-        Identity::new(&settings).unwrap().label(said, true, &Places::new(), Instant::now()).label.to_string()
+    fn label(settings: Tenants, name: &str) -> String {
+        TenantLabels::new(&settings).unwrap().label(name, true, &LabelsInUse::new(), Instant::now()).label.to_string()
     }
 
     #[test]
@@ -173,7 +168,7 @@ mod tests {
         let path = folder.path().join("key");
         let of = |path: &Path| {
             let settings = Tenants { hash_key_file: Some(path.to_owned()), ..Tenants::default() };
-            Identity::new(&settings).unwrap_err().to_string()
+            TenantLabels::new(&settings).unwrap_err().to_string()
         };
         assert!(of(&path).contains("/key: ") && of(&path).contains("check the path"), "{}", of(&path));
         std::fs::write(&path, "  short\n").unwrap();
@@ -193,14 +188,14 @@ mod tests {
 
     #[test]
     fn tenants_over_the_limit_or_refused_get_no_label() {
-        let identity = Identity::new(&Tenants { form: TenantForm::Plain, most: 1, ..Tenants::default() }).unwrap();
+        let identity = TenantLabels::new(&Tenants { form: TenantForm::Plain, most: 1, ..Tenants::default() }).unwrap();
         let now = Instant::now();
-        let after = |said: &str, admitted, known: &[&str], idle| {
+        let after = |name: &str, admitted, known: &[&str], idle| {
             let known = known.iter().map(|label| (Arc::from(*label), Mutex::new(now))).collect();
-            let found = identity.label(said, admitted, &known, now + idle);
+            let found = identity.label(name, admitted, &known, now + idle);
             (found.label.to_string(), found.is_new, found.folded)
         };
-        let found = |said: &str, admitted, known: &[&str]| after(said, admitted, known, Duration::from_secs(599));
+        let found = |name: &str, admitted, known: &[&str]| after(name, admitted, known, Duration::from_secs(599));
         assert_eq!(found("a", true, &[]), ("a".to_owned(), true, false));
         assert_eq!(found("a", false, &["a"]), ("a".to_owned(), false, false));
         assert_eq!(found("b", false, &[]), ("other".to_owned(), false, true));

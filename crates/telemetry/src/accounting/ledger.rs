@@ -7,9 +7,14 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::RwLock;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::Ordering::Relaxed;
 
 use arc_swap::ArcSwap;
+use tokometer_observe::measure::CountSource;
+use tokometer_observe::measure::Models;
+use tokometer_observe::measure::Outcome;
+use tokometer_observe::measure::Record;
+use tokometer_observe::measure::Sink;
 
 use crate::accounting::Basis;
 use crate::accounting::Budget;
@@ -17,20 +22,12 @@ use crate::accounting::Error;
 use crate::accounting::Limit;
 use crate::accounting::Settings;
 use crate::accounting::Unpriced;
-use crate::accounting::Usage;
 use crate::accounting::cost;
-use crate::accounting::identity::Identity;
-use crate::accounting::identity::OTHER;
-use crate::accounting::identity::Places;
-use crate::accounting::price::is_taken;
-use crate::accounting::settings::covers;
-use crate::accounting::sums::Cost;
-use crate::accounting::sums::Missing;
-use crate::accounting::sums::Sum;
-use crate::accounting::sums::Used;
-use tokometer_observe::measure::Models;
-use tokometer_observe::measure::Record;
-use tokometer_observe::measure::Sink;
+use crate::accounting::covers;
+use crate::accounting::price::is_accepted;
+use crate::accounting::tenants::LabelsInUse;
+use crate::accounting::tenants::OTHER;
+use crate::accounting::tenants::TenantLabels;
 
 /// Unit of token budgets.
 pub const TOKENS: &str = "tokens";
@@ -38,10 +35,10 @@ pub const TOKENS: &str = "tokens";
 type Name = Option<Arc<str>>;
 
 /// Model, tenant, currency.
-type CostPlace = (Name, Name, Arc<str>);
+type CostKey = (Name, Name, Arc<str>);
 
 /// Budget name and unit.
-type BudgetPlace = (String, Arc<str>);
+type BudgetKey = (String, Arc<str>);
 
 /// Sums by key.
 type Table<K, V> = RwLock<HashMap<K, Arc<V>>>;
@@ -52,19 +49,19 @@ pub struct Ledger {
     rules: ArcSwap<Rules>,
     models: Models,
     /// Labels of tenants without a configured name, and when each was last used.
-    places: RwLock<Places>,
+    labels: RwLock<LabelsInUse>,
     folded: AtomicU64,
     tenants: Table<Name, Used>,
-    costs: Table<CostPlace, Cost>,
-    unpriced: Table<Name, Missing>,
-    budgets: Table<BudgetPlace, Sum>,
+    costs: Table<CostKey, [Sum; Basis::ALL.len()]>,
+    unpriced: Table<Name, [AtomicU64; Unpriced::ALL.len()]>,
+    budgets: Table<BudgetKey, Sum>,
 }
 
 /// Validated settings, with the hash key loaded.
 #[derive(Debug)]
 pub struct Rules {
     settings: Settings,
-    identity: Option<Identity>,
+    tenants: Option<TenantLabels>,
 }
 
 /// Usage of one tenant. `None`: requests without a tenant.
@@ -85,7 +82,7 @@ pub struct Costs {
     pub tenant: Option<Arc<str>>,
     /// The currency.
     pub currency: Arc<str>,
-    /// Sums by basis.
+    /// Sums by basis; zero sums are left out, except for the exact one.
     pub by_basis: Vec<(Basis, f64)>,
 }
 
@@ -137,21 +134,21 @@ impl Ledger {
         let ledger = Ledger {
             rules: ArcSwap::from_pointee(Rules::new(settings)?),
             models,
-            places: RwLock::default(),
+            labels: RwLock::default(),
             folded: AtomicU64::new(0),
             tenants: RwLock::default(),
             costs: RwLock::default(),
             unpriced: RwLock::default(),
             budgets: RwLock::default(),
         };
-        ledger.found();
+        ledger.create_known();
         Ok(ledger)
     }
 
     /// Replaces the settings. Existing sums are kept; new prices apply to later requests.
     pub fn reload(&self, rules: Rules) {
         self.rules.store(Arc::new(rules));
-        self.found();
+        self.create_known();
     }
 
     /// Adds a finished request.
@@ -164,18 +161,20 @@ impl Ledger {
             retain(&self.costs, |(model, ..)| model.as_deref() != Some(gone));
             retain(&self.unpriced, |model| model.as_deref() != Some(gone));
         });
-        let tenant = rules.identity.as_ref().and_then(|identity| self.tenant(identity, record));
-        if rules.identity.is_some() {
+        let tenant = rules.tenants.as_ref().and_then(|labels| self.tenant(labels, record));
+        if rules.tenants.is_some() {
             at(&self.tenants, tenant.clone()).add(record);
         }
         let cost = rules.settings.prices.as_ref().and_then(|prices| {
             let cost = cost(record, model.as_deref(), prices)?;
             match cost {
                 Ok((money, basis)) => {
-                    let place = (model.clone(), tenant.clone(), prices.currency.as_str().into());
-                    at(&self.costs, place).add(money, basis);
+                    let key = (model.clone(), tenant.clone(), prices.currency.as_str().into());
+                    at(&self.costs, key)[basis as usize].add(money);
                 }
-                Err(why) => at(&self.unpriced, model.clone()).add(why),
+                Err(why) => {
+                    at(&self.unpriced, model.clone())[why as usize].fetch_add(1, Relaxed);
+                }
             }
             cost.ok().map(|(money, _)| money)
         });
@@ -184,7 +183,7 @@ impl Ledger {
                 Limit::Tokens(_) => Some(tokens(record)),
                 Limit::Cost(_) => cost,
             };
-            at(&self.budgets, rules.place(budget)).add(used.unwrap_or(0.0));
+            at(&self.budgets, rules.budget_key(budget)).add(used.unwrap_or(0.0));
         }
     }
 
@@ -194,20 +193,23 @@ impl Ledger {
         let mut tenants =
             each(&self.tenants, |tenant, used| TenantUsage { tenant: tenant.clone(), usage: used.usage() });
         tenants.sort_by(|a, b| a.tenant.cmp(&b.tenant));
-        let mut costs = each(&self.costs, |(model, tenant, currency), cost| Costs {
-            model: model.clone(),
-            tenant: tenant.clone(),
-            currency: Arc::clone(currency),
-            by_basis: cost.by_basis(),
+        let mut costs = each(&self.costs, |(model, tenant, currency), sums| {
+            let by_basis = Basis::ALL.into_iter().zip(sums).map(|(basis, sum)| (basis, sum.get()));
+            Costs {
+                model: model.clone(),
+                tenant: tenant.clone(),
+                currency: Arc::clone(currency),
+                by_basis: by_basis.filter(|(basis, money)| *basis == Basis::Exact || *money > 0.0).collect(),
+            }
         });
         costs.sort_by(|a, b| (&a.model, &a.tenant, &a.currency).cmp(&(&b.model, &b.tenant, &b.currency)));
-        let mut unpriced = each(&self.unpriced, |model, missing| UnpricedAnswers {
+        let mut unpriced = each(&self.unpriced, |model, counts| UnpricedAnswers {
             model: model.clone(),
-            by_reason: missing.by_reason(),
+            by_reason: Unpriced::ALL.into_iter().zip(counts).map(|(why, n)| (why, n.load(Relaxed))).collect(),
         });
         unpriced.sort_by(|a, b| a.model.cmp(&b.model));
         let budgets = rules.settings.budgets.iter().map(|budget| {
-            let (name, unit) = rules.place(budget);
+            let (name, unit) = rules.budget_key(budget);
             let limit = match budget.limit {
                 Limit::Tokens(tokens) => tokens as f64,
                 Limit::Cost(money) => money,
@@ -215,49 +217,49 @@ impl Ledger {
             let spent = at(&self.budgets, (name.clone(), Arc::clone(&unit))).get();
             Spent { budget: name, unit, limit, spent }
         });
-        Sums { tenants, folded: self.folded.load(Ordering::Relaxed), costs, unpriced, budgets: budgets.collect() }
+        Sums { tenants, folded: self.folded.load(Relaxed), costs, unpriced, budgets: budgets.collect() }
     }
 
     /// The tenant label of a request; `None` if the request names no tenant.
-    fn tenant(&self, identity: &Identity, record: &Record) -> Name {
-        let said = record.targets.as_ref()?.tenant.as_deref()?;
+    fn tenant(&self, labels: &TenantLabels, record: &Record) -> Name {
+        let name = record.targets.as_ref()?.tenant.as_deref()?;
         // A server that authenticates clients refuses made-up tenants, so only an accepted request may add a label.
-        let admitted = is_taken(record);
+        let admitted = is_accepted(record);
         let now = record.started + record.ended;
-        let found = identity.label(said, admitted, &self.places.read().unwrap_or_else(PoisonError::into_inner), now);
+        let found = labels.label(name, admitted, &self.labels.read().unwrap_or_else(PoisonError::into_inner), now);
         let found = if found.is_new {
             // Checked again: another thread may have added a label since.
-            let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
-            let found = identity.label(said, admitted, &places, now);
+            let mut in_use = self.labels.write().unwrap_or_else(PoisonError::into_inner);
+            let found = labels.label(name, admitted, &in_use, now);
             if let Some(gone) = &found.replaces {
-                places.remove(gone);
+                in_use.remove(gone);
                 retain(&self.tenants, |tenant| tenant.as_ref() != Some(gone));
                 retain(&self.costs, |(_, tenant, _)| tenant.as_ref() != Some(gone));
             }
             if found.is_new {
-                places.insert(Arc::clone(&found.label), Mutex::new(now));
+                in_use.insert(Arc::clone(&found.label), Mutex::new(now));
             }
             found
         } else {
             found
         };
         if found.folded {
-            self.folded.fetch_add(1, Ordering::Relaxed);
+            self.folded.fetch_add(1, Relaxed);
         }
         Some(found.label)
     }
 
     /// Creates the sums known from the start at zero, so that `rate` sees the first event.
-    fn found(&self) {
+    fn create_known(&self) {
         let rules = self.rules.load();
-        if let Some(identity) = &rules.identity {
-            for name in identity.names().chain([OTHER]) {
+        if let Some(labels) = &rules.tenants {
+            for name in labels.names().chain([OTHER]) {
                 at(&self.tenants, Some(name.into()));
             }
             at(&self.tenants, None);
         }
         for budget in &rules.settings.budgets {
-            at(&self.budgets, rules.place(budget));
+            at(&self.budgets, rules.budget_key(budget));
         }
     }
 }
@@ -268,11 +270,11 @@ impl Rules {
     /// # Errors
     /// When the key cannot be read.
     pub fn new(settings: Settings) -> Result<Rules, Error> {
-        let identity = settings.tenants.as_ref().map(Identity::new).transpose()?;
-        Ok(Rules { settings, identity })
+        let tenants = settings.tenants.as_ref().map(TenantLabels::new).transpose()?;
+        Ok(Rules { settings, tenants })
     }
 
-    fn place(&self, budget: &Budget) -> BudgetPlace {
+    fn budget_key(&self, budget: &Budget) -> BudgetKey {
         let currency = || self.settings.prices.as_ref().map(|prices| prices.currency.as_str());
         let unit = match budget.limit {
             Limit::Tokens(_) => TOKENS,
@@ -297,24 +299,116 @@ fn tokens(record: &Record) -> f64 {
 }
 
 /// The sum at this key, created on first use.
-fn at<K: Eq + Hash, V: Default>(table: &Table<K, V>, place: K) -> Arc<V> {
-    if let Some(found) = table.read().unwrap_or_else(PoisonError::into_inner).get(&place) {
+fn at<K: Eq + Hash, V: Default>(table: &Table<K, V>, key: K) -> Arc<V> {
+    if let Some(found) = table.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
         return Arc::clone(found);
     }
-    Arc::clone(table.write().unwrap_or_else(PoisonError::into_inner).entry(place).or_default())
+    Arc::clone(table.write().unwrap_or_else(PoisonError::into_inner).entry(key).or_default())
 }
 
 /// Removes the sums of evicted models or tenants. A sum that is created again starts at zero.
 fn retain<K: Eq + Hash, V>(table: &Table<K, V>, keep: impl Fn(&K) -> bool) {
-    table.write().unwrap_or_else(PoisonError::into_inner).retain(|place, _| keep(place));
+    table.write().unwrap_or_else(PoisonError::into_inner).retain(|key, _| keep(key));
 }
 
 fn each<K, V, T>(table: &Table<K, V>, show: impl Fn(&K, &V) -> T) -> Vec<T> {
-    table.read().unwrap_or_else(PoisonError::into_inner).iter().map(|(place, sum)| show(place, sum)).collect()
+    table.read().unwrap_or_else(PoisonError::into_inner).iter().map(|(key, sum)| show(key, sum)).collect()
 }
 
 impl Sink for Ledger {
     fn record(&self, record: &Record) {
         self.add(record);
+    }
+}
+
+/// A sum of money or tokens.
+#[derive(Debug, Default)]
+struct Sum(AtomicU64);
+
+impl Sum {
+    /// Adds a finite value above 0; ignores others.
+    fn add(&self, value: f64) {
+        if value.is_finite() && value > 0.0 {
+            let more = |bits: u64| Some((f64::from_bits(bits) + value).to_bits());
+            // Cannot fail: the closure always returns a value.
+            self.0.fetch_update(Relaxed, Relaxed, more).ok();
+        }
+    }
+
+    fn get(&self) -> f64 {
+        f64::from_bits(self.0.load(Relaxed))
+    }
+}
+
+/// Usage of one tenant.
+#[derive(Debug, Default)]
+struct Used {
+    ended: [AtomicU64; Outcome::ALL.len()],
+    input: [AtomicU64; CountSource::ALL.len()],
+    cached: AtomicU64,
+    output: [AtomicU64; CountSource::ALL.len()],
+}
+
+/// Usage of one tenant at one moment. Zero counts are left out, except for outcomes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Requests by outcome, for every outcome.
+    pub ended: Vec<(Outcome, u64)>,
+    /// Input tokens by source, including cached ones.
+    pub input: Vec<(CountSource, u64)>,
+    /// Input tokens from the engine's cache.
+    pub cached_input: u64,
+    /// Output tokens by source.
+    pub output: Vec<(CountSource, u64)>,
+}
+
+impl Used {
+    fn add(&self, record: &Record) {
+        self.ended[record.outcome as usize].fetch_add(1, Relaxed);
+        for (counters, count) in [(&self.input, record.input_tokens), (&self.output, record.output_tokens)] {
+            if let Some(count) = count {
+                counters[count.source as usize].fetch_add(count.tokens, Relaxed);
+            }
+        }
+        self.cached.fetch_add(record.cached_tokens.unwrap_or(0), Relaxed);
+    }
+
+    fn usage(&self) -> Usage {
+        let read = |counter: &AtomicU64| counter.load(Relaxed);
+        let tokens = |counters: &[AtomicU64]| {
+            let each = CountSource::ALL.into_iter().zip(counters).map(|(source, n)| (source, read(n)));
+            each.filter(|(_, n)| *n > 0).collect()
+        };
+        Usage {
+            ended: Outcome::ALL.into_iter().zip(&self.ended).map(|(outcome, n)| (outcome, read(n))).collect(),
+            input: tokens(&self.input),
+            cached_input: read(&self.cached),
+            output: tokens(&self.output),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sum_ignores_negative_and_non_finite_values() {
+        let sum = Sum::default();
+        for value in [0.1, -5.0, f64::NAN, f64::INFINITY, 0.0, 0.2] {
+            sum.add(value);
+        }
+        assert!((sum.get() - 0.3).abs() < 1e-12, "{}", sum.get());
+    }
+
+    #[test]
+    fn concurrent_additions_are_not_lost() {
+        let sum = Sum::default();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..10_000).for_each(|_| sum.add(0.5)));
+            }
+        });
+        assert_eq!(sum.get(), 20_000.0);
     }
 }
