@@ -5,30 +5,15 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::RwLock;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
-
-use crate::slo::Counts;
-use crate::slo::Goal;
-use crate::slo::Objective;
-use crate::slo::Reason;
-use crate::slo::Settings;
-use crate::slo::Verdict;
-use crate::slo::Wait;
-use crate::slo::Waiting;
-use crate::slo::open::Registry;
-use crate::slo::tally::Tally;
-use crate::slo::verdict::concerns;
-use crate::slo::verdict::longest_wait;
-use crate::slo::verdict::verdict;
-use crate::slo::waiting::ExchangeId;
-use crate::slo::waiting::MOST;
-use crate::slo::waiting::Note;
-use crate::slo::waiting::Notes;
-use crate::slo::waiting::RECORD_COMES;
+use tokometer_observe::measure::Count;
+use tokometer_observe::measure::CountSource;
 use tokometer_observe::measure::Labels;
 use tokometer_observe::measure::Models;
 use tokometer_observe::measure::Opening;
@@ -36,8 +21,27 @@ use tokometer_observe::measure::Record;
 use tokometer_observe::measure::Sink;
 use tokometer_observe::measure::Watches;
 
+use crate::slo::Exclusion;
+use crate::slo::Goal;
+use crate::slo::Objective;
+use crate::slo::Reason;
+use crate::slo::Settings;
+use crate::slo::Verdict;
+use crate::slo::Wait;
+use crate::slo::Waiting;
+use crate::slo::verdict::concerns;
+use crate::slo::verdict::longest_wait;
+use crate::slo::verdict::verdict;
+use crate::slo::waiting::MOST;
+use crate::slo::waiting::OpenRequests;
+use crate::slo::waiting::RequestId;
+
+/// Maximum time to wait for the record of a closed request. It normally arrives at once, unless its thread waits for a
+/// CPU; after this time the connection was no longer observed and no record will arrive.
+const RECORD_COMES: Duration = Duration::from_secs(60);
+
 /// Objective kind and model.
-type Place = (&'static str, Option<Arc<str>>);
+type TallyKey = (&'static str, Option<Arc<str>>);
 
 /// Evaluates requests, each once per objective whose scope covers it.
 #[derive(Debug)]
@@ -45,9 +49,10 @@ pub struct Judge {
     settings: ArcSwap<Settings>,
     models: Models,
     /// Keyed by objective name, so that a lookup does not copy the name.
-    tallies: RwLock<HashMap<String, HashMap<Place, Arc<Tally>>>>,
-    open: Arc<Registry>,
-    notes: Mutex<Notes>,
+    tallies: RwLock<HashMap<String, HashMap<TallyKey, Arc<Tally>>>>,
+    open: Arc<OpenRequests>,
+    /// On overdue requests; at most [`MOST`].
+    notes: Mutex<HashMap<RequestId, Note>>,
     /// Number of notes: at zero, a record takes no lock.
     noted: AtomicUsize,
 }
@@ -63,6 +68,85 @@ pub struct Judged {
     pub counts: Counts,
 }
 
+/// Counter values at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Good requests.
+    pub good: u64,
+    /// Bad requests by reason; only reasons possible for the goal.
+    pub bad: Vec<(Reason, u64)>,
+    /// Excluded requests by cause; only causes possible for the goal.
+    pub excluded: Vec<(Exclusion, u64)>,
+    /// Output tokens of good requests; empty except for [`Goal::Goodput`].
+    pub good_tokens: Vec<(CountSource, u64)>,
+}
+
+impl Counts {
+    /// Total bad requests.
+    pub fn all_bad(&self) -> u64 {
+        self.bad.iter().map(|(_, n)| n).sum()
+    }
+}
+
+/// Evaluated requests so far. All counters are exported as zero from the start, so that `rate` sees the first event.
+#[derive(Debug, Default)]
+struct Tally {
+    good: AtomicU64,
+    bad: [AtomicU64; Reason::ALL.len()],
+    excluded: [AtomicU64; Exclusion::ALL.len()],
+    /// By source: counts from different sources are never in one series.
+    tokens: [AtomicU64; CountSource::ALL.len()],
+}
+
+impl Tally {
+    /// Counts a verdict, and the output tokens if it is good.
+    fn add(&self, verdict: Verdict, output: Option<Count>) {
+        match verdict {
+            Verdict::Good => {
+                self.good.fetch_add(1, Ordering::Relaxed);
+                if let Some(output) = output {
+                    self.tokens[output.source as usize].fetch_add(output.tokens, Ordering::Relaxed);
+                }
+            }
+            Verdict::Bad(reason) => {
+                self.bad[reason as usize].fetch_add(1, Ordering::Relaxed);
+            }
+            Verdict::Excluded(why) => {
+                self.excluded[why as usize].fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// The counter values that are possible for this goal.
+    fn counts(&self, goal: &Goal) -> Counts {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let bad = Reason::of(goal).map(|reason| (reason, read(&self.bad[reason as usize])));
+        let excluded = Exclusion::of(goal).map(|why| (why, read(&self.excluded[why as usize])));
+        let tokens = CountSource::ALL.iter().zip(&self.tokens).map(|(source, n)| (*source, read(n)));
+        Counts {
+            good: read(&self.good),
+            bad: bad.collect(),
+            excluded: excluded.collect(),
+            good_tokens: if matches!(goal, Goal::Goodput) { tokens.collect() } else { Vec::new() },
+        }
+    }
+}
+
+/// Progress of evaluating a pending request. It takes two sweeps: the first notes the request, the second counts it. A
+/// record that arrives in between removes the note, so each request is counted exactly once.
+#[derive(Clone, Debug)]
+enum Note {
+    /// It has waited too long, and was open when this was noted.
+    Late,
+    /// Its misses are counted.
+    Counted {
+        /// The objectives that counted it.
+        by: Vec<String>,
+        /// When a sweep first found it closed.
+        closed: Option<Instant>,
+    },
+}
+
 impl Judge {
     /// Creates an evaluator with these objectives.
     pub fn new(settings: Settings) -> Judge {
@@ -75,14 +159,14 @@ impl Judge {
             notes: Mutex::default(),
             noted: AtomicUsize::new(0),
         };
-        judge.found();
+        judge.create_known();
         judge
     }
 
     /// Replaces the settings. The counts of an objective with the same name and kind are kept.
     pub fn reload(&self, settings: Settings) {
         self.settings.store(Arc::new(settings));
-        self.found();
+        self.create_known();
     }
 
     /// The current settings.
@@ -110,7 +194,7 @@ impl Judge {
     /// Runs [`Judge::sweep`] over the requests that are open now. Call about once per second, never on a data path
     /// thread.
     pub fn look(&self, now: Instant) {
-        self.sweep(&self.open.look(now), now);
+        self.sweep(&self.open.at(now), now);
     }
 
     /// Counts pending requests whose first token is overdue. They are not evaluated again when they end.
@@ -121,7 +205,7 @@ impl Judge {
         let settings = self.settings.load();
         let mut late = HashMap::new();
         waiting.each(&mut |wait| {
-            let model = self.models.led_to(&asked(wait));
+            let model = self.models.led_to(&labels(wait));
             let named = model.as_deref().or(wait.request_model);
             let missed = settings.objectives.iter().filter(|objective| misses(objective, wait, named, &settings));
             let missed: Vec<&Objective> = missed.collect();
@@ -130,7 +214,7 @@ impl Judge {
             }
         });
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
-        notes.0.retain(|id, note| match note {
+        notes.retain(|id, note| match note {
             Note::Late => late.contains_key(id),
             Note::Counted { closed, .. } if waiting.is_open(id.0, id.1) => {
                 *closed = None;
@@ -139,19 +223,19 @@ impl Judge {
             Note::Counted { closed, .. } => now.saturating_duration_since(*closed.get_or_insert(now)) < RECORD_COMES,
         });
         for (id, (missed, model)) in late {
-            match notes.0.get(&id) {
-                None if notes.0.len() < MOST => drop(notes.0.insert(id, Note::Late)),
+            match notes.get(&id) {
+                None if notes.len() < MOST => drop(notes.insert(id, Note::Late)),
                 None | Some(Note::Counted { .. }) => {}
                 Some(Note::Late) => {
                     for objective in &missed {
                         self.tally(objective, model.clone()).add(Verdict::Bad(Reason::NoFirstToken), None);
                     }
                     let by = missed.iter().map(|objective| objective.name.clone()).collect();
-                    notes.0.insert(id, Note::Counted { by, closed: None });
+                    notes.insert(id, Note::Counted { by, closed: None });
                 }
             }
         }
-        self.noted.store(notes.0.len(), Ordering::Release);
+        self.noted.store(notes.len(), Ordering::Release);
     }
 
     /// Evaluates a finished request.
@@ -195,18 +279,18 @@ impl Judge {
     }
 
     /// Removes the note of a request and returns the objectives that have counted it while it was pending.
-    fn take(&self, id: ExchangeId) -> Vec<String> {
+    fn take(&self, id: RequestId) -> Vec<String> {
         if self.noted.load(Ordering::Acquire) == 0 {
             return Vec::new();
         }
-        match self.notes.lock().unwrap_or_else(PoisonError::into_inner).0.remove(&id) {
+        match self.notes.lock().unwrap_or_else(PoisonError::into_inner).remove(&id) {
             Some(Note::Counted { by, .. }) => by,
             Some(Note::Late) | None => Vec::new(),
         }
     }
 
     /// Creates the counters of every objective and known model at zero.
-    fn found(&self) {
+    fn create_known(&self) {
         let settings = self.settings.load();
         let labels = self.models.labels();
         for objective in &settings.objectives {
@@ -226,18 +310,18 @@ impl Judge {
     }
 
     fn tally(&self, objective: &Objective, model: Option<Arc<str>>) -> Arc<Tally> {
-        let place = (objective.goal.word(), model);
+        let key = (objective.goal.word(), model);
         let known = self.tallies.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(tally) = known.get(&objective.name).and_then(|of_this| of_this.get(&place)) {
+        if let Some(tally) = known.get(&objective.name).and_then(|of_this| of_this.get(&key)) {
             return Arc::clone(tally);
         }
         drop(known);
         let mut tallies = self.tallies.write().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(tallies.entry(objective.name.clone()).or_default().entry(place).or_default())
+        Arc::clone(tallies.entry(objective.name.clone()).or_default().entry(key).or_default())
     }
 }
 
-fn asked(wait: &Wait<'_>) -> Labels {
+fn labels(wait: &Wait<'_>) -> Labels {
     Labels { route: wait.route, request_model: wait.request_model.map(Into::into), ..Labels::default() }
 }
 

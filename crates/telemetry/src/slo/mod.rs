@@ -5,16 +5,13 @@
 //! outage. Each request is therefore evaluated at the source, with its own limits.
 
 mod judge;
-mod open;
 mod settings;
-mod tally;
 mod verdict;
 mod waiting;
 mod window;
 
-pub use judge::{Judge, Judged};
+pub use judge::{Counts, Judge, Judged};
 pub use settings::{Goal, Objective, RuleSettings, Scope, Settings};
-pub use tally::Counts;
 pub use verdict::{Exclusion, Reason, Verdict, concerns, verdict};
 pub use waiting::{Wait, Waiting};
 pub use window::{Standing, Sum, Window, sums};

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use tokometer_decode::Route;
 
+use crate::accounting::covers;
+
 /// The objectives, and the settings they share.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
@@ -125,11 +127,7 @@ impl Scope {
 
     /// True when this model is in scope.
     pub(super) fn covers_model(&self, model: &str) -> bool {
-        self.models.is_empty()
-            || self.models.iter().any(|wanted| match wanted.strip_suffix('*') {
-                Some(begin) => model.starts_with(begin),
-                None => model == wanted,
-            })
+        self.models.is_empty() || self.models.iter().any(|pattern| covers(pattern, model))
     }
 }
 

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use crate::slo::Goal;
-use crate::slo::Objective;
-use crate::slo::Settings;
+use tokometer_observe::closed_enum;
 use tokometer_observe::measure::Outcome;
 use tokometer_observe::measure::Record;
 use tokometer_observe::measure::Targets;
+
+use crate::slo::Goal;
+use crate::slo::Objective;
+use crate::slo::Settings;
 
 /// The status of a WebSocket handshake (RFC 6455, section 4.2.2).
 const SWITCHING_PROTOCOLS: u16 = 101;
@@ -27,70 +29,37 @@ pub enum Verdict {
     Excluded(Exclusion),
 }
 
-/// Why a request was bad.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Reason {
-    /// The server could not be reached.
-    UpstreamRefused,
-    /// The server reset the connection.
-    UpstreamReset,
-    /// The server did not respond in time.
-    UpstreamTimeout,
-    /// The response ended before its end marker.
-    Truncated,
-    /// An error inside a stream that began successfully.
-    ErrorInStream,
-    /// A status of 500-599.
-    Http5xx,
-    /// The server had no capacity.
-    RejectedBusy,
-    /// A complete response without content.
-    NoOutput,
-    /// The first token was late.
-    LateFirstToken,
-    /// No first token arrived within the limit.
-    NoFirstToken,
-    /// Fewer tokens per second than the minimum.
-    SlowDecode,
-    /// A gap in mid-stream exceeded the limit.
-    Stalled,
+closed_enum! {
+    /// Why a request was bad.
+    pub enum Reason {
+        /// The server could not be reached.
+        UpstreamRefused = "upstream_refused",
+        /// The server reset the connection.
+        UpstreamReset = "upstream_reset",
+        /// The server did not respond in time.
+        UpstreamTimeout = "upstream_timeout",
+        /// The response ended before its end marker.
+        Truncated = "truncated",
+        /// An error inside a stream that began successfully.
+        ErrorInStream = "error_in_stream",
+        /// A status of 500-599.
+        Http5xx = "http_5xx",
+        /// The server had no capacity.
+        RejectedBusy = "rejected_busy",
+        /// A complete response without content.
+        NoOutput = "no_output",
+        /// The first token was late.
+        LateFirstToken = "late_first_token",
+        /// No first token arrived within the limit.
+        NoFirstToken = "no_first_token",
+        /// Fewer tokens per second than the minimum.
+        SlowDecode = "slow_decode",
+        /// A gap in mid-stream exceeded the limit.
+        Stalled = "stalled",
+    }
 }
 
 impl Reason {
-    /// Every reason, in the order of the documentation.
-    pub const ALL: [Reason; 12] = [
-        Reason::UpstreamRefused,
-        Reason::UpstreamReset,
-        Reason::UpstreamTimeout,
-        Reason::Truncated,
-        Reason::ErrorInStream,
-        Reason::Http5xx,
-        Reason::RejectedBusy,
-        Reason::NoOutput,
-        Reason::LateFirstToken,
-        Reason::NoFirstToken,
-        Reason::SlowDecode,
-        Reason::Stalled,
-    ];
-
-    /// The value of the label `reason`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Reason::UpstreamRefused => "upstream_refused",
-            Reason::UpstreamReset => "upstream_reset",
-            Reason::UpstreamTimeout => "upstream_timeout",
-            Reason::Truncated => "truncated",
-            Reason::ErrorInStream => "error_in_stream",
-            Reason::Http5xx => "http_5xx",
-            Reason::RejectedBusy => "rejected_busy",
-            Reason::NoOutput => "no_output",
-            Reason::LateFirstToken => "late_first_token",
-            Reason::NoFirstToken => "no_first_token",
-            Reason::SlowDecode => "slow_decode",
-            Reason::Stalled => "stalled",
-        }
-    }
-
     /// The reasons possible for a goal.
     pub fn of(goal: &Goal) -> impl Iterator<Item = Reason> + use<> {
         let goal = *goal;
@@ -103,74 +72,39 @@ impl Reason {
     }
 }
 
-/// Why a request was excluded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Exclusion {
-    /// A status of 400-499: the request was at fault.
-    ClientError,
-    /// The client disconnected.
-    ClientAbort,
-    /// The proxy closed it at the end of a drain.
-    Drained,
-    /// The server had no capacity, and the settings do not count this as bad.
-    Busy,
-    /// The response was not streamed, so it has no time to first token.
-    NotStreamed,
-    /// It ended before its first token, and before that token was late.
-    EndedEarly,
-    /// No token was visible in the response.
-    NoToken,
-    /// Too few tokens, or too short a time, for a rate.
-    TooFewTokens,
-    /// Several choices share one stream, so their individual rates are unknown.
-    SeveralChoices,
-    /// Delivery was blocked on the client, so the rate is the client's.
-    ClientLimited,
-    /// The response could not be parsed, or not to its end.
-    Unread,
-    /// The request was not observed to its end.
-    Unobserved,
-    /// The end of the request or the token count is unknown.
-    Unknown,
+closed_enum! {
+    /// Why a request was excluded.
+    pub enum Exclusion {
+        /// A status of 400-499: the request was at fault.
+        ClientError = "client_error",
+        /// The client disconnected.
+        ClientAbort = "client_abort",
+        /// The proxy closed it at the end of a drain.
+        Drained = "drained",
+        /// The server had no capacity, and the settings do not count this as bad.
+        Busy = "busy",
+        /// The response was not streamed, so it has no time to first token.
+        NotStreamed = "not_streamed",
+        /// It ended before its first token, and before that token was late.
+        EndedEarly = "ended_early",
+        /// No token was visible in the response.
+        NoToken = "no_token",
+        /// Too few tokens, or too short a time, for a rate.
+        TooFewTokens = "too_few_tokens",
+        /// Several choices share one stream, so their individual rates are unknown.
+        SeveralChoices = "several_choices",
+        /// Delivery was blocked on the client, so the rate is the client's.
+        ClientLimited = "client_limited",
+        /// The response could not be parsed, or not to its end.
+        Unread = "unread",
+        /// The request was not observed to its end.
+        Unobserved = "unobserved",
+        /// The end of the request or the token count is unknown.
+        Unknown = "unknown",
+    }
 }
 
 impl Exclusion {
-    /// Every exclusion, in the order of the documentation.
-    pub const ALL: [Exclusion; 13] = [
-        Exclusion::ClientError,
-        Exclusion::ClientAbort,
-        Exclusion::Drained,
-        Exclusion::Busy,
-        Exclusion::NotStreamed,
-        Exclusion::EndedEarly,
-        Exclusion::NoToken,
-        Exclusion::TooFewTokens,
-        Exclusion::SeveralChoices,
-        Exclusion::ClientLimited,
-        Exclusion::Unread,
-        Exclusion::Unobserved,
-        Exclusion::Unknown,
-    ];
-
-    /// The value of the label `reason`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Exclusion::ClientError => "client_error",
-            Exclusion::ClientAbort => "client_abort",
-            Exclusion::Drained => "drained",
-            Exclusion::Busy => "busy",
-            Exclusion::NotStreamed => "not_streamed",
-            Exclusion::EndedEarly => "ended_early",
-            Exclusion::NoToken => "no_token",
-            Exclusion::TooFewTokens => "too_few_tokens",
-            Exclusion::SeveralChoices => "several_choices",
-            Exclusion::ClientLimited => "client_limited",
-            Exclusion::Unread => "unread",
-            Exclusion::Unobserved => "unobserved",
-            Exclusion::Unknown => "unknown",
-        }
-    }
-
     /// The exclusions possible for a goal.
     pub fn of(goal: &Goal) -> impl Iterator<Item = Exclusion> + use<> {
         let goal = *goal;

@@ -7,6 +7,8 @@ use std::sync::PoisonError;
 use std::time::Duration;
 use std::time::Instant;
 
+use tokometer_observe::closed_enum;
+
 use crate::slo::Judged;
 use crate::slo::Reason;
 
@@ -25,17 +27,18 @@ pub struct Sum {
     pub bad: BTreeMap<Reason, u64>,
 }
 
-/// State of an objective, derived from recent counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// No request was evaluated.
-    Idle,
-    /// The bad requests are within the target.
-    Ok,
-    /// More requests were bad than the target allows.
-    Over,
-    /// The fast burn alert fires if it lasts.
-    Burning,
+closed_enum! {
+    /// State of an objective, derived from recent counts.
+    pub enum Standing {
+        /// No request was evaluated.
+        Idle = "idle",
+        /// The bad requests are within the target.
+        Ok = "ok",
+        /// More requests were bad than the target allows.
+        Over = "over",
+        /// The fast burn alert fires if it lasts.
+        Burning = "burning",
+    }
 }
 
 /// Sums of the last five minutes.
@@ -124,18 +127,6 @@ impl Sum {
             (more > 0).then_some((*reason, more))
         };
         Sum { good: self.good.saturating_sub(before.good), bad: self.bad.iter().filter_map(less).collect() }
-    }
-}
-
-impl Standing {
-    /// Name in snapshots.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Standing::Idle => "idle",
-            Standing::Ok => "ok",
-            Standing::Over => "over",
-            Standing::Burning => "burning",
-        }
     }
 }
 
