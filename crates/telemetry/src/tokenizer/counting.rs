@@ -1,31 +1,86 @@
-//! Stage between the data path and the sinks.
+//! Stage between the data path and the sinks, with the thread that counts tokens and its queue.
 
 use std::fmt;
 use std::io;
+use std::panic::AssertUnwindSafe;
+use std::panic::catch_unwind;
 use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::Receiver;
+use std::sync::mpsc::Sender;
+use std::sync::mpsc::SyncSender;
+use std::sync::mpsc::channel;
+use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 use std::time::Instant;
 
-use crate::tokenizer::Vocabularies;
-use crate::tokenizer::worker::Job;
-use crate::tokenizer::worker::Worker;
+use arc_swap::ArcSwap;
+use tokometer_decode::AnswerText;
 use tokometer_observe::measure::Record;
 use tokometer_observe::measure::Sink;
 use tokometer_observe::measure::Stage;
+use tokometer_observe::measure::TextTokens;
 use tokometer_observe::measure::Uncounted;
 use tokometer_observe::measure::UncountedText;
 
-/// Forwards records immediately, except those of responses without a token count: these go through the worker if it has
+use crate::tokenizer::Tokenize;
+use crate::tokenizer::Vocabularies;
+
+/// Lower priority than the data path's threads, like telemetry.
+const NICENESS: i32 = 10;
+
+/// A record that has waited longer is forwarded uncounted: a late record is of no use.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
+/// A response waiting to be counted.
+struct Job {
+    record: Record,
+    text: UncountedText,
+    vocabulary: Arc<dyn Tokenize>,
+    since: Instant,
+}
+
+enum Message {
+    /// Boxed: a queue of pointers needs little memory while it is empty.
+    Count(Box<Job>),
+    /// Reports when all earlier messages have been processed.
+    Flush(SyncSender<()>),
+}
+
+/// Forwards records immediately, except those of responses without a token count: these go through the queue if it has
 /// room.
 pub struct Counting {
-    next: Arc<dyn Sink>,
-    worker: Worker,
+    /// The channel is unbounded; `Shared::waiting` enforces the limit, so that a reload can change it.
+    queue: Sender<Message>,
+    shared: Arc<Shared>,
 }
 
 impl fmt::Debug for Counting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Counting").field("waiting", &self.waiting()).finish_non_exhaustive()
     }
+}
+
+/// State shared by the thread, the data path and the code that stops them.
+struct Shared {
+    next: Arc<dyn Sink>,
+    /// Locked by the thread while it waits for messages, and never while it counts.
+    jobs: Mutex<Receiver<Message>>,
+    /// The record whose text is being counted: the code that takes it out forwards it.
+    at_hand: Mutex<Option<Box<Record>>>,
+    vocabularies: ArcSwap<Vocabularies>,
+    waiting: AtomicUsize,
+    most: AtomicUsize,
+    started: AtomicBool,
+    /// Forward waiting records uncounted.
+    hurry: AtomicBool,
+    uncounted: [AtomicU64; Uncounted::ALL.len()],
 }
 
 impl Counting {
@@ -35,7 +90,19 @@ impl Counting {
     /// # Errors
     /// The thread cannot be started.
     pub fn start(next: Arc<dyn Sink>, vocabularies: Vocabularies, queue_answers: usize) -> io::Result<Counting> {
-        let counting = Counting { worker: Worker::new(Arc::clone(&next)), next };
+        let (queue, jobs) = channel();
+        let shared = Arc::new(Shared {
+            next,
+            jobs: Mutex::new(jobs),
+            at_hand: Mutex::new(None),
+            vocabularies: ArcSwap::default(),
+            waiting: AtomicUsize::new(0),
+            most: AtomicUsize::new(0),
+            started: AtomicBool::new(false),
+            hurry: AtomicBool::new(false),
+            uncounted: Default::default(),
+        });
+        let counting = Counting { queue, shared };
         counting.reload(vocabularies, queue_answers)?;
         Ok(counting)
     }
@@ -45,25 +112,58 @@ impl Counting {
     /// # Errors
     /// The thread cannot be started; the old vocabularies are kept.
     pub fn reload(&self, vocabularies: Vocabularies, queue_answers: usize) -> io::Result<()> {
-        self.worker.set(vocabularies, queue_answers)
+        let shared = &self.shared;
+        if !vocabularies.is_empty() && !shared.started.swap(true, Relaxed) {
+            let worker = Arc::clone(shared);
+            let work = move || {
+                // Lowering the priority needs no privileges; if it fails nevertheless, count at normal priority.
+                rustix::process::nice(NICENESS).ok();
+                worker.run();
+            };
+            std::thread::Builder::new()
+                .name("tokometer-count".to_owned())
+                .spawn(work)
+                .inspect_err(|_| shared.started.store(false, Relaxed))?;
+        }
+        shared.most.store(queue_answers, Relaxed);
+        shared.vocabularies.store(Arc::new(vocabularies));
+        Ok(())
     }
 
     /// Number of responses that could not be counted, by reason; empty until a vocabulary has been set.
     pub fn uncounted(&self) -> Vec<(Uncounted, u64)> {
-        self.worker.uncounted()
+        if !self.shared.started.load(Relaxed) {
+            return Vec::new();
+        }
+        Uncounted::ALL.into_iter().zip(self.shared.uncounted.iter().map(|n| n.load(Relaxed))).collect()
     }
 
     /// Number of responses that are waiting or being counted.
     pub fn waiting(&self) -> usize {
-        self.worker.waiting()
+        self.shared.waiting.load(Relaxed)
     }
 
     /// Counts the waiting responses for at most this long and forwards the others uncounted. Every record has been
     /// forwarded when it returns.
     pub fn stop(&self, at_most: Duration) {
-        self.worker.stop(at_most);
+        let shared = &self.shared;
+        if !shared.started.load(Relaxed) {
+            return;
+        }
+        let (done, counted) = sync_channel(1);
+        let sent = self.queue.send(Message::Flush(done)).is_ok();
+        if sent && counted.recv_timeout(at_most).is_ok() {
+            return;
+        }
+        shared.hurry.store(true, Relaxed);
+        shared.give_up();
+        // The thread is stuck in a text, or has died: forward the waiting records here.
+        if let Ok(jobs) = shared.jobs.try_lock() {
+            shared.drain(&jobs);
+        }
     }
 
+    /// Adds a response to the queue. Never blocks.
     fn offer(&self, record: &Record, text: UncountedText) -> Result<(), Uncounted> {
         if let Some(lost) = text.text.lost() {
             return Err(lost.into());
@@ -71,29 +171,105 @@ impl Counting {
         if text.text.is_empty() {
             return Err(Uncounted::NotPlain);
         }
-        let vocabularies = self.worker.vocabularies();
+        let vocabularies = self.shared.vocabularies.load();
         let vocabulary = vocabularies.of(&record.labels).ok_or(Uncounted::NoVocabulary)?;
+        if self.shared.waiting.fetch_add(1, Relaxed) >= self.shared.most.load(Relaxed) {
+            self.shared.waiting.fetch_sub(1, Relaxed);
+            return Err(Uncounted::QueueFull);
+        }
         let job = Job { record: record.clone(), text, vocabulary: Arc::clone(vocabulary), since: Instant::now() };
-        self.worker.offer(Box::new(job))
+        // Cannot fail: `shared` also holds the receiver.
+        self.queue.send(Message::Count(Box::new(job))).map_err(|_| Uncounted::QueueFull)
     }
 }
 
 impl Stage for Counting {
     fn next(&self) -> &Arc<dyn Sink> {
-        &self.next
+        &self.shared.next
     }
 
     fn record(&self, record: &Record) {
-        self.next.record(record);
+        self.shared.next.record(record);
     }
 
     fn record_with_text(&self, record: &Record, text: &mut Option<UncountedText>) {
-        let why = match text.take().map(|text| self.offer(record, text)) {
+        match text.take().map(|text| self.offer(record, text)) {
             Some(Ok(())) => return,
-            Some(Err(why)) => Some(why),
-            None => None,
-        };
-        why.into_iter().for_each(|why| self.worker.tally(why));
-        self.next.record(record);
+            Some(Err(why)) => self.shared.add_uncounted(why),
+            None => {}
+        }
+        self.shared.next.record(record);
     }
+}
+
+impl Shared {
+    fn run(&self) {
+        loop {
+            let message = lock(&self.jobs).recv();
+            match message {
+                Ok(Message::Count(job)) => self.count(*job),
+                Ok(Message::Flush(done)) => drop(done.try_send(())),
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Counts one response and forwards its record.
+    fn count(&self, job: Job) {
+        let Job { record, text: UncountedText { text, thresholds }, vocabulary, since } = job;
+        *lock(&self.at_hand) = Some(Box::new(record));
+        let late = self.hurry.load(Relaxed) || since.elapsed() > LONGEST_WAIT;
+        let tokens = if late {
+            Err(Uncounted::QueueFull)
+        } else {
+            let count = AssertUnwindSafe(|| count(&text, vocabulary.as_ref()));
+            catch_unwind(count).unwrap_or(Err(Uncounted::Failed))
+        };
+        drop(text);
+        let Some(mut record) = lock(&self.at_hand).take() else { return };
+        if let Err(why) = tokens.and_then(|tokens| record.count_text(tokens, &thresholds)) {
+            self.add_uncounted(why);
+        }
+        self.pass_on(&record);
+    }
+
+    /// Forwards the current record uncounted.
+    fn give_up(&self) {
+        if let Some(record) = lock(&self.at_hand).take() {
+            self.add_uncounted(Uncounted::QueueFull);
+            self.pass_on(&record);
+        }
+    }
+
+    /// Forwards all waiting records uncounted.
+    fn drain(&self, jobs: &Receiver<Message>) {
+        for message in jobs.try_iter() {
+            if let Message::Count(job) = message {
+                self.add_uncounted(Uncounted::QueueFull);
+                self.pass_on(&job.record);
+            }
+        }
+    }
+
+    fn pass_on(&self, record: &Record) {
+        self.waiting.fetch_sub(1, Relaxed);
+        // A panic of the sink must not end the thread.
+        drop(catch_unwind(AssertUnwindSafe(|| self.next.record(record))));
+    }
+
+    fn add_uncounted(&self, why: Uncounted) {
+        self.uncounted[why as usize].fetch_add(1, Relaxed);
+    }
+}
+
+/// Counts the tokens of every run of the text separately: markers separated them.
+fn count(text: &AnswerText, vocabulary: &dyn Tokenize) -> Result<TextTokens, Uncounted> {
+    let runs = text.runs().map_err(Uncounted::from)?;
+    let all = runs.iter().map(|run| vocabulary.tokens(run)).sum::<Option<u64>>().ok_or(Uncounted::Failed)?;
+    let first = text.first().and_then(|first| vocabulary.tokens(first)).unwrap_or(1);
+    Ok(TextTokens { all, first })
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
