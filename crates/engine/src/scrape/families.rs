@@ -229,7 +229,7 @@ pub(crate) fn places(name: &[u8], room: &mut Vec<u8>) -> &'static [Place] {
 /// The start of `docs/ENGINE_STATE.md`.
 const DOCUMENT_HEAD: &str = "# The engine's state
 
-<!-- Generated from the table in src/scrape/families.rs: `UPDATE=1 cargo test engine_state_md` rewrites it. -->
+<!-- Generated from the table in crates/engine/src/scrape/families.rs: `UPDATE=1 cargo test engine_state_md` rewrites it. -->
 
 Tokometer scrapes the metrics of the engine behind each listener every few seconds and exports them under the same names for
 all engines: running and waiting requests, key-value cache usage, prefix cache and speculative decoding efficiency, and
