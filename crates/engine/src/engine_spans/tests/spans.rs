@@ -132,8 +132,21 @@ proptest! {
     }
 }
 
-fn encoded(span: Span) -> Vec<u8> {
-    let scope_spans = vec![ScopeSpans { spans: vec![span], ..ScopeSpans::default() }];
+/// A message of empty spans or attributes has two bytes for each of them.
+#[test]
+fn memory_for_a_message_does_not_grow_with_its_spans() {
+    let attributes = Span { attributes: vec![KeyValue::default(); 100_000], ..named("llm_request", &[]) };
+    for (message, count) in [(encoded(vec![Span::default(); 100_000]), 100_000), (encoded(vec![attributes]), 1)] {
+        let used = allocation_counter::measure(|| {
+            let mut interpreter = Interpreter::new(4);
+            assert_eq!(spans::read(&message, |span| drop(interpreter.take(&span))), Ok(count));
+        });
+        assert!(used.bytes_max < 4096, "{used:?}");
+    }
+}
+
+fn encoded(spans: Vec<Span>) -> Vec<u8> {
+    let scope_spans = vec![ScopeSpans { spans, ..ScopeSpans::default() }];
     ExportTraceServiceRequest { resource_spans: vec![ResourceSpans { scope_spans, ..ResourceSpans::default() }] }
         .encode_to_vec()
 }
@@ -158,7 +171,7 @@ fn named(name: &str, attributes: &[(&str, Value)]) -> Span {
 
 fn take(interpreter: &mut Interpreter, span: Span) -> Option<Box<RequestSpan>> {
     let mut request = None;
-    spans::read(&encoded(span), |span| request = interpreter.take(&span)).unwrap();
+    spans::read(&encoded(vec![span]), |span| request = interpreter.take(&span)).unwrap();
     request
 }
 
