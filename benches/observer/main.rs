@@ -13,7 +13,7 @@ use tokometer::app::Tee;
 use tokometer_observe::input::{Connection, Direction, Observe, Observer};
 use tokometer_observe::measure::Sink;
 use tokometer_observe::observer::{Observatory, Settings};
-use tokometer_telemetry::export::{Exporters, ProcessStats, Settings as ExportSettings, Snapshot};
+use tokometer_telemetry::export::{Exporters, Settings as ExportSettings};
 use tokometer_telemetry::live::{InFlight, Settings as LiveSettings};
 use tokometer_telemetry::slo::{Judge, Settings as Objectives};
 
@@ -21,14 +21,6 @@ mod stream;
 
 use stream::CASES;
 use stream::Stream;
-
-struct Nothing;
-
-impl ProcessStats for Nothing {
-    fn snapshot(&self) -> Snapshot {
-        Snapshot::default()
-    }
-}
 
 /// Mean size of a token event's read.
 fn mean_bytes(stream: &Stream) -> u64 {
@@ -67,7 +59,7 @@ fn play(sink: &Arc<dyn Sink>, stream: &Stream, events: u64) -> Duration {
 /// All default sinks of request records, with the default objectives.
 fn sinks() -> Arc<dyn Sink> {
     let settings = ExportSettings { servers: vec![("127.0.0.1".to_owned(), Some(8001))], ..ExportSettings::default() };
-    let exporters = Exporters::start(&settings, Arc::new(Nothing)).expect("no endpoint that could fail");
+    let exporters = Exporters::start(&settings).expect("no endpoint that could fail");
     let pairs = ["default".to_owned()];
     let in_flight = InFlight::start(LiveSettings::default(), &pairs, Instant::now()).expect("a thread");
     in_flight.before(Tee::of(vec![Arc::new(Judge::new(Objectives::default())), exporters]))

@@ -31,6 +31,9 @@ use tokometer_observe::measure::Record;
 use tokometer_observe::measure::Sink;
 use tokometer_observe::measure::Stage;
 use tokometer_observe::measure::UncountedText;
+use tokometer_telemetry::export::Collect;
+use tokometer_telemetry::export::Points;
+use tokometer_telemetry::export::table::Id;
 
 /// Niceness of the thread (setpriority(2)): streams take precedence on a shared core.
 const NICENESS: i32 = 10;
@@ -188,6 +191,16 @@ impl Backlog {
 impl Drop for Backlog {
     fn drop(&mut self) {
         self.stop();
+    }
+}
+
+impl Collect for Backlog {
+    fn settle(&self) {
+        self.shared.settle();
+    }
+
+    fn collect(&self, points: &mut Points<'_>) {
+        points.put(Id::RecordsDropped, &[], self.dropped());
     }
 }
 

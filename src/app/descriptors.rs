@@ -7,7 +7,7 @@ use rustix::process::setrlimit;
 
 use crate::config::Settings;
 use tokometer_proxy::relay::DESCRIPTORS_PER_CONNECTION;
-use tokometer_telemetry::export::ProcessFigures;
+use tokometer_telemetry::export::open_descriptors;
 
 /// Descriptors reserved for name resolution, scrapes, exporters, logs and files.
 const RESERVED: usize = 64;
@@ -28,7 +28,7 @@ pub(super) fn raise_limit() {
 /// server and the span receiver.
 pub(super) fn connections(settings: &Settings) -> usize {
     let limit = getrlimit(Resource::Nofile).current.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
-    let open = ProcessFigures::of_this_process().open_fds.and_then(|open| usize::try_from(open).ok()).unwrap_or(0);
+    let open = open_descriptors().and_then(|open| usize::try_from(open).ok()).unwrap_or(0);
     let receiver = settings.queue.as_ref().map_or(0, |queue| queue.max_connections);
     let connections = fit(limit, open, settings.admin.max_connections + receiver + RESERVED);
     tracing::info!(connections, limit, "Maximum number of client connections by the limit of open files.");

@@ -1,10 +1,11 @@
 //! The values of a request record under their public names: the single definition of the names in `tokometer replay
-//! --json` and the access log. They are a stable interface.
+//! --json` and the access log, and of the page about them. They are a stable interface.
 
 use std::time::Duration;
 
 use serde_json::Value;
 
+use tokometer_decode::EngineTiming;
 use tokometer_observe::measure::Interval;
 use tokometer_observe::measure::PhaseKind;
 use tokometer_observe::measure::Phases;
@@ -13,82 +14,181 @@ use tokometer_observe::measure::Record;
 /// A name and its value; an absent value is null.
 pub(super) type Figure = (&'static str, Value);
 
-/// All values of a request. Times (`_ms`) are milliseconds from the last byte of the request, except `duration_ms`,
-/// which starts at its first byte.
-pub(super) fn figures(record: &Record) -> Vec<Figure> {
-    let labels = &record.labels;
-    let since = |then| milliseconds(record.since_requested(then));
-    let text = |text: Option<&str>| Value::from(text);
-    let timing = record.timing.unwrap_or_default();
-    // A response that is not streamed has no chunk count, which differs from zero chunks.
-    let streamed = labels.streaming == Some(true) && labels.route.generates();
-    let phases = Phases::of(record);
-    let mut all = vec![
-        ("outcome", Value::from(record.outcome.as_str())),
-        ("status", Value::from(record.status)),
-        ("operation", Value::from(labels.route.operation())),
-        ("engine", Value::from(labels.engine)),
-        ("model", text(labels.response_model.as_deref().or(labels.request_model.as_deref()))),
-        ("request_model", text(labels.request_model.as_deref())),
-        ("streaming", Value::from(labels.streaming)),
-        ("pair", Value::from(labels.pair)),
-        ("connection", Value::from(record.connection)),
-        ("sequence", Value::from(record.sequence)),
-        ("request_id", text(record.request_id.as_deref())),
-        ("response_id", text(record.response_id.as_deref())),
-        ("trace_id", Value::from(record.trace.map(|trace| format!("{:032x}", trace.trace_id)))),
-        ("finish_reasons", record.finish_reasons.iter().map(|reason| Value::from(reason.as_str())).collect()),
-        ("input_tokens", Value::from(record.input_tokens.map(|count| count.tokens))),
-        ("input_tokens_source", Value::from(record.input_tokens.map(|count| count.source.as_str()))),
-        ("cached_tokens", Value::from(record.cached_tokens)),
-        ("cache_creation_tokens", Value::from(record.cache_creation_tokens)),
-        ("input_audio_tokens", Value::from(record.input_audio_tokens)),
-        ("input_image_tokens", Value::from(record.input_image_tokens)),
-        ("reasoning_tokens", Value::from(record.reasoning_tokens)),
-        ("output_audio_tokens", Value::from(record.output_audio_tokens)),
-        ("output_tokens", Value::from(record.output_tokens.map(|count| count.tokens))),
-        ("output_tokens_source", Value::from(record.output_tokens.map(|count| count.source.as_str()))),
-        ("time_to_headers_ms", since(record.headers)),
-        ("time_to_first_event_ms", since(record.first_event)),
-        ("time_to_first_token_ms", since(record.first_token)),
-        ("time_to_first_visible_ms", since(record.first_visible)),
-        ("last_token_ms", since(record.last_token)),
-        ("ended_ms", since(Some(record.ended))),
-        ("duration_ms", milliseconds(Some(record.ended))),
-        ("decode_tokens_per_second", Value::from(record.decode_rate)),
-        ("decode_tokens_per_second_at_least", Value::from(record.decode_rate_at_least)),
-        ("decode_tokens_per_second_estimated", Value::from(record.decode_rate_estimated)),
-        ("chunks", Value::from(streamed.then_some(record.chunks))),
-        ("events", Value::from(record.events)),
-        ("longest_gap_ms", milliseconds(record.longest_gap)),
-        ("stalls", Value::from(record.stalls)),
-        ("delivery_blocked_ms", milliseconds(Some(record.delivery_blocked))),
-        ("queue_time_ms", milliseconds(record.queue.map(|queue| queue.value))),
-        ("queue_time_source", Value::from(record.queue.map(|queue| queue.source.as_str()))),
-        ("engine_load_ms", Value::from(timing.load_ms)),
-        ("engine_prefill_ms", Value::from(timing.prefill_ms.or(timing.prompt_ms))),
-        ("max_tokens", Value::from(record.max_tokens)),
-        ("choices", Value::from(record.choices)),
-        ("request_bytes", Value::from(record.request_bytes)),
-        ("response_bytes", Value::from(record.response_bytes)),
-    ];
-    all.extend(PHASES.map(|(kind, name)| (name, milliseconds(length(&phases, kind)))));
-    all
+/// One value: its name, its meaning, and how a record gives it.
+struct Field {
+    name: &'static str,
+    meaning: &'static str,
+    value: fn(&Record) -> Value,
 }
 
-/// The phases of a request: they add up to `duration_ms`.
-const PHASES: [(PhaseKind, &str); 10] = [
-    (PhaseKind::Request, "phase_request_ms"),
-    (PhaseKind::Load, "phase_load_ms"),
-    (PhaseKind::Preprocessing, "phase_preprocessing_ms"),
-    (PhaseKind::Queue, "phase_queue_ms"),
-    (PhaseKind::Prefill, "phase_prefill_ms"),
-    (PhaseKind::Waiting, "phase_waiting_ms"),
-    (PhaseKind::Processing, "phase_processing_ms"),
-    (PhaseKind::Decode, "phase_decode_ms"),
-    (PhaseKind::Finish, "phase_finish_ms"),
-    (PhaseKind::DeliveryBlocked, "phase_delivery_blocked_ms"),
+/// Declares fields; the documentation of each is its meaning.
+macro_rules! fields {
+    (|$record:ident| $( $(#[doc = $meaning:literal])+ $name:ident = $value:expr, )+) => {
+        [$(Field {
+            name: stringify!($name),
+            meaning: concat!($($meaning),+),
+            value: |$record| Value::from($value),
+        }),+]
+    };
+}
+
+/// All values but the phases, in order. Times (`_ms`) are milliseconds from the last byte of the request, except
+/// `duration_ms`, which starts at its first byte.
+static FIELDS: [Field; 47] = fields! { |r|
+    /// Outcome of the request, as listed in [METRICS.md](METRICS.md), `tokometer.exchanges`.
+    outcome = r.outcome.as_str(),
+    /// HTTP status; null without a response.
+    status = r.status,
+    /// Operation, by its OpenTelemetry name: `chat`, `text_completion`, `embeddings`, ...
+    operation = r.labels.route.operation(),
+    /// The engine that sent the response; null if it is not known for certain.
+    engine = r.labels.engine,
+    /// Model name of the response, otherwise of the request.
+    model = r.labels.response_model.as_deref().or(r.labels.request_model.as_deref()),
+    /// Model name of the request.
+    request_model = r.labels.request_model.as_deref(),
+    /// Whether the response is a stream of events; without a response, whether the request asked for one.
+    streaming = r.labels.streaming,
+    /// Index of the listener, from 0.
+    pair = r.labels.pair,
+    /// Number of the connection in this process, from 1.
+    connection = r.connection,
+    /// Number of the request on its connection.
+    sequence = r.sequence,
+    /// `X-Request-Id` of the request, otherwise of the response.
+    request_id = r.request_id.as_deref(),
+    /// `id` of the response.
+    response_id = r.response_id.as_deref(),
+    /// Trace id of `traceparent`.
+    trace_id = r.trace.map(|trace| format!("{:032x}", trace.trace_id)),
+    /// Finish reasons of the choices that reported one; an empty list if none did.
+    finish_reasons = r.finish_reasons.iter().map(|reason| Value::from(reason.as_str())).collect::<Value>(),
+    /// Prompt tokens.
+    input_tokens = r.input_tokens.map(|count| count.tokens),
+    /// Source of the count.
+    input_tokens_source = r.input_tokens.map(|count| count.source.as_str()),
+    /// Input tokens read from a cache.
+    cached_tokens = r.cached_tokens,
+    /// Input tokens written to a cache.
+    cache_creation_tokens = r.cache_creation_tokens,
+    /// Audio input tokens.
+    input_audio_tokens = r.input_audio_tokens,
+    /// Image input tokens.
+    input_image_tokens = r.input_image_tokens,
+    /// Reasoning output tokens.
+    reasoning_tokens = r.reasoning_tokens,
+    /// Audio output tokens.
+    output_audio_tokens = r.output_audio_tokens,
+    /// Tokens of the response, up to where it ended.
+    output_tokens = r.output_tokens.map(|count| count.tokens),
+    /// Source of the count; `deltas_lower_bound` is a lower bound, `tokenizer` an estimate, the others are exact.
+    output_tokens_source = r.output_tokens.map(|count| count.source.as_str()),
+    /// Time to the end of the response headers.
+    time_to_headers_ms = since(r, r.headers),
+    /// Time to the first event of a stream.
+    time_to_first_event_ms = since(r, r.first_event),
+    /// Time to the first token of a stream on any channel.
+    time_to_first_token_ms = since(r, r.first_token),
+    /// Time to the first visible content of a stream.
+    time_to_first_visible_ms = since(r, r.first_visible),
+    /// Time to the last token of a stream.
+    last_token_ms = since(r, r.last_token),
+    /// Time to the end of the request.
+    ended_ms = since(r, Some(r.ended)),
+    /// Time from the first byte of the request to its end.
+    duration_ms = milliseconds(Some(r.ended)),
+    /// Tokens after the first event, divided by the time from the first token to the last; null if a count is not
+    /// exact.
+    decode_tokens_per_second = r.decode_rate,
+    /// The same, if only a lower bound of the tokens is known.
+    decode_tokens_per_second_at_least = r.decode_rate_at_least,
+    /// The same, from the tokenizer's count.
+    decode_tokens_per_second_estimated = r.decode_rate_estimated,
+    /// Stream events that contained a token.
+    chunks = is_streamed(r).then_some(r.chunks),
+    /// All stream events.
+    events = r.events,
+    /// Longest time between two tokens of one choice.
+    longest_gap_ms = milliseconds(r.longest_gap),
+    /// Gaps above the stall threshold.
+    stalls = r.stalls,
+    /// Time blocked on a slow client (backpressure).
+    delivery_blocked_ms = milliseconds(Some(r.delivery_blocked)),
+    /// Time in the server's queue.
+    queue_time_ms = milliseconds(r.queue.map(|queue| queue.value)),
+    /// Source of the queue time ([QUEUE_TIME.md](QUEUE_TIME.md)).
+    queue_time_source = r.queue.map(|queue| queue.source.as_str()),
+    /// Model load time, as reported by the engine.
+    engine_load_ms = timing(r).load_ms,
+    /// Prefill time, as reported by the engine.
+    engine_prefill_ms = timing(r).prefill_ms.or(timing(r).prompt_ms),
+    /// Maximum tokens allowed by the request.
+    max_tokens = r.max_tokens,
+    /// `n` of the request; 1 if it has none.
+    choices = r.choices,
+    /// Bytes of the request body.
+    request_bytes = r.request_bytes,
+    /// Bytes of the response body.
+    response_bytes = r.response_bytes,
+};
+
+/// The phases of a request, each with the name and the meaning of its duration: these add up to `duration_ms`.
+const PHASES: [(PhaseKind, &str, &str); 10] = [
+    (PhaseKind::Request, "phase_request_ms", "The request is received."),
+    (PhaseKind::Load, "phase_load_ms", "The model is loaded."),
+    (PhaseKind::Preprocessing, "phase_preprocessing_ms", "The server preprocesses the prompt."),
+    (PhaseKind::Queue, "phase_queue_ms", "The request waits in the queue."),
+    (PhaseKind::Prefill, "phase_prefill_ms", "Prefill."),
+    (PhaseKind::Waiting, "phase_waiting_ms", "Nothing was received, and the engine did not report why."),
+    (PhaseKind::Processing, "phase_processing_ms", "The server processes a response that is not streamed."),
+    (PhaseKind::Decode, "phase_decode_ms", "From the first token to the last."),
+    (PhaseKind::Finish, "phase_finish_ms", "From the last token to the end."),
+    (
+        PhaseKind::DeliveryBlocked,
+        "phase_delivery_blocked_ms",
+        "Blocked on a slow client; not included in the other phases.",
+    ),
 ];
+
+const HEAD: &str = "# Request values
+
+Generated from the code; do not edit.
+
+`tokometer replay --json` and the access log (`access_log.format: json`) write these values for each request, one JSON object
+per line. Names and meanings are a stable interface: they do not change, but new ones may be added. Unknown values are null,
+never 0. Times (`_ms`) are in milliseconds and start at the last byte of the request unless noted otherwise. Access log lines
+start with `time`, when the first byte of the request was received. Lines of `replay` end with `recording`, the file's directory
+and name, and with `--timeline` also `timeline`. The access log's text format omits null values.
+
+The phases are parts of `duration_ms` and add up to it ([TRACES.md](TRACES.md)).
+
+The program's exit codes are a stable interface too: 0 is success, 1 a failure, 2 wrong usage or an invalid configuration.
+
+| name | meaning |
+|---|---|
+";
+
+/// All values of a request.
+pub(super) fn figures(record: &Record) -> Vec<Figure> {
+    let phases = Phases::of(record);
+    let fields = FIELDS.iter().map(|field| (field.name, (field.value)(record)));
+    let phases = PHASES.map(|(kind, name, _)| (name, milliseconds(length(&phases, kind)).into()));
+    fields.chain(phases).collect()
+}
+
+/// The documentation page of the values, in Markdown.
+pub fn markdown() -> String {
+    let fields = FIELDS.iter().map(|field| (field.name, field.meaning.trim_start()));
+    let all = fields.chain(PHASES.iter().map(|(_, name, meaning)| (*name, *meaning)));
+    let rows = all.map(|(name, meaning)| format!("| `{name}` | {meaning} |\n"));
+    std::iter::once(HEAD.to_owned()).chain(rows).collect()
+}
+
+/// A JSON object with the members in this order.
+pub(super) fn object(figures: impl IntoIterator<Item = Figure>) -> String {
+    let members: Vec<String> = figures.into_iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
+    format!("{{{}}}", members.join(","))
+}
 
 fn length(phases: &Phases, kind: PhaseKind) -> Option<Duration> {
     match kind {
@@ -97,12 +197,20 @@ fn length(phases: &Phases, kind: PhaseKind) -> Option<Duration> {
     }
 }
 
-fn milliseconds(duration: Option<Duration>) -> Value {
-    Value::from(duration.map(|duration| duration.as_secs_f64() * 1e3))
+/// Milliseconds from the last byte of the request.
+fn since(record: &Record, then: Option<Duration>) -> Option<f64> {
+    milliseconds(record.since_requested(then))
 }
 
-/// A JSON object with the members in this order.
-pub(super) fn object(figures: impl IntoIterator<Item = Figure>) -> String {
-    let members: Vec<String> = figures.into_iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
-    format!("{{{}}}", members.join(","))
+fn milliseconds(duration: Option<Duration>) -> Option<f64> {
+    duration.map(|duration| duration.as_secs_f64() * 1e3)
+}
+
+fn timing(record: &Record) -> EngineTiming {
+    record.timing.unwrap_or_default()
+}
+
+/// A response that is not streamed has no chunk count, which differs from zero chunks.
+fn is_streamed(record: &Record) -> bool {
+    record.labels.streaming == Some(true) && record.labels.route.generates()
 }

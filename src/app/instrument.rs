@@ -14,12 +14,13 @@ use crate::app::controlled::Controlled;
 use crate::app::descriptors;
 use crate::app::engines;
 use crate::app::going_on;
+use crate::app::intercepting::Found;
 use crate::app::intercepting::Intercepting;
 use crate::app::judging::Judging;
 use crate::app::live_page;
 use crate::app::path;
 use crate::app::path::{DataPath, Handles};
-use crate::app::stats::Figures;
+use crate::app::stats::Listeners;
 use crate::app::tee::Tee;
 use crate::config::Settings;
 use tokometer_engine::engine_spans;
@@ -32,8 +33,10 @@ use tokometer_proxy::listen::Address;
 use tokometer_telemetry::accounting;
 use tokometer_telemetry::accounting::Ledger;
 use tokometer_telemetry::export;
+use tokometer_telemetry::export::Collect;
 use tokometer_telemetry::export::Exporters;
 use tokometer_telemetry::export::Passage;
+use tokometer_telemetry::export::Process;
 use tokometer_telemetry::live::InFlight;
 use tokometer_telemetry::slo;
 use tokometer_telemetry::slo::Judge;
@@ -145,13 +148,18 @@ impl Instrument {
         let judge = Arc::new(Judge::new(settings.slo.clone()));
         let scraper = engines::start(&settings.scrape, &settings.pairs)?;
         let ledger = Arc::new(Ledger::new(settings.ledger.clone())?);
-        let figures = Figures::new(scraper.engines(), Arc::clone(&judge), Arc::clone(&ledger));
-        let exporters = Exporters::start(&settings.export, Arc::new(figures.clone()))?;
+        let exporters = Exporters::start(&settings.export)?;
+        let engines = scraper.engines();
+        exporters.join_engine_state(move |pair, moment| engines.at(pair, moment));
+        exporters.add(Arc::new(Process));
+        exporters.add(Arc::new(scraper.engines()));
+        exporters.add(Arc::clone(&judge) as Arc<dyn Collect>);
+        exporters.add(Arc::clone(&ledger) as Arc<dyn Collect>);
         let objectives = Arc::clone(&judge);
         exporters.keep_when(move |record| objectives.is_broken_by(record));
         let access_log = settings.access_log.as_ref().map(AccessLog::open).transpose()?.map(Arc::new);
         if let Some(log) = &access_log {
-            figures.attach_access_log(Arc::clone(log));
+            exporters.add(Arc::clone(log) as Arc<dyn Collect>);
         }
         let mut sinks: Vec<Arc<dyn Sink>> =
             vec![Arc::clone(&exporters) as Arc<dyn Sink>, Arc::clone(&ledger) as Arc<dyn Sink>];
@@ -169,7 +177,7 @@ impl Instrument {
             None => None,
         };
         if let Some(spans) = &spans {
-            figures.attach_queue(spans.figures());
+            exporters.add(spans.figures());
             sink = spans.stage();
         }
         let counting = Counting::start(sink, vocabularies, settings.tokenizer.queue_answers);
@@ -188,10 +196,16 @@ impl Instrument {
         let judging = judging.map_err(Error::Judging)?;
         let sink = in_flight.before(Arc::clone(&backlog) as Arc<dyn Sink>);
         let path = DataPath::start(&settings.pairs, relay, observe, sink, threads)?;
+        let interceptions = Found::default();
         let intercepting =
-            Intercepting::start(settings.pairs.clone(), path.addresses().to_vec(), figures.interceptions());
+            Intercepting::start(settings.pairs.clone(), path.addresses().to_vec(), Arc::clone(&interceptions));
         let intercepting = intercepting.map_err(Error::Intercepting)?;
-        figures.attach(path.handles(), Arc::clone(&in_flight), Arc::clone(&counting), Arc::clone(&backlog));
+        let Handles { relay, observatory } = path.handles();
+        exporters.add(Arc::new(Listeners { relay, interceptions }));
+        exporters.add(observatory);
+        exporters.add(Arc::clone(&in_flight) as Arc<dyn Collect>);
+        exporters.add(Arc::clone(&counting) as Arc<dyn Collect>);
+        exporters.add(Arc::clone(&backlog) as Arc<dyn Collect>);
         let sources = live_page::Sources {
             started,
             in_flight: Arc::clone(&in_flight),

@@ -10,7 +10,6 @@ mod demo;
 mod descriptors;
 mod engines;
 mod figures;
-mod figures_page;
 mod going_on;
 mod instrument;
 mod intercepting;
@@ -28,7 +27,7 @@ mod verify;
 
 pub use demo::{Error as DemoError, Settings as DemoSettings, run as demo};
 pub use engines::Error as EnginesError;
-pub use figures_page::markdown as figures_markdown;
+pub use figures::markdown as figures_markdown;
 pub use instrument::{Error as StartError, Instrument};
 pub use path::{DataPath, Error as PathError, Handles};
 pub use programs::programs;

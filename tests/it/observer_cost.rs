@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use prost::Message as _;
 use tokometer_observe::input::{Close, Connection, Direction, Observe, Side};
 use tokometer_observe::observer::{Observatory, Settings};
-use tokometer_telemetry::export::{Exporters, ProcessStats, Settings as ExportSettings, Snapshot};
+use tokometer_telemetry::export::{Exporters, Settings as ExportSettings};
 use tokometer_telemetry::live::{InFlight, Settings as LiveSettings};
 
 use crate::allocation::allocations_of;
@@ -21,19 +21,11 @@ mod stream;
 
 use stream::{CASES, Stream};
 
-struct Nothing;
-
-impl ProcessStats for Nothing {
-    fn snapshot(&self) -> Snapshot {
-        Snapshot::default()
-    }
-}
-
 /// Number of allocations of an observer with exporters for these events, after these opening bytes. A first stream
 /// creates the series and fills their histograms, which grow on the first gap of a new length.
 fn allocations(opening: &[(Direction, Vec<u8>)], events: &[Vec<u8>]) -> u64 {
     let settings = ExportSettings { servers: vec![("127.0.0.1".to_owned(), Some(8001))], ..ExportSettings::default() };
-    let exporters = Exporters::start(&settings, Arc::new(Nothing)).expect("no endpoint is configured");
+    let exporters = Exporters::start(&settings).expect("no endpoint is configured");
     let mut now = Instant::now();
     let in_flight =
         InFlight::start(LiveSettings::default(), &["pair".to_owned()], now).expect("the thread can be started");
@@ -104,7 +96,7 @@ fn running_grpc_stream_does_not_allocate_per_message() {
 #[test]
 fn open_requests_use_no_more_memory_than_charged() {
     const REQUESTS: u32 = 500;
-    let exporters = Exporters::start(&ExportSettings::default(), Arc::new(Nothing)).expect("no endpoint is configured");
+    let exporters = Exporters::start(&ExportSettings::default()).expect("no endpoint is configured");
     let now = Instant::now();
     let in_flight = InFlight::start(LiveSettings::default(), &["pair".to_owned()], now).expect("the thread starts");
     let observatory = Observatory::new(Settings::default(), 1, in_flight.before(exporters));

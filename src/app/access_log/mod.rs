@@ -15,6 +15,10 @@ use std::time::SystemTime;
 use crate::app::lines::Lines;
 use crate::app::lines::Open;
 use tokometer_observe::measure::Record;
+use tokometer_telemetry::export::Collect;
+use tokometer_telemetry::export::Points;
+use tokometer_telemetry::export::table::Id;
+use tokometer_telemetry::export::table::Key;
 
 /// User settings of the access log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,6 +103,14 @@ impl AccessLog {
     /// Lines lost to write errors (such as a full disk).
     pub fn failed(&self) -> u64 {
         self.lines.failed()
+    }
+}
+
+impl Collect for AccessLog {
+    fn collect(&self, points: &mut Points<'_>) {
+        for (why, lines) in [("queue_full", self.dropped()), ("write_failed", self.failed())] {
+            points.put(Id::AccessLogDropped, &[(Key::Reason, why.into())], lines);
+        }
     }
 }
 

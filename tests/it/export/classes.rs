@@ -9,7 +9,6 @@ use tokometer_observe::measure::CountSource;
 use tokometer_observe::measure::Labels;
 use tokometer_observe::measure::Record;
 use tokometer_observe::measure::Sink;
-use tokometer_telemetry::export::Exporters;
 use tokometer_telemetry::export::PromptClasses;
 use tokometer_telemetry::export::Settings;
 
@@ -32,7 +31,7 @@ pub(crate) fn prompt(model: &str, input: Option<u64>, cached: Option<u64>) -> Re
 
 fn page(prompt_classes: PromptClasses, max_label_sets: usize, records: &[Record]) -> Samples {
     let settings = Settings { prompt_classes, max_label_sets, ..records::settings() };
-    let exporters = Exporters::start(&settings, Arc::new(records::Still)).unwrap();
+    let exporters = records::start(&settings).unwrap();
     records.iter().for_each(|record| exporters.record(record));
     let page = |accept| String::from_utf8(exporters.scrape(accept).body).unwrap();
     let open = text::parse(&page(Some("application/openmetrics-text")), Form::OpenMetrics).samples;
@@ -200,7 +199,7 @@ fn requests_without_first_token_take_no_place() {
 #[test]
 fn concurrent_threads_share_one_place_per_class() {
     let settings = Settings { prompt_classes: both(), max_label_sets: 5, ..records::settings() };
-    let exporters = Exporters::start(&settings, Arc::new(records::Still)).unwrap();
+    let exporters = records::start(&settings).unwrap();
     let inputs = [Some(1), Some(2000), Some(10_000), Some(50_000), None];
     std::thread::scope(|scope| {
         for _ in 0..4 {

@@ -19,7 +19,7 @@ use super::text::Samples;
 use crate::scrape::reading::until;
 
 fn start(settings: Settings) -> Arc<Exporters> {
-    Exporters::start(&Settings { servers: records::settings().servers, ..settings }, Arc::new(records::Still)).unwrap()
+    records::start(&Settings { servers: records::settings().servers, ..settings }).unwrap()
 }
 
 fn samples(exporters: &Exporters) -> Samples {

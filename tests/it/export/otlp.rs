@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::sync::Arc;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -177,7 +176,7 @@ fn http(collector: &Collector) -> Endpoint {
 
 /// Plays the script twice with an export after each, and compares.
 fn compare(collector: &Collector, settings: &Settings) {
-    let exporters = Exporters::start(settings, Arc::new(records::Still)).unwrap();
+    let exporters = records::start(settings).unwrap();
     records::play(&exporters);
     assert!(exporters.flush(WAIT));
     records::play(&exporters);
@@ -230,7 +229,7 @@ fn caps_fold_alike_on_both_sides() {
     for (max_models, max_label_sets) in [(2, 4), (100, 150)] {
         let collector = Collector::http();
         let settings = Settings { max_models, max_label_sets, ..settings(http(&collector)) };
-        let exporters = Exporters::start(&settings, Arc::new(records::Still)).unwrap();
+        let exporters = records::start(&settings).unwrap();
         for n in 0..60 {
             let model = format!("model-{n}");
             let all = [records::good(&model), records::cut(&model), records::busy(&model), records::gave_up(&model)];
@@ -250,7 +249,7 @@ fn prompt_classes_are_equal_on_both_sides() {
         let collector = Collector::http();
         let settings =
             Settings { prompt_classes: classes::both(), max_models: 100, max_label_sets, ..settings(http(&collector)) };
-        let exporters = Exporters::start(&settings, Arc::new(records::Still)).unwrap();
+        let exporters = records::start(&settings).unwrap();
         for n in 0..90 {
             let model = format!("model-{n}");
             for input in [Some(1), Some(2000), Some(20_000), Some(200_000), None] {
@@ -269,7 +268,7 @@ fn prompt_classes_are_equal_on_both_sides() {
 #[test]
 fn shutdown_exports_a_last_time() {
     let collector = Collector::http();
-    let exporters = Exporters::start(&settings(http(&collector)), Arc::new(records::Still)).unwrap();
+    let exporters = records::start(&settings(http(&collector))).unwrap();
     records::play(&exporters);
     let closing = Instant::now();
     let pushed = exporters.shutdown(WAIT);
@@ -285,7 +284,7 @@ fn metrics_are_exported_at_each_interval() {
     let collector = Collector::http();
     let mut settings = settings(http(&collector));
     settings.metrics.interval = Duration::from_millis(20);
-    let exporters = Exporters::start(&settings, Arc::new(records::Still)).unwrap();
+    let exporters = records::start(&settings).unwrap();
     let started = Instant::now();
     while collector.got.lock().unwrap().metrics.len() < 3 {
         assert!(started.elapsed() < WAIT);
@@ -305,7 +304,7 @@ fn unresponsive_collector_blocks_nothing_and_is_counted() {
         settings.traces.endpoint = settings.metrics.endpoint.clone();
         settings.traces.queue_size = 8;
         settings.traces.batch_size = 4;
-        let exporters = Exporters::start(&settings, Arc::new(records::Still)).unwrap();
+        let exporters = records::start(&settings).unwrap();
         let started = Instant::now();
         for _ in 0..50 {
             records::play(&exporters);
@@ -333,7 +332,7 @@ fn rejected_spans_count_as_lost() {
     let mut settings = settings(http(&collector));
     let url = format!("http://127.0.0.1:{}/v1/traces", collector.port);
     settings.traces.endpoint = Some(endpoint(url, Protocol::HttpProtobuf));
-    let exporters = Exporters::start(&settings, Arc::new(records::Still)).unwrap();
+    let exporters = records::start(&settings).unwrap();
     let lost_and_sent = || {
         let page = String::from_utf8(exporters.scrape(None).body).unwrap();
         let samples = text::parse(&page, Form::Plain).samples;
@@ -363,7 +362,7 @@ fn shutdown_during_a_hanging_export_is_bounded() {
     let url = format!("http://{}/v1/metrics", hole.local_addr().unwrap());
     let mut settings = settings(endpoint(url, Protocol::HttpProtobuf));
     settings.metrics.interval = Duration::from_millis(1);
-    let exporters = Exporters::start(&settings, Arc::new(records::Still)).unwrap();
+    let exporters = records::start(&settings).unwrap();
     // The export hangs once its connection is open.
     let mut connection = hole.accept().unwrap().0;
     let closing = Instant::now();
@@ -376,7 +375,7 @@ fn shutdown_during_a_hanging_export_is_bounded() {
 
 #[test]
 fn invalid_settings_are_rejected_at_start() {
-    let start = |endpoint| Exporters::start(&settings(endpoint), Arc::new(records::Still)).unwrap_err().to_string();
+    let start = |endpoint| records::start(&settings(endpoint)).unwrap_err().to_string();
     let good = || endpoint("http://127.0.0.1:1/v1/metrics".to_owned(), Protocol::HttpProtobuf);
     let error = start(Endpoint { url: "127.0.0.1:4318".to_owned(), ..good() });
     assert!(error.contains("127.0.0.1:4318") && error.contains("http://"), "{error}");
@@ -393,6 +392,6 @@ fn invalid_settings_are_rejected_at_start() {
 
 #[test]
 fn flush_without_an_endpoint_succeeds() {
-    let exporters = Exporters::start(&records::settings(), Arc::new(records::Still)).unwrap();
+    let exporters = records::start(&records::settings()).unwrap();
     assert!(exporters.flush(Duration::ZERO) && exporters.shutdown(Duration::ZERO));
 }

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use prometheus_client::encoding::prometheus_protobuf::prometheus_data_model as model;
 use prost::Message;
 use tokometer_observe::measure::Labels;
 use tokometer_observe::measure::Outcome;
@@ -13,6 +12,7 @@ use tokometer_observe::measure::Sink;
 use tokometer_telemetry::export::Exporters;
 use tokometer_telemetry::export::Semconv;
 use tokometer_telemetry::export::Settings;
+use tokometer_telemetry::export::protobuf;
 
 use super::records;
 use super::text;
@@ -22,7 +22,7 @@ const OPEN: &str = "application/openmetrics-text;version=1.0.0";
 const PROTOBUF: &str = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited";
 
 fn start(settings: &Settings) -> Arc<Exporters> {
-    Exporters::start(settings, Arc::new(records::Still)).unwrap()
+    records::start(settings).unwrap()
 }
 
 fn scrape(exporters: &Exporters, accept: &str) -> String {
@@ -211,7 +211,7 @@ fn protobuf_has_native_and_classic_histograms() {
     let mut rest = body.as_slice();
     let mut families = BTreeMap::new();
     while !rest.is_empty() {
-        let family = model::MetricFamily::decode_length_delimited(&mut rest).unwrap();
+        let family = protobuf::MetricFamily::decode_length_delimited(&mut rest).unwrap();
         families.insert(family.name.clone(), family);
     }
     let samples = text::parse(&scrape(&exporters, OPEN), Form::OpenMetrics).samples;
@@ -232,7 +232,7 @@ fn protobuf_has_native_and_classic_histograms() {
             assert_eq!(histogram.bucket.last().unwrap().cumulative_count, histogram.sample_count, "{name}");
         }
         let total: u64 = family.metric.iter().filter_map(|m| m.histogram.as_ref()).map(|h| h.sample_count).sum();
-        if family.r#type() == model::MetricType::Histogram {
+        if family.r#type() == protobuf::MetricType::Histogram {
             assert_eq!(total as f64, value(&samples, &format!("{name}_count"), &[]));
         }
     }
@@ -243,7 +243,7 @@ fn protobuf_has_native_and_classic_histograms() {
     let body = classic.scrape(Some(PROTOBUF)).body;
     let mut rest = body.as_slice();
     while !rest.is_empty() {
-        let family = model::MetricFamily::decode_length_delimited(&mut rest).unwrap();
+        let family = protobuf::MetricFamily::decode_length_delimited(&mut rest).unwrap();
         assert!(family.metric.iter().filter_map(|m| m.histogram.as_ref()).all(|h| h.positive_span.is_empty()));
     }
 }

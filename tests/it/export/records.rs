@@ -19,117 +19,108 @@ use tokometer_observe::measure::QueueSource;
 use tokometer_observe::measure::QueueTime;
 use tokometer_observe::measure::Record;
 use tokometer_observe::measure::Sink;
-use tokometer_observe::measure::Uncounted;
-use tokometer_telemetry::export::AccessLogStats;
-use tokometer_telemetry::export::BudgetFigures;
-use tokometer_telemetry::export::BudgetStats;
-use tokometer_telemetry::export::CostStats;
-use tokometer_telemetry::export::EngineSpans;
+use tokometer_telemetry::export::Collect;
+use tokometer_telemetry::export::Error;
 use tokometer_telemetry::export::Exporters;
-use tokometer_telemetry::export::JudgedStats;
-use tokometer_telemetry::export::LedgerStats;
-use tokometer_telemetry::export::ObjectiveStats;
-use tokometer_telemetry::export::PairStats;
-use tokometer_telemetry::export::PhaseStats;
-use tokometer_telemetry::export::ProcessFigures;
-use tokometer_telemetry::export::ProcessStats;
+use tokometer_telemetry::export::Points;
 use tokometer_telemetry::export::Settings;
-use tokometer_telemetry::export::SloStats;
-use tokometer_telemetry::export::Snapshot;
-use tokometer_telemetry::export::TenantStats;
-use tokometer_telemetry::export::UnpricedStats;
+use tokometer_telemetry::export::Value;
+use tokometer_telemetry::export::table::Id;
+use tokometer_telemetry::export::table::Key;
 
-/// Constant process statistics.
+/// Constant values of every owner.
 pub(crate) struct Still;
 
-impl ProcessStats for Still {
-    fn snapshot(&self) -> Snapshot {
-        Snapshot {
-            pairs: vec![PairStats {
-                interception: Some(("address_split", "closed")),
-                opened: 9,
-                open: 2,
-                turned_away: [2, 1],
-                refused: 1,
-                timed_out: 0,
-                request_bytes: 12_000,
-                response_bytes: 340_000,
-                phases: [
-                    PhaseStats::default(),
-                    PhaseStats { mean_age: Some(ms(1500)), oldest: Some(ms(2500)), waited: Some(ms(1250)) },
-                ],
-                stalled: 1,
-                held_up: 1,
-                silence: ms(1250),
-                silence_bound: Some(ms(60_000)),
-                wedged: false,
-            }],
-            engines: Vec::new(),
-            observed_connections: 2,
-            observer_time: Duration::from_millis(1500),
-            observer_budget: Some(BudgetFigures { decoded: 4096, held: 1024, limit: 65_536, refused: 2 }),
-            event_loop_lag: Some(Duration::from_micros(250)),
-            slo: SloStats {
-                objectives: vec![ObjectiveStats {
-                    name: "ttft".into(),
-                    target: 0.99,
-                    thresholds: vec![("ttft_seconds", 2.0)],
-                }],
-                judged: vec![JudgedStats {
-                    objective: "ttft".into(),
-                    model: Some("llama".into()),
-                    good: 9,
-                    bad: vec![("late_first_token", 1), ("no_first_token", 0)],
-                    excluded: vec![("not_streamed", 3)],
-                    good_tokens: vec![("usage", 900)],
-                }],
-            },
-            ledger: LedgerStats {
-                tenants: vec![TenantStats {
-                    tenant: Some("acme".into()),
-                    ended: vec![(Outcome::Ok, 5), (Outcome::Drained, 1), (Outcome::Http4xx, 2)],
-                    input: vec![("usage", 500)],
-                    cached: 100,
-                    output: vec![("usage", 50), ("deltas_lower_bound", 7)],
-                }],
-                folded: Some(4),
-                costs: vec![CostStats {
-                    model: Some("llama".into()),
-                    tenant: Some("acme".into()),
-                    currency: "USD".into(),
-                    by_source: vec![("exact", 0.125)],
-                }],
-                unpriced: vec![UnpricedStats { model: Some("llama".into()), by_reason: vec![("no_price", 2)] }],
-                budgets: vec![BudgetStats { budget: "daily".into(), unit: "tokens".into(), limit: 1e6, spent: 550.0 }],
-            },
-            uncounted: vec![(Uncounted::QueueFull, 3)],
-            untracked: 0,
-            recent: 7,
-            recent_bytes: 9_000,
-            recent_dropped: 0,
-            records_dropped: 6,
-            engine_spans: Some(EngineSpans {
-                received: 40,
-                forwarded: 30,
-                dropped: vec![("refused", 6), ("given_up", 4)],
-                refused: vec![("busy", 2)],
-                waiting_bytes: 2048,
-                joins: vec![("joined_by_id", 12), ("no_span", 3)],
-                unjoined: vec![("no_exchange", 5)],
-                held: 1,
-            }),
-            access_log: Some(AccessLogStats { dropped: 2, failed: 1 }),
-            process: ProcessFigures {
-                cpu: Some(Duration::from_millis(12_340)),
-                resident_bytes: Some(9 << 20),
-                virtual_bytes: Some(99 << 20),
-                open_fds: Some(21),
-                max_fds: Some(1024),
-                threads: Some(5),
-                started: Some(std::time::UNIX_EPOCH + Duration::from_secs(1_700_000_000)),
-            },
+impl Collect for Still {
+    fn collect(&self, points: &mut Points<'_>) {
+        let text = |text: &str| Value::Text(text.into());
+        let mut put = |id, attributes: &[(Key, Value)], value: f64| points.put_at(0, id, attributes, value);
+        put(Id::ConnectionsOpened, &[], 9.0);
+        put(Id::ConnectionsOpen, &[], 2.0);
+        put(Id::ConnectionsRefused, &[(Key::Reason, "descriptors".into())], 2.0);
+        put(Id::ConnectionsRefused, &[(Key::Reason, "max_connections".into())], 1.0);
+        put(Id::ConnectFailures, &[(Key::Reason, "refused".into())], 1.0);
+        put(Id::ConnectFailures, &[(Key::Reason, "timeout".into())], 0.0);
+        put(Id::RelayIo, &[(Key::Direction, "request".into())], 12_000.0);
+        put(Id::RelayIo, &[(Key::Direction, "response".into())], 340_000.0);
+        put(Id::Interception, &[(Key::Mode, "address_split".into()), (Key::Result, "closed".into())], 1.0);
+        put(Id::InFlightMeanAge, &[(Key::Phase, "streaming".into())], 1.5);
+        put(Id::InFlightOldest, &[(Key::Phase, "streaming".into())], 2.5);
+        put(Id::InFlightWaited, &[(Key::Phase, "streaming".into())], 1.25);
+        put(Id::InFlightStalled, &[], 1.0);
+        put(Id::InFlightHeldUp, &[], 1.0);
+        put(Id::EngineSilence, &[], 1.25);
+        put(Id::EngineSilenceBound, &[], 60.0);
+        put(Id::EngineWedged, &[], 0.0);
+        let mut put = |id, attributes: &[(Key, Value)], value: f64| points.put(id, attributes, value);
+        put(Id::InFlightUntracked, &[], 0.0);
+        put(Id::RecentExchanges, &[], 7.0);
+        put(Id::RecentMemory, &[], 9000.0);
+        put(Id::RecentDropped, &[], 0.0);
+        put(Id::RecordsDropped, &[], 6.0);
+        put(Id::AccessLogDropped, &[(Key::Reason, "queue_full".into())], 2.0);
+        put(Id::AccessLogDropped, &[(Key::Reason, "write_failed".into())], 1.0);
+        put(Id::ObserverConnections, &[], 2.0);
+        put(Id::ObserverTime, &[], 1.5);
+        put(Id::ObserverDecoded, &[], 4096.0);
+        put(Id::ObserverMemory, &[], 1024.0);
+        put(Id::ObserverMemoryLimit, &[], 65_536.0);
+        put(Id::ObserverMemoryRefused, &[], 2.0);
+        put(Id::EventLoopLag, &[], 0.000_25);
+        put(Id::TokenizerUncounted, &[(Key::Reason, "queue_full".into())], 3.0);
+        put(Id::LabelsFolded, &[(Key::Kind, "tenant".into())], 4.0);
+
+        let tenant = || (Key::Tenant, text("acme"));
+        for (class, ended) in [("success", 5.0), ("client_abort", 0.0), ("failure", 3.0), ("unobserved", 0.0)] {
+            put(Id::TenantExchanges, &[tenant(), (Key::OutcomeClass, class.into())], ended);
         }
+        put(Id::TenantInputTokens, &[tenant(), (Key::Source, "usage".into())], 500.0);
+        put(Id::TenantCachedTokens, &[tenant()], 100.0);
+        put(Id::TenantOutputTokens, &[tenant(), (Key::Source, "usage".into())], 50.0);
+        put(Id::TenantOutputTokens, &[tenant(), (Key::Source, "deltas_lower_bound".into())], 7.0);
+        let model = || (Key::Model, text("llama"));
+        put(Id::Cost, &[model(), tenant(), (Key::Currency, text("USD")), (Key::Source, "exact".into())], 0.125);
+        put(Id::Unpriced, &[model(), (Key::Reason, "no_price".into())], 2.0);
+        let budget = [(Key::Budget, text("daily")), (Key::Unit, text("tokens"))];
+        put(Id::BudgetSpent, &budget, 550.0);
+        put(Id::BudgetLimit, &budget, 1e6);
+
+        let slo = || (Key::Slo, text("ttft"));
+        put(Id::SloObjective, &[slo()], 0.99);
+        put(Id::SloThreshold, &[slo(), (Key::Threshold, "ttft_seconds".into())], 2.0);
+        put(Id::SloEvents, &[slo(), model(), (Key::Verdict, "good".into())], 9.0);
+        for (reason, bad) in [("late_first_token", 1.0), ("no_first_token", 0.0)] {
+            put(Id::SloEvents, &[slo(), model(), (Key::Verdict, "bad".into()), (Key::Reason, reason.into())], bad);
+        }
+        put(Id::SloExcluded, &[slo(), model(), (Key::Reason, "not_streamed".into())], 3.0);
+        put(Id::SloGoodTokens, &[slo(), model(), (Key::Source, "usage".into())], 900.0);
+
+        put(Id::EngineSpansReceived, &[], 40.0);
+        put(Id::EngineSpansForwarded, &[], 30.0);
+        put(Id::EngineSpansDropped, &[(Key::Reason, "refused".into())], 6.0);
+        put(Id::EngineSpansDropped, &[(Key::Reason, "given_up".into())], 4.0);
+        put(Id::EngineMessagesRefused, &[(Key::Reason, "busy".into())], 2.0);
+        put(Id::EngineMessagesWaiting, &[], 2048.0);
+        put(Id::SpanJoins, &[(Key::Result, "joined_by_id".into())], 12.0);
+        put(Id::SpanJoins, &[(Key::Result, "no_span".into())], 3.0);
+        put(Id::EngineSpansUnjoined, &[(Key::Reason, "no_exchange".into())], 5.0);
+        put(Id::SpanJoinsHeld, &[], 1.0);
+
+        put(Id::Cpu, &[], 12.34);
+        put(Id::ResidentMemory, &[], f64::from(9 << 20));
+        put(Id::VirtualMemory, &[], f64::from(99 << 20));
+        put(Id::OpenFds, &[], 21.0);
+        put(Id::MaxFds, &[], 1024.0);
+        put(Id::Threads, &[], 5.0);
+        put(Id::StartTime, &[], 1.7e9);
     }
+}
+
+/// The exporters, with these constant values.
+pub(crate) fn start(settings: &Settings) -> Result<Arc<Exporters>, Error> {
+    let exporters = Exporters::start(settings)?;
+    exporters.add(Arc::new(Still));
+    Ok(exporters)
 }
 
 pub(crate) fn settings() -> Settings {

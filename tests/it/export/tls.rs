@@ -13,7 +13,6 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio_rustls::TlsAcceptor;
 use tokometer_observe::measure::Sink;
 use tokometer_telemetry::export::Endpoint;
-use tokometer_telemetry::export::Exporters;
 use tokometer_telemetry::export::Protocol;
 use tonic::transport::{Certificate, Identity, ServerTlsConfig};
 
@@ -71,7 +70,7 @@ fn assert_only_the_trusted_get_through(collector: &Collector, endpoint: Endpoint
     let push = |endpoint| {
         let mut settings = records::settings();
         settings.traces.endpoint = Some(endpoint);
-        let exporters = Exporters::start(&settings, Arc::new(records::Still)).unwrap();
+        let exporters = records::start(&settings).unwrap();
         exporters.record(&records::good("m"));
         exporters.flush(WAIT)
     };

@@ -1,11 +1,9 @@
 //! Kinds of tokens: each has its own series, and none exists where the engine reported nothing.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use tokometer_observe::measure::Record;
 use tokometer_observe::measure::Sink;
-use tokometer_telemetry::export::Exporters;
 use tokometer_telemetry::export::Semconv;
 use tokometer_telemetry::export::Settings;
 
@@ -16,7 +14,7 @@ use super::text::Samples;
 
 fn page(record: &Record) -> Samples {
     let settings = Settings { semconv: Semconv::Both, ..records::settings() };
-    let exporters = Exporters::start(&settings, Arc::new(records::Still)).unwrap();
+    let exporters = records::start(&settings).unwrap();
     exporters.record(record);
     let page = exporters.scrape(Some("application/openmetrics-text")).body;
     text::parse(&String::from_utf8(page).unwrap(), Form::OpenMetrics).samples

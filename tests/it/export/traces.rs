@@ -11,7 +11,6 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
-use prometheus_client::encoding::prometheus_protobuf::prometheus_data_model::MetricFamily;
 use prost::Message;
 use tokometer_decode::Route;
 use tokometer_observe::measure::Blocked;
@@ -28,6 +27,7 @@ use tokometer_telemetry::export::Sampler;
 use tokometer_telemetry::export::Semconv;
 use tokometer_telemetry::export::Settings;
 use tokometer_telemetry::export::Traces;
+use tokometer_telemetry::export::protobuf::MetricFamily;
 use tokometer_telemetry::export::table::Kind;
 use tokometer_telemetry::export::table::TABLE;
 
@@ -50,7 +50,7 @@ fn start(endpoint: Endpoint, change: impl FnOnce(&mut Traces)) -> Arc<Exporters>
     let mut settings = records::settings();
     settings.traces.endpoint = Some(endpoint);
     change(&mut settings.traces);
-    Exporters::start(&settings, Arc::new(records::Still)).unwrap()
+    records::start(&settings).unwrap()
 }
 
 fn caller(sampled: bool) -> Option<TraceParent> {
@@ -169,7 +169,7 @@ fn server_span_has_reported_token_kinds() {
         let collector = Collector::http();
         let mut settings = Settings { semconv, ..records::settings() };
         settings.traces.endpoint = Some(http(&collector));
-        let exporters = Exporters::start(&settings, Arc::new(records::Still)).unwrap();
+        let exporters = records::start(&settings).unwrap();
         exporters.record(&record);
         assert!(exporters.flush(WAIT));
         let mut said = attributes(&collector.spans()[0]);
@@ -312,7 +312,7 @@ fn exemplars_point_only_to_kept_spans() {
 
 #[test]
 fn without_exporter_exemplars_point_to_the_caller_span() {
-    let exporters = Exporters::start(&records::settings(), Arc::new(records::Still)).unwrap();
+    let exporters = records::start(&records::settings()).unwrap();
     exporters.record(&records::good("m"));
     exporters.record(&Record { trace: caller(false), ..records::good("m") });
     let page = |accept| String::from_utf8(exporters.scrape(Some(accept)).body).unwrap();
@@ -323,7 +323,7 @@ fn without_exporter_exemplars_point_to_the_caller_span() {
     assert!(exemplars.iter().all(|e| e.labels["trace_id"] == format!("{TRACE:032x}")));
     assert!(exemplars.iter().all(|e| e.labels["span_id"] == format!("{CALLER:016x}")));
     let settings = Settings { exemplars: false, ..records::settings() };
-    let without = Exporters::start(&settings, Arc::new(records::Still)).unwrap();
+    let without = records::start(&settings).unwrap();
     without.record(&Record { trace: caller(true), ..records::good("m") });
     let page = String::from_utf8(without.scrape(Some("application/openmetrics-text")).body).unwrap();
     assert!(text::parse(&page, Form::OpenMetrics).exemplars.is_empty());
@@ -412,7 +412,7 @@ fn traces_over_the_cap_are_dropped_and_counted() {
 /// Every histogram in seconds that a request can be counted in has an exemplar.
 #[test]
 fn every_latency_histogram_has_an_exemplar() {
-    let exporters = Exporters::start(&records::settings(), Arc::new(records::Still)).unwrap();
+    let exporters = records::start(&records::settings()).unwrap();
     let told = Gap { gap: ms(12), tokens: Some(1) };
     exporters.live(&records::labels("m")).unwrap().progress(&[told], 2);
     let blocked = Blocked { decoding: ms(3), ..Blocked::default() };
@@ -429,7 +429,7 @@ fn every_latency_histogram_has_an_exemplar() {
     let gap = parsed.exemplars.iter().find(|e| e.sample == "tokometer_inter_token_latency_seconds_bucket").unwrap();
     assert_eq!(gap.value, 0.012);
     // A gap that was never counted has no bucket for an exemplar.
-    let untold = Exporters::start(&records::settings(), Arc::new(records::Still)).unwrap();
+    let untold = records::start(&records::settings()).unwrap();
     untold.live(&records::labels("m")).unwrap().progress(&[Gap { gap: ms(900), tokens: Some(1) }], 2);
     untold.record(&Record { trace, ..records::good("m") });
     let page = String::from_utf8(untold.scrape(Some("application/openmetrics-text")).body).unwrap();

@@ -10,16 +10,15 @@ use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::number_data_point;
 use tokometer_engine::scrape;
 use tokometer_engine::scrape::Failure;
-use tokometer_engine::scrape::State;
 use tokometer_engine::scrape::Watch;
 use tokometer_observe::measure::Sink;
+use tokometer_telemetry::export::Collect;
 use tokometer_telemetry::export::Endpoint;
 use tokometer_telemetry::export::Exporters;
 use tokometer_telemetry::export::Metrics;
-use tokometer_telemetry::export::ProcessStats;
+use tokometer_telemetry::export::Points;
 use tokometer_telemetry::export::Protocol;
 use tokometer_telemetry::export::Settings;
-use tokometer_telemetry::export::Snapshot;
 use tokometer_telemetry::export::table::TABLE;
 
 use super::engines::file;
@@ -37,13 +36,9 @@ struct One {
     now: Instant,
 }
 
-impl ProcessStats for One {
-    fn snapshot(&self) -> Snapshot {
-        Snapshot { engines: vec![Some(self.watch.figures(self.now)), None], ..Snapshot::default() }
-    }
-
-    fn engine_at(&self, pair: usize, moment: Instant) -> Option<(Arc<State>, Duration)> {
-        (pair == 0).then(|| self.watch.at(moment))?
+impl Collect for One {
+    fn collect(&self, points: &mut Points<'_>) {
+        points.put_engine(0, &self.watch.figures(self.now));
     }
 }
 
@@ -104,10 +99,18 @@ fn otlp(collector: &Collector) -> BTreeMap<String, f64> {
     held
 }
 
+fn exporters(settings: &Settings, one: &Arc<One>) -> Arc<Exporters> {
+    let exporters = Exporters::start(settings).unwrap();
+    exporters.add(Arc::clone(one) as Arc<dyn Collect>);
+    let one = Arc::clone(one);
+    exporters.join_engine_state(move |pair, moment| (pair == 0).then(|| one.watch.at(moment))?);
+    exporters
+}
+
 fn start(endpoint: Option<Endpoint>, one: One) -> (Arc<Exporters>, Arc<One>) {
     let one = Arc::new(one);
     let settings = Settings { metrics: Metrics { endpoint, ..Settings::default().metrics }, ..records::settings() };
-    (Exporters::start(&settings, Arc::clone(&one) as Arc<dyn ProcessStats>).unwrap(), one)
+    (exporters(&settings, &one), one)
 }
 
 fn endpoint(collector: &Collector, signal: &str) -> Endpoint {
@@ -197,7 +200,7 @@ fn span_has_the_engine_state_at_its_first_token() {
     let one = Arc::new(One { watch, now });
     let mut settings = records::settings();
     settings.traces.endpoint = Some(endpoint(&collector, "traces"));
-    let exporters = Exporters::start(&settings, one).unwrap();
+    let exporters = exporters(&settings, &one);
     let began = now - Duration::from_secs(12);
     let mut record = records::good("m");
     (record.started, record.ended) = (began, Duration::from_secs(12));

@@ -28,6 +28,11 @@ use crate::accounting::price::is_accepted;
 use crate::accounting::tenants::LabelsInUse;
 use crate::accounting::tenants::OTHER;
 use crate::accounting::tenants::TenantLabels;
+use crate::export::Collect;
+use crate::export::Points;
+use crate::export::outcome_class;
+use crate::export::table::Id;
+use crate::export::table::Key;
 
 /// Unit of token budgets.
 pub const TOKENS: &str = "tokens";
@@ -315,6 +320,46 @@ fn each<K, V, T>(table: &Table<K, V>, show: impl Fn(&K, &V) -> T) -> Vec<T> {
     table.read().unwrap_or_else(PoisonError::into_inner).iter().map(|(key, sum)| show(key, sum)).collect()
 }
 
+impl Collect for Ledger {
+    fn collect(&self, points: &mut Points<'_>) {
+        let sums = self.sums();
+        if !sums.tenants.is_empty() {
+            points.put(Id::LabelsFolded, &[(Key::Kind, "tenant".into())], sums.folded);
+        }
+        for TenantUsage { tenant, usage } in sums.tenants {
+            let tenant = (Key::Tenant, tenant.into());
+            for class in ["success", "client_abort", "failure", "unobserved"] {
+                let of = usage.ended.iter().filter(|(outcome, _)| outcome_class(*outcome) == class);
+                let ended: u64 = of.map(|(_, n)| n).sum();
+                points.put(Id::TenantExchanges, &[tenant.clone(), (Key::OutcomeClass, class.into())], ended);
+            }
+            for (id, counts) in [(Id::TenantInputTokens, usage.input), (Id::TenantOutputTokens, usage.output)] {
+                for (source, tokens) in counts {
+                    points.put(id, &[tenant.clone(), (Key::Source, source.as_str().into())], tokens);
+                }
+            }
+            points.put(Id::TenantCachedTokens, &[tenant], usage.cached_input);
+        }
+        for Costs { model, tenant, currency, by_basis } in sums.costs {
+            let known = [(Key::Model, model.into()), (Key::Tenant, tenant.into()), (Key::Currency, currency.into())];
+            for (basis, money) in by_basis {
+                let [model, tenant, currency] = known.clone();
+                points.put(Id::Cost, &[model, tenant, currency, (Key::Source, basis.as_str().into())], money);
+            }
+        }
+        for UnpricedAnswers { model, by_reason } in sums.unpriced {
+            for (why, n) in by_reason {
+                points.put(Id::Unpriced, &[(Key::Model, model.clone().into()), (Key::Reason, why.as_str().into())], n);
+            }
+        }
+        for Spent { budget, unit, limit, spent } in sums.budgets {
+            let place = [(Key::Budget, Arc::<str>::from(budget).into()), (Key::Unit, unit.into())];
+            points.put(Id::BudgetSpent, &place, spent);
+            points.put(Id::BudgetLimit, &place, limit);
+        }
+    }
+}
+
 impl Sink for Ledger {
     fn record(&self, record: &Record) {
         self.add(record);
@@ -390,7 +435,28 @@ impl Used {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+    use std::time::Instant;
+
     use super::*;
+    use crate::accounting::Tenants;
+    use crate::export::values_of;
+    use tokometer_decode::Route;
+    use tokometer_observe::measure::Labels;
+    use tokometer_observe::measure::Outcome;
+
+    #[test]
+    fn exported_requests_of_a_tenant_are_grouped_by_outcome_class() {
+        let settings = Settings { tenants: Some(Tenants::default()), ..Settings::default() };
+        let ledger = Ledger::new(settings).unwrap();
+        for outcome in [Outcome::Ok, Outcome::Drained, Outcome::Http4xx, Outcome::Ok, Outcome::Unobserved] {
+            let labels = Labels { route: Route::Chat, ..Labels::default() };
+            ledger.add(&Record::new(labels, Instant::now(), outcome, Duration::ZERO));
+        }
+        // Requests without a tenant, and those of other tenants.
+        assert_eq!(values_of(&ledger, Id::TenantExchanges), [2.0, 0.0, 2.0, 1.0, 0.0, 0.0, 0.0, 0.0]);
+        assert_eq!(values_of(&ledger, Id::LabelsFolded), [0.0]);
+    }
 
     #[test]
     fn sum_ignores_negative_and_non_finite_values() {

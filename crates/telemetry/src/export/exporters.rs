@@ -3,19 +3,23 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use std::time::Instant;
 
+use crate::export::Collect;
 use crate::export::Page;
-use crate::export::ProcessStats;
 use crate::export::Settings;
-use crate::export::observed;
+use crate::export::collect;
+use crate::export::collect::Owners;
+use crate::export::collect::telemetry::Telemetry;
+use crate::export::labels::Servers;
 use crate::export::otlp::Otlp;
 use crate::export::otlp::Setup;
 use crate::export::page::Content;
 use crate::export::recorder::Recorder;
 use crate::export::series::Families;
 use crate::export::series::Forms;
-use crate::export::telemetry::Telemetry;
 use crate::export::trace::Tracer;
+use tokometer_engine::scrape;
 use tokometer_observe::measure::Detach;
 use tokometer_observe::measure::Labels;
 use tokometer_observe::measure::Live;
@@ -57,9 +61,7 @@ pub struct Exporters {
     recorder: Arc<Recorder>,
     tracer: Tracer,
     otlp: Otlp,
-    telemetry: Arc<Telemetry>,
-    process: Arc<dyn ProcessStats>,
-    servers: Vec<(String, Option<u16>)>,
+    owners: Arc<Owners>,
     resource: Vec<(String, String)>,
 }
 
@@ -71,42 +73,48 @@ impl std::fmt::Debug for Exporters {
 
 impl Exporters {
     /// Starts the configured exporters. Without an OTLP endpoint no OpenTelemetry code runs.
-    pub fn start(settings: &Settings, process: Arc<dyn ProcessStats>) -> Result<Arc<Exporters>, Error> {
+    pub fn start(settings: &Settings) -> Result<Arc<Exporters>, Error> {
         let telemetry = Arc::new(Telemetry::default());
         let setup = Setup::new(settings, &telemetry)?;
         let meter = setup.meter();
-        let tracer = Tracer::new(settings, setup.spans.clone(), Arc::clone(&telemetry), Arc::clone(&process));
-        let latest = observed::Latest::default();
+        let servers = Servers::new(&settings.servers);
+        let tracer = Tracer::new(settings, servers.clone(), setup.spans.clone(), Arc::clone(&telemetry));
+        let latest = collect::Latest::default();
         if let Some(meter) = &meter {
-            observed::instruments(meter, &latest);
+            collect::instruments(meter, &latest);
         }
         let forms = Forms { native: settings.native_histograms, exemplars: settings.exemplars };
         let families = Arc::new(Families::new(settings.semconv, meter.as_ref(), forms));
-        let recorder = Arc::new(Recorder::new(Arc::clone(&families), Arc::clone(&telemetry), settings));
+        let owners = Arc::new(Owners::new(servers.clone(), Arc::clone(&telemetry)));
+        let recorder = Arc::new(Recorder::new(Arc::clone(&families), telemetry, servers, settings));
         let otlp = setup.run({
-            let (process, telemetry, recorder) = (Arc::clone(&process), Arc::clone(&telemetry), Arc::clone(&recorder));
-            let servers = settings.servers.clone();
+            let (owners, recorder) = (Arc::clone(&owners), Arc::clone(&recorder));
             Box::new(move || {
-                latest.store(Arc::new(observed::observe(&process.snapshot(), &telemetry, &servers)));
+                latest.store(Arc::new(owners.collect()));
                 recorder.settle();
             })
         })?;
-        Ok(Arc::new(Exporters {
-            families,
-            recorder,
-            tracer,
-            otlp,
-            telemetry,
-            process,
-            servers: settings.servers.clone(),
-            resource: info_labels(&settings.resource),
-        }))
+        Ok(Arc::new(Exporters { families, recorder, tracer, otlp, owners, resource: info_labels(&settings.resource) }))
     }
 
     /// Keeps the trace of every request for which `judge` reports a broken objective, up to the cap on kept traces.
     /// Called when a request is recorded, so it must not block. Only the first `judge` is used.
     pub fn keep_when(&self, judge: impl Fn(&Record) -> bool + Send + Sync + 'static) {
-        self.tracer.keep_when(judge);
+        self.tracer.keep_when(Box::new(judge));
+    }
+
+    /// Exports the values of this owner from now on.
+    pub fn add(&self, owner: Arc<dyn Collect>) {
+        self.owners.add(owner);
+    }
+
+    /// Adds the state of a listener's engine at a moment, and how old it was then, to the spans of requests. Only the
+    /// first `state` is used.
+    pub fn join_engine_state(
+        &self,
+        state: impl Fn(usize, Instant) -> Option<(Arc<scrape::State>, Duration)> + Send + Sync + 'static,
+    ) {
+        self.tracer.join_engine_state(Box::new(state));
     }
 
     /// Counts requests without a record, of which listener, route and outcome are known.
@@ -129,10 +137,10 @@ impl Exporters {
     /// The page for a scraper that sent this `Accept` header. Called from the admin threads.
     pub fn scrape(&self, accept: Option<&str>) -> Page {
         // Must come first: it records the requests that have ended.
-        let observations = observed::observe(&self.process.snapshot(), &self.telemetry, &self.servers);
+        let values = self.owners.collect();
         self.recorder.settle();
         let mut families = self.families.snapshot();
-        observed::join(&mut families, observations);
+        collect::join(&mut families, values);
         Content { families, resource: self.resource.clone() }.write(accept)
     }
 }
@@ -190,21 +198,12 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::export::Snapshot;
     use tokometer_observe::measure::Gap;
-
-    struct Nothing;
-
-    impl ProcessStats for Nothing {
-        fn snapshot(&self) -> Snapshot {
-            Snapshot::default()
-        }
-    }
 
     #[test]
     fn data_path_takes_no_lock_of_recording_or_scraping() {
         let settings = Settings { servers: vec![("127.0.0.1".to_owned(), None)], ..Settings::default() };
-        let exporters = Exporters::start(&settings, Arc::new(Nothing)).unwrap();
+        let exporters = Exporters::start(&settings).unwrap();
         let use_it = |model: &str| {
             let labels = Labels { response_model: Some(model.into()), ..Labels::default() };
             let live = exporters.live(&labels).unwrap();

@@ -1,38 +1,25 @@
 //! The metric table and both exporters: records in, Prometheus pages and OTLP batches out.
 
-mod attributes;
-mod classes;
-mod distribution;
-mod docs;
-mod engine;
+mod collect;
 mod exporters;
-mod failure;
-mod handles;
-mod label_sets;
 mod labels;
-mod ledger;
-mod live;
-mod objectives;
-mod observed;
 mod otlp;
 mod page;
-mod process;
 mod recorder;
 mod series;
 mod settings;
-mod telemetry;
 mod trace;
 
 /// The single table of metrics.
 pub mod table;
 
-pub use docs::metrics_markdown;
+#[cfg(test)]
+pub(crate) use collect::values_of;
+pub use collect::{Collect, Number, Points, Process, open_descriptors};
 pub use exporters::{Error, Exporters};
-pub use ledger::{BudgetStats, CostStats, LedgerStats, TenantStats, UnpricedStats};
-pub use objectives::{JudgedStats, ObjectiveStats, SloStats};
+pub use labels::Value;
+pub(crate) use labels::failure::outcome_class;
 pub use otlp::{Passage, usable_endpoint};
-pub use page::Page;
-pub use process::{
-    AccessLogStats, BudgetFigures, EngineSpans, PairStats, PhaseStats, ProcessFigures, ProcessStats, Snapshot,
-};
+pub use page::{Page, protobuf};
 pub use settings::{Endpoint, Metrics, PromptClasses, Protocol, Sampler, Semconv, Settings, Temporality, Traces};
+pub use table::metrics_markdown;

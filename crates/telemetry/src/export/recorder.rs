@@ -5,30 +5,30 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::export::Settings;
-use crate::export::attributes::Attributes;
-use crate::export::attributes::Value;
-use crate::export::classes::Class;
-use crate::export::classes::Classes;
-use crate::export::distribution::Exemplar;
-use crate::export::failure;
-use crate::export::handles::Extra;
-use crate::export::handles::Handles;
-use crate::export::handles::NONE;
-use crate::export::handles::one;
-use crate::export::label_sets::Known;
-use crate::export::label_sets::LabelSets;
-use crate::export::label_sets::Resolved;
-use crate::export::label_sets::Table;
-use crate::export::labels::Name;
-use crate::export::live::LiveCounts;
-use crate::export::observed;
+use crate::export::collect::telemetry::Telemetry;
+use crate::export::labels::Attributes;
+use crate::export::labels::Servers;
+use crate::export::labels::Value;
+use crate::export::labels::classes::Class;
+use crate::export::labels::classes::Classes;
+use crate::export::labels::failure;
+use crate::export::labels::names::Name;
+use crate::export::labels::sets::Known;
+use crate::export::labels::sets::LabelSets;
+use crate::export::labels::sets::Resolved;
+use crate::export::labels::sets::Table;
 use crate::export::series::Counter;
 use crate::export::series::Families;
-use crate::export::series::Series;
 use crate::export::series::UpDown;
+use crate::export::series::distribution::Exemplar;
+use crate::export::series::handles::Extra;
+use crate::export::series::handles::Found;
+use crate::export::series::handles::Handles;
+use crate::export::series::handles::NONE;
+use crate::export::series::handles::one;
+use crate::export::series::live::LiveCounts;
 use crate::export::table::Id;
 use crate::export::table::Key;
-use crate::export::telemetry::Telemetry;
 use tokometer_observe::measure::Count;
 use tokometer_observe::measure::Detach;
 use tokometer_observe::measure::Labels;
@@ -42,7 +42,7 @@ use tokometer_observe::measure::Unread;
 
 /// Series of one listener.
 #[derive(Debug)]
-struct Pair {
+struct Listener {
     phases: [Option<Arc<UpDown>>; 2],
     detached: Vec<Option<Arc<Counter>>>,
     unread: Vec<Option<Arc<Counter>>>,
@@ -54,22 +54,27 @@ struct Pair {
 pub(crate) struct Recorder {
     families: Arc<Families>,
     telemetry: Arc<Telemetry>,
-    servers: Vec<(String, Option<u16>)>,
+    servers: Servers,
     classes: Classes,
-    pairs: Vec<Pair>,
+    listeners: Vec<Listener>,
     sets: LabelSets,
 }
 
 impl Recorder {
-    pub(crate) fn new(families: Arc<Families>, telemetry: Arc<Telemetry>, settings: &Settings) -> Recorder {
-        let pairs = (0..settings.servers.len()).map(|pair| Pair::new(&families, &settings.servers, pair)).collect();
+    pub(crate) fn new(
+        families: Arc<Families>,
+        telemetry: Arc<Telemetry>,
+        servers: Servers,
+        settings: &Settings,
+    ) -> Recorder {
+        let listeners = (0..settings.servers.len()).map(|pair| Listener::new(&families, servers.of(pair))).collect();
         Recorder {
             sets: LabelSets::new(settings),
             families,
             telemetry,
-            servers: settings.servers.clone(),
+            servers,
             classes: Classes::new(&settings.prompt_classes, settings.max_label_sets),
-            pairs,
+            listeners,
         }
     }
 
@@ -78,21 +83,21 @@ impl Recorder {
             Phase::WaitingFirstToken => 0,
             Phase::Streaming => 1,
         };
-        if let Some(Some(up_down)) = self.pairs.get(pair).and_then(|pair| pair.phases.get(phase)) {
+        if let Some(Some(up_down)) = self.listeners.get(pair).and_then(|pair| pair.phases.get(phase)) {
             up_down.add(delta);
         }
     }
 
     pub(crate) fn detached(&self, pair: usize, why: Detach) {
         let at = Detach::ALL.iter().position(|reason| *reason == why);
-        if let Some(Some(counter)) = self.pairs.get(pair).zip(at).and_then(|(pair, at)| pair.detached.get(at)) {
+        if let Some(Some(counter)) = self.listeners.get(pair).zip(at).and_then(|(pair, at)| pair.detached.get(at)) {
             counter.add(1);
         }
     }
 
     pub(crate) fn unread(&self, pair: usize, of: Message, why: Unread) {
         let at = unread_series().position(|series| series == (of, why));
-        if let Some(Some(counter)) = self.pairs.get(pair).zip(at).and_then(|(pair, at)| pair.unread.get(at)) {
+        if let Some(Some(counter)) = self.listeners.get(pair).zip(at).and_then(|(pair, at)| pair.unread.get(at)) {
             counter.add(1);
         }
     }
@@ -181,8 +186,9 @@ impl Recorder {
             let counts = counts.cloned().unwrap_or_else(|| Arc::new(LiveCounts::new(self.sets.how)));
             let handles = Handles::new(Arc::clone(&self.families), known.clone(), counts, names);
             if labels.route.is_read() {
+                let mut found = handles.found();
                 for (outcome, class) in failure::EXPECTED {
-                    handles.add(Id::Exchanges, ended(outcome, class), 0);
+                    found.add(Id::Exchanges, ended(outcome, class), 0);
                 }
             }
             Arc::new(handles)
@@ -213,10 +219,10 @@ impl Recorder {
     /// The attributes of a label set, in the order of the table.
     fn known(&self, labels: &Labels, request: Option<&Name>, response: Option<&Name>) -> Known {
         let mut known = vec![(Key::Operation, Value::Word(labels.route.operation()))];
-        known.extend(labels.engine.map(|engine| (Key::Provider, Value::Word(engine))));
+        known.extend(labels.engine.map(|engine| (Key::Provider, engine.into())));
         known.extend(request.map(|name| (Key::RequestModel, Value::Text(Arc::clone(&name.text)))));
         known.extend(response.map(|name| (Key::ResponseModel, Value::Text(Arc::clone(&name.text)))));
-        known.extend(observed::server(&self.servers, labels.pair));
+        known.extend_from_slice(self.servers.of(labels.pair));
         known.extend(labels.streaming.map(|streaming| (Key::Streaming, Value::Flag(streaming))));
         known
     }
@@ -224,22 +230,26 @@ impl Recorder {
     /// Records an ended request. `exemplar` points to its span, if the span is kept.
     pub(crate) fn record(&self, record: &Record, exemplar: Option<Exemplar>) {
         let handles = self.handles(&record.labels, record.proves_model());
-        if exemplar.is_some() && record.longest_gap.is_some() {
+        if let (Some(gap), Some(exemplar)) = (record.longest_gap, exemplar) {
             // The exemplar refers to a bucket, so the gap must be counted first.
             self.settle();
+            if record.labels.route.is_read() {
+                handles.longest_gap(gap, record.longest_gap_tokens, exemplar);
+            }
         }
-        handles.add(Id::Exchanges, ended(record.outcome, failure::status_class(record.status)), 1);
-        handles.add(Id::RequestBody, NONE, record.request_bytes);
-        handles.add(Id::ResponseBody, NONE, record.response_bytes);
+        let found = &mut *handles.found();
+        found.add(Id::Exchanges, ended(record.outcome, failure::status_class(record.status)), 1);
+        found.add(Id::RequestBody, NONE, record.request_bytes);
+        found.add(Id::ResponseBody, NONE, record.response_bytes);
         // Requests on other paths are counted but not parsed: nothing else is known about them.
         if record.labels.route.is_read() {
             let (class, folded) = self.classes.of(record, handles.admitted());
             if folded {
                 self.telemetry.folded_classes.fetch_add(1, Ordering::Relaxed);
             }
-            times(&handles, record, &class, exemplar);
-            tokens(&handles, record);
-            rates(&handles, record, &class, exemplar);
+            times(found, record, &class, exemplar);
+            tokens(found, record);
+            rates(found, record, &class, exemplar);
         }
     }
 }
@@ -255,63 +265,53 @@ impl Recorder {
     /// Counts requests for which no record was kept.
     pub(crate) fn count_unrecorded(&self, labels: &Labels, outcome: Outcome, requests: u64) {
         let handles = self.handles(&Arc::new(labels.clone()), false);
-        handles.add(Id::Exchanges, ended(outcome, None), requests);
+        handles.found().add(Id::Exchanges, ended(outcome, None), requests);
     }
 }
 
-impl Pair {
-    fn new(families: &Families, servers: &[(String, Option<u16>)], pair: usize) -> Pair {
-        let server = observed::server(servers, pair);
-        let of = |id, own: &[(Key, Value)]| families.get(id, |metric| Attributes::of(metric, &server, own));
-        let series = |id, key, word| of(id, &[(key, Value::Word(word))]);
+impl Listener {
+    fn new(families: &Families, server: &[(Key, Value)]) -> Listener {
+        let of = |id, own: &[(Key, Value)]| families.get(id, |metric| Attributes::of(metric, server, own));
+        let counter = |id, own: &[(Key, Value)]| of(id, own)?.counter();
+        let phase = |word: &'static str| of(Id::InFlight, &[(Key::Phase, word.into())])?.up_down();
         let unread = |(message, why): (Message, Unread)| {
-            let own = [(Key::Direction, Value::Word(message.as_str())), (Key::Reason, Value::Word(why.as_str()))];
-            match of(Id::BodiesUnread, &own) {
-                Some(Series::Counter(counter)) => Some(counter),
-                _ => None,
-            }
+            let own = [(Key::Direction, message.as_str().into()), (Key::Reason, why.as_str().into())];
+            counter(Id::BodiesUnread, &own)
         };
-        let phase = |word| match series(Id::InFlight, Key::Phase, word) {
-            Some(Series::UpDown(up_down)) => Some(up_down),
-            _ => None,
-        };
-        let reason = |why: &Detach| match series(Id::ObserverDetached, Key::Reason, why.as_str()) {
-            Some(Series::Counter(counter)) => Some(counter),
-            _ => None,
-        };
-        Pair {
+        let detached = |why: &Detach| counter(Id::ObserverDetached, &[(Key::Reason, why.as_str().into())]);
+        Listener {
             phases: [phase("waiting_first_token"), phase("streaming")],
-            detached: Detach::ALL.iter().map(reason).collect(),
+            detached: Detach::ALL.iter().map(detached).collect(),
             unread: unread_series().map(unread).collect(),
         }
     }
 }
 
-/// The series of unread bodies, in their order in `Pair::unread`.
+/// The series of unread bodies, in their order in `Listener::unread`.
 fn unread_series() -> impl Iterator<Item = (Message, Unread)> {
     Message::ALL.into_iter().flat_map(|message| Unread::ALL.into_iter().map(move |why| (message, why)))
 }
 
 /// The attributes of an ended request.
 fn ended(outcome: Outcome, class: Option<&'static str>) -> Extra {
-    let outcome = (Key::Outcome, Value::Word(outcome.as_str()));
-    [Some(outcome), class.map(|class| (Key::StatusClass, Value::Word(class))), None]
+    let outcome = (Key::Outcome, outcome.as_str().into());
+    [Some(outcome), class.map(|class| (Key::StatusClass, class.into())), None]
 }
 
 fn error(record: &Record) -> Extra {
-    [failure::error_type(record).map(|error| (Key::ErrorType, Value::Word(error))), None, None]
+    [failure::error_type(record).map(|error| (Key::ErrorType, error.into())), None, None]
 }
 
-fn times(handles: &Handles, record: &Record, class: &Class, exemplar: Option<Exemplar>) {
+fn times(found: &mut Found, record: &Record, class: &Class, exemplar: Option<Exemplar>) {
     // A request that never ended has no last byte to measure from.
     let duration = record.since_requested(Some(record.ended)).unwrap_or(record.ended).as_secs_f64();
-    handles.observe(Id::RequestDuration, error(record), duration, exemplar);
+    found.observe(Id::RequestDuration, error(record), duration, exemplar);
 
     let any = Class::default();
-    let wait = |id, then, class: &Class| {
+    let mut wait = |id, then, class: &Class| {
         if let Some(wait) = record.since_requested(then) {
-            let outcome = (Key::OutcomeClass, Value::Word(failure::outcome_class(record.outcome)));
-            handles.observe(id, class.and(Some(outcome)), wait.as_secs_f64(), exemplar);
+            let outcome = (Key::OutcomeClass, failure::outcome_class(record.outcome).into());
+            found.observe(id, class.and(Some(outcome)), wait.as_secs_f64(), exemplar);
         }
     };
     wait(Id::OwnTimeToHeaders, record.headers, &any);
@@ -319,38 +319,35 @@ fn times(handles: &Handles, record: &Record, class: &Class, exemplar: Option<Exe
         wait(Id::OwnTimeToFirstEvent, record.first_event, &any);
         wait(Id::OwnTimeToFirstToken, record.first_token, class);
         wait(Id::OwnTimeToFirstVisible, record.first_visible, class);
-        handles.observe(Id::DeliveryBlocked, NONE, record.delivery_blocked.as_secs_f64(), exemplar);
+        found.observe(Id::DeliveryBlocked, NONE, record.delivery_blocked.as_secs_f64(), exemplar);
         // The conventions define these for successful responses only. For unstreamed responses, token times are
         // unknown.
         if record.outcome.is_ok() {
             if let Some(first) = record.since_requested(record.first_token) {
-                handles.observe(Id::TimeToFirstToken, class.and(None), first.as_secs_f64(), exemplar);
+                found.observe(Id::TimeToFirstToken, class.and(None), first.as_secs_f64(), exemplar);
             }
             if let Some(per_token) = record.time_per_output_token() {
-                handles.observe(Id::TimePerOutputToken, NONE, per_token, exemplar);
+                found.observe(Id::TimePerOutputToken, NONE, per_token, exemplar);
             }
         }
     }
     if record.first_token.is_none() && !record.unread && record.labels.route.generates() {
-        let outcome = one(Key::Outcome, Value::Word(record.outcome.as_str()));
-        handles.observe(Id::WaitWithoutFirstToken, outcome, duration, exemplar);
+        let outcome = one(Key::Outcome, record.outcome.as_str());
+        found.observe(Id::WaitWithoutFirstToken, outcome, duration, exemplar);
     }
     if let Some(queue) = record.queue {
-        let source = one(Key::Source, Value::Word(queue.source.as_str()));
-        handles.observe(Id::QueueTime, source, queue.value.as_secs_f64(), exemplar);
+        let source = one(Key::Source, queue.source.as_str());
+        found.observe(Id::QueueTime, source, queue.value.as_secs_f64(), exemplar);
     }
-    if let (Some(gap), Some(exemplar)) = (record.longest_gap, exemplar) {
-        handles.longest_gap(gap, record.longest_gap_tokens, exemplar);
-    }
-    phases(handles, record, exemplar);
+    phases(found, record, exemplar);
 }
 
 /// Observes the duration of each phase. A phase known to have taken no time is observed as zero; blocking by the client
 /// is observed only where it occurred.
-fn phases(handles: &Handles, record: &Record, exemplar: Option<Exemplar>) {
-    let observe = |kind: PhaseKind, length: Duration| {
-        let phase = one(Key::Phase, Value::Word(kind.as_str()));
-        handles.observe(Id::PhaseDuration, phase, length.as_secs_f64(), exemplar);
+fn phases(found: &mut Found, record: &Record, exemplar: Option<Exemplar>) {
+    let mut observe = |kind: PhaseKind, length: Duration| {
+        let phase = one(Key::Phase, kind.as_str());
+        found.observe(Id::PhaseDuration, phase, length.as_secs_f64(), exemplar);
     };
     let phases = Phases::of(record);
     for interval in phases.iter() {
@@ -361,10 +358,10 @@ fn phases(handles: &Handles, record: &Record, exemplar: Option<Exemplar>) {
     }
 }
 
-fn tokens(handles: &Handles, record: &Record) {
-    let own = |id, count: Option<Count>| {
+fn tokens(found: &mut Found, record: &Record) {
+    let mut own = |id, count: Option<Count>| {
         if let Some(count) = count {
-            handles.add(id, one(Key::Source, Value::Word(count.source.as_str())), count.tokens);
+            found.add(id, one(Key::Source, count.source.as_str()), count.tokens);
         }
     };
     own(Id::InputTokens, record.input_tokens);
@@ -379,11 +376,11 @@ fn tokens(handles: &Handles, record: &Record) {
     ];
     for (id, count) in told {
         if let Some(count) = count {
-            handles.add(id, NONE, count);
+            found.add(id, NONE, count);
         }
     }
     for reason in &record.finish_reasons {
-        handles.add(Id::Finishes, one(Key::FinishReason, Value::Word(reason.as_str())), 1);
+        found.add(Id::Finishes, one(Key::FinishReason, reason.as_str()), 1);
     }
 
     // The conventions' metrics require the engine's count, not a lower bound.
@@ -391,21 +388,21 @@ fn tokens(handles: &Handles, record: &Record) {
     let (input, output) = (exact(record.input_tokens), exact(record.output_tokens));
     for (word, id, count) in [("input", Id::OperationInput, input), ("output", Id::OperationOutput, output)] {
         if let Some(count) = count {
-            handles.observe(Id::TokenUsage, one(Key::TokenType, Value::Word(word)), count as f64, None);
-            handles.observe(id, error(record), count as f64, None);
+            found.observe(Id::TokenUsage, one(Key::TokenType, word), count as f64, None);
+            found.observe(id, error(record), count as f64, None);
         }
     }
     // The newest conventions count every operation; one without usage adds 0 with modality `unknown`.
     let input_parts = [("audio", record.input_audio_tokens), ("image", record.input_image_tokens)];
-    modalities(handles, Id::UsageInput, input, &input_parts);
+    modalities(found, Id::UsageInput, input, &input_parts);
     if output.is_some() || record.labels.route.generates() {
-        modalities(handles, Id::UsageOutput, output, &[("audio", record.output_audio_tokens)]);
+        modalities(found, Id::UsageOutput, output, &[("audio", record.output_audio_tokens)]);
     }
     // No engine reports which modality was cached; for a text-only prompt it can only be text.
     let mixed = input_parts.iter().any(|(_, tokens)| tokens.is_some_and(|tokens| tokens > 0));
-    let subset = |id, count: Option<u64>, modality| {
+    let mut subset = |id, count: Option<u64>, modality| {
         if let Some(count) = count {
-            handles.add(id, one(Key::TokenModality, Value::Word(modality)), count);
+            found.add(id, one(Key::TokenModality, modality), count);
         }
     };
     let cached = if mixed { "unknown" } else { "text" };
@@ -416,8 +413,8 @@ fn tokens(handles: &Handles, record: &Record) {
 
 /// Adds `all` to the series of the modalities: parts reported by the engine to their own, the rest to `text`. If the
 /// parts exceed `all`, the report is inconsistent and everything counts as `unknown`.
-fn modalities(handles: &Handles, id: Id, all: Option<u64>, parts: &[(&'static str, Option<u64>)]) {
-    let add = |modality, tokens| handles.add(id, one(Key::TokenModality, Value::Word(modality)), tokens);
+fn modalities(found: &mut Found, id: Id, all: Option<u64>, parts: &[(&'static str, Option<u64>)]) {
+    let mut add = |modality, tokens| found.add(id, one(Key::TokenModality, modality), tokens);
     let told = || parts.iter().filter_map(|(modality, tokens)| Some((*modality, tokens.filter(|n| *n > 0)?)));
     let rest = told().fold(all, |left, (_, tokens)| left?.checked_sub(tokens));
     match rest {
@@ -429,15 +426,15 @@ fn modalities(handles: &Handles, id: Id, all: Option<u64>, parts: &[(&'static st
     }
 }
 
-fn rates(handles: &Handles, record: &Record, class: &Class, exemplar: Option<Exemplar>) {
+fn rates(found: &mut Found, record: &Record, class: &Class, exemplar: Option<Exemplar>) {
     // The source marks the rate as a lower bound or an estimate if the count is one.
     let rate = record.decode_rate.or(record.decode_rate_estimated).or(record.decode_rate_at_least);
     if let (Some(rate), Some(count)) = (rate, record.output_tokens) {
-        let source = one(Key::Source, Value::Word(count.source.as_str()));
-        handles.observe(Id::DecodeRate, source, rate, exemplar);
+        let source = one(Key::Source, count.source.as_str());
+        found.observe(Id::DecodeRate, source, rate, exemplar);
     }
     if let Some((rate, source)) = prefill_rate(record) {
-        handles.observe(Id::PrefillRate, class.and(Some((Key::Source, Value::Word(source)))), rate, exemplar);
+        found.observe(Id::PrefillRate, class.and(Some((Key::Source, source.into()))), rate, exemplar);
     }
 }
 

@@ -6,6 +6,10 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 
+use crate::export::Collect;
+use crate::export::Points;
+use crate::export::table::Id;
+use crate::export::table::Key;
 use crate::live::history::History;
 use crate::live::recent::Kept;
 use crate::live::recent::Recent;
@@ -18,6 +22,7 @@ use crate::live::table::Open;
 use crate::live::table::Table;
 use crate::live::totals::Sample;
 use crate::live::totals::Totals;
+use crate::live::witness::State;
 use crate::live::witness::Verdict;
 use crate::live::witness::Witness;
 use tokometer_observe::measure::Detach;
@@ -157,6 +162,37 @@ impl InFlight {
 
     fn watch(&self, opening: &Opening) -> Watches {
         Seat::take(&self.table, self.recent.queue(), opening).map_or_else(Watches::default, Watches::of)
+    }
+}
+
+impl Collect for InFlight {
+    fn collect(&self, points: &mut Points<'_>) {
+        for (pair, stats) in self.stats(Instant::now()).into_iter().enumerate() {
+            for (word, phase) in ["waiting_first_token", "streaming"].into_iter().zip(stats.phases) {
+                let word = [(Key::Phase, word.into())];
+                let number = u32::try_from(phase.exchanges).unwrap_or(u32::MAX);
+                // Without requests there is no age.
+                let times = [
+                    (Id::InFlightMeanAge, phase.ages.checked_div(number)),
+                    (Id::InFlightOldest, (number > 0).then_some(phase.oldest)),
+                    (Id::InFlightWaited, (number > 0).then_some(phase.waited)),
+                ];
+                for (id, time) in times {
+                    points.put_at(pair, id, &word, time);
+                }
+            }
+            let verdict = stats.verdict;
+            points.put_at(pair, Id::InFlightStalled, &[], stats.stalled);
+            points.put_at(pair, Id::InFlightHeldUp, &[], verdict.held_up);
+            points.put_at(pair, Id::EngineSilence, &[], verdict.silent);
+            points.put_at(pair, Id::EngineSilenceBound, &[], verdict.rule.map(|_| verdict.bound));
+            points.put_at(pair, Id::EngineWedged, &[], verdict.state == State::Wedged);
+        }
+        let (recent, bytes) = self.recent.held();
+        points.put(Id::InFlightUntracked, &[], self.untracked());
+        points.put(Id::RecentExchanges, &[], recent);
+        points.put(Id::RecentMemory, &[], bytes);
+        points.put(Id::RecentDropped, &[], self.recent.dropped());
     }
 }
 

@@ -12,6 +12,10 @@ use std::time::Duration;
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
+use crate::export::Collect;
+use crate::export::Points;
+use crate::export::table::Id;
+use crate::export::table::Key;
 use tokometer_observe::measure::Count;
 use tokometer_observe::measure::CountSource;
 use tokometer_observe::measure::Labels;
@@ -342,6 +346,35 @@ fn misses(objective: &Objective, wait: &Wait<'_>, model: Option<&str>, settings:
                 && settings.objectives.iter().filter(first).any(|other| misses(other, wait, model, settings))
         }
         _ => false,
+    }
+}
+
+impl Collect for Judge {
+    fn collect(&self, points: &mut Points<'_>) {
+        for Objective { name, goal, target, .. } in &self.settings.load().objectives {
+            let slo = (Key::Slo, Arc::<str>::from(name.as_str()).into());
+            points.put(Id::SloObjective, std::slice::from_ref(&slo), *target);
+            for (threshold, value) in goal.thresholds() {
+                points.put(Id::SloThreshold, &[slo.clone(), (Key::Threshold, threshold.into())], value);
+            }
+        }
+        for Judged { objective, model, counts } in self.judged() {
+            let known = [(Key::Slo, Arc::<str>::from(objective).into()), (Key::Model, model.into())];
+            let mut put = |id, more: &[(Key, &'static str)], count: u64| {
+                let more = more.iter().map(|(key, word)| (*key, (*word).into()));
+                points.put(id, &known.iter().cloned().chain(more).collect::<Vec<_>>(), count);
+            };
+            put(Id::SloEvents, &[(Key::Verdict, "good")], counts.good);
+            for (reason, count) in counts.bad {
+                put(Id::SloEvents, &[(Key::Verdict, "bad"), (Key::Reason, reason.as_str())], count);
+            }
+            for (reason, count) in counts.excluded {
+                put(Id::SloExcluded, &[(Key::Reason, reason.as_str())], count);
+            }
+            for (source, count) in counts.good_tokens {
+                put(Id::SloGoodTokens, &[(Key::Source, source.as_str())], count);
+            }
+        }
     }
 }
 

@@ -20,6 +20,10 @@ use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 use std::time::Instant;
 
+use crate::export::Collect;
+use crate::export::Points;
+use crate::export::table::Id;
+use crate::export::table::Key;
 use arc_swap::ArcSwap;
 use tokometer_decode::AnswerText;
 use tokometer_observe::measure::Record;
@@ -180,6 +184,14 @@ impl Counting {
         let job = Job { record: record.clone(), text, vocabulary: Arc::clone(vocabulary), since: Instant::now() };
         // Cannot fail: `shared` also holds the receiver.
         self.queue.send(Message::Count(Box::new(job))).map_err(|_| Uncounted::QueueFull)
+    }
+}
+
+impl Collect for Counting {
+    fn collect(&self, points: &mut Points<'_>) {
+        for (why, responses) in self.uncounted() {
+            points.put(Id::TokenizerUncounted, &[(Key::Reason, why.as_str().into())], responses);
+        }
     }
 }
 

@@ -1,6 +1,8 @@
-//! OTLP exporters for an endpoint: HTTP with protobuf, or gRPC.
+//! OTLP exporters for an endpoint: HTTP with protobuf, or gRPC, and TLS to its collector.
 
 use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
 
 use http::HeaderMap;
 use http::HeaderName;
@@ -16,7 +18,15 @@ use opentelemetry_otlp::WithExportConfig;
 use opentelemetry_otlp::WithHttpConfig;
 use opentelemetry_otlp::WithTonicConfig;
 use opentelemetry_otlp::tonic_types::metadata::MetadataMap;
+use opentelemetry_otlp::tonic_types::transport::Certificate;
+use opentelemetry_otlp::tonic_types::transport::ClientTlsConfig;
+use opentelemetry_otlp::tonic_types::transport::Identity;
 use opentelemetry_sdk::metrics::Temporality;
+use rustls::ClientConfig;
+use rustls::RootCertStore;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::PrivateKeyDer;
+use rustls_pki_types::pem::PemObject;
 
 use crate::export::Endpoint;
 use crate::export::Error;
@@ -27,7 +37,6 @@ use crate::export::otlp::delivery::Rejections;
 use crate::export::otlp::delivery::Watched;
 use crate::export::otlp::delivery::rejected_points;
 use crate::export::otlp::delivery::rejected_spans;
-use crate::export::otlp::tls;
 use crate::export::otlp::usable_endpoint;
 
 /// The endpoint's scheme, host and port, for messages. Other parts of the URL may contain secrets.
@@ -71,7 +80,7 @@ fn over_grpc<B: WithExportConfig + WithTonicConfig>(builder: B, endpoint: &Endpo
         .with_timeout(endpoint.timeout)
         .with_metadata(MetadataMap::from_headers(headers(endpoint)?));
     if endpoint.url.starts_with("https:") {
-        builder = builder.with_tls_config(tls::grpc(endpoint)?);
+        builder = builder.with_tls_config(grpc_tls(endpoint)?);
     }
     Ok(if endpoint.gzip { builder.with_compression(Compression::Gzip) } else { builder })
 }
@@ -114,4 +123,65 @@ pub(super) fn span_exporter(endpoint: &Endpoint, delivery: &Delivery) -> Result<
         Protocol::Grpc => over_grpc(builder.with_tonic(), endpoint)?.build(),
     }
     .map_err(build_error(endpoint))
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Error> {
+    std::fs::read(path).map_err(|error| Error::Pem { path: path.to_owned(), reason: error.to_string() })
+}
+
+fn wrong_file(path: &Path) -> impl Fn(String) -> Error {
+    let path = path.to_owned();
+    move |reason| Error::Pem { path: path.clone(), reason }
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&read(path)?).collect();
+    let found = found.map_err(|error| wrong_file(path)(error.to_string()))?;
+    if found.is_empty() { Err(wrong_file(path)("it contains no certificate".to_owned())) } else { Ok(found) }
+}
+
+/// For OTLP over HTTP.
+pub(super) fn http_tls(endpoint: &Endpoint) -> Result<ClientConfig, Error> {
+    let mut roots = RootCertStore::empty();
+    match &endpoint.ca {
+        None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
+        Some(path) => {
+            for certificate in certificates(path)? {
+                roots.add(certificate).map_err(|error| wrong_file(path)(error.to_string()))?;
+            }
+        }
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| wrong(endpoint, error.to_string()))?
+        .with_root_certificates(roots);
+    match &endpoint.identity {
+        None => Ok(builder.with_no_client_auth()),
+        Some((chain, key)) => {
+            let pem = read(key)?;
+            let private = PrivateKeyDer::from_pem_slice(&pem).map_err(|error| wrong_file(key)(error.to_string()))?;
+            builder.with_client_auth_cert(certificates(chain)?, private).map_err(|error| {
+                let chain = chain.display();
+                wrong_file(key)(format!("{error}; it must be the key of the first certificate in {chain}"))
+            })
+        }
+    }
+}
+
+/// For OTLP over gRPC.
+fn grpc_tls(endpoint: &Endpoint) -> Result<ClientTlsConfig, Error> {
+    let mut config = ClientTlsConfig::new();
+    config = match &endpoint.ca {
+        None => config.trust_anchors(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
+        Some(path) => {
+            certificates(path)?;
+            config.ca_certificate(Certificate::from_pem(read(path)?))
+        }
+    };
+    if let Some((chain, key)) = &endpoint.identity {
+        certificates(chain)?;
+        config = config.identity(Identity::from_pem(read(chain)?, read(key)?));
+    }
+    Ok(config)
 }

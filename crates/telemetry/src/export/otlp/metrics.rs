@@ -30,13 +30,13 @@ use crate::export::Endpoint;
 use crate::export::Error;
 use crate::export::Settings;
 use crate::export::Temporality;
+use crate::export::collect::telemetry::Telemetry;
 use crate::export::otlp::Closing;
 use crate::export::otlp::Command;
 use crate::export::otlp::bounded;
 use crate::export::otlp::delivery::Delivery;
 use crate::export::otlp::endpoint;
 use crate::export::table::TABLE;
-use crate::export::telemetry::Telemetry;
 
 /// Resolution of exponential histograms: the defaults of the SDK and of the specification.
 const MAX_SIZE: u32 = 160;

@@ -2,15 +2,11 @@
 //!
 //! The data path never waits for this module. An unresponsive collector costs at most the memory of the span queue.
 
-mod calls;
 mod client;
 mod delivery;
-mod destination;
 mod endpoint;
 mod metrics;
 mod passage;
-mod sender;
-mod tls;
 mod traces;
 
 use std::sync::Arc;
@@ -32,7 +28,7 @@ use tokio::time::Instant;
 use crate::export::Endpoint;
 use crate::export::Error;
 use crate::export::Settings;
-use crate::export::telemetry::Telemetry;
+use crate::export::collect::telemetry::Telemetry;
 
 pub(crate) use metrics::Pipeline;
 pub use passage::Passage;
@@ -104,7 +100,7 @@ async fn bounded<E: std::fmt::Display>(
 /// The first invalid one.
 pub fn usable_endpoint(endpoint: &Endpoint) -> Result<(), Error> {
     endpoint::headers(endpoint)?;
-    destination::Destination::new(endpoint, &[]).map(drop)
+    client::Destination::new(endpoint, &[]).map(drop)
 }
 
 /// The exporters before their thread starts.

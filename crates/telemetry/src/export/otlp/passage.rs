@@ -28,7 +28,7 @@ use tokometer_engine::engine_spans::RpcStatus;
 use crate::export::Endpoint;
 use crate::export::Error;
 use crate::export::Protocol;
-use crate::export::otlp::calls::Calls;
+use crate::export::otlp::client::Calls;
 use crate::export::otlp::client::Client;
 use crate::export::otlp::delivery::causes;
 use crate::export::otlp::delivery::rejected_spans;
@@ -47,11 +47,11 @@ pub struct Passage {
     headers: HeaderMap,
     gzip: bool,
     timeout: Duration,
-    way: Way,
+    transport: Transport,
 }
 
 #[derive(Debug)]
-enum Way {
+enum Transport {
     Http(Client),
     Grpc(Calls),
 }
@@ -63,16 +63,16 @@ impl Passage {
     ///
     /// When the endpoint's URL, headers or certificates are invalid.
     pub fn new(endpoint: &Endpoint) -> Result<Passage, Error> {
-        let way = match endpoint.protocol {
-            Protocol::HttpProtobuf => Way::Http(Client::new(endpoint)?),
-            Protocol::Grpc => Way::Grpc(Calls::new(endpoint)?),
+        let transport = match endpoint.protocol {
+            Protocol::HttpProtobuf => Transport::Http(Client::new(endpoint)?),
+            Protocol::Grpc => Transport::Grpc(Calls::new(endpoint)?),
         };
         Ok(Passage {
             url: endpoint.url.clone(),
             headers: headers(endpoint)?,
             gzip: endpoint.gzip,
             timeout: endpoint.timeout,
-            way,
+            transport,
         })
     }
 }
@@ -92,9 +92,9 @@ impl Collector for Passage {
             None => (message, false),
         };
         let sent = async {
-            match &self.way {
-                Way::Http(client) => over_http(client, &self.url, message, all, gzip).await,
-                Way::Grpc(calls) => over_grpc(calls, message, all, gzip).await,
+            match &self.transport {
+                Transport::Http(client) => over_http(client, &self.url, message, all, gzip).await,
+                Transport::Grpc(calls) => over_grpc(calls, message, all, gzip).await,
             }
         };
         match tokio::time::timeout(self.timeout, sent).await {

@@ -19,13 +19,13 @@ use tokio::sync::mpsc::unbounded_channel;
 use crate::export::Endpoint;
 use crate::export::Error;
 use crate::export::Traces;
+use crate::export::collect::telemetry::Telemetry;
 use crate::export::otlp::Closing;
 use crate::export::otlp::Command;
 use crate::export::otlp::bounded;
 use crate::export::otlp::delivery::Delivery;
 use crate::export::otlp::delivery::Outcome;
 use crate::export::otlp::endpoint;
-use crate::export::telemetry::Telemetry;
 
 /// Builds the spans of one request. Called on the exporter's thread, because building them costs more than all other
 /// recording of a request.

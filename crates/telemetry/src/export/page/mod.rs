@@ -1,9 +1,10 @@
 //! The Prometheus page: one snapshot, encoded by prometheus-client in the format that the scraper requested.
 
 mod accept;
-mod openmetrics;
-mod plain;
-mod protobuf;
+mod text;
+
+/// The messages of the protobuf format.
+pub mod protobuf;
 
 use std::sync::Arc;
 
@@ -11,17 +12,14 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::encoding::EncodeMetric;
 use prometheus_client::encoding::MetricEncoder;
-use prometheus_client::encoding::NativeHistogram;
-use prometheus_client::encoding::NativeHistogramBuckets;
 use prometheus_client::encoding::NoLabelSet;
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use prometheus_client::registry::Unit;
 
-use crate::export::attributes::Attributes;
-use crate::export::attributes::LabelSet;
-use crate::export::distribution::Native;
-use crate::export::distribution::State;
+use crate::export::labels::Attributes;
+use crate::export::labels::LabelSet;
+use crate::export::series::distribution::State;
 use crate::export::table::Kind;
 use crate::export::table::Metric;
 
@@ -70,17 +68,20 @@ pub(crate) struct Content {
 impl Content {
     /// Encodes the page in the format that this `Accept` header requests.
     pub(crate) fn write(self, accept: Option<&str>) -> Page {
+        let form = accept::negotiate(accept);
+        let content_type = form.content_type();
+        if form == Form::Protobuf {
+            return Page { content_type, body: protobuf::write(&self) };
+        }
         let content = Arc::new(self);
         let mut registry = Registry::default();
         registry.register_collector(Box::new(Arc::clone(&content)));
-        let form = accept::negotiate(accept);
         let body = match form {
-            Form::Protobuf => protobuf::write(&registry, &content.families),
-            Form::OpenMetrics => openmetrics::write(&registry, &content.families).map(String::into_bytes),
-            Form::Plain => plain::write(&registry).map(String::into_bytes),
+            Form::OpenMetrics => text::openmetrics(&registry, &content.families),
+            _ => text::plain(&registry),
         };
         // Writing to memory fails only on an invalid table, which the tests would detect.
-        Page { content_type: form.content_type(), body: body.unwrap_or_default() }
+        Page { content_type, body: body.unwrap_or_default().into_bytes() }
     }
 }
 
@@ -130,7 +131,9 @@ impl Labelled<'_> {
             Value::Float(n) if counter => encoder.encode_counter::<NoLabelSet, f64, f64>(n, None),
             Value::Float(n) => encoder.encode_gauge(n),
             Value::Signed(n) => encoder.encode_gauge(n),
-            Value::Histogram(state) => write_histogram(state, encoder),
+            Value::Histogram(state) => {
+                encoder.encode_histogram::<NoLabelSet>(state.sum, state.count, &state.buckets(), None)
+            }
         }
     }
 }
@@ -147,26 +150,4 @@ impl EncodeMetric for Labelled<'_> {
             Kind::Histogram => MetricType::Histogram,
         }
     }
-}
-
-fn write_histogram(state: &State, encoder: &mut MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
-    let buckets = state.buckets();
-    let Some(native) = &state.native else {
-        return encoder.encode_histogram::<NoLabelSet>(state.sum, state.count, &buckets, None);
-    };
-    let positive = native.sparse();
-    encoder.encode_histogram_with_native::<NoLabelSet>(
-        state.sum,
-        state.count,
-        &buckets,
-        None,
-        NativeHistogram {
-            schema: native.schema,
-            zero_threshold: Native::ZERO_THRESHOLD,
-            zero_count: native.zero_count,
-            negative: NativeHistogramBuckets { spans: &[], deltas: &[] },
-            positive: NativeHistogramBuckets { spans: &positive.spans, deltas: &positive.deltas },
-            created: None,
-        },
-    )
 }

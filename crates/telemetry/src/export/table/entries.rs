@@ -1,546 +1,413 @@
-//! The entries, in the order of the documentation.
+//! The catalogue: every metric, in the order of the documentation.
+//!
+//! A new metric is one entry here, and one line where its value is known: in the recorder, or in its owner's
+//! [`Collect`](crate::export::Collect).
 
 use crate::export::table::Generation;
-use crate::export::table::Id;
 use crate::export::table::Key;
 use crate::export::table::Kind;
 use crate::export::table::Metric;
 use crate::export::table::Scope;
-use crate::export::table::buckets;
-use crate::export::table::build::by;
-use crate::export::table::build::by_prompt;
-use crate::export::table::build::counter;
-use crate::export::table::build::entry;
-use crate::export::table::build::gauge;
-use crate::export::table::build::histogram;
-use crate::export::table::build::of_gen_ai;
-use crate::export::table::build::traced;
-use crate::export::table::engine;
-use crate::export::table::engine_spans;
-use crate::export::table::gen_ai;
-use crate::export::table::in_flight;
-use crate::export::table::ledger;
-use crate::export::table::objectives;
 
-/// Every metric that is recorded or observed, except `target_info`, which is generated from the resource.
-pub static TABLE: [Metric; 122] = [
-    of_gen_ai(
-        traced(by(
-            histogram(
-                Id::RequestDuration,
-                "gen_ai.server.request.duration",
-                "s",
-                Scope::GenAi,
-                buckets::DURATION,
-                "Time from the last byte of the request (from its first byte if it never ended) to the end of the response",
-            ),
-            &[Key::ErrorType],
-        )),
-        Generation::Every,
-    ),
-    of_gen_ai(
-        traced(by_prompt(histogram(
-            Id::TimeToFirstToken,
-            "gen_ai.server.time_to_first_token",
-            "s",
-            Scope::GenAi,
-            buckets::TIME_TO_FIRST_TOKEN,
-            "Time to the first token of successful streamed responses; see tokometer.time_to_first_token for all",
-        ))),
-        Generation::Every,
-    ),
-    of_gen_ai(
-        traced(histogram(
-            Id::TimePerOutputToken,
-            "gen_ai.server.time_per_output_token",
-            "s",
-            Scope::GenAi,
-            buckets::TIME_PER_OUTPUT_TOKEN,
-            "Time from the first token to the end, divided by the tokens after the first event; successful streamed responses with an exact count only",
-        )),
-        Generation::Every,
-    ),
-    of_gen_ai(
-        by(
-            histogram(
-                Id::TokenUsage,
-                "gen_ai.client.token.usage",
-                "{token}",
-                Scope::GenAi,
-                buckets::TOKENS,
-                "Tokens of one request, as counted by the engine",
-            ),
-            &[Key::TokenType],
-        ),
-        Generation::V1_41,
-    ),
-    gen_ai::USAGE_INPUT,
-    gen_ai::USAGE_OUTPUT,
-    gen_ai::USAGE_CACHE_READ,
-    gen_ai::USAGE_CACHE_WRITE,
-    gen_ai::USAGE_REASONING,
-    gen_ai::OPERATION_INPUT,
-    gen_ai::OPERATION_OUTPUT,
-    by(
-        counter(
-            Id::Exchanges,
-            "tokometer.exchanges",
-            "{exchange}",
-            Scope::Exchange,
-            "Requests that ended, each with exactly one outcome",
-        ),
-        &[Key::Outcome, Key::StatusClass],
-    ),
-    by(
-        counter(
-            Id::Finishes,
-            "tokometer.finishes",
-            "{choice}",
-            Scope::Exchange,
-            "Choices with a finish reason (a request may have several)",
-        ),
-        &[Key::FinishReason],
-    ),
-    traced(by(
-        histogram(
-            Id::OwnTimeToHeaders,
-            "tokometer.time_to_headers",
-            "s",
-            Scope::Exchange,
-            buckets::WAIT,
-            "Time from the last byte of the request to the end of the response headers",
-        ),
-        &[Key::OutcomeClass],
-    )),
-    traced(by(
-        histogram(
-            Id::OwnTimeToFirstEvent,
-            "tokometer.time_to_first_event",
-            "s",
-            Scope::Exchange,
-            buckets::WAIT,
-            "Time from the last byte of the request to the first event of a streamed response",
-        ),
-        &[Key::OutcomeClass],
-    )),
-    traced(by_prompt(by(
-        histogram(
-            Id::OwnTimeToFirstToken,
-            "tokometer.time_to_first_token",
-            "s",
-            Scope::Exchange,
-            buckets::WAIT,
-            "Time from the last byte of the request to the first token on any channel of a streamed response, regardless of its outcome",
-        ),
-        &[Key::OutcomeClass],
-    ))),
-    traced(by_prompt(by(
-        histogram(
-            Id::OwnTimeToFirstVisible,
-            "tokometer.time_to_first_visible",
-            "s",
-            Scope::Exchange,
-            buckets::WAIT,
-            "Time from the last byte of the request to the first visible content of a streamed response",
-        ),
-        &[Key::OutcomeClass],
-    ))),
-    traced(by(
-        histogram(
-            Id::WaitWithoutFirstToken,
-            "tokometer.wait_without_first_token",
-            "s",
-            Scope::Exchange,
-            buckets::WAIT,
-            "Time waited by requests that ended without a token",
-        ),
-        &[Key::Outcome],
-    )),
-    traced(by(
-        histogram(
-            Id::DecodeRate,
-            "tokometer.decode.tokens",
-            "{token}/s",
-            Scope::Exchange,
-            buckets::RATE,
-            "Tokens per second between the first and the last token-bearing event of one stream; `source` marks lower bounds and estimates",
-        ),
-        &[Key::Source],
-    )),
-    traced(histogram(
-        Id::InterTokenLatency,
-        "tokometer.inter_token_latency",
-        "s",
-        Scope::Exchange,
-        buckets::GAP,
-        "Gap between token-bearing events divided by the tokens in the event: k observations of gap/k",
-    )),
-    traced(histogram(
-        Id::ChunkGap,
-        "tokometer.chunk_gap",
-        "s",
-        Scope::Exchange,
-        buckets::GAP,
-        "Gap between token-bearing events",
-    )),
-    histogram(
-        Id::ChunkTokens,
-        "tokometer.chunk.tokens",
-        "{token}",
-        Scope::Exchange,
-        buckets::CHUNK_TOKENS,
-        "Tokens in one event after the first, where the engine reports them",
-    ),
-    counter(
-        Id::Stalls,
-        "tokometer.stalls",
-        "{stall}",
-        Scope::Exchange,
-        "Gaps longer than the stall threshold that were not caused by the client",
-    ),
-    traced(by_prompt(by(
-        histogram(
-            Id::PrefillRate,
-            "tokometer.prefill.tokens",
-            "{token}/s",
-            Scope::Exchange,
-            buckets::PREFILL_RATE,
-            "Uncached prompt tokens divided by the time to the first token without queueing; only where cached tokens and queue time are known",
-        ),
-        &[Key::Source],
-    ))),
-    traced(by(
-        histogram(
-            Id::QueueTime,
-            "tokometer.queue.time",
-            "s",
-            Scope::Exchange,
-            buckets::WAIT,
-            "Time in the server's queue; `remainder` (Ollama) includes some milliseconds of templating and tokenizing",
-        ),
-        &[Key::Source],
-    )),
-    traced(by(
-        histogram(
-            Id::PhaseDuration,
-            "tokometer.phase.duration",
-            "s",
-            Scope::Exchange,
-            buckets::PHASE,
-            "Time of a request by phase; the phases add up to the time from its first byte to its end",
-        ),
-        &[Key::Phase],
-    )),
-    traced(histogram(
-        Id::DeliveryBlocked,
-        "tokometer.delivery.blocked",
-        "s",
-        Scope::Exchange,
-        buckets::WAIT,
-        "Time during which the response was blocked on a slow client (backpressure)",
-    )),
-    by(
-        counter(
-            Id::InputTokens,
-            "tokometer.input.tokens",
-            "{token}",
-            Scope::Exchange,
-            "Prompt tokens, including cached ones",
-        ),
-        &[Key::Source],
-    ),
-    by(
-        counter(
-            Id::OutputTokens,
-            "tokometer.output.tokens",
-            "{token}",
-            Scope::Exchange,
-            "Output tokens of requests that ended, including partial ones of aborted requests",
-        ),
-        &[Key::Source],
-    ),
-    counter(
-        Id::CachedTokens,
-        "tokometer.cached.tokens",
-        "{token}",
-        Scope::Exchange,
-        "Prompt tokens read from the engine's cache, where the engine reports them",
-    ),
-    counter(
-        Id::CacheCreationTokens,
-        "tokometer.cache_creation.tokens",
-        "{token}",
-        Scope::Exchange,
-        "Prompt tokens written to the engine's cache, where the engine reports them",
-    ),
-    counter(
-        Id::InputAudioTokens,
-        "tokometer.input.audio.tokens",
-        "{token}",
-        Scope::Exchange,
-        "Audio tokens in prompts, where the engine reports them",
-    ),
-    counter(
-        Id::InputImageTokens,
-        "tokometer.input.image.tokens",
-        "{token}",
-        Scope::Exchange,
-        "Image tokens in prompts, where the engine reports them",
-    ),
-    counter(
-        Id::ReasoningTokens,
-        "tokometer.reasoning.tokens",
-        "{token}",
-        Scope::Exchange,
-        "Reasoning tokens in the output, where the engine reports them",
-    ),
-    counter(
-        Id::OutputAudioTokens,
-        "tokometer.output.audio.tokens",
-        "{token}",
-        Scope::Exchange,
-        "Audio tokens in the output, where the engine reports them",
-    ),
-    counter(
-        Id::LiveTokens,
-        "tokometer.live.tokens",
-        "{token}",
-        Scope::Exchange,
-        "Output tokens while they are streamed: a lower bound that is corrected upward at the end of each stream",
-    ),
-    counter(Id::RequestBody, "tokometer.request.body", "By", Scope::Exchange, "Bytes of request bodies"),
-    counter(Id::ResponseBody, "tokometer.response.body", "By", Scope::Exchange, "Bytes of response bodies"),
-    by(
-        entry(Id::InFlight, "tokometer.in_flight", "{exchange}", Kind::UpDownCounter, Scope::Server, "Open requests"),
-        &[Key::Phase],
-    ),
-    in_flight::MEAN_AGE,
-    in_flight::OLDEST,
-    in_flight::WAITED,
-    in_flight::STALLED,
-    in_flight::HELD_UP,
-    in_flight::UNTRACKED,
-    in_flight::SILENCE,
-    in_flight::SILENCE_BOUND,
-    in_flight::WEDGED,
-    in_flight::RECENT,
-    in_flight::RECENT_MEMORY,
-    in_flight::RECENT_DROPPED,
-    in_flight::RECORDS_DROPPED,
-    in_flight::ACCESS_LOG_DROPPED,
-    by(
-        counter(
-            Id::ObserverDetached,
-            "tokometer.observer.detached",
-            "{connection}",
-            Scope::Server,
-            "Connections that are still relayed but no longer read; their open requests are recorded with the outcome `unobserved`",
-        ),
-        &[Key::Reason],
-    ),
-    by(
-        counter(
-            Id::BodiesUnread,
-            "tokometer.observer.bodies.unread",
-            "{body}",
-            Scope::Server,
-            "Bodies relayed without being read, or not to their end, because of their compression",
-        ),
-        &[Key::Direction, Key::Reason],
-    ),
-    counter(
-        Id::ConnectionsOpened,
-        "tokometer.connections.opened",
-        "{connection}",
-        Scope::Server,
-        "Connections accepted",
-    ),
-    entry(
-        Id::ConnectionsOpen,
-        "tokometer.connections.open",
-        "{connection}",
-        Kind::UpDownCounter,
-        Scope::Server,
-        "Open connections",
-    ),
-    by(
-        counter(
-            Id::ConnectionsRefused,
-            "tokometer.connections.refused",
-            "{connection}",
-            Scope::Server,
-            "Connections refused because the maximum number was open: the open file limit (`descriptors`) or `relay.max_connections` (`max_connections`)",
-        ),
-        &[Key::Reason],
-    ),
-    by(
-        counter(
-            Id::ConnectFailures,
-            "tokometer.connect.failures",
-            "{connection}",
-            Scope::Server,
-            "Connections for which the server was unreachable",
-        ),
-        &[Key::Reason],
-    ),
-    by(
-        counter(Id::RelayIo, "tokometer.relay.io", "By", Scope::Server, "Bytes relayed, including headers and framing"),
-        &[Key::Direction],
-    ),
-    by(
-        entry(
-            Id::Interception,
-            "tokometer.interception",
-            "",
-            Kind::Gauge,
-            Scope::Server,
-            "Always 1: how traffic to the server is intercepted, and whether the server can be reached directly; absent while the server does not respond",
-        ),
-        &[Key::Mode, Key::Result],
-    ),
-    gauge(Id::ObserverConnections, "tokometer.observer.connections", "{connection}", "Connections currently read"),
-    counter(
-        Id::ObserverTime,
-        "tokometer.observer.time",
-        "s",
-        Scope::Process,
-        "Time spent reading relayed bytes: tokometer's own overhead on the data path's threads",
-    ),
-    counter(
-        Id::ObserverDecoded,
-        "tokometer.observer.decoded",
-        "By",
-        Scope::Process,
-        "Bytes produced by decoders of compressed bodies and messages, including those of inner codings",
-    ),
-    gauge(
-        Id::ObserverMemory,
-        "tokometer.observer.memory",
-        "By",
-        "Memory charged to the budget (`observe.memory_bytes`): data that observers hold because of clients",
-    ),
-    gauge(Id::ObserverMemoryLimit, "tokometer.observer.memory.limit", "By", "The memory budget"),
-    counter(
-        Id::ObserverMemoryRefused,
-        "tokometer.observer.memory.refused",
-        "{request}",
-        Scope::Process,
-        "Memory requests refused because the budget was exhausted",
-    ),
-    gauge(
-        Id::EventLoopLag,
-        "tokometer.event_loop.lag",
-        "s",
-        "Delay of the last timers of the data path's threads, or of timers overdue now: maximum over all threads; timers have a resolution of one millisecond",
-    ),
-    by(
-        counter(
-            Id::TokenizerUncounted,
-            "tokometer.tokenizer.uncounted",
-            "{answer}",
-            Scope::Process,
-            "Responses without a token count from the engine that the tokenizer could not count either; only where a tokenizer is configured",
-        ),
-        &[Key::Reason],
-    ),
-    engine::RUNNING,
-    engine::WAITING,
-    engine::KV_USAGE,
-    engine::CACHE_QUERIES,
-    engine::CACHE_HITS,
-    engine::CACHE_RATIO,
-    engine::PREEMPTIONS,
-    engine::DRAFTED,
-    engine::ACCEPTED,
-    engine::ACCEPTANCE_RATIO,
-    engine::QUEUE_TIME,
-    engine::QUEUE_REQUESTS,
-    engine::QUEUE_TIME_ESTIMATE,
-    engine::SCRAPES,
-    engine::SCRAPE_FAILURES,
-    engine::SCRAPE_DURATION,
-    engine::SCRAPE_AGE,
-    counter(Id::SpansSent, "tokometer.telemetry.spans.sent", "{span}", Scope::Process, "Spans accepted by a collector"),
-    counter(
-        Id::SpansDropped,
-        "tokometer.telemetry.spans.dropped",
-        "{span}",
-        Scope::Process,
-        "Spans lost because the queue was full or their export failed",
-    ),
-    by(
-        counter(
-            Id::TracesKept,
-            "tokometer.telemetry.traces.kept",
-            "{trace}",
-            Scope::Process,
-            "Traces kept because of their content that the sampler alone would have dropped",
-        ),
-        &[Key::Reason],
-    ),
-    counter(
-        Id::TracesCapped,
-        "tokometer.telemetry.traces.capped",
-        "{trace}",
-        Scope::Process,
-        "Traces dropped although their content qualified them to be kept: the rate limit per second was reached",
-    ),
-    by(
-        counter(Id::Exports, "tokometer.telemetry.exports", "{export}", Scope::Process, "OTLP exports attempted"),
-        &[Key::Signal],
-    ),
-    by(
-        counter(
-            Id::ExportsFailed,
-            "tokometer.telemetry.exports.failed",
-            "{export}",
-            Scope::Process,
-            "OTLP exports that failed after their retries",
-        ),
-        &[Key::Signal],
-    ),
-    by(
-        counter(
-            Id::LabelsFolded,
-            "tokometer.labels.folded",
-            "{exchange}",
-            Scope::Process,
-            "Requests whose attributes were folded into `other` because a cap was reached",
-        ),
-        &[Key::Kind],
-    ),
-    objectives::EVENTS,
-    objectives::EXCLUDED,
-    objectives::GOOD_TOKENS,
-    objectives::OBJECTIVE,
-    objectives::THRESHOLD,
-    ledger::TENANT_EXCHANGES,
-    ledger::TENANT_INPUT,
-    ledger::TENANT_CACHED,
-    ledger::TENANT_OUTPUT,
-    ledger::COST,
-    ledger::UNPRICED,
-    ledger::BUDGET_SPENT,
-    ledger::BUDGET_LIMIT,
-    engine_spans::RECEIVED,
-    engine_spans::FORWARDED,
-    engine_spans::DROPPED,
-    engine_spans::UNJOINED,
-    engine_spans::REFUSED,
-    engine_spans::WAITING,
-    engine_spans::JOINS,
-    engine_spans::HELD,
-    counter(Id::Cpu, "process.cpu", "s", Scope::Process, "User and system CPU time of this process"),
-    gauge(Id::ResidentMemory, "process.resident_memory", "By", "Resident memory of this process"),
-    gauge(Id::VirtualMemory, "process.virtual_memory", "By", "Virtual memory of this process"),
-    gauge(Id::OpenFds, "process.open_fds", "{file_descriptor}", "Open file descriptors of this process"),
-    gauge(
-        Id::MaxFds,
-        "process.max_fds",
-        "{file_descriptor}",
-        "Maximum number of open file descriptors of this process",
-    ),
-    gauge(Id::Threads, "process.threads", "{thread}", "Threads of this process"),
-    gauge(Id::StartTime, "process.start_time", "s", "Start time of this process, in seconds since 1970"),
-    by(gauge(Id::BuildInfo, "tokometer.build_info", "", "Always 1, with the version as an attribute"), &[Key::Version]),
+/// Declares each metric once: the documentation of its identifier is its description.
+macro_rules! catalogue {
+    ($( $(#[doc = $help:literal])+ $id:ident = $kind:ident($($part:expr),+)$(.$with:ident($($more:expr)?))*, )+) => {
+        /// Identifiers of the metrics, in the order of [`TABLE`].
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Id { $( $(#[doc = $help])+ $id, )+ }
+
+        /// Every metric that is recorded or observed, except `target_info`, which is generated from the resource.
+        pub static TABLE: [Metric; [$(Id::$id),+].len()] =
+            // Each line of a description begins with a space.
+            [$( $kind(Id::$id, concat!($($help),+).split_at(1).1, $($part),+)$(.$with($($more)?))* ),+];
+    };
+}
+
+const fn counter(id: Id, help: &'static str, scope: Scope, name: &'static str, unit: &'static str) -> Metric {
+    Metric::new(id, help, scope, name, unit, Kind::Counter)
+}
+
+const fn up_down(id: Id, help: &'static str, scope: Scope, name: &'static str, unit: &'static str) -> Metric {
+    Metric::new(id, help, scope, name, unit, Kind::UpDownCounter)
+}
+
+const fn gauge(id: Id, help: &'static str, scope: Scope, name: &'static str, unit: &'static str) -> Metric {
+    Metric::new(id, help, scope, name, unit, Kind::Gauge)
+}
+
+const fn histogram(
+    id: Id,
+    help: &'static str,
+    scope: Scope,
+    name: &'static str,
+    unit: &'static str,
+    buckets: &'static [f64],
+) -> Metric {
+    Metric { buckets, ..Metric::new(id, help, scope, name, unit, Kind::Histogram) }
+}
+
+// Bucket boundaries, in seconds where the unit is `s`.
+
+/// Durations, as recommended by semantic conventions v1.41 for `gen_ai.*.duration`.
+const DURATION: &[f64] = &[0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92];
+
+/// Tokens of one operation, as recommended by semantic conventions v1.41.
+const TOKENS: &[f64] = &[
+    1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0, 16384.0, 65536.0, 262144.0, 1048576.0, 4194304.0, 16777216.0,
+    67108864.0,
 ];
+
+/// `gen_ai.server.time_to_first_token`, as recommended by semantic conventions v1.41.
+const TIME_TO_FIRST_TOKEN: &[f64] =
+    &[0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0];
+
+/// `gen_ai.server.time_per_output_token`, as recommended by semantic conventions v1.41.
+const TIME_PER_OUTPUT_TOKEN: &[f64] = &[0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5];
+
+/// Waits of a whole request. Compared with the conventions: finer between 100 ms and 10 s, where objectives lie, and
+/// with a higher upper end.
+const WAIT: &[f64] = &[
+    0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0,
+    20.0, 30.0, 60.0, 120.0, 300.0,
+];
+
+/// Phases of a request: coarser than [`WAIT`], because every label set has one series per phase.
+const PHASE: &[f64] = &[0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0];
+
+/// Gaps between tokens: from speculative decoding (under 1 ms) to a stall.
+const GAP: &[f64] = &[
+    0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.025, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3,
+    0.5, 1.0, 2.0, 5.0, 10.0, 30.0,
+];
+
+/// Decode rates of one stream, tokens per second.
+const RATE: &[f64] = &[
+    1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 60.0, 75.0, 100.0, 125.0, 150.0, 200.0, 250.0,
+    300.0, 400.0, 500.0, 750.0, 1000.0,
+];
+
+/// Prefill rates of one request, prompt tokens per second.
+const PREFILL_RATE: &[f64] =
+    &[10.0, 30.0, 100.0, 300.0, 1000.0, 2000.0, 3000.0, 5000.0, 10000.0, 20000.0, 30000.0, 100000.0, 300000.0];
+
+/// Tokens in one event.
+const CHUNK_TOKENS: &[f64] = &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 12.0, 16.0, 32.0, 64.0, 128.0];
+
+catalogue! {
+    // GenAI semantic conventions.
+
+    /// Time from the last byte of the request (from its first byte if it never ended) to the end of the response
+    RequestDuration = histogram(Scope::GenAi, "gen_ai.server.request.duration", "s", DURATION)
+        .by(&[Key::ErrorType]).exemplars(),
+    /// Time to the first token of successful streamed responses; see tokometer.time_to_first_token for all
+    TimeToFirstToken = histogram(Scope::GenAi, "gen_ai.server.time_to_first_token", "s", TIME_TO_FIRST_TOKEN)
+        .by_prompt().exemplars(),
+    /// Time from the first token to the end, divided by the tokens after the first event; successful streamed responses
+    /// with an exact count only
+    TimePerOutputToken = histogram(Scope::GenAi, "gen_ai.server.time_per_output_token", "s", TIME_PER_OUTPUT_TOKEN)
+        .exemplars(),
+    /// Tokens of one request, as counted by the engine
+    TokenUsage = histogram(Scope::GenAi, "gen_ai.client.token.usage", "{token}", TOKENS)
+        .by(&[Key::TokenType]).only(Generation::V1_41),
+    /// Prompt tokens, including cached ones
+    UsageInput = counter(Scope::GenAi, "gen_ai.client.inference.usage.input_tokens", "{token}")
+        .by(&[Key::TokenModality]).only(Generation::Latest),
+    /// Output tokens, including reasoning
+    UsageOutput = counter(Scope::GenAi, "gen_ai.client.inference.usage.output_tokens", "{token}")
+        .by(&[Key::TokenModality]).only(Generation::Latest),
+    /// Prompt tokens read from the engine's cache
+    UsageCacheRead = counter(Scope::GenAi, "gen_ai.client.inference.usage.cache_read.input_tokens", "{token}")
+        .by(&[Key::TokenModality]).only(Generation::Latest),
+    /// Prompt tokens written to the engine's cache
+    UsageCacheWrite = counter(Scope::GenAi, "gen_ai.client.inference.usage.cache_write.input_tokens", "{token}")
+        .by(&[Key::TokenModality]).only(Generation::Latest),
+    /// Reasoning tokens in the output
+    UsageReasoning = counter(Scope::GenAi, "gen_ai.client.inference.usage.reasoning.output_tokens", "{token}")
+        .by(&[Key::TokenModality]).only(Generation::Latest),
+    /// Prompt tokens of one request, where the engine reported them
+    OperationInput = histogram(Scope::GenAi, "gen_ai.client.inference.operation.input_tokens", "{token}", TOKENS)
+        .by(&[Key::ErrorType]).only(Generation::Latest),
+    /// Output tokens of one request, where the engine reported them
+    OperationOutput = histogram(Scope::GenAi, "gen_ai.client.inference.operation.output_tokens", "{token}", TOKENS)
+        .by(&[Key::ErrorType]).only(Generation::Latest),
+
+    // Requests.
+
+    /// Requests that ended, each with exactly one outcome
+    Exchanges = counter(Scope::Exchange, "tokometer.exchanges", "{exchange}").by(&[Key::Outcome, Key::StatusClass]),
+    /// Choices with a finish reason (a request may have several)
+    Finishes = counter(Scope::Exchange, "tokometer.finishes", "{choice}").by(&[Key::FinishReason]),
+    /// Time from the last byte of the request to the end of the response headers
+    OwnTimeToHeaders = histogram(Scope::Exchange, "tokometer.time_to_headers", "s", WAIT)
+        .by(&[Key::OutcomeClass]).exemplars(),
+    /// Time from the last byte of the request to the first event of a streamed response
+    OwnTimeToFirstEvent = histogram(Scope::Exchange, "tokometer.time_to_first_event", "s", WAIT)
+        .by(&[Key::OutcomeClass]).exemplars(),
+    /// Time from the last byte of the request to the first token on any channel of a streamed response, regardless of
+    /// its outcome
+    OwnTimeToFirstToken = histogram(Scope::Exchange, "tokometer.time_to_first_token", "s", WAIT)
+        .by(&[Key::OutcomeClass]).by_prompt().exemplars(),
+    /// Time from the last byte of the request to the first visible content of a streamed response
+    OwnTimeToFirstVisible = histogram(Scope::Exchange, "tokometer.time_to_first_visible", "s", WAIT)
+        .by(&[Key::OutcomeClass]).by_prompt().exemplars(),
+    /// Time waited by requests that ended without a token
+    WaitWithoutFirstToken = histogram(Scope::Exchange, "tokometer.wait_without_first_token", "s", WAIT)
+        .by(&[Key::Outcome]).exemplars(),
+    /// Tokens per second between the first and the last token-bearing event of one stream; `source` marks lower bounds
+    /// and estimates
+    DecodeRate = histogram(Scope::Exchange, "tokometer.decode.tokens", "{token}/s", RATE)
+        .by(&[Key::Source]).exemplars(),
+    /// Gap between token-bearing events divided by the tokens in the event: k observations of gap/k
+    InterTokenLatency = histogram(Scope::Exchange, "tokometer.inter_token_latency", "s", GAP).exemplars(),
+    /// Gap between token-bearing events
+    ChunkGap = histogram(Scope::Exchange, "tokometer.chunk_gap", "s", GAP).exemplars(),
+    /// Tokens in one event after the first, where the engine reports them
+    ChunkTokens = histogram(Scope::Exchange, "tokometer.chunk.tokens", "{token}", CHUNK_TOKENS),
+    /// Gaps longer than the stall threshold that were not caused by the client
+    Stalls = counter(Scope::Exchange, "tokometer.stalls", "{stall}"),
+    /// Uncached prompt tokens divided by the time to the first token without queueing; only where cached tokens and
+    /// queue time are known
+    PrefillRate = histogram(Scope::Exchange, "tokometer.prefill.tokens", "{token}/s", PREFILL_RATE)
+        .by(&[Key::Source]).by_prompt().exemplars(),
+    /// Time in the server's queue; `remainder` (Ollama) includes some milliseconds of templating and tokenizing
+    QueueTime = histogram(Scope::Exchange, "tokometer.queue.time", "s", WAIT).by(&[Key::Source]).exemplars(),
+    /// Time of a request by phase; the phases add up to the time from its first byte to its end
+    PhaseDuration = histogram(Scope::Exchange, "tokometer.phase.duration", "s", PHASE).by(&[Key::Phase]).exemplars(),
+    /// Time during which the response was blocked on a slow client (backpressure)
+    DeliveryBlocked = histogram(Scope::Exchange, "tokometer.delivery.blocked", "s", WAIT).exemplars(),
+    /// Prompt tokens, including cached ones
+    InputTokens = counter(Scope::Exchange, "tokometer.input.tokens", "{token}").by(&[Key::Source]),
+    /// Output tokens of requests that ended, including partial ones of aborted requests
+    OutputTokens = counter(Scope::Exchange, "tokometer.output.tokens", "{token}").by(&[Key::Source]),
+    /// Prompt tokens read from the engine's cache, where the engine reports them
+    CachedTokens = counter(Scope::Exchange, "tokometer.cached.tokens", "{token}"),
+    /// Prompt tokens written to the engine's cache, where the engine reports them
+    CacheCreationTokens = counter(Scope::Exchange, "tokometer.cache_creation.tokens", "{token}"),
+    /// Audio tokens in prompts, where the engine reports them
+    InputAudioTokens = counter(Scope::Exchange, "tokometer.input.audio.tokens", "{token}"),
+    /// Image tokens in prompts, where the engine reports them
+    InputImageTokens = counter(Scope::Exchange, "tokometer.input.image.tokens", "{token}"),
+    /// Reasoning tokens in the output, where the engine reports them
+    ReasoningTokens = counter(Scope::Exchange, "tokometer.reasoning.tokens", "{token}"),
+    /// Audio tokens in the output, where the engine reports them
+    OutputAudioTokens = counter(Scope::Exchange, "tokometer.output.audio.tokens", "{token}"),
+    /// Output tokens while they are streamed: a lower bound that is corrected upward at the end of each stream
+    LiveTokens = counter(Scope::Exchange, "tokometer.live.tokens", "{token}"),
+    /// Bytes of request bodies
+    RequestBody = counter(Scope::Exchange, "tokometer.request.body", "By"),
+    /// Bytes of response bodies
+    ResponseBody = counter(Scope::Exchange, "tokometer.response.body", "By"),
+
+    // Requests in flight and recently ended ones.
+
+    /// Open requests
+    InFlight = up_down(Scope::Server, "tokometer.in_flight", "{exchange}").by(&[Key::Phase]).recorded(),
+    /// Mean age of the requests in flight, from their first byte; absent when there is none
+    InFlightMeanAge = gauge(Scope::Server, "tokometer.in_flight.age.mean", "s").by(&[Key::Phase]),
+    /// Age of the oldest request in flight; absent when there is none
+    InFlightOldest = gauge(Scope::Server, "tokometer.in_flight.age.max", "s").by(&[Key::Phase]),
+    /// Maximum time that a request in flight has waited for its next (or first) token; absent when there is none
+    InFlightWaited = gauge(Scope::Server, "tokometer.in_flight.wait.max", "s").by(&[Key::Phase]),
+    /// Streams whose next token is overdue by the stall threshold and whose clients are not blocking
+    InFlightStalled = gauge(Scope::Server, "tokometer.in_flight.stalled", "{exchange}"),
+    /// Requests in flight that are blocked on a slow client (backpressure)
+    InFlightHeldUp = gauge(Scope::Server, "tokometer.in_flight.held_up", "{exchange}"),
+    /// Requests not tracked while in flight because more than live.max_in_flight were open
+    InFlightUntracked = counter(Scope::Process, "tokometer.in_flight.untracked", "{exchange}"),
+    /// Time since the engine last sent a token to any client while it had pending requests; 0 when it has none
+    EngineSilence = gauge(Scope::Server, "tokometer.engine.silence", "s"),
+    /// Maximum silence allowed for the requests in flight; absent when the engine has no pending request
+    EngineSilenceBound = gauge(Scope::Server, "tokometer.engine.silence.bound", "s"),
+    /// 1 while the engine has been silent for longer than its bound, so that /engine/healthz returns 503; else 0
+    EngineWedged = gauge(Scope::Server, "tokometer.engine.wedged", ""),
+    /// Ended requests kept for /exchanges
+    RecentExchanges = gauge(Scope::Process, "tokometer.recent.exchanges", "{exchange}"),
+    /// Memory used by the kept ended requests
+    RecentMemory = gauge(Scope::Process, "tokometer.recent.memory", "By"),
+    /// Ended requests not kept because they ended faster than they could be stored
+    RecentDropped = counter(Scope::Process, "tokometer.recent.dropped", "{exchange}"),
+    /// Requests whose records were dropped because too many were waiting to be counted: only tokometer.exchanges counts
+    /// them, by operation, server and outcome
+    RecordsDropped = counter(Scope::Process, "tokometer.records.dropped", "{request}"),
+    /// Access log lines lost; absent where no access log is written
+    AccessLogDropped = counter(Scope::Process, "tokometer.access_log.dropped", "{line}").by(&[Key::Reason]),
+
+    // Connections and observers.
+
+    /// Connections that are still relayed but no longer read; their open requests are recorded with the outcome
+    /// `unobserved`
+    ObserverDetached = counter(Scope::Server, "tokometer.observer.detached", "{connection}")
+        .by(&[Key::Reason]).recorded(),
+    /// Bodies relayed without being read, or not to their end, because of their compression
+    BodiesUnread = counter(Scope::Server, "tokometer.observer.bodies.unread", "{body}")
+        .by(&[Key::Direction, Key::Reason]).recorded(),
+    /// Connections accepted
+    ConnectionsOpened = counter(Scope::Server, "tokometer.connections.opened", "{connection}"),
+    /// Open connections
+    ConnectionsOpen = up_down(Scope::Server, "tokometer.connections.open", "{connection}"),
+    /// Connections refused because the maximum number was open: the open file limit (`descriptors`) or
+    /// `relay.max_connections` (`max_connections`)
+    ConnectionsRefused = counter(Scope::Server, "tokometer.connections.refused", "{connection}").by(&[Key::Reason]),
+    /// Connections for which the server was unreachable
+    ConnectFailures = counter(Scope::Server, "tokometer.connect.failures", "{connection}").by(&[Key::Reason]),
+    /// Bytes relayed, including headers and framing
+    RelayIo = counter(Scope::Server, "tokometer.relay.io", "By").by(&[Key::Direction]),
+    /// Always 1: how traffic to the server is intercepted, and whether the server can be reached directly; absent while
+    /// the server does not respond
+    Interception = gauge(Scope::Server, "tokometer.interception", "").by(&[Key::Mode, Key::Result]),
+    /// Connections currently read
+    ObserverConnections = gauge(Scope::Process, "tokometer.observer.connections", "{connection}"),
+    /// Time spent reading relayed bytes: tokometer's own overhead on the data path's threads
+    ObserverTime = counter(Scope::Process, "tokometer.observer.time", "s"),
+    /// Bytes produced by decoders of compressed bodies and messages, including those of inner codings
+    ObserverDecoded = counter(Scope::Process, "tokometer.observer.decoded", "By"),
+    /// Memory charged to the budget (`observe.memory_bytes`): data that observers hold because of clients
+    ObserverMemory = gauge(Scope::Process, "tokometer.observer.memory", "By"),
+    /// The memory budget
+    ObserverMemoryLimit = gauge(Scope::Process, "tokometer.observer.memory.limit", "By"),
+    /// Memory requests refused because the budget was exhausted
+    ObserverMemoryRefused = counter(Scope::Process, "tokometer.observer.memory.refused", "{request}"),
+    /// Delay of the last timers of the data path's threads, or of timers overdue now: maximum over all threads; timers
+    /// have a resolution of one millisecond
+    EventLoopLag = gauge(Scope::Process, "tokometer.event_loop.lag", "s"),
+    /// Responses without a token count from the engine that the tokenizer could not count either; only where a
+    /// tokenizer is configured
+    TokenizerUncounted = counter(Scope::Process, "tokometer.tokenizer.uncounted", "{answer}").by(&[Key::Reason]),
+
+    // The engine's own metrics.
+
+    /// Requests being processed by the engine, from the engine's own metrics
+    EngineRunning = gauge(Scope::Server, "tokometer.engine.requests.running", "{request}"),
+    /// Requests waiting in the engine's queue, from the engine's own metrics
+    EngineWaiting = gauge(Scope::Server, "tokometer.engine.requests.waiting", "{request}"),
+    /// Share of the engine's key-value cache in use, from the engine's own metrics; with several ranks the maximum
+    EngineKvUsage = gauge(Scope::Server, "tokometer.engine.kv_cache.usage", "1"),
+    /// Lookups in the engine's prefix cache, in its own unit (tokens or blocks)
+    EngineCacheQueries = counter(Scope::Server, "tokometer.engine.prefix_cache.queries", ""),
+    /// Hits in the engine's prefix cache, in its own unit (tokens or blocks)
+    EngineCacheHits = counter(Scope::Server, "tokometer.engine.prefix_cache.hits", ""),
+    /// Recent hit ratio of the engine's prefix cache
+    EngineCacheRatio = gauge(Scope::Server, "tokometer.engine.prefix_cache.hit_ratio", "1").by(&[Key::Source]),
+    /// Requests that the engine preempted in favour of others and restarted
+    EnginePreemptions = counter(Scope::Server, "tokometer.engine.preemptions", "{preemption}"),
+    /// Tokens proposed by the engine's speculative decoding
+    EngineDrafted = counter(Scope::Server, "tokometer.engine.speculative.drafted", "{token}"),
+    /// Proposed tokens accepted by the engine's model
+    EngineAccepted = counter(Scope::Server, "tokometer.engine.speculative.accepted", "{token}"),
+    /// Recent share of proposed tokens accepted by the engine's model
+    EngineAcceptanceRatio = gauge(Scope::Server, "tokometer.engine.speculative.acceptance_ratio", "1")
+        .by(&[Key::Source]),
+    /// Total time requests waited in the engine's queue, from the engine's own metrics; most engines count a wait when
+    /// the request ends
+    EngineQueueTime = counter(Scope::Server, "tokometer.engine.queue.time", "s"),
+    /// Requests whose waits are included in tokometer.engine.queue.time
+    EngineQueueRequests = counter(Scope::Server, "tokometer.engine.queue.requests", "{request}"),
+    /// Mean queue wait of the requests added to the engine's queue metrics between two scrapes: an estimate for the
+    /// whole engine
+    QueueTimeEstimate = gauge(Scope::Server, "tokometer.queue.time.estimate", "s").by(&[Key::Source]),
+    /// Attempts to scrape the engine's metrics
+    EngineScrapes = counter(Scope::Server, "tokometer.engine.scrape.attempts", "{scrape}"),
+    /// Scrapes of the engine's metrics that failed
+    EngineScrapeFailures = counter(Scope::Server, "tokometer.engine.scrape.failures", "{scrape}").by(&[Key::Reason]),
+    /// Duration of the last attempt to scrape the engine's metrics
+    EngineScrapeDuration = gauge(Scope::Server, "tokometer.engine.scrape.duration", "s"),
+    /// Time since the last successful scrape of the engine's metrics
+    EngineScrapeAge = gauge(Scope::Server, "tokometer.engine.scrape.age", "s"),
+
+    // Tokometer's own telemetry.
+
+    /// Spans accepted by a collector
+    SpansSent = counter(Scope::Process, "tokometer.telemetry.spans.sent", "{span}"),
+    /// Spans lost because the queue was full or their export failed
+    SpansDropped = counter(Scope::Process, "tokometer.telemetry.spans.dropped", "{span}"),
+    /// Traces kept because of their content that the sampler alone would have dropped
+    TracesKept = counter(Scope::Process, "tokometer.telemetry.traces.kept", "{trace}").by(&[Key::Reason]),
+    /// Traces dropped although their content qualified them to be kept: the rate limit per second was reached
+    TracesCapped = counter(Scope::Process, "tokometer.telemetry.traces.capped", "{trace}"),
+    /// OTLP exports attempted
+    Exports = counter(Scope::Process, "tokometer.telemetry.exports", "{export}").by(&[Key::Signal]),
+    /// OTLP exports that failed after their retries
+    ExportsFailed = counter(Scope::Process, "tokometer.telemetry.exports.failed", "{export}").by(&[Key::Signal]),
+    /// Requests whose attributes were folded into `other` because a cap was reached
+    LabelsFolded = counter(Scope::Process, "tokometer.labels.folded", "{exchange}").by(&[Key::Kind]),
+
+    // Objectives.
+
+    /// Requests evaluated by an objective; bad ones carry the reason
+    SloEvents = counter(Scope::Process, "tokometer.slo.events", "{exchange}")
+        .by(&[Key::Slo, Key::Model, Key::Verdict, Key::Reason]),
+    /// Requests in scope of an objective but not evaluated: the server was not the cause, or too little is known
+    SloExcluded = counter(Scope::Process, "tokometer.slo.excluded", "{exchange}")
+        .by(&[Key::Slo, Key::Model, Key::Reason]),
+    /// Output tokens of requests that met a goodput objective
+    SloGoodTokens = counter(Scope::Process, "tokometer.slo.good_output.tokens", "{token}")
+        .by(&[Key::Slo, Key::Model, Key::Source]),
+    /// Target share of good requests of an objective
+    SloObjective = gauge(Scope::Process, "tokometer.slo.objective", "1").by(&[Key::Slo]),
+    /// Limit of an objective, in the unit given by its name
+    SloThreshold = gauge(Scope::Process, "tokometer.slo.threshold", "").by(&[Key::Slo, Key::Threshold]),
+
+    // Tenants, cost and budgets.
+
+    /// Requests by tenant; only with `tenants`
+    TenantExchanges = counter(Scope::Process, "tokometer.tenant.exchanges", "{exchange}")
+        .by(&[Key::Tenant, Key::OutcomeClass]),
+    /// Prompt tokens by tenant, including cached ones; only with `tenants`
+    TenantInputTokens = counter(Scope::Process, "tokometer.tenant.input.tokens", "{token}")
+        .by(&[Key::Tenant, Key::Source]),
+    /// Prompt tokens read from the engine's cache, where the engine reports them, by tenant; only with `tenants`
+    TenantCachedTokens = counter(Scope::Process, "tokometer.tenant.cached.tokens", "{token}").by(&[Key::Tenant]),
+    /// Output tokens by tenant, including partial ones of aborted requests; only with `tenants`
+    TenantOutputTokens = counter(Scope::Process, "tokometer.tenant.output.tokens", "{token}")
+        .by(&[Key::Tenant, Key::Source]),
+    /// Cost of responses at the configured prices; `source` marks it as exact, an estimate or a lower bound; only with
+    /// `prices`
+    Cost = counter(Scope::Process, "tokometer.cost", "{currency}")
+        .by(&[Key::Model, Key::Tenant, Key::Currency, Key::Source]),
+    /// Responses not included in any cost because their model has no price or their token count is unknown; only with
+    /// `prices`
+    Unpriced = counter(Scope::Process, "tokometer.unpriced", "{exchange}").by(&[Key::Model, Key::Reason]),
+    /// Amount of a budget used since the process started, in the budget's unit
+    BudgetSpent = counter(Scope::Process, "tokometer.budget.spent", "").by(&[Key::Budget, Key::Unit]),
+    /// Daily limit of a budget (midnight to midnight UTC)
+    BudgetLimit = gauge(Scope::Process, "tokometer.budget.limit", "").by(&[Key::Budget, Key::Unit]),
+
+    // The engine's own spans.
+
+    /// Engine spans received; these metrics exist only where spans are received
+    EngineSpansReceived = counter(Scope::Process, "tokometer.engine_spans.received", "{span}"),
+    /// Engine spans accepted by the collector
+    EngineSpansForwarded = counter(Scope::Process, "tokometer.engine_spans.forwarded", "{span}"),
+    /// Engine spans received that did not reach the collector
+    EngineSpansDropped = counter(Scope::Process, "tokometer.engine_spans.dropped", "{span}").by(&[Key::Reason]),
+    /// Engine spans of requests that matched no observed request
+    EngineSpansUnjoined = counter(Scope::Process, "tokometer.engine_spans.unjoined", "{span}").by(&[Key::Reason]),
+    /// Export requests rejected with an error; an engine that receives `busy` retries them
+    EngineMessagesRefused = counter(Scope::Process, "tokometer.engine_spans.messages.refused", "{message}")
+        .by(&[Key::Reason]),
+    /// Bytes of export requests being read or waiting to be forwarded
+    EngineMessagesWaiting = gauge(Scope::Process, "tokometer.engine_spans.messages.waiting", "By"),
+    /// Requests by result of the search for their engine span; counted only while spans arrive
+    SpanJoins = counter(Scope::Process, "tokometer.span_joins", "{exchange}").by(&[Key::Result]),
+    /// Requests waiting for their engine span
+    SpanJoinsHeld = gauge(Scope::Process, "tokometer.span_joins.held", "{exchange}"),
+
+    // The process.
+
+    /// User and system CPU time of this process
+    Cpu = counter(Scope::Process, "process.cpu", "s"),
+    /// Resident memory of this process
+    ResidentMemory = gauge(Scope::Process, "process.resident_memory", "By"),
+    /// Virtual memory of this process
+    VirtualMemory = gauge(Scope::Process, "process.virtual_memory", "By"),
+    /// Open file descriptors of this process
+    OpenFds = gauge(Scope::Process, "process.open_fds", "{file_descriptor}"),
+    /// Maximum number of open file descriptors of this process
+    MaxFds = gauge(Scope::Process, "process.max_fds", "{file_descriptor}"),
+    /// Threads of this process
+    Threads = gauge(Scope::Process, "process.threads", "{thread}"),
+    /// Start time of this process, in seconds since 1970
+    StartTime = gauge(Scope::Process, "process.start_time", "s"),
+    /// Always 1, with the version as an attribute
+    BuildInfo = gauge(Scope::Process, "tokometer.build_info", "").by(&[Key::Version]),
+}

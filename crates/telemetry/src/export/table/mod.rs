@@ -1,45 +1,28 @@
 //! The single table of metrics: source of both exporters, `docs/METRICS.md`, the dashboards and the rules.
 
-mod buckets;
-mod build;
-mod engine;
-mod engine_spans;
+mod docs;
 mod entries;
-mod gen_ai;
-mod in_flight;
 mod key;
-mod ledger;
 mod naming;
-mod objectives;
 
-pub use entries::TABLE;
+pub use docs::metrics_markdown;
+pub use entries::{Id, TABLE};
 pub use key::Key;
 pub use naming::{PrometheusName, prometheus_name};
 
 use crate::export::Semconv;
 
-/// Type of a metric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Monotonic.
-    Counter,
-    /// Rises and falls; sums over processes are meaningful.
-    UpDownCounter,
-    /// A current value.
-    Gauge,
-    /// A distribution.
-    Histogram,
-}
-
-impl Kind {
-    /// The name in the documentation.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Kind::Counter => "counter",
-            Kind::UpDownCounter => "up-down counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
-        }
+tokometer_observe::closed_enum! {
+    /// Type of a metric, named as in the documentation.
+    pub enum Kind {
+        /// Monotonic.
+        Counter = "counter",
+        /// Rises and falls; sums over processes are meaningful.
+        UpDownCounter = "up-down counter",
+        /// A current value.
+        Gauge = "gauge",
+        /// A distribution.
+        Histogram = "histogram",
     }
 }
 
@@ -73,25 +56,6 @@ impl Scope {
             Scope::Exchange => ALL,
             Scope::Server => &[Key::ServerAddress, Key::ServerPort],
             Scope::Process => &[],
-        }
-    }
-}
-
-/// How stable a metric's name is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stability {
-    /// From the OpenTelemetry GenAI conventions, where its state is still `Development`.
-    Development,
-    /// Defined by tokometer; changes only with a major version.
-    Stable,
-}
-
-impl Stability {
-    /// The term in the documentation.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Stability::Development => "development (OTel GenAI)",
-            Stability::Stable => "stable",
         }
     }
 }
@@ -139,15 +103,69 @@ pub struct Metric {
     pub extra: &'static [Key],
     /// Attributes added only if the settings enable them: the prompt classes.
     pub optional: &'static [Key],
-    /// How stable its name is.
-    pub stability: Stability,
     /// The generation of GenAI names with which it is emitted.
     pub generation: Generation,
     /// Whether its buckets carry exemplars (trace and span of a request counted in them).
     pub exemplar: bool,
+    /// Recorded as requests proceed; else observed when a page or an export batch is made.
+    pub(crate) recorded: bool,
 }
 
 impl Metric {
+    const fn new(
+        id: Id,
+        help: &'static str,
+        scope: Scope,
+        name: &'static str,
+        unit: &'static str,
+        kind: Kind,
+    ) -> Metric {
+        Metric {
+            id,
+            name,
+            unit,
+            kind,
+            help,
+            buckets: &[],
+            scope,
+            extra: &[],
+            optional: &[],
+            generation: Generation::Every,
+            exemplar: false,
+            recorded: matches!(scope, Scope::GenAi | Scope::Exchange),
+        }
+    }
+
+    /// With attributes of its own.
+    const fn by(mut self, extra: &'static [Key]) -> Metric {
+        self.extra = extra;
+        self
+    }
+
+    /// With optional attributes for prompt length and cache hits.
+    const fn by_prompt(mut self) -> Metric {
+        self.optional = &[Key::InputLengthClass, Key::CacheHitClass];
+        self
+    }
+
+    /// Recorded once per request: its buckets can carry an exemplar with the request's span.
+    const fn exemplars(mut self) -> Metric {
+        self.exemplar = true;
+        self
+    }
+
+    /// Emitted with these GenAI names only.
+    const fn only(mut self, generation: Generation) -> Metric {
+        self.generation = generation;
+        self
+    }
+
+    /// Recorded, although no metric of a request.
+    const fn recorded(mut self) -> Metric {
+        self.recorded = true;
+        self
+    }
+
     /// Attributes that are always enabled for its series, in order; the optional ones follow them.
     pub fn keys(&self) -> impl Iterator<Item = Key> {
         self.scope.keys().iter().chain(self.extra).copied()
@@ -166,136 +184,7 @@ impl Metric {
 
 /// The entry of a metric.
 pub fn metric(id: Id) -> &'static Metric {
-    // A test checks that the entries are in the order of `Id`.
     &TABLE[id as usize]
-}
-
-/// Identifiers of the entries of [`TABLE`], in its order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs, reason = "the entry of the table documents it")]
-pub enum Id {
-    RequestDuration,
-    TimeToFirstToken,
-    TimePerOutputToken,
-    TokenUsage,
-    UsageInput,
-    UsageOutput,
-    UsageCacheRead,
-    UsageCacheWrite,
-    UsageReasoning,
-    OperationInput,
-    OperationOutput,
-    Exchanges,
-    Finishes,
-    OwnTimeToHeaders,
-    OwnTimeToFirstEvent,
-    OwnTimeToFirstToken,
-    OwnTimeToFirstVisible,
-    WaitWithoutFirstToken,
-    DecodeRate,
-    InterTokenLatency,
-    ChunkGap,
-    ChunkTokens,
-    Stalls,
-    PrefillRate,
-    QueueTime,
-    PhaseDuration,
-    DeliveryBlocked,
-    InputTokens,
-    OutputTokens,
-    CachedTokens,
-    CacheCreationTokens,
-    InputAudioTokens,
-    InputImageTokens,
-    ReasoningTokens,
-    OutputAudioTokens,
-    LiveTokens,
-    RequestBody,
-    ResponseBody,
-    InFlight,
-    InFlightMeanAge,
-    InFlightOldest,
-    InFlightWaited,
-    InFlightStalled,
-    InFlightHeldUp,
-    InFlightUntracked,
-    EngineSilence,
-    EngineSilenceBound,
-    EngineWedged,
-    RecentExchanges,
-    RecentMemory,
-    RecentDropped,
-    RecordsDropped,
-    AccessLogDropped,
-    ObserverDetached,
-    BodiesUnread,
-    ConnectionsOpened,
-    ConnectionsOpen,
-    ConnectionsRefused,
-    ConnectFailures,
-    RelayIo,
-    Interception,
-    ObserverConnections,
-    ObserverTime,
-    ObserverDecoded,
-    ObserverMemory,
-    ObserverMemoryLimit,
-    ObserverMemoryRefused,
-    EventLoopLag,
-    TokenizerUncounted,
-    EngineRunning,
-    EngineWaiting,
-    EngineKvUsage,
-    EngineCacheQueries,
-    EngineCacheHits,
-    EngineCacheRatio,
-    EnginePreemptions,
-    EngineDrafted,
-    EngineAccepted,
-    EngineAcceptanceRatio,
-    EngineQueueTime,
-    EngineQueueRequests,
-    QueueTimeEstimate,
-    EngineScrapes,
-    EngineScrapeFailures,
-    EngineScrapeDuration,
-    EngineScrapeAge,
-    SpansSent,
-    SpansDropped,
-    TracesKept,
-    TracesCapped,
-    Exports,
-    ExportsFailed,
-    LabelsFolded,
-    SloEvents,
-    SloExcluded,
-    SloGoodTokens,
-    SloObjective,
-    SloThreshold,
-    TenantExchanges,
-    TenantInputTokens,
-    TenantCachedTokens,
-    TenantOutputTokens,
-    Cost,
-    Unpriced,
-    BudgetSpent,
-    BudgetLimit,
-    EngineSpansReceived,
-    EngineSpansForwarded,
-    EngineSpansDropped,
-    EngineSpansUnjoined,
-    EngineMessagesRefused,
-    EngineMessagesWaiting,
-    SpanJoins,
-    SpanJoinsHeld,
-    Cpu,
-    ResidentMemory,
-    VirtualMemory,
-    OpenFds,
-    MaxFds,
-    Threads,
-    StartTime,
-    BuildInfo,
 }
 
 #[cfg(test)]

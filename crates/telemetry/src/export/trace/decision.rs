@@ -1,43 +1,29 @@
 //! Decides which requests' spans are kept.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::time::Instant;
 
 use crate::export::Sampler;
 use crate::export::Traces;
-use crate::export::telemetry::Telemetry;
+use crate::export::collect::telemetry::Telemetry;
 use crate::export::trace::Ids;
-use crate::export::trace::Objectives;
-use crate::export::trace::rate::Rate;
 use tokometer_observe::measure::Record;
 
-/// Why a trace is kept that the sampler would drop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Keep {
-    /// The request failed.
-    Failed,
-    /// It broke an objective.
-    Objective,
-    /// Its tokens stalled.
-    Stalled,
-    /// Its first token took too long.
-    Slow,
-}
-
-impl Keep {
-    /// Every reason, in order of priority: the first that applies is recorded.
-    pub(crate) const ALL: [Keep; 4] = [Keep::Failed, Keep::Objective, Keep::Stalled, Keep::Slow];
-
-    /// The value of the label `reason`, and of the span's attribute.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Keep::Failed => "failed",
-            Keep::Objective => "objective",
-            Keep::Stalled => "stalled",
-            Keep::Slow => "slow",
-        }
+tokometer_observe::closed_enum! {
+    /// Why a trace is kept that the sampler would drop, in order of priority: the first that applies is recorded. The
+    /// name is the value of the label `reason`, and of the span's attribute.
+    pub(crate) enum Keep {
+        /// The request failed.
+        Failed = "failed",
+        /// It broke an objective.
+        Objective = "objective",
+        /// Its tokens stalled.
+        Stalled = "stalled",
+        /// Its first token took too long.
+        Slow = "slow",
     }
 }
 
@@ -69,13 +55,13 @@ impl Decision {
     }
 
     /// The ids of the request's span, if it is kept. `ended`: when the request ended.
-    pub(crate) fn decide(&self, record: &Record, objectives: &Objectives, ended: Instant) -> Option<Ids> {
+    pub(crate) fn decide(&self, record: &Record, breaks_objective: impl Fn() -> bool, ended: Instant) -> Option<Ids> {
         let trace_id = record.trace.map_or_else(|| fastrand::u128(1..), |caller| caller.trace_id);
         let sampled = match record.trace {
             Some(caller) if self.parent_based => caller.sampled,
             _ => self.root(trace_id),
         };
-        let kept = if sampled { None } else { Some(self.keep(record, objectives, ended)?) };
+        let kept = if sampled { None } else { Some(self.keep(record, breaks_objective, ended)?) };
         let parent = record.trace.map(|caller| caller.span_id);
         Some(Ids { trace_id, span_id: fastrand::u64(1..), parent, kept })
     }
@@ -95,11 +81,11 @@ impl Decision {
     }
 
     /// Why an unsampled trace is kept nevertheless, as often as the cap allows.
-    fn keep(&self, record: &Record, objectives: &Objectives, ended: Instant) -> Option<Keep> {
+    fn keep(&self, record: &Record, breaks_objective: impl Fn() -> bool, ended: Instant) -> Option<Keep> {
         if !self.keep_unsampled && record.trace.is_some_and(|caller| !caller.sampled) {
             return None;
         }
-        let place = Keep::ALL.into_iter().position(|why| self.holds(why, record, objectives))?;
+        let place = Keep::ALL.into_iter().position(|why| self.holds(why, record, &breaks_objective))?;
         if !self.rate.take(ended) {
             self.telemetry.traces_capped.fetch_add(1, Ordering::Relaxed);
             return None;
@@ -108,10 +94,10 @@ impl Decision {
         Keep::ALL.get(place).copied()
     }
 
-    fn holds(&self, why: Keep, record: &Record, objectives: &Objectives) -> bool {
+    fn holds(&self, why: Keep, record: &Record, breaks_objective: impl Fn() -> bool) -> bool {
         match why {
             Keep::Failed => self.keep_failed && !record.outcome.is_ok(),
-            Keep::Objective => objectives.are_broken(record),
+            Keep::Objective => breaks_objective(),
             Keep::Stalled => self.keep_stalled && record.stalls > 0,
             Keep::Slow => {
                 // Without a token, the wait lasted until the end.
@@ -119,5 +105,79 @@ impl Decision {
                 self.keep_first_token_over.zip(first).is_some_and(|(most, first)| first > most)
             }
         }
+    }
+}
+
+const SECOND: u64 = 1_000_000_000;
+
+/// A rate limit per second; after a quiet second, a full second's quota may pass at once.
+///
+/// The generic cell rate algorithm (ITU-T I.371), with one atomic and no lock. Late or unordered times never let more
+/// pass.
+#[derive(Debug)]
+struct Rate {
+    start: Instant,
+    /// Nanoseconds per item; `None` without a limit.
+    each: Option<u64>,
+    /// When everything passed so far would have passed at the steady rate, in nanoseconds after `start`.
+    due: AtomicU64,
+}
+
+impl Rate {
+    /// A limit of `per_second`; `None` for no limit.
+    fn new(per_second: Option<u64>, start: Instant) -> Rate {
+        let each = per_second.map(|n| (SECOND / n.max(1)).max(1));
+        Rate { start, each, due: AtomicU64::new(0) }
+    }
+
+    /// Takes one item at time `at` if the limit allows it.
+    fn take(&self, at: Instant) -> bool {
+        let Some(each) = self.each else { return true };
+        let now = u64::try_from(at.saturating_duration_since(self.start).as_nanos()).unwrap_or(u64::MAX);
+        let next = |due: u64| {
+            let due = due.max(now).saturating_add(each);
+            (due <= now.saturating_add(SECOND)).then_some(due)
+        };
+        self.due.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn taken(rate: &Rate, at: Instant, asked: usize) -> usize {
+        (0..asked).filter(|_| rate.take(at)).count()
+    }
+
+    #[test]
+    fn each_second_allows_the_cap_and_no_more_accumulate() {
+        let start = Instant::now();
+        let rate = Rate::new(Some(10), start);
+        let at = |ms| start + Duration::from_millis(ms);
+        assert_eq!(taken(&rate, at(0), 100), 10);
+        assert_eq!(taken(&rate, at(99), 100), 0);
+        assert_eq!(taken(&rate, at(350), 100), 3);
+        assert_eq!(taken(&rate, at(1350), 100), 10);
+        assert_eq!(taken(&rate, at(100_000), 100), 10);
+    }
+
+    #[test]
+    fn times_out_of_order_let_no_more_pass() {
+        let start = Instant::now();
+        let rate = Rate::new(Some(4), start);
+        let at = |ms| start + Duration::from_millis(ms);
+        assert_eq!(taken(&rate, at(5000), 9), 4);
+        assert_eq!(taken(&rate, at(0), 9), 0);
+        assert_eq!(taken(&rate, at(5250), 9), 1);
+    }
+
+    #[test]
+    fn no_cap_and_the_maximum_cap_let_all_pass() {
+        let start = Instant::now();
+        assert_eq!(taken(&Rate::new(None, start), start, 100_000), 100_000);
+        assert_eq!(taken(&Rate::new(Some(u64::MAX), start), start, 1000), 1000);
     }
 }

@@ -2,26 +2,28 @@
 
 mod clock;
 mod decision;
-mod engine;
-mod objectives;
-mod rate;
 mod spans;
 
 use std::sync::Arc;
+use std::sync::OnceLock;
+use std::time::Duration;
+use std::time::Instant;
 use std::time::SystemTime;
 
-use crate::export::ProcessStats;
+use opentelemetry::KeyValue;
+
 use crate::export::Semconv;
 use crate::export::Settings;
-use crate::export::distribution::Exemplar;
+use crate::export::collect::telemetry::Telemetry;
+use crate::export::labels::Servers;
 use crate::export::otlp::Layout;
 use crate::export::otlp::SpanQueue;
-use crate::export::telemetry::Telemetry;
+use crate::export::series::distribution::Exemplar;
+use tokometer_engine::scrape::State;
 use tokometer_observe::measure::Record;
 
 use clock::Clock;
 use decision::Decision;
-use objectives::Objectives;
 
 pub(crate) use decision::Keep;
 
@@ -36,38 +38,50 @@ pub(crate) struct Ids {
     pub(crate) kept: Option<Keep>,
 }
 
+/// Evaluates the objectives of an ended request; true when it broke one.
+type Judge = Box<dyn Fn(&Record) -> bool + Send + Sync>;
+
+/// Looks up the state of a listener's engine at a moment, and how old it was then.
+type EngineState = Box<dyn Fn(usize, Instant) -> Option<(Arc<State>, Duration)> + Send + Sync>;
+
 /// Decides on spans and creates them.
 pub(crate) struct Tracer {
     decision: Decision,
-    objectives: Objectives,
+    judge: OnceLock<Judge>,
+    engine_state: Arc<OnceLock<EngineState>>,
     clock: Clock,
-    servers: Arc<[(String, Option<u16>)]>,
+    servers: Servers,
     semconv: Semconv,
     queue: Option<SpanQueue>,
-    process: Arc<dyn ProcessStats>,
 }
 
 impl Tracer {
     pub(crate) fn new(
         settings: &Settings,
+        servers: Servers,
         queue: Option<SpanQueue>,
         telemetry: Arc<Telemetry>,
-        process: Arc<dyn ProcessStats>,
     ) -> Tracer {
         Tracer {
             decision: Decision::new(&settings.traces, telemetry),
-            objectives: Objectives::default(),
+            judge: OnceLock::new(),
+            engine_state: Arc::default(),
             clock: Clock::new(),
-            servers: settings.servers.as_slice().into(),
+            servers,
             semconv: settings.semconv,
             queue,
-            process,
         }
     }
 
-    /// Keeps the traces of requests for which `judge` reports a broken objective.
-    pub(crate) fn keep_when(&self, judge: impl Fn(&Record) -> bool + Send + Sync + 'static) {
-        self.objectives.set(Box::new(judge));
+    /// Keeps the traces of requests that break an objective; called from the data path's threads, so it must not block.
+    /// Later calls have no effect.
+    pub(crate) fn keep_when(&self, judge: Judge) {
+        self.judge.set(judge).ok();
+    }
+
+    /// Adds the engine's state to the spans of requests; later calls have no effect.
+    pub(crate) fn join_engine_state(&self, state: EngineState) {
+        self.engine_state.set(state).ok();
     }
 
     /// Queues the request's spans if they are kept, and returns its exemplar: it refers to our own span; without a
@@ -85,13 +99,16 @@ impl Tracer {
         if !record.labels.route.is_read() && record.trace.is_none() {
             return None;
         }
-        let ids = self.decision.decide(record, &self.objectives, ended)?;
+        let breaks_objective = || self.judge.get().is_some_and(|judge| judge(record));
+        let ids = self.decision.decide(record, breaks_objective, ended)?;
         let layout = || -> Layout {
-            let (record, servers, semconv) = (record.clone(), Arc::clone(&self.servers), self.semconv);
-            let process = Arc::clone(&self.process);
+            let (record, servers, semconv) = (record.clone(), self.servers.clone(), self.semconv);
+            let engine_state = Arc::clone(&self.engine_state);
             Box::new(move || {
-                let mut all = spans::spans(&record, ids, anchor, &servers, semconv);
-                engine::join(&mut all, &record, &*process);
+                let mut all = spans::spans(&record, ids, anchor, servers.of(record.labels.pair), semconv);
+                if let (Some(span), Some(state)) = (all.first_mut(), engine_state.get()) {
+                    span.attributes.extend(engine_at_first_token(&record, state));
+                }
                 all
             })
         };
@@ -101,4 +118,22 @@ impl Tracer {
 
 fn exemplar(trace_id: u128, span_id: u64, at: SystemTime) -> Exemplar {
     Exemplar { trace_id, span_id, value: 0.0, at }
+}
+
+/// The engine's state at the request's first token, for example "slow because the cache was full and nine requests
+/// waited". The attributes are named like the metrics.
+fn engine_at_first_token(record: &Record, engine_state: &EngineState) -> Vec<KeyValue> {
+    let moment = record.started + record.first_token.unwrap_or(record.ended);
+    // Health checks and the like have no tokens.
+    let state = record.labels.route.is_read().then(|| engine_state(record.labels.pair, moment)).flatten();
+    let Some((state, age)) = state else { return Vec::new() };
+    let count = |value: Option<f64>| value.map(|value| opentelemetry::Value::from(value.round() as i64));
+    let attributes = [
+        ("tokometer.engine.requests.running", count(state.running)),
+        ("tokometer.engine.requests.waiting", count(state.waiting)),
+        ("tokometer.engine.kv_cache.usage", state.kv_usage.map(opentelemetry::Value::from)),
+        ("tokometer.engine.preemptions", count(state.preemptions)),
+        ("tokometer.engine.state.age", Some(age.as_secs_f64().into())),
+    ];
+    attributes.into_iter().filter_map(|(key, value)| Some(KeyValue::new(key, value?))).collect()
 }

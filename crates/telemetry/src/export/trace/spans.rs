@@ -25,8 +25,10 @@ use opentelemetry_sdk::trace::SpanEvents;
 use opentelemetry_sdk::trace::SpanLinks;
 
 use crate::export::Semconv;
-use crate::export::failure;
-use crate::export::labels::clean;
+use crate::export::labels;
+use crate::export::labels::failure;
+use crate::export::labels::names::clean;
+use crate::export::table::Key;
 use crate::export::trace::Ids;
 use crate::export::trace::clock::Anchor;
 use tokometer_observe::measure::Count;
@@ -54,7 +56,7 @@ pub(crate) fn spans(
     record: &Record,
     ids: Ids,
     anchor: Anchor,
-    servers: &[(String, Option<u16>)],
+    server: &[(Key, labels::Value)],
     semconv: Semconv,
 ) -> Vec<SpanData> {
     let span = |span_id, parent: Option<u64>, kind, name, from: Duration, to: Duration| SpanData {
@@ -78,15 +80,15 @@ pub(crate) fn spans(
         status: Status::Unset,
         instrumentation_scope: SCOPE.clone(),
     };
-    let mut server = span(ids.span_id, ids.parent, SpanKind::Server, name(record), Duration::ZERO, record.ended);
-    server.parent_span_is_remote = ids.parent.is_some();
-    server.attributes = attributes(record, servers, semconv);
-    server.attributes.extend(ids.kept.map(|why| KeyValue::new("tokometer.trace.kept", why.as_str())));
-    server.links = links(record);
+    let mut request = span(ids.span_id, ids.parent, SpanKind::Server, name(record), Duration::ZERO, record.ended);
+    request.parent_span_is_remote = ids.parent.is_some();
+    request.attributes = attributes(record, server, semconv);
+    request.attributes.extend(ids.kept.map(|why| KeyValue::new("tokometer.trace.kept", why.as_str())));
+    request.links = links(record);
     if let Some(description) = failure::description(record) {
-        server.status = Status::error(description);
+        request.status = Status::error(description);
     }
-    let mut all = vec![server];
+    let mut all = vec![request];
     for (kind, from, to) in children(record) {
         let name = Cow::Borrowed(kind.as_str());
         let mut child = span(fastrand::u64(1..), Some(ids.span_id), SpanKind::Internal, name, from, to);
@@ -154,7 +156,7 @@ fn of_phase(kind: PhaseKind, record: &Record) -> Vec<KeyValue> {
     said.into_iter().filter_map(|(key, value)| Some(KeyValue::new(key, value?))).collect()
 }
 
-fn attributes(record: &Record, servers: &[(String, Option<u16>)], semconv: Semconv) -> Vec<KeyValue> {
+fn attributes(record: &Record, server: &[(Key, labels::Value)], semconv: Semconv) -> Vec<KeyValue> {
     let mut all = Vec::with_capacity(49);
     let mut put = |key: &'static str, value: Option<Value>| {
         if let Some(value) = value {
@@ -167,16 +169,16 @@ fn attributes(record: &Record, servers: &[(String, Option<u16>)], semconv: Semco
     let seconds = |span: Option<Duration>| span.map(|span| Value::from(span.as_secs_f64()));
     let milliseconds = |ms: Option<f64>| ms.map(|ms| Value::from(ms / 1000.0));
     let exact = |count: Option<Count>| count.filter(|count| count.source.is_exact()).map(|count| count.tokens);
-    let labels = &record.labels;
-    let streaming = labels.streaming == Some(true);
+    let request = &record.labels;
+    let streaming = request.streaming == Some(true);
 
-    put("gen_ai.operation.name", word(Some(labels.route.operation())));
-    put("gen_ai.provider.name", word(labels.engine));
-    put("gen_ai.request.model", text(labels.request_model.as_deref()));
+    put("gen_ai.operation.name", word(Some(request.route.operation())));
+    put("gen_ai.provider.name", word(request.engine));
+    put("gen_ai.request.model", text(request.request_model.as_deref()));
     put("gen_ai.request.stream", (record.asked_stream == Some(true)).then(|| Value::from(true)));
     put("gen_ai.request.max_tokens", whole(record.max_tokens));
     put("gen_ai.request.choice.count", (record.choices != 1).then(|| Value::from(i64::from(record.choices))));
-    put("gen_ai.response.model", text(labels.response_model.as_deref()));
+    put("gen_ai.response.model", text(request.response_model.as_deref()));
     put("gen_ai.response.id", text(record.response_id.as_deref()));
     put("gen_ai.response.finish_reasons", finish_reasons(record));
     put(
@@ -197,10 +199,7 @@ fn attributes(record: &Record, servers: &[(String, Option<u16>)], semconv: Semco
     put("gen_ai.usage.audio.input_tokens", whole(record.input_audio_tokens));
     put("gen_ai.usage.image.input_tokens", whole(record.input_image_tokens));
     put("gen_ai.usage.audio.output_tokens", whole(record.output_audio_tokens));
-    if let Some((address, port)) = servers.get(labels.pair) {
-        put("server.address", Some(Value::from(address.clone())));
-        put("server.port", port.map(|port| Value::from(i64::from(port))));
-    }
+    server.iter().for_each(|(key, value)| put(key.as_str(), Some(value.to_otel())));
     put("http.response.status_code", record.status.map(|status| Value::from(i64::from(status))));
     put("error.type", word(failure::error_type(record)));
 

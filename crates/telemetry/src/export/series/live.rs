@@ -13,12 +13,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::Duration;
 
-use crate::export::distribution::Exemplar;
-use crate::export::distribution::State;
-use crate::export::handles::Handles;
-use crate::export::handles::NONE;
 use crate::export::series::Counter;
 use crate::export::series::Histogram;
+use crate::export::series::distribution::Exemplar;
+use crate::export::series::distribution::State;
+use crate::export::series::handles::Found;
+use crate::export::series::handles::Handles;
 use crate::export::table::Id;
 use crate::export::table::metric;
 use tokometer_observe::measure::Gap;
@@ -214,13 +214,13 @@ pub(crate) struct LiveSeries {
 }
 
 impl LiveSeries {
-    pub(crate) fn new(handles: &Handles) -> LiveSeries {
+    pub(crate) fn new(found: &mut Found) -> LiveSeries {
         LiveSeries {
-            inter_token_latency: handles.histogram(Id::InterTokenLatency, NONE),
-            chunk_gap: handles.histogram(Id::ChunkGap, NONE),
-            chunk_tokens: handles.histogram(Id::ChunkTokens, NONE),
-            tokens: handles.counter(Id::LiveTokens, NONE),
-            stalls: handles.counter(Id::Stalls, NONE),
+            inter_token_latency: found.histogram(Id::InterTokenLatency),
+            chunk_gap: found.histogram(Id::ChunkGap),
+            chunk_tokens: found.histogram(Id::ChunkTokens),
+            tokens: found.counter(Id::LiveTokens),
+            stalls: found.counter(Id::Stalls),
         }
     }
 

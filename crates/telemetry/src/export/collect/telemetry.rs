@@ -4,6 +4,10 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::export::collect::Collect;
+use crate::export::collect::Points;
+use crate::export::table::Id;
+use crate::export::table::Key;
 use crate::export::trace::Keep;
 
 /// At most one failure line per signal and minute: an unavailable collector must not flood the log.
@@ -53,4 +57,29 @@ pub(crate) struct Telemetry {
     pub(crate) folded_models: AtomicU64,
     pub(crate) folded_label_sets: AtomicU64,
     pub(crate) folded_classes: AtomicU64,
+}
+
+impl Collect for Telemetry {
+    fn collect(&self, points: &mut Points<'_>) {
+        let count = |n: &AtomicU64| n.load(Ordering::Relaxed);
+        points.put(Id::SpansSent, &[], count(&self.spans_sent));
+        points.put(Id::SpansDropped, &[], count(&self.spans_dropped));
+        for (why, kept) in Keep::ALL.into_iter().zip(&self.traces_kept) {
+            points.put(Id::TracesKept, &[(Key::Reason, why.as_str().into())], count(kept));
+        }
+        points.put(Id::TracesCapped, &[], count(&self.traces_capped));
+        for (word, signal) in [("metrics", &self.metrics), ("traces", &self.traces)] {
+            points.put(Id::Exports, &[(Key::Signal, word.into())], count(&signal.tried));
+            points.put(Id::ExportsFailed, &[(Key::Signal, word.into())], count(&signal.failed));
+        }
+        let folded = [
+            ("model", &self.folded_models),
+            ("label_set", &self.folded_label_sets),
+            ("prompt_class", &self.folded_classes),
+        ];
+        for (word, requests) in folded {
+            points.put(Id::LabelsFolded, &[(Key::Kind, word.into())], count(requests));
+        }
+        points.put(Id::BuildInfo, &[(Key::Version, env!("CARGO_PKG_VERSION").into())], 1.0);
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::export::failure::outcome_class;
+use crate::export::labels::failure::outcome_class;
 use crate::export::table::Generation;
 use crate::export::table::Key;
 use crate::export::table::Kind;
@@ -42,7 +42,7 @@ pub fn metrics_markdown() -> String {
         ("The process", Scope::Process),
     ];
     for (title, scope) in sections {
-        let shared: Vec<String> = scope.keys().iter().map(|key| format!("`{}`", key.name())).collect();
+        let shared: Vec<String> = scope.keys().iter().map(|key| format!("`{}`", key.as_str())).collect();
         line(&mut out, &format!("\n## {title}\n"));
         if !shared.is_empty() {
             line(&mut out, &format!("Attributes of all: {}.\n", shared.join(", ")));
@@ -68,14 +68,14 @@ pub fn metrics_markdown() -> String {
     line(&mut out, "\n## Attributes\n");
     line(&mut out, "| OpenTelemetry | Prometheus | Meaning |\n|---|---|---|");
     for key in Key::ALL {
-        line(&mut out, &format!("| `{}` | `{}` | {} |", key.name(), key.label(), key.meaning()));
+        line(&mut out, &format!("| `{}` | `{}` | {} |", key.as_str(), key.label(), key.meaning()));
     }
     out
 }
 
 fn row(metric: &Metric) -> String {
-    let optional = metric.optional.iter().map(|key| format!("(`{}`)", key.name()));
-    let extra: Vec<String> = metric.extra.iter().map(|key| format!("`{}`", key.name())).chain(optional).collect();
+    let optional = metric.optional.iter().map(|key| format!("(`{}`)", key.as_str()));
+    let extra: Vec<String> = metric.extra.iter().map(|key| format!("`{}`", key.as_str())).chain(optional).collect();
     let unit = if metric.unit.is_empty() { String::new() } else { format!("`{}`", metric.unit) };
     let generation = match metric.generation {
         Generation::Every => "",

@@ -9,8 +9,8 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 
 use crate::export::PromptClasses;
-use crate::export::attributes::Value;
-use crate::export::handles::Extra;
+use crate::export::labels::Value;
+use crate::export::series::handles::Extra;
 use crate::export::table::Key;
 use tokometer_observe::measure::Record;
 

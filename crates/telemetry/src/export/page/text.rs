@@ -1,4 +1,4 @@
-//! OpenMetrics 1.0.0 with exemplars.
+//! The text formats: OpenMetrics 1.0.0 with exemplars, and the Prometheus text format 0.0.4.
 
 use std::fmt::Error;
 use std::fmt::Write;
@@ -7,13 +7,14 @@ use std::time::UNIX_EPOCH;
 use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
 
-use crate::export::distribution::Exemplar;
 use crate::export::page::Family;
+use crate::export::page::Point;
 use crate::export::page::Value;
+use crate::export::series::distribution::Exemplar;
 
-/// Encodes the page. prometheus-client writes everything except exemplars, which it accepts only from its own metric
+/// OpenMetrics. prometheus-client writes everything except exemplars, which it accepts only from its own metric
 /// types. They are appended here to the bucket lines, which are in the order of the points.
-pub(super) fn write(registry: &Registry, families: &[Family]) -> Result<String, Error> {
+pub(super) fn openmetrics(registry: &Registry, families: &[Family]) -> Result<String, Error> {
     let mut plain = String::new();
     text::encode(&mut plain, registry)?;
     let mut out = String::with_capacity(plain.len() + plain.len() / 4);
@@ -39,7 +40,7 @@ pub(super) fn write(registry: &Registry, families: &[Family]) -> Result<String, 
 }
 
 /// One entry per bucket.
-fn exemplars_of(point: &crate::export::page::Point) -> Vec<Option<Exemplar>> {
+fn exemplars_of(point: &Point) -> Vec<Option<Exemplar>> {
     match &point.value {
         Value::Histogram(state) if state.exemplars.is_empty() => vec![None; state.counts.len()],
         Value::Histogram(state) => state.exemplars.clone(),
@@ -54,4 +55,34 @@ fn write_exemplar(out: &mut String, exemplar: &Exemplar) -> Result<(), Error> {
         Ok(since) => write!(out, " {}.{:03}", since.as_secs(), since.subsec_millis()),
         Err(_) => Ok(()),
     }
+}
+
+/// Version 0.0.4. prometheus-client writes OpenMetrics only; this format differs in the comment lines: names of
+/// counters and infos include their suffix, `info` is a gauge, and there is neither `# UNIT` nor `# EOF`.
+pub(super) fn plain(registry: &Registry) -> Result<String, Error> {
+    let mut open = String::new();
+    text::encode_registry(&mut open, registry)?;
+    let mut out = String::with_capacity(open.len());
+    let mut help = None;
+    for line in open.lines() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            // Held back until the type determines the suffix.
+            help = rest.split_once(' ');
+        } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
+            let (suffix, kind) = match kind {
+                "counter" => ("_total", "counter"),
+                "info" => ("_info", "gauge"),
+                "unknown" => ("", "untyped"),
+                other => ("", other),
+            };
+            if let Some((_, help)) = help.take() {
+                out.extend(["# HELP ", name, suffix, " ", help, "\n"]);
+            }
+            out.extend(["# TYPE ", name, suffix, " ", kind, "\n"]);
+        } else if !line.starts_with('#') {
+            out.push_str(line);
+            out.push('\n');
+        }
+    }
+    Ok(out)
 }

@@ -1,5 +1,9 @@
 //! Metrics and their series. Each series is one handle that records for both exporters.
 
+pub(crate) mod distribution;
+pub(crate) mod handles;
+pub(crate) mod live;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::PoisonError;
@@ -14,11 +18,11 @@ use opentelemetry::metrics::BoundUpDownCounter;
 use opentelemetry::metrics::Meter;
 
 use crate::export::Semconv;
-use crate::export::attributes::Attributes;
-use crate::export::distribution::Distribution;
-use crate::export::distribution::Exemplar;
-use crate::export::distribution::State;
+use crate::export::labels::Attributes;
 use crate::export::page;
+use crate::export::series::distribution::Distribution;
+use crate::export::series::distribution::Exemplar;
+use crate::export::series::distribution::State;
 use crate::export::table::Id;
 use crate::export::table::Kind;
 use crate::export::table::Metric;
@@ -115,6 +119,18 @@ pub(crate) enum Series {
 }
 
 impl Series {
+    pub(crate) fn counter(&self) -> Option<Arc<Counter>> {
+        if let Series::Counter(counter) = self { Some(Arc::clone(counter)) } else { None }
+    }
+
+    pub(crate) fn up_down(&self) -> Option<Arc<UpDown>> {
+        if let Series::UpDown(up_down) = self { Some(Arc::clone(up_down)) } else { None }
+    }
+
+    pub(crate) fn histogram(&self) -> Option<Arc<Histogram>> {
+        if let Series::Histogram(histogram) = self { Some(Arc::clone(histogram)) } else { None }
+    }
+
     /// True while a handle to it exists outside its family.
     fn is_used(&self) -> bool {
         match self {
@@ -161,7 +177,7 @@ impl Families {
         let family = |metric: &'static Metric| {
             metric.generation.is_in(semconv).then(|| Family {
                 metric,
-                otel: meter.filter(|_| !crate::export::observed::is_observed(metric.id)).map(|m| instrument(m, metric)),
+                otel: meter.filter(|_| metric.recorded).map(|m| instrument(m, metric)),
                 series: RwLock::default(),
             })
         };

@@ -1,0 +1,93 @@
+//! Values of crates that cannot name the catalogue: observers, scraped engines and received engine spans.
+
+use std::time::Instant;
+
+use crate::export::collect::Collect;
+use crate::export::collect::Points;
+use crate::export::table::Id;
+use crate::export::table::Key;
+use tokometer_engine::engine_spans;
+use tokometer_engine::scrape;
+use tokometer_observe::observer::Observatory;
+
+/// Marks a mean computed from an engine's queue metrics as an estimate.
+const ESTIMATE: &str = "engine_metrics_estimate";
+
+impl Collect for Observatory {
+    fn collect(&self, points: &mut Points<'_>) {
+        let budget = self.budget();
+        points.put(Id::ObserverConnections, &[], self.observed());
+        points.put(Id::ObserverTime, &[], self.busy());
+        points.put(Id::ObserverDecoded, &[], budget.decoded());
+        points.put(Id::ObserverMemory, &[], budget.held());
+        points.put(Id::ObserverMemoryLimit, &[], budget.limit());
+        points.put(Id::ObserverMemoryRefused, &[], budget.refused());
+    }
+}
+
+impl Collect for scrape::Engines {
+    fn collect(&self, points: &mut Points<'_>) {
+        for (listener, figures) in self.figures(Instant::now()).iter().enumerate() {
+            if let Some(figures) = figures {
+                points.put_engine(listener, figures);
+            }
+        }
+    }
+}
+
+impl Points<'_> {
+    /// Adds what was scraped from a listener's engine.
+    pub fn put_engine(&mut self, listener: usize, figures: &scrape::Figures) {
+        self.put_at(listener, Id::EngineScrapes, &[], figures.attempts);
+        for (failure, count) in scrape::Failure::ALL.iter().zip(figures.failures) {
+            self.put_at(listener, Id::EngineScrapeFailures, &[(Key::Reason, failure.as_str().into())], count);
+        }
+        self.put_at(listener, Id::EngineScrapeDuration, &[], figures.duration);
+        self.put_at(listener, Id::EngineScrapeAge, &[], figures.age);
+        let Some(state) = &figures.state else { return };
+        let levels = [
+            (Id::EngineRunning, state.running),
+            (Id::EngineWaiting, state.waiting),
+            (Id::EngineKvUsage, state.kv_usage),
+            (Id::EngineCacheQueries, state.cache_queries),
+            (Id::EngineCacheHits, state.cache_hits),
+            (Id::EnginePreemptions, state.preemptions),
+            (Id::EngineDrafted, state.drafted),
+            (Id::EngineAccepted, state.accepted),
+            (Id::EngineQueueTime, state.queue_seconds),
+            (Id::EngineQueueRequests, state.queue_requests),
+        ];
+        for (id, level) in levels {
+            self.put_at(listener, id, &[], level);
+        }
+        let ratios = [(Id::EngineCacheRatio, state.cache_ratio), (Id::EngineAcceptanceRatio, state.acceptance_ratio)];
+        for (id, ratio) in ratios {
+            if let Some(ratio) = ratio {
+                self.put_at(listener, id, &[(Key::Source, ratio.source.as_str().into())], ratio.value);
+            }
+        }
+        self.put_at(listener, Id::QueueTimeEstimate, &[(Key::Source, ESTIMATE.into())], state.queue_mean);
+    }
+}
+
+impl Collect for engine_spans::Figures {
+    fn collect(&self, points: &mut Points<'_>) {
+        points.put(Id::EngineSpansReceived, &[], self.received());
+        points.put(Id::EngineSpansForwarded, &[], self.forwarded());
+        points.put(Id::EngineMessagesWaiting, &[], self.waiting_bytes());
+        points.put(Id::SpanJoinsHeld, &[], self.held());
+        for why in engine_spans::Unsent::ALL {
+            points.put(Id::EngineSpansDropped, &[(Key::Reason, why.as_str().into())], self.unsent(*why));
+        }
+        for why in engine_spans::Refusal::ALL {
+            points.put(Id::EngineMessagesRefused, &[(Key::Reason, why.as_str().into())], self.refused(*why));
+        }
+        points.put(Id::EngineMessagesRefused, &[(Key::Reason, "connections".into())], self.refused_connections());
+        for why in engine_spans::Lost::ALL {
+            points.put(Id::EngineSpansUnjoined, &[(Key::Reason, why.as_str().into())], self.lost(*why));
+        }
+        for join in engine_spans::Join::ALL {
+            points.put(Id::SpanJoins, &[(Key::Result, join.as_str().into())], self.joins(*join));
+        }
+    }
+}

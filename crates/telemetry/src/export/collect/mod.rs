@@ -1,0 +1,191 @@
+//! Metrics that are observed rather than recorded: their owners are asked for them at each scrape or export.
+
+mod lower_crates;
+mod process;
+pub(crate) mod telemetry;
+
+use std::sync::Arc;
+use std::sync::PoisonError;
+use std::sync::RwLock;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use opentelemetry::metrics::AsyncInstrument;
+use opentelemetry::metrics::Meter;
+
+use crate::export::labels::Attributes;
+use crate::export::labels::Servers;
+use crate::export::labels::Value;
+use crate::export::page;
+use crate::export::table::Id;
+use crate::export::table::Key;
+use crate::export::table::Kind;
+use crate::export::table::TABLE;
+use crate::export::table::metric;
+
+use telemetry::Telemetry;
+
+pub use process::{Process, open_descriptors};
+
+/// An owner of values that are exported as metrics. Called from the admin and OTLP threads, never from the data path.
+pub trait Collect: Send + Sync {
+    /// Called for every owner before the first is asked: when it returns, all ended requests are recorded.
+    fn settle(&self) {}
+
+    /// Adds the current values; counters start at process start.
+    fn collect(&self, points: &mut Points<'_>);
+}
+
+/// A value of a metric; `None` where it is unknown, which gives no series. Durations are in seconds.
+pub trait Number {
+    /// The value in the metric's unit.
+    fn number(self) -> Option<f64>;
+}
+
+impl Number for f64 {
+    fn number(self) -> Option<f64> {
+        Some(self)
+    }
+}
+
+impl Number for u64 {
+    fn number(self) -> Option<f64> {
+        Some(self as f64)
+    }
+}
+
+impl Number for usize {
+    fn number(self) -> Option<f64> {
+        Some(self as f64)
+    }
+}
+
+impl Number for bool {
+    fn number(self) -> Option<f64> {
+        Some(f64::from(u8::from(self)))
+    }
+}
+
+impl Number for Duration {
+    fn number(self) -> Option<f64> {
+        Some(self.as_secs_f64())
+    }
+}
+
+impl<N: Number> Number for Option<N> {
+    fn number(self) -> Option<f64> {
+        self?.number()
+    }
+}
+
+/// Current values by metric, in the order of the table.
+type Values = Vec<Vec<(Attributes, f64)>>;
+
+/// Receives the current values of one scrape or export.
+#[derive(Debug)]
+pub struct Points<'a> {
+    servers: &'a Servers,
+    values: Values,
+}
+
+impl Points<'_> {
+    fn new(servers: &Servers) -> Points<'_> {
+        Points { servers, values: TABLE.iter().map(|_| Vec::new()).collect() }
+    }
+
+    /// Adds a value of the process.
+    pub fn put(&mut self, id: Id, attributes: &[(Key, Value)], value: impl Number) {
+        self.add(id, &[], attributes, value.number());
+    }
+
+    /// Adds a value of one listener.
+    pub fn put_at(&mut self, listener: usize, id: Id, attributes: &[(Key, Value)], value: impl Number) {
+        let servers = self.servers;
+        self.add(id, servers.of(listener), attributes, value.number());
+    }
+
+    fn add(&mut self, id: Id, known: &[(Key, Value)], attributes: &[(Key, Value)], value: Option<f64>) {
+        if let (Some(value), Some(values)) = (value, self.values.get_mut(id as usize)) {
+            values.push((Attributes::of(metric(id), known, attributes), value));
+        }
+    }
+}
+
+/// Every owner of observed values.
+pub(crate) struct Owners {
+    servers: Servers,
+    telemetry: Arc<Telemetry>,
+    others: RwLock<Vec<Arc<dyn Collect>>>,
+}
+
+impl Owners {
+    pub(crate) fn new(servers: Servers, telemetry: Arc<Telemetry>) -> Owners {
+        Owners { servers, telemetry, others: RwLock::default() }
+    }
+
+    pub(crate) fn add(&self, owner: Arc<dyn Collect>) {
+        self.others.write().unwrap_or_else(PoisonError::into_inner).push(owner);
+    }
+
+    /// Every observed value. When it returns, all ended requests are recorded.
+    pub(crate) fn collect(&self) -> Values {
+        let others = self.others.read().unwrap_or_else(PoisonError::into_inner).clone();
+        others.iter().for_each(|owner| owner.settle());
+        let mut points = Points::new(&self.servers);
+        self.telemetry.collect(&mut points);
+        others.iter().for_each(|owner| owner.collect(&mut points));
+        points.values
+    }
+}
+
+/// Adds observed values to a page.
+pub(crate) fn join(families: &mut [page::Family], mut values: Values) {
+    for family in families {
+        let values = values.get_mut(family.metric.id as usize).map(std::mem::take).unwrap_or_default();
+        let point = |(attributes, value)| page::Point { attributes, value: page::Value::Float(value) };
+        family.points.extend(values.into_iter().map(point));
+    }
+}
+
+/// The latest values, for the OpenTelemetry callbacks: set before each collection, so that all callbacks of one
+/// collection report the same moment.
+pub(crate) type Latest = Arc<ArcSwap<Values>>;
+
+/// Creates the observable instruments that read `latest`.
+pub(crate) fn instruments(meter: &Meter, latest: &Latest) {
+    for metric in TABLE.iter().filter(|metric| !metric.recorded) {
+        let latest = Arc::clone(latest);
+        let callback = move |out: &dyn AsyncInstrument<f64>| {
+            for (attributes, value) in latest.load().get(metric.id as usize).into_iter().flatten() {
+                out.observe(*value, &attributes.to_otel());
+            }
+        };
+        macro_rules! build {
+            // The SDK keeps the callback, so the handle can be dropped.
+            ($kind:ident) => {
+                drop(
+                    meter
+                        .$kind(metric.name)
+                        .with_unit(metric.unit)
+                        .with_description(metric.help)
+                        .with_callback(callback)
+                        .build(),
+                )
+            };
+        }
+        match metric.kind {
+            Kind::Counter => build!(f64_observable_counter),
+            Kind::UpDownCounter => build!(f64_observable_up_down_counter),
+            Kind::Gauge | Kind::Histogram => build!(f64_observable_gauge),
+        }
+    }
+}
+
+/// The values of one metric of this owner.
+#[cfg(test)]
+pub(crate) fn values_of(owner: &dyn Collect, id: Id) -> Vec<f64> {
+    let servers = Servers::new(&[]);
+    let mut points = Points::new(&servers);
+    owner.collect(&mut points);
+    points.values[id as usize].iter().map(|(_, value)| *value).collect()
+}

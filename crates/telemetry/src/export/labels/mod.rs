@@ -1,0 +1,135 @@
+//! The attributes of series: values, label sets, and the caps on both.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use opentelemetry::KeyValue;
+use prometheus_client::encoding::EncodeLabel;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::LabelSetEncoder;
+
+use crate::export::table::Key;
+use crate::export::table::Metric;
+
+pub(crate) mod classes;
+pub(crate) mod failure;
+pub(crate) mod names;
+pub(crate) mod sets;
+
+/// The value of an attribute. A key always uses the same variant, so that equal values compare equal.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Value {
+    /// Text from an external source, cleaned and capped.
+    Text(Arc<str>),
+    /// A value from a closed set.
+    Word(&'static str),
+    /// A number.
+    Number(i64),
+    /// A flag.
+    Flag(bool),
+    /// Not known: the attribute is left out.
+    Unknown,
+}
+
+impl Value {
+    pub(crate) fn to_otel(&self) -> opentelemetry::Value {
+        match self {
+            Value::Text(text) => Arc::clone(text).into(),
+            Value::Word(word) => (*word).into(),
+            Value::Number(number) => (*number).into(),
+            Value::Flag(flag) => (*flag).into(),
+            Value::Unknown => "".into(),
+        }
+    }
+
+    fn to_text(&self) -> Cow<'_, str> {
+        match self {
+            Value::Text(text) => Cow::Borrowed(text),
+            Value::Word(word) => Cow::Borrowed(word),
+            Value::Number(number) => Cow::Owned(number.to_string()),
+            Value::Flag(flag) => Cow::Borrowed(if *flag { "true" } else { "false" }),
+            Value::Unknown => Cow::Borrowed(""),
+        }
+    }
+}
+
+impl From<&'static str> for Value {
+    fn from(word: &'static str) -> Value {
+        Value::Word(word)
+    }
+}
+
+impl From<Arc<str>> for Value {
+    fn from(text: Arc<str>) -> Value {
+        Value::Text(text)
+    }
+}
+
+impl From<Option<Arc<str>>> for Value {
+    fn from(text: Option<Arc<str>>) -> Value {
+        text.map_or(Value::Unknown, Value::Text)
+    }
+}
+
+/// Known attributes in the order of [`Metric::keys`], the optional ones last. Unknown ones are left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Attributes(Vec<(Key, Value)>);
+
+impl Attributes {
+    /// Selects from `known` and `extra` the attributes that the metric has.
+    pub(crate) fn of(metric: &Metric, known: &[(Key, Value)], extra: &[(Key, Value)]) -> Attributes {
+        let find = |key| known.iter().chain(extra).find(|(k, v)| *k == key && *v != Value::Unknown).cloned();
+        Attributes(metric.keys().chain(metric.optional.iter().copied()).filter_map(find).collect())
+    }
+
+    /// For OpenTelemetry, sorted by name: the SDK creates a second series for the same attributes in another order.
+    pub(crate) fn to_otel(&self) -> Vec<KeyValue> {
+        let mut attributes: Vec<KeyValue> =
+            self.0.iter().map(|(key, value)| KeyValue::new(key.as_str(), value.to_otel())).collect();
+        attributes.sort_unstable_by(|one, other| one.key.cmp(&other.key));
+        attributes
+    }
+
+    /// For Prometheus: every label of the metric, unknown ones empty (which Prometheus treats as absent), because all
+    /// series of an OpenMetrics family should have the same labels. Optional labels are present in all of a metric's
+    /// series or in none.
+    pub(crate) fn labels(&self, metric: &Metric) -> impl Iterator<Item = (&'static str, Cow<'_, str>)> {
+        let find = |key| self.0.iter().find(|(k, _)| *k == key).map(|(_, value)| value.to_text());
+        let always = metric.keys().map(move |key| (key.label(), find(key).unwrap_or_default()));
+        always.chain(metric.optional.iter().filter_map(move |key| Some((key.label(), find(*key)?))))
+    }
+}
+
+/// The labels of a series, for the text formats.
+#[derive(Debug)]
+pub(crate) struct LabelSet<'a> {
+    pub(crate) metric: &'a Metric,
+    pub(crate) attributes: &'a Attributes,
+}
+
+impl EncodeLabelSet for LabelSet<'_> {
+    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let mut labels = self.attributes.labels(self.metric);
+        labels.try_for_each(|(label, value)| (label, value.as_ref()).encode(encoder.encode_label()))
+    }
+}
+
+/// `server.address` and `server.port` of each listener.
+#[derive(Clone, Debug)]
+pub(crate) struct Servers(Arc<[Vec<(Key, Value)>]>);
+
+impl Servers {
+    /// From upstream addresses by listener index.
+    pub(crate) fn new(servers: &[(String, Option<u16>)]) -> Servers {
+        let attributes = |(address, port): &(String, Option<u16>)| {
+            let port = port.map(|port| (Key::ServerPort, Value::Number(i64::from(port))));
+            [(Key::ServerAddress, Value::Text(address.as_str().into()))].into_iter().chain(port).collect()
+        };
+        Servers(servers.iter().map(attributes).collect())
+    }
+
+    /// The attributes of this listener.
+    pub(crate) fn of(&self, listener: usize) -> &[(Key, Value)] {
+        self.0.get(listener).map_or(&[], Vec::as_slice)
+    }
+}
