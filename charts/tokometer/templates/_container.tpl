@@ -44,19 +44,27 @@
 {{- toYaml (concat $args $settings.extraArgs) -}}
 {{- end -}}
 
-{{/* The container: (dict "root" . "settings" SETTINGS). It is that of `tokometer inject` (crates/operator/src/inject/container.rs). */}}
+{{/* The container: (dict "root" . "settings" SETTINGS). `tokometer inject` adds the same one; both use files/sidecar.yaml. */}}
 {{- define "tokometer.container.of" -}}
 {{- $root := .root -}}
 {{- $settings := .settings -}}
 {{- $admin := int $settings.adminPort -}}
 {{- $user := $settings.runAsUser -}}
 {{- if has $settings.mode (list "uds" "shadow-bind") -}}{{- $user = $settings.engineUser -}}{{- end -}}
-name: tokometer
+{{- $constant := (index ($root.Files.Get "files/sidecar.yaml" | fromYaml) "container") -}}
+{{- $security := $constant.securityContext -}}
+{{- if kindIs "invalid" $user -}}
+{{- $_ := unset $security "runAsUser" -}}
+{{- else -}}
+{{- $_ := set $security "runAsUser" (int $user) -}}
+{{- $_ := set $security "runAsNonRoot" (ne (int $user) 0) -}}
+{{- end -}}
+name: {{ $constant.name }}
 image: {{ include "tokometer.image" (dict "root" $root "image" $root.Values.image "tag" $root.Chart.AppVersion) | quote }}
 {{- with $root.Values.image.pullPolicy }}
 imagePullPolicy: {{ . }}
 {{- end }}
-restartPolicy: Always
+restartPolicy: {{ $constant.restartPolicy }}
 args:
   {{- include "tokometer.args" (dict "settings" $settings) | nindent 2 }}
 ports:
@@ -67,13 +75,7 @@ ports:
     containerPort: {{ int $settings.listenPort }}
   {{- end }}
 env:
-  {{- /* The addresses to listen on, and what becomes resource attributes (docs/CONFIG.md). */}}
-  {{- range $field := list (list "POD_NAME" "metadata.name") (list "POD_NAMESPACE" "metadata.namespace") (list "POD_UID" "metadata.uid") (list "POD_IPS" "status.podIPs") (list "NODE_NAME" "spec.nodeName") }}
-  - name: {{ index $field 0 }}
-    valueFrom:
-      fieldRef:
-        fieldPath: {{ index $field 1 }}
-  {{- end }}
+  {{- toYaml $constant.env | nindent 2 }}
   {{- with $root.Values.clusterName }}
   - name: K8S_CLUSTER_NAME
     value: {{ . | quote }}
@@ -87,12 +89,12 @@ env:
   {{- end }}
 {{- /* Whether it listens. It must not ask for the engine, which is started only after it succeeded. */}}
 startupProbe:
-  httpGet: {path: /startz, port: {{ $admin }}}
+  httpGet: {path: {{ $constant.startupProbe.httpGet.path }}, port: {{ $admin }}}
   periodSeconds: {{ int $settings.startupProbe.periodSeconds }}
   timeoutSeconds: {{ int $settings.startupProbe.timeoutSeconds }}
   failureThreshold: {{ int $settings.startupProbe.failureThreshold }}
 livenessProbe:
-  httpGet: {path: /livez, port: {{ $admin }}}
+  httpGet: {path: {{ $constant.livenessProbe.httpGet.path }}, port: {{ $admin }}}
   periodSeconds: {{ int $settings.livenessProbe.periodSeconds }}
   timeoutSeconds: {{ int $settings.livenessProbe.timeoutSeconds }}
   failureThreshold: {{ int $settings.livenessProbe.failureThreshold }}
@@ -108,17 +110,8 @@ resources:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 securityContext:
-  allowPrivilegeEscalation: false
-  readOnlyRootFilesystem: true
-  runAsNonRoot: {{ or (kindIs "invalid" $user) (ne (int $user) 0) }}
-  {{- if not (kindIs "invalid" $user) }}
-  runAsUser: {{ int $user }}
-  {{- end }}
-  capabilities:
-    drop: [ALL]
-  seccompProfile:
-    type: RuntimeDefault
-terminationMessagePolicy: FallbackToLogsOnError
+  {{- toYaml $security | nindent 2 }}
+terminationMessagePolicy: {{ $constant.terminationMessagePolicy }}
 {{- if or $settings.config (eq $settings.mode "uds") }}
 volumeMounts:
   {{- if eq $settings.mode "uds" }}
@@ -133,28 +126,14 @@ volumeMounts:
 {{- end }}
 {{- end -}}
 
-{{/* What turns packets to tokometer in the mode `redirect`: those that come from outside, not those of the pod itself:
-     (dict "root" . "settings" SETTINGS). */}}
+{{/* The init container of the mode `redirect`: (dict "root" . "settings" SETTINGS). */}}
 {{- define "tokometer.redirect" -}}
 {{- $root := .root -}}
 {{- with .settings -}}
 {{- $image := merge (dict "repository" (printf "%s-redirect" $root.Values.image.repository) "digest" "") $root.Values.image -}}
-{{- $rules := printf "add table inet tokometer; flush table inet tokometer; add chain inet tokometer prerouting { type nat hook prerouting priority dstnat; policy accept; }; add rule inet tokometer prerouting fib daddr type local tcp dport %d redirect to :%d" (int .port) (int .listenPort) -}}
-name: tokometer-redirect
-image: {{ default (include "tokometer.image" (dict "root" $root "image" $image "tag" $root.Chart.AppVersion)) .redirect.image | quote }}
-command: [nft, {{ $rules | quote }}]
-resources:
-  requests: {cpu: 10m, memory: 16Mi}
-securityContext:
-  allowPrivilegeEscalation: false
-  readOnlyRootFilesystem: true
-  runAsNonRoot: false
-  runAsUser: 0
-  capabilities:
-    drop: [ALL]
-    add: [NET_ADMIN]
-  seccompProfile:
-    type: RuntimeDefault
-terminationMessagePolicy: FallbackToLogsOnError
+{{- $container := index ($root.Files.Get "files/sidecar.yaml" | fromYaml) "redirect" -}}
+{{- $_ := set $container "image" (default (include "tokometer.image" (dict "root" $root "image" $image "tag" $root.Chart.AppVersion)) .redirect.image) -}}
+{{- $_ := set $container "command" (list (first $container.command) (printf (last $container.command) (int .port) (int .listenPort))) -}}
+{{- toYaml $container -}}
 {{- end -}}
 {{- end -}}

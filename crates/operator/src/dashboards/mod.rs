@@ -5,12 +5,12 @@
 
 mod board;
 mod boards;
-mod frame;
-mod import;
 mod objectives;
 mod panel;
 mod promql;
 mod viz;
+
+use std::collections::BTreeSet;
 
 use serde_json::Value;
 use serde_json::json;
@@ -85,7 +85,7 @@ pub fn dashboards(settings: &Settings) -> Vec<Dashboard> {
                 name: board.uid,
                 title: board.title,
                 description: board.description,
-                import: text(&import::copy(document.clone())),
+                import: text(&import_copy(document.clone())),
                 json: text(&document),
                 queries: queries(board),
             }
@@ -95,6 +95,66 @@ pub fn dashboards(settings: &Settings) -> Vec<Dashboard> {
 
 fn text(document: &Value) -> String {
     format!("{document:#}\n")
+}
+
+/// The oldest Grafana version that supports every panel: the XY chart has had these options since then.
+const GRAFANA: &str = "11.1.0";
+
+/// The placeholder that the import page replaces everywhere.
+const INPUT: &str = "DS_PROMETHEUS";
+
+/// The copy for Grafana's import page and grafana.com: it names what it requires, and asks once for the data source.
+fn import_copy(mut document: Value) -> Value {
+    let mut requires = vec![
+        json!({"type": "grafana", "id": "grafana", "name": "Grafana", "version": GRAFANA}),
+        json!({"type": "datasource", "id": "prometheus", "name": "Prometheus", "version": "1.0.0"}),
+    ];
+    requires.extend(
+        kinds(&document)
+            .into_iter()
+            .map(|kind| json!({"type": "panel", "id": kind, "name": kind_title(&kind), "version": ""})),
+    );
+    document["__inputs"] = json!([{
+        "name": INPUT,
+        "label": "Prometheus",
+        "description": "The Prometheus that scrapes tokometer",
+        "type": "datasource",
+        "pluginId": "prometheus",
+        "pluginName": "Prometheus",
+    }]);
+    document["__requires"] = json!(requires);
+    document["__elements"] = json!({});
+    document["id"] = Value::Null;
+    let chosen = format!("${{{INPUT}}}");
+    for variable in document["templating"]["list"].as_array_mut().into_iter().flatten() {
+        if variable["name"] == "datasource" {
+            variable["current"] = json!({"selected": true, "text": chosen, "value": chosen});
+        }
+    }
+    document
+}
+
+fn kinds(document: &Value) -> BTreeSet<String> {
+    let open = document["panels"].as_array().into_iter().flatten();
+    open.flat_map(|panel| std::iter::once(panel).chain(panel["panels"].as_array().into_iter().flatten()))
+        .filter_map(|panel| panel["type"].as_str())
+        .filter(|kind| *kind != "row")
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Grafana's name of a panel type.
+fn kind_title(kind: &str) -> &str {
+    match kind {
+        "timeseries" => "Time series",
+        "stat" => "Stat",
+        "bargauge" => "Bar gauge",
+        "table" => "Table",
+        "heatmap" => "Heatmap",
+        "state-timeline" => "State timeline",
+        "xychart" => "XY Chart",
+        other => other,
+    }
 }
 
 fn queries(board: &board::Board) -> Vec<Query> {

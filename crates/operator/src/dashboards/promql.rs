@@ -1,199 +1,244 @@
-//! PromQL expressions, built from the metric table, so that only existing metrics and labels can be used.
+//! Expressions, made from the metric table: a name or a label that is not in it cannot be written.
+
+use std::fmt;
+use std::fmt::Display;
 
 use tokometer_telemetry::export::table::Id;
 use tokometer_telemetry::export::table::Key;
 use tokometer_telemetry::export::table::metric;
 
-/// A label to aggregate by, or to match.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Label {
-    /// A label of the metric itself.
-    Of(Key),
-    /// The Kubernetes namespace, if the scrape adds it.
-    Namespace,
-    /// The Kubernetes pod, if the scrape adds it.
-    Pod,
-    /// The scraped address.
-    Instance,
-}
+/// The labels of one process. Outside a cluster only `instance` is present.
+pub(super) const POD: &str = "namespace, pod, instance";
 
-impl Label {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Label::Of(key) => key.label(),
-            Label::Namespace => "namespace",
-            Label::Pod => "pod",
-            Label::Instance => "instance",
-        }
-    }
-}
-
-/// Labels that identify a process. Outside a cluster only `instance` exists.
-pub(super) const POD: [Label; 3] = [Label::Namespace, Label::Pod, Label::Instance];
-
-/// Legend of a process's series.
+/// Legend of a series of one process.
 pub(super) const POD_LEGEND: &str = "{{pod}} {{instance}}";
 
-/// The model in the response.
-pub(super) const MODEL: Label = Label::Of(Key::ResponseModel);
+/// Legend of a series by model.
+pub(super) const MODEL_LEGEND: &str = "{{gen_ai_response_model}}";
 
-/// Matchers of the selected processes.
+/// The processes selected by the variables.
 pub(super) const CHOSEN: &str = r#"job=~"$job",namespace=~"$namespace",pod=~"$pod",instance=~"$instance""#;
 
-/// Matchers of every process of the selected jobs and namespaces, for comparison.
+/// Every process of the selected jobs and namespaces, to compare the selected ones with.
 const PEERS: &str = r#"job=~"$job",namespace=~"$namespace",pod=~".*",instance=~".+""#;
 
 /// Window of a rate: at least four scrape intervals, and at least one point of the graph.
 pub(super) const WINDOW: &str = "$__rate_interval";
 
-/// A matcher for one of the metric's labels.
+/// An expression over one metric.
+#[derive(Clone, Debug)]
+pub(super) struct Expr {
+    form: Form,
+    id: Id,
+    by: Vec<&'static str>,
+    /// Matchers of the metric's own labels, each after a comma.
+    matchers: String,
+    processes: &'static str,
+    window: &'static str,
+}
+
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Matcher {
-    key: Key,
-    operator: &'static str,
-    value: &'static str,
+enum Form {
+    Series,
+    Rate,
+    /// An aggregation of the series.
+    Aggregate(&'static str),
+    Total,
+    Growth,
+    Quantile(f64),
+    /// Rate of a histogram's `sum` or `count`.
+    Part(&'static str),
+    Mean,
+    Buckets,
 }
 
-pub(super) fn is(key: Key, value: &'static str) -> Matcher {
-    Matcher { key, operator: "=", value }
-}
-
-pub(super) fn is_not(key: Key, value: &'static str) -> Matcher {
-    Matcher { key, operator: "!=", value }
-}
-
-pub(super) fn like(key: Key, value: &'static str) -> Matcher {
-    Matcher { key, operator: "=~", value }
-}
-
-/// Matches requests on parsed paths; others have no tokens.
-pub(super) fn read() -> Matcher {
-    is_not(Key::Operation, "other")
-}
-
-fn selector(processes: &str, name: &str, id: Id, matchers: &[Matcher]) -> String {
-    let has = |key: Key| metric(id).keys().any(|own| own == key);
-    let mut all = processes.to_owned();
-    if has(Key::ResponseModel) {
-        all += &format!(",{}=~\"$model\"", Key::ResponseModel.label());
-    }
-    if has(Key::Model) {
-        all += &format!(",{}=~\"$model\"", Key::Model.label());
-    }
-    for Matcher { key, operator, value } in matchers {
-        all += &format!(",{}{operator}\"{value}\"", key.label());
-    }
-    format!("{name}{{{all}}}")
+fn expr(form: Form, id: Id) -> Expr {
+    Expr { form, id, by: Vec::new(), matchers: String::new(), processes: CHOSEN, window: WINDOW }
 }
 
 /// The selected series of a metric.
-pub(super) fn series(id: Id, matchers: &[Matcher]) -> String {
-    selector(CHOSEN, &metric(id).prometheus().full(), id, matchers)
+pub(super) fn series(id: Id) -> Expr {
+    expr(Form::Series, id)
 }
 
-/// A rate over the graph's window.
-pub(super) fn rate(id: Id, matchers: &[Matcher]) -> String {
-    format!("rate({}[{WINDOW}])", series(id, matchers))
-}
-
-/// Labels as a PromQL list.
-pub(super) fn list(labels: &[Label]) -> String {
-    labels.iter().map(|label| label.name()).collect::<Vec<_>>().join(", ")
-}
-
-/// ` by (...)`, or nothing for a total.
-fn by(labels: &[Label]) -> String {
-    if labels.is_empty() { String::new() } else { format!(" by ({})", list(labels)) }
-}
-
-pub(super) fn sum(labels: &[Label], of: &str) -> String {
-    format!("sum{} ({of})", by(labels))
-}
-
-pub(super) fn max(labels: &[Label], of: &str) -> String {
-    format!("max{} ({of})", by(labels))
+/// The rate of each series.
+pub(super) fn rate(id: Id) -> Expr {
+    expr(Form::Rate, id)
 }
 
 /// The sum of a counter's rates.
-pub(super) fn total(id: Id, labels: &[Label], matchers: &[Matcher]) -> String {
-    sum(labels, &rate(id, matchers))
+pub(super) fn total(id: Id) -> Expr {
+    expr(Form::Total, id)
 }
 
-/// A counter's increase over the dashboard's time range.
-pub(super) fn growth(id: Id, labels: &[Label], matchers: &[Matcher]) -> String {
-    sum(labels, &format!("increase({}[$__range])", series(id, matchers)))
+/// A counter's increase over the time range of the dashboard.
+pub(super) fn growth(id: Id) -> Expr {
+    expr(Form::Growth, id)
 }
 
-/// A quantile of a histogram, from classic buckets, or from native ones if Prometheus stores no classic ones.
-pub(super) fn quantile(q: f64, id: Id, labels: &[Label], matchers: &[Matcher]) -> String {
-    quantile_of(CHOSEN, WINDOW, q, id, labels, matchers)
+pub(super) fn sum(id: Id) -> Expr {
+    expr(Form::Aggregate("sum"), id)
 }
 
-/// A quantile over the selected processes and their peers.
-pub(super) fn quantile_of_peers(q: f64, id: Id, labels: &[Label], matchers: &[Matcher]) -> String {
-    quantile_of(PEERS, WINDOW, q, id, labels, matchers)
+pub(super) fn min(id: Id) -> Expr {
+    expr(Form::Aggregate("min"), id)
 }
 
-/// [`quantile`] over a different window.
-pub(super) fn quantile_over(window: &str, q: f64, id: Id, labels: &[Label], matchers: &[Matcher]) -> String {
-    quantile_of(CHOSEN, window, q, id, labels, matchers)
+pub(super) fn max(id: Id) -> Expr {
+    expr(Form::Aggregate("max"), id)
 }
 
-fn quantile_of(processes: &str, window: &str, q: f64, id: Id, labels: &[Label], matchers: &[Matcher]) -> String {
-    let name = metric(id).prometheus().full();
-    let buckets = selector(processes, &format!("{name}_bucket"), id, matchers);
-    let native = selector(processes, &name, id, matchers);
-    let with_le = if labels.is_empty() { "le".to_owned() } else { format!("{}, le", list(labels)) };
-    format!(
-        "histogram_quantile({q}, sum by ({with_le}) (rate({buckets}[{window}])))\nor\nhistogram_quantile({q}, sum{} \
-         (rate({native}[{window}])))",
-        by(labels)
-    )
+pub(super) fn avg(id: Id) -> Expr {
+    expr(Form::Aggregate("avg"), id)
+}
+
+pub(super) fn count(id: Id) -> Expr {
+    expr(Form::Aggregate("count"), id)
+}
+
+/// A quantile of a histogram, from classic buckets or, if the Prometheus stores none, from native ones.
+pub(super) fn quantile(q: f64, id: Id) -> Expr {
+    expr(Form::Quantile(q), id)
+}
+
+/// The rate of a histogram's sum.
+pub(super) fn sum_rate(id: Id) -> Expr {
+    expr(Form::Part("sum"), id)
+}
+
+/// The buckets of a histogram for a heatmap. `on ()`: the native form only if there is no classic one.
+pub(super) fn buckets(id: Id) -> Expr {
+    expr(Form::Buckets, id)
 }
 
 /// The mean of a histogram's observations.
-pub(super) fn mean(id: Id, labels: &[Label], matchers: &[Matcher]) -> String {
-    format!("({})\n/\n({} > 0)", added_up(id, labels, matchers), observations(id, labels, matchers))
+pub(super) fn mean(id: Id) -> Expr {
+    expr(Form::Mean, id)
 }
 
-/// The rate of the sum of observations.
-pub(super) fn added_up(id: Id, labels: &[Label], matchers: &[Matcher]) -> String {
-    part(id, "sum", labels, matchers)
+impl Expr {
+    /// Aggregates by one more of the metric's own labels.
+    pub(super) fn by(self, key: Key) -> Expr {
+        self.by_label(key.label())
+    }
+
+    /// Aggregates by process.
+    pub(super) fn by_pod(self) -> Expr {
+        self.by_label(POD)
+    }
+
+    /// Aggregates by one more label that the scrape adds.
+    pub(super) fn by_label(mut self, label: &'static str) -> Expr {
+        self.by.push(label);
+        self
+    }
+
+    /// Only series with this value of a label.
+    pub(super) fn only(self, key: Key, value: &str) -> Expr {
+        self.matching(key, "=", value)
+    }
+
+    /// Only series without this value of a label.
+    pub(super) fn without(self, key: Key, value: &str) -> Expr {
+        self.matching(key, "!=", value)
+    }
+
+    /// Only series whose label matches this regular expression.
+    pub(super) fn like(self, key: Key, value: &str) -> Expr {
+        self.matching(key, "=~", value)
+    }
+
+    /// Only requests on paths that are parsed: the others have no tokens.
+    pub(super) fn parsed(self) -> Expr {
+        self.without(Key::Operation, "other")
+    }
+
+    fn matching(mut self, key: Key, operator: &str, value: &str) -> Expr {
+        self.matchers += &format!(",{}{operator}\"{value}\"", key.label());
+        self
+    }
+
+    /// Over a window of its own.
+    pub(super) fn over(mut self, window: &'static str) -> Expr {
+        self.window = window;
+        self
+    }
+
+    /// Of the selected processes and all others of their jobs and namespaces.
+    pub(super) fn of_peers(mut self) -> Expr {
+        self.processes = PEERS;
+        self
+    }
+
+    /// The series of the metric's name with this suffix.
+    fn selector(&self, suffix: &str) -> String {
+        let metric = metric(self.id);
+        let model = [Key::ResponseModel, Key::Model].into_iter().filter(|model| metric.keys().any(|key| key == *model));
+        let model: String = model.map(|key| format!(",{}=~\"$model\"", key.label())).collect();
+        format!("{}{suffix}{{{}{model}{}}}", metric.prometheus().full(), self.processes, self.matchers)
+    }
 }
 
-/// The rate of observations. Needs parentheses when used as a factor.
-pub(super) fn observations(id: Id, labels: &[Label], matchers: &[Matcher]) -> String {
-    format!("({})", part(id, "count", labels, matchers))
+impl Display for Expr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (own, window) = (self.selector(""), self.window);
+        let labels = self.by.join(", ");
+        let by = if labels.is_empty() { String::new() } else { format!(" by ({labels})") };
+        match self.form {
+            Form::Series => f.write_str(&own),
+            Form::Rate => write!(f, "rate({own}[{window}])"),
+            Form::Aggregate(name) => write!(f, "{name}{by} ({own})"),
+            Form::Total => write!(f, "sum{by} (rate({own}[{window}]))"),
+            Form::Growth => write!(f, "sum{by} (increase({own}[$__range]))"),
+            Form::Quantile(q) => {
+                let classic = self.selector("_bucket");
+                let with_le = if labels.is_empty() { "le".to_owned() } else { format!("{labels}, le") };
+                write!(f, "histogram_quantile({q}, sum by ({with_le}) (rate({classic}[{window}])))\nor\n")?;
+                write!(f, "histogram_quantile({q}, sum{by} (rate({own}[{window}])))")
+            }
+            Form::Part(part) => {
+                let classic = self.selector(&format!("_{part}"));
+                write!(f, "sum{by} (rate({classic}[{window}])) or histogram_{part}(sum{by} (rate({own}[{window}])))")
+            }
+            Form::Mean => {
+                let part = |part| Expr { form: Form::Part(part), ..self.clone() };
+                write!(f, "({})\n/\n(({}) > 0)", part("sum"), part("count"))
+            }
+            Form::Buckets => {
+                let classic = self.selector("_bucket");
+                write!(f, "sum by (le) (increase({classic}[{window}]))\nor on ()\nsum (increase({own}[{window}]))")
+            }
+        }
+    }
 }
 
-fn part(id: Id, which: &str, labels: &[Label], matchers: &[Matcher]) -> String {
-    let name = metric(id).prometheus().full();
-    let classic = selector(CHOSEN, &format!("{name}_{which}"), id, matchers);
-    let native = selector(CHOSEN, &name, id, matchers);
-    let by = by(labels);
-    format!("sum{by} (rate({classic}[{WINDOW}])) or histogram_{which}(sum{by} (rate({native}[{WINDOW}])))")
-}
-
-/// Histogram buckets in heatmap format. `on ()` selects the native form only if there is no classic one.
-pub(super) fn buckets(id: Id, matchers: &[Matcher]) -> String {
-    let name = metric(id).prometheus().full();
-    let classic = selector(CHOSEN, &format!("{name}_bucket"), id, matchers);
-    let native = selector(CHOSEN, &name, id, matchers);
-    format!("sum by (le) (increase({classic}[{WINDOW}]))\nor on ()\nsum (increase({native}[{WINDOW}]))")
-}
-
-/// A value without labels, or NaN if a tokometer is scraped that has no such series yet because it has had no requests.
-/// Dashboards show NaN as "no traffic"; without a scraped tokometer there is no data.
-pub(super) fn or_idle(value: &str) -> String {
-    format!("({value})\nor\nNaN * count ({})", series(Id::BuildInfo, &[]))
+/// A value without labels, or NaN where a tokometer is scraped that has no such series yet because it had no request.
+/// Dashboards show NaN as "no traffic"; what is not scraped stays without data.
+pub(super) fn or_idle(value: impl Display) -> String {
+    format!("({value})\nor\nNaN * {}", count(Id::BuildInfo))
 }
 
 /// A rate without labels, or 0 if a tokometer is scraped that has no such series yet.
-pub(super) fn or_zero(value: &str) -> String {
-    format!("({value})\nor\n0 * count ({})", series(Id::BuildInfo, &[]))
+pub(super) fn or_zero(value: impl Display) -> String {
+    format!("({value})\nor\n0 * {}", count(Id::BuildInfo))
 }
 
-/// The ratio of two rates; NaN, shown as "no traffic", if the denominator is 0.
-pub(super) fn share(part: &str, whole: &str) -> String {
+/// The ratio of two rates; NaN, which dashboards show as "no traffic", if the whole is 0.
+pub(super) fn share(part: impl Display, whole: impl Display) -> String {
     format!("{part}\n/\n{whole}")
+}
+
+/// The largest series.
+pub(super) fn top(n: u32, value: impl Display) -> String {
+    format!("topk({n}, {value})")
+}
+
+/// Only values above 0.
+pub(super) fn positive(value: impl Display) -> String {
+    format!("{value} > 0")
+}
+
+/// As [`positive`], as an operand.
+pub(super) fn divisor(value: impl Display) -> String {
+    format!("({value} > 0)")
 }

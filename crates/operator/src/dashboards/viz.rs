@@ -1,321 +1,411 @@
-//! Panel types with this project's default options.
+//! Kinds of panels with their common options, and options that several dashboards use.
+
+use std::fmt::Display;
 
 use serde_json::Value;
 use serde_json::json;
 
-use crate::dashboards::panel::Layout;
+use crate::dashboards::boards;
+use crate::dashboards::objectives::Limit;
 use crate::dashboards::panel::Panel;
-use crate::dashboards::panel::Target;
+pub(super) use crate::dashboards::panel::fixed;
+use crate::dashboards::panel::ref_id;
+pub(super) use crate::dashboards::panel::thresholds;
 use crate::dashboards::promql::or_idle;
+use crate::dashboards::promql::quantile;
+use tokometer_telemetry::export::table::Id;
 
-/// Colour for idle: neither good nor bad.
+/// Read as "nothing happens": neither good nor bad.
 pub(super) const IDLE: &str = "#8e8e9a";
 pub(super) const GOOD: &str = "green";
 pub(super) const BAD: &str = "red";
+
+/// Colours of burn rates: the limits of the pairs of windows.
+pub(super) const BURN_LIMITS: [(f64, &str); 3] = [(1.0, "dark-yellow"), (6.0, "dark-orange"), (14.4, BAD)];
+
+/// The columns that name a pod.
+pub(super) const POD_COLUMNS: [(&str, &str); 3] =
+    [("namespace", "Namespace"), ("pod", "Pod"), ("instance", "Instance")];
 
 /// Legend of an objective's limit.
 const OBJECTIVE: &str = "objective";
 /// Legend of the values that violate the limit.
 const BROKEN: &str = "breaks the objective";
-
-/// On which side of its limit a value is bad.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Limit {
-    /// Values above it are bad.
-    Ceiling,
-    /// Values below it are bad.
-    Floor,
-}
-
-impl Limit {
-    fn broken_by(self) -> &'static str {
-        match self {
-            Limit::Ceiling => ">",
-            Limit::Floor => "<",
-        }
-    }
-}
+/// Why a query has no result.
+const WHILE_BROKEN: &str = "only while the objective is broken";
 
 /// Tokens per second of one stream.
 pub(super) const TOKENS_PER_SECOND: &str = "suffix: tok/s";
 /// Tokens per second of many streams: with `k` and `M`.
 pub(super) const MANY_TOKENS_PER_SECOND: &str = "si:tok/s";
+/// A multiple.
+pub(super) const TIMES: &str = "suffix: ×";
 
-/// A time series graph with lines.
-pub(super) fn graph(title: &str, description: &str, unit: &str) -> Panel {
-    Panel::new("timeseries", title, description, unit)
-        .field("color", json!({"mode": "palette-classic"}))
-        .field("min", json!(0))
-        .custom("drawStyle", json!("line"))
-        .custom("lineInterpolation", json!("linear"))
-        .custom("lineWidth", json!(1))
-        .custom("fillOpacity", json!(8))
-        .custom("gradientMode", json!("none"))
-        .custom("showPoints", json!("never"))
-        .custom("pointSize", json!(4))
-        .custom("spanNulls", json!(false))
-        .custom("stacking", json!({"mode": "none", "group": "A"}))
-        .custom("thresholdsStyle", json!({"mode": "off"}))
-        .custom("axisPlacement", json!("auto"))
-        .custom("scaleDistribution", json!({"type": "linear"}))
-        .option("legend", json!({"displayMode": "list", "placement": "bottom", "showLegend": true, "calcs": []}))
-        .option("tooltip", json!({"mode": "multi", "sort": "desc"}))
+fn legend(shown: bool) -> Value {
+    json!({"displayMode": "list", "placement": "bottom", "showLegend": shown, "calcs": []})
 }
 
-/// For small graphs of many processes: series are identified by the tooltip.
-pub(super) fn without_legend(panel: Panel) -> Panel {
-    panel.option("legend", json!({"displayMode": "list", "placement": "bottom", "showLegend": false, "calcs": []}))
+/// A time series graph with lines.
+pub(super) fn graph(title: &str, unit: &str) -> Panel {
+    let defaults = json!({
+        "color": {"mode": "palette-classic"},
+        "min": 0,
+        "custom": {
+            "drawStyle": "line",
+            "lineInterpolation": "linear",
+            "lineWidth": 1,
+            "fillOpacity": 8,
+            "gradientMode": "none",
+            "showPoints": "never",
+            "pointSize": 4,
+            "spanNulls": false,
+            "stacking": {"mode": "none", "group": "A"},
+            "thresholdsStyle": {"mode": "off"},
+            "axisPlacement": "auto",
+            "scaleDistribution": {"type": "linear"},
+        },
+    });
+    let options = json!({"legend": legend(true), "tooltip": {"mode": "multi", "sort": "desc"}});
+    Panel::new("timeseries", title, unit, defaults, options)
 }
 
 /// A stacked time series graph.
-pub(super) fn stacked(title: &str, description: &str, unit: &str) -> Panel {
-    graph(title, description, unit)
-        .custom("fillOpacity", json!(40))
-        .custom("stacking", json!({"mode": "normal", "group": "A"}))
+pub(super) fn stacked(title: &str, unit: &str) -> Panel {
+    graph(title, unit).custom("fillOpacity", 40).custom("stacking", json!({"mode": "normal", "group": "A"}))
 }
 
-/// Adds an objective's limit as a line, and draws values on its wrong side in red.
-pub(super) fn with_limit(panel: Panel, value: &str, limit: &str, side: Limit) -> Panel {
-    const NONE: &str = "only with such an objective";
-    let wrong = format!("({value})\n{} on ()\n({limit})", side.broken_by());
-    panel
-        .target(Target::range(OBJECTIVE, limit).may_be_empty(NONE))
-        .target(Target::range(BROKEN, wrong).may_be_empty("only while the objective is broken"))
-        .named(
-            OBJECTIVE,
-            &[
-                ("color", json!({"mode": "fixed", "fixedColor": BAD})),
-                ("custom.lineStyle", json!({"fill": "dash", "dash": [8, 6]})),
-                ("custom.fillOpacity", json!(0)),
-            ],
-        )
-        .named(
-            BROKEN,
-            &[
-                ("color", json!({"mode": "fixed", "fixedColor": BAD})),
-                ("custom.lineWidth", json!(3)),
-                ("custom.fillOpacity", json!(12)),
-                ("custom.showPoints", json!("always")),
-            ],
-        )
+/// One number and its history.
+pub(super) fn stat(title: &str, unit: &str) -> Panel {
+    let options = json!({
+        "reduceOptions": {"calcs": ["last"], "fields": "", "values": false},
+        "colorMode": "value",
+        "graphMode": "area",
+        "justifyMode": "auto",
+        "orientation": "auto",
+        "textMode": "value",
+        "wideLayout": true,
+    });
+    Panel::new("stat", title, unit, json!({"color": {"mode": "thresholds"}}), options).thresholds("blue", &[])
 }
 
-/// A single number with a sparkline.
-pub(super) fn stat(title: &str, description: &str, unit: &str) -> Panel {
-    Panel::new("stat", title, description, unit)
-        .field("color", json!({"mode": "thresholds"}))
-        .thresholds("blue", &[])
-        .option("reduceOptions", json!({"calcs": ["last"], "fields": "", "values": false}))
-        .option("colorMode", json!("value"))
-        .option("graphMode", json!("area"))
-        .option("justifyMode", json!("auto"))
-        .option("orientation", json!("auto"))
-        .option("textMode", json!("value"))
-        .option("wideLayout", json!(true))
-        .size(6, 4)
+/// Counts that are red above 0.
+pub(super) fn alarm(title: &str) -> Panel {
+    stat(title, "none").thresholds(GOOD, &[(1.0, BAD)]).background().no_graph()
 }
 
 /// A current value that is red while an objective is violated, and grey without traffic.
 ///
-/// It uses two queries of which only one returns a result, because not every supported Grafana version can read a
-/// threshold from another query.
-pub(super) fn judged(title: &str, description: &str, unit: &str, value: &str, limit: &str, side: Limit) -> Panel {
-    let wrong = format!("({value})\n{} on ()\n({limit})", side.broken_by());
-    idle_is_grey(stat(title, description, unit))
-        .option("graphMode", json!("none"))
-        .target(
-            Target::now("good", format!("({})\nunless on ()\n({wrong})", or_idle(value)))
-                .may_be_empty("while the objective is broken"),
-        )
-        .target(Target::now("broken", wrong).may_be_empty("only while the objective is broken"))
+/// Two queries of which one has a result: Grafana cannot take a threshold from another query in all its versions.
+pub(super) fn judged(title: &str, unit: &str, value: impl Display, limit: Limit) -> Panel {
+    let value = value.to_string();
+    let wrong = limit.broken_by(&value);
+    stat(title, unit)
+        .idle_is_grey()
+        .no_graph()
+        .now("good", format!("({})\nunless on ()\n({wrong})", or_idle(value)))
+        .optional("while the objective is broken")
+        .now("broken", wrong)
+        .optional(WHILE_BROKEN)
         .color("^good$", GOOD)
         .color("^broken$", BAD)
 }
 
-/// Shows NaN as idle: it is a share or quantile of nothing, from series that exist but have no traffic.
-pub(super) fn idle_is_grey(panel: Panel) -> Panel {
-    panel.field("mappings", no_traffic())
-}
-
-fn no_traffic() -> Value {
-    json!([{"type": "special", "options": {"match": "null+nan", "result": {"text": "no traffic", "color": IDLE, "index": 0}}}])
-}
-
-/// Bars of current values.
-pub(super) fn bars(title: &str, description: &str, unit: &str) -> Panel {
-    Panel::new("bargauge", title, description, unit)
-        .field("color", json!({"mode": "thresholds"}))
-        .option("reduceOptions", json!({"calcs": ["lastNotNull"], "fields": "", "values": false}))
-        .option("displayMode", json!("basic"))
-        .option("orientation", json!("horizontal"))
-        .option("showUnfilled", json!(true))
-        .option("valueMode", json!("color"))
-        .option("namePlacement", json!("auto"))
-        .option("sizing", json!("auto"))
-        .option("minVizHeight", json!(16))
-        .option("minVizWidth", json!(8))
+/// Bars next to each other, one current value each.
+pub(super) fn bars(title: &str, unit: &str) -> Panel {
+    let options = json!({
+        "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": false},
+        "displayMode": "basic",
+        "orientation": "horizontal",
+        "showUnfilled": true,
+        "valueMode": "color",
+        "namePlacement": "auto",
+        "sizing": "auto",
+        "minVizHeight": 16,
+        "minVizWidth": 8,
+    });
+    Panel::new("bargauge", title, unit, json!({"color": {"mode": "thresholds"}}), options)
 }
 
 /// A distribution over time.
-pub(super) fn heatmap(title: &str, description: &str, unit: &str, expr: String) -> Panel {
-    let mut target = Target::range("{{le}}", expr);
-    target.layout = Layout::Heatmap;
-    Panel::new("heatmap", title, description, unit)
-        .custom("scaleDistribution", json!({"type": "linear"}))
-        .option("calculate", json!(false))
-        .option("cellGap", json!(1))
-        .option("cellValues", json!({"unit": "short"}))
-        .option("color", json!({"mode": "scheme", "scheme": "Oranges", "steps": 64, "exponent": 0.5, "fill": "dark-orange", "reverse": false, "scale": "exponential"}))
-        .option("exemplars", json!({"color": "rgba(255,0,255,0.7)"}))
-        .option("filterValues", json!({"le": 1e-9}))
-        .option("legend", json!({"show": true}))
-        .option("rowsFrame", json!({"layout": "auto"}))
-        .option("tooltip", json!({"mode": "single", "showColorScale": false, "yHistogram": true}))
-        .option("yAxis", json!({"axisPlacement": "left", "reverse": false, "unit": unit}))
-        .target(target)
+pub(super) fn heatmap(title: &str, unit: &str, expr: impl Display) -> Panel {
+    let options = json!({
+        "calculate": false,
+        "cellGap": 1,
+        "cellValues": {"unit": "short"},
+        "color": {
+            "mode": "scheme", "scheme": "Oranges", "steps": 64, "exponent": 0.5, "fill": "dark-orange",
+            "reverse": false, "scale": "exponential",
+        },
+        "exemplars": {"color": "rgba(255,0,255,0.7)"},
+        "filterValues": {"le": 1e-9},
+        "legend": {"show": true},
+        "rowsFrame": {"layout": "auto"},
+        "tooltip": {"mode": "single", "showColorScale": false, "yHistogram": true},
+        "yAxis": {"axisPlacement": "left", "reverse": false, "unit": unit},
+    });
+    let defaults = json!({"custom": {"scaleDistribution": {"type": "linear"}}});
+    Panel::new("heatmap", title, unit, defaults, options).range("{{le}}", expr)
+}
+
+/// A state timeline, one line per series.
+pub(super) fn states(title: &str, states: &[(u32, &str, &str)]) -> Panel {
+    let defaults = json!({"color": fixed(IDLE), "custom": {"fillOpacity": 80, "lineWidth": 0}});
+    let options = json!({
+        "alignValue": "left",
+        "mergeValues": true,
+        "rowHeight": 0.85,
+        "showValue": "auto",
+        "legend": {"displayMode": "list", "placement": "bottom", "showLegend": true},
+        "tooltip": {"mode": "single", "sort": "none"},
+        "perPage": 20,
+    });
+    Panel::new("state-timeline", title, "none", defaults, options).states(states)
+}
+
+/// A scatter plot of two columns of one joined table.
+pub(super) fn scatter(title: &str, x: &str, y: &str) -> Panel {
+    let defaults = json!({
+        "color": {"mode": "palette-classic"},
+        "custom": {
+            "show": "points",
+            "pointSize": {"fixed": 5},
+            "pointShape": "circle",
+            "fillOpacity": 50,
+            "axisPlacement": "auto",
+            "scaleDistribution": {"type": "linear"},
+        },
+    });
+    let column = |name: &str| json!({"matcher": {"id": "byName", "options": name}});
+    let options = json!({
+        "mapping": "manual",
+        "series": [{"frame": {"matcher": {"id": "byIndex", "options": 0}}, "x": column(x), "y": column(y)}],
+        "legend": legend(false),
+        "tooltip": {"mode": "single", "sort": "none"},
+    });
+    let log = json!({"type": "log", "log": 2});
+    Panel::new("xychart", title, "short", defaults, options)
+        .named(x, &[("custom.axisLabel", json!(x)), ("min", json!(0))])
+        // One fast pod and many slow ones are all visible.
+        .named(y, &[("custom.axisLabel", json!(y)), ("custom.scaleDistribution", log)])
 }
 
 /// A table.
-pub(super) fn table(title: &str, description: &str) -> Panel {
-    Panel::new("table", title, description, "short")
-        .field("color", json!({"mode": "thresholds"}))
+pub(super) fn table(title: &str) -> Panel {
+    let defaults = json!({
+        "color": {"mode": "thresholds"},
+        "custom": {"align": "auto", "minWidth": 60, "cellOptions": {"type": "auto"}},
+    });
+    Panel::new("table", title, "short", defaults, json!({"cellHeight": "sm", "showHeader": true}))
         .thresholds("text", &[])
-        .custom("align", json!("auto"))
-        .custom("minWidth", json!(60))
-        .custom("cellOptions", json!({"type": "auto"}))
-        .option("cellHeight", json!("sm"))
-        .option("showHeader", json!(true))
 }
 
-/// A table column: the letter of its query, its heading, and its format.
+/// A column of a table: its heading, and how its values look.
 pub(super) struct Column {
-    pub(super) of: char,
-    pub(super) heading: &'static str,
-    pub(super) properties: Vec<(&'static str, Value)>,
+    heading: &'static str,
+    properties: Vec<(&'static str, Value)>,
 }
 
 impl Column {
-    pub(super) fn new(of: char, heading: &'static str, unit: &'static str) -> Column {
-        // As wide as its heading, so that the labels get the remaining width.
-        let width = 34 + 7 * heading.chars().count().max(8);
-        Column { of, heading, properties: vec![("unit", json!(unit)), ("custom.width", json!(width))] }
+    pub(super) fn new(heading: &'static str, unit: &str, decimals: u32) -> Column {
+        Column::text(heading, unit).with("decimals", decimals)
     }
 
-    pub(super) fn with(mut self, property: &'static str, value: Value) -> Column {
-        self.properties.push((property, value));
+    /// Without a number of decimals.
+    pub(super) fn text(heading: &'static str, unit: &str) -> Column {
+        // As wide as its heading, so that the labels get the remaining width.
+        let width = 34 + 7 * heading.chars().count().max(8);
+        Column { heading, properties: vec![("unit", json!(unit)), ("custom.width", json!(width))] }
+    }
+
+    pub(super) fn with(mut self, property: &'static str, value: impl Into<Value>) -> Column {
+        self.properties.push((property, value.into()));
         self
     }
 
-    /// Shows NaN, a share or quantile of nothing, as idle.
+    /// A ratio or quantile: of nothing it is no number.
     pub(super) fn idle(self) -> Column {
         self.with("mappings", no_traffic())
     }
 
     /// Colours cells by value; the first colour applies below all limits.
     pub(super) fn colored(self, first: &str, others: &[(f64, &str)]) -> Column {
-        let mut steps = vec![json!({"color": first, "value": null})];
-        steps.extend(others.iter().map(|(value, color)| json!({"color": color, "value": value})));
-        self.with("thresholds", json!({"mode": "absolute", "steps": steps}))
-            .with("custom.cellOptions", json!({"type": "color-text"}))
+        self.with("thresholds", thresholds(first, others)).with("custom.cellOptions", json!({"type": "color-text"}))
     }
 }
 
-/// Joins the results of a table's queries by their common labels, one row each, in the order of the columns.
-pub(super) fn joined(mut panel: Panel, labels: &[(&str, &str)], columns: Vec<Column>) -> Panel {
-    let mut order = serde_json::Map::new();
-    let mut names = serde_json::Map::new();
-    for (label, heading) in labels {
-        order.insert((*label).to_owned(), json!(order.len()));
-        names.insert((*label).to_owned(), json!(heading));
+/// NaN is a ratio of nothing, or a quantile of nothing: the series exist, and nothing happens.
+fn no_traffic() -> Value {
+    special("null+nan", "no traffic")
+}
+
+/// A grey text for special values.
+pub(super) fn special(values: &str, text: &str) -> Value {
+    json!([{"type": "special", "options": {"match": values, "result": {"text": text, "color": IDLE, "index": 0}}}])
+}
+
+impl Panel {
+    /// Adds an objective's limit as a line, and draws values on its wrong side in red.
+    pub(super) fn limit(self, value: impl Display, limit: Limit) -> Panel {
+        let red = || ("color", fixed(BAD));
+        self.range(OBJECTIVE, &limit.value)
+            .optional("only with such an objective")
+            .range(BROKEN, limit.broken_by(value))
+            .optional(WHILE_BROKEN)
+            .named(OBJECTIVE, &[red(), ("custom.lineStyle", dashes()), ("custom.fillOpacity", json!(0))])
+            .named(
+                BROKEN,
+                &[
+                    red(),
+                    ("custom.lineWidth", json!(3)),
+                    ("custom.fillOpacity", json!(12)),
+                    ("custom.showPoints", json!("always")),
+                ],
+            )
     }
-    for column in columns {
-        let field = if panel.targets.len() == 1 { "Value".to_owned() } else { format!("Value #{}", column.of) };
-        order.insert(field.clone(), json!(order.len()));
-        names.insert(field, json!(column.heading));
-        panel = panel.named(column.heading, &column.properties);
+
+    /// Queries quantiles of a histogram: `p50`, `p99`.
+    pub(super) fn quantiles(self, quantiles: &[f64], id: Id) -> Panel {
+        quantiles.iter().fold(self, |panel, q| panel.range(&format!("p{:.0}", q * 100.0), quantile(*q, id)))
     }
-    if panel.targets.len() > 1 {
-        panel = panel.transform("merge", json!({}));
+
+    /// A coloured background.
+    pub(super) fn background(self) -> Panel {
+        self.option("colorMode", "background")
     }
-    panel.transform("organize", json!({"excludeByName": {"Time": true}, "indexByName": order, "renameByName": names}))
-}
 
-/// A state timeline, one line per series.
-pub(super) fn states(title: &str, description: &str, states: &[(u32, &str, &str)]) -> Panel {
-    Panel::new("state-timeline", title, description, "none")
-        .field("color", json!({"mode": "fixed", "fixedColor": IDLE}))
-        .field("mappings", state_mappings(states))
-        .custom("fillOpacity", json!(80))
-        .custom("lineWidth", json!(0))
-        .option("alignValue", json!("left"))
-        .option("mergeValues", json!(true))
-        .option("rowHeight", json!(0.85))
-        .option("showValue", json!("auto"))
-        .option("legend", json!({"displayMode": "list", "placement": "bottom", "showLegend": true}))
-        .option("tooltip", json!({"mode": "single", "sort": "none"}))
-        .option("perPage", json!(20))
-}
-
-/// Value mappings from numbers to texts and colours.
-pub(super) fn state_mappings(states: &[(u32, &str, &str)]) -> Value {
-    let mut options = serde_json::Map::new();
-    for (at, (value, text, color)) in states.iter().enumerate() {
-        options.insert(value.to_string(), json!({"text": text, "color": color, "index": at}));
+    /// A number without its history.
+    pub(super) fn no_graph(self) -> Panel {
+        self.option("graphMode", "none")
     }
-    json!([{"type": "value", "options": options}])
-}
 
-/// A logarithmic scale (base 2) for values that differ by orders of magnitude. It cannot show 0.
-pub(super) fn doubling(panel: Panel) -> Panel {
-    panel.without("min").custom("scaleDistribution", json!({"type": "log", "log": 2}))
-}
-
-/// A scatter plot of two columns of one joined table.
-pub(super) fn scatter(title: &str, description: &str, x: &str, y: &str) -> Panel {
-    Panel::new("xychart", title, description, "short")
-        .field("color", json!({"mode": "palette-classic"}))
-        .custom("show", json!("points"))
-        .custom("pointSize", json!({"fixed": 5}))
-        .custom("pointShape", json!("circle"))
-        .custom("fillOpacity", json!(50))
-        .custom("axisPlacement", json!("auto"))
-        .custom("scaleDistribution", json!({"type": "linear"}))
-        .option("mapping", json!("manual"))
-        .option(
-            "series",
-            json!([{
-                "frame": {"matcher": {"id": "byIndex", "options": 0}},
-                "x": {"matcher": {"id": "byName", "options": x}},
-                "y": {"matcher": {"id": "byName", "options": y}},
-            }]),
-        )
-        .option("legend", json!({"displayMode": "list", "placement": "bottom", "showLegend": false, "calcs": []}))
-        .option("tooltip", json!({"mode": "single", "sort": "none"}))
-        .named(x, &[("custom.axisLabel", json!(x)), ("min", json!(0))])
-        .named(
-            y,
-            // With a logarithmic scale, one fast pod does not hide differences between many slow ones.
-            &[("custom.axisLabel", json!(y)), ("custom.scaleDistribution", json!({"type": "log", "log": 2}))],
-        )
-}
-
-/// Links values named `trace_id` (from exemplars) to their traces.
-pub(super) fn to_traces(mut panel: Panel) -> Panel {
-    if panel.kind == "heatmap" {
-        panel.targets.iter_mut().for_each(|target| target.exemplar = true);
+    /// Numbers with their names.
+    pub(super) fn with_names(self) -> Panel {
+        self.option("textMode", "value_and_name")
     }
-    panel
-        .named(
-            "trace_id",
-            &[("links", json!([{"title": "Trace", "url": explore("${__value.raw}"), "targetBlank": true}]))],
-        )
-        .link("Traces of this time", &explore(SLOW))
+
+    pub(super) fn idle_is_grey(self) -> Panel {
+        self.field("mappings", no_traffic())
+    }
+
+    /// For a small graph of many processes: the tooltip names them.
+    pub(super) fn without_legend(self) -> Panel {
+        self.option("legend", legend(false))
+    }
+
+    /// Value mappings from numbers to texts and colours.
+    pub(super) fn states(self, states: &[(u32, &str, &str)]) -> Panel {
+        let mut options = json!({});
+        for (at, (value, text, color)) in states.iter().enumerate() {
+            options[value.to_string()] = json!({"text": text, "color": color, "index": at});
+        }
+        self.field("mappings", json!([{"type": "value", "options": options}]))
+    }
+
+    /// Joins the results of a table's queries by the labels that they share, one row each, in the order of the columns:
+    /// one for each query.
+    pub(super) fn joined(mut self, labels: &[(&str, &str)], columns: Vec<Column>) -> Panel {
+        let queries = self.targets.len();
+        let (mut order, mut names) = (json!({}), json!({}));
+        for (at, (label, heading)) in labels.iter().enumerate() {
+            order[*label] = json!(at);
+            names[*label] = json!(heading);
+        }
+        for (at, column) in columns.into_iter().enumerate() {
+            let field = if queries == 1 { "Value".to_owned() } else { format!("Value #{}", ref_id(at)) };
+            order[&field] = json!(labels.len() + at);
+            names[&field] = json!(column.heading);
+            self = self.named(column.heading, &column.properties);
+        }
+        if queries > 1 {
+            self = self.transform("merge", json!({}));
+        }
+        self.organized(order, names)
+    }
+
+    /// Orders and names the columns of a table.
+    pub(super) fn organized(self, order: Value, names: Value) -> Panel {
+        let options = json!({"excludeByName": {"Time": true}, "indexByName": order, "renameByName": names});
+        self.transform("organize", options)
+    }
+
+    /// Sorts a table by a column.
+    pub(super) fn sorted(self, column: &str, descending: bool) -> Panel {
+        self.transform("sortBy", json!({"sort": [{"field": column, "desc": descending}]}))
+    }
+
+    /// A table's column `Instance` leads to its pod.
+    pub(super) fn instances_lead_to_pods(self) -> Panel {
+        let url = board_of(boards::POD, "instance", "__value.raw:percentencode");
+        self.named("Instance", &[("links", json!([{"title": "This pod", "url": url}]))])
+    }
+
+    /// Each series leads to its pod.
+    pub(super) fn series_lead_to_pods(self) -> Panel {
+        self.link("This pod", &board_of(boards::POD, "instance", "__field.labels.instance"))
+    }
+
+    /// Leads to another dashboard, with the time range and every variable of this one.
+    pub(super) fn leads_to(self, title: &str, uid: &str) -> Panel {
+        self.link(title, &format!("/d/{uid}?${{__url_time_range}}&${{__all_variables}}"))
+    }
+
+    /// A logarithmic scale of burn rates: the fastest alert fires at fourteen times the allowed rate. 0 is drawn at the
+    /// lower edge.
+    pub(super) fn burn_scale(self, limits: &[(f64, &str)]) -> Panel {
+        self.custom("scaleDistribution", json!({"type": "log", "log": 2}))
+            .custom("thresholdsStyle", json!({"mode": "dashed"}))
+            .custom("fillOpacity", 0)
+            .custom("lineWidth", 2)
+            .field("min", 0.125)
+            .decimals(1)
+            .thresholds("transparent", limits)
+    }
+
+    /// Colours of the phases of requests in flight.
+    pub(super) fn phase_colors(self) -> Panel {
+        self.color("^waiting_first_token$", "orange").color("^streaming$", GOOD)
+    }
+
+    /// Colours of outcomes: warm for server failures, grey for client behaviour.
+    pub(super) fn outcome_colors(self) -> Panel {
+        const COLORS: [(&str, &str); 14] = [
+            ("^ok", GOOD),
+            ("^client_abort_before", IDLE),
+            ("^client_abort_mid", "#c7c7d1"),
+            ("^drained", "#b0c4de"),
+            ("^unobserved", "#8a8a99"),
+            ("^http_4xx", "light-yellow"),
+            ("^rejected_busy", "orange"),
+            ("^http_5xx", BAD),
+            ("^upstream_refused", "dark-red"),
+            ("^upstream_reset", "semi-dark-red"),
+            ("^upstream_timeout", "light-red"),
+            ("^truncated", "purple"),
+            ("^error_in_stream", "dark-orange"),
+            ("^no_output", "light-purple"),
+        ];
+        COLORS.iter().fold(self, |panel, (name, color)| panel.color(name, color))
+    }
+
+    /// Links to traces: a value named `trace_id` (an exemplar's) leads to its trace.
+    pub(super) fn trace_links(mut self) -> Panel {
+        if self.kind == "heatmap" {
+            self = self.exemplars();
+        }
+        let trace = json!([{"title": "Trace", "url": explore("${__value.raw}"), "targetBlank": true}]);
+        self.named("trace_id", &[("links", trace)]).link("Traces of this time", &explore(SERVED))
+    }
 }
 
-/// TraceQL for requests in order of arrival, within the dashboard's time range.
-const SLOW: &str = r#"{ kind = server && span.tokometer.outcome != nil }"#;
+/// A dashed line.
+pub(super) fn dashes() -> Value {
+    json!({"fill": "dash", "dash": [8, 6]})
+}
 
-/// URL of Explore with the selected traces data source.
+/// Requests in the order of their arrival; the time range is the dashboard's.
+const SERVED: &str = r#"{ kind = server && span.tokometer.outcome != nil }"#;
+
+/// Explore on the selected traces data source.
 fn explore(query: &str) -> String {
     let panes = json!({"t": {
         "datasource": "${traces}",
@@ -325,30 +415,13 @@ fn explore(query: &str) -> String {
     format!("/explore?schemaVersion=1&panes={}", encode(&panes.to_string()))
 }
 
-/// Percent-encodes characters that are not allowed in a URL query; Grafana variables are kept.
+/// Percent-encodes what a URL's query cannot contain; Grafana's variables are left unchanged.
 fn encode(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() * 2);
-    for c in text.chars() {
-        match c {
-            '"' => out += "%22",
-            ' ' => out += "%20",
-            '&' => out += "%26",
-            '=' => out += "%3D",
-            '\\' => out += "%5C",
-            '#' => out += "%23",
-            '|' => out += "%7C",
-            _ => out.push(c),
-        }
-    }
-    out
+    let special = [('"', "%22"), (' ', "%20"), ('&', "%26"), ('=', "%3D"), ('\\', "%5C"), ('#', "%23"), ('|', "%7C")];
+    special.into_iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
 }
 
-/// URL of another dashboard, with this one's time range and variables.
-pub(super) fn board(uid: &str) -> String {
-    format!("/d/{uid}?${{__url_time_range}}&${{__all_variables}}")
-}
-
-/// URL of another dashboard, with one variable set from the row or series.
+/// The address of another dashboard, with one variable taken from the row or series.
 pub(super) fn board_of(uid: &str, variable: &str, value: &str) -> String {
     format!(
         "/d/{uid}?${{__url_time_range}}&${{datasource:queryparam}}&${{traces:queryparam}}&${{job:queryparam}}&${{namespace:queryparam}}&var-{variable}=${{{value}}}"

@@ -1,13 +1,12 @@
-//! The containers that are added to a pod.
+//! The containers that are added to a pod, and the QoS class that they preserve.
+
+use std::sync::LazyLock;
 
 use crate::inject::value::Value;
 use crate::inject::value::map;
 
 /// Name of the sidecar container.
 pub const NAME: &str = "tokometer";
-
-/// Name of the init container that writes the rules of the mode `redirect`.
-pub(super) const REDIRECT: &str = "tokometer-redirect";
 
 /// Default port of /metrics, health and drain.
 pub const ADMIN_PORT: u16 = 9464;
@@ -21,11 +20,26 @@ pub(super) const VOLUME: (&str, &str) = ("tokometer-socket", "/run/tokometer");
 /// The server's Unix socket.
 pub(super) const SOCKET: &str = "/run/tokometer/engine.sock";
 
-/// User of the image (`Dockerfile`).
-const USER: i64 = 65_532;
+/// The containers, without what varies. The chart uses the same file.
+static CONTAINERS: LazyLock<Value> =
+    LazyLock::new(|| yaml(include_str!("../../../../charts/tokometer/files/sidecar.yaml")));
 
-/// Threads of the data path. Without a CPU limit the default is one per core of the node, which may be hundreds.
-const THREADS: u8 = 2;
+/// The chart's values, whose defaults `inject` uses too.
+static VALUES: LazyLock<Value> = LazyLock::new(|| yaml(include_str!("../../../../charts/tokometer/values.yaml")));
+
+fn yaml(text: &str) -> Value {
+    serde_yaml::from_str(text).expect("a committed file, which the unit tests read")
+}
+
+/// A default setting of the sidecar.
+fn default(name: &str) -> Value {
+    VALUES.at(&["sidecar", name]).cloned().unwrap_or(Value::Null)
+}
+
+/// A container without what varies.
+fn constant(name: &str) -> Value {
+    CONTAINERS.get(name).cloned().unwrap_or(Value::Null)
+}
 
 /// The parts that differ between sidecars.
 #[derive(Clone, Debug)]
@@ -54,26 +68,32 @@ pub(super) struct Sidecar<'a> {
 impl Sidecar<'_> {
     /// The container: a native sidecar (an init container with `restartPolicy: Always`; Kubernetes 1.29).
     pub(super) fn container(&self) -> Value {
-        let mut entries = vec![
-            ("name", NAME.into()),
-            ("image", self.image.into()),
-            ("restartPolicy", "Always".into()),
-            ("args", self.arguments().into()),
-            ("ports", Value::List(self.ports())),
-            ("env", Value::List(self.environment())),
-            // Probes only the listener and the event loop. A probe that depends on the server would never succeed,
-            // because the server starts after the sidecar.
-            ("startupProbe", self.probe("/startz", [("periodSeconds", 1), ("failureThreshold", 60)])),
-            ("livenessProbe", self.probe("/livez", [("periodSeconds", 10), ("failureThreshold", 6)])),
-            ("lifecycle", map([("preStop", map([("exec", map([("command", self.drain().into())]))]))])),
-            ("resources", self.resources()),
-            ("securityContext", self.security()),
-            ("terminationMessagePolicy", "FallbackToLogsOnError".into()),
-        ];
-        if self.socket {
-            entries.push(("volumeMounts", Value::List(vec![mount()])));
+        let mut container = constant("container");
+        container.set("image", self.image.into());
+        container.set("args", self.arguments().into());
+        container.set("ports", self.ports().into());
+        if let Some(Value::List(variables)) = container.get_mut("env") {
+            let variable = |(name, value): &(String, String)| {
+                map([("name", name.as_str().into()), ("value", value.as_str().into())])
+            };
+            variables.extend(self.variables.iter().map(variable));
         }
-        Value::Map(entries.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+        for probe in ["startupProbe", "livenessProbe"] {
+            if let Some(probe_of) = container.get_mut(probe) {
+                self.fill(probe_of, default(probe));
+            }
+        }
+        container.set("lifecycle", map([("preStop", map([("exec", map([("command", self.drain().into())]))]))]));
+        container.set("resources", self.resources());
+        let user = self.user.map_or_else(|| default("runAsUser"), Value::from);
+        if let Some(context) = container.get_mut("securityContext") {
+            context.set("runAsNonRoot", (user != Value::Integer(0)).into());
+            context.set("runAsUser", user);
+        }
+        if self.socket {
+            container.set("volumeMounts", vec![mount()].into());
+        }
+        container
     }
 
     /// The preStop command. It runs at the same time as the server's own hook, which waits for the drain.
@@ -92,7 +112,8 @@ impl Sidecar<'_> {
             format!("--upstream={}", self.upstream),
             // Without a host it binds both families: probes come to the pod's address of either family.
             format!("--admin=:{}", self.admin_port),
-            format!("--set=process.threads={THREADS}"),
+            // Without a CPU limit the default is one per core of the node, which may be hundreds.
+            format!("--set=process.threads={}", default("threads").integer().unwrap_or(1)),
             format!("--set=process.grace_period_secs={}", self.drain_secs),
         ];
         arguments.extend(self.port_sharing.then(|| "--set=relay.port_sharing=true".to_owned()));
@@ -106,57 +127,22 @@ impl Sidecar<'_> {
         [port("llm-metrics", self.admin_port)].into_iter().chain(own).collect()
     }
 
-    /// The downward API, for the `k8s.*` attributes and the listen addresses.
-    fn environment(&self) -> Vec<Value> {
-        let field = |(name, path): (&str, &str)| {
-            let from = map([("fieldRef", map([("fieldPath", path.into())]))]);
-            map([("name", name.into()), ("valueFrom", from)])
-        };
-        let fields = [
-            ("POD_NAME", "metadata.name"),
-            ("POD_NAMESPACE", "metadata.namespace"),
-            ("POD_UID", "metadata.uid"),
-            ("POD_IPS", "status.podIPs"),
-            ("NODE_NAME", "spec.nodeName"),
-        ];
-        let own =
-            |(name, value): &(String, String)| map([("name", name.as_str().into()), ("value", value.as_str().into())]);
-        fields.into_iter().map(field).chain(self.variables.iter().map(own)).collect()
-    }
-
-    /// Probes only by port: the pod security profile baseline does not allow a host.
-    fn probe(&self, path: &str, numbers: [(&str, i64); 2]) -> Value {
-        let get = map([("path", path.into()), ("port", self.admin_port.into())]);
-        let numbers = numbers.into_iter().map(|(name, number)| (name.to_owned(), number.into()));
-        Value::Map(
-            [("httpGet".to_owned(), get)]
-                .into_iter()
-                .chain(numbers)
-                .chain([("timeoutSeconds".to_owned(), 3i64.into())])
-                .collect(),
-        )
-    }
-
-    /// No CPU limit by default, because throttling shows as gaps between tokens. A Guaranteed pod requires one.
-    fn resources(&self) -> Value {
-        let amounts = |cpu: &str, memory: &str| map([("cpu", cpu.into()), ("memory", memory.into())]);
-        if self.guaranteed {
-            return map([("requests", amounts("500m", "256Mi")), ("limits", amounts("500m", "256Mi"))]);
+    /// Sets the port and the numbers of a probe.
+    fn fill(&self, probe: &mut Value, numbers: Value) {
+        if let Some(get) = probe.get_mut("httpGet") {
+            get.set("port", self.admin_port.into());
         }
-        map([("requests", amounts("100m", "32Mi")), ("limits", map([("memory", "256Mi".into())]))])
+        if let Value::Map(numbers) = numbers {
+            numbers.into_iter().for_each(|(name, number)| probe.set(&name, number));
+        }
     }
 
-    /// The requirements of the pod security profile `restricted`, except for the user if the server's must be shared.
-    fn security(&self) -> Value {
-        let user = self.user.unwrap_or(USER);
-        map([
-            ("allowPrivilegeEscalation", false.into()),
-            ("readOnlyRootFilesystem", true.into()),
-            ("runAsNonRoot", (user != 0).into()),
-            ("runAsUser", user.into()),
-            ("capabilities", map([("drop", vec!["ALL"].into())])),
-            ("seccompProfile", map([("type", "RuntimeDefault".into())])),
-        ])
+    fn resources(&self) -> Value {
+        if self.guaranteed {
+            let amounts = default("guaranteedResources");
+            return map([("requests", amounts.clone()), ("limits", amounts)]);
+        }
+        default("resources")
     }
 }
 
@@ -170,36 +156,121 @@ pub(super) fn volume() -> Value {
     map([("name", VOLUME.0.into()), ("emptyDir", map([]))])
 }
 
-/// The init container that redirects connections for the server's port to the sidecar. Connections opened inside the
-/// pod are not redirected: such packets do not pass `prerouting` again. It needs NET_ADMIN and root, because an exec by
-/// a non-root user loses capabilities.
+/// The init container that redirects connections for the server's port to the sidecar.
 pub(super) fn redirect(image: &str, port: u16, guaranteed: bool) -> Value {
-    let rules = format!(
-        "add table inet tokometer; flush table inet tokometer; \
-         add chain inet tokometer prerouting {{ type nat hook prerouting priority dstnat; policy accept; }}; \
-         add rule inet tokometer prerouting fib daddr type local tcp dport {port} redirect to :{OWN_PORT}"
-    );
-    let amounts = || map([("cpu", "10m".into()), ("memory", "16Mi".into())]);
-    let resources = match guaranteed {
-        true => map([("requests", amounts()), ("limits", amounts())]),
-        false => map([("requests", amounts())]),
+    let mut container = constant("redirect");
+    container.set("image", image.into());
+    let words = container.texts("command").join("\n");
+    let command = words.replacen("%d", &port.to_string(), 1).replacen("%d", &OWN_PORT.to_string(), 1);
+    container.set("command", command.lines().collect::<Vec<_>>().into());
+    if guaranteed && let Some(resources) = container.get_mut("resources") {
+        let amounts = resources.get("requests").cloned().unwrap_or(Value::Null);
+        resources.set("limits", amounts);
+    }
+    container
+}
+
+/// True when every container has CPU and memory limits, and requests equal to them. If the pod itself has resources,
+/// these decide, and no container can change the class.
+///
+/// Source: kubernetes.io, "Pod Quality of Service Classes".
+pub(super) fn is_guaranteed(spec: &Value) -> bool {
+    if spec.at(&["resources", "limits"]).or(spec.at(&["resources", "requests"])).is_some() {
+        return false;
+    }
+    let mut all = spec.list("containers").iter().chain(spec.list("initContainers")).peekable();
+    all.peek().is_some() && all.all(has_equal_limits)
+}
+
+fn has_equal_limits(container: &Value) -> bool {
+    ["cpu", "memory"].into_iter().all(|resource| {
+        let limit = container.at(&["resources", "limits", resource]).and_then(quantity);
+        // A missing request defaults to the limit.
+        let request = container.at(&["resources", "requests", resource]);
+        limit.is_some_and(|limit| limit > 0.0 && request.is_none_or(|request| quantity(request) == Some(limit)))
+    })
+}
+
+/// Parses a Kubernetes quantity: `100m`, `2`, `1.5Gi`, `1e3`.
+fn quantity(value: &Value) -> Option<f64> {
+    let text = match value {
+        Value::Integer(number) => return Some(*number as f64),
+        Value::Number(number) => return Some(*number),
+        Value::Text(text) => text.trim(),
+        _ => return None,
     };
-    map([
-        ("name", REDIRECT.into()),
-        ("image", image.into()),
-        ("command", vec!["nft".to_owned(), rules].into()),
-        ("resources", resources),
-        (
-            "securityContext",
-            map([
-                ("allowPrivilegeEscalation", false.into()),
-                ("readOnlyRootFilesystem", true.into()),
-                ("runAsNonRoot", false.into()),
-                ("runAsUser", 0i64.into()),
-                ("capabilities", map([("drop", vec!["ALL"].into()), ("add", vec!["NET_ADMIN"].into())])),
-                ("seccompProfile", map([("type", "RuntimeDefault".into())])),
-            ]),
-        ),
-        ("terminationMessagePolicy", "FallbackToLogsOnError".into()),
-    ])
+    const UNITS: [(&str, f64); 15] = [
+        ("Ki", 1024.0),
+        ("Mi", 1_048_576.0),
+        ("Gi", 1_073_741_824.0),
+        ("Ti", 1_099_511_627_776.0),
+        ("Pi", 1_125_899_906_842_624.0),
+        ("Ei", 1_152_921_504_606_846_976.0),
+        ("n", 1e-9),
+        ("u", 1e-6),
+        ("m", 1e-3),
+        ("k", 1e3),
+        ("M", 1e6),
+        ("G", 1e9),
+        ("T", 1e12),
+        ("P", 1e15),
+        ("E", 1e18),
+    ];
+    let (number, unit) =
+        UNITS.iter().find_map(|(unit, by)| Some((text.strip_suffix(unit)?, *by))).unwrap_or((text, 1.0));
+    number.parse().ok().filter(|number: &f64| number.is_finite()).map(|number| number * unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sidecar(guaranteed: bool) -> Value {
+        let sidecar = Sidecar {
+            image: "i",
+            listen: ":1".to_owned(),
+            upstream: ":2".to_owned(),
+            engine: None,
+            admin_port: ADMIN_PORT,
+            own_port: true,
+            drain_secs: 1,
+            guaranteed,
+            user: None,
+            port_sharing: false,
+            socket: true,
+            variables: &[],
+        };
+        sidecar.container()
+    }
+
+    #[test]
+    fn containers_have_no_unset_part() {
+        for container in [sidecar(false), sidecar(true), redirect("i", 1, false), redirect("i", 1, true)] {
+            let text = serde_json::to_string(&container).unwrap();
+            assert!(!text.contains("null") && !text.contains('%'), "{text}");
+        }
+    }
+
+    #[test]
+    fn constants_equal_the_values_of_the_chart() {
+        assert_eq!(constant("container").text("name"), Some(NAME));
+        assert_eq!(default("adminPort"), ADMIN_PORT.into());
+        assert_eq!(default("listenPort"), OWN_PORT.into());
+    }
+
+    #[test]
+    fn kubernetes_quantities_are_parsed() {
+        for (text, expected) in [
+            ("2", Some(2.0)),
+            ("2000m", Some(2.0)),
+            ("1Gi", Some(1_073_741_824.0)),
+            ("1024Mi", Some(1_073_741_824.0)),
+            ("1.5k", Some(1500.0)),
+            ("1e3", Some(1000.0)),
+            ("", None),
+            ("lots", None),
+        ] {
+            assert_eq!(quantity(&Value::from(text)), expected, "{text}");
+        }
+    }
 }

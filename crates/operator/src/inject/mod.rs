@@ -1,31 +1,46 @@
 //! Adds the sidecar to the pods of manifests and removes it: text in, text out.
 //!
 //! The core is [`plan`], a pure function from a pod to a JSON Patch and its reasons. The admission policy of the chart
-//! creates the same sidecar container as `container`: keep both in sync.
+//! adds the same containers: both read `charts/tokometer/files/sidecar.yaml` and the defaults of `values.yaml`.
 
-mod command;
 mod container;
 mod engine;
 mod manifest;
-mod mode;
 mod patch;
-mod pod;
-mod resources;
+mod plan;
 mod server;
-mod undo;
 mod value;
-mod wiring;
-mod workload;
 
 pub use container::{ADMIN_PORT, NAME};
 pub use engine::Engine;
-pub use mode::Mode;
-pub use patch::{Operation, apply};
-pub use pod::{Plan, plan};
-pub use undo::ANNOTATION;
+pub use patch::{ANNOTATION, Operation, apply};
+pub use plan::{Plan, plan};
 pub use value::Value;
 
 use std::time::Duration;
+
+use tokometer_observe::closed_enum;
+
+closed_enum! {
+    /// How client connections reach the sidecar instead of the server.
+    pub enum Mode {
+        /// `address-split`; if that is impossible, the error has the reason and an alternative.
+        Auto = "auto",
+        /// The server listens on 127.0.0.1, the sidecar on the pod's addresses, on the same port.
+        AddressSplit = "address-split",
+        /// The server listens on a Unix socket, the sidecar on the server's port.
+        Uds = "uds",
+        /// Both listen on the same port; the kernel prefers the sidecar, which binds the address, to the server, which
+        /// binds all addresses.
+        ShadowBind = "shadow-bind",
+        /// The server listens on the next port, the sidecar on the server's port.
+        PortSwap = "port-swap",
+        /// An nftables rule redirects connections to the sidecar.
+        Redirect = "redirect",
+        /// The sidecar has its own port, to which a Service leads.
+        Explicit = "explicit",
+    }
+}
 
 /// Settings of an injection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,28 +99,17 @@ pub enum Error {
     Empty,
 }
 
-/// What was done to an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// The sidecar was added.
-    Injected,
-    /// The sidecar was removed.
-    Removed,
-    /// It starts pods, but was left unchanged; the notes have the reason.
-    Skipped,
-    /// It does not start pods, or its kind is unknown.
-    Passed,
-}
-
-impl Outcome {
-    /// Text of the report.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Outcome::Injected => "injected",
-            Outcome::Removed => "removed",
-            Outcome::Skipped => "skipped",
-            Outcome::Passed => "unchanged",
-        }
+closed_enum! {
+    /// What was done to an object.
+    pub enum Outcome {
+        /// The sidecar was added.
+        Injected = "injected",
+        /// The sidecar was removed.
+        Removed = "removed",
+        /// It starts pods, but was left unchanged; the notes have the reason.
+        Skipped = "skipped",
+        /// It does not start pods, or its kind is unknown.
+        Passed = "unchanged",
     }
 }
 
@@ -127,9 +131,9 @@ pub struct Report {
 /// When the text is not a manifest.
 pub fn inject(text: &str, options: &Options) -> Result<(String, Vec<Report>), Error> {
     work(text, |pod| {
-        undo::restore(pod)?;
+        patch::restore(pod)?;
         let Plan { patch, notes } = plan(pod, options)?;
-        undo::change(pod, &patch)?;
+        patch::change(pod, &patch)?;
         Ok((Outcome::Injected, notes))
     })
 }
@@ -139,7 +143,7 @@ pub fn inject(text: &str, options: &Options) -> Result<(String, Vec<Report>), Er
 /// # Errors
 /// When the text is not a manifest.
 pub fn remove(text: &str) -> Result<(String, Vec<Report>), Error> {
-    work(text, |pod| match undo::restore(pod)? {
+    work(text, |pod| match patch::restore(pod)? {
         true => Ok((Outcome::Removed, Vec::new())),
         false => Err(format!("it has no annotation {ANNOTATION}, so it was not injected by this command")),
     })
@@ -152,14 +156,14 @@ fn work(
     let (form, mut documents) = manifest::read(text)?;
     let mut reports = Vec::new();
     for document in &mut documents {
-        workload::each(document, &mut |object| {
-            let title = workload::title(object);
-            let Some(names) = workload::template(object) else {
+        manifest::each(document, &mut |object| {
+            let title = manifest::title(object);
+            let Some(names) = manifest::template(object) else {
                 let notes = vec!["objects of this kind do not start pods, or the kind is unknown".to_owned()];
                 return reports.push(Report { object: title, outcome: Outcome::Passed, notes });
             };
             // Applied to a copy, so that a failed change leaves the pod untouched.
-            let changed = match workload::find(object, names) {
+            let changed = match manifest::find(object, names) {
                 Some(pod) => {
                     let mut copy = pod.clone();
                     let changed = change(&mut copy);

@@ -8,8 +8,6 @@ use serde::de;
 use serde::de::MapAccess;
 use serde::de::SeqAccess;
 use serde::de::Visitor;
-use serde::ser::SerializeMap;
-use serde::ser::SerializeSeq;
 
 /// A value of a manifest.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,6 +45,16 @@ impl Value {
         }
     }
 
+    /// Sets the value of a key of a map.
+    pub(super) fn set(&mut self, name: &str, value: Value) {
+        if let Value::Map(entries) = self {
+            match entries.iter_mut().find(|(key, _)| key == name) {
+                Some((_, old)) => *old = value,
+                None => entries.push((name.to_owned(), value)),
+            }
+        }
+    }
+
     /// The value at a path of map keys.
     pub fn at(&self, names: &[&str]) -> Option<&Value> {
         names.iter().try_fold(self, |value, name| value.get(name))
@@ -70,13 +78,11 @@ impl Value {
 
     /// The texts in the list of a key; other items are left out.
     pub fn texts(&self, name: &str) -> Vec<&str> {
-        fn text(item: &Value) -> Option<&str> {
-            match item {
-                Value::Text(text) => Some(text),
-                _ => None,
-            }
-        }
-        self.list(name).iter().filter_map(text).collect()
+        let texts = self.list(name).iter().filter_map(|item| match item {
+            Value::Text(text) => Some(text.as_str()),
+            _ => None,
+        });
+        texts.collect()
     }
 
     /// The integer, also if it is quoted.
@@ -138,16 +144,8 @@ impl Serialize for Value {
             Value::Integer(number) => serializer.serialize_i64(*number),
             Value::Number(number) => serializer.serialize_f64(*number),
             Value::Text(text) => serializer.serialize_str(text),
-            Value::List(items) => {
-                let mut list = serializer.serialize_seq(Some(items.len()))?;
-                items.iter().try_for_each(|item| list.serialize_element(item))?;
-                list.end()
-            }
-            Value::Map(entries) => {
-                let mut map = serializer.serialize_map(Some(entries.len()))?;
-                entries.iter().try_for_each(|(name, value)| map.serialize_entry(name, value))?;
-                map.end()
-            }
+            Value::List(items) => serializer.collect_seq(items),
+            Value::Map(entries) => serializer.collect_map(entries.iter().map(|(name, value)| (name, value))),
         }
     }
 }

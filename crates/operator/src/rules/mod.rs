@@ -4,52 +4,57 @@
 //! share that the objective allows (Google, The Site Reliability Workbook, chapter 5: multiwindow, multi-burn-rate
 //! alerts).
 
-mod budget;
-mod burn;
-mod catalogue;
-mod documents;
-mod file;
-mod names;
-mod pace;
-mod spending;
+mod alerts;
+mod document;
+mod objective;
 
-pub use names::ALERTS;
-
+use tokometer_observe::closed_enum;
 use tokometer_telemetry::slo::Objective;
 use tokometer_telemetry::slo::Settings;
 
-/// Output format of the rules.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Format {
-    /// A Prometheus rule file (`rule_files`).
-    #[default]
-    Prometheus,
-    /// An object of the Prometheus operator.
-    PrometheusRule,
-    /// A specification for Sloth, which generates its own rules.
-    Sloth,
-    /// Objects for Pyrra, which generates its own rules.
-    Pyrra,
-    /// OpenSLO v1 documents.
-    OpenSlo,
+/// Every alert that the rules can contain. Each has a page in `docs/runbooks`.
+pub const ALERTS: [&str; 22] = [
+    "LLMAvailabilityErrorBudgetBurn",
+    "LLMTTFTErrorBudgetBurn",
+    "LLMDecodeRateErrorBudgetBurn",
+    "LLMStallErrorBudgetBurn",
+    "LLMGoodputErrorBudgetBurn",
+    "LLMErrorBudgetExhausted",
+    "LLMSLOMetricAbsent",
+    "LLMTokensStalled",
+    "LLMQueueGrowing",
+    "LLMPodSlowOutlier",
+    "LLMTruncatedStreams",
+    "LLMUpstreamDown",
+    "LLMClientDisconnectsHigh",
+    "LLMSidecarDown",
+    "LLMSidecarMissing",
+    "LLMSidecarBypassed",
+    "LLMSidecarTelemetryDropped",
+    "LLMSidecarParseFallback",
+    "LLMSidecarRestarting",
+    "LLMSidecarOverheadHigh",
+    "LLMTokenBudgetBurn",
+    "LLMTokenBudgetExhausted",
+];
+
+closed_enum! {
+    /// Output format of the rules.
+    pub enum Format {
+        /// A Prometheus rule file (`rule_files`).
+        Prometheus = "prometheus",
+        /// An object of the Prometheus operator.
+        PrometheusRule = "prometheusrule",
+        /// A specification for Sloth, which generates its own rules.
+        Sloth = "sloth",
+        /// Objects for Pyrra, which generates its own rules.
+        Pyrra = "pyrra",
+        /// OpenSLO v1 documents.
+        OpenSlo = "openslo",
+    }
 }
 
 impl Format {
-    /// Every format, in the order of the documentation.
-    pub const ALL: [Format; 5] =
-        [Format::Prometheus, Format::PrometheusRule, Format::Sloth, Format::Pyrra, Format::OpenSlo];
-
-    /// Name on the command line.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Format::Prometheus => "prometheus",
-            Format::PrometheusRule => "prometheusrule",
-            Format::Sloth => "sloth",
-            Format::Pyrra => "pyrra",
-            Format::OpenSlo => "openslo",
-        }
-    }
-
     /// True when the format contains windows; false when the consuming tool generates them.
     pub fn has_windows(self) -> bool {
         matches!(self, Format::Prometheus | Format::PrometheusRule)
@@ -59,12 +64,12 @@ impl Format {
 /// Burn rate threshold of each pair of windows, as a multiple of the allowed rate. The fastest alert comes first.
 pub fn burn_factors(period_days: u32) -> [f64; 4] {
     // Without floating-point noise, because the values are shown to users.
-    burn::BURNS.map(|burn| (burn.factor(period_days) * 1e6).round() / 1e6)
+    objective::BURNS.map(|burn| (burn.factor(period_days) * 1e6).round() / 1e6)
 }
 
 /// Share of bad requests above which the fast burn alert of this objective fires, if both windows exceed it.
 pub fn fast_threshold(objective: &Objective, period_days: u32) -> f64 {
-    let [fast, ..] = burn::BURNS;
+    let [fast, ..] = objective::BURNS;
     fast.threshold(objective, period_days)
 }
 
@@ -77,10 +82,10 @@ pub fn rules(settings: &Settings, format: Format) -> String {
 /// without windows ([`Format::has_windows`]) are not changed.
 pub fn rules_at(settings: &Settings, format: Format, time_scale: u32) -> String {
     match format {
-        Format::Prometheus => documents::prometheus(settings, time_scale),
-        Format::PrometheusRule => documents::prometheus_rule(settings, time_scale),
-        Format::Sloth => documents::sloth(settings),
-        Format::Pyrra => documents::pyrra(settings),
-        Format::OpenSlo => documents::openslo(settings),
+        Format::Prometheus => document::prometheus(settings, time_scale),
+        Format::PrometheusRule => document::prometheus_rule(settings, time_scale),
+        Format::Sloth => document::sloth(settings),
+        Format::Pyrra => document::pyrra(settings),
+        Format::OpenSlo => document::openslo(settings),
     }
 }

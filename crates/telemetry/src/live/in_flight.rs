@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
@@ -10,21 +11,20 @@ use crate::export::Collect;
 use crate::export::Points;
 use crate::export::table::Id;
 use crate::export::table::Key;
-use crate::live::history::History;
 use crate::live::recent::Kept;
 use crate::live::recent::Recent;
-use crate::live::seat::Seat;
-use crate::live::settings::Settings;
-use crate::live::slot::Seen;
-use crate::live::stats::Stats;
-use crate::live::stats::Sums;
-use crate::live::table::Open;
-use crate::live::table::Table;
+use crate::live::request::Activity;
+use crate::live::request::Progress;
+use crate::live::request::Request;
+use crate::live::request::RequestWatch;
+use crate::live::requests::Requests;
+use crate::live::totals::History;
 use crate::live::totals::Sample;
 use crate::live::totals::Totals;
-use crate::live::witness::State;
-use crate::live::witness::Verdict;
-use crate::live::witness::Witness;
+use crate::live::wedge::Bounds;
+use crate::live::wedge::Evidence;
+use crate::live::wedge::Verdict;
+use crate::live::wedge::State;
 use tokometer_observe::measure::Detach;
 use tokometer_observe::measure::Labels;
 use tokometer_observe::measure::Live;
@@ -37,9 +37,95 @@ use tokometer_observe::measure::UncountedText;
 use tokometer_observe::measure::Unread;
 use tokometer_observe::measure::Watches;
 
+/// Settings of the requests in flight, of wedge detection and of the finished requests that are kept.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// Maximum number of requests watched at a time. Further requests are measured but not shown in flight.
+    pub max_in_flight: usize,
+    /// Maximum memory of finished requests, bytes. 0 keeps none.
+    pub recent_bytes: usize,
+    /// Number of slowest requests to keep per measure, regardless of newer requests.
+    pub slowest: usize,
+    /// Maximum age of the slowest requests.
+    pub slowest_age: Duration,
+    /// A stream is stalled when its next token takes longer than this.
+    pub stall: Duration,
+    /// When the engine counts as wedged.
+    pub bounds: Bounds,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            max_in_flight: 65_536,
+            recent_bytes: 4 * 1024 * 1024,
+            slowest: 16,
+            slowest_age: Duration::from_secs(3600),
+            stall: Duration::from_secs(1),
+            bounds: Bounds::default(),
+        }
+    }
+}
+
+/// Requests in flight of one listener.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stats {
+    /// Requests without a token yet, and requests with tokens.
+    pub phases: [Phases; 2],
+    /// Streams whose next token takes longer than the stall threshold, without those blocked on the client.
+    pub stalled: u64,
+    /// State of the engine.
+    pub verdict: Verdict,
+}
+
+/// The requests in one phase.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Phases {
+    /// Number of requests.
+    pub exchanges: u64,
+    /// Sum of their ages, from the first byte of each request.
+    pub ages: Duration,
+    /// Age of the oldest request.
+    pub oldest: Duration,
+    /// Longest current wait for a next token.
+    pub waited: Duration,
+}
+
+/// A request in flight at one moment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Open {
+    /// Index of the listener.
+    pub pair: usize,
+    /// Route name as in the configuration.
+    pub route: &'static str,
+    /// `model` of the request.
+    pub model: Option<Box<str>>,
+    /// Connection number in this process.
+    pub connection: u64,
+    /// Request number on its connection, from 0.
+    pub sequence: u64,
+    /// State: `requesting`, `prefill`, `decode`, `whole` (non-streamed response), `held_up` (blocked on the client),
+    /// `ending` (refused, or the end marker has arrived), `session` (a conversation in which the engine may be silent).
+    pub doing: &'static str,
+    /// Time since the first byte of the request.
+    pub age: Duration,
+    /// Time waited for the next token; `None` when none is expected.
+    pub waited: Option<Duration>,
+    /// From the last byte of the request to the first token.
+    pub first_token: Option<Duration>,
+    /// Time since the first token.
+    pub decoding: Option<Duration>,
+    /// Tokens so far, a lower bound.
+    pub tokens: u64,
+    /// `max_tokens` of the request.
+    pub max_tokens: Option<u64>,
+    /// Size of the request body in bytes.
+    pub request_bytes: u64,
+}
+
 /// Tracks every request in flight and keeps recently finished ones.
 pub struct InFlight {
-    table: Arc<Table>,
+    requests: Arc<Requests>,
     recent: Recent,
     totals: Arc<Totals>,
     history: History,
@@ -58,11 +144,11 @@ impl InFlight {
     /// # Errors
     /// When the thread that keeps finished requests cannot be started.
     pub fn start(settings: Settings, pairs: &[String], epoch: Instant) -> std::io::Result<Arc<InFlight>> {
-        let table = Arc::new(Table::new(&settings, pairs, epoch));
+        let requests = Arc::new(Requests::new(settings.max_in_flight, pairs, epoch));
         let recent = Recent::start(&settings)?;
         let totals = Arc::new(Totals::default());
         let history = History::new(epoch, totals.sample());
-        Ok(Arc::new(InFlight { table, recent, totals, history, settings: ArcSwap::from_pointee(settings) }))
+        Ok(Arc::new(InFlight { requests, recent, totals, history, settings: ArcSwap::from_pointee(settings) }))
     }
 
     /// Applies new wedge bounds and a new stall threshold. Other settings need a restart.
@@ -77,63 +163,54 @@ impl InFlight {
 
     /// Names of the listeners.
     pub fn pairs(&self) -> impl Iterator<Item = &str> {
-        self.table.pairs.iter().map(|pair| &*pair.name)
+        self.requests.listeners.iter().map(|listener| &*listener.name)
     }
 
     /// Engine state of each listener at `now`.
     pub fn verdicts(&self, now: Instant) -> Vec<Verdict> {
-        self.judge(self.table.look(), self.table.nanos(now))
+        self.stats(now).into_iter().map(|stats| stats.verdict).collect()
     }
 
     /// Metrics of each listener at `now`.
     pub fn stats(&self, now: Instant) -> Vec<Stats> {
-        self.add_up(|| self.table.look(), self.table.nanos(now))
+        self.survey(now, 0).0
     }
 
     /// At most `most` requests in flight, oldest first.
     pub fn open(&self, now: Instant, most: usize) -> Vec<Open> {
-        self.oldest(self.table.look().collect(), self.table.nanos(now), most)
+        self.survey(now, most).1
     }
 
-    /// Metrics of each listener and at most `most` requests, from a single scan, so that both are consistent.
+    /// Metrics of each listener and at most `most` requests, from a single read, so that both are consistent.
     pub(super) fn survey(&self, now: Instant, most: usize) -> (Vec<Stats>, Vec<Open>) {
-        let (all, now): (Vec<Seen>, u64) = (self.table.look().collect(), self.table.nanos(now));
-        (self.add_up(|| all.iter().copied(), now), self.oldest(all, now, most))
-    }
-
-    fn judge(&self, all: impl Iterator<Item = Seen>, now: u64) -> Vec<Verdict> {
-        let bounds = self.settings.load().bounds;
-        let mut witnesses = vec![Witness::default(); self.table.pairs.len()];
-        for seen in all {
-            if let Some(witness) = witnesses.get_mut(usize::from(seen.pair)) {
-                witness.take(&seen, now, &bounds);
+        let (mut all, now, settings) = (self.requests.read(), self.requests.nanos(now), self.settings.load());
+        let mut listeners = vec![(Evidence::default(), [Phases::default(); 2], 0); self.requests.listeners.len()];
+        for (request, progress) in &all {
+            if let Some((evidence, phases, stalled)) = listeners.get_mut(usize::from(request.listener)) {
+                evidence.add(request, progress, now, &settings.bounds);
+                let waited = waited(progress, now).unwrap_or_default();
+                *stalled += u64::from(progress.activity() == Activity::Decoding && waited > settings.stall);
+                let [waiting, streaming] = phases;
+                let phase = if progress.first_token.is_none() { waiting } else { streaming };
+                phase.add(since(request.started, now), waited);
             }
         }
-        // Read after the slots: a request that has left its slot meanwhile has updated its listener before.
-        let pairs = witnesses.iter().zip(&self.table.pairs);
-        pairs.map(|(one, pair)| one.judge(pair.silent_since(), now, &bounds)).collect()
-    }
-
-    fn add_up<I: Iterator<Item = Seen>>(&self, look: impl Fn() -> I, now: u64) -> Vec<Stats> {
-        let stall = self.settings.load().stall;
-        let mut all = vec![Sums::default(); self.table.pairs.len()];
-        for seen in look() {
-            if let Some(sums) = all.get_mut(usize::from(seen.pair)) {
-                sums.take(&seen, now, stall);
-            }
+        // Read after the requests: a request that has ended meanwhile has updated its listener before.
+        let stats =
+            listeners.into_iter().zip(&self.requests.listeners).map(|((evidence, phases, stalled), listener)| {
+                let verdict = evidence.verdict(listener.silent_since(), now, &settings.bounds);
+                Stats { phases, stalled, verdict }
+            });
+        let stats = stats.collect();
+        if most > 0 {
+            all.sort_unstable_by_key(|(request, _)| (request.started, request.connection, request.sequence));
         }
-        let stats = |(sums, verdict): (Sums, Verdict)| Stats { phases: sums.phases, stalled: sums.stalled, verdict };
-        all.into_iter().zip(self.judge(look(), now)).map(stats).collect()
-    }
-
-    fn oldest(&self, mut all: Vec<Seen>, now: u64, most: usize) -> Vec<Open> {
-        all.sort_unstable_by_key(|seen| seen.started);
-        all.iter().take(most).map(|seen| self.table.open(seen, now)).collect()
+        (stats, all.iter().take(most).map(|(request, progress)| open(request, progress, now)).collect())
     }
 
     /// Requests that were not watched because the table was full.
     pub fn untracked(&self) -> u64 {
-        self.table.untracked()
+        self.requests.untracked()
     }
 
     /// The latest and the slowest finished requests.
@@ -150,6 +227,7 @@ impl InFlight {
     /// data path thread.
     pub fn tick(&self, now: Instant) {
         self.history.note(now, self.totals.sample());
+        self.requests.sweep();
     }
 
     pub(super) fn totals(&self) -> Sample {
@@ -161,7 +239,55 @@ impl InFlight {
     }
 
     fn watch(&self, opening: &Opening) -> Watches {
-        Seat::take(&self.table, self.recent.queue(), opening).map_or_else(Watches::default, Watches::of)
+        let watch = RequestWatch::open(&self.requests, self.recent.queue(), opening);
+        watch.map_or_else(Watches::default, Watches::of)
+    }
+}
+
+impl Phases {
+    fn add(&mut self, age: Duration, waited: Duration) {
+        self.exchanges += 1;
+        self.ages = self.ages.saturating_add(age);
+        self.oldest = self.oldest.max(age);
+        self.waited = self.waited.max(waited);
+    }
+}
+
+fn since(then: u64, now: u64) -> Duration {
+    Duration::from_nanos(now.saturating_sub(then))
+}
+
+/// Time waited for the next token; `None` when none is expected.
+fn waited(progress: &Progress, now: u64) -> Option<Duration> {
+    let waits = !matches!(progress.activity(), Activity::NotPending | Activity::Blocked);
+    waits.then(|| since(progress.waits_since(), now))
+}
+
+fn open(request: &Request, progress: &Progress, now: u64) -> Open {
+    let details = request.details();
+    let first = progress.first_token.zip(progress.requested);
+    Open {
+        pair: usize::from(request.listener),
+        route: request.route.name(),
+        model: details.and_then(|details| details.model.clone()),
+        connection: request.connection,
+        sequence: request.sequence,
+        doing: match progress.activity() {
+            Activity::NotPending if request.is_session() => "session",
+            Activity::NotPending if progress.requested.is_none() => "requesting",
+            Activity::NotPending => "ending",
+            Activity::Blocked => "held_up",
+            Activity::Prefilling => "prefill",
+            Activity::Decoding => "decode",
+            Activity::Whole => "whole",
+        },
+        age: since(request.started, now),
+        waited: waited(progress, now),
+        first_token: first.map(|(token, requested)| since(requested, token)),
+        decoding: progress.first_token.map(|first| since(first, now)),
+        tokens: progress.tokens,
+        max_tokens: details.and_then(|details| details.max_tokens),
+        request_bytes: details.map_or(0, |details| details.bytes),
     }
 }
 

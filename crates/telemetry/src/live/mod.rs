@@ -2,35 +2,24 @@
 //! the last minute. `snapshot` is the JSON model of the live page and `tokometer top`.
 //!
 //! The observers feed [`InFlight`] as a [`Sink`](tokometer_observe::measure::Sink) that watches every request. The data path's
-//! threads only store to atomics and to their own memory; readers do all arithmetic. Times are passed in by the caller.
+//! threads only store to atomics and to their own memory, and never wait for a lock; readers do all arithmetic. Times
+//! are passed in by the caller.
 
 pub mod snapshot;
 
-mod buckets;
-mod free;
-mod history;
+mod histogram;
 mod in_flight;
-mod model_name;
-mod pace;
-mod pairs;
 mod recent;
-mod seat;
-mod settings;
-mod shelf;
-mod slot;
-mod slow;
-mod stats;
-mod table;
+mod request;
+mod requests;
 #[cfg(test)]
 mod tests;
+mod token_rates;
 mod totals;
 mod view;
-mod witness;
+mod wedge;
 
-pub use in_flight::InFlight;
+pub use in_flight::{InFlight, Open, Phases, Settings, Stats};
 pub use recent::{Finished, Kept, Recent};
-pub use settings::{Bounds, Settings};
-pub use stats::{Phases, Stats};
-pub use table::Open;
 pub use view::View;
-pub use witness::{Rule, State, Verdict};
+pub use wedge::{Bounds, Rule, State, Verdict};

@@ -19,7 +19,7 @@ use tokometer_observe::measure::Requested;
 use tokometer_observe::measure::Sink;
 use tokometer_observe::measure::Watches;
 
-/// Memory of an open request besides its observer: slot, seat and timeline.
+/// Memory of an open request besides its observer: state, watch and timeline.
 const OPEN_STREAM_BYTES: usize = 704;
 
 /// A sink that ignores everything.
@@ -255,7 +255,7 @@ fn session_is_never_pending_but_its_tokens_count_as_progress() {
     session.watch.answering(101, true);
     let _session = session.token(50.0);
     assert_eq!(stage.state(1000.0), State::Idle);
-    let _waiting = stage.stream(0.0);
+    let _waiting = stage.stream(0.5);
     assert_eq!(stage.verdict(60.0).silent, seconds(10.0));
     assert_eq!(stage.in_flight.open(stage.began + seconds(1000.0), 1)[0].doing, "session");
 }
@@ -419,7 +419,8 @@ fn concurrent_reads_never_overstate_the_silence() {
 
 #[test]
 fn open_stream_stays_within_its_memory_budget() {
-    let bytes = size_of::<crate::live::slot::Slot>() + size_of::<crate::live::seat::Seat>();
+    // 64 bytes: the counts of the `Arc`, and its entry in the shard.
+    let bytes = size_of::<crate::live::request::Request>() + 64 + size_of::<crate::live::request::RequestWatch>();
     println!("{bytes} bytes per open stream");
     assert!(bytes <= OPEN_STREAM_BYTES, "{bytes}");
 }

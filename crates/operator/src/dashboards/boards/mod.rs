@@ -6,7 +6,6 @@ mod pod;
 mod queue;
 mod sidecar;
 mod slo;
-mod tenants;
 
 use crate::dashboards::board::Board;
 use tokometer_telemetry::slo::Settings;

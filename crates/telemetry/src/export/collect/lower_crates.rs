@@ -77,17 +77,17 @@ impl Collect for engine_spans::Figures {
         points.put(Id::EngineMessagesWaiting, &[], self.waiting_bytes());
         points.put(Id::SpanJoinsHeld, &[], self.held());
         for why in engine_spans::Unsent::ALL {
-            points.put(Id::EngineSpansDropped, &[(Key::Reason, why.as_str().into())], self.unsent(*why));
+            points.put(Id::EngineSpansDropped, &[(Key::Reason, why.as_str().into())], self.unsent(why));
         }
         for why in engine_spans::Refusal::ALL {
-            points.put(Id::EngineMessagesRefused, &[(Key::Reason, why.as_str().into())], self.refused(*why));
+            points.put(Id::EngineMessagesRefused, &[(Key::Reason, why.as_str().into())], self.refused(why));
         }
         points.put(Id::EngineMessagesRefused, &[(Key::Reason, "connections".into())], self.refused_connections());
         for why in engine_spans::Lost::ALL {
-            points.put(Id::EngineSpansUnjoined, &[(Key::Reason, why.as_str().into())], self.lost(*why));
+            points.put(Id::EngineSpansUnjoined, &[(Key::Reason, why.as_str().into())], self.lost(why));
         }
         for join in engine_spans::Join::ALL {
-            points.put(Id::SpanJoins, &[(Key::Result, join.as_str().into())], self.joins(*join));
+            points.put(Id::SpanJoins, &[(Key::Result, join.as_str().into())], self.joins(join));
         }
     }
 }

@@ -1,36 +1,120 @@
 //! Rules of one objective: error ratio per window, error budget, and burn rate alerts.
 
-use std::collections::BTreeMap;
-
-use crate::rules::burn::BURNS;
-use crate::rules::burn::Burn;
-use crate::rules::burn::HARD_FAILURE;
-use crate::rules::burn::WINDOWS;
-use crate::rules::file::Group;
-use crate::rules::file::Rule;
-use crate::rules::file::map;
-use crate::rules::names::burn_alert;
-use crate::rules::names::events;
-use crate::rules::names::number;
-use crate::rules::names::recorded;
-use crate::rules::names::sloth_id;
+use crate::rules::document::Group;
+use crate::rules::document::Rule;
+use crate::rules::document::STEP;
+use crate::rules::document::map;
+use tokometer_telemetry::export::table::Id;
+use tokometer_telemetry::export::table::Key;
+use tokometer_telemetry::export::table::metric;
+use tokometer_telemetry::slo::Goal;
 use tokometer_telemetry::slo::Objective;
 use tokometer_telemetry::slo::Settings;
 
+/// The burn rate alert for this kind of objective.
+pub(super) fn burn_alert(goal: &Goal) -> &'static str {
+    match goal {
+        Goal::Availability => "LLMAvailabilityErrorBudgetBurn",
+        Goal::FirstToken { .. } => "LLMTTFTErrorBudgetBurn",
+        Goal::DecodeRate { .. } => "LLMDecodeRateErrorBudgetBurn",
+        Goal::Stall { .. } => "LLMStallErrorBudgetBurn",
+        Goal::Goodput => "LLMGoodputErrorBudgetBurn",
+    }
+}
+
+/// The full Prometheus name of a metric.
+pub(super) fn series(id: Id) -> String {
+    metric(id).prometheus().full()
+}
+
+/// Selector of the evaluated requests of an objective: all of them, or only the bad ones.
+pub(super) fn events(objective: &Objective, bad: bool) -> String {
+    let verdict = if bad { format!(",{}=\"bad\"", Key::Verdict.label()) } else { String::new() };
+    format!("{}{{{}=\"{}\"{verdict}}}", series(Id::SloEvents), Key::Slo.label(), objective.name)
+}
+
+/// The id by which Sloth's dashboards find an objective.
+pub(super) fn sloth_id(settings: &Settings, objective: &Objective) -> String {
+    format!("{}-{}", settings.rules.service, objective.name)
+}
+
+/// Selector of a recorded series of one objective.
+pub(super) fn recorded(settings: &Settings, objective: &Objective, name: &str) -> String {
+    format!("{name}{{sloth_id=\"{}\"}}", sloth_id(settings, objective))
+}
+
+/// Formats a number for PromQL and for people, without floating-point noise.
+pub(super) fn number(value: f64) -> String {
+    let text = format!("{value:.10}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// A pair of windows, and the share of the period's budget that a burn at the threshold spends within the long window.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Burn {
+    pub(super) long: &'static str,
+    pub(super) short: &'static str,
+    long_hours: f64,
+    share: f64,
+    pub(super) severity: &'static str,
+    /// How long the condition must last before the alert fires (`for`).
+    pub(super) pending: &'static str,
+    /// How long the alert keeps firing after the condition ends, to avoid flapping (`keep_firing_for`).
+    pub(super) keep: Option<&'static str>,
+}
+
+/// The pairs of windows (The Site Reliability Workbook, chapter 5, table 5-8, and the pair of 1d and 2h of its
+/// example).
+pub(super) const BURNS: [Burn; 4] = [
+    Burn {
+        long: "1h",
+        short: "5m",
+        long_hours: 1.0,
+        share: 0.02,
+        severity: "critical",
+        pending: "2m",
+        keep: Some("5m"),
+    },
+    Burn { long: "6h", short: "30m", long_hours: 6.0, share: 0.05, severity: "critical", pending: "15m", keep: None },
+    Burn { long: "1d", short: "2h", long_hours: 24.0, share: 0.10, severity: "warning", pending: "1h", keep: None },
+    Burn { long: "3d", short: "6h", long_hours: 72.0, share: 0.10, severity: "warning", pending: "3h", keep: None },
+];
+
+/// Every window with a recorded ratio, shortest first.
+pub(super) const WINDOWS: [&str; 7] = ["5m", "30m", "1h", "2h", "6h", "1d", "3d"];
+
+/// Share of bad requests that counts as a total outage, whatever the objective.
+pub(super) const HARD_FAILURE: f64 = 0.9;
+
+impl Burn {
+    /// Burn rate at the threshold, as a multiple of the allowed rate.
+    pub(super) fn factor(&self, period_days: u32) -> f64 {
+        self.share * f64::from(period_days) * 24.0 / self.long_hours
+    }
+
+    /// Share of bad requests above which the alert fires. With a low target the factor would require more than 100 %
+    /// bad requests, so the threshold is at most 90 %.
+    pub(super) fn threshold(&self, objective: &Objective, period_days: u32) -> f64 {
+        (self.factor(period_days) * (1.0 - objective.target)).min(HARD_FAILURE)
+    }
+
+    /// True when the threshold is limited to 90 %.
+    pub(super) fn is_clamped(&self, objective: &Objective, period_days: u32) -> bool {
+        self.factor(period_days) * (1.0 - objective.target) > HARD_FAILURE
+    }
+}
+
 /// Evaluation interval of the alerts.
 const INTERVAL: &str = "30s";
-
-/// Evaluation interval of the period's budget, and step of its counts: each request is counted in exactly one step.
-const STEP: &str = "5m";
 
 /// The rule groups of an objective.
 pub(super) fn groups(settings: &Settings, objective: &Objective) -> Vec<Group> {
     let name = |what: &str| format!("tokometer-slo-{}-{what}", objective.name);
     let rules = Rules { settings, objective };
     vec![
-        Group { name: name("ratios"), interval: INTERVAL.to_owned(), rules: rules.ratios() },
-        Group { name: name("budget"), interval: STEP.to_owned(), rules: rules.budget() },
-        Group { name: name("alerts"), interval: INTERVAL.to_owned(), rules: rules.alerts() },
+        Group::new(&name("ratios"), INTERVAL, rules.ratios()),
+        Group::new(&name("budget"), STEP, rules.budget()),
+        Group::new(&name("alerts"), INTERVAL, rules.alerts()),
     ]
 }
 
@@ -155,9 +239,8 @@ impl Rules<'_> {
         let expr = format!("{}\nand\n{}\nand\n{guard}", above(burn.long), above(burn.short));
         let mut rule = self.alert(burn_alert(&self.objective.goal), expr, burn.severity, &description);
         rule.labels.extend(map(&[("long", burn.long), ("short", burn.short)]));
-        rule.pending = Some(burn.pending.to_owned());
         rule.keep_firing_for = burn.keep.map(str::to_owned);
-        rule
+        rule.pending(burn.pending)
     }
 
     /// Total outage: fires within minutes, whatever the objective.
@@ -171,9 +254,8 @@ impl Rules<'_> {
         let expr = format!("{above}\nand\n{}", self.guard("5m"));
         let mut rule = self.alert(burn_alert(&self.objective.goal), expr, "critical", &description);
         rule.labels.extend(map(&[("long", "5m"), ("short", "5m")]));
-        rule.pending = Some("2m".to_owned());
         rule.keep_firing_for = Some("5m".to_owned());
-        rule
+        rule.pending("2m")
     }
 
     fn guard(&self, window: &str) -> String {
@@ -191,17 +273,13 @@ impl Rules<'_> {
         );
         let description =
             format!("More exchanges were bad in the last {days} days than the objective allows. {}", self.left());
-        let mut rule = self.alert("LLMErrorBudgetExhausted", expr, "warning", &description);
-        rule.pending = Some("15m".to_owned());
-        rule
+        self.alert("LLMErrorBudgetExhausted", expr, "warning", &description).pending("15m")
     }
 
     fn absent(&self) -> Rule {
         let expr = format!("absent({})", events(self.objective, false));
         let description = "No tokometer that is scraped judges this objective: nobody would be told if it were missed.";
-        let mut rule = self.alert("LLMSLOMetricAbsent", expr, "warning", description);
-        rule.pending = Some("10m".to_owned());
-        rule
+        self.alert("LLMSLOMetricAbsent", expr, "warning", description).pending("10m")
     }
 
     /// The remaining budget, queried when the alert's text is rendered.
@@ -217,34 +295,38 @@ impl Rules<'_> {
     }
 
     fn alert(&self, name: &str, expr: String, severity: &str, description: &str) -> Rule {
-        let of = &self.settings.rules;
-        let mut labels = map(&[("severity", severity), ("slo", &self.objective.name), ("service", &of.service)]);
-        // Sloth's dashboards list alerts by these labels.
-        labels.extend(map(&[("sloth_service", &of.service), ("sloth_slo", &self.objective.name)]));
+        let (settings, of) = (self.settings, &self.settings.rules);
         let whose: String = of.group_by.iter().map(|label| format!(" {label}={{{{ $labels.{label} }}}}")).collect();
         let percent = number(self.objective.target * 100.0);
         let summary = format!("{}: objective {} of {percent} %,{whose}", of.service, self.objective.name);
-        Rule {
-            alert: Some(name.to_owned()),
-            expr,
-            labels,
-            annotations: annotations(self.settings, name, &summary, description),
-            ..Rule::default()
-        }
+        let mut rule = Rule::alert(settings, name, severity).when(expr).about(&summary, description);
+        // Sloth's dashboards list alerts by the labels with its name.
+        let slo = self.objective.name.as_str();
+        rule.labels.extend(map(&[("slo", slo), ("sloth_service", &of.service), ("sloth_slo", slo)]));
+        rule
     }
 }
 
-/// The annotations of an alert: texts and links.
-pub(super) fn annotations(
-    settings: &Settings,
-    name: &str,
-    summary: &str,
-    description: &str,
-) -> BTreeMap<String, String> {
-    let runbook = format!("{}/{name}.md", settings.rules.runbook_url);
-    let mut annotations = map(&[("summary", summary), ("description", description.trim()), ("runbook_url", &runbook)]);
-    if let Some(dashboard) = &settings.rules.dashboard_url {
-        annotations.insert("dashboard_url".to_owned(), dashboard.clone());
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokometer_telemetry::slo::Goal;
+    use tokometer_telemetry::slo::Scope;
+
+    #[test]
+    fn burn_factors_of_thirty_days_match_the_sre_workbook() {
+        let factors = BURNS.map(|burn| (burn.factor(30) * 1e6).round() / 1e6);
+        assert_eq!(factors, [14.4, 6.0, 3.0, 1.0]);
     }
-    annotations
+
+    #[test]
+    fn threshold_is_at_most_ninety_percent() {
+        let objective =
+            |target| Objective { name: "x".to_owned(), target, scope: Scope::default(), goal: Goal::Availability };
+        let [fast, slow, ..] = BURNS;
+        assert!((fast.threshold(&objective(0.99), 30) - 0.144).abs() < 1e-9);
+        assert!((fast.threshold(&objective(0.9), 30) - 0.9).abs() < 1e-9);
+        assert!((slow.threshold(&objective(0.9), 30) - 0.6).abs() < 1e-9);
+        assert!(fast.is_clamped(&objective(0.93), 30) && !fast.is_clamped(&objective(0.95), 30));
+    }
 }
