@@ -15,8 +15,8 @@ use crate::cli::WRONG_USAGE;
 use crate::cli::arguments::positive_duration;
 use crate::cli::complain;
 use crate::cli::print;
+use tokometer_decode::Engine;
 use tokometer_operator::inject;
-use tokometer_operator::inject::Engine;
 use tokometer_operator::inject::Mode;
 use tokometer_operator::inject::Options;
 use tokometer_operator::inject::Outcome;
@@ -83,8 +83,9 @@ fn mode(text: &str) -> Result<Mode, String> {
 }
 
 fn engine(text: &str) -> Result<Engine, String> {
-    let known = || Engine::ALL.map(Engine::as_str).join(", ");
-    Engine::ALL.into_iter().find(|engine| engine.as_str() == text).ok_or_else(|| format!("write one of {}", known()))
+    let known = || Engine::ALL.into_iter().filter(|engine| engine.info().listen.is_some());
+    let names = || known().map(Engine::as_str).collect::<Vec<_>>().join(", ");
+    known().find(|engine| engine.as_str() == text).ok_or_else(|| format!("write one of {}", names()))
 }
 
 fn variable(text: &str) -> Result<(String, String), String> {

@@ -7,7 +7,6 @@ use std::time::Duration;
 use crate::client::Caller;
 use crate::verify::canary;
 use crate::verify::counted;
-use crate::verify::engine::Engine;
 use crate::verify::mask::Hide;
 use crate::verify::mask::masked;
 use crate::verify::own_addresses::own_addresses;
@@ -15,6 +14,7 @@ use crate::verify::report::Check;
 use crate::verify::report::Grade;
 use crate::verify::settings::CheckName;
 use crate::verify::settings::Settings;
+use tokometer_decode::engine::Advice;
 
 /// Timeout of a request to one of this host's addresses.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -34,7 +34,7 @@ enum Found {
 }
 
 /// Looks for the server at this host's addresses. `models` is the body of its model list.
-pub(super) fn check(settings: &Settings, admin: &mut Caller, engine: Engine, models: &[u8]) -> Check {
+pub(super) fn check(settings: &Settings, admin: &mut Caller, advice: Advice, models: &[u8]) -> Check {
     let made = |grade, said: String| Check::new(CheckName::Bypass, grade, said);
     let own = settings.own_addresses.clone().unwrap_or_else(own_addresses);
     let port = settings.upstream.port();
@@ -60,7 +60,7 @@ pub(super) fn check(settings: &Settings, admin: &mut Caller, engine: Engine, mod
     let (server, either, other) = (which(Found::Server), which(Found::Either), which(Found::Other));
     if !server.is_empty() {
         return made(Grade::Wrong, format!("the server also answers at {}, bypassing the proxy", server.join(", ")))
-            .mend(format!("{}, so that only the proxy can reach it", engine.mend_bypass()));
+            .mend(format!("{}, so that only the proxy can reach it", advice.bypass));
     }
     if !either.is_empty() {
         let said =

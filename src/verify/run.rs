@@ -11,7 +11,7 @@ use crate::verify::canary::Ask;
 use crate::verify::canary::Canary;
 use crate::verify::counted;
 use crate::verify::counted::Counted;
-use crate::verify::engine::Engine;
+use crate::verify::engine;
 use crate::verify::likeness;
 use crate::verify::report::Check;
 use crate::verify::report::Grade;
@@ -22,6 +22,7 @@ use crate::verify::sandwich::Silent;
 use crate::verify::settings::CheckName;
 use crate::verify::settings::Settings;
 use crate::verify::verdict;
+use tokometer_decode::Engine;
 
 /// Sends the canaries and evaluates the checks. Failures are part of the report, never an error.
 pub fn run(settings: &Settings) -> Report {
@@ -127,7 +128,8 @@ fn verify(settings: &Settings, report: &mut Report) -> Result<(), Check> {
     let gained = before.and_then(|before| counted::settled(settings, &mut admin, &before, sent));
     let again = through.caller.asked_again();
     let engine = recognised(&list, gained.as_ref().ok());
-    report.engine = engine.name();
+    report.engine = engine.map(|engine| engine.info().title);
+    let advice = engine::advice(engine);
     report.checks.push(Check::new(
         CheckName::Reach,
         Grade::Good,
@@ -143,8 +145,8 @@ fn verify(settings: &Settings, report: &mut Report) -> Result<(), Check> {
     report.checks.push(verdict::bytes(relayed.len(), &streams, &others));
 
     let unasked = beside.canary(settings, &canary::body(settings, &model, Ask::StreamWithoutUsage))?;
-    report.checks.push(verdict::usage(engine, warm.usage.is_some(), &unasked));
-    report.checks.push(verdict::queue(engine, gained.as_ref().ok()));
+    report.checks.push(verdict::usage(advice, warm.usage.is_some(), &unasked));
+    report.checks.push(verdict::queue(advice, gained.as_ref().ok()));
     report.checks.push(match &gained {
         Ok(gained) => {
             let canaries: Vec<&Canary> = std::iter::once(&warm).chain(&relayed).collect();
@@ -156,18 +158,13 @@ fn verify(settings: &Settings, report: &mut Report) -> Result<(), Check> {
             Check::new(CheckName::Counts, grade, said).mend("set its address with --admin http://HOST:PORT")
         }
     });
-    report.checks.push(bypass::check(settings, &mut admin, engine, &models));
+    report.checks.push(bypass::check(settings, &mut admin, advice, &models));
     Ok(())
 }
 
-fn recognised(models: &Value, gained: Option<&Counted>) -> Engine {
-    match Engine::of_models(models) {
-        Engine::Unknown => {
-            let names = gained.into_iter().flat_map(|gained| gained.engines.keys());
-            names.map(|name| Engine::of_name(name)).find(|engine| *engine != Engine::Unknown).unwrap_or(Engine::Unknown)
-        }
-        known => known,
-    }
+fn recognised(models: &Value, gained: Option<&Counted>) -> Option<Engine> {
+    let by_relay = || gained?.engines.keys().find_map(|name| Engine::of_name(name));
+    engine::of_models(models).or_else(by_relay)
 }
 
 /// Compares non-streamed responses byte for byte.

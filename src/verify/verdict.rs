@@ -6,7 +6,6 @@ use crate::verify::canary::Canary;
 use crate::verify::counted::Counted;
 use crate::verify::difference::Pair;
 use crate::verify::difference::difference;
-use crate::verify::engine::Engine;
 use crate::verify::likeness::Likeness;
 use crate::verify::report::Check;
 use crate::verify::report::Grade;
@@ -14,6 +13,7 @@ use crate::verify::report::Row;
 use crate::verify::sandwich::Closeness;
 use crate::verify::sandwich::Outcome;
 use crate::verify::settings::CheckName;
+use tokometer_decode::engine::Advice;
 
 /// Times of both sides, at the median and the 99th percentile.
 pub(super) fn rows(beside: &[Canary], through: &[Canary]) -> Vec<Row> {
@@ -107,7 +107,7 @@ pub(super) fn bytes(count: usize, streams: &Likeness, others: &[(&str, Outcome)]
 }
 
 /// Whether a stream reports its token count to a client that did not ask for it.
-pub(super) fn usage(engine: Engine, asked: bool, unasked: &Canary) -> Check {
+pub(super) fn usage(advice: Advice, asked: bool, unasked: &Canary) -> Check {
     let made = |grade, said: &str| Check::new(CheckName::Usage, grade, said);
     if unasked.usage.is_some() {
         return made(Grade::Good, "streams end with the engine's token count, even if the client does not ask for it");
@@ -123,7 +123,7 @@ pub(super) fn usage(engine: Engine, asked: bool, unasked: &Canary) -> Check {
         false => "streams have no token count, even if the client asks for usage: their tokens are a lower bound",
     };
     let mend = match asked {
-        true => engine.mend_usage(),
+        true => advice.usage,
         false => {
             "mount the model's tokenizer.json for an estimate (observe.tokenizer); docs/ENGINES.md lists what each engine reports"
         }
@@ -132,7 +132,7 @@ pub(super) fn usage(engine: Engine, asked: bool, unasked: &Canary) -> Check {
 }
 
 /// Whether queue times are reported. `gained`: what the admin server counted for the canaries.
-pub(super) fn queue(engine: Engine, gained: Option<&Counted>) -> Check {
+pub(super) fn queue(advice: Advice, gained: Option<&Counted>) -> Check {
     let made = |grade, said: String| Check::new(CheckName::Queue, grade, said);
     let Some(gained) = gained else {
         return made(Grade::Unknown, "queue times come from the admin server, which could not be read".to_owned());
@@ -140,7 +140,7 @@ pub(super) fn queue(engine: Engine, gained: Option<&Counted>) -> Check {
     let sources: Vec<&str> = gained.queue.keys().map(String::as_str).collect();
     match sources.is_empty() {
         false => made(Grade::Good, format!("queue times are reported, by {}", sources.join(" and "))),
-        true => made(Grade::Note, "no queue times are reported".to_owned()).mend(engine.mend_queue()),
+        true => made(Grade::Note, "no queue times are reported".to_owned()).mend(advice.queue),
     }
 }
 

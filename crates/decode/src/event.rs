@@ -37,58 +37,41 @@ impl Channels {
     }
 }
 
-/// Why a choice ended. A closed set: any other word maps to [`FinishReason::Other`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum FinishReason {
-    /// End of text or a stop string.
-    Stop,
-    /// The token limit.
-    Length,
-    /// A tool call.
-    ToolCalls,
-    /// A (legacy) function call.
-    FunctionCall,
-    /// A content filter.
-    ContentFilter,
-    /// Aborted by the engine.
-    Abort,
-    /// Repetition detected by the engine (vLLM).
-    Repetition,
-    /// Engine failure.
-    Error,
-    /// Complete, without a reason: `status` of the Responses API. Responses with tool calls have it too, and those of
-    /// llama.cpp and Ollama 0.17 that reached the token limit.
-    Completed,
-    /// The request only loaded the model (Ollama).
-    Load,
-    /// The request only unloaded the model (Ollama).
-    Unload,
-    /// Any other word.
-    Other,
+crate::closed_enum! {
+    /// Why a choice ended. A closed set: any other word maps to [`FinishReason::Other`].
+    pub enum FinishReason {
+        /// End of text or a stop string.
+        Stop = "stop",
+        /// The token limit.
+        Length = "length",
+        /// A tool call.
+        ToolCalls = "tool_calls",
+        /// A (legacy) function call.
+        FunctionCall = "function_call",
+        /// A content filter.
+        ContentFilter = "content_filter",
+        /// Aborted by the engine.
+        Abort = "abort",
+        /// Repetition detected by the engine (vLLM).
+        Repetition = "repetition",
+        /// Engine failure.
+        Error = "error",
+        /// Complete, without a reason: `status` of the Responses API. Responses with tool calls have it too, and those of
+        /// llama.cpp and Ollama 0.17 that reached the token limit.
+        Completed = "completed",
+        /// The request only loaded the model (Ollama).
+        Load = "load",
+        /// The request only unloaded the model (Ollama).
+        Unload = "unload",
+        /// Any other word.
+        Other = "other",
+    }
 }
 
 impl FinishReason {
     /// True when there was nothing to generate.
     pub fn is_idle(self) -> bool {
         matches!(self, FinishReason::Load | FinishReason::Unload)
-    }
-
-    /// The label value: the word on the wire, or `other`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            FinishReason::Stop => "stop",
-            FinishReason::Length => "length",
-            FinishReason::ToolCalls => "tool_calls",
-            FinishReason::FunctionCall => "function_call",
-            FinishReason::ContentFilter => "content_filter",
-            FinishReason::Abort => "abort",
-            FinishReason::Repetition => "repetition",
-            FinishReason::Error => "error",
-            FinishReason::Completed => "completed",
-            FinishReason::Load => "load",
-            FinishReason::Unload => "unload",
-            FinishReason::Other => "other",
-        }
     }
 
     /// Maps the word on the wire to a reason.
@@ -245,69 +228,6 @@ impl EngineTiming {
     pub fn untold_ms(&self) -> Option<f64> {
         let told = self.load_ms? + self.prompt_ms.unwrap_or(0.0) + self.decode_ms.unwrap_or(0.0);
         self.total_ms.map(|total| total - told).filter(|untold| *untold >= 0.0)
-    }
-}
-
-/// Engine marks found in the body, a set of bits; `observe` combines them with those of the response headers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EngineFacts(pub u32);
-
-impl EngineFacts {
-    /// No mark.
-    pub const NONE: EngineFacts = EngineFacts(0);
-    /// `system_fingerprint` begins with `vllm-`, or a key of vLLM's Python front end is present (`prompt_token_ids`,
-    /// `kv_transfer_params`; not `stop_reason`, which TensorRT-LLM sends too).
-    pub const VLLM: EngineFacts = EngineFacts(1);
-    /// `matched_stop`, `meta_info.weight_version`, or `message.images: null` in Ollama's format, is present (SGLang
-    /// 0.5).
-    pub const SGLANG: EngineFacts = EngineFacts(2);
-    /// `timings.predicted_n`, `tokens_predicted` or `prompt_progress` is present, or `system_fingerprint` begins with
-    /// `b<digits>-` (llama.cpp).
-    pub const LLAMA_CPP: EngineFacts = EngineFacts(4);
-    /// `system_fingerprint` is `fp_ollama`, or `load_duration` is present, which SGLang's copy of the API lacks.
-    pub const OLLAMA: EngineFacts = EngineFacts(8);
-    /// `system_fingerprint` is a version of TGI, or `generated_text` is present.
-    pub const TGI: EngineFacts = EngineFacts(1 << 8);
-    /// `avg_decoded_tokens_per_iter` is present (TensorRT-LLM 1.x).
-    pub const TENSORRT_LLM: EngineFacts = EngineFacts(1 << 9);
-    /// A space precedes the line feed after an event's JSON (TensorRT-LLM's role event).
-    pub const SPACE_BEFORE_END: EngineFacts = EngineFacts(1 << 10);
-    /// `nvext` is present (Dynamo).
-    pub const DYNAMO: EngineFacts = EngineFacts(1 << 11);
-    /// `gen_tokens` or `meta_info.routed_experts` is present (LMDeploy 0.18). SGLang sends the latter on request,
-    /// together with its own marks.
-    pub const LMDEPLOY: EngineFacts = EngineFacts(1 << 12);
-    /// `model_version` is present in a response of the generate extension (Triton, and KServe's own server).
-    pub const TRITON: EngineFacts = EngineFacts(1 << 13);
-    /// `id` is `chatcmpl-` or `cmpl-` and 8 hexadecimal digits (vLLM's Rust front end).
-    pub const ID_OF_8_HEX: EngineFacts = EngineFacts(1 << 14);
-    /// `id` is `chatcmpl-` or `cmpl-` and 16 hexadecimal digits (vLLM's Python front end).
-    pub const ID_OF_16_HEX: EngineFacts = EngineFacts(1 << 15);
-    /// `id` is `embd-`, `pooling-`, `score-` or `classify-` and hexadecimal digits (vLLM).
-    pub const VLLM_POOLING_ID: EngineFacts = EngineFacts(1 << 16);
-    /// `id` is `chatcmpl-` or `cmpl-` and up to 3 digits, `resp_` and up to 6, or `msg_` and 24 hexadecimal digits
-    /// (Ollama).
-    pub const OLLAMA_ID: EngineFacts = EngineFacts(1 << 17);
-    /// `model` ends with `@main` (transformers serve).
-    pub const MODEL_AT_MAIN: EngineFacts = EngineFacts(1 << 18);
-    /// `id` is a prefix and the request's own `X-Request-Id` (vLLM 0.32, both front ends).
-    pub const ID_OF_REQUEST: EngineFacts = EngineFacts(1 << 19);
-    /// The request's own `X-Request-Id` in `id` is not a UUID.
-    pub const ID_NO_UUID: EngineFacts = EngineFacts(1 << 20);
-
-    /// The union of both.
-    pub const fn and(self, other: EngineFacts) -> EngineFacts {
-        EngineFacts(self.0 | other.0)
-    }
-
-    /// True when every mark of `other` is set here.
-    pub fn contains(self, other: EngineFacts) -> bool {
-        self.0 & other.0 == other.0
-    }
-
-    /// Adds the marks of `other`.
-    pub fn insert(&mut self, other: EngineFacts) {
-        self.0 |= other.0;
     }
 }
 

@@ -1,25 +1,30 @@
-//! Decodes request and response bodies into [`StreamEvent`]s: framing, a resumable JSON scanner, and one file per API
-//! dialect.
+//! Decodes request and response bodies into [`StreamEvent`]s: framing, a resumable JSON scanner, and the dialects of the
+//! APIs.
 //!
 //! No clock, no sockets, no exporters. Memory use is fixed, independent of the event size.
 
 mod dialect;
-mod done;
+pub mod engine;
 mod enums;
 mod event;
-mod framing;
-mod prediction;
+pub mod framing;
 mod request;
 mod response;
 mod route;
-mod scan;
+pub mod scan;
 #[cfg(test)]
 mod tests;
 mod text;
 
-pub use event::{Channels, Counter, EngineFacts, EngineTiming, FinishReason, Finishes, StreamEvent, Usage};
+pub use engine::{Engine, EngineFacts, HeadMarks};
+pub use event::{Channels, Counter, EngineTiming, FinishReason, Finishes, StreamEvent, Usage};
 pub use framing::Framing;
 pub use request::{RequestDecoder, RequestFacts};
-pub use response::{Each, ResponseDecoder, Said};
+pub use response::{EventSink, ResponseDecoder, ResponseInfo};
 pub use route::{Route, Work};
 pub use text::{AnswerText, TextLimits, TextLost, TextMemory};
+
+/// Compiles the example in the readme.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -22,7 +22,6 @@ use crate::config::address;
 use crate::config::environment::Environment;
 use crate::config::error::Problem;
 use crate::config::nearest::nearest;
-use crate::config::raw::Engine;
 use crate::config::raw::LogFormat;
 use crate::config::raw::Observe;
 use crate::config::raw::Raw;
@@ -31,6 +30,7 @@ use crate::config::raw::Semconv;
 use crate::config::raw::Unreachable;
 use crate::config::resource;
 use crate::config::value::Node;
+use tokometer_decode::Engine;
 use tokometer_observe::observer;
 use tokometer_proxy::listen::Address;
 use tokometer_proxy::relay;
@@ -197,20 +197,7 @@ fn observe(raw: &Observe, problems: &mut Problems<'_>) -> observer::Settings {
     let own_paths = raw.routes.iter().filter_map(|(path, route)| own_path(path, route, problems)).collect();
     observer::Settings {
         enabled: raw.enabled,
-        engine: match raw.engine {
-            Engine::Auto => None,
-            Engine::Vllm => Some("vllm"),
-            Engine::Sglang => Some("sglang"),
-            Engine::LlamaCpp => Some("llama_cpp"),
-            Engine::Tgi => Some("tgi"),
-            Engine::Ollama => Some("ollama"),
-            Engine::TensorrtLlm => Some("tensorrt_llm"),
-            Engine::Triton => Some("triton"),
-            Engine::Lmdeploy => Some("lmdeploy"),
-            Engine::Dynamo => Some("dynamo"),
-            Engine::LlamaCppPython => Some("llama_cpp_python"),
-            Engine::Transformers => Some("transformers"),
-        },
+        engine: raw.engine.0.map(Engine::as_str),
         head_bytes: size(raw.head_bytes),
         max_open_requests: size(raw.max_open_requests),
         memory_bytes: (raw.memory_bytes > 0).then(|| size(raw.memory_bytes)),

@@ -6,16 +6,11 @@ use crate::config::checked::Problems;
 use crate::config::checked::size;
 use crate::config::raw::PairScrape;
 use crate::config::raw::Raw;
+use tokometer_decode::Engine;
 use tokometer_engine::scrape;
 use tokometer_engine::scrape::Target;
 use tokometer_proxy::listen::Address;
 use tokometer_proxy::listen::Pair;
-
-/// Engines without a metrics page.
-const WITHOUT: [&str; 3] = ["ollama", "llama_cpp_python", "transformers"];
-
-/// Port of Triton's metrics, which differs from its traffic port.
-const TRITON_PORT: u16 = 8002;
 
 pub(super) fn checked(
     raw: &Raw,
@@ -70,12 +65,12 @@ fn target(
         }
         return None;
     }
-    let without = engine.is_some_and(|engine| WITHOUT.contains(&engine)) && path.is_none();
-    if enabled == Some(false) || without {
+    let page = engine.and_then(Engine::of_name).filter(|_| path.is_none()).map(|engine| engine.info().page);
+    if enabled == Some(false) || page.is_some_and(|page| page.is_none()) {
         return None;
     }
-    let triton = (engine == Some("triton") && path.is_none()).then_some(TRITON_PORT);
-    let port = port.or(triton.filter(|_| matches!(upstream, Some(Address::Tcp { .. }))));
+    let own_port = page.flatten().and_then(|page| page.port);
+    let port = port.or(own_port.filter(|_| matches!(upstream, Some(Address::Tcp { .. }))));
     Some(Target { path: path.cloned(), port, engine, draining: enabled == Some(true) })
 }
 

@@ -4,6 +4,7 @@
 //! `docs/CONFIG.md` are generated from them. Only types and ranges are checked here; the program uses
 //! [`crate::config::Settings`].
 
+mod engine;
 mod objectives;
 mod otlp;
 mod reading;
@@ -12,12 +13,13 @@ mod spending;
 mod traffic;
 mod wedge;
 
+pub use engine::Engine;
 pub use objectives::{AppliesTo, Availability, DecodeRate, Goodput, RequestTargets, Rules, Slo, Stall, Ttft};
 pub use otlp::{Compression, Destination, Histograms, Otlp, OtlpMetrics, OtlpTraces, Protocol, Sampler, Temporality};
 pub use reading::{PairScrape, Scrape};
 pub use receiver::Queue;
 pub use spending::{Budget, Price, Prices, TenantLabel, Tenants};
-pub use traffic::{Engine, Observe, Pair, Relay, Tls, Tokenizer, Unreachable, UpstreamTls};
+pub use traffic::{Observe, Pair, Relay, Tls, Tokenizer, Unreachable, UpstreamTls};
 pub use wedge::{Live, Wedge};
 
 use std::collections::BTreeMap;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::config::raw::engine::Engine;
 use crate::config::raw::reading::PairScrape;
 
 /// One listener: a listen address and its upstream.
@@ -141,37 +142,6 @@ impl Default for Relay {
     }
 }
 
-/// The engine behind a listener.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Engine {
-    /// Detected from its responses.
-    #[default]
-    Auto,
-    /// vLLM.
-    Vllm,
-    /// SGLang.
-    Sglang,
-    /// llama.cpp (llama-server).
-    LlamaCpp,
-    /// Hugging Face Text Generation Inference.
-    Tgi,
-    /// Ollama.
-    Ollama,
-    /// TensorRT-LLM (trtllm-serve).
-    TensorrtLlm,
-    /// Triton Inference Server.
-    Triton,
-    /// LMDeploy.
-    Lmdeploy,
-    /// NVIDIA Dynamo.
-    Dynamo,
-    /// The server of llama-cpp-python.
-    LlamaCppPython,
-    /// transformers serve.
-    Transformers,
-}
-
 /// How requests are parsed and measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -239,7 +209,7 @@ impl Default for Observe {
     fn default() -> Observe {
         Observe {
             enabled: true,
-            engine: Engine::Auto,
+            engine: Engine::default(),
             head_bytes: 65_536,
             max_open_requests: 1024,
             memory_bytes: 0,

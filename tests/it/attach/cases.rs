@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 use serde_json::json;
-use tokometer_operator::inject::Engine;
+use tokometer_decode::Engine;
 use tokometer_operator::inject::Mode;
 use tokometer_operator::inject::Options;
 

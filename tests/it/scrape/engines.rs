@@ -1,6 +1,6 @@
 //! The metrics pages of all engines, and the state derived from them.
 
-use tokometer_engine::scrape::Quantity;
+use tokometer_decode::engine::Quantity;
 use tokometer_engine::scrape::Ratio;
 use tokometer_engine::scrape::RatioSource;
 use tokometer_engine::scrape::SOURCES;
@@ -181,8 +181,8 @@ fn underscores_may_replace_colons_in_names() {
 
 #[test]
 fn every_name_in_the_table_is_found() {
-    for source in SOURCES {
-        let line = |term: &tokometer_engine::scrape::Term| {
+    for (engine, source) in SOURCES.iter() {
+        let line = |term: &tokometer_decode::engine::Term| {
             let label = term.label.map(|(name, value)| format!("{{{name}=\"{value}\"}}")).unwrap_or_default();
             format!("{}{label} 1\n", term.name)
         };
@@ -204,7 +204,7 @@ fn every_name_in_the_table_is_found() {
             Quantity::QueueRequests => state.queue_requests,
         };
         let want: f64 = source.terms.iter().map(|term| term.scale).sum();
-        assert_eq!(told, Some(want), "{} {:?}", source.engine, source.quantity);
+        assert_eq!(told, Some(want), "{} {:?}", engine.as_str(), source.quantity);
     }
 }
 

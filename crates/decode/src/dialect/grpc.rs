@@ -1,28 +1,109 @@
-//! Responses of the generating gRPC services: the meaning of their fields.
+//! The generating gRPC services: the meaning of the fields of their requests and responses.
 //!
 //! Sources of the field numbers: vLLM `rust/proto/inference.proto` (package `vllm`, 0.33); SMG (lightseekorg/smg)
 //! `crates/grpc_client/proto/{vllm_engine,sglang_scheduler,trtllm_service}.proto`, used by the servers of
 //! `vllm --grpc`, SGLang and TensorRT-LLM; Triton and KServe `grpc_service.proto` (triton-inference-server/common).
 
-use super::Capture;
 use super::Place;
-use super::Reading;
-use super::draft::Flag;
-use super::draft::Number;
 use crate::Channels;
 use crate::EngineFacts;
 use crate::FinishReason;
-use crate::Route;
 use crate::StreamEvent;
+use crate::response::Count;
+use crate::response::Flag;
+use crate::response::Reading;
+use crate::scan::Capture;
 use crate::scan::Sink as _;
 use crate::scan::protobuf::Fields;
 use crate::scan::protobuf::Scanner;
 use crate::scan::protobuf::Shape;
 use crate::scan::protobuf::Sink;
 
-/// A known field.
+/// The known fields of a message: the number of each, and the type and the meaning of its value.
+macro_rules! fields {
+    ($field:ident { $($number:literal: $shape:ident($meaning:ident $(, $inner:tt)?)),* $(,)? }) => {
+        Fields(&[$(($number, Shape::$shape($field::$meaning $(, &fields!($field $inner))?))),*])
+    };
+}
+
+/// A method that generates.
+#[derive(Debug)]
+pub(crate) struct Method {
+    /// The fields of its requests.
+    pub(crate) request: &'static Fields<RequestField>,
+    /// The fields of its responses.
+    response: &'static Fields<Field>,
+    /// The mark of the engine that has this method.
+    engine: EngineFacts,
+    /// The response is a stream of messages, even if there is only one.
+    pub(crate) streams: bool,
+}
+
+pub(crate) static VLLM: Method =
+    Method { request: &VLLM_REQUEST, response: &VLLM_RESPONSE, engine: EngineFacts::VLLM, streams: false };
+
+pub(crate) static VLLM_STREAM: Method =
+    Method { request: &VLLM_REQUEST, response: &VLLM_RESPONSE, engine: EngineFacts::VLLM, streams: true };
+
+pub(crate) static VLLM_ENGINE: Method =
+    Method { request: &VLLM_ENGINE_REQUEST, response: &VLLM_ENGINE_RESPONSE, engine: EngineFacts::VLLM, streams: true };
+
+pub(crate) static SGLANG: Method =
+    Method { request: &SGLANG_REQUEST, response: &SGLANG_RESPONSE, engine: EngineFacts::SGLANG, streams: true };
+
+pub(crate) static TENSORRT_LLM: Method = Method {
+    request: &TENSORRT_LLM_REQUEST,
+    response: &TENSORRT_LLM_RESPONSE,
+    engine: EngineFacts::TENSORRT_LLM,
+    streams: true,
+};
+
+pub(crate) static TRITON: Method =
+    Method { request: &TRITON_REQUEST, response: &TRITON_RESPONSE, engine: EngineFacts::NONE, streams: false };
+
+pub(crate) static TRITON_STREAM: Method =
+    Method { request: &TRITON_REQUEST, response: &TRITON_STREAM_RESPONSE, engine: EngineFacts::NONE, streams: true };
+
+/// A known field of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Spot {
+pub(crate) enum RequestField {
+    /// A message that only contains others.
+    Options,
+    Model,
+    /// Choices per prompt.
+    N,
+    /// Output tokens per choice.
+    MaxTokens,
+    Stream,
+}
+
+static VLLM_REQUEST: Fields<RequestField> = fields!(RequestField {
+    2: Bytes(Model),
+    6: Message(Options, { 1: Number(N) }),
+    8: Message(Options, { 1: Number(MaxTokens) }),
+});
+
+static VLLM_ENGINE_REQUEST: Fields<RequestField> = fields!(RequestField {
+    4: Message(Options, { 8: Number(MaxTokens), 15: Number(N) }),
+    5: Number(Stream),
+});
+
+static SGLANG_REQUEST: Fields<RequestField> = fields!(RequestField {
+    4: Message(Options, { 8: Number(MaxTokens), 17: Number(N) }),
+    17: Number(Stream),
+});
+
+static TENSORRT_LLM_REQUEST: Fields<RequestField> = fields!(RequestField {
+    3: Message(Options, { 2: Number(N) }),
+    5: Number(MaxTokens),
+    6: Number(Stream),
+});
+
+static TRITON_REQUEST: Fields<RequestField> = fields!(RequestField { 1: Bytes(Model) });
+
+/// A known field of a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Field {
     /// A message that only contains others.
     Plain,
     /// New tokens of one sequence.
@@ -65,165 +146,64 @@ const TEXT_TENSOR: &[u8] = b"text_output";
 /// The parameter that marks the last response to a request.
 const FINAL_RESPONSE: &[u8] = b"triton_final_response";
 
-static VLLM: Fields<Spot> = Fields(&[
-    (1, Shape::Message(Spot::Plain, &Fields(&[(1, Shape::Number(Spot::PromptTokens))]))),
-    (
-        2,
-        Shape::Message(
-            Spot::Chunk,
-            &Fields(&[
-                (1, Shape::Number(Spot::Index)),
-                (2, Shape::Bytes(Spot::Text)),
-                (3, Shape::Number(Spot::NewTokens)),
-                (
-                    8,
-                    Shape::Message(
-                        Spot::Plain,
-                        &Fields(&[(1, Shape::Number(Spot::OutputTokens)), (2, Shape::Number(Spot::FinishCode))]),
-                    ),
-                ),
-            ]),
-        ),
-    ),
-]);
+static VLLM_RESPONSE: Fields<Field> = fields!(Field {
+    1: Message(Plain, { 1: Number(PromptTokens) }),
+    2: Message(Chunk, {
+        1: Number(Index), 2: Bytes(Text), 3: Number(NewTokens),
+        8: Message(Plain, { 1: Number(OutputTokens), 2: Number(FinishCode) }),
+    }),
+});
 
-static VLLM_ENGINE: Fields<Spot> = Fields(&[
-    (
-        1,
-        Shape::Message(
-            Spot::Chunk,
-            &Fields(&[
-                (1, Shape::Number(Spot::TokenId)),
-                (2, Shape::Number(Spot::PromptTokens)),
-                (3, Shape::Number(Spot::OutputTokens)),
-                (4, Shape::Number(Spot::CachedTokens)),
-                (7, Shape::Number(Spot::Index)),
-            ]),
-        ),
-    ),
-    (
-        2,
-        Shape::Message(
-            Spot::Complete,
-            &Fields(&[
-                (2, Shape::Bytes(Spot::Finish)),
-                (3, Shape::Number(Spot::PromptTokens)),
-                (4, Shape::Number(Spot::OutputTokens)),
-                (5, Shape::Number(Spot::CachedTokens)),
-                (8, Shape::Number(Spot::Index)),
-            ]),
-        ),
-    ),
-]);
+static VLLM_ENGINE_RESPONSE: Fields<Field> = fields!(Field {
+    1: Message(Chunk, {
+        1: Number(TokenId), 2: Number(PromptTokens), 3: Number(OutputTokens), 4: Number(CachedTokens),
+        7: Number(Index),
+    }),
+    2: Message(Complete, {
+        2: Bytes(Finish), 3: Number(PromptTokens), 4: Number(OutputTokens), 5: Number(CachedTokens),
+        8: Number(Index),
+    }),
+});
 
-static SGLANG: Fields<Spot> = Fields(&[
-    (1, Shape::Bytes(Spot::Id)),
-    (
-        2,
-        Shape::Message(
-            Spot::Chunk,
-            &Fields(&[
-                (1, Shape::Number(Spot::TokenId)),
-                (2, Shape::Number(Spot::PromptTokens)),
-                (3, Shape::Number(Spot::OutputTokens)),
-                (4, Shape::Number(Spot::CachedTokens)),
-                (8, Shape::Number(Spot::Index)),
-                (9, Shape::Number(Spot::ReasoningTokens)),
-            ]),
-        ),
-    ),
-    (
-        3,
-        Shape::Message(
-            Spot::Complete,
-            &Fields(&[
-                (2, Shape::Bytes(Spot::Finish)),
-                (3, Shape::Number(Spot::PromptTokens)),
-                (4, Shape::Number(Spot::OutputTokens)),
-                (5, Shape::Number(Spot::CachedTokens)),
-                (11, Shape::Number(Spot::Index)),
-                (12, Shape::Number(Spot::ReasoningTokens)),
-            ]),
-        ),
-    ),
-]);
+static SGLANG_RESPONSE: Fields<Field> = fields!(Field {
+    1: Bytes(Id),
+    2: Message(Chunk, {
+        1: Number(TokenId), 2: Number(PromptTokens), 3: Number(OutputTokens), 4: Number(CachedTokens),
+        8: Number(Index), 9: Number(ReasoningTokens),
+    }),
+    3: Message(Complete, {
+        2: Bytes(Finish), 3: Number(PromptTokens), 4: Number(OutputTokens), 5: Number(CachedTokens),
+        11: Number(Index), 12: Number(ReasoningTokens),
+    }),
+});
 
-static TENSORRT_LLM: Fields<Spot> = Fields(&[
-    (1, Shape::Bytes(Spot::Id)),
-    (
-        2,
-        Shape::Message(
-            Spot::Chunk,
-            &Fields(&[
-                (1, Shape::Number(Spot::TokenId)),
-                (2, Shape::Number(Spot::Index)),
-                (3, Shape::Number(Spot::PromptTokens)),
-                (4, Shape::Number(Spot::OutputTokens)),
-                (5, Shape::Number(Spot::CachedTokens)),
-            ]),
-        ),
-    ),
-    (
-        3,
-        Shape::Message(
-            Spot::Complete,
-            &Fields(&[
-                (2, Shape::Number(Spot::Index)),
-                (3, Shape::Bytes(Spot::Finish)),
-                (5, Shape::Number(Spot::PromptTokens)),
-                (6, Shape::Number(Spot::OutputTokens)),
-                (7, Shape::Number(Spot::CachedTokens)),
-            ]),
-        ),
-    ),
-]);
+static TENSORRT_LLM_RESPONSE: Fields<Field> = fields!(Field {
+    1: Bytes(Id),
+    2: Message(Chunk, {
+        1: Number(TokenId), 2: Number(Index), 3: Number(PromptTokens), 4: Number(OutputTokens),
+        5: Number(CachedTokens),
+    }),
+    3: Message(Complete, {
+        2: Number(Index), 3: Bytes(Finish), 5: Number(PromptTokens), 6: Number(OutputTokens),
+        7: Number(CachedTokens),
+    }),
+});
 
-static TRITON: Fields<Spot> = Fields(&[
-    (1, Shape::Bytes(Spot::Model)),
-    (3, Shape::Bytes(Spot::Id)),
-    (
-        4,
-        Shape::Message(
-            Spot::Parameter,
-            &Fields(&[
-                (1, Shape::Bytes(Spot::ParameterName)),
-                (2, Shape::Message(Spot::Plain, &Fields(&[(1, Shape::Number(Spot::ParameterFlag))]))),
-            ]),
-        ),
-    ),
-    (
-        5,
-        Shape::Message(
-            Spot::Tensor,
-            &Fields(&[
-                (1, Shape::Bytes(Spot::TensorName)),
-                (5, Shape::Message(Spot::Plain, &Fields(&[(8, Shape::Bytes(Spot::TensorText))]))),
-            ]),
-        ),
-    ),
-    (6, Shape::Bytes(Spot::RawTensor)),
-]);
+static TRITON_RESPONSE: Fields<Field> = fields!(Field {
+    1: Bytes(Model),
+    3: Bytes(Id),
+    4: Message(Parameter, { 1: Bytes(ParameterName), 2: Message(Plain, { 1: Number(ParameterFlag) }) }),
+    5: Message(Tensor, { 1: Bytes(TensorName), 5: Message(Plain, { 8: Bytes(TensorText) }) }),
+    6: Bytes(RawTensor),
+});
 
-static TRITON_STREAM: Fields<Spot> =
-    Fields(&[(1, Shape::Bytes(Spot::ErrorMessage)), (2, Shape::Message(Spot::Plain, &TRITON))]);
-
-/// The response fields of this route, and the engine they identify.
-fn fields(route: Route) -> Option<(&'static Fields<Spot>, EngineFacts)> {
-    match route {
-        Route::VllmInference | Route::VllmInferenceStream => Some((&VLLM, EngineFacts::VLLM)),
-        Route::VllmEngine => Some((&VLLM_ENGINE, EngineFacts::VLLM)),
-        Route::SglangScheduler => Some((&SGLANG, EngineFacts::SGLANG)),
-        Route::TensorrtService => Some((&TENSORRT_LLM, EngineFacts::TENSORRT_LLM)),
-        Route::TritonInfer => Some((&TRITON, EngineFacts::NONE)),
-        Route::TritonInferStream => Some((&TRITON_STREAM, EngineFacts::NONE)),
-        _ => None,
-    }
-}
+static TRITON_STREAM_RESPONSE: Fields<Field> =
+    Fields(&[(1, Shape::Bytes(Field::ErrorMessage)), (2, Shape::Message(Field::Plain, &TRITON_RESPONSE))]);
 
 /// Decodes the messages of one response.
 #[derive(Clone, Debug)]
-pub(crate) struct GrpcAnswer {
-    scanner: Scanner<Spot>,
+pub(crate) struct GrpcResponse {
+    scanner: Scanner<Field>,
     engine: EngineFacts,
     message: Message,
     /// A name or a finish reason; longer ones are truncated, and so match no known word.
@@ -248,17 +228,16 @@ struct Message {
     filled: bool,
 }
 
-impl GrpcAnswer {
-    /// Decoder for responses on this route; `None` if it is not a gRPC route.
-    pub(crate) fn new(route: Route) -> Option<GrpcAnswer> {
-        let (fields, engine) = fields(route)?;
-        let scanner = Scanner::new(fields);
-        Some(GrpcAnswer { scanner, engine, message: Message::default(), word: Capture::new() })
+impl GrpcResponse {
+    /// Decoder for responses of this method.
+    pub(crate) fn new(method: &Method) -> GrpcResponse {
+        let scanner = Scanner::new(method.response);
+        GrpcResponse { scanner, engine: method.engine, message: Message::default(), word: Capture::default() }
     }
 
     /// Takes the next bytes of a message.
     pub(crate) fn feed(&mut self, bytes: &[u8], reading: &mut Reading) {
-        let GrpcAnswer { scanner, message, word, .. } = self;
+        let GrpcResponse { scanner, message, word, .. } = self;
         scanner.feed(bytes, &mut Taking { reading, message, word });
     }
 
@@ -280,43 +259,43 @@ struct Taking<'a> {
 }
 
 impl Taking<'_> {
-    fn usage(&mut self, number: Number, value: u64) {
+    fn usage(&mut self, count: Count, value: u64) {
         let draft = self.reading.draft();
         draft.facts.set(Flag::Usage);
-        draft.put(number, value);
+        draft.put(count, value);
     }
 
-    fn word_of(spot: Spot) -> Option<Place> {
+    fn word_of(spot: Field) -> Option<Place> {
         match spot {
-            Spot::Id => Some(Place::Id),
-            Spot::Model => Some(Place::Model),
-            Spot::Finish => Some(Place::FinishReason),
+            Field::Id => Some(Place::Id),
+            Field::Model => Some(Place::Model),
+            Field::Finish => Some(Place::FinishReason),
             _ => None,
         }
     }
 }
 
-impl Sink<Spot> for Taking<'_> {
-    fn begin(&mut self, spot: Spot, length: u64) {
+impl Sink<Field> for Taking<'_> {
+    fn begin(&mut self, spot: Field, length: u64) {
         match spot {
-            Spot::Chunk | Spot::Complete => {
+            Field::Chunk | Field::Complete => {
                 self.reading.begin(Place::CompletionChoice, b'{');
-                if spot == Spot::Chunk {
-                    self.reading.draft().add(Number::TokenIds, 0);
+                if spot == Field::Chunk {
+                    self.reading.draft().add(Count::TokenIds, 0);
                 }
             }
-            Spot::Text if length > 0 => self.reading.draft().facts.channels.insert(Channels::CONTENT),
-            Spot::ErrorMessage if length > 0 => self.reading.draft().facts.set(Flag::Error),
-            Spot::Parameter => self.message.at_final = false,
-            Spot::TensorText if length > 0 => {
+            Field::Text if length > 0 => self.reading.draft().facts.channels.insert(Channels::CONTENT),
+            Field::ErrorMessage if length > 0 => self.reading.draft().facts.set(Flag::Error),
+            Field::Parameter => self.message.at_final = false,
+            Field::TensorText if length > 0 => {
                 self.message.filled = true;
                 if self.message.text.map(|text| text + 1) == Some(self.message.described) {
                     self.reading.draft().facts.channels.insert(Channels::CONTENT);
                 }
             }
-            Spot::Tensor => self.message.described = self.message.described.saturating_add(1),
-            Spot::RawTensor => self.message.raw = self.message.raw.saturating_add(1),
-            Spot::ParameterName | Spot::TensorName => self.word.clear(),
+            Field::Tensor => self.message.described = self.message.described.saturating_add(1),
+            Field::RawTensor => self.message.raw = self.message.raw.saturating_add(1),
+            Field::ParameterName | Field::TensorName => self.word.clear(),
             _ => {
                 if let Some(place) = Self::word_of(spot) {
                     self.message.wanted = self.reading.wants_word(place);
@@ -325,10 +304,10 @@ impl Sink<Spot> for Taking<'_> {
         }
     }
 
-    fn part(&mut self, spot: Spot, part: &[u8]) {
+    fn part(&mut self, spot: Field, part: &[u8]) {
         match spot {
-            Spot::ParameterName | Spot::TensorName => self.word.push(part),
-            Spot::RawTensor => {
+            Field::ParameterName | Field::TensorName => self.word.push(part),
+            Field::RawTensor => {
                 // Strings are encoded with their lengths, so all bytes are 0 only if all strings are empty.
                 let filled = part.iter().any(|byte| *byte != 0);
                 self.message.filled |= filled;
@@ -344,10 +323,10 @@ impl Sink<Spot> for Taking<'_> {
         }
     }
 
-    fn end(&mut self, spot: Spot) {
+    fn end(&mut self, spot: Field) {
         match spot {
-            Spot::ParameterName => self.message.at_final = self.word.bytes() == FINAL_RESPONSE,
-            Spot::TensorName if self.word.bytes() == TEXT_TENSOR => {
+            Field::ParameterName => self.message.at_final = self.word.bytes() == FINAL_RESPONSE,
+            Field::TensorName if self.word.bytes() == TEXT_TENSOR => {
                 self.message.text = self.message.described.checked_sub(1);
             }
             _ => {
@@ -358,16 +337,16 @@ impl Sink<Spot> for Taking<'_> {
         }
     }
 
-    fn number(&mut self, spot: Spot, value: u64) {
+    fn number(&mut self, spot: Field, value: u64) {
         match spot {
-            Spot::Index => self.reading.draft().facts.choice = u32::try_from(value).unwrap_or(u32::MAX),
-            Spot::TokenId => self.reading.draft().add(Number::TokenIds, 1),
-            Spot::NewTokens => self.reading.draft().add(Number::TokenIds, value),
-            Spot::PromptTokens => self.usage(Number::Input, value),
-            Spot::OutputTokens => self.usage(Number::Output, value),
-            Spot::CachedTokens => self.usage(Number::Cached, value),
-            Spot::ReasoningTokens => self.usage(Number::Reasoning, value),
-            Spot::FinishCode => {
+            Field::Index => self.reading.draft().facts.choice = u32::try_from(value).unwrap_or(u32::MAX),
+            Field::TokenId => self.reading.draft().add(Count::TokenIds, 1),
+            Field::NewTokens => self.reading.draft().add(Count::TokenIds, value),
+            Field::PromptTokens => self.usage(Count::Input, value),
+            Field::OutputTokens => self.usage(Count::Output, value),
+            Field::CachedTokens => self.usage(Count::Cached, value),
+            Field::ReasoningTokens => self.usage(Count::Reasoning, value),
+            Field::FinishCode => {
                 let reason = match value {
                     0 => return,
                     1 => FinishReason::Length,
@@ -377,7 +356,7 @@ impl Sink<Spot> for Taking<'_> {
                 };
                 self.reading.draft().finishes.push(reason);
             }
-            Spot::ParameterFlag if self.message.at_final => self.message.is_final |= value != 0,
+            Field::ParameterFlag if self.message.at_final => self.message.is_final |= value != 0,
             _ => {}
         }
     }

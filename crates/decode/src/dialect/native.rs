@@ -1,75 +1,150 @@
-//! Interprets values on the engines' own routes: SGLang, LMDeploy, TGI, llama.cpp and Ollama.
+//! The engines' own APIs: SGLang, LMDeploy, TGI, llama.cpp, Ollama and Triton.
 
 use super::Place;
-use super::Reading;
-use super::draft::Flag;
-use super::draft::Number;
-use super::reading::finite;
-use crate::EngineFacts;
-use crate::FinishReason;
+use crate::scan::Keys;
 
-impl Reading {
-    /// Handles the start of a value at a place of these routes.
-    pub(super) fn begin_native(&mut self, place: Place, first: u8) {
-        match (place, first) {
-            (Place::MetaInfo, b'{') => self.answer(),
-            (Place::TgiToken, b'{') => self.draft.add(Number::TokenIds, 1),
-            (Place::Special, b't') => self.draft.facts.set(Flag::Special),
-            (Place::GeneratedText, b'"' | b'n') => {
-                self.answer();
-                self.engine.insert(EngineFacts::TGI);
-                if first == b'"' {
-                    self.draft.facts.set(Flag::Ended);
-                }
-            }
-            (Place::TokensPredicted, _) => self.engine.insert(EngineFacts::LLAMA_CPP),
-            (Place::Stop | Place::OllamaDone, b't' | b'f') => {
-                self.answer();
-                if first == b't' {
-                    self.draft.facts.set(Flag::Ended);
-                }
-            }
-            (Place::StoppedAtEnd, b't') => self.draft.finishes.push(FinishReason::Stop),
-            (Place::StoppedAtLimit, b't') => self.draft.finishes.push(FinishReason::Length),
-            (Place::Images, b'n') => self.engine.insert(EngineFacts::SGLANG),
-            (Place::LoadNs, b'0'..=b'9') => self.engine.insert(EngineFacts::OLLAMA),
-            _ => {}
-        }
-    }
+// `/generate` of SGLang 0.5 and of LMDeploy 0.18, which adopted its format. TGI's `/generate`, which returns a single
+// text, is distinguished from them by its keys.
+//
+// SGLang's `text` and `output_ids` hold the whole output so far in every event, unless it runs with
+// `--incremental-streaming-output`; LMDeploy's hold only the new part. So neither determines how much an event adds.
+// `meta_info.completion_tokens` is the running count in both. Several prompts, or `n`, yield events with an `index`,
+// or an array of responses.
 
-    /// Counts one response: the event's only one, or an element of an array.
-    fn answer(&mut self) {
-        self.draft.facts.choices = self.draft.facts.choices.saturating_add(1);
-    }
+/// The whole event or body, or an error in its place.
+pub(super) static GENERATE: Keys<Place> = Keys::new(&[
+    ("text", Place::Content),
+    ("meta_info", Place::MetaInfo),
+    ("index", Place::Index),
+    ("error", Place::Error),
+    ("error_type", Place::OuterErrorType),
+    ("object", Place::Object),
+    ("type", Place::FlatErrorType),
+    // TGI: `null` until the last event, and with `parameters.details`.
+    ("generated_text", Place::GeneratedText),
+    ("details", Place::Details),
+    // `/vertex_generate`
+    ("predictions", Place::Predictions),
+]);
 
-    /// Handles a number at a place of these routes, or a count at any place.
-    pub(super) fn native_number(&mut self, place: Place, written: &str) {
-        let (number, milliseconds) = match place {
-            Place::QueueSeconds => (Number::QueueMs, 1e3),
-            Place::TotalNs => (Number::TotalMs, 1e-6),
-            Place::LoadNs => (Number::LoadMs, 1e-6),
-            Place::PromptNs => (Number::PromptMs, 1e-6),
-            Place::DecodeNs => (Number::DecodeMs, 1e-6),
-            place => return self.native_count(place, written),
-        };
-        if let Some(value) = finite(written) {
-            self.draft.put(number, (value * milliseconds).to_bits());
-            self.draft.facts.set(Flag::Timing);
-        }
-    }
+/// `predictions[]`
+pub(super) static PREDICTED: Keys<Place> = Keys::new(&[("text", Place::Content), ("meta_info", Place::MetaInfo)]);
 
-    fn native_count(&mut self, place: Place, written: &str) {
-        let Ok(tokens) = written.parse() else { return };
-        match place {
-            Place::CounterInput => self.draft.add_input(tokens),
-            Place::CounterCached => self.draft.add(Number::Cached, tokens),
-            Place::CounterReasoning => self.draft.add(Number::Reasoning, tokens),
-            Place::TotalOutput => self.draft.add_output(tokens),
-            Place::RunningOutput | Place::TokensPredicted => {
-                self.draft.add_output(tokens);
-                self.draft.facts.set(Flag::Running);
-            }
-            place => self.count(place, tokens),
-        }
-    }
-}
+/// `meta_info`. LMDeploy has only the counts, the finish reason and `routed_experts`.
+pub(super) static META_INFO: Keys<Place> = Keys::new(&[
+    ("id", Place::Id),
+    ("finish_reason", Place::FinishObject),
+    ("prompt_tokens", Place::CounterInput),
+    ("completion_tokens", Place::RunningOutput),
+    ("cached_tokens", Place::CounterCached),
+    ("reasoning_tokens", Place::CounterReasoning),
+    ("queue_time", Place::QueueSeconds),
+    ("weight_version", Place::SglangMark),
+    ("routed_experts", Place::LmdeployMark),
+]);
+
+/// `meta_info.finish_reason`: `null` until the end.
+pub(super) static FINISH_OBJECT: Keys<Place> = Keys::new(&[("type", Place::FinishReason)]);
+
+// Text Generation Inference 3.3 (router/src/lib.rs): `/generate_stream`, `/generate`, and `/`, which is either of
+// them.
+//
+// Every event is exactly one token, even if its text is empty or it is a special token. The last event has the whole
+// text and, if the request asked for them, `details`. There is no `[DONE]`. A non-streamed response of `/` is an array
+// with one element.
+
+/// The whole event or body, or an error in its place. `index` is the number of the token: there is only one choice.
+pub(super) static TGI: Keys<Place> = Keys::new(&[
+    ("token", Place::TgiToken),
+    // TGI: `null` until the last event, and with `parameters.details`.
+    ("generated_text", Place::GeneratedText),
+    ("details", Place::Details),
+    // The only content of `/vertex` responses.
+    ("predictions", Place::PredictedTexts),
+    ("error", Place::Error),
+    ("error_type", Place::OuterErrorType),
+]);
+
+/// `token`
+pub(super) static TGI_TOKEN: Keys<Place> = Keys::new(&[("text", Place::Content), ("special", Place::Special)]);
+
+/// `details`: in a stream it has `input_length`, in a whole response `tokens`, which are not read.
+pub(super) static DETAILS: Keys<Place> = Keys::new(&[
+    ("finish_reason", Place::FinishReason),
+    ("generated_tokens", Place::TotalOutput),
+    ("input_length", Place::CounterInput),
+]);
+
+// llama.cpp's own `/completion` and `/infill` (tools/server/server-task.cpp, `to_json_non_oaicompat`).
+//
+// `tokens_predicted` is the running count, including tokens whose text is held back; `tokens` has the ids of the most
+// recent of them, or none. There is no `[DONE]`: the event with `stop: true` is the last of its choice, and contains
+// the prompt and all settings.
+
+/// The whole event or body, or an error in its place; several prompts yield an array of them. The `stopped_` keys are
+/// from versions before `stop_type` (December 2024).
+pub(super) static LLAMA_CPP: Keys<Place> = Keys::new(&[
+    ("index", Place::Index),
+    ("content", Place::Content),
+    ("model", Place::Model),
+    ("tokens_predicted", Place::TokensPredicted),
+    ("tokens_evaluated", Place::CounterInput),
+    ("stop", Place::Stop),
+    ("stop_type", Place::StopType),
+    ("stopped_eos", Place::StoppedAtEnd),
+    ("stopped_word", Place::StoppedAtEnd),
+    ("stopped_limit", Place::StoppedAtLimit),
+    ("timings", Place::Timings),
+    ("prompt_progress", Place::PromptProgress),
+    ("error", Place::Error),
+    ("error_type", Place::OuterErrorType),
+]);
+
+// Ollama's own `/api/chat` and `/api/generate` (api/types.go), and SGLang's copy of them, which omits counts and
+// durations.
+//
+// Events are JSON lines. The last one has `done: true`, and the counts and durations (nanoseconds) of the whole
+// response; zero values are omitted. A request that only loads or unloads the model (`done_reason: "load"` or
+// `"unload"`) has none.
+
+/// The whole event or body, or an error in its place: `message` for chats, the text keys for `/api/generate`.
+pub(super) static OLLAMA: Keys<Place> = Keys::new(&[
+    ("model", Place::Model),
+    ("message", Place::OllamaMessage),
+    ("response", Place::Content),
+    ("thinking", Place::Reasoning),
+    ("tool_calls", Place::ToolCalls),
+    ("done", Place::Stop),
+    ("done_reason", Place::FinishReason),
+    ("logprobs", Place::LogprobList),
+    ("total_duration", Place::TotalNs),
+    ("load_duration", Place::LoadNs),
+    ("prompt_eval_count", Place::CounterInput),
+    ("prompt_eval_duration", Place::PromptNs),
+    ("eval_count", Place::TotalOutput),
+    ("eval_duration", Place::DecodeNs),
+    ("error", Place::Error),
+]);
+
+/// `message`. SGLang sends `images: null`; Ollama omits the key.
+pub(super) static OLLAMA_MESSAGE: Keys<Place> = Keys::new(&[
+    ("role", Place::Role),
+    ("content", Place::Content),
+    ("thinking", Place::Reasoning),
+    ("tool_calls", Place::ToolCalls),
+    ("images", Place::Images),
+]);
+
+// Triton's generate extension, `/v2/models/M/generate` and `generate_stream` (server 2.73,
+// docs/protocol/extension_generate.md): the output tensors by name, one event per response of the model. Responses
+// have no token count, and only the end of the body ends a stream. An error after the headers is an event
+// `{"error": "..."}`.
+
+/// The whole event or body. `text_output` is the output of the vLLM and TensorRT-LLM backends.
+pub(super) static TRITON: Keys<Place> = Keys::new(&[
+    ("id", Place::Id),
+    ("model_name", Place::Model),
+    ("model_version", Place::TritonMark),
+    ("text_output", Place::Content),
+    ("error", Place::Error),
+]);

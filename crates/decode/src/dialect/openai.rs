@@ -1,7 +1,9 @@
-//! Keys shared by chats and completions (vLLM 0.33, SGLang 0.5, llama.cpp, Ollama, TGI, TensorRT-LLM, Dynamo).
+//! The OpenAI APIs without typed events, and the APIs with their format: chats, completions, transcriptions, embeddings.
 
 use super::Place;
 use crate::scan::Keys;
+
+// Keys shared by chats and completions (vLLM 0.33, SGLang 0.5, llama.cpp, Ollama, TGI, TensorRT-LLM, Dynamo).
 
 /// `error`. TGI sends `error_type` next to it.
 pub(super) static ERROR: Keys<Place> = Keys::new(&[("type", Place::ErrorType)]);
@@ -63,3 +65,182 @@ pub(super) static TIMINGS: Keys<Place> = Keys::new(&[
     ("draft_n", Place::DraftTokens),
     ("draft_n_accepted", Place::AcceptedTokens),
 ]);
+
+// `/v1/chat/completions`: `chat.completion.chunk` events and `chat.completion` bodies.
+
+/// The whole event or body, or an error in its place.
+pub(super) static CHAT: Keys<Place> = Keys::new(&[
+    ("id", Place::Id),
+    ("object", Place::Object),
+    ("model", Place::Model),
+    ("choices", Place::ChatChoices),
+    ("usage", Place::Usage),
+    ("system_fingerprint", Place::Fingerprint),
+    ("prompt_token_ids", Place::VllmMark),
+    ("kv_transfer_params", Place::VllmMark),
+    ("metrics", Place::Metrics),
+    ("timings", Place::Timings),
+    ("prompt_progress", Place::PromptProgress),
+    ("nvext", Place::Nvext),
+    ("error", Place::Error),
+    ("error_type", Place::OuterErrorType),
+    ("type", Place::FlatErrorType),
+    // TGI `/vertex`.
+    ("predictions", Place::PredictedTexts),
+]);
+
+/// `choices[]`
+pub(super) static CHAT_CHOICE: Keys<Place> = Keys::new(&[
+    ("index", Place::Index),
+    ("delta", Place::Delta),
+    ("logprobs", Place::Logprobs),
+    ("finish_reason", Place::FinishReason),
+    ("token_ids", Place::TokenIds),
+    ("matched_stop", Place::SglangMark),
+    ("avg_decoded_tokens_per_iter", Place::TensorrtLlmMark),
+    ("message", Place::Message),
+]);
+
+/// `choices[].delta`, `choices[].message`
+pub(super) static MESSAGE: Keys<Place> = Keys::new(&[
+    ("content", Place::Content),
+    ("role", Place::Role),
+    ("reasoning", Place::Reasoning),
+    ("reasoning_content", Place::Reasoning),
+    ("tool_calls", Place::ToolCalls),
+    ("refusal", Place::Refusal),
+    ("function_call", Place::Function),
+    ("audio", Place::Audio),
+    ("gen_tokens", Place::LmdeployMark),
+]);
+
+/// `tool_calls[]`
+pub(super) static TOOL_CALL: Keys<Place> = Keys::new(&[("function", Place::Function), ("custom", Place::Function)]);
+
+/// `function_call`, `tool_calls[].function`, and `tool_calls[].custom` with its `input`
+pub(super) static FUNCTION: Keys<Place> =
+    Keys::new(&[("arguments", Place::FunctionText), ("name", Place::FunctionText), ("input", Place::FunctionText)]);
+
+/// `audio`
+pub(super) static AUDIO: Keys<Place> = Keys::new(&[("data", Place::AudioText), ("transcript", Place::AudioText)]);
+
+// `/v1/completions`: `text_completion` events and bodies.
+
+/// The whole event or body, or an error in its place.
+pub(super) static COMPLETION: Keys<Place> = Keys::new(&[
+    ("id", Place::Id),
+    ("object", Place::Object),
+    ("model", Place::Model),
+    ("choices", Place::CompletionChoices),
+    ("usage", Place::Usage),
+    ("system_fingerprint", Place::Fingerprint),
+    ("kv_transfer_params", Place::VllmMark),
+    ("metrics", Place::Metrics),
+    ("timings", Place::Timings),
+    ("prompt_progress", Place::PromptProgress),
+    ("nvext", Place::Nvext),
+    ("error", Place::Error),
+    ("error_type", Place::OuterErrorType),
+    ("type", Place::FlatErrorType),
+]);
+
+/// `choices[]`
+pub(super) static COMPLETION_CHOICE: Keys<Place> = Keys::new(&[
+    ("index", Place::Index),
+    ("text", Place::CompletionText),
+    ("logprobs", Place::Logprobs),
+    ("finish_reason", Place::FinishReason),
+    ("token_ids", Place::TokenIds),
+    ("prompt_token_ids", Place::VllmMark),
+    ("matched_stop", Place::SglangMark),
+    ("avg_decoded_tokens_per_iter", Place::TensorrtLlmMark),
+    ("gen_tokens", Place::LmdeployMark),
+]);
+
+// `nvext`, which NVIDIA Dynamo 1.6 adds to OpenAI responses on request (`nvext.extra_fields`).
+
+/// `nvext`
+pub(super) static NVEXT: Keys<Place> = Keys::new(&[("timing", Place::NvextTiming)]);
+
+/// `nvext.timing`, on the last event
+pub(super) static NVEXT_TIMING: Keys<Place> =
+    Keys::new(&[("prefill_wait_time_ms", Place::QueueMs), ("prefill_time_ms", Place::PrefillMs)]);
+
+// `/inference/v1/generate` of vLLM 0.33 and Dynamo 1.6, with tokens as input and output
+// (vllm/entrypoints/serve/disagg). Every event has the ids of its tokens, so the count is exact; `[DONE]` ends the
+// stream.
+
+/// The whole event or body, or an error in its place. Its choices have the keys of a completion's, with or without
+/// text.
+pub(super) static VLLM_GENERATE: Keys<Place> = Keys::new(&[
+    ("request_id", Place::Id),
+    ("object", Place::Object),
+    ("model", Place::Model),
+    ("choices", Place::CompletionChoices),
+    ("usage", Place::Usage),
+    ("metrics", Place::Metrics),
+    ("error", Place::Error),
+    ("type", Place::FlatErrorType),
+]);
+
+// `/v1/audio/transcriptions` and `/v1/audio/translations`: vLLM 0.33's `transcription.chunk` and `translation.chunk`,
+// which have the format of chat chunks but one finish reason per segment of a long recording; `transcript.text.*`
+// events (OpenAI, llama.cpp); and bodies. `usage` is often a duration instead of tokens.
+
+/// A whole event
+pub(super) static TRANSCRIPT_EVENT: Keys<Place> = Keys::new(&[
+    ("type", Place::EventType),
+    ("delta", Place::EventDelta),
+    ("id", Place::Id),
+    ("object", Place::Object),
+    ("model", Place::Model),
+    ("choices", Place::ChatChoices),
+    ("usage", Place::TokenUsage),
+    ("error", Place::Error),
+]);
+
+/// The body of a non-streamed response, or of an error
+pub(super) static TRANSCRIPT_BODY: Keys<Place> = Keys::new(&[
+    ("text", Place::Content),
+    ("id", Place::Id),
+    ("object", Place::Object),
+    ("model", Place::Model),
+    ("usage", Place::TokenUsage),
+    ("error", Place::Error),
+]);
+
+// Embeddings, rerank, score, classify, pooling: the bodies contain numbers, which are skipped, and the input token
+// count (vLLM 0.33, SGLang 0.5.23, llama.cpp, Ollama 0.17, Dynamo 1.6, Cohere).
+
+/// The whole body, or an error in its place.
+pub(super) static INPUT_ONLY: Keys<Place> = Keys::new(&[
+    ("id", Place::Id),
+    ("object", Place::Object),
+    ("model", Place::Model),
+    ("usage", Place::Usage),
+    // SGLang `/encode`, `/classify`.
+    ("meta_info", Place::MetaInfo),
+    // Ollama `/api/embed`.
+    ("prompt_eval_count", Place::CounterInput),
+    ("load_duration", Place::OllamaMark),
+    ("meta", Place::InputMeta),
+    ("error", Place::Error),
+    ("error_type", Place::OuterErrorType),
+    ("type", Place::FlatErrorType),
+]);
+
+/// One element of a body that is an array. SGLang's `/v1/rerank`, and its `/encode` and `/classify` for several texts,
+/// report the input tokens of each element; llama.cpp's `/embedding` and its `/rerank` of `texts` do not. With `top_n`
+/// the array is incomplete, so the sum is not that of the request, which had more documents.
+pub(super) static INPUT_ONLY_ELEMENT: Keys<Place> = Keys::new(&[("meta_info", Place::MetaInfo)]);
+
+/// `meta` of Cohere's API (`/v2/embed`, `/v2/rerank`): the computed tokens and the billed ones. vLLM 0.33 sends only
+/// the latter (vllm/entrypoints/pooling/embed).
+pub(super) static INPUT_META: Keys<Place> =
+    Keys::new(&[("tokens", Place::InputTokens), ("billed_units", Place::BilledUnits)]);
+
+/// `meta.tokens`
+pub(super) static INPUT_TOKENS: Keys<Place> = Keys::new(&[("input_tokens", Place::PromptTokens)]);
+
+/// `meta.billed_units`
+pub(super) static BILLED_UNITS: Keys<Place> = Keys::new(&[("input_tokens", Place::BilledTokens)]);

@@ -1,531 +1,332 @@
-//! The known places of all dialects in one enum, so that a place fits in one byte.
+//! The known places of all dialects in one table, so that a place fits in one byte.
 
-use super::anthropic_messages;
-use super::cohere_chat;
-use super::input_only;
-use super::llama_cpp;
-use super::nvext;
-use super::ollama;
+use super::native;
 use super::openai;
-use super::openai_chat;
-use super::openai_completions;
-use super::openai_responses;
-use super::sglang;
-use super::tgi;
-use super::transcription;
-use super::triton;
-use super::vllm_generate;
-use crate::Framing;
-use crate::Route;
+use super::typed;
 use crate::scan;
 use crate::scan::Shape;
 
-/// A known place in a response body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Place {
+/// Declares [`Place`]: each with the type of its value, and the keys or elements of a container.
+macro_rules! places {
+    ($( $(#[$meta:meta])* $place:ident: $shape:ident $(($($argument:expr),+))?, )+) => {
+        /// A known place in a response body.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        pub(crate) enum Place { $( $(#[$meta])* $place, )+ }
+
+        impl scan::Place for Place {
+            fn shape(self) -> Shape<Place> {
+                match self { $( Place::$place => Shape::$shape $(($($argument),+))?, )+ }
+            }
+        }
+    };
+}
+
+#[rustfmt::skip]
+places! {
     /// A text of which nothing is decoded.
-    Unread,
+    Unread: Mark,
     /// The whole response of `/v1/chat/completions`.
-    Chat,
+    Chat: Object(&openai::CHAT),
     /// The whole response of `/v1/completions`.
-    Completion,
+    Completion: Object(&openai::COMPLETION),
     /// `id`
-    Id,
+    Id: Word,
     /// `model`
-    Model,
+    Model: Word,
     /// `object`
-    Object,
+    Object: Word,
     /// `system_fingerprint`
-    Fingerprint,
+    Fingerprint: Word,
     /// A key that only vLLM sends.
-    VllmMark,
+    VllmMark: Mark,
     /// A key that only SGLang sends.
-    SglangMark,
+    SglangMark: Mark,
     /// A key that only Ollama sends.
-    OllamaMark,
+    OllamaMark: Mark,
     /// A key that only TensorRT-LLM sends.
-    TensorrtMark,
+    TensorrtLlmMark: Mark,
     /// A key that only LMDeploy sends.
-    LmdeployMark,
+    LmdeployMark: Mark,
+    /// A key that only Triton sends.
+    TritonMark: Mark,
     /// `nvext` (Dynamo)
-    Nvext,
+    Nvext: Object(&openai::NVEXT),
     /// `nvext.timing`
-    NvextTiming,
+    NvextTiming: Object(&openai::NVEXT_TIMING),
     /// `prompt_progress`
-    PromptProgress,
+    PromptProgress: Mark,
     /// `error`
-    Error,
+    Error: Object(&openai::ERROR),
     /// `error.type`
-    ErrorType,
+    ErrorType: Word,
     /// `error_type` next to `error`
-    OuterErrorType,
+    OuterErrorType: Word,
     /// `type` next to `object: "error"`
-    FlatErrorType,
+    FlatErrorType: Word,
     /// `choices` of a chat
-    ChatChoices,
+    ChatChoices: Array(Place::ChatChoice),
     /// `choices[]` of a chat
-    ChatChoice,
+    ChatChoice: Object(&openai::CHAT_CHOICE),
     /// `choices` of a completion
-    CompletionChoices,
+    CompletionChoices: Array(Place::CompletionChoice),
     /// `choices[]` of a completion
-    CompletionChoice,
+    CompletionChoice: Object(&openai::COMPLETION_CHOICE),
     /// `choices[].index`
-    Index,
+    Index: Number,
     /// `choices[].finish_reason`
-    FinishReason,
+    FinishReason: Word,
     /// `choices[].delta`
-    Delta,
+    Delta: Object(&openai::MESSAGE),
     /// `choices[].message`
-    Message,
+    Message: Object(&openai::MESSAGE),
     /// `role`
-    Role,
+    Role: Word,
     /// `content`
-    Content,
+    Content: Text,
     /// `reasoning`, `reasoning_content`
-    Reasoning,
+    Reasoning: Text,
     /// `refusal`
-    Refusal,
+    Refusal: Text,
     /// `tool_calls`
-    ToolCalls,
+    ToolCalls: Array(Place::ToolCall),
     /// `tool_calls[]`
-    ToolCall,
+    ToolCall: Object(&openai::TOOL_CALL),
     /// `function_call`, `tool_calls[].function`, `tool_calls[].custom`
-    Function,
+    Function: Object(&openai::FUNCTION),
     /// The name or the arguments of a function
-    FunctionText,
+    FunctionText: Text,
     /// `audio`
-    Audio,
+    Audio: Object(&openai::AUDIO),
     /// `audio.data`, `audio.transcript`
-    AudioText,
+    AudioText: Text,
     /// `choices[].text`
-    CompletionText,
+    CompletionText: Text,
     /// `choices[].token_ids`
-    TokenIds,
+    TokenIds: Array(Place::TokenId),
     /// `choices[].token_ids[]`
-    TokenId,
+    TokenId: Mark,
     /// `choices[].logprobs`
-    Logprobs,
+    Logprobs: Object(&openai::LOGPROBS),
     /// `choices[].logprobs.content`, `choices[].logprobs.tokens`
-    LogprobList,
+    LogprobList: Array(Place::Logprob),
     /// One entry of it
-    Logprob,
+    Logprob: Mark,
     /// `usage`
-    Usage,
+    Usage: Object(&openai::USAGE),
     /// `usage.prompt_tokens`
-    PromptTokens,
+    PromptTokens: Number,
     /// `usage.completion_tokens`
-    CompletionTokens,
+    CompletionTokens: Number,
     /// `usage.reasoning_tokens`
-    OuterReasoningTokens,
+    OuterReasoningTokens: Number,
     /// `usage.prompt_tokens_details`
-    PromptDetails,
+    PromptDetails: Object(&openai::PROMPT_DETAILS),
     /// `usage.prompt_tokens_details.cached_tokens`
-    CachedTokens,
+    CachedTokens: Number,
     /// `usage.completion_tokens_details`
-    CompletionDetails,
+    CompletionDetails: Object(&openai::COMPLETION_DETAILS),
     /// `usage.completion_tokens_details.reasoning_tokens`
-    ReasoningTokens,
+    ReasoningTokens: Number,
     /// `metrics` (vLLM)
-    Metrics,
+    Metrics: Object(&openai::METRICS),
     /// `metrics.queue_time_ms`
-    QueueMs,
+    QueueMs: Number,
     /// `metrics.time_to_first_token_ms`
-    PrefillMs,
+    PrefillMs: Number,
     /// `metrics.generation_time_ms`, `timings.predicted_ms`
-    DecodeMs,
+    DecodeMs: Number,
     /// `metrics.mean_itl_ms`
-    MeanItlMs,
+    MeanItlMs: Number,
     /// `metrics.speculative_decoding`
-    Speculation,
+    Speculation: Object(&openai::SPECULATION),
     /// Draft tokens proposed
-    DraftTokens,
+    DraftTokens: Number,
     /// Draft tokens accepted
-    AcceptedTokens,
+    AcceptedTokens: Number,
     /// `timings` (llama.cpp)
-    Timings,
+    Timings: Object(&openai::TIMINGS),
     /// `timings.prompt_ms`
-    PromptMs,
+    PromptMs: Number,
     /// `timings.cache_n`
-    CacheN,
+    CacheN: Number,
     /// `timings.prompt_n`
-    PromptN,
+    PromptN: Number,
     /// `timings.predicted_n`
-    PredictedN,
+    PredictedN: Number,
     /// Prompt tokens that were written to the cache
-    CacheCreationTokens,
+    CacheCreationTokens: Number,
     /// Audio tokens of the prompt
-    InputAudioTokens,
+    InputAudioTokens: Number,
     /// Image tokens of the prompt
-    InputImageTokens,
+    InputImageTokens: Number,
     /// Audio tokens of the response
-    OutputAudioTokens,
+    OutputAudioTokens: Number,
     /// `usage.prompt_tokens_details.multimodal_tokens` (vLLM)
-    MultimodalTokens,
+    MultimodalTokens: Object(&openai::MULTIMODAL_TOKENS),
 
     /// `type` of an event
-    EventType,
+    EventType: Word,
     /// `delta`, if it is a string; `type` determines its meaning
-    EventDelta,
+    EventDelta: Text,
     /// `sequence_number`
-    SequenceNumber,
+    SequenceNumber: Mark,
     /// A whole event of `/v1/responses` or of realtime
-    ResponseEvent,
+    ResponseEvent: Object(&typed::RESPONSE_EVENT),
     /// `response`, or the whole body of `/v1/responses`
-    Response,
+    Response: Object(&typed::RESPONSE),
     /// `status`
-    Status,
+    Status: Word,
     /// `incomplete_details`, `status_details`
-    StatusDetails,
+    StatusDetails: Object(&typed::STATUS_DETAILS),
     /// `incomplete_details.reason`
-    StatusReason,
+    StatusReason: Word,
     /// `item`
-    Item,
+    Item: Object(&typed::ITEM),
     /// The name, the arguments or the input of an item
-    ItemText,
+    ItemText: Text,
     /// `error` with a `code`
-    CodedError,
+    CodedError: Object(&typed::CODED_ERROR),
     /// `error.code`, or `code` of an event
-    ErrorCode,
+    ErrorCode: Word,
     /// `usage` with the key names of `/v1/responses` or of chats
-    TokenUsage,
+    TokenUsage: Object(&typed::TOKEN_USAGE),
     /// `session`
-    Session,
+    Session: Object(&typed::SESSION),
     /// `session.type`
-    SessionType,
+    SessionType: Word,
     /// `session.audio`
-    SessionAudio,
+    SessionAudio: Object(&typed::SESSION_AUDIO),
     /// `session.audio.input`
-    SessionInput,
+    SessionInput: Object(&typed::SESSION_INPUT),
     /// `session.audio.input.transcription`
-    SessionTranscription,
+    SessionTranscription: Object(&typed::SESSION_TRANSCRIPTION),
 
     /// A whole event of `/v1/messages`
-    MessageEvent,
+    MessageEvent: Object(&typed::MESSAGE_EVENT),
     /// The whole body of `/v1/messages`
-    MessageBody,
+    MessageBody: Object(&typed::MESSAGE_BODY),
     /// `message` of `message_start`
-    MessageStart,
+    MessageStart: Object(&typed::MESSAGE_START),
     /// `message.usage` of `message_start`
-    MessageStartUsage,
+    MessageStartUsage: Object(&typed::MESSAGE_START_USAGE),
     /// `usage` of `message_delta`, or of a body
-    MessageUsage,
+    MessageUsage: Object(&typed::MESSAGE_USAGE),
     /// `delta` of a block or of the message
-    BlockDelta,
+    BlockDelta: Object(&typed::BLOCK_DELTA),
     /// `content`
-    ContentBlocks,
+    ContentBlocks: Array(Place::ContentBlock),
     /// `content[]`, `content_block`
-    ContentBlock,
+    ContentBlock: Object(&typed::CONTENT_BLOCK),
 
     /// A whole event of `/v2/chat`
-    CohereEvent,
+    CohereEvent: Object(&typed::COHERE_EVENT),
     /// The whole body of `/v2/chat`
-    CohereBody,
+    CohereBody: Object(&typed::COHERE_BODY),
     /// `delta`
-    CohereDelta,
+    CohereDelta: Object(&typed::COHERE_DELTA),
     /// `delta.message`
-    CohereMessage,
+    CohereMessage: Object(&typed::COHERE_MESSAGE),
     /// `message` of a body
-    CohereWhole,
+    CohereWhole: Object(&typed::COHERE_WHOLE),
     /// `message.content` of a body
-    CohereContents,
+    CohereContents: Array(Place::CohereContent),
     /// `message.content[]`, `delta.message.content`
-    CohereContent,
+    CohereContent: Object(&typed::COHERE_CONTENT),
     /// `usage`
-    CohereUsage,
+    CohereUsage: Object(&typed::COHERE_USAGE),
     /// `usage.tokens`
-    CohereTokens,
+    CohereTokens: Object(&typed::TOKEN_USAGE),
 
     /// A whole event of a transcription
-    TranscriptEvent,
+    TranscriptEvent: Object(&openai::TRANSCRIPT_EVENT),
     /// The whole body of a transcription
-    TranscriptBody,
+    TranscriptBody: Object(&openai::TRANSCRIPT_BODY),
 
     // The engines' own routes.
     /// The whole response of `/generate`: one object or an array.
-    Generate,
+    Generate: OneOrMany(&native::GENERATE, Place::Generated),
     /// One element of it
-    Generated,
+    Generated: Object(&native::GENERATE),
     /// `predictions` of SGLang: an array of responses
-    Predictions,
+    Predictions: Array(Place::Predicted),
     /// One element of it
-    Predicted,
+    Predicted: Object(&native::PREDICTED),
     /// `predictions` of TGI: an array of texts
-    PredictedTexts,
+    PredictedTexts: Array(Place::Content),
     /// `meta_info` (SGLang, LMDeploy)
-    MetaInfo,
+    MetaInfo: Object(&native::META_INFO),
     /// `meta_info.finish_reason`
-    FinishObject,
+    FinishObject: Object(&native::FINISH_OBJECT),
     /// `meta_info.queue_time`
-    QueueSeconds,
+    QueueSeconds: Number,
     /// The whole response of `/generate_stream` or `/` (TGI): one object or an array.
-    Tgi,
+    Tgi: OneOrMany(&native::TGI, Place::TgiAnswer),
     /// One element of it
-    TgiAnswer,
+    TgiAnswer: Object(&native::TGI),
     /// `token`
-    TgiToken,
+    TgiToken: Object(&native::TGI_TOKEN),
     /// `token.special`
-    Special,
+    Special: Mark,
     /// `generated_text`
-    GeneratedText,
+    GeneratedText: Text,
     /// `details`
-    Details,
+    Details: Object(&native::DETAILS),
     /// The whole response of `/completion` or `/infill` (llama.cpp): one object or an array.
-    LlamaCpp,
+    LlamaCpp: OneOrMany(&native::LLAMA_CPP, Place::LlamaCppAnswer),
     /// One element of it
-    LlamaCppAnswer,
+    LlamaCppAnswer: Object(&native::LLAMA_CPP),
     /// `tokens_predicted`
-    TokensPredicted,
-    /// `stop`
-    Stop,
+    TokensPredicted: Number,
+    /// `stop` (llama.cpp), `done` (Ollama)
+    Stop: Mark,
     /// `stop_type`
-    StopType,
+    StopType: Word,
     /// `stopped_eos`, `stopped_word`
-    StoppedAtEnd,
+    StoppedAtEnd: Mark,
     /// `stopped_limit`
-    StoppedAtLimit,
+    StoppedAtLimit: Mark,
     /// The whole response of `/api/chat` or `/api/generate` (Ollama)
-    Ollama,
+    Ollama: Object(&native::OLLAMA),
     /// `message`
-    OllamaMessage,
+    OllamaMessage: Object(&native::OLLAMA_MESSAGE),
     /// `message.images`
-    Images,
-    /// `done`
-    OllamaDone,
+    Images: Mark,
     /// `total_duration`
-    TotalNs,
+    TotalNs: Number,
     /// `load_duration`
-    LoadNs,
+    LoadNs: Number,
     /// `prompt_eval_duration`
-    PromptNs,
+    PromptNs: Number,
     /// `eval_duration`
-    DecodeNs,
+    DecodeNs: Number,
     /// Prompt tokens in the engine's own key
-    CounterInput,
+    CounterInput: Number,
     /// Cached prompt tokens in the engine's own key
-    CounterCached,
+    CounterCached: Number,
     /// Reasoning tokens in the engine's own key
-    CounterReasoning,
+    CounterReasoning: Number,
     /// Running total of output tokens, in an engine's own key that every event has
-    RunningOutput,
+    RunningOutput: Number,
     /// Output tokens in an engine's own key that the last event has
-    TotalOutput,
+    TotalOutput: Number,
 
     /// The whole body of embeddings and similar APIs: one object or an array.
-    InputOnly,
+    InputOnly: OneOrMany(&openai::INPUT_ONLY, Place::InputOnlyAnswer),
     /// One element of it
-    InputOnlyAnswer,
+    InputOnlyAnswer: Object(&openai::INPUT_ONLY_ELEMENT),
     /// `meta`
-    InputMeta,
+    InputMeta: Object(&openai::INPUT_META),
     /// `meta.tokens`
-    InputTokens,
+    InputTokens: Object(&openai::INPUT_TOKENS),
     /// `meta.billed_units`
-    BilledUnits,
+    BilledUnits: Object(&openai::BILLED_UNITS),
     /// `meta.billed_units.input_tokens`
-    BilledTokens,
+    BilledTokens: Number,
 
     /// The whole response of `/inference/v1/generate`
-    VllmGenerate,
+    VllmGenerate: Object(&openai::VLLM_GENERATE),
 
     /// The whole response of Triton's generate extension
-    Triton,
-    /// `model_version`
-    TritonMark,
-}
-
-impl Place {
-    /// The place of a whole event on this route, or of the whole response if it is one JSON text. This alone enables a
-    /// dialect: responses with the root [`Place::Unread`] are counted, not decoded ([`Route::is_read`]).
-    pub(crate) fn root(route: Route, framing: Framing) -> Place {
-        let is_body = framing == Framing::Json;
-        match route {
-            // Plain text has no known places.
-            _ if framing == Framing::Text => Place::Unread,
-            Route::Chat => Place::Chat,
-            Route::Completions => Place::Completion,
-            Route::Responses if is_body => Place::Response,
-            Route::Responses => Place::ResponseEvent,
-            Route::Messages if is_body => Place::MessageBody,
-            Route::Messages => Place::MessageEvent,
-            Route::CohereChat if is_body => Place::CohereBody,
-            Route::CohereChat => Place::CohereEvent,
-            Route::AudioTranscription | Route::AudioTranslation if is_body => Place::TranscriptBody,
-            Route::AudioTranscription | Route::AudioTranslation => Place::TranscriptEvent,
-            // Its responses are messages after an upgrade, in no other framing.
-            Route::Realtime if framing == Framing::Messages => Place::ResponseEvent,
-            Route::Realtime => Place::Unread,
-            Route::Generate => Place::Generate,
-            Route::TgiStream | Route::TgiCompat => Place::Tgi,
-            Route::LlamaCompletion | Route::Infill => Place::LlamaCpp,
-            Route::OllamaChat | Route::OllamaGenerate => Place::Ollama,
-            Route::Embeddings | Route::Rerank | Route::Score | Route::Classify | Route::Pooling => Place::InputOnly,
-            Route::VllmGenerate => Place::VllmGenerate,
-            Route::TritonGenerate => Place::Triton,
-            // The request body determines which other route applies.
-            Route::Invocations => Place::Unread,
-            // Protobuf messages, which `grpc` decodes.
-            Route::VllmInference
-            | Route::VllmInferenceStream
-            | Route::VllmEngine
-            | Route::SglangScheduler
-            | Route::TensorrtService
-            | Route::TritonInfer
-            | Route::TritonInferStream => Place::Unread,
-            Route::Probe | Route::Other => Place::Unread,
-        }
-    }
-}
-
-impl scan::Place for Place {
-    fn shape(self) -> Shape<Place> {
-        match self {
-            Place::Unread
-            | Place::VllmMark
-            | Place::SglangMark
-            | Place::OllamaMark
-            | Place::TensorrtMark
-            | Place::LmdeployMark
-            | Place::TritonMark
-            | Place::PromptProgress
-            | Place::TokenId
-            | Place::Logprob
-            | Place::SequenceNumber
-            | Place::Special
-            | Place::Stop
-            | Place::StoppedAtEnd
-            | Place::StoppedAtLimit
-            | Place::Images
-            | Place::OllamaDone => Shape::Mark,
-            Place::Chat => Shape::Object(&openai_chat::ANSWER),
-            Place::ChatChoices => Shape::Array(Place::ChatChoice),
-            Place::ChatChoice => Shape::Object(&openai_chat::CHOICE),
-            Place::Delta | Place::Message => Shape::Object(&openai_chat::MESSAGE),
-            Place::ToolCalls => Shape::Array(Place::ToolCall),
-            Place::ToolCall => Shape::Object(&openai_chat::TOOL_CALL),
-            Place::Function => Shape::Object(&openai_chat::FUNCTION),
-            Place::Audio => Shape::Object(&openai_chat::AUDIO),
-            Place::Completion => Shape::Object(&openai_completions::ANSWER),
-            Place::CompletionChoices => Shape::Array(Place::CompletionChoice),
-            Place::CompletionChoice => Shape::Object(&openai_completions::CHOICE),
-            Place::Error => Shape::Object(&openai::ERROR),
-            Place::TokenIds => Shape::Array(Place::TokenId),
-            Place::Logprobs => Shape::Object(&openai::LOGPROBS),
-            Place::LogprobList => Shape::Array(Place::Logprob),
-            Place::Usage => Shape::Object(&openai::USAGE),
-            Place::PromptDetails => Shape::Object(&openai::PROMPT_DETAILS),
-            Place::CompletionDetails => Shape::Object(&openai::COMPLETION_DETAILS),
-            Place::Metrics => Shape::Object(&openai::METRICS),
-            Place::Speculation => Shape::Object(&openai::SPECULATION),
-            Place::Timings => Shape::Object(&openai::TIMINGS),
-            Place::Nvext => Shape::Object(&nvext::NVEXT),
-            Place::NvextTiming => Shape::Object(&nvext::TIMING),
-            Place::InputOnly => Shape::OneOrMany(&input_only::ANSWER, Place::InputOnlyAnswer),
-            Place::InputOnlyAnswer => Shape::Object(&input_only::ONE_OF_SEVERAL),
-            Place::InputMeta => Shape::Object(&input_only::META),
-            Place::InputTokens => Shape::Object(&input_only::TOKENS),
-            Place::BilledUnits => Shape::Object(&input_only::BILLED),
-            Place::VllmGenerate => Shape::Object(&vllm_generate::ANSWER),
-            Place::Triton => Shape::Object(&triton::ANSWER),
-            Place::MultimodalTokens => Shape::Object(&openai::MULTIMODAL_TOKENS),
-            Place::ResponseEvent => Shape::Object(&openai_responses::EVENT),
-            Place::Response => Shape::Object(&openai_responses::RESPONSE),
-            Place::StatusDetails => Shape::Object(&openai_responses::STATUS_DETAILS),
-            Place::Item => Shape::Object(&openai_responses::ITEM),
-            Place::CodedError => Shape::Object(&openai_responses::CODED_ERROR),
-            Place::TokenUsage | Place::CohereTokens => Shape::Object(&openai_responses::USAGE),
-            Place::Session => Shape::Object(&openai_responses::SESSION),
-            Place::SessionAudio => Shape::Object(&openai_responses::SESSION_AUDIO),
-            Place::SessionInput => Shape::Object(&openai_responses::SESSION_INPUT),
-            Place::SessionTranscription => Shape::Object(&openai_responses::SESSION_TRANSCRIPTION),
-            Place::MessageEvent => Shape::Object(&anthropic_messages::EVENT),
-            Place::MessageBody => Shape::Object(&anthropic_messages::MESSAGE),
-            Place::MessageStart => Shape::Object(&anthropic_messages::START),
-            Place::MessageStartUsage => Shape::Object(&anthropic_messages::START_USAGE),
-            Place::MessageUsage => Shape::Object(&anthropic_messages::USAGE),
-            Place::BlockDelta => Shape::Object(&anthropic_messages::DELTA),
-            Place::ContentBlocks => Shape::Array(Place::ContentBlock),
-            Place::ContentBlock => Shape::Object(&anthropic_messages::BLOCK),
-            Place::CohereEvent => Shape::Object(&cohere_chat::EVENT),
-            Place::CohereBody => Shape::Object(&cohere_chat::BODY),
-            Place::CohereDelta => Shape::Object(&cohere_chat::DELTA),
-            Place::CohereMessage => Shape::Object(&cohere_chat::MESSAGE),
-            Place::CohereWhole => Shape::Object(&cohere_chat::WHOLE),
-            Place::CohereContents => Shape::Array(Place::CohereContent),
-            Place::CohereContent => Shape::Object(&cohere_chat::CONTENT),
-            Place::CohereUsage => Shape::Object(&cohere_chat::USAGE),
-            Place::TranscriptEvent => Shape::Object(&transcription::EVENT),
-            Place::TranscriptBody => Shape::Object(&transcription::BODY),
-            Place::Generate => Shape::OneOrMany(&sglang::ANSWER, Place::Generated),
-            Place::Generated => Shape::Object(&sglang::ANSWER),
-            Place::Predictions => Shape::Array(Place::Predicted),
-            Place::Predicted => Shape::Object(&sglang::PREDICTED),
-            Place::PredictedTexts => Shape::Array(Place::Content),
-            Place::MetaInfo => Shape::Object(&sglang::META_INFO),
-            Place::FinishObject => Shape::Object(&sglang::FINISH),
-            Place::Tgi => Shape::OneOrMany(&tgi::ANSWER, Place::TgiAnswer),
-            Place::TgiAnswer => Shape::Object(&tgi::ANSWER),
-            Place::TgiToken => Shape::Object(&tgi::TOKEN),
-            Place::Details => Shape::Object(&tgi::DETAILS_KEYS),
-            Place::LlamaCpp => Shape::OneOrMany(&llama_cpp::ANSWER, Place::LlamaCppAnswer),
-            Place::LlamaCppAnswer => Shape::Object(&llama_cpp::ANSWER),
-            Place::Ollama => Shape::Object(&ollama::ANSWER),
-            Place::OllamaMessage => Shape::Object(&ollama::MESSAGE),
-            Place::Content
-            | Place::Reasoning
-            | Place::Refusal
-            | Place::FunctionText
-            | Place::AudioText
-            | Place::CompletionText
-            | Place::EventDelta
-            | Place::ItemText
-            | Place::GeneratedText => Shape::Text,
-            Place::Id
-            | Place::Model
-            | Place::Object
-            | Place::Fingerprint
-            | Place::ErrorType
-            | Place::OuterErrorType
-            | Place::FlatErrorType
-            | Place::FinishReason
-            | Place::Role
-            | Place::EventType
-            | Place::Status
-            | Place::StatusReason
-            | Place::ErrorCode
-            | Place::SessionType
-            | Place::StopType => Shape::Word,
-            Place::Index
-            | Place::BilledTokens
-            | Place::PromptTokens
-            | Place::CompletionTokens
-            | Place::OuterReasoningTokens
-            | Place::CachedTokens
-            | Place::ReasoningTokens
-            | Place::QueueMs
-            | Place::PrefillMs
-            | Place::DecodeMs
-            | Place::MeanItlMs
-            | Place::DraftTokens
-            | Place::AcceptedTokens
-            | Place::PromptMs
-            | Place::CacheN
-            | Place::PromptN
-            | Place::PredictedN
-            | Place::CacheCreationTokens
-            | Place::InputAudioTokens
-            | Place::InputImageTokens
-            | Place::OutputAudioTokens
-            | Place::QueueSeconds
-            | Place::TokensPredicted
-            | Place::TotalNs
-            | Place::LoadNs
-            | Place::PromptNs
-            | Place::DecodeNs
-            | Place::CounterInput
-            | Place::CounterCached
-            | Place::CounterReasoning
-            | Place::RunningOutput
-            | Place::TotalOutput => Shape::Number,
-        }
-    }
+    Triton: Object(&native::TRITON),
 }

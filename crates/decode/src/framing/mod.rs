@@ -1,15 +1,15 @@
 //! How events are delimited in a body.
 
 mod multipart;
-mod ndjson;
 mod sse;
-mod text;
 
+use memchr::memchr;
 pub(crate) use multipart::Multipart;
-pub(crate) use ndjson::next_piece;
-pub(crate) use sse::Piece;
-pub(crate) use sse::SseFramer;
-pub(crate) use text::PlainText;
+
+pub(crate) use sse::DoneMark;
+pub use sse::Piece;
+pub use sse::SseFramer;
+pub(crate) use sse::Verdict;
 
 /// How events are delimited in a response body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,5 +65,91 @@ impl Framing {
         let is_json = essence.eq_ignore_ascii_case(b"application/json")
             || !start.is_empty() && suffix.eq_ignore_ascii_case(b"+json");
         is_json.then_some(Framing::Json)
+    }
+}
+
+/// Splits JSON lines (<https://github.com/ndjson/ndjson-spec>), cut at any byte: Ollama's own routes, and SGLang's copy of
+/// them. Removes the next piece from `bytes` and returns it: a part of a line, or its end. `None` when `bytes` is empty.
+///
+/// The standard allows a carriage return before the line feed. It is passed on with the line, because it is white space
+/// in JSON. Empty lines yield no event.
+pub fn next_piece<'a>(bytes: &mut &'a [u8]) -> Option<Piece<'a>> {
+    let all = *bytes;
+    if let Some(rest) = all.strip_prefix(b"\n") {
+        *bytes = rest;
+        return Some(Piece::End);
+    }
+    let (line, rest) = all.split_at_checked(memchr(b'\n', all).unwrap_or(all.len()))?;
+    *bytes = rest;
+    (!line.is_empty()).then_some(Piece::Part(line))
+}
+
+/// The signature of a WebVTT file (W3C WebVTT, section 4.1), present even if no word follows.
+const SIGNATURE: &[u8] = b"WEBVTT";
+
+/// Detects whether a body that is the plain text of the response, split at any byte, has any words.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PlainText {
+    /// Bytes of the signature matched at the start of the body so far.
+    signature: u8,
+    begun: bool,
+    spoke: bool,
+}
+
+impl PlainText {
+    /// Takes the next bytes.
+    pub(crate) fn feed(&mut self, bytes: &[u8]) {
+        if self.spoke {
+            return;
+        }
+        let mut rest = bytes;
+        while let (false, Some((byte, after))) = (self.begun, rest.split_first()) {
+            if SIGNATURE.get(usize::from(self.signature)) != Some(byte) {
+                self.begun = true;
+                self.spoke = self.is_cut();
+            } else {
+                self.signature += 1;
+                rest = after;
+            }
+        }
+        self.spoke |= rest.iter().any(|byte| !byte.is_ascii_whitespace());
+    }
+
+    /// True if the body had a word in it. Call it at the end of the body.
+    pub(crate) fn spoke(&self) -> bool {
+        self.spoke || self.is_cut()
+    }
+
+    /// An incomplete signature counts as a word.
+    fn is_cut(&self) -> bool {
+        (1..SIGNATURE.len()).contains(&usize::from(self.signature))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_detected_at_every_split() {
+        for (body, spoke) in [
+            ("", false),
+            ("\n \r\n", false),
+            ("Hello.", true),
+            ("\nWEBVTT", true),
+            ("WEB", true),
+            ("WEBER", true),
+            ("WEBVTT\n\n", false),
+            ("WEBVTT\n\n00:00.000 --> 00:01.000\nHello.\n", true),
+            ("1\n00:00:00,000 --> 00:00:01,000\nHello.\n", true),
+        ] {
+            for place in 0..=body.len() {
+                let mut text = PlainText::default();
+                let (first, second) = body.split_at(place);
+                text.feed(first.as_bytes());
+                text.feed(second.as_bytes());
+                assert_eq!(text.spoke(), spoke, "{body:?} split at {place}");
+            }
+        }
     }
 }

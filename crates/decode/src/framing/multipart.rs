@@ -3,7 +3,7 @@
 
 use memchr::memchr;
 
-use crate::dialect::Capture;
+use crate::scan::Capture;
 
 /// CRLF, two dashes, and a boundary of at most 70 characters (RFC 2046 section 5.1.1).
 const DELIMITER: usize = 4 + 70;
@@ -54,9 +54,9 @@ impl Multipart {
             // The first delimiter lacks its line break if the body begins with it.
             matched: 2,
             state: State::Content,
-            line: Capture::new(),
-            name: Capture::new(),
-            value: Capture::new(),
+            line: Capture::default(),
+            name: Capture::default(),
+            value: Capture::default(),
         })
     }
 

@@ -11,7 +11,7 @@ const BOM: &[u8] = b"\xef\xbb\xbf";
 
 /// The next item of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Piece<'a> {
+pub enum Piece<'a> {
     /// The complete first line of an event's data.
     Line(&'a [u8]),
     /// A part of the data.
@@ -40,7 +40,7 @@ enum State {
 
 /// Splits a stream into the pieces of its events' data.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct SseFramer {
+pub struct SseFramer {
     state: State,
     /// The last byte was a carriage return; a line feed after it belongs to it.
     after_return: bool,
@@ -50,14 +50,16 @@ pub(crate) struct SseFramer {
     join: bool,
 }
 
-impl SseFramer {
-    /// At the start of a stream.
-    pub(crate) fn new() -> Self {
+/// At the start of a stream.
+impl Default for SseFramer {
+    fn default() -> Self {
         Self { state: State::Bom(0), after_return: false, has_data: false, join: false }
     }
+}
 
+impl SseFramer {
     /// Removes the next piece from `bytes` and returns it; `None` when `bytes` is empty.
-    pub(crate) fn next<'a>(&mut self, bytes: &mut &'a [u8]) -> Option<Piece<'a>> {
+    pub fn next<'a>(&mut self, bytes: &mut &'a [u8]) -> Option<Piece<'a>> {
         while let Some((&byte, rest)) = bytes.split_first() {
             if self.after_return {
                 self.after_return = false;
@@ -130,7 +132,7 @@ impl SseFramer {
 
     /// Returns the available bytes from the start of an event's first data line on, if the stream is positioned before
     /// that line or before the `event` line in front of it. They may extend past the line. Does not advance.
-    pub(crate) fn peek<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
+    pub fn peek<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
         if self.has_data || self.after_return || self.state != State::LineStart {
             return None;
         }
@@ -143,12 +145,12 @@ impl SseFramer {
     }
 
     /// Marks the line returned by [`SseFramer::peek`] as consumed by the caller, including its line feed.
-    pub(crate) fn take_line(&mut self) {
+    pub fn take_line(&mut self) {
         self.has_data = true;
     }
 
     /// Ends the stream; true if an event was still open.
-    pub(crate) fn finish(&mut self) -> bool {
+    pub fn finish(&mut self) -> bool {
         self.state = State::LineStart;
         self.after_return = false;
         self.end_event()
@@ -201,4 +203,69 @@ impl SseFramer {
 fn after_event_line(bytes: &[u8]) -> Option<&[u8]> {
     let name = bytes.strip_prefix(b"event:")?;
     name.get(memchr2(b'\n', b'\r', name)?..)?.strip_prefix(b"\n")
+}
+
+/// Detects event data that begins with `[DONE]`, which is not JSON. Input may be split at any byte.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct DoneMark {
+    matched: u8,
+    decided: bool,
+}
+
+/// The result after some bytes.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Verdict<'a> {
+    /// Undecided; the bytes are held back.
+    Open,
+    /// It is the marker.
+    Done,
+    /// It is not the marker: the bytes held back before, and the current bytes.
+    NotDone(&'static [u8], &'a [u8]),
+}
+
+impl DoneMark {
+    /// The marker. Clients test for this prefix, so the decoder does too.
+    pub(crate) const WORD: &'static [u8] = b"[DONE]";
+
+    /// Takes the next bytes of the data.
+    pub(crate) fn take<'a>(&mut self, bytes: &'a [u8]) -> Verdict<'a> {
+        if self.is_set() {
+            return Verdict::Done;
+        }
+        if self.decided {
+            return Verdict::NotDone(&[], bytes);
+        }
+        let held_back = self.held_back();
+        for byte in bytes {
+            if self.is_set() {
+                break;
+            }
+            if Self::WORD.get(usize::from(self.matched)) != Some(byte) {
+                self.rule_out();
+                return Verdict::NotDone(held_back, bytes);
+            }
+            self.matched += 1;
+        }
+        if self.is_set() { Verdict::Done } else { Verdict::Open }
+    }
+
+    /// Marks the whole marker as seen.
+    pub(crate) fn set(&mut self) {
+        self.matched = Self::WORD.len() as u8;
+    }
+
+    /// Marks the data as something else.
+    pub(crate) fn rule_out(&mut self) {
+        *self = Self { matched: 0, decided: true };
+    }
+
+    /// True once the whole marker was seen.
+    pub(crate) fn is_set(&self) -> bool {
+        usize::from(self.matched) == Self::WORD.len()
+    }
+
+    /// The bytes seen so far that may become the marker.
+    pub(crate) fn held_back(&self) -> &'static [u8] {
+        Self::WORD.get(..usize::from(self.matched)).unwrap_or_default()
+    }
 }

@@ -1,18 +1,17 @@
 //! Decoder for the request parameters that determine what to expect of the response.
 
-mod asked;
-mod place;
-mod shapes;
+mod keys;
+mod parameters;
 
-use super::dialect::Asks;
-use super::dialect::asks;
 use super::framing::Multipart;
 use super::scan::Pause;
 use super::scan::Scanner;
 use super::scan::protobuf;
 use crate::Route;
-use asked::Asked;
-use place::Place;
+use crate::dialect::grpc::Method;
+use crate::dialect::grpc::RequestField;
+use keys::Place;
+use parameters::Parameters;
 
 /// Incremental decoder for one request body, JSON or a form, in fixed memory. Prompts and files are skipped.
 #[derive(Clone, Debug)]
@@ -22,7 +21,7 @@ pub struct RequestDecoder {
     form: Option<Box<Multipart>>,
     /// Boxed: few requests use gRPC.
     grpc: Option<Box<GrpcRequest>>,
-    asked: Asked,
+    parameters: Parameters,
     /// The response is streamed unless the request has `stream: false`.
     streams_unasked: bool,
     /// Several APIs share the path.
@@ -32,20 +31,19 @@ pub struct RequestDecoder {
 /// Decodes the first message of a gRPC request; later ones on the same stream are separate requests.
 #[derive(Clone, Debug)]
 struct GrpcRequest {
-    scanner: protobuf::Scanner<Asks>,
+    scanner: protobuf::Scanner<RequestField>,
     done: bool,
     whole: bool,
 }
 
 impl GrpcRequest {
-    fn of(route: Route) -> Option<Box<GrpcRequest>> {
-        let scanner = protobuf::Scanner::new(asks(route)?);
-        Some(Box::new(GrpcRequest { scanner, done: false, whole: false }))
+    fn new(method: &Method) -> GrpcRequest {
+        GrpcRequest { scanner: protobuf::Scanner::new(method.request), done: false, whole: false }
     }
 
-    fn feed(&mut self, bytes: &[u8], asked: &mut Asked) {
+    fn feed(&mut self, bytes: &[u8], parameters: &mut Parameters) {
         if !self.done {
-            self.scanner.feed(bytes, asked);
+            self.scanner.feed(bytes, parameters);
         }
     }
 
@@ -91,15 +89,14 @@ pub struct RequestFacts<'a> {
 impl RequestDecoder {
     /// Decoder for a request on this route. Nothing is decoded if responses of the route are not ([`Route::is_read`]).
     pub fn new(route: Route) -> Self {
-        let is_shared = route == Route::Invocations;
+        let is_shared = route.is_shared();
         let root = if route.is_read() || is_shared { Place::Body } else { Place::Unread };
-        let streams_unasked = matches!(route, Route::OllamaChat | Route::OllamaGenerate);
         Self {
             scanner: Scanner::new(root),
             form: None,
-            grpc: GrpcRequest::of(route),
-            asked: Asked::new(),
-            streams_unasked,
+            grpc: route.grpc().map(|method| Box::new(GrpcRequest::new(method))),
+            parameters: Parameters::default(),
+            streams_unasked: route.streams_by_default(),
             is_shared,
         }
     }
@@ -115,13 +112,13 @@ impl RequestDecoder {
     /// messages.
     pub fn feed(&mut self, bytes: &[u8]) {
         if let Some(grpc) = &mut self.grpc {
-            return grpc.feed(bytes, &mut self.asked);
+            return grpc.feed(bytes, &mut self.parameters);
         }
         if let Some(form) = &mut self.form {
-            let asked = &mut self.asked;
-            return form.feed(bytes, &mut |name, value| asked.field(name, value));
+            let parameters = &mut self.parameters;
+            return form.feed(bytes, &mut |name, value| parameters.field(name, value));
         }
-        self.scanner.feed(bytes, Pause::Never, &mut self.asked);
+        self.scanner.feed(bytes, Pause::Never, &mut self.parameters);
     }
 
     /// Ends a message of a gRPC call.
@@ -133,31 +130,31 @@ impl RequestDecoder {
 
     /// The parameters known so far.
     pub fn facts(&self) -> RequestFacts<'_> {
-        let asked = &self.asked;
+        let parameters = &self.parameters;
         let complete = match (&self.grpc, &self.form) {
             (Some(grpc), _) => grpc.whole,
             (None, Some(form)) => form.is_done(),
             (None, None) => self.scanner.is_done(),
         };
         RequestFacts {
-            model: asked.model.text(),
-            stream: asked
+            model: parameters.model.text(),
+            stream: parameters
                 .stream
-                .or(asked.parameters_stream.filter(|_| asked.instances.is_some()))
+                .or(parameters.parameters_stream.filter(|_| parameters.instances.is_some()))
                 .or((complete && self.streams_unasked).then_some(true)),
-            n: asked.n,
-            max_tokens: asked
+            n: parameters.n,
+            max_tokens: parameters
                 .max_completion_tokens
-                .or(asked.max_tokens)
-                .or(asked.max_output_tokens)
+                .or(parameters.max_tokens)
+                .or(parameters.max_output_tokens)
                 // With several instances, each has its own limit.
-                .or(asked.instance_max_tokens.filter(|_| asked.instances == Some(1))),
-            include_usage: asked.include_usage,
-            continuous_usage: asked.continuous_usage,
-            return_token_ids: asked.return_token_ids,
-            echo: asked.echo,
-            prompts: asked.prompts(),
-            api: asked.shape.api().filter(|_| self.is_shared),
+                .or(parameters.instance_max_tokens.filter(|_| parameters.instances == Some(1))),
+            include_usage: parameters.include_usage,
+            continuous_usage: parameters.continuous_usage,
+            return_token_ids: parameters.return_token_ids,
+            echo: parameters.echo,
+            prompts: parameters.prompts(),
+            api: parameters.shape.api().filter(|_| self.is_shared),
             complete,
         }
     }

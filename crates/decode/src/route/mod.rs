@@ -6,81 +6,11 @@ mod tests;
 
 use memchr::memchr2;
 
-use super::Framing;
-use super::dialect::Place;
-use table::Api;
+use crate::Framing;
+use crate::dialect::Place;
+use crate::dialect::grpc;
 use table::OTHER;
-use table::ROUTES;
-
-/// The API that a path belongs to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Route {
-    /// OpenAI `/v1/chat/completions`.
-    Chat,
-    /// OpenAI `/v1/completions`.
-    Completions,
-    /// OpenAI `/v1/responses`.
-    Responses,
-    /// Anthropic `/v1/messages`.
-    Messages,
-    /// `/generate` of SGLang, LMDeploy and TGI, distinguished by the body.
-    Generate,
-    /// TGI `/generate_stream`.
-    TgiStream,
-    /// TGI's compatibility route, `POST /`: streamed or not, depending on the request body.
-    TgiCompat,
-    /// llama.cpp's own `/completion`, and `/completions` without a prefix.
-    LlamaCompletion,
-    /// llama.cpp `/infill`.
-    Infill,
-    /// Ollama `/api/chat` (SGLang has it too).
-    OllamaChat,
-    /// Ollama `/api/generate` (SGLang has it too).
-    OllamaGenerate,
-    /// Triton `/v2/models/M/generate` and `generate_stream`.
-    TritonGenerate,
-    /// vLLM `/inference/v1/generate`: tokens in, tokens out.
-    VllmGenerate,
-    /// Cohere `/v2/chat` (vLLM).
-    CohereChat,
-    /// OpenAI `/v1/audio/transcriptions`.
-    AudioTranscription,
-    /// OpenAI `/v1/audio/translations`.
-    AudioTranslation,
-    /// `/v1/realtime`, a WebSocket.
-    Realtime,
-    /// Embeddings: OpenAI, Cohere, Ollama, llama.cpp, SGLang.
-    Embeddings,
-    /// Documents ranked by relevance to a query.
-    Rerank,
-    /// Similarity of two texts (vLLM, SGLang).
-    Score,
-    /// Text classification (vLLM, SGLang).
-    Classify,
-    /// The raw output of a pooling model (vLLM, Dynamo).
-    Pooling,
-    /// `/invocations` (SageMaker), `/vertex`, `/vertex_generate`: any of the above, determined by the body.
-    Invocations,
-    /// vLLM's Rust front end over gRPC, `vllm.Inference/Generate`.
-    VllmInference,
-    /// The same, streamed: `vllm.Inference/GenerateStream`.
-    VllmInferenceStream,
-    /// `vllm serve --grpc`: `vllm.grpc.engine.VllmEngine/Generate`.
-    VllmEngine,
-    /// SGLang over gRPC: `sglang.grpc.scheduler.SglangScheduler/Generate`.
-    SglangScheduler,
-    /// TensorRT-LLM over gRPC: `trtllm.TrtllmService/Generate`.
-    TensorrtService,
-    /// Triton and KServe over gRPC: `inference.GRPCInferenceService/ModelInfer`.
-    TritonInfer,
-    /// The same as a bidirectional stream, `ModelStreamInfer`: counted as one request, however many it carries.
-    TritonInferStream,
-    /// A query about the server itself: health, metrics, models. Forwarded, but not counted as an API request.
-    Probe,
-    /// Every other path: counted, not decoded.
-    #[default]
-    Other,
-}
+pub use table::Route;
 
 /// The work that requests on a route cause in an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +23,94 @@ pub enum Work {
     Neither,
 }
 
+/// How the responses of a route are decoded.
+#[derive(Clone, Copy, Debug)]
+enum Dialect {
+    /// They are not.
+    Unread,
+    /// From this place, each event like a whole body.
+    Same(Place),
+    /// Events with a type, and bodies.
+    Typed { event: Place, body: Place },
+    /// As messages after an upgrade, in no other framing.
+    Messages(Place),
+    /// As messages of this gRPC method.
+    Grpc(&'static grpc::Method),
+}
+
+/// What ends a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// A finish reason for every choice.
+    Finish,
+    /// Only a last event by name, or `[DONE]`: transcriptions have one finish reason per segment of the recording, and
+    /// the other APIs name their last event.
+    Named,
+    /// As `Finish`, or the end of the body alone.
+    Body,
+}
+
+/// Which responses contain each piece of the generated text exactly once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Text {
+    /// None: transcriptions; messages of gRPC and realtime.
+    Never,
+    /// Whole bodies. SGLang's streams repeat the text so far.
+    Bodies,
+    /// Bodies and streams.
+    Every,
+}
+
+/// A row of the route table.
+#[derive(Debug)]
+struct Row {
+    operation: &'static str,
+    work: Work,
+    /// Paths that may follow any prefix (`/engine1/v1/chat/completions`). `*` matches any one segment.
+    paths: &'static [&'static str],
+    /// Paths that must match as a whole, because they are ambiguous after a prefix: `/images/generate` is not TGI's.
+    whole: &'static [&'static str],
+    /// The methods of requests that cause the work. Any other GET generates nothing: `/v1/responses/ID?stream=true`
+    /// replays a response that was already counted.
+    methods: &'static [&'static str],
+    dialect: Dialect,
+    end: End,
+    text: Text,
+    /// A plain-text body may be the response.
+    plain_text: bool,
+    /// The response is streamed unless the request disables it.
+    streams_by_default: bool,
+    /// Several APIs share the path; the request body determines which.
+    shared: bool,
+}
+
+impl Row {
+    const OTHER: Row = Row {
+        operation: OTHER,
+        work: Work::Neither,
+        paths: &[],
+        whole: &[],
+        methods: &["POST"],
+        dialect: Dialect::Unread,
+        end: End::Finish,
+        text: Text::Never,
+        plain_text: false,
+        streams_by_default: false,
+        shared: false,
+    };
+
+    fn matches(&self, path: &str) -> bool {
+        self.whole.contains(&path) || self.paths.iter().any(|pattern| ends_with(path, pattern))
+    }
+}
+
+#[allow(clippy::derivable_impls, reason = "`closed_enum!` derives no default")]
+impl Default for Route {
+    fn default() -> Route {
+        Route::Other
+    }
+}
+
 impl Route {
     /// The route of a request, by its method and target.
     pub fn of_request(method: &str, target: &str) -> Route {
@@ -103,28 +121,17 @@ impl Route {
         }
     }
 
-    /// This route if the method is the one its API uses, else [`Route::Other`]. APIs use POST; SGLang's `/generate`
-    /// also PUT; a WebSocket GET. Any other GET generates nothing: `/v1/responses/ID?stream=true` replays a response
-    /// that was already counted.
+    /// This route if the method is one that its API uses, else [`Route::Other`]. APIs use POST; SGLang's `/generate`
+    /// also PUT; a WebSocket GET.
     pub fn asked_by(self, method: &str) -> Route {
-        let asked = match method {
-            _ if self == Route::Probe => true,
-            "POST" => self != Route::Realtime,
-            "PUT" => self == Route::Generate,
-            "GET" => self == Route::Realtime,
-            _ => false,
-        };
-        if asked { self } else { Route::Other }
+        if self == Route::Probe || self.row().methods.contains(&method) { self } else { Route::Other }
     }
 
     /// The route of this request target (origin form or absolute form, including the query). A prefix before the API's
     /// own path is ignored (`/engine1/v1/chat/completions`), except where that path is too short to be unambiguous.
     pub fn of_target(target: &str) -> Route {
         let path = Route::path_of(target);
-        let row = ROUTES
-            .iter()
-            .find(|api| api.whole.contains(&path) || api.paths.iter().any(|pattern| ends_with(path, pattern)));
-        row.map_or(Route::Other, |api| api.route)
+        Route::ALL.into_iter().find(|route| route.row().matches(path)).unwrap_or_default()
     }
 
     /// The path of a request target, without scheme, authority, query and trailing slash.
@@ -141,106 +148,109 @@ impl Route {
 
     /// The route with this configuration name.
     pub fn of_name(name: &str) -> Option<Route> {
-        ROUTES.iter().find(|api| api.name == name).map(|api| api.route)
+        Route::ALL.into_iter().find(|route| route.as_str() == name)
     }
 
     /// All routes, in enum order.
     pub fn all() -> impl ExactSizeIterator<Item = Route> + Clone {
-        ROUTES.iter().map(|api| api.route)
+        Route::ALL.into_iter()
     }
 
     /// The configuration names of all routes, in table order.
     pub fn names() -> impl Iterator<Item = &'static str> {
-        ROUTES.iter().map(|api| api.name)
+        Route::ALL.into_iter().map(Route::as_str)
     }
 
     /// The configuration name of this route.
     pub fn name(self) -> &'static str {
-        self.api().name
+        self.as_str()
     }
 
     /// The value of `gen_ai.operation.name` for this route; `other` if its responses are not decoded.
     pub fn operation(self) -> &'static str {
-        if self.is_read() { self.api().operation } else { OTHER }
+        if self.is_read() { self.row().operation } else { OTHER }
     }
 
     /// True when requests on this route generate tokens and their responses are decoded.
     pub fn generates(self) -> bool {
-        self.is_read() && self.api().work == Work::Generates
+        self.is_read() && self.work() == Work::Generates
     }
 
     /// The work of requests on this route, whether or not their responses are decoded.
     pub fn work(self) -> Work {
-        self.api().work
+        self.row().work
     }
 
     /// True for gRPC methods.
     pub fn is_rpc(self) -> bool {
-        matches!(self, Route::VllmInference | Route::TritonInfer) || self.streams_rpc()
+        self.grpc().is_some()
     }
 
     /// True for gRPC methods whose response is a stream of messages, even if there is only one.
     pub fn streams_rpc(self) -> bool {
-        matches!(
-            self,
-            Route::VllmInferenceStream
-                | Route::VllmEngine
-                | Route::SglangScheduler
-                | Route::TensorrtService
-                | Route::TritonInferStream
-        )
+        self.grpc().is_some_and(|method| method.streams)
     }
 
-    /// True where a stream ends once every choice has a finish reason. Elsewhere only a last event by name or `[DONE]`
-    /// ends it: transcriptions have one finish reason per segment of the recording, and the other APIs name their last
-    /// event.
+    /// True where a stream ends once every choice has a finish reason.
     pub fn ends_with_finish(self) -> bool {
-        !matches!(
-            self,
-            Route::Responses
-                | Route::Messages
-                | Route::CohereChat
-                | Route::AudioTranscription
-                | Route::AudioTranslation
-                | Route::Realtime
-        )
+        self.row().end != End::Named
+    }
+
+    /// True when only the end of the body ends a stream on this route.
+    pub fn ends_with_body(self) -> bool {
+        self.row().end == End::Body
     }
 
     /// True when the dialect of its responses is known, so that they are decoded. Other routes are counted as
     /// [`Route::Other`].
     pub fn is_read(self) -> bool {
-        let is_known = |framing| Place::root(self, framing) != Place::Unread;
-        self.is_rpc() || is_known(Framing::Json) || is_known(Framing::Messages)
+        !matches!(self.row().dialect, Dialect::Unread)
     }
 
-    /// True where a response with this framing contains each piece of the generated text exactly once. Excluded are
-    /// SGLang's streams, which repeat the text so far; transcriptions; and messages of gRPC and realtime.
+    /// True where a response with this framing contains each piece of the generated text exactly once.
     pub fn writes_text(self, framing: Framing) -> bool {
-        let told = matches!(framing, Framing::Sse | Framing::Ndjson | Framing::Json);
-        let writes = match self {
-            Route::Chat | Route::Completions | Route::Responses | Route::Messages | Route::CohereChat => true,
-            Route::TgiStream | Route::TgiCompat | Route::LlamaCompletion | Route::Infill => true,
-            Route::OllamaChat | Route::OllamaGenerate | Route::TritonGenerate => true,
-            Route::Generate => framing == Framing::Json,
-            _ => false,
-        };
-        told && writes
+        match framing {
+            Framing::Sse | Framing::Ndjson => self.row().text == Text::Every,
+            Framing::Json => self.row().text != Text::Never,
+            Framing::Messages | Framing::Grpc | Framing::Text => false,
+        }
+    }
+
+    /// True where the response is streamed unless the request disables it: Ollama's own routes (SGLang has them too).
+    pub fn streams_by_default(self) -> bool {
+        self.row().streams_by_default
     }
 
     /// True where a plain-text body may be the response: transcriptions.
     pub(crate) fn answers_in_text(self) -> bool {
-        matches!(self, Route::AudioTranscription | Route::AudioTranslation)
+        self.row().plain_text
     }
 
-    /// True when only the end of the body ends a stream on this route.
-    pub fn ends_with_body(self) -> bool {
-        self == Route::TritonGenerate
+    /// True where several APIs share the path, and the request body determines which.
+    pub(crate) fn is_shared(self) -> bool {
+        self.row().shared
     }
 
-    fn api(self) -> &'static Api {
-        static OF_OTHER: Api =
-            Api { route: Route::Other, name: OTHER, operation: OTHER, work: Work::Neither, paths: &[], whole: &[] };
-        ROUTES.get(self as usize).unwrap_or(&OF_OTHER)
+    /// The place of a whole event on this route, or of the whole response if it is one JSON text. [`Place::Unread`] if
+    /// the responses are not decoded, or not as JSON.
+    pub(crate) fn root(self, framing: Framing) -> Place {
+        match (self.row().dialect, framing) {
+            // Plain text has no known places.
+            (_, Framing::Text) => Place::Unread,
+            (Dialect::Same(place), _) => place,
+            (Dialect::Typed { body, .. }, Framing::Json) => body,
+            (Dialect::Typed { event, .. }, _) => event,
+            (Dialect::Messages(place), Framing::Messages) => place,
+            (Dialect::Unread | Dialect::Messages(_) | Dialect::Grpc(_), _) => Place::Unread,
+        }
+    }
+
+    /// The gRPC method of this route.
+    pub(crate) fn grpc(self) -> Option<&'static grpc::Method> {
+        match self.row().dialect {
+            Dialect::Grpc(method) => Some(method),
+            _ => None,
+        }
     }
 }
 

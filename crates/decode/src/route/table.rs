@@ -1,316 +1,331 @@
-//! The paths of every API.
+//! The routes: one row for each.
 
-use super::Route;
+use super::Dialect;
+use super::End;
+use super::Row;
+use super::Text;
 use super::Work;
+use crate::dialect::Place;
+use crate::dialect::grpc;
 
 /// The name of everything that is not one of the APIs.
 pub(super) const OTHER: &str = "other";
 
-/// A row of the route table.
-#[derive(Debug)]
-pub(super) struct Api {
-    pub(super) route: Route,
-    /// The name in the configuration.
-    pub(super) name: &'static str,
-    pub(super) operation: &'static str,
-    pub(super) work: Work,
-    /// Paths that may follow any prefix (`/engine1/v1/chat/completions`). `*` matches any one segment.
-    pub(super) paths: &'static [&'static str],
-    /// Paths that must match as a whole, because they are ambiguous after a prefix: `/images/generate` is not TGI's.
-    pub(super) whole: &'static [&'static str],
+/// Declares [`Route`] and its rows. Columns that are left out have the value of [`Row::OTHER`].
+macro_rules! routes {
+    ($( $(#[doc = $text:literal])+ $route:ident = $name:literal { $($column:ident: $value:expr,)* } )+) => {
+        crate::closed_enum! {
+            /// The API that a path belongs to.
+            pub enum Route { $( $(#[doc = $text])+ $route = $name, )+ }
+        }
+
+        impl Route {
+            pub(super) fn row(self) -> &'static Row {
+                match self { $( Route::$route => {
+                    static ROW: Row = Row { $($column: $value,)* ..Row::OTHER };
+                    &ROW
+                } )+ }
+            }
+        }
+    };
 }
 
-/// The routes. `operation` is `gen_ai.operation.name`: the values of the OpenTelemetry GenAI conventions where defined
-/// (`chat`, `text_completion`, `embeddings`), otherwise tokometer's own.
-///
-/// These paths resemble API paths but do not generate a single response, so they are `other`:
-/// `/v1/messages/count_tokens`, `/v1/responses/ID/cancel`, `…/render` and `/tokenize` (no generation), LMDeploy's
-/// `/v1/encode` (a tokenizer), and vLLM's `/v1/chat/completions/batch` (its timings are not those of a single request).
-///
-/// The probe paths apply to GET and HEAD only, and so does `/`, which belongs to TGI for POST.
-pub(super) static ROUTES: [Api; 32] = [
-    Api {
-        route: Route::Chat,
-        name: "chat",
+// `operation` is `gen_ai.operation.name`: the values of the OpenTelemetry GenAI conventions where defined (`chat`,
+// `text_completion`, `embeddings`), otherwise tokometer's own.
+//
+// These paths resemble API paths but do not generate a single response, so they are `other`:
+// `/v1/messages/count_tokens`, `/v1/responses/ID/cancel`, `…/render` and `/tokenize` (no generation), LMDeploy's
+// `/v1/encode` (a tokenizer), and vLLM's `/v1/chat/completions/batch` (its timings are not those of a single request).
+//
+// The probe paths apply to GET and HEAD only, and so does `/`, which belongs to TGI for POST.
+#[rustfmt::skip]
+routes! {
+    /// OpenAI `/v1/chat/completions`.
+    Chat = "chat" {
         operation: "chat",
         work: Work::Generates,
         paths: &["/chat/completions"],
-        whole: &[],
-    },
-    Api {
-        route: Route::Completions,
-        name: "completions",
+        dialect: Dialect::Same(Place::Chat),
+        text: Text::Every,
+    }
+
+    /// OpenAI `/v1/completions`.
+    Completions = "completions" {
         operation: "text_completion",
         work: Work::Generates,
         paths: &["/v1/completions"],
-        whole: &[],
-    },
-    Api {
-        route: Route::Responses,
-        name: "responses",
+        dialect: Dialect::Same(Place::Completion),
+        text: Text::Every,
+    }
+
+    /// OpenAI `/v1/responses`.
+    Responses = "responses" {
         operation: "chat",
         work: Work::Generates,
         paths: &["/v1/responses"],
         whole: &["/responses"],
-    },
-    Api {
-        route: Route::Messages,
-        name: "messages",
+        dialect: Dialect::Typed { event: Place::ResponseEvent, body: Place::Response },
+        end: End::Named,
+        text: Text::Every,
+    }
+
+    /// Anthropic `/v1/messages`.
+    Messages = "messages" {
         operation: "chat",
         work: Work::Generates,
         paths: &["/v1/messages"],
-        whole: &[],
-    },
-    Api {
-        route: Route::Generate,
-        name: "generate",
+        dialect: Dialect::Typed { event: Place::MessageEvent, body: Place::MessageBody },
+        end: End::Named,
+        text: Text::Every,
+    }
+
+    /// `/generate` of SGLang, LMDeploy and TGI, distinguished by the body.
+    Generate = "generate" {
         operation: "text_completion",
         work: Work::Generates,
-        paths: &[],
         whole: &["/generate"],
-    },
-    Api {
-        route: Route::TgiStream,
-        name: "tgi_stream",
+        methods: &["POST", "PUT"],
+        dialect: Dialect::Same(Place::Generate),
+        text: Text::Bodies,
+    }
+
+    /// TGI `/generate_stream`.
+    TgiStream = "tgi_stream" {
         operation: "text_completion",
         work: Work::Generates,
-        paths: &[],
         whole: &["/generate_stream"],
-    },
-    Api {
-        route: Route::TgiCompat,
-        name: "tgi_compat",
+        dialect: Dialect::Same(Place::Tgi),
+        text: Text::Every,
+    }
+
+    /// TGI's compatibility route, `POST /`: streamed or not, depending on the request body.
+    TgiCompat = "tgi_compat" {
         operation: "text_completion",
         work: Work::Generates,
-        paths: &[],
         whole: &["/"],
-    },
-    Api {
-        route: Route::LlamaCompletion,
-        name: "llama_completion",
+        dialect: Dialect::Same(Place::Tgi),
+        text: Text::Every,
+    }
+
+    /// llama.cpp's own `/completion`, and `/completions` without a prefix.
+    LlamaCompletion = "llama_completion" {
         operation: "text_completion",
         work: Work::Generates,
-        paths: &[],
         whole: &["/completion", "/completions"],
-    },
-    Api {
-        route: Route::Infill,
-        name: "infill",
+        dialect: Dialect::Same(Place::LlamaCpp),
+        text: Text::Every,
+    }
+
+    /// llama.cpp `/infill`.
+    Infill = "infill" {
         operation: "text_completion",
         work: Work::Generates,
-        paths: &[],
         whole: &["/infill"],
-    },
-    Api {
-        route: Route::OllamaChat,
-        name: "ollama_chat",
+        dialect: Dialect::Same(Place::LlamaCpp),
+        text: Text::Every,
+    }
+
+    /// Ollama `/api/chat` (SGLang has it too).
+    OllamaChat = "ollama_chat" {
         operation: "chat",
         work: Work::Generates,
         paths: &["/api/chat"],
-        whole: &[],
-    },
-    Api {
-        route: Route::OllamaGenerate,
-        name: "ollama_generate",
+        dialect: Dialect::Same(Place::Ollama),
+        text: Text::Every,
+        streams_by_default: true,
+    }
+
+    /// Ollama `/api/generate` (SGLang has it too).
+    OllamaGenerate = "ollama_generate" {
         operation: "text_completion",
         work: Work::Generates,
         paths: &["/api/generate"],
-        whole: &[],
-    },
-    Api {
-        route: Route::TritonGenerate,
-        name: "triton_generate",
+        dialect: Dialect::Same(Place::Ollama),
+        text: Text::Every,
+        streams_by_default: true,
+    }
+
+    /// Triton `/v2/models/M/generate` and `generate_stream`.
+    TritonGenerate = "triton_generate" {
         operation: "text_completion",
         work: Work::Generates,
         paths: &[
-            "/v2/models/*/generate",
-            "/v2/models/*/generate_stream",
-            "/v2/models/*/versions/*/generate",
+            "/v2/models/*/generate", "/v2/models/*/generate_stream", "/v2/models/*/versions/*/generate",
             "/v2/models/*/versions/*/generate_stream",
         ],
-        whole: &[],
-    },
-    Api {
-        route: Route::VllmGenerate,
-        name: "vllm_generate",
+        dialect: Dialect::Same(Place::Triton),
+        end: End::Body,
+        text: Text::Every,
+    }
+
+    /// vLLM `/inference/v1/generate`: tokens in, tokens out.
+    VllmGenerate = "vllm_generate" {
         operation: "text_completion",
         work: Work::Generates,
         paths: &["/inference/v1/generate"],
-        whole: &[],
-    },
-    Api {
-        route: Route::CohereChat,
-        name: "cohere_chat",
+        dialect: Dialect::Same(Place::VllmGenerate),
+    }
+
+    /// Cohere `/v2/chat` (vLLM).
+    CohereChat = "cohere_chat" {
         operation: "chat",
         work: Work::Generates,
         paths: &["/v2/chat"],
-        whole: &[],
-    },
-    Api {
-        route: Route::AudioTranscription,
-        name: "audio_transcription",
+        dialect: Dialect::Typed { event: Place::CohereEvent, body: Place::CohereBody },
+        end: End::Named,
+        text: Text::Every,
+    }
+
+    /// OpenAI `/v1/audio/transcriptions`.
+    AudioTranscription = "audio_transcription" {
         operation: "transcription",
         work: Work::Generates,
         paths: &["/audio/transcriptions"],
-        whole: &[],
-    },
-    Api {
-        route: Route::AudioTranslation,
-        name: "audio_translation",
+        dialect: Dialect::Typed { event: Place::TranscriptEvent, body: Place::TranscriptBody },
+        end: End::Named,
+        plain_text: true,
+    }
+
+    /// OpenAI `/v1/audio/translations`.
+    AudioTranslation = "audio_translation" {
         operation: "translation",
         work: Work::Generates,
         paths: &["/audio/translations"],
-        whole: &[],
-    },
-    Api {
-        route: Route::Realtime,
-        name: "realtime",
+        dialect: Dialect::Typed { event: Place::TranscriptEvent, body: Place::TranscriptBody },
+        end: End::Named,
+        plain_text: true,
+    }
+
+    /// `/v1/realtime`, a WebSocket.
+    Realtime = "realtime" {
         operation: "realtime",
         work: Work::Generates,
         paths: &["/v1/realtime"],
-        whole: &[],
-    },
-    Api {
-        route: Route::Embeddings,
-        name: "embeddings",
+        methods: &["GET"],
+        dialect: Dialect::Messages(Place::ResponseEvent),
+        end: End::Named,
+    }
+
+    /// Embeddings: OpenAI, Cohere, Ollama, llama.cpp, SGLang.
+    Embeddings = "embeddings" {
         operation: "embeddings",
         work: Work::TakesInput,
         paths: &["/v1/embeddings", "/v2/embed", "/api/embed", "/api/embeddings"],
         whole: &["/embeddings", "/embedding", "/embed", "/encode"],
-    },
-    Api {
-        route: Route::Rerank,
-        name: "rerank",
+        dialect: Dialect::Same(Place::InputOnly),
+    }
+
+    /// Documents ranked by relevance to a query.
+    Rerank = "rerank" {
         operation: "rerank",
         work: Work::TakesInput,
         paths: &["/v1/rerank", "/v2/rerank", "/v1/reranking"],
         whole: &["/rerank", "/reranking"],
-    },
-    Api {
-        route: Route::Score,
-        name: "score",
+        dialect: Dialect::Same(Place::InputOnly),
+    }
+
+    /// Similarity of two texts (vLLM, SGLang).
+    Score = "score" {
         operation: "score",
         work: Work::TakesInput,
         paths: &["/v1/score"],
         whole: &["/score"],
-    },
-    Api {
-        route: Route::Classify,
-        name: "classify",
+        dialect: Dialect::Same(Place::InputOnly),
+    }
+
+    /// Text classification (vLLM, SGLang).
+    Classify = "classify" {
         operation: "classify",
         work: Work::TakesInput,
         paths: &["/v1/classify"],
         whole: &["/classify"],
-    },
-    Api {
-        route: Route::Pooling,
-        name: "pooling",
+        dialect: Dialect::Same(Place::InputOnly),
+    }
+
+    /// The raw output of a pooling model (vLLM, Dynamo).
+    Pooling = "pooling" {
         operation: "pooling",
         work: Work::TakesInput,
         paths: &["/v1/pooling"],
         whole: &["/pooling"],
-    },
-    Api {
-        route: Route::Invocations,
-        name: "invocations",
-        operation: OTHER,
-        work: Work::Neither,
-        paths: &[],
+        dialect: Dialect::Same(Place::InputOnly),
+    }
+
+    /// `/invocations` (SageMaker), `/vertex`, `/vertex_generate`: any of the above, determined by the body.
+    Invocations = "invocations" {
         whole: &["/invocations", "/vertex", "/vertex_generate"],
-    },
-    Api {
-        route: Route::VllmInference,
-        name: "vllm_inference",
+        shared: true,
+    }
+
+    /// vLLM's Rust front end over gRPC, `vllm.Inference/Generate`.
+    VllmInference = "vllm_inference" {
         operation: "text_completion",
         work: Work::Generates,
         paths: &["/vllm.Inference/Generate"],
-        whole: &[],
-    },
-    Api {
-        route: Route::VllmInferenceStream,
-        name: "vllm_inference_stream",
+        dialect: Dialect::Grpc(&grpc::VLLM),
+    }
+
+    /// The same, streamed: `vllm.Inference/GenerateStream`.
+    VllmInferenceStream = "vllm_inference_stream" {
         operation: "text_completion",
         work: Work::Generates,
         paths: &["/vllm.Inference/GenerateStream"],
-        whole: &[],
-    },
-    Api {
-        route: Route::VllmEngine,
-        name: "vllm_engine",
+        dialect: Dialect::Grpc(&grpc::VLLM_STREAM),
+    }
+
+    /// `vllm serve --grpc`: `vllm.grpc.engine.VllmEngine/Generate`.
+    VllmEngine = "vllm_engine" {
         operation: "text_completion",
         work: Work::Generates,
         paths: &["/vllm.grpc.engine.VllmEngine/Generate"],
-        whole: &[],
-    },
-    Api {
-        route: Route::SglangScheduler,
-        name: "sglang_scheduler",
+        dialect: Dialect::Grpc(&grpc::VLLM_ENGINE),
+    }
+
+    /// SGLang over gRPC: `sglang.grpc.scheduler.SglangScheduler/Generate`.
+    SglangScheduler = "sglang_scheduler" {
         operation: "text_completion",
         work: Work::Generates,
         paths: &["/sglang.grpc.scheduler.SglangScheduler/Generate"],
-        whole: &[],
-    },
-    Api {
-        route: Route::TensorrtService,
-        name: "tensorrt_service",
+        dialect: Dialect::Grpc(&grpc::SGLANG),
+    }
+
+    /// TensorRT-LLM over gRPC: `trtllm.TrtllmService/Generate`.
+    TensorrtService = "tensorrt_service" {
         operation: "text_completion",
         work: Work::Generates,
         paths: &["/trtllm.TrtllmService/Generate"],
-        whole: &[],
-    },
-    Api {
-        route: Route::TritonInfer,
-        name: "triton_infer",
+        dialect: Dialect::Grpc(&grpc::TENSORRT_LLM),
+    }
+
+    /// Triton and KServe over gRPC: `inference.GRPCInferenceService/ModelInfer`.
+    TritonInfer = "triton_infer" {
         operation: "text_completion",
         work: Work::Generates,
         paths: &["/inference.GRPCInferenceService/ModelInfer"],
-        whole: &[],
-    },
-    Api {
-        route: Route::TritonInferStream,
-        name: "triton_infer_stream",
+        dialect: Dialect::Grpc(&grpc::TRITON),
+    }
+
+    /// The same as a bidirectional stream, `ModelStreamInfer`: counted as one request, however many it carries.
+    TritonInferStream = "triton_infer_stream" {
         operation: "text_completion",
         work: Work::Generates,
         paths: &["/inference.GRPCInferenceService/ModelStreamInfer"],
-        whole: &[],
-    },
-    Api {
-        route: Route::Probe,
-        name: "probe",
-        operation: OTHER,
-        work: Work::Neither,
+        dialect: Dialect::Grpc(&grpc::TRITON_STREAM),
+    }
+
+    /// A query about the server itself: health, metrics, models. Forwarded, but not counted as an API request.
+    Probe = "probe" {
         paths: &[
-            "/health",
-            "/healthz",
-            "/livez",
-            "/readyz",
-            "/metrics",
-            "/v1/models",
-            "/v1/models/*",
-            "/v2/health/live",
-            "/v2/health/ready",
-            "/v2/models/*/ready",
+            "/health", "/healthz", "/livez", "/readyz", "/metrics", "/v1/models", "/v1/models/*",
+            "/v2/health/live", "/v2/health/ready", "/v2/models/*/ready",
         ],
         whole: &[
-            "/api/ps",
-            "/api/tags",
-            "/api/version",
-            "/get_model_info",
-            "/get_server_info",
-            "/health_generate",
-            "/info",
-            "/live",
-            "/load",
-            "/model_info",
-            "/models",
-            "/perf_metrics",
-            "/ping",
-            "/props",
-            "/ready",
-            "/server_info",
-            "/slots",
-            "/version",
+            "/api/ps", "/api/tags", "/api/version", "/get_model_info", "/get_server_info", "/health_generate",
+            "/info", "/live", "/load", "/model_info", "/models", "/perf_metrics", "/ping", "/props", "/ready",
+            "/server_info", "/slots", "/version",
         ],
-    },
-    Api { route: Route::Other, name: OTHER, operation: OTHER, work: Work::Neither, paths: &[], whole: &[] },
-];
+    }
+
+    /// Every other path: counted, not decoded.
+    Other = "other" {}
+}

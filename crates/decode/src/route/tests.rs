@@ -1,34 +1,20 @@
 //! Tests of the route table.
 
-use super::table::ROUTES;
 use super::*;
 
 #[test]
-fn route_table_is_in_enum_order_with_unique_names() {
-    for (at, api) in ROUTES.iter().enumerate() {
-        assert_eq!(api.route as usize, at, "{}", api.name);
-        assert_eq!(api.route.name(), api.name);
-    }
-    let mut names: Vec<_> = ROUTES.iter().map(|api| api.name).collect();
-    names.sort_unstable();
-    names.dedup();
-    assert_eq!(names.len(), ROUTES.len());
-}
-
-#[test]
 fn each_path_matches_exactly_one_route() {
-    for api in &ROUTES {
-        for own in api.paths.iter().chain(api.whole) {
+    for route in Route::ALL {
+        let Row { paths, whole, .. } = route.row();
+        for own in paths.iter().chain(*whole) {
             let example = own.replace('*', "m");
-            let of =
-                |api: &&Api| api.whole.contains(&example.as_str()) || api.paths.iter().any(|p| ends_with(&example, p));
-            let owners: Vec<_> = ROUTES.iter().filter(of).map(|api| api.name).collect();
-            assert_eq!(owners, [api.name], "{own}");
-            assert_eq!(Route::of_target(&example), api.route);
+            let owners: Vec<_> = Route::ALL.into_iter().filter(|other| other.row().matches(&example)).collect();
+            assert_eq!(owners, [route], "{own}");
+            assert_eq!(Route::of_target(&example), route);
         }
-        for own in api.paths {
+        for own in *paths {
             let example = format!("/engine1{}", own.replace('*', "m"));
-            assert_eq!(Route::of_target(&example), api.route, "{example}");
+            assert_eq!(Route::of_target(&example), route, "{example}");
         }
     }
 }
@@ -89,9 +75,8 @@ fn route_requires_the_method_of_its_api() {
 
 #[test]
 fn undecoded_routes_are_counted_as_other() {
-    for api in &ROUTES {
-        let route = api.route;
-        assert_eq!(route.operation() == "other", !route.is_read() || route == Route::Invocations, "{}", api.name);
+    for route in Route::ALL {
+        assert_eq!(route.operation() == "other", !route.is_read(), "{route:?}");
         assert!(route.is_read() || !route.generates());
     }
     assert_eq!((Route::Chat.operation(), Route::Completions.operation()), ("chat", "text_completion"));

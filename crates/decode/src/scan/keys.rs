@@ -3,7 +3,7 @@
 /// Known keys and the places of their values. The slot of a key depends on its length, its first and its middle byte.
 /// The table is built at compile time, with a factor for which no two keys share a slot.
 #[derive(Debug)]
-pub(crate) struct Keys<P: 'static> {
+pub struct Keys<P: 'static> {
     pairs: &'static [(&'static str, P)],
     factor: u32,
     /// Index of the pair plus one; 0: no key.
@@ -14,7 +14,7 @@ const SLOTS: usize = 64;
 
 impl<P: Copy> Keys<P> {
     /// Builds the table. Compilation fails if two keys have the same length, first and middle byte.
-    pub(crate) const fn new(pairs: &'static [(&'static str, P)]) -> Self {
+    pub const fn new(pairs: &'static [(&'static str, P)]) -> Self {
         // Odd factors in the order of the Weyl sequence of the golden ratio, whose bits are well mixed.
         let mut factor: u32 = 1;
         let mut tries = 0;

@@ -4,28 +4,28 @@
 //! with `memchr`, containers by counting brackets. Memory use is a few dozen bytes, independent of the size of the
 //! text.
 
-mod class;
+mod bytes;
 mod keys;
 mod partial;
 mod position;
 pub(crate) mod protobuf;
 mod scanner;
-mod unescape;
 
-pub(crate) use keys::Keys;
-pub(crate) use position::Position;
-pub(crate) use scanner::Pause;
-pub(crate) use scanner::Scanner;
+pub use keys::Keys;
+pub(crate) use partial::Capture;
+pub use position::Position;
+pub use scanner::Pause;
+pub use scanner::Scanner;
 
 /// A known place in a JSON text: a node of a dialect's tree.
-pub(crate) trait Place: Copy + PartialEq + 'static {
+pub trait Place: Copy + PartialEq + 'static {
     /// The expected type. Values of other types are skipped.
     fn shape(self) -> Shape<Self>;
 }
 
 /// The type expected at a place.
 #[derive(Debug)]
-pub(crate) enum Shape<P: 'static> {
+pub enum Shape<P: 'static> {
     /// An object and its known keys.
     Object(&'static Keys<P>),
     /// An array and the place of each of its elements.
@@ -44,7 +44,7 @@ pub(crate) enum Shape<P: 'static> {
 }
 
 /// Receives the values that the scanner finds.
-pub(crate) trait Sink<P> {
+pub trait Sink<P> {
     /// A value begins at `place`; `first` is its first byte, which determines its type.
     fn begin(&mut self, place: P, first: u8);
 

@@ -1,4 +1,4 @@
-//! A key or a number that is split across calls.
+//! Short texts that are kept: a key or a number that is split across calls, and a word of the response.
 
 /// Longer than every known key and every number that a server writes (the shortest exact form of a double has at most
 /// 24 characters).
@@ -55,5 +55,67 @@ impl Partial {
         }
         self.push(last);
         if self.lost { None } else { self.bytes.get(..usize::from(self.len)) }
+    }
+}
+
+/// At most `N` bytes of a text that arrives in pieces.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Capture<const N: usize> {
+    bytes: [u8; N],
+    len: u8,
+    cut: bool,
+    settled: bool,
+}
+
+/// An empty text.
+impl<const N: usize> Default for Capture<N> {
+    fn default() -> Self {
+        const { assert!(N <= 128) };
+        Self { bytes: [0; N], len: 0, cut: false, settled: false }
+    }
+}
+
+impl<const N: usize> Capture<N> {
+    pub(crate) fn clear(&mut self) {
+        self.len = 0;
+        self.cut = false;
+        self.settled = false;
+    }
+
+    /// Adds a piece; bytes that do not fit are dropped.
+    pub(crate) fn push(&mut self, part: &[u8]) {
+        let room = self.bytes.get_mut(usize::from(self.len)..).unwrap_or_default();
+        let fits = part.len().min(room.len());
+        if let (Some(room), Some(part)) = (room.get_mut(..fits), part.get(..fits)) {
+            room.copy_from_slice(part);
+        }
+        self.cut |= fits < part.len();
+        self.len += fits as u8;
+    }
+
+    /// Ends the text: keeps it, truncated to whole characters, or drops it if it is empty or not UTF-8.
+    pub(crate) fn settle(&mut self) {
+        let valid = match std::str::from_utf8(self.bytes()) {
+            Ok(text) => text.len(),
+            Err(error) if self.cut && error.error_len().is_none() => error.valid_up_to(),
+            Err(_) => 0,
+        };
+        self.len = valid as u8;
+        self.settled = valid > 0;
+    }
+
+    /// True once a complete text is stored.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.settled
+    }
+
+    /// The bytes so far.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.bytes.get(..usize::from(self.len)).unwrap_or_default()
+    }
+
+    /// The stored text.
+    pub(crate) fn text(&self) -> Option<&str> {
+        if self.settled { std::str::from_utf8(self.bytes()).ok() } else { None }
     }
 }

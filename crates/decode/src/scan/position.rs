@@ -8,7 +8,7 @@ const DEPTH: usize = 8;
 
 /// What the scanner expects next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(super) enum State {
     /// A value.
     Value,
     /// A value, or the end of an array.
@@ -51,7 +51,7 @@ pub(crate) enum State {
 
 /// The scanner's position, without the bytes of an incomplete token.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Position<P> {
+pub struct Position<P> {
     pub(super) state: State,
     /// The place of the current value, if it is a known one.
     pub(super) place: Option<P>,
@@ -63,7 +63,7 @@ pub(crate) struct Position<P> {
 
 impl<P: Place> Position<P> {
     /// Before the top-level value, whose place is `root`.
-    pub(crate) fn before(root: P) -> Self {
+    pub fn before(root: P) -> Self {
         Self { state: State::Value, place: Some(root), depth: 0, objects: 0, stack: [root; DEPTH] }
     }
 

@@ -4,18 +4,18 @@ use super::Place;
 use super::Position;
 use super::Shape;
 use super::Sink;
-use super::class::is_number_byte;
-use super::class::is_scalar_end;
-use super::class::nested_stop;
-use super::class::string_stop;
+use super::bytes::Escape;
+use super::bytes::Unescape;
+use super::bytes::is_number_byte;
+use super::bytes::is_scalar_end;
+use super::bytes::nested_stop;
+use super::bytes::string_stop;
 use super::partial::Partial;
 use super::position::State;
-use super::unescape::Escape;
-use super::unescape::Unescape;
 
 /// Where [`Scanner::feed`] stops before the end of its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pause {
+pub enum Pause {
     /// Nowhere.
     Never,
     /// After the opening quote of a [`Shape::Text`] string.
@@ -31,7 +31,7 @@ pub(crate) enum Pause {
 /// It accepts some invalid texts, because rejecting them has no benefit: control characters in strings, leading zeros,
 /// and mismatched brackets inside a skipped container.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Scanner<P> {
+pub struct Scanner<P> {
     position: Position<P>,
     /// Number of open containers inside the skipped one.
     nested: u32,
@@ -41,57 +41,57 @@ pub(crate) struct Scanner<P> {
 
 impl<P: Place> Scanner<P> {
     /// A scanner at the start of a text whose top-level value is at `root`.
-    pub(crate) fn new(root: P) -> Self {
+    pub fn new(root: P) -> Self {
         let position = Position::before(root);
         Self { position, nested: 0, partial: Partial::new(), unescape: Unescape::default() }
     }
 
     /// Resets the scanner for the next text.
-    pub(crate) fn restart(&mut self, root: P) {
+    pub fn restart(&mut self, root: P) {
         self.position = Position::before(root);
         self.partial.clear();
         self.unescape = Unescape::default();
     }
 
     /// The current position, which is the whole state where [`Scanner::feed`] paused.
-    pub(crate) fn position(&self) -> Position<P> {
+    pub fn position(&self) -> Position<P> {
         self.position
     }
 
     /// Continues at a position where it once paused.
-    pub(crate) fn resume_at(&mut self, position: Position<P>) {
+    pub fn resume_at(&mut self, position: Position<P>) {
         self.position = position;
     }
 
     /// True while only white space was seen.
-    pub(crate) fn is_untouched(&self) -> bool {
+    pub fn is_untouched(&self) -> bool {
         self.position.state == State::Value && self.position.is_top()
     }
 
     /// True once the top-level value is complete.
-    pub(crate) fn is_done(&self) -> bool {
+    pub fn is_done(&self) -> bool {
         self.position.state == State::Done
     }
 
     /// True where [`Pause::TextStart`] stops.
-    pub(crate) fn is_at_text(&self) -> bool {
+    pub fn is_at_text(&self) -> bool {
         self.position.state == State::Text
     }
 
     /// True if the next byte is the first of the value at `place`, or white space before it.
-    pub(crate) fn is_before(&self, place: P) -> bool {
+    pub fn is_before(&self, place: P) -> bool {
         self.position.state == State::Value && self.position.place == Some(place)
     }
 
     /// True where [`Pause::Member`] stops.
-    pub(crate) fn is_before_member(&self) -> bool {
+    pub fn is_before_member(&self) -> bool {
         self.position.is_before_member()
     }
 
     /// Before the object at `place`: enters it and continues after some of its members, which the caller has already
     /// read. (Which member was the last does not matter: the next key determines the place of the next value.) False if
     /// the stack is full.
-    pub(crate) fn skip_members(&mut self, place: P) -> bool {
+    pub fn skip_members(&mut self, place: P) -> bool {
         let has_room = self.position.descend(place, true);
         if has_room {
             self.position.end_value();
@@ -100,14 +100,14 @@ impl<P: Place> Scanner<P> {
     }
 
     /// Ends the text, which completes a top-level number or literal.
-    pub(crate) fn finish<S: Sink<P>>(&mut self, sink: &mut S) {
+    pub fn finish<S: Sink<P>>(&mut self, sink: &mut S) {
         if self.position.state == State::Scalar {
             self.end_scalar(&[], sink);
         }
     }
 
     /// Takes the next bytes of the text and returns how many were consumed: all of them unless it paused.
-    pub(crate) fn feed<S: Sink<P>>(&mut self, bytes: &[u8], pause: Pause, sink: &mut S) -> usize {
+    pub fn feed<S: Sink<P>>(&mut self, bytes: &[u8], pause: Pause, sink: &mut S) -> usize {
         let mut at = 0;
         while let Some(&byte) = bytes.get(at) {
             match self.position.state {

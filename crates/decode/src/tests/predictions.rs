@@ -2,10 +2,9 @@ use super::decode;
 use crate::Channels;
 use crate::Framing;
 use crate::Route;
-use crate::dialect::Place;
-use crate::dialect::Reading;
-use crate::dialect::skip_counts;
-use crate::prediction::Prediction;
+use crate::response::Prediction;
+use crate::response::Reading;
+use crate::response::skip_counts;
 use crate::scan::Pause;
 use crate::scan::Scanner;
 
@@ -173,12 +172,13 @@ fn usage_value_may_be_on_the_next_data_line() {
 /// Checks that the line is really skipped, not only that its event is correct.
 #[test]
 fn line_with_different_text_and_counts_is_skipped() {
-    let root = Place::root(Route::Chat, Framing::Sse);
+    let root = Route::Chat.root(Framing::Sse);
     let b = A.replace("\"a\"", "\"b\"");
     for (first, second, output) in
         [(A.to_owned(), b, None), (counted("a", "13", "14", "1"), counted("b", "13", "15", "2"), Some(2))]
     {
-        let (mut scanner, mut reading, mut prediction) = (Scanner::new(root), Reading::new(), Prediction::new(root));
+        let (mut scanner, mut reading, mut prediction) =
+            (Scanner::new(root), Reading::default(), Prediction::new(root));
         prediction.scan_line(first.as_bytes(), &mut scanner, &mut reading);
         reading.take(false);
         scanner.restart(root);
@@ -196,7 +196,7 @@ fn counts_are_skipped_only_at_the_start_of_usage() {
     for (before, skipped) in
         [(r#"{"usage":"#, true), (r#"{"usage""#, false), (r#"{"x":"#, false), (r#"{"metrics":"#, false)]
     {
-        let (mut scanner, mut reading) = (Scanner::new(Place::root(Route::Chat, Framing::Sse)), Reading::new());
+        let (mut scanner, mut reading) = (Scanner::new(Route::Chat.root(Framing::Sse)), Reading::default());
         scanner.feed(before.as_bytes(), Pause::Never, &mut reading);
         let rest = skip_counts(counts, &mut scanner, &mut reading);
         assert_eq!(rest, skipped.then_some(&b"}}"[..]), "{before}");

@@ -1,7 +1,7 @@
 //! The engine's own metrics: scraped every few seconds and converted to common names.
 //!
 //! A separate thread requests the engine's page, never on a relayed connection. `exposition` parses the page in fixed
-//! memory, `families` is the table of names, `state` keeps the series with known names and computes values from page to
+//! memory, `families` finds the known names, `state` keeps the series with known names and computes values from page to
 //! page, and `watch` keeps the states of the last hour with their times.
 
 pub mod exposition;
@@ -14,7 +14,7 @@ mod watch;
 
 use std::time::Duration;
 
-pub use families::{Quantity, SOURCES, Source, Term, markdown};
+pub use families::{SOURCES, markdown};
 pub use request::{Dial, Wire};
 pub use scraper::{Engines, Scraper};
 pub use state::{Page, Ratio, RatioSource, State, Tracker};

@@ -22,6 +22,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::AsyncRead;
 use tokio::io::AsyncWrite;
 use tokio::task::JoinHandle;
+use tokometer_decode::Engine;
 
 use crate::scrape::Failure;
 use crate::scrape::Target;
@@ -36,8 +37,6 @@ const HEAD_BYTES: usize = 64 * 1024;
 
 /// The usual path.
 const USUAL: &str = "/metrics";
-/// TensorRT-LLM's Prometheus page (`return_perf_metrics`).
-const TENSORRT_LLM: &str = "/prometheus/metrics";
 
 /// A byte stream of a connection.
 pub trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -135,8 +134,7 @@ impl Response {
 pub(crate) enum Place {
     /// This path.
     At(String),
-    /// Nowhere: llama.cpp restarts the averages `llamacpp:prompt_tokens_seconds` and
-    /// `llamacpp:predicted_tokens_seconds` at each read of its page.
+    /// Nowhere: a read would change values that other readers see (llama.cpp).
     Draining,
 }
 
@@ -145,20 +143,20 @@ pub(crate) async fn find(target: &Target, dial: &dyn Dial) -> Result<Place, Fail
     if let Some(path) = &target.path {
         return Ok(Place::At(path.clone()));
     }
-    let llama_cpp = || if target.draining { Place::At(USUAL.to_owned()) } else { Place::Draining };
-    match target.engine {
-        Some("llama_cpp") => return Ok(llama_cpp()),
-        Some("tensorrt_llm") => return Ok(Place::At(TENSORRT_LLM.to_owned())),
-        Some(_) => return Ok(Place::At(USUAL.to_owned())),
-        None => {}
+    let page_of = |engine: Engine| match engine.info().page {
+        Some(page) if page.draining && !target.draining => Place::Draining,
+        page => Place::At(page.map_or(USUAL, |page| page.path).to_owned()),
+    };
+    if let Some(engine) = target.engine.and_then(Engine::of_name) {
+        return Ok(page_of(engine));
     }
     let response = send(dial, Method::OPTIONS, USUAL).await?;
     let server = response.header(header::SERVER).unwrap_or_default();
     if server == "llama.cpp" {
-        return Ok(llama_cpp());
+        return Ok(page_of(Engine::LlamaCpp));
     }
     let routed = response.status == StatusCode::METHOD_NOT_ALLOWED && server == "uvicorn";
-    Ok(Place::At(if routed { TENSORRT_LLM } else { USUAL }.to_owned()))
+    Ok(if routed { page_of(Engine::TensorrtLlm) } else { Place::At(USUAL.to_owned()) })
 }
 
 /// The target path of a redirect that only appends a slash, as Starlette sends for a mounted app (LMDeploy).

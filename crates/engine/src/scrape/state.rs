@@ -4,15 +4,15 @@ use std::hash::DefaultHasher;
 use std::hash::Hash;
 use std::hash::Hasher;
 
+use tokometer_decode::engine::Combine;
+use tokometer_decode::engine::Quantity;
+use tokometer_decode::engine::Term;
 use tokometer_observe::closed_enum;
 
 use crate::scrape::exposition::Labels;
 use crate::scrape::exposition::Sample;
-use crate::scrape::families::Kind;
 use crate::scrape::families::Place;
-use crate::scrape::families::Quantity;
 use crate::scrape::families::SOURCES;
-use crate::scrape::families::Term;
 use crate::scrape::families::places;
 
 /// Maximum number of series per name. Ranks and models are few; a name with more series is ignored rather than reported
@@ -58,7 +58,7 @@ struct Found {
 
 impl Found {
     fn engine(&self) -> &'static str {
-        SOURCES.get(self.source).map_or("", |source| source.engine)
+        SOURCES.get(self.source).map_or("", |(engine, _)| engine.as_str())
     }
 }
 
@@ -100,12 +100,12 @@ impl Page {
 
     /// The quantity from the first source in the table whose terms are all on the page.
     fn find(&self, quantity: Quantity) -> Option<Found> {
-        let sources = SOURCES.iter().enumerate().filter(|(_, source)| source.quantity == quantity);
+        let sources = SOURCES.iter().enumerate().filter(|(_, (_, source))| source.quantity == quantity);
         sources.filter_map(|(number, _)| self.source(number)).next()
     }
 
     fn source(&self, number: usize) -> Option<Found> {
-        let source = SOURCES.get(number)?;
+        let (_, source) = SOURCES.get(number)?;
         let mut all = Series::new();
         for (which, term) in source.terms.iter().enumerate() {
             let (_, kept) = self.kept.iter().find(|(place, _)| *place == (number, which))?;
@@ -116,9 +116,9 @@ impl Page {
             let own = |(identity, value): &(u64, f64)| (identity.wrapping_add(which as u64), value * term.scale);
             all.extend(kept.series.iter().map(own));
         }
-        let fits = match source.quantity.kind() {
-            Kind::Highest | Kind::Single => all.iter().all(|(_, value)| *value <= 1.0),
-            Kind::Level | Kind::Count => true,
+        let fits = match source.quantity.combine() {
+            Combine::Highest | Combine::Single => all.iter().all(|(_, value)| *value <= 1.0),
+            Combine::Level | Combine::Count => true,
         };
         fits.then_some(Found { source: number, series: all })
     }
@@ -126,21 +126,21 @@ impl Page {
     /// A current value; `None` for counts.
     fn level(&self, quantity: Quantity) -> Option<f64> {
         let values = self.find(quantity)?.series.into_iter().map(|(_, value)| value);
-        match quantity.kind() {
+        match quantity.combine() {
             // A difference of values from two moments may be negative.
-            Kind::Level => Some(values.sum::<f64>().max(0.0)),
-            Kind::Highest => values.reduce(f64::max),
-            Kind::Single => {
+            Combine::Level => Some(values.sum::<f64>().max(0.0)),
+            Combine::Highest => values.reduce(f64::max),
+            Combine::Single => {
                 let values: Vec<f64> = values.collect();
                 if let [only] = values.as_slice() { Some(*only) } else { None }
             }
-            Kind::Count => None,
+            Combine::Count => None,
         }
     }
 }
 
 fn term((source, which): Place) -> Option<&'static Term> {
-    SOURCES.get(source)?.terms.get(which)
+    SOURCES.get(source)?.1.terms.get(which)
 }
 
 /// A hash that is equal for the same labels in any order, and for copies of one value.

@@ -18,13 +18,13 @@ use crate::observer::grpc::Status;
 use crate::observer::session::Begin;
 use crate::observer::session::Session;
 use crate::observer::tgi_head::Told;
-use tokometer_decode::Each;
 use tokometer_decode::EngineFacts;
+use tokometer_decode::EventSink;
 use tokometer_decode::Framing;
 use tokometer_decode::RequestDecoder;
 use tokometer_decode::ResponseDecoder;
+use tokometer_decode::ResponseInfo;
 use tokometer_decode::Route;
-use tokometer_decode::Said;
 use tokometer_decode::StreamEvent;
 use tokometer_wire::RequestHead;
 use tokometer_wire::ResponseHead;
@@ -402,8 +402,8 @@ struct Tell<'a> {
     shared: &'a Shared,
 }
 
-impl Each for Tell<'_> {
-    fn event(&mut self, event: &StreamEvent, said: &Said<'_>) {
+impl EventSink for Tell<'_> {
+    fn event(&mut self, event: &StreamEvent, info: &ResponseInfo<'_>) {
         if !self.streaming {
             self.measured.whole_answer(event, self.at);
             return;
@@ -411,7 +411,7 @@ impl Each for Tell<'_> {
         let shared = self.shared;
         let pair = self.measured.pair();
         let route = self.measured.route();
-        self.recogniser.body(said.engine());
+        self.recogniser.body(info.engine());
         let (recogniser, request_model) = (&*self.recogniser, self.request_model);
         let profile = recogniser.profile();
         self.measured.event(event, self.at, profile, &shared.thresholds, shared.sink.as_ref(), || Labels {
@@ -419,7 +419,7 @@ impl Each for Tell<'_> {
             route,
             engine: recogniser.name().or_else(|| shared.last_engine(pair)),
             request_model: request_model.clone(),
-            response_model: said.model().map(Into::into),
+            response_model: info.model().map(Into::into),
             streaming: Some(true),
         });
     }

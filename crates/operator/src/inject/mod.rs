@@ -12,10 +12,11 @@ mod server;
 mod value;
 
 pub use container::{ADMIN_PORT, NAME};
-pub use engine::Engine;
 pub use patch::{ANNOTATION, Operation, apply};
 pub use plan::{Plan, plan};
 pub use value::Value;
+
+use tokometer_decode::Engine;
 
 use std::time::Duration;
 

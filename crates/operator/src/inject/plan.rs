@@ -4,6 +4,7 @@ use crate::inject::Mode;
 use crate::inject::Options;
 use crate::inject::container;
 use crate::inject::container::Sidecar;
+use crate::inject::engine;
 use crate::inject::engine::Setting;
 use crate::inject::patch::Operation;
 use crate::inject::patch::add;
@@ -202,21 +203,21 @@ fn wire(spec: &Value, server: &Server<'_>, options: &Options, notes: &mut Vec<St
     let at = |upstream: String| Wiring { listen: of_the_pod(port), upstream, port, ..Wiring::default() };
     let direct = server::indirect(server.container).is_none();
     let has = |flag: &str| server::flag(server.container, flag).is_some();
-    let engine = || {
-        server.engine.ok_or("its engine is unknown, so its listen address cannot be set; set the engine with --engine")
+    let listen = || {
+        let known = server.engine.and_then(|engine| engine.info().listen.as_ref());
+        known.ok_or("its engine is unknown, so its listen address cannot be set; set the engine with --engine")
     };
     let mode = if options.mode == Mode::Auto { Mode::AddressSplit } else { options.mode };
     Ok(match mode {
         Mode::Auto | Mode::AddressSplit => {
-            let setting = reaching(server, engine()?.host("127.0.0.1", port, has, direct))?;
+            let setting = reaching(server, engine::host(listen()?, "127.0.0.1", port, has, direct))?;
             notes.push(format!("the server is set to listen on 127.0.0.1:{port} ({}); the sidecar listens on the pod's addresses and the same port, so Services, probes and policies need no change", told(&setting)));
             Wiring { setting: Some(setting), ..at(format!("127.0.0.1:{port}")) }
         }
         Mode::Uds => {
-            let engine = engine()?;
-            let setting = engine.socket(container::SOCKET, has);
-            let setting =
-                setting.ok_or_else(|| format!("{} cannot listen on a Unix socket; omit --mode", engine.name()))?;
+            let setting = engine::socket(listen()?, container::SOCKET, has);
+            let title = server.engine.map_or("", |engine| engine.info().title);
+            let setting = setting.ok_or_else(|| format!("{title} cannot listen on a Unix socket; omit --mode"))?;
             let setting = reaching(server, setting)?;
             notes.push(format!(
                 "the server is set to listen on {} ({}), in a volume that both mount",
@@ -232,7 +233,7 @@ fn wire(spec: &Value, server: &Server<'_>, options: &Options, notes: &mut Vec<St
         }
         Mode::PortSwap => {
             let inner = port.checked_add(1).ok_or("its port is 65535, so there is no next port")?;
-            let setting = reaching(server, engine()?.other_port(inner, has, direct))?;
+            let setting = reaching(server, engine::port(listen()?, inner, has, direct))?;
             notes.push(format!(
                 "the server is set to listen on port {inner} ({}); the sidecar listens on port {port}",
                 told(&setting)

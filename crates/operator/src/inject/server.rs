@@ -2,13 +2,14 @@
 
 use crate::inject::Options;
 use crate::inject::container;
-use crate::inject::engine::Engine;
+use crate::inject::engine;
 use crate::inject::engine::Setting;
 use crate::inject::patch::Operation;
 use crate::inject::patch::add;
 use crate::inject::patch::replace;
 use crate::inject::value::Value;
 use crate::inject::value::map;
+use tokometer_decode::Engine;
 
 /// The server of a pod.
 #[derive(Clone, Debug)]
@@ -28,7 +29,7 @@ pub(super) fn find<'a>(spec: &'a Value, options: &Options, notes: &mut Vec<Strin
     let known: Vec<(usize, &Value)> = match &options.container {
         Some(wanted) => all.iter().enumerate().filter(|(_, container)| name(container) == wanted).collect(),
         None if all.len() == 1 && options.engine.is_some() => all.iter().enumerate().collect(),
-        None => all.iter().enumerate().filter(|(_, container)| Engine::of(container).is_some()).collect(),
+        None => all.iter().enumerate().filter(|(_, container)| engine::of(container).is_some()).collect(),
     };
     let names = || all.iter().map(name).collect::<Vec<_>>().join(", ");
     let (number, found) = match (known.as_slice(), &options.container) {
@@ -48,12 +49,14 @@ pub(super) fn find<'a>(spec: &'a Value, options: &Options, notes: &mut Vec<Strin
             ));
         }
     };
-    let recognised = Engine::of(found);
+    let recognised = engine::of(found);
     let engine = options.engine.or(recognised.map(|(engine, _)| engine));
     notes.push(match (options.engine, recognised) {
-        (Some(engine), _) => format!("the server is the container {}: {}, set by --engine", name(found), engine.name()),
+        (Some(engine), _) => {
+            format!("the server is the container {}: {}, set by --engine", name(found), engine.info().title)
+        }
         (None, Some((engine, by))) => {
-            format!("the server is the container {}: {}, recognised by {by}", name(found), engine.name())
+            format!("the server is the container {}: {}, recognised by {by}", name(found), engine.info().title)
         }
         (None, None) => {
             format!("the server is the container {}, set by --container; its engine is unknown", name(found))
@@ -68,7 +71,8 @@ fn port(found: &Value, engine: Option<Engine>, options: &Options) -> Result<(u16
     if let Some(port) = options.port {
         return Ok((port, "--port".to_owned()));
     }
-    let (by_flag, by_variable) = engine.map_or((Some("--port"), None), Engine::port_names);
+    let listen = engine.and_then(|engine| engine.info().listen);
+    let (by_flag, by_variable) = listen.map_or((Some("--port"), None), |listen| listen.port.names());
     if let Some(name) = by_flag
         && let Some(text) = flag(found, name)
     {
@@ -89,7 +93,7 @@ fn port(found: &Value, engine: Option<Engine>, options: &Options) -> Result<(u16
         .filter(|port| port.text("protocol").is_none_or(|protocol| protocol == "TCP"))
         .filter_map(|port| Some((u16::try_from(port.get("containerPort")?.integer()?).ok()?, port.text("name"))))
         .collect();
-    let usual = engine.map(Engine::port);
+    let usual = listen.map(|listen| listen.default_port);
     match (declared.as_slice(), usual) {
         ([], Some(usual)) => Ok((usual, "the engine's default".to_owned())),
         ([], None) => Err("no port is declared; set its port with --port".to_owned()),

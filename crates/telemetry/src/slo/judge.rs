@@ -11,11 +11,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::time::Instant;
 
-use arc_swap::ArcSwap;
 use crate::export::Collect;
 use crate::export::Points;
 use crate::export::table::Id;
 use crate::export::table::Key;
+use arc_swap::ArcSwap;
 use tokometer_observe::measure::Count;
 use tokometer_observe::measure::CountSource;
 use tokometer_observe::measure::Labels;

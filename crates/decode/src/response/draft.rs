@@ -13,11 +13,11 @@ use crate::Usage;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
     /// `choices[].index` of the last choice.
-    pub(super) choice: u32,
+    pub(crate) choice: u32,
     /// Number of choices so far.
     pub(super) choices: u32,
     /// Non-empty channels.
-    pub(super) channels: Channels,
+    pub(crate) channels: Channels,
     /// The kind given by `type`.
     pub(super) kind: Kind,
     flags: u16,
@@ -26,7 +26,7 @@ pub(crate) struct Facts {
 /// Properties of an event.
 #[derive(Clone, Copy, Debug)]
 #[repr(u16)]
-pub(super) enum Flag {
+pub(crate) enum Flag {
     /// A role.
     Role = 1,
     /// A delta or the text of a completion, possibly empty.
@@ -60,7 +60,7 @@ pub(super) enum Flag {
 }
 
 impl Facts {
-    pub(super) fn set(&mut self, flag: Flag) {
+    pub(crate) fn set(&mut self, flag: Flag) {
         self.flags |= flag as u16;
     }
 
@@ -69,53 +69,59 @@ impl Facts {
     }
 }
 
-/// The numbers of an event, stored separately because most events have none.
+/// The counts of an event.
 #[derive(Clone, Copy, Debug)]
-#[repr(u8)]
-pub(super) enum Number {
+pub(crate) enum Count {
     Input,
     Output,
     Cached,
     Reasoning,
-    QueueMs,
-    PrefillMs,
-    DecodeMs,
-    MeanItlMs,
-    PromptMs,
-    LoadMs,
-    TotalMs,
+    CacheCreation,
+    InputAudio,
+    InputImage,
+    OutputAudio,
+    TokenIds,
+    Logprobs,
     CacheTokens,
     PromptTokens,
     PredictedTokens,
     DraftTokens,
     AcceptedTokens,
-    TokenIds,
-    Logprobs,
-    CacheCreation,
-    InputAudio,
-    InputImage,
-    OutputAudio,
 }
 
-const NUMBERS: usize = Number::OutputAudio as usize + 1;
+/// The durations of an event, in milliseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Duration {
+    Queue,
+    Prefill,
+    Decode,
+    MeanItl,
+    Prompt,
+    Load,
+    Total,
+}
+
+const COUNTS: usize = Count::AcceptedTokens as usize + 1;
+const DURATIONS: usize = Duration::Total as usize + 1;
 
 /// The event being decoded.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Draft {
-    pub(super) facts: Facts,
-    pub(super) finishes: Finishes,
+    pub(crate) facts: Facts,
+    pub(crate) finishes: Finishes,
     /// The finish reason from the response's `status`, and the more precise one next to it.
     pub(super) status: Option<FinishReason>,
     pub(super) status_reason: Option<FinishReason>,
     /// The event has a number that differs in every event, so its bytes will not repeat.
     pub(super) varies: bool,
     /// How many responses had a prompt count, and an output count, in the engine's own format.
-    told_inputs: u16,
-    told_outputs: u16,
-    /// One bit for each number that is present.
+    counted_inputs: u16,
+    counted_outputs: u16,
+    /// One bit for each count and each duration that is present: every open stream holds these numbers, and most events
+    /// have none.
     present: u32,
-    /// A count, or the bits of an `f64`.
-    numbers: [u64; NUMBERS],
+    counts: [u64; COUNTS],
+    durations: [f64; DURATIONS],
 }
 
 impl Draft {
@@ -125,8 +131,8 @@ impl Draft {
         self.status = None;
         self.status_reason = None;
         self.varies = false;
-        self.told_inputs = 0;
-        self.told_outputs = 0;
+        self.counted_inputs = 0;
+        self.counted_outputs = 0;
         self.present = 0;
     }
 
@@ -139,49 +145,57 @@ impl Draft {
             && !self.varies
     }
 
-    pub(super) fn put(&mut self, number: Number, value: u64) {
-        if let Some(place) = self.numbers.get_mut(number as usize) {
+    pub(crate) fn put(&mut self, count: Count, value: u64) {
+        if let Some(place) = self.counts.get_mut(count as usize) {
             *place = value;
-            self.present |= 1 << number as u8;
+            self.present |= 1 << count as u8;
         }
     }
 
     /// Sets a count for which another key is preferred.
-    pub(super) fn put_if_absent(&mut self, number: Number, value: u64) {
-        if self.count(number).is_none() {
-            self.put(number, value);
+    pub(super) fn put_if_absent(&mut self, count: Count, value: u64) {
+        if self.count(count).is_none() {
+            self.put(count, value);
         }
     }
 
     /// Adds to a count. Makes it present even if it is 0.
-    pub(super) fn add(&mut self, number: Number, more: u64) {
-        self.put(number, self.count(number).unwrap_or(0).saturating_add(more));
+    pub(crate) fn add(&mut self, count: Count, more: u64) {
+        self.put(count, self.count(count).unwrap_or(0).saturating_add(more));
+    }
+
+    pub(super) fn put_duration(&mut self, duration: Duration, milliseconds: f64) {
+        if let Some(place) = self.durations.get_mut(duration as usize) {
+            *place = milliseconds;
+            self.present |= 1 << (COUNTS + duration as usize);
+        }
     }
 
     /// Adds an engine's own prompt count for one response.
     pub(super) fn add_input(&mut self, tokens: u64) {
-        self.add(Number::Input, tokens);
-        self.told_inputs = self.told_inputs.saturating_add(1);
+        self.add(Count::Input, tokens);
+        self.counted_inputs = self.counted_inputs.saturating_add(1);
         self.facts.set(Flag::Counter);
     }
 
     /// Adds an engine's own output count for one response.
     pub(super) fn add_output(&mut self, tokens: u64) {
-        self.add(Number::Output, tokens);
-        self.told_outputs = self.told_outputs.saturating_add(1);
+        self.add(Count::Output, tokens);
+        self.counted_outputs = self.counted_outputs.saturating_add(1);
         self.facts.set(Flag::Counter);
     }
 
-    fn count(&self, number: Number) -> Option<u64> {
-        if self.present & 1 << number as u8 == 0 { None } else { self.numbers.get(number as usize).copied() }
+    fn count(&self, count: Count) -> Option<u64> {
+        if self.present & 1 << count as u8 == 0 { None } else { self.counts.get(count as usize).copied() }
     }
 
-    fn short_count(&self, number: Number) -> Option<u32> {
-        self.count(number).map(|count| u32::try_from(count).unwrap_or(u32::MAX))
+    fn short_count(&self, count: Count) -> Option<u32> {
+        self.count(count).map(|count| u32::try_from(count).unwrap_or(u32::MAX))
     }
 
-    fn milliseconds(&self, number: Number) -> Option<f64> {
-        self.count(number).map(f64::from_bits)
+    fn duration(&self, duration: Duration) -> Option<f64> {
+        let is_present = self.present & 1 << (COUNTS + duration as usize) != 0;
+        if is_present { self.durations.get(duration as usize).copied() } else { None }
     }
 
     /// Builds the event.
@@ -208,8 +222,8 @@ impl Draft {
                 && !facts.has(Flag::Role)
                 && !facts.has(Flag::Progress)
                 && facts.channels.is_empty(),
-            token_ids: if plain { None } else { self.short_count(Number::TokenIds) },
-            logprobs: if plain { None } else { self.short_count(Number::Logprobs) },
+            token_ids: if plain { None } else { self.short_count(Count::TokenIds) },
+            logprobs: if plain { None } else { self.short_count(Count::Logprobs) },
             progress: facts.has(Flag::Progress),
             usage: if facts.has(Flag::Usage) { Some(self.usage()) } else { None },
             counter: if facts.has(Flag::Counter) { Some(self.counter()) } else { None },
@@ -228,9 +242,8 @@ impl Draft {
     }
 
     fn usage(&self) -> Usage {
-        let cached = self.count(Number::Cached);
-        let cache_creation = self.count(Number::CacheCreation);
-        let mut input = self.count(Number::Input);
+        let (cached, cache_creation) = (self.count(Count::Cached), self.count(Count::CacheCreation));
+        let mut input = self.count(Count::Input);
         if self.facts.has(Flag::CachedApart) {
             let apart = cached.unwrap_or(0).saturating_add(cache_creation.unwrap_or(0));
             // A prompt is never empty: SGLang 0.5 sends 0 if its parsers dropped the chunk that had the number.
@@ -238,13 +251,13 @@ impl Draft {
         }
         Usage {
             input,
-            output: self.count(Number::Output),
+            output: self.count(Count::Output),
             cached,
             cache_creation,
-            reasoning: self.count(Number::Reasoning),
-            input_audio: self.count(Number::InputAudio),
-            input_image: self.count(Number::InputImage),
-            output_audio: self.count(Number::OutputAudio),
+            reasoning: self.count(Count::Reasoning),
+            input_audio: self.count(Count::InputAudio),
+            input_image: self.count(Count::InputImage),
+            output_audio: self.count(Count::OutputAudio),
             total: self.facts.choices == 0,
             early: self.facts.has(Flag::Early),
         }
@@ -252,34 +265,34 @@ impl Draft {
 
     fn counter(&self) -> Counter {
         // The sum is valid only if every response contributed to it.
-        let answers = self.facts.choices.max(1);
-        let input = self.count(Number::Input).filter(|_| u32::from(self.told_inputs) == answers);
-        let output = self.count(Number::Output).filter(|_| u32::from(self.told_outputs) == answers);
+        let responses = self.facts.choices.max(1);
+        let input = self.count(Count::Input).filter(|_| u32::from(self.counted_inputs) == responses);
+        let output = self.count(Count::Output).filter(|_| u32::from(self.counted_outputs) == responses);
         // Ollama omits zero values, and sends a prompt count only if it generated.
-        let nothing = output.is_none() && input.is_some() && self.milliseconds(Number::LoadMs).is_some();
+        let nothing = output.is_none() && input.is_some() && self.duration(Duration::Load).is_some();
         Counter {
             input,
             output: if nothing { Some(0) } else { output },
-            cached: self.count(Number::Cached),
-            reasoning: self.count(Number::Reasoning),
+            cached: self.count(Count::Cached),
+            reasoning: self.count(Count::Reasoning),
             running: self.facts.has(Flag::Running),
         }
     }
 
     fn timing(&self) -> EngineTiming {
         EngineTiming {
-            queue_ms: self.milliseconds(Number::QueueMs),
-            prefill_ms: self.milliseconds(Number::PrefillMs),
-            decode_ms: self.milliseconds(Number::DecodeMs),
-            mean_itl_ms: self.milliseconds(Number::MeanItlMs),
-            prompt_ms: self.milliseconds(Number::PromptMs),
-            load_ms: self.milliseconds(Number::LoadMs),
-            total_ms: self.milliseconds(Number::TotalMs),
-            cached_tokens: self.count(Number::CacheTokens),
-            prompt_tokens: self.count(Number::PromptTokens),
-            predicted_tokens: self.count(Number::PredictedTokens),
-            draft_tokens: self.count(Number::DraftTokens),
-            accepted_tokens: self.count(Number::AcceptedTokens),
+            queue_ms: self.duration(Duration::Queue),
+            prefill_ms: self.duration(Duration::Prefill),
+            decode_ms: self.duration(Duration::Decode),
+            mean_itl_ms: self.duration(Duration::MeanItl),
+            prompt_ms: self.duration(Duration::Prompt),
+            load_ms: self.duration(Duration::Load),
+            total_ms: self.duration(Duration::Total),
+            cached_tokens: self.count(Count::CacheTokens),
+            prompt_tokens: self.count(Count::PromptTokens),
+            predicted_tokens: self.count(Count::PredictedTokens),
+            draft_tokens: self.count(Count::DraftTokens),
+            accepted_tokens: self.count(Count::AcceptedTokens),
         }
     }
 }

@@ -1,34 +1,44 @@
 //! Decoder for one response body.
 
+mod draft;
+mod kind;
+mod prediction;
+mod reading;
+
 use std::hint::black_box;
 
-use super::dialect::GrpcAnswer;
-use super::dialect::Keeping;
-use super::dialect::Place;
-use super::dialect::Reading;
-use super::done::DoneMark;
-use super::done::Verdict;
-use super::framing::Framing;
-use super::framing::Piece;
-use super::framing::PlainText;
-use super::framing::SseFramer;
-use super::framing::next_piece;
-use super::prediction::Prediction;
-use super::scan::Pause;
-use super::scan::Scanner;
+pub(crate) use draft::Count;
+pub(crate) use draft::Flag;
+pub(crate) use prediction::Prediction;
+#[cfg(test)]
+pub(crate) use prediction::skip_counts;
+pub(crate) use reading::Reading;
+
 use crate::AnswerText;
 use crate::Channels;
 use crate::EngineFacts;
+use crate::Framing;
 use crate::Route;
 use crate::StreamEvent;
 use crate::TextLimits;
 use crate::TextMemory;
+use crate::dialect::GrpcResponse;
+use crate::dialect::Place;
+use crate::framing::DoneMark;
+use crate::framing::Piece;
+use crate::framing::PlainText;
+use crate::framing::SseFramer;
+use crate::framing::Verdict;
+use crate::framing::next_piece;
+use crate::scan::Pause;
+use crate::scan::Scanner;
+use reading::Keeping;
 
 /// The response metadata known up to an event.
 #[derive(Clone, Copy, Debug)]
-pub struct Said<'a>(&'a Reading);
+pub struct ResponseInfo<'a>(&'a Reading);
 
-impl Said<'_> {
+impl ResponseInfo<'_> {
     /// As [`ResponseDecoder::model`].
     pub fn model(&self) -> Option<&str> {
         self.0.model()
@@ -41,16 +51,16 @@ impl Said<'_> {
 }
 
 /// A consumer of response events.
-pub trait Each {
+pub trait EventSink {
     /// Receives one event and the response metadata known so far.
-    fn event(&mut self, event: &StreamEvent, said: &Said<'_>);
+    fn event(&mut self, event: &StreamEvent, info: &ResponseInfo<'_>);
 }
 
 /// Adapts a closure that takes only the events.
 struct Plain<'a, F>(&'a mut F);
 
-impl<F: FnMut(&StreamEvent)> Each for Plain<'_, F> {
-    fn event(&mut self, event: &StreamEvent, _said: &Said<'_>) {
+impl<F: FnMut(&StreamEvent)> EventSink for Plain<'_, F> {
+    fn event(&mut self, event: &StreamEvent, _info: &ResponseInfo<'_>) {
         (self.0)(event);
     }
 }
@@ -70,7 +80,7 @@ pub struct ResponseDecoder {
     /// The last byte of the event's data so far is a space.
     spaced: bool,
     /// Boxed: few responses use gRPC.
-    grpc: Option<Box<GrpcAnswer>>,
+    grpc: Option<Box<GrpcResponse>>,
     /// The response text, if it is to be kept. Prediction is then off, because skipped strings are not captured.
     kept: Option<Box<AnswerText>>,
     /// Set when the body is the plain text of the response.
@@ -81,17 +91,17 @@ impl ResponseDecoder {
     /// Decoder for a response on this route with this framing. Routes with an unknown dialect are not decoded
     /// ([`Route::is_read`]).
     pub fn new(route: Route, framing: Framing) -> Self {
-        let root = Place::root(route, framing);
+        let root = route.root(framing);
         Self {
             framing,
             root,
-            framer: SseFramer::new(),
+            framer: SseFramer::default(),
             done: DoneMark::default(),
             scanner: Scanner::new(root),
-            reading: Reading::new(),
+            reading: Reading::default(),
             prediction: Prediction::new(root),
             spaced: false,
-            grpc: GrpcAnswer::new(route).filter(|_| framing == Framing::Grpc).map(Box::new),
+            grpc: route.grpc().filter(|_| framing == Framing::Grpc).map(|method| Box::new(GrpcResponse::new(method))),
             kept: None,
             text: (framing == Framing::Text && route.answers_in_text()).then(PlainText::default),
         }
@@ -115,7 +125,7 @@ impl ResponseDecoder {
     }
 
     /// Like [`ResponseDecoder::feed`], for consumers that also need the response metadata.
-    pub fn feed_to(&mut self, bytes: &[u8], each: &mut impl Each) {
+    pub fn feed_to(&mut self, bytes: &[u8], sink: &mut impl EventSink) {
         if let Some(grpc) = &mut self.grpc {
             grpc.feed(bytes, &mut self.reading);
         }
@@ -132,7 +142,7 @@ impl ResponseDecoder {
                 while let Some(piece) = next_piece(&mut rest) {
                     match piece {
                         Piece::Part(part) => self.scan(part),
-                        _ => self.end_event(each),
+                        _ => self.end_event(sink),
                     }
                 }
             }
@@ -154,7 +164,7 @@ impl ResponseDecoder {
                         Some(Piece::Line(line)) => self.read_line(line),
                         Some(Piece::Part(part)) => self.read_part(part),
                         Some(Piece::Join) => self.read_part(b"\n"),
-                        Some(Piece::End) => self.end_event(each),
+                        Some(Piece::End) => self.end_event(sink),
                         None => break,
                     }
                 }
@@ -168,13 +178,13 @@ impl ResponseDecoder {
     }
 
     /// Like [`ResponseDecoder::end_message`], for consumers that also need the response metadata.
-    pub fn end_message_to(&mut self, each: &mut impl Each) {
+    pub fn end_message_to(&mut self, sink: &mut impl EventSink) {
         if let Some(grpc) = &mut self.grpc {
             let event = grpc.end_message(&mut self.reading);
-            each.event(&event, &Said(&self.reading));
+            sink.event(&event, &ResponseInfo(&self.reading));
         }
         if self.framing == Framing::Messages && self.root != Place::Unread {
-            self.end_event(each);
+            self.end_event(sink);
         }
     }
 
@@ -191,10 +201,10 @@ impl ResponseDecoder {
     }
 
     /// Like [`ResponseDecoder::finish`], for consumers that also need the response metadata.
-    pub fn finish_to(&mut self, each: &mut impl Each) {
+    pub fn finish_to(&mut self, sink: &mut impl EventSink) {
         if self.text.is_some_and(|text| text.spoke()) {
             let event = StreamEvent { channels: Channels::CONTENT, ..StreamEvent::default() };
-            each.event(&event, &Said(&self.reading));
+            sink.event(&event, &ResponseInfo(&self.reading));
         }
         let is_open = match self.framing {
             Framing::Sse => self.framer.finish(),
@@ -203,7 +213,7 @@ impl ResponseDecoder {
             Framing::Grpc | Framing::Text => false,
         };
         if is_open && self.root != Place::Unread {
-            self.end_event_as(true, each);
+            self.end_event_as(true, sink);
         }
     }
 
@@ -271,17 +281,17 @@ impl ResponseDecoder {
         };
     }
 
-    fn end_event(&mut self, each: &mut impl Each) {
-        self.end_event_as(false, each);
+    fn end_event(&mut self, sink: &mut impl EventSink) {
+        self.end_event_as(false, sink);
     }
 
     /// Ends the event. With `last` the body has ended too, so an incomplete event was truncated.
-    fn end_event_as(&mut self, last: bool, each: &mut impl Each) {
+    fn end_event_as(&mut self, last: bool, sink: &mut impl EventSink) {
         if self.done.is_set() {
             self.done = DoneMark::default();
             self.scanner.restart(self.root);
             self.reading.take(false);
-            each.event(&StreamEvent { done: true, ..StreamEvent::default() }, &Said(&self.reading));
+            sink.event(&StreamEvent { done: true, ..StreamEvent::default() }, &ResponseInfo(&self.reading));
             return;
         }
         self.scan(self.done.held_back());
@@ -302,7 +312,7 @@ impl ResponseDecoder {
             text.settle(&event);
         }
         if !is_ping {
-            each.event(&event, &Said(&self.reading));
+            sink.event(&event, &ResponseInfo(&self.reading));
         }
     }
 }

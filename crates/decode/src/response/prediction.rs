@@ -13,13 +13,13 @@ use std::hint::black_box;
 
 use memchr::memchr2;
 
-use super::dialect::Facts;
-use super::dialect::Place;
-use super::dialect::Reading;
-use super::dialect::skip_counts;
-use super::scan::Pause;
-use super::scan::Position;
-use super::scan::Scanner;
+use super::draft::Facts;
+use super::reading::Reading;
+use crate::dialect::Place;
+use crate::scan::Pause;
+use crate::scan::Position;
+use crate::scan::Scanner;
+use crate::scan::Sink as _;
 
 /// Room for vLLM's head (141 bytes plus the model name) with its tail (58, or 66 up to the value of `usage`), or for
 /// llama.cpp's (65 and 180).
@@ -30,7 +30,7 @@ const CACHE_LINE: usize = 64;
 
 /// An earlier event without its first measured string: the bytes before the string (the head) and after it (the tail).
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Prediction {
+pub(crate) struct Prediction {
     bytes: [u8; ROOM],
     /// 0: no head is known.
     head_len: u16,
@@ -44,7 +44,7 @@ pub(super) struct Prediction {
 
 impl Prediction {
     /// An empty prediction for a stream whose events lie at `root`.
-    pub(super) fn new(root: Place) -> Self {
+    pub(crate) fn new(root: Place) -> Self {
         Self {
             bytes: [0; ROOM],
             head_len: 0,
@@ -57,7 +57,7 @@ impl Prediction {
     }
 
     /// Touches the memory that the next event will need, to load it into the cache.
-    pub(super) fn warm(&self) {
+    pub(crate) fn warm(&self) {
         for byte in self.bytes.iter().step_by(CACHE_LINE) {
             black_box(*byte);
         }
@@ -67,7 +67,7 @@ impl Prediction {
     /// Skips the first line of an event's data if it consists of the known head, a short non-empty string, the known
     /// tail and a line feed, and returns the bytes after it. Bytes between the tail and the line feed are scanned.
     /// `value` may extend past the line: finding the end of the line first would cost more than all the rest.
-    pub(super) fn skip_line<'a>(
+    pub(crate) fn skip_line<'a>(
         &self,
         value: &'a [u8],
         scanner: &mut Scanner<Place>,
@@ -87,7 +87,7 @@ impl Prediction {
     }
 
     /// Scans the first line of an event's data.
-    pub(super) fn scan_line(&mut self, line: &[u8], scanner: &mut Scanner<Place>, reading: &mut Reading) {
+    pub(crate) fn scan_line(&mut self, line: &[u8], scanner: &mut Scanner<Place>, reading: &mut Reading) {
         let rest = match self.head().and_then(|head| line.strip_prefix(head)) {
             Some(rest) => {
                 scanner.resume_at(self.at_text);
@@ -200,4 +200,39 @@ fn skip_short_string(bytes: &[u8]) -> Option<&[u8]> {
         }
     }
     None
+}
+
+/// Maximum number of digits; no real count has more. The scanner reads longer numbers.
+const DIGITS: usize = 12;
+
+/// Reads the first members of a `usage` object, in the form that vLLM 0.32 and SGLang 0.5 write, in one step: with
+/// `continuous_usage_stats` every event has them.
+///
+/// Called before the value of `usage`: reads the start of the object and its three counts if they come in this order,
+/// with plain digits and no white space; returns the bytes after the last of them.
+///
+/// It makes the same calls on `reading` as the scanner: for the start of the object, then for the two numbers that are
+/// used. (The start of a number has no effect there.) If it returns `None`, it changed nothing.
+pub(crate) fn skip_counts<'a>(
+    bytes: &'a [u8],
+    scanner: &mut Scanner<Place>,
+    reading: &mut Reading,
+) -> Option<&'a [u8]> {
+    let (prompt, rest) = split_digits(bytes.strip_prefix(br#"{"prompt_tokens":"#)?)?;
+    let (_, rest) = split_digits(rest.strip_prefix(br#","total_tokens":"#)?)?;
+    let (completion, rest) = split_digits(rest.strip_prefix(br#","completion_tokens":"#)?)?;
+    if !scanner.is_before(Place::Usage) || !scanner.skip_members(Place::Usage) {
+        return None;
+    }
+    reading.begin(Place::Usage, b'{');
+    reading.number(Place::PromptTokens, prompt);
+    reading.number(Place::CompletionTokens, completion);
+    Some(rest)
+}
+
+/// Splits off the digits of a whole number; the rest begins with the comma or brace that ends it.
+fn split_digits(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let len = bytes.iter().take(DIGITS + 1).position(|byte| !byte.is_ascii_digit())?;
+    let (digits, rest) = bytes.split_at_checked(len)?;
+    (len > 0 && matches!(rest.first(), Some(b',' | b'}'))).then_some((digits, rest))
 }

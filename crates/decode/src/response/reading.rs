@@ -3,26 +3,28 @@
 
 use std::hint::black_box;
 
-use super::Capture;
-use super::Place;
+use super::draft::Count;
 use super::draft::Draft;
+use super::draft::Duration;
 use super::draft::Facts;
 use super::draft::Flag;
-use super::draft::Number;
 use super::kind;
 use super::kind::Kind;
-use super::marks;
+use crate::AnswerText;
 use crate::Channels;
 use crate::EngineFacts;
 use crate::FinishReason;
 use crate::StreamEvent;
+use crate::dialect::Place;
+use crate::engine;
+use crate::scan::Capture;
 use crate::scan::Sink;
 
 /// The keys that may hold an error's type, in increasing priority.
 const RANKS: [Place; 4] = [Place::FlatErrorType, Place::ErrorCode, Place::OuterErrorType, Place::ErrorType];
 
 /// One response as far as it was decoded.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reading {
     pub(super) draft: Draft,
     id: Capture<128>,
@@ -41,20 +43,6 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    pub(crate) fn new() -> Self {
-        Self {
-            draft: Draft::default(),
-            id: Capture::new(),
-            model: Capture::new(),
-            error_type: Capture::new(),
-            error_rank: 0,
-            error_closed: false,
-            word: Capture::new(),
-            engine: EngineFacts::default(),
-            transcribes: false,
-        }
-    }
-
     /// Touches the memory that the next event will need, to load it into the cache.
     pub(crate) fn warm(&self) {
         let settled = [self.id.is_settled(), self.model.is_settled(), self.error_closed, self.transcribes];
@@ -104,14 +92,14 @@ impl Reading {
 
     /// Clears the facts about a whole response before the next one. The model and the engine marks are kept.
     pub(crate) fn begin_answer(&mut self) {
-        self.id = Capture::new();
-        self.error_type = Capture::new();
+        self.id = Capture::default();
+        self.error_type = Capture::default();
         self.error_rank = 0;
         self.error_closed = false;
     }
 
     /// The current event.
-    pub(super) fn draft(&mut self) -> &mut Draft {
+    pub(crate) fn draft(&mut self) -> &mut Draft {
         &mut self.draft
     }
 
@@ -152,7 +140,7 @@ impl Reading {
             }
             Place::Role if !word.is_empty() => self.draft.facts.set(Flag::Role),
             Place::Object if word == b"error" => self.draft.facts.set(Flag::Error),
-            Place::Fingerprint => self.engine.insert(marks::of_fingerprint(word)),
+            Place::Fingerprint => self.engine.insert(engine::of_fingerprint(word)),
             Place::EventType => {
                 self.draft.facts.kind = Kind::from_wire(word);
                 // Event names never begin with a capital, so this is the type of an error without an envelope (SGLang).
@@ -180,14 +168,14 @@ impl Sink<Place> for Reading {
     fn begin(&mut self, place: Place, first: u8) {
         match (place, first) {
             (Place::ChatChoice | Place::CompletionChoice, b'{') => {
-                self.draft.facts.choices = self.draft.facts.choices.saturating_add(1);
+                self.response();
                 self.draft.facts.choice = 0;
             }
             (Place::Delta, b'{') | (Place::CompletionText, b'"') => self.draft.facts.set(Flag::Delta),
-            (Place::TokenIds, b'[') => self.draft.add(Number::TokenIds, 0),
-            (Place::TokenId, _) => self.draft.add(Number::TokenIds, 1),
-            (Place::LogprobList, b'[') => self.draft.add(Number::Logprobs, 0),
-            (Place::Logprob, _) => self.draft.add(Number::Logprobs, 1),
+            (Place::TokenIds, b'[') => self.draft.add(Count::TokenIds, 0),
+            (Place::TokenId, _) => self.draft.add(Count::TokenIds, 1),
+            (Place::LogprobList, b'[') => self.draft.add(Count::Logprobs, 0),
+            (Place::Logprob, _) => self.draft.add(Count::Logprobs, 1),
             (Place::Usage | Place::TokenUsage | Place::CohereUsage, b'{') => self.draft.facts.set(Flag::Usage),
             (Place::MessageUsage, b'{') => {
                 self.draft.facts.set(Flag::Usage);
@@ -209,13 +197,36 @@ impl Sink<Place> for Reading {
             (Place::VllmMark, _) => self.engine.insert(EngineFacts::VLLM),
             (Place::SglangMark, _) => self.engine.insert(EngineFacts::SGLANG),
             (Place::OllamaMark, _) => self.engine.insert(EngineFacts::OLLAMA),
-            (Place::TensorrtMark, _) => self.engine.insert(EngineFacts::TENSORRT_LLM),
+            (Place::TensorrtLlmMark, _) => self.engine.insert(EngineFacts::TENSORRT_LLM),
             (Place::LmdeployMark, _) => self.engine.insert(EngineFacts::LMDEPLOY),
-            (Place::Nvext, b'{') => self.engine.insert(EngineFacts::DYNAMO),
             (Place::TritonMark, _) => self.engine.insert(EngineFacts::TRITON),
+
+            (Place::Nvext, b'{') => self.engine.insert(EngineFacts::DYNAMO),
             (Place::NvextTiming, b'{') => self.draft.facts.set(Flag::Timing),
             (Place::InputTokens | Place::BilledUnits, b'{') => self.draft.facts.set(Flag::Usage),
-            (place, first) => self.begin_native(place, first),
+            // The engines' own APIs.
+            (Place::MetaInfo, b'{') => self.response(),
+            (Place::TgiToken, b'{') => self.draft.add(Count::TokenIds, 1),
+            (Place::Special, b't') => self.draft.facts.set(Flag::Special),
+            (Place::GeneratedText, b'"' | b'n') => {
+                self.response();
+                self.engine.insert(EngineFacts::TGI);
+                if first == b'"' {
+                    self.draft.facts.set(Flag::Ended);
+                }
+            }
+            (Place::TokensPredicted, _) => self.engine.insert(EngineFacts::LLAMA_CPP),
+            (Place::Stop, b't' | b'f') => {
+                self.response();
+                if first == b't' {
+                    self.draft.facts.set(Flag::Ended);
+                }
+            }
+            (Place::StoppedAtEnd, b't') => self.draft.finishes.push(FinishReason::Stop),
+            (Place::StoppedAtLimit, b't') => self.draft.finishes.push(FinishReason::Length),
+            (Place::Images, b'n') => self.engine.insert(EngineFacts::SGLANG),
+            (Place::LoadNs, b'0'..=b'9') => self.engine.insert(EngineFacts::OLLAMA),
+            _ => {}
         }
     }
 
@@ -282,11 +293,11 @@ impl Sink<Place> for Reading {
         match place {
             Place::Id => {
                 self.id.settle();
-                self.engine.insert(marks::of_id(self.id.bytes()));
+                self.engine.insert(engine::of_id(self.id.bytes()));
             }
             Place::Model => {
                 self.model.settle();
-                self.engine.insert(marks::of_model(self.model.bytes()));
+                self.engine.insert(engine::of_model(self.model.bytes()));
             }
             Place::ErrorType | Place::OuterErrorType | Place::ErrorCode | Place::FlatErrorType => {
                 self.error_type.settle()
@@ -297,56 +308,136 @@ impl Sink<Place> for Reading {
 
     fn number(&mut self, place: Place, written: &[u8]) {
         let Ok(written) = std::str::from_utf8(written) else { return };
-        let number = match place {
+        match place {
             Place::Index => {
                 if let Ok(index) = written.parse() {
                     self.draft.facts.choice = index;
                 }
-                return;
             }
-            Place::QueueMs => Number::QueueMs,
-            Place::PrefillMs => Number::PrefillMs,
-            Place::DecodeMs => Number::DecodeMs,
-            Place::MeanItlMs => Number::MeanItlMs,
-            Place::PromptMs => Number::PromptMs,
-            place => return self.native_number(place, written),
-        };
-        if let Some(value) = finite(written) {
-            self.draft.put(number, value.to_bits());
+            Place::QueueMs => self.duration(written, 1.0, Duration::Queue),
+            Place::PrefillMs => self.duration(written, 1.0, Duration::Prefill),
+            Place::DecodeMs => self.duration(written, 1.0, Duration::Decode),
+            Place::MeanItlMs => self.duration(written, 1.0, Duration::MeanItl),
+            Place::PromptMs => self.duration(written, 1.0, Duration::Prompt),
+            Place::QueueSeconds => self.duration(written, 1e3, Duration::Queue),
+            Place::TotalNs => self.duration(written, 1e-6, Duration::Total),
+            Place::LoadNs => self.duration(written, 1e-6, Duration::Load),
+            Place::PromptNs => self.duration(written, 1e-6, Duration::Prompt),
+            Place::DecodeNs => self.duration(written, 1e-6, Duration::Decode),
+            place => {
+                if let Ok(tokens) = written.parse() {
+                    self.count(place, tokens);
+                }
+            }
         }
     }
 }
 
 impl Reading {
-    /// Handles a count that has the same meaning in every dialect.
-    pub(super) fn count(&mut self, place: Place, tokens: u64) {
-        let number = match place {
-            Place::PromptTokens => Number::Input,
-            Place::CompletionTokens => Number::Output,
-            Place::CachedTokens => Number::Cached,
-            Place::ReasoningTokens => Number::Reasoning,
-            Place::OuterReasoningTokens => return self.draft.put_if_absent(Number::Reasoning, tokens),
-            Place::CacheN => Number::CacheTokens,
-            Place::PromptN => Number::PromptTokens,
-            Place::BilledTokens => return self.draft.put_if_absent(Number::Input, tokens),
-            Place::PredictedN => Number::PredictedTokens,
-            Place::DraftTokens => Number::DraftTokens,
-            Place::AcceptedTokens => Number::AcceptedTokens,
-            Place::CacheCreationTokens => Number::CacheCreation,
-            Place::InputAudioTokens => Number::InputAudio,
-            Place::InputImageTokens => Number::InputImage,
-            Place::OutputAudioTokens => Number::OutputAudio,
+    /// Sets a duration, given in this many milliseconds.
+    fn duration(&mut self, written: &str, milliseconds: f64, duration: Duration) {
+        if let Some(value) = written.parse().ok().filter(|value: &f64| value.is_finite()) {
+            self.draft.put_duration(duration, value * milliseconds);
+            self.draft.facts.set(Flag::Timing);
+        }
+    }
+
+    fn count(&mut self, place: Place, tokens: u64) {
+        let count = match place {
+            Place::PromptTokens => Count::Input,
+            Place::CompletionTokens => Count::Output,
+            Place::CachedTokens => Count::Cached,
+            Place::ReasoningTokens => Count::Reasoning,
+            Place::CacheN => Count::CacheTokens,
+            Place::PromptN => Count::PromptTokens,
+            Place::PredictedN => Count::PredictedTokens,
+            Place::DraftTokens => Count::DraftTokens,
+            Place::AcceptedTokens => Count::AcceptedTokens,
+            Place::CacheCreationTokens => Count::CacheCreation,
+            Place::InputAudioTokens => Count::InputAudio,
+            Place::InputImageTokens => Count::InputImage,
+            Place::OutputAudioTokens => Count::OutputAudio,
+            Place::OuterReasoningTokens => return self.draft.put_if_absent(Count::Reasoning, tokens),
+            Place::BilledTokens => return self.draft.put_if_absent(Count::Input, tokens),
+            Place::CounterInput => return self.draft.add_input(tokens),
+            Place::CounterCached => return self.draft.add(Count::Cached, tokens),
+            Place::CounterReasoning => return self.draft.add(Count::Reasoning, tokens),
+            Place::TotalOutput => return self.draft.add_output(tokens),
+            Place::RunningOutput | Place::TokensPredicted => {
+                self.draft.facts.set(Flag::Running);
+                return self.draft.add_output(tokens);
+            }
             _ => return,
         };
-        self.draft.put(number, tokens);
+        self.draft.put(count, tokens);
     }
-}
 
-/// Parses a number as an `f64`; `None` if it is not finite.
-pub(super) fn finite(written: &str) -> Option<f64> {
-    written.parse().ok().filter(|value: &f64| value.is_finite())
+    /// Counts one choice, or one response of an engine's own API: the event's only one, or an element of an array.
+    fn response(&mut self) {
+        self.draft.facts.choices = self.draft.facts.choices.saturating_add(1);
+    }
 }
 
 fn rank(place: Place) -> u8 {
     RANKS.iter().position(|ranked| *ranked == place).map_or(0, |place| place as u8 + 1)
+}
+
+/// Forwards everything found to a [`Reading`], and keeps the strings that are response text. A separate type, so that
+/// the scanner compiled for plain readings does not test for it.
+pub(crate) struct Keeping<'a> {
+    pub(crate) reading: &'a mut Reading,
+    pub(crate) text: &'a mut AnswerText,
+    /// The body is not streamed: a key with the whole text does not repeat earlier pieces.
+    pub(crate) whole: bool,
+}
+
+impl Keeping<'_> {
+    /// The channel of the string at this place (`Some(None)`: determined by `type`); `None` for a string that is not
+    /// kept. Text of tool calls and audio is not kept; their channels are set anyway.
+    fn channels(&self, place: Place) -> Option<Option<Channels>> {
+        match place {
+            Place::Content | Place::CompletionText => Some(Some(Channels::CONTENT)),
+            Place::GeneratedText if self.whole => Some(Some(Channels::CONTENT)),
+            Place::Reasoning => Some(Some(Channels::REASONING)),
+            Place::Refusal => Some(Some(Channels::REFUSAL)),
+            Place::EventDelta => Some(None),
+            _ => None,
+        }
+    }
+}
+
+impl Sink<Place> for Keeping<'_> {
+    fn begin(&mut self, place: Place, first: u8) {
+        self.reading.begin(place, first);
+    }
+
+    fn text(&mut self, place: Place, empty: bool) {
+        self.reading.text(place, empty);
+    }
+
+    fn wants_text(&mut self, place: Place) -> bool {
+        self.text.lost().is_none() && self.channels(place).is_some()
+    }
+
+    fn wants_word(&mut self, place: Place) -> bool {
+        self.reading.wants_word(place)
+    }
+
+    fn word_part(&mut self, place: Place, part: &[u8]) {
+        match self.channels(place) {
+            Some(_) => self.text.push(part),
+            None => self.reading.word_part(place, part),
+        }
+    }
+
+    fn word_end(&mut self, place: Place) {
+        match self.channels(place) {
+            Some(channels) => self.text.end_string(channels),
+            None => self.reading.word_end(place),
+        }
+    }
+
+    fn number(&mut self, place: Place, written: &[u8]) {
+        self.reading.number(place, written);
+    }
 }

@@ -1,15 +1,15 @@
 //! The parameters of a request, collected while its body is decoded.
 
-use super::place::Place;
-use super::shapes::Shapes;
-use crate::dialect::Asks;
-use crate::dialect::Capture;
+use super::keys::Place;
+use super::keys::Shapes;
+use crate::dialect::grpc::RequestField;
+use crate::scan::Capture;
 use crate::scan::Sink;
 use crate::scan::protobuf;
 
 /// The parameters decoded so far.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Asked {
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Parameters {
     pub(super) model: Capture<128>,
     pub(super) stream: Option<bool>,
     pub(super) n: Option<u64>,
@@ -33,31 +33,7 @@ pub(super) struct Asked {
     pub(super) parameters_stream: Option<bool>,
 }
 
-impl Asked {
-    pub(super) fn new() -> Self {
-        Self {
-            model: Capture::new(),
-            stream: None,
-            n: None,
-            max_tokens: None,
-            max_completion_tokens: None,
-            max_output_tokens: None,
-            include_usage: None,
-            continuous_usage: None,
-            return_token_ids: None,
-            echo: None,
-            prompts: 0,
-            prompt_in_tokens: false,
-            documents: 0,
-            shape: Shapes::default(),
-            instances: None,
-            instance_max_tokens: None,
-            parameters_stream: None,
-        }
-    }
-}
-
-impl Asked {
+impl Parameters {
     /// The number of prompts: those in a list, and the documents to rank. `documents` of a chat are for its template
     /// (vLLM).
     pub(super) fn prompts(&self) -> Option<u64> {
@@ -97,32 +73,32 @@ fn whole_number(written: &[u8]) -> Option<u64> {
     std::str::from_utf8(written).ok()?.parse().ok()
 }
 
-impl protobuf::Sink<Asks> for Asked {
-    fn begin(&mut self, _: Asks, _: u64) {}
+impl protobuf::Sink<RequestField> for Parameters {
+    fn begin(&mut self, _: RequestField, _: u64) {}
 
-    fn part(&mut self, asks: Asks, part: &[u8]) {
-        if asks == Asks::Model {
+    fn part(&mut self, field: RequestField, part: &[u8]) {
+        if field == RequestField::Model {
             self.model.push(part);
         }
     }
 
-    fn end(&mut self, asks: Asks) {
-        if asks == Asks::Model {
+    fn end(&mut self, field: RequestField) {
+        if field == RequestField::Model {
             self.model.settle();
         }
     }
 
-    fn number(&mut self, asks: Asks, value: u64) {
-        match asks {
-            Asks::N => self.n = Some(value),
-            Asks::MaxTokens => self.max_tokens = Some(value),
-            Asks::Stream => self.stream = Some(value != 0),
-            Asks::Model | Asks::Options => {}
+    fn number(&mut self, field: RequestField, value: u64) {
+        match field {
+            RequestField::N => self.n = Some(value),
+            RequestField::MaxTokens => self.max_tokens = Some(value),
+            RequestField::Stream => self.stream = Some(value != 0),
+            RequestField::Model | RequestField::Options => {}
         }
     }
 }
 
-impl Sink<Place> for Asked {
+impl Sink<Place> for Parameters {
     fn begin(&mut self, place: Place, first: u8) {
         let boolean = match first {
             b't' => Some(true),
@@ -138,7 +114,7 @@ impl Sink<Place> for Asked {
             Place::ReturnTokenIds => self.return_token_ids = boolean,
             Place::Echo => self.echo = boolean,
             Place::Prompt => self.shape.insert(Shapes::PROMPT),
-            Place::Telling(shape) => self.shape.insert(shape),
+            Place::Distinct(shape) => self.shape.insert(shape),
             Place::Documents => self.shape.insert(Shapes::DOCUMENTS),
             Place::PromptItem => match first {
                 b'"' | b'[' | b'{' => self.prompts = self.prompts.saturating_add(1),

@@ -1,6 +1,6 @@
-//! The known places in a request body.
+//! The known places in a request body, and the API that its keys show.
 
-use super::shapes::Shapes;
+use crate::Route;
 use crate::scan;
 use crate::scan::Keys;
 use crate::scan::Shape;
@@ -27,7 +27,7 @@ pub(super) enum Place {
     Document,
     Sampling,
     /// A key that distinguishes the APIs.
-    Telling(Shapes),
+    Distinct(Shapes),
     /// `instances`: several requests in one (Vertex AI).
     Instances,
     Instance,
@@ -58,12 +58,12 @@ static BODY: Keys<Place> = Keys::new(&[
     ("parameters", Place::Parameters),
     ("options", Place::Sampling),
     // Keys that distinguish the APIs of a shared path.
-    ("messages", Place::Telling(Shapes::MESSAGES)),
-    ("input", Place::Telling(Shapes::INPUT)),
-    ("inputs", Place::Telling(Shapes::INPUTS)),
-    ("query", Place::Telling(Shapes::QUERY)),
+    ("messages", Place::Distinct(Shapes::MESSAGES)),
+    ("input", Place::Distinct(Shapes::INPUT)),
+    ("inputs", Place::Distinct(Shapes::INPUTS)),
+    ("query", Place::Distinct(Shapes::QUERY)),
     ("documents", Place::Documents),
-    ("text_1", Place::Telling(Shapes::TEXT_1)),
+    ("text_1", Place::Distinct(Shapes::TEXT_1)),
     ("instances", Place::Instances),
 ]);
 
@@ -85,11 +85,11 @@ static PARAMETERS: Keys<Place> = Keys::new(&[
 /// `instances[]`: a prompt in SGLang's `/vertex_generate` (python/sglang/srt/entrypoints/http_server.py), a full
 /// request in TGI's `/vertex` (router/src/vertex.rs).
 static INSTANCE: Keys<Place> = Keys::new(&[
-    ("text", Place::Telling(Shapes::INSTANCE_TEXT)),
-    ("input_ids", Place::Telling(Shapes::INSTANCE_TEXT)),
-    ("input_embeds", Place::Telling(Shapes::INSTANCE_TEXT)),
-    ("inputs", Place::Telling(Shapes::INSTANCE_INPUTS)),
-    ("messages", Place::Telling(Shapes::INSTANCE_MESSAGES)),
+    ("text", Place::Distinct(Shapes::INSTANCE_TEXT)),
+    ("input_ids", Place::Distinct(Shapes::INSTANCE_TEXT)),
+    ("input_embeds", Place::Distinct(Shapes::INSTANCE_TEXT)),
+    ("inputs", Place::Distinct(Shapes::INSTANCE_INPUTS)),
+    ("messages", Place::Distinct(Shapes::INSTANCE_MESSAGES)),
     ("parameters", Place::InstanceSampling),
     ("max_tokens", Place::InstanceMaxTokens),
 ]);
@@ -124,10 +124,60 @@ impl scan::Place for Place {
             | Place::ContinuousUsage
             | Place::ReturnTokenIds
             | Place::Echo
-            | Place::Telling(_)
+            | Place::Distinct(_)
             | Place::PromptItem
             | Place::Document
             | Place::ParametersStream => Shape::Mark,
+        }
+    }
+}
+
+/// The distinguishing keys that a body has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Shapes(u16);
+
+impl Shapes {
+    pub(super) const MESSAGES: Shapes = Shapes(1);
+    pub(super) const PROMPT: Shapes = Shapes(2);
+    pub(super) const INPUT: Shapes = Shapes(4);
+    pub(super) const INPUTS: Shapes = Shapes(8);
+    pub(super) const QUERY: Shapes = Shapes(16);
+    pub(super) const DOCUMENTS: Shapes = Shapes(32);
+    pub(super) const TEXT_1: Shapes = Shapes(64);
+    /// An instance with a prompt for SGLang.
+    pub(super) const INSTANCE_TEXT: Shapes = Shapes(128);
+    /// An instance in the format of TGI's own API.
+    pub(super) const INSTANCE_INPUTS: Shapes = Shapes(256);
+    /// An instance in the format of a chat.
+    pub(super) const INSTANCE_MESSAGES: Shapes = Shapes(512);
+    /// An instance of any kind.
+    const INSTANCES: Shapes = Shapes(Shapes::INSTANCE_TEXT.0 | Shapes::INSTANCE_INPUTS.0 | Shapes::INSTANCE_MESSAGES.0);
+
+    pub(super) fn has(self, shape: Shapes) -> bool {
+        self.0 & shape.0 != 0
+    }
+
+    pub(super) fn insert(&mut self, shape: Shapes) {
+        self.0 |= shape.0;
+    }
+
+    /// The API that vLLM 0.33, SGLang 0.5 and TGI 3.3 apply to such a body at `/invocations`, and the latter two at
+    /// `/vertex_generate` and `/vertex`. `None` if the instances are of several kinds.
+    pub(super) fn api(self) -> Option<Route> {
+        match self {
+            shape if shape.has(Shapes::INSTANCES) => match Shapes(shape.0 & Shapes::INSTANCES.0) {
+                Shapes::INSTANCE_TEXT => Some(Route::Generate),
+                Shapes::INSTANCE_INPUTS => Some(Route::TgiCompat),
+                Shapes::INSTANCE_MESSAGES => Some(Route::Chat),
+                _ => None,
+            },
+            shape if shape.has(Shapes::MESSAGES) => Some(Route::Chat),
+            shape if shape.has(Shapes::PROMPT) => Some(Route::Completions),
+            shape if shape.has(Shapes::QUERY) && shape.has(Shapes::DOCUMENTS) => Some(Route::Rerank),
+            shape if shape.has(Shapes::TEXT_1) => Some(Route::Score),
+            shape if shape.has(Shapes::INPUTS) => Some(Route::TgiCompat),
+            shape if shape.has(Shapes::INPUT) => Some(Route::Embeddings),
+            _ => None,
         }
     }
 }

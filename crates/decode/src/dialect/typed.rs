@@ -1,0 +1,191 @@
+//! APIs whose events have a `type`: OpenAI Responses and realtime, Anthropic Messages, Cohere chat.
+
+use super::Place;
+use crate::scan::Keys;
+
+// `/v1/responses`: events with a `type`, and `response` bodies (vLLM 0.33, SGLang 0.5, llama.cpp, transformers serve
+// 5.19, Ollama 0.17, Dynamo 1.6, openai-python 3.52). The messages of the realtime APIs are such events too (OpenAI;
+// vLLM's and SGLang's `/v1/realtime`).
+
+/// A whole event. `type` determines the meaning of `delta`. vLLM's realtime sends `usage`, and the client `model`, at
+/// this level.
+pub(super) static RESPONSE_EVENT: Keys<Place> = Keys::new(&[
+    ("type", Place::EventType),
+    ("delta", Place::EventDelta),
+    ("response", Place::Response),
+    ("item", Place::Item),
+    ("sequence_number", Place::SequenceNumber),
+    ("error", Place::CodedError),
+    ("code", Place::ErrorCode),
+    ("object", Place::Object),
+    ("timings", Place::Timings),
+    ("usage", Place::TokenUsage),
+    ("model", Place::Model),
+    ("session", Place::Session),
+]);
+
+/// `response`, and the body of a non-streamed response. `output` is skipped: in a `completed` event it repeats the
+/// whole output.
+pub(super) static RESPONSE: Keys<Place> = Keys::new(&[
+    ("id", Place::Id),
+    ("object", Place::Object),
+    ("model", Place::Model),
+    ("status", Place::Status),
+    ("incomplete_details", Place::StatusDetails),
+    ("status_details", Place::StatusDetails),
+    ("usage", Place::TokenUsage),
+    ("metrics", Place::Metrics),
+    ("timings", Place::Timings),
+    ("kv_transfer_params", Place::VllmMark),
+    ("error", Place::CodedError),
+    ("type", Place::FlatErrorType),
+]);
+
+/// `incomplete_details`, and realtime's `status_details`
+pub(super) static STATUS_DETAILS: Keys<Place> =
+    Keys::new(&[("reason", Place::StatusReason), ("error", Place::CodedError)]);
+
+/// `error` with a `code`; bodies of rejected requests also have a `type`
+pub(super) static CODED_ERROR: Keys<Place> = Keys::new(&[("type", Place::ErrorType), ("code", Place::ErrorCode)]);
+
+/// `item`: the keys that a tool call has when it begins
+pub(super) static ITEM: Keys<Place> =
+    Keys::new(&[("name", Place::ItemText), ("arguments", Place::ItemText), ("input", Place::ItemText)]);
+
+/// `usage` of the Responses API, of realtime (`*_token_details`), and of vLLM's realtime and transcriptions, with the
+/// key names of chats. `input_tokens` includes cached tokens.
+pub(super) static TOKEN_USAGE: Keys<Place> = Keys::new(&[
+    ("input_tokens", Place::PromptTokens),
+    ("output_tokens", Place::CompletionTokens),
+    ("input_tokens_details", Place::PromptDetails),
+    ("output_tokens_details", Place::CompletionDetails),
+    ("input_token_details", Place::PromptDetails),
+    ("output_token_details", Place::CompletionDetails),
+    ("prompt_tokens", Place::PromptTokens),
+    ("completion_tokens", Place::CompletionTokens),
+    ("prompt_tokens_details", Place::PromptDetails),
+    ("completion_tokens_details", Place::CompletionDetails),
+]);
+
+/// `session` (realtime). Transcription sessions have the model at a deeper level.
+pub(super) static SESSION: Keys<Place> =
+    Keys::new(&[("model", Place::Model), ("type", Place::SessionType), ("audio", Place::SessionAudio)]);
+
+/// `session.audio`
+pub(super) static SESSION_AUDIO: Keys<Place> = Keys::new(&[("input", Place::SessionInput)]);
+
+/// `session.audio.input`
+pub(super) static SESSION_INPUT: Keys<Place> = Keys::new(&[("transcription", Place::SessionTranscription)]);
+
+/// `session.audio.input.transcription`
+pub(super) static SESSION_TRANSCRIPTION: Keys<Place> = Keys::new(&[("model", Place::Model)]);
+
+// `/v1/messages`: events with a `type`, and `message` bodies (anthropic-python 2.12, vLLM 0.33, SGLang 0.5, llama.cpp,
+// Ollama 0.17, Dynamo 1.6, LMDeploy).
+//
+// `usage` is sent twice. `message_start` has the input and a placeholder for the output (0 or 1), which is not read.
+// `message_delta` has the output and, in some engines, the input again; vLLM excludes the cached tokens there, but
+// includes them in `message_start`. SGLang and llama.cpp send the input only in `message_start`; Ollama's value there
+// is an estimate.
+
+/// A whole event
+pub(super) static MESSAGE_EVENT: Keys<Place> = Keys::new(&[
+    ("type", Place::EventType),
+    ("message", Place::MessageStart),
+    ("content_block", Place::ContentBlock),
+    ("delta", Place::BlockDelta),
+    ("usage", Place::MessageUsage),
+    ("error", Place::Error),
+    ("object", Place::Object),
+]);
+
+/// `message` of `message_start`
+pub(super) static MESSAGE_START: Keys<Place> =
+    Keys::new(&[("id", Place::Id), ("model", Place::Model), ("usage", Place::MessageStartUsage)]);
+
+/// `delta` of `content_block_delta` and of `message_delta`. Signatures and citations are not tokens.
+pub(super) static BLOCK_DELTA: Keys<Place> = Keys::new(&[
+    ("text", Place::Content),
+    ("thinking", Place::Reasoning),
+    ("partial_json", Place::FunctionText),
+    ("stop_reason", Place::FinishReason),
+]);
+
+/// `content_block`, and each of `content`: `name` is the name of a tool
+pub(super) static CONTENT_BLOCK: Keys<Place> =
+    Keys::new(&[("text", Place::Content), ("thinking", Place::Reasoning), ("name", Place::FunctionText)]);
+
+/// The body of a non-streamed response, or of an error
+pub(super) static MESSAGE_BODY: Keys<Place> = Keys::new(&[
+    ("id", Place::Id),
+    ("model", Place::Model),
+    ("content", Place::ContentBlocks),
+    ("stop_reason", Place::FinishReason),
+    ("usage", Place::MessageUsage),
+    ("error", Place::Error),
+    ("object", Place::Object),
+    ("type", Place::FlatErrorType),
+]);
+
+/// `usage`: the whole input is the sum of its three parts
+pub(super) static MESSAGE_USAGE: Keys<Place> = Keys::new(&[
+    ("input_tokens", Place::PromptTokens),
+    ("cache_read_input_tokens", Place::CachedTokens),
+    ("cache_creation_input_tokens", Place::CacheCreationTokens),
+    ("output_tokens", Place::CompletionTokens),
+    ("output_tokens_details", Place::CompletionDetails),
+]);
+
+/// `message.usage` of `message_start`
+pub(super) static MESSAGE_START_USAGE: Keys<Place> = Keys::new(&[
+    ("input_tokens", Place::PromptTokens),
+    ("cache_read_input_tokens", Place::CachedTokens),
+    ("cache_creation_input_tokens", Place::CacheCreationTokens),
+]);
+
+// Cohere's `/v2/chat` as implemented by vLLM 0.33 (`/cohere/v2/chat`, vllm/entrypoints/cohere/serving.py): events with
+// a `type` and deeply nested text, ended by `message-end` and `[DONE]`; and bodies.
+
+/// A whole event
+pub(super) static COHERE_EVENT: Keys<Place> = Keys::new(&[
+    ("type", Place::EventType),
+    ("id", Place::Id),
+    ("delta", Place::CohereDelta),
+    ("error", Place::Error),
+    ("object", Place::Object),
+]);
+
+/// `delta`; `message-end` has all keys but the first
+pub(super) static COHERE_DELTA: Keys<Place> = Keys::new(&[
+    ("message", Place::CohereMessage),
+    ("finish_reason", Place::FinishReason),
+    ("usage", Place::CohereUsage),
+    ("error", Place::Error),
+]);
+
+/// `delta.message`: one block and one call at a time. `tool_plan` is the plan that a model without reasoning writes
+/// before its calls.
+pub(super) static COHERE_MESSAGE: Keys<Place> =
+    Keys::new(&[("content", Place::CohereContent), ("tool_plan", Place::Reasoning), ("tool_calls", Place::ToolCall)]);
+
+/// `content`, and each of `content`
+pub(super) static COHERE_CONTENT: Keys<Place> = Keys::new(&[("text", Place::Content), ("thinking", Place::Reasoning)]);
+
+/// The body of a non-streamed response, or of an error
+pub(super) static COHERE_BODY: Keys<Place> = Keys::new(&[
+    ("id", Place::Id),
+    ("message", Place::CohereWhole),
+    ("finish_reason", Place::FinishReason),
+    ("usage", Place::CohereUsage),
+    ("error", Place::Error),
+    ("object", Place::Object),
+    ("type", Place::FlatErrorType),
+]);
+
+/// `message` of a body
+pub(super) static COHERE_WHOLE: Keys<Place> =
+    Keys::new(&[("content", Place::CohereContents), ("tool_plan", Place::Reasoning), ("tool_calls", Place::ToolCalls)]);
+
+/// `usage`. The billed tokens (`billed_units`) are not read: they are not the computed ones.
+pub(super) static COHERE_USAGE: Keys<Place> =
+    Keys::new(&[("tokens", Place::CohereTokens), ("cached_tokens", Place::CachedTokens)]);
