@@ -103,7 +103,7 @@ fn simulate(arguments: &SimArgs) -> ExitCode {
     let protocol = match arguments.otlp_traces_protocol.parse() {
         Ok(protocol) => protocol,
         Err(error) => {
-            let error: String = error;
+            let error: server::UnknownProtocol = error;
             return wrong(&format!("--otlp-traces-protocol: {error}"));
         }
     };

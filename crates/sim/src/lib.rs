@@ -3,6 +3,7 @@
 //! Neither uses the rest of tokometer, so their measurements are an independent check of its metrics.
 
 mod body;
+mod names;
 
 pub mod load;
 pub mod server;

@@ -1,189 +1,207 @@
-//! The APIs that the load generator supports, and their request bodies.
+//! The APIs that the load generator supports: their requests, and where their events hold what it measures.
 
-use std::fmt;
-use std::str::FromStr;
+use std::sync::LazyLock;
 
-use serde_json::Value;
-use serde_json::json;
+use serde::Deserialize;
+use serde_json::{Value, json};
 
 use crate::load::settings::Settings;
+use crate::names::named;
 
-/// An API of an inference server.
+named! {
+    /// An API of an inference server.
+    Api, UnknownApi, "API", {
+        /// OpenAI chat completions.
+        #[default]
+        Chat = "chat",
+        /// OpenAI completions.
+        Completions = "completions",
+        /// OpenAI Responses.
+        Responses = "responses",
+        /// Anthropic Messages.
+        Messages = "messages",
+        /// SGLang's `/generate`.
+        Generate = "generate",
+        /// LMDeploy's `/generate`.
+        LmDeployGenerate = "lmdeploy_generate",
+        /// llama.cpp's `/completion`.
+        LlamaCompletion = "llama_completion",
+        /// llama.cpp's `/infill`.
+        Infill = "infill",
+        /// TGI's `/generate_stream` and `/generate`.
+        TgiGenerate = "tgi_generate",
+        /// TGI's `/`.
+        TgiCompat = "tgi_compat",
+        /// Ollama's `/api/chat`.
+        OllamaChat = "ollama_chat",
+        /// Ollama's `/api/generate`.
+        OllamaGenerate = "ollama_generate",
+        /// Triton's `generate_stream` and `generate`.
+        TritonGenerate = "triton_generate",
+        /// vLLM's `/inference/v1/generate`: tokens in, tokens out.
+        VllmGenerate = "vllm_generate",
+        /// Cohere's v2 chat, as served by vLLM.
+        CohereChat = "cohere_chat",
+        /// OpenAI audio transcription.
+        AudioTranscription = "audio_transcription",
+        /// OpenAI audio translation.
+        AudioTranslation = "audio_translation",
+    }
+}
+
+/// How a client recognizes that a stream is complete.
+#[derive(Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+enum Mark {
+    /// `[DONE]`.
+    Done,
+    /// An event of one of these types.
+    Types(Vec<String>),
+    /// An event with `true` or a string at this place.
+    At(String),
+    /// Only the end of the body.
+    End,
+}
+
+/// An API; places are JSON pointers (RFC 6901).
+#[derive(Debug, Deserialize)]
+pub(crate) struct Description {
+    api: String,
+    /// Request path of a stream.
+    path: String,
+    /// Request path of a response that is not streamed, if it differs.
+    whole_path: Option<String>,
+    /// Whether other APIs have the same path.
+    #[serde(default)]
+    shared: bool,
+    /// The request body; `$name` stands for a setting. Absent for a multipart form.
+    body: Option<Value>,
+    /// Whether the final usage has to be requested.
+    #[serde(default)]
+    usage_option: bool,
+    /// A non-empty string or list at any of these places contains tokens. Chat and completions have a faster parser
+    /// ([`crate::load::events`]) because benchmarks use them.
+    #[serde(default)]
+    tokens: Vec<String>,
+    /// Output tokens so far.
+    #[serde(default)]
+    count: String,
+    /// Output tokens in a response that is not streamed: a transcription reports seconds instead.
+    #[serde(default)]
+    pub(crate) whole: String,
+    mark: Mark,
+}
+
+static APIS: LazyLock<Vec<Description>> = LazyLock::new(|| {
+    serde_json::from_str(include_str!("apis.json")).expect("a unit test parses the built-in descriptions")
+});
+
+/// Contents of one event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Api {
-    /// OpenAI chat completions.
-    #[default]
-    Chat,
-    /// OpenAI completions.
-    Completions,
-    /// OpenAI Responses.
-    Responses,
-    /// Anthropic Messages.
-    Messages,
-    /// SGLang's `/generate`.
-    Generate,
-    /// LMDeploy's `/generate`.
-    LmDeployGenerate,
-    /// llama.cpp's `/completion`.
-    LlamaCompletion,
-    /// llama.cpp's `/infill`.
-    Infill,
-    /// TGI's `/generate_stream` and `/generate`.
-    TgiGenerate,
-    /// TGI's `/`.
-    TgiCompat,
-    /// Ollama's `/api/chat`.
-    OllamaChat,
-    /// Ollama's `/api/generate`.
-    OllamaGenerate,
-    /// Triton's `generate_stream` and `generate`.
-    TritonGenerate,
-    /// vLLM's `/inference/v1/generate`: tokens in, tokens out.
-    VllmGenerate,
-    /// Cohere's v2 chat, as served by vLLM.
-    CohereChat,
-    /// OpenAI audio transcription.
-    AudioTranscription,
-    /// OpenAI audio translation.
-    AudioTranslation,
+pub(crate) struct Contents {
+    pub(crate) tokens: bool,
+    pub(crate) count: Option<u64>,
+    pub(crate) done: bool,
+    pub(crate) error: bool,
 }
 
 impl Api {
-    /// Every API with its option name.
-    pub const NAMES: &[(&str, Api)] = &[
-        ("chat", Api::Chat),
-        ("completions", Api::Completions),
-        ("responses", Api::Responses),
-        ("messages", Api::Messages),
-        ("generate", Api::Generate),
-        ("lmdeploy_generate", Api::LmDeployGenerate),
-        ("llama_completion", Api::LlamaCompletion),
-        ("infill", Api::Infill),
-        ("tgi_generate", Api::TgiGenerate),
-        ("tgi_compat", Api::TgiCompat),
-        ("ollama_chat", Api::OllamaChat),
-        ("ollama_generate", Api::OllamaGenerate),
-        ("triton_generate", Api::TritonGenerate),
-        ("vllm_generate", Api::VllmGenerate),
-        ("cohere_chat", Api::CohereChat),
-        ("audio_transcription", Api::AudioTranscription),
-        ("audio_translation", Api::AudioTranslation),
-    ];
+    pub(crate) fn description(self) -> &'static Description {
+        let found = APIS.iter().find(|description| description.api == self.to_string());
+        found.expect("a unit test finds a description of every API")
+    }
 
     /// The API that a path belongs to, if only one API uses that path.
     pub(crate) fn at(path: &str) -> Option<Api> {
         let path = path.split('?').next().unwrap_or_default();
-        let alone = |api: &Api| !matches!(api, Api::Generate | Api::LmDeployGenerate | Api::TritonGenerate);
-        let is_at = |api: &Api| path.ends_with(&api.path(&Settings::default())) && *api != Api::TgiCompat;
-        Api::NAMES.iter().map(|(_, api)| *api).filter(alone).find(is_at)
+        let is_at = |api: &Api| !api.description().shared && path.ends_with(&api.description().path);
+        Api::NAMES.iter().map(|(_, api)| *api).find(is_at)
     }
+}
 
+impl Description {
     /// Default request path, used if the target URL has none.
-    pub(crate) fn path(self, settings: &Settings) -> String {
-        let or_streamed = |streamed: &str, whole: &str| if settings.stream { streamed } else { whole }.to_owned();
-        match self {
-            Api::Chat => "/v1/chat/completions".to_owned(),
-            Api::Completions => "/v1/completions".to_owned(),
-            Api::Responses => "/v1/responses".to_owned(),
-            Api::Messages => "/v1/messages".to_owned(),
-            Api::Generate | Api::LmDeployGenerate => "/generate".to_owned(),
-            Api::LlamaCompletion => "/completion".to_owned(),
-            Api::Infill => "/infill".to_owned(),
-            Api::TgiGenerate => or_streamed("/generate_stream", "/generate"),
-            Api::TgiCompat => "/".to_owned(),
-            Api::OllamaChat => "/api/chat".to_owned(),
-            Api::OllamaGenerate => "/api/generate".to_owned(),
-            Api::TritonGenerate => {
-                format!("/v2/models/{}/{}", settings.model, or_streamed("generate_stream", "generate"))
-            }
-            Api::VllmGenerate => "/inference/v1/generate".to_owned(),
-            Api::CohereChat => "/cohere/v2/chat".to_owned(),
-            Api::AudioTranscription => "/v1/audio/transcriptions".to_owned(),
-            Api::AudioTranslation => "/v1/audio/translations".to_owned(),
-        }
+    pub(crate) fn path(&self, settings: &Settings) -> String {
+        let whole = self.whole_path.as_ref().filter(|_| !settings.stream);
+        whole.unwrap_or(&self.path).replace("$model", &settings.model)
     }
 
     /// The `Content-Type` of a request.
-    pub(crate) fn content_type(self) -> String {
-        match self {
-            Api::AudioTranscription | Api::AudioTranslation => format!("multipart/form-data; boundary={BOUNDARY}"),
-            _ => "application/json".to_owned(),
+    pub(crate) fn content_type(&self) -> String {
+        match self.body {
+            Some(_) => "application/json".to_owned(),
+            None => format!("multipart/form-data; boundary={BOUNDARY}"),
         }
     }
 
     /// The request body.
-    pub(crate) fn body(self, settings: &Settings) -> Vec<u8> {
-        match self {
-            Api::AudioTranscription | Api::AudioTranslation => form(settings),
-            _ => self.object(settings).to_string().into_bytes(),
+    pub(crate) fn body(&self, settings: &Settings) -> Vec<u8> {
+        let Some(mut body) = self.body.clone() else { return form(settings) };
+        fill(&mut body, settings);
+        body["stream"] = settings.stream.into();
+        if settings.ignore_eos && body.get("sampling_params").is_none() {
+            body["ignore_eos"] = true.into();
         }
-    }
-
-    fn object(self, settings: &Settings) -> Value {
-        let Settings { model, prompt, max_tokens, stream, ignore_eos, .. } = settings;
-        let messages = json!([{"role": "user", "content": prompt}]);
-        let mut body = match self {
-            Api::Chat => json!({"model": model, "messages": messages, "max_tokens": max_tokens}),
-            Api::Messages | Api::CohereChat => json!({"model": model, "messages": messages, "max_tokens": max_tokens}),
-            Api::Completions => json!({"model": model, "prompt": prompt, "max_tokens": max_tokens}),
-            Api::Responses => json!({"model": model, "input": prompt, "max_output_tokens": max_tokens}),
-            Api::Generate => json!({"text": prompt, "sampling_params": {"max_new_tokens": max_tokens}}),
-            Api::LmDeployGenerate => json!({"prompt": prompt, "max_tokens": max_tokens}),
-            Api::LlamaCompletion => json!({"prompt": prompt, "n_predict": max_tokens}),
-            Api::Infill => json!({"input_prefix": prompt, "input_suffix": "", "n_predict": max_tokens}),
-            // TGI returns token counts only with details.
-            Api::TgiGenerate | Api::TgiCompat => {
-                json!({"inputs": prompt, "parameters": {"max_new_tokens": max_tokens, "details": true}})
-            }
-            Api::OllamaChat => json!({"model": model, "messages": messages, "options": {"num_predict": max_tokens}}),
-            Api::OllamaGenerate => json!({"model": model, "prompt": prompt, "options": {"num_predict": max_tokens}}),
-            Api::TritonGenerate => json!({"text_input": prompt, "max_tokens": max_tokens}),
-            // No tokenizer here: each byte is sent as one token id.
-            Api::VllmGenerate => {
-                json!({"model": model, "token_ids": prompt.as_bytes(), "sampling_params": {"max_tokens": max_tokens}})
-            }
-            Api::AudioTranscription | Api::AudioTranslation => Value::Null,
-        };
-        body["stream"] = (*stream).into();
-        if *ignore_eos {
-            match self {
-                Api::Generate | Api::VllmGenerate => body["sampling_params"]["ignore_eos"] = true.into(),
-                _ => body["ignore_eos"] = true.into(),
-            }
-        }
-        if *stream && settings.include_usage && matches!(self, Api::Chat | Api::Completions | Api::VllmGenerate) {
+        if settings.stream && settings.include_usage && self.usage_option {
             body["stream_options"] = json!({"include_usage": true});
         }
-        body
+        body.to_string().into_bytes()
+    }
+
+    /// Whether only the end of the body marks the end of a stream.
+    pub(crate) fn ends_unmarked(&self) -> bool {
+        self.mark == Mark::End
+    }
+
+    /// Whether `[DONE]` marks the end of a stream.
+    pub(crate) fn ends_with_done(&self) -> bool {
+        self.mark == Mark::Done
+    }
+
+    /// Reads one event.
+    pub(crate) fn read(&self, event: &Value) -> Contents {
+        let full = |at: &String| match event.pointer(at) {
+            Some(Value::String(text)) => !text.is_empty(),
+            Some(Value::Array(list)) => !list.is_empty(),
+            _ => false,
+        };
+        let kind = event.get("type").and_then(Value::as_str).unwrap_or_default();
+        let fails = kind == "response.failed" || event.pointer("/delta/finish_reason") == Some(&Value::from("ERROR"));
+        Contents {
+            tokens: self.tokens.iter().any(full),
+            count: event.pointer(&self.count).and_then(Value::as_u64),
+            done: match &self.mark {
+                Mark::Types(types) => types.iter().any(|known| known == kind),
+                Mark::At(at) => matches!(event.pointer(at), Some(Value::Bool(true) | Value::String(_))),
+                Mark::Done | Mark::End => false,
+            },
+            error: fails || event.get("error").is_some_and(|error| !error.is_null()),
+        }
     }
 }
 
-impl fmt::Display for Api {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(Api::NAMES.iter().find(|(_, api)| api == self).map_or("", |(name, _)| name))
-    }
-}
-
-/// An unknown API name.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown API {text:?}; expected one of: {}", Api::NAMES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", "))]
-pub struct UnknownApi {
-    text: String,
-}
-
-impl FromStr for Api {
-    type Err = UnknownApi;
-
-    fn from_str(text: &str) -> Result<Api, UnknownApi> {
-        let found = Api::NAMES.iter().find(|(name, _)| *name == text);
-        found.map(|(_, api)| *api).ok_or_else(|| UnknownApi { text: text.to_owned() })
+/// Replaces the names of settings by their values; an option that is off is removed.
+fn fill(value: &mut Value, settings: &Settings) {
+    match value {
+        Value::String(name) => match name.as_str() {
+            "$model" => *value = settings.model.clone().into(),
+            "$prompt" => *value = settings.prompt.clone().into(),
+            "$max_tokens" => *value = settings.max_tokens.into(),
+            "$ignore_eos" => *value = settings.ignore_eos.into(),
+            // No tokenizer here: each byte is sent as one token id.
+            "$bytes" => *value = settings.prompt.as_bytes().into(),
+            _ => {}
+        },
+        Value::Array(elements) => elements.iter_mut().for_each(|element| fill(element, settings)),
+        Value::Object(members) => {
+            members.retain(|_, member| settings.ignore_eos || *member != "$ignore_eos");
+            members.values_mut().for_each(|member| fill(member, settings));
+        }
+        _ => {}
     }
 }
 
 const BOUNDARY: &str = "tokometer-load";
-
-/// Length of the audio in seconds.
-const SECONDS: u32 = 1;
 
 /// A multipart form (RFC 7578) with a recording of silence.
 fn form(settings: &Settings) -> Vec<u8> {
@@ -206,14 +224,12 @@ fn form(settings: &Settings) -> Vec<u8> {
     body
 }
 
-/// A WAV file of silence: 16 kHz, 16 bits, mono.
+/// A WAV file of one second of silence: 16 kHz, 16 bits, mono.
 fn silence() -> Vec<u8> {
     const RATE: u32 = 16_000;
-    let data = SECONDS * RATE * 2;
+    let data = RATE * 2;
     let mut file = Vec::new();
-    file.extend_from_slice(b"RIFF");
-    file.extend_from_slice(&(36 + data).to_le_bytes());
-    file.extend_from_slice(b"WAVEfmt ");
+    file.extend_from_slice(&[&b"RIFF"[..], &(36 + data).to_le_bytes(), b"WAVEfmt "].concat());
     for (value, bytes) in [(16, 4), (1, 2), (1, 2), (RATE, 4), (RATE * 2, 4), (2, 2), (16, 2)] {
         file.extend(value.to_le_bytes().iter().take(bytes));
     }
@@ -232,6 +248,7 @@ mod tests {
         for (name, api) in Api::NAMES {
             assert_eq!(name.parse(), Ok(*api));
             assert_eq!(api.to_string(), *name);
+            assert_eq!(api.description().api, *name);
         }
         assert!("Chat".parse::<Api>().unwrap_err().to_string().contains("chat, completions, responses"));
     }
@@ -252,5 +269,57 @@ mod tests {
         assert_eq!(u32::from_le_bytes(file[4..8].try_into().unwrap()) as usize, file.len() - 8);
         assert_eq!(&file[36..40], b"data");
         assert_eq!(file.len(), 44 + 32_000);
+    }
+
+    #[test]
+    fn events_of_every_api_are_read() {
+        for (api, event, expected) in [
+            (Api::Responses, json!({"type": "response.output_text.delta", "delta": "a"}), (true, None, false, false)),
+            (
+                Api::Responses,
+                json!({"type": "response.completed", "response": {"usage": {"output_tokens": 7}}}),
+                (false, Some(7), true, false),
+            ),
+            (Api::Responses, json!({"type": "response.failed", "response": {}}), (false, None, true, true)),
+            (Api::Messages, json!({"type": "content_block_delta", "delta": {"text": "a"}}), (true, None, false, false)),
+            (Api::Messages, json!({"type": "message_stop"}), (false, None, true, false)),
+            (Api::Messages, json!({"type": "error", "error": {}}), (false, None, false, true)),
+            (
+                Api::Generate,
+                json!({"text": "", "output_ids": [5], "meta_info": {"completion_tokens": 1}}),
+                (true, Some(1), false, false),
+            ),
+            (
+                Api::LlamaCompletion,
+                json!({"content": "", "stop": true, "tokens_predicted": 9}),
+                (false, Some(9), true, false),
+            ),
+            (
+                Api::TgiGenerate,
+                json!({"token": {"text": "a"}, "generated_text": null, "details": null}),
+                (true, None, false, false),
+            ),
+            (
+                Api::TgiGenerate,
+                json!({"token": {"text": "</s>"}, "generated_text": "", "details": {"generated_tokens": 3}}),
+                (true, Some(3), true, false),
+            ),
+            (
+                Api::OllamaChat,
+                json!({"message": {"content": ""}, "done": true, "eval_count": 4}),
+                (false, Some(4), true, false),
+            ),
+            (Api::OllamaGenerate, json!({"response": "a", "done": false}), (true, None, false, false)),
+            (Api::TritonGenerate, json!({"text_output": "a"}), (true, None, false, false)),
+            (Api::VllmGenerate, json!({"choices": [{"token_ids": [1]}], "usage": null}), (true, None, false, false)),
+            (
+                Api::CohereChat,
+                json!({"type": "message-end", "delta": {"finish_reason": "ERROR"}}),
+                (false, None, true, true),
+            ),
+        ] {
+            let Contents { tokens, count, done, error } = api.description().read(&event);
+            assert_eq!((tokens, count, done, error), expected, "{api}: {event}");
+        }
     }
 }

@@ -3,21 +3,14 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use crate::load::Run;
-use crate::load::events::Brought;
-use crate::load::events::Events;
-use crate::load::events::Media;
-use crate::load::http1;
-use crate::load::http2;
-use crate::load::recorder::Outcome;
-use crate::load::recorder::Recorder;
+use crate::load::events::{Events, Found, Media};
+use crate::load::recorder::{Outcome, Recorder};
 use crate::load::request::Request;
-use crate::load::settings::Inspect;
-use crate::load::settings::Settings;
+use crate::load::settings::{Inspect, Settings};
 use crate::load::summary::End;
+use crate::load::{Run, http1, http2};
 
 /// A client.
 #[derive(Debug)]
@@ -73,25 +66,25 @@ impl Answer<'_> {
     }
 
     /// Processes body bytes.
-    pub(crate) fn body(&mut self, bytes: &[u8], brought: &mut Brought) {
+    pub(crate) fn body(&mut self, bytes: &[u8], found: &mut Found) {
         if self.settings.inspect == Inspect::Events {
-            self.events.take(bytes, brought);
+            self.events.take(bytes, found);
         }
     }
 
     /// Records one read: its number of bytes and the events found in it.
-    pub(crate) fn read(&mut self, bytes: usize, brought: Brought, now: Instant) {
+    pub(crate) fn read(&mut self, bytes: usize, found: Found, now: Instant) {
         let warm = self.recorder.is_warm(self.settings.warm_up);
         let mut gap = None;
-        if brought.token_events > 0 {
+        if found.token_events > 0 {
             self.outcome.first.get_or_insert(now);
             gap = self.outcome.last.map(|last| now - last).filter(|_| warm);
             self.outcome.last = Some(now);
-            self.outcome.token_events += brought.token_events;
+            self.outcome.token_events += found.token_events;
         }
-        let transit = self.settings.stamp.zip(brought.stamp).filter(|_| warm);
+        let transit = self.settings.stamp.zip(found.stamp).filter(|_| warm);
         let transit = transit.map(|(epoch, stamp)| (now - epoch).saturating_sub(Duration::from_nanos(stamp)));
-        self.recorder.read(bytes, brought.token_events, gap, transit);
+        self.recorder.read(bytes, found.token_events, gap, transit);
     }
 
     /// Whether the client aborts the request at this point.
@@ -138,16 +131,7 @@ impl Client {
         let settings = &run.settings;
         while let Some(number) = run.next() {
             recorder.begin();
-            let outcome = Outcome {
-                end: End::Unfinished,
-                status: None,
-                usage: None,
-                token_events: 0,
-                sent: None,
-                headers: None,
-                first: None,
-                last: None,
-            };
+            let outcome = Outcome::default();
             let mut open = Open { recorder: &recorder, outcome, timed: recorder.is_warm(settings.warm_up) };
             let mut answer = Answer {
                 events: &mut self.events,

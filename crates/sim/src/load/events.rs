@@ -5,9 +5,7 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::load::api::Api;
-use crate::load::shape::Said;
-use crate::load::shape::Shape;
+use crate::load::api::{Api, Contents, Description};
 
 /// Format of a response body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,7 +36,7 @@ const WHOLE_BYTES: usize = 16 * 1024 * 1024;
 
 /// Contents of one read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Brought {
+pub(crate) struct Found {
     /// Events with text, reasoning or a tool call.
     pub(crate) token_events: u64,
     /// Timestamp from the last of them.
@@ -49,18 +47,18 @@ pub(crate) struct Brought {
 #[derive(Debug)]
 pub(crate) struct Events {
     api: Api,
-    shape: Shape,
+    description: &'static Description,
     media: Media,
     /// An incomplete line, or a response that is not streamed.
     partial: Vec<u8>,
     /// Whether to look for timestamps.
     stamped: bool,
-    told: Told,
+    told: Received,
 }
 
 /// Summary of a response so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct Received {
     /// Output tokens by the last reported count.
     pub(crate) usage: Option<u64>,
     /// The stream is complete.
@@ -106,18 +104,18 @@ struct Usage {
 impl Events {
     /// Creates a parser for responses of this API; it looks for timestamps if `stamped`.
     pub(crate) fn new(api: Api, stamped: bool) -> Events {
-        let told = Told::default();
-        Events { api, shape: Shape::of(api), media: Media::default(), partial: Vec::new(), stamped, told }
+        let told = Received::default();
+        Events { api, description: api.description(), media: Media::default(), partial: Vec::new(), stamped, told }
     }
 
     /// Resets everything but the settings, for the next response.
     pub(crate) fn restart(&mut self, media: Media) {
         self.partial.clear();
-        (self.media, self.told) = (media, Told::default());
+        (self.media, self.told) = (media, Received::default());
     }
 
     /// Processes the next bytes of a body.
-    pub(crate) fn take(&mut self, mut bytes: &[u8], brought: &mut Brought) {
+    pub(crate) fn take(&mut self, mut bytes: &[u8], found: &mut Found) {
         if self.media == Media::Whole {
             let room = WHOLE_BYTES.saturating_sub(self.partial.len());
             self.partial.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
@@ -127,11 +125,11 @@ impl Events {
             let (line, rest) = bytes.split_at_checked(at + 1).unwrap_or((bytes, &[]));
             bytes = rest;
             if self.partial.is_empty() {
-                self.line(line, brought);
+                self.line(line, found);
             } else {
                 let mut whole = std::mem::take(&mut self.partial);
                 whole.extend_from_slice(line);
-                self.line(&whole, brought);
+                self.line(&whole, found);
                 whole.clear();
                 self.partial = whole;
             }
@@ -140,16 +138,16 @@ impl Events {
     }
 
     /// Returns the summary. Call it when the body is complete.
-    pub(crate) fn end(&mut self) -> Told {
+    pub(crate) fn end(&mut self) -> Received {
         if self.media == Media::Whole {
             let body = serde_json::from_slice::<serde_json::Value>(&self.partial).unwrap_or_default();
-            self.told.usage = body.pointer(self.shape.whole).and_then(serde_json::Value::as_u64);
+            self.told.usage = body.pointer(&self.description.whole).and_then(serde_json::Value::as_u64);
         }
-        self.told.done |= self.shape.ends_unmarked();
+        self.told.done |= self.description.ends_unmarked();
         self.told
     }
 
-    fn line(&mut self, line: &[u8], brought: &mut Brought) {
+    fn line(&mut self, line: &[u8], found: &mut Found) {
         // All servers send each field of interest on one line; comments and other fields are skipped.
         let data = match self.media {
             Media::Lines => Some(line),
@@ -157,32 +155,32 @@ impl Events {
         };
         let Some(data) = data.map(<[u8]>::trim_ascii).filter(|data| !data.is_empty()) else { return };
         if data == b"[DONE]" {
-            self.told.done |= self.shape.ends_with_done();
+            self.told.done |= self.description.ends_with_done();
         } else if let Some(stamp) = self.stamped.then(|| find_stamp(data)).flatten() {
-            brought.token_events += 1;
-            brought.stamp = Some(stamp);
+            found.token_events += 1;
+            found.stamp = Some(stamp);
         } else {
-            let said = match self.api {
+            let contents = match self.api {
                 Api::Chat | Api::Completions => choices(data),
-                _ => serde_json::from_slice(data).map(|event| self.shape.read(&event)),
+                _ => serde_json::from_slice(data).map(|event| self.description.read(&event)),
             };
-            match said {
-                Ok(said) => self.note(said, brought),
+            match contents {
+                Ok(contents) => self.note(contents, found),
                 Err(_) => self.told.unreadable += 1,
             }
         }
     }
 
-    fn note(&mut self, said: Said, brought: &mut Brought) {
-        brought.token_events += u64::from(said.tokens);
-        self.told.usage = said.count.or(self.told.usage);
-        self.told.done |= said.done;
-        self.told.error |= said.error;
+    fn note(&mut self, contents: Contents, found: &mut Found) {
+        found.token_events += u64::from(contents.tokens);
+        self.told.usage = contents.count.or(self.told.usage);
+        self.told.done |= contents.done;
+        self.told.error |= contents.error;
     }
 }
 
 /// Reads one event of chat or completions.
-fn choices(data: &[u8]) -> serde_json::Result<Said> {
+fn choices(data: &[u8]) -> serde_json::Result<Contents> {
     let chunk = serde_json::from_slice::<Chunk<'_>>(data)?;
     let says = |text: &Option<Cow<'_, str>>| text.as_ref().is_some_and(|text| !text.is_empty());
     let tokens = chunk.choices.iter().any(|choice| {
@@ -195,7 +193,7 @@ fn choices(data: &[u8]) -> serde_json::Result<Said> {
             })
     });
     let count = chunk.usage.and_then(|usage| usage.completion_tokens);
-    Ok(Said { tokens, count, done: false, error: chunk.error.is_some() })
+    Ok(Contents { tokens, count, done: false, error: chunk.error.is_some() })
 }
 
 /// The simulated server's timestamp in an event that is not the last one of its choice.
@@ -228,11 +226,11 @@ mod tests {
     fn stream_split_at_any_byte_parses_identically() {
         for cut in 0..=STREAM.len() {
             let (head, tail) = STREAM.as_bytes().split_at(cut);
-            let (mut events, mut brought) = (Events::new(Api::Chat, false), Brought::default());
-            events.take(head, &mut brought);
-            events.take(tail, &mut brought);
-            let told = Told { usage: Some(3), done: true, error: false, unreadable: 1 };
-            assert_eq!((brought.token_events, events.end()), (3, told), "cut at {cut}");
+            let (mut events, mut found) = (Events::new(Api::Chat, false), Found::default());
+            events.take(head, &mut found);
+            events.take(tail, &mut found);
+            let told = Received { usage: Some(3), done: true, error: false, unreadable: 1 };
+            assert_eq!((found.token_events, events.end()), (3, told), "cut at {cut}");
         }
     }
 
@@ -240,32 +238,32 @@ mod tests {
     fn json_lines_are_parsed_only_for_line_streams() {
         let stream = b"{\"response\":\"a\",\"done\":false}\n{\"response\":\"\",\"done\":true,\"eval_count\":2}\n";
         for (media, token_events, usage) in [(Media::Lines, 1, Some(2)), (Media::Events, 0, None)] {
-            let (mut events, mut brought) = (Events::new(Api::OllamaGenerate, false), Brought::default());
+            let (mut events, mut found) = (Events::new(Api::OllamaGenerate, false), Found::default());
             events.restart(media);
-            events.take(stream, &mut brought);
+            events.take(stream, &mut found);
             let told = events.end();
-            assert_eq!((brought.token_events, told.usage, told.done), (token_events, usage, usage.is_some()));
+            assert_eq!((found.token_events, told.usage, told.done), (token_events, usage, usage.is_some()));
         }
     }
 
     #[test]
     fn non_streamed_response_is_counted() {
-        let (mut events, mut brought) = (Events::new(Api::Messages, false), Brought::default());
+        let (mut events, mut found) = (Events::new(Api::Messages, false), Found::default());
         events.restart(Media::of(b"application/json"));
         for part in [&b"{\"content\":[],\n\"usage\":{\"output"[..], b"_tokens\":12}}"] {
-            events.take(part, &mut brought);
+            events.take(part, &mut found);
         }
-        assert_eq!((events.end().usage, brought.token_events), (Some(12), 0));
+        assert_eq!((events.end().usage, found.token_events), (Some(12), 0));
         assert_eq!(Media::of(b"Text/Event-Stream; charset=utf-8"), Media::Events);
     }
 
     #[test]
     fn timestamps_and_error_events_are_detected() {
-        let (mut events, mut brought) = (Events::new(Api::Chat, true), Brought::default());
+        let (mut events, mut found) = (Events::new(Api::Chat, true), Found::default());
         let stamp = format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{:038}\"}}}}]}}\n\n", 123_456_789_u64);
-        events.take(stamp.as_bytes(), &mut brought);
-        assert_eq!(brought, Brought { token_events: 1, stamp: Some(123_456_789) });
-        events.take(b"data: {\"error\": {\"message\": \"x\"}}\n\n", &mut brought);
+        events.take(stamp.as_bytes(), &mut found);
+        assert_eq!(found, Found { token_events: 1, stamp: Some(123_456_789) });
+        events.take(b"data: {\"error\": {\"message\": \"x\"}}\n\n", &mut found);
         assert!(events.end().error);
     }
 }

@@ -4,17 +4,14 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use tokio::io::AsyncReadExt;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::body::Delimiter;
-use crate::body::Progress;
+use crate::body::{Delimiter, Progress};
 use crate::load::client::Answer;
-use crate::load::events::Brought;
+use crate::load::events::Found;
 use crate::load::request::Request;
-use crate::load::settings::Inspect;
-use crate::load::settings::Settings;
+use crate::load::settings::{Inspect, Settings};
 use crate::load::summary::End;
 
 /// Maximum size of the response headers in bytes.
@@ -125,9 +122,9 @@ impl Connection {
                 }
                 break;
             }
-            let mut brought = Brought::default();
-            let progress = delimiter.take(bytes, |body| answer.body(body, &mut brought));
-            answer.read(bytes.len(), brought, now);
+            let mut found = Found::default();
+            let progress = delimiter.take(bytes, |body| answer.body(body, &mut found));
+            answer.read(bytes.len(), found, now);
             range = 0..0;
             match progress {
                 Progress::More => {}

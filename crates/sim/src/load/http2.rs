@@ -13,7 +13,7 @@ use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
 use crate::load::client::Answer;
-use crate::load::events::Brought;
+use crate::load::events::Found;
 use crate::load::request::Request;
 use crate::load::summary::End;
 
@@ -106,9 +106,9 @@ impl Connection {
         while let Some(bytes) = body.data().await {
             let bytes = bytes?;
             let now = Instant::now();
-            let mut brought = Brought::default();
-            answer.body(&bytes, &mut brought);
-            answer.read(bytes.len(), brought, now);
+            let mut found = Found::default();
+            answer.body(&bytes, &mut found);
+            answer.read(bytes.len(), found, now);
             body.flow_control().release_capacity(bytes.len())?;
             if answer.is_given_up() {
                 stream.send_reset(Reason::CANCEL);

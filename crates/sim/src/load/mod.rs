@@ -11,32 +11,24 @@ mod http2;
 mod recorder;
 mod request;
 mod settings;
-mod shape;
 mod summary;
-mod url;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 
 use crate::load::client::Client;
 use crate::load::recorder::Recorder;
-use crate::load::request::Request;
-use crate::load::url::Url;
+use crate::load::request::{Request, Url};
 
-pub use crate::load::api::Api;
-pub use crate::load::api::UnknownApi;
+pub use crate::load::api::{Api, UnknownApi};
 pub use crate::load::recorder::Progress;
-pub use crate::load::settings::Inspect;
-pub use crate::load::settings::Settings;
-pub use crate::load::summary::End;
-pub use crate::load::summary::Percentiles;
-pub use crate::load::summary::Summary;
-pub use crate::load::url::BadUrl;
+pub use crate::load::request::BadUrl;
+pub use crate::load::settings::{Inspect, Settings};
+pub use crate::load::summary::{End, Percentiles, Summary};
 
 /// Why the load generator could not start.
 #[derive(Debug, thiserror::Error)]

@@ -1,18 +1,12 @@
 //! Measurements shared by all clients.
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
-use std::time::Duration;
-use std::time::Instant;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-use crate::load::summary::End;
-use crate::load::summary::Percentiles;
-use crate::load::summary::Summary;
+use crate::load::summary::{End, Percentiles, Summary};
 
 /// State of a run in progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -47,13 +41,8 @@ impl fmt::Display for Progress {
 #[derive(Debug)]
 struct State {
     open: u64,
-    ended: u64,
-    ends: BTreeMap<End, u64>,
-    statuses: BTreeMap<u16, u64>,
-    tokens: u64,
-    tokens_from_usage: u64,
-    token_events: u64,
-    bytes: u64,
+    /// Without the distributions.
+    summary: Summary,
     /// In microseconds.
     headers: Histogram<u64>,
     first_token: Histogram<u64>,
@@ -66,7 +55,7 @@ struct State {
 }
 
 /// Measurements of one request.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) end: End,
     pub(crate) status: Option<u16>,
@@ -100,13 +89,7 @@ impl Recorder {
         const HOUR_US: u64 = 3_600_000_000;
         let state = State {
             open: 0,
-            ended: 0,
-            ends: BTreeMap::new(),
-            statuses: BTreeMap::new(),
-            tokens: 0,
-            tokens_from_usage: 0,
-            token_events: 0,
-            bytes: 0,
+            summary: Summary::default(),
             headers: histogram(HOUR_US),
             first_token: histogram(HOUR_US),
             gaps: histogram(HOUR_US),
@@ -134,8 +117,8 @@ impl Recorder {
     /// Records one read: bytes, token events, the gap before them and their transit time.
     pub(crate) fn read(&self, bytes: usize, token_events: u64, gap: Option<Duration>, transit: Option<Duration>) {
         let mut state = self.state();
-        state.bytes += bytes as u64;
-        state.token_events += token_events;
+        state.summary.bytes += bytes as u64;
+        state.summary.token_events += token_events;
         if let Some(gap) = gap {
             state.gaps.saturating_record(micros(gap));
         }
@@ -153,13 +136,13 @@ impl Recorder {
             // The run ended before anything was sent, so the server cannot have seen this request.
             return;
         }
-        state.ended += 1;
-        *state.ends.entry(outcome.end).or_default() += 1;
+        state.summary.requests += 1;
+        *state.summary.ends.entry(outcome.end).or_default() += 1;
         if let Some(status) = outcome.status {
-            *state.statuses.entry(status).or_default() += 1;
+            *state.summary.statuses.entry(status).or_default() += 1;
         }
-        state.tokens += outcome.usage.unwrap_or(outcome.token_events);
-        state.tokens_from_usage += outcome.usage.unwrap_or(0);
+        state.summary.tokens += outcome.usage.unwrap_or(outcome.token_events);
+        state.summary.tokens_from_usage += outcome.usage.unwrap_or(0);
         let Some(sent) = outcome.sent.filter(|_| timed) else { return };
         if let Some(headers) = outcome.headers {
             state.headers.saturating_record(micros(headers - sent));
@@ -181,13 +164,13 @@ impl Recorder {
 
     pub(crate) fn progress(&self) -> Progress {
         let state = self.state();
-        let well = [End::Complete, End::Aborted].iter().filter_map(|end| state.ends.get(end)).sum::<u64>();
+        let well = state.summary.count(End::Complete) + state.summary.count(End::Aborted);
         Progress {
             elapsed: self.started.elapsed(),
             open: state.open,
-            ended: state.ended,
-            failed: state.ended - well,
-            token_events: state.token_events,
+            ended: state.summary.requests,
+            failed: state.summary.requests - well,
+            token_events: state.summary.token_events,
             time_to_first_token_ms: state.first_token.value_at_quantile(0.5) as f64 / 1e3,
         }
     }
@@ -196,19 +179,13 @@ impl Recorder {
         let state = self.state();
         Summary {
             seconds: wall.as_secs_f64(),
-            requests: state.ended,
-            ends: state.ends.clone(),
-            statuses: state.statuses.clone(),
-            tokens: state.tokens,
-            tokens_from_usage: state.tokens_from_usage,
-            token_events: state.token_events,
-            bytes: state.bytes,
             time_to_headers_ms: Percentiles::of(&state.headers, 1e3),
             time_to_first_token_ms: Percentiles::of(&state.first_token, 1e3),
             inter_token_latency_ms: Percentiles::of(&state.gaps, 1e3),
             tokens_per_second: Percentiles::of(&state.rates, 1e3),
             duration_ms: Percentiles::of(&state.durations, 1e3),
             transit_us: Percentiles::of(&state.transit, 1e3),
+            ..state.summary.clone()
         }
     }
 }

@@ -1,7 +1,6 @@
 //! Settings of the load generator.
 
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::load::api::Api;
 

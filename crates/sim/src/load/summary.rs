@@ -5,11 +5,10 @@ use std::fmt;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use serde::Serialize;
-use serde::Serializer;
+use serde::{Serialize, Serializer};
 
 /// How a request ended, from the client's point of view.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum End {
     /// A complete response with a 2xx status; for a stream, including its `[DONE]`.
@@ -35,25 +34,15 @@ pub enum End {
     /// The client aborted it on purpose.
     Aborted,
     /// The run ended first.
+    #[default]
     Unfinished,
 }
 
 impl fmt::Display for End {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            End::Complete => "complete",
-            End::NoDone => "no_done",
-            End::NoTokens => "no_tokens",
-            End::ErrorStatus => "error_status",
-            End::ErrorEvent => "error_event",
-            End::Truncated => "truncated",
-            End::Reset => "reset",
-            End::Refused => "refused",
-            End::Malformed => "malformed",
-            End::Timeout => "timeout",
-            End::Aborted => "aborted",
-            End::Unfinished => "unfinished",
-        })
+        // The name in JSON; `pad` keeps a column's width.
+        let name = serde_json::to_value(self).map_err(|_| fmt::Error)?;
+        f.pad(name.as_str().unwrap_or_default())
     }
 }
 
@@ -145,11 +134,6 @@ impl Summary {
         let broken_off = self.count(End::Aborted) + self.count(End::Unfinished);
         self.requests > 0 && whole + broken_off == 0
     }
-
-    /// Output tokens per second, over all streams.
-    pub fn throughput(&self) -> f64 {
-        if self.seconds > 0.0 { self.tokens as f64 / self.seconds } else { 0.0 }
-    }
 }
 
 /// A human-readable table.
@@ -158,7 +142,7 @@ impl fmt::Display for Summary {
         let wall = Duration::from_secs_f64(self.seconds);
         writeln!(f, "{} requests in {wall:.1?}, {:.2} per second", self.requests, self.requests as f64 / self.seconds)?;
         let told = if self.tokens_from_usage == self.tokens { "" } else { " (lower bound: some counted by events)" };
-        writeln!(f, "{} output tokens{told}, {:.1} per second", self.tokens, self.throughput())?;
+        writeln!(f, "{} output tokens{told}, {:.1} per second", self.tokens, self.tokens as f64 / self.seconds)?;
         for (end, count) in &self.ends {
             writeln!(f, "  {end:<14} {count:>8}")?;
         }

@@ -1,17 +1,15 @@
-//! State shared by all requests: the queue, the counters and the random number seed.
+//! State shared by all requests: the queue, the counters, `/metrics` and the random number seed.
 
+use std::fmt::Write;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
-use tokio::sync::SemaphorePermit;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
 use crate::server::fault::Fault;
-use crate::server::histogram::FIRST_TOKEN;
-use crate::server::histogram::Histogram;
-use crate::server::histogram::REQUEST;
 use crate::server::pacer::Pacer;
 use crate::server::settings::Settings;
 use crate::server::spans::Tracer;
@@ -45,42 +43,26 @@ pub struct Stats {
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub(crate) settings: Settings,
-    pub(crate) pacer: Option<Pacer>,
+    pub(crate) pacer: Option<Arc<Pacer>>,
     pub(crate) tracer: Option<Tracer>,
     slots: Semaphore,
-    requests: AtomicU64,
-    running: AtomicU64,
-    waiting: AtomicU64,
-    prompt_tokens: AtomicU64,
+    stats: Mutex<Stats>,
+    /// On its own, because every event adds to it.
     generation_tokens: AtomicU64,
-    stopped: AtomicU64,
-    exhausted: AtomicU64,
-    aborted: AtomicU64,
-    refused: AtomicU64,
-    faulted: AtomicU64,
-    pub(crate) first_token: Histogram,
-    pub(crate) queue_time: Histogram,
-    pub(crate) latency: Histogram,
+    first_token: Histogram,
+    queue_time: Histogram,
+    latency: Histogram,
 }
 
 impl Engine {
     pub(crate) fn new(settings: Settings, tracer: Option<Tracer>) -> Engine {
-        let zero = || AtomicU64::new(0);
         Engine {
-            pacer: settings.spin.then(Pacer::default),
+            pacer: settings.spin.then(Arc::default),
             tracer,
             slots: Semaphore::new(settings.max_concurrency.clamp(1, Semaphore::MAX_PERMITS)),
             settings,
-            requests: zero(),
-            running: zero(),
-            waiting: zero(),
-            prompt_tokens: zero(),
-            generation_tokens: zero(),
-            stopped: zero(),
-            exhausted: zero(),
-            aborted: zero(),
-            refused: zero(),
-            faulted: zero(),
+            stats: Mutex::default(),
+            generation_tokens: AtomicU64::new(0),
             first_token: Histogram::new(FIRST_TOKEN),
             queue_time: Histogram::new(REQUEST),
             latency: Histogram::new(REQUEST),
@@ -88,18 +70,12 @@ impl Engine {
     }
 
     pub(crate) fn stats(&self) -> Stats {
-        Stats {
-            requests: self.requests.load(Relaxed),
-            running: self.running.load(Relaxed),
-            waiting: self.waiting.load(Relaxed),
-            prompt_tokens: self.prompt_tokens.load(Relaxed),
-            generation_tokens: self.generation_tokens.load(Relaxed),
-            stopped: self.stopped.load(Relaxed),
-            exhausted: self.exhausted.load(Relaxed),
-            aborted: self.aborted.load(Relaxed),
-            refused: self.refused.load(Relaxed),
-            faulted: self.faulted.load(Relaxed),
-        }
+        Stats { generation_tokens: self.generation_tokens.load(Relaxed), ..*self.counters() }
+    }
+
+    /// The counters, to be changed.
+    pub(crate) fn counters(&self) -> MutexGuard<'_, Stats> {
+        self.stats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sleeps with the precision that the settings ask for.
@@ -110,71 +86,99 @@ impl Engine {
         }
     }
 
-    /// Counts a request and returns its random number generator.
-    pub(crate) fn begin(&self) -> fastrand::Rng {
-        let number = self.requests.fetch_add(1, Relaxed);
+    /// Counts a request; returns its random number generator and its random fault.
+    pub(crate) fn begin(&self) -> (fastrand::Rng, Option<Fault>) {
+        let number = {
+            let mut counters = self.counters();
+            counters.requests += 1;
+            counters.requests
+        };
         // An odd multiplier spreads adjacent numbers over all seeds.
-        fastrand::Rng::with_seed(self.settings.seed ^ number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
-    }
-
-    /// Draws the random fault of a request.
-    pub(crate) fn mishap(&self, chance: &mut fastrand::Rng) -> Option<Fault> {
+        let mut chance = fastrand::Rng::with_seed(self.settings.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mut draw = chance.f64();
         for (fault, probability) in &self.settings.faults {
             if draw < *probability {
-                return Some(*fault);
+                return (chance, Some(*fault));
             }
             draw -= probability;
         }
-        None
-    }
-
-    pub(crate) fn count_refused(&self) {
-        self.refused.fetch_add(1, Relaxed);
-    }
-
-    pub(crate) fn count_fault(&self) {
-        self.faulted.fetch_add(1, Relaxed);
+        (chance, None)
     }
 
     /// Waits for a free slot. Dropping the future before it completes counts the request as aborted.
     pub(crate) async fn schedule(&self, prompt_tokens: u64) -> Slot<'_> {
         let arrived = Instant::now();
-        let place = Place::take(self);
+        let mut waiting = Waiting { engine: self, scheduled: false };
+        self.counters().waiting += 1;
         // The semaphore is never closed; without a permit the request would run without a slot.
         let permit = self.slots.acquire().await.ok();
-        place.leave();
+        waiting.scheduled = true;
+        drop(waiting);
         let scheduled = Instant::now();
-        self.running.fetch_add(1, Relaxed);
-        self.prompt_tokens.fetch_add(prompt_tokens, Relaxed);
+        let mut counters = self.counters();
+        counters.running += 1;
+        counters.prompt_tokens += prompt_tokens;
         self.queue_time.observe(scheduled - arrived);
         Slot { engine: self, _permit: permit, arrived, scheduled, ended: false }
     }
-}
 
-/// A place in the queue.
-struct Place<'a> {
-    engine: &'a Engine,
-    left: bool,
-}
-
-impl<'a> Place<'a> {
-    fn take(engine: &'a Engine) -> Place<'a> {
-        engine.waiting.fetch_add(1, Relaxed);
-        Place { engine, left: false }
+    /// The metrics page, with vLLM's names (0.32.0).
+    pub(crate) fn metrics(&self) -> String {
+        let mut page = String::new();
+        // Writing to a string cannot fail.
+        let written = self.write_metrics(&mut page);
+        debug_assert!(written.is_ok());
+        page
     }
 
-    fn leave(mut self) {
-        self.left = true;
-    }
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        self.engine.waiting.fetch_sub(1, Relaxed);
-        if !self.left {
-            self.engine.aborted.fetch_add(1, Relaxed);
+    fn write_metrics(&self, page: &mut String) -> std::fmt::Result {
+        let stats = self.stats();
+        let model = self.settings.model.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+        let labels = format!("engine=\"0\",model_name=\"{model}\"");
+        let (prompts, generated) = (stats.prompt_tokens as f64, stats.generation_tokens as f64);
+        let mean_tokens = (prompts + generated) / stats.requests.max(1) as f64;
+        let cache = (stats.running as f64 * mean_tokens / CACHE_TOKENS).min(1.0);
+        for (name, kind, help, value) in [
+            ("num_requests_running", "gauge", "Number of requests in model execution batches.", stats.running as f64),
+            ("num_requests_waiting", "gauge", "Number of requests waiting to be processed.", stats.waiting as f64),
+            ("kv_cache_usage_perc", "gauge", "KV-cache usage. 1 means 100 percent usage.", cache),
+            ("prompt_tokens_total", "counter", "Number of prefill tokens processed.", prompts),
+            ("generation_tokens_total", "counter", "Number of generation tokens processed.", generated),
+        ] {
+            writeln!(page, "# HELP vllm:{name} {help}\n# TYPE vllm:{name} {kind}\nvllm:{name}{{{labels}}} {value:?}")?;
         }
+        let name = "vllm:request_success_total";
+        writeln!(page, "# HELP {name} Count of successfully processed requests.\n# TYPE {name} counter")?;
+        // vLLM's Python front end does not count aborted requests here.
+        for (finish, value) in [("stop", stats.stopped), ("length", stats.exhausted), ("abort", 0)] {
+            writeln!(page, "{name}{{engine=\"0\",finished_reason=\"{finish}\",model_name=\"{model}\"}} {value}.0")?;
+        }
+        for (name, help, histogram) in [
+            ("time_to_first_token_seconds", "Histogram of time to first token in seconds.", &self.first_token),
+            ("request_queue_time_seconds", "Histogram of time spent in WAITING phase for request.", &self.queue_time),
+            ("e2e_request_latency_seconds", "Histogram of e2e request latency in seconds.", &self.latency),
+        ] {
+            writeln!(page, "# HELP vllm:{name} {help}\n# TYPE vllm:{name} histogram")?;
+            histogram.write(page, &format!("vllm:{name}"), &labels)?;
+        }
+        Ok(())
+    }
+}
+
+/// Simulated capacity of the key-value cache in tokens.
+const CACHE_TOKENS: f64 = 500_000.0;
+
+/// A request in the queue.
+struct Waiting<'a> {
+    engine: &'a Engine,
+    scheduled: bool,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut counters = self.engine.counters();
+        counters.waiting -= 1;
+        counters.aborted += u64::from(!self.scheduled);
     }
 }
 
@@ -187,6 +191,13 @@ pub(crate) enum Finish {
     Length,
     /// An injected fault ended it.
     Fault,
+}
+
+impl Finish {
+    /// The state of a response that ended like this, as templates name it.
+    pub(crate) fn name(self) -> &'static str {
+        if self == Finish::Length { "length" } else { "stop" }
+    }
 }
 
 /// A running request. If it is dropped before `end`, it counts as aborted by its client.
@@ -219,19 +230,69 @@ impl Slot<'_> {
     pub(crate) fn end(mut self, finish: Finish) {
         self.ended = true;
         match finish {
-            Finish::Stop => self.engine.stopped.fetch_add(1, Relaxed),
-            Finish::Length => self.engine.exhausted.fetch_add(1, Relaxed),
+            Finish::Stop => self.engine.counters().stopped += 1,
+            Finish::Length => self.engine.counters().exhausted += 1,
             Finish::Fault => return,
-        };
+        }
         self.engine.latency.observe(self.arrived.elapsed());
     }
 }
 
 impl Drop for Slot<'_> {
     fn drop(&mut self) {
-        self.engine.running.fetch_sub(1, Relaxed);
-        if !self.ended {
-            self.engine.aborted.fetch_add(1, Relaxed);
+        let mut counters = self.engine.counters();
+        counters.running -= 1;
+        counters.aborted += u64::from(!self.ended);
+    }
+}
+
+/// Bounds of vLLM's `time_to_first_token_seconds` (0.32.0).
+const FIRST_TOKEN: &[f64] = &[
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
+    160.0, 640.0, 2560.0,
+];
+
+/// Bounds of vLLM's `request_queue_time_seconds`, `e2e_request_latency_seconds` and similar (0.32.0).
+const REQUEST: &[f64] = &[
+    0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0,
+    1920.0, 7680.0,
+];
+
+/// Counts of durations per bucket.
+#[derive(Debug)]
+struct Histogram {
+    bounds: &'static [f64],
+    /// One per bound, plus one above all bounds.
+    counts: Vec<AtomicU64>,
+    sum_us: AtomicU64,
+}
+
+impl Histogram {
+    fn new(bounds: &'static [f64]) -> Histogram {
+        let counts = (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect();
+        Histogram { bounds, counts, sum_us: AtomicU64::new(0) }
+    }
+
+    fn observe(&self, time: Duration) {
+        let seconds = time.as_secs_f64();
+        let bucket = self.bounds.partition_point(|bound| *bound < seconds);
+        if let Some(count) = self.counts.get(bucket) {
+            count.fetch_add(1, Relaxed);
         }
+        self.sum_us.fetch_add(time.as_micros() as u64, Relaxed);
+    }
+
+    /// Writes the samples in the Prometheus text format; `labels` without braces.
+    fn write(&self, page: &mut String, name: &str, labels: &str) -> std::fmt::Result {
+        let mut count = 0;
+        for (index, bucket) in self.counts.iter().enumerate() {
+            count += bucket.load(Relaxed);
+            match self.bounds.get(index) {
+                Some(bound) => writeln!(page, "{name}_bucket{{{labels},le=\"{bound:?}\"}} {count}.0")?,
+                None => writeln!(page, "{name}_bucket{{{labels},le=\"+Inf\"}} {count}.0")?,
+            }
+        }
+        writeln!(page, "{name}_count{{{labels}}} {count}.0")?;
+        writeln!(page, "{name}_sum{{{labels}}} {:?}", self.sum_us.load(Relaxed) as f64 / 1e6)
     }
 }

@@ -72,37 +72,28 @@ impl FromStr for Fault {
     type Err = UnknownFault;
 
     fn from_str(text: &str) -> Result<Fault, UnknownFault> {
-        let unknown = || UnknownFault { text: text.to_owned() };
-        let (name, argument) = match text.split_once(':') {
-            Some((name, argument)) => (name, Some(argument)),
-            None => (text, None),
-        };
-        let events = || argument.map_or(Ok(AFTER), |argument| argument.parse().map_err(|_| unknown()));
+        let (name, argument) = text.split_once(':').map_or((text, None), |(name, argument)| (name, Some(argument)));
+        let events = || argument.map_or(Some(AFTER), |argument| argument.parse().ok());
         let time = |default| match argument {
-            None => Ok(default),
-            Some(argument) => {
-                let seconds = argument.parse().map_err(|_| unknown())?;
-                Duration::try_from_secs_f64(seconds).map_err(|_| unknown())
-            }
+            None => Some(Duration::from_secs(default)),
+            Some(argument) => Duration::try_from_secs_f64(argument.parse().ok()?).ok(),
         };
-        Ok(match name {
-            "status" => match argument.and_then(|argument| argument.parse().ok()) {
-                Some(status @ 400..=599) => Fault::Status(status),
-                _ => return Err(unknown()),
-            },
-            "error-event" => Fault::ErrorEvent(events()?),
-            "cut" => Fault::Cut(events()?),
-            "reset" => Fault::Reset(events()?),
-            "stall" => Fault::Stall(time(Duration::from_secs(5))?),
-            "hang" if argument.is_none() => Fault::Hang(None),
-            "hang" => Fault::Hang(Some(time(Duration::ZERO)?)),
-            "no-done" if argument.is_none() => Fault::NoDone,
-            "empty" if argument.is_none() => Fault::Empty,
-            "slow-headers" => Fault::SlowHeaders(time(Duration::from_secs(2))?),
-            "bad-json" => Fault::BadJson(events()?),
-            "garbage" if argument.is_none() => Fault::Garbage,
-            _ => return Err(unknown()),
-        })
+        let fault = match (name, argument) {
+            ("status", Some(code)) => code.parse().ok().filter(|code| (400..=599).contains(code)).map(Fault::Status),
+            ("error-event", _) => events().map(Fault::ErrorEvent),
+            ("cut", _) => events().map(Fault::Cut),
+            ("reset", _) => events().map(Fault::Reset),
+            ("stall", _) => time(5).map(Fault::Stall),
+            ("hang", None) => Some(Fault::Hang(None)),
+            ("hang", Some(_)) => time(0).map(|time| Fault::Hang(Some(time))),
+            ("no-done", None) => Some(Fault::NoDone),
+            ("empty", None) => Some(Fault::Empty),
+            ("slow-headers", _) => time(2).map(Fault::SlowHeaders),
+            ("bad-json", _) => events().map(Fault::BadJson),
+            ("garbage", None) => Some(Fault::Garbage),
+            _ => None,
+        };
+        fault.ok_or_else(|| UnknownFault { text: text.to_owned() })
     }
 }
 

@@ -1,15 +1,30 @@
 //! The simulated model: which tokens each event of a request contains, and when they are due.
 
 use std::fmt::Write;
+use std::sync::LazyLock;
 use std::time::Duration;
 
+use crate::server::dialect::Job;
 use crate::server::engine::Finish;
-use crate::server::job::Job;
-use crate::server::schedule::Schedule;
-use crate::server::settings::STAMP_DIGITS;
-use crate::server::settings::Settings;
-use crate::server::settings::Text;
-use crate::server::vocabulary;
+use crate::server::settings::{Pace, STAMP_DIGITS, Settings, Text};
+
+/// Word pieces as a tokenizer cuts them: with a leading space, and some with multi-byte letters.
+const PIECES: &str = " the| a| of| to| and| in| is| that| it| for| stream| token| rate| time| first| last| slow| fast| read|\
+    \x20write|ing|ed|er|s|ly|tion|,|.| queue| model| answer| server| client| count| gap| wait|\n| \"quote\"| caf\u{e9}|\
+    \x20na\u{ef}ve| \u{4f60}\u{597d}| \u{1f680}| 1| 2| 42| back\\slash|:|;| we| see";
+
+static VOCABULARY: LazyLock<Vec<&str>> = LazyLock::new(|| PIECES.split('|').collect());
+
+/// Id of the first piece; smaller ids are special tokens.
+const BASE: u32 = 100;
+
+/// Id of the end-of-text token, which has no text.
+pub(crate) const END_OF_TEXT: u32 = 2;
+
+/// The text of a token drawn from the vocabulary; `None` for other ids.
+fn text_of(id: u32) -> Option<&'static str> {
+    VOCABULARY.get(id.checked_sub(BASE)? as usize).copied()
+}
 
 /// The output of one sequence (choice) in one step.
 #[derive(Debug)]
@@ -31,9 +46,9 @@ impl Piece {
     /// The tokens of this step one by one; text that does not consist of words is returned with the first token.
     pub(crate) fn each(&self) -> impl Iterator<Item = (u32, &str)> {
         self.ids.iter().enumerate().map(|(at, id)| {
-            let text = match vocabulary::text(*id) {
+            let text = match text_of(*id) {
                 Some(text) => text,
-                None if at == 0 && *id != vocabulary::END_OF_TEXT => self.text.as_str(),
+                None if at == 0 && *id != END_OF_TEXT => self.text.as_str(),
                 None => "",
             };
             (*id, text)
@@ -95,9 +110,9 @@ impl Generation {
             match self.text {
                 Text::Words => {
                     for _ in 0..words {
-                        let token = vocabulary::draw(&mut self.chance);
-                        piece.text.push_str(token.text);
-                        piece.ids.push(token.id);
+                        let id = BASE + self.chance.usize(..VOCABULARY.len()) as u32;
+                        piece.text.push_str(text_of(id).unwrap_or_default());
+                        piece.ids.push(id);
                     }
                 }
                 Text::Stamp(_) | Text::Filler if words == 0 => {}
@@ -108,8 +123,8 @@ impl Generation {
                 }
                 Text::Filler => piece.text.extend(std::iter::repeat_n('x', STAMP_DIGITS)),
             }
-            piece.ids.resize(words as usize, vocabulary::END_OF_TEXT + 1);
-            piece.ids.resize(piece.tokens as usize, vocabulary::END_OF_TEXT);
+            piece.ids.resize(words as usize, END_OF_TEXT + 1);
+            piece.ids.resize(piece.tokens as usize, END_OF_TEXT);
         }
     }
 
@@ -160,5 +175,78 @@ impl Generation {
         for piece in &mut self.pieces {
             piece.generated += steps;
         }
+    }
+}
+
+/// Due times of one stream, relative to its scheduling. They do not drift: each is calculated from the start, not from
+/// the previous one.
+#[derive(Debug)]
+struct Schedule {
+    pace: Pace,
+    first: f64,
+    chance: fastrand::Rng,
+}
+
+impl Schedule {
+    fn new(pace: Pace, mut chance: fastrand::Rng) -> Schedule {
+        let late = 1.0 + pace.jitter.clamp(0.0, 1.0) * chance.f64();
+        Schedule { pace, first: pace.time_to_first_token.as_secs_f64() * late, chance }
+    }
+
+    /// Number of tokens in the next event, after `sent` tokens and with `left` remaining.
+    fn tokens(&self, sent: u64, left: u64) -> u64 {
+        if sent == 0 { left.min(1) } else { left.min(u64::from(self.pace.tokens_per_chunk.max(1))) }
+    }
+
+    /// Due time of the event whose last token is number `token` (the first is 1).
+    fn due(&mut self, token: u64) -> Duration {
+        let gap = if self.pace.tokens_per_second > 0.0 { 1.0 / self.pace.tokens_per_second } else { 0.0 };
+        let late = if token > 1 { gap * self.pace.jitter.clamp(0.0, 1.0) * self.chance.f64() } else { 0.0 };
+        Duration::try_from_secs_f64(self.first + token.saturating_sub(1) as f64 * gap + late).unwrap_or(Duration::MAX)
+    }
+
+    /// Whether events follow each other without a pause.
+    fn unpaced(&self) -> bool {
+        self.pace.tokens_per_second <= 0.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn schedule(pace: Pace) -> Schedule {
+        Schedule::new(pace, fastrand::Rng::with_seed(7))
+    }
+
+    #[test]
+    fn tokens_without_jitter_follow_the_configured_pace() {
+        let mut schedule = schedule(Pace { jitter: 0.0, ..Pace::default() });
+        assert_eq!(schedule.due(1), Duration::from_millis(200));
+        assert_eq!(schedule.due(2), Duration::from_millis(220));
+        assert_eq!(schedule.due(501), Duration::from_millis(10_200));
+    }
+
+    #[test]
+    fn jitter_only_delays_and_never_drifts() {
+        let mut schedule = schedule(Pace { jitter: 0.5, ..Pace::default() });
+        let first = schedule.due(1);
+        assert!((Duration::from_millis(200)..=Duration::from_millis(300)).contains(&first));
+        let mut spread = false;
+        for token in 2..2000 {
+            let plain = first + Duration::from_millis(20) * (token as u32 - 1);
+            let late = schedule.due(token).saturating_sub(plain);
+            assert!(late <= Duration::from_micros(10_001), "{late:?}");
+            spread |= late > Duration::from_millis(9);
+        }
+        assert!(spread);
+    }
+
+    #[test]
+    fn first_event_holds_one_token_others_the_configured_number() {
+        let schedule = schedule(Pace { tokens_per_chunk: 5, ..Pace::default() });
+        assert_eq!(schedule.tokens(0, 12), 1);
+        assert_eq!(schedule.tokens(1, 11), 5);
+        assert_eq!(schedule.tokens(11, 1), 1);
     }
 }

@@ -1,22 +1,15 @@
 //! Reads requests from one client and writes raw bytes to it, with full control over how the connection ends.
 
-use std::fmt;
 use std::future::Future;
-use std::io;
 use std::pin::Pin;
-use std::task::Context;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
+use std::{fmt, io};
 
-use tokio::io::AsyncRead;
-use tokio::io::AsyncReadExt;
-use tokio::io::AsyncWrite;
-use tokio::io::AsyncWriteExt;
-use tokio::io::ReadBuf;
-use tokio::net::TcpStream;
-use tokio::net::UnixStream;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
 
-use crate::server::spans::Caller;
+use crate::body::{Delimiter, Progress};
 
 /// The transport of a client connection.
 pub(crate) trait Wire: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin {
@@ -46,8 +39,8 @@ const HEADERS: usize = 64;
 const HEAD_BYTES: usize = 64 * 1024;
 pub(crate) const BODY_BYTES: usize = 256 * 1024 * 1024;
 
-/// The parts of the request headers that the server uses.
-#[derive(Debug, Default)]
+/// The headers of a request.
+#[derive(Debug)]
 pub(crate) struct Head {
     pub(crate) method: String,
     pub(crate) path: String,
@@ -55,18 +48,20 @@ pub(crate) struct Head {
     pub(crate) query: String,
     /// `Connection: close`, or HTTP/1.0 without `keep-alive`.
     pub(crate) close: bool,
-    pub(crate) request_id: Option<String>,
-    pub(crate) caller: Option<Caller>,
-    pub(crate) fault: Option<String>,
-    /// Value of `x-sim-engine`.
-    pub(crate) engine: Option<String>,
-    pub(crate) content_type: Option<String>,
-    /// `Upgrade: websocket`.
-    pub(crate) upgrades: bool,
-    pub(crate) websocket_key: Option<String>,
-    content_length: usize,
-    chunked: bool,
-    expects_continue: bool,
+    headers: Vec<(String, String)>,
+}
+
+impl Head {
+    /// The last header with this name.
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        let found = self.headers.iter().rev().find(|(known, _)| known.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.as_str())
+    }
+
+    /// Whether a header has this value, in any case.
+    pub(crate) fn says(&self, name: &str, value: &str) -> bool {
+        self.get(name).is_some_and(|found| found.eq_ignore_ascii_case(value))
+    }
 }
 
 /// Why no further request was read.
@@ -101,23 +96,23 @@ impl Client {
 
     /// Reads the next request and its body.
     pub(crate) async fn request(&mut self, idle: Duration) -> Result<(Head, Vec<u8>), Ended> {
-        let head = tokio::time::timeout(idle, self.next(parse)).await.unwrap_or(Err(Ended::Gone))?;
-        if head.expects_continue {
+        let head = tokio::time::timeout(idle, self.head()).await.unwrap_or(Err(Ended::Gone))?;
+        let length = head.get("content-length").unwrap_or("0").parse().map_err(|_| Ended::Malformed)?;
+        if head.says("expect", "100-continue") {
             self.stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await?;
         }
-        let body = if head.chunked { self.chunked_body().await? } else { self.take(head.content_length).await? };
+        let body = match head.says("transfer-encoding", "chunked") {
+            true => self.chunked_body().await?,
+            false => self.take(length).await?,
+        };
         Ok((head, body))
     }
 
-    /// Reads until `parse` finds an item at the start of the buffer; `parse` returns the item and its length.
-    pub(crate) async fn next<T>(
-        &mut self,
-        parse: impl Fn(&[u8]) -> Result<Option<(T, usize)>, Ended>,
-    ) -> Result<T, Ended> {
+    async fn head(&mut self) -> Result<Head, Ended> {
         loop {
-            if let Some((found, length)) = parse(&self.inbox)? {
+            if let Some((head, length)) = parse(&self.inbox)? {
                 self.inbox.drain(..length);
-                return Ok(found);
+                return Ok(head);
             }
             self.fill().await?;
         }
@@ -128,51 +123,29 @@ impl Client {
         if length > BODY_BYTES {
             return Err(Ended::Malformed);
         }
-        let rest = self.inbox.split_off(length.min(self.inbox.len()));
-        let mut body = std::mem::replace(&mut self.inbox, rest);
-        let have = body.len();
-        body.resize(length, 0);
-        if let Some(missing) = body.get_mut(have..) {
-            self.stream.read_exact(missing).await?;
+        while self.inbox.len() < length {
+            self.fill().await?;
         }
-        Ok(body)
+        let rest = self.inbox.split_off(length);
+        Ok(std::mem::replace(&mut self.inbox, rest))
     }
 
     async fn chunked_body(&mut self) -> Result<Vec<u8>, Ended> {
-        let mut body = Vec::new();
+        let (mut delimiter, mut body) = (Delimiter::chunked(), Vec::new());
         loop {
-            let line = self.line().await?;
-            let size = line.split(|byte| *byte == b';').next().and_then(|size| std::str::from_utf8(size).ok());
-            let size = size.and_then(|size| usize::from_str_radix(size.trim(), 16).ok()).ok_or(Ended::Malformed)?;
-            if size == 0 {
-                while !self.line().await?.is_empty() {}
-                return Ok(body);
+            let mut progress = Progress::More;
+            // Byte by byte, because the next request may follow.
+            let step = |byte: &u8| {
+                progress = delimiter.take(std::slice::from_ref(byte), |data| body.extend_from_slice(data));
+                progress != Progress::More
+            };
+            let used = self.inbox.iter().position(step).map_or(self.inbox.len(), |at| at + 1);
+            self.inbox.drain(..used);
+            match progress {
+                Progress::End => return Ok(body),
+                Progress::More if body.len() <= BODY_BYTES => self.fill().await?,
+                _ => return Err(Ended::Malformed),
             }
-            if size > BODY_BYTES || body.len() + size > BODY_BYTES {
-                return Err(Ended::Malformed);
-            }
-            body.append(&mut self.take(size).await?);
-            if !self.line().await?.is_empty() {
-                return Err(Ended::Malformed);
-            }
-        }
-    }
-
-    /// Reads the next line, without its line end.
-    async fn line(&mut self) -> Result<Vec<u8>, Ended> {
-        loop {
-            if let Some(at) = memchr::memchr(b'\n', &self.inbox) {
-                let mut line: Vec<u8> = self.inbox.drain(..=at).collect();
-                line.truncate(at);
-                if line.last() == Some(&b'\r') {
-                    line.pop();
-                }
-                return Ok(line);
-            }
-            if self.inbox.len() > HEAD_BYTES {
-                return Err(Ended::Malformed);
-            }
-            self.fill().await?;
         }
     }
 
@@ -206,36 +179,25 @@ impl Client {
         }
     }
 
-    /// Closes the connection with a reset.
-    pub(crate) fn reset(mut self) {
+    /// Makes the connection end with a reset.
+    pub(crate) fn reset(&mut self) {
         self.stream.reset();
     }
-
-    /// The connection with the bytes read so far put back.
-    pub(crate) fn rewound(self) -> Rewound {
-        Rewound { read: self.inbox, stream: self.stream }
-    }
 }
 
-/// A connection whose first bytes were already read.
-#[derive(Debug)]
-pub(crate) struct Rewound {
-    read: Vec<u8>,
-    stream: Box<dyn Wire>,
-}
-
-impl AsyncRead for Rewound {
+/// The bytes of the connection, those that were read ahead included.
+impl AsyncRead for Client {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if self.read.is_empty() {
+        if self.inbox.is_empty() {
             return Pin::new(&mut self.stream).poll_read(cx, buf);
         }
-        let length = self.read.len().min(buf.remaining());
-        buf.put_slice(&self.read.drain(..length).collect::<Vec<u8>>());
+        let length = self.inbox.len().min(buf.remaining());
+        buf.put_slice(&self.inbox.drain(..length).collect::<Vec<u8>>());
         Poll::Ready(Ok(()))
     }
 }
 
-impl AsyncWrite for Rewound {
+impl AsyncWrite for Client {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
@@ -266,41 +228,17 @@ fn parse(bytes: &[u8]) -> Result<Option<(Head, usize)>, Ended> {
         Ok(httparse::Status::Partial) if bytes.len() <= HEAD_BYTES => return Ok(None),
         _ => return Err(Ended::Malformed),
     };
-    let (path, query) =
-        request.path.unwrap_or_default().split_once('?').unwrap_or((request.path.unwrap_or_default(), ""));
+    let target = request.path.unwrap_or_default();
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let text = |header: &httparse::Header<'_>| String::from_utf8_lossy(header.value).trim().to_owned();
+    let headers = request.headers.iter().map(|header| (header.name.to_owned(), text(header)));
     let mut head = Head {
         method: request.method.unwrap_or_default().to_owned(),
         path: path.to_owned(),
         query: query.to_owned(),
-        close: request.version == Some(0),
-        ..Head::default()
+        close: false,
+        headers: headers.collect(),
     };
-    for header in request.headers.iter() {
-        let value = String::from_utf8_lossy(header.value);
-        let is = |name: &str| header.name.eq_ignore_ascii_case(name);
-        if is("content-length") {
-            head.content_length = value.trim().parse().map_err(|_| Ended::Malformed)?;
-        } else if is("transfer-encoding") {
-            head.chunked = value.trim().eq_ignore_ascii_case("chunked");
-        } else if is("connection") {
-            head.close = value.trim().eq_ignore_ascii_case("close");
-        } else if is("expect") {
-            head.expects_continue = value.trim().eq_ignore_ascii_case("100-continue");
-        } else if is("x-request-id") {
-            head.request_id = Some(value.into_owned());
-        } else if is("traceparent") {
-            head.caller = Caller::parse(&value);
-        } else if is("x-sim-fault") {
-            head.fault = Some(value.trim().to_owned());
-        } else if is("x-sim-engine") {
-            head.engine = Some(value.trim().to_owned());
-        } else if is("content-type") {
-            head.content_type = Some(value.into_owned());
-        } else if is("upgrade") {
-            head.upgrades = value.trim().eq_ignore_ascii_case("websocket");
-        } else if is("sec-websocket-key") {
-            head.websocket_key = Some(value.trim().to_owned());
-        }
-    }
+    head.close = head.get("connection").map_or(request.version == Some(0), |value| value.eq_ignore_ascii_case("close"));
     Ok(Some((head, length)))
 }

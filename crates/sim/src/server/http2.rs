@@ -4,29 +4,19 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Context;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use h2::Reason;
-use h2::RecvStream;
-use h2::SendStream;
 use h2::server::SendResponse;
-use http::Request;
-use http::Response;
-use tokio::io::AsyncRead;
-use tokio::io::AsyncWrite;
-use tokio::io::ReadBuf;
+use h2::{Reason, RecvStream, SendStream};
+use http::{Request, Response};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::JoinSet;
 
-use crate::body::Delimiter;
-use crate::body::Progress;
-use crate::server::connection;
+use crate::body::{Delimiter, Progress};
 use crate::server::engine::Engine;
-use crate::server::http::BODY_BYTES;
-use crate::server::http::Client;
-use crate::server::http::Rewound;
-use crate::server::http::Wire;
+use crate::server::http::{BODY_BYTES, Client, Wire};
+use crate::server::request;
 
 /// Concurrent streams per connection; a client has to wait with further ones.
 const STREAMS: u32 = 1000;
@@ -38,7 +28,7 @@ const WINDOW: u32 = 1 << 20;
 const HEADERS: usize = 32;
 
 /// Serves a connection until either side closes it.
-pub(crate) async fn serve(stream: Rewound, engine: Arc<Engine>) {
+pub(crate) async fn serve(stream: Client, engine: Arc<Engine>) {
     let mut builder = h2::server::Builder::new();
     builder.max_concurrent_streams(STREAMS).initial_window_size(WINDOW).initial_connection_window_size(WINDOW);
     let Ok(mut connection) = builder.handshake::<_, Bytes>(stream).await else { return };
@@ -66,8 +56,8 @@ async fn answer(request: Request<RecvStream>, respond: SendResponse<Bytes>, engi
     // The client reset the stream, so no response is sent.
     let Some(body) = whole(body).await else { return };
     let is_head = head.method == http::Method::HEAD;
-    let stream = Stream { request: rendered(&head, &body), respond, answer: Answer::Head(Vec::new()), is_head };
-    connection::answer_all(Client::new(Box::new(stream)), &engine).await;
+    let stream = Stream { request: rendered(&head, &body), respond, answer: Answer::Head, is_head };
+    request::answer_all(Client::new(Box::new(stream)), &engine).await;
 }
 
 /// Reads the whole request body.
@@ -112,8 +102,7 @@ struct Stream {
 /// State of the response.
 #[derive(Debug)]
 enum Answer {
-    /// The header bytes written so far.
-    Head(Vec<u8>),
+    Head,
     Body(SendStream<Bytes>, Delimiter),
     Over,
 }
@@ -126,27 +115,19 @@ impl Stream {
     /// Resets a stream whose response is incomplete.
     fn give_up(&mut self, reason: Reason) {
         match std::mem::replace(&mut self.answer, Answer::Over) {
-            Answer::Head(_) => self.respond.send_reset(reason),
+            Answer::Head => self.respond.send_reset(reason),
             Answer::Body(mut stream, _) => stream.send_reset(reason),
             Answer::Over => {}
         }
     }
 
-    /// Adds header bytes; any bytes after the headers belong to the body.
-    fn head(&mut self, mut bytes: Vec<u8>) -> io::Result<()> {
+    /// Sends the headers, which arrive in one write; any bytes after them belong to the body.
+    fn head(&mut self, bytes: &[u8]) -> io::Result<()> {
         let mut headers = [httparse::EMPTY_HEADER; HEADERS];
         let mut parsed = httparse::Response::new(&mut headers);
-        let length = match parsed.parse(&bytes) {
-            Ok(httparse::Status::Complete(length)) => length,
-            Ok(httparse::Status::Partial) => {
-                self.answer = Answer::Head(bytes);
-                return Ok(());
-            }
-            Err(_) => {
-                self.answer = Answer::Head(Vec::new());
-                self.give_up(Reason::INTERNAL_ERROR);
-                return Ok(());
-            }
+        let Ok(httparse::Status::Complete(length)) = parsed.parse(bytes) else {
+            self.give_up(Reason::INTERNAL_ERROR);
+            return Ok(());
         };
         let mut response = Response::builder().status(parsed.code.unwrap_or_default());
         let mut delimiter = Delimiter::Close;
@@ -168,8 +149,7 @@ impl Stream {
         let empty = self.is_head || delimiter == Delimiter::Length(0);
         let stream = self.respond.send_response(response, empty).map_err(broken)?;
         self.answer = if empty { Answer::Over } else { Answer::Body(stream, delimiter) };
-        let body = bytes.split_off(length);
-        if body.is_empty() { Ok(()) } else { self.body(&body) }
+        self.body(bytes.get(length..).unwrap_or_default())
     }
 
     fn body(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -201,7 +181,7 @@ impl AsyncRead for Stream {
         }
         let this = &mut *self;
         let reset = match &mut this.answer {
-            Answer::Head(_) => this.respond.poll_reset(cx),
+            Answer::Head => this.respond.poll_reset(cx),
             Answer::Body(stream, _) => stream.poll_reset(cx),
             Answer::Over => return Poll::Ready(Ok(())),
         };
@@ -214,11 +194,7 @@ impl AsyncWrite for Stream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = &mut *self;
         let written = match &mut this.answer {
-            Answer::Head(head) => {
-                let mut head = std::mem::take(head);
-                head.extend_from_slice(bytes);
-                this.head(head)
-            }
+            Answer::Head => this.head(bytes),
             Answer::Body(stream, _) => {
                 stream.reserve_capacity(bytes.len().max(1));
                 if stream.capacity() == 0 {

@@ -12,53 +12,34 @@
 //! Faults are injected at random, by the request header `x-sim-fault: NAME[:ARG]`, or by the model name
 //! `fault/NAME[:ARG]`, in the format of each API.
 
-mod api;
-mod connection;
 mod dialect;
 mod engine;
-mod exchange;
 mod fault;
-mod form;
-mod front;
 mod generation;
-mod histogram;
 mod http;
 mod http2;
-mod job;
-mod listener;
-mod metrics;
 mod pacer;
-mod prompt;
 mod realtime;
-mod schedule;
+mod request;
 mod settings;
 mod spans;
-mod vocabulary;
-mod websocket;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use tokio::task::JoinHandle;
-use tokio::task::JoinSet;
+use tokio::net::{TcpListener, TcpSocket, UnixListener};
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::server::engine::Engine;
-use crate::server::listener::Listener;
+use crate::server::http::Wire;
 use crate::server::spans::Tracer;
 
-pub use crate::server::api::Imitation;
-pub use crate::server::api::UnknownImitation;
 pub use crate::server::engine::Stats;
-pub use crate::server::fault::Fault;
-pub use crate::server::fault::UnknownFault;
-pub use crate::server::settings::Listen;
-pub use crate::server::settings::Pace;
-pub use crate::server::settings::STAMP_DIGITS;
-pub use crate::server::settings::Settings;
-pub use crate::server::settings::Text;
-pub use crate::server::spans::OtlpProtocol;
-pub use crate::server::spans::Traces;
+pub use crate::server::fault::{Fault, UnknownFault};
+pub use crate::server::settings::{Imitation, Listen, Pace, STAMP_DIGITS, Settings, Text, UnknownImitation};
+pub use crate::server::spans::{OtlpProtocol, Traces, UnknownProtocol};
 
 /// Why the simulated server could not start.
 #[derive(Debug, thiserror::Error)]
@@ -128,19 +109,14 @@ impl Drop for Simulator {
 /// Accepts until aborted; the connections live in the task set, so that they end with it.
 async fn accept(listener: Listener, engine: Arc<Engine>) {
     let mut connections = JoinSet::new();
-    if engine.pacer.is_some() {
-        let engine = Arc::clone(&engine);
-        connections.spawn(async move {
-            if let Some(pacer) = &engine.pacer {
-                pacer.spin().await;
-            }
-        });
+    if let Some(pacer) = engine.pacer.clone() {
+        connections.spawn(async move { pacer.spin().await });
     }
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok(stream) => {
-                    connections.spawn(connection::serve(stream, Arc::clone(&engine)));
+                    connections.spawn(request::serve(stream, Arc::clone(&engine)));
                 }
                 // Out of file descriptors, or the client already disconnected: both are temporary.
                 Err(error) => {
@@ -153,6 +129,57 @@ async fn accept(listener: Listener, engine: Arc<Engine>) {
                     tracing::error!(%error, "simulated server connection panicked");
                 }
             }
+        }
+    }
+}
+
+/// A listening socket; the file of a Unix socket is removed on drop.
+#[derive(Debug)]
+enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener, PathBuf),
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Listener::Unix(_, path) = self
+            && let Err(error) = std::fs::remove_file(&*path)
+        {
+            tracing::debug!(%error, path = %path.display(), "simulated server socket file was already removed");
+        }
+    }
+}
+
+impl Listener {
+    fn bind(listen: &Listen) -> io::Result<Listener> {
+        match listen {
+            Listen::Tcp(address) => {
+                let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+                socket.set_reuseaddr(true)?;
+                socket.bind(*address)?;
+                // Load tests open thousands of connections at once.
+                Ok(Listener::Tcp(socket.listen(4096)?))
+            }
+            Listen::Unix(path) => Ok(Listener::Unix(UnixListener::bind(path)?, path.clone())),
+        }
+    }
+
+    /// The TCP address; the unspecified address for a Unix socket.
+    fn local_address(&self) -> io::Result<SocketAddr> {
+        match self {
+            Listener::Tcp(listener) => listener.local_addr(),
+            Listener::Unix(..) => Ok((Ipv6Addr::UNSPECIFIED, 0).into()),
+        }
+    }
+
+    async fn accept(&self) -> io::Result<Box<dyn Wire>> {
+        match self {
+            Listener::Tcp(listener) => {
+                let (stream, _) = listener.accept().await?;
+                stream.set_nodelay(true)?;
+                Ok(Box::new(stream))
+            }
+            Listener::Unix(listener, _) => Ok(Box::new(listener.accept().await?.0)),
         }
     }
 }

@@ -1,46 +1,20 @@
 //! A timer that is more precise than the runtime's millisecond resolution.
 
-use std::cmp::Ordering;
-use std::collections::BinaryHeap;
-use std::sync::Mutex;
-use std::sync::PoisonError;
-use std::task::Poll;
-use std::task::Waker;
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, PoisonError};
+use std::task::{Poll, Waker};
 
 use tokio::time::Instant;
 
 /// The sleeping tasks and their wake-up times.
 #[derive(Debug, Default)]
 pub(crate) struct Pacer {
-    sleepers: Mutex<BinaryHeap<Sleeper>>,
+    sleepers: Mutex<BTreeMap<(Instant, u64), Waker>>,
+    /// Makes equal wake-up times distinct.
+    next: AtomicU64,
 }
-
-#[derive(Debug)]
-struct Sleeper {
-    until: Instant,
-    waker: Waker,
-}
-
-/// Reversed order: the earliest is the greatest, because the heap pops the greatest.
-impl Ord for Sleeper {
-    fn cmp(&self, other: &Sleeper) -> Ordering {
-        other.until.cmp(&self.until)
-    }
-}
-
-impl PartialOrd for Sleeper {
-    fn partial_cmp(&self, other: &Sleeper) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Sleeper {
-    fn eq(&self, other: &Sleeper) -> bool {
-        self.until == other.until
-    }
-}
-
-impl Eq for Sleeper {}
 
 impl Pacer {
     /// Sleeps until `at`, provided that [`Pacer::spin`] is running.
@@ -53,8 +27,8 @@ impl Pacer {
             // A sleeper stays in one task until it completes, so its waker stays valid.
             if !asleep {
                 asleep = true;
-                let sleeper = Sleeper { until: at, waker: context.waker().clone() };
-                self.sleepers.lock().unwrap_or_else(PoisonError::into_inner).push(sleeper);
+                let key = (at, self.next.fetch_add(1, Relaxed));
+                self.sleepers.lock().unwrap_or_else(PoisonError::into_inner).insert(key, context.waker().clone());
             }
             Poll::Pending
         })
@@ -64,18 +38,16 @@ impl Pacer {
     /// Wakes due sleepers, forever; yields to the rest of the runtime between checks.
     pub(crate) async fn spin(&self) {
         loop {
-            while let Some(sleeper) = self.next_due() {
-                sleeper.waker.wake();
+            while let Some(waker) = self.next_due() {
+                waker.wake();
             }
             tokio::task::yield_now().await;
         }
     }
 
-    fn next_due(&self) -> Option<Sleeper> {
+    fn next_due(&self) -> Option<Waker> {
         let mut sleepers = self.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
-        match sleepers.peek() {
-            Some(sleeper) if sleeper.until <= Instant::now() => sleepers.pop(),
-            _ => None,
-        }
+        let first = sleepers.first_entry()?;
+        (first.key().0 <= Instant::now()).then(|| first.remove())
     }
 }

@@ -4,12 +4,37 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use crate::server::api::Imitation;
+use crate::names::named;
 use crate::server::fault::Fault;
 use crate::server::spans::Traces;
+
+named! {
+    /// An inference engine. The native paths of all engines are always served; this selects the behaviour of the paths
+    /// that several engines share.
+    Imitation, UnknownImitation, "engine", {
+        /// vLLM 0.32.0, Python front end.
+        #[default]
+        Vllm = "vllm",
+        /// SGLang 0.5.23.
+        Sglang = "sglang",
+        /// LMDeploy 0.18: `/generate` like SGLang's, but incremental.
+        LmDeploy = "lmdeploy",
+        /// llama.cpp's llama-server, 0.5.0.
+        LlamaCpp = "llama_cpp",
+        /// Text Generation Inference 3.3.6.
+        Tgi = "tgi",
+        /// Ollama 0.17.4.
+        Ollama = "ollama",
+        /// NVIDIA Dynamo 1.6.1.
+        Dynamo = "dynamo",
+        /// TensorRT-LLM's `trtllm-serve` of 2025 and 2026.
+        TensorRtLlm = "tensorrt_llm",
+        /// Triton 2.73.
+        Triton = "triton",
+    }
+}
 
 /// Token rate and timing.
 #[derive(Clone, Copy, Debug, PartialEq)]

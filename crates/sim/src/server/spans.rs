@@ -1,40 +1,24 @@
 //! Spans as vLLM 0.32.0 sends them with `--otlp-traces-endpoint`: one `llm_request` for each completed sequence, none
 //! for aborted ones, in batches after a delay.
 
-use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
-use std::time::SystemTime;
-use std::time::UNIX_EPOCH;
 
-use bytes::BufMut;
-use bytes::Bytes;
-use bytes::BytesMut;
-use http::Request;
-use http::Uri;
-use http_body_util::BodyExt;
-use http_body_util::Full;
+use bytes::{BufMut, Bytes, BytesMut};
+use http::{Request, Uri};
+use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
-use opentelemetry_proto::tonic::common::v1::AnyValue;
-use opentelemetry_proto::tonic::common::v1::InstrumentationScope;
-use opentelemetry_proto::tonic::common::v1::KeyValue;
-use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value::Value};
 use opentelemetry_proto::tonic::resource::v1::Resource;
-use opentelemetry_proto::tonic::trace::v1::ResourceSpans;
-use opentelemetry_proto::tonic::trace::v1::ScopeSpans;
-use opentelemetry_proto::tonic::trace::v1::Span;
-use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, span::SpanKind};
 use prost::Message;
-use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::sync::mpsc::UnboundedSender;
-use tokio::sync::mpsc::unbounded_channel;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::Instant;
 
-use crate::server::api::Api;
-use crate::server::dialect::Context;
-use crate::server::dialect::Summary;
+use crate::names::named;
+use crate::server::dialect::{Context, Dialect, Scope, Summary, unix_time};
 
 /// Maximum number of spans in a batch: the OpenTelemetry SDK's default.
 const BATCH: usize = 512;
@@ -42,25 +26,14 @@ const BATCH: usize = 512;
 /// Path of the gRPC call.
 const GRPC: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 
-/// Transport of OTLP.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OtlpProtocol {
-    /// gRPC, vLLM's default.
-    #[default]
-    Grpc,
-    /// HTTP with protobuf.
-    HttpProtobuf,
-}
-
-impl FromStr for OtlpProtocol {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<OtlpProtocol, String> {
-        match text {
-            "grpc" => Ok(OtlpProtocol::Grpc),
-            "http/protobuf" => Ok(OtlpProtocol::HttpProtobuf),
-            other => Err(format!("invalid OTLP protocol `{other}`; use grpc or http/protobuf")),
-        }
+named! {
+    /// Transport of OTLP.
+    OtlpProtocol, UnknownProtocol, "OTLP protocol", {
+        /// gRPC, vLLM's default.
+        #[default]
+        Grpc = "grpc",
+        /// HTTP with protobuf.
+        HttpProtobuf = "http/protobuf",
     }
 }
 
@@ -96,13 +69,8 @@ impl Caller {
 }
 
 /// Queues spans; they are sent while the simulator's runtime runs.
+#[derive(Debug)]
 pub(crate) struct Tracer(UnboundedSender<Span>);
-
-impl fmt::Debug for Tracer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Tracer").finish()
-    }
-}
 
 impl Tracer {
     /// Creates the tracer and the task that sends its spans.
@@ -112,13 +80,15 @@ impl Tracer {
     }
 
     /// Sends the span of a completed request.
-    pub(crate) fn request(&self, context: &Context, summary: &Summary, caller: Option<Caller>) {
+    pub(crate) fn request(&self, dialect: &Dialect, context: &Context, summary: &Summary, caller: Option<Caller>) {
         if caller.is_some_and(|caller| !caller.sampled) {
             return;
         }
         let (job, times) = (&context.job, &summary.times);
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let id = &context.identity.id;
+        let now = unix_time();
+        // The response id, plus the number of the prompt or turn where vLLM adds one.
+        let id = dialect.render("span", &Scope { context, ..Scope::default() });
+        let id = if id.is_empty() { format!("chatcmpl-{}", context.id) } else { id };
         let seconds = |time: Duration| Value::DoubleValue(time.as_secs_f64());
         let whole = |n: u64| Value::IntValue(i64::try_from(n).unwrap_or(i64::MAX));
         let attributes = [
@@ -130,7 +100,7 @@ impl Tracer {
             ("gen_ai.latency.time_in_model_prefill", seconds(times.prefill)),
             ("gen_ai.latency.time_in_model_decode", seconds(times.decode)),
             ("gen_ai.latency.time_in_model_inference", seconds(times.prefill + times.decode)),
-            ("gen_ai.request.id", Value::StringValue(request_id(job.api, id))),
+            ("gen_ai.request.id", Value::StringValue(id)),
             ("gen_ai.request.top_p", Value::DoubleValue(1.0)),
             ("gen_ai.request.max_tokens", whole(job.max_tokens)),
             ("gen_ai.request.temperature", Value::DoubleValue(1.0)),
@@ -156,15 +126,6 @@ impl Tracer {
     }
 }
 
-/// `gen_ai.request.id`: the response id, plus the number of the prompt or turn where vLLM adds one.
-fn request_id(api: Api, id: &str) -> String {
-    match api {
-        Api::Completions => format!("cmpl-{id}-0"),
-        Api::Responses => format!("resp_{id}_0"),
-        _ => format!("chatcmpl-{id}"),
-    }
-}
-
 fn pair(key: &str, value: Value) -> KeyValue {
     KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }), ..KeyValue::default() }
 }
@@ -177,20 +138,15 @@ async fn send(traces: Traces, mut spans: UnboundedReceiver<Span>) {
     let mut batch = Vec::new();
     loop {
         // As the SDK does: a batch is sent after each delay, and immediately when it is full.
-        let due = tokio::time::sleep(traces.delay);
-        tokio::pin!(due);
-        let open = loop {
-            tokio::select! {
-                () = &mut due => break true,
-                span = spans.recv() => match span {
-                    Some(span) => batch.push(span),
-                    None => break false,
-                },
+        let due = Instant::now() + traces.delay;
+        let mut open = true;
+        while open && batch.len() < BATCH {
+            match tokio::time::timeout_at(due, spans.recv()).await {
+                Ok(Some(span)) => batch.push(span),
+                Ok(None) => open = false,
+                Err(_) => break,
             }
-            if batch.len() >= BATCH {
-                break true;
-            }
-        };
+        }
         if !batch.is_empty() {
             sender.send(std::mem::take(&mut batch)).await;
         }
@@ -261,14 +217,14 @@ impl Sender {
 
 /// Resource and scope as recorded from vLLM.
 fn resource_spans(spans: Vec<Span>) -> ResourceSpans {
-    let text = |key: &str, value: &str| pair(key, Value::StringValue(value.to_owned()));
-    let attributes = vec![
-        text("telemetry.sdk.language", "python"),
-        text("telemetry.sdk.name", "opentelemetry"),
-        text("vllm.instrumenting_module_name", "vllm.llm_engine"),
-        text("vllm.process_id", "1"),
-        text("service.name", "unknown_service:python"),
+    let attributes = [
+        ("telemetry.sdk.language", "python"),
+        ("telemetry.sdk.name", "opentelemetry"),
+        ("vllm.instrumenting_module_name", "vllm.llm_engine"),
+        ("vllm.process_id", "1"),
+        ("service.name", "unknown_service:python"),
     ];
+    let attributes = attributes.map(|(key, value)| pair(key, Value::StringValue(value.to_owned()))).to_vec();
     let scope = InstrumentationScope { name: "vllm.tracing.otel".to_owned(), ..InstrumentationScope::default() };
     ResourceSpans {
         resource: Some(Resource { attributes, ..Resource::default() }),
