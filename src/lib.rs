@@ -18,6 +18,9 @@ pub mod client;
 // Settings from YAML, environment and flags, validated.
 pub mod config;
 
+// Logs of tokometer itself, and the queue that keeps a blocked output from delaying a stream.
+pub mod logging;
+
 // Runs recordings of real servers through the observer.
 pub mod replay;
 

@@ -2,10 +2,9 @@
 
 use std::process::ExitCode;
 
-use tokometer::app;
 use tokometer::cli;
 use tokometer::config::Environment;
 
 fn main() -> ExitCode {
-    cli::main(std::env::args_os(), Environment::from_process(), &app::programs())
+    cli::main(std::env::args_os(), Environment::from_process(), &cli::programs())
 }

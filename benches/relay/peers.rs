@@ -139,7 +139,7 @@ pub(crate) async fn start(peer: Peer, origin: SocketAddr) -> Outcome<Running> {
             let observe = peer == Peer::Tokometer;
             let config = folder.path().join("tokometer.yaml");
             let text = format!(
-                "process:\n  threads: 1\n  grace_period_secs: 0\nobserve:\n  enabled: {observe}\nlog:\n  level: error\n"
+                "process:\n  threads: 1\n  grace_period: 0\nobserve:\n  enabled: {observe}\nlog:\n  level: error\n"
             );
             fs::write(&config, text)?;
             let mut command = pin::on_proxy_core(&tokometer().to_string_lossy())?;

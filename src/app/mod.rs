@@ -1,8 +1,6 @@
 //! Wires the modules together: the only module that depends on all others.
 
 pub mod access_log;
-pub mod lines;
-pub mod log;
 
 mod backlog;
 mod controlled;
@@ -16,21 +14,17 @@ mod intercepting;
 mod judging;
 mod live_page;
 mod path;
-mod programs;
 mod replay;
 mod run;
 mod serve;
 mod stats;
 mod tee;
-mod top;
-mod verify;
 
 pub use demo::{Error as DemoError, Settings as DemoSettings, run as demo};
 pub use engines::Error as EnginesError;
 pub use figures::markdown as figures_markdown;
 pub use instrument::{Error as StartError, Instrument};
 pub use path::{DataPath, Error as PathError, Handles};
-pub use programs::programs;
 pub use replay::{ReplayError, Show, print as replay};
 pub use run::{Error as RunError, run};
 pub use serve::{Serving, serve};

@@ -18,7 +18,7 @@ use tokometer_proxy::relay::Relay;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A listen address cannot be bound.
-    #[error("pairs[{pair}].listen: {source}")]
+    #[error("listeners[{pair}].listen: {source}")]
     Bind {
         /// Index of the listener.
         pair: usize,

@@ -9,13 +9,13 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::app::descriptors;
 use crate::app::instrument;
 use crate::app::instrument::Instrument;
-use crate::app::log;
 use crate::app::path;
 use crate::config;
 use crate::config::Config;
 use crate::config::Environment;
 use crate::config::Flags;
 use crate::config::Problem;
+use crate::logging;
 
 /// Why `run` failed.
 #[derive(Debug, thiserror::Error)]
@@ -44,7 +44,7 @@ impl Error {
     fn of_start(error: instrument::Error, config: &Config) -> Error {
         match error {
             instrument::Error::Path(path::Error::Bind { pair, source }) if source.is_of_configuration() => {
-                Error::Listen(config.problem(&format!("pairs[{pair}].listen"), source.to_string()))
+                Error::Listen(config.problem(&format!("listeners[{pair}].listen"), source.to_string()))
             }
             error => Error::Start(error),
         }
@@ -67,7 +67,7 @@ enum Asked {
 ///
 /// # Errors
 /// If something cannot start. Once running, it ends with `Ok`.
-pub fn run(config: Config, flags: &Flags, environment: &Environment, logs: &log::Handle) -> Result<(), Error> {
+pub fn run(config: Config, flags: &Flags, environment: &Environment, logs: &logging::Handle) -> Result<(), Error> {
     descriptors::raise_limit();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(2).build()?;
     let inside = runtime.enter();
@@ -153,7 +153,7 @@ fn reload(
     flags: &Flags,
     environment: &Environment,
     instrument: &Instrument,
-    logs: &log::Handle,
+    logs: &logging::Handle,
 ) {
     // Not locked while files are read: `/config` uses it.
     let old = current.lock().unwrap_or_else(PoisonError::into_inner).clone();

@@ -78,7 +78,7 @@ pub enum Command {
 Examples:
   tokometer run --listen 0.0.0.0:8000 --upstream 127.0.0.1:8001
   tokometer run --listen :8000 --upstream unix:/run/vllm.sock --admin 127.0.0.1:9464
-  tokometer run --pair :8000=:8001 --pair :9000=https://other:443
+  tokometer run --listener :8000=:8001 --listener :9000=https://other:443
   tokometer run --config tokometer.yaml --set log.level=debug
   OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318 tokometer run --listen :8000 --upstream :8001
 
@@ -103,14 +103,14 @@ pub struct ConfigArgs {
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Address that clients connect to: 0.0.0.0:8000, :8000 (the same), [10.0.0.7,fd00::7]:8000 (both) or unix:/path
-    #[arg(long, value_name = "ADDRESS", conflicts_with = "pairs")]
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "listeners")]
     pub listen: Option<String>,
     /// Address of the server: 127.0.0.1:8001, :8001, https://host:port, unix:/path or original
-    #[arg(long, value_name = "ADDRESS", conflicts_with = "pairs")]
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "listeners")]
     pub upstream: Option<String>,
     /// A listener with both addresses; can be repeated
-    #[arg(long = "pair", value_name = "LISTEN=UPSTREAM")]
-    pub pairs: Vec<String>,
+    #[arg(long = "listener", value_name = "LISTEN=UPSTREAM")]
+    pub listeners: Vec<String>,
     /// Address of /metrics, health and drain [default: 0.0.0.0:9464]
     #[arg(long, value_name = "ADDRESS")]
     pub admin: Option<String>,
@@ -129,7 +129,7 @@ impl ConfigArgs {
             config: self.config.clone(),
             listen: self.listen.clone(),
             upstream: self.upstream.clone(),
-            pairs: self.pairs.clone(),
+            listeners: self.listeners.clone(),
             admin: self.admin.clone(),
             otlp_receiver: self.otlp_receiver.clone(),
             set: self.set.clone(),
@@ -358,7 +358,7 @@ Examples:
   tokometer drain --wait --timeout 300s
   tokometer drain --admin http://127.0.0.1:9464 --wait
 
-New connections are accepted for another process.lame_duck_secs. Open streams continue.
+New connections are accepted for another process.lame_duck. Open streams continue.
 
 Exit codes: 0 draining (with --wait: no stream is open), 1 failure, 2 wrong usage.")]
 pub struct DrainArgs {
@@ -436,8 +436,10 @@ mod tests {
         assert_eq!((load.api.as_deref(), load.http2), (Some("messages"), true));
         let Ok(Command::Replay(replay)) = parse("tokometer replay a b --json") else { panic!("replay") };
         assert_eq!(replay.paths, [PathBuf::from("a"), PathBuf::from("b")]);
-        let Ok(Command::Run(run)) = parse("tokometer run --pair a=b --pair c=d --admin :1") else { panic!("run") };
-        assert_eq!((run.config.flags().pairs.len(), run.config.flags().admin.as_deref()), (2, Some(":1")));
+        let Ok(Command::Run(run)) = parse("tokometer run --listener a=b --listener c=d --admin :1") else {
+            panic!("run")
+        };
+        assert_eq!((run.config.flags().listeners.len(), run.config.flags().admin.as_deref()), (2, Some(":1")));
         for bad in [
             "tokometer demo --for 0s",
             "tokometer demo --streams 0",
@@ -445,7 +447,7 @@ mod tests {
             "tokometer sim --rate inf",
             "tokometer load --concurrency 0",
             "tokometer replay",
-            "tokometer run --pair a=b --listen c",
+            "tokometer run --listener a=b --listen c",
             "tokometer config --schema --print-default",
             "tokometer rules --time-scale 0",
         ] {

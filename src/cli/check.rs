@@ -23,7 +23,7 @@ pub fn explain(config: &Config) -> String {
     });
     lines.push(String::new());
     lines.push("Traffic".to_owned());
-    for (pair, raw) in settings.pairs.iter().zip(&config.raw().pairs) {
+    for (pair, raw) in settings.pairs.iter().zip(&config.raw().listeners) {
         let name = raw.name.as_ref().map(|name| format!("{name}: ")).unwrap_or_default();
         lines.push(format!("  {name}{}", describe(pair)));
     }
@@ -55,7 +55,7 @@ pub(super) fn unusable_tls(config: &Config) -> Vec<String> {
     let Settings { pairs, export, .. } = &config.settings;
     let pairs = pairs.iter().enumerate().filter_map(|(index, pair)| {
         let error = listen::usable_tls(pair).err()?;
-        Some(format!("pairs[{index}]: {error}"))
+        Some(format!("listeners[{index}]: {error}"))
     });
     let endpoints = [("metrics", &export.metrics.endpoint), ("traces", &export.traces.endpoint)];
     let endpoints = endpoints.into_iter().filter_map(|(signal, endpoint)| {
@@ -218,12 +218,12 @@ fn warnings(config: &Config) -> Vec<String> {
         warnings.push("observe.enabled is false: traffic is forwarded, but not measured.".to_owned());
     }
     if settings.grace_period.is_zero() {
-        warnings.push("process.grace_period_secs is 0: SIGTERM closes every open stream.".to_owned());
+        warnings.push("process.grace_period is 0: SIGTERM closes every open stream.".to_owned());
     }
     if let Some(limit) = settings.relay.idle_timeout.filter(|limit| *limit < Duration::from_secs(60)) {
         warnings.push(format!(
-            "relay.idle_timeout_secs is {}: streams whose first token takes longer are closed.",
-            limit.as_secs()
+            "relay.idle_timeout is {}: streams whose first token takes longer are closed.",
+            crate::config::Duration(limit)
         ));
     }
     warnings

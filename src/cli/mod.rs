@@ -1,4 +1,4 @@
-//! The command line: parses arguments, checks them and passes them to `app`.
+//! The command line: parses arguments, checks them and calls `app`.
 //!
 //! Exit codes, a stable interface: 0 success, 1 failure, 2 wrong usage or configuration.
 
@@ -7,6 +7,7 @@ mod attaching;
 mod check;
 mod dashboards;
 mod draining;
+mod programs;
 mod top;
 mod verify;
 
@@ -16,6 +17,7 @@ pub use arguments::{
 };
 pub use attaching::InjectArgs;
 pub use check::explain;
+pub use programs::programs;
 pub use top::TopArgs;
 pub use verify::VerifyArgs;
 

@@ -1,11 +1,17 @@
-//! Arguments of `top`.
+//! The command `top`.
 
+use std::io;
+use std::io::Write;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
 
 use crate::admin::duration;
+use crate::cli::FAILURE;
 use crate::client::Target;
+use crate::config::Environment;
+use crate::top;
 
 /// Arguments of `top`.
 #[derive(Clone, Debug, Args)]
@@ -41,6 +47,32 @@ fn interval(text: &str) -> Result<Duration, String> {
     if interval < LEAST { Err("write 100ms or more, such as 1s".to_owned()) } else { Ok(interval) }
 }
 
+/// Runs until it is interrupted.
+pub(super) fn top(arguments: &TopArgs, environment: &Environment) -> ExitCode {
+    let settings = top::Settings {
+        admin: arguments.admin.clone(),
+        once: arguments.once,
+        interval: arguments.interval,
+        colour: environment.get("NO_COLOR").is_none(),
+        ascii: arguments.ascii || !speaks_utf8(environment),
+        dumb: environment.get("TERM").is_none_or(|terminal| terminal == "dumb"),
+    };
+    match top::run(&settings, &mut io::stdout()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // With stderr closed, the error cannot be reported.
+            writeln!(io::stderr(), "tokometer: {error}").ok();
+            ExitCode::from(FAILURE)
+        }
+    }
+}
+
+/// By the locale: the first of these variables that is set is used.
+fn speaks_utf8(environment: &Environment) -> bool {
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(|name| environment.get(name)).unwrap_or_default();
+    locale.to_ascii_lowercase().replace('-', "").contains("utf8")
+}
+
 #[cfg(test)]
 mod tests {
     use clap::Parser;
@@ -57,5 +89,14 @@ mod tests {
         for wrong in ["--interval 0s", "--interval 99ms", "--admin 127.0.0.1:9464"] {
             assert!(parse(&format!("tokometer top {wrong}")).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn first_locale_variable_decides_utf8() {
+        let speaks = |variables: &[(&str, &str)]| speaks_utf8(&variables.iter().copied().collect());
+        assert!(speaks(&[("LANG", "en_US.UTF-8")]));
+        assert!(speaks(&[("LC_ALL", "C.utf8"), ("LANG", "C")]));
+        assert!(!speaks(&[("LC_ALL", "POSIX"), ("LANG", "en_US.UTF-8")]));
+        assert!(!speaks(&[]));
     }
 }

@@ -1,11 +1,11 @@
 //! Validates a tree against the configuration's shape: unknown keys, wrong types, words and ranges. Reports every
-//! problem, not only the first.
+//! problem, not only the first. "Did you mean" finds the nearest known word.
 
-use crate::config::error::Problem;
-use crate::config::nearest::nearest;
-use crate::config::redact;
+use crate::config::Problem;
+use crate::config::output;
+use crate::config::renamed::renamed;
 use crate::config::shape::{self, Kind, Shape, join};
-use crate::config::value::{Node, Value};
+use crate::config::tree::{Node, Origin, Value};
 
 /// Appends the problems of `tree` to `problems`.
 pub(crate) fn conform(tree: &Node, problems: &mut Vec<Problem>) {
@@ -13,29 +13,34 @@ pub(crate) fn conform(tree: &Node, problems: &mut Vec<Problem>) {
 }
 
 fn check(path: &str, node: &Node, shape: &Shape, problems: &mut Vec<Problem>) {
-    let mut tell = |message: String| {
+    let mut report = |message: String| {
         problems.push(Problem { origin: node.origin.clone(), path: path.to_owned(), message });
+    };
+    let number = match (&node.value, &shape.kind) {
+        (Value::Integer(value), Kind::Integer | Kind::Number) => Some(Ok(*value as f64)),
+        (Value::Number(value), Kind::Number) => Some(Ok(*value)),
+        (Value::Integer(0), Kind::Duration | Kind::Size) => Some(Ok(0.0)),
+        (Value::Text(text), Kind::Duration | Kind::Size) => Some(shape.number(text)),
+        _ => None,
     };
     match (&node.value, &shape.kind) {
         (Value::Null, Kind::Block { .. } | Kind::Names) => {} // `relay:` without content counts as absent.
         (Value::Null, _) if shape.nullable => {}
-        (Value::Bool(_), Kind::Bool) => {}
-        (Value::Integer(value), Kind::Integer | Kind::Number) => {
-            if let Some(message) = outside(*value as f64, shape) {
-                tell(message);
+        (Value::Bool(_), Kind::Bool) | (Value::Text(_), Kind::Text) => {}
+        _ if number.is_some() => {
+            if let Some(Err(message)) = number.map(|number| within(number?, shape)) {
+                report(message);
             }
         }
-        (Value::Number(value), Kind::Number) => {
-            if let Some(message) = outside(*value, shape) {
-                tell(message);
-            }
+        (Value::Integer(_) | Value::Number(_), Kind::Duration | Kind::Size) => {
+            let units = if shape.kind == Kind::Size { "64KiB, 8MiB or 1GiB" } else { "500ms, 10s, 2m or 1h" };
+            report(format!("`{}` has no unit; write {}, such as {units}", node.value.inline(), shape.words()));
         }
-        (Value::Text(_), Kind::Text) => {}
         (Value::Text(text), Kind::Words(words)) => {
             if !words.iter().any(|(word, _)| word == text) {
                 let near = nearest(text, words.iter().map(|(word, _)| word.as_str()));
                 let hint = near.map(|word| format!("; did you mean `{word}`?")).unwrap_or_default();
-                tell(format!("unknown value `{text}`; write one of {}{hint}", shape.words()));
+                report(format!("unknown value `{text}`; write one of {}{hint}", shape.words()));
             }
         }
         (Value::List(items), Kind::List(item)) => {
@@ -57,8 +62,10 @@ fn check(path: &str, node: &Node, shape: &Shape, problems: &mut Vec<Problem>) {
         (Value::Map(entries), Kind::Block { keys, required }) => {
             for entry in entries {
                 match keys.iter().find(|(key, _)| *key == entry.key) {
-                    Some((key, shape)) => check(&join(path, key), &entry.node, shape, problems),
-                    None => problems.push(Problem {
+                    Some((key, shape)) if !shape.variable_only || matches!(entry.origin, Origin::Environment(_)) => {
+                        check(&join(path, key), &entry.node, shape, problems);
+                    }
+                    _ => problems.push(Problem {
                         origin: entry.origin.clone(),
                         path: join(path, &entry.key),
                         message: unknown(path, &entry.key, keys),
@@ -73,26 +80,34 @@ fn check(path: &str, node: &Node, shape: &Shape, problems: &mut Vec<Problem>) {
         (value, _) => {
             let shown = match value {
                 Value::List(_) | Value::Map(_) => value.kind().to_owned(),
-                _ if redact::is_secret(path) => value.kind().to_owned(),
+                _ if output::is_secret(path) => value.kind().to_owned(),
                 _ => format!("`{}` ({})", value.inline(), value.kind()),
             };
             let scalar = !matches!(value, Value::List(_) | Value::Map(_) | Value::Null);
             let quotes = scalar && shape.kind == Kind::Text;
             let hint = if quotes { "; put it in quotes" } else { "" };
-            tell(format!("{shown} is not valid here; write {}{hint}", shape.words()));
+            report(format!("{shown} is not valid here; write {}{hint}", shape.words()));
         }
     }
 }
 
-fn outside(value: f64, shape: &Shape) -> Option<String> {
-    let (low, high) = shape.range?;
-    // Not `value < low \|\| value > high`, which accepts NaN.
-    (!(low..=high).contains(&value)).then(|| format!("{value} is out of range; write {}", shape.words()))
+fn within(value: f64, shape: &Shape) -> Result<(), String> {
+    // Not `value < low || value > high`, which accepts NaN.
+    match shape.range {
+        Some((low, high)) if !(low..=high).contains(&value) => {
+            Err(format!("{} is out of range; write {}", shape.amount(value), shape.words()))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn unknown(path: &str, key: &str, keys: &[(String, Shape)]) -> String {
+    if let Some(now) = renamed(&join(path, key)) {
+        return now.to_string();
+    }
+    let keys: Vec<&str> = keys.iter().filter(|(_, shape)| !shape.variable_only).map(|(key, _)| key.as_str()).collect();
     let here = if path.is_empty() { "the top level".to_owned() } else { format!("`{path}`") };
-    if let Some(near) = nearest(key, keys.iter().map(|(key, _)| key.as_str())) {
+    if let Some(near) = nearest(key, keys.iter().copied()) {
         return format!("unknown key; did you mean `{near}`?");
     }
     let elsewhere: Vec<String> = shape::keys()
@@ -104,11 +119,66 @@ fn unknown(path: &str, key: &str, keys: &[(String, Shape)]) -> String {
     if !elsewhere.is_empty() {
         return format!("unknown key in {here}; did you mean {}?", elsewhere.join(" or "));
     }
-    let known: Vec<String> = keys.iter().map(|(key, _)| format!("`{key}`")).collect();
+    let known: Vec<String> = keys.iter().map(|key| format!("`{key}`")).collect();
     format!("unknown key; the keys of {here} are {}", known.join(", "))
 }
 
 fn first_sentence(shape: &Shape, key: &str) -> String {
     let doc = shape.find(key).map(|shape| shape.doc.as_str()).unwrap_or_default();
     doc.split(['\n', ':']).next().unwrap_or_default().trim().to_owned()
+}
+
+/// The candidate with the fewest edits to `word`, if there are few for its length.
+pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let limit = (word.chars().count() / 3).max(2);
+    candidates
+        .into_iter()
+        .map(|candidate| (edits(&word.to_lowercase(), &candidate.to_lowercase()), candidate))
+        .filter(|(edits, candidate)| *edits <= limit && *edits < candidate.chars().count())
+        .min()
+        .map(|(_, candidate)| candidate)
+}
+
+/// Edit distance from `a` to `b`: insertions, deletions, replacements and transpositions (optimal string alignment).
+fn edits(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut before_last: Vec<usize> = Vec::new();
+    let mut last: Vec<usize> = (0..=b.len()).collect();
+    let mut previous = None;
+    for (i, x) in a.chars().enumerate() {
+        let mut row = vec![i + 1];
+        for (j, y) in b.iter().enumerate() {
+            let mut least = (last[j] + usize::from(x != *y)).min(last[j + 1] + 1).min(row[j] + 1);
+            if j > 0 && previous == Some(*y) && x == b[j - 1] {
+                least = least.min(before_last[j - 1] + 1);
+            }
+            row.push(least);
+        }
+        previous = Some(x);
+        before_last = std::mem::replace(&mut last, row);
+    }
+    last.last().copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn edit_distance_counts_transposition_once() {
+        let table = [("", "", 0), ("a", "", 1), ("abc", "abc", 0), ("abc", "acb", 1), ("listen", "lsiten", 1)];
+        for (a, b, expected) in table {
+            assert_eq!(edits(a, b), expected, "{a} {b}");
+        }
+        assert_eq!(edits("kitten", "sitting"), 3);
+    }
+
+    #[test]
+    fn nearest_ignores_distant_words() {
+        let keys = ["keepalive", "idle_timeout", "unreachable"];
+        assert_eq!(nearest("keep_alive", keys), Some("keepalive"));
+        assert_eq!(nearest("idle_time", keys), Some("idle_timeout"));
+        assert_eq!(nearest("colour", keys), None);
+        assert_eq!(nearest("UNREACHABEL", keys), Some("unreachable"));
+    }
 }

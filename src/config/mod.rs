@@ -9,41 +9,82 @@ pub mod raw;
 mod address;
 mod checked;
 mod conform;
-mod document;
-mod environment;
-mod error;
-mod flags;
-mod nearest;
 mod otel;
-mod print;
-mod redact;
-mod reload;
-mod resource;
-mod settings;
+mod output;
+mod renamed;
 mod shape;
-mod value;
+mod sources;
+mod tree;
+mod units;
 
-pub use document::document;
-pub use environment::Environment;
-pub use error::{Error, Problem};
-pub use flags::Flags;
-pub use print::default_yaml;
-pub use redact::url as shown_url;
-pub use reload::{Change, Reload, reload};
-pub use settings::Settings;
+pub use checked::Settings;
+pub use output::{default_yaml, document, shown_url};
 pub use shape::schema;
-pub use value::Origin;
+pub use sources::{Environment, Flags};
+pub use tree::Origin;
+pub use units::{Duration, Size};
 
 use std::fmt;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use crate::app::log;
 use crate::config::checked::Problems;
 use crate::config::raw::Raw;
-use crate::config::value::Node;
-use crate::config::value::Value;
-use tokometer_proxy::relay;
+use crate::config::tree::{Node, Value};
+
+/// An error in the configuration, or a warning about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Where it was set.
+    pub origin: Origin,
+    /// The key (`relay.keepalive`); empty if it concerns no single key.
+    pub path: String,
+    /// The problem and the valid form.
+    pub message: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.origin != Origin::Default {
+            write!(f, "{}: ", self.origin)?;
+        }
+        if !self.path.is_empty() {
+            write!(f, "{}: ", self.path)?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+/// Why the configuration could not be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file cannot be read.
+    #[error("cannot read the configuration file {}: {source}; check the path and its permissions", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// The file is not YAML.
+    #[error("{file}:{line}:{column}: this is not valid YAML: {message}")]
+    Syntax {
+        /// The file.
+        file: String,
+        /// Line, from 1.
+        line: u64,
+        /// Column, from 1.
+        column: u64,
+        /// The YAML parser's message.
+        message: String,
+    },
+    /// Invalid values: all that were found, at least one.
+    #[error("{}", lines(.0))]
+    Invalid(Vec<Problem>),
+}
+
+fn lines(problems: &[Problem]) -> String {
+    problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n")
+}
 
 /// A configuration that was loaded and validated.
 #[derive(Clone)]
@@ -55,6 +96,7 @@ pub struct Config {
     /// The file, if one was read.
     pub file: Option<PathBuf>,
     raw: Raw,
+    environment: Environment,
     /// The values set by file, environment and flags, with their origins.
     set: Node,
 }
@@ -120,39 +162,31 @@ impl Config {
     /// The effective configuration as YAML that can be used as a file; each line that is not a default shows where it
     /// was set. Header values, and credentials and queries in URLs, are redacted.
     pub fn effective_yaml(&self) -> String {
-        print::effective(&self.raw, &self.set)
+        output::effective(&self.raw, &self.set)
     }
 
     /// The effective configuration of a running program that has loaded `new`: keys that need a restart keep the values
     /// of `self`, all others take those of `new`.
     pub fn adopting(&self, new: &Config) -> Config {
         let mut set = self.set.clone();
-        for path in reload::LIVE {
-            set.remove(path);
-            if let Some(node) = new.set.find(path) {
-                set.overlay(Node::at(path, node.value.clone(), &node.origin));
+        for path in shape::reloaded() {
+            set.remove(&path);
+            if let Some(node) = new.set.find(&path) {
+                set.overlay(Node::at(&path, node.value.clone(), &node.origin));
             }
         }
-        let live = &new.settings;
-        let settings = Settings {
-            relay: relay::Settings {
-                scratch_bytes: self.settings.relay.scratch_bytes,
-                keepalive: self.settings.relay.keepalive,
-                port_sharing: self.settings.relay.port_sharing,
-                ..live.relay.clone()
-            },
-            observe: live.observe.clone(),
-            tokenizer: live.tokenizer.clone(),
-            live: live.live.clone(),
-            log: log::Settings { levels: live.log.levels.clone(), ..self.settings.log.clone() },
-            slo: live.slo.clone(),
-            ledger: live.ledger.clone(),
-            grace_period: live.grace_period,
-            ..self.settings.clone()
-        };
-        // Both trees conform, so the combination of their blocks does too.
+        // Each key is valid in one of the two configurations, so both conversions succeed. Checks across keys passed for
+        // both configurations; those across a mix of them do not matter until the restart.
         let raw = raw(&set).unwrap_or_else(|_| self.raw.clone());
-        Config { settings, warnings: new.warnings.clone(), file: new.file.clone(), raw, set }
+        let settings = checked::checked(&raw, &self.environment, &mut Problems::new(&set));
+        Config {
+            settings: settings.unwrap_or_else(|| self.settings.clone()),
+            warnings: new.warnings.clone(),
+            file: new.file.clone(),
+            raw,
+            set,
+            environment: self.environment.clone(),
+        }
     }
 
     /// A problem with the value of this key, with its origin.
@@ -220,8 +254,8 @@ impl Layers<'_> {
                 Err(message) => errors.push(Problem { origin, path: "admin.listen".to_owned(), message }),
             }
         }
-        set.overlay(environment::layer(environment, &mut warnings));
-        flags::overlay(&mut set, self.flags, environment, &mut errors);
+        set.overlay(sources::variables(environment, &mut errors, &mut warnings));
+        sources::flags(&mut set, self.flags, environment, &mut errors);
         conform::conform(&set, &mut errors);
         if !errors.is_empty() {
             return Err(Error::Invalid(once(errors)));
@@ -232,25 +266,25 @@ impl Layers<'_> {
         })?;
         let mut problems = Problems::new(&set);
         let settings = checked::checked(&raw, environment, &mut problems);
-        if let (Files::Opened, Some(settings)) = (self.files, &settings) {
-            checked::files::open(&raw, settings, &mut problems);
+        if let (Files::Opened, Some(settings), true) = (self.files, &settings, problems.errors.is_empty()) {
+            checked::open_files(&raw, settings, &mut problems);
         }
         let Problems { errors, warnings: more, .. } = problems;
         warnings.extend(more);
         let settings = settings.filter(|_| errors.is_empty()).ok_or_else(|| Error::Invalid(once(errors)))?;
         let file = self.file.map(|(path, _)| path.to_owned());
-        Ok(Config { settings, warnings: once(warnings), file, raw, set })
+        Ok(Config { settings, warnings: once(warnings), file, raw, set, environment: environment.clone() })
     }
 }
 
 /// The values of a tree, with defaults for the rest.
 fn raw(set: &Node) -> Result<Raw, serde_json::Error> {
-    serde_json::from_value(set.without_empty_blocks().to_json())
+    serde_json::from_value(set.to_json())
 }
 
 fn read(path: &Path, text: &str) -> Result<Node, Error> {
     let file = path.display().to_string();
-    let node = value::read(text, &file).map_err(|error| {
+    let node = tree::read(text, &file).map_err(|error| {
         let (line, column) = error.location().map_or((1, 1), |at| (at.line(), at.column()));
         let message = match error.without_snippet() {
             serde_yaml::Error::MultipleDocuments { .. } => {
@@ -301,4 +335,77 @@ fn once(problems: Vec<Problem>) -> Vec<Problem> {
         }
     }
     seen
+}
+
+/// A key whose value changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The key.
+    pub path: String,
+    /// Old value, as YAML on one line, secrets redacted.
+    pub from: String,
+    /// New value, in the same format.
+    pub to: String,
+    /// True if it takes effect only at the next start.
+    pub needs_restart: bool,
+}
+
+/// Result of a reload.
+#[derive(Clone, Debug)]
+pub struct Reload {
+    /// The new configuration.
+    pub config: Config,
+    /// Differences from the old configuration.
+    pub changes: Vec<Change>,
+}
+
+/// Loads the configuration again. The caller keeps `old` on an error. Files such as certificates are not opened,
+/// because they take effect only at a restart.
+///
+/// # Errors
+///
+/// As [`Config::load`]: the file cannot be read, is not YAML, or contains invalid values.
+pub fn reload(old: &Config, flags: &Flags, environment: &Environment) -> Result<Reload, Error> {
+    let config = Config::load(flags, environment)?;
+    let changes = changes(old, &config);
+    Ok(Reload { config, changes })
+}
+
+fn changes(old: &Config, new: &Config) -> Vec<Change> {
+    let mut changes = Vec::new();
+    compare("", Some(&output::tree(old.raw())), Some(&output::tree(new.raw())), &mut changes);
+    changes
+}
+
+fn compare(path: &str, old: Option<&Node>, new: Option<&Node>, changes: &mut Vec<Change>) {
+    if let (Some(Node { value: Value::Map(before), .. }), Some(Node { value: Value::Map(after), .. })) = (old, new) {
+        let keys = before.iter().chain(after.iter().filter(|entry| !before.iter().any(|b| b.key == entry.key)));
+        for key in keys.map(|entry| &entry.key) {
+            let of = |entries: &[tree::Entry]| {
+                entries.iter().find(|entry| entry.key == *key).map(|entry| entry.node.clone())
+            };
+            let path = shape::join(path, key);
+            compare(&path, of(before).as_ref(), of(after).as_ref(), changes);
+        }
+        return;
+    }
+    let json = |node: Option<&Node>| node.map(Node::to_json);
+    if json(old) != json(new) {
+        let shown = |node: Option<&Node>| {
+            node.map_or_else(
+                || "not set".to_owned(),
+                |node| {
+                    let mut node = node.clone();
+                    output::redact(path, &mut node);
+                    node.value.inline()
+                },
+            )
+        };
+        changes.push(Change {
+            path: path.to_owned(),
+            from: shown(old),
+            to: shown(new),
+            needs_restart: !shape::is_reloaded(path),
+        });
+    }
 }

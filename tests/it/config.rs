@@ -46,7 +46,7 @@ fn empty_configuration_gives_the_defaults_of_every_module() {
     assert_eq!(settings.relay, relay::Settings::default());
     assert_eq!(settings.observe, tokometer_observe::observer::Settings::default());
     assert_eq!(settings.admin, tokometer::admin::Settings::default());
-    assert_eq!(settings.log, tokometer::app::log::Settings::default());
+    assert_eq!(settings.log, tokometer::logging::Settings::default());
     assert_eq!(settings.access_log, None);
     assert_eq!(settings.threads, None);
     let defaults = export::Settings::default();
@@ -92,52 +92,60 @@ fn flags_and_variables_define_listeners() {
     assert_eq!(settings.pairs[0].upstream, Address::Unix(PathBuf::from("/s")));
     assert_eq!(settings.pairs[0].name, ":1");
 
-    let flags = Flags { pairs: vec![":1=:2".into(), ":3=https://h".into()], ..Flags::default() };
-    let settings = load("pairs: [{listen: ':9', upstream: ':8'}]", &[], &flags).unwrap().settings;
+    let flags = Flags { listeners: vec![":1=:2".into(), ":3=https://h".into()], ..Flags::default() };
+    let settings = load("listeners: [{listen: ':9', upstream: ':8'}]", &[], &flags).unwrap().settings;
     assert_eq!(settings.pairs.len(), 2);
     assert_eq!(settings.pairs[1].upstream, tcp("h", 443));
     assert!(settings.pairs[1].upstream_tls.is_some() && settings.pairs[0].upstream_tls.is_none());
 
-    let settings = from_variables(&[("TOKOMETER_PAIRS", ":1=:2, :3=original")]).settings;
+    let settings = from_variables(&[("TOKOMETER_LISTENERS", ":1=:2, :3=original")]).settings;
     assert_eq!(settings.pairs[1].upstream, Address::OriginalDestination);
 
     // An address from a flag keeps the other settings of the file's listener.
-    let yaml = "pairs: [{name: a, listen: ':9', upstream: ':8', tls: {certificate: c, key: k}}]";
+    let yaml = "listeners: [{name: a, listen: ':9', upstream: ':8', tls: {certificate: c, key: k}}]";
     let flags = Flags { upstream: Some(":7".into()), ..Flags::default() };
     let settings = load(yaml, &[], &flags).unwrap().settings;
     assert_eq!((settings.pairs[0].name.as_str(), &settings.pairs[0].upstream), ("a", &tcp("127.0.0.1", 7)));
     assert!(settings.pairs[0].tls.is_some());
 
-    let two = "pairs: [{listen: ':9', upstream: ':8'}, {listen: ':7', upstream: ':6'}]";
+    let two = "listeners: [{listen: ':9', upstream: ':8'}, {listen: ':7', upstream: ':6'}]";
     let error = load(two, &[], &flags).unwrap_err().to_string();
-    assert!(error.contains("flag --upstream: pairs[].upstream: 2 listeners are configured"), "{error}");
+    assert!(error.contains("flag --upstream: listeners[].upstream: 2 listeners are configured"), "{error}");
 }
 
 const BAD: &[Mistake] = &[
-    ("observe:\n  coding_window_bytes: 5000", "t.yaml:2:24", "observe.coding_window_bytes", "write 4096 or 8192"),
     (
-        "admin: {listen: '127.0.0.1:9464'}\npairs: [{listen: '127.0.0.1:9464', upstream: ':1'}]",
+        "admin: {listen: '127.0.0.1:9464'}\nlisteners: [{listen: '127.0.0.1:9464', upstream: ':1'}]",
         "t.yaml:1:17",
         "admin.listen",
         "such as 9465",
     ),
-    ("relay:\n  keep_alive_secs: 1", "t.yaml:2:3", "relay.keep_alive_secs", "did you mean `keepalive_secs`?"),
+    ("relay:\n  keep_alive: 1s", "t.yaml:2:3", "relay.keep_alive", "did you mean `keepalive`?"),
     ("relai: {}", "t.yaml:1:1", "relai", "did you mean `relay`?"),
-    ("keepalive_secs: 1", "t.yaml:1:1", "keepalive_secs", "did you mean `relay.keepalive_secs`?"),
-    ("admin:\n  colour: red", "t.yaml:2:3", "admin.colour", "are `allowed_hosts`, `header_timeout_ms`, `listen`"),
-    ("relay:\n  keepalive_secs: soon", "t.yaml:2:19", "relay.keepalive_secs", "write integer from 0 to 32767"),
-    ("relay:\n  keepalive_secs: 1.5", "t.yaml:2:19", "relay.keepalive_secs", "write integer"),
-    ("relay:\n  keepalive_secs: -1", "t.yaml:2:19", "relay.keepalive_secs", "out of range; write integer from 0"),
-    ("relay: {remainder_bytes: 0}", "t.yaml:1:26", "relay.remainder_bytes", "from 1024"),
-    ("relay: {scratch_bytes: 0}", "t.yaml:1:24", "relay.scratch_bytes", "from 4096"),
+    ("keepalive: 1s", "t.yaml:1:1", "keepalive", "did you mean `relay.keepalive`?"),
+    ("admin:\n  colour: red", "t.yaml:2:3", "admin.colour", "are `allowed_hosts`, `listen`, `remote_drain`"),
+    ("relay:\n  keepalive: soon", "t.yaml:2:14", "relay.keepalive", "write a number and a unit: 500ms, 10s"),
+    ("relay:\n  keepalive: 30", "t.yaml:2:14", "relay.keepalive", "`30` has no unit; write duration from 0s to 9h"),
+    ("relay:\n  keepalive_secs: 30", "t.yaml:2:3", "relay.keepalive_secs", "renamed; write `relay.keepalive`"),
+    ("relay: {scratch_bytes: 1}", "t.yaml:1:9", "relay.scratch_bytes", "no longer a setting (fixed: 64 KiB)"),
+    ("pairs: []", "t.yaml:1:1", "pairs", "renamed; write `listeners`"),
+    ("queue: {wait_ms: 5}", "t.yaml:1:1", "queue", "renamed; write `engine_spans`"),
+    ("slo: {ttft: [{max_ms: 5}]}", "t.yaml:1:15", "slo.ttft[0].max_ms", "renamed; write `slo.ttft[].max`"),
+    (
+        "otlp: {traces: {endpoint: 'http://c:4318'}}",
+        "t.yaml:1:17",
+        "otlp.traces.endpoint",
+        "set the variable OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+    ),
+    ("relay:\n  keepalive: 1.5", "t.yaml:2:14", "relay.keepalive", "has no unit"),
+    ("relay:\n  keepalive: 10h", "t.yaml:2:14", "relay.keepalive", "10h is out of range; write duration from 0s to 9h"),
     ("relay: {unreachable: reset_}", "t.yaml:1:22", "relay.unreachable", "did you mean `reset`?"),
     ("relay: {unreachable: 503}", "t.yaml:1:22", "relay.unreachable", "write `http_503`, `reset`"),
     ("relay: 5", "t.yaml:1:8", "relay", "write block of keys"),
-    ("relay: {connect_timeout_ms: 99999999}", "t.yaml:1:29", "relay.connect_timeout_ms", "to 3600000"),
+    ("relay: {connect_timeout: 99999999ms}", "t.yaml:1:26", "relay.connect_timeout", "to 1h"),
     ("observe: {enabled: maybe}", "t.yaml:1:20", "observe.enabled", "write true or false"),
-    ("observe: {head_bytes: 0}", "t.yaml:1:23", "observe.head_bytes", "from 1024"),
-    ("observe: {max_open_requests: 0}", "t.yaml:1:30", "observe.max_open_requests", "from 1"),
-    ("observe: {max_observed: 0}", "t.yaml:1:25", "observe.max_observed", "from 1"),
+    ("observe: {memory: 64}", "t.yaml:1:19", "observe.memory", "`64` has no unit; write size from 0B"),
+    ("observe: {memory: 64MB}", "t.yaml:1:19", "observe.memory", "write a number and a unit: 64KiB"),
     ("observe: {engine: vlm}", "t.yaml:1:19", "observe.engine", "did you mean `vllm`?"),
     ("observe: {path_prefixes: [engine1]}", "t.yaml:1:27", "observe.path_prefixes[0]", "must start with `/`"),
     ("observe: {path_prefixes: /a}", "t.yaml:1:26", "observe.path_prefixes", "write list of string"),
@@ -146,9 +154,8 @@ const BAD: &[Mistake] = &[
     ("observe: {routes: {/v1.0/llm: caht}}", "t.yaml:1:31", "observe.routes./v1.0/llm", "did you mean `chat`?"),
     ("observe: {routes: {/llm: something}}", "t.yaml:1:26", "observe.routes./llm", "write one of chat, completions"),
     ("observe: {routes: {/llm: 1}}", "t.yaml:1:26", "observe.routes./llm", "put it in quotes"),
-    ("live: {max_in_flight: 0}", "t.yaml:1:23", "live.max_in_flight", "from 1"),
-    ("wedge: {decode_secs: 1}", "t.yaml:1:22", "wedge.decode_secs", "write a higher value, such as 60"),
-    ("wedge: {bytes_per_token: 0}", "t.yaml:1:26", "wedge.bytes_per_token", "from 1"),
+    ("live: {max_in_flight: 0}", "t.yaml:1:1", "live", "no longer a setting"),
+    ("wedge: {decode: 1s}", "t.yaml:1:17", "wedge.decode", "write a higher value, such as 60"),
     ("telemetry: {max_models: 0}", "t.yaml:1:25", "telemetry.max_models", "from 1"),
     (
         "telemetry: {prompt_classes: {input_length_bounds: [8, 16, 16]}}",
@@ -188,83 +195,91 @@ const BAD: &[Mistake] = &[
     ("otlp: {endpoint: 'http://'}", "t.yaml:1:18", "otlp.endpoint", "write http://host:port"),
     ("otlp: {protocol: http/json}", "t.yaml:1:18", "otlp.protocol", "`http/protobuf`, `grpc`"),
     ("otlp: {compression: zstd}", "t.yaml:1:21", "otlp.compression", "`none`, `gzip`"),
-    ("otlp: {timeout_ms: 0}", "t.yaml:1:20", "otlp.timeout_ms", "from 1"),
+    ("otlp: {timeout: 0}", "t.yaml:1:17", "otlp.timeout", "from 1ms"),
     ("otlp: {client_key: k}", "t.yaml:1:20", "otlp.client_key", "set `otlp.client_certificate` too"),
-    ("otlp: {metrics: {client_certificate: c}}", "t.yaml:1:38", "otlp.metrics.client_certificate", "client_key` too"),
+    ("otlp: {client_certificate: c}", "t.yaml:1:28", "otlp.client_certificate", "client_key` too"),
     ("otlp: {headers: {'a b': c}}", "t.yaml:1:25", "otlp.headers.a b", "letters, digits and dashes"),
-    ("otlp: {metrics: {intervall_ms: 1}}", "t.yaml:1:18", "otlp.metrics.intervall_ms", "did you mean `interval_ms`?"),
-    ("otlp: {metrics: {interval_ms: 0}}", "t.yaml:1:31", "otlp.metrics.interval_ms", "from 100"),
+    ("otlp: {metrics: {intervall: 1s}}", "t.yaml:1:18", "otlp.metrics.intervall", "did you mean `interval`?"),
+    (
+        "otlp: {metrics: {interval: 0}}",
+        "t.yaml:1:28",
+        "otlp.metrics.interval",
+        "0s is out of range; write duration from 100ms",
+    ),
     ("otlp: {traces: {sampler_ratio: 1.1}}", "t.yaml:1:32", "otlp.traces.sampler_ratio", "from 0 to 1"),
     ("otlp: {traces: {sampler_ratio: -0.1}}", "t.yaml:1:32", "otlp.traces.sampler_ratio", "from 0 to 1"),
     ("otlp: {traces: {sampler: xray}}", "t.yaml:1:26", "otlp.traces.sampler", "`parentbased_always_on`"),
-    ("otlp: {traces: {batch_size: 9, queue_size: 8}}", "t.yaml:1:29", "otlp.traces.batch_size", "at most `queue_size`"),
+    ("otlp: {traces: {batch_size: 9}}", "t.yaml:1:17", "otlp.traces.batch_size", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE"),
     ("admin: {listen: 9464}", "t.yaml:1:17", "admin.listen", "put it in quotes"),
     ("admin: {listen: 'unix:/a'}", "t.yaml:1:17", "admin.listen", "TCP only"),
     ("admin: {listen: ':8000'}", "t.yaml:1:17", "admin.listen", "use another port for the admin server"),
     ("admin: {listen: '127.0.0.1:8001'}", "t.yaml:1:17", "admin.listen", "use another port for the admin server"),
-    ("admin: {max_connections: 0}", "t.yaml:1:26", "admin.max_connections", "from 1"),
+    ("relay: {max_connections: -1}", "t.yaml:1:26", "relay.max_connections", "from 0"),
     ("log: {level: loud}", "t.yaml:1:14", "log.level", "write off, error, warn"),
     ("log: {format: xml}", "t.yaml:1:15", "log.format", "`text`, `json`"),
     ("access_log: {path: ''}", "t.yaml:1:20", "access_log.path", "null for stdout"),
-    ("access_log: {queue_lines: 0}", "t.yaml:1:27", "access_log.queue_lines", "from 1"),
     ("process: {threads: 5000}", "t.yaml:1:20", "process.threads", "to 1024"),
-    ("pairs: []", "t.yaml:1:8", "pairs", "use --listen and --upstream"),
-    ("pairs: [{listen: ':1'}]", "t.yaml:1:9", "pairs[0].upstream", "missing; add `upstream: ...`"),
-    ("pairs: [{listen: ':1', upstream: ':2', tsl: {}}]", "t.yaml:1:40", "pairs[0].tsl", "did you mean `tls`?"),
-    ("pairs: [{listen: '1', upstream: ':2'}]", "t.yaml:1:18", "pairs[0].listen", "has no port"),
-    ("pairs: [{listen: ':1', upstream: 'ftp://a'}]", "t.yaml:1:34", "pairs[0].upstream", "https://host:port"),
-    ("pairs: [{listen: ':1', upstream: ':1'}]", "t.yaml:1:34", "pairs[0].upstream", "tokometer's own listen address"),
-    ("pairs: [{listen: 'unix:/a', upstream: original}]", "t.yaml:1:39", "pairs[0].upstream", "listen on a TCP address"),
+    ("listeners: []", "t.yaml:1:12", "listeners", "use --listen and --upstream"),
+    ("listeners: [{listen: ':1'}]", "t.yaml:1:13", "listeners[0].upstream", "missing; add `upstream: ...`"),
+    ("listeners: [{listen: ':1', upstream: ':2', tsl: {}}]", "t.yaml:1:44", "listeners[0].tsl", "did you mean `tls`?"),
+    ("listeners: [{listen: '1', upstream: ':2'}]", "t.yaml:1:22", "listeners[0].listen", "has no port"),
+    ("listeners: [{listen: ':1', upstream: 'ftp://a'}]", "t.yaml:1:38", "listeners[0].upstream", "https://host:port"),
     (
-        "pairs: [{listen: ':1', upstream: ':2', tls: {key: k}}]",
-        "t.yaml:1:51",
-        "pairs[0].tls.key",
-        "set `pairs[0].tls.certificate` too",
+        "listeners: [{listen: ':1', upstream: ':1'}]",
+        "t.yaml:1:38",
+        "listeners[0].upstream",
+        "tokometer's own listen address",
     ),
     (
-        "pairs: [{listen: ':1', upstream: ':2', tls: {client_ca: k}}]",
-        "t.yaml:1:57",
-        "pairs[0].tls.client_ca",
+        "listeners: [{listen: 'unix:/a', upstream: original}]",
+        "t.yaml:1:43",
+        "listeners[0].upstream",
+        "listen on a TCP address",
+    ),
+    (
+        "listeners: [{listen: ':1', upstream: ':2', tls: {key: k}}]",
+        "t.yaml:1:55",
+        "listeners[0].tls.key",
+        "set `listeners[0].tls.certificate` too",
+    ),
+    (
+        "listeners: [{listen: ':1', upstream: ':2', tls: {client_ca: k}}]",
+        "t.yaml:1:61",
+        "listeners[0].tls.client_ca",
         "client certificates require TLS",
     ),
     (
-        "pairs: [{listen: ':1', upstream: ':2', upstream_tls: {ca: k}}]",
-        "t.yaml:1:59",
-        "pairs[0].upstream_tls.ca",
+        "listeners: [{listen: ':1', upstream: ':2', upstream_tls: {ca: k}}]",
+        "t.yaml:1:63",
+        "listeners[0].upstream_tls.ca",
         "write the upstream as https://",
     ),
     (
-        "pairs: [{listen: ':1', upstream: 'https://a', upstream_tls: {certificate: k}}]",
-        "t.yaml:1:75",
-        "pairs[0].upstream_tls.certificate",
-        "set `pairs[0].upstream_tls.key` too",
+        "listeners: [{listen: ':1', upstream: 'https://a', upstream_tls: {certificate: k}}]",
+        "t.yaml:1:79",
+        "listeners[0].upstream_tls.certificate",
+        "set `listeners[0].upstream_tls.key` too",
     ),
     (
-        "pairs: [{listen: ':1', upstream: 'unix:/a', upstream_tls: {enabled: true}}]",
-        "t.yaml:1:59",
-        "pairs[0].upstream_tls.server_name",
+        "listeners: [{listen: ':1', upstream: 'unix:/a', upstream_tls: {enabled: true}}]",
+        "t.yaml:1:63",
+        "listeners[0].upstream_tls.server_name",
         "set `server_name`",
     ),
     (
-        "pairs: [{listen: ':1', upstream: ':2'}, {listen: '127.0.0.1:1', upstream: ':3'}]",
-        "t.yaml:1:50",
-        "pairs[1].listen",
-        "pairs[0] already listens on `:1`",
+        "listeners: [{listen: ':1', upstream: ':2'}, {listen: '127.0.0.1:1', upstream: ':3'}]",
+        "t.yaml:1:54",
+        "listeners[1].listen",
+        "listeners[0] already listens on `:1`",
     ),
     (
-        "pairs: [{name: a, listen: ':1', upstream: ':2'}, {name: a, listen: ':3', upstream: ':4'}]",
-        "t.yaml:1:57",
-        "pairs[1].name",
+        "listeners: [{name: a, listen: ':1', upstream: ':2'}, {name: a, listen: ':3', upstream: ':4'}]",
+        "t.yaml:1:61",
+        "listeners[1].name",
         "use unique names",
     ),
     ("observe: {tokenizer: {path: ''}}", "t.yaml:1:29", "observe.tokenizer.path", "write the path of a tokenizer.json"),
     ("observe: {tokenizer: {models: {m: ''}}}", "t.yaml:1:35", "observe.tokenizer.models.m", "or remove the model"),
-    (
-        "observe: {tokenizer: {answer_bytes: 100000, memory_bytes: 65536}}",
-        "t.yaml:1:37",
-        "observe.tokenizer.answer_bytes",
-        "raise observe.tokenizer.memory_bytes",
-    ),
 ];
 
 #[test]
@@ -274,28 +289,28 @@ fn invalid_value_is_reported_with_place_key_and_fix() {
 
 #[test]
 fn listener_loop_is_reported_at_each_listener() {
-    let message = message("pairs: [{listen: ':1', upstream: ':2'}, {listen: ':2', upstream: ':1'}]");
+    let message = message("listeners: [{listen: ':1', upstream: ':2'}, {listen: ':2', upstream: ':1'}]");
     assert_eq!(message.lines().count(), 2, "{message}");
-    for place in ["t.yaml:1:34: pairs[0].upstream: ", "t.yaml:1:66: pairs[1].upstream: "] {
+    for place in ["t.yaml:1:38: listeners[0].upstream: ", "t.yaml:1:70: listeners[1].upstream: "] {
         assert!(message.contains(&format!("{place}this leads through other listeners back")), "{message}");
     }
 }
 
 #[test]
 fn text_is_kept_only_if_a_vocabulary_is_set() {
-    assert_eq!(from_yaml("observe: {tokenizer: {answer_bytes: 2048}}").settings.observe.text, None);
-    for yaml in ["{path: /t.json, answer_bytes: 2048}", "{models: {m: /t.json}, answer_bytes: 2048}"] {
+    assert_eq!(from_yaml("observe: {tokenizer: {path: null}}").settings.observe.text, None);
+    for yaml in ["{path: /t.json}", "{models: {m: /t.json}}"] {
         let settings = from_yaml(&format!("observe: {{tokenizer: {yaml}}}")).settings;
-        let text = tokometer_observe::observer::Text { answer_bytes: 2048, memory_bytes: 67_108_864 };
+        let text = tokometer_observe::observer::Text { answer_bytes: 262_144, memory_bytes: 67_108_864 };
         assert_eq!((settings.observe.text, settings.tokenizer.is_on()), (Some(text), true), "{yaml}");
     }
 }
 
 #[test]
 fn all_problems_are_reported_together_and_once() {
-    let message = message("relay: {keepalive_secs: x}\nlog: {format: xml}\nfoo: 1\n");
+    let message = message("relay: {keepalive: x}\nlog: {format: xml}\nfoo: 1\n");
     assert_eq!(message.lines().count(), 3, "{message}");
-    let message = self::message("otlp: {client_key: k}\npairs: [{listen: '1', upstream: '2'}]");
+    let message = self::message("otlp: {client_key: k}\nlisteners: [{listen: '1', upstream: '2'}]");
     assert_eq!(message.lines().count(), 3, "{message}");
 }
 
@@ -307,7 +322,7 @@ fn invalid_yaml_is_reported_with_its_place() {
         assert_eq!(message.lines().count(), 1, "{message}");
     }
     assert!(message("\t- x").contains("without tabs"), "{}", message("\t- x"));
-    let two = message("log: {level: info}\n---\nrelay: {keepalive_secs: 1}\n");
+    let two = message("log: {level: info}\n---\nrelay: {keepalive: 1s}\n");
     assert!(two.starts_with("t.yaml:3:1: ") && two.contains("a second document begins here; write one"), "{two}");
     assert!(message("- a").contains("a list is not valid here"));
 }
@@ -316,18 +331,16 @@ fn invalid_yaml_is_reported_with_its_place() {
 fn invalid_flags_and_variables_are_named() {
     let flags = |text: &str| Flags { set: vec![text.to_owned()], ..Flags::default() };
     let table = [
+        (flags("relay.keepaliv=1s"), "flag --set: relay.keepaliv: unknown key; did you mean `relay.keepalive`?"),
+        (flags("relay.keepalive_secs=1"), "flag --set: relay.keepalive_secs: renamed; write `relay.keepalive`"),
+        (flags("relay.keepalive"), "flag --set: missing `=`; write KEY=VALUE"),
+        (flags("relay.keepalive=x"), "flag --set: relay.keepalive: invalid duration `x`; write a number and a unit"),
+        (flags("listeners[].listen=x"), "use --listener"),
         (
-            flags("relay.keepalive_sec=1"),
-            "flag --set: relay.keepalive_sec: unknown key; did you mean `relay.keepalive_secs`?",
+            Flags { listeners: vec!["x".into()], ..Flags::default() },
+            "flag --listener: listeners: invalid listener `x`; write LISTEN=UPSTREAM",
         ),
-        (flags("relay.keepalive_secs"), "flag --set: missing `=`; write KEY=VALUE"),
-        (flags("relay.keepalive_secs=x"), "flag --set: relay.keepalive_secs: `x` (a string) is not valid here"),
-        (flags("pairs[].listen=x"), "use --pair"),
-        (
-            Flags { pairs: vec!["x".into()], ..Flags::default() },
-            "flag --pair: pairs: invalid listener `x`; write LISTEN=UPSTREAM",
-        ),
-        (Flags { listen: Some("x".into()), ..Flags::default() }, "flag --listen: pairs[0].listen: `x` has no port"),
+        (Flags { listen: Some("x".into()), ..Flags::default() }, "flag --listen: listeners[0].listen: `x` has no port"),
         (Flags { admin: Some("x".into()), ..Flags::default() }, "flag --admin: admin.listen: `x` has no port"),
     ];
     for (flags, expected) in table {
@@ -335,13 +348,16 @@ fn invalid_flags_and_variables_are_named() {
         assert!(error.contains(expected), "{expected}: {error}");
     }
     let table = [
+        (("TOKOMETER_PAIRS", ":1=:2"), "environment variable TOKOMETER_PAIRS: renamed; set TOKOMETER_LISTENERS"),
+        (("TOKOMETER_RELAY_KEEPALIVE_SECS", "1"), "KEEPALIVE_SECS: renamed; set TOKOMETER_RELAY_KEEPALIVE"),
+        (("TOKOMETER_LIVE_SLOWEST", "1"), "TOKOMETER_LIVE_SLOWEST: no longer a setting (fixed: 16)"),
+        (("TOKOMETER_RELAY_KEEPALIVE", "x"), "environment variable TOKOMETER_RELAY_KEEPALIVE: relay.keepalive:"),
         (
-            ("TOKOMETER_RELAY_KEEPALIVE_SECS", "x"),
-            "environment variable TOKOMETER_RELAY_KEEPALIVE_SECS: relay.keepalive_secs:",
+            ("TOKOMETER_UPSTREAM", "x"),
+            "environment variable TOKOMETER_UPSTREAM: listeners[0].upstream: `x` has no port",
         ),
-        (("TOKOMETER_UPSTREAM", "x"), "environment variable TOKOMETER_UPSTREAM: pairs[0].upstream: `x` has no port"),
         (("TOKOMETER_OTLP_TRACES_SAMPLER_RATIO", "nan"), "otlp.traces.sampler_ratio: NaN is out of range"),
-        (("TOKOMETER_PAIRS", "x"), "environment variable TOKOMETER_PAIRS: pairs: invalid listener `x`"),
+        (("TOKOMETER_LISTENERS", "x"), "environment variable TOKOMETER_LISTENERS: listeners: invalid listener `x`"),
     ];
     for (variable, expected) in table {
         let error = load("", &[variable], &Flags::default()).unwrap_err().to_string();
@@ -367,10 +383,12 @@ fn variables_parse_by_the_type_of_their_key() {
     let settings = from_variables(&[
         ("TOKOMETER_OBSERVE_ENABLED", "0"),
         ("TOKOMETER_OBSERVE_PATH_PREFIXES", "/a, /b/"),
-        ("TOKOMETER_RELAY_KEEPALIVE_SECS", "0"),
+        ("TOKOMETER_RELAY_KEEPALIVE", "0"),
         ("TOKOMETER_RELAY_UNREACHABLE", "reset"),
         ("TOKOMETER_TELEMETRY_RESOURCE", "team=ml,cost%20centre=7"),
-        ("TOKOMETER_LOG_MAX_REPEATS", ""),
+        ("TOKOMETER_RELAY_CONNECT_TIMEOUT", "250ms"),
+        ("TOKOMETER_OBSERVE_MEMORY", "32MiB"),
+        ("TOKOMETER_PROCESS_LAME_DUCK", ""),
         ("TOKOMETER_ACCESS_LOG_ENABLED", "true"),
         ("TOKOMETER_ACCESS_LOG_PATH", "null"),
     ])
@@ -380,7 +398,9 @@ fn variables_parse_by_the_type_of_their_key() {
     assert_eq!(settings.relay.keepalive, None);
     assert_eq!(settings.relay.unreachable, relay::Unreachable::Reset);
     assert!(settings.export.resource.contains(&("cost centre".to_owned(), "7".to_owned())));
-    assert_eq!(settings.log.max_repeats, 20, "an empty variable counts as not set");
+    assert_eq!(settings.relay.connect_timeout, Some(Duration::from_millis(250)));
+    assert_eq!(settings.observe.memory_bytes, Some(32 << 20));
+    assert_eq!(settings.lame_duck, Duration::from_secs(5), "an empty variable counts as not set");
     assert_eq!(settings.access_log.unwrap().path, None);
 }
 
@@ -403,8 +423,8 @@ fn prompt_classes_are_off_by_default() {
 
 #[test]
 fn zero_disables_optional_limits() {
-    let yaml = "relay: {connect_timeout_ms: 0, keepalive_secs: 0, idle_timeout_secs: 0}\n\
-                otlp: {traces: {keep_first_token_over_ms: 0}}\nprocess: {threads: 0, grace_period_secs: 0}";
+    let yaml = "relay: {connect_timeout: 0, keepalive: 0, idle_timeout: 0}\n\
+                otlp: {traces: {keep_first_token_over: 0}}\nprocess: {threads: 0, grace_period: 0}";
     let settings = from_yaml(yaml).settings;
     assert_eq!(settings.relay.connect_timeout, None);
     assert_eq!(settings.relay.keepalive, None);
@@ -417,8 +437,10 @@ fn zero_disables_optional_limits() {
 
 #[test]
 fn secrets_are_redacted() {
-    let yaml = "otlp:\n  endpoint: https://user:hunter2@otel.example:4318/x?key=hunter2\n  headers: {authorization: Bearer hunter2}\n  traces: {headers: {x-key: hunter2}}\n";
-    let config = load(yaml, &[("OTEL_EXPORTER_OTLP_METRICS_HEADERS", "k=hunter2")], &Flags::default()).unwrap();
+    let yaml = "otlp:\n  endpoint: https://user:hunter2@otel.example:4318/x?key=hunter2\n  headers: {authorization: Bearer hunter2}\n";
+    let variables =
+        [("OTEL_EXPORTER_OTLP_METRICS_HEADERS", "k=hunter2"), ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "x-key=hunter2")];
+    let config = load(yaml, &variables, &Flags::default()).unwrap();
     let shown = config.effective_yaml();
     assert!(!shown.contains("hunter2"), "{shown}");
     for part in ["authorization: \"<redacted>\"", "x-key: \"<redacted>\"", "<redacted>@otel.example:4318"] {
@@ -441,10 +463,10 @@ fn secrets_are_redacted() {
 
 #[test]
 fn effective_yaml_shows_origins_and_parses_back() {
-    let yaml = "pairs:\n  - listen: :1\n    upstream: :2\n  - listen: ':3'\n    upstream: 'unix:/run/a b.sock'\n    name: \"no\"\n\
+    let yaml = "listeners:\n  - listen: :1\n    upstream: :2\n  - listen: ':3'\n    upstream: 'unix:/run/a b.sock'\n    name: \"no\"\n\
                 telemetry:\n  resource: {a.b: 'x # y', version: '1.10'}\nobserve: {path_prefixes: [/a, '/b: c']}\n";
     let variables = [
-        ("OTEL_BSP_SCHEDULE_DELAY", "1000"),
+        ("OTEL_METRIC_EXPORT_INTERVAL", "1000"),
         ("TOKOMETER_LOG_FORMAT", "json"),
         ("OTEL_RESOURCE_ATTRIBUTES", "team=ml"),
     ];
@@ -453,16 +475,27 @@ fn effective_yaml_shows_origins_and_parses_back() {
     for part in [
         "  - name: null\n    listen: \":1\"  # t.yaml:2:13\n",
         "    name: \"no\"  # t.yaml:6:11\n".trim_start(),
-        "  schedule_delay_ms: 1000  # environment variable OTEL_BSP_SCHEDULE_DELAY\n",
+        "  interval: 1s  # environment variable OTEL_METRIC_EXPORT_INTERVAL\n",
         "    team: ml  # environment variable OTEL_RESOURCE_ATTRIBUTES\n",
         "  format: json  # environment variable TOKOMETER_LOG_FORMAT\n",
         "  listen: \":5\"  # flag --admin\n",
-        "  keepalive_secs: 60\n",
+        "  keepalive: 1m\n",
     ] {
         assert!(shown.contains(part), "{part} in\n{shown}");
     }
     let again = from_yaml(&shown);
     assert_eq!(again.settings, config.settings);
+
+    // A file cannot set these, so they are comments.
+    let variables = [("OTEL_BSP_SCHEDULE_DELAY", "1000"), ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "a=b")];
+    let shown = load("", &variables, &Flags::default()).unwrap().effective_yaml();
+    for part in [
+        "    # schedule_delay: 1s  # environment variable OTEL_BSP_SCHEDULE_DELAY\n",
+        "    # headers: {a: \"<redacted>\"}  # environment variable OTEL_EXPORTER_OTLP_TRACES_HEADERS\n",
+    ] {
+        assert!(shown.contains(part), "{part} in\n{shown}");
+    }
+    assert_eq!(from_yaml(&shown).settings, from_yaml("").settings);
 }
 
 #[test]

@@ -93,7 +93,7 @@ fn invalid_configuration_exits_with_2_and_every_problem() {
     assert!(stderr(&output).contains("/nonexistent.yaml"));
     let output = tokometer(&["check", "--listen", ":1", "--upstream", ":1"], &[]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("flag --upstream: pairs[0].upstream"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("flag --upstream: listeners[0].upstream"), "{}", stderr(&output));
 }
 
 #[test]
@@ -127,19 +127,19 @@ fn check_and_run_report_unusable_files_and_exit_with_2() {
         path.to_str().unwrap().to_owned()
     };
     let empty = file("empty.pem", "");
-    let pairs = "pairs: [{listen: '127.0.0.1:0', upstream: ':2'}]\nadmin: {listen: '127.0.0.1:0'}\n";
+    let pairs = "listeners: [{listen: '127.0.0.1:0', upstream: ':2'}]\nadmin: {listen: '127.0.0.1:0'}\n";
     let tls = |path: &str| {
-        format!("pairs: [{{listen: '127.0.0.1:0', upstream: ':2', tls: {{certificate: {path}, key: {path}}}}}]\n")
+        format!("listeners: [{{listen: '127.0.0.1:0', upstream: ':2', tls: {{certificate: {path}, key: {path}}}}}]\n")
     };
     let table = [
-        ("missing", tls("/no/c.pem"), "pairs[0].tls.certificate: cannot read /no/c.pem"),
+        ("missing", tls("/no/c.pem"), "listeners[0].tls.certificate: cannot read /no/c.pem"),
         (
             "vocabulary",
             format!("{pairs}observe: {{tokenizer: {{path: /no/t.json}}}}"),
             "observe.tokenizer: cannot read the tokenizer /no/t.json",
         ),
         ("key", format!("{pairs}tenants: {{enabled: true, hash_key_file: {empty}}}"), "holds 0 bytes"),
-        ("empty", tls(&empty), "pairs[0]: the certificate file"),
+        ("empty", tls(&empty), "listeners[0]: the certificate file"),
         (
             "collector",
             format!("{pairs}otlp: {{endpoint: 'https://127.0.0.1:1', certificate: {empty}}}"),
@@ -212,7 +212,7 @@ fn run_gets_the_checked_configuration_and_reload_inputs() {
     }
     let programs = Programs { run: Some(run), metrics: Some(String::new), ..Programs::default() };
     let ended = |arguments: &[&str]| {
-        let environment = [("TOKOMETER_RELAY_KEEPALIVE_SECS", "0")].into_iter().collect();
+        let environment = [("TOKOMETER_RELAY_KEEPALIVE", "0")].into_iter().collect();
         let ended = cli::main(std::iter::once(&"tokometer").chain(arguments), environment, &programs);
         format!("{ended:?}")
     };

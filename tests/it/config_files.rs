@@ -44,18 +44,16 @@ fn unopenable_files_are_reported_with_their_keys() {
         Ok(_) => Vec::new(),
         Err(error) => error.to_string().lines().map(str::to_owned).collect(),
     };
-    let pairs = "pairs: [{listen: ':1', upstream: ':2', tls: {certificate: HERE/c.pem, key: HERE/k.pem, client_ca: HERE}}, \
+    let pairs = "listeners: [{listen: ':1', upstream: ':2', tls: {certificate: HERE/c.pem, key: HERE/k.pem, client_ca: HERE}}, \
                  {listen: ':3', upstream: 'https://b:4', upstream_tls: {ca: HERE/ca.pem}}]\n";
-    let otlp = "otlp: {certificate: HERE/both.pem, metrics: {endpoint: 'https://c:1', certificate: HERE/own.pem}, \
-                traces: {endpoint: 'https://c:2'}}\n";
+    let otlp = "otlp: {certificate: HERE/both.pem, endpoint: 'https://c:1'}\n";
     write(&format!("{pairs}{otlp}access_log: {{enabled: true, path: HERE/none/a.log}}\n")).unwrap();
     assert!(Config::load(&flags, &environment).is_ok(), "loading alone does not open the files");
     let told = problems(&environment);
     let expected = [
-        ("pairs[0].tls.key", "/k.pem: No such file"),
-        ("pairs[0].tls.client_ca", ": is a directory"),
-        ("pairs[1].upstream_tls.ca", "/ca.pem: No such file"),
-        ("otlp.metrics.certificate", "/own.pem: No such file"),
+        ("listeners[0].tls.key", "/k.pem: No such file"),
+        ("listeners[0].tls.client_ca", ": is a directory"),
+        ("listeners[1].upstream_tls.ca", "/ca.pem: No such file"),
         ("otlp.certificate", "/both.pem: No such file"),
         ("access_log.path", "/none: No such file"),
     ];

@@ -217,7 +217,7 @@ fn invalid_value_is_a_warning_and_changes_nothing() {
         ("OTEL_METRICS_EXPORTER", "statsd", "write one of otlp, none, prometheus"),
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json", "`http/protobuf`, `grpc`"),
         ("OTEL_EXPORTER_OTLP_COMPRESSION", "zstd", "`none`, `gzip`"),
-        ("OTEL_EXPORTER_OTLP_TIMEOUT", "10s", "write integer"),
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "10s", "write an integer such as 10000"),
         ("OTEL_EXPORTER_OTLP_HEADERS", "nothing", "entry 1 has no `=`"),
         ("OTEL_EXPORTER_OTLP_HEADERS", "a b=c", "letters, digits and dashes"),
         ("OTEL_RESOURCE_ATTRIBUTES", "a=1,=2", "entry 2 has no name"),
@@ -233,7 +233,7 @@ fn invalid_value_is_a_warning_and_changes_nothing() {
         ("OTEL_EXPORTER_PROMETHEUS_PORT", "x", "invalid port"),
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "c:4318", "write http://host:4318"),
         ("OTEL_EXPORTER_OTLP_CLIENT_KEY", "/key", "client_certificate` too"),
-        ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "9999", "at most `queue_size`"),
+        ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "9999", "at most OTEL_BSP_MAX_QUEUE_SIZE"),
     ];
     let nothing = config(&[]);
     for (name, value, part) in table {

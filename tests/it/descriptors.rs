@@ -121,7 +121,7 @@ fn port_in_use_is_a_configuration_error_unless_shared() {
     let output = failed_run(&[&listen, "--upstream=127.0.0.1:1", "--admin=127.0.0.1:0"]);
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{error}");
-    let expected = format!("--listen: pairs[0].listen: cannot listen on {taken}: Address already in use");
+    let expected = format!("--listen: listeners[0].listen: cannot listen on {taken}: Address already in use");
     assert!(error.contains(&expected) && error.contains("`relay.port_sharing`"), "{error}");
 
     let admin = format!("--admin={taken}");

@@ -51,7 +51,9 @@ impl Process {
         mut command: Command,
         found: impl Fn(&str) -> Option<T> + Send + 'static,
     ) -> (Process, T) {
-        command.env_clear().stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // No scheduled export during the test.
+        command.env_clear().env("OTEL_BSP_SCHEDULE_DELAY", "60000");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (says, hears) = channel();
         for said in
@@ -128,17 +130,8 @@ impl Pod {
         let (server, inner) = Process::start(&server, |said| port_after(said, "on http://"));
         let upstream = format!("--upstream=127.0.0.1:{inner}");
         let endpoint = format!("--set=otlp.endpoint=http://127.0.0.1:{}", collector.port);
-        let lame_duck = format!("--set=process.lame_duck_secs={lame_duck_secs}");
-        let sidecar = [
-            "run",
-            "--listen=127.0.0.1:0",
-            "--admin=127.0.0.1:0",
-            &upstream,
-            &endpoint,
-            // No scheduled export during the test.
-            "--set=otlp.traces.schedule_delay_ms=60000",
-            &lame_duck,
-        ];
+        let lame_duck = format!("--set=process.lame_duck={lame_duck_secs}s");
+        let sidecar = ["run", "--listen=127.0.0.1:0", "--admin=127.0.0.1:0", &upstream, &endpoint, &lame_duck];
         let (sidecar, (port, admin)) = Process::start(&sidecar, |said| {
             Some((port_after(said, "Relaying. listen=")?, port_after(said, "/drain. address=")?))
         });

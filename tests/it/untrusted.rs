@@ -81,7 +81,7 @@ fn response(model: &str) -> String {
 fn program() -> Instrument {
     let upstream = server();
     let yaml = format!(
-        "pairs: [{{listen: '127.0.0.1:1', upstream: '{upstream}'}}]\nadmin: {{listen: '127.0.0.1:0'}}\n\
+        "listeners: [{{listen: '127.0.0.1:1', upstream: '{upstream}'}}]\nadmin: {{listen: '127.0.0.1:0'}}\n\
          scrape: {{enabled: false}}\ntenants: {{enabled: true}}\n\
          prices: {{models: [{{model: '*', input_per_million: 1, output_per_million: 2}}]}}\n\
          budgets: [{{name: daily, tokens_per_day: 1000}}]\n",

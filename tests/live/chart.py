@@ -150,7 +150,7 @@ def the_rules_are_those_of_the_program():
     # Custom rules replace them.
     with tempfile.TemporaryDirectory() as directory:
         config = Path(directory) / "tokometer.yaml"
-        config.write_text('{"slo": {"ttft": [{"name": "mine", "max_ms": 900}]}}')
+        config.write_text('{"slo": {"ttft": [{"name": "mine", "max": "900ms"}]}}')
         own = subprocess.run([BINARY, "rules", "--config", config, "--format", "prometheusrule"], capture_output=True, text=True, check=True).stdout
     [rule] = of_kind(documents(render({**plain, "prometheusRule": {"content": own}})), "PrometheusRule")
     assert rule["spec"]["groups"] == helm_chart.yaml.safe_load(own)["spec"]["groups"] != made

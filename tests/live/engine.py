@@ -290,7 +290,7 @@ def the_servers_own_state_is_told_as_its_page_tells_it_and_only_when_asked_for()
         return {name: value for (name, _), value in relay.metrics().items() if name.startswith("tokometer_engine_")}
 
     with start_llama_server() as server:
-        with Tokometer(server.port) as left_alone, Tokometer(server.port, scrape={"enabled": True, "interval_ms": 200}) as relay:
+        with Tokometer(server.port) as left_alone, Tokometer(server.port, scrape={"enabled": True, "interval": "200ms"}) as relay:
             until(lambda: "tokometer_engine_requests_running" in told(relay), "the page is read", 20)
             assert told(relay)["tokometer_engine_prefix_cache_queries_total"] == 0.0, told(relay)
             before = page(server)

@@ -13,9 +13,9 @@ from prometheus import Prometheus
 SETTINGS = {
     "slo": {
         "availability": [{"name": "availability", "target_percent": 99}],
-        "ttft": [{"name": "ttft", "target_percent": 95, "max_ms": 1000}],
+        "ttft": [{"name": "ttft", "target_percent": 95, "max": "1s"}],
         "decode_rate": [{"name": "decode_rate", "target_percent": 90, "min_tokens_per_second": 20}],
-        "stall": [{"name": "stall", "target_percent": 99, "max_gap_ms": 1000}],
+        "stall": [{"name": "stall", "target_percent": 99, "max_gap": "1s"}],
         "goodput": [{"name": "goodput", "target_percent": 90}],
     },
     "telemetry": {"prompt_classes": {"input_length": True, "cache_hit": True}},
@@ -75,7 +75,7 @@ class Fleet(contextlib.ExitStack):
             server = self.enter_context(start())
             # One of them loses its pushes, which is counted; another receives its engine's spans.
             more = {"chat-busy": {"otlp_traces": NOWHERE}, "chat-slow": {"otlp_receiver": spans}}.get(name, {})
-            relay = Tokometer(server.port, scrape={"enabled": True, "interval_ms": 1000}, more=SETTINGS, **more)
+            relay = Tokometer(server.port, scrape={"enabled": True, "interval": "1s"}, more=SETTINGS, **more)
             self.pods[name] = Pod(name, model, server, self.enter_context(relay))
 
     def port(self, name):

@@ -100,7 +100,7 @@ class Reader:
         (self.directory / "bin" / "tokometer").symlink_to(Path(BINARY).resolve())
         for name in ("charts", "config", "Makefile"):
             (self.directory / name).symlink_to(ROOT / name)
-        (self.directory / "tokometer.yaml").write_text('{"slo": {"ttft": [{"name": "mine", "max_ms": 900}]}}')
+        (self.directory / "tokometer.yaml").write_text('{"slo": {"ttft": [{"name": "mine", "max": "900ms"}]}}')
         self.put("default", "deployment-vllm", helm_chart.yaml.safe_load(DEPLOYMENT.read_text()))
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("TOKOMETER_", "OTEL_"))}
         self.environment = {**kept, "STAND_IN": str(self.directory / "cluster"), "PATH": f"{self.directory}/bin:{STAND_INS}:{os.environ['PATH']}"}

@@ -134,7 +134,7 @@ def fifty_streams_end_by_themselves_and_the_last_of_them_is_known_to_the_collect
 
 def what_is_cut_when_the_grace_is_used_up_is_told_before_the_kill():
     with OtelCollector() as collector, start_sim("--rate", "100", "--ttft-ms", "50") as server:
-        with Sidecar("address-split", server.port, collector, "--set=process.lame_duck_secs=0") as sidecar:
+        with Sidecar("address-split", server.port, collector, "--set=process.lame_duck=0") as sidecar:
 
             async def traffic():
                 streams = [await Stream.open(server.port, host=POD_IP, tokens=20_000) for _ in range(STREAMS)]
@@ -232,7 +232,7 @@ def a_sidecar_is_upgraded_in_shadow_bind_and_no_request_fails():
         async def upgrading():
             nonlocal by_sidecar
             for _ in range(upgrades):
-                with Sidecar("shadow-bind", server.port, collector, "--set=process.lame_duck_secs=0") as sidecar:
+                with Sidecar("shadow-bind", server.port, collector, "--set=process.lame_duck=0") as sidecar:
                     await asyncio.to_thread(until, lambda: len(sidecar.records()) >= 50, "new connections reach the sidecar")
                     before = answers
                     await asyncio.to_thread(sidecar.hook)

@@ -67,17 +67,17 @@ def config(*, access_log, otlp_metrics=None, otlp=None, otlp_traces=None, otlp_r
     """A configuration file in JSON, which is valid YAML."""
     settings = {"access_log": {"enabled": True, "path": str(access_log), "format": "json"}}
     if otlp_metrics:
-        settings["otlp"] = {"metrics": {"endpoint": otlp_metrics, "interval_ms": 500, "timeout_ms": 1000}}
+        settings["otlp"] = {"endpoint": otlp_metrics.removesuffix("/v1/metrics"), "timeout": "1s", "metrics": {"interval": "500ms"}, "traces": {"enabled": False}}
     if otlp:
-        settings["otlp"] = {"endpoint": otlp, "metrics": {"interval_ms": 500}}
+        settings["otlp"] = {"endpoint": otlp, "metrics": {"interval": "500ms"}}
     if otlp_traces:
-        settings["otlp"] = {"traces": {"endpoint": otlp_traces, "schedule_delay_ms": 500}}
+        settings["otlp"] = {"endpoint": otlp_traces.removesuffix("/v1/traces"), "metrics": {"enabled": False}}
     if otlp_receiver:
-        settings["queue"] = {"otlp_listen": [otlp_receiver]}
+        settings["engine_spans"] = {"listen": [otlp_receiver]}
     if log_level:
         settings["log"] = {"level": log_level, "format": "json"}
     if grace_secs is not None:
-        settings["process"] = {"grace_period_secs": grace_secs}
+        settings["process"] = {"grace_period": f"{grace_secs}s"}
     if wedge:
         settings["wedge"] = wedge
     if scrape:

@@ -84,12 +84,13 @@ def total(samples, name, **labels):
 class Process:
     """A child process with its output in a file. `with` stops it, and with `group` also the children that it started."""
 
-    def __init__(self, name, argv, fd_limit=None, group=False):
+    def __init__(self, name, argv, fd_limit=None, group=False, variables=None):
         self.name, self.group = name, group
         self.log = tempfile.NamedTemporaryFile(prefix=f"{name}-", suffix=".log")
         limit = (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (fd_limit, fd_limit))) if fd_limit else None
         # Environment variables of the tests or of other programs must not affect the process under test.
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("TOKOMETER_", "OTEL_"))}
+        environment |= variables or {}
         self.child = subprocess.Popen(argv, stdout=self.log, stderr=self.log, preexec_fn=limit, env=environment, start_new_session=group)
 
     def __enter__(self):
@@ -152,7 +153,8 @@ class Tokometer(Process):
         self.port, self.admin = free_port(), free_port()
         argv = [BINARY, "run", "--listen", f"127.0.0.1:{self.port}", "--upstream", f"127.0.0.1:{upstream_port}"]
         argv += ["--admin", f"127.0.0.1:{self.admin}", "--config", str(file)]
-        super().__init__("tokometer", argv, fd_limit)
+        # Spans are exported twice a second.
+        super().__init__("tokometer", argv, fd_limit, variables={"OTEL_BSP_SCHEDULE_DELAY": "500"})
         self.ready(f"http://127.0.0.1:{self.admin}/readyz")
 
     def __exit__(self, *error):

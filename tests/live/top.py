@@ -19,7 +19,7 @@ STREAMS = 14
 @contextlib.contextmanager
 def _traffic(streams=STREAMS, faults="stall:3=0.03,error-event:20=0.02,status:429=0.01"):
     flags = ["--rate", "45", "--ttft-ms", "250", "--tokens", "300", "--max-concurrency", "10", "--request-metrics", "--faults", faults]
-    with start_sim(*flags) as sim, Tokometer(sim.port, scrape={"enabled": True, "interval_ms": 500}) as relay:
+    with start_sim(*flags) as sim, Tokometer(sim.port, scrape={"enabled": True, "interval": "500ms"}) as relay:
         url = f"http://127.0.0.1:{relay.port}"
         argv = [BINARY, "load", "--url", url, "--concurrency", str(streams), "--max-tokens", "300", "--for", "10m"]
         with Process("load", argv) as load:

@@ -13,7 +13,8 @@ import names
 from process import BINARY, Tokometer, get, start_llama_server, start_sim, until
 
 # The bounds of these tests in seconds, far below the defaults.
-BOUNDS = {"decode_secs": 2, "prefill_secs": 3}
+DECODE, PREFILL = 2, 3
+BOUNDS = {"decode": f"{DECODE}s", "prefill": f"{PREFILL}s"}
 # Maximum delay of a verdict on a busy machine: this test probes every 20 ms.
 LATE = 1.5
 
@@ -79,7 +80,7 @@ def a_server_stopped_while_it_decodes():
         server.child.send_signal(signal.SIGSTOP)
         # Tokens that it sent before may still be in transit.
         assert all(one["doing"] == "decode" for one in _open(relay)), _open(relay)
-        _stopped(server, relay, "decode", BOUNDS["decode_secs"], askers)
+        _stopped(server, relay, "decode", DECODE, askers)
         exchanges = json.loads(get(f"http://127.0.0.1:{relay.admin}/exchanges")[1])
         slowest = exchanges["longest_gap"][0]
         points = slowest["timeline"]["points"]
@@ -104,13 +105,13 @@ def a_server_stopped_while_it_prefills():
             asker.join(60)
         assert doing == ["prefill"], doing
         more = _open(relay)[0]["request_bytes"] / 4 / 200
-        _stopped(server, relay, "prefill", BOUNDS["prefill_secs"] + more, [asker])
+        _stopped(server, relay, "prefill", PREFILL + more, [asker])
 
 
 def an_engine_that_hangs_behind_a_healthy_api_server():
     with start_sim(*names.SIM_QUICK, "--model", "tiny") as server, Tokometer(server.port, wedge=BOUNDS) as relay:
         asker = _Asker(relay.port, "hi", max_tokens=20, fault="hang:6")
-        took, pair = _becomes(relay, 503, BOUNDS["prefill_secs"] + LATE)
+        took, pair = _becomes(relay, 503, PREFILL + LATE)
         assert get(f"http://127.0.0.1:{server.port}/health")[0] == 200, "the server's own health check"
         assert get(f"http://127.0.0.1:{relay.admin}/livez")[0] == 200, "tokometer itself is live"
         asker.join(60)
@@ -145,7 +146,7 @@ def a_client_that_does_not_read_is_no_evidence():
             client.sendall(f"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-length: {len(body)}\r\n\r\n{body}".encode())
             until(lambda: _health(relay)[1]["held_up"] == 1, "it is blocked on the client")
             began = time.monotonic()
-            while time.monotonic() - began < 2 * BOUNDS["decode_secs"]:
+            while time.monotonic() - began < 2 * DECODE:
                 status, pair = _health(relay)
                 assert status == 200, pair
             assert relay.total("tokometer_in_flight_held_up") == 1

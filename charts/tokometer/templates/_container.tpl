@@ -36,7 +36,7 @@
   (printf "--admin=:%d" (int $settings.adminPort))
   (printf "--set=process.threads=%d" (int $settings.threads)) -}}
 {{- if $settings.drain.enabled -}}
-{{- $args = append $args (printf "--set=process.grace_period_secs=%d" (int $settings.drain.timeoutSeconds)) -}}
+{{- $args = append $args (printf "--set=process.grace_period=%ds" (int $settings.drain.timeoutSeconds)) -}}
 {{- end -}}
 {{- if eq $settings.mode "shadow-bind" -}}{{- $args = append $args "--set=relay.port_sharing=true" -}}{{- end -}}
 {{- if ne $settings.engine "auto" -}}{{- $args = append $args (printf "--set=observe.engine=%s" $settings.engine) -}}{{- end -}}

@@ -65,7 +65,7 @@
 {{- if ne (len $ports) (len (uniq $ports)) -}}
 {{- fail (printf "%s: port, adminPort, serverPort and listenPort must differ from each other where they are used; they are %s." $where (join ", " $ports)) -}}
 {{- end -}}
-{{- range tuple "pairs" "admin" -}}
+{{- range tuple "listeners" "admin" -}}
 {{- if hasKey $settings.config . -}}
 {{- fail (printf "%s.config.%s is set by the chart: use port, mode and adminPort." $where .) -}}
 {{- end -}}

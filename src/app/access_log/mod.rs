@@ -3,8 +3,9 @@
 
 mod line;
 
+pub use crate::logging::AccessLogSettings as Settings;
+
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
@@ -12,24 +13,13 @@ use std::time::Duration;
 use std::time::Instant;
 use std::time::SystemTime;
 
-use crate::app::lines::Lines;
-use crate::app::lines::Open;
+use crate::logging::lines::Lines;
+use crate::logging::lines::Open;
 use tokometer_observe::measure::Record;
 use tokometer_telemetry::export::Collect;
 use tokometer_telemetry::export::Points;
 use tokometer_telemetry::export::table::Id;
 use tokometer_telemetry::export::table::Key;
-
-/// User settings of the access log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// File to append to; `None` for stdout.
-    pub path: Option<PathBuf>,
-    /// One JSON object per line instead of text.
-    pub json: bool,
-    /// Maximum number of lines waiting to be written.
-    pub queue_lines: usize,
-}
 
 /// The access log cannot be opened.
 #[derive(Debug, thiserror::Error)]

@@ -5,6 +5,8 @@ use tokometer_observe::measure::CountSource;
 use tokometer_observe::measure::Labels;
 use tokometer_observe::measure::Outcome;
 
+use std::path::PathBuf;
+
 use super::*;
 
 fn record(started: Instant) -> Record {

@@ -7,19 +7,17 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use crate::app::access_log;
 use crate::config::Settings;
 use crate::config::checked::Problems;
-use crate::config::raw::Destination;
-use crate::config::raw::Otlp;
-use crate::config::raw::Raw;
+use crate::config::raw::{Destination, Otlp, Raw};
+use crate::logging::AccessLogSettings;
 use tokometer_telemetry::export::Endpoint;
 
 /// Adds a problem for each file in use that cannot be opened.
 pub(crate) fn open(raw: &Raw, settings: &Settings, problems: &mut Problems<'_>) {
-    for (index, (pair, raw)) in settings.pairs.iter().zip(&raw.pairs).enumerate() {
+    for (index, (pair, raw)) in settings.pairs.iter().zip(&raw.listeners).enumerate() {
         let mut look = |block: &str, key: &str, path: &Option<String>| {
-            readable(&format!("pairs[{index}].{block}.{key}"), path.as_deref(), problems);
+            readable(&format!("listeners[{index}].{block}.{key}"), path.as_deref(), problems);
         };
         if pair.tls.is_some() {
             look("tls", "certificate", &raw.tls.certificate);
@@ -75,12 +73,12 @@ fn open_to_read(path: &Path) -> io::Result<()> {
 }
 
 /// Checks whether the access log is writable, without creating the file.
-fn appendable(settings: &access_log::Settings) -> Result<(), String> {
+fn appendable(settings: &AccessLogSettings) -> Result<(), String> {
     let Some(path) = &settings.path else { return Ok(()) };
-    let told = |error: io::Error| format!("cannot write to {}: {error}", path.display());
+    let failed = |error: io::Error| format!("cannot write to {}: {error}", path.display());
     match fs::metadata(path) {
-        Ok(kind) if kind.is_file() => fs::OpenOptions::new().append(true).open(path).map(drop).map_err(told),
-        Ok(kind) if kind.is_dir() => Err(told(io::ErrorKind::IsADirectory.into())),
+        Ok(kind) if kind.is_file() => fs::OpenOptions::new().append(true).open(path).map(drop).map_err(failed),
+        Ok(kind) if kind.is_dir() => Err(failed(io::ErrorKind::IsADirectory.into())),
         Ok(_) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -92,6 +90,6 @@ fn appendable(settings: &access_log::Settings) -> Result<(), String> {
                 }
             }
         }
-        Err(error) => Err(told(error)),
+        Err(error) => Err(failed(error)),
     }
 }

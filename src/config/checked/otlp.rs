@@ -1,72 +1,77 @@
 //! The block `otlp`: each signal's destination, from the shared and its own settings.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::config::checked::Problems;
-use crate::config::checked::size;
-use crate::config::checked::unless_zero;
-use crate::config::environment::percent_decoded;
-use crate::config::raw;
-use crate::config::raw::Otlp;
-use crate::config::redact;
+use crate::config::checked::{Problems, size};
+use crate::config::output::shown_url;
+use crate::config::raw::{self, Otlp, OtlpMetrics, OtlpTraces};
+use crate::config::sources::percent_decoded;
 use tokometer_telemetry::export;
 
 /// Checks `otlp.metrics`.
 pub(super) fn metrics(otlp: &Otlp, problems: &mut Problems<'_>) -> export::Metrics {
-    let raw = &otlp.metrics;
+    let OtlpMetrics { destination, interval, temporality, histograms } = &otlp.metrics;
     export::Metrics {
-        endpoint: endpoint("metrics", otlp, &raw.destination, problems),
-        interval: Duration::from_millis(raw.interval_ms),
-        temporality: match raw.temporality {
+        endpoint: endpoint("metrics", otlp, destination, problems),
+        interval: interval.0,
+        temporality: match temporality {
             raw::Temporality::Cumulative => export::Temporality::Cumulative,
             raw::Temporality::Delta => export::Temporality::Delta,
             raw::Temporality::Lowmemory => export::Temporality::LowMemory,
         },
-        exponential: raw.histograms == raw::Histograms::Base2ExponentialBucketHistogram,
+        exponential: *histograms == raw::Histograms::Base2ExponentialBucketHistogram,
     }
 }
 
 /// Checks `otlp.traces`.
 pub(super) fn traces(otlp: &Otlp, problems: &mut Problems<'_>) -> export::Traces {
     use raw::Sampler as S;
-    let raw = &otlp.traces;
+    let OtlpTraces {
+        destination,
+        sampler,
+        sampler_ratio,
+        keep_failed,
+        keep_stalled,
+        keep_first_token_over,
+        keep_unsampled,
+        keep_per_second,
+        queue_size,
+        batch_size,
+        schedule_delay,
+    } = otlp.traces.clone();
     // A default batch size is lowered to a smaller queue.
-    if raw.batch_size > raw.queue_size && problems.is_set("otlp.traces.batch_size") {
-        problems.error(
-            "otlp.traces.batch_size",
-            format!(
-                "a batch of {} is larger than the queue of {}; write at most `queue_size`",
-                raw.batch_size, raw.queue_size
-            ),
+    if batch_size > queue_size && problems.is_set("otlp.traces.batch_size") {
+        let message = format!(
+            "a batch of {batch_size} is larger than the queue of {queue_size}; write at most OTEL_BSP_MAX_QUEUE_SIZE"
         );
+        problems.error("otlp.traces.batch_size", message);
     }
-    let by_ratio = matches!(raw.sampler, S::Traceidratio | S::ParentbasedTraceidratio);
-    if !by_ratio && raw.sampler_ratio != 1.0 {
+    let (parent_based, kept) = match sampler {
+        S::AlwaysOn => (false, export::Sampler::AlwaysOn),
+        S::AlwaysOff => (false, export::Sampler::AlwaysOff),
+        S::Traceidratio => (false, export::Sampler::Ratio(sampler_ratio)),
+        S::ParentbasedAlwaysOn => (true, export::Sampler::AlwaysOn),
+        S::ParentbasedAlwaysOff => (true, export::Sampler::AlwaysOff),
+        S::ParentbasedTraceidratio => (true, export::Sampler::Ratio(sampler_ratio)),
+    };
+    if !matches!(kept, export::Sampler::Ratio(_)) && sampler_ratio != 1.0 {
         problems.warn("otlp.traces.sampler_ratio", "has no effect: only the `traceidratio` samplers use it");
     }
     export::Traces {
-        endpoint: endpoint("traces", otlp, &raw.destination, problems),
-        sampler: match raw.sampler {
-            S::AlwaysOn | S::ParentbasedAlwaysOn => export::Sampler::AlwaysOn,
-            S::AlwaysOff | S::ParentbasedAlwaysOff => export::Sampler::AlwaysOff,
-            S::Traceidratio | S::ParentbasedTraceidratio => export::Sampler::Ratio(raw.sampler_ratio),
-        },
-        parent_based: matches!(
-            raw.sampler,
-            S::ParentbasedAlwaysOn | S::ParentbasedAlwaysOff | S::ParentbasedTraceidratio
-        ),
-        keep_failed: raw.keep_failed,
-        keep_stalled: raw.keep_stalled,
-        keep_first_token_over: unless_zero(Duration::from_millis(raw.keep_first_token_over_ms)),
-        keep_unsampled: raw.keep_unsampled,
-        keep_per_second: Some(raw.keep_per_second).filter(|n| *n > 0),
-        queue_size: size(raw.queue_size),
-        batch_size: size(raw.batch_size.min(raw.queue_size)),
-        schedule_delay: Duration::from_millis(raw.schedule_delay_ms),
+        endpoint: endpoint("traces", otlp, &destination, problems),
+        sampler: kept,
+        parent_based,
+        keep_failed,
+        keep_stalled,
+        keep_first_token_over: keep_first_token_over.unless_zero(),
+        keep_unsampled,
+        keep_per_second: Some(keep_per_second).filter(|n| *n > 0),
+        queue_size: size(queue_size),
+        batch_size: size(batch_size.min(queue_size)),
+        schedule_delay: schedule_delay.0,
     }
 }
 
@@ -121,7 +126,7 @@ fn endpoint(
     if let Some(own_path) = own_path.filter(|_| !is_own && protocol == raw::Protocol::HttpProtobuf) {
         problems.warn(
             &path,
-            format!("the path of each signal is appended; remove `{own_path}`, or set `otlp.{signal}.endpoint`, which is used without changes"),
+            format!("the path of each signal is appended; remove `{own_path}`, or set the variable OTEL_EXPORTER_OTLP_{}_ENDPOINT, which is used without changes", signal.to_ascii_uppercase()),
         );
     }
     let url = match protocol {
@@ -142,7 +147,7 @@ fn endpoint(
         },
         headers,
         gzip: own.compression.unwrap_or(otlp.compression) == raw::Compression::Gzip,
-        timeout: Duration::from_millis(own.timeout_ms.unwrap_or(otlp.timeout_ms)),
+        timeout: own.timeout.unwrap_or(otlp.timeout).0,
         ca: own.certificate.as_ref().or(otlp.certificate.as_ref()).map(Into::into),
         identity,
     })
@@ -154,14 +159,14 @@ fn url(text: &str, protocol: raw::Protocol, insecure: bool) -> Result<String, St
         (true, _) => text.to_owned(),
         (false, raw::Protocol::Grpc) => format!("{}://{text}", if insecure { "http" } else { "https" }),
         (false, raw::Protocol::HttpProtobuf) => {
-            return Err(format!("`{}` has no scheme; write http://host:4318 or https://host:4318", redact::url(text)));
+            return Err(format!("`{}` has no scheme; write http://host:4318 or https://host:4318", shown_url(text)));
         }
     };
     let uri: http::Uri =
-        with_scheme.parse().map_err(|_| format!("invalid URL `{}`; write http://host:port", redact::url(text)))?;
+        with_scheme.parse().map_err(|_| format!("invalid URL `{}`; write http://host:port", shown_url(text)))?;
     match (uri.scheme_str(), uri.host()) {
         (Some("http" | "https"), Some(host)) if !host.is_empty() => Ok(with_scheme),
-        (Some("http" | "https"), _) => Err(format!("`{}` has no host; write http://host:port", redact::url(text))),
+        (Some("http" | "https"), _) => Err(format!("`{}` has no host; write http://host:port", shown_url(text))),
         (scheme, _) => Err(format!("unknown scheme `{}`; write http:// or https://", scheme.unwrap_or_default())),
     }
 }

@@ -23,7 +23,7 @@ const STAY: Duration = Duration::from_secs(2);
 /// Maximum time for a single page.
 const PAGE: Duration = Duration::from_secs(5);
 
-/// Number of requests whose records fill the list of recent ones (`live.recent_bytes`).
+/// Number of requests whose records fill the list of recent ones (4 MiB).
 const RECORDS: usize = 4_000;
 
 /// A website that makes a browser send requests to the admin server.

@@ -23,7 +23,7 @@ const SERVED: Duration = Duration::from_secs(5);
 const HALF_CLOSED: usize = 200;
 
 /// Makes half-closed connections time out during the attack.
-const TIMEOUT: &str = "--set=relay.half_close_timeout_secs=1";
+const TIMEOUT: &str = "--set=relay.half_close_timeout=1s";
 
 pub(super) fn attacks() -> Vec<Attack> {
     let limited = |name, ulimit| {

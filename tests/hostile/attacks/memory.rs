@@ -115,7 +115,7 @@ async fn slow_readers(target: Target) -> crate::Outcome<()> {
     Ok(())
 }
 
-/// Unterminated request headers just below the default of `observe.head_bytes`.
+/// Unterminated request headers just below the maximum of 64 KiB.
 async fn headers(mut stream: Hostile) -> crate::Outcome<()> {
     let bytes = format!("POST {CHAT} HTTP/1.1\r\nx: {}", "x".repeat(65_000));
     stream.write(bytes.as_bytes()).await?;

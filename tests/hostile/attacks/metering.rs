@@ -25,7 +25,7 @@ const SHARED: usize = 10;
 /// Concurrent streams of the attacker, above the default of `observe.max_streams`.
 const STREAMS: usize = 1_100;
 
-/// Size of a header block, above the default of `observe.head_bytes`.
+/// Size of a header block, above the maximum of 64 KiB.
 const BLOCK: usize = 100_000;
 
 /// Number of model names, above the cap.

@@ -272,7 +272,7 @@ fn pod_shutdown_waits_for_open_streams() {
         spec["initContainers"][0]["lifecycle"]["preStop"]["exec"]["command"][2],
         "--admin=http://127.0.0.1:9999"
     );
-    assert!(arguments(&spec).contains(&"--set=process.grace_period_secs=100"));
+    assert!(arguments(&spec).contains(&"--set=process.grace_period=100s"));
 }
 
 #[test]

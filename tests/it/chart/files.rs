@@ -10,7 +10,7 @@ use crate::config_documents::same_as_committed;
 const SCHEMA: &str = "charts/tokometer/values.schema.json";
 
 /// Configuration blocks that the chart sets itself.
-const SET_BY_THE_CHART: [&str; 2] = ["pairs", "admin"];
+const SET_BY_THE_CHART: [&str; 2] = ["listeners", "admin"];
 
 #[test]
 fn chart_rules_and_dashboards_link_to_the_repository() {

@@ -91,10 +91,6 @@ fn config_errors_name_the_position_and_the_fix() {
         ("tenants: {names: {a: ' '}}", "tenants.names.a: invalid label ` `"),
         ("tenants: {names: {a: 1}}", "tenants.names.a: expected a string, found"),
         ("tenants: {enabled: true, only_named: true}", "`names` is empty, so all tenants would be `other`"),
-        (
-            "tenants: {enabled: true}\nslo: {tenant_header: x-t}",
-            "slo.tenant_header: objectives use the tenant of the block `tenants`",
-        ),
         ("prices: {currency: 'U S D'}", "prices.currency: invalid currency `U S D`; write a word such as USD"),
         ("prices: {currency: tokens}", "`tokens` is the unit of token budgets"),
         ("prices: {models: [{model: 'a*b', input_per_million: 1, output_per_million: 1}]}", "invalid model name `a*b`"),

@@ -26,7 +26,7 @@ fn tenant_usage_is_exported_without_secrets() {
     let upstream = simulator.local_address();
     let log = folder.path().join("access.log");
     let yaml = format!(
-        "pairs: [{{listen: '127.0.0.1:1', upstream: '{upstream}'}}]\nadmin: {{listen: '127.0.0.1:0'}}\n\
+        "listeners: [{{listen: '127.0.0.1:1', upstream: '{upstream}'}}]\nadmin: {{listen: '127.0.0.1:0'}}\n\
          access_log: {{enabled: true, path: '{}', format: json}}\n\
          tenants: {{enabled: true, from_jwt_claim: sub, hash_key_file: '{}'}}\n\
          prices: {{models: [{{model: '*', input_per_million: 1, output_per_million: 2}}]}}\n\

@@ -76,8 +76,8 @@ fn invalid_exports_are_refused_over_http() {
         ("/v1/traces", protobuf, b"this is no protobuf", 400, "ExportTraceServiceRequest"),
         ("/v1/traces", gzipped, b"this is no gzip", 400, "gzip"),
         ("/v1/traces", gzipped, &gzip(&message(9, 1))[..40], 400, "gzip"),
-        ("/v1/traces", gzipped, &zeros, 413, "max_message_bytes"),
-        ("/v1/traces", protobuf, &[0; 10_001], 413, "max_message_bytes"),
+        ("/v1/traces", gzipped, &zeros, 413, "too large"),
+        ("/v1/traces", protobuf, &[0; 10_001], 413, "too large"),
         ("/v1/traces", "content-type: application/x-protobuf\r\ncontent-encoding: br\r\n", b"x", 415, "gzip"),
     ] {
         let (got, answer) = post(to, path, headers, body);
@@ -231,6 +231,6 @@ fn address_in_use_error_names_the_fix() {
     let (receiver, notebook) = receive(Settings::default(), None);
     let settings = Settings { listen: receiver.addresses().to_vec(), ..Settings::default() };
     let error = Receiver::start(&settings, Arc::new(notebook), None).unwrap_err().to_string();
-    assert!(error.contains("queue.otlp_listen") && error.contains(&receiver.addresses()[0].to_string()), "{error}");
+    assert!(error.contains("engine_spans.listen") && error.contains(&receiver.addresses()[0].to_string()), "{error}");
     receiver.stop(Duration::from_secs(1));
 }

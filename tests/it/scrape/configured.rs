@@ -30,7 +30,7 @@ fn without_settings_every_listener_is_scraped() {
 fn listener_settings_override_global_ones() {
     let text = "
 scrape: {enabled: true, path: /all, port_number: 9000}
-pairs:
+listeners:
   - {listen: ':1', upstream: ':2'}
   - {listen: ':3', upstream: ':4', scrape: {path: /own, port_number: 9001}}
   - {listen: ':5', upstream: ':6', scrape: {enabled: false}}
@@ -60,7 +60,7 @@ fn pages_changed_by_reading_require_opt_in() {
 
 #[test]
 fn server_with_unknown_address_is_not_scraped() {
-    assert_eq!(targets("pairs: [{listen: ':1', upstream: original}]"), [None]);
+    assert_eq!(targets("listeners: [{listen: ':1', upstream: original}]"), [None]);
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn each_error_names_its_location_and_fix() {
         ("scrape: {path: metrics}", "t.yaml:1:16", "scrape.path", "must start with `/`"),
         ("scrape: {path: '/a b'}", "t.yaml:1:16", "scrape.path", "must start with `/`"),
         ("scrape: {port_number: 0}", "t.yaml:1:23", "scrape.port_number", "from 1 to 65535"),
-        ("scrape: {interval_ms: 1}", "t.yaml:1:23", "scrape.interval_ms", "from 100"),
+        ("scrape: {interval: 1ms}", "t.yaml:1:20", "scrape.interval", "from 100"),
         (
             "{observe: {engine: tensorrt_llm}, scrape: {path: /metrics}}",
             "t.yaml:1:50",
@@ -77,15 +77,15 @@ fn each_error_names_its_location_and_fix() {
             "write /prometheus/metrics",
         ),
         (
-            "pairs: [{listen: ':1', upstream: original, scrape: {enabled: true}}]",
-            "t.yaml:1:62",
-            "pairs[0].scrape.enabled",
+            "listeners: [{listen: ':1', upstream: original, scrape: {enabled: true}}]",
+            "t.yaml:1:66",
+            "listeners[0].scrape.enabled",
             "write the server's address",
         ),
         (
-            "pairs: [{listen: ':1', upstream: 'unix:/a', scrape: {port_number: 3}}]",
-            "t.yaml:1:67",
-            "pairs[0].scrape.port_number",
+            "listeners: [{listen: ':1', upstream: 'unix:/a', scrape: {port_number: 3}}]",
+            "t.yaml:1:71",
+            "listeners[0].scrape.port_number",
             "has no port",
         ),
     ]);

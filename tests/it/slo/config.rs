@@ -27,10 +27,10 @@ fn empty_config_gives_the_defaults() {
 
 #[test]
 fn objectives_are_read_from_yaml() {
-    let yaml = "slo:\n  availability: []\n  decode_rate: []\n  stall: []\n  goodput: []\n  tenant_header: X-Tenant\n  ttft:\n\
-                \x20   - {name: fast, target_percent: 99.9, max_ms: 500, per_1k_uncached_tokens_ms: 0,\n\
+    let yaml = "slo:\n  availability: []\n  decode_rate: []\n  stall: []\n  goodput: []\n  ttft:\n\
+                \x20   - {name: fast, target_percent: 99.9, max: 500ms, per_1k_uncached_tokens: 0,\n\
                 \x20      applies_to: {models: ['llama*'], routes: [chat], tenants: [gold]}}\n\
-                \x20   - {max_ms: 3000}\n";
+                \x20   - {max: 3s}\n";
     let config = load(yaml).unwrap();
     let all = &config.settings.slo.objectives;
     assert_eq!(all.iter().map(|o| o.name.as_str()).collect::<Vec<_>>(), ["fast", "ttft"]);
@@ -55,12 +55,14 @@ fn config_errors_name_the_position_and_the_fix() {
         ("slo: {ttft: [{}, {}]}", "slo.ttft[1].name: two objectives have the name `ttft`; use unique names"),
         ("slo: {ttft: [{name: goodput}]}", "slo.goodput[0].name: two objectives have the name `goodput`"),
         ("slo: {ttft: [{target_percent: 100}]}", "slo.ttft[0].target_percent: 100 is out of range"),
-        ("slo: {stall: [{max_ms: 1}]}", "slo.stall[0].max_ms: unknown key"),
+        ("slo: {stall: [{max: 1ms}]}", "slo.stall[0].max: unknown key"),
         ("slo: {stall: [{applies_to: {routes: [chatt]}}]}", "unknown route `chatt`; did you mean `chat`?"),
         ("slo: {stall: [{applies_to: {models: ['a*b']}}]}", "invalid model name `a*b`; `*` is allowed only at the end"),
-        ("slo: {stall: [{applies_to: {tenants: [a]}}]}", "slo.tenant_header: an objective applies to tenants"),
-        ("slo: {tenant_header: 'a b'}", "invalid header name `a b`"),
-        ("slo: {request_targets: {ttft_min_ms: 5, ttft_max_ms: 4}}", "5 is above `ttft_max_ms` (4)"),
+        (
+            "tenants: {from_headers: []}\nslo: {stall: [{applies_to: {tenants: [a]}}]}",
+            "tenants.from_headers: an objective applies to tenants",
+        ),
+        ("slo: {tenant_header: x-t}", "slo.tenant_header: renamed; write `tenants.from_headers`"),
         ("slo: {rules: {service: ''}}", "slo.rules.service: invalid name ``"),
         ("slo: {rules: {group_by: [slo]}}", "slo.rules.group_by[0]: invalid label `slo`"),
         ("slo: {rules: {dashboard_url: 'a b'}}", "slo.rules.dashboard_url: invalid URL"),

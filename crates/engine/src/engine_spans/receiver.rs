@@ -61,7 +61,7 @@ const IDLE: Duration = Duration::from_secs(60);
 pub enum Error {
     /// An address cannot be listened on.
     #[error(
-        "the receiver of engine spans cannot listen on {address}: {source}; set `queue.otlp_listen` (or --otlp-receiver) to free addresses of this machine, such as 127.0.0.1:0 for any port"
+        "the receiver of engine spans cannot listen on {address}: {source}; set `engine_spans.listen` (or --otlp-receiver) to free addresses of this machine, such as 127.0.0.1:0 for any port"
     )]
     Bind {
         /// The requested address.

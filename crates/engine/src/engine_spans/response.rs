@@ -52,17 +52,17 @@ impl Refused {
     }
 
     pub(crate) const fn too_large() -> Refused {
-        let message = "the message is larger than queue.max_message_bytes";
+        let message = "the message is too large";
         Refused { why: Refusal::TooLarge, status: StatusCode::PAYLOAD_TOO_LARGE, code: 8, message }
     }
 
     pub(crate) const fn busy() -> Refused {
-        let message = "waiting messages use all of queue.max_waiting_bytes; try again";
+        let message = "too many messages wait for the collector; try again";
         Refused { why: Refusal::Busy, status: StatusCode::TOO_MANY_REQUESTS, code: 8, message }
     }
 
     pub(crate) const fn timeout() -> Refused {
-        let message = "the message did not arrive within queue.read_timeout_ms";
+        let message = "the message did not arrive in time";
         Refused { why: Refusal::Timeout, status: StatusCode::REQUEST_TIMEOUT, code: 4, message }
     }
 

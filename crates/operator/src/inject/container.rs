@@ -114,7 +114,7 @@ impl Sidecar<'_> {
             format!("--admin=:{}", self.admin_port),
             // Without a CPU limit the default is one per core of the node, which may be hundreds.
             format!("--set=process.threads={}", default("threads").integer().unwrap_or(1)),
-            format!("--set=process.grace_period_secs={}", self.drain_secs),
+            format!("--set=process.grace_period={}s", self.drain_secs),
         ];
         arguments.extend(self.port_sharing.then(|| "--set=relay.port_sharing=true".to_owned()));
         arguments.extend(self.engine.map(|engine| format!("--set=observe.engine={engine}")));

@@ -93,7 +93,7 @@ fn tokens() -> Row {
             .limit(quantile(0.99, Id::InterTokenLatency), gap_limit())
             .trace_links(),
         graph("Stalls per 1 000 output tokens", "short")
-            .about("Gaps over the stall threshold (`observe.stall_ms`) that the client did not cause.")
+            .about("Gaps over the stall threshold (`observe.stall`) that the client did not cause.")
             .range(MODEL_LEGEND, stalls)
             .size(7, 9),
         graph("Slowest pods (decode p10)", TOKENS_PER_SECOND)

@@ -212,7 +212,7 @@ catalogue! {
     InFlightStalled = gauge(Scope::Server, "tokometer.in_flight.stalled", "{exchange}"),
     /// Requests in flight that are blocked on a slow client (backpressure)
     InFlightHeldUp = gauge(Scope::Server, "tokometer.in_flight.held_up", "{exchange}"),
-    /// Requests not tracked while in flight because more than live.max_in_flight were open
+    /// Requests not tracked while in flight because more than 65,536 were open
     InFlightUntracked = counter(Scope::Process, "tokometer.in_flight.untracked", "{exchange}"),
     /// Time since the engine last sent a token to any client while it had pending requests; 0 when it has none
     EngineSilence = gauge(Scope::Server, "tokometer.engine.silence", "s"),
@@ -261,7 +261,7 @@ catalogue! {
     ObserverTime = counter(Scope::Process, "tokometer.observer.time", "s"),
     /// Bytes produced by decoders of compressed bodies and messages, including those of inner codings
     ObserverDecoded = counter(Scope::Process, "tokometer.observer.decoded", "By"),
-    /// Memory charged to the budget (`observe.memory_bytes`): data that observers hold because of clients
+    /// Memory charged to the budget (`observe.memory`): data that observers hold because of clients
     ObserverMemory = gauge(Scope::Process, "tokometer.observer.memory", "By"),
     /// The memory budget
     ObserverMemoryLimit = gauge(Scope::Process, "tokometer.observer.memory.limit", "By"),

@@ -71,7 +71,7 @@ fn repeats_of_one_place_are_limited() {
     assert_eq!(text.matches("The same again.").count(), 3, "{text}");
     assert_eq!(text.matches("Something else.").count(), 1);
     assert_eq!(
-        text.matches("47 more lines from tokometer::app::log::tests:").count(),
+        text.matches("47 more lines from tokometer::logging::tests:").count(),
         1,
         "lines dropped last are reported too: {text}"
     );

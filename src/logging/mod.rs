@@ -3,6 +3,8 @@
 //! Lines go through a bounded queue ([`Lines`]), so that a blocked stderr cannot block a stream. Records of the `log`
 //! crate (pingora) arrive through a bridge. Prompts and responses are never passed to the log.
 
+pub mod lines;
+
 mod levels;
 mod repeats;
 
@@ -12,6 +14,7 @@ use std::fmt;
 use std::io;
 use std::io::IsTerminal;
 use std::io::Write;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -35,15 +38,15 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::reload;
 
-use crate::app::lines::LAST_FLUSH;
-use crate::app::lines::Lines;
-use crate::app::lines::Open;
-use crate::app::log::repeats::Repeats;
+use crate::logging::lines::LAST_FLUSH;
+use crate::logging::lines::Lines;
+use crate::logging::lines::Open;
+use crate::logging::repeats::Repeats;
 
 /// Maximum number of lines waiting for stderr. At 200 bytes each: less than a megabyte.
 const QUEUE_LINES: usize = 4096;
 
-/// User settings of logs.
+/// User settings of tokometer's own log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// Which lines are logged.
@@ -58,6 +61,22 @@ impl Default for Settings {
     fn default() -> Settings {
         Settings { levels: Levels::default(), json: false, max_repeats: 20 }
     }
+}
+
+/// User settings of the access log, which `app` writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccessLogSettings {
+    /// File to append to; `None` for stdout.
+    pub path: Option<PathBuf>,
+    /// One JSON object per line instead of text.
+    pub json: bool,
+    /// Maximum number of lines waiting to be written.
+    pub queue_lines: usize,
+}
+
+impl AccessLogSettings {
+    /// Default of `queue_lines`: a slow disk drops and counts lines above it, and never delays a stream.
+    pub const QUEUE_LINES: usize = 4096;
 }
 
 /// Why logs could not be set up.

@@ -1,17 +1,171 @@
-//! The blocks `tenants`, `prices` and `budgets`.
+//! The blocks `slo`, `tenants`, `prices` and `budgets`.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
 
-use crate::config::checked::Problems;
-use crate::config::checked::objectives::is_name;
-use crate::config::checked::size;
-use crate::config::raw::Budget;
-use crate::config::raw::Prices;
-use crate::config::raw::Raw;
-use crate::config::raw::TenantLabel;
-use crate::config::raw::Tenants;
-use tokometer_telemetry::accounting;
+use crate::config::checked::{Problems, size};
+use crate::config::conform::nearest;
+use crate::config::raw::{AppliesTo, Budget, Prices, Raw, Rules, TenantLabel, Tenants};
+use tokometer_observe::observer;
+use tokometer_telemetry::{accounting, slo};
+
+/// An objective as written by the user.
+struct Written<'a> {
+    path: String,
+    name: &'a str,
+    target_percent: f64,
+    applies_to: &'a AppliesTo,
+    goal: slo::Goal,
+}
+
+/// Checks names, scopes and bounds.
+pub(super) fn objectives(raw: &Raw, problems: &mut Problems<'_>) -> slo::Settings {
+    let of = &raw.slo;
+    let written = written(raw);
+    let mut names = HashSet::new();
+    for one in &written {
+        let path = format!("{}.name", one.path);
+        if !is_name(one.name, "-_") {
+            let message =
+                format!("invalid name `{}`; use lowercase letters, digits, `-` and `_`, at most 63", one.name);
+            problems.error(&path, message);
+        }
+        if !names.insert(one.name) {
+            problems.error(&path, format!("two objectives have the name `{}`; use unique names", one.name));
+        }
+    }
+    let source = !raw.tenants.from_headers.is_empty() || raw.tenants.from_jwt_claim.is_some();
+    if by_tenant(raw) && !source && !raw.tenants.enabled {
+        let message = "an objective applies to tenants, but nothing names the tenant; write a header such as x-tenant";
+        problems.error("tenants.from_headers", message);
+    }
+    let objectives = written.iter().map(|one| slo::Objective {
+        name: one.name.to_owned(),
+        target: one.target_percent / 100.0,
+        scope: scope(one, problems),
+        goal: one.goal,
+    });
+    let objectives: Vec<slo::Objective> = objectives.collect();
+    let fixed = slo::Settings::none();
+    let settings = slo::Settings {
+        objectives: if of.enabled { objectives } else { Vec::new() },
+        models: of.models.clone(),
+        max_models: size(raw.telemetry.max_models),
+        busy_is_bad: of.busy_is_bad,
+        min_tokens: of.min_tokens,
+        min_decode: fixed.min_decode,
+        client_limited: fixed.client_limited,
+        asked_first_token: fixed.asked_first_token,
+        asked_per_token: fixed.asked_per_token,
+        rules: rules(&of.rules, problems),
+    };
+    if of.enabled && raw.observe.min_rate_tokens > of.min_tokens {
+        let message =
+            "is below `observe.min_rate_tokens`: requests in between have no decode rate and are not evaluated";
+        problems.warn("slo.min_tokens", message);
+    }
+    settings
+}
+
+/// True if an objective applies to some tenants only.
+fn by_tenant(raw: &Raw) -> bool {
+    raw.slo.enabled && written(raw).iter().any(|one| !one.applies_to.tenants.is_empty())
+}
+
+/// Request headers that are read.
+pub(super) fn headers(raw: &Raw) -> observer::TargetHeaders {
+    let tenants = Some(&raw.tenants).filter(|tenants| tenants.enabled || by_tenant(raw));
+    let lower = |name: &String| name.to_ascii_lowercase().into();
+    observer::TargetHeaders {
+        speed: raw.slo.enabled && raw.slo.request_targets.enabled,
+        tenant: tenants.map(|tenants| tenants.from_headers.iter().map(lower).collect()).unwrap_or_default(),
+        claim: tenants.and_then(|tenants| tenants.from_jwt_claim.as_deref()).map(Into::into),
+    }
+}
+
+/// All objectives of all kinds, in the order of the blocks.
+fn written(raw: &Raw) -> Vec<Written<'_>> {
+    let mut all = Vec::new();
+    let mut add = |kind: &str, at: usize, name, target_percent, applies_to, goal| {
+        all.push(Written { path: format!("slo.{kind}[{at}]"), name, target_percent, applies_to, goal });
+    };
+    let of = &raw.slo;
+    for (at, one) in of.availability.iter().enumerate() {
+        add("availability", at, one.name.as_str(), one.target_percent, &one.applies_to, slo::Goal::Availability);
+    }
+    for (at, one) in of.ttft.iter().enumerate() {
+        let goal = slo::Goal::FirstToken { base: one.max.0, per_1k_uncached: one.per_1k_uncached_tokens.0 };
+        add("ttft", at, &one.name, one.target_percent, &one.applies_to, goal);
+    }
+    for (at, one) in of.decode_rate.iter().enumerate() {
+        let goal = slo::Goal::DecodeRate { floor: one.min_tokens_per_second };
+        add("decode_rate", at, &one.name, one.target_percent, &one.applies_to, goal);
+    }
+    for (at, one) in of.stall.iter().enumerate() {
+        let goal = slo::Goal::Stall { longest: one.max_gap.0 };
+        add("stall", at, &one.name, one.target_percent, &one.applies_to, goal);
+    }
+    for (at, one) in of.goodput.iter().enumerate() {
+        add("goodput", at, &one.name, one.target_percent, &one.applies_to, slo::Goal::Goodput);
+    }
+    all
+}
+
+fn scope(one: &Written<'_>, problems: &mut Problems<'_>) -> slo::Scope {
+    let mut routes = Vec::new();
+    for (index, name) in one.applies_to.routes.iter().enumerate() {
+        match slo::Scope::route(name) {
+            Some(route) => routes.push(route),
+            None => {
+                let hint = nearest(name, slo::Scope::routes()).map(|near| format!("did you mean `{near}`?"));
+                let hint = hint
+                    .unwrap_or_else(|| format!("write one of {}", slo::Scope::routes().collect::<Vec<_>>().join(", ")));
+                let path = format!("{}.applies_to.routes[{index}]", one.path);
+                problems.error(&path, format!("unknown route `{name}`; {hint}"));
+            }
+        }
+    }
+    for (index, name) in one.applies_to.models.iter().enumerate() {
+        if name.is_empty() || name.trim_end_matches('*').contains('*') || name.ends_with("**") {
+            let path = format!("{}.applies_to.models[{index}]", one.path);
+            problems.error(&path, format!("invalid model name `{name}`; `*` is allowed only at the end"));
+        }
+    }
+    slo::Scope { models: one.applies_to.models.clone(), routes, tenants: one.applies_to.tenants.clone() }
+}
+
+fn rules(raw: &Rules, problems: &mut Problems<'_>) -> slo::RuleSettings {
+    if !is_name(&raw.service, "-_") {
+        let message = format!("invalid name `{}`; use lowercase letters, digits, `-` and `_`, at most 63", raw.service);
+        problems.error("slo.rules.service", message);
+    }
+    for (index, label) in raw.group_by.iter().enumerate() {
+        let begins = label.starts_with(|c: char| c.is_ascii_alphabetic());
+        if !begins || !label.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') || label == "slo" {
+            let path = format!("slo.rules.group_by[{index}]");
+            problems.error(&path, format!("invalid label `{label}`; write one such as namespace or model"));
+        }
+    }
+    for (key, text) in [("runbook_url", Some(&raw.runbook_url)), ("dashboard_url", raw.dashboard_url.as_ref())] {
+        if text.is_some_and(|text| text.is_empty() || text.contains(char::is_whitespace) || text.contains("{{")) {
+            problems.error(&format!("slo.rules.{key}"), "invalid URL; write one such as https://host/path");
+        }
+    }
+    slo::RuleSettings {
+        service: raw.service.clone(),
+        period_days: u32::try_from(raw.period_days).unwrap_or(u32::MAX),
+        min_bad_events: u32::try_from(raw.min_bad_events).unwrap_or(u32::MAX),
+        group_by: raw.group_by.clone(),
+        runbook_url: raw.runbook_url.trim_end_matches('/').to_owned(),
+        dashboard_url: raw.dashboard_url.clone(),
+    }
+}
+
+fn is_name(name: &str, besides: &str) -> bool {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || besides.contains(c);
+    let ends = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+    name.len() <= 63 && name.chars().all(plain) && ends(name.chars().next()) && ends(name.chars().next_back())
+}
 
 /// Headers whose whole value is a secret: not even a hash of it may be stored.
 const SECRET: [&str; 4] = ["authorization", "proxy-authorization", "cookie", "set-cookie"];
@@ -23,7 +177,7 @@ const KEYS: [&str; 3] = ["x-api-key", "api-key", "x-goog-api-key"];
 const MOST_LABEL_BYTES: usize = 128;
 
 /// Checks names, patterns, numbers and combinations of keys.
-pub(super) fn checked(raw: &Raw, problems: &mut Problems<'_>) -> accounting::Settings {
+pub(super) fn accounting(raw: &Raw, problems: &mut Problems<'_>) -> accounting::Settings {
     accounting::Settings {
         tenants: tenants(&raw.tenants, problems),
         prices: prices(&raw.prices, problems),
@@ -201,6 +355,6 @@ fn covers(pattern: &str, other: &str) -> bool {
 }
 
 /// True for a valid header name.
-pub(super) fn is_header(name: &str) -> bool {
+fn is_header(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
 }

@@ -1,13 +1,16 @@
-//! The environment variables that are read: captured once from the process and passed on as a map.
+//! The environment variables that are read, captured once from the process, and the flags: the layers above the file.
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 
+use crate::config::Problem;
 use crate::config::address;
-use crate::config::error::Problem;
-use crate::config::nearest::nearest;
+use crate::config::conform::nearest;
+use crate::config::raw::Listener;
+use crate::config::renamed::{renamed, renamed_variable};
 use crate::config::shape::{self, Kind, Shape};
-use crate::config::value::{Entry, Node, Origin, Value};
+use crate::config::tree::{Entry, Node, Origin, Value};
 
 /// Prefixes of the variables that are kept; all other variables are ignored.
 const PREFIXES: [&str; 3] = ["TOKOMETER_", "OTEL_", "K8S_"];
@@ -23,7 +26,7 @@ pub(crate) const SPECIAL: [(&str, &str); 4] = [
     ("TOKOMETER_CONFIG", "Configuration file, as `--config`."),
     ("TOKOMETER_LISTEN", "Address that clients connect to, as `--listen`."),
     ("TOKOMETER_UPSTREAM", "Address of the server, as `--upstream`."),
-    ("TOKOMETER_PAIRS", "Several `LISTEN=UPSTREAM`, separated by commas, as `--pair`."),
+    ("TOKOMETER_LISTENERS", "Several `LISTEN=UPSTREAM`, separated by commas, as `--listener`."),
 ];
 
 /// The variables that tokometer reads, by name. An empty one counts as not set (OpenTelemetry's rule).
@@ -77,8 +80,8 @@ impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Environment {
     }
 }
 
-/// The layer set by the `TOKOMETER_*` variables; unknown ones become warnings.
-pub(crate) fn layer(environment: &Environment, warnings: &mut Vec<Problem>) -> Node {
+/// The layer set by the `TOKOMETER_*` variables; unknown ones become warnings, those of renamed keys errors.
+pub(crate) fn variables(environment: &Environment, errors: &mut Vec<Problem>, warnings: &mut Vec<Problem>) -> Node {
     let mut layer = Node::empty();
     let mut known: Vec<String> = SPECIAL.iter().map(|(name, _)| (*name).to_owned()).collect();
     for (path, shape) in shape::keys() {
@@ -93,13 +96,16 @@ pub(crate) fn layer(environment: &Environment, warnings: &mut Vec<Problem>) -> N
         if known.contains(name) || is_service_link(name) {
             continue;
         }
+        let report = |into: &mut Vec<Problem>, message| {
+            into.push(Problem { origin: Origin::Environment(name.clone()), path: String::new(), message });
+        };
+        if let Some(message) = renamed_variable(name) {
+            report(errors, message);
+            continue;
+        }
         let near = nearest(name, known.iter().map(String::as_str));
         let hint = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
-        warnings.push(Problem {
-            origin: Origin::Environment(name.clone()),
-            path: String::new(),
-            message: format!("unknown variable, ignored{hint}"),
-        });
+        report(warnings, format!("unknown variable, ignored{hint}"));
     }
     layer
 }
@@ -127,7 +133,7 @@ pub(crate) fn value(text: &str, shape: &Shape) -> Value {
         },
         Kind::Integer => text.parse().map_or_else(|_| as_text(), Value::Integer),
         Kind::Number => text.parse().map_or_else(|_| as_text(), Value::Number),
-        Kind::Text | Kind::Words(_) | Kind::Block { .. } => as_text(),
+        Kind::Text | Kind::Duration | Kind::Size | Kind::Words(_) | Kind::Block { .. } => as_text(),
         Kind::List(item) => {
             let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
             Value::List(items.map(|text| Node::new(value(text, item), Origin::Default)).collect())
@@ -170,19 +176,156 @@ pub(crate) fn percent_decoded(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The value of `pairs`, from texts of the form `LISTEN=UPSTREAM`.
-pub(crate) fn pairs<'a>(texts: impl IntoIterator<Item = &'a str>, origin: &Origin) -> Result<Value, Problem> {
-    let pairs = texts.into_iter().map(|text| {
-        let (listen, upstream) = address::split_pair(text).map_err(|message| Problem {
+/// The value of `listeners`, from texts of the form `LISTEN=UPSTREAM`.
+fn listeners<'a>(texts: impl IntoIterator<Item = &'a str>, origin: &Origin) -> Result<Value, Problem> {
+    let listeners = texts.into_iter().map(|text| {
+        let (listen, upstream) = address::split_listener(text).map_err(|message| Problem {
             origin: origin.clone(),
-            path: "pairs".to_owned(),
+            path: "listeners".to_owned(),
             message,
         })?;
-        let mut pair = Node::at("listen", Value::Text(listen.to_owned()), origin);
-        pair.overlay(Node::at("upstream", Value::Text(upstream.to_owned()), origin));
-        Ok(pair)
+        Ok(listener(listen, upstream, origin))
     });
-    Ok(Value::List(pairs.collect::<Result<_, Problem>>()?))
+    Ok(Value::List(listeners.collect::<Result<_, Problem>>()?))
+}
+
+/// A listener as a tree.
+fn listener(listen: &str, upstream: &str, origin: &Origin) -> Node {
+    let mut node = Node::at("listen", Value::Text(listen.to_owned()), origin);
+    node.overlay(Node::at("upstream", Value::Text(upstream.to_owned()), origin));
+    node
+}
+
+/// Values of the command line, not yet validated.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Flags {
+    /// `--config FILE`.
+    pub config: Option<PathBuf>,
+    /// `--listen ADDRESS`, for a single listener; a list in brackets creates one listener per address.
+    pub listen: Option<String>,
+    /// `--upstream ADDRESS`, for a single listener.
+    pub upstream: Option<String>,
+    /// `--listener LISTEN=UPSTREAM`, repeatable; replaces the file's `listeners`.
+    pub listeners: Vec<String>,
+    /// `--admin ADDRESS`.
+    pub admin: Option<String>,
+    /// `--otlp-receiver ADDRESS`, repeatable; replaces the file's addresses.
+    pub otlp_receiver: Vec<String>,
+    /// `--set KEY=VALUE`, repeatable.
+    pub set: Vec<String>,
+}
+
+/// Merges flags over the lower layers.
+pub(crate) fn flags(set: &mut Node, flags: &Flags, environment: &Environment, errors: &mut Vec<Problem>) {
+    let variable =
+        |name: &str| environment.get(name).map(|text| (text.to_owned(), Origin::Environment(name.to_owned())));
+    let flag = |name: &str, text: &Option<String>| text.clone().map(|text| (text, Origin::Flag(name.to_owned())));
+
+    if let Some((texts, origin)) = variable("TOKOMETER_LISTENERS") {
+        set_listeners(set, listeners(texts.split(','), &origin), origin, errors);
+    }
+    if !flags.listeners.is_empty() {
+        let origin = Origin::Flag("--listener".to_owned());
+        set_listeners(set, listeners(flags.listeners.iter().map(String::as_str), &origin), origin, errors);
+    }
+    let listen = flag("--listen", &flags.listen).or_else(|| variable("TOKOMETER_LISTEN"));
+    let upstream = flag("--upstream", &flags.upstream).or_else(|| variable("TOKOMETER_UPSTREAM"));
+    let mut addresses = listen.map(|(text, origin)| (address::each(&text), origin));
+    let first = addresses.as_mut().map(|(all, origin)| (all.remove(0), origin.clone()));
+    for (key, given) in [("listen", first), ("upstream", upstream)] {
+        if let Some((text, origin)) = given {
+            set_only_listener(set, key, text, origin, errors);
+        }
+    }
+    let (more, origin) = addresses.unwrap_or((Vec::new(), Origin::Default));
+    if let Some(Value::List(listeners)) = set.find("listeners").map(|node| node.value.clone())
+        && let ([one], false) = (listeners.as_slice(), more.is_empty())
+    {
+        let other = |text| {
+            let mut one = one.clone();
+            one.overlay(Node::at("listen", Value::Text(text), &origin));
+            one
+        };
+        let all = [one.clone()].into_iter().chain(more.into_iter().map(other)).collect();
+        set.overlay(Node::at("listeners", Value::List(all), &origin));
+    }
+    if let Some((text, origin)) = flag("--admin", &flags.admin) {
+        set.overlay(Node::at("admin.listen", Value::Text(text), &origin));
+    }
+    if !flags.otlp_receiver.is_empty() {
+        let origin = Origin::Flag("--otlp-receiver".to_owned());
+        let addresses = flags.otlp_receiver.iter().map(|text| Node::new(Value::Text(text.clone()), origin.clone()));
+        set.overlay(Node::at("engine_spans.listen", Value::List(addresses.collect()), &origin));
+    }
+    for text in &flags.set {
+        set_key(set, text, errors);
+    }
+}
+
+fn set_listeners(set: &mut Node, listeners: Result<Value, Problem>, origin: Origin, errors: &mut Vec<Problem>) {
+    match listeners {
+        Ok(listeners) => set.overlay(Node::at("listeners", listeners, &origin)),
+        Err(problem) => errors.push(problem),
+    }
+}
+
+/// Sets an address of the only listener. Its other settings from the file (TLS, name) are kept.
+fn set_only_listener(set: &mut Node, key: &str, text: String, origin: Origin, errors: &mut Vec<Problem>) {
+    let listeners = set.find("listeners").map(|node| node.value.clone());
+    let mut listeners = match listeners {
+        Some(Value::List(listeners)) => listeners,
+        Some(Value::Null) | None => Vec::new(),
+        Some(_) => return, // Not a list: `conform` reports it.
+    };
+    if listeners.len() > 1 {
+        errors.push(Problem {
+            origin,
+            path: format!("listeners[].{key}"),
+            message: format!(
+                "{} listeners are configured, so this is ambiguous; use --listener LISTEN=UPSTREAM for each",
+                listeners.len()
+            ),
+        });
+        return;
+    }
+    if listeners.is_empty() {
+        let Listener { listen, upstream, .. } = Listener::default();
+        listeners.push(listener(&listen, &upstream, &Origin::Default));
+    }
+    if let Some(one) = listeners.first_mut() {
+        one.overlay(Node::at(key, Value::Text(text), &origin));
+    }
+    set.overlay(Node::at("listeners", Value::List(listeners), &origin));
+}
+
+fn set_key(set: &mut Node, text: &str, errors: &mut Vec<Problem>) {
+    let origin = Origin::Flag("--set".to_owned());
+    let mut report = |path: &str, message: String| {
+        errors.push(Problem { origin: origin.clone(), path: path.to_owned(), message });
+    };
+    let Some((path, text)) = text.split_once('=') else {
+        return report("", "missing `=`; write KEY=VALUE, such as relay.keepalive=30s".to_owned());
+    };
+    match shape::keys().into_iter().find(|(key, _)| key == path) {
+        Some((_, shape)) if !path.contains("[]") => {
+            set.overlay(Node::at(path, value(text, shape), &origin).stamped(&origin));
+        }
+        Some(_) => {
+            report(path, "keys of `listeners` cannot be set here; use --listener LISTEN=UPSTREAM or a file".to_owned())
+        }
+        None => {
+            if let Some(now) = renamed(path) {
+                return report(path, now.to_string());
+            }
+            let keys = shape::keys();
+            let near = nearest(path, keys.iter().map(|(key, _)| key.as_str()));
+            let hint = near.map_or_else(
+                || "see docs/CONFIG.md or `tokometer config --print-default`".to_owned(),
+                |near| format!("did you mean `{near}`?"),
+            );
+            report(path, format!("unknown key; {hint}"));
+        }
+    }
 }
 
 #[cfg(test)]

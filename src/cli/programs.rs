@@ -5,15 +5,11 @@ use std::io::{self, IsTerminal, Write};
 use std::net::ToSocketAddrs;
 use std::process::ExitCode;
 
-use crate::app::demo;
-use crate::app::log;
-use crate::app::replay;
-use crate::app::replay::ReplayError;
-use crate::app::run;
-use crate::app::top;
-use crate::app::verify;
+use crate::app;
+use crate::app::ReplayError;
 use crate::cli;
-use crate::cli::{DemoArgs, LoadArgs, Programs, ReplayArgs, SimArgs, Start};
+use crate::cli::{DemoArgs, LoadArgs, Programs, ReplayArgs, SimArgs, Start, top, verify};
+use crate::logging;
 use tokometer_observe::observer;
 use tokometer_sim::load;
 use tokometer_sim::server;
@@ -55,14 +51,14 @@ fn ended<E: Display>(result: Result<(), E>) -> ExitCode {
 
 fn start(start: Start) -> ExitCode {
     let Start { config, flags, environment } = start;
-    let logs = match log::install(&config.settings.log) {
+    let logs = match logging::install(&config.settings.log) {
         Ok(logs) => logs,
         Err(error) => return failed(&error),
     };
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
-    let result = run::run(config, &flags, &environment, &logs);
+    let result = app::run(config, &flags, &environment, &logs);
     drop(logs);
     match result {
         Err(error) if error.is_of_configuration() => wrong(&error),
@@ -71,15 +67,15 @@ fn start(start: Start) -> ExitCode {
 }
 
 fn show(arguments: &DemoArgs) -> ExitCode {
-    let settings = demo::Settings {
+    let settings = app::DemoSettings {
         duration: arguments.duration,
         streams: arguments.streams as usize,
         plain: arguments.plain,
-        ..demo::Settings::default()
+        ..app::DemoSettings::default()
     };
-    match demo::run(&settings, &mut io::stdout().lock()) {
+    match app::demo(&settings, &mut io::stdout().lock()) {
         // A closed reader (`| head`) counts as success.
-        Err(demo::Error::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(app::DemoError::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         result => ended(result),
     }
 }
@@ -243,9 +239,9 @@ fn offer(arguments: &LoadArgs) -> ExitCode {
 
 fn replayed(arguments: &ReplayArgs) -> ExitCode {
     let mut out = io::BufWriter::new(io::stdout().lock());
-    let show = replay::Show { json: arguments.json, timeline: arguments.timeline };
+    let show = app::Show { json: arguments.json, timeline: arguments.timeline };
     for path in &arguments.paths {
-        match replay::print(path, show, &observer::Settings::default(), &mut out) {
+        match app::replay(path, show, &observer::Settings::default(), &mut out) {
             Ok(()) => {}
             // A closed reader (`| head`) counts as success.
             Err(ReplayError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => return ExitCode::SUCCESS,

@@ -6,8 +6,7 @@ use serde::Deserialize;
 use serde::de::{self, MapAccess, SeqAccess, Visitor};
 use serde_yaml::Spanned;
 
-use crate::config::shape;
-use crate::config::shape::Shape;
+use crate::config::units::{Duration, Size};
 
 /// Where a value was set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -121,7 +120,7 @@ impl Node {
         Node::new(Value::Map(Vec::new()), Origin::Default)
     }
 
-    /// The node at this path (`relay.keepalive_secs`, `pairs[0].listen`), if it was set.
+    /// The node at this path (`relay.keepalive`, `listeners[0].listen`), if it was set.
     pub(crate) fn find(&self, path: &str) -> Option<&Node> {
         let Value::Map(entries) = &self.value else { return None };
         // User-defined names may contain dots (`observe.routes./v1.0/llm`).
@@ -208,31 +207,8 @@ impl Node {
         }
     }
 
-    /// The tree without empty blocks (`relay:` alone on its line).
-    pub(crate) fn without_empty_blocks(&self) -> Node {
-        fn kept(path: &str, node: &Node) -> Node {
-            let value = match &node.value {
-                Value::Map(entries) => Value::Map(
-                    entries
-                        .iter()
-                        .filter_map(|entry| {
-                            let path = shape::join(path, &entry.key);
-                            let shape = shape::root().find(&path);
-                            let is_block = matches!(shape, Some(Shape { nullable: false, .. }));
-                            let empty = entry.node.value == Value::Null && is_block;
-                            (!empty).then(|| Entry { node: kept(&path, &entry.node), ..entry.clone() })
-                        })
-                        .collect(),
-                ),
-                Value::List(items) => Value::List(items.iter().map(|item| kept(&format!("{path}[0]"), item)).collect()),
-                value => value.clone(),
-            };
-            Node::new(value, node.origin.clone())
-        }
-        kept("", self)
-    }
-
-    /// The tree as JSON, for serde.
+    /// The tree as JSON, for serde, without nulls: an empty block (`relay:` alone on its line) sets nothing, and null is
+    /// the default of every key that allows it.
     pub(crate) fn to_json(&self) -> serde_json::Value {
         match &self.value {
             Value::Null => serde_json::Value::Null,
@@ -241,7 +217,11 @@ impl Node {
             Value::Number(value) => (*value).into(),
             Value::Text(text) => text.clone().into(),
             Value::List(items) => items.iter().map(Node::to_json).collect(),
-            Value::Map(entries) => entries.iter().map(|entry| (entry.key.clone(), entry.node.to_json())).collect(),
+            Value::Map(entries) => entries
+                .iter()
+                .filter(|entry| entry.node.value != Value::Null)
+                .map(|entry| (entry.key.clone(), entry.node.to_json()))
+                .collect(),
         }
     }
 }
@@ -263,6 +243,9 @@ pub(crate) fn read(text: &str, file: &str) -> Result<Node, serde_yaml::Error> {
 
 /// A string as YAML: unquoted if unambiguous, otherwise in double quotes.
 pub(crate) fn quoted(text: &str) -> String {
+    if text.ends_with(char::is_alphabetic) && (text.parse::<Duration>().is_ok() || text.parse::<Size>().is_ok()) {
+        return text.to_owned();
+    }
     let plain = text.chars().next().is_some_and(|c| c.is_ascii_alphabetic() || c == '/')
         && text.chars().all(|c| c.is_ascii_alphanumeric() || "._-/:+@".contains(c))
         && !text.ends_with(':')
@@ -402,9 +385,9 @@ mod tests {
 
     #[test]
     fn missing_key_has_the_origin_of_its_enclosing_block() {
-        let node = read("pairs:\n  - listen: x\n", "t").unwrap();
-        assert_eq!(node.origin("pairs[0].listen").to_string(), "t:2:13");
-        assert_eq!(node.origin("pairs[0].upstream").to_string(), "t:2:5");
+        let node = read("listeners:\n  - listen: x\n", "t").unwrap();
+        assert_eq!(node.origin("listeners[0].listen").to_string(), "t:2:13");
+        assert_eq!(node.origin("listeners[0].upstream").to_string(), "t:2:5");
         assert_eq!(node.origin("relay.x"), Origin::Default);
     }
 }

@@ -6,7 +6,7 @@ use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::filter::Targets;
 
 /// Short names of modules that log, so that `relay=debug` means `tokometer_proxy::relay=debug`.
-const MODULES: [(&str, &str); 9] = [
+const MODULES: [(&str, &str); 10] = [
     ("listen", "tokometer_proxy::listen"),
     ("relay", "tokometer_proxy::relay"),
     ("engine_spans", "tokometer_engine::engine_spans"),
@@ -15,6 +15,7 @@ const MODULES: [(&str, &str); 9] = [
     ("sim", "tokometer_sim"),
     ("admin", "tokometer::admin"),
     ("app", "tokometer::app"),
+    ("logging", "tokometer::logging"),
     ("config", "tokometer::config"),
 ];
 

@@ -1,0 +1,337 @@
+//! The listeners and their upstreams: addresses, TLS, conflicts between them, scraping, and the receiver of the engine's
+//! spans.
+
+use std::net::SocketAddr;
+
+use crate::config::address;
+use crate::config::checked::Problems;
+use crate::config::raw::{EngineSpans, Listener, ListenerScrape, Raw, Tls, UpstreamTls};
+use tokometer_decode::Engine;
+use tokometer_engine::scrape::Target;
+use tokometer_engine::{engine_spans, scrape};
+use tokometer_proxy::listen::{Address, ClientTls, Pair, ServerTls};
+use tokometer_telemetry::export;
+
+/// Checks the listeners; invalid ones are left out.
+pub(super) fn listeners(raw: &[Listener], problems: &mut Problems<'_>) -> Vec<Pair> {
+    if raw.is_empty() {
+        problems.error(
+            "listeners",
+            "no listener is configured; add one with `listen` and `upstream`, or use --listen and --upstream",
+        );
+    }
+    let pairs: Vec<(usize, Pair)> =
+        raw.iter().enumerate().filter_map(|(index, raw)| Some((index, pair(index, raw, problems)?))).collect();
+    for (place, (index, pair)) in pairs.iter().enumerate() {
+        for (other_index, other) in pairs.iter().take(place) {
+            if address::collide(&pair.listen, &other.listen) {
+                problems.error(
+                    &format!("listeners[{index}].listen"),
+                    format!(
+                        "listeners[{other_index}] already listens on `{}`; use a separate address for each listener",
+                        raw_listen(raw, *other_index)
+                    ),
+                );
+            }
+            if pair.name == other.name && !address::collide(&pair.listen, &other.listen) {
+                problems.error(
+                    &format!("listeners[{index}].name"),
+                    format!("listeners[{other_index}] already has the name `{}`; use unique names", pair.name),
+                );
+            }
+        }
+    }
+    report_loops(&pairs, problems);
+    pairs.into_iter().map(|(_, pair)| pair).collect()
+}
+
+/// The admin address must be neither a listen address nor an upstream.
+pub(super) fn keep_clear_of_admin(pairs: &[Pair], admin: &Address, problems: &mut Problems<'_>) {
+    for pair in pairs {
+        if address::collide(&pair.listen, admin) {
+            problems.error(
+                "admin.listen",
+                format!(
+                    "the listener `{}` already uses this address; use another port for the admin server, such as {}",
+                    pair.name,
+                    other_port(admin, 9464)
+                ),
+            );
+        }
+        if address::reaches(&pair.upstream, admin) {
+            problems.error(
+                "admin.listen",
+                format!("this is the upstream of the listener `{}`; use another port for the admin server", pair.name),
+            );
+        }
+    }
+}
+
+/// A port to suggest, different from the one in use.
+fn other_port(taken: &Address, usual: u16) -> u16 {
+    let is_usual = matches!(taken, Address::Tcp { port, .. } if *port == usual);
+    if is_usual { usual + 1 } else { usual }
+}
+
+fn raw_listen(raw: &[Listener], index: usize) -> &str {
+    raw.get(index).map(|pair| pair.listen.as_str()).unwrap_or_default()
+}
+
+fn pair(index: usize, raw: &Listener, problems: &mut Problems<'_>) -> Option<Pair> {
+    let at = |key: &str| format!("listeners[{index}].{key}");
+    let listen = problems.take(&at("listen"), address::listen(&raw.listen));
+    let upstream = problems.take(&at("upstream"), address::upstream(&raw.upstream));
+    let tls = server_tls(&at("tls"), &raw.tls, problems);
+    let (listen, (upstream, https)) = listen.zip(upstream)?;
+    if upstream == Address::OriginalDestination {
+        if matches!(listen, Address::Unix(_)) {
+            problems.error(
+                &at("upstream"),
+                "a Unix socket has no original destination; listen on a TCP address, or write the server's address",
+            );
+        }
+        if tls.is_some() {
+            problems.warn(&at("upstream"), "with `original`, clients do not know that they are redirected: tokometer terminates TLS with its own certificate");
+        }
+    }
+    let upstream_tls = client_tls(&at("upstream_tls"), &raw.upstream_tls, https, &upstream, problems);
+    Some(Pair {
+        name: raw.name.clone().filter(|name| !name.is_empty()).unwrap_or_else(|| raw.listen.clone()),
+        listen,
+        upstream,
+        tls,
+        upstream_tls,
+    })
+}
+
+fn server_tls(path: &str, raw: &Tls, problems: &mut Problems<'_>) -> Option<ServerTls> {
+    let identity = problems.identity(path, ("certificate", &raw.certificate), ("key", &raw.key));
+    if raw.client_ca.is_some() && raw.certificate.is_none() && raw.key.is_none() {
+        problems.error(
+            &format!("{path}.client_ca"),
+            format!("client certificates require TLS; set `{path}.certificate` and `{path}.key` too"),
+        );
+    }
+    let (certificate, key) = identity?;
+    Some(ServerTls { certificate, key, client_ca: raw.client_ca.as_ref().map(Into::into) })
+}
+
+fn client_tls(
+    path: &str,
+    raw: &UpstreamTls,
+    https: bool,
+    upstream: &Address,
+    problems: &mut Problems<'_>,
+) -> Option<ClientTls> {
+    let identity = problems.identity(path, ("certificate", &raw.certificate), ("key", &raw.key));
+    if !raw.enabled && !https {
+        let set = [
+            ("ca", raw.ca.is_some()),
+            ("server_name", raw.server_name.is_some()),
+            ("certificate", identity.is_some()),
+            ("insecure", raw.insecure),
+        ];
+        if let Some((key, _)) = set.iter().find(|(_, set)| *set) {
+            problems.error(
+                &format!("{path}.{key}"),
+                format!("has no effect without TLS towards the server; set `{path}.enabled: true` or write the upstream as https://host:port"),
+            );
+        }
+        return None;
+    }
+    if raw.server_name.is_none() && !raw.insecure && !matches!(upstream, Address::Tcp { .. }) {
+        problems.error(
+            &format!("{path}.server_name"),
+            "the upstream address has no host name to verify the certificate against; set `server_name`",
+        );
+    }
+    if raw.insecure {
+        problems.warn(&format!("{path}.insecure"), "any certificate is accepted from the server");
+        if raw.ca.is_some() {
+            problems.error(
+                &format!("{path}.insecure"),
+                format!("`insecure` disables the check against `{path}.ca`; remove one of the two"),
+            );
+        }
+    }
+    Some(ClientTls {
+        ca: raw.ca.as_ref().map(Into::into),
+        server_name: raw.server_name.clone(),
+        identity,
+        insecure: raw.insecure,
+    })
+}
+
+/// Follows each listener's upstream from listener to listener, and reports those that lead back to the start.
+fn report_loops(pairs: &[(usize, Pair)], problems: &mut Problems<'_>) {
+    let next = |from: &Pair| pairs.iter().position(|(_, to)| address::reaches(&from.upstream, &to.listen));
+    for (start, (index, pair)) in pairs.iter().enumerate() {
+        let mut at = next(pair);
+        for _ in 0..pairs.len() {
+            match at {
+                Some(place) if place == start => {
+                    let message = if next(pair) == Some(start) {
+                        "this is tokometer's own listen address, so requests would loop; write the server's address"
+                    } else {
+                        "this leads through other listeners back to this listen address; write the server's address"
+                    };
+                    problems.error(&format!("listeners[{index}].upstream"), message);
+                    break;
+                }
+                Some(place) => at = pairs.get(place).and_then(|(_, pair)| next(pair)),
+                None => break,
+            }
+        }
+    }
+}
+
+pub(super) fn scrape(
+    raw: &Raw,
+    pairs: &[Pair],
+    engine: Option<&'static str>,
+    problems: &mut Problems<'_>,
+) -> scrape::Settings {
+    let fixed = scrape::Settings::default();
+    let targets = raw.listeners.iter().enumerate().map(|(index, own)| {
+        let upstream = pairs.get(index).map(|pair| &pair.upstream);
+        target(raw, index, &own.scrape, upstream, engine, problems)
+    });
+    scrape::Settings {
+        targets: targets.collect(),
+        interval: raw.scrape.interval.0,
+        timeout: fixed.timeout,
+        page_bytes: fixed.page_bytes,
+    }
+}
+
+fn target(
+    raw: &Raw,
+    index: usize,
+    own: &ListenerScrape,
+    upstream: Option<&Address>,
+    engine: Option<&'static str>,
+    problems: &mut Problems<'_>,
+) -> Option<Target> {
+    let all = &raw.scrape;
+    let at = |is_own: bool, key: &str| {
+        if is_own { format!("listeners[{index}].scrape.{key}") } else { format!("scrape.{key}") }
+    };
+    let enabled = own.enabled.or(all.enabled);
+    let path = own.path.as_ref().or(all.path.as_ref());
+    let path_at = at(own.path.is_some(), "path");
+    if let Some(path) = path {
+        check_path(path, &path_at, engine, problems);
+    }
+    let port = own.port_number.or(all.port_number).and_then(|port| u16::try_from(port).ok());
+    if matches!(upstream, Some(Address::Unix(_))) && port.is_some() {
+        problems.error(
+            &at(own.port_number.is_some(), "port_number"),
+            "the upstream is a Unix socket, which has no port; remove this key, or set `scrape.enabled: false` for this listener",
+        );
+    }
+    if upstream == Some(&Address::OriginalDestination) {
+        if enabled == Some(true) {
+            problems.error(
+                &at(own.enabled.is_some(), "enabled"),
+                "with `original` the server's address is unknown, so its metrics cannot be scraped; write the server's address as the upstream, or remove this key",
+            );
+        }
+        return None;
+    }
+    let page = engine.and_then(Engine::of_name).filter(|_| path.is_none()).map(|engine| engine.info().page);
+    if enabled == Some(false) || page.is_some_and(|page| page.is_none()) {
+        return None;
+    }
+    let own_port = page.flatten().and_then(|page| page.port);
+    let port = port.or(own_port.filter(|_| matches!(upstream, Some(Address::Tcp { .. }))));
+    Some(Target { path: path.cloned(), port, engine, draining: enabled == Some(true) })
+}
+
+fn check_path(path: &str, at: &str, engine: Option<&str>, problems: &mut Problems<'_>) {
+    let plain = |byte: u8| byte.is_ascii_graphic() && byte != b'#';
+    if !path.starts_with('/') || !path.bytes().all(plain) {
+        problems.error(at, format!("invalid path `{path}`; it must start with `/`, such as /metrics"));
+    } else if engine == Some("tensorrt_llm") && path.trim_end_matches('/') == "/metrics" {
+        problems.error(
+            at,
+            "scraping TensorRT-LLM's /metrics removes its values for other scrapers; write /prometheus/metrics, or null",
+        );
+    }
+}
+
+/// Checks the block; `None` if the receiver is off. `admin` is the admin server's address.
+pub(super) fn engine_spans(
+    raw: &EngineSpans,
+    pairs: &[Pair],
+    admin: Option<SocketAddr>,
+    traces: &export::Traces,
+    problems: &mut Problems<'_>,
+) -> Option<engine_spans::Settings> {
+    let mut listen = Vec::new();
+    for (index, text) in raw.listen.iter().enumerate() {
+        let path = format!("engine_spans.listen[{index}]");
+        let Some(address) = problems.take(&path, address::otlp(text)) else { continue };
+        keep_clear(&path, address, &listen, pairs, admin, problems);
+        keep_from_itself(&path, address, traces, problems);
+        if !address.ip().is_loopback() {
+            problems.warn(
+                &path,
+                "anyone who can reach this address can send spans; use 127.0.0.1 for an engine in the same pod",
+            );
+        }
+        listen.push(address);
+    }
+    let fixed = engine_spans::Settings::default();
+    let on = !listen.is_empty();
+    on.then_some(engine_spans::Settings {
+        listen,
+        max_message_bytes: fixed.max_message_bytes,
+        max_waiting_bytes: fixed.max_waiting_bytes,
+        max_connections: fixed.max_connections,
+        read_timeout: fixed.read_timeout,
+        forward_for: fixed.forward_for,
+        wait: raw.wait.0,
+        max_held: fixed.max_held,
+    })
+}
+
+/// Reports addresses that are already in use.
+fn keep_clear(
+    path: &str,
+    address: SocketAddr,
+    earlier: &[SocketAddr],
+    pairs: &[Pair],
+    admin: Option<SocketAddr>,
+    problems: &mut Problems<'_>,
+) {
+    let this: Address = address.into();
+    let taken = |other: SocketAddr| address::collide(&this, &other.into());
+    let other = other_port(&this, 4317);
+    if let Some(pair) = pairs.iter().find(|pair| address::collide(&pair.listen, &this)) {
+        let message =
+            format!("the listener `{}` already uses this address; write another port, such as {other}", pair.name);
+        problems.error(path, message);
+    }
+    if admin.is_some_and(taken) {
+        problems
+            .error(path, format!("the admin server already uses this address; write another port, such as {other}"));
+    }
+    if earlier.iter().any(|other| taken(*other)) {
+        problems.error(path, "duplicate address; remove one");
+    }
+}
+
+/// Reports a loop: tokometer would forward the spans to itself.
+fn keep_from_itself(path: &str, address: SocketAddr, traces: &export::Traces, problems: &mut Problems<'_>) {
+    let target = traces.endpoint.as_ref().and_then(|endpoint| endpoint.url.parse::<http::Uri>().ok());
+    let target = target.and_then(|uri| {
+        let default = if uri.scheme_str() == Some("https") { 443 } else { 80 };
+        Some(Address::Tcp { host: uri.host()?.to_owned(), port: uri.port_u16().unwrap_or(default) })
+    });
+    if target.is_some_and(|target| address.port() != 0 && address::reaches(&target, &address.into())) {
+        problems.error(
+            path,
+            "spans are forwarded to `otlp.traces`, which is this address; set that to the collector, or write another port here",
+        );
+    }
+}

@@ -1,0 +1,257 @@
+//! The blocks of the exporters: `telemetry`, `prometheus`, `otlp`.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::config::units::Duration;
+use tokometer_telemetry::export;
+
+words! {
+    /// Generation of the OpenTelemetry GenAI names.
+    Semconv {
+        /// Semantic conventions v1.41, which today's backends support.
+        V141 = "v1.41",
+        /// The newest names from the GenAI conventions repository.
+        Latest = "latest",
+        /// Both generations.
+        Both = "both",
+    }
+}
+
+block! {
+    /// Settings common to all metrics and spans.
+    Telemetry {
+        /// Generation of the OpenTelemetry GenAI names to emit. The `gen_ai.server.*` metrics are the same in all
+        /// generations.
+        semconv: Semconv = Semconv::default(),
+        /// Resource attributes, `name: value`. They are added to the detected ones (`service.*`, `host.name`, and `k8s.*`
+        /// from downward-API variables) and override them.
+        resource: BTreeMap<String, String> = BTreeMap::new(),
+        /// Maximum number of model names in labels; further models are counted as `other`. A model gets a slot when a
+        /// response with status 200-299 and tokens proves that it exists. When all slots are used, a new name replaces the
+        /// least recently used one if that was unused for at least 10 minutes. The replaced model's series disappear, and
+        /// restart at zero if the model returns.
+        #[schemars(range(min = 1, max = 100000))]
+        max_models: u64 = export::Settings::default().max_models as u64,
+        /// Maximum number of label sets; further ones are counted in the label set `other`. When the maximum is reached, a
+        /// new label set replaces the least recently used one if that was unused for at least 10 minutes.
+        #[schemars(range(min = 1, max = 1000000))]
+        max_label_sets: u64 = export::Settings::default().max_label_sets as u64,
+        /// Prompt classes as attributes of the time-to-first-token metrics, to distinguish a change in the prompt mix from
+        /// a change in the server. Each class is a separate series. The maximum number of combinations of label set and
+        /// class is `max_label_sets`; further ones are counted in the class `other`.
+        prompt_classes: PromptClasses = PromptClasses::default(),
+    }
+}
+
+block! {
+    /// Prompt classes as attributes of the time-to-first-token metrics.
+    PromptClasses {
+        /// True adds `input_length_class`: the prompt length in tokens, `unknown` if the engine does not report it.
+        input_length: bool = false,
+        /// Upper bounds of the length classes, in tokens: at most 8, in ascending order. Longer prompts form one more
+        /// class.
+        #[schemars(inner(range(min = 1, max = 100000000)))]
+        input_length_bounds: Vec<u64> = vec![1024, 8192, 32768, 131_072],
+        /// True adds `cache_hit_class`: whether `none`, `partial` (up to half) or `most` of the prompt was read from the
+        /// engine's cache, `unknown` if the engine does not report it.
+        cache_hit: bool = false,
+    }
+}
+
+block! {
+    /// The Prometheus endpoint.
+    Prometheus {
+        /// True adds native histograms to the classic ones, for scrapers that accept the protobuf format.
+        native_histograms: bool = export::Settings::default().native_histograms,
+        /// True adds exemplars with trace ids, for scrapers that accept the OpenMetrics format.
+        exemplars: bool = export::Settings::default().exemplars,
+    }
+}
+
+words! {
+    /// OTLP transport.
+    Protocol {
+        /// OTLP over HTTP with protobuf bodies; the default port is 4318.
+        HttpProtobuf = "http/protobuf",
+        /// OTLP over gRPC; the default port is 4317.
+        Grpc = "grpc",
+    }
+}
+
+words! {
+    /// Compression of request bodies.
+    Compression {
+        /// None.
+        None = "none",
+        /// gzip.
+        Gzip = "gzip",
+    }
+}
+
+words! {
+    /// Aggregation temporality of counters and histograms over OTLP.
+    Temporality {
+        /// Since the start of the process.
+        Cumulative = "cumulative",
+        /// Since the last export.
+        Delta = "delta",
+        /// Delta for synchronous counters and histograms, cumulative for the rest.
+        Lowmemory = "lowmemory",
+    }
+}
+
+words! {
+    /// Format of histograms over OTLP.
+    Histograms {
+        /// Buckets with fixed bounds, the same as on the Prometheus endpoint.
+        ExplicitBucketHistogram = "explicit_bucket_histogram",
+        /// Base-2 exponential buckets: finer resolution, no bounds to choose.
+        Base2ExponentialBucketHistogram = "base2_exponential_bucket_histogram",
+    }
+}
+
+words! {
+    /// Trace sampler (the names of `OTEL_TRACES_SAMPLER`).
+    Sampler {
+        /// The caller's sampling decision; all traces without one.
+        ParentbasedAlwaysOn = "parentbased_always_on",
+        /// All.
+        AlwaysOn = "always_on",
+        /// None.
+        AlwaysOff = "always_off",
+        /// The ratio `sampler_ratio`, by trace id.
+        Traceidratio = "traceidratio",
+        /// The caller's sampling decision; no traces without one.
+        ParentbasedAlwaysOff = "parentbased_always_off",
+        /// The caller's sampling decision; the ratio `sampler_ratio` without one.
+        ParentbasedTraceidratio = "parentbased_traceidratio",
+    }
+}
+
+block! {
+    /// Push to an OpenTelemetry collector. Metrics and traces both use these settings unless they override them.
+    Otlp {
+        /// URL of the collector: `http://127.0.0.1:4318`. For HTTP, `/v1/metrics` and `/v1/traces` are appended. null: OTLP
+        /// is off, except for a signal whose own variable names an endpoint.
+        endpoint: Option<String> = None,
+        /// HTTP or gRPC.
+        protocol: Protocol = Protocol::default(),
+        /// Additional headers (gRPC: metadata), `name: value`. Values are secrets: they are never shown.
+        headers: BTreeMap<String, String> = BTreeMap::new(),
+        /// Compression of request bodies.
+        compression: Compression = Compression::default(),
+        /// Maximum time for one export, retries included.
+        #[schemars(extend("x-range" = ["1ms", "10m"]))]
+        timeout: Duration = Duration::from_millis(10_000),
+        /// For a gRPC endpoint without a scheme: true uses plain text, false TLS.
+        #[schemars(extend("x-variable" = true))]
+        insecure: bool = false,
+        /// File (PEM) with the CA certificates to trust. null: the built-in web roots.
+        certificate: Option<String> = None,
+        /// File (PEM) with the client certificate chain, for mTLS.
+        client_certificate: Option<String> = None,
+        /// File (PEM) with the private key of the client certificate.
+        client_key: Option<String> = None,
+        /// OTLP metrics.
+        metrics: OtlpMetrics = OtlpMetrics::default(),
+        /// OTLP traces.
+        traces: OtlpTraces = OtlpTraces::default(),
+    }
+}
+
+block! {
+    /// Destination of one signal. null: the setting under `otlp`.
+    Destination {
+        /// True exports this signal (to `http://localhost:4318`, for gRPC `:4317`, if no endpoint is set), false does not.
+        /// null: exports it if there is an endpoint.
+        enabled: Option<bool> = None,
+        /// URL for this signal only, used without changes: over HTTP it ends in `/v1/metrics` or `/v1/traces`. null:
+        /// derived from `otlp.endpoint`.
+        #[schemars(extend("x-variable" = true))]
+        endpoint: Option<String> = None,
+        /// HTTP or gRPC. null: `otlp.protocol`.
+        #[schemars(extend("x-variable" = true))]
+        protocol: Option<Protocol> = None,
+        /// Additional headers instead of `otlp.headers`. null: `otlp.headers`. Values are secrets: they are never shown.
+        #[schemars(extend("x-variable" = true))]
+        headers: Option<BTreeMap<String, String>> = None,
+        /// Compression of request bodies. null: `otlp.compression`.
+        #[schemars(extend("x-variable" = true))]
+        compression: Option<Compression> = None,
+        /// Maximum time for one export, retries included. null: `otlp.timeout`.
+        #[schemars(extend("x-range" = ["1ms", "10m"], "x-variable" = true))]
+        timeout: Option<Duration> = None,
+        /// For a gRPC endpoint without a scheme: true uses plain text, false TLS. null: `otlp.insecure`.
+        #[schemars(extend("x-variable" = true))]
+        insecure: Option<bool> = None,
+        /// File (PEM) with the CA certificates to trust. null: `otlp.certificate`.
+        #[schemars(extend("x-variable" = true))]
+        certificate: Option<String> = None,
+        /// File (PEM) with the client certificate chain. null: `otlp.client_certificate`.
+        #[schemars(extend("x-variable" = true))]
+        client_certificate: Option<String> = None,
+        /// File (PEM) with the private key of the client certificate. null: `otlp.client_key`.
+        #[schemars(extend("x-variable" = true))]
+        client_key: Option<String> = None,
+    }
+}
+
+block! {
+    /// OTLP metrics.
+    OtlpMetrics {
+        #[serde(flatten)]
+        #[expect(missing_docs, reason = "flattened: not a key, and a doc comment would replace that of the block")]
+        destination: Destination = Destination::default(),
+        /// Time between exports.
+        #[schemars(extend("x-range" = ["100ms", "1h"]))]
+        interval: Duration = export::Settings::default().metrics.interval.into(),
+        /// Aggregation temporality of counters and histograms. With `delta` and `lowmemory`, the data of a failed export is
+        /// lost; with `cumulative`, the next export includes it.
+        temporality: Temporality = Temporality::default(),
+        /// Format of histograms.
+        histograms: Histograms = Histograms::default(),
+    }
+}
+
+block! {
+    /// OTLP traces.
+    OtlpTraces {
+        #[serde(flatten)]
+        #[expect(missing_docs, reason = "flattened: not a key, and a doc comment would replace that of the block")]
+        destination: Destination = Destination::default(),
+        /// Trace sampler.
+        sampler: Sampler = Sampler::default(),
+        /// Ratio of traces kept by the `traceidratio` samplers, from 0 to 1.
+        #[schemars(range(min = 0, max = 1))]
+        sampler_ratio: f64 = 1.0,
+        /// True keeps every failed request, regardless of the sampler.
+        keep_failed: bool = true,
+        /// True keeps every request with a gap between tokens above `observe.stall`, regardless of the sampler.
+        keep_stalled: bool = true,
+        /// Keeps every request whose first token took longer than this, regardless of the sampler. 0: the time to first
+        /// token is ignored.
+        #[schemars(extend("x-range" = ["0s", "24h"]))]
+        keep_first_token_over: Duration = export::Settings::default().traces.keep_first_token_over.into(),
+        /// True keeps such requests even if the caller's traceparent is not sampled: the trace then contains only
+        /// tokometer's spans.
+        keep_unsampled: bool = true,
+        /// Maximum number of traces per second that are kept this way; further ones are left to the sampler and counted. 0:
+        /// no limit.
+        #[schemars(range(min = 0, max = 100000))]
+        keep_per_second: u64 = 10,
+        /// Maximum number of spans waiting for export; further ones are dropped and counted.
+        #[schemars(range(min = 1, max = 1000000))]
+        #[schemars(extend("x-variable" = true))]
+        queue_size: u64 = export::Settings::default().traces.queue_size as u64,
+        /// Maximum number of spans in one batch; at most `queue_size`.
+        #[schemars(range(min = 1, max = 1000000))]
+        #[schemars(extend("x-variable" = true))]
+        batch_size: u64 = export::Settings::default().traces.batch_size as u64,
+        /// Time between batches.
+        #[schemars(extend("x-range" = ["10ms", "1h"], "x-variable" = true))]
+        schedule_delay: Duration = export::Settings::default().traces.schedule_delay.into(),
+    }
+}
