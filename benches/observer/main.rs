@@ -12,7 +12,7 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use tokometer::app::Tee;
 use tokometer_observe::input::{Connection, Direction, Observe, Observer};
 use tokometer_observe::measure::Sink;
-use tokometer_observe::observer::{Observatory, Settings};
+use tokometer_observe::observer::{Observers, Settings};
 use tokometer_telemetry::export::{Exporters, Settings as ExportSettings};
 use tokometer_telemetry::live::{InFlight, Settings as LiveSettings};
 use tokometer_telemetry::slo::{Judge, Settings as Objectives};
@@ -29,9 +29,9 @@ fn mean_bytes(stream: &Stream) -> u64 {
 
 /// The observer of a connection after the request and the first token.
 fn opened(sink: &Arc<dyn Sink>, stream: &Stream, now: Instant) -> Box<dyn Observer> {
-    let observatory = Observatory::new(Settings::default(), 1, Arc::clone(sink));
+    let observers = Observers::new(Settings::default(), 1, Arc::clone(sink));
     let connection = Connection { id: 1, peer: None, pair: 0, upstream: Arc::from("bench"), accepted: now };
-    let mut observer = observatory.accepted(&connection).expect("observing is on");
+    let mut observer = observers.accepted(&connection).expect("observing is on");
     observer.seen(Direction::Request, &stream.request, now);
     stream.opening.iter().for_each(|read| observer.seen(Direction::Response, read, now));
     observer

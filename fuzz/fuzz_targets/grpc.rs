@@ -16,7 +16,7 @@ use tokometer_wire::budget::Account;
 use tokometer_wire::coding::Limits;
 use tokometer_wire::coding::Unreadable;
 use tokometer_wire::grpc::Messages;
-use tokometer_wire::grpc::Seen;
+use tokometer_wire::grpc::Event;
 use tokometer_fuzz::work::Work;
 
 const ROUTES: [Route; 7] = [
@@ -62,11 +62,11 @@ fn read(route: Route, encoding: &str, reads: &[&[u8]]) -> String {
     let mut why = None;
     for bytes in reads {
         let read = messages.feed(bytes, &mut |seen| match seen {
-            Seen::Data(bytes) => {
+            Event::Data(bytes) => {
                 response.feed(bytes, &mut |event| events.push(*event));
                 request.feed(bytes);
             }
-            Seen::End => {
+            Event::End => {
                 response.end_message(&mut |event| events.push(*event));
                 request.end_message();
             }

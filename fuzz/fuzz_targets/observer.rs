@@ -8,7 +8,7 @@ use std::time::Duration;
 use std::time::Instant;
 
 use libfuzzer_sys::fuzz_target;
-use tokometer_observe::observer::Observatory;
+use tokometer_observe::observer::Observers;
 use tokometer_observe::observer::Settings;
 use tokometer_observe::input::Connection;
 use tokometer_observe::input::Observe;
@@ -40,13 +40,13 @@ fn play(steps: &[Step], begin: Instant) -> Vec<String> {
         steps.iter().flat_map(|step| if let Step::Seen(_, read) = step { &read[..] } else { &[] }).copied().collect();
     let speaks_http2 = bytes.windows(4).any(|word| word == b"PRI " || word.starts_with(b"h2c")) || bytes.contains(&0);
     let log = Arc::new(Log::new(speaks_http2));
-    let observatory = Observatory::new(settings(), 1, Arc::clone(&log) as _);
+    let observers = Observers::new(settings(), 1, Arc::clone(&log) as _);
     let mut at = begin;
     let mut id = 0;
     let mut accept = |at| {
         id += 1;
         let connection = Connection { id, peer: None, pair: 0, upstream: "127.0.0.1:8001".into(), accepted: at };
-        observatory.accepted(&connection).expect("far below the maximum number of observed connections")
+        observers.accepted(&connection).expect("far below the maximum number of observed connections")
     };
     let mut observer: Box<dyn Observer> = accept(at);
     let mut finished = Vec::new();
@@ -70,14 +70,14 @@ fn play(steps: &[Step], begin: Instant) -> Vec<String> {
                 }
                 drop(std::mem::replace(&mut observer, accept(at)));
                 finished.clear();
-                assert_eq!((observatory.open(), observatory.observed()), (0, 1), "after the end of a connection");
+                assert_eq!((observers.open(), observers.observed()), (0, 1), "after the end of a connection");
             }
         }
-        assert!(!observer.idle() || observatory.open() == 0, "idle with a pending request");
+        assert!(!observer.idle() || observers.open() == 0, "idle with a pending request");
     }
     drop(observer);
-    assert_eq!((observatory.open(), observatory.observed()), (0, 0), "after the end of the last connection");
-    let budget = observatory.budget();
+    assert_eq!((observers.open(), observers.observed()), (0, 0), "after the end of the last connection");
+    let budget = observers.budget();
     assert_eq!(budget.held(), 0, "after the end of the last connection");
     // Each connection may decode 32 KiB plus what its bytes have earned, and each coding may exceed that by one slice.
     let most = id as usize * 56 * 1024 + bytes.len() * settings().coding_ratio as usize;

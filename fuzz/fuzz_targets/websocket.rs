@@ -12,7 +12,7 @@ use tokometer_wire::Visitor;
 use tokometer_wire::budget::Account;
 use tokometer_wire::websocket::Deflate;
 use tokometer_wire::websocket::Extensions;
-use tokometer_wire::websocket::Seen;
+use tokometer_wire::websocket::Event;
 use tokometer_wire::websocket::Sender;
 use tokometer_wire::websocket::WebSocket;
 use tokometer_fuzz::work::Work;
@@ -22,10 +22,10 @@ use tokometer_fuzz::work::Work;
 struct Trace(Vec<(String, Vec<u8>)>);
 
 impl Visitor for Trace {
-    fn websocket(&mut self, _: u64, sender: Sender, seen: &Seen<'_>, _: Instant) {
+    fn websocket(&mut self, _: u64, sender: Sender, seen: &Event<'_>, _: Instant) {
         match (seen, self.0.last_mut()) {
-            (Seen::Data(bytes), Some((word, data))) if word.is_empty() => data.extend_from_slice(bytes),
-            (Seen::Data(bytes), _) => self.0.push((String::new(), bytes.to_vec())),
+            (Event::Data(bytes), Some((word, data))) if word.is_empty() => data.extend_from_slice(bytes),
+            (Event::Data(bytes), _) => self.0.push((String::new(), bytes.to_vec())),
             (seen, _) => self.0.push((format!("{sender:?} {seen:?}"), Vec::new())),
         }
     }

@@ -79,7 +79,7 @@ impl Sink for Log {
         Some(Arc::new(Handle(Arc::clone(&self.0))))
     }
 
-    fn record(&self, record: &Record) {
+    fn record(&self, record: &Arc<Record>) {
         let mut told = self.told();
         // A request above the limit of open requests is recorded while others are in flight.
         let is_passed = record.outcome == Outcome::Unobserved && record.chunks == 0 && record.output_tokens.is_none();

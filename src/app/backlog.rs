@@ -51,10 +51,10 @@ const MOST_BYTES: usize = 8 * 1024 * 1024;
 const TEXTS: usize = 512;
 
 /// Maximum number of waiting records.
-const MOST: usize = MOST_BYTES / (size_of::<Ended>() + TEXTS);
+const MOST: usize = MOST_BYTES / (size_of::<Record>() + size_of::<Ended>() + TEXTS);
 
 /// An ended request, as passed to sinks.
-type Ended = (Record, Option<UncountedText>);
+type Ended = (Arc<Record>, Option<UncountedText>);
 
 /// Called with the number of requests that are counted without their records. The labels contain a listener and a
 /// route.
@@ -69,7 +69,7 @@ pub(super) struct Backlog {
 /// The data path uses `waiting`, `dropped` and the flags, but never the lock.
 struct Shared {
     next: Arc<dyn Sink>,
-    waiting: Inbox<Box<Ended>>,
+    waiting: Inbox<Ended>,
     dropped: Dropped,
     count_unrecorded: CountUnrecorded,
     thread: OnceLock<Thread>,
@@ -170,11 +170,11 @@ impl Backlog {
         self.shared.settle();
     }
 
-    fn take(&self, record: &Record, text: &mut Option<UncountedText>) {
+    fn take(&self, record: &Arc<Record>, text: &mut Option<UncountedText>) {
         let shared = &self.shared;
         // A flood of requests without a valid response leaves room for the others.
         let crowded = !record.proves_model() && shared.waiting.len() >= MOST / 2;
-        let waiting = if crowded { None } else { shared.waiting.push(|| Box::new((record.clone(), text.take()))) };
+        let waiting = if crowded { None } else { shared.waiting.push(|| (Arc::clone(record), text.take())) };
         if waiting.is_none() {
             shared.dropped.add(record);
         }
@@ -209,11 +209,11 @@ impl Stage for Backlog {
         &self.shared.next
     }
 
-    fn record(&self, record: &Record) {
+    fn record(&self, record: &Arc<Record>) {
         self.take(record, &mut None);
     }
 
-    fn record_with_text(&self, record: &Record, text: &mut Option<UncountedText>) {
+    fn record_with_text(&self, record: &Arc<Record>, text: &mut Option<UncountedText>) {
         self.take(record, text);
     }
 }
@@ -249,8 +249,7 @@ impl Shared {
 
     fn settle(&self) {
         let _settling = self.settling();
-        for ended in self.waiting.drain() {
-            let (record, mut text) = *ended;
+        for (record, mut text) in self.waiting.drain() {
             // A record whose processing panics is lost; those after it are not.
             if catch_unwind(AssertUnwindSafe(|| self.next.record_with_text(&record, &mut text))).is_err() {
                 tracing::error!("A request could not be recorded: this is a bug in tokometer.");
@@ -273,7 +272,7 @@ mod tests {
     }
 
     impl Sink for Sum {
-        fn record(&self, record: &Record) {
+        fn record(&self, record: &Arc<Record>) {
             assert!(record.sequence != 13, "panic of a sink");
             self.told.fetch_add(record.sequence, SeqCst);
             self.threads.lock().unwrap().send(thread::current().name().map(str::to_owned)).ok();
@@ -298,8 +297,8 @@ mod tests {
         (Backlog::start(Arc::clone(sum) as Arc<dyn Sink>, 2, Box::new(count)).unwrap(), unrecorded)
     }
 
-    fn ended(sequence: u64) -> Record {
-        Record { sequence, ..Record::new(Labels::default(), Instant::now(), Outcome::Ok, Duration::ZERO) }
+    fn ended(sequence: u64) -> Arc<Record> {
+        Arc::new(Record { sequence, ..Record::new(Labels::default(), Instant::now(), Outcome::Ok, Duration::ZERO) })
     }
 
     #[test]
@@ -336,11 +335,14 @@ mod tests {
         let labels = Arc::new(Labels { pair: 1, route: Route::Chat, ..Labels::default() });
         for n in 0..BURST {
             let outcome = if n % 4 == 0 { Outcome::Http4xx } else { Outcome::Ok };
-            Sink::record(&backlog, &Record { labels: Arc::clone(&labels), outcome, ..ended(1) });
+            Sink::record(
+                &backlog,
+                &Arc::new(Record { labels: Arc::clone(&labels), outcome, ..Record::clone(&ended(1)) }),
+            );
         }
         // Half of the queue is reserved for requests with a valid response.
         assert_eq!((sum.told.load(SeqCst), backlog.shared.waiting.len()), (0, MOST / 2));
-        let response = Record { labels, status: Some(200), ..ended(1) };
+        let response = Arc::new(Record { labels, status: Some(200), ..Record::clone(&ended(1)) });
         assert!(response.proves_model());
         for _ in 0..MOST {
             Sink::record(&backlog, &response);

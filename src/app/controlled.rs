@@ -108,7 +108,7 @@ impl admin::Control for Controlled {
     fn open_streams(&self) -> usize {
         // Before draining, connections may be open but idle, so requests are counted instead.
         match self.phase() {
-            relay::Phase::Running | relay::Phase::Closing => self.handles.observatory.open(),
+            relay::Phase::Running | relay::Phase::Closing => self.handles.observers.open(),
             _ => self.handles.relay.drain().open(),
         }
     }

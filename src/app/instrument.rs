@@ -200,9 +200,9 @@ impl Instrument {
         let intercepting =
             Intercepting::start(settings.pairs.clone(), path.addresses().to_vec(), Arc::clone(&interceptions));
         let intercepting = intercepting.map_err(Error::Intercepting)?;
-        let Handles { relay, observatory } = path.handles();
+        let Handles { relay, observers } = path.handles();
         exporters.add(Arc::new(Listeners { relay, interceptions }));
-        exporters.add(observatory);
+        exporters.add(observers);
         exporters.add(Arc::clone(&in_flight) as Arc<dyn Collect>);
         exporters.add(Arc::clone(&counting) as Arc<dyn Collect>);
         exporters.add(Arc::clone(&backlog) as Arc<dyn Collect>);
@@ -285,7 +285,7 @@ impl Instrument {
         self.ledger.reload(rules);
         self.judge.reload(settings.slo.clone());
         let handles = self.handles();
-        handles.observatory.reload(settings.observe.clone());
+        handles.observers.reload(settings.observe.clone());
         handles.relay.reload(settings.relay.clone());
         self.in_flight.reload(settings.live.clone());
         self.control.reload(settings.grace_period);
@@ -357,7 +357,7 @@ impl Instrument {
 struct Written(Arc<AccessLog>);
 
 impl Sink for Written {
-    fn record(&self, record: &Record) {
+    fn record(&self, record: &Arc<Record>) {
         self.0.write(record);
     }
 }

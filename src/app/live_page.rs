@@ -46,7 +46,7 @@ impl Sources {
         let mut snapshot = view.look(now);
         let engines = self.engines.figures(now);
         for (at, pair) in snapshot.pairs.iter_mut().enumerate() {
-            pair.engine = self.handles.observatory.engine(at).map(str::to_owned);
+            pair.engine = self.handles.observers.engine(at).map(str::to_owned);
             pair.own = engines.get(at).and_then(|figures| own(figures.as_ref()?));
         }
         let made = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::app::serve::{Serving, serve};
 use tokometer_observe::measure::Sink;
 use tokometer_observe::observer;
-use tokometer_observe::observer::Observatory;
+use tokometer_observe::observer::Observers;
 use tokometer_proxy::listen;
 use tokometer_proxy::listen::Address;
 use tokometer_proxy::listen::Pair;
@@ -37,7 +37,7 @@ pub enum Error {
 #[derive(Debug)]
 pub struct DataPath {
     relay: Arc<Relay>,
-    observatory: Arc<Observatory>,
+    observers: Arc<Observers>,
     addresses: Vec<Address>,
     serving: Serving,
 }
@@ -48,7 +48,7 @@ pub struct Handles {
     /// The relay: its counters and its drain.
     pub relay: Arc<Relay>,
     /// The observers.
-    pub observatory: Arc<Observatory>,
+    pub observers: Arc<Observers>,
 }
 
 impl DataPath {
@@ -68,15 +68,15 @@ impl DataPath {
         };
         let bound = pairs.iter().enumerate().map(bind).collect::<Result<Vec<_>, _>>()?;
         let addresses = bound.iter().map(|bound| bound.address().clone()).collect();
-        let observatory = Arc::new(Observatory::new(observe, pairs.len(), sink));
+        let observers = Arc::new(Observers::new(observe, pairs.len(), sink));
         let relay = Relay::new(
             relay,
             pairs.len(),
-            Arc::clone(&observatory) as Arc<dyn tokometer_observe::input::Observe>,
+            Arc::clone(&observers) as Arc<dyn tokometer_observe::input::Observe>,
             Drain::new(),
         );
         let serving = serve(listen::serve(bound, &relay, threads)?)?;
-        Ok(DataPath { relay, observatory, addresses, serving })
+        Ok(DataPath { relay, observers, addresses, serving })
     }
 
     /// Listen addresses, by listener; port 0 is replaced by the actual port.
@@ -86,7 +86,7 @@ impl DataPath {
 
     /// The shared parts.
     pub fn handles(&self) -> Handles {
-        Handles { relay: Arc::clone(&self.relay), observatory: Arc::clone(&self.observatory) }
+        Handles { relay: Arc::clone(&self.relay), observers: Arc::clone(&self.observers) }
     }
 
     /// Stops it; open connections are closed. Returns when its threads have ended.

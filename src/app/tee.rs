@@ -52,11 +52,11 @@ impl Sink for Tee {
         self.0.iter().fold(Watches::default(), |watches, sink| watches.and(sink.opened(opening)))
     }
 
-    fn record(&self, record: &Record) {
+    fn record(&self, record: &Arc<Record>) {
         self.0.iter().for_each(|sink| sink.record(record));
     }
 
-    fn record_with_text(&self, record: &Record, text: &mut Option<UncountedText>) {
+    fn record_with_text(&self, record: &Arc<Record>, text: &mut Option<UncountedText>) {
         self.0.iter().for_each(|sink| sink.record_with_text(record, text));
     }
 

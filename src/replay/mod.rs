@@ -25,7 +25,7 @@ use tokometer_observe::measure::TimeLine;
 use tokometer_observe::measure::Unread;
 use tokometer_observe::measure::Watch;
 use tokometer_observe::measure::Watches;
-use tokometer_observe::observer::Observatory;
+use tokometer_observe::observer::Observers;
 use tokometer_observe::observer::Settings;
 
 pub use recording::{End, Error, Recording};
@@ -87,8 +87,8 @@ impl Sink for Notebook {
         Watches::of(Drawn { notebook: self.clone(), line: None })
     }
 
-    fn record(&self, record: &Record) {
-        self.note(|all| all.records.push(record.clone()));
+    fn record(&self, record: &Arc<Record>) {
+        self.note(|all| all.records.push(Record::clone(record)));
     }
 
     fn detached(&self, _pair: usize, why: Detach) {
@@ -149,10 +149,10 @@ impl Live for Notebook {
 /// Replays one recording through the observer.
 pub fn replay(recording: &Recording, settings: &Settings) -> Replayed {
     let notebook = Notebook::default();
-    let observatory = Observatory::new(settings.clone(), 1, Arc::new(notebook.clone()));
+    let observers = Observers::new(settings.clone(), 1, Arc::new(notebook.clone()));
     let start = Instant::now();
     let connection = Connection { id: 1, peer: None, pair: 0, upstream: Arc::from("recording"), accepted: start };
-    let Some(mut observer) = observatory.accepted(&connection) else { return Replayed::default() };
+    let Some(mut observer) = observers.accepted(&connection) else { return Replayed::default() };
     observer.seen(Direction::Request, &recording.request, start);
     let mut last = Duration::ZERO;
     for (at, bytes) in &recording.reads {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tokometer::replay::{Notebook, Replayed};
 use tokometer_observe::input::{Close, Connection, Direction, Observe, Observer, Side};
 use tokometer_observe::measure::{Detach, Outcome};
-use tokometer_observe::observer::{Observatory, OwnPath, Settings};
+use tokometer_observe::observer::{Observers, OwnPath, Settings};
 
 pub(crate) const REQUEST: &[u8] =
     b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 28\r\n\r\n{\"model\":\"m\",\"stream\":true }";
@@ -38,10 +38,10 @@ impl Wire {
     /// A connection observed with these settings.
     pub(crate) fn open_by(settings: Settings) -> Wire {
         let notebook = Notebook::default();
-        let observatory = Observatory::new(settings, 1, Arc::new(notebook.clone()));
+        let observers = Observers::new(settings, 1, Arc::new(notebook.clone()));
         let now = Instant::now();
         let connection = Connection { id: 1, peer: None, pair: 0, upstream: Arc::from("sim"), accepted: now };
-        Wire { observer: observatory.accepted(&connection).expect("observing is enabled"), notebook, now }
+        Wire { observer: observers.accepted(&connection).expect("observing is enabled"), notebook, now }
     }
 
     /// A connection on which the default request was sent.

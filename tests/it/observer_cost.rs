@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use prost::Message as _;
 use tokometer_observe::input::{Close, Connection, Direction, Observe, Side};
-use tokometer_observe::observer::{Observatory, Settings};
+use tokometer_observe::observer::{Observers, Settings};
 use tokometer_telemetry::export::{Exporters, Settings as ExportSettings};
 use tokometer_telemetry::live::{InFlight, Settings as LiveSettings};
 
@@ -29,10 +29,10 @@ fn allocations(opening: &[(Direction, Vec<u8>)], events: &[Vec<u8>]) -> u64 {
     let mut now = Instant::now();
     let in_flight =
         InFlight::start(LiveSettings::default(), &["pair".to_owned()], now).expect("the thread can be started");
-    let observatory = Observatory::new(Settings::default(), 1, in_flight.before(exporters));
+    let observers = Observers::new(Settings::default(), 1, in_flight.before(exporters));
     let mut stream = || {
         let connection = Connection { id: 1, peer: None, pair: 0, upstream: Arc::from("server"), accepted: now };
-        let mut observer = observatory.accepted(&connection).expect("observing is enabled");
+        let mut observer = observers.accepted(&connection).expect("observing is enabled");
         let mut seen = |direction, bytes: &[u8]| {
             now += Duration::from_millis(20);
             observer.seen(direction, bytes, now);
@@ -99,9 +99,9 @@ fn open_requests_use_no_more_memory_than_charged() {
     let exporters = Exporters::start(&ExportSettings::default()).expect("no endpoint is configured");
     let now = Instant::now();
     let in_flight = InFlight::start(LiveSettings::default(), &["pair".to_owned()], now).expect("the thread starts");
-    let observatory = Observatory::new(Settings::default(), 1, in_flight.before(exporters));
+    let observers = Observers::new(Settings::default(), 1, in_flight.before(exporters));
     let connection = Connection { id: 1, peer: None, pair: 0, upstream: Arc::from("server"), accepted: now };
-    let mut observer = observatory.accepted(&connection).expect("observing is enabled");
+    let mut observer = observers.accepted(&connection).expect("observing is enabled");
     observer.seen(Direction::Request, &frames::opening(), now);
     observer.seen(Direction::Response, &frames::settings(), now);
     let streams = || (0..REQUESTS).map(|n| 2 * n + 1);
@@ -121,7 +121,7 @@ fn open_requests_use_no_more_memory_than_charged() {
             );
         }
     });
-    let charged = observatory.budget().held();
+    let charged = observers.budget().held();
     println!("{asking} bytes held by {REQUESTS} requests, {charged} charged");
     assert!(asking <= charged, "{asking} bytes held, {charged} charged");
     let head = [(":status", "200"), ("content-type", "text/event-stream")];
@@ -133,12 +133,12 @@ fn open_requests_use_no_more_memory_than_charged() {
             observer.seen(Direction::Response, &frames::data(stream, 0, &[&event[..], b"\n\n"].concat()), now);
         }
     });
-    let charged = observatory.budget().held();
+    let charged = observers.budget().held();
     println!("{} bytes held by {REQUESTS} streams, {charged} charged", asking + answering);
     assert!(asking + answering <= charged, "{asking} and {answering} bytes held, {charged} charged");
     observer.closed(Close::Reset(Side::Client), now);
     drop(observer);
-    assert_eq!(observatory.budget().held(), 0);
+    assert_eq!(observers.budget().held(), 0);
 }
 
 #[test]

@@ -28,7 +28,7 @@ use tokometer_observe::measure::Record;
 use tokometer_observe::measure::Sink;
 use tokometer_observe::measure::Uncounted;
 use tokometer_observe::observer;
-use tokometer_observe::observer::Observatory;
+use tokometer_observe::observer::Observers;
 use tokometer_proxy::listen::Address;
 use tokometer_telemetry::accounting::Tenants;
 use tokometer_telemetry::tokenizer::Counting;
@@ -48,8 +48,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct Out(Mutex<Sender<Record>>);
 
 impl Sink for Out {
-    fn record(&self, record: &Record) {
-        self.0.lock().expect("not poisoned").send(record.clone()).expect("the test is receiving");
+    fn record(&self, record: &Arc<Record>) {
+        self.0.lock().expect("not poisoned").send(Record::clone(record)).expect("the test is receiving");
     }
 }
 
@@ -90,7 +90,7 @@ impl Tokenize for Gate {
 
 /// Observers in front of the stage, and the records behind it.
 struct Rig {
-    observatory: Observatory,
+    observers: Observers,
     counting: Arc<Counting>,
     out: Receiver<Record>,
 }
@@ -110,15 +110,15 @@ impl Rig {
             Counting::start(Arc::new(Out(Mutex::new(sender))), vocabularies, queue).expect("the thread starts");
         let counting = Arc::new(counting);
         let settings = observer::Settings { text: Some(text), ..observer::Settings::default() };
-        let observatory = Observatory::new(settings, 1, Arc::clone(&counting) as Arc<dyn Sink>);
-        Rig { observatory, counting, out }
+        let observers = Observers::new(settings, 1, Arc::clone(&counting) as Arc<dyn Sink>);
+        Rig { observers, counting, out }
     }
 
     /// Observes this request and a response with these bytes, read a millisecond apart.
     fn exchange(&self, request: &[u8], answer: &[Vec<u8>]) {
         let start = Instant::now();
         let connection = Connection { id: 1, peer: None, pair: 0, upstream: Arc::from("sim"), accepted: start };
-        let mut observer = self.observatory.accepted(&connection).expect("observing is enabled");
+        let mut observer = self.observers.accepted(&connection).expect("observing is enabled");
         let mut at = start;
         observer.seen(Direction::Request, request, at);
         for bytes in answer {

@@ -11,7 +11,7 @@ const PREFIX_BYTES: usize = 5;
 
 /// A parsed part of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seen<'a> {
+pub enum Event<'a> {
     /// The next bytes of the message, decompressed; never empty.
     Data(&'a [u8]),
     /// The message is complete. Reported once per message, including empty ones.
@@ -37,19 +37,19 @@ impl Messages {
     ///
     /// # Errors
     /// Why the body cannot be parsed further: a compressed message cannot be decoded. Do not use afterwards.
-    pub fn feed(&mut self, mut bytes: &[u8], each: &mut dyn FnMut(Seen<'_>)) -> Result<(), Unreadable> {
+    pub fn feed(&mut self, mut bytes: &[u8], each: &mut dyn FnMut(Event<'_>)) -> Result<(), Unreadable> {
         while let Some(part) = self.framer.next(&mut bytes) {
             if part.compressed {
                 let series = self.compressed.as_mut().ok_or(Unreadable::UnknownCoding)?;
-                series.feed(part.bytes, &mut |slice| each(Seen::Data(slice)))?;
+                series.feed(part.bytes, &mut |slice| each(Event::Data(slice)))?;
                 if part.last {
                     series.end()?;
                 }
             } else if !part.bytes.is_empty() {
-                each(Seen::Data(part.bytes));
+                each(Event::Data(part.bytes));
             }
             if part.last {
-                each(Seen::End);
+                each(Event::End);
             }
         }
         Ok(())

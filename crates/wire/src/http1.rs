@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 use std::hint::black_box;
 use std::time::Instant;
 
+use crate::body::BadChunk;
+use crate::body::BadFraming;
 use crate::body::Body;
-use crate::chunked::BadChunk;
-use crate::framing;
-use crate::framing::BadFraming;
-use crate::framing::items;
+use crate::body::items;
+use crate::body::request_body;
+use crate::body::response_body;
 use crate::head;
 use crate::head::BadHead;
 use crate::head::Gather;
@@ -39,7 +40,7 @@ impl Default for Limits {
 
 /// The properties of a request that determine where its response ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
+enum RequestKind {
     Head,
     Connect,
     /// Any other method, or a request with incomplete headers.
@@ -79,7 +80,7 @@ pub struct Http1 {
     limits: Limits,
     /// Requests that have begun and have no complete response, oldest first. The request being sent is the last of
     /// these, unless its response is already complete: then the queue is empty.
-    waiting: VecDeque<Asked>,
+    waiting: VecDeque<RequestKind>,
     request_at: RequestAt,
     response_at: ResponseAt,
     request_head: Gather,
@@ -275,7 +276,7 @@ impl Http1 {
     }
 
     fn begin_request(&mut self, first: Instant, visitor: &mut impl Visitor) {
-        self.waiting.push_back(Asked::Other);
+        self.waiting.push_back(RequestKind::Other);
         self.begun += 1;
         // The end of the response is needed even for a request that the visitor does not follow.
         visitor.request_begin(self.asking(), first);
@@ -283,16 +284,16 @@ impl Http1 {
 
     fn read_request_head(&mut self, head: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
         let number = self.asking();
-        let (asked, body) = head::split_request(head, |head| {
-            let body = framing::of_request(head.minor, head.headers)?;
+        let (kind, body) = head::split_request(head, |head| {
+            let body = request_body(head.minor, head.headers)?;
             visitor.request_head(number, head, at);
-            Ok((Asked::of(head.method), body))
+            Ok((RequestKind::of(head.method), body))
         })
         .map_err(bad_request)?
         .map_err(|BadFraming| Fault::MalformedRequest)?;
         // Absent if the response was complete before the request headers.
         if let Some(newest) = self.waiting.back_mut() {
-            *newest = asked;
+            *newest = kind;
         }
         match body {
             Some(body) => self.request_at = RequestAt::Body(body),
@@ -317,7 +318,7 @@ impl Http1 {
                     self.end_response(at, visitor);
                 }
                 ResponseAt::Head => {
-                    let Some(asked) = self.waiting.front().copied() else { return Err(Fault::UnexpectedResponse) };
+                    let Some(kind) = self.waiting.front().copied() else { return Err(Fault::UnexpectedResponse) };
                     let cap = self.limits.head_bytes;
                     let window = self.response_head.window(bytes, cap);
                     let expected = RESPONSE_START.iter().skip(self.response_head.len());
@@ -327,7 +328,7 @@ impl Http1 {
                     let whole = self.response_head.add(bytes, at, cap).map_err(bad_response)?;
                     let Some(whole) = whole else { return Ok(()) };
                     self.left = whole.rest.len() as u32;
-                    self.read_response_head(asked, &whole.head, at, visitor)?;
+                    self.read_response_head(kind, &whole.head, at, visitor)?;
                     bytes = whole.rest;
                 }
             }
@@ -337,7 +338,7 @@ impl Http1 {
 
     fn read_response_head(
         &mut self,
-        asked: Asked,
+        kind: RequestKind,
         head: &[u8],
         at: Instant,
         visitor: &mut impl Visitor,
@@ -347,7 +348,7 @@ impl Http1 {
         // stream.
         let may_upgrade = !self.request_open() && self.waiting.len() == 1;
         let follows = head::split_response(head, |head| {
-            let follows = Follows::of(asked, head, may_upgrade)?;
+            let follows = Follows::of(kind, head, may_upgrade)?;
             match follows {
                 Follows::Response | Follows::Http2 => visitor.interim(number, head.status, at),
                 Follows::Nothing | Follows::Body(_) | Follows::WebSocket(_) | Follows::Protocol => {
@@ -377,13 +378,13 @@ impl Http1 {
     }
 }
 
-impl Asked {
+impl RequestKind {
     /// Methods are case-sensitive (RFC 9110, section 9.1).
-    fn of(method: &str) -> Asked {
+    fn of(method: &str) -> RequestKind {
         match method {
-            "HEAD" => Asked::Head,
-            "CONNECT" => Asked::Connect,
-            _ => Asked::Other,
+            "HEAD" => RequestKind::Head,
+            "CONNECT" => RequestKind::Connect,
+            _ => RequestKind::Other,
         }
     }
 }
@@ -403,19 +404,19 @@ enum Follows {
 }
 
 impl Follows {
-    fn of(asked: Asked, head: &ResponseHead<'_>, may_upgrade: bool) -> Result<Follows, BadFraming> {
-        match (head.status, asked) {
+    fn of(kind: RequestKind, head: &ResponseHead<'_>, may_upgrade: bool) -> Result<Follows, BadFraming> {
+        match (head.status, kind) {
             // No status class is below 1xx (RFC 9110, section 15), so the length of such a message is undefined.
             (0..100, _) => Err(BadFraming),
             (101, _) if may_upgrade && is_h2c(head) => Ok(Follows::Http2),
             (101, _) if may_upgrade && head.is_websocket() => {
                 Ok(Follows::WebSocket(Extensions::of(head.values("sec-websocket-extensions"))))
             }
-            (101, _) | (200..300, Asked::Connect) => Ok(Follows::Protocol),
+            (101, _) | (200..300, RequestKind::Connect) => Ok(Follows::Protocol),
             (100..200, _) => Ok(Follows::Response),
-            (_, Asked::Head) => Ok(Follows::Nothing),
-            (status, Asked::Connect | Asked::Other) => {
-                Ok(framing::of_response(status, head.headers)?.map_or(Follows::Nothing, Follows::Body))
+            (_, RequestKind::Head) => Ok(Follows::Nothing),
+            (status, RequestKind::Connect | RequestKind::Other) => {
+                Ok(response_body(status, head.headers)?.map_or(Follows::Nothing, Follows::Body))
             }
         }
     }

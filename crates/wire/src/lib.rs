@@ -8,9 +8,7 @@
 
 mod body;
 pub mod budget;
-mod chunked;
 pub mod coding;
-mod framing;
 pub mod grpc;
 mod head;
 mod http1;

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use httparse::Header;
 
+use crate::websocket::Event;
 use crate::websocket::Extensions;
-use crate::websocket::Seen;
 use crate::websocket::Sender;
 
 /// The headers of a request, borrowed from the bytes that completed them.
@@ -129,7 +129,7 @@ pub trait Visitor {
     /// end of the connection) the server's FIN.
     fn response_end(&mut self, _exchange: u64, _at: Instant) {}
     /// A frame of a WebSocket, to which the response to this request switched the connection.
-    fn websocket(&mut self, _exchange: u64, _sender: Sender, _seen: &Seen<'_>, _at: Instant) {}
+    fn websocket(&mut self, _exchange: u64, _sender: Sender, _event: &Event<'_>, _at: Instant) {}
     /// The request and its response end here, incomplete. HTTP/2 only.
     fn reset(&mut self, _exchange: u64, _reset: Reset, _at: Instant) {}
 }

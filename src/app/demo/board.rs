@@ -111,7 +111,7 @@ impl Sink for Board {
         Some(Arc::new(Moving { tokens: Arc::clone(&self.tokens), gaps: Arc::clone(&self.gaps) }))
     }
 
-    fn record(&self, record: &Record) {
+    fn record(&self, record: &Arc<Record>) {
         let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         *ended.outcomes.entry(record.outcome).or_default() += 1;
         if let Some(first) = record.since_requested(record.first_token) {

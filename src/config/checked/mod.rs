@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use crate::admin;
 use crate::config::raw::{
-    AccessLog, Admin, Log, LogFormat, Observe, Process, Prometheus, PromptClasses, Raw, Relay, Semconv,
-    Telemetry, Tokenizer, Unreachable, Wedge,
+    AccessLog, Admin, Log, LogFormat, Observe, Process, Prometheus, PromptClasses, Raw, Relay, Semconv, Telemetry,
+    Tokenizer, Unreachable, Wedge,
 };
 use crate::config::tree::Node;
 use crate::config::{Environment, Problem, address, conform, otel};

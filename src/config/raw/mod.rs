@@ -62,8 +62,7 @@ pub use telemetry::{
     Semconv, Telemetry, Temporality,
 };
 pub use traffic::{
-    EngineSpans, Listener, ListenerScrape, Observe, Relay, Scrape, Tls, Tokenizer, Unreachable, UpstreamTls,
-    Wedge,
+    EngineSpans, Listener, ListenerScrape, Observe, Relay, Scrape, Tls, Tokenizer, Unreachable, UpstreamTls, Wedge,
 };
 
 use schemars::JsonSchema;

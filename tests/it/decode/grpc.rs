@@ -13,8 +13,8 @@ use tokometer_wire::budget::Account;
 use tokometer_wire::budget::Budget;
 use tokometer_wire::coding::Limits;
 use tokometer_wire::coding::Unreadable;
+use tokometer_wire::grpc::Event;
 use tokometer_wire::grpc::Messages;
-use tokometer_wire::grpc::Seen;
 
 use crate::allocation::allocations_of;
 use crate::coding::encode::encode;
@@ -31,11 +31,11 @@ fn read<'a>(route: Route, encoding: Option<&str>, reads: impl IntoIterator<Item 
     let mut events = Vec::new();
     let why = reads.into_iter().find_map(|read| {
         let read = messages.feed(read, &mut |seen| match seen {
-            Seen::Data(bytes) => {
+            Event::Data(bytes) => {
                 assert!(!bytes.is_empty(), "empty slice");
                 decoder.feed(bytes, &mut |event| events.push(*event));
             }
-            Seen::End => decoder.end_message(&mut |event| events.push(*event)),
+            Event::End => decoder.end_message(&mut |event| events.push(*event)),
         });
         read.err()
     });
@@ -231,7 +231,7 @@ fn decompression_bomb_in_a_message_stream_is_rejected() {
     let account = Budget::new(usize::MAX).account(None, 24);
     let mut messages = Messages::new(Some(b"gzip"), Limits::default(), account);
     let mut given = 0;
-    let why = messages.feed(&body, &mut |seen| given += if let Seen::Data(bytes) = seen { bytes.len() } else { 0 });
+    let why = messages.feed(&body, &mut |seen| given += if let Event::Data(bytes) = seen { bytes.len() } else { 0 });
     assert_eq!(why, Err(Unreadable::Ratio));
     assert!(given <= 40 * 1024, "{given} bytes");
 }
@@ -242,7 +242,7 @@ fn running_compressed_message_stream_allocates_nothing() {
         let message = compressed_message(encoder, &vllm_chunk(0, "a few words", 2));
         let mut messages = Messages::new(Some(encoding.as_bytes()), Limits::default(), Account::unlimited());
         let mut ends = 0;
-        let mut count = |seen: Seen<'_>| ends += u32::from(seen == Seen::End);
+        let mut count = |seen: Event<'_>| ends += u32::from(seen == Event::End);
         messages.feed(&message, &mut count).unwrap();
         let allocations = allocations_of(|| {
             for _ in 0..50 {
@@ -314,9 +314,9 @@ fn grpc_request_parameters_are_decoded() {
         let mut decoder = RequestDecoder::new(Route::VllmInferenceStream);
         let mut messages = Messages::new(None, Limits::default(), Account::unlimited());
         for read in [&body[..place], &body[place..]] {
-            let each = &mut |seen: Seen<'_>| match seen {
-                Seen::Data(bytes) => decoder.feed(bytes),
-                Seen::End => decoder.end_message(),
+            let each = &mut |seen: Event<'_>| match seen {
+                Event::Data(bytes) => decoder.feed(bytes),
+                Event::End => decoder.end_message(),
             };
             messages.feed(read, each).unwrap();
         }

@@ -32,7 +32,7 @@ pub(crate) fn prompt(model: &str, input: Option<u64>, cached: Option<u64>) -> Re
 fn page(prompt_classes: PromptClasses, max_label_sets: usize, records: &[Record]) -> Samples {
     let settings = Settings { prompt_classes, max_label_sets, ..records::settings() };
     let exporters = records::start(&settings).unwrap();
-    records.iter().for_each(|record| exporters.record(record));
+    records.iter().for_each(|record| exporters.record(&Arc::new(record.clone())));
     let page = |accept| String::from_utf8(exporters.scrape(accept).body).unwrap();
     let open = text::parse(&page(Some("application/openmetrics-text")), Form::OpenMetrics).samples;
     assert_eq!(open, text::parse(&page(None), Form::Plain).samples, "both formats have the same samples");
@@ -205,14 +205,14 @@ fn concurrent_threads_share_one_place_per_class() {
         for _ in 0..4 {
             scope.spawn(|| {
                 for input in inputs {
-                    exporters.record(&prompt("m", input, Some(0)));
+                    exporters.record(&Arc::new(prompt("m", input, Some(0))));
                 }
             });
         }
     });
     // A thread may have been folded while another held a second place for the same class; later ones are not.
     for input in inputs {
-        exporters.record(&prompt("m", input, Some(0)));
+        exporters.record(&Arc::new(prompt("m", input, Some(0))));
     }
     let body = String::from_utf8(exporters.scrape(None).body).unwrap();
     let found = first_tokens(&text::parse(&body, Form::Plain).samples);

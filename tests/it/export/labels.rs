@@ -16,6 +16,7 @@ use super::records;
 use super::text;
 use super::text::Form;
 use super::text::Samples;
+use crate::allocation::held_after;
 use crate::scrape::reading::until;
 
 fn start(settings: Settings) -> Arc<Exporters> {
@@ -47,11 +48,11 @@ fn refused(model: &str) -> Record {
 fn names_in_errors_take_no_place_from_real_models() {
     let exporters = start(Settings { max_models: 2, ..Settings::default() });
     for n in 0..200 {
-        exporters.record(&refused(&format!("junk-{n}")));
-        exporters.record(&records::gave_up(&format!("junk-{n}")));
+        exporters.record(&Arc::new(refused(&format!("junk-{n}"))));
+        exporters.record(&Arc::new(records::gave_up(&format!("junk-{n}"))));
     }
-    exporters.record(&records::good("real"));
-    exporters.record(&records::gave_up("real"));
+    exporters.record(&Arc::new(records::good("real")));
+    exporters.record(&Arc::new(records::gave_up("real")));
     let samples = samples(&exporters);
     let exchanges = |model| sum(&samples, "tokometer_exchanges_total", model);
     assert_eq!(
@@ -77,7 +78,7 @@ fn first_streams_of_a_model_count_under_its_name() {
     }
     drop(streams);
     for _ in 0..2 {
-        exporters.record(&records::good("new"));
+        exporters.record(&Arc::new(records::good("new")));
     }
     for _ in 0..2 {
         let samples = samples(&exporters);
@@ -85,6 +86,25 @@ fn first_streams_of_a_model_count_under_its_name() {
         assert_eq!(sum(&samples, "tokometer_live_tokens_total", Some("new")), Some(202.0));
         assert_eq!(sum(&samples, "tokometer_inter_token_latency_seconds_count", Some("new")), Some(32.0));
         assert_eq!(sum(&samples, "tokometer_output_tokens_total", Some("new")), Some(202.0));
+    }
+}
+
+#[test]
+fn first_streams_with_equal_labels_share_their_counts() {
+    let exporters = start(Settings::default());
+    let gap = Gap { gap: Duration::from_millis(1), tokens: Some(1) };
+    let stream = || {
+        let live = exporters.live(&records::labels("m")).unwrap();
+        live.progress(&[gap], 1);
+        live
+    };
+    let first = stream();
+    let (_second, held) = held_after(stream);
+    assert_eq!(held, 0, "bytes of a further stream");
+    drop(first);
+    for tokens in [2.0, 3.0] {
+        assert_eq!(sum(&samples(&exporters), "tokometer_live_tokens_total", None), Some(tokens));
+        stream();
     }
 }
 
@@ -112,18 +132,18 @@ fn full_table_replaces_idle_names_but_not_open_streams() {
     let output = |model| sum(&samples(&exporters), "tokometer_output_tokens_total", Some(model));
     let open = exporters.live(&records::labels("open")).unwrap();
     open.progress(&[], 1);
-    exporters.record(&records::good("open"));
-    exporters.record(&records::good("idle"));
+    exporters.record(&Arc::new(records::good("open")));
+    exporters.record(&Arc::new(records::good("idle")));
     assert_eq!((output("open"), output("idle")), (Some(101.0), Some(101.0)));
     // A millisecond later the second name has been idle for long enough.
     until("the new name has a place", || {
-        exporters.record(&records::good("new"));
+        exporters.record(&Arc::new(records::good("new")));
         output("new")
     });
     assert_eq!((output("open"), output("idle")), (Some(101.0), None));
     // The name returns and counts from zero.
     until("the name returns", || {
-        exporters.record(&records::good("idle"));
+        exporters.record(&Arc::new(records::good("idle")));
         output("idle")
     });
     assert_eq!((output("open"), output("idle"), output("new")), (Some(101.0), Some(101.0), None));
@@ -143,10 +163,10 @@ fn label_sets_over_the_cap_replace_idle_ones() {
         names.sort();
         names
     };
-    exporters.record(&records::good("a"));
-    exporters.record(&records::good("b"));
+    exporters.record(&Arc::new(records::good("a")));
+    exporters.record(&Arc::new(records::good("b")));
     until("the new set has a place", || {
-        exporters.record(&records::good("c"));
+        exporters.record(&Arc::new(records::good("c")));
         models().contains(&"c".to_owned()).then_some(())
     });
     assert_eq!(models().len(), 2, "{:?}", models());
@@ -155,7 +175,7 @@ fn label_sets_over_the_cap_replace_idle_ones() {
 #[test]
 fn requests_without_records_are_counted_by_operation_and_outcome() {
     let exporters = start(Settings::default());
-    exporters.record(&records::good("real"));
+    exporters.record(&Arc::new(records::good("real")));
     let labels = Labels { route: Route::Chat, ..Labels::default() };
     exporters.count_unrecorded(&labels, Outcome::Ok, 99_000);
     exporters.count_unrecorded(&labels, Outcome::Http5xx, 999);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Read;
+use std::sync::Arc;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -234,7 +235,7 @@ fn caps_fold_alike_on_both_sides() {
             let model = format!("model-{n}");
             let all = [records::good(&model), records::cut(&model), records::busy(&model), records::gave_up(&model)];
             for record in all {
-                exporters.record(&record);
+                exporters.record(&Arc::new(record));
             }
         }
         assert!(exporters.flush(WAIT));
@@ -253,7 +254,7 @@ fn prompt_classes_are_equal_on_both_sides() {
         for n in 0..90 {
             let model = format!("model-{n}");
             for input in [Some(1), Some(2000), Some(20_000), Some(200_000), None] {
-                exporters.record(&classes::prompt(&model, input, Some(n)));
+                exporters.record(&Arc::new(classes::prompt(&model, input, Some(n))));
             }
         }
         assert!(exporters.flush(WAIT));

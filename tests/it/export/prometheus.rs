@@ -136,7 +136,7 @@ fn every_value_of_the_script_is_in_its_series() {
 fn unstreamed_response_has_no_time_to_first_token() {
     let exporters = start(&records::settings());
     let labels = Labels { streaming: Some(false), ..records::labels("llama") };
-    exporters.record(&Record { labels: Arc::new(labels), ..records::good("llama") });
+    exporters.record(&Arc::new(Record { labels: Arc::new(labels), ..records::good("llama") }));
     let page = scrape(&exporters, OPEN);
     assert!(!page.contains("time_to_first_token"), "the time of the first token is unknown");
     assert!(page.contains("gen_ai_server_request_duration_seconds_count"));
@@ -145,7 +145,7 @@ fn unstreamed_response_has_no_time_to_first_token() {
 #[test]
 fn labels_are_escaped_and_unreadable_ones_cleaned() {
     let exporters = start(&records::settings());
-    exporters.record(&records::good("a\"b\\c\nd"));
+    exporters.record(&Arc::new(records::good("a\"b\\c\nd")));
     for (accept, form) in [(OPEN, Form::OpenMetrics), ("", Form::Plain)] {
         let samples = text::parse(&scrape(&exporters, accept), form).samples;
         assert_eq!(
@@ -159,7 +159,7 @@ fn labels_are_escaped_and_unreadable_ones_cleaned() {
 fn models_over_the_cap_become_other_and_are_counted() {
     let exporters = start(&Settings { max_models: 2, ..records::settings() });
     for model in ["a", "b", "c", "d", "a"] {
-        exporters.record(&records::good(model));
+        exporters.record(&Arc::new(records::good(model)));
     }
     let samples = text::parse(&scrape(&exporters, OPEN), Form::OpenMetrics).samples;
     let ended = |model| value(&samples, "tokometer_exchanges_total", &[("gen_ai_request_model", model)]);
@@ -171,7 +171,7 @@ fn models_over_the_cap_become_other_and_are_counted() {
 fn label_sets_over_the_cap_are_folded_and_counted() {
     let exporters = start(&Settings { max_label_sets: 3, ..records::settings() });
     for model in ["a", "b", "c", "d", "e", "d"] {
-        exporters.record(&records::good(model));
+        exporters.record(&Arc::new(records::good(model)));
     }
     let samples = text::parse(&scrape(&exporters, OPEN), Form::OpenMetrics).samples;
     assert_eq!(value(&samples, "tokometer_exchanges_total", &[("gen_ai_request_model", "other")]), 3.0);
@@ -183,9 +183,9 @@ fn label_sets_over_the_cap_are_folded_and_counted() {
 fn rejected_model_names_take_no_place() {
     let exporters = start(&Settings { max_models: 1, ..records::settings() });
     for made_up in ["x1", "x2"] {
-        exporters.record(&Record { outcome: Outcome::Http4xx, status: Some(404), ..records::busy(made_up) });
+        exporters.record(&Arc::new(Record { outcome: Outcome::Http4xx, status: Some(404), ..records::busy(made_up) }));
     }
-    exporters.record(&records::good("real"));
+    exporters.record(&Arc::new(records::good("real")));
     let samples = text::parse(&scrape(&exporters, OPEN), Form::OpenMetrics).samples;
     assert_eq!(value(&samples, "tokometer_exchanges_total", &[("gen_ai_request_model", "real")]), 1.0);
     assert_eq!(

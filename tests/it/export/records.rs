@@ -258,6 +258,6 @@ pub(crate) fn play(exporters: &Exporters) {
     exporters.in_flight(0, Phase::Streaming, 1);
     exporters.detached(0, Detach::NotHttp);
     for record in [good("llama"), good("llama"), gave_up("llama"), cut("llama"), busy("llama"), other()] {
-        exporters.record(&record);
+        exporters.record(&Arc::new(record));
     }
 }

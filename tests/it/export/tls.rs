@@ -71,7 +71,7 @@ fn assert_only_the_trusted_get_through(collector: &Collector, endpoint: Endpoint
         let mut settings = records::settings();
         settings.traces.endpoint = Some(endpoint);
         let exporters = records::start(&settings).unwrap();
-        exporters.record(&records::good("m"));
+        exporters.record(&Arc::new(records::good("m")));
         exporters.flush(WAIT)
     };
     // An untrusted client retries until its timeout.

@@ -1,6 +1,7 @@
 //! Kinds of tokens: each has its own series, and none exists where the engine reported nothing.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use tokometer_observe::measure::Record;
 use tokometer_observe::measure::Sink;
@@ -15,7 +16,7 @@ use super::text::Samples;
 fn page(record: &Record) -> Samples {
     let settings = Settings { semconv: Semconv::Both, ..records::settings() };
     let exporters = records::start(&settings).unwrap();
-    exporters.record(record);
+    exporters.record(&Arc::new(record.clone()));
     let page = exporters.scrape(Some("application/openmetrics-text")).body;
     text::parse(&String::from_utf8(page).unwrap(), Form::OpenMetrics).samples
 }

@@ -62,7 +62,7 @@ fn spans(change: impl FnOnce(&mut Traces), records: &[Record]) -> Vec<Span> {
     let collector = Collector::http();
     let exporters = start(http(&collector), change);
     for record in records {
-        exporters.record(record);
+        exporters.record(&Arc::new(record.clone()));
     }
     assert!(exporters.flush(WAIT));
     collector.spans()
@@ -170,7 +170,7 @@ fn server_span_has_reported_token_kinds() {
         let mut settings = Settings { semconv, ..records::settings() };
         settings.traces.endpoint = Some(http(&collector));
         let exporters = records::start(&settings).unwrap();
-        exporters.record(&record);
+        exporters.record(&Arc::new(record));
         assert!(exporters.flush(WAIT));
         let mut said = attributes(&collector.spans()[0]);
         said.retain(|key, _| key.contains("cache_") || key.contains("audio") || key.contains("image"));
@@ -282,7 +282,7 @@ fn exemplars_point_only_to_kept_spans() {
     let exporters = start(http(&collector), |traces| traces.sampler = Sampler::Ratio(0.5));
     for n in 0..200 {
         let trace = (n % 2 == 0).then(|| TraceParent { trace_id: n + 1, span_id: 7, sampled: n % 4 == 0 });
-        exporters.record(&Record { trace, ended: ms(300 + n as u64 * 40), ..records::good("m") });
+        exporters.record(&Arc::new(Record { trace, ended: ms(300 + n as u64 * 40), ..records::good("m") }));
     }
     let page = String::from_utf8(exporters.scrape(Some("application/openmetrics-text")).body).unwrap();
     assert!(exporters.flush(WAIT));
@@ -313,18 +313,18 @@ fn exemplars_point_only_to_kept_spans() {
 #[test]
 fn without_exporter_exemplars_point_to_the_caller_span() {
     let exporters = records::start(&records::settings()).unwrap();
-    exporters.record(&records::good("m"));
-    exporters.record(&Record { trace: caller(false), ..records::good("m") });
+    exporters.record(&Arc::new(records::good("m")));
+    exporters.record(&Arc::new(Record { trace: caller(false), ..records::good("m") }));
     let page = |accept| String::from_utf8(exporters.scrape(Some(accept)).body).unwrap();
     assert!(text::parse(&page("application/openmetrics-text"), Form::OpenMetrics).exemplars.is_empty());
-    exporters.record(&Record { trace: caller(true), ..records::good("m") });
+    exporters.record(&Arc::new(Record { trace: caller(true), ..records::good("m") }));
     let exemplars = text::parse(&page("application/openmetrics-text"), Form::OpenMetrics).exemplars;
     assert!(!exemplars.is_empty());
     assert!(exemplars.iter().all(|e| e.labels["trace_id"] == format!("{TRACE:032x}")));
     assert!(exemplars.iter().all(|e| e.labels["span_id"] == format!("{CALLER:016x}")));
     let settings = Settings { exemplars: false, ..records::settings() };
     let without = records::start(&settings).unwrap();
-    without.record(&Record { trace: caller(true), ..records::good("m") });
+    without.record(&Arc::new(Record { trace: caller(true), ..records::good("m") }));
     let page = String::from_utf8(without.scrape(Some("application/openmetrics-text")).body).unwrap();
     assert!(text::parse(&page, Form::OpenMetrics).exemplars.is_empty());
 }
@@ -369,10 +369,10 @@ fn failed_or_stalled_request_is_kept_with_reason() {
 fn request_that_broke_an_objective_is_kept() {
     let collector = Collector::http();
     let exporters = start(http(&collector), |traces| traces.sampler = Sampler::AlwaysOff);
-    exporters.record(&records::good("slow"));
+    exporters.record(&Arc::new(records::good("slow")));
     exporters.keep_when(|record| record.labels.request_model.as_deref() == Some("slow"));
     for model in ["quick", "slow"] {
-        exporters.record(&records::good(model));
+        exporters.record(&Arc::new(records::good(model)));
     }
     assert!(exporters.flush(WAIT));
     let servers: Vec<_> = collector.spans().into_iter().filter(|span| span.kind == SpanKind::Server as i32).collect();
@@ -389,7 +389,7 @@ fn traces_over_the_cap_are_dropped_and_counted() {
     });
     let started = std::time::Instant::now();
     for n in 0..50 {
-        exporters.record(&Record { started, ended: ms(260 + n * 4), ..records::cut("m") });
+        exporters.record(&Arc::new(Record { started, ended: ms(260 + n * 4), ..records::cut("m") }));
     }
     assert!(exporters.flush(WAIT));
     let kept: BTreeSet<_> = collector.spans().into_iter().map(|span| span.trace_id).collect();
@@ -417,8 +417,8 @@ fn every_latency_histogram_has_an_exemplar() {
     exporters.live(&records::labels("m")).unwrap().progress(&[told], 2);
     let blocked = Blocked { decoding: ms(3), ..Blocked::default() };
     let trace = caller(true);
-    exporters.record(&Record { trace, blocked, delivery_blocked: ms(3), ..records::good("m") });
-    exporters.record(&Record { trace, ..records::gave_up("m") });
+    exporters.record(&Arc::new(Record { trace, blocked, delivery_blocked: ms(3), ..records::good("m") }));
+    exporters.record(&Arc::new(Record { trace, ..records::gave_up("m") }));
     let page = String::from_utf8(exporters.scrape(Some("application/openmetrics-text")).body).unwrap();
     let parsed = text::parse(&page, Form::OpenMetrics);
     let have: BTreeSet<&str> = parsed.exemplars.iter().map(|exemplar| exemplar.sample.as_str()).collect();
@@ -431,7 +431,7 @@ fn every_latency_histogram_has_an_exemplar() {
     // A gap that was never counted has no bucket for an exemplar.
     let untold = records::start(&records::settings()).unwrap();
     untold.live(&records::labels("m")).unwrap().progress(&[Gap { gap: ms(900), tokens: Some(1) }], 2);
-    untold.record(&Record { trace, ..records::good("m") });
+    untold.record(&Arc::new(Record { trace, ..records::good("m") }));
     let page = String::from_utf8(untold.scrape(Some("application/openmetrics-text")).body).unwrap();
     let parsed = text::parse(&page, Form::OpenMetrics);
     assert!(
@@ -451,7 +451,7 @@ fn full_batch_over_grpc_does_not_wait_for_the_delay() {
         traces.schedule_delay = Duration::from_secs(3600);
     });
     for _ in 0..4 {
-        exporters.record(&records::good("m"));
+        exporters.record(&Arc::new(records::good("m")));
     }
     let started = std::time::Instant::now();
     while collector.spans().is_empty() {
@@ -468,7 +468,7 @@ fn batches_never_exceed_their_size() {
     let collector = Collector::http();
     let exporters = start(http(&collector), |traces| traces.batch_size = 3);
     for _ in 0..5 {
-        exporters.record(&records::good("m"));
+        exporters.record(&Arc::new(records::good("m")));
     }
     assert!(exporters.flush(WAIT));
     let got = collector.got.lock().unwrap();

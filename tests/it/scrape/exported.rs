@@ -207,8 +207,8 @@ fn span_has_the_engine_state_at_its_first_token() {
     (record.first_token, record.last_token) = (Some(Duration::from_secs(4)), Some(Duration::from_secs(12)));
     let mut elsewhere = record.clone();
     elsewhere.labels = Arc::new(tokometer_observe::measure::Labels { pair: 1, ..records::labels("m") });
-    exporters.record(&record);
-    exporters.record(&elsewhere);
+    exporters.record(&Arc::new(record));
+    exporters.record(&Arc::new(elsewhere));
     assert!(exporters.flush(WAIT));
     let spans = collector.spans();
     let servers: Vec<_> = spans.iter().filter(|span| span.kind == 2).collect();

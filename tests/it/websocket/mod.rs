@@ -19,8 +19,8 @@ use tokometer_wire::Fault;
 use tokometer_wire::Visitor;
 use tokometer_wire::budget::Account;
 use tokometer_wire::coding::Unreadable;
+use tokometer_wire::websocket::Event;
 use tokometer_wire::websocket::Extensions;
-use tokometer_wire::websocket::Seen;
 use tokometer_wire::websocket::Sender;
 use tokometer_wire::websocket::WebSocket;
 
@@ -37,10 +37,10 @@ pub(crate) enum Told {
 struct Trace(Vec<Told>);
 
 impl Visitor for Trace {
-    fn websocket(&mut self, exchange: u64, _: Sender, seen: &Seen<'_>, _: Instant) {
+    fn websocket(&mut self, exchange: u64, _: Sender, seen: &Event<'_>, _: Instant) {
         assert_eq!(exchange, 7);
         let told = match seen {
-            Seen::Data(bytes) => {
+            Event::Data(bytes) => {
                 assert!(!bytes.is_empty(), "slices are never empty");
                 if let Some(Told::Data(data)) = self.0.last_mut() {
                     data.extend_from_slice(bytes);
@@ -48,9 +48,9 @@ impl Visitor for Trace {
                 }
                 Told::Data(bytes.to_vec())
             }
-            Seen::MessageEnd { text } => Told::End { text: *text },
-            Seen::Close(code) => Told::Close(*code),
-            Seen::Unreadable(why) => Told::Unreadable(*why),
+            Event::MessageEnd { text } => Told::End { text: *text },
+            Event::Close(code) => Told::Close(*code),
+            Event::Unreadable(why) => Told::Unreadable(*why),
         };
         self.0.push(told);
     }

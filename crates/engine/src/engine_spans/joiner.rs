@@ -90,7 +90,7 @@ pub(crate) struct Joiner {
     wait: Duration,
     most: usize,
     slots: HashMap<Key, Slot>,
-    records: HashMap<u64, Record>,
+    records: HashMap<u64, Arc<Record>>,
     spans: HashMap<u64, Box<RequestSpan>>,
     /// Expiry times of records, spans and keys, earliest first.
     due: VecDeque<(Instant, u64)>,
@@ -99,7 +99,7 @@ pub(crate) struct Joiner {
     next: u64,
     /// By listener: records in a row that waited in vain.
     misses: Vec<u32>,
-    done: Vec<Record>,
+    done: Vec<Arc<Record>>,
     figures: Arc<Figures>,
 }
 
@@ -122,7 +122,7 @@ impl Joiner {
     }
 
     /// Takes the records that are complete or have waited long enough.
-    pub(crate) fn take(&mut self) -> Vec<Record> {
+    pub(crate) fn take(&mut self) -> Vec<Arc<Record>> {
         self.figures.hold(self.records.len());
         mem::take(&mut self.done)
     }
@@ -134,7 +134,7 @@ impl Joiner {
     }
 
     /// Adds an ended request that may wait for its span.
-    pub(crate) fn record(&mut self, record: Record, now: Instant) {
+    pub(crate) fn record(&mut self, record: Arc<Record>, now: Instant) {
         let passed = Passed::of(&record);
         let keys = keys(passed.id.as_deref(), passed.caller);
         let mut ambiguous = false;
@@ -307,7 +307,7 @@ impl Joiner {
     }
 
     /// The record has waited its full time. Where ids could not be compared, the caller's span decides now.
-    fn settle(&mut self, record: Record) {
+    fn settle(&mut self, record: Arc<Record>) {
         let passed = Passed::of(&record);
         let caller = passed.caller.map(|(trace, span)| Key::Caller(trace, span));
         let slot = caller.and_then(|caller| self.slots.get_mut(&caller)).filter(|slot| slot.is_certain());
@@ -322,14 +322,14 @@ impl Joiner {
         self.pass(record, Join::NoSpan);
     }
 
-    fn join(&mut self, mut record: Record, span: Box<RequestSpan>, by: Join) {
+    fn join(&mut self, mut record: Arc<Record>, span: Box<RequestSpan>, by: Join) {
         // The engine's part of a request cannot be longer than the request.
         if span.duration() > record.ended + TOLERANCE {
             self.figures.lose(Lost::Contradicted, 1);
             return self.pass(record, Join::Contradicted);
         }
         *self.misses_of(record.labels.pair) = 0;
-        record.complete(span.reported);
+        Arc::make_mut(&mut record).complete(span.reported);
         self.pass(record, by);
     }
 
@@ -350,7 +350,7 @@ impl Joiner {
         }
     }
 
-    fn pass(&mut self, record: Record, why: Join) {
+    fn pass(&mut self, record: Arc<Record>, why: Join) {
         self.figures.join(why);
         self.done.push(record);
     }

@@ -26,7 +26,7 @@ use crate::engine_spans::stats::Join;
 /// A request that the data path hands over.
 pub(crate) enum Ended {
     /// It waits for its span.
-    Waits(Box<Record>),
+    Waits(Arc<Record>),
     /// It was passed on already.
     Passed(Passed),
 }
@@ -55,7 +55,7 @@ impl Stage for SpanJoin {
         &self.next
     }
 
-    fn record(&self, record: &Record) {
+    fn record(&self, record: &Arc<Record>) {
         let has_key = record.response_id.is_some() || record.trace.is_some();
         if !record.labels.route.generates() || !has_key {
             return self.next.record(record);
@@ -67,7 +67,7 @@ impl Stage for SpanJoin {
             return;
         }
         if let Err(TrySendError::Full(unsent) | TrySendError::Closed(unsent)) =
-            self.ended.try_send(Ended::Waits(Box::new(record.clone())))
+            self.ended.try_send(Ended::Waits(Arc::clone(record)))
             && let Ended::Waits(record) = unsent
         {
             self.figures.join(Join::Full);
@@ -129,7 +129,7 @@ impl Joining {
 
     fn ended(&mut self, ended: Ended, now: Instant) {
         match ended {
-            Ended::Waits(record) => self.joiner.record(*record, now),
+            Ended::Waits(record) => self.joiner.record(record, now),
             Ended::Passed(passed) => self.joiner.passed(&passed, now),
         }
     }

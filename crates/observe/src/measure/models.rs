@@ -35,7 +35,7 @@ struct Names {
     /// Labels by the name that the server reported.
     served: HashMap<Box<str>, Served>,
     /// Labels by the name that requests used.
-    asked: HashMap<Box<str>, Arc<str>>,
+    requested: HashMap<Box<str>, Arc<str>>,
     /// Names that are never replaced.
     fixed: HashSet<Box<str>>,
     /// Reference for the times of use: the moment of the first use.
@@ -65,15 +65,16 @@ impl Models {
     /// its counters.
     pub fn of(&self, record: &Record, mut replaced: impl FnMut(&str)) -> Option<Arc<str>> {
         let labels = &record.labels;
-        let asked = labels.request_model.as_deref();
-        let Some(told) = labels.response_model.as_deref().filter(|name| !name.trim().is_empty()) else {
+        let requested = labels.request_model.as_deref();
+        let Some(reported) = labels.response_model.as_deref().filter(|name| !name.trim().is_empty()) else {
             return self.led_to(labels);
         };
         let now = record.started + record.ended;
         let (known, is_new) = {
             let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
-            let is_new = asked.filter(|asked| *asked != told && !names.asked.contains_key(*asked));
-            (names.served.get(told).map(|served| served.touch(names.since(now))), is_new)
+            let is_new =
+                requested.filter(|requested| *requested != reported && !names.requested.contains_key(*requested));
+            (names.served.get(reported).map(|served| served.touch(names.since(now))), is_new)
         };
         let label = match known {
             Some(label) => label,
@@ -81,19 +82,19 @@ impl Models {
                 let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
                 names.epoch.get_or_insert(now);
                 let now = names.since(now);
-                names.serve(told, now, self.most, &mut replaced)
+                names.serve(reported, now, self.most, &mut replaced)
             }
             None => return self.led_to(labels),
         };
-        if let Some(asked) = is_new.filter(|_| *label != *OTHER) {
+        if let Some(requested) = is_new.filter(|_| *label != *OTHER) {
             let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
             // Clients choose these names: remember few per model, and evict an arbitrary one for a newer one.
-            if names.asked.len() >= self.most.saturating_mul(4)
-                && let Some(any) = names.asked.keys().next().cloned()
+            if names.requested.len() >= self.most.saturating_mul(4)
+                && let Some(any) = names.requested.keys().next().cloned()
             {
-                names.asked.remove(&any);
+                names.requested.remove(&any);
             }
-            names.asked.entry(asked.into()).or_insert_with(|| Arc::clone(&label));
+            names.requested.entry(requested.into()).or_insert_with(|| Arc::clone(&label));
         }
         Some(label)
     }
@@ -102,10 +103,9 @@ impl Models {
     /// resolved to before, or the only model.
     pub fn led_to(&self, labels: &Labels) -> Option<Arc<str>> {
         let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
-        let by_name = labels
-            .request_model
-            .as_deref()
-            .and_then(|asked| names.served.get(asked).map(|served| &served.label).or_else(|| names.asked.get(asked)));
+        let by_name = labels.request_model.as_deref().and_then(|requested| {
+            names.served.get(requested).map(|served| &served.label).or_else(|| names.requested.get(requested))
+        });
         let only = || names.served.values().next().filter(|_| names.served.len() == 1).map(|served| &served.label);
         by_name.or_else(only).cloned()
     }
@@ -134,18 +134,18 @@ impl Names {
     }
 
     /// Returns the label of this name and adds the name if there is room.
-    fn serve(&mut self, told: &str, now: u64, most: usize, replaced: &mut dyn FnMut(&str)) -> Arc<str> {
-        if let Some(served) = self.served.get(told) {
+    fn serve(&mut self, reported: &str, now: u64, most: usize, replaced: &mut dyn FnMut(&str)) -> Arc<str> {
+        if let Some(served) = self.served.get(reported) {
             return served.touch(now);
         }
         if self.served.len() >= most && !self.make_room(now, replaced) {
             return OTHER.into();
         }
-        let label = readable(told);
+        let label = readable(reported);
         // Two names with the same readable form share one series.
         let same = self.served.values().map(|served| &served.label).find(|known| ***known == *label).cloned();
         let label = same.unwrap_or_else(|| label.into());
-        self.served.insert(told.into(), Served { label: Arc::clone(&label), used: AtomicU64::new(now) });
+        self.served.insert(reported.into(), Served { label: Arc::clone(&label), used: AtomicU64::new(now) });
         label
     }
 
@@ -161,7 +161,7 @@ impl Names {
         self.served.remove(&name);
         // Another name with the same readable form keeps the series.
         if !self.served.values().any(|served| served.label == label) {
-            self.asked.retain(|_, led_to| *led_to != label);
+            self.requested.retain(|_, resolved| *resolved != label);
             replaced(&label);
         }
         true
@@ -181,19 +181,19 @@ mod tests {
     use tokometer_decode::Route;
 
     /// A successful request that started at `start` and ended `at` seconds later.
-    fn record(start: Instant, at: u64, asked: Option<&str>, told: Option<&str>) -> Record {
+    fn record(start: Instant, at: u64, requested: Option<&str>, reported: Option<&str>) -> Record {
         let labels = Labels {
             route: Route::Chat,
-            request_model: asked.map(Into::into),
-            response_model: told.map(Into::into),
+            request_model: requested.map(Into::into),
+            response_model: reported.map(Into::into),
             ..Labels::default()
         };
         let record = Record::new(labels, start, Outcome::Ok, Duration::from_secs(at));
         Record { status: Some(200), ..record }
     }
 
-    fn label(models: &Models, asked: Option<&str>, told: Option<&str>) -> Option<String> {
-        models.of(&record(Instant::now(), 0, asked, told), |_| ()).map(|label| label.to_string())
+    fn label(models: &Models, requested: Option<&str>, reported: Option<&str>) -> Option<String> {
+        models.of(&record(Instant::now(), 0, requested, reported), |_| ()).map(|label| label.to_string())
     }
 
     #[test]

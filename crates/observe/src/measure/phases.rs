@@ -6,67 +6,37 @@
 use std::ops::Deref;
 use std::time::Duration;
 
+use crate::closed_enum;
 use crate::measure::QueueSource;
 use crate::measure::Record;
 
-/// Kind of a phase.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum PhaseKind {
-    /// The client sent its request.
-    Request,
-    /// The model was loaded (Ollama).
-    Load,
-    /// Part of the wait for the first token that is neither queue nor prefill: templating, tokenizing, handover. Known
-    /// if the engine reports both of the others.
-    Preprocessing,
-    /// Time in the server's queue, from [`Record::queue`]. For [`QueueSource::Remainder`] only the part that fits
-    /// before the first token: the engine spent the rest on forwarding tokens.
-    Queue,
-    /// From the queue to the first token. Equal to the engine's own value if it reports one; otherwise it includes
-    /// preprocessing, except if the queue time comes from the headers (llama.cpp: the queue time includes
-    /// preprocessing).
-    Prefill,
-    /// Time before the first token that cannot be split: preprocessing, queue and prefill.
-    Waiting,
-    /// Non-streamed response: all time that the engine's values do not split.
-    Processing,
-    /// From the first to the last token.
-    Decode,
-    /// From the last token to the end: usage, end marker, or silence until the connection was closed.
-    Finish,
-    /// Delivery was blocked on the client. Overlaps the other kinds and is excluded from them.
-    DeliveryBlocked,
-}
-
-impl PhaseKind {
-    /// All kinds, in documentation order.
-    pub const ALL: [PhaseKind; 10] = [
-        PhaseKind::Request,
-        PhaseKind::Load,
-        PhaseKind::Preprocessing,
-        PhaseKind::Queue,
-        PhaseKind::Prefill,
-        PhaseKind::Waiting,
-        PhaseKind::Processing,
-        PhaseKind::Decode,
-        PhaseKind::Finish,
-        PhaseKind::DeliveryBlocked,
-    ];
-
-    /// Value of the label `phase`, and name of the span.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            PhaseKind::Request => "request",
-            PhaseKind::Load => "load",
-            PhaseKind::Preprocessing => "preprocessing",
-            PhaseKind::Queue => "queue",
-            PhaseKind::Prefill => "prefill",
-            PhaseKind::Waiting => "waiting",
-            PhaseKind::Processing => "processing",
-            PhaseKind::Decode => "decode",
-            PhaseKind::Finish => "finish",
-            PhaseKind::DeliveryBlocked => "delivery_blocked",
-        }
+closed_enum! {
+    /// Kind of a phase.
+    pub enum PhaseKind {
+        /// The client sent its request.
+        Request = "request",
+        /// The model was loaded (Ollama).
+        Load = "load",
+        /// Part of the wait for the first token that is neither queue nor prefill: templating, tokenizing, handover. Known
+        /// if the engine reports both of the others.
+        Preprocessing = "preprocessing",
+        /// Time in the server's queue, from [`Record::queue`]. For [`QueueSource::Remainder`] only the part that fits
+        /// before the first token: the engine spent the rest on forwarding tokens.
+        Queue = "queue",
+        /// From the queue to the first token. Equal to the engine's own value if it reports one; otherwise it includes
+        /// preprocessing, except if the queue time comes from the headers (llama.cpp: the queue time includes
+        /// preprocessing).
+        Prefill = "prefill",
+        /// Time before the first token that cannot be split: preprocessing, queue and prefill.
+        Waiting = "waiting",
+        /// Non-streamed response: all time that the engine's values do not split.
+        Processing = "processing",
+        /// From the first to the last token.
+        Decode = "decode",
+        /// From the last token to the end: usage, end marker, or silence until the connection was closed.
+        Finish = "finish",
+        /// Delivery was blocked on the client. Overlaps the other kinds and is excluded from them.
+        DeliveryBlocked = "delivery_blocked",
     }
 }
 
@@ -183,16 +153,16 @@ impl Phases {
     /// From the end of the request until the first token, or until the end if there was none.
     fn wait(&mut self, record: &Record, until: Duration, came: bool) {
         let span = until.saturating_sub(self.at());
-        let told = Told::of(record);
+        let reported = EngineTimes::of(record);
         let source = record.queue.map(|queue| queue.source);
         let fitting = if source == Some(QueueSource::Remainder) {
-            let others = told.load.unwrap_or_default() + told.prefill.unwrap_or_default();
-            told.queue.map(|queue| queue.min(span.saturating_sub(others)))
+            let others = reported.load.unwrap_or_default() + reported.prefill.unwrap_or_default();
+            reported.queue.map(|queue| queue.min(span.saturating_sub(others)))
         } else {
-            told.queue.filter(|queue| *queue <= span)
+            reported.queue.filter(|queue| *queue <= span)
         };
         let Some(queue) = fitting else {
-            let prefill = told.prefill.filter(|prefill| came && *prefill <= span);
+            let prefill = reported.prefill.filter(|prefill| came && *prefill <= span);
             self.until(PhaseKind::Waiting, until.saturating_sub(prefill.unwrap_or_default()));
             if prefill.is_some() {
                 self.until(PhaseKind::Prefill, until);
@@ -201,12 +171,12 @@ impl Phases {
         };
         // The response headers mark the end of the queue.
         let seen = source == Some(QueueSource::HeaderTiming);
-        let load = told.load.filter(|load| !seen && queue + *load <= span);
+        let load = reported.load.filter(|load| !seen && queue + *load <= span);
         if let Some(load) = load {
             self.lasting(PhaseKind::Load, load);
         }
         let rest = span.saturating_sub(queue + load.unwrap_or_default());
-        let before = told.prefill.filter(|_| came && !seen).and_then(|prefill| rest.checked_sub(prefill));
+        let before = reported.prefill.filter(|_| came && !seen).and_then(|prefill| rest.checked_sub(prefill));
         if let Some(before) = before {
             self.lasting(PhaseKind::Preprocessing, before);
         }
@@ -218,18 +188,17 @@ impl Phases {
     /// from the end.
     fn whole(&mut self, record: &Record) {
         let span = record.ended.saturating_sub(self.at());
-        let all = Told::of(record);
-        let queue_alone = Told { queue: all.queue, ..Told::default() };
-        let Told { queue, load, prefill, decode } =
-            [all, queue_alone].into_iter().find(|told| told.sum() <= span).unwrap_or_default();
+        let all = EngineTimes::of(record);
+        let queue_alone = EngineTimes { queue: all.queue, ..EngineTimes::default() };
+        let EngineTimes { queue, load, prefill, decode } =
+            [all, queue_alone].into_iter().find(|times| times.sum() <= span).unwrap_or_default();
         let parts = [(PhaseKind::Queue, queue), (PhaseKind::Prefill, prefill), (PhaseKind::Decode, decode)];
-        let told = |told: Option<Duration>| told.unwrap_or_default();
-        let rest = span.saturating_sub(told(load) + told(queue) + told(prefill) + told(decode));
+        let rest = span.saturating_sub(EngineTimes { queue, load, prefill, decode }.sum());
         if let Some(load) = load {
             self.lasting(PhaseKind::Load, load);
         }
         if queue.is_some() && prefill.is_none() && decode.is_none() {
-            self.lasting(PhaseKind::Queue, told(queue));
+            self.lasting(PhaseKind::Queue, queue.unwrap_or_default());
             self.until(PhaseKind::Processing, record.ended);
             return;
         }
@@ -242,18 +211,18 @@ impl Phases {
 
 /// Times reported by the engine.
 #[derive(Clone, Copy, Debug, Default)]
-struct Told {
+struct EngineTimes {
     queue: Option<Duration>,
     load: Option<Duration>,
     prefill: Option<Duration>,
     decode: Option<Duration>,
 }
 
-impl Told {
-    fn of(record: &Record) -> Told {
+impl EngineTimes {
+    fn of(record: &Record) -> EngineTimes {
         let timing = record.timing.unwrap_or_default();
         let time = |ms: Option<f64>| ms.and_then(|ms| Duration::try_from_secs_f64(ms / 1e3).ok());
-        Told {
+        EngineTimes {
             queue: record.queue.map(|queue| queue.value),
             load: time(timing.load_ms),
             // vLLM reports it as the time to first token, counted from when the request was scheduled.

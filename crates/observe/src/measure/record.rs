@@ -3,168 +3,80 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::closed_enum;
 use crate::measure::Blocked;
 use crate::measure::EngineSpan;
 use crate::measure::Labels;
 use crate::measure::Targets;
 use tokometer_decode::{EngineTiming, FinishReason, Work};
 
-/// How a request ended: exactly one of these, recorded once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Outcome {
-    /// The response is complete and not empty. An empty one is accepted if the request only loads a model or asks for a
-    /// background response.
-    Ok,
-    /// The client disconnected before the first token.
-    ClientAbortBeforeFirstToken,
-    /// The client disconnected between the first token and the end.
-    ClientAbortMidStream,
-    /// The server could not be reached, or rejected the request unprocessed on an HTTP/2 connection (GOAWAY).
-    UpstreamRefused,
-    /// The server reset the connection or the HTTP/2 stream.
-    UpstreamReset,
-    /// The server did not accept the connection within the configured timeout, or there was no data for the idle
-    /// timeout.
-    UpstreamTimeout,
-    /// The server closed the connection before the end of the message, or ended the stream without its end marker.
-    Truncated,
-    /// An error event, or a finish reason that reports an error, after status 200.
-    ErrorInStream,
-    /// A status of 400-499 other than 429.
-    Http4xx,
-    /// A status of 500-599 other than 503 and 529.
-    Http5xx,
-    /// Status 429, 503 or 529, or a refused HTTP/2 stream: the server is overloaded.
-    RejectedBusy,
-    /// A complete response with status 200 and no tokens.
-    NoOutput,
-    /// The proxy closed the connection: the grace period of a drain was over.
-    Drained,
-    /// The request was not observed to its end: its connection could no longer be parsed, or a limit was reached.
-    Unobserved,
+closed_enum! {
+    /// How a request ended: exactly one of these, recorded once.
+    pub enum Outcome {
+        /// The response is complete and not empty. An empty one is accepted if the request only loads a model or asks for a
+        /// background response.
+        Ok = "ok",
+        /// The client disconnected before the first token.
+        ClientAbortBeforeFirstToken = "client_abort_before_first_token",
+        /// The client disconnected between the first token and the end.
+        ClientAbortMidStream = "client_abort_mid_stream",
+        /// The server could not be reached, or rejected the request unprocessed on an HTTP/2 connection (GOAWAY).
+        UpstreamRefused = "upstream_refused",
+        /// The server reset the connection or the HTTP/2 stream.
+        UpstreamReset = "upstream_reset",
+        /// The server did not accept the connection within the configured timeout, or there was no data for the idle
+        /// timeout.
+        UpstreamTimeout = "upstream_timeout",
+        /// The server closed the connection before the end of the message, or ended the stream without its end marker.
+        Truncated = "truncated",
+        /// An error event, or a finish reason that reports an error, after status 200.
+        ErrorInStream = "error_in_stream",
+        /// A status of 400-499 other than 429.
+        Http4xx = "http_4xx",
+        /// A status of 500-599 other than 503 and 529.
+        Http5xx = "http_5xx",
+        /// Status 429, 503 or 529, or a refused HTTP/2 stream: the server is overloaded.
+        RejectedBusy = "rejected_busy",
+        /// A complete response with status 200 and no tokens.
+        NoOutput = "no_output",
+        /// The proxy closed the connection: the grace period of a drain was over.
+        Drained = "drained",
+        /// The request was not observed to its end: its connection could no longer be parsed, or a limit was reached.
+        /// Its bytes were forwarded.
+        Unobserved = "unobserved",
+    }
 }
 
 impl Outcome {
-    /// All outcomes, in documentation order.
-    pub const ALL: [Outcome; 14] = [
-        Outcome::Ok,
-        Outcome::ClientAbortBeforeFirstToken,
-        Outcome::ClientAbortMidStream,
-        Outcome::UpstreamRefused,
-        Outcome::UpstreamReset,
-        Outcome::UpstreamTimeout,
-        Outcome::Truncated,
-        Outcome::ErrorInStream,
-        Outcome::Http4xx,
-        Outcome::Http5xx,
-        Outcome::RejectedBusy,
-        Outcome::NoOutput,
-        Outcome::Drained,
-        Outcome::Unobserved,
-    ];
-
-    /// Description for the documentation.
-    pub fn meaning(self) -> &'static str {
-        match self {
-            Outcome::Ok => {
-                "The response is complete and not empty. An empty one is accepted if the request only loads a model or asks for a background response."
-            }
-            Outcome::ClientAbortBeforeFirstToken => "The client disconnected before the first token.",
-            Outcome::ClientAbortMidStream => "The client disconnected between the first token and the end.",
-            Outcome::UpstreamRefused => {
-                "The server could not be reached, or rejected the request unprocessed on an HTTP/2 connection (GOAWAY)."
-            }
-            Outcome::UpstreamReset => "The server reset the connection or the HTTP/2 stream.",
-            Outcome::UpstreamTimeout => {
-                "The server did not accept the connection within the configured timeout, or there was no data for the idle timeout."
-            }
-            Outcome::Truncated => {
-                "The server closed the connection before the end of the message, or ended the stream without its end marker."
-            }
-            Outcome::ErrorInStream => "An error event, or a finish reason that reports an error, after status 200.",
-            Outcome::Http4xx => "A status of 400-499 other than 429.",
-            Outcome::Http5xx => "A status of 500-599 other than 503 and 529.",
-            Outcome::RejectedBusy => "Status 429, 503 or 529, or a refused HTTP/2 stream: the server is overloaded.",
-            Outcome::NoOutput => "A complete response with status 200 and no tokens.",
-            Outcome::Drained => "The proxy closed the connection: the grace period of a drain was over.",
-            Outcome::Unobserved => {
-                "The request was not observed to its end: its connection could no longer be parsed, or a limit was reached. Its bytes were forwarded."
-            }
-        }
-    }
-
-    /// Value of the label `outcome`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Outcome::Ok => "ok",
-            Outcome::ClientAbortBeforeFirstToken => "client_abort_before_first_token",
-            Outcome::ClientAbortMidStream => "client_abort_mid_stream",
-            Outcome::UpstreamRefused => "upstream_refused",
-            Outcome::UpstreamReset => "upstream_reset",
-            Outcome::UpstreamTimeout => "upstream_timeout",
-            Outcome::Truncated => "truncated",
-            Outcome::ErrorInStream => "error_in_stream",
-            Outcome::Http4xx => "http_4xx",
-            Outcome::Http5xx => "http_5xx",
-            Outcome::RejectedBusy => "rejected_busy",
-            Outcome::NoOutput => "no_output",
-            Outcome::Drained => "drained",
-            Outcome::Unobserved => "unobserved",
-        }
-    }
-
     /// True for [`Outcome::Ok`] only.
     pub fn is_ok(self) -> bool {
         self == Outcome::Ok
     }
 }
 
-/// Source of a token count, most trusted first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum CountSource {
-    /// The engine's `usage`.
-    Usage,
-    /// The engine's own span.
-    EngineSpan,
-    /// The lengths of `token_ids` in the events.
-    TokenIds,
-    /// A counter of the engine's own dialect (llama.cpp `timings.predicted_n` and `tokens_predicted`, SGLang
-    /// `meta_info.completion_tokens`, Ollama `eval_count`, TGI `generated_tokens`).
-    NativeCounter,
-    /// Entries of `logprobs`.
-    Logprobs,
-    /// The response text, tokenized again: an estimate. The sampled tokens also include an end-of-text token and
-    /// reasoning markers that are not in the text, and may have been split differently.
-    Tokenizer,
-    /// Token-bearing events: a lower bound, because an event may hold several tokens.
-    Deltas,
+closed_enum! {
+    /// Source of a token count, most trusted first.
+    pub enum CountSource {
+        /// The engine's `usage`.
+        Usage = "usage",
+        /// The engine's own span.
+        EngineSpan = "engine_span",
+        /// The lengths of `token_ids` in the events.
+        TokenIds = "token_ids",
+        /// A counter of the engine's own dialect (llama.cpp `timings.predicted_n` and `tokens_predicted`, SGLang
+        /// `meta_info.completion_tokens`, Ollama `eval_count`, TGI `generated_tokens`).
+        NativeCounter = "native_counter",
+        /// Entries of `logprobs`.
+        Logprobs = "logprobs",
+        /// The response text, tokenized again: an estimate. The sampled tokens also include an end-of-text token and
+        /// reasoning markers that are not in the text, and may have been split differently.
+        Tokenizer = "tokenizer",
+        /// Token-bearing events: a lower bound, because an event may hold several tokens.
+        Deltas = "deltas_lower_bound",
+    }
 }
 
 impl CountSource {
-    /// All sources, most trusted first.
-    pub const ALL: [CountSource; 7] = [
-        CountSource::Usage,
-        CountSource::EngineSpan,
-        CountSource::TokenIds,
-        CountSource::NativeCounter,
-        CountSource::Logprobs,
-        CountSource::Tokenizer,
-        CountSource::Deltas,
-    ];
-
-    /// Value of the label `source`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            CountSource::Usage => "usage",
-            CountSource::EngineSpan => "engine_span",
-            CountSource::TokenIds => "token_ids",
-            CountSource::NativeCounter => "native_counter",
-            CountSource::Logprobs => "logprobs",
-            CountSource::Tokenizer => "tokenizer",
-            CountSource::Deltas => "deltas_lower_bound",
-        }
-    }
-
     /// True for exact counts; false for estimates and lower bounds.
     pub fn is_exact(self) -> bool {
         !matches!(self, CountSource::Tokenizer | CountSource::Deltas)
@@ -180,32 +92,20 @@ pub struct Count {
     pub source: CountSource,
 }
 
-/// Source of a queue time. Sources are never mixed in one series.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum QueueSource {
-    /// A field of the response body (vLLM `metrics.queue_time_ms`, SGLang `meta_info.queue_time`).
-    InBand,
-    /// A response header (TGI `x-queue-time`, whole milliseconds; non-streamed responses).
-    ResponseHeader,
-    /// The engine's total time minus all parts it reports (Ollama: total, load, prompt and eval durations). The wait
-    /// for a slot, plus some milliseconds of templating and tokenizing.
-    Remainder,
-    /// Time until the response headers, for engines that send them when work begins (llama.cpp).
-    HeaderTiming,
-    /// The engine's own span.
-    EngineSpan,
-}
-
-impl QueueSource {
-    /// Value of the label `source`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            QueueSource::InBand => "in_band",
-            QueueSource::ResponseHeader => "response_header",
-            QueueSource::Remainder => "remainder",
-            QueueSource::HeaderTiming => "header_timing",
-            QueueSource::EngineSpan => "engine_span",
-        }
+closed_enum! {
+    /// Source of a queue time. Sources are never mixed in one series.
+    pub enum QueueSource {
+        /// A field of the response body (vLLM `metrics.queue_time_ms`, SGLang `meta_info.queue_time`).
+        InBand = "in_band",
+        /// A response header (TGI `x-queue-time`, whole milliseconds; non-streamed responses).
+        ResponseHeader = "response_header",
+        /// The engine's total time minus all parts it reports (Ollama: total, load, prompt and eval durations). The wait
+        /// for a slot, plus some milliseconds of templating and tokenizing.
+        Remainder = "remainder",
+        /// Time until the response headers, for engines that send them when work begins (llama.cpp).
+        HeaderTiming = "header_timing",
+        /// The engine's own span.
+        EngineSpan = "engine_span",
     }
 }
 
@@ -359,8 +259,7 @@ pub struct Record {
 impl Record {
     /// Creates a minimal record: the first request of connection 0, with one choice and no observed values.
     ///
-    /// For synthetic records. [`Exchange`](crate::measure::Exchange) fills in every field explicitly, so that new
-    /// fields cannot be missed.
+    /// [`Exchange`](crate::measure::Exchange) fills it with what it observed.
     pub fn new(labels: Labels, started: Instant, outcome: Outcome, ended: Duration) -> Record {
         Record {
             labels: Arc::new(labels),

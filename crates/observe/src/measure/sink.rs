@@ -1,8 +1,9 @@
-//! Receivers of measurements: implemented by `export`, by `replay` and by tests.
+//! Receivers of measurements, and stages in front of them.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::closed_enum;
 use crate::measure::Opening;
 use crate::measure::Record;
 use crate::measure::UncountedText;
@@ -44,133 +45,65 @@ pub struct Gap {
     pub tokens: Option<u32>,
 }
 
-/// Why an observer stopped parsing its connection. The relay continues to forward.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Detach {
-    /// The connection switched to another protocol (101, or CONNECT).
-    Upgraded,
-    /// The first bytes are not HTTP.
-    NotHttp,
-    /// Request headers or a frame that RFC 9112 or 9113 does not allow, or an ambiguous message length.
-    MalformedRequest,
-    /// Response headers, a chunk or a frame that RFC 9112 or 9113 does not allow, or an ambiguous message length.
-    MalformedResponse,
-    /// A WebSocket frame with a length that RFC 6455 does not allow.
-    MalformedFrame,
-    /// Headers over the size limit.
-    HeadTooLarge,
-    /// A response without a request.
-    UnexpectedResponse,
-    /// HTTP/2 header compression that RFC 7541 does not allow: later headers cannot be decoded either.
-    HeaderCompression,
-    /// A header compression table over the size limit.
-    HeaderTableTooLarge,
-    /// HTTP/2 header blocks that decode to far more bytes than the connection carried.
-    HeaderExpansion,
-    /// The memory budget had no room for the connection's state.
-    Memory,
-    /// Parsing the connection took more CPU time than its bytes allow.
-    Work,
-    /// The observer panicked.
-    Panic,
-    /// The limit of observed connections was reached: observers are shed before traffic is.
-    Shed,
-}
-
-impl Detach {
-    /// All reasons, in documentation order.
-    pub const ALL: [Detach; 14] = [
-        Detach::Upgraded,
-        Detach::NotHttp,
-        Detach::MalformedRequest,
-        Detach::MalformedResponse,
-        Detach::MalformedFrame,
-        Detach::HeadTooLarge,
-        Detach::UnexpectedResponse,
-        Detach::HeaderCompression,
-        Detach::HeaderTableTooLarge,
-        Detach::HeaderExpansion,
-        Detach::Memory,
-        Detach::Work,
-        Detach::Panic,
-        Detach::Shed,
-    ];
-
-    /// Value of the label `reason`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Detach::Upgraded => "upgraded",
-            Detach::NotHttp => "not_http",
-            Detach::MalformedRequest => "malformed_request",
-            Detach::MalformedResponse => "malformed_response",
-            Detach::MalformedFrame => "malformed_frame",
-            Detach::HeadTooLarge => "head_too_large",
-            Detach::UnexpectedResponse => "unexpected_response",
-            Detach::HeaderCompression => "header_compression",
-            Detach::HeaderTableTooLarge => "header_table_too_large",
-            Detach::HeaderExpansion => "header_expansion",
-            Detach::Memory => "memory",
-            Detach::Work => "work",
-            Detach::Panic => "panic",
-            Detach::Shed => "shed",
-        }
+closed_enum! {
+    /// Why an observer stopped parsing its connection. The relay continues to forward.
+    pub enum Detach {
+        /// The connection switched to another protocol (101, or CONNECT).
+        Upgraded = "upgraded",
+        /// The first bytes are not HTTP.
+        NotHttp = "not_http",
+        /// Request headers or a frame that RFC 9112 or 9113 does not allow, or an ambiguous message length.
+        MalformedRequest = "malformed_request",
+        /// Response headers, a chunk or a frame that RFC 9112 or 9113 does not allow, or an ambiguous message length.
+        MalformedResponse = "malformed_response",
+        /// A WebSocket frame with a length that RFC 6455 does not allow.
+        MalformedFrame = "malformed_frame",
+        /// Headers over the size limit.
+        HeadTooLarge = "head_too_large",
+        /// A response without a request.
+        UnexpectedResponse = "unexpected_response",
+        /// HTTP/2 header compression that RFC 7541 does not allow: later headers cannot be decoded either.
+        HeaderCompression = "header_compression",
+        /// A header compression table over the size limit.
+        HeaderTableTooLarge = "header_table_too_large",
+        /// HTTP/2 header blocks that decode to far more bytes than the connection carried.
+        HeaderExpansion = "header_expansion",
+        /// The memory budget had no room for the connection's state.
+        Memory = "memory",
+        /// Parsing the connection took more CPU time than its bytes allow.
+        Work = "work",
+        /// The observer panicked.
+        Panic = "panic",
+        /// The limit of observed connections was reached: observers are shed before traffic is.
+        Shed = "shed",
     }
 }
 
-/// The message that a body belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Message {
-    /// Sent by the client.
-    Request,
-    /// Sent by the server.
-    Response,
-}
-
-impl Message {
-    /// Both messages.
-    pub const ALL: [Message; 2] = [Message::Request, Message::Response];
-
-    /// Value of the label `direction`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Message::Request => "request",
-            Message::Response => "response",
-        }
+closed_enum! {
+    /// The message that a body belongs to.
+    pub enum Message {
+        /// Sent by the client.
+        Request = "request",
+        /// Sent by the server.
+        Response = "response",
     }
 }
 
-/// Why a body was not parsed, or not to its end. Its connection is still observed, and its bytes are forwarded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Unread {
-    /// An unknown content or transfer coding.
-    UnknownCoding,
-    /// More nested codings than are decoded.
-    TooManyCodings,
-    /// The body does not match its coding.
-    Corrupt,
-    /// The decompression window is over the limit.
-    Window,
-    /// Its connection used up the decoding allowance earned by the received bytes.
-    Ratio,
-    /// The memory budget had no room.
-    Memory,
-}
-
-impl Unread {
-    /// All reasons, in documentation order.
-    pub const ALL: [Unread; 6] =
-        [Unread::UnknownCoding, Unread::TooManyCodings, Unread::Corrupt, Unread::Window, Unread::Ratio, Unread::Memory];
-
-    /// Value of the label `reason`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Unread::UnknownCoding => "unknown_coding",
-            Unread::TooManyCodings => "too_many_codings",
-            Unread::Corrupt => "corrupt",
-            Unread::Window => "window",
-            Unread::Ratio => "ratio",
-            Unread::Memory => "memory",
-        }
+closed_enum! {
+    /// Why a body was not parsed, or not to its end. Its connection is still observed, and its bytes are forwarded.
+    pub enum Unread {
+        /// An unknown content or transfer coding.
+        UnknownCoding = "unknown_coding",
+        /// More nested codings than are decoded.
+        TooManyCodings = "too_many_codings",
+        /// The body does not match its coding.
+        Corrupt = "corrupt",
+        /// The decompression window is over the limit.
+        Window = "window",
+        /// Its connection used up the decoding allowance earned by the received bytes.
+        Ratio = "ratio",
+        /// The memory budget had no room.
+        Memory = "memory",
     }
 }
 
@@ -193,11 +126,11 @@ pub trait Sink: Send + Sync + 'static {
     }
 
     /// A request ended. Called exactly once per request, including those that an observer detached from or lost.
-    fn record(&self, record: &Record);
+    fn record(&self, record: &Arc<Record>);
 
     /// Called instead of [`Sink::record`] if the response text was kept and no exact token count is known. A sink that
     /// counts tokens takes the text out; all others leave it in place.
-    fn record_with_text(&self, record: &Record, _text: &mut Option<UncountedText>) {
+    fn record_with_text(&self, record: &Arc<Record>, _text: &mut Option<UncountedText>) {
         self.record(record);
     }
 
@@ -206,6 +139,51 @@ pub trait Sink: Send + Sync + 'static {
 
     /// A body that should have been parsed was not, or not to its end.
     fn unread(&self, _pair: usize, _of: Message, _why: Unread) {}
+}
+
+/// Holds some records back until more data is available, for a bounded time and in bounded memory, and then forwards
+/// each exactly once. Everything else is forwarded immediately.
+pub trait Stage: Send + Sync + 'static {
+    /// The sink that records are forwarded to.
+    fn next(&self) -> &Arc<dyn Sink>;
+
+    /// A request ended. Called from the data path's threads: must not block.
+    fn record(&self, record: &Arc<Record>);
+
+    /// As [`Sink::record_with_text`].
+    fn record_with_text(&self, record: &Arc<Record>, _text: &mut Option<UncountedText>) {
+        self.record(record);
+    }
+}
+
+impl<S: Stage> Sink for S {
+    fn in_flight(&self, pair: usize, phase: Phase, delta: i64) {
+        self.next().in_flight(pair, phase, delta);
+    }
+
+    fn live(&self, labels: &Labels) -> Option<Arc<dyn Live>> {
+        self.next().live(labels)
+    }
+
+    fn opened(&self, opening: &Opening) -> Watches {
+        self.next().opened(opening)
+    }
+
+    fn record(&self, record: &Arc<Record>) {
+        Stage::record(self, record);
+    }
+
+    fn record_with_text(&self, record: &Arc<Record>, text: &mut Option<UncountedText>) {
+        Stage::record_with_text(self, record, text);
+    }
+
+    fn detached(&self, pair: usize, why: Detach) {
+        self.next().detached(pair, why);
+    }
+
+    fn unread(&self, pair: usize, of: Message, why: Unread) {
+        self.next().unread(pair, of, why);
+    }
 }
 
 /// Resolved handles of one label set, for updates while a stream runs.
@@ -222,9 +200,9 @@ pub trait Live: Send + Sync {
 
 /// Used if no sink needs updates while a stream runs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Unmoved;
+pub(super) struct NoUpdates;
 
-impl Live for Unmoved {
+impl Live for NoUpdates {
     fn progress(&self, _gaps: &[Gap], _tokens: u64) {}
 
     fn stalled(&self) {}

@@ -5,7 +5,6 @@ use std::time::Duration;
 use std::time::Instant;
 
 use crate::measure::Record;
-use crate::measure::Targets;
 use tokometer_decode::Route;
 
 /// Data known when a request's route is.
@@ -21,6 +20,33 @@ pub struct Opening {
     pub sequence: u64,
     /// Moment at which the first byte of the request was read. The times below are relative to it.
     pub started: Instant,
+}
+
+/// Targets of one request. They are evaluated, and affect neither labels nor traffic.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Targets {
+    /// Maximum time to first token: header `x-slo-ttft-ms` (llm-d inference scheduler, latencyslo/plugin.go).
+    pub first_token: Option<Duration>,
+    /// Maximum time per output token: header `x-slo-tpot-ms` (same source).
+    pub per_token: Option<Duration>,
+    /// Tenant from the configured header or claim, at most 128 bytes. It is as the client sent it, and only becomes a
+    /// label by the rules for tenants.
+    pub tenant: Option<Box<str>>,
+}
+
+impl Targets {
+    /// Returns the targets, or `None` if none is set.
+    pub fn if_any(self) -> Option<Box<Targets>> {
+        (self != Targets::default()).then(|| Box::new(self))
+    }
+
+    /// Parses a header value: milliseconds, a number above 0, with or without a fraction.
+    pub fn milliseconds(value: &[u8]) -> Option<Duration> {
+        let text = std::str::from_utf8(value).ok()?.trim();
+        let plain = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+        let number: f64 = text.parse().ok().filter(|number| plain && *number > 0.0)?;
+        Duration::try_from_secs_f64(number / 1e3).ok().filter(|time| !time.is_zero())
+    }
 }
 
 /// Parameters of a complete request.
@@ -80,7 +106,7 @@ pub struct Watches {
     first: Option<Box<dyn Watch>>,
     others: Box<[Box<dyn Watch>]>,
     /// For the first and for the others: no further tokens are needed.
-    deaf: [bool; 2],
+    done: [bool; 2],
 }
 
 impl fmt::Debug for Watches {
@@ -102,7 +128,7 @@ impl Watches {
             None => more,
             Some(_) => {
                 let others = self.others.into_iter().chain(more.first).chain(more.others).collect();
-                Watches { first: self.first, others, deaf: [false; 2] }
+                Watches { first: self.first, others, done: [false; 2] }
             }
         }
     }
@@ -112,8 +138,8 @@ impl Watches {
         self.first.is_none()
     }
 
-    fn each(&mut self, tell: impl Fn(&mut dyn Watch)) {
-        self.first.iter_mut().chain(&mut *self.others).for_each(|watch| tell(watch.as_mut()));
+    fn each(&mut self, call: impl Fn(&mut dyn Watch)) {
+        self.first.iter_mut().chain(&mut *self.others).for_each(|watch| call(watch.as_mut()));
     }
 
     /// Calls [`Watch::requested`] on each.
@@ -133,7 +159,7 @@ impl Watches {
 
     /// Calls [`Watch::token`] on those that still need tokens.
     pub fn token(&mut self, at: Duration, tokens: u64) {
-        let [first, others] = &mut self.deaf;
+        let [first, others] = &mut self.done;
         if !*first {
             *first = !self.first.as_mut().is_some_and(|watch| watch.token(at, tokens));
         }
@@ -216,19 +242,46 @@ mod tests {
     fn watches_are_notified_in_order_until_they_need_no_tokens() {
         let journal = Journal::default();
         let scribe = |name, tokens| Watches::of(Scribe(name, tokens, Arc::clone(&journal)));
-        let told = || std::mem::take(&mut *journal.lock().unwrap());
+        let calls = || std::mem::take(&mut *journal.lock().unwrap());
         assert!(Watches::default().and(Watches::default()).is_empty());
         let two = scribe('b', 1).and(scribe('c', 1));
         let mut watches = Watches::default().and(scribe('a', 3)).and(two);
         watches.requested(&Requested::default(), Duration::ZERO);
-        assert_eq!(told(), [('a', "requested"), ('b', "requested"), ('c', "requested")]);
+        assert_eq!(calls(), [('a', "requested"), ('b', "requested"), ('c', "requested")]);
         for expected in
             [&[('a', "token"), ('b', "token"), ('c', "token")][..], &[('a', "token")], &[('a', "token")], &[]]
         {
             watches.token(Duration::ZERO, 1);
-            assert_eq!(told(), expected);
+            assert_eq!(calls(), expected);
         }
         watches.ended(&Record::new(Labels::default(), Instant::now(), Outcome::Ok, Duration::ZERO));
-        assert_eq!(told(), [('a', "ended"), ('b', "ended"), ('c', "ended")]);
+        assert_eq!(calls(), [('a', "ended"), ('b', "ended"), ('c', "ended")]);
+    }
+
+    #[test]
+    fn milliseconds_accepts_only_positive_decimal_numbers() {
+        let table = [
+            ("200", Some(Duration::from_millis(200))),
+            (" 12.5 ", Some(Duration::from_micros(12_500))),
+            ("0", None),
+            ("-1", None),
+            ("1e3", None),
+            ("inf", None),
+            ("nan", None),
+            ("", None),
+            ("5s", None),
+            ("99999999999999999999999999999999", None),
+        ];
+        for (text, expected) in table {
+            assert_eq!(Targets::milliseconds(text.as_bytes()), expected, "{text}");
+        }
+        assert_eq!(Targets::milliseconds(b"\xff"), None);
+    }
+
+    #[test]
+    fn targets_without_values_are_none() {
+        assert_eq!(Targets::default().if_any(), None);
+        let tenant = Targets { tenant: Some("a".into()), ..Targets::default() };
+        assert_eq!(tenant.clone().if_any(), Some(Box::new(tenant)));
     }
 }

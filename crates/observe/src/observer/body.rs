@@ -7,8 +7,8 @@ use tokometer_wire::budget::Account;
 use tokometer_wire::coding::Codings;
 use tokometer_wire::coding::Decoder;
 use tokometer_wire::coding::Unreadable;
+use tokometer_wire::grpc::Event;
 use tokometer_wire::grpc::Messages;
-use tokometer_wire::grpc::Seen;
 
 /// State of both bodies of a request. Empty for most requests, whose bodies are plain.
 #[derive(Debug, Default)]
@@ -85,21 +85,21 @@ impl Bodies {
     ///
     /// # Errors
     /// Why the body cannot be parsed any further; returned once.
-    pub(super) fn show(&mut self, of: Message, bytes: &[u8], each: &mut dyn FnMut(Seen<'_>)) -> Result<(), Unread> {
+    pub(super) fn show(&mut self, of: Message, bytes: &[u8], each: &mut dyn FnMut(Event<'_>)) -> Result<(), Unread> {
         let body = self.0.as_deref_mut().map(|[request, response]| match of {
             Message::Request => request,
             Message::Response => response,
         });
         let Some(body) = body else {
-            each(Seen::Data(bytes));
+            each(Event::Data(bytes));
             return Ok(());
         };
         let shown = match body {
             Body::Plain => {
-                each(Seen::Data(bytes));
+                each(Event::Data(bytes));
                 Ok(())
             }
-            Body::Coded(decoder) => decoder.feed(bytes, &mut |slice| each(Seen::Data(slice))),
+            Body::Coded(decoder) => decoder.feed(bytes, &mut |slice| each(Event::Data(slice))),
             Body::Messages(messages) => messages.feed(bytes, each),
             Body::Unread => Ok(()),
         };

@@ -15,13 +15,13 @@ use crate::measure::Detach;
 use crate::measure::Ending;
 use crate::measure::Message;
 use crate::observer::Shared;
-use crate::observer::clock::CpuBudget;
-use crate::observer::clock::Sample;
-use crate::observer::clock::cpu_time;
+use crate::observer::cost::CpuBudget;
+use crate::observer::cost::Sample;
+use crate::observer::cost::cpu_time;
 use crate::observer::exchange::Exchange;
 use crate::observer::open::Open;
+use crate::observer::session::Effect;
 use crate::observer::session::Session;
-use crate::observer::session::Turn;
 use tokometer_decode::StreamEvent;
 use tokometer_wire::Fault;
 use tokometer_wire::Reader;
@@ -33,8 +33,8 @@ use tokometer_wire::Visitor;
 use tokometer_wire::budget::Account;
 use tokometer_wire::budget::Exhausted;
 use tokometer_wire::budget::Share;
+use tokometer_wire::websocket::Event;
 use tokometer_wire::websocket::Extensions;
-use tokometer_wire::websocket::Seen;
 use tokometer_wire::websocket::Sender;
 
 /// Memory charged for each open request: its state, its decoders and its entries in the in-flight tables, rounded up
@@ -313,7 +313,7 @@ impl Exchanges {
     }
 
     /// Processes an event that the server sent in the session.
-    fn said(&mut self, event: &StreamEvent, at: Instant) {
+    fn session_event(&mut self, event: &StreamEvent, at: Instant) {
         if self.open.is_empty() {
             // Events between two responses belong to neither.
             if event.channels.is_empty() {
@@ -442,19 +442,19 @@ impl Visitor for Exchanges {
         self.end(exchange, Ending::Complete, at);
     }
 
-    fn websocket(&mut self, _exchange: u64, sender: Sender, seen: &Seen<'_>, at: Instant) {
-        let Some(turn) = self.session.as_mut().and_then(|session| session.take(sender, seen)) else { return };
-        match turn {
-            Turn::Bytes(of, bytes) => {
+    fn websocket(&mut self, _exchange: u64, sender: Sender, event: &Event<'_>, at: Instant) {
+        let Some(effect) = self.session.as_mut().and_then(|session| session.take(sender, event)) else { return };
+        match effect {
+            Effect::Bytes(of, bytes) => {
                 if let Some(exchange) = self.open.first_mut() {
                     exchange.message_bytes(of, bytes);
                 }
             }
-            Turn::Asked if self.open.is_empty() => self.begin_answer(true, at),
+            Effect::Requested if self.open.is_empty() => self.begin_answer(true, at),
             // vLLM's clients commit repeatedly during a response.
-            Turn::Asked => {}
-            Turn::Said(event) => self.said(&event, at),
-            Turn::Unread(of, why) => {
+            Effect::Requested => {}
+            Effect::Event(event) => self.session_event(&event, at),
+            Effect::Unread(of, why) => {
                 if let Some(exchange) = self.open.first_mut().filter(|_| of == Message::Response) {
                     exchange.messages_unread();
                 }

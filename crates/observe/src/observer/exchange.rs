@@ -3,21 +3,21 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use crate::measure::Asked;
 use crate::measure::Closing;
 use crate::measure::Ending;
 use crate::measure::Exchange as Measured;
 use crate::measure::Labels;
 use crate::measure::Message;
+use crate::measure::Parameters;
 use crate::measure::TraceParent;
 use crate::measure::Unread;
 use crate::observer::Shared;
 use crate::observer::body::Bodies;
 use crate::observer::engine::Recogniser;
-use crate::observer::grpc::Status;
+use crate::observer::headers::GrpcStatus;
+use crate::observer::headers::TgiHeaders;
 use crate::observer::session::Begin;
 use crate::observer::session::Session;
-use crate::observer::tgi_head::Told;
 use tokometer_decode::EngineFacts;
 use tokometer_decode::EventSink;
 use tokometer_decode::Framing;
@@ -30,7 +30,7 @@ use tokometer_wire::RequestHead;
 use tokometer_wire::ResponseHead;
 use tokometer_wire::Trailers;
 use tokometer_wire::budget::Account;
-use tokometer_wire::grpc::Seen;
+use tokometer_wire::grpc::Event;
 
 /// Maximum length of a recorded id, in bytes.
 const ID_BYTES: usize = 128;
@@ -47,7 +47,7 @@ pub(super) struct Exchange {
     bodies: Bodies,
     streaming: bool,
     /// Status of a gRPC call that failed.
-    call: Option<Status>,
+    call: Option<GrpcStatus>,
 }
 
 impl Exchange {
@@ -109,8 +109,8 @@ impl Exchange {
         self.measured.request_body(bytes.len());
         if let Some(decoder) = &mut self.request
             && let Err(why) = self.bodies.show(Message::Request, bytes, &mut |seen| match seen {
-                Seen::Data(bytes) => decoder.feed(bytes),
-                Seen::End => decoder.end_message(),
+                Event::Data(bytes) => decoder.feed(bytes),
+                Event::End => decoder.end_message(),
             })
         {
             self.unread(Message::Request, why, shared);
@@ -127,8 +127,8 @@ impl Exchange {
 
     pub(super) fn request_end(&mut self, at: Instant, shared: &Shared) {
         self.tell_apart(shared);
-        let asked = self.asked();
-        self.measured.request_end(asked, at);
+        let parameters = self.parameters();
+        self.measured.request_end(parameters, at);
         self.measured.announce(self.request_model.as_deref(), self.asked_stream);
     }
 
@@ -143,12 +143,17 @@ impl Exchange {
     }
 
     /// Returns the request parameters received so far and drops the decoder.
-    fn asked(&mut self) -> Asked {
-        let Some(decoder) = self.request.take() else { return Asked::default() };
+    fn parameters(&mut self) -> Parameters {
+        let Some(decoder) = self.request.take() else { return Parameters::default() };
         let facts = decoder.facts();
         self.request_model = facts.model.map(Into::into);
         self.asked_stream = facts.stream;
-        Asked { n: facts.n, prompts: facts.prompts, max_tokens: facts.max_tokens, echo: facts.echo.unwrap_or(false) }
+        Parameters {
+            n: facts.n,
+            prompts: facts.prompts,
+            max_tokens: facts.max_tokens,
+            echo: facts.echo.unwrap_or(false),
+        }
     }
 
     pub(super) fn response_head(&mut self, head: &ResponseHead<'_>, at: Instant, account: &Account, shared: &Shared) {
@@ -174,12 +179,12 @@ impl Exchange {
         }
         self.measured.response_head(head.status, self.streaming, id(head.header("x-request-id")), at);
         if !self.streaming
-            && let Some(Told { queue, counter }) = Told::by(|name| head.header(name))
+            && let Some(TgiHeaders { queue, counter }) = TgiHeaders::parse(|name| head.header(name))
         {
-            self.measured.told_by_head(queue, counter);
+            self.measured.header_values(queue, counter);
         }
         // A response without messages has its trailers in its headers ("Trailers-Only").
-        self.called(head.header("grpc-status"));
+        self.rpc_status(head.header("grpc-status"));
     }
 
     /// Creates the decoder of a response with this framing.
@@ -196,13 +201,13 @@ impl Exchange {
     }
 
     pub(super) fn response_trailers(&mut self, trailers: &Trailers<'_>) {
-        self.called(trailers.field("grpc-status"));
+        self.rpc_status(trailers.field("grpc-status"));
     }
 
-    fn called(&mut self, status: Option<&[u8]>) {
-        if let Some(status) = status.and_then(Status::of) {
-            self.measured.called(status.as_http());
-            self.call = Some(status).filter(|status| *status != Status::OK);
+    fn rpc_status(&mut self, status: Option<&[u8]>) {
+        if let Some(status) = status.and_then(GrpcStatus::of) {
+            self.measured.rpc_status(status.as_http());
+            self.call = Some(status).filter(|status| *status != GrpcStatus::OK);
         }
     }
 
@@ -215,13 +220,13 @@ impl Exchange {
     fn decode(&mut self, bytes: Option<&[u8]>, at: Instant, shared: &Shared) {
         let Exchange { measured, recogniser, request_model, response, bodies, streaming, .. } = self;
         let Some(decoder) = response else { return };
-        let each = &mut Tell { measured, recogniser, request_model, streaming: *streaming, at, shared };
+        let each = &mut Forward { measured, recogniser, request_model, streaming: *streaming, at, shared };
         match bytes {
             Some(bytes) if bodies.is_plain(Message::Response) => decoder.feed_to(bytes, each),
             Some(bytes) => {
                 let shown = bodies.show(Message::Response, bytes, &mut |seen| match seen {
-                    Seen::Data(bytes) => decoder.feed_to(bytes, each),
-                    Seen::End => decoder.end_message_to(each),
+                    Event::Data(bytes) => decoder.feed_to(bytes, each),
+                    Event::End => decoder.end_message_to(each),
                 });
                 if let Err(why) = shown {
                     self.unread(Message::Response, why, shared);
@@ -260,8 +265,9 @@ impl Exchange {
         if ending == Ending::Complete || (self.streaming && ending != Ending::Unobserved) {
             self.decode(None, at, shared);
         }
-        if let Some(asked) = self.request.is_some().then(|| self.asked()) {
-            self.measured.asked(asked);
+        if self.request.is_some() {
+            let parameters = self.parameters();
+            self.measured.parameters(parameters);
         }
         let mut facts = self.response.as_ref().map(|decoder| decoder.engine()).unwrap_or_default();
         if let (Some(asked), Some(id)) =
@@ -294,7 +300,7 @@ impl Exchange {
                 .response
                 .as_ref()
                 .and_then(|d| d.error_type())
-                .or(self.call.map(Status::name))
+                .or(self.call.map(GrpcStatus::name))
                 .map(Into::into),
             profile: self.recogniser.profile(),
             text: self.response.as_mut().and_then(|d| d.take_text()),
@@ -323,7 +329,7 @@ impl Exchange {
         exchange.measured.request_head(route, None, None, shared.sink.as_ref());
         exchange.measured.targets(session.targets());
         if asked {
-            exchange.measured.request_end(Asked::default(), at);
+            exchange.measured.request_end(Parameters::default(), at);
             exchange.measured.announce(None, Some(true));
         }
         exchange.measured.in_session();
@@ -393,7 +399,7 @@ impl Exchange {
 }
 
 /// Passes decoded events to `measure`, all with the same time.
-struct Tell<'a> {
+struct Forward<'a> {
     measured: &'a mut Measured,
     recogniser: &'a mut Recogniser,
     request_model: &'a Option<Box<str>>,
@@ -402,7 +408,7 @@ struct Tell<'a> {
     shared: &'a Shared,
 }
 
-impl EventSink for Tell<'_> {
+impl EventSink for Forward<'_> {
     fn event(&mut self, event: &StreamEvent, info: &ResponseInfo<'_>) {
         if !self.streaming {
             self.measured.whole_answer(event, self.at);

@@ -4,19 +4,16 @@
 //! A connection that cannot be parsed is no longer observed: the reason is counted, and its bytes are still forwarded.
 
 mod body;
-mod cgroup;
-mod clock;
 mod connection;
+mod cost;
 mod engine;
 mod exchange;
-mod grpc;
+mod headers;
 mod open;
 mod session;
 mod settings;
-mod tenant;
 #[cfg(test)]
 mod tests;
-mod tgi_head;
 
 use std::fmt;
 use std::sync::Arc;
@@ -43,7 +40,7 @@ pub use settings::{OwnPath, OwnPathError, Settings, TargetHeaders, Text};
 
 /// Observes every connection of the process, and reports to a [`Sink`].
 #[derive(Debug)]
-pub struct Observatory {
+pub struct Observers {
     shared: ArcSwap<Shared>,
 }
 
@@ -74,9 +71,9 @@ impl fmt::Debug for Shared {
     }
 }
 
-impl Observatory {
-    /// Creates an observatory for this many listeners.
-    pub fn new(settings: Settings, pairs: usize, sink: Arc<dyn Sink>) -> Observatory {
+impl Observers {
+    /// Creates the observers of this many listeners.
+    pub fn new(settings: Settings, pairs: usize, sink: Arc<dyn Sink>) -> Observers {
         let engines = (0..pairs).map(|_| LastSeen::default()).collect();
         let lasting = Arc::new(Lasting {
             engines,
@@ -86,7 +83,7 @@ impl Observatory {
             budget: Budget::new(settings.memory_limit()),
             texts: TextMemory::default(),
         });
-        Observatory { shared: ArcSwap::from_pointee(Shared::new(settings, sink, lasting)) }
+        Observers { shared: ArcSwap::from_pointee(Shared::new(settings, sink, lasting)) }
     }
 
     /// Applies new settings to connections accepted from now on; open ones keep their settings.
@@ -122,7 +119,7 @@ impl Observatory {
     }
 }
 
-impl Observe for Observatory {
+impl Observe for Observers {
     fn accepted(&self, connection: &Connection) -> Option<Box<dyn Observer>> {
         let shared = self.shared.load_full();
         if !shared.settings.enabled {

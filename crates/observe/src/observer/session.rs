@@ -17,7 +17,7 @@ use tokometer_decode::Framing;
 use tokometer_decode::ResponseDecoder;
 use tokometer_decode::Route;
 use tokometer_decode::StreamEvent;
-use tokometer_wire::websocket::Seen;
+use tokometer_wire::websocket::Event;
 use tokometer_wire::websocket::Sender;
 
 /// Close codes that report no error (RFC 6455, section 7.4.1): normal, and going away.
@@ -44,13 +44,13 @@ pub(super) struct Session {
 /// Effect of a frame on the session. The event is not boxed, which would be one allocation per token.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)]
-pub(super) enum Turn {
+pub(super) enum Effect {
     /// Bytes of a message, for the response that is open, if any.
     Bytes(Message, usize),
     /// The client requests a response.
-    Asked,
+    Requested,
     /// The server sent this event.
-    Said(StreamEvent),
+    Event(StreamEvent),
     /// One side's messages cannot be parsed any more.
     Unread(Message, Unread),
 }
@@ -73,7 +73,7 @@ impl Session {
 
     /// Sets the tenant of the session's responses.
     pub(super) fn of_tenant(mut self, tenant: Option<&str>) -> Session {
-        self.targets = Targets { tenant: tenant.map(Into::into), ..Targets::default() }.said();
+        self.targets = Targets { tenant: tenant.map(Into::into), ..Targets::default() }.if_any();
         self
     }
 
@@ -83,7 +83,7 @@ impl Session {
     }
 
     /// Processes a frame.
-    pub(super) fn take(&mut self, sender: Sender, seen: &Seen<'_>) -> Option<Turn> {
+    pub(super) fn take(&mut self, sender: Sender, event: &Event<'_>) -> Option<Effect> {
         let of = match sender {
             Sender::Client => Message::Request,
             Sender::Server => Message::Response,
@@ -92,24 +92,24 @@ impl Session {
             Sender::Client => &mut self.client,
             Sender::Server => self.server.as_deref_mut()?,
         };
-        match seen {
-            Seen::Data(bytes) => {
+        match event {
+            Event::Data(bytes) => {
                 decoder.feed(bytes, &mut |_| {});
-                Some(Turn::Bytes(of, bytes.len()))
+                Some(Effect::Bytes(of, bytes.len()))
             }
-            Seen::MessageEnd { .. } => {
-                let mut event = None;
-                decoder.end_message(&mut |told| event = Some(*told));
+            Event::MessageEnd { .. } => {
+                let mut decoded = None;
+                decoder.end_message(&mut |event| decoded = Some(*event));
                 match sender {
-                    Sender::Client => event?.asks.then_some(Turn::Asked),
-                    Sender::Server => Some(Turn::Said(event?)),
+                    Sender::Client => decoded?.asks.then_some(Effect::Requested),
+                    Sender::Server => Some(Effect::Event(decoded?)),
                 }
             }
-            Seen::Close(code) => {
+            Event::Close(code) => {
                 self.closing.get_or_insert((sender, *code));
                 None
             }
-            Seen::Unreadable(why) => Some(Turn::Unread(of, unread(*why))),
+            Event::Unreadable(why) => Some(Effect::Unread(of, unread(*why))),
         }
     }
 

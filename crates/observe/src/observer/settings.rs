@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::observer::cgroup;
+use crate::observer::cost::automatic_memory;
 use tokometer_decode::Route;
 use tokometer_decode::TextLimits;
 
@@ -29,7 +29,7 @@ pub struct Settings {
     pub coding_window_bytes: usize,
     /// Decoding allowance per received byte of a connection, over all of its compressed bodies.
     pub coding_ratio: u64,
-    /// Budget for all memory that clients can make observers use; `None`: [`budget::automatic`].
+    /// Budget for all memory that clients can make observers use; `None`: half of the container's limit, at most 64 MiB.
     pub memory_bytes: Option<usize>,
     /// Path prefixes to strip before matching (`/engine1`).
     pub path_prefixes: Vec<String>,
@@ -126,7 +126,7 @@ pub enum OwnPathError {
 impl Settings {
     /// The memory budget in bytes.
     pub(super) fn memory_limit(&self) -> usize {
-        self.memory_bytes.unwrap_or_else(cgroup::automatic)
+        self.memory_bytes.unwrap_or_else(automatic_memory)
     }
 
     /// Route of a request: that of the longest custom path that matches, otherwise the built-in one, after removing a

@@ -4,10 +4,9 @@
 //! startup. pingora accepts; the socket then leaves pingora and belongs to the relay.
 
 mod bind;
-mod closing;
 mod descriptor;
 mod error;
-mod front;
+mod frontend;
 mod interception;
 mod service;
 mod settings;

@@ -1,6 +1,14 @@
 //! The listeners as pingora services: one set per thread, so that the accepting thread also serves the connection.
+//!
+//! Listening sockets are closed without cutting off clients that have begun to connect.
+//!
+//! The kernel completes handshakes by itself and queues the connections until they are accepted; closing the socket
+//! resets queued ones. Therefore new SYNs are dropped first, then queued connections are accepted, then the socket is
+//! closed. A client that connects in between gets no response and retransmits its SYN after one second (RFC 6298,
+//! section 2), to the server if that listens on the same port.
 
 use std::fmt;
+use std::io;
 use std::os::fd::IntoRawFd;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -18,15 +26,15 @@ use pingora::server::ShutdownWatch;
 use pingora::services::Service as _;
 use pingora::services::listening::Service;
 use pingora::time::fast_timeout::set_fast_timeout_to_tokio_threshold;
+use socket2::SockFilter;
 use socket2::SockRef;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::listen::bind::Bound;
 use crate::listen::bind::SocketFile;
-use crate::listen::closing;
 use crate::listen::error::Error;
-use crate::listen::front::Front;
+use crate::listen::frontend::Frontend;
 use crate::listen::settings::Address;
 use crate::listen::tls;
 use crate::listen::upstream::Upstream;
@@ -38,12 +46,12 @@ const LAG_PERIOD: Duration = Duration::from_secs(1);
 
 /// The listeners of one thread: every one of them, each with the thread's own socket.
 pub struct Worker {
-    doors: Vec<Door>,
+    listeners: Vec<Listener>,
     relay: Arc<Relay>,
 }
 
 /// One listening socket and its service.
-struct Door {
+struct Listener {
     service: Service<Shared>,
     key: String,
     socket: OwnedFd,
@@ -54,7 +62,7 @@ struct Door {
     _file: Option<Arc<SocketFile>>,
 }
 
-struct Shared(Arc<Front>);
+struct Shared(Arc<Frontend>);
 
 #[async_trait]
 impl ServerApp for Shared {
@@ -66,7 +74,7 @@ impl ServerApp for Shared {
 
 impl fmt::Debug for Worker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Worker").field("doors", &self.doors.len()).field("relay", &self.relay).finish()
+        f.debug_struct("Worker").field("listeners", &self.listeners.len()).field("relay", &self.relay).finish()
     }
 }
 
@@ -78,9 +86,9 @@ pub fn serve(bound: Vec<Bound>, relay: &Arc<Relay>, threads: usize) -> Result<Ve
     // pingora's own timers need a thread that wakes 100 times per second, for a handshake that is not used here.
     set_fast_timeout_to_tokio_threshold(Some(Duration::ZERO));
     let mut workers: Vec<Worker> = Vec::new();
-    workers.resize_with(threads.max(1), || Worker { doors: Vec::new(), relay: Arc::clone(relay) });
+    workers.resize_with(threads.max(1), || Worker { listeners: Vec::new(), relay: Arc::clone(relay) });
     for (pair, bound) in bound.into_iter().enumerate() {
-        let front = Arc::new(Front {
+        let frontend = Arc::new(Frontend {
             relay: Arc::clone(relay),
             pair,
             tls: bound.pair.tls.as_ref().map(tls::acceptor).transpose()?,
@@ -91,7 +99,7 @@ pub fn serve(bound: Vec<Bound>, relay: &Arc<Relay>, threads: usize) -> Result<Ve
             )?,
         });
         for (worker, socket) in workers.iter_mut().zip(bound.sockets(threads.max(1), &relay.settings())?) {
-            worker.doors.push(Door::new(&bound, socket, Shared(Arc::clone(&front)), relay.drain().listen()));
+            worker.listeners.push(Listener::new(&bound, socket, Shared(Arc::clone(&frontend)), relay.drain().listen()));
         }
     }
     Ok(workers)
@@ -102,8 +110,8 @@ impl Worker {
     /// single-threaded and outlive them.
     pub async fn accept(self) {
         let mut open = JoinSet::new();
-        for door in self.doors {
-            open.spawn(door.accept(self.relay.drain().stopping()));
+        for listener in self.listeners {
+            open.spawn(listener.accept(self.relay.drain().stopping()));
         }
         tokio::select! {
             () = async { while open.join_next().await.is_some() {} } => {}
@@ -123,8 +131,8 @@ async fn watch_lag(relay: &Relay) {
     }
 }
 
-impl Door {
-    fn new(bound: &Bound, socket: OwnedFd, front: Shared, listening: Listening) -> Door {
+impl Listener {
+    fn new(bound: &Bound, socket: OwnedFd, frontend: Shared, listening: Listening) -> Listener {
         let (key, listener) = match &bound.address {
             Address::Unix(path) => {
                 let path = path.display().to_string();
@@ -132,12 +140,12 @@ impl Door {
             }
             address => (address.to_string(), ListenerConfig::tcp(address.to_string())),
         };
-        let mut service = Service::new(bound.pair.name.clone(), front);
+        let mut service = Service::new(bound.pair.name.clone(), frontend);
         // The relay does its own reads and writes: pingora's buffers would waste 64 KiB per connection.
         service.add_listener(listener.l4_buffer(L4BufferSettings::new(0, 0)));
         // Without a duplicate the listener still closes, but may cut off connecting clients.
         let closed_by = matches!(bound.address, Address::Tcp { .. }).then(|| socket.try_clone().ok()).flatten();
-        Door { service, key, socket, closed_by, _listening: listening, _file: bound.file.clone() }
+        Listener { service, key, socket, closed_by, _listening: listening, _file: bound.file.clone() }
     }
 
     async fn accept(mut self, mut stopping: ShutdownWatch) {
@@ -151,14 +159,64 @@ impl Door {
             // An error means that the relay is gone, which is a stop as well.
             stopping.wait_for(|stopping| *stopping).await.ok();
             if let Some(socket) = closed_by {
-                if let Err(error) = closing::let_nobody_in(SockRef::from(&socket)) {
+                if let Err(error) = reject_new_connections(SockRef::from(&socket)) {
                     tracing::debug!(%error, "Clients that are connecting may be cut off.");
                 }
                 drop(socket);
-                tokio::time::sleep(closing::LINGER).await;
+                tokio::time::sleep(CLOSING_TIME).await;
             }
             close.send_replace(true);
         };
         tokio::join!(self.service.start_service(Some(descriptors), closing, 1), close);
+    }
+}
+
+/// Time for handshakes in progress to complete and for their first requests to arrive.
+const CLOSING_TIME: Duration = Duration::from_millis(100);
+
+/// From now on the kernel drops SYNs (the first packet of a handshake) for this socket.
+///
+/// A socket filter (socket(7), SO_ATTACH_FILTER) receives packets from the TCP header on. Accepted connections inherit
+/// it, but receive no such packets.
+fn reject_new_connections(socket: SockRef<'_>) -> io::Result<()> {
+    const LOAD_BYTE: u16 = 0x30;
+    const AND: u16 = 0x54;
+    const JUMP_IF_EQUAL: u16 = 0x15;
+    const RETURN: u16 = 0x06;
+    const FLAGS: u32 = 13;
+    const SYN: u32 = 0x02;
+    const ACK: u32 = 0x10;
+    socket.attach_filter(&[
+        SockFilter::new(LOAD_BYTE, 0, 0, FLAGS),
+        SockFilter::new(AND, 0, 0, SYN | ACK),
+        SockFilter::new(JUMP_IF_EQUAL, 0, 1, SYN),
+        SockFilter::new(RETURN, 0, 0, 0),
+        SockFilter::new(RETURN, 0, 0, u32::MAX),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::io::Write;
+    use std::net::TcpListener;
+    use std::net::TcpStream;
+
+    use super::*;
+
+    #[test]
+    fn queued_connection_is_accepted_and_new_ones_are_dropped() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut before = TcpStream::connect(address).unwrap();
+        reject_new_connections(SockRef::from(&listener)).unwrap();
+        assert!(TcpStream::connect_timeout(&address, CLOSING_TIME).is_err());
+        let (mut accepted, _) = listener.accept().unwrap();
+        before.write_all(b"a").unwrap();
+        accepted.read_exact(&mut [0; 1]).unwrap();
+        accepted.write_all(b"b").unwrap();
+        before.read_exact(&mut [0; 1]).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        assert_eq!(listener.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
     }
 }

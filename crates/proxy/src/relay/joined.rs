@@ -13,13 +13,13 @@ use tokio::time::Sleep;
 
 use crate::relay::drain::Phase;
 use crate::relay::drain::Ticket;
+use crate::relay::forward::Endpoints;
+use crate::relay::forward::Forwarder;
+use crate::relay::forward::ReadContext;
+use crate::relay::forward::Turn;
+use crate::relay::forward::with_read_buffer;
 use crate::relay::guard::Guard;
-use crate::relay::lane::Eyes;
-use crate::relay::lane::Lane;
-use crate::relay::lane::Turn;
-use crate::relay::lane::Way;
 use crate::relay::reset::ResetWatch;
-use crate::relay::scratch;
 use crate::relay::settings::Settings;
 use crate::relay::stream::Stream;
 use tokometer_observe::input::Close;
@@ -48,8 +48,8 @@ pub struct Joined {
     /// `None` once closed.
     ends: Option<Ends>,
     guard: Guard,
-    request: Lane,
-    response: Lane,
+    request: Forwarder,
+    response: Forwarder,
     /// The side that sent the first FIN.
     first: Option<Side>,
     /// `None` once another task owns the client's socket.
@@ -87,7 +87,7 @@ impl Idle {
 
 /// How both sockets are closed.
 #[derive(Clone, Copy)]
-enum Farewell {
+enum CloseMode {
     /// FIN to each side that has not received one.
     Orderly,
     /// RST to both; the side that reset the connection itself does not see it.
@@ -110,8 +110,8 @@ impl Joined {
             settings,
             ends: Some(Ends { client, server, watch: None }),
             guard,
-            request: Lane::new(Direction::Request),
-            response: Lane::new(Direction::Response),
+            request: Forwarder::new(Direction::Request),
+            response: Forwarder::new(Direction::Response),
             first: None,
             ticket: Some(ticket),
             entered: false,
@@ -122,7 +122,7 @@ impl Joined {
     }
 
     /// Forwards bytes in both directions; `Some` when that ended the connection.
-    fn relay(&mut self, cx: &mut Context<'_>) -> Option<(Close, Farewell)> {
+    fn relay(&mut self, cx: &mut Context<'_>) -> Option<(Close, CloseMode)> {
         let Ends { client, server, .. } = self.ends.as_mut()?;
         let most = match (self.guard.relay().waiting() > MUCH_WAITS, self.guard.is_costly()) {
             (true, _) => SCARCE_READ_BYTES,
@@ -130,19 +130,19 @@ impl Joined {
             (false, false) => usize::MAX,
         };
         let size = self.settings.scratch_bytes.min(self.settings.remainder_bytes).min(most).max(1);
-        let (request, response, moved) = scratch::with(size, |scratch| {
-            let mut eyes = Eyes { scratch, guard: &mut self.guard, moved: None };
+        let (request, response, moved) = with_read_buffer(size, |buffer| {
+            let mut context = ReadContext { buffer, guard: &mut self.guard, moved: None };
             let last = self.response.finished();
-            let request = self.request.turn(cx, &mut Way { from: client, to: server, last }, &mut eyes);
+            let request = self.request.turn(cx, &mut Endpoints { from: client, to: server, last }, &mut context);
             if request == Turn::ReceiverGone {
                 self.response.lose_sender();
             }
             let last = self.request.finished();
-            let response = self.response.turn(cx, &mut Way { from: server, to: client, last }, &mut eyes);
+            let response = self.response.turn(cx, &mut Endpoints { from: server, to: client, last }, &mut context);
             if response == Turn::ReceiverGone {
                 self.request.lose_sender();
             }
-            (request, response, eyes.moved)
+            (request, response, context.moved)
         });
         if let Some(at) = moved {
             self.used = true;
@@ -161,34 +161,34 @@ impl Joined {
             };
         }
         if request == Turn::SenderReset {
-            return Some((Close::Reset(Side::Client), Farewell::Reset));
+            return Some((Close::Reset(Side::Client), CloseMode::Reset));
         }
         if response == Turn::SenderReset {
-            return Some((Close::Reset(Side::Server), Farewell::Reset));
+            return Some((Close::Reset(Side::Server), CloseMode::Reset));
         }
         if response == Turn::Truncated {
-            return Some((Close::Truncated, Farewell::Truncate));
+            return Some((Close::Truncated, CloseMode::Truncate));
         }
         if request == Turn::ReceiverGone && self.response.ended() {
-            return Some((Close::Reset(Side::Server), Farewell::Reset));
+            return Some((Close::Reset(Side::Server), CloseMode::Reset));
         }
         if response == Turn::ReceiverGone && self.request.ended() {
-            return Some((Close::Reset(Side::Client), Farewell::Reset));
+            return Some((Close::Reset(Side::Client), CloseMode::Reset));
         }
         if self.request.finished() && self.response.finished() {
             let first = self.first.unwrap_or(Side::Client);
-            return Some((Close::Finished { first }, Farewell::Orderly));
+            return Some((Close::Finished { first }, CloseMode::Orderly));
         }
         None
     }
 
     /// Watches a side that is not read. If neither is read, a write to the server is pending and reports its reset.
-    fn watch(&mut self, cx: &mut Context<'_>) -> Option<(Close, Farewell)> {
+    fn watch(&mut self, cx: &mut Context<'_>) -> Option<(Close, CloseMode)> {
         let ends = self.ends.as_mut()?;
         // After FINs in both directions a reset can cut nothing off.
-        let watch_client = self.request.deaf() && !self.response.finished();
+        let watch_client = self.request.is_paused() && !self.response.finished();
         // Bytes of the server that wait for a slow client are delivered before a reset by the server is forwarded.
-        let watch_server = self.response.deaf() && !self.response.pending() && !self.request.finished();
+        let watch_server = self.response.is_paused() && !self.response.pending() && !self.request.finished();
         let side = match (watch_client, watch_server) {
             (true, _) => Side::Client,
             (false, true) => Side::Server,
@@ -202,14 +202,14 @@ impl Joined {
             other => other.insert(Box::new(ResetWatch::new(side))),
         };
         let stream = if side == Side::Client { &ends.client } else { &ends.server };
-        watch.poll(cx, stream).is_ready().then_some((Close::Reset(side), Farewell::Reset))
+        watch.poll(cx, stream).is_ready().then_some((Close::Reset(side), CloseMode::Reset))
     }
 
     /// Closes the connection if the current drain phase requires it.
-    fn drain(&mut self, cx: &mut Context<'_>) -> Option<(Close, Farewell)> {
+    fn drain(&mut self, cx: &mut Context<'_>) -> Option<(Close, CloseMode)> {
         match self.ticket.as_ref()?.phase() {
             Phase::Running | Phase::Closing => None,
-            Phase::Forced => Some((Close::Drained, Farewell::Reset)),
+            Phase::Forced => Some((Close::Drained, CloseMode::Reset)),
             Phase::Draining => {
                 if self.request.pending() || self.response.pending() {
                     return None;
@@ -217,7 +217,7 @@ impl Joined {
                 // Without an observer, only a connection that was never used is known to be idle.
                 let idle = self.guard.idle().unwrap_or(!self.used);
                 let idle = idle && (self.used || self.first_byte_is_due(cx));
-                idle.then_some((Close::Drained, Farewell::Orderly))
+                idle.then_some((Close::Drained, CloseMode::Orderly))
             }
         }
     }
@@ -226,7 +226,7 @@ impl Joined {
         self.first_byte.get_or_insert_with(|| Box::pin(tokio::time::sleep(FIRST_BYTE))).as_mut().poll(cx).is_ready()
     }
 
-    fn idle_out(&mut self, cx: &mut Context<'_>) -> Option<(Close, Farewell)> {
+    fn idle_out(&mut self, cx: &mut Context<'_>) -> Option<(Close, CloseMode)> {
         if self.request.finished() || self.response.finished() {
             self.limit_half_close();
         }
@@ -237,7 +237,7 @@ impl Joined {
                 return Some(if idle.half_closed {
                     self.half_close_over()
                 } else {
-                    (Close::IdleTimeout, Farewell::Reset)
+                    (Close::IdleTimeout, CloseMode::Reset)
                 });
             }
             idle.timer.as_mut().reset(until.into());
@@ -259,30 +259,30 @@ impl Joined {
 
     /// The end of a connection that was half-closed for too long. The client gets an orderly close only if the response
     /// is complete, because it may take that close for the end of the response.
-    fn half_close_over(&mut self) -> (Close, Farewell) {
+    fn half_close_over(&mut self) -> (Close, CloseMode) {
         let whole = !self.request.pending() && !self.response.pending();
         match self.first {
-            Some(Side::Server) if whole => (Close::Finished { first: Side::Server }, Farewell::Orderly),
-            Some(Side::Server) => (Close::Finished { first: Side::Server }, Farewell::Reset),
+            Some(Side::Server) if whole => (Close::Finished { first: Side::Server }, CloseMode::Orderly),
+            Some(Side::Server) => (Close::Finished { first: Side::Server }, CloseMode::Reset),
             _ if whole && self.guard.idle() == Some(true) => {
-                (Close::Finished { first: Side::Client }, Farewell::Orderly)
+                (Close::Finished { first: Side::Client }, CloseMode::Orderly)
             }
-            _ => (Close::IdleTimeout, Farewell::Reset),
+            _ => (Close::IdleTimeout, CloseMode::Reset),
         }
     }
 
-    fn close(&mut self, close: Close, farewell: Farewell) {
+    fn close(&mut self, close: Close, mode: CloseMode) {
         if let Some(Ends { client, server, .. }) = self.ends.take() {
-            match farewell {
-                Farewell::Orderly => {
+            match mode {
+                CloseMode::Orderly => {
                     client.close();
                     server.close();
                 }
-                Farewell::Reset => {
+                CloseMode::Reset => {
                     client.reset();
                     server.reset();
                 }
-                Farewell::Truncate => {
+                CloseMode::Truncate => {
                     server.reset();
                     let ticket = self.ticket.take();
                     drop(tokio::spawn(client.truncate(ticket)));
@@ -309,8 +309,8 @@ impl Future for Joined {
         }
         let end = this.relay(cx).or_else(|| this.watch(cx)).or_else(|| this.drain(cx)).or_else(|| this.idle_out(cx));
         match end {
-            Some((close, farewell)) => {
-                this.close(close, farewell);
+            Some((close, mode)) => {
+                this.close(close, mode);
                 Poll::Ready(())
             }
             None if this.ends.is_none() => Poll::Ready(()),
@@ -322,7 +322,7 @@ impl Future for Joined {
 impl Drop for Joined {
     /// A stopping runtime drops its tasks: the end of the connection is recorded then as well.
     fn drop(&mut self) {
-        self.close(Close::Drained, Farewell::Reset);
+        self.close(Close::Drained, CloseMode::Reset);
     }
 }
 

@@ -6,13 +6,11 @@
 
 mod drain;
 mod entrance;
+mod forward;
 mod guard;
 mod joined;
-mod lag;
-mod lane;
 mod refuse;
 mod reset;
-mod scratch;
 mod settings;
 mod stats;
 mod stream;
@@ -20,9 +18,8 @@ mod stream;
 pub use drain::{Drain, Phase};
 pub use entrance::{Accepted, DESCRIPTORS_PER_CONNECTION, Relay};
 pub use joined::Joined;
-pub use lag::LagClock;
 pub use settings::{Settings, Unreachable};
-pub use stats::{Full, Stats};
+pub use stats::{Full, LagClock, Stats};
 pub use stream::{Endpoint, Socket, Stream};
 
 pub(crate) use drain::Listening;

@@ -361,7 +361,7 @@ impl Collect for Ledger {
 }
 
 impl Sink for Ledger {
-    fn record(&self, record: &Record) {
+    fn record(&self, record: &Arc<Record>) {
         self.add(record);
     }
 }

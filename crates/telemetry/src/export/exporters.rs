@@ -179,7 +179,7 @@ impl Sink for Exporters {
         Some(self.recorder.live(labels))
     }
 
-    fn record(&self, record: &Record) {
+    fn record(&self, record: &Arc<Record>) {
         let exemplar = self.tracer.trace(record);
         self.recorder.record(record, exemplar);
     }

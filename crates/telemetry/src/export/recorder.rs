@@ -120,7 +120,7 @@ impl Recorder {
 
     /// Resolves the label sets of streams that started with unknown labels.
     fn adopt(&self, table: &mut Table) {
-        for (labels, counts) in self.sets.fresh.drain() {
+        for (labels, counts) in self.sets.take_fresh() {
             let Resolved { handles, .. } = self.resolve(table, &Arc::new(labels), true, Some(&counts));
             if !Arc::ptr_eq(handles.counts(), &counts) {
                 table.apart.push((counts, handles));

@@ -341,12 +341,12 @@ impl Sink for Watching {
         self.in_flight.watch(opening).and(self.next.opened(opening))
     }
 
-    fn record(&self, record: &Record) {
+    fn record(&self, record: &Arc<Record>) {
         self.in_flight.totals.ended(record);
         self.next.record(record);
     }
 
-    fn record_with_text(&self, record: &Record, text: &mut Option<UncountedText>) {
+    fn record_with_text(&self, record: &Arc<Record>, text: &mut Option<UncountedText>) {
         self.in_flight.totals.ended(record);
         self.next.record_with_text(record, text);
     }

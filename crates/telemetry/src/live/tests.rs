@@ -26,7 +26,7 @@ const OPEN_STREAM_BYTES: usize = 704;
 struct Nobody;
 
 impl Sink for Nobody {
-    fn record(&self, _record: &Record) {}
+    fn record(&self, _record: &Arc<Record>) {}
 }
 
 /// A successful chat request without further details.

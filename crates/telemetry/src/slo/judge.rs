@@ -385,7 +385,7 @@ impl Sink for Judge {
         if judged && opening.route.generates() { self.open.watch(opening) } else { Watches::default() }
     }
 
-    fn record(&self, record: &Record) {
+    fn record(&self, record: &Arc<Record>) {
         self.judge(record);
     }
 }

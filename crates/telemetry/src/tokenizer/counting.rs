@@ -44,7 +44,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 /// A response waiting to be counted.
 struct Job {
-    record: Record,
+    record: Arc<Record>,
     text: UncountedText,
     vocabulary: Arc<dyn Tokenize>,
     since: Instant,
@@ -77,7 +77,7 @@ struct Shared {
     /// Locked by the thread while it waits for messages, and never while it counts.
     jobs: Mutex<Receiver<Message>>,
     /// The record whose text is being counted: the code that takes it out forwards it.
-    at_hand: Mutex<Option<Box<Record>>>,
+    at_hand: Mutex<Option<Arc<Record>>>,
     vocabularies: ArcSwap<Vocabularies>,
     waiting: AtomicUsize,
     most: AtomicUsize,
@@ -168,7 +168,7 @@ impl Counting {
     }
 
     /// Adds a response to the queue. Never blocks.
-    fn offer(&self, record: &Record, text: UncountedText) -> Result<(), Uncounted> {
+    fn offer(&self, record: &Arc<Record>, text: UncountedText) -> Result<(), Uncounted> {
         if let Some(lost) = text.text.lost() {
             return Err(lost.into());
         }
@@ -181,7 +181,7 @@ impl Counting {
             self.shared.waiting.fetch_sub(1, Relaxed);
             return Err(Uncounted::QueueFull);
         }
-        let job = Job { record: record.clone(), text, vocabulary: Arc::clone(vocabulary), since: Instant::now() };
+        let job = Job { record: Arc::clone(record), text, vocabulary: Arc::clone(vocabulary), since: Instant::now() };
         // Cannot fail: `shared` also holds the receiver.
         self.queue.send(Message::Count(Box::new(job))).map_err(|_| Uncounted::QueueFull)
     }
@@ -200,11 +200,11 @@ impl Stage for Counting {
         &self.shared.next
     }
 
-    fn record(&self, record: &Record) {
+    fn record(&self, record: &Arc<Record>) {
         self.shared.next.record(record);
     }
 
-    fn record_with_text(&self, record: &Record, text: &mut Option<UncountedText>) {
+    fn record_with_text(&self, record: &Arc<Record>, text: &mut Option<UncountedText>) {
         match text.take().map(|text| self.offer(record, text)) {
             Some(Ok(())) => return,
             Some(Err(why)) => self.shared.add_uncounted(why),
@@ -229,7 +229,7 @@ impl Shared {
     /// Counts one response and forwards its record.
     fn count(&self, job: Job) {
         let Job { record, text: UncountedText { text, thresholds }, vocabulary, since } = job;
-        *lock(&self.at_hand) = Some(Box::new(record));
+        *lock(&self.at_hand) = Some(record);
         let late = self.hurry.load(Relaxed) || since.elapsed() > LONGEST_WAIT;
         let tokens = if late {
             Err(Uncounted::QueueFull)
@@ -239,7 +239,7 @@ impl Shared {
         };
         drop(text);
         let Some(mut record) = lock(&self.at_hand).take() else { return };
-        if let Err(why) = tokens.and_then(|tokens| record.count_text(tokens, &thresholds)) {
+        if let Err(why) = tokens.and_then(|tokens| Arc::make_mut(&mut record).count_text(tokens, &thresholds)) {
             self.add_uncounted(why);
         }
         self.pass_on(&record);
@@ -263,7 +263,7 @@ impl Shared {
         }
     }
 
-    fn pass_on(&self, record: &Record) {
+    fn pass_on(&self, record: &Arc<Record>) {
         self.waiting.fetch_sub(1, Relaxed);
         // A panic of the sink must not end the thread.
         drop(catch_unwind(AssertUnwindSafe(|| self.next.record(record))));

@@ -6,7 +6,7 @@ use crate::budget::Share;
 use crate::coding::Coding;
 use crate::coding::Limits;
 use crate::coding::Unreadable;
-use crate::coding::inflate::Inflate;
+use crate::coding::deflate::Inflate;
 use crate::coding::stage::Stage;
 
 /// Maximum decoded bytes passed on at once. They are on the stack, so that a waiting stream holds none.

@@ -7,19 +7,13 @@
 mod brotli;
 mod codings;
 mod decoder;
-mod gzip;
-mod inflate;
+mod deflate;
 mod layer;
-mod message;
-mod series;
 mod stage;
-mod zlib;
 mod zstandard;
 
 pub use codings::{Coding, Codings};
-pub use decoder::Decoder;
-pub use message::MessageInflater;
-pub use series::Series;
+pub use decoder::{Decoder, MessageInflater, Series};
 
 /// Limits on the stream of a body. Its cost is charged to its connection's [`Account`](crate::budget::Account).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,10 +4,11 @@ use crate::coding::Coding;
 use crate::coding::Limits;
 use crate::coding::Unreadable;
 use crate::coding::brotli::Brotli;
-use crate::coding::gzip::Gzip;
-use crate::coding::inflate::Inflate;
-use crate::coding::message;
-use crate::coding::zlib::Zlib;
+use crate::coding::deflate;
+use crate::coding::deflate::Gzip;
+use crate::coding::deflate::INFLATE_BYTES;
+use crate::coding::deflate::Inflate;
+use crate::coding::deflate::Zlib;
 use crate::coding::zstandard::Zstandard;
 
 /// The state of one coding. Each variant is small or boxed; the windows are on the heap.
@@ -40,7 +41,7 @@ impl Stage {
             Stage::Deflate(zlib) => zlib.step(input, output),
             Stage::Brotli(brotli) => brotli.step(input, output),
             Stage::Zstd(zstd) => zstd.step(input, output),
-            Stage::Message(inflate) => message::step(inflate, input, output),
+            Stage::Message(inflate) => deflate::message_step(inflate, input, output),
         }
     }
 
@@ -84,7 +85,7 @@ impl Stage {
             Stage::Deflate(zlib) => zlib.holds(),
             Stage::Brotli(brotli) => brotli.holds(),
             Stage::Zstd(zstd) => zstd.holds(),
-            Stage::Message(_) => message::holds(),
+            Stage::Message(_) => INFLATE_BYTES,
         }
     }
 

@@ -20,7 +20,7 @@ const BLOCK_OVER_CAP: usize = 4;
 
 /// A parsed event of one direction.
 #[derive(Debug)]
-pub(super) enum Said<'a> {
+pub(super) enum Event<'a> {
     /// A header block of a stream is complete; the first byte of its frame was read at `first`.
     Fields { stream: u32, fields: Fields, ends: bool, first: Instant },
     /// Data of a stream; empty data only ends it.
@@ -125,16 +125,16 @@ impl Half {
     /// The next event in `bytes`, read at `at`; `bytes` is advanced past it. At most `cap` bytes of a header list are
     /// decoded. `None` when all bytes are read.
     #[inline]
-    pub(super) fn next<'a>(&mut self, bytes: &mut &'a [u8], at: Instant, cap: usize) -> Result<Option<Said<'a>>, Bad> {
+    pub(super) fn next<'a>(&mut self, bytes: &mut &'a [u8], at: Instant, cap: usize) -> Result<Option<Event<'a>>, Bad> {
         while let Some(part) = self.frames.next(bytes, at)? {
-            if let Some(said) = self.take(part, at, cap)? {
-                return Ok(Some(said));
+            if let Some(event) = self.take(part, at, cap)? {
+                return Ok(Some(event));
             }
         }
         Ok(None)
     }
 
-    fn take<'a>(&mut self, part: Part<'a>, at: Instant, cap: usize) -> Result<Option<Said<'a>>, Bad> {
+    fn take<'a>(&mut self, part: Part<'a>, at: Instant, cap: usize) -> Result<Option<Event<'a>>, Bad> {
         let Part { frame, content, last } = part;
         self.expansion.earn(content.len());
         // Each side begins with SETTINGS (RFC 9113, section 3.4); anything else is not HTTP/2.
@@ -151,19 +151,19 @@ impl Half {
             Kind::Data if stream == 0 => Err(Bad::Frame),
             Kind::Data => {
                 let ends = last && frame.ends_stream();
-                Ok((ends || !content.is_empty()).then_some(Said::Data { stream, bytes: content, ends }))
+                Ok((ends || !content.is_empty()).then_some(Event::Data { stream, bytes: content, ends }))
             }
-            Kind::ResetStream => Ok(self.take_words(part).map(|[code, _]| Said::Reset { stream, code })),
+            Kind::ResetStream => Ok(self.take_words(part).map(|[code, _]| Event::Reset { stream, code })),
             Kind::GoAway => {
                 let words = self.take_words(part);
-                Ok(words.map(|[last, _]| Said::GoAway { last: last & 0x7fff_ffff }))
+                Ok(words.map(|[last, _]| Event::GoAway { last: last & 0x7fff_ffff }))
             }
             Kind::Settings | Kind::Other => Ok(None),
         }
     }
 
     /// Collects a header block and decodes it when it is complete.
-    fn take_block<'a>(&mut self, part: Part<'_>, at: Instant, cap: usize) -> Result<Option<Said<'a>>, Bad> {
+    fn take_block<'a>(&mut self, part: Part<'_>, at: Instant, cap: usize) -> Result<Option<Event<'a>>, Bad> {
         let Part { frame, content, last } = part;
         let mut open = self.block.take();
         let restarts = open.as_ref().is_some_and(|open| open.between) && frame.kind != Kind::Continuation;
@@ -191,9 +191,9 @@ impl Half {
         if !self.expansion.spend(decoded) {
             return Err(Bad::Expansion);
         }
-        let said = Said::Fields { stream: begun.stream, fields, ends: begun.ends_stream(), first };
+        let event = Event::Fields { stream: begun.stream, fields, ends: begun.ends_stream(), first };
         // PUSH_PROMISE announces a request that the client did not send; its block had to be decoded for the table.
-        Ok((begun.kind == Kind::Headers).then_some(said))
+        Ok((begun.kind == Kind::Headers).then_some(event))
     }
 
     /// The first two words of a frame, at its end.

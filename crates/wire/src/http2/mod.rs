@@ -13,8 +13,8 @@ use std::time::Instant;
 
 use crate::http1::Limits;
 use crate::http2::half::Bad;
+use crate::http2::half::Event;
 use crate::http2::half::Half;
-use crate::http2::half::Said;
 use crate::http2::hpack::BadBlock;
 use crate::http2::hpack::Fields;
 use crate::http2::streams::Streams;
@@ -86,7 +86,7 @@ impl Http2 {
         }
         loop {
             match self.request.next(&mut bytes, at, self.limits.head_bytes) {
-                Ok(Some(said)) => self.asked(said, at, visitor),
+                Ok(Some(event)) => self.request_event(event, at, visitor),
                 Ok(None) => return Ok(()),
                 Err(bad) => return Err(self.stop(fault(bad, Fault::MalformedRequest))),
             }
@@ -101,7 +101,7 @@ impl Http2 {
         self.check()?;
         loop {
             match self.response.next(&mut bytes, at, self.limits.head_bytes) {
-                Ok(Some(said)) => self.answered(said, at, visitor),
+                Ok(Some(event)) => self.response_event(event, at, visitor),
                 Ok(None) => return Ok(()),
                 Err(bad) => return Err(self.stop(fault(bad, Fault::MalformedResponse))),
             }
@@ -132,9 +132,9 @@ impl Http2 {
         self.request.holds() + self.response.holds() + self.streams.holds()
     }
 
-    fn asked(&mut self, said: Said<'_>, at: Instant, visitor: &mut impl Visitor) {
-        match said {
-            Said::Fields { stream, fields, ends, first } => {
+    fn request_event(&mut self, event: Event<'_>, at: Instant, visitor: &mut impl Visitor) {
+        match event {
+            Event::Fields { stream, fields, ends, first } => {
                 let number = self.number(stream);
                 if self.streams.is_new(stream) {
                     let followed = visitor.request_begin(number, first);
@@ -150,19 +150,19 @@ impl Http2 {
                 }
                 self.end_request(stream, ends, at, visitor);
             }
-            Said::Data { stream, bytes, ends } => {
+            Event::Data { stream, bytes, ends } => {
                 if !bytes.is_empty() && self.streams.is_asking(stream) {
                     visitor.request_body(self.number(stream), bytes, at);
                 }
                 self.end_request(stream, ends, at, visitor);
             }
-            Said::Reset { stream, code } => {
+            Event::Reset { stream, code } => {
                 if self.streams.close(stream) {
                     visitor.reset(self.number(stream), Reset::ByClient(code), at);
                 }
             }
             // It refers to streams opened by the server.
-            Said::GoAway { .. } => {}
+            Event::GoAway { .. } => {}
         }
     }
 
@@ -173,24 +173,24 @@ impl Http2 {
         }
     }
 
-    fn answered(&mut self, said: Said<'_>, at: Instant, visitor: &mut impl Visitor) {
-        match said {
-            Said::Fields { stream, fields, ends, .. } => {
-                self.answered_fields(stream, &fields, ends, at, visitor);
+    fn response_event(&mut self, event: Event<'_>, at: Instant, visitor: &mut impl Visitor) {
+        match event {
+            Event::Fields { stream, fields, ends, .. } => {
+                self.response_fields(stream, &fields, ends, at, visitor);
                 self.end_response(stream, ends, at, visitor);
             }
-            Said::Data { stream, bytes, ends } => {
+            Event::Data { stream, bytes, ends } => {
                 if !bytes.is_empty() && self.streams.is_open(stream) {
                     visitor.response_body(self.number(stream), bytes, at);
                 }
                 self.end_response(stream, ends, at, visitor);
             }
-            Said::Reset { stream, code } => {
+            Event::Reset { stream, code } => {
                 if self.streams.close(stream) {
                     visitor.reset(self.number(stream), Reset::ByServer(code), at);
                 }
             }
-            Said::GoAway { last } => {
+            Event::GoAway { last } => {
                 for stream in self.streams.close_above(last) {
                     visitor.reset(self.number(stream), Reset::NotTaken, at);
                 }
@@ -198,7 +198,7 @@ impl Http2 {
         }
     }
 
-    fn answered_fields(&mut self, stream: u32, fields: &Fields, ends: bool, at: Instant, visitor: &mut impl Visitor) {
+    fn response_fields(&mut self, stream: u32, fields: &Fields, ends: bool, at: Instant, visitor: &mut impl Visitor) {
         if !self.streams.is_open(stream) {
             return;
         }

@@ -5,7 +5,6 @@
 //! because their length is known; only a length above 63 bits makes the start of the next frame unknown.
 
 mod extensions;
-mod frame;
 mod receiver;
 
 use std::time::Instant;
@@ -31,7 +30,7 @@ pub enum Sender {
 
 /// A parsed event of a WebSocket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seen<'a> {
+pub enum Event<'a> {
     /// The next bytes of a message's data, unmasked and decompressed; never empty.
     Data(&'a [u8]),
     /// The message is complete.
@@ -74,7 +73,7 @@ impl WebSocket {
     /// When the start of the next frame is unknown; final.
     pub fn request(&mut self, bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
         let exchange = self.exchange;
-        self.client.read(bytes, &mut |seen| visitor.websocket(exchange, Sender::Client, &seen, at))
+        self.client.read(bytes, &mut |event| visitor.websocket(exchange, Sender::Client, &event, at))
     }
 
     /// Parses `bytes`, sent by the server and read at `at`.
@@ -83,6 +82,6 @@ impl WebSocket {
     /// See [`WebSocket::request`].
     pub fn response(&mut self, bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
         let exchange = self.exchange;
-        self.server.read(bytes, &mut |seen| visitor.websocket(exchange, Sender::Server, &seen, at))
+        self.server.read(bytes, &mut |event| visitor.websocket(exchange, Sender::Server, &event, at))
     }
 }

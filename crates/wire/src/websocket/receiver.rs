@@ -3,15 +3,108 @@
 use crate::budget::Account;
 use crate::coding::MessageInflater;
 use crate::message::Fault;
+use crate::websocket::Event;
 use crate::websocket::Extensions;
-use crate::websocket::Seen;
-use crate::websocket::frame::BINARY;
-use crate::websocket::frame::BadLength;
-use crate::websocket::frame::CLOSE;
-use crate::websocket::frame::CONTINUATION;
-use crate::websocket::frame::Frame;
-use crate::websocket::frame::Header;
-use crate::websocket::frame::TEXT;
+
+/// Maximum header size: two bytes, a length of eight, a mask of four.
+const MOST: usize = 14;
+
+/// A parsed frame header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Frame {
+    /// The last frame of its message.
+    fin: bool,
+    /// RSV1: compressed, on the first frame of a message (RFC 7692, section 6).
+    compressed: bool,
+    /// RSV2 or RSV3: no known extension uses them.
+    reserved: bool,
+    opcode: u8,
+    /// Bytes of payload.
+    length: u64,
+    mask: Option<[u8; 4]>,
+}
+
+/// Opcodes (section 11.8). 8 and above are control frames.
+const CONTINUATION: u8 = 0;
+const TEXT: u8 = 1;
+const BINARY: u8 = 2;
+const CLOSE: u8 = 8;
+
+impl Frame {
+    /// A control frame, which may occur between the frames of a message.
+    fn is_control(&self) -> bool {
+        self.opcode >= CLOSE
+    }
+}
+
+/// A length whose first bit is set, which the RFC does not allow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct BadLength;
+
+/// Collects the bytes of one header.
+#[derive(Clone, Copy, Debug, Default)]
+struct Header {
+    bytes: [u8; MOST],
+    len: u8,
+}
+
+impl Header {
+    /// Consumes the bytes it needs. `None` while the header is incomplete.
+    fn take(&mut self, bytes: &mut &[u8]) -> Result<Option<Frame>, BadLength> {
+        loop {
+            let have = usize::from(self.len);
+            let needed = self.needed();
+            if have >= needed {
+                return self.frame().map(Some);
+            }
+            let Some((byte, rest)) = bytes.split_first() else { return Ok(None) };
+            *bytes = rest;
+            if let Some(place) = self.bytes.get_mut(have) {
+                *place = *byte;
+            }
+            self.len += 1;
+        }
+    }
+
+    /// The header size in bytes; 2 until the first two bytes are known.
+    fn needed(&self) -> usize {
+        if self.len < 2 {
+            return 2;
+        }
+        let [_, second, ..] = self.bytes;
+        2 + self.length_bytes() + if second & 0x80 == 0 { 0 } else { 4 }
+    }
+
+    fn length_bytes(&self) -> usize {
+        let [_, second, ..] = self.bytes;
+        match second & 0x7f {
+            126 => 2,
+            127 => 8,
+            _ => 0,
+        }
+    }
+
+    fn frame(&self) -> Result<Frame, BadLength> {
+        let [first, second, a, b, c, d, e, f, g, h, ..] = self.bytes;
+        let length = match self.length_bytes() {
+            0 => u64::from(second & 0x7f),
+            2 => u64::from(u16::from_be_bytes([a, b])),
+            _ => u64::from_be_bytes([a, b, c, d, e, f, g, h]),
+        };
+        if length >> 63 == 1 {
+            return Err(BadLength);
+        }
+        let mask = self.bytes.get(2 + self.length_bytes()..).and_then(|rest| rest.first_chunk::<4>());
+        Ok(Frame {
+            fin: first & 0x80 != 0,
+            compressed: first & 0x40 != 0,
+            reserved: first & 0x30 != 0,
+            opcode: first & 0x0f,
+            length,
+            mask: mask.copied().filter(|_| second & 0x80 != 0),
+        })
+    }
+}
 
 /// Bytes unmasked at once, on the stack.
 const SLICE: usize = 4 * 1024;
@@ -69,7 +162,7 @@ impl Receiver {
         Receiver { at: At::Header(Header::default()), message: None, inflater }
     }
 
-    pub(super) fn read(&mut self, mut bytes: &[u8], tell: &mut dyn FnMut(Seen<'_>)) -> Result<(), Fault> {
+    pub(super) fn read(&mut self, mut bytes: &[u8], each: &mut dyn FnMut(Event<'_>)) -> Result<(), Fault> {
         loop {
             match &mut self.at {
                 At::Header(header) => {
@@ -84,12 +177,12 @@ impl Receiver {
                     let here = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
                     let (data, rest) = bytes.split_at_checked(here).unwrap_or((bytes, &[]));
                     bytes = rest;
-                    self.payload(&mut payload, data, tell);
+                    self.payload(&mut payload, data, each);
                     if payload.read < payload.frame.length {
                         self.at = At::Payload(payload);
                         return Ok(());
                     }
-                    self.end(&payload, tell);
+                    self.end(&payload, each);
                     self.at = At::Header(Header::default());
                 }
             }
@@ -118,7 +211,7 @@ impl Receiver {
         }
     }
 
-    fn payload(&mut self, payload: &mut Payload, data: &[u8], tell: &mut dyn FnMut(Seen<'_>)) {
+    fn payload(&mut self, payload: &mut Payload, data: &[u8], each: &mut dyn FnMut(Event<'_>)) {
         if payload.frame.is_control() {
             for (place, byte) in (payload.read..2).zip(data) {
                 let mask = payload.frame.mask.map_or(0, |mask| mask_at(mask, place));
@@ -134,45 +227,45 @@ impl Receiver {
                     *open = byte ^ mask_at(mask, place);
                     place += 1;
                 }
-                self.data(scratch.get(..piece.len()).unwrap_or_default(), tell);
+                self.data(scratch.get(..piece.len()).unwrap_or_default(), each);
             }
         } else {
-            self.data(data, tell);
+            self.data(data, each);
         }
         payload.read += data.len() as u64;
     }
 
     /// Handles unmasked bytes of the current message.
-    fn data(&mut self, data: &[u8], tell: &mut dyn FnMut(Seen<'_>)) {
+    fn data(&mut self, data: &[u8], each: &mut dyn FnMut(Event<'_>)) {
         let Some(message) = self.message.filter(|message| !message.opaque && !data.is_empty()) else { return };
         if message.compressed {
-            self.inflate(tell, |inflater, tell| inflater.feed(data, &mut |slice| tell(Seen::Data(slice))));
+            self.inflate(each, |inflater, each| inflater.feed(data, &mut |slice| each(Event::Data(slice))));
         } else {
-            tell(Seen::Data(data));
+            each(Event::Data(data));
         }
     }
 
     fn inflate(
         &mut self,
-        tell: &mut dyn FnMut(Seen<'_>),
-        step: impl FnOnce(&mut MessageInflater, &mut dyn FnMut(Seen<'_>)) -> Result<(), crate::coding::Unreadable>,
+        each: &mut dyn FnMut(Event<'_>),
+        step: impl FnOnce(&mut MessageInflater, &mut dyn FnMut(Event<'_>)) -> Result<(), crate::coding::Unreadable>,
     ) {
         let Inflater::Deflate(inflater) = &mut self.inflater else { return };
-        if let Err(why) = step(inflater, tell) {
+        if let Err(why) = step(inflater, each) {
             self.inflater = Inflater::Lost;
             if let Some(message) = &mut self.message {
                 message.opaque = true;
             }
-            tell(Seen::Unreadable(why));
+            each(Event::Unreadable(why));
         }
     }
 
     /// Ends a frame.
-    fn end(&mut self, payload: &Payload, tell: &mut dyn FnMut(Seen<'_>)) {
+    fn end(&mut self, payload: &Payload, each: &mut dyn FnMut(Event<'_>)) {
         let frame = &payload.frame;
         if frame.is_control() {
             if frame.opcode == CLOSE {
-                tell(Seen::Close((frame.length >= 2).then(|| u16::from_be_bytes(payload.code))));
+                each(Event::Close((frame.length >= 2).then(|| u16::from_be_bytes(payload.code))));
             }
             return;
         }
@@ -180,10 +273,10 @@ impl Receiver {
             return;
         }
         if let Some(Message { compressed: true, opaque: false, .. }) = self.message {
-            self.inflate(tell, |inflater, tell| inflater.end(&mut |slice| tell(Seen::Data(slice))));
+            self.inflate(each, |inflater, each| inflater.end(&mut |slice| each(Event::Data(slice))));
         }
         if let Some(message) = self.message.take().filter(|message| !message.opaque) {
-            tell(Seen::MessageEnd { text: message.text });
+            each(Event::MessageEnd { text: message.text });
         }
     }
 }

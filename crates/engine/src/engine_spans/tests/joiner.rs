@@ -26,24 +26,24 @@ impl Scene {
         Scene { joiner: Joiner::new(WAIT, most, Arc::clone(&figures)), figures, now: Instant::now() }
     }
 
-    fn record(&mut self, record: Record) -> Vec<Record> {
-        self.joiner.record(record, self.now);
+    fn record(&mut self, record: Record) -> Vec<Arc<Record>> {
+        self.joiner.record(Arc::new(record), self.now);
         self.joiner.take()
     }
 
-    fn span(&mut self, span: Box<RequestSpan>) -> Vec<Record> {
+    fn span(&mut self, span: Box<RequestSpan>) -> Vec<Arc<Record>> {
         self.joiner.span(span, self.now);
         self.joiner.take()
     }
 
-    fn after(&mut self, time: Duration) -> Vec<Record> {
+    fn after(&mut self, time: Duration) -> Vec<Arc<Record>> {
         self.now += time;
         self.joiner.pass_time(self.now);
         self.joiner.take()
     }
 }
 
-fn queue(records: &[Record]) -> Vec<Option<Duration>> {
+fn queue(records: &[Arc<Record>]) -> Vec<Option<Duration>> {
     let by_span = |queue: QueueTime| (queue.source == QueueSource::EngineSpan).then_some(queue.value);
     records.iter().map(|record| record.queue.and_then(by_span)).collect()
 }

@@ -8,12 +8,12 @@ use crate::export::table::Id;
 use crate::export::table::Key;
 use tokometer_engine::engine_spans;
 use tokometer_engine::scrape;
-use tokometer_observe::observer::Observatory;
+use tokometer_observe::observer::Observers;
 
 /// Marks a mean computed from an engine's queue metrics as an estimate.
 const ESTIMATE: &str = "engine_metrics_estimate";
 
-impl Collect for Observatory {
+impl Collect for Observers {
     fn collect(&self, points: &mut Points<'_>) {
         let budget = self.budget();
         points.put(Id::ObserverConnections, &[], self.observed());

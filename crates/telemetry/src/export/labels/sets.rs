@@ -1,6 +1,9 @@
 //! The label sets that have series: looked up by the data path without a lock, created and removed by other threads.
 
 use std::collections::HashMap;
+use std::hash::DefaultHasher;
+use std::hash::Hash;
+use std::hash::Hasher;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
@@ -12,6 +15,7 @@ use std::time::Duration;
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
+use arc_swap::ArcSwapOption;
 
 use crate::export::Settings;
 use crate::export::labels::Value;
@@ -30,6 +34,9 @@ use tokometer_observe::measure::Labels;
 /// Streams that wait until the label sets of their new labels are resolved. Further ones are counted by listener and
 /// route only.
 const FRESH: usize = 4096;
+
+/// Places for the latest of them, by hash of the labels.
+const RECENT: usize = 16;
 
 /// The attributes of a label set, in the order of the table.
 pub(crate) type Known = Vec<(Key, Value)>;
@@ -53,7 +60,9 @@ pub(crate) struct LabelSets {
     /// By the labels as received; bounded, because clients choose them.
     pub(crate) by_labels: ArcSwap<HashMap<Arc<Labels>, Resolved>>,
     /// Streams that started with labels missing from `by_labels`.
-    pub(crate) fresh: Inbox<(Labels, Arc<LiveCounts>)>,
+    fresh: Inbox<(Labels, Arc<LiveCounts>)>,
+    /// The latest entries of `fresh`: further streams with these labels share their counts, which take 1.5 KiB.
+    recent: [ArcSwapOption<(Labels, Arc<LiveCounts>)>; RECENT],
     /// Whether the last label set with a proven model was folded: then further ones will be too and need no separate
     /// counts.
     pub(crate) folding: AtomicBool,
@@ -85,6 +94,7 @@ impl LabelSets {
             how,
             by_labels: ArcSwap::default(),
             fresh: Inbox::new(FRESH),
+            recent: Default::default(),
             folding: AtomicBool::new(false),
             overflow: (0..settings.servers.len() * Route::all().len()).map(|_| OnceLock::new()).collect(),
             table: Mutex::new(Table {
@@ -112,13 +122,31 @@ impl LabelSets {
         }
         let make = || Arc::new(LiveCounts::new(self.how)).ask();
         if !self.folding.load(Ordering::Relaxed) {
+            let recent = self.recent(labels);
+            if let Some(known) = recent.load().as_ref().filter(|known| known.0 == *labels) {
+                return Arc::clone(&known.1);
+            }
             let counts = make();
             if self.fresh.push(|| (labels.clone(), Arc::clone(&counts))).is_some() {
+                recent.store(Some(Arc::new((labels.clone(), Arc::clone(&counts)))));
                 return counts;
             }
         }
         let place = self.overflow.get(labels.pair * Route::all().len() + labels.route as usize);
         place.map_or_else(make, |place| Arc::clone(place.get_or_init(make)))
+    }
+
+    fn recent(&self, labels: &Labels) -> &ArcSwapOption<(Labels, Arc<LiveCounts>)> {
+        let mut hasher = DefaultHasher::new();
+        labels.hash(&mut hasher);
+        &self.recent[hasher.finish() as usize % RECENT]
+    }
+
+    /// Takes the streams whose labels are not resolved. Further streams get counts of their own.
+    pub(crate) fn take_fresh(&self) -> impl Iterator<Item = (Labels, Arc<LiveCounts>)> + '_ {
+        // Before the streams are taken: counts that nothing drains must not be found here.
+        self.recent.iter().for_each(|recent| recent.store(None));
+        self.fresh.drain()
     }
 
     /// The counts of streams that found no place, each with its labels.

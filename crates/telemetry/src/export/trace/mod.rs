@@ -87,7 +87,7 @@ impl Tracer {
     /// Queues the request's spans if they are kept, and returns its exemplar: it refers to our own span; without a
     /// trace exporter, to the caller's span if the caller samples it; else `None`, because an exemplar must not refer
     /// to a trace that nothing stores.
-    pub(crate) fn trace(&self, record: &Record) -> Option<Exemplar> {
+    pub(crate) fn trace(&self, record: &Arc<Record>) -> Option<Exemplar> {
         let ended = record.started + record.ended;
         let anchor = self.clock.anchor(ended);
         let at = anchor.at(ended);
@@ -102,7 +102,7 @@ impl Tracer {
         let breaks_objective = || self.judge.get().is_some_and(|judge| judge(record));
         let ids = self.decision.decide(record, breaks_objective, ended)?;
         let layout = || -> Layout {
-            let (record, servers, semconv) = (record.clone(), self.servers.clone(), self.semconv);
+            let (record, servers, semconv) = (Arc::clone(record), self.servers.clone(), self.semconv);
             let engine_state = Arc::clone(&self.engine_state);
             Box::new(move || {
                 let mut all = spans::spans(&record, ids, anchor, servers.of(record.labels.pair), semconv);

@@ -1,6 +1,8 @@
-//! Time that observing takes.
+//! Costs of observing: the time it takes, and the limits of CPU time and memory.
 
 use std::cell::Cell;
+use std::fs;
+use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -79,6 +81,44 @@ impl CpuBudget {
         self.0 = self.0.saturating_add(earned).min(MAXIMUM).saturating_sub(taken);
         self.0 >= 0
     }
+}
+
+/// Maximum of [`automatic_memory`].
+const MAX_AUTOMATIC_MEMORY: usize = 64 * 1024 * 1024;
+
+/// The default memory budget of this process: half of its container's limit, at most 64 MiB.
+pub(super) fn automatic_memory() -> usize {
+    container_limit().map_or(MAX_AUTOMATIC_MEMORY, |limit| (limit / 2).min(MAX_AUTOMATIC_MEMORY))
+}
+
+/// A limit above this means unlimited: cgroup v1 then reports the maximum number of pages.
+const UNLIMITED: usize = 1 << 60;
+
+/// Memory limit in bytes of this process's control group and its ancestors; `None` without a limit.
+///
+/// cgroup v2 (`memory.max`) and v1 (`memory.limit_in_bytes`), see cgroups(7). In a container the paths in
+/// `/proc/self/cgroup` may be those of the host; the mounted root is then the container's own group.
+fn container_limit() -> Option<usize> {
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let limits = own.lines().flat_map(|line| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (fields.next().unwrap_or_default(), fields.next().unwrap_or_default());
+        let (root, file) = match controllers {
+            "" => ("/sys/fs/cgroup", "memory.max"),
+            v1 if v1.split(',').any(|name| name == "memory") => ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+            _ => return Vec::new(),
+        };
+        let own = Path::new(root).join(path.trim_start_matches('/'));
+        own.ancestors()
+            .take_while(|group| group.starts_with(root))
+            .filter_map(|group| read(&group.join(file)))
+            .collect()
+    });
+    limits.filter(|limit| *limit < UNLIMITED).min()
+}
+
+fn read(file: &Path) -> Option<usize> {
+    fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
 #[cfg(test)]

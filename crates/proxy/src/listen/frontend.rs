@@ -21,14 +21,14 @@ use tokometer_observe::input::Side;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The application behind one listening socket.
-pub(crate) struct Front {
+pub(crate) struct Frontend {
     pub(crate) relay: Arc<Relay>,
     pub(crate) pair: usize,
     pub(crate) tls: Option<TlsAcceptor>,
     pub(crate) upstream: Upstream,
 }
 
-impl Front {
+impl Frontend {
     /// Takes the socket out of pingora's stream and serves it.
     pub(crate) async fn process(&self, accepted: Accepted) {
         let peer = accepted.get_socket_digest().and_then(|digest| digest.peer_addr()?.as_inet().copied());

@@ -1,5 +1,6 @@
 //! One direction of a connection.
 
+use std::cell::Cell;
 use std::io;
 use std::net::Shutdown;
 use std::pin::Pin;
@@ -23,7 +24,7 @@ use tokometer_observe::input::Direction;
 const READS_PER_TURN: usize = 8;
 
 /// Forwards the bytes of one direction in order; holds the unsent rest of at most one read.
-pub(crate) struct Lane {
+pub(crate) struct Forwarder {
     direction: Direction,
     state: State,
     /// Bytes that the receiver has not accepted yet; boxed because it is rare.
@@ -56,7 +57,7 @@ struct Remainder {
     _waiting: Waiting,
 }
 
-/// State of a lane after a turn.
+/// State of a forwarder after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// It waits for one of its ends.
@@ -73,29 +74,36 @@ pub(crate) enum Turn {
     ReceiverGone,
 }
 
-/// The two ends of a lane.
-pub(crate) struct Way<'a> {
+/// The two ends of a forwarder.
+pub(crate) struct Endpoints<'a> {
     pub(crate) from: &'a mut Stream,
     pub(crate) to: &'a mut Stream,
     /// The other direction has finished: when this one has too, the connection is closed.
     pub(crate) last: bool,
 }
 
-/// The read buffer of a lane, and the observer of the bytes read.
-pub(crate) struct Eyes<'a> {
-    pub(crate) scratch: &'a mut [u8],
+/// The read buffer of a forwarder, and the observer of the bytes read.
+pub(crate) struct ReadContext<'a> {
+    pub(crate) buffer: &'a mut [u8],
     pub(crate) guard: &'a mut Guard,
     /// Time of the last read or delivery.
     pub(crate) moved: Option<Instant>,
 }
 
-impl Lane {
-    pub(crate) fn new(direction: Direction) -> Lane {
-        Lane { direction, state: State::Open, remainder: None, unreported: 0, sender_lost: false, truncated: false }
+impl Forwarder {
+    pub(crate) fn new(direction: Direction) -> Forwarder {
+        Forwarder {
+            direction,
+            state: State::Open,
+            remainder: None,
+            unreported: 0,
+            sender_lost: false,
+            truncated: false,
+        }
     }
 
     /// True while the sender is not read: it finished, its bytes wait, or they cannot be delivered.
-    pub(crate) fn deaf(&self) -> bool {
+    pub(crate) fn is_paused(&self) -> bool {
         self.remainder.is_some() || self.state != State::Open
     }
 
@@ -121,12 +129,17 @@ impl Lane {
     }
 
     /// Forwards the bytes that are available now.
-    pub(crate) fn turn(&mut self, cx: &mut Context<'_>, way: &mut Way<'_>, eyes: &mut Eyes<'_>) -> Turn {
+    pub(crate) fn turn(
+        &mut self,
+        cx: &mut Context<'_>,
+        ends: &mut Endpoints<'_>,
+        context: &mut ReadContext<'_>,
+    ) -> Turn {
         for _ in 0..READS_PER_TURN {
-            match self.step(cx, way, eyes) {
+            match self.step(cx, ends, context) {
                 Poll::Pending => return Turn::Waits,
                 Poll::Ready(Some(turn)) => return turn,
-                Poll::Ready(None) if eyes.guard.is_costly() => return Turn::More,
+                Poll::Ready(None) if context.guard.is_costly() => return Turn::More,
                 Poll::Ready(None) => {}
             }
         }
@@ -134,56 +147,66 @@ impl Lane {
     }
 
     /// Delivers the remainder, or reads and forwards once.
-    fn step(&mut self, cx: &mut Context<'_>, way: &mut Way<'_>, eyes: &mut Eyes<'_>) -> Poll<Option<Turn>> {
+    fn step(
+        &mut self,
+        cx: &mut Context<'_>,
+        ends: &mut Endpoints<'_>,
+        context: &mut ReadContext<'_>,
+    ) -> Poll<Option<Turn>> {
         if let Some(remainder) = &mut self.remainder {
             let since = remainder.since;
-            if ready!(remainder.poll_deliver(cx, way.to)).is_err() {
-                return Poll::Ready(Some(self.lose_receiver(eyes)));
+            if ready!(remainder.poll_deliver(cx, ends.to)).is_err() {
+                return Poll::Ready(Some(self.lose_receiver(context)));
             }
             self.remainder = None;
             let until = Instant::now();
-            eyes.moved = Some(until);
-            eyes.guard.blocked(self.direction, since, until);
+            context.moved = Some(until);
+            context.guard.blocked(self.direction, since, until);
         }
         match self.state {
-            State::Open => self.poll_read(cx, way, eyes),
-            State::Finishing => self.poll_finish(cx, way),
+            State::Open => self.poll_read(cx, ends, context),
+            State::Finishing => self.poll_finish(cx, ends),
             State::Finished | State::Broken => Poll::Pending,
         }
     }
 
-    fn poll_read(&mut self, cx: &mut Context<'_>, way: &mut Way<'_>, eyes: &mut Eyes<'_>) -> Poll<Option<Turn>> {
-        let mut buf = ReadBuf::new(eyes.scratch);
-        let read = ready!(Pin::new(&mut *way.from).poll_read(cx, &mut buf));
+    fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        ends: &mut Endpoints<'_>,
+        context: &mut ReadContext<'_>,
+    ) -> Poll<Option<Turn>> {
+        let mut buf = ReadBuf::new(context.buffer);
+        let read = ready!(Pin::new(&mut *ends.from).poll_read(cx, &mut buf));
         let at = Instant::now();
-        eyes.moved = Some(at);
+        context.moved = Some(at);
         match read {
             Ok(()) if !buf.filled().is_empty() => {}
-            Ok(()) => return self.finish(cx, way, at, eyes),
+            Ok(()) => return self.finish(cx, ends, at, context),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 // A client without close_notify has finished all the same: requests are self-delimiting.
                 self.truncated = self.direction == Direction::Response;
-                return self.finish(cx, way, at, eyes);
+                return self.finish(cx, ends, at, context);
             }
             Err(_) => return Poll::Ready(Some(Turn::SenderReset)),
         }
         let bytes = buf.filled();
-        match poll_send(cx, way.to, bytes) {
+        match poll_send(cx, ends.to, bytes) {
             Ok(None) => {}
             Ok(Some(sent)) => {
                 let bytes = bytes.get(sent..).unwrap_or_default().to_vec();
-                let waiting = eyes.guard.relay().wait_with(bytes.len());
+                let waiting = context.guard.relay().wait_with(bytes.len());
                 self.remainder = Some(Box::new(Remainder { bytes, sent: 0, since: at, _waiting: waiting }));
             }
-            Err(_) => return Poll::Ready(Some(self.lose_receiver(eyes))),
+            Err(_) => return Poll::Ready(Some(self.lose_receiver(context))),
         }
-        eyes.guard.seen(self.direction, bytes, at);
+        context.guard.seen(self.direction, bytes, at);
         if self.remainder.is_some() {
-            eyes.guard.waits(self.direction, at);
+            context.guard.waits(self.direction, at);
         }
         self.unreported += bytes.len() as u64;
         if self.unreported >= REPORT_BYTES {
-            self.report(eyes.guard);
+            self.report(context.guard);
         }
         Poll::Ready(None)
     }
@@ -192,43 +215,43 @@ impl Lane {
     fn finish(
         &mut self,
         cx: &mut Context<'_>,
-        way: &mut Way<'_>,
+        ends: &mut Endpoints<'_>,
         at: Instant,
-        eyes: &mut Eyes<'_>,
+        context: &mut ReadContext<'_>,
     ) -> Poll<Option<Turn>> {
         if self.sender_lost {
             return Poll::Ready(Some(Turn::SenderReset));
         }
         // Many servers omit close_notify. It matters only where the end of the connection ends the response.
-        if self.truncated && eyes.guard.idle() == Some(false) {
+        if self.truncated && context.guard.idle() == Some(false) {
             return Poll::Ready(Some(Turn::Truncated));
         }
         self.state = State::Finishing;
-        let turn = self.poll_finish(cx, way);
-        eyes.guard.finished(self.direction, at);
+        let turn = self.poll_finish(cx, ends);
+        context.guard.finished(self.direction, at);
         turn
     }
 
-    fn poll_finish(&mut self, cx: &mut Context<'_>, way: &mut Way<'_>) -> Poll<Option<Turn>> {
+    fn poll_finish(&mut self, cx: &mut Context<'_>, ends: &mut Endpoints<'_>) -> Poll<Option<Turn>> {
         // For a plain receiver the close that follows immediately has the same effect and saves a system call. Under
         // TLS the alert has to be written first.
-        if way.last && matches!(way.to, Stream::Plain(_)) {
+        if ends.last && matches!(ends.to, Stream::Plain(_)) {
             self.state = State::Finished;
             return Poll::Ready(Some(Turn::Finished));
         }
         // If the shutdown fails, the receiver is gone; its own direction reports the cause.
-        let told = match way.to {
+        let told = match ends.to {
             // The receiver sees the truncation too.
-            Stream::Tls(_) if self.truncated => SockRef::from(way.to.socket()).shutdown(Shutdown::Write),
-            _ => ready!(Pin::new(&mut *way.to).poll_shutdown(cx)),
+            Stream::Tls(_) if self.truncated => SockRef::from(ends.to.socket()).shutdown(Shutdown::Write),
+            _ => ready!(Pin::new(&mut *ends.to).poll_shutdown(cx)),
         };
         self.state = State::Finished;
         Poll::Ready(Some(if told.is_ok() { Turn::Finished } else { Turn::ReceiverGone }))
     }
 
-    fn lose_receiver(&mut self, eyes: &mut Eyes<'_>) -> Turn {
+    fn lose_receiver(&mut self, context: &mut ReadContext<'_>) -> Turn {
         self.state = State::Broken;
-        self.settle(eyes.guard);
+        self.settle(context.guard);
         Turn::ReceiverGone
     }
 
@@ -268,4 +291,23 @@ fn poll_send(cx: &mut Context<'_>, to: &mut Stream, bytes: &[u8]) -> io::Result<
         Poll::Ready(Err(error)) => Err(error),
         Poll::Pending => Ok(Some(0)),
     }
+}
+
+thread_local! {
+    /// The read buffer, shared by all connections of the thread.
+    static READ_BUFFER: Cell<Option<Box<[u8]>>> = const { Cell::new(None) };
+}
+
+/// Lends the thread's buffer of `size` bytes to `work`.
+pub(crate) fn with_read_buffer<R>(size: usize, work: impl FnOnce(&mut [u8]) -> R) -> R {
+    READ_BUFFER.with(|own| {
+        // Taken out during the call: a nested call would get its own buffer instead of an alias.
+        let mut buffer = match own.take() {
+            Some(buffer) if buffer.len() >= size => buffer,
+            _ => vec![0; size].into_boxed_slice(),
+        };
+        let result = work(buffer.get_mut(..size).unwrap_or_default());
+        own.set(Some(buffer));
+        result
+    })
 }

@@ -1,7 +1,14 @@
-//! The memory budget of the process, and the connections' shares of it.
+//! Limits on the cost that clients can cause in the observers: one memory budget per process, with a fair share for
+//! each connection and each client address, and a work budget per connection.
+//!
+//! Memory is charged by what is really held. A connection may hold at most as much as is still free (the dynamic
+//! threshold of Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998). The same limit holds for all
+//! connections of one address together, except small ones. One client can therefore hold at most half of the budget,
+//! and the most expensive clients are refused first.
+//!
+//! Decoding is paid for with received bytes: each byte received on a connection earns a number of decoded bytes.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::net::IpAddr;
 use std::net::Ipv6Addr;
 use std::sync::Arc;
@@ -9,11 +16,10 @@ use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
 use std::sync::Weak;
+use std::sync::atomic::AtomicI32;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
-
-use crate::budget::work::Work;
 
 /// A connection that holds no more than this is not limited by the other connections of its address: they may all come
 /// through one gateway.
@@ -34,7 +40,7 @@ struct Shared {
     refused: AtomicU64,
     decoded: AtomicU64,
     /// Bytes held by all connections of an address. Only data path threads take the lock.
-    addresses: Mutex<HashMap<IpAddr, Weak<AtomicUsize>>>,
+    addresses: Mutex<HashMap<IpAddr, Weak<Address>>>,
 }
 
 impl Budget {
@@ -76,27 +82,22 @@ impl Budget {
 
     /// The account of a connection from this address. Each received byte earns `ratio` decoded bytes; 0 means no limit.
     pub fn account(&self, address: Option<IpAddr>, ratio: u64) -> Account {
-        let address = address.map(network).map(|network| (network, self.holder(network)));
+        let address = address.map(|address| self.address(network(address)));
         Account(Arc::new(Holder { budget: self.clone(), address, held: AtomicUsize::new(0), work: Work::new(ratio) }))
     }
 
-    /// Bytes held by the connections of a network.
-    fn holder(&self, network: IpAddr) -> Arc<AtomicUsize> {
-        match self.addresses().entry(network) {
-            Entry::Occupied(mut known) => known.get().upgrade().unwrap_or_else(|| {
-                let held = Arc::default();
-                known.insert(Arc::downgrade(&held));
-                held
-            }),
-            Entry::Vacant(vacant) => {
-                let held = Arc::default();
-                vacant.insert(Arc::downgrade(&held));
-                held
-            }
+    /// What the connections of a network hold.
+    fn address(&self, network: IpAddr) -> Arc<Address> {
+        let mut addresses = self.addresses();
+        if let Some(known) = addresses.get(&network).and_then(Weak::upgrade) {
+            return known;
         }
+        let address = Arc::new(Address { network, held: AtomicUsize::new(0) });
+        addresses.insert(network, Arc::downgrade(&address));
+        address
     }
 
-    fn addresses(&self) -> MutexGuard<'_, HashMap<IpAddr, Weak<AtomicUsize>>> {
+    fn addresses(&self) -> MutexGuard<'_, HashMap<IpAddr, Weak<Address>>> {
         self.0.addresses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -113,21 +114,29 @@ fn network(address: IpAddr) -> IpAddr {
 #[derive(Clone, Debug)]
 pub struct Account(Arc<Holder>);
 
+/// Memory held by the connections of one client.
+#[derive(Debug)]
+struct Address {
+    network: IpAddr,
+    held: AtomicUsize,
+}
+
+/// Small, because every open connection has one.
 #[derive(Debug)]
 struct Holder {
     budget: Budget,
-    address: Option<(IpAddr, Arc<AtomicUsize>)>,
+    address: Option<Arc<Address>>,
     held: AtomicUsize,
     work: Work,
 }
 
 impl Drop for Holder {
     fn drop(&mut self) {
-        let Some((network, held)) = self.address.take() else { return };
+        let Some(address) = self.address.take() else { return };
         let mut addresses = self.budget.addresses();
         // The lock prevents new references.
-        if Arc::strong_count(&held) == 1 {
-            addresses.remove(&network);
+        if Arc::strong_count(&address) == 1 {
+            addresses.remove(&address.network);
         }
     }
 }
@@ -181,7 +190,7 @@ impl Account {
     /// Bytes held by the connection, by its address and by the process.
     fn levels(&self) -> [Option<&AtomicUsize>; 3] {
         let Holder { budget, address, held, .. } = &*self.0;
-        [Some(held), address.as_ref().map(|(_, held)| &**held), Some(&budget.0.held)]
+        [Some(held), address.as_ref().map(|address| &address.held), Some(&budget.0.held)]
     }
 
     fn take(&self, bytes: usize) -> Result<(), Exhausted> {
@@ -241,6 +250,48 @@ impl Share {
 impl Drop for Share {
     fn drop(&mut self) {
         self.account.give_back(self.bytes);
+    }
+}
+
+/// Initial credit of a connection: enough for a whole short response at any compression ratio.
+const INITIAL: i32 = 32 * 1024;
+
+/// Maximum credit. It bounds how much one read can make its thread decode, independently of the credit earned before.
+const MAXIMUM: i32 = 512 * 1024;
+
+/// The number of bytes that a connection may still decode. A negative value is a debt: the cost of some work is known
+/// only afterwards, and has to be earned before further work.
+#[derive(Debug)]
+struct Work {
+    credit: AtomicI32,
+    /// Decoded bytes that one received byte earns; 0 without a limit.
+    ratio: u32,
+}
+
+impl Work {
+    fn new(ratio: u64) -> Work {
+        Work { credit: AtomicI32::new(INITIAL), ratio: u32::try_from(ratio).unwrap_or(u32::MAX) }
+    }
+
+    /// Adds credit for received bytes. Only the connection's thread calls it and [`Work::spend`].
+    fn earn(&self, bytes: usize) {
+        let earned = i32::try_from((bytes as u64).saturating_mul(self.ratio.into())).unwrap_or(i32::MAX);
+        self.credit.store(self.credit.load(Relaxed).saturating_add(earned).min(MAXIMUM), Relaxed);
+    }
+
+    /// True while there is no debt.
+    fn has_credit(&self) -> bool {
+        self.ratio == 0 || self.credit.load(Relaxed) >= 0
+    }
+
+    /// Charges this many bytes; true while there is no debt.
+    fn spend(&self, bytes: usize) -> bool {
+        if self.ratio == 0 {
+            return true;
+        }
+        let credit = self.credit.load(Relaxed).saturating_sub_unsigned(u32::try_from(bytes).unwrap_or(u32::MAX));
+        self.credit.store(credit, Relaxed);
+        credit >= 0
     }
 }
 
@@ -313,5 +364,34 @@ mod tests {
         assert_eq!(budget.addresses().len(), 2);
         drop((two, four));
         assert_eq!(budget.addresses().len(), 0);
+    }
+
+    #[test]
+    fn received_bytes_earn_decoded_bytes_up_to_the_maximum() {
+        let work = Work::new(32);
+        assert!(work.spend(INITIAL as usize));
+        assert!(!work.spend(1), "nothing is left");
+        work.earn(10);
+        assert!(work.spend(319));
+        assert!(!work.spend(1));
+        work.earn(usize::MAX);
+        assert!(work.spend(MAXIMUM as usize));
+        assert!(!work.spend(1));
+    }
+
+    #[test]
+    fn debt_must_be_earned_before_further_work() {
+        let work = Work::new(2);
+        assert!(!work.spend(INITIAL as usize + 1000));
+        work.earn(499);
+        assert!(!work.spend(0));
+        work.earn(1);
+        assert!(work.spend(0));
+    }
+
+    #[test]
+    fn account_takes_no_more_than_48_bytes_per_connection() {
+        // With the two counters of its `Arc`.
+        assert!(size_of::<Holder>() + 16 <= 48, "{}", size_of::<Holder>());
     }
 }

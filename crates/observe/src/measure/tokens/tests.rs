@@ -3,9 +3,9 @@
 use crate::measure::Count;
 use crate::measure::CountSource;
 use crate::measure::Habits;
-use crate::measure::tokens::MOST_TOKENS;
-use crate::measure::tokens::Prompts;
-use crate::measure::tokens::{Tokens, Whole};
+use crate::measure::tokens::Context;
+use crate::measure::tokens::MAX_TOKENS;
+use crate::measure::tokens::Tokens;
 use tokometer_decode::Channels;
 use tokometer_decode::Counter;
 use tokometer_decode::EngineTiming;
@@ -13,6 +13,15 @@ use tokometer_decode::FinishReason;
 use tokometer_decode::Finishes;
 use tokometer_decode::StreamEvent;
 use tokometer_decode::Usage;
+
+/// A complete response to one prompt.
+const ONE: Context = Context {
+    prompts: 1,
+    responses: 1,
+    echo: false,
+    complete: true,
+    habits: Habits { empty_delta_is_token: false, usage_per_choice: false, early_input_is_guessed: false },
+};
 
 #[test]
 fn implausible_output_count_falls_back_to_event_count() {
@@ -23,13 +32,11 @@ fn implausible_output_count_falls_back_to_event_count() {
         for event in [token, token, StreamEvent { usage: Some(usage(output)), ..StreamEvent::default() }] {
             tokens.event(&event, Habits::default(), false);
         }
-        let whole = Whole { choices: 1, echo: false, complete: true, habits: Habits::default() };
-        let input = tokens.input(Prompts { number: 1, answers: 1 }, Habits::default());
-        (tokens.output(whole), input.map(|count| count.tokens))
+        (tokens.output(&ONE), tokens.input(&ONE).map(|count| count.tokens))
     };
     let of = |tokens, source| Some(Count { tokens, source });
-    assert_eq!(count(MOST_TOKENS), (of(MOST_TOKENS, CountSource::Usage), Some(MOST_TOKENS)));
-    for absurd in [MOST_TOKENS + 1, u64::MAX] {
+    assert_eq!(count(MAX_TOKENS), (of(MAX_TOKENS, CountSource::Usage), Some(MAX_TOKENS)));
+    for absurd in [MAX_TOKENS + 1, u64::MAX] {
         assert_eq!(count(absurd), (of(2, CountSource::Deltas), None));
     }
 }
@@ -37,13 +44,12 @@ fn implausible_output_count_falls_back_to_event_count() {
 #[test]
 fn implausible_sum_of_totals_is_ignored() {
     let habits = Habits { usage_per_choice: true, ..Habits::default() };
-    let usage = Usage { output: Some(MOST_TOKENS), total: true, ..Usage::default() };
+    let usage = Usage { output: Some(MAX_TOKENS), total: true, ..Usage::default() };
     let mut tokens = Tokens::default();
     for _ in 0..2 {
         tokens.event(&StreamEvent { usage: Some(usage), ..StreamEvent::default() }, habits, false);
     }
-    let whole = Whole { choices: 2, echo: false, complete: true, habits };
-    assert_eq!(tokens.output(whole), None);
+    assert_eq!(tokens.output(&Context { responses: 2, habits, ..ONE }), None);
 }
 
 #[test]
@@ -52,9 +58,8 @@ fn implausible_prompt_count_is_ignored() {
         let timing = EngineTiming { prompt_tokens: Some(u64::MAX), cached_tokens, ..EngineTiming::default() };
         let mut tokens = Tokens::default();
         tokens.event(&StreamEvent { timing: Some(timing), ..StreamEvent::default() }, Habits::default(), false);
-        let prompts = Prompts { number: 1, answers: 1 };
-        assert_eq!(tokens.input(prompts, Habits::default()), None);
-        assert_eq!(tokens.cached(prompts, Habits::default()), cached_tokens.filter(|tokens| *tokens == 1));
+        assert_eq!(tokens.input(&ONE), None);
+        assert_eq!(tokens.cached(&ONE), cached_tokens.filter(|tokens| *tokens == 1));
     }
 }
 
@@ -79,16 +84,13 @@ fn estimated_input_is_replaced_or_dropped() {
         ..StreamEvent::default()
     };
     let guessing = Habits { early_input_is_guessed: true, ..Habits::default() };
-    let prompts = Prompts { number: 1, answers: 1 };
-    let count = |tokens: &Tokens, habits| tokens.input(prompts, habits).map(|count| count.tokens);
+    let count = |tokens: &Tokens, habits| tokens.input(&Context { habits, ..ONE }).map(|count| count.tokens);
     let mut tokens = Tokens::default();
     tokens.event(&told(2, true), guessing, false);
     assert_eq!((count(&tokens, guessing), count(&tokens, Habits::default())), (None, Some(2)));
     tokens.event(&told(14, false), guessing, false);
     assert_eq!((count(&tokens, guessing), count(&tokens, Habits::default())), (Some(14), Some(14)));
 }
-
-const ONE: Prompts = Prompts { number: 1, answers: 1 };
 
 fn text(choice: u32) -> StreamEvent {
     StreamEvent { choice, choices: 1, channels: Channels::CONTENT, ..StreamEvent::default() }
@@ -108,21 +110,20 @@ fn empty_delta_without_token_ids_is_no_token_if_others_have_ids() {
     let empty = StreamEvent { choices: 1, empty_delta: true, finishes: stop(), ..StreamEvent::default() };
     let mut tokens = Tokens::default();
     for _ in 0..3 {
-        assert!(tokens.event(&StreamEvent { token_ids: Some(1), ..text(0) }, habits, false).bears);
+        assert!(tokens.event(&StreamEvent { token_ids: Some(1), ..text(0) }, habits, false).has_token);
     }
-    assert!(!tokens.event(&empty, habits, false).bears);
-    let whole = Whole { choices: 1, echo: false, complete: true, habits };
-    assert_eq!(tokens.output(whole), Some(Count { tokens: 3, source: CountSource::TokenIds }));
+    assert!(!tokens.event(&empty, habits, false).has_token);
+    assert_eq!(tokens.output(&Context { habits, ..ONE }), Some(Count { tokens: 3, source: CountSource::TokenIds }));
     // Without ids it is the end-of-text token of the Python front end.
     let mut tokens = Tokens::default();
     tokens.event(&text(0), habits, false);
-    assert!(tokens.event(&empty, habits, false).bears);
+    assert!(tokens.event(&empty, habits, false).has_token);
 }
 
 /// llama.cpp: each prompt's last event has the usage of that prompt.
 #[test]
 fn usage_of_one_prompt_is_not_used_for_several() {
-    let two = Prompts { number: 2, answers: 1 };
+    let two = Context { prompts: 2, ..ONE };
     let usage =
         |input, total| Some(Usage { input: Some(input), output: Some(3), cached: Some(4), total, ..Usage::default() });
     let mut tokens = Tokens::default();
@@ -130,19 +131,19 @@ fn usage_of_one_prompt_is_not_used_for_several() {
         let event = StreamEvent { usage: usage(input, false), finishes: stop(), ..text(choice) };
         tokens.event(&event, Habits::default(), false);
     }
-    assert_eq!((tokens.input(two, Habits::default()), tokens.cached(two, Habits::default())), (None, None));
-    assert_eq!(tokens.input(ONE, Habits::default()).map(|count| count.tokens), Some(20), "two responses to one prompt");
+    assert_eq!((tokens.input(&two), tokens.cached(&two)), (None, None));
+    assert_eq!(tokens.input(&ONE).map(|count| count.tokens), Some(20), "two responses to one prompt");
     // vLLM's total is in an event without choices.
     tokens.event(&StreamEvent { usage: usage(34, true), ..StreamEvent::default() }, Habits::default(), false);
-    assert_eq!(tokens.input(two, Habits::default()).map(|count| count.tokens), Some(34));
+    assert_eq!(tokens.input(&two).map(|count| count.tokens), Some(34));
     let per_choice = Habits { usage_per_choice: true, ..Habits::default() };
-    assert_eq!(tokens.input(two, per_choice), None);
+    assert_eq!(tokens.input(&Context { habits: per_choice, ..two }), None);
     // A native counter of one prompt does not cover two either.
     let timing = EngineTiming { prompt_tokens: Some(10), cached_tokens: Some(2), ..EngineTiming::default() };
     let mut tokens = Tokens::default();
     tokens.event(&StreamEvent { timing: Some(timing), ..text(0) }, Habits::default(), false);
-    assert_eq!((tokens.input(two, Habits::default()), tokens.cached(two, Habits::default())), (None, None));
-    assert_eq!(tokens.cached(ONE, Habits::default()), Some(2));
+    assert_eq!((tokens.input(&two), tokens.cached(&two)), (None, None));
+    assert_eq!(tokens.cached(&ONE), Some(2));
 }
 
 #[test]
@@ -172,13 +173,12 @@ fn echoed_first_event_has_only_tokens_counted_by_engine() {
 #[test]
 fn counter_missing_in_finish_event_is_lower_bound() {
     let timing = |n| Some(EngineTiming { predicted_tokens: Some(n), ..EngineTiming::default() });
-    let whole = Whole { choices: 1, echo: false, complete: true, habits: Habits::default() };
     let mut tokens = Tokens::default();
     tokens.event(&StreamEvent { timing: timing(9), ..text(0) }, Habits::default(), false);
     tokens.event(&StreamEvent { choices: 1, finishes: stop(), ..StreamEvent::default() }, Habits::default(), false);
-    assert_eq!(tokens.output(whole), Some(Count { tokens: 9, source: CountSource::Deltas }));
+    assert_eq!(tokens.output(&ONE), Some(Count { tokens: 9, source: CountSource::Deltas }));
     tokens.event(&StreamEvent { timing: timing(10), ..StreamEvent::default() }, Habits::default(), false);
-    assert_eq!(tokens.output(whole), Some(Count { tokens: 10, source: CountSource::NativeCounter }));
+    assert_eq!(tokens.output(&ONE), Some(Count { tokens: 10, source: CountSource::NativeCounter }));
 }
 
 #[test]
@@ -190,6 +190,5 @@ fn ends_of_untracked_choices_are_counted() {
         tokens.event(&event, Habits::default(), false);
         assert_eq!(tokens.finished(), u64::from(choice) + 1);
     }
-    let whole = Whole { choices: 6, echo: false, complete: true, habits: Habits::default() };
-    assert!(tokens.output(whole).is_some_and(|count| !count.source.is_exact()));
+    assert!(tokens.output(&Context { responses: 6, ..ONE }).is_some_and(|count| !count.source.is_exact()));
 }

@@ -1,4 +1,6 @@
-//! Reads tenant and latency targets from request headers.
+//! Values in headers: tenant and latency targets of requests; counts and status of responses.
+
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::alphabet;
@@ -11,6 +13,7 @@ use serde_json::Value;
 use crate::measure::Targets;
 use crate::observer::TargetHeaders;
 use crate::observer::exchange::id;
+use tokometer_decode::Counter;
 use tokometer_wire::RequestHead;
 
 /// Maximum size of a bearer token to parse, in bytes. Servers accept headers of about 8 KiB (nginx, Apache httpd); our
@@ -32,7 +35,7 @@ impl TargetHeaders {
             per_token: time("x-slo-tpot-ms"),
             tenant: self.tenant(|name| head.header(name)),
         };
-        targets.said()
+        targets.if_any()
     }
 
     /// Tenant from the first configured header present, otherwise from the claim of the bearer token.
@@ -75,6 +78,77 @@ fn find<'a>(claims: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
     })
 }
 
+/// Queue time and counts from the response headers of Text Generation Inference (router/src/server.rs, `generate`,
+/// version 3.3; also on chats and completions). Only on non-streamed responses: a stream's headers are sent before the
+/// values are known.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct TgiHeaders {
+    /// `x-queue-time`: from validation to batching. Whole milliseconds, rounded down.
+    pub(super) queue: Option<Duration>,
+    /// `x-prompt-tokens` and `x-generated-tokens`.
+    pub(super) counter: Counter,
+}
+
+impl TgiHeaders {
+    /// Reads these headers. `None` unless they are TGI's: `x-queue-time` alone is too generic.
+    pub(super) fn parse<'a>(header: impl Fn(&str) -> Option<&'a [u8]>) -> Option<TgiHeaders> {
+        header("x-compute-type")?;
+        header("x-time-per-token")?;
+        let whole = |name| std::str::from_utf8(header(name)?).ok()?.trim().parse::<u64>().ok();
+        let counter =
+            Counter { input: whole("x-prompt-tokens"), output: whole("x-generated-tokens"), ..Counter::default() };
+        Some(TgiHeaders { queue: whole("x-queue-time").map(Duration::from_millis), counter })
+    }
+}
+
+/// The value of `grpc-status` (gRPC over HTTP/2, "Responses").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct GrpcStatus(u8);
+
+/// Codes in numeric order, with name and HTTP status as mapped in google/rpc/code.proto.
+const GRPC_CODES: [(&str, u16); 17] = [
+    ("OK", 200),
+    ("CANCELLED", 499),
+    ("UNKNOWN", 500),
+    ("INVALID_ARGUMENT", 400),
+    ("DEADLINE_EXCEEDED", 504),
+    ("NOT_FOUND", 404),
+    ("ALREADY_EXISTS", 409),
+    ("PERMISSION_DENIED", 403),
+    ("RESOURCE_EXHAUSTED", 429),
+    ("FAILED_PRECONDITION", 400),
+    ("ABORTED", 409),
+    ("OUT_OF_RANGE", 400),
+    ("UNIMPLEMENTED", 501),
+    ("INTERNAL", 500),
+    ("UNAVAILABLE", 503),
+    ("DATA_LOSS", 500),
+    ("UNAUTHENTICATED", 401),
+];
+
+const UNKNOWN: GrpcStatus = GrpcStatus(2);
+
+impl GrpcStatus {
+    pub(super) const OK: GrpcStatus = GrpcStatus(0);
+
+    /// Parses the status in this field. Unknown codes become `UNKNOWN`.
+    pub(super) fn of(value: &[u8]) -> Option<GrpcStatus> {
+        let code: u32 = std::str::from_utf8(value).ok()?.trim().parse().ok()?;
+        let known = u8::try_from(code).ok().filter(|code| usize::from(*code) < GRPC_CODES.len());
+        Some(known.map_or(UNKNOWN, GrpcStatus))
+    }
+
+    /// `RESOURCE_EXHAUSTED` and so on.
+    pub(super) fn name(self) -> &'static str {
+        GRPC_CODES.get(usize::from(self.0)).map_or("UNKNOWN", |(name, _)| name)
+    }
+
+    /// The equivalent HTTP status.
+    pub(super) fn as_http(self) -> u16 {
+        GRPC_CODES.get(usize::from(self.0)).map_or(500, |(_, http)| *http)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -83,7 +157,7 @@ mod tests {
         format!("Bearer {}.{}.c2ln", BASE64_URL.encode("{\"alg\":\"none\"}"), BASE64_URL.encode(payload))
     }
 
-    fn told(payload: &str, name: &str) -> Option<String> {
+    fn tenant(payload: &str, name: &str) -> Option<String> {
         claim(bearer(payload).as_bytes(), name).map(String::from)
     }
 
@@ -103,7 +177,7 @@ mod tests {
             ("sub.x", None),
             ("", None),
         ] {
-            assert_eq!(told(payload, name).as_deref(), expected, "{name}");
+            assert_eq!(tenant(payload, name).as_deref(), expected, "{name}");
         }
     }
 
@@ -149,5 +223,41 @@ mod tests {
         assert_eq!(tenant(&[("x-tenant", "b"), ("x-team", "a")]).as_deref(), Some("a"));
         assert_eq!(tenant(&[("x-tenant", "b"), ("x-team", " ")]).as_deref(), Some("b"));
         assert_eq!(tenant(&[]).as_deref(), Some("token"));
+    }
+
+    fn tgi(headers: &[(&str, &'static str)]) -> Option<TgiHeaders> {
+        TgiHeaders::parse(|wanted| headers.iter().find(|(name, _)| *name == wanted).map(|(_, value)| value.as_bytes()))
+    }
+
+    #[test]
+    fn queue_time_and_counts_are_read_only_from_tgi() {
+        let all = [
+            ("x-compute-type", "1-nvidia-a10g"),
+            ("x-compute-time", "0.532"),
+            ("x-total-time", "532"),
+            ("x-validation-time", "0"),
+            ("x-queue-time", "120"),
+            ("x-inference-time", "412"),
+            ("x-time-per-token", "20"),
+            ("x-prompt-tokens", "17"),
+            ("x-generated-tokens", "20"),
+        ];
+        let counter = Counter { input: Some(17), output: Some(20), ..Counter::default() };
+        assert_eq!(tgi(&all), Some(TgiHeaders { queue: Some(Duration::from_millis(120)), counter }));
+        assert_eq!(tgi(&all[1..]), None, "not a TGI response");
+        let streamed = [("x-compute-type", "cpu"), ("x-compute-characters", "9")];
+        assert_eq!(tgi(&streamed), None, "headers of a stream have no values");
+    }
+
+    #[test]
+    fn invalid_numbers_are_none() {
+        let odd = [
+            ("x-compute-type", "cpu"),
+            ("x-time-per-token", "1"),
+            ("x-queue-time", "1.5"),
+            ("x-prompt-tokens", "-1"),
+            ("x-generated-tokens", ""),
+        ];
+        assert_eq!(tgi(&odd), Some(TgiHeaders { queue: None, counter: Counter::default() }));
     }
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use crate::measure::Gap;
 use crate::measure::Live;
-use crate::measure::since::{NEVER, nanos};
+use crate::measure::Record;
+use crate::measure::exchange::times::{NEVER, nanos};
 
 /// Maximum number of buffered gaps.
 const BATCH: usize = 8;
@@ -27,8 +28,10 @@ pub(super) struct Gaps {
     batch_tokens: [u32; BATCH],
     len: u8,
     tokens: u64,
-    told: u64,
-    handed_on: u64,
+    /// Tokens forwarded so far.
+    forwarded: u64,
+    /// Time of the last forwarded batch.
+    forwarded_at: u64,
     /// [`NEVER`] before the first gap.
     longest: u64,
     /// Tokens of the event after the longest gap, [`UNKNOWN`] if unknown.
@@ -46,8 +49,8 @@ impl Default for Gaps {
             batch_tokens: [UNKNOWN; BATCH],
             len: 0,
             tokens: 0,
-            told: 0,
-            handed_on: 0,
+            forwarded: 0,
+            forwarded_at: 0,
             longest: NEVER,
             longest_tokens: UNKNOWN,
             stalls: 0,
@@ -86,9 +89,9 @@ impl Gaps {
             }
         }
         self.interrupted = false;
-        if usize::from(self.len) == BATCH || at.saturating_sub(self.handed_on) >= nanos(PERIOD) {
-            self.hand_on(live);
-            self.handed_on = at;
+        if usize::from(self.len) == BATCH || at.saturating_sub(self.forwarded_at) >= nanos(PERIOD) {
+            self.forward(live);
+            self.forwarded_at = at;
         }
     }
 
@@ -103,36 +106,28 @@ impl Gaps {
     }
 
     /// Forwards the buffered gaps and tokens.
-    pub(super) fn hand_on(&mut self, live: &dyn Live) {
+    pub(super) fn forward(&mut self, live: &dyn Live) {
         if self.len > 0 || self.tokens > 0 {
             let kept: [Gap; BATCH] = std::array::from_fn(|place| Gap {
                 gap: Duration::from_nanos(self.batch[place]),
                 tokens: Some(self.batch_tokens[place]).filter(|tokens| *tokens != UNKNOWN),
             });
             live.progress(kept.get(..usize::from(self.len)).unwrap_or_default(), self.tokens);
-            self.told += self.tokens;
+            self.forwarded += self.tokens;
             self.len = 0;
             self.tokens = 0;
         }
     }
 
     /// Tokens forwarded so far.
-    pub(super) fn told(&self) -> u64 {
-        self.told
+    pub(super) fn forwarded(&self) -> u64 {
+        self.forwarded
     }
 
-    /// The longest gap.
-    pub(super) fn longest(&self) -> Option<Duration> {
-        (self.longest != NEVER).then(|| Duration::from_nanos(self.longest))
-    }
-
-    /// Tokens of the event after the longest gap, if known.
-    pub(super) fn longest_tokens(&self) -> Option<u32> {
-        Some(self.longest_tokens).filter(|tokens| *tokens != UNKNOWN)
-    }
-
-    /// Gaps over the stall threshold.
-    pub(super) fn stalls(&self) -> u32 {
-        self.stalls
+    /// Sets the gaps of the record.
+    pub(super) fn fill(&self, record: &mut Record) {
+        record.longest_gap = (self.longest != NEVER).then(|| Duration::from_nanos(self.longest));
+        record.longest_gap_tokens = Some(self.longest_tokens).filter(|tokens| *tokens != UNKNOWN);
+        record.stalls = self.stalls;
     }
 }

@@ -1,0 +1,162 @@
+//! Values that are added to a record after its request has ended: the engine's own span, and the token count of a text.
+
+use std::time::Duration;
+
+use crate::closed_enum;
+use crate::measure::Count;
+use crate::measure::CountSource;
+use crate::measure::QueueSource;
+use crate::measure::QueueTime;
+use crate::measure::Record;
+use crate::measure::Thresholds;
+use crate::measure::tokens::plausible;
+use tokometer_decode::AnswerText;
+use tokometer_decode::EngineTiming;
+use tokometer_decode::TextLost;
+
+/// Values of one request from the engine's trace, by the engine's clock; absent values are `None`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EngineSpan {
+    /// Trace id of the engine's span: the caller's if the caller sent one.
+    pub trace_id: u128,
+    /// Id of the engine's span.
+    pub span_id: u64,
+    /// Time in the scheduler's queue.
+    pub queue: Option<Duration>,
+    /// From scheduling to the first token, without the queue.
+    pub prefill: Option<Duration>,
+    /// From the first token to the last.
+    pub decode: Option<Duration>,
+    /// From the request's arrival to the first token, queue time included (vLLM's responses use the same name without
+    /// it).
+    pub first_token: Option<Duration>,
+    /// From the request's arrival to its end.
+    pub e2e: Option<Duration>,
+    /// Prompt tokens.
+    pub prompt_tokens: Option<u64>,
+    /// Prompt tokens served from the engine's cache.
+    pub cached_tokens: Option<u64>,
+    /// Output tokens.
+    pub completion_tokens: Option<u64>,
+}
+
+closed_enum! {
+    /// Why a response text was not tokenized, or the count was rejected.
+    pub enum Uncounted {
+        /// The text is longer than the limit.
+        TextTooLong = "text_too_long",
+        /// The memory limit of all texts was reached.
+        Memory = "memory",
+        /// The text does not represent the tokens: tool calls, audio, several responses, an echoed prompt, invalid Unicode,
+        /// or a response that could not be parsed to its end.
+        NotPlain = "not_plain",
+        /// No vocabulary is configured for the model.
+        NoVocabulary = "no_vocabulary",
+        /// Too many responses are waiting to be counted, or this one waited too long.
+        QueueFull = "queue_full",
+        /// The tokenizer rejected the text, or failed.
+        Failed = "failed",
+        /// The count is lower than the number of tokens seen: the vocabulary is not the model's, or text was held back.
+        BelowLowerBound = "below_lower_bound",
+    }
+}
+
+impl From<TextLost> for Uncounted {
+    fn from(lost: TextLost) -> Uncounted {
+        match lost {
+            TextLost::TooLong => Uncounted::TextTooLong,
+            TextLost::Memory => Uncounted::Memory,
+            TextLost::NotPlain => Uncounted::NotPlain,
+        }
+    }
+}
+
+/// Text of a response without an exact token count.
+#[derive(Debug)]
+pub struct UncountedText {
+    /// The text, or why there is none.
+    pub text: Box<AnswerText>,
+    /// Thresholds for the decode rate computed from the count.
+    pub thresholds: Thresholds,
+}
+
+impl UncountedText {
+    /// The text of this record's response. `echo`: the text includes the prompt.
+    pub(super) fn of(mut text: Box<AnswerText>, record: &Record, echo: bool, thresholds: &Thresholds) -> UncountedText {
+        // The text combines several responses, or is incomplete.
+        if echo || record.choices > 1 || record.unread {
+            text.lose(TextLost::NotPlain);
+        }
+        UncountedText { text, thresholds: *thresholds }
+    }
+}
+
+/// Token counts of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TextTokens {
+    /// Whole text.
+    pub all: u64,
+    /// Text of the first event that had any.
+    pub first: u64,
+}
+
+impl Record {
+    /// Sets the output count to the count of the text, which is an estimate of the sampled tokens, and the estimated
+    /// decode rate. The lower bound of the rate is kept.
+    ///
+    /// # Errors
+    /// [`Uncounted::BelowLowerBound`]: the record is unchanged.
+    pub fn count_text(&mut self, tokens: TextTokens, thresholds: &Thresholds) -> Result<(), Uncounted> {
+        let seen = self.output_tokens.map_or(0, |count| count.tokens);
+        if tokens.all < seen || tokens.all == 0 {
+            return Err(Uncounted::BelowLowerBound);
+        }
+        self.output_tokens = Some(Count { tokens: tokens.all, source: CountSource::Tokenizer });
+        let first = self.first_tokens.unwrap_or(tokens.first.max(1));
+        self.decode_rate_estimated = thresholds.rate(tokens.all, first, self.first_token, self.last_token);
+        Ok(())
+    }
+
+    /// Fills in values that are missing in the record or come from a less trusted source. In-band values are never
+    /// overwritten.
+    pub fn complete(&mut self, span: EngineSpan) {
+        if self.queue.is_none() {
+            self.queue = span.queue.map(|value| QueueTime { value, source: QueueSource::EngineSpan });
+        }
+        let milliseconds = |span: Option<Duration>| span.map(|span| span.as_secs_f64() * 1e3);
+        let (prefill_ms, decode_ms) = (milliseconds(span.prefill), milliseconds(span.decode));
+        match &mut self.timing {
+            // Do not mix the timing fields of two sources.
+            Some(known) if known.prefill_ms.or(known.prompt_ms).or(known.decode_ms).is_some() => {}
+            timing if prefill_ms.or(decode_ms).is_some() => {
+                *timing = Some(EngineTiming { prefill_ms, decode_ms, ..timing.unwrap_or_default() });
+            }
+            _ => {}
+        }
+        let counted =
+            |tokens: Option<u64>| plausible(tokens).map(|tokens| Count { tokens, source: CountSource::EngineSpan });
+        let better = |known: Option<Count>| known.is_none_or(|known| known.source > CountSource::EngineSpan);
+        if better(self.input_tokens) {
+            self.input_tokens = counted(span.prompt_tokens).or(self.input_tokens);
+        }
+        self.cached_tokens = self.cached_tokens.or(plausible(span.cached_tokens));
+        if better(self.output_tokens)
+            && let Some(output) = counted(span.completion_tokens)
+        {
+            self.output_tokens = Some(output);
+            self.rate_by_exact_count(output.tokens);
+        }
+        self.engine_span = Some(Box::new(span));
+    }
+
+    /// Replaces a lower bound or an estimate of the decode rate by the exact rate. A rate that was omitted because the
+    /// stream was too short stays omitted.
+    fn rate_by_exact_count(&mut self, tokens: u64) {
+        let spanned = self.first_token.zip(self.last_token).map(|(first, last)| last.saturating_sub(first));
+        let after = tokens.checked_sub(self.first_tokens.unwrap_or(1)).filter(|after| *after > 0);
+        self.decode_rate_estimated = None;
+        if self.decode_rate_at_least.take().is_some() {
+            self.decode_rate = after.zip(spanned).map(|(after, spanned)| after as f64 / spanned.as_secs_f64());
+        }
+    }
+}

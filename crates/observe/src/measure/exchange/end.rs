@@ -1,0 +1,124 @@
+//! The end of a request: its record.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::measure::Closing;
+use crate::measure::Count;
+use crate::measure::Outcome;
+use crate::measure::Record;
+use crate::measure::Sink;
+use crate::measure::Thresholds;
+use crate::measure::UncountedText;
+use crate::measure::exchange::Exchange;
+use crate::measure::exchange::outcome::Conclusion;
+use crate::measure::tokens::Context;
+use crate::measure::tokens::Habits;
+use tokometer_decode::Route;
+
+impl Exchange {
+    /// Ends the request and passes its record to the sink.
+    pub fn end(mut self, mut closing: Closing, at: Instant, thresholds: &Thresholds, sink: &dyn Sink) {
+        self.leave(sink);
+        let text = closing.text.take();
+        let record = Arc::new(self.record(closing, at, thresholds));
+        self.reconcile(&record, sink);
+        std::mem::take(&mut self.watches).ended(&record);
+        let text = text.filter(|_| self.is_uncounted(&record));
+        match text.map(|text| UncountedText::of(text, &record, self.parameters.echo, thresholds)) {
+            Some(text) => sink.record_with_text(&record, &mut Some(text)),
+            None => sink.record(&record),
+        }
+    }
+
+    /// Corrects the counters that were updated while the stream ran.
+    fn reconcile(&mut self, record: &Record, sink: &dyn Sink) {
+        if let Some(live) = &self.live {
+            self.gaps.forward(live.as_ref());
+        }
+        let forwarded = self.gaps.forwarded();
+        let exact = record.output_tokens.filter(|n| n.source.is_exact()).map_or(0, |n| n.tokens);
+        if exact > forwarded
+            && let Some(live) = self.live.take().or_else(|| sink.live(&record.labels))
+        {
+            live.reconcile(exact - forwarded);
+        }
+    }
+
+    /// True if a response was generated and no exact token count is known.
+    fn is_uncounted(&self, record: &Record) -> bool {
+        let begun = record.output_tokens.is_some() || self.response.has_content;
+        begun
+            && self.response.is_successful()
+            && self.generates()
+            && !record.output_tokens.is_some_and(|n| n.source.is_exact())
+    }
+
+    fn record(&mut self, closing: Closing, at: Instant, thresholds: &Thresholds) -> Record {
+        let Closing { ending, mut labels, response_id, error_type, profile, text: _ } = closing;
+        let conclusion = Conclusion::of(self, ending, profile);
+        let asked_stream = labels.streaming;
+        labels.streaming = self.response.status.map(|_| self.response.streaming).or(labels.streaming);
+        let choices = if self.generates() { self.parameters.choices() } else { 1 };
+        let began_with_headers =
+            profile.head_when_scheduled && self.response.streaming && self.response.status == Some(200);
+        let mut record = Record {
+            connection: self.connection,
+            sequence: self.sequence,
+            response_id,
+            error_type,
+            request_id: self.request_id.take(),
+            trace: self.trace.as_deref().copied(),
+            targets: self.targets.take(),
+            asked_stream,
+            max_tokens: self.parameters.max_tokens,
+            choices: u32::try_from(choices).unwrap_or(u32::MAX),
+            request_bytes: self.request_bytes,
+            unread: conclusion.unread,
+            ..Record::new(labels, self.started, Outcome::Ok, self.since(at))
+        };
+        self.response.fill(&mut record);
+        self.times.fill(&mut record, began_with_headers);
+        self.gaps.fill(&mut record);
+        self.count(&mut record, conclusion.is_complete(), profile.habits);
+        record.decode_rate = self.decode_rate(record.output_tokens, true, thresholds);
+        record.decode_rate_at_least = self.decode_rate(record.output_tokens, false, thresholds);
+        record.outcome = conclusion.outcome(record.output_tokens.is_some_and(|n| n.tokens > 0));
+        record
+    }
+
+    /// Sets the token counts of the record.
+    fn count(&self, record: &mut Record, complete: bool, habits: Habits) {
+        let answered = self.response.is_successful();
+        // Requests that do not generate have no choices: their usage covers the whole request.
+        let usage_per_choice = habits.usage_per_choice && self.generates();
+        let context = Context {
+            prompts: self.parameters.prompts(),
+            responses: self.parameters.responses(),
+            echo: self.parameters.echo,
+            complete,
+            habits: Habits { usage_per_choice, ..habits },
+        };
+        self.tokens.fill(record, &context);
+        record.first_tokens = self.first_tokens.map(u64::from);
+        record.output_tokens = record.output_tokens.filter(|_| answered && self.generates());
+        record.input_tokens = record.input_tokens.filter(|_| answered && !self.is_in_pieces());
+    }
+
+    /// The audio was transcribed in several pieces: `usage` then covers only the prompt of the last one (vLLM 0.33,
+    /// speech_to_text/base/serving.py).
+    fn is_in_pieces(&self) -> bool {
+        matches!(self.route, Route::AudioTranscription | Route::AudioTranslation) && self.response.finishes.len() > 1
+    }
+
+    /// Decode rate, with n_first = 1 if unknown. `exact` requires an exact output count; otherwise the count must be
+    /// inexact.
+    fn decode_rate(&self, output: Option<Count>, exact: bool, thresholds: &Thresholds) -> Option<f64> {
+        let counted = output.filter(|n| n.source.is_exact() == exact)?.tokens;
+        // If the first event may contain several tokens, use the number of later events as the lower bound: each has at
+        // least one.
+        let output = if exact || self.first_tokens.is_some() { counted } else { self.tokens.deltas() };
+        let first = self.first_tokens.map_or(1, u64::from);
+        thresholds.rate(output, first, self.times.first_token.get(), self.times.last_token.get())
+    }
+}

@@ -1,0 +1,387 @@
+//! State of one open request: consumes headers, events and times, and produces a [`Record`](crate::measure::Record) at the end.
+
+mod end;
+mod gaps;
+mod outcome;
+mod parameters;
+mod response;
+mod times;
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::measure::Labels;
+use crate::measure::Live;
+use crate::measure::Opening;
+use crate::measure::Phase;
+use crate::measure::Requested;
+use crate::measure::Sink;
+use crate::measure::Targets;
+use crate::measure::TraceParent;
+use crate::measure::Watches;
+use crate::measure::exchange::gaps::Gaps;
+use crate::measure::exchange::response::ErrorReport;
+use crate::measure::exchange::response::Response;
+use crate::measure::exchange::times::Since;
+use crate::measure::exchange::times::Times;
+use crate::measure::sink::NoUpdates;
+use crate::measure::tokens::Tokens;
+use tokometer_decode::{Channels, Counter, Route, StreamEvent, Work};
+
+pub use outcome::Ending;
+pub use parameters::{Closing, Parameters, Profile, Thresholds};
+pub use times::Blocked;
+
+/// Channels that a person sees as the response: neither reasoning nor tool calls.
+const VISIBLE: Channels = Channels(Channels::CONTENT.0 | Channels::REFUSAL.0 | Channels::AUDIO.0);
+
+/// How far a request has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    /// The route is not known, or generates no tokens: not counted as in flight.
+    #[default]
+    Open,
+    /// Counted as in flight.
+    InFlight(Phase),
+    /// Over, even if a last few bytes are still to be parsed.
+    Over,
+}
+
+/// One open request. Times are passed in as instants and stored as offsets from the first byte of the request.
+pub struct Exchange {
+    connection: u64,
+    sequence: u64,
+    started: Instant,
+    route: Route,
+    parameters: Parameters,
+    /// Boxed: few requests have one.
+    trace: Option<Box<TraceParent>>,
+    /// Boxed for the same reason.
+    targets: Option<Box<Targets>>,
+    request_id: Option<Box<str>>,
+    request_bytes: u64,
+    /// `u32` keeps the memory of an open stream small.
+    pair: u32,
+    /// `u32` like `pair`.
+    first_tokens: Option<u32>,
+    state: State,
+    /// The client closed its side of the connection.
+    client_left: bool,
+    live: Option<Arc<dyn Live>>,
+    watches: Watches,
+    times: Times,
+    response: Response,
+    tokens: Tokens,
+    gaps: Gaps,
+}
+
+impl std::fmt::Debug for Exchange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Exchange")
+            .field("connection", &self.connection)
+            .field("sequence", &self.sequence)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Exchange {
+    /// Starts a request whose first byte was read at `started`.
+    pub fn begin(connection: u64, sequence: u64, pair: usize, started: Instant) -> Exchange {
+        Exchange {
+            connection,
+            sequence,
+            started,
+            route: Route::Other,
+            parameters: Parameters::default(),
+            trace: None,
+            targets: None,
+            request_id: None,
+            request_bytes: 0,
+            pair: u32::try_from(pair).unwrap_or(u32::MAX),
+            first_tokens: None,
+            state: State::default(),
+            client_left: false,
+            live: None,
+            watches: Watches::default(),
+            times: Times::default(),
+            response: Response::default(),
+            tokens: Tokens::default(),
+            gaps: Gaps::default(),
+        }
+    }
+
+    fn since(&self, at: Instant) -> Duration {
+        at.saturating_duration_since(self.started)
+    }
+
+    /// Prefetches the memory that the next event needs.
+    pub(crate) fn warm(&self) {
+        self.watches.warm();
+        black_box((self.parameters.echo, self.sequence, self.state, self.live.is_some()));
+        self.times.warm();
+        self.response.warm();
+        self.tokens.warm();
+        self.gaps.warm();
+    }
+
+    /// Sequence number on the connection.
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// Index of the listener.
+    pub fn pair(&self) -> usize {
+        self.pair as usize
+    }
+
+    /// Request id from a header of the client, otherwise of the server.
+    pub fn request_id(&self) -> Option<&str> {
+        self.request_id.as_deref()
+    }
+
+    /// Route of the request.
+    pub fn route(&self) -> Route {
+        self.route
+    }
+
+    /// True if the route generates tokens.
+    pub fn generates(&self) -> bool {
+        self.route.generates()
+    }
+
+    /// The request headers are complete.
+    pub fn request_head(
+        &mut self,
+        route: Route,
+        trace: Option<TraceParent>,
+        request_id: Option<Box<str>>,
+        sink: &dyn Sink,
+    ) {
+        self.route = route;
+        self.trace = trace.map(Box::new);
+        self.request_id = request_id;
+        self.open(sink);
+    }
+
+    /// Tenant of the request, if its headers named one.
+    pub fn tenant(&self) -> Option<&str> {
+        self.targets.as_ref()?.tenant.as_deref()
+    }
+
+    /// Sets the latency targets from the request headers.
+    pub fn targets(&mut self, targets: Option<Box<Targets>>) {
+        self.targets = targets;
+    }
+
+    /// Sets the route from the body, if the path did not determine it.
+    pub fn request_is(&mut self, route: Route, sink: &dyn Sink) {
+        self.route = route;
+        self.open(sink);
+    }
+
+    /// The route became known or more specific.
+    fn open(&mut self, sink: &dyn Sink) {
+        if self.generates() && self.state == State::Open {
+            self.enter(State::InFlight(Phase::WaitingFirstToken), sink);
+        }
+        if self.route.is_read() && self.route.work() != Work::Neither && self.watches.is_empty() {
+            self.watches = sink.opened(&Opening {
+                pair: self.pair(),
+                route: self.route,
+                connection: self.connection,
+                sequence: self.sequence,
+                started: self.started,
+            });
+        }
+    }
+
+    /// Adds bytes of the request body.
+    pub fn request_body(&mut self, bytes: usize) {
+        self.request_bytes += bytes as u64;
+    }
+
+    /// The request is complete.
+    pub fn request_end(&mut self, parameters: Parameters, at: Instant) {
+        self.parameters = parameters;
+        self.times.requested = Since::at(self.since(at));
+    }
+
+    /// Notifies the watches of the complete request. Call after [`Exchange::request_end`].
+    pub fn announce(&mut self, model: Option<&str>, streaming: Option<bool>) {
+        if let Some(at) = self.times.requested.get() {
+            let (max_tokens, bytes) = (self.parameters.max_tokens, self.request_bytes);
+            let targets = self.targets.as_deref();
+            self.watches.requested(&Requested { model, streaming, max_tokens, bytes, targets }, at);
+        }
+    }
+
+    /// Sets the parameters of a request that was never completed.
+    pub fn parameters(&mut self, parameters: Parameters) {
+        self.parameters = parameters;
+    }
+
+    /// The final response headers are complete. `streaming`: the body is an event stream.
+    pub fn response_head(&mut self, status: u16, streaming: bool, request_id: Option<Box<str>>, at: Instant) {
+        self.response.status = Some(status);
+        self.response.streaming = streaming;
+        self.times.headers = Since::at(self.since(at));
+        if self.request_id.is_none() {
+            self.request_id = request_id;
+        }
+        self.watches.answering(status, streaming);
+    }
+
+    /// Queue time and token count from the headers of a non-streamed response (TGI).
+    pub fn header_values(&mut self, queue: Option<Duration>, counter: Counter) {
+        self.times.header_queue = queue.into();
+        self.tokens.whole_counter(counter, 1);
+    }
+
+    /// Sets the status of an RPC, which ends its response, mapped to an HTTP status.
+    pub fn rpc_status(&mut self, http_status: u16) {
+        self.response.call = Some(http_status);
+    }
+
+    /// Adds bytes of the response body.
+    pub fn response_body(&mut self, bytes: usize) {
+        self.response.bytes += bytes as u64;
+    }
+
+    /// The request was a handshake of another protocol: the bytes that follow are not its response.
+    pub fn handshake(&mut self) {
+        self.route = Route::Other;
+    }
+
+    /// The response is sent on a WebSocket: it has no headers, so no time for them.
+    pub fn in_session(&mut self) {
+        let status = self.response.begin_session();
+        self.watches.answering(status, true);
+    }
+
+    /// The server reported an error.
+    pub fn fail(&mut self) {
+        self.response.error = ErrorReport::Reported;
+    }
+
+    /// The rest of the response body cannot be parsed.
+    pub fn response_unread(&mut self) {
+        self.response.unread = true;
+    }
+
+    /// The client stopped reading, at this response or at an earlier one on the connection.
+    pub fn held_up(&mut self, at: Instant) {
+        let at = self.since(at);
+        self.watches.held_up(at);
+    }
+
+    /// The client reads again.
+    pub fn resumed(&mut self, at: Instant) {
+        let at = self.since(at);
+        self.watches.resumed(at);
+    }
+
+    /// Delivery of the response was blocked on the client from `since` until `until`.
+    pub fn blocked(&mut self, since: Instant, until: Instant) {
+        let (from, to) = (self.since(since), self.since(until));
+        self.times.blocked(from, to);
+        self.gaps.interrupt();
+    }
+
+    /// The client closed its side of the connection.
+    pub fn client_left(&mut self) {
+        self.client_left = true;
+    }
+
+    /// Processes one stream event that arrived at `at`. `labels` is called at the first token.
+    pub fn event(
+        &mut self,
+        event: &StreamEvent,
+        at: Instant,
+        profile: Profile,
+        thresholds: &Thresholds,
+        sink: &dyn Sink,
+        labels: impl FnOnce() -> Labels,
+    ) {
+        let at = self.since(at);
+        self.note(event, at);
+        if event.progress {
+            self.watches.prefilling(at);
+        }
+        if event.done || event.end {
+            self.watches.answered();
+        }
+        if event.done || event.progress {
+            return;
+        }
+        let step = self.tokens.event(event, profile.habits, self.parameters.echo);
+        if !step.has_token {
+            return;
+        }
+        if event.channels.intersects(VISIBLE) {
+            self.times.first_visible.first(at);
+        }
+        if !self.times.first_token.is_known() {
+            self.first_token(step.tokens, sink, labels);
+        }
+        self.times.token(at);
+        self.watches.token(at, step.tokens.unwrap_or(1));
+        if let Some(live) = &self.live {
+            self.gaps.token(event.choice, at, step.tokens, thresholds.stall, live.as_ref());
+        }
+    }
+
+    /// The first token arrived, in an event with this many.
+    fn first_token(&mut self, tokens: Option<u64>, sink: &dyn Sink, labels: impl FnOnce() -> Labels) {
+        self.first_tokens = tokens.and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0);
+        self.enter(State::InFlight(Phase::Streaming), sink);
+        let live = self.response.is_successful().then(|| sink.live(&labels())).flatten();
+        self.live = Some(live.unwrap_or_else(|| Arc::new(NoUpdates)));
+    }
+
+    /// Processes the complete body of a non-streamed response; the time of its first token is unknown.
+    pub fn whole_answer(&mut self, event: &StreamEvent, at: Instant) {
+        self.note(event, self.since(at));
+        self.response.has_content |= !event.channels.is_empty() || event.pending;
+        self.tokens.whole_answer(event);
+    }
+
+    /// Processes what events of streams and whole bodies have in common.
+    fn note(&mut self, event: &StreamEvent, at: Duration) {
+        self.times.first_event.first(at);
+        self.response.event(event, self.client_left);
+        if let Some(timing) = event.timing {
+            self.times.engine(timing);
+        }
+    }
+
+    fn enter(&mut self, state: State, sink: &dyn Sink) {
+        if self.state == State::Over {
+            return;
+        }
+        if let State::InFlight(left) = std::mem::replace(&mut self.state, state) {
+            sink.in_flight(self.pair(), left, -1);
+        }
+        if let State::InFlight(entered) = state {
+            sink.in_flight(self.pair(), entered, 1);
+        }
+    }
+
+    /// Stops counting the request as in flight: it is over, even if a last few bytes are still to be parsed.
+    pub fn leave(&mut self, sink: &dyn Sink) {
+        self.enter(State::Over, sink);
+    }
+
+    /// The latest recorded moment of this request.
+    pub fn latest(&self) -> Instant {
+        self.started + self.times.latest()
+    }
+
+    /// Drops the request without a record: the observer lost its connection's thread.
+    pub fn abandon(mut self, sink: &dyn Sink) {
+        self.leave(sink);
+        if let Some(live) = self.live.take() {
+            self.gaps.forward(live.as_ref());
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Determines how a request ended.
+
+use crate::measure::Outcome;
+use crate::measure::Profile;
+use crate::measure::exchange::Exchange;
+use crate::measure::exchange::response::ErrorReport;
+use tokometer_decode::FinishReason;
+
+/// How a request ended on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The response message is complete.
+    Complete,
+    /// The client closed or reset the connection first.
+    ClientGone,
+    /// The server closed the connection in the middle of the response or before it.
+    ServerFinished,
+    /// The server reset the connection.
+    ServerReset,
+    /// The server could not be reached, or closed the connection (HTTP/2 GOAWAY) before it processed the request.
+    Refused,
+    /// The server rejected the request because of load (HTTP/2 REFUSED_STREAM or ENHANCE_YOUR_CALM).
+    Busy,
+    /// The server did not accept the connection within the configured timeout.
+    ConnectTimeout,
+    /// The proxy closed the connection: no data for the configured idle timeout.
+    IdleTimeout,
+    /// The proxy closed the connection at the end of a drain.
+    Drained,
+    /// Observation stopped: nothing after this moment is known.
+    Unobserved,
+}
+
+/// Error that ended a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Failure {
+    None,
+    /// The server reported an error.
+    Error,
+    /// The server reported that the client had left, as an error.
+    Cancelled,
+}
+
+/// A request and its response at their end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Conclusion {
+    ending: Ending,
+    /// Status of the response, or of a failed RPC.
+    status: Option<u16>,
+    failure: Failure,
+    /// The route is one that generates tokens.
+    generates: bool,
+    streaming: bool,
+    /// A first token was seen.
+    begun: bool,
+    /// The body was not empty.
+    has_body: bool,
+    /// An empty response is no error: none was requested, it comes later, or it has content that is not counted.
+    may_be_empty: bool,
+    /// The stream's end marker arrived: `[DONE]`, or a finish reason or end event of every choice.
+    marked_end: bool,
+    /// The body was not parsed, or not up to the end marker: values that are missing may have been there.
+    pub(super) unread: bool,
+}
+
+impl Conclusion {
+    /// Concludes a request that ended on the wire with `ending`.
+    pub(super) fn of(exchange: &Exchange, ending: Ending, profile: Profile) -> Conclusion {
+        let Exchange { route, parameters, times, tokens, response, .. } = exchange;
+        let begun = times.first_token.is_known();
+        let reported = match response.error {
+            ErrorReport::None => Failure::None,
+            ErrorReport::AfterClientLeft if profile.gives_up_with_error => Failure::Cancelled,
+            ErrorReport::AfterClientLeft | ErrorReport::Reported => Failure::Error,
+        };
+        let (ending, status, failure) = match response.call {
+            // Client closed request: the server noticed the client's disconnect.
+            Some(499) => (Ending::ClientGone, response.status, reported),
+            Some(200) | None => (ending, response.status, reported),
+            Some(_) if begun => (ending, response.status, Failure::Error),
+            Some(_) => (ending, response.call, reported),
+        };
+        let finished = if response.streaming { tokens.finished() } else { u64::from(response.finishes.len()) };
+        let ended = route.ends_with_body() && ending == Ending::Complete && !response.unread;
+        let marked_end = ended
+            || response.marked_end
+            || response.call == Some(200)
+            || (route.ends_with_finish() && finished >= parameters.choices());
+        Conclusion {
+            ending,
+            status,
+            failure,
+            generates: exchange.generates(),
+            streaming: response.streaming,
+            begun,
+            has_body: response.bytes > 0,
+            may_be_empty: response.finishes.iter().any(FinishReason::is_idle)
+                || parameters.allow_no_output(begun)
+                || (!response.streaming && (finished > 0 || response.has_content)),
+            marked_end,
+            // The RPC status ends a response without the body having been parsed.
+            unread: response.unread && (!marked_end || response.call.is_some()),
+        }
+    }
+
+    /// True if the whole response was seen.
+    pub(super) fn is_complete(&self) -> bool {
+        let whole = match self.ending {
+            Ending::Complete => !self.streaming || self.marked_end,
+            _ => self.marked_end,
+        };
+        whole && !self.unread && self.failure == Failure::None
+    }
+
+    /// The outcome. `has_tokens`: the response has output tokens.
+    pub(super) fn outcome(&self, has_tokens: bool) -> Outcome {
+        match self.ending {
+            Ending::Unobserved => return Outcome::Unobserved,
+            // A server that has started to respond no longer refuses the request.
+            Ending::Refused if self.status.is_none() => return Outcome::UpstreamRefused,
+            Ending::Busy if self.status.is_none() => return Outcome::RejectedBusy,
+            Ending::ConnectTimeout => return Outcome::UpstreamTimeout,
+            _ => {}
+        }
+        match self.status {
+            Some(429 | 503 | 529) => return Outcome::RejectedBusy,
+            Some(400..=499) => return Outcome::Http4xx,
+            Some(500..=599) => return Outcome::Http5xx,
+            _ => {}
+        }
+        match self.failure {
+            // An error reported in the stream caused the way the connection ended.
+            Failure::Error => return Outcome::ErrorInStream,
+            Failure::Cancelled if self.begun => return Outcome::ClientAbortMidStream,
+            Failure::Cancelled => return Outcome::ClientAbortBeforeFirstToken,
+            Failure::None => {}
+        }
+        match self.ending {
+            Ending::Complete if !self.generates || self.unread => Outcome::Ok,
+            Ending::Complete if !has_tokens && !self.may_be_empty => Outcome::NoOutput,
+            Ending::Complete if self.streaming && !self.marked_end => Outcome::Truncated,
+            Ending::Complete => Outcome::Ok,
+            // Many clients disconnect at the end marker, before the last bytes of the message.
+            Ending::ClientGone if self.streaming && self.marked_end => Outcome::Ok,
+            Ending::ClientGone if self.begun || (self.unread && self.has_body) => Outcome::ClientAbortMidStream,
+            Ending::ClientGone => Outcome::ClientAbortBeforeFirstToken,
+            Ending::ServerFinished => Outcome::Truncated,
+            Ending::ServerReset | Ending::Refused | Ending::Busy => Outcome::UpstreamReset,
+            Ending::Drained => Outcome::Drained,
+            Ending::Unobserved => Outcome::Unobserved,
+            Ending::ConnectTimeout | Ending::IdleTimeout => Outcome::UpstreamTimeout,
+        }
+    }
+}

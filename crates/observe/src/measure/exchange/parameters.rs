@@ -1,0 +1,101 @@
+//! What the calculations for one request depend on, apart from its events.
+
+use std::time::Duration;
+
+use crate::measure::Ending;
+use crate::measure::Labels;
+use crate::measure::tokens::Habits;
+use tokometer_decode::AnswerText;
+
+/// Thresholds of the calculations.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Thresholds {
+    /// A gap between two tokens longer than this is a stall.
+    pub stall: Duration,
+    /// Minimum output tokens for a decode rate to be recorded.
+    pub min_rate_tokens: u64,
+    /// Minimum time between first and last token for a decode rate to be recorded.
+    pub min_rate_span: Duration,
+}
+
+impl Thresholds {
+    /// (n - n_first) / (t_last - t_first), or `None` below the thresholds.
+    pub(in crate::measure) fn rate(
+        &self,
+        tokens: u64,
+        first_tokens: u64,
+        first: Option<Duration>,
+        last: Option<Duration>,
+    ) -> Option<f64> {
+        let span = last?.checked_sub(first?)?;
+        let after = tokens.checked_sub(first_tokens).filter(|n| *n > 0)?;
+        let enough = tokens >= self.min_rate_tokens && span >= self.min_rate_span && !span.is_zero();
+        enough.then(|| after as f64 / span.as_secs_f64())
+    }
+}
+
+/// Request parameters; `None` if the request did not set them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Parameters {
+    /// `n`.
+    pub n: Option<u64>,
+    /// Prompts in one request (`prompt: [..., ...]`).
+    pub prompts: Option<u64>,
+    /// `max_tokens` or `max_completion_tokens`.
+    pub max_tokens: Option<u64>,
+    /// `echo`: the response begins with the prompt.
+    pub echo: bool,
+}
+
+impl Parameters {
+    /// Number of prompts.
+    pub(super) fn prompts(&self) -> u64 {
+        self.prompts.unwrap_or(1).max(1)
+    }
+
+    /// Number of responses per prompt.
+    pub(super) fn responses(&self) -> u64 {
+        self.n.unwrap_or(1).max(1)
+    }
+
+    /// Number of choices in the response.
+    pub(super) fn choices(&self) -> u64 {
+        self.responses().saturating_mul(self.prompts())
+    }
+
+    /// True if an empty response is not an error: `max_tokens` is 0, or the response contains an echoed prompt and the
+    /// share of generated tokens in it is unknown. `begun`: text has arrived.
+    pub(super) fn allow_no_output(&self, begun: bool) -> bool {
+        self.max_tokens == Some(0) || (self.echo && begun)
+    }
+}
+
+/// Engine-specific response semantics that the response itself does not show.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Profile {
+    /// How the engine's events count tokens.
+    pub habits: Habits,
+    /// The engine detects that the client closed its side of the connection, cancels the request and reports the
+    /// cancellation as an error (Ollama 0.17: Go's net/http cancels the request's context).
+    pub gives_up_with_error: bool,
+    /// The engine sends the response headers of a stream when it starts to process the prompt (llama.cpp,
+    /// server-context.cpp `send_partial_response(.., is_begin)`): the time until then is queue time.
+    pub head_when_scheduled: bool,
+}
+
+/// Data that is known only when a request is closed.
+#[derive(Debug)]
+pub struct Closing {
+    /// How the request ended on the wire.
+    pub ending: Ending,
+    /// Labels of the request's series.
+    pub labels: Labels,
+    /// `id` of the response.
+    pub response_id: Option<Box<str>>,
+    /// Type of the error in the response.
+    pub error_type: Option<Box<str>>,
+    /// Engine-specific response semantics.
+    pub profile: Profile,
+    /// Text of the response, if it was kept.
+    pub text: Option<Box<AnswerText>>,
+}

@@ -1,0 +1,85 @@
+//! What a response showed so far.
+
+use std::hint::black_box;
+
+use crate::measure::Record;
+use tokometer_decode::FinishReason;
+use tokometer_decode::Finishes;
+use tokometer_decode::StreamEvent;
+
+/// Status of a WebSocket handshake (RFC 6455, section 4.2.2).
+const SWITCHING_PROTOCOLS: u16 = 101;
+
+/// Whether the server reported an error in the response.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum ErrorReport {
+    /// It did not.
+    #[default]
+    None,
+    /// Only after the client had closed its side of the connection: perhaps the engine's report of that.
+    AfterClientLeft,
+    /// Yes.
+    Reported,
+}
+
+/// State of one response.
+#[derive(Debug, Default)]
+pub(super) struct Response {
+    /// Status of the final response headers.
+    pub(super) status: Option<u16>,
+    /// Final status of an RPC, mapped to an HTTP status.
+    pub(super) call: Option<u16>,
+    /// The body is an event stream.
+    pub(super) streaming: bool,
+    /// The end marker arrived.
+    pub(super) marked_end: bool,
+    /// The body was not parsed to its end.
+    pub(super) unread: bool,
+    /// A non-streamed body had content, or announced a later (background) response.
+    pub(super) has_content: bool,
+    pub(super) error: ErrorReport,
+    pub(super) finishes: Finishes,
+    pub(super) events: u64,
+    pub(super) bytes: u64,
+}
+
+impl Response {
+    /// The response is sent as events on a WebSocket.
+    pub(super) fn begin_session(&mut self) -> u16 {
+        self.streaming = true;
+        *self.status.insert(SWITCHING_PROTOCOLS)
+    }
+
+    /// Prefetches the memory that the next event needs.
+    pub(super) fn warm(&self) {
+        black_box((self.events, self.bytes, self.marked_end));
+    }
+
+    /// True if the status reports success.
+    pub(super) fn is_successful(&self) -> bool {
+        matches!(self.status, Some(SWITCHING_PROTOCOLS | 200..=299))
+    }
+
+    /// Processes an event, apart from its tokens. `client_left`: the client has closed its side of the connection.
+    pub(super) fn event(&mut self, event: &StreamEvent, client_left: bool) {
+        self.events += 1;
+        self.marked_end |= event.done || event.end;
+        self.unread |= event.unread;
+        let mut is_error = event.error;
+        for reason in event.finishes.iter() {
+            is_error |= reason == FinishReason::Error;
+            self.finishes.push(reason);
+        }
+        if is_error {
+            self.error = self.error.max(if client_left { ErrorReport::AfterClientLeft } else { ErrorReport::Reported });
+        }
+    }
+
+    /// Sets what the record contains of the response itself.
+    pub(super) fn fill(&self, record: &mut Record) {
+        record.status = self.status;
+        record.finish_reasons = self.finishes.iter().collect();
+        record.events = self.events;
+        record.response_bytes = self.bytes;
+    }
+}

@@ -1,0 +1,222 @@
+//! Times of one request, relative to its first byte.
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use crate::measure::QueueSource;
+use crate::measure::QueueTime;
+use crate::measure::Record;
+use tokometer_decode::EngineTiming;
+
+/// Marks an unknown time.
+pub(super) const NEVER: u64 = u64::MAX;
+
+/// Time in nanoseconds, saturated at 584 years.
+pub(super) fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(NEVER).min(NEVER - 1)
+}
+
+/// Time of an event that may not have happened yet, in half the size of an `Option<Duration>`: an open stream keeps
+/// several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Since(u64);
+
+impl Since {
+    /// Not happened.
+    pub(super) const NEVER: Since = Since(NEVER);
+
+    /// Happened at `time`.
+    pub(super) fn at(time: Duration) -> Since {
+        Since(nanos(time))
+    }
+
+    /// The time, if it happened.
+    pub(super) fn get(self) -> Option<Duration> {
+        self.is_known().then(|| Duration::from_nanos(self.0))
+    }
+
+    /// True if it happened.
+    pub(super) fn is_known(self) -> bool {
+        self != Since::NEVER
+    }
+
+    /// Sets the time, unless it is already set.
+    pub(super) fn first(&mut self, time: Duration) {
+        if !self.is_known() {
+            *self = Since::at(time);
+        }
+    }
+}
+
+impl Default for Since {
+    fn default() -> Since {
+        Since::NEVER
+    }
+}
+
+impl From<Option<Duration>> for Since {
+    fn from(time: Option<Duration>) -> Since {
+        time.map_or(Since::NEVER, Since::at)
+    }
+}
+
+/// Moments of one request, and the times that its engine reported.
+#[derive(Debug, Default)]
+pub(super) struct Times {
+    /// Last byte of the request.
+    pub(super) requested: Since,
+    /// Final response headers complete.
+    pub(super) headers: Since,
+    pub(super) first_event: Since,
+    pub(super) first_token: Since,
+    pub(super) first_visible: Since,
+    pub(super) last_token: Since,
+    /// Queue time from the response headers.
+    pub(super) header_queue: Since,
+    /// Boxed: most responses have none before their last event.
+    engine: Option<Box<EngineTiming>>,
+    /// Boxed: most clients are never slow.
+    blocked: Option<Box<Blocked>>,
+}
+
+impl Times {
+    /// Prefetches the memory that the next event needs.
+    pub(super) fn warm(&self) {
+        black_box((self.first_event, self.last_token, self.blocked.is_some()));
+    }
+
+    /// A token-bearing event arrived.
+    pub(super) fn token(&mut self, at: Duration) {
+        self.first_token.first(at);
+        self.last_token = Since::at(at);
+        if let Some(blocked) = &mut self.blocked {
+            blocked.token();
+        }
+    }
+
+    /// Sets the times that the engine reported.
+    pub(super) fn engine(&mut self, timing: EngineTiming) {
+        **self.engine.get_or_insert_default() = timing;
+    }
+
+    /// Delivery of the response was blocked on the client.
+    pub(super) fn blocked(&mut self, from: Duration, to: Duration) {
+        self.blocked.get_or_insert_default().add(from, to, self.first_token.is_known());
+    }
+
+    /// The latest known moment.
+    pub(super) fn latest(&self) -> Duration {
+        let blocked = self.blocked.as_ref().map(|blocked| blocked.end());
+        let known = [self.requested, self.headers, self.first_event, self.last_token].map(Since::get);
+        known.into_iter().chain([blocked]).flatten().max().unwrap_or_default()
+    }
+
+    /// Sets the times of the record. `began_with_headers`: the engine sends the response headers when work begins.
+    pub(super) fn fill(&mut self, record: &mut Record, began_with_headers: bool) {
+        record.requested = self.requested.get();
+        record.headers = self.headers.get();
+        record.first_event = self.first_event.get();
+        record.first_token = self.first_token.get();
+        record.first_visible = self.first_visible.get();
+        record.last_token = self.last_token.get();
+        record.queue = self.queue(began_with_headers);
+        record.timing = self.engine.as_deref().copied();
+        if let Some(blocked) = self.blocked.take() {
+            record.delivery_blocked = blocked.total();
+            record.blocked = *blocked;
+        }
+    }
+
+    /// The queue time from the best source; `None` if no source has it.
+    fn queue(&self, began_with_headers: bool) -> Option<QueueTime> {
+        let time = |ms: f64| Duration::try_from_secs_f64(ms / 1e3).ok();
+        let timing = self.engine.as_deref();
+        if let Some(ms) = timing.and_then(|timing| timing.queue_ms) {
+            return Some(QueueTime { value: time(ms)?, source: QueueSource::InBand });
+        }
+        if let Some(value) = self.header_queue.get() {
+            return Some(QueueTime { value, source: QueueSource::ResponseHeader });
+        }
+        if let Some(ms) = timing.and_then(|timing| timing.untold_ms()) {
+            return Some(QueueTime { value: time(ms)?, source: QueueSource::Remainder });
+        }
+        let mut began = self.headers.get().filter(|_| began_with_headers)?;
+        // Headers read together with the first token were delayed by it, in the server or in a socket. Work began
+        // earlier by the prompt time, if it was reported.
+        if self.first_token == self.headers {
+            began = began.saturating_sub(timing.and_then(|timing| time(timing.prompt_ms?))?);
+        }
+        let value = began.saturating_sub(self.requested.get()?);
+        Some(QueueTime { value, source: QueueSource::HeaderTiming })
+    }
+}
+
+/// Maximum number of recorded intervals; later ones only add to the sums.
+const KEPT: usize = 8;
+
+/// Time during which delivery of a response was blocked on the client (backpressure), by what the server was doing meanwhile. The sums include every interval.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Blocked {
+    /// Before the first token; all blocked time if no token was seen.
+    pub waiting: Duration,
+    /// Between the first and the last token.
+    pub decoding: Duration,
+    /// After the last token.
+    pub finishing: Duration,
+    /// Start and end of the first 8 intervals, relative to the first byte of the request.
+    pub intervals: Vec<(Duration, Duration)>,
+}
+
+impl Blocked {
+    /// Total blocked time.
+    pub fn total(&self) -> Duration {
+        self.waiting + self.decoding + self.finishing
+    }
+
+    /// Lower bound of the end of the last interval: not before the last recorded interval, and not before the total.
+    pub(super) fn end(&self) -> Duration {
+        self.intervals.last().map_or(Duration::ZERO, |(_, to)| *to).max(self.total())
+    }
+
+    /// Adds the interval from `from` to `to`. `begun`: a token has been seen.
+    pub(super) fn add(&mut self, from: Duration, to: Duration, begun: bool) {
+        let more = to.saturating_sub(from);
+        if begun {
+            // Counts as after the last token until another token arrives.
+            self.finishing += more;
+        } else {
+            self.waiting += more;
+        }
+        if self.intervals.len() < KEPT && !more.is_zero() {
+            self.intervals.push((from, to));
+        }
+    }
+
+    /// Another token arrived: blocked time since the previous token counts as decoding.
+    pub(super) fn token(&mut self) {
+        self.decoding += std::mem::take(&mut self.finishing);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_exact_and_the_first_one_is_kept() {
+        let mut since = Since::NEVER;
+        assert_eq!(since.get(), None);
+        since.first(Duration::from_nanos(7));
+        since.first(Duration::from_nanos(9));
+        assert_eq!(since.get(), Some(Duration::from_nanos(7)));
+        assert_eq!(Since::at(Duration::ZERO).get(), Some(Duration::ZERO));
+        assert_eq!(Since::from(None), Since::NEVER);
+    }
+
+    #[test]
+    fn overlong_times_saturate_instead_of_being_none() {
+        for time in [Duration::MAX, Duration::from_nanos(u64::MAX), Duration::from_nanos(u64::MAX - 1)] {
+            assert_eq!(Since::from(Some(time)).get(), Some(Duration::from_nanos(u64::MAX - 1)));
+        }
+    }
+}

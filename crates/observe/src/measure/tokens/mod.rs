@@ -1,0 +1,407 @@
+//! Token counts of one response.
+
+mod source;
+#[cfg(test)]
+mod tests;
+
+use std::hint::black_box;
+
+use tokometer_decode::Counter;
+use tokometer_decode::StreamEvent;
+use tokometer_decode::Usage;
+
+/// Choices whose counts are tracked separately; with further choices every count of the request is a lower bound.
+const CHOICES: usize = 4;
+
+/// Maximum plausible token count of one request. A higher count is an engine bug and counts as missing: no context
+/// window comes near it, and sums of plausible counts cannot overflow.
+const MAX_TOKENS: u64 = u32::MAX as u64;
+
+/// Maximum plausible token count of one event: the gap before an event counts once for each of its tokens.
+const MAX_PER_EVENT: u64 = 1 << 16;
+
+/// The count, if it is plausible.
+pub(super) fn plausible(count: Option<u64>) -> Option<u64> {
+    count.filter(|tokens| *tokens <= MAX_TOKENS)
+}
+
+/// Counts of one choice so far.
+#[derive(Clone, Copy, Debug, Default)]
+struct Choice {
+    /// Latest cumulative `usage.completion_tokens` in an event of this choice.
+    usage: Option<u32>,
+    /// Highest native counter so far (llama.cpp `timings.predicted_n`, SGLang `completion_tokens`).
+    native: Option<u32>,
+    /// A token-bearing event arrived.
+    begun: bool,
+    /// A finish reason arrived.
+    finished: bool,
+    /// The finish reason arrived in an event without `usage`: earlier counts may lack the last tokens.
+    finished_uncounted: bool,
+    /// It arrived in an event without a native counter, and none followed.
+    finished_untimed: bool,
+    /// Cumulative usage was present from the first token-bearing event on: its increments are tokens per event.
+    continuous: bool,
+}
+
+/// The tracked choices. Most responses have one: the others are boxed.
+#[derive(Debug, Default)]
+struct Choices {
+    first: Choice,
+    others: Option<Box<[Choice; CHOICES - 1]>>,
+}
+
+impl Choices {
+    /// The choice with this index, if it is tracked.
+    fn get_mut(&mut self, index: u32) -> Option<&mut Choice> {
+        match index.checked_sub(1) {
+            None => Some(&mut self.first),
+            Some(other) if (other as usize) < CHOICES - 1 => {
+                self.others.get_or_insert_default().get_mut(other as usize)
+            }
+            Some(_) => None,
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Choice> + Clone {
+        std::iter::once(&self.first).chain(self.others.iter().flat_map(|others| others.iter()))
+    }
+}
+
+/// Engine-specific counting rules.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Habits {
+    /// An empty text delta without a role is a token whose text is held back, and an empty one with a finish reason is
+    /// the end-of-text token (vLLM 0.32's Python front end).
+    pub empty_delta_is_token: bool,
+    /// `usage` counts one choice, not the request (llama.cpp).
+    pub usage_per_choice: bool,
+    /// The input count in `message_start` is an estimate (Ollama 0.17, anthropic/anthropic.go `estimateInputTokens`).
+    pub early_input_is_guessed: bool,
+}
+
+/// Properties of the request and its response that the counts depend on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Context {
+    /// Number of prompts.
+    pub(super) prompts: u64,
+    /// Responses per prompt (`n`).
+    pub(super) responses: u64,
+    /// The request asked for its prompt to be echoed: the first text is not output.
+    pub(super) echo: bool,
+    /// The response reached its end marker.
+    pub(super) complete: bool,
+    /// Engine-specific counting rules.
+    pub(super) habits: Habits,
+}
+
+/// Counts the tokens of one response.
+#[derive(Debug, Default)]
+pub(super) struct Tokens {
+    choices: Choices,
+    /// An event of a choice arrived that is not tracked.
+    untracked: bool,
+    /// Such choices that ended, as a bit set; choices past the last bit are not recorded.
+    untracked_ended: u64,
+    /// Maximum number of choices in one event: above 1 in non-streamed responses.
+    widest: u32,
+    /// Events that carried a token.
+    deltas: u64,
+    logprobs: u64,
+    /// Sum of the lengths of `token_ids`; below, whether a token-bearing event had none.
+    token_ids: Option<u64>,
+    token_ids_missing: bool,
+    /// `usage` with `choices: []` is the request's total. Number of such events; below, the sum of their outputs.
+    totals: u32,
+    totals_output: u64,
+    last_total_output: Option<u64>,
+    usage: LatestUsage,
+    /// Boxed: only engine-specific routes have native counters.
+    native: Option<Box<NativeCounters>>,
+    /// Prompt tokens from the engine's timings.
+    timed_input: Option<u64>,
+    timed_cached: Option<u64>,
+}
+
+/// Latest value of each `usage` field except the output.
+#[derive(Debug, Default)]
+struct LatestUsage {
+    input: Option<u64>,
+    /// The input count arrived before the output.
+    early: bool,
+    cached: Option<u64>,
+    reasoning: Option<u64>,
+    /// Boxed: few responses have any.
+    parts: Option<Box<Parts>>,
+}
+
+/// Parts of the counts that few engines report.
+#[derive(Clone, Copy, Debug, Default)]
+struct Parts {
+    cache_creation: Option<u64>,
+    input_audio: Option<u64>,
+    input_image: Option<u64>,
+    output_audio: Option<u64>,
+}
+
+/// Values of the choices' native counters.
+#[derive(Debug, Default)]
+struct NativeCounters {
+    /// Number of choices covered.
+    choices: u32,
+    /// Sums over these choices.
+    input: Option<u64>,
+    cached: Option<u64>,
+    /// Value of the last choice.
+    reasoning: Option<u64>,
+    /// Output of the complete response.
+    output: Option<u64>,
+    /// The counter was missing in the choice's first token-bearing event: its increments are not tokens per event.
+    missed: [bool; CHOICES],
+}
+
+/// Effect of one event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Step {
+    /// The event carried a token, visible or not.
+    pub(super) has_token: bool,
+    /// Number of tokens, if known. 0: more text of tokens that were already counted.
+    pub(super) tokens: Option<u64>,
+}
+
+/// The event's `usage`, if it has values: every prompt has a token, so a zero input means not counted yet (Ollama's
+/// completions with `include_usage` have zeros in every event but the last).
+fn usage_of(event: &StreamEvent) -> Option<Usage> {
+    let usage = event.usage.map(|usage| Usage {
+        input: plausible(usage.input),
+        output: plausible(usage.output),
+        cached: plausible(usage.cached),
+        cache_creation: plausible(usage.cache_creation),
+        reasoning: plausible(usage.reasoning),
+        input_audio: plausible(usage.input_audio),
+        input_image: plausible(usage.input_image),
+        output_audio: plausible(usage.output_audio),
+        ..usage
+    });
+    usage.filter(|usage| usage.input != Some(0) || usage.output.is_some_and(|output| output > 0))
+}
+
+/// The counter without implausible counts.
+fn plausible_counter(counter: Counter) -> Counter {
+    Counter {
+        input: plausible(counter.input),
+        output: plausible(counter.output),
+        cached: plausible(counter.cached),
+        reasoning: plausible(counter.reasoning),
+        ..counter
+    }
+}
+
+impl LatestUsage {
+    fn update(&mut self, usage: Usage) {
+        if usage.input.is_some() {
+            self.input = usage.input;
+            self.early = usage.early;
+        }
+        self.cached = usage.cached.or(self.cached);
+        self.reasoning = usage.reasoning.or(self.reasoning);
+        let Usage { cache_creation, input_audio, input_image, output_audio, .. } = usage;
+        if cache_creation.or(input_audio).or(input_image).or(output_audio).is_some() {
+            let parts = self.parts.get_or_insert_default();
+            parts.cache_creation = cache_creation.or(parts.cache_creation);
+            parts.input_audio = input_audio.or(parts.input_audio);
+            parts.input_image = input_image.or(parts.input_image);
+            parts.output_audio = output_audio.or(parts.output_audio);
+        }
+    }
+}
+
+impl Choice {
+    /// Processes the cumulative `usage` of an event with or without a token. Returns the number of tokens in the event,
+    /// if the usage shows it.
+    fn usage(&mut self, output: Option<u32>, has_token: bool) -> Option<u64> {
+        let Some(output) = output else {
+            self.continuous &= !has_token;
+            return None;
+        };
+        self.continuous |= !self.begun;
+        let before = self.usage.replace(output).unwrap_or(0);
+        let tokens = u64::from(output.saturating_sub(before));
+        (self.continuous && tokens <= MAX_PER_EVENT).then_some(tokens)
+    }
+
+    /// The choice's finish reason arrived in this event.
+    fn finish(&mut self, event: &StreamEvent, has_usage: bool) {
+        self.finished_uncounted = !has_usage;
+        self.finished_untimed = event.timing.is_none() && event.counter.is_none();
+    }
+}
+
+impl Tokens {
+    /// Prefetches the memory that the next event needs.
+    pub(super) fn warm(&self) {
+        black_box((self.choices.first.begun, self.token_ids, self.logprobs, self.deltas, self.widest));
+    }
+
+    /// Processes one stream event.
+    pub(super) fn event(&mut self, event: &StreamEvent, habits: Habits, echo: bool) -> Step {
+        let usage = usage_of(event);
+        let counted = event.counter.and_then(|counter| self.count(event.choice, counter));
+        let has_token = self.has_token(event, counted, habits);
+        let counted = counted.filter(|tokens| *tokens <= MAX_PER_EVENT);
+        let mut step = Step { has_token, tokens: counted.or(event.token_ids.map(u64::from)) };
+        self.widest = self.widest.max(event.choices);
+        if has_token {
+            self.deltas += 1;
+            self.token_ids_missing |= event.token_ids.is_none();
+        }
+        if let Some(ids) = event.token_ids {
+            self.token_ids = Some(self.token_ids.unwrap_or(0) + u64::from(ids));
+        }
+        self.logprobs += u64::from(event.logprobs.unwrap_or(0));
+        self.timing(event);
+        if event.choices == 0 {
+            if let Some(usage) = usage {
+                self.total(usage);
+            }
+        } else {
+            self.choice(event, usage, counted.is_some(), echo, &mut step);
+        }
+        if let Some(usage) = usage {
+            self.usage.update(usage);
+        }
+        step
+    }
+
+    /// True if the event carries a token. `counted`: increment of its native counter.
+    fn has_token(&self, event: &StreamEvent, counted: Option<u64>, habits: Habits) -> bool {
+        let finishing = !event.finishes.is_empty();
+        // If tokens are sent with their ids, an event without ids has no token.
+        let by_ids = self.token_ids.is_some() && event.token_ids.is_none();
+        let held_back = event.empty_delta && habits.empty_delta_is_token && (!event.role || finishing) && !by_ids;
+        let has_text = !event.channels.is_empty() || held_back || event.token_ids.is_some_and(|n| n > 0);
+        // An event with a running counter may repeat the text so far, so that the last one may add no token.
+        let may_repeat = finishing && event.counter.is_some_and(|counter| counter.running);
+        counted.map_or(has_text && !may_repeat, |tokens| tokens > 0)
+    }
+
+    /// Processes the part of an event that belongs to its choice, and completes `step`.
+    fn choice(&mut self, event: &StreamEvent, usage: Option<Usage>, is_counted: bool, echo: bool, step: &mut Step) {
+        let (finishing, has_token) = (!event.finishes.is_empty(), step.has_token);
+        let Some(choice) = self.choices.get_mut(event.choice) else {
+            self.untracked = true;
+            let place = event.choice.saturating_sub(CHOICES as u32);
+            if finishing || event.ended {
+                self.untracked_ended |= 1_u64.checked_shl(place).unwrap_or(0);
+            }
+            return;
+        };
+        let tokens = choice.usage(usage.and_then(|usage| u32::try_from(usage.output?).ok()), has_token);
+        step.tokens = step.tokens.or(tokens);
+        if finishing {
+            choice.finish(event, usage.is_some());
+        }
+        choice.finished |= finishing || event.ended;
+        if has_token
+            && !is_counted
+            && let Some(native) = &mut self.native
+            && let Some(missed) = native.missed.get_mut(event.choice as usize)
+        {
+            *missed = true;
+        }
+        if echo && has_token && !choice.begun && step.tokens.is_none() {
+            // The echoed prompt contains at most one output token. The engines' own counts exclude the prompt.
+            step.tokens = Some(0);
+        }
+        choice.begun |= has_token;
+    }
+
+    /// Processes the request's total `usage`.
+    fn total(&mut self, usage: Usage) {
+        self.totals += 1;
+        self.totals_output = self.totals_output.saturating_add(usage.output.unwrap_or(0));
+        self.last_total_output = usage.output.or(self.last_total_output);
+    }
+
+    /// Adds a choice's native counter. Returns its increment, if that is the number of tokens in the event.
+    fn count(&mut self, place: u32, counter: Counter) -> Option<u64> {
+        let counter = plausible_counter(counter);
+        let choice = self.choices.get_mut(place)?;
+        let place = place as usize;
+        let native = self.native.get_or_insert_default();
+        if choice.native.is_none() {
+            native.choices += 1;
+            native.input = sum(native.input, counter.input);
+            native.cached = sum(native.cached, counter.cached);
+            *native.missed.get_mut(place)? = choice.begun;
+        }
+        native.reasoning = counter.reasoning.or(native.reasoning);
+        let output = u32::try_from(counter.output?).ok()?;
+        let before = choice.native.unwrap_or(0);
+        choice.native = Some(output.max(before));
+        let missed = native.missed.get(place).is_some_and(|missed| *missed);
+        (counter.running && !missed).then(|| u64::from(output.saturating_sub(before)))
+    }
+
+    /// Adds the counter of a complete response, which may have several choices.
+    pub(super) fn whole_counter(&mut self, counter: Counter, choices: u32) {
+        let counter = plausible_counter(counter);
+        let native = self.native.get_or_insert_default();
+        native.choices = choices;
+        native.output = counter.output.or(native.output);
+        native.input = counter.input.or(native.input);
+        native.cached = counter.cached.or(native.cached);
+        self.usage.reasoning = counter.reasoning.or(self.usage.reasoning);
+    }
+
+    /// Processes the body of a non-streamed response: its usage covers the request.
+    pub(super) fn whole_answer(&mut self, event: &StreamEvent) {
+        self.widest = self.widest.max(event.choices);
+        self.logprobs += u64::from(event.logprobs.unwrap_or(0));
+        self.token_ids = event.token_ids.map(u64::from);
+        self.timing(event);
+        if let Some(counter) = event.counter {
+            self.whole_counter(counter, event.choices);
+        }
+        if let Some(usage) = usage_of(event) {
+            self.totals = 1;
+            self.totals_output = usage.output.unwrap_or(0);
+            self.last_total_output = usage.output;
+            self.usage.update(usage);
+        }
+    }
+
+    fn timing(&mut self, event: &StreamEvent) {
+        let Some(timing) = event.timing else { return };
+        let cached = plausible(timing.cached_tokens);
+        if let Some(prompt) = plausible(timing.prompt_tokens) {
+            self.timed_input = Some(prompt.saturating_add(cached.unwrap_or(0)));
+        }
+        self.timed_cached = cached.or(self.timed_cached);
+        if let Some(choice) = self.choices.get_mut(event.choice)
+            && timing.predicted_tokens.is_some()
+            && event.counter.is_none()
+        {
+            choice.native = timing.predicted_tokens.and_then(|n| u32::try_from(n).ok());
+            choice.finished_untimed = false;
+        }
+    }
+
+    /// Number of choices that ended.
+    pub(super) fn finished(&self) -> u64 {
+        self.choices.iter().filter(|c| c.finished).count() as u64 + u64::from(self.untracked_ended.count_ones())
+    }
+
+    /// Events that carried a token.
+    pub(super) fn deltas(&self) -> u64 {
+        self.deltas
+    }
+}
+
+/// Sum of the known values.
+fn sum(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.saturating_add(b)),
+        (a, b) => a.or(b),
+    }
+}

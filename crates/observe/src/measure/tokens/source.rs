@@ -1,0 +1,162 @@
+//! Counts of a finished response, each from the most trusted source available.
+
+use crate::measure::Count;
+use crate::measure::CountSource;
+use crate::measure::Record;
+use crate::measure::tokens::Choice;
+use crate::measure::tokens::Context;
+use crate::measure::tokens::MAX_TOKENS;
+use crate::measure::tokens::NativeCounters;
+use crate::measure::tokens::Tokens;
+
+impl Context {
+    /// Requested choices.
+    fn choices(&self) -> u64 {
+        self.responses.saturating_mul(self.prompts)
+    }
+}
+
+impl Tokens {
+    /// Sets the counts of the record.
+    pub(in crate::measure) fn fill(&self, record: &mut Record, context: &Context) {
+        record.input_tokens = self.input(context);
+        record.output_tokens = self.output(context);
+        record.cached_tokens = self.cached(context);
+        record.reasoning_tokens = self.reasoning();
+        record.chunks = self.deltas;
+        if let Some(parts) = &self.usage.parts {
+            record.cache_creation_tokens = parts.cache_creation;
+            record.input_audio_tokens = parts.input_audio;
+            record.input_image_tokens = parts.input_image;
+            record.output_audio_tokens = parts.output_audio;
+        }
+    }
+
+    /// Output tokens. An implausible count is not replaced by a less trusted one.
+    pub(super) fn output(&self, context: &Context) -> Option<Count> {
+        let choices = context.choices().max(self.seen());
+        let (tokens, source) = self
+            .output_of_totals(context, choices)
+            .or_else(|| self.output_of_choices(context, choices))
+            .or_else(|| self.output_by_ids(context))
+            .or_else(|| self.output_of_native(context, choices))
+            .or_else(|| self.least_output(context, choices))?;
+        (tokens <= MAX_TOKENS).then_some(Count { tokens, source })
+    }
+
+    /// From the total `usage` of the request.
+    fn output_of_totals(&self, context: &Context, choices: u64) -> Option<(u64, CountSource)> {
+        let total = self.last_total_output?;
+        if !context.habits.usage_per_choice || choices == 1 {
+            return Some((total, CountSource::Usage));
+        }
+        (u64::from(self.totals) == choices).then_some((self.totals_output, CountSource::Usage))
+    }
+
+    /// From the `usage` of every choice.
+    fn output_of_choices(&self, context: &Context, choices: u64) -> Option<(u64, CountSource)> {
+        if !context.complete || self.untracked || self.totals > 0 || choices == 0 || choices != self.seen() {
+            return None;
+        }
+        let seen = self.choices.iter().filter(|choice| choice.is_seen());
+        let is_counted = |choice: &&Choice| choice.usage.is_some() && choice.finished && !choice.finished_uncounted;
+        let of_its_choice = choices == 1 || context.habits.usage_per_choice || seen.clone().all(|c| c.continuous);
+        let all = seen.clone().filter(is_counted).count() as u64 == choices && of_its_choice;
+        all.then(|| (seen.filter_map(|choice| choice.usage).map(u64::from).sum(), CountSource::Usage))
+    }
+
+    /// From the ids of the tokens.
+    fn output_by_ids(&self, context: &Context) -> Option<(u64, CountSource)> {
+        let ids = self.token_ids.filter(|_| context.complete && !self.token_ids_missing)?;
+        Some((ids, CountSource::TokenIds))
+    }
+
+    /// From the engine's own counters.
+    fn output_of_native(&self, context: &Context, choices: u64) -> Option<(u64, CountSource)> {
+        if let Some(total) = self.native.as_ref().and_then(|native| native.output) {
+            return Some((total, CountSource::NativeCounter));
+        }
+        if !context.complete || self.untracked || choices == 0 || self.widest > 1 {
+            return None;
+        }
+        let natives = self.choices.iter().filter(|choice| !choice.finished_untimed).filter_map(|choice| choice.native);
+        let all = natives.clone().count() as u64 == choices;
+        all.then(|| (natives.map(u64::from).sum(), CountSource::NativeCounter))
+    }
+
+    /// The highest lower bound.
+    fn least_output(&self, context: &Context, choices: u64) -> Option<(u64, CountSource)> {
+        let usage: u64 = self.choices.iter().filter_map(|c| c.usage).map(u64::from).sum();
+        let native: u64 = self.choices.iter().filter_map(|c| c.native).map(u64::from).sum();
+        // An echoed prompt is sent as text with its log probabilities: neither is output.
+        let deltas = if context.echo { self.deltas.saturating_sub(choices.max(1)) } else { self.deltas };
+        let logprobs = if context.echo { 0 } else { self.logprobs };
+        let bounds =
+            [deltas, logprobs, usage, native, self.token_ids.unwrap_or(0), self.last_total_output.unwrap_or(0)];
+        let least = bounds.into_iter().max().filter(|n| *n > 0)?;
+        Some((least, CountSource::Deltas))
+    }
+
+    /// Prompt tokens. A prompt with several responses counts once.
+    pub(super) fn input(&self, context: &Context) -> Option<Count> {
+        let usage = self.usage.input.filter(|_| self.covers_all_prompts(context));
+        let usage = usage.filter(|_| !(self.usage.early && context.habits.early_input_is_guessed));
+        let usage = usage.map(|tokens| Count { tokens, source: CountSource::Usage });
+        let native = self.per_prompt(|native| native.input, context);
+        let native = native.or(self.timed_input.filter(|_| self.is_alone(context)));
+        let native = native.map(|tokens| Count { tokens, source: CountSource::NativeCounter });
+        usage.or(native).filter(|count| count.tokens <= MAX_TOKENS)
+    }
+
+    /// Prompt tokens served from the engine's cache.
+    pub(super) fn cached(&self, context: &Context) -> Option<u64> {
+        let usage = self.usage.cached.filter(|_| self.covers_all_prompts(context));
+        let native = self.per_prompt(|native| native.cached, context);
+        usage.or(native).or(self.timed_cached.filter(|_| self.is_alone(context)))
+    }
+
+    /// True if values without a choice belong to the only prompt.
+    fn is_alone(&self, context: &Context) -> bool {
+        context.prompts == 1 && !self.untracked
+    }
+
+    /// True if the latest `usage` covers every prompt. With several prompts, usage in an event of a choice covers only
+    /// the prompt of that choice.
+    fn covers_all_prompts(&self, context: &Context) -> bool {
+        context.prompts == 1 || self.totals > 0 && !context.habits.usage_per_choice
+    }
+
+    /// Sum over choices, reduced to one per prompt. `None` if a choice is missing.
+    fn per_prompt(&self, sum: fn(&NativeCounters) -> Option<u64>, context: &Context) -> Option<u64> {
+        let native = self.native.as_ref().filter(|_| !self.untracked)?;
+        let (counted, responses) = (u64::from(native.choices), context.responses);
+        let times = match context.prompts {
+            1 if counted <= responses => counted,
+            prompts if counted == prompts.saturating_mul(responses) => responses,
+            _ => return None,
+        };
+        let sum = sum(native)?;
+        (sum % times.max(1) == 0).then(|| sum / times.max(1))
+    }
+
+    /// Output tokens that were reasoning.
+    pub(super) fn reasoning(&self) -> Option<u64> {
+        let native = self.native.as_ref();
+        // With several choices, usage in an event of a choice covers only that choice.
+        let of_all = self.totals > 0 || self.seen() <= 1 || native.is_some_and(|native| native.output.is_some());
+        let usage = self.usage.reasoning.filter(|_| of_all);
+        usage.or(native.and_then(|native| native.reasoning).filter(|_| self.seen() <= 1))
+    }
+
+    /// Number of choices seen.
+    fn seen(&self) -> u64 {
+        let seen = self.choices.iter().filter(|choice| choice.is_seen()).count() as u64;
+        seen.max(u64::from(self.widest))
+    }
+}
+
+impl Choice {
+    fn is_seen(&self) -> bool {
+        self.begun || self.finished || self.usage.is_some()
+    }
+}

@@ -1,0 +1,293 @@
+//! Raw deflate (RFC 1951), and its wrappers gzip (RFC 1952), zlib (RFC 1950) and WebSocket messages (RFC 7692).
+
+use flate2::Decompress;
+use flate2::FlushDecompress;
+use flate2::Status;
+
+use crate::coding::Unreadable;
+
+/// Memory of an inflater: its window of 32 KiB, and the library's tables and state, rounded up (measured by a test in
+/// `tests/it/coding`).
+pub(super) const INFLATE_BYTES: usize = 48 * 1024;
+
+/// A decoder for one raw deflate stream.
+pub(super) struct Inflate {
+    stream: Decompress,
+    /// The last step failed after it produced output.
+    failed: bool,
+}
+
+impl std::fmt::Debug for Inflate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Inflate").field("failed", &self.failed).finish_non_exhaustive()
+    }
+}
+
+/// Result of one step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Inflated {
+    /// Bytes written.
+    pub(super) written: usize,
+    /// The last block of the stream ended; the remaining input is not part of it.
+    pub(super) ended: bool,
+}
+
+impl Inflate {
+    /// A new decoder. Allocates the window.
+    pub(super) fn new() -> Inflate {
+        Inflate { stream: Decompress::new(false), failed: false }
+    }
+
+    /// Decodes from `input` into `output` until either is exhausted. Do not call after the end.
+    pub(super) fn step(&mut self, input: &mut &[u8], output: &mut [u8]) -> Result<Inflated, Unreadable> {
+        if self.failed {
+            return Err(Unreadable::Corrupt);
+        }
+        let (taken, given) = (self.stream.total_in(), self.stream.total_out());
+        let status = self.stream.decompress(input, output, FlushDecompress::None);
+        let taken = usize::try_from(self.stream.total_in() - taken).unwrap_or(usize::MAX);
+        let written = usize::try_from(self.stream.total_out() - given).unwrap_or(usize::MAX);
+        match status {
+            Ok(status) => {
+                *input = input.get(taken..).unwrap_or_default();
+                Ok(Inflated { written, ended: status == Status::StreamEnd })
+            }
+            // The input is kept, so that the next step reports the error.
+            Err(_) if written > 0 => {
+                self.failed = true;
+                Ok(Inflated { written, ended: false })
+            }
+            Err(_) => Err(Unreadable::Corrupt),
+        }
+    }
+
+    /// Prepares for a new stream.
+    pub(super) fn reset(&mut self) {
+        self.stream.reset(false);
+        self.failed = false;
+    }
+}
+
+/// One step of a message's stream. A sender may end its deflate stream with a message (section 7.2.3.4); a new stream
+/// then begins in the following bytes, without the old window.
+pub(super) fn message_step(inflate: &mut Inflate, input: &mut &[u8], output: &mut [u8]) -> Result<usize, Unreadable> {
+    let inflated = inflate.step(input, output)?;
+    if inflated.ended {
+        inflate.reset();
+    }
+    Ok(inflated.written)
+}
+
+/// Bits of the header's flags (section 2.3.1).
+const HEADER_CRC: u8 = 2;
+const EXTRA: u8 = 4;
+const NAME: u8 = 8;
+const COMMENT: u8 = 16;
+const RESERVED: u8 = 0xe0;
+
+/// CRC-32 and length of the uncompressed data.
+const TRAILER_BYTES: u8 = 8;
+
+/// The part of a member that the next byte belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum GzipAt {
+    /// This many bytes into the ten fixed header bytes.
+    Fixed(u8),
+    /// This many bytes into the length of the extra field; its first byte.
+    ExtraLength(u8, u8),
+    /// This many bytes of the extra field remain.
+    Extra(u16),
+    Name,
+    Comment,
+    /// This many bytes of the header checksum remain.
+    HeaderCrc(u8),
+    Data,
+    /// This many bytes of the trailer remain.
+    Trailer(u8),
+    /// After the last member: further bytes are not gzip and are ignored.
+    Past,
+}
+
+/// A decoder for one gzip stream.
+#[derive(Debug)]
+pub(super) struct Gzip {
+    inflate: Inflate,
+    at: GzipAt,
+    flags: u8,
+    /// GzipAt least one member has ended.
+    several: bool,
+}
+
+impl Gzip {
+    pub(super) fn new() -> Gzip {
+        Gzip { inflate: Inflate::new(), at: GzipAt::Fixed(0), flags: 0, several: false }
+    }
+
+    pub(super) fn holds(&self) -> usize {
+        INFLATE_BYTES
+    }
+
+    /// Prepares for a new stream.
+    pub(super) fn restart(&mut self) {
+        self.inflate.reset();
+        (self.at, self.flags, self.several) = (GzipAt::Fixed(0), 0, false);
+    }
+
+    /// True when a member has ended and no other has begun.
+    pub(super) fn is_at_end(&self) -> bool {
+        self.several && matches!(self.at, GzipAt::Fixed(0) | GzipAt::Past)
+    }
+
+    pub(super) fn step(&mut self, input: &mut &[u8], output: &mut [u8]) -> Result<usize, Unreadable> {
+        loop {
+            if self.at == GzipAt::Data {
+                let inflated = self.inflate.step(input, output)?;
+                if inflated.ended {
+                    self.at = GzipAt::Trailer(TRAILER_BYTES);
+                }
+                return Ok(inflated.written);
+            }
+            if self.at == GzipAt::Past {
+                *input = &[];
+            }
+            let Some((byte, rest)) = input.split_first() else { return Ok(0) };
+            *input = rest;
+            self.at = self.after(*byte)?;
+        }
+    }
+
+    /// The state after this byte.
+    fn after(&mut self, byte: u8) -> Result<GzipAt, Unreadable> {
+        Ok(match self.at {
+            GzipAt::Fixed(index) => match (index, byte) {
+                (0, 0x1f) | (1, 0x8b) | (2, 8) | (4..9, _) => GzipAt::Fixed(index + 1),
+                (3, flags) if flags & RESERVED == 0 => {
+                    self.flags = flags;
+                    GzipAt::Fixed(4)
+                }
+                (9, _) => self.next_field(EXTRA),
+                // Padding after a file is common (section 2.2 does not allow it, `gzip` ignores it).
+                (0 | 1, _) if self.several => GzipAt::Past,
+                _ => return Err(Unreadable::Corrupt),
+            },
+            GzipAt::ExtraLength(0, _) => GzipAt::ExtraLength(1, byte),
+            GzipAt::ExtraLength(_, low) => match u16::from_le_bytes([low, byte]) {
+                0 => self.next_field(NAME),
+                length => GzipAt::Extra(length),
+            },
+            GzipAt::Extra(1) => self.next_field(NAME),
+            GzipAt::Extra(left) => GzipAt::Extra(left.saturating_sub(1)),
+            GzipAt::Name if byte == 0 => self.next_field(COMMENT),
+            GzipAt::Comment if byte == 0 => self.next_field(HEADER_CRC),
+            GzipAt::HeaderCrc(1) => GzipAt::Data,
+            GzipAt::HeaderCrc(left) => GzipAt::HeaderCrc(left.saturating_sub(1)),
+            GzipAt::Trailer(1) => {
+                self.inflate.reset();
+                self.several = true;
+                GzipAt::Fixed(0)
+            }
+            GzipAt::Trailer(left) => GzipAt::Trailer(left.saturating_sub(1)),
+            at => at,
+        })
+    }
+
+    /// The first optional field, from `first` on in header order, whose flag is set.
+    fn next_field(&self, first: u8) -> GzipAt {
+        let fields = [
+            (EXTRA, GzipAt::ExtraLength(0, 0)),
+            (NAME, GzipAt::Name),
+            (COMMENT, GzipAt::Comment),
+            (HEADER_CRC, GzipAt::HeaderCrc(2)),
+        ];
+        let from = fields.into_iter().skip_while(|(flag, _)| *flag != first);
+        from.into_iter().find_map(|(flag, at)| (self.flags & flag != 0).then_some(at)).unwrap_or(GzipAt::Data)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ZlibAt {
+    /// Before the first byte.
+    Start,
+    /// After this first byte: with the second it is either a zlib header or raw data.
+    First(u8),
+    Data,
+    /// After the last block: the checksum and all further bytes.
+    Past,
+}
+
+/// A decoder for one zlib or raw deflate stream.
+#[derive(Debug)]
+pub(super) struct Zlib {
+    inflate: Inflate,
+    at: ZlibAt,
+}
+
+impl Zlib {
+    pub(super) fn new() -> Zlib {
+        Zlib { inflate: Inflate::new(), at: ZlibAt::Start }
+    }
+
+    pub(super) fn holds(&self) -> usize {
+        INFLATE_BYTES
+    }
+
+    /// Prepares for a new stream.
+    pub(super) fn restart(&mut self) {
+        self.inflate.reset();
+        self.at = ZlibAt::Start;
+    }
+
+    /// True after the last block.
+    pub(super) fn is_at_end(&self) -> bool {
+        self.at == ZlibAt::Past
+    }
+
+    pub(super) fn step(&mut self, input: &mut &[u8], output: &mut [u8]) -> Result<usize, Unreadable> {
+        match self.at {
+            ZlibAt::Start => {
+                if let Some((first, rest)) = input.split_first() {
+                    *input = rest;
+                    self.at = ZlibAt::First(*first);
+                }
+                Ok(0)
+            }
+            ZlibAt::First(first) => {
+                let Some(second) = input.first() else { return Ok(0) };
+                let header = u16::from_be_bytes([first, *second]);
+                self.at = ZlibAt::Data;
+                if is_zlib(header) {
+                    if second & PRESET_DICTIONARY != 0 {
+                        return Err(Unreadable::Corrupt);
+                    }
+                    *input = input.get(1..).unwrap_or_default();
+                    return Ok(0);
+                }
+                // One byte produces no output.
+                self.inflated(&mut [first].as_slice(), output)?;
+                self.inflated(input, output)
+            }
+            ZlibAt::Data => self.inflated(input, output),
+            ZlibAt::Past => {
+                *input = &[];
+                Ok(0)
+            }
+        }
+    }
+
+    fn inflated(&mut self, input: &mut &[u8], output: &mut [u8]) -> Result<usize, Unreadable> {
+        let inflated = self.inflate.step(input, output)?;
+        if inflated.ended {
+            self.at = ZlibAt::Past;
+        }
+        Ok(inflated.written)
+    }
+}
+
+/// The flag for a preset dictionary (section 2.2, FDICT): HTTP has none.
+const PRESET_DICTIONARY: u8 = 0x20;
+
+/// True for a header of the zlib format: method 8, a window of at most 32 KiB, check bits (RFC 1950, section 2.2). Raw
+/// deflate with such a first byte would begin with a stored block whose padding is not zero.
+fn is_zlib(header: u16) -> bool {
+    header >> 8 & 0x8f == 8 && header.is_multiple_of(31)
+}
