@@ -6,5 +6,5 @@ use tokometer::cli;
 use tokometer::config::Environment;
 
 fn main() -> ExitCode {
-    cli::main(std::env::args_os(), Environment::from_process(), &cli::programs())
+    cli::main(std::env::args_os(), &Environment::from_process())
 }

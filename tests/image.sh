@@ -70,7 +70,7 @@ inside() { chroot --userspec=65532:65532 --groups= "$work/filesystem" /tokometer
 if touch "$work/filesystem/x" 2>/dev/null; then fail "its root can be written"; fi
 inside version
 inside check
-inside demo --for 3s --plain | tee "$work/demo"
+inside demo --for 3s | tee "$work/demo"
 grep -q 'ok' "$work/demo" || fail "the demo shows no answer that ended well"
 echo "the image: $((bytes / 1000)) kB, one static binary, user $user, read-only root"
 

@@ -1,22 +1,28 @@
 //! A connection of the admin server.
 
 use std::convert::Infallible;
-use std::pin::pin;
+use std::future::Future;
+use std::io;
+use std::io::IoSlice;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use hyper_util::rt::TokioTimer;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
+use tokio::time::{Sleep, sleep};
 
 use crate::admin::Settings;
-use crate::admin::guard::Ends;
-use crate::admin::paced::Paced;
+use crate::admin::guard::Addresses;
 use crate::admin::pages;
 use crate::admin::pages::Site;
-use crate::admin::places::Place;
+use crate::admin::slots::Slot;
 
 /// Maximum bytes of the request headers; longer ones get 431. Scrapers and probes send a few hundred.
 const HEAD_BYTES: usize = 16 * 1024;
@@ -25,8 +31,8 @@ const HEAD_BYTES: usize = 16 * 1024;
 /// server stops.
 pub(super) async fn serve(
     stream: TcpStream,
-    ends: Ends,
-    place: Arc<Place>,
+    addresses: Addresses,
+    slot: Arc<Slot>,
     settings: Arc<Settings>,
     site: Arc<Site>,
     mut stopped: watch::Receiver<bool>,
@@ -36,11 +42,11 @@ pub(super) async fn serve(
     // Limits how long data stays in the socket buffer after the response is written.
     #[cfg(target_os = "linux")]
     socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(settings.header_timeout)).ok();
-    let io = TokioIo::new(Paced::new(stream, Arc::clone(&place), settings.header_timeout));
+    let io = TokioIo::new(TimedStream::new(stream, Arc::clone(&slot), settings.header_timeout));
     let service = service_fn(|request| {
-        place.touch();
-        let (site, place) = (Arc::clone(&site), Arc::clone(&place));
-        async move { Ok::<_, Infallible>(pages::answer(&request, &site, ends, &place).await) }
+        slot.touch();
+        let (site, slot) = (Arc::clone(&site), Arc::clone(&slot));
+        async move { Ok::<_, Infallible>(pages::answer(&request, &site, addresses, &slot).await) }
     });
     let mut connection = pin!(
         http1::Builder::new()
@@ -51,7 +57,7 @@ pub(super) async fn serve(
     );
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
-        () = place.evicted() => return,
+        () = slot.evicted() => return,
         _ = stopped.changed() => {
             connection.as_mut().graceful_shutdown();
             connection.await
@@ -59,5 +65,75 @@ pub(super) async fn serve(
     };
     if let Err(error) = ended {
         tracing::debug!(%error, "A connection to the admin server ended early.");
+    }
+}
+
+/// A socket with a timeout for reading each response.
+///
+/// The timeout runs from the first blocked write until the response, or the event of a stream, is written: slow reads
+/// do not extend it.
+#[derive(Debug)]
+pub(super) struct TimedStream {
+    stream: TcpStream,
+    slot: Arc<Slot>,
+    timeout: Duration,
+    deadline: Option<Pin<Box<Sleep>>>,
+}
+
+impl TimedStream {
+    pub(super) fn new(stream: TcpStream, slot: Arc<Slot>, timeout: Duration) -> TimedStream {
+        TimedStream { stream, slot, timeout, deadline: None }
+    }
+
+    fn write(
+        &mut self,
+        cx: &mut Context<'_>,
+        write: impl FnOnce(Pin<&mut TcpStream>, &mut Context<'_>) -> Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        let written = write(Pin::new(&mut self.stream), cx);
+        if written.is_pending() {
+            let deadline = self.deadline.get_or_insert_with(|| Box::pin(sleep(self.timeout)));
+            ready!(deadline.as_mut().poll(cx));
+            let why = "the client did not read the response in time";
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, why)));
+        }
+        written
+    }
+}
+
+impl AsyncRead for TimedStream {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for TimedStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.write(cx, |stream, cx| stream.poll_write(cx, bytes))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.write(cx, |stream, cx| stream.poll_write_vectored(cx, bytes))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    /// hyper calls this only after all buffered data is written.
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+        if self.slot.flushed() {
+            self.deadline = None;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }

@@ -11,7 +11,7 @@ use hyper::body::Frame;
 use hyper::body::SizeHint;
 
 use crate::admin::live::Events;
-use crate::admin::places::Held;
+use crate::admin::slots::PageSlot;
 
 /// Bytes passed to the connection at a time: the next chunk follows when this one is written.
 const CHUNK: usize = 16 * 1024;
@@ -21,7 +21,7 @@ const CHUNK: usize = 16 * 1024;
 pub(super) struct Content {
     source: Source,
     /// Keeps the slot of a limited page.
-    held: Option<Held>,
+    held: Option<PageSlot>,
 }
 
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl Content {
         Content { source: Source::Events(events), held: None }
     }
 
-    pub(super) fn hold(&mut self, held: Held) {
+    pub(super) fn hold(&mut self, held: PageSlot) {
         self.held = Some(held);
     }
 }

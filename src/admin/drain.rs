@@ -10,7 +10,7 @@ use crate::admin::Draining;
 use crate::admin::duration;
 
 /// Maximum wait that a request can ask for.
-const LONGEST: Duration = Duration::from_secs(24 * 3600);
+const MAX_WAIT: Duration = Duration::from_secs(24 * 3600);
 
 /// Maximum time that `/drain/wait` waits for a drain to start: preStop hooks of a pod's containers run concurrently.
 const BEGINS_WITHIN: Duration = Duration::from_secs(2);
@@ -26,7 +26,7 @@ pub(super) fn wait(query: Option<&str>, default: Duration) -> Result<Option<Dura
     for part in query.unwrap_or_default().split('&').filter(|part| !part.is_empty()) {
         match part.split_once('=').unwrap_or((part, "")) {
             ("wait", "" | "true") => wait = Some(default),
-            ("wait", text) => wait = Some(duration::parse(text)?.min(LONGEST)),
+            ("wait", text) => wait = Some(duration::parse(text)?.min(MAX_WAIT)),
             (name, _) => return Err(format!("unknown parameter `{name}`; write ?wait or ?wait=30s")),
         }
     }

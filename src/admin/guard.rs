@@ -28,14 +28,14 @@ pub(super) struct Guard {
 
 /// The two addresses of a connection.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ends {
+pub(super) struct Addresses {
     /// Address of the client.
     pub(super) client: SocketAddr,
     /// Local address.
     pub(super) own: SocketAddr,
 }
 
-impl Ends {
+impl Addresses {
     /// True for a client in this pod or on this machine. Other addresses of 127.0.0.0/8 do not count: a service mesh
     /// connects from there (Istio: 127.0.0.6) on behalf of remote clients.
     pub(super) fn are_local(self) -> bool {
@@ -98,11 +98,11 @@ impl Guard {
     }
 
     /// Ok for a client that may change the program's state.
-    pub(super) fn check_change(&self, ends: Ends) -> Result<(), Refused> {
-        if self.remote_drain || ends.are_local() {
+    pub(super) fn check_change(&self, addresses: Addresses) -> Result<(), Refused> {
+        if self.remote_drain || addresses.are_local() {
             return Ok(());
         }
-        let client = ends.client.ip().to_canonical();
+        let client = addresses.client.ip().to_canonical();
         let why = format!(
             "POST is accepted only from this pod or machine, but this request is from {client}: run `tokometer drain` there, or set `admin.remote_drain: true`"
         );
@@ -241,9 +241,9 @@ mod tests {
             ("[fd00::8]:40000", "[fd00::7]:9464", false),
         ];
         for (client, own, local) in table {
-            let ends = Ends { client: client.parse().unwrap(), own: own.parse().unwrap() };
-            assert_eq!(guard(&[]).check_change(ends).is_ok(), local, "{client}");
-            assert!(Guard { remote_drain: true, ..guard(&[]) }.check_change(ends).is_ok());
+            let addresses = Addresses { client: client.parse().unwrap(), own: own.parse().unwrap() };
+            assert_eq!(guard(&[]).check_change(addresses).is_ok(), local, "{client}");
+            assert!(Guard { remote_drain: true, ..guard(&[]) }.check_change(addresses).is_ok());
         }
     }
 }

@@ -7,20 +7,15 @@
 
 pub mod duration;
 
-mod client;
 mod connection;
 mod content;
 mod drain;
 mod guard;
 mod live;
-mod paced;
 mod pages;
-mod places;
 mod server;
-mod settings;
+mod slots;
 
-pub use client::{DrainError, Drained, drain};
 pub use live::Snapshots;
-pub use pages::{Control, Draining, Metrics, Pages, Rendered, Told};
-pub use server::{Error, Server};
-pub use settings::Settings;
+pub use pages::{Control, Draining, JsonPage, Metrics, Pages, TextPage};
+pub use server::{Error, Server, Settings};

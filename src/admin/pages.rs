@@ -18,22 +18,22 @@ use hyper::header::HeaderValue;
 use crate::admin::Snapshots;
 use crate::admin::content::Content;
 use crate::admin::drain;
-use crate::admin::guard::Ends;
+use crate::admin::guard::Addresses;
 use crate::admin::guard::Guard;
 use crate::admin::live;
 use crate::admin::live::Feed;
-use crate::admin::places::Held;
-use crate::admin::places::Page;
-use crate::admin::places::Place;
+use crate::admin::slots::Page;
+use crate::admin::slots::PageSlot;
+use crate::admin::slots::Slot;
 
 /// Renders the metrics: from the scraper's `Accept` header to content type and body.
 pub type Metrics = Arc<dyn Fn(Option<&str>) -> (String, Vec<u8>) + Send + Sync>;
 
 /// Renders a JSON value: from the query of the request to status and value.
-pub type Told = Arc<dyn Fn(Option<&str>) -> (u16, serde_json::Value) + Send + Sync>;
+pub type JsonPage = Arc<dyn Fn(Option<&str>) -> (u16, serde_json::Value) + Send + Sync>;
 
 /// Renders JSON text: from the query of the request to status and text.
-pub type Rendered = Arc<dyn Fn(Option<&str>) -> (u16, Vec<u8>) + Send + Sync>;
+pub type TextPage = Arc<dyn Fn(Option<&str>) -> (u16, Vec<u8>) + Send + Sync>;
 
 /// A drain that has started.
 #[derive(Clone, Debug)]
@@ -48,17 +48,6 @@ pub struct Draining {
 /// outage there would restart the pod. The engine's health has a separate path.
 #[async_trait]
 pub trait Control: Send + Sync + 'static {
-    /// Ok once the listeners are up (`/startz`); otherwise what is missing.
-    fn started(&self) -> Result<(), String>;
-
-    /// Ok while the program works (`/livez`); otherwise why a restart would help.
-    fn alive(&self) -> Result<(), String> {
-        Ok(())
-    }
-
-    /// Ok while new connections are accepted (`/readyz`); otherwise the reason.
-    fn ready(&self) -> Result<(), String>;
-
     /// Stops accepting, possibly after a delay, lets open streams continue, and ends the process after the last one.
     /// Further calls do nothing.
     fn begin_drain(&self, requested_by: &str);
@@ -84,9 +73,9 @@ pub struct Pages {
     /// `/config`: the effective configuration as YAML, secrets redacted.
     pub config: Arc<dyn Fn() -> String + Send + Sync>,
     /// `/engine/healthz`: health of the engine, based on its tokens. Must be fast: it runs on the thread of all probes.
-    pub engine: Told,
+    pub engine: JsonPage,
     /// `/exchanges`: requests in flight, and the latest that ended.
-    pub exchanges: Rendered,
+    pub exchanges: TextPage,
     /// `/live`.
     pub live: Snapshots,
     /// Health and drain.
@@ -140,7 +129,12 @@ pub(super) struct Site {
 pub(super) type Answer = Response<Content>;
 
 /// Handles a request. HEAD is handled as GET; hyper omits the body.
-pub(super) async fn answer<B: Body>(request: &Request<B>, site: &Site, ends: Ends, place: &Arc<Place>) -> Answer {
+pub(super) async fn answer<B: Body>(
+    request: &Request<B>,
+    site: &Site,
+    addresses: Addresses,
+    slot: &Arc<Slot>,
+) -> Answer {
     let (method, path) = (request.method(), request.uri().path());
     if !PROBES.contains(&path)
         && let Err((status, why)) = site.guard.check(request)
@@ -154,9 +148,9 @@ pub(super) async fn answer<B: Body>(request: &Request<B>, site: &Site, ends: End
         return wrong_method(&format!("{path} accepts only {allowed}"), allowed);
     }
     if method == Method::POST
-        && let Err((status, why)) = site.guard.check_change(ends)
+        && let Err((status, why)) = site.guard.check_change(addresses)
     {
-        tracing::warn!(client = %ends.client, "Rejected a drain: only clients in this pod or on this machine may request one.");
+        tracing::warn!(client = %addresses.client, "Rejected a drain: only clients in this pod or on this machine may request one.");
         return json(status, &error(&why));
     }
     let (pages, query) = (&site.pages, request.uri().query());
@@ -164,24 +158,27 @@ pub(super) async fn answer<B: Body>(request: &Request<B>, site: &Site, ends: End
     match path {
         "/" => index(),
         "/live" => live::page(),
-        "/startz" => health(control.started()),
-        "/livez" => health(control.alive()),
-        "/readyz" => health(match control.draining() {
-            Some(draining) => Err(drain::not_ready(&draining, control.open_streams())),
-            None => control.ready(),
-        }),
+        // The admin server starts last and does nothing that could block: if it responds, tokometer works.
+        "/startz" | "/livez" => respond(StatusCode::OK, TEXT, "ok\n"),
+        "/readyz" => match control.draining() {
+            Some(draining) => {
+                let why = drain::not_ready(&draining, control.open_streams());
+                respond(StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("{why}\n"))
+            }
+            None => respond(StatusCode::OK, TEXT, "ok\n"),
+        },
         "/engine/healthz" => {
             let (status, body) = (pages.engine)(query);
             json(status_of(status), &body)
         }
         "/live/events" if method == Method::HEAD => live::no_events(),
-        "/drain" => drained(request, ends, control, place).await,
-        _ => limited(request, site, place).await,
+        "/drain" => drained(request, addresses, control, slot).await,
+        _ => limited(request, site, slot).await,
     }
 }
 
 /// A page that costs time or memory.
-async fn limited<B>(request: &Request<B>, site: &Site, place: &Arc<Place>) -> Answer {
+async fn limited<B>(request: &Request<B>, site: &Site, slot: &Arc<Slot>) -> Answer {
     let query = request.uri().query().map(str::to_owned);
     let page = match request.uri().path() {
         "/metrics" => Page::Metrics,
@@ -191,7 +188,7 @@ async fn limited<B>(request: &Request<B>, site: &Site, place: &Arc<Place>) -> An
         "/drain/wait" => Page::DrainWait,
         _ => Page::Config,
     };
-    let Some(held) = place.begin(page) else { return busy(page) };
+    let Some(held) = slot.begin(page) else { return busy(page) };
     let pages = &site.pages;
     let made = match page {
         Page::Metrics => {
@@ -231,24 +228,24 @@ async fn limited<B>(request: &Request<B>, site: &Site, place: &Arc<Place>) -> An
 
 /// Renders on a separate thread, so that a slow page does not delay probes. The slot is held until rendering ends, even
 /// if the client disconnects: otherwise clients could start any number.
-async fn rendered(held: Held, make: impl FnOnce() -> Answer + Send + 'static) -> Option<(Answer, Held)> {
+async fn rendered(held: PageSlot, make: impl FnOnce() -> Answer + Send + 'static) -> Option<(Answer, PageSlot)> {
     tokio::task::spawn_blocking(move || (make(), held)).await.ok()
 }
 
 /// Like [`rendered`], for a future.
-async fn made(held: Held, make: impl Future<Output = Answer> + Send + 'static) -> Option<(Answer, Held)> {
+async fn made(held: PageSlot, make: impl Future<Output = Answer> + Send + 'static) -> Option<(Answer, PageSlot)> {
     tokio::spawn(async move { (make.await, held) }).await.ok()
 }
 
-async fn drained<B>(request: &Request<B>, ends: Ends, control: &dyn Control, place: &Arc<Place>) -> Answer {
+async fn drained<B>(request: &Request<B>, addresses: Addresses, control: &dyn Control, slot: &Arc<Slot>) -> Answer {
     let wait = match drain::wait(request.uri().query(), control.grace_period()) {
         Ok(wait) => wait,
         Err(message) => return json(StatusCode::BAD_REQUEST, &error(&message)),
     };
     let (status, body) = match *request.method() {
         Method::POST => {
-            control.begin_drain(&format!("{} through the admin server", ends.client));
-            match wait.map(|_| place.begin(Page::Drain)) {
+            control.begin_drain(&format!("{} through the admin server", addresses.client));
+            match wait.map(|_| slot.begin(Page::Drain)) {
                 Some(None) => return busy(Page::Drain),
                 _held => drain::state(wait, control).await,
             }
@@ -271,13 +268,6 @@ fn accept<B>(request: &Request<B>) -> Option<String> {
 
 const JSON: &str = "application/json";
 const TEXT: &str = "text/plain; charset=utf-8";
-
-fn health(state: Result<(), String>) -> Answer {
-    match state {
-        Ok(()) => respond(StatusCode::OK, TEXT, "ok\n"),
-        Err(why) => respond(StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("{why}\n")),
-    }
-}
 
 fn index() -> Answer {
     let items: Vec<String> = PATHS

@@ -18,13 +18,12 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::admin::Pages;
-use crate::admin::Settings;
 use crate::admin::connection;
-use crate::admin::guard::Ends;
+use crate::admin::guard::Addresses;
 use crate::admin::guard::Guard;
 use crate::admin::live::Feed;
 use crate::admin::pages::Site;
-use crate::admin::places::Places;
+use crate::admin::slots::Slots;
 
 /// Maximum time for responses in progress when the server stops.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
@@ -45,6 +44,34 @@ const SOCKET_BUFFER: u32 = 32 * 1024;
 
 /// Number of following ports tried for a free one to suggest in the error.
 const NEXT_PORTS: u16 = 16;
+
+/// User settings of the admin server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Listen address; port 0 for any free port.
+    pub listen: SocketAddr,
+    /// Maximum time for a client to send request headers or to read a response, and for a connection to be idle.
+    pub header_timeout: Duration,
+    /// Maximum number of connections waiting for a request.
+    pub max_connections: usize,
+    /// Allowed `Host` values in addition to those that cannot be public DNS names; `.example.com` is every name below
+    /// it, `*` every name.
+    pub allowed_hosts: Vec<String>,
+    /// Whether other machines may send `POST /drain`.
+    pub remote_drain: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            listen: SocketAddr::from(([0, 0, 0, 0], 9464)),
+            header_timeout: Duration::from_secs(10),
+            max_connections: 256,
+            allowed_hosts: Vec::new(),
+            remote_drain: false,
+        }
+    }
+}
 
 /// Why the admin server cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -165,7 +192,7 @@ fn advice(address: SocketAddr, error: &io::Error) -> String {
 }
 
 async fn serve(listener: TcpListener, settings: Settings, site: Arc<Site>, mut stopped: watch::Receiver<bool>) {
-    let places = Places::new(settings.max_connections);
+    let slots = Slots::new(settings.max_connections);
     let settings = Arc::new(settings);
     let mut connections = JoinSet::new();
     loop {
@@ -175,11 +202,11 @@ async fn serve(listener: TcpListener, settings: Settings, site: Arc<Site>, mut s
             _ = stopped.changed() => break,
             Some(_) = connections.join_next() => continue,
         };
-        match accepted.and_then(|(stream, client)| Ok((Ends { client, own: stream.local_addr()? }, stream))) {
-            Ok((ends, stream)) => {
-                let place = places.admit(ends.client.ip().to_canonical());
+        match accepted.and_then(|(stream, client)| Ok((Addresses { client, own: stream.local_addr()? }, stream))) {
+            Ok((addresses, stream)) => {
+                let slot = slots.admit(addresses.client.ip().to_canonical());
                 let (settings, site, stopped) = (Arc::clone(&settings), Arc::clone(&site), stopped.clone());
-                connections.spawn(connection::serve(stream, ends, place, settings, site, stopped));
+                connections.spawn(connection::serve(stream, addresses, slot, settings, site, stopped));
             }
             Err(error) => {
                 tracing::warn!(%error, "The admin server cannot accept a connection.");

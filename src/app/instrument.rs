@@ -9,19 +9,16 @@ use std::time::Instant;
 use crate::admin;
 use crate::app::access_log;
 use crate::app::access_log::AccessLog;
-use crate::app::backlog::Backlog;
-use crate::app::controlled::Controlled;
-use crate::app::descriptors;
-use crate::app::engines;
-use crate::app::going_on;
-use crate::app::intercepting::Found;
-use crate::app::intercepting::Intercepting;
-use crate::app::judging::Judging;
-use crate::app::live_page;
-use crate::app::path;
-use crate::app::path::{DataPath, Handles};
+use crate::app::data_path;
+use crate::app::data_path::descriptors;
+use crate::app::data_path::{DataPath, Handles};
+use crate::app::monitors;
+use crate::app::monitors::{InterceptionMonitor, Interceptions, ObjectiveMonitor};
+use crate::app::pages::control::ProgramControl;
+use crate::app::pages::{requests, snapshot};
+use crate::app::sinks::Tee;
+use crate::app::sinks::backlog::Backlog;
 use crate::app::stats::Listeners;
-use crate::app::tee::Tee;
 use crate::config::Settings;
 use tokometer_engine::engine_spans;
 use tokometer_engine::engine_spans::Collector;
@@ -78,7 +75,7 @@ pub enum Error {
     Backlog(#[source] std::io::Error),
     /// Scraping of the engines' metrics.
     #[error(transparent)]
-    Engines(#[from] engines::Error),
+    Engines(#[from] monitors::Error),
     /// The thread that keeps ended requests.
     #[error("cannot start the thread that keeps ended requests: {0}")]
     Live(#[source] std::io::Error),
@@ -90,7 +87,7 @@ pub enum Error {
     Intercepting(#[source] std::io::Error),
     /// The data path.
     #[error(transparent)]
-    Path(#[from] path::Error),
+    Path(#[from] data_path::Error),
     /// The receiver of the engine's spans.
     #[error(transparent)]
     Queue(#[from] engine_spans::Error),
@@ -104,8 +101,8 @@ impl Error {
     pub fn is_of_configuration(&self) -> bool {
         match self {
             Error::Export(error) => !matches!(error, export::Error::Runtime(_)),
-            Error::Path(path::Error::Bind { source: error, .. } | path::Error::Listen(error))
-            | Error::Engines(engines::Error::Listen(error)) => error.is_of_configuration(),
+            Error::Path(data_path::Error::Bind { source: error, .. } | data_path::Error::Listen(error))
+            | Error::Engines(monitors::Error::Listen(error)) => error.is_of_configuration(),
             Error::Admin(admin::Error::Bind { .. }) | Error::Queue(engine_spans::Error::Bind { .. }) => true,
             Error::AccessLog(_) | Error::Tokenizer(_) | Error::Ledger(_) => true,
             _ => false,
@@ -122,13 +119,13 @@ pub struct Instrument {
     exporters: Arc<Exporters>,
     access_log: Option<Arc<AccessLog>>,
     judge: Arc<Judge>,
-    judging: Judging,
+    judging: ObjectiveMonitor,
     ledger: Arc<Ledger>,
     /// Runs until it is dropped.
-    _intercepting: Intercepting,
+    _intercepting: InterceptionMonitor,
     in_flight: Arc<InFlight>,
     spans: Option<engine_spans::Receiver>,
-    control: Arc<Controlled>,
+    control: Arc<ProgramControl>,
     admin: admin::Server,
     /// Scrapes until it is dropped.
     scraper: Scraper,
@@ -146,7 +143,7 @@ impl Instrument {
     ) -> Result<Instrument, Error> {
         let vocabularies = Vocabularies::read(&settings.tokenizer)?;
         let judge = Arc::new(Judge::new(settings.slo.clone()));
-        let scraper = engines::start(&settings.scrape, &settings.pairs)?;
+        let scraper = monitors::scrape(&settings.scrape, &settings.pairs)?;
         let ledger = Arc::new(Ledger::new(settings.ledger.clone())?);
         let exporters = Exporters::start(&settings.export)?;
         let engines = scraper.engines();
@@ -192,13 +189,13 @@ impl Instrument {
         let started = Instant::now();
         let in_flight = InFlight::start(settings.live.clone(), &names, started).map_err(Error::Live)?;
         let window = Arc::new(slo::Window::new(started));
-        let judging = Judging::start(Arc::clone(&judge), Arc::clone(&in_flight), Arc::clone(&window));
+        let judging = ObjectiveMonitor::start(Arc::clone(&judge), Arc::clone(&in_flight), Arc::clone(&window));
         let judging = judging.map_err(Error::Judging)?;
         let sink = in_flight.before(Arc::clone(&backlog) as Arc<dyn Sink>);
         let path = DataPath::start(&settings.pairs, relay, observe, sink, threads)?;
-        let interceptions = Found::default();
+        let interceptions = Interceptions::default();
         let intercepting =
-            Intercepting::start(settings.pairs.clone(), path.addresses().to_vec(), Arc::clone(&interceptions));
+            InterceptionMonitor::start(settings.pairs.clone(), path.addresses().to_vec(), Arc::clone(&interceptions));
         let intercepting = intercepting.map_err(Error::Intercepting)?;
         let Handles { relay, observers } = path.handles();
         exporters.add(Arc::new(Listeners { relay, interceptions }));
@@ -206,7 +203,7 @@ impl Instrument {
         exporters.add(Arc::clone(&in_flight) as Arc<dyn Collect>);
         exporters.add(Arc::clone(&counting) as Arc<dyn Collect>);
         exporters.add(Arc::clone(&backlog) as Arc<dyn Collect>);
-        let sources = live_page::Sources {
+        let sources = snapshot::Sources {
             started,
             in_flight: Arc::clone(&in_flight),
             judge: Arc::clone(&judge),
@@ -217,15 +214,15 @@ impl Instrument {
         };
         let scraped = Arc::clone(&exporters);
         let (lame_duck, grace) = (settings.lame_duck, settings.grace_period);
-        let control = Arc::new(Controlled::new(path.handles(), lame_duck, grace, Arc::clone(&exporters)));
+        let control = Arc::new(ProgramControl::new(path.handles(), lame_duck, grace, Arc::clone(&exporters)));
         let pages = admin::Pages {
             metrics: Arc::new(move |accept| {
                 let page = scraped.scrape(accept);
                 (page.content_type.to_owned(), page.body)
             }),
             config,
-            engine: going_on::engine(&in_flight),
-            exchanges: going_on::exchanges(&in_flight),
+            engine: requests::engine_health(&in_flight),
+            exchanges: requests::exchanges(&in_flight),
             live: sources.snapshots(),
             control: Arc::clone(&control) as Arc<dyn admin::Control>,
         };

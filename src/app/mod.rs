@@ -2,30 +2,22 @@
 
 pub mod access_log;
 
-mod backlog;
-mod controlled;
+mod data_path;
 mod demo;
-mod descriptors;
-mod engines;
 mod figures;
-mod going_on;
 mod instrument;
-mod intercepting;
-mod judging;
-mod live_page;
-mod path;
+mod monitors;
+mod pages;
 mod replay;
 mod run;
-mod serve;
+mod sinks;
 mod stats;
-mod tee;
 
+pub use data_path::{DataPath, Error as PathError, Handles, Serving, serve};
 pub use demo::{Error as DemoError, Settings as DemoSettings, run as demo};
-pub use engines::Error as EnginesError;
 pub use figures::markdown as figures_markdown;
 pub use instrument::{Error as StartError, Instrument};
-pub use path::{DataPath, Error as PathError, Handles};
+pub use monitors::Error as EnginesError;
 pub use replay::{ReplayError, Show, print as replay};
 pub use run::{Error as RunError, run};
-pub use serve::{Serving, serve};
-pub use tee::Tee;
+pub use sinks::Tee;

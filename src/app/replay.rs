@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::app::figures::figures;
 use crate::app::figures::object;
-use crate::app::going_on::time_line;
+use crate::app::pages::requests::time_line;
 use crate::replay::Error;
 use crate::replay::Recording;
 use crate::replay::replay;
@@ -52,13 +52,13 @@ pub fn print(path: &Path, show: Show, settings: &Settings, out: &mut impl Write)
     let settings = &Settings { probes: true, ..settings.clone() };
     let mut failed = None;
     let found = Recording::find(path)?;
-    let alone = found.len() == 1;
+    let is_single = found.len() == 1;
     for path in found {
         let recording = match Recording::read(&path) {
             Ok(recording) => recording,
             Err(error) => {
                 // The error of a single recording is returned, so it is not printed here.
-                if !alone {
+                if !is_single {
                     writeln!(io::stderr(), "skipped: {error}")?;
                 }
                 failed = failed.or(Some(error));

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::app::descriptors;
+use crate::app::data_path;
+use crate::app::data_path::descriptors;
 use crate::app::instrument;
 use crate::app::instrument::Instrument;
-use crate::app::path;
 use crate::config;
 use crate::config::Config;
 use crate::config::Environment;
@@ -43,7 +43,7 @@ impl Error {
 
     fn of_start(error: instrument::Error, config: &Config) -> Error {
         match error {
-            instrument::Error::Path(path::Error::Bind { pair, source }) if source.is_of_configuration() => {
+            instrument::Error::Path(data_path::Error::Bind { pair, source }) if source.is_of_configuration() => {
                 Error::Listen(config.problem(&format!("listeners[{pair}].listen"), source.to_string()))
             }
             error => Error::Start(error),
@@ -56,7 +56,7 @@ impl Error {
 const AFTER_DRAIN: Duration = Duration::from_secs(10);
 
 /// What a signal requests.
-enum Asked {
+enum Action {
     Stop,
     Reload,
 }
@@ -94,16 +94,16 @@ pub fn run(config: Config, flags: &Flags, environment: &Environment, logs: &logg
             tokio::time::sleep(AFTER_DRAIN).await;
         });
         loop {
-            let asked = tokio::select! {
-                asked = signals.next() => asked,
+            let action = tokio::select! {
+                action = signals.next() => action,
                 () = &mut drained => {
                     tracing::info!("The drain is complete: the process exits.");
-                    Asked::Stop
+                    Action::Stop
                 }
             };
-            match asked {
-                Asked::Stop => break,
-                Asked::Reload => {
+            match action {
+                Action::Stop => break,
+                Action::Reload => {
                     instrument.reopen();
                     reload(&current, flags, environment, &instrument, logs);
                 }
@@ -132,17 +132,17 @@ impl Signals {
         })
     }
 
-    async fn next(&mut self) -> Asked {
+    async fn next(&mut self) -> Action {
         tokio::select! {
-            _ = self.terminate.recv() => Asked::Stop,
-            _ = self.interrupt.recv() => Asked::Stop,
-            _ = self.hangup.recv() => Asked::Reload,
+            _ = self.terminate.recv() => Action::Stop,
+            _ = self.interrupt.recv() => Action::Stop,
+            _ = self.hangup.recv() => Action::Reload,
         }
     }
 
     /// Waits for the next signal that requests a stop.
     async fn stop(&mut self) {
-        while !matches!(self.next().await, Asked::Stop) {}
+        while !matches!(self.next().await, Action::Stop) {}
     }
 }
 

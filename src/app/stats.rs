@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::PoisonError;
 
-use crate::app::intercepting::Found;
+use crate::app::monitors::Interceptions;
 use tokometer_observe::input::Direction;
 use tokometer_proxy::listen::Interception;
 use tokometer_proxy::relay::Full;
@@ -16,7 +16,7 @@ use tokometer_telemetry::export::table::Key;
 /// The listeners' connections, and how each intercepts its server's traffic.
 pub(super) struct Listeners {
     pub(super) relay: Arc<Relay>,
-    pub(super) interceptions: Found,
+    pub(super) interceptions: Interceptions,
 }
 
 impl Collect for Listeners {

@@ -9,12 +9,15 @@ use clap::Subcommand;
 use clap::value_parser;
 
 use crate::admin::duration;
-use crate::cli::InjectArgs;
+use crate::cli::dashboards::DashboardsArgs;
+use crate::cli::demo::DemoArgs;
+use crate::cli::drain::DrainArgs;
+use crate::cli::inject::InjectArgs;
+use crate::cli::replay::ReplayArgs;
+use crate::cli::simulator::{LoadArgs, SimArgs};
 use crate::cli::top::TopArgs;
 use crate::cli::verify::VerifyArgs;
-use crate::client::Target;
 use crate::config::Flags;
-use tokometer_operator::dashboards;
 use tokometer_operator::rules::Format;
 
 /// A speedometer for LLM token streams: a transparent reverse proxy (sidecar) that measures time to first token, tokens
@@ -67,9 +70,6 @@ pub enum Command {
     Inject(InjectArgs),
     /// Start a drain of a running tokometer, optionally waiting for its end.
     Drain(DrainArgs),
-    /// Print the version.
-    #[command(after_help = "Examples:\n  tokometer version")]
-    Version,
 }
 
 /// Arguments of `run`.
@@ -184,213 +184,9 @@ fn format(text: &str) -> Result<Format, String> {
     Format::ALL.into_iter().find(|format| format.as_str() == text).ok_or_else(|| format!("write one of {}", known()))
 }
 
-/// Arguments of `dashboards`.
-#[derive(Clone, Debug, Args)]
-#[command(after_help = "\
-Examples:
-  tokometer dashboards                                  list the dashboards
-  tokometer dashboards --out /var/lib/grafana/dashboards
-  tokometer dashboards --board tokometer-slo --import > slo.json
-  tokometer dashboards --queries | jq -r .expr
-
-docs/DASHBOARDS.md describes each dashboard and the Grafana requirements.")]
-pub struct DashboardsArgs {
-    /// Write every dashboard into this directory, one file each
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["board", "queries"])]
-    pub out: Option<PathBuf>,
-    /// Print only this dashboard
-    #[arg(long, value_name = "NAME", value_parser = dashboards::NAMES, conflicts_with = "queries")]
-    pub board: Option<String>,
-    /// Use the format of Grafana's import page, which asks for the data source
-    #[arg(long, conflicts_with = "queries")]
-    pub import: bool,
-    /// Print the queries of every panel, one JSON object per line
-    #[arg(long)]
-    pub queries: bool,
-    /// The configuration.
-    #[command(flatten)]
-    pub config: ConfigArgs,
-}
-
-/// Arguments of `demo`.
-#[derive(Clone, Debug, Args)]
-#[command(after_help = "\
-Examples:
-  tokometer demo
-  tokometer demo --for 10s --streams 32
-  tokometer demo --plain | tee demo.txt
-
-Without a terminal it prints plain lines and exits after 20 s.")]
-pub struct DemoArgs {
-    /// Exit after this time with a summary, such as 10s, 500ms or 2m
-    #[arg(long = "for", value_name = "DURATION", value_parser = positive_duration)]
-    pub duration: Option<Duration>,
-    /// Number of concurrent streams
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = value_parser!(u32).range(1..=10_000))]
-    pub streams: u32,
-    /// Print plain lines instead of a live table
-    #[arg(long)]
-    pub plain: bool,
-}
-
-/// Arguments of `sim`.
-#[derive(Clone, Debug, Args)]
-#[command(after_help = "\
-Examples:
-  tokometer sim --listen 127.0.0.1:8001
-  tokometer sim --rate 120 --ttft-ms 80 --tokens 512 --tokens-per-chunk 4
-  tokometer sim --engine tensorrt_llm --cached-share 0.5
-  tokometer sim --faults status:503=0.1,cut:10=0.05,stall:2
-  tokometer sim --listen unix:/tmp/sim.sock --model my-model")]
-pub struct SimArgs {
-    /// Listen address: 127.0.0.1:8001, :8001 or unix:/path
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8001")]
-    pub listen: String,
-    /// Name of the served model
-    #[arg(long, value_name = "NAME", default_value = "sim")]
-    pub model: String,
-    /// Tokens per second of each stream
-    #[arg(long, value_name = "TOKENS_PER_SECOND", default_value_t = 50.0, value_parser = positive_number)]
-    pub rate: f64,
-    /// Milliseconds until the first token
-    #[arg(long, value_name = "MS", default_value_t = 200)]
-    pub ttft_ms: u64,
-    /// Tokens per response, unless the request asks for fewer
-    #[arg(long, value_name = "N", default_value_t = 256, value_parser = value_parser!(u64).range(1..))]
-    pub tokens: u64,
-    /// Engine to imitate for chat: vllm, sglang, lmdeploy, llama_cpp, tgi, ollama, dynamo, tensorrt_llm or triton. Each
-    /// engine's own paths are always served
-    #[arg(long, value_name = "ENGINE", default_value = "vllm")]
-    pub engine: String,
-    /// Share of each prompt that is read from the cache, from 0 to 1
-    #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share)]
-    pub cached_share: f64,
-    /// Maximum number of concurrent requests; further ones wait
-    #[arg(long, value_name = "N", default_value_t = 256, value_parser = value_parser!(u32).range(1..))]
-    pub max_concurrency: u32,
-    /// Report queue and generation times of each request, if the engine supports it
-    #[arg(long)]
-    pub request_metrics: bool,
-    /// Tokens per event of a stream
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u32).range(1..=100_000))]
-    pub tokens_per_chunk: u32,
-    /// Endpoint for request spans, as with vLLM: http://127.0.0.1:4317
-    #[arg(long, value_name = "URL", value_parser = plain_url)]
-    pub otlp_traces_endpoint: Option<String>,
-    /// Protocol for request spans: grpc or http/protobuf
-    #[arg(long, value_name = "PROTOCOL", default_value = "grpc")]
-    pub otlp_traces_protocol: String,
-    /// Faults, separated by commas: NAME[:ARGUMENT][=SHARE OF REQUESTS]. NAME is status:CODE; error-event, cut, reset
-    /// or bad-json (ARGUMENT: number of events before the fault); stall, hang or slow-headers (ARGUMENT: seconds);
-    /// no-done, empty or garbage
-    #[arg(long, value_name = "SPEC")]
-    pub faults: Option<String>,
-}
-
-/// Arguments of `load`.
-#[derive(Clone, Debug, Args)]
-#[command(after_help = "\
-Examples:
-  tokometer load --url http://127.0.0.1:8000
-  tokometer load --url http://127.0.0.1:8000 --concurrency 64 --for 30s
-  tokometer load --requests 100 --max-tokens 64 --model my-model --json
-  tokometer load --api messages --http2 --requests 20
-
-APIs: chat, completions, responses, messages, generate (SGLang), lmdeploy_generate, llama_completion, infill,
-tgi_generate, tgi_compat, ollama_chat, ollama_generate, triton_generate, vllm_generate, cohere_chat,
-audio_transcription, audio_translation.
-
-Without --for and --requests it exits after 10 s.")]
-pub struct LoadArgs {
-    /// URL of the server, optionally with a path that replaces the API's own
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8000")]
-    pub url: String,
-    /// API to call [default: the one with the URL's path, otherwise chat]
-    #[arg(long, value_name = "NAME")]
-    pub api: Option<String>,
-    /// Use HTTP/2 with prior knowledge, up to 100 concurrent requests per connection
-    #[arg(long)]
-    pub http2: bool,
-    /// Number of concurrent requests
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = value_parser!(u32).range(1..=100_000))]
-    pub concurrency: u32,
-    /// Exit after this many requests
-    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
-    pub requests: Option<u64>,
-    /// Exit after this time, such as 10s, 500ms or 2m
-    #[arg(long = "for", value_name = "DURATION", value_parser = positive_duration)]
-    pub duration: Option<Duration>,
-    /// Model to request [default: sim]
-    #[arg(long, value_name = "NAME")]
-    pub model: Option<String>,
-    /// Maximum tokens per response
-    #[arg(long, value_name = "N", default_value_t = 128, value_parser = value_parser!(u64).range(1..))]
-    pub max_tokens: u64,
-    /// Print the summary as one JSON object
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// Arguments of `replay`.
-#[derive(Clone, Debug, Args)]
-#[command(after_help = "\
-Examples:
-  tokometer replay recording.jsonl
-  tokometer replay recordings/ --json | jq .output_tokens
-  tokometer replay recording.jsonl --timeline")]
-pub struct ReplayArgs {
-    /// Recordings, or directories with recordings
-    #[arg(value_name = "FILE|DIR", required = true)]
-    pub paths: Vec<PathBuf>,
-    /// Print one JSON object per request and line; absent values are null
-    #[arg(long)]
-    pub json: bool,
-    /// Print also when the tokens of each request arrived, reduced to at most 48 points
-    #[arg(long)]
-    pub timeline: bool,
-}
-
-/// Arguments of `drain`.
-#[derive(Clone, Debug, Args)]
-#[command(after_help = "\
-Examples:
-  tokometer drain
-  tokometer drain --wait --timeout 300s
-  tokometer drain --admin http://127.0.0.1:9464 --wait
-
-New connections are accepted for another process.lame_duck. Open streams continue.
-
-Exit codes: 0 draining (with --wait: no stream is open), 1 failure, 2 wrong usage.")]
-pub struct DrainArgs {
-    /// URL of the admin server [default: TOKOMETER_ADMIN_LISTEN, otherwise http://127.0.0.1:9464]
-    #[arg(long, value_name = "URL")]
-    pub admin: Option<String>,
-    /// Wait until no stream is open
-    #[arg(long)]
-    pub wait: bool,
-    /// Maximum time to wait, such as 300s or 5m
-    #[arg(long, value_name = "DURATION", default_value = "300s", value_parser = positive_duration)]
-    pub timeout: Duration,
-}
-
 pub(super) fn positive_duration(text: &str) -> Result<Duration, String> {
     let duration = duration::parse(text)?;
     if duration.is_zero() { Err("must be above zero; write a duration such as 10s".to_owned()) } else { Ok(duration) }
-}
-
-fn share(text: &str) -> Result<f64, String> {
-    text.parse().ok().filter(|share| (0.0..=1.0).contains(share)).ok_or_else(|| "write a number from 0 to 1".to_owned())
-}
-
-fn plain_url(text: &str) -> Result<String, String> {
-    text.parse::<Target>().map(|_| text.to_owned()).map_err(|error| error.to_string())
-}
-
-fn positive_number(text: &str) -> Result<f64, String> {
-    text.parse()
-        .ok()
-        .filter(|number: &f64| number.is_finite() && *number > 0.0)
-        .ok_or_else(|| format!("`{text}` is not a number above 0"))
 }
 
 #[cfg(test)]
@@ -428,8 +224,8 @@ mod tests {
     #[test]
     fn arguments_parse() {
         let parse = |text: &str| Cli::try_parse_from(text.split(' ')).map(|cli| cli.command);
-        let Ok(Command::Demo(demo)) = parse("tokometer demo --for 500ms --plain") else { panic!("demo") };
-        assert_eq!((demo.duration, demo.streams, demo.plain), (Some(Duration::from_millis(500)), 8, true));
+        let Ok(Command::Demo(demo)) = parse("tokometer demo --for 500ms") else { panic!("demo") };
+        assert_eq!((demo.duration, demo.streams), (Some(Duration::from_millis(500)), 8));
         let Ok(Command::Load(load)) = parse("tokometer load --requests 3 --json") else { panic!("load") };
         assert_eq!((load.requests, load.duration, load.json), (Some(3), None, true));
         let Ok(Command::Load(load)) = parse("tokometer load --api messages --http2") else { panic!("load") };

@@ -1,19 +1,48 @@
 //! `dashboards`: prints or writes the dashboards.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use crate::cli::DashboardsArgs;
-use crate::cli::FAILURE;
-use crate::cli::complain;
-use crate::cli::print;
+use clap::Args;
+
+use crate::cli::arguments::ConfigArgs;
+use crate::cli::{fail, print};
+use tokometer_operator::dashboards;
 use tokometer_operator::dashboards::Dashboard;
-use tokometer_operator::dashboards::dashboards;
 use tokometer_telemetry::slo::Settings;
 
+/// Arguments of `dashboards`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  tokometer dashboards                                  list the dashboards
+  tokometer dashboards --out /var/lib/grafana/dashboards
+  tokometer dashboards --board tokometer-slo --import > slo.json
+  tokometer dashboards --queries | jq -r .expr
+
+docs/DASHBOARDS.md describes each dashboard and the Grafana requirements.")]
+pub struct DashboardsArgs {
+    /// Write every dashboard into this directory, one file each
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["board", "queries"])]
+    pub out: Option<PathBuf>,
+    /// Print only this dashboard
+    #[arg(long, value_name = "NAME", value_parser = dashboards::NAMES, conflicts_with = "queries")]
+    pub board: Option<String>,
+    /// Use the format of Grafana's import page, which asks for the data source
+    #[arg(long, conflicts_with = "queries")]
+    pub import: bool,
+    /// Print the queries of every panel, one JSON object per line
+    #[arg(long)]
+    pub queries: bool,
+    /// The configuration.
+    #[command(flatten)]
+    pub config: ConfigArgs,
+}
+
+/// Prints or writes the dashboards.
 pub(super) fn run(arguments: &DashboardsArgs, settings: &Settings) -> ExitCode {
-    let boards = dashboards(settings);
+    let boards = dashboards::dashboards(settings);
     let text = |board: &Dashboard| if arguments.import { board.import.clone() } else { board.json.clone() };
     if let Some(folder) = &arguments.out {
         return write(folder, &boards, &text);
@@ -35,14 +64,12 @@ fn summary(board: &Dashboard) -> String {
 /// Writes one file per dashboard; creates the directory if it is missing.
 fn write(folder: &Path, boards: &[Dashboard], text: &dyn Fn(&Dashboard) -> String) -> ExitCode {
     if let Err(error) = fs::create_dir_all(folder) {
-        complain(&format!("tokometer: --out {}: cannot create this directory: {error}", folder.display()));
-        return ExitCode::from(FAILURE);
+        return fail(&format!("--out {}: cannot create this directory: {error}", folder.display()));
     }
     for board in boards {
         let path = folder.join(format!("{}.json", board.name));
         if let Err(error) = fs::write(&path, text(board)) {
-            complain(&format!("tokometer: {}: cannot write the file: {error}", path.display()));
-            return ExitCode::from(FAILURE);
+            return fail(&format!("{}: cannot write the file: {error}", path.display()));
         }
     }
     print(

@@ -3,36 +3,34 @@
 //! Exit codes, a stable interface: 0 success, 1 failure, 2 wrong usage or configuration.
 
 mod arguments;
-mod attaching;
 mod check;
 mod dashboards;
-mod draining;
-mod programs;
+mod demo;
+mod drain;
+mod inject;
+mod replay;
+mod simulator;
 mod top;
 mod verify;
 
-pub use arguments::{
-    Cli, Command, ConfigArgs, DashboardsArgs, DemoArgs, DrainArgs, LoadArgs, PrintArgs, ReplayArgs, RulesArgs, RunArgs,
-    SimArgs,
-};
-pub use attaching::InjectArgs;
+pub use arguments::{Cli, Command};
 pub use check::explain;
-pub use programs::programs;
-pub use top::TopArgs;
-pub use verify::VerifyArgs;
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::io;
 use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
 
+use crate::app;
+use crate::cli::arguments::{ConfigArgs, PrintArgs, RulesArgs};
 use crate::config;
-use crate::config::Config;
-use crate::config::Environment;
-use crate::config::Flags;
+use crate::config::{Config, Environment, Flags};
+use crate::logging;
 use tokometer_operator::rules;
+use tokometer_telemetry::export;
 
 /// Exit code for a failure while running.
 pub const FAILURE: u8 = 1;
@@ -40,44 +38,8 @@ pub const FAILURE: u8 = 1;
 /// Exit code for wrong usage or an invalid configuration.
 pub const WRONG_USAGE: u8 = 2;
 
-/// A checked configuration, and the inputs for reloading it.
-#[derive(Clone, Debug)]
-pub struct Start {
-    /// The configuration, with its settings.
-    pub config: Config,
-    /// The flags, for [`config::reload`].
-    pub flags: Flags,
-    /// The environment, for [`config::reload`].
-    pub environment: Environment,
-}
-
-/// Commands that are implemented outside this module. `None`: not part of this build.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Programs {
-    /// `run`: runs until a signal ends it.
-    pub run: Option<fn(Start) -> ExitCode>,
-    /// `demo`.
-    pub demo: Option<fn(&DemoArgs) -> ExitCode>,
-    /// `sim`.
-    pub sim: Option<fn(&SimArgs) -> ExitCode>,
-    /// `load`.
-    pub load: Option<fn(&LoadArgs) -> ExitCode>,
-    /// `replay`.
-    pub replay: Option<fn(&ReplayArgs) -> ExitCode>,
-    /// `top`, with the variables that describe the terminal.
-    pub top: Option<fn(&TopArgs, &Environment) -> ExitCode>,
-    /// `verify`.
-    pub verify: Option<fn(&VerifyArgs) -> ExitCode>,
-    /// `metrics`: the text of `docs/METRICS.md`.
-    pub metrics: Option<fn() -> String>,
-}
-
 /// Parses the command line and runs the command.
-pub fn main(
-    arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>,
-    environment: Environment,
-    programs: &Programs,
-) -> ExitCode {
+pub fn main(arguments: impl IntoIterator<Item = impl Into<OsString> + Clone>, environment: &Environment) -> ExitCode {
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => {
@@ -87,40 +49,46 @@ pub fn main(
         }
     };
     match cli.command {
-        Command::Run(arguments) => {
-            join("run", programs.run, |run| match loaded(Config::load_with_files, &arguments.config, &environment) {
-                Ok((config, flags)) => refused(&check::unusable_tls(&config))
-                    .unwrap_or_else(|| run(Start { config, flags, environment: environment.clone() })),
-                Err(code) => code,
-            })
-        }
-        Command::Check(arguments) => check(&arguments, &environment),
-        Command::Config(arguments) => print_config(&arguments, &environment),
-        Command::Metrics => join("metrics", programs.metrics, |metrics| print(&metrics())),
-        Command::Rules(arguments) => print_rules(&arguments, &environment),
-        Command::Dashboards(arguments) => match load(&arguments.config, &environment) {
+        Command::Run(arguments) => run(&arguments.config, environment),
+        Command::Check(arguments) => check(&arguments, environment),
+        Command::Config(arguments) => print_config(&arguments, environment),
+        Command::Metrics => print(&export::metrics_markdown()),
+        Command::Rules(arguments) => print_rules(&arguments, environment),
+        Command::Dashboards(arguments) => match load(&arguments.config, environment) {
             Ok((config, _)) => dashboards::run(&arguments, &config.settings.slo),
             Err(code) => code,
         },
-        Command::Demo(arguments) => join("demo", programs.demo, |demo| demo(&arguments)),
-        Command::Sim(arguments) => join("sim", programs.sim, |sim| sim(&arguments)),
-        Command::Load(arguments) => join("load", programs.load, |load| load(&arguments)),
-        Command::Replay(arguments) => join("replay", programs.replay, |replay| replay(&arguments)),
-        Command::Top(arguments) => join("top", programs.top, |top| top(&arguments, &environment)),
-        Command::Verify(arguments) => join("verify", programs.verify, |verify| verify(&arguments)),
-        Command::Inject(arguments) => attaching::inject(&arguments),
-        Command::Drain(arguments) => draining::drain(&arguments, &environment),
-        Command::Version => print(concat!("tokometer ", env!("CARGO_PKG_VERSION"), "\n")),
+        Command::Demo(arguments) => demo::demo(&arguments, environment),
+        Command::Sim(arguments) => simulator::simulate(&arguments),
+        Command::Load(arguments) => simulator::load(&arguments),
+        Command::Replay(arguments) => replay::replay(&arguments),
+        Command::Top(arguments) => top::top(&arguments, environment),
+        Command::Verify(arguments) => verify::verify(&arguments),
+        Command::Inject(arguments) => inject::inject(&arguments),
+        Command::Drain(arguments) => drain::drain(&arguments, environment),
     }
 }
 
-fn join<P>(name: &str, program: Option<P>, call: impl FnOnce(P) -> ExitCode) -> ExitCode {
-    match program {
-        Some(program) => call(program),
-        None => {
-            complain(&format!("`tokometer {name}` is not part of this build"));
-            ExitCode::from(FAILURE)
-        }
+fn run(arguments: &ConfigArgs, environment: &Environment) -> ExitCode {
+    let (config, flags) = match loaded(Config::load_with_files, arguments, environment) {
+        Ok(loaded) => loaded,
+        Err(code) => return code,
+    };
+    if let Some(code) = refused(&check::unusable_tls(&config)) {
+        return code;
+    }
+    let logs = match logging::install(&config.settings.log) {
+        Ok(logs) => logs,
+        Err(error) => return fail(&error),
+    };
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
+    let result = app::run(config, &flags, environment, &logs);
+    drop(logs);
+    match result {
+        Err(error) if error.is_of_configuration() => wrong_usage(&error),
+        result => finish(result),
     }
 }
 
@@ -191,10 +159,7 @@ fn print_rules(arguments: &RulesArgs, environment: &Environment) -> ExitCode {
 fn print(text: &str) -> ExitCode {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            complain(&format!("cannot write to stdout: {error}"));
-            ExitCode::from(FAILURE)
-        }
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => fail(&format!("cannot write to stdout: {error}")),
         _ => ExitCode::SUCCESS,
     }
 }
@@ -202,4 +167,18 @@ fn print(text: &str) -> ExitCode {
 fn complain(message: &str) {
     // With stderr closed, the message cannot be reported.
     writeln!(io::stderr(), "{message}").ok();
+}
+
+fn fail(error: &dyn Display) -> ExitCode {
+    complain(&format!("tokometer: {error}"));
+    ExitCode::from(FAILURE)
+}
+
+fn wrong_usage(error: &dyn Display) -> ExitCode {
+    complain(&format!("tokometer: {error}"));
+    ExitCode::from(WRONG_USAGE)
+}
+
+fn finish<E: Display>(result: Result<(), E>) -> ExitCode {
+    result.map_or_else(|error| fail(&error), |()| ExitCode::SUCCESS)
 }

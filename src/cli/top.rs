@@ -1,17 +1,17 @@
 //! The command `top`.
 
 use std::io;
-use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
 
 use crate::admin::duration;
-use crate::cli::FAILURE;
+use crate::cli::finish;
 use crate::client::Target;
 use crate::config::Environment;
 use crate::top;
+use crate::top::Display;
 
 /// Arguments of `top`.
 #[derive(Clone, Debug, Args)]
@@ -34,17 +34,14 @@ pub struct TopArgs {
     /// Time between snapshots, such as 500ms or 10s
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = interval)]
     pub interval: Duration,
-    /// Use only ASCII characters, as without a UTF-8 locale
-    #[arg(long)]
-    pub ascii: bool,
 }
 
 /// Shorter intervals show nothing new: a snapshot is made once per second.
-const LEAST: Duration = Duration::from_millis(100);
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
 fn interval(text: &str) -> Result<Duration, String> {
     let interval = duration::parse(text)?;
-    if interval < LEAST { Err("write 100ms or more, such as 1s".to_owned()) } else { Ok(interval) }
+    if interval < MIN_INTERVAL { Err("write 100ms or more, such as 1s".to_owned()) } else { Ok(interval) }
 }
 
 /// Runs until it is interrupted.
@@ -53,17 +50,18 @@ pub(super) fn top(arguments: &TopArgs, environment: &Environment) -> ExitCode {
         admin: arguments.admin.clone(),
         once: arguments.once,
         interval: arguments.interval,
-        colour: environment.get("NO_COLOR").is_none(),
-        ascii: arguments.ascii || !speaks_utf8(environment),
-        dumb: environment.get("TERM").is_none_or(|terminal| terminal == "dumb"),
+        display: display(environment),
+        end: None,
     };
-    match top::run(&settings, &mut io::stdout()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // With stderr closed, the error cannot be reported.
-            writeln!(io::stderr(), "tokometer: {error}").ok();
-            ExitCode::from(FAILURE)
-        }
+    finish(top::run(&settings, &mut io::stdout()))
+}
+
+/// What the terminal can show.
+pub(super) fn display(environment: &Environment) -> Display {
+    Display {
+        colour: environment.get("NO_COLOR").is_none(),
+        ascii: !speaks_utf8(environment),
+        plain: environment.get("TERM").is_none_or(|terminal| terminal == "dumb"),
     }
 }
 
@@ -85,7 +83,7 @@ mod tests {
     fn arguments_parse() {
         let parse = |text: &str| Cli::try_parse_from(text.split(' ')).map(|cli| cli.command);
         let Ok(Command::Top(top)) = parse("tokometer top --once --interval 500ms") else { panic!("top") };
-        assert_eq!((top.once, top.interval, top.ascii), (true, Duration::from_millis(500), false));
+        assert_eq!((top.once, top.interval), (true, Duration::from_millis(500)));
         for wrong in ["--interval 0s", "--interval 99ms", "--admin 127.0.0.1:9464"] {
             assert!(parse(&format!("tokometer top {wrong}")).is_err(), "{wrong}");
         }

@@ -1,7 +1,5 @@
 //! The command `verify`.
 
-use std::io;
-use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -9,7 +7,8 @@ use clap::Args;
 use clap::value_parser;
 
 use crate::admin::duration;
-use crate::cli::FAILURE;
+use crate::cli::arguments::positive_duration;
+use crate::cli::{FAILURE, print};
 use crate::client::Target;
 use crate::verify;
 use crate::verify::Api;
@@ -52,7 +51,7 @@ pub struct VerifyArgs {
     #[arg(long, value_name = "DURATION", default_value = "5ms", value_parser = duration::parse)]
     pub most_added: Duration,
     /// Timeout of one response
-    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = positive)]
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = positive_duration)]
     pub timeout: Duration,
     /// Request header, such as "Authorization: Bearer KEY"; can be repeated
     #[arg(long = "header", value_name = "NAME: VALUE", value_parser = header)]
@@ -63,12 +62,6 @@ pub struct VerifyArgs {
     /// Print the report as one JSON object
     #[arg(long)]
     pub json: bool,
-}
-
-fn positive(text: &str) -> Result<Duration, String> {
-    duration::parse(text).and_then(|time| {
-        if time.is_zero() { Err("must be above zero; write a duration such as 10s".to_owned()) } else { Ok(time) }
-    })
 }
 
 fn header(text: &str) -> Result<(String, String), String> {
@@ -98,14 +91,9 @@ pub(super) fn verify(arguments: &VerifyArgs) -> ExitCode {
     };
     let report = verify::run(&settings);
     let text = if arguments.json { serde_json::to_string(&report).unwrap_or_default() } else { report.to_string() };
-    let written = writeln!(io::stdout(), "{text}");
-    match written {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            writeln!(io::stderr(), "tokometer: cannot write to stdout: {error}").ok();
-            ExitCode::from(FAILURE)
-        }
-        _ if report.good => ExitCode::SUCCESS,
-        _ => ExitCode::from(FAILURE),
+    match print(&(text + "\n")) {
+        ExitCode::SUCCESS if !report.good => ExitCode::from(FAILURE),
+        code => code,
     }
 }
 

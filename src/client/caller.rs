@@ -13,7 +13,10 @@ use crate::client::recording::State;
 use crate::client::target::Target;
 
 /// Maximum size of a response in bytes; the metrics page of a busy server has several megabytes.
-const MOST_BYTES: usize = 64 * 1024 * 1024;
+const MAX_BYTES: usize = 64 * 1024 * 1024;
+
+/// Maximum time to open a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Size of the read buffer in bytes.
 const READ_BYTES: usize = 64 * 1024;
@@ -40,7 +43,7 @@ pub enum Failure {
     #[error("sent a response that is not HTTP/1.1")]
     Malformed,
     /// The response is too large.
-    #[error("sent more than {MOST_BYTES} bytes")]
+    #[error("sent more than {MAX_BYTES} bytes")]
     TooLong,
 }
 
@@ -53,7 +56,7 @@ pub struct Caller {
     stream: Option<TcpStream>,
     /// Whether connections are reused.
     keeps: bool,
-    asked_again: u64,
+    retried: u64,
     buffer: Vec<u8>,
 }
 
@@ -61,15 +64,7 @@ impl Caller {
     /// A client of this target; no response may take longer than `timeout`.
     pub fn new(target: &Target, timeout: Duration) -> Caller {
         let buffer = vec![0; READ_BYTES];
-        Caller {
-            target: target.clone(),
-            addresses: Vec::new(),
-            timeout,
-            stream: None,
-            keeps: true,
-            asked_again: 0,
-            buffer,
-        }
+        Caller { target: target.clone(), addresses: Vec::new(), timeout, stream: None, keeps: true, retried: 0, buffer }
     }
 
     /// A client of this address.
@@ -83,8 +78,8 @@ impl Caller {
     }
 
     /// Number of requests retried on a new connection because the server was closing the old one.
-    pub fn asked_again(&self) -> u64 {
-        self.asked_again
+    pub fn retried(&self) -> u64 {
+        self.retried
     }
 
     /// Sends a request and reads the complete response. Times include opening a connection, if one is needed.
@@ -101,7 +96,7 @@ impl Caller {
         if let Some(kept) = self.stream.take().filter(is_open) {
             match self.exchange(kept, request, Instant::now())? {
                 // After one such close (llama.cpp does so after each stream) connections are no longer reused.
-                recording if recording.is_empty() => (self.keeps, self.asked_again) = (false, self.asked_again + 1),
+                recording if recording.is_empty() => (self.keeps, self.retried) = (false, self.retried + 1),
                 recording => return Ok(recording),
             }
         }
@@ -116,7 +111,7 @@ impl Caller {
     fn connect(&self) -> io::Result<TcpStream> {
         let mut last = io::Error::from(io::ErrorKind::NotFound);
         for address in &self.addresses {
-            match TcpStream::connect_timeout(address, self.timeout) {
+            match TcpStream::connect_timeout(address, self.timeout.min(CONNECT_TIMEOUT)) {
                 Ok(stream) => {
                     stream.set_nodelay(true)?;
                     return Ok(stream);
@@ -154,7 +149,7 @@ impl Caller {
                 return if recording.is_empty() || recording.end() { Ok(recording) } else { Err(Failure::Cut) };
             }
             match recording.take(self.buffer.get(..length).unwrap_or_default(), at) {
-                State::More if recording.bytes().len() > MOST_BYTES => return Err(Failure::TooLong),
+                State::More if recording.bytes().len() > MAX_BYTES => return Err(Failure::TooLong),
                 State::More => {}
                 State::Whole => break,
                 State::Malformed => return Err(Failure::Malformed),

@@ -84,7 +84,7 @@ impl Sink for Notebook {
     }
 
     fn opened(&self, _opening: &Opening) -> Watches {
-        Watches::of(Drawn { notebook: self.clone(), line: None })
+        Watches::of(TimeLineWatch { notebook: self.clone(), line: None })
     }
 
     fn record(&self, record: &Arc<Record>) {
@@ -101,12 +101,12 @@ impl Sink for Notebook {
 }
 
 /// Builds the timeline of one request.
-struct Drawn {
+struct TimeLineWatch {
     notebook: Notebook,
     line: Option<TimeLine>,
 }
 
-impl Watch for Drawn {
+impl Watch for TimeLineWatch {
     fn requested(&mut self, _request: &Requested<'_>, _at: Duration) {}
 
     fn answering(&mut self, _status: u16, _streaming: bool) {}

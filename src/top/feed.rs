@@ -6,7 +6,7 @@ use tokometer_telemetry::live::snapshot::Snapshot;
 
 /// Why there is no snapshot.
 #[derive(Debug, thiserror::Error)]
-pub enum Trouble {
+pub enum FeedError {
     /// The admin server does not respond.
     #[error("the admin server at {admin} {source}; set its address with --admin")]
     Silent {
@@ -34,19 +34,19 @@ pub enum Trouble {
 }
 
 /// Requests the current snapshot.
-pub(super) fn ask(caller: &mut Caller) -> Result<Snapshot, Trouble> {
+pub(super) fn fetch(caller: &mut Caller) -> Result<Snapshot, FeedError> {
     let target = caller.target();
     let admin = target.authority().to_owned();
     let request = format!(
         "GET {}/live/snapshot HTTP/1.1\r\nHost: {admin}\r\nUser-Agent: tokometer-top\r\nAccept: application/json\r\n\r\n",
         target.path()
     );
-    let answer = match caller.ask(request.as_bytes()) {
-        Ok(answer) => answer,
-        Err(source) => return Err(Trouble::Silent { admin, source }),
+    let response = match caller.ask(request.as_bytes()) {
+        Ok(response) => response,
+        Err(source) => return Err(FeedError::Silent { admin, source }),
     };
-    match answer.status() {
-        200 => serde_json::from_slice(&answer.body()).map_err(|source| Trouble::Unreadable { admin, source }),
-        status => Err(Trouble::Status { admin, status }),
+    match response.status() {
+        200 => serde_json::from_slice(&response.body()).map_err(|source| FeedError::Unreadable { admin, source }),
+        status => Err(FeedError::Status { admin, status }),
     }
 }

@@ -2,59 +2,88 @@
 
 use std::io;
 use std::io::IsTerminal;
-use std::io::Read;
 use std::io::Write;
 use std::sync::mpsc;
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{Receiver, Sender};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use ratatui::DefaultTerminal;
+use ratatui::crossterm;
+use ratatui::layout::Rect;
 use tokio::signal::unix::SignalKind;
 use tokio::signal::unix::signal;
 
-use crate::client::Caller;
-use crate::top::draw::Frame;
-use crate::top::draw::draw;
-use crate::top::draw::page;
+use crate::client::{Caller, Target};
+use crate::top::chart::Glyphs;
 use crate::top::feed;
-use crate::top::feed::Trouble;
-use crate::top::glyphs::Glyphs;
-use crate::top::keys::Key;
-use crate::top::keys::Keys;
-use crate::top::plain;
-use crate::top::settings::Settings;
-use crate::top::terminal;
-use crate::top::terminal::Terminal;
+use crate::top::feed::FeedError;
+use crate::top::screen::Screen;
+use crate::top::summary;
 use crate::top::view::View;
 use tokometer_telemetry::live::snapshot::Snapshot;
 
 /// Timeout of a snapshot request.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Width and height of a single snapshot without a terminal.
-const UNWATCHED: (usize, usize) = (100, 40);
+const PRINTED: (u16, u16) = (100, 40);
 
-/// Synchronized update: supporting terminals show the screen only when it is complete; others ignore the code.
-const BEGIN: &str = "\x1b[?2026h";
-const END: &str = "\x1b[?2026l";
+/// What to watch and how to show it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The admin server.
+    pub admin: Target,
+    /// Print one snapshot and exit.
+    pub once: bool,
+    /// Interval between two snapshots.
+    pub interval: Duration,
+    /// When to end; `None`: runs until the user ends it.
+    pub end: Option<Instant>,
+    /// What the terminal can show.
+    pub display: Display,
+}
+
+/// What a terminal can show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Display {
+    /// Use colours.
+    pub colour: bool,
+    /// Draw with ASCII only, for terminals without UTF-8.
+    pub ascii: bool,
+    /// The terminal cannot move its cursor: print lines.
+    pub plain: bool,
+}
+
+impl Display {
+    /// Whether `top` draws a screen on stdout; otherwise it prints lines.
+    pub fn has_screen(&self) -> bool {
+        io::stdout().is_terminal() && !self.plain
+    }
+}
+
+impl Settings {
+    fn has_ended(&self) -> bool {
+        self.end.is_some_and(|end| Instant::now() >= end)
+    }
+}
 
 /// Why `top` ended.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No snapshot is available.
     #[error(transparent)]
-    Feed(#[from] Trouble),
+    Feed(#[from] FeedError),
     /// Writing to the terminal or to stdout failed.
     #[error("cannot write to the terminal: {0}")]
     Output(#[from] io::Error),
 }
 
 /// An event during interactive use.
-enum Happening {
-    Told(Result<Box<Snapshot>, Trouble>),
-    Pressed(Key),
-    Resized,
-    Ended,
+enum Event {
+    Snapshot(Result<Box<Snapshot>, FeedError>),
+    Terminal(crossterm::event::Event),
+    End,
 }
 
 /// Shows snapshots until the user or a signal ends it; without a terminal it prints one line per snapshot.
@@ -62,44 +91,31 @@ enum Happening {
 /// # Errors
 /// If the terminal cannot be used, or, without a terminal, if the first snapshot cannot be read.
 pub fn run(settings: &Settings, out: &mut impl Write) -> Result<(), Error> {
-    let mut caller = Caller::new(&settings.admin, PATIENCE);
+    let mut caller = Caller::new(&settings.admin, TIMEOUT);
     if settings.once {
         return once(settings, &mut caller, out);
     }
-    if io::stdout().is_terminal() && !settings.dumb {
-        watch(settings, caller)
-    } else {
-        lines(settings, &mut caller, out)
-    }
+    if settings.display.has_screen() { watch(settings, caller) } else { lines(settings, &mut caller, out) }
 }
 
-fn glyphs(settings: &Settings) -> Glyphs {
-    if settings.ascii { Glyphs::ASCII } else { Glyphs::BLOCKS }
+/// The screen of a snapshot, or of its absence.
+fn screen<'a>(settings: &'a Settings, snapshot: Option<&'a Snapshot>) -> Screen<'a> {
+    let glyphs = if settings.display.ascii { Glyphs::ASCII } else { Glyphs::BLOCKS };
+    let (admin, colour) = (settings.admin.authority(), settings.display.colour);
+    Screen { snapshot, admin, error: None, view: View::default(), glyphs, colour }
 }
 
-/// Prints one snapshot without escape codes, as tall as needed.
+/// Prints one snapshot without escape codes.
 fn once(settings: &Settings, caller: &mut Caller, out: &mut impl Write) -> Result<(), Error> {
-    let snapshot = feed::ask(caller)?;
-    let frame = Frame {
-        snapshot: Some(&snapshot),
-        admin: settings.admin.authority(),
-        trouble: None,
-        view: View::default(),
-        glyphs: glyphs(settings),
-    };
-    let (width, _) = terminal::size().unwrap_or(UNWATCHED);
-    let picture = draw(&frame, width, UNWATCHED.1).plain();
-    // Empty stream rows and the key help are omitted here.
-    let mut lines: Vec<&str> = picture.lines().collect();
-    lines.pop();
-    while lines.last().is_some_and(|line| line.is_empty()) {
-        lines.pop();
-    }
-    written(writeln!(out, "{}", lines.join("\n")).and_then(|()| out.flush()))
+    let snapshot = feed::fetch(caller)?;
+    let size = if io::stdout().is_terminal() { crossterm::terminal::size().ok() } else { None };
+    let width = size.map_or(PRINTED.0, |(width, _)| width);
+    let text = screen(settings, Some(&snapshot)).text(width, PRINTED.1);
+    ignore_closed_pipe(writeln!(out, "{text}").and_then(|()| out.flush()))
 }
 
 /// Treats a reader that closed the pipe (`| head`) as success.
-fn written(result: io::Result<()>) -> Result<(), Error> {
+fn ignore_closed_pipe(result: io::Result<()>) -> Result<(), Error> {
     match result {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(()),
@@ -107,115 +123,98 @@ fn written(result: io::Result<()>) -> Result<(), Error> {
 }
 
 fn lines(settings: &Settings, caller: &mut Caller, out: &mut impl Write) -> Result<(), Error> {
-    let mut line = plain::line(&feed::ask(caller)?);
+    let mut line = summary::line(&feed::fetch(caller)?);
     loop {
         match writeln!(out, "{line}").and_then(|()| out.flush()) {
             Ok(()) => {}
-            stopped => return written(stopped),
+            failed => return ignore_closed_pipe(failed),
         }
         thread::sleep(settings.interval);
-        line = match feed::ask(caller) {
-            Ok(snapshot) => plain::line(&snapshot),
+        if settings.has_ended() {
+            return Ok(());
+        }
+        line = match feed::fetch(caller) {
+            Ok(snapshot) => summary::line(&snapshot),
             // The server may be back at the next attempt.
-            Err(trouble) => trouble.to_string(),
+            Err(error) => error.to_string(),
         };
     }
 }
 
-fn watch(settings: &Settings, caller: Caller) -> Result<(), Error> {
-    let (told, happenings) = mpsc::channel();
-    let interval = settings.interval;
+fn watch(settings: &Settings, mut caller: Caller) -> Result<(), Error> {
+    let (sender, events) = mpsc::channel();
+    let feed_settings = settings.clone();
     // These threads end with the process: their blocking reads cannot be interrupted.
-    let (feed, keys, signals) = (told.clone(), told.clone(), told);
-    thread::Builder::new().name("feed".to_owned()).spawn(move || ask_on(caller, interval, &feed))?;
-    let terminal = Terminal::take()?;
-    if io::stdin().is_terminal() {
-        thread::Builder::new().name("keys".to_owned()).spawn(move || read_on(&keys))?;
-    }
-    thread::Builder::new().name("signals".to_owned()).spawn(move || listen_on(&signals))?;
+    let (snapshots, keys) = (sender.clone(), sender.clone());
+    spawn("feed", move || {
+        while !feed_settings.has_ended()
+            && snapshots.send(Event::Snapshot(feed::fetch(&mut caller).map(Box::new))).is_ok()
+        {
+            thread::sleep(feed_settings.interval);
+        }
+        snapshots.send(Event::End).ok();
+    })?;
+    spawn("signals", move || forward_signals(&sender))?;
+    let mut terminal = ratatui::try_init()?;
+    spawn("keys", move || {
+        while let Ok(event) = crossterm::event::read() {
+            if keys.send(Event::Terminal(event)).is_err() {
+                return;
+            }
+        }
+    })?;
+    let result = show(&mut terminal, settings, &events);
+    ratatui::restore();
+    Ok(result?)
+}
 
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    thread::Builder::new().name(name.to_owned()).spawn(work).map(drop)
+}
+
+/// Draws after every event, until the user or a signal ends it.
+fn show(terminal: &mut DefaultTerminal, settings: &Settings, events: &Receiver<Event>) -> io::Result<()> {
     let mut snapshot: Option<Box<Snapshot>> = None;
-    let mut trouble: Option<String> = None;
+    let mut error: Option<String> = None;
     let mut view = View::default();
     loop {
-        let (width, height) = terminal.size();
-        let frame = Frame {
-            snapshot: snapshot.as_deref(),
-            admin: settings.admin.authority(),
-            trouble: trouble.as_deref(),
-            view,
-            glyphs: glyphs(settings),
-        };
-        let shown = page(&frame, width, height);
-        terminal.show(&format!("{BEGIN}{}{END}", draw(&frame, width, height).ansi(settings.colour)))?;
-        match happenings.recv() {
-            Ok(Happening::Told(_)) if view.paused => {}
-            Ok(Happening::Told(Ok(new))) => (snapshot, trouble) = (Some(new), None),
-            Ok(Happening::Told(Err(why))) => trouble = Some(why.to_string()),
-            Ok(Happening::Pressed(key)) => {
+        let screen = Screen { error: error.as_deref(), view, ..screen(settings, snapshot.as_deref()) };
+        let mut area = Rect::ZERO;
+        terminal.draw(|frame| {
+            area = frame.area();
+            frame.render_widget(&screen, area);
+        })?;
+        let shown = screen.streams_shown(area);
+        match events.recv() {
+            Ok(Event::Snapshot(_)) if view.paused => {}
+            Ok(Event::Snapshot(Ok(new))) => (snapshot, error) = (Some(new), None),
+            Ok(Event::Snapshot(Err(why))) => error = Some(why.to_string()),
+            Ok(Event::Terminal(event)) => {
                 let (streams, slow) = snapshot
                     .as_deref()
                     .map_or((0, 0), |snapshot| (snapshot.in_flight.streams.len(), snapshot.slowest.len()));
-                if view.press(key, streams, slow, shown) {
+                if event.as_key_press_event().is_some_and(|key| view.press(key, streams, slow, shown)) {
                     return Ok(());
                 }
             }
-            Ok(Happening::Resized) => terminal.show("\x1b[2J")?,
-            Ok(Happening::Ended) | Err(_) => return Ok(()),
-        }
-    }
-}
-
-/// Requests snapshots until the receiver is gone.
-fn ask_on(mut caller: Caller, interval: Duration, told: &Sender<Happening>) {
-    while told.send(Happening::Told(feed::ask(&mut caller).map(Box::new))).is_ok() {
-        thread::sleep(interval);
-    }
-}
-
-fn read_on(told: &Sender<Happening>) {
-    let (mut keys, mut buffer) = (Keys::default(), [0; 256]);
-    let mut input = io::stdin().lock();
-    loop {
-        match input.read(&mut buffer) {
-            Ok(0) => return,
-            Ok(length) => {
-                for key in keys.read(buffer.get(..length).unwrap_or_default()) {
-                    if told.send(Happening::Pressed(key)).is_err() {
-                        return;
-                    }
-                }
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => return,
+            Ok(Event::End) | Err(_) => return Ok(()),
         }
     }
 }
 
 /// Forwards signals. Without this a signal would end the program without restoring the terminal.
-fn listen_on(told: &Sender<Happening>) {
+fn forward_signals(events: &Sender<Event>) {
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
     runtime.block_on(async {
         let on = |kind| signal(kind).ok();
-        let streams = (
-            on(SignalKind::window_change()),
-            on(SignalKind::terminate()),
-            on(SignalKind::hangup()),
-            on(SignalKind::interrupt()),
-        );
-        let (Some(mut resized), Some(mut terminated), Some(mut hung_up), Some(mut interrupted)) = streams else {
-            return;
-        };
-        loop {
-            let happening = tokio::select! {
-                _ = resized.recv() => Happening::Resized,
-                _ = terminated.recv() => Happening::Ended,
-                _ = hung_up.recv() => Happening::Ended,
-                _ = interrupted.recv() => Happening::Ended,
-            };
-            if told.send(happening).is_err() {
-                return;
-            }
+        let signals = (on(SignalKind::terminate()), on(SignalKind::hangup()), on(SignalKind::interrupt()));
+        let (Some(mut terminate), Some(mut hangup), Some(mut interrupt)) = signals else { return };
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = hangup.recv() => {}
+            _ = interrupt.recv() => {}
         }
+        // The main thread may have ended.
+        events.send(Event::End).ok();
     });
 }

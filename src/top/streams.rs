@@ -1,28 +1,33 @@
 //! The table of streams in flight, with a bar per stream.
 
-use crate::top::canvas::Canvas;
-use crate::top::canvas::Style;
-use crate::top::glyphs::Glyphs;
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Constraint, Rect};
+use ratatui::style::Style;
+use ratatui::text::{Line, Span, Text};
+use ratatui::widgets::{Cell, Row, Table, Widget};
+
+use crate::top::chart::Glyphs;
 use crate::top::numbers;
-use crate::top::view::View;
-use tokometer_telemetry::live::snapshot::Snapshot;
-use tokometer_telemetry::live::snapshot::Stream;
+use crate::top::screen::{ACCENT, FAINT, GOOD, Screen, WARN};
+use tokometer_telemetry::live::snapshot::{Snapshot, Stream};
 
 /// A column other than the last one, which is the bar.
 struct Column {
     title: &'static str,
-    width: usize,
+    width: u16,
     /// Right-aligned, for numbers.
     right: bool,
     text: fn(&Snapshot, &Stream, usize) -> String,
 }
 
-const fn column(
-    title: &'static str,
-    width: usize,
-    right: bool,
-    text: fn(&Snapshot, &Stream, usize) -> String,
-) -> Column {
+impl Column {
+    fn cell(&self, text: String) -> Cell<'static> {
+        let text = Text::raw(text);
+        Cell::from(if self.right { text.right_aligned() } else { text })
+    }
+}
+
+const fn column(title: &'static str, width: u16, right: bool, text: fn(&Snapshot, &Stream, usize) -> String) -> Column {
     Column { title, width, right, text }
 }
 
@@ -43,7 +48,7 @@ fn model(snapshot: &Snapshot, stream: &Stream, width: usize) -> String {
 }
 
 /// The columns that fit this width, with at least ten cells left for bars.
-fn columns(width: usize) -> Vec<Column> {
+fn columns(width: u16) -> Vec<Column> {
     match width {
         110.. => vec![MODEL, ROUTE, DOING, AGE, WAITED, TTFT, TOKENS, RATE],
         88.. => vec![MODEL, DOING, AGE, WAITED, TTFT, TOKENS, RATE],
@@ -53,58 +58,54 @@ fn columns(width: usize) -> Vec<Column> {
     }
 }
 
-/// Draws `rows` rows from `y` down; the first one contains the column titles.
-pub(super) fn draw(canvas: &mut Canvas, y: usize, rows: usize, snapshot: &Snapshot, view: &View, glyphs: &Glyphs) {
-    let columns = columns(canvas.width());
-    let mut x = 0;
-    for column in &columns {
-        x = cell(canvas, x, y, column, column.title, Style::Faint);
-    }
-    let streams = view.sort.order(&snapshot.in_flight.streams);
-    let rows = rows.saturating_sub(1);
-    let offset = view.offset.min(streams.len().saturating_sub(rows));
-    let shown = streams.iter().skip(offset).take(rows);
-    let upto = offset + shown.len();
-    let out = snapshot.in_flight.left_out;
-    let title = match (streams.len(), out) {
-        (0, _) => String::new(),
-        (all, 0) if rows >= all => format!("by {}", view.sort.as_str()),
-        (all, out) => {
-            format!("{}-{upto} of {}, by {}", offset + 1, numbers::count(all as u64 + out), view.sort.as_str())
-        }
-    };
+/// Renders the table in this area; its first row contains the column titles.
+pub(super) fn render(screen: &Screen<'_>, snapshot: &Snapshot, area: Rect, buffer: &mut Buffer) {
+    let columns = columns(area.width);
+    let columns_width: u16 = columns.iter().map(|column| column.width + 1).sum();
+    let bar_width = usize::from(area.width.saturating_sub(columns_width));
+    let streams = screen.view.sort.order(&snapshot.in_flight.streams);
+    let shown = usize::from(area.height.saturating_sub(1));
+    let offset = screen.view.offset.min(streams.len().saturating_sub(shown));
+    let visible = streams.get(offset..).unwrap_or_default();
+    let visible = visible.get(..shown).unwrap_or(visible);
+    let title = title(snapshot, screen.view.sort.as_str(), offset, visible.len());
     // A title that does not fit is omitted.
-    if x + title.len() <= canvas.width() {
-        canvas.text(x, y, &title, Style::Faint);
-    }
+    let title = if title.len() <= bar_width { title } else { String::new() };
+    let titles = columns.iter().map(|column| column.cell(column.title.to_owned())).chain([title.into()]);
     let scale = Scale::of(snapshot);
-    for (row, stream) in shown.enumerate() {
-        let y = y + 1 + row;
-        let mut x = 0;
-        for column in &columns {
-            let text = (column.text)(snapshot, stream, column.width);
-            let style = if column.title == "doing" { style(stream) } else { Style::Plain };
-            x = cell(canvas, x, y, column, &text, style);
-        }
-        bar(canvas, x, y, stream, &scale, glyphs);
-    }
-    if streams.is_empty() && rows > 0 {
-        canvas.text(0, y + 1, "No requests in flight.", Style::Faint);
+    let rows = visible.iter().map(|stream| {
+        let cells = columns.iter().map(|column| {
+            let style = if column.title == "doing" { style(stream) } else { Style::new() };
+            column.cell((column.text)(snapshot, stream, column.width.into())).style(style)
+        });
+        Row::new(cells.chain([Cell::from(bar(stream, bar_width, &scale, &screen.glyphs))]))
+    });
+    let widths = columns.iter().map(|column| Constraint::Length(column.width)).chain([Constraint::Fill(1)]);
+    Table::new(rows, widths).header(Row::new(titles).style(FAINT)).render(area, buffer);
+    if streams.is_empty()
+        && let Some(row) = area.rows().nth(1)
+    {
+        Line::styled("No requests in flight.", FAINT).render(row, buffer);
     }
 }
 
-fn cell(canvas: &mut Canvas, x: usize, y: usize, column: &Column, text: &str, style: Style) -> usize {
-    let width = column.width;
-    let text = if column.right { format!("{text:>width$}") } else { format!("{text:<width$}") };
-    canvas.text(x, y, &text, style);
-    x + width + 1
+/// Which of the streams are shown, and their order.
+fn title(snapshot: &Snapshot, sort: &str, offset: usize, shown: usize) -> String {
+    match (snapshot.in_flight.streams.len(), snapshot.in_flight.left_out) {
+        (0, _) => String::new(),
+        (all, 0) if shown >= all => format!("by {sort}"),
+        (all, left_out) => {
+            let all = numbers::count(all as u64 + left_out);
+            format!("{}-{} of {all}, by {sort}", offset + 1, offset + shown)
+        }
+    }
 }
 
 fn style(stream: &Stream) -> Style {
     match stream.doing.as_ref() {
-        "held_up" => Style::Warn,
-        "decode" => Style::Good,
-        _ => Style::Plain,
+        "held_up" => WARN,
+        "decode" => GOOD,
+        _ => Style::new(),
     }
 }
 
@@ -126,16 +127,13 @@ impl Scale {
 }
 
 /// Tokens relative to the request's maximum; before the first token, the wait relative to the longest current wait.
-fn bar(canvas: &mut Canvas, x: usize, y: usize, stream: &Stream, scale: &Scale, glyphs: &Glyphs) {
-    let cells = canvas.width().saturating_sub(x);
+fn bar(stream: &Stream, cells: usize, scale: &Scale, glyphs: &Glyphs) -> Span<'static> {
     if stream.tokens > 0 {
-        let most = stream.max_tokens.filter(|most| *most > 0).unwrap_or(scale.tokens);
-        let style = if stream.doing == "held_up" { Style::Warn } else { Style::Accent };
-        canvas.text(x, y, &glyphs.bar(stream.tokens as f64 / most as f64, cells), style);
-    } else if let Some(waited) = stream.waited_ms {
-        let share = waited as f64 / scale.wait as f64;
-        let length = ((share * cells as f64).round() as usize).min(cells);
-        let text: String = std::iter::repeat_n(glyphs.waiting, length).collect();
-        canvas.text(x, y, &text, Style::Faint);
+        let max = stream.max_tokens.filter(|max| *max > 0).unwrap_or(scale.tokens);
+        let style = if stream.doing == "held_up" { WARN } else { ACCENT };
+        return Span::styled(glyphs.bar(stream.tokens as f64 / max as f64, cells), style);
     }
+    let share = stream.waited_ms.unwrap_or(0) as f64 / scale.wait as f64;
+    let length = ((share * cells as f64).round() as usize).min(cells);
+    Span::styled(glyphs.waiting.to_string().repeat(length), FAINT)
 }

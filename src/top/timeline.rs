@@ -1,14 +1,16 @@
 //! The timeline of one slow request: its wait, and when its tokens arrived.
 
-use crate::top::canvas::Style;
-use crate::top::glyphs::Glyphs;
+use ratatui::text::{Line, Span};
+
+use crate::top::chart::Glyphs;
 use crate::top::numbers;
+use crate::top::screen::{ACCENT, BAD, FAINT, GOOD, STRONG, WARN};
 use tokometer_telemetry::live::snapshot::Slow;
 use tokometer_telemetry::live::snapshot::Snapshot;
 
 /// Description of the request, most important part first.
-pub(super) fn words(snapshot: &Snapshot, slow: &Slow, number: usize) -> Vec<(String, Style)> {
-    let outcome = if slow.outcome == "ok" { Style::Good } else { Style::Bad };
+pub(super) fn words(snapshot: &Snapshot, slow: &Slow, number: usize) -> Vec<Span<'static>> {
+    let outcome = if slow.outcome == "ok" { GOOD } else { BAD };
     let model = slow.model.as_deref().map(|model| numbers::name(model, 20)).unwrap_or_default();
     let pair = match snapshot.pairs.len() {
         0 | 1 => String::new(),
@@ -22,23 +24,23 @@ pub(super) fn words(snapshot: &Snapshot, slow: &Slow, number: usize) -> Vec<(Str
         String::new()
     };
     vec![
-        (format!("slowest {number}/{}", snapshot.slowest.len()), Style::Strong),
-        (format!("waited {}", numbers::time(slow.longest_wait_ms)), Style::Plain),
-        (numbers::name(&slow.outcome, 32), outcome),
-        (format!("TTFT {}", numbers::time_or_unknown(slow.ttft_ms)), Style::Plain),
-        (gap, Style::Plain),
-        (tokens, Style::Plain),
-        (model, Style::Faint),
-        (pair, Style::Faint),
-        (blocked, Style::Warn),
-        (format!("{} ago", numbers::time(slow.ended_seconds_ago * 1e3)), Style::Faint),
+        Span::styled(format!("slowest {number}/{}", snapshot.slowest.len()), STRONG),
+        Span::raw(format!("waited {}", numbers::time(slow.longest_wait_ms))),
+        Span::styled(numbers::name(&slow.outcome, 32), outcome),
+        Span::raw(format!("TTFT {}", numbers::time_or_unknown(slow.ttft_ms))),
+        Span::raw(gap),
+        Span::raw(tokens),
+        Span::styled(model, FAINT),
+        Span::styled(pair, FAINT),
+        Span::styled(blocked, WARN),
+        Span::styled(format!("{} ago", numbers::time(slow.ended_seconds_ago * 1e3)), FAINT),
     ]
 }
 
 /// The timeline over `cells` cells: the queue, the wait for the first token, and the tokens of each cell as a height.
-pub(super) fn line(slow: &Slow, cells: usize, glyphs: &Glyphs) -> Vec<(char, Style)> {
+pub(super) fn line(slow: &Slow, cells: usize, glyphs: &Glyphs) -> Line<'static> {
     if cells == 0 || slow.duration_ms <= 0.0 {
-        return Vec::new();
+        return Line::default();
     }
     let cell = |ms: f64| ((ms / slow.duration_ms * cells as f64) as usize).min(cells - 1);
     let mut tokens = vec![0.0; cells];
@@ -51,11 +53,14 @@ pub(super) fn line(slow: &Slow, cells: usize, glyphs: &Glyphs) -> Vec<(char, Sty
     let queue = slow.queue_ms.map_or(0, |ms| (ms / slow.duration_ms * cells as f64).round() as usize);
     // Without a token the whole time was waiting.
     let wait = slow.ttft_ms.map_or(cells, cell);
-    let each = |(at, tokens): (usize, &f64)| match glyphs.height(*tokens, highest) {
-        Some(height) => (height, Style::Accent),
-        None if at < queue.min(wait) => (glyphs.queued, Style::Warn),
-        None if at < wait => (glyphs.waiting, Style::Faint),
-        None => (glyphs.silent, Style::Faint),
+    let each = |(at, tokens): (usize, &f64)| {
+        let (glyph, style) = match glyphs.height(*tokens, highest) {
+            Some(height) => (height, ACCENT),
+            None if at < queue.min(wait) => (glyphs.queued, WARN),
+            None if at < wait => (glyphs.waiting, FAINT),
+            None => (glyphs.silent, FAINT),
+        };
+        Span::styled(glyph.to_string(), style)
     };
     tokens.iter().enumerate().map(each).collect()
 }
@@ -78,15 +83,11 @@ fn share_out(cells: &mut [f64], duration: f64, from: f64, to: f64, tokens: f64) 
 }
 
 #[cfg(test)]
-pub(super) mod tests {
-    use super::line;
-    use super::words;
-    use crate::top::glyphs::Glyphs;
-    use tokometer_telemetry::live::snapshot::Slow;
-    use tokometer_telemetry::live::snapshot::Snapshot;
+mod tests {
+    use super::*;
 
     /// Two seconds to the first token, half of them in the queue; then tokens, a gap, and tokens again.
-    pub(in crate::top) fn slow() -> Slow {
+    fn slow() -> Slow {
         Slow {
             model: Some("sim".to_owned()),
             outcome: "ok".to_owned(),
@@ -103,7 +104,7 @@ pub(super) mod tests {
     }
 
     fn shown(slow: &Slow, cells: usize) -> String {
-        line(slow, cells, &Glyphs::BLOCKS).iter().map(|(character, _)| *character).collect()
+        line(slow, cells, &Glyphs::BLOCKS).to_string()
     }
 
     #[test]
@@ -126,8 +127,8 @@ pub(super) mod tests {
     #[test]
     fn description_is_ordered_by_importance() {
         let snapshot = Snapshot { slowest: vec![slow(), slow()], ..Snapshot::default() };
-        let said: Vec<String> =
-            words(&snapshot, &slow(), 1).into_iter().map(|(text, _)| text).filter(|t| !t.is_empty()).collect();
+        let words = words(&snapshot, &slow(), 1);
+        let shown: Vec<&str> = words.iter().map(|part| part.content.as_ref()).filter(|t| !t.is_empty()).collect();
         let expected = [
             "slowest 1/2",
             "waited 2.00 s",
@@ -138,6 +139,6 @@ pub(super) mod tests {
             "sim",
             "42.0 s ago",
         ];
-        assert_eq!(said, expected);
+        assert_eq!(shown, expected);
     }
 }

@@ -2,41 +2,28 @@
 
 use std::cmp::Reverse;
 
-use crate::top::keys::Key;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
 use tokometer_telemetry::live::snapshot::Stream;
 
-/// Sort order of streams.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Sort {
-    /// Oldest first.
-    #[default]
-    Age,
-    /// Longest wait for the next token first.
-    Wait,
-    /// Slowest first; streams without a rate last.
-    Rate,
-    /// Most tokens first.
-    Tokens,
+tokometer_observe::closed_enum! {
+    /// Sort order of streams.
+    pub enum Sort {
+        /// Oldest first.
+        Age = "age",
+        /// Longest wait for the next token first.
+        Wait = "wait",
+        /// Slowest first; streams without a rate last.
+        Rate = "slowest",
+        /// Most tokens first.
+        Tokens = "tokens",
+    }
 }
 
 impl Sort {
-    /// Its name.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Sort::Age => "age",
-            Sort::Wait => "wait",
-            Sort::Rate => "slowest",
-            Sort::Tokens => "tokens",
-        }
-    }
-
     fn next(self) -> Sort {
-        match self {
-            Sort::Age => Sort::Wait,
-            Sort::Wait => Sort::Rate,
-            Sort::Rate => Sort::Tokens,
-            Sort::Tokens => Sort::Age,
-        }
+        let mut following = Sort::ALL.into_iter().cycle().skip_while(|sort| *sort != self).skip(1);
+        following.next().unwrap_or(Sort::Age)
     }
 
     /// Streams in this order; ties are ordered by age.
@@ -56,7 +43,7 @@ impl Sort {
 }
 
 /// The user's choices.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct View {
     /// Sort order of streams.
     pub sort: Sort,
@@ -68,23 +55,32 @@ pub struct View {
     pub slow: usize,
 }
 
+impl Default for View {
+    fn default() -> View {
+        View { sort: Sort::Age, paused: false, offset: 0, slow: 0 }
+    }
+}
+
 impl View {
     /// Handles a key; `page` is the number of streams on the screen. Returns true to quit.
-    pub(super) fn press(&mut self, key: Key, streams: usize, slow: usize, page: usize) -> bool {
+    pub(super) fn press(&mut self, key: KeyEvent, streams: usize, slow: usize, page: usize) -> bool {
         let last = streams.saturating_sub(page);
         let offset = self.offset.min(last);
-        match key {
-            Key::Quit => return true,
-            Key::Pause => self.paused = !self.paused,
-            Key::Sort => (self.sort, self.offset) = (self.sort.next(), 0),
-            Key::Up => self.offset = offset.saturating_sub(1),
-            Key::Down => self.offset = (offset + 1).min(last),
-            Key::PageUp => self.offset = offset.saturating_sub(page.max(1)),
-            Key::PageDown => self.offset = (offset + page.max(1)).min(last),
-            Key::Home => self.offset = 0,
-            Key::End => self.offset = last,
-            Key::Left => self.slow = self.slow.min(slow.saturating_sub(1)).saturating_sub(1),
-            Key::Right => self.slow = (self.slow + 1).min(slow.saturating_sub(1)),
+        let control = key.modifiers.contains(KeyModifiers::CONTROL);
+        match key.code {
+            KeyCode::Char('c' | 'd') if control => return true,
+            KeyCode::Char('q' | 'Q') => return true,
+            KeyCode::Char('p' | 'P' | ' ') => self.paused = !self.paused,
+            KeyCode::Char('s' | 'S') => (self.sort, self.offset) = (self.sort.next(), 0),
+            KeyCode::Up | KeyCode::Char('k') => self.offset = offset.saturating_sub(1),
+            KeyCode::Down | KeyCode::Char('j') => self.offset = (offset + 1).min(last),
+            KeyCode::PageUp => self.offset = offset.saturating_sub(page.max(1)),
+            KeyCode::PageDown => self.offset = (offset + page.max(1)).min(last),
+            KeyCode::Home => self.offset = 0,
+            KeyCode::End => self.offset = last,
+            KeyCode::Left | KeyCode::Char('h') => self.slow = self.slow.min(slow.saturating_sub(1)).saturating_sub(1),
+            KeyCode::Right | KeyCode::Char('l') => self.slow = (self.slow + 1).min(slow.saturating_sub(1)),
+            _ => {}
         }
         false
     }
@@ -112,25 +108,27 @@ mod tests {
     #[test]
     fn keys_move_within_bounds() {
         let mut view = View::default();
-        let press = |view: &mut View, key| view.press(key, 10, 3, 4);
-        press(&mut view, Key::End);
+        let press = |view: &mut View, code: KeyCode| view.press(code.into(), 10, 3, 4);
+        press(&mut view, KeyCode::End);
         assert_eq!(view.offset, 6);
-        press(&mut view, Key::Down);
-        press(&mut view, Key::Up);
+        press(&mut view, KeyCode::Down);
+        press(&mut view, KeyCode::Up);
         assert_eq!(view.offset, 5);
-        press(&mut view, Key::PageUp);
-        press(&mut view, Key::PageUp);
+        press(&mut view, KeyCode::PageUp);
+        press(&mut view, KeyCode::PageUp);
         assert_eq!(view.offset, 0);
-        (0..5).for_each(|_| _ = press(&mut view, Key::Right));
+        (0..5).for_each(|_| _ = press(&mut view, KeyCode::Right));
         assert_eq!(view.slow, 2);
         // The number of streams has decreased.
         view.offset = 100;
-        view.press(Key::Up, 10, 1, 4);
-        view.press(Key::Left, 10, 1, 4);
+        view.press(KeyCode::Up.into(), 10, 1, 4);
+        view.press(KeyCode::Left.into(), 10, 1, 4);
         assert_eq!((view.offset, view.slow), (5, 0));
-        assert!(press(&mut view, Key::Quit));
-        press(&mut view, Key::Pause);
-        (0..4).for_each(|_| _ = press(&mut view, Key::Sort));
+        assert!(press(&mut view, KeyCode::Char('q')));
+        let control = |key| KeyEvent::new(KeyCode::Char(key), KeyModifiers::CONTROL);
+        assert!(['c', 'd'].into_iter().all(|key| view.press(control(key), 10, 3, 4)));
+        press(&mut view, KeyCode::Char('p'));
+        (0..4).for_each(|_| _ = press(&mut view, KeyCode::Char('s')));
         assert_eq!((view.paused, view.sort), (true, Sort::Age));
     }
 }

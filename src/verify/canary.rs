@@ -12,10 +12,10 @@ use crate::verify::settings::Api;
 use crate::verify::settings::Settings;
 
 /// A path that exists on no server.
-pub(super) const NOWHERE: &str = "/tokometer-verify/no-such-path";
+pub(super) const UNKNOWN_PATH: &str = "/tokometer-verify/no-such-path";
 
 /// A body that no server can parse.
-pub(super) const NO_JSON: &[u8] = b"{\"model\":";
+pub(super) const INVALID_JSON: &[u8] = b"{\"model\":";
 
 /// Prompt of every canary. A simple task with greedy sampling: most engines return the same text each time.
 const PROMPT: &str = "Count from one to fifty in words.";
@@ -55,7 +55,7 @@ fn head(settings: &Settings, to: &Target, method: &str, path: &str, accept: &str
 
 /// Kinds of canaries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ask {
+pub(super) enum Kind {
     /// Stream with usage at its end.
     Stream,
     /// Stream without asking for usage, like many clients.
@@ -65,18 +65,18 @@ pub(super) enum Ask {
 }
 
 /// The request body of a canary.
-pub(super) fn body(settings: &Settings, model: &str, ask: Ask) -> Vec<u8> {
+pub(super) fn body(settings: &Settings, model: &str, kind: Kind) -> Vec<u8> {
     let mut body = json!({
         "model": model,
         "max_tokens": settings.max_tokens,
         "temperature": 0,
-        "stream": ask != Ask::Whole,
+        "stream": kind != Kind::Whole,
     });
     match settings.api {
         Api::Chat => body["messages"] = json!([{"role": "user", "content": PROMPT}]),
         Api::Completions => body["prompt"] = PROMPT.into(),
     }
-    if ask == Ask::Stream {
+    if kind == Kind::Stream {
         body["stream_options"] = json!({"include_usage": true});
     }
     body.to_string().into_bytes()
@@ -123,7 +123,7 @@ impl Canary {
             if let Some(error) = event.get("error").filter(|error| !error.is_null()) {
                 canary.error = Some(excerpt(error.to_string().as_bytes()));
             }
-            if speaks(&event) {
+            if has_output(&event) {
                 canary.first_token.get_or_insert(at);
                 match reads.last_mut().filter(|(last, _)| *last == at) {
                     Some((_, events)) => *events += 1,
@@ -140,8 +140,8 @@ impl Canary {
 }
 
 /// True when an event contains text, reasoning or a tool call.
-fn speaks(event: &Value) -> bool {
-    let says = |value: Option<&Value>| match value {
+fn has_output(event: &Value) -> bool {
+    let is_filled = |value: Option<&Value>| match value {
         Some(Value::String(text)) => !text.is_empty(),
         Some(Value::Array(list)) => !list.is_empty(),
         _ => false,
@@ -149,18 +149,18 @@ fn speaks(event: &Value) -> bool {
     let choices = event.get("choices").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     choices.iter().any(|choice| {
         let delta = |name: &str| choice.pointer(&format!("/delta/{name}"));
-        says(choice.get("text"))
-            || ["content", "reasoning", "reasoning_content", "tool_calls"].iter().any(|name| says(delta(name)))
+        is_filled(choice.get("text"))
+            || ["content", "reasoning", "reasoning_content", "tool_calls"].iter().any(|name| is_filled(delta(name)))
     })
 }
 
 /// The first 160 characters of a text, with control characters replaced by spaces.
 pub(super) fn excerpt(text: &[u8]) -> String {
-    const MOST: usize = 160;
+    const MAX: usize = 160;
     let text = String::from_utf8_lossy(text);
     let text = text.trim();
-    let mut shown: String = text.chars().take(MOST).map(|c| if c.is_control() { ' ' } else { c }).collect();
-    if text.chars().nth(MOST).is_some() {
+    let mut shown: String = text.chars().take(MAX).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if text.chars().nth(MAX).is_some() {
         shown.push_str("...");
     }
     shown
@@ -201,7 +201,7 @@ mod tests {
     fn requests_differ_only_in_the_host_header() {
         let (relay, upstream): (Target, Target) = ("http://a:1".parse().unwrap(), "http://b:2".parse().unwrap());
         let settings = Settings::of(relay.clone(), upstream.clone());
-        let body = body(&settings, "m", Ask::Stream);
+        let body = body(&settings, "m", Kind::Stream);
         let text = |to| String::from_utf8(post(&settings, to, &body)).unwrap();
         assert_eq!(text(&relay).replace("Host: a:1", "Host: b:2"), text(&upstream));
         assert!(

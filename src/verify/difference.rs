@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-/// Times of direct (`beside`) and proxied (`through`) requests, in milliseconds.
+/// Times of direct and proxied requests, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Difference {
-    pub(super) beside: f64,
-    pub(super) through: f64,
+    pub(super) direct: f64,
+    pub(super) proxied: f64,
     /// Lower bound of the difference, and
     pub(super) low: f64,
     /// upper bound, at 99 % confidence.
@@ -18,22 +18,22 @@ pub(super) struct Difference {
 impl Difference {
     /// The latency that the proxy added; `None` when it is not significant.
     pub(super) fn added(&self) -> Option<f64> {
-        let told = !self.few && (self.low > 0.0 || self.high < 0.0);
-        told.then_some(self.through - self.beside)
+        let is_significant = !self.few && (self.low > 0.0 || self.high < 0.0);
+        is_significant.then_some(self.proxied - self.direct)
     }
 }
 
 /// Times of one direct and one proxied canary, sent in direct succession.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Pair {
-    pub(super) beside: Vec<f64>,
-    pub(super) through: Vec<f64>,
+    pub(super) direct: Vec<f64>,
+    pub(super) proxied: Vec<f64>,
 }
 
 impl Pair {
-    pub(super) fn of(beside: &[Duration], through: &[Duration]) -> Pair {
+    pub(super) fn of(direct: &[Duration], proxied: &[Duration]) -> Pair {
         let ms = |times: &[Duration]| times.iter().map(|time| time.as_secs_f64() * 1e3).collect();
-        Pair { beside: ms(beside), through: ms(through) }
+        Pair { direct: ms(direct), proxied: ms(proxied) }
     }
 }
 
@@ -44,7 +44,7 @@ const ROUNDS: usize = 1000;
 const TAIL: f64 = 0.005;
 
 /// Minimum number of pairs for a conclusion.
-const LEAST_PAIRS: usize = 6;
+const MIN_PAIRS: usize = 6;
 
 /// The difference at this quantile; `None` when one side has no times.
 ///
@@ -52,32 +52,32 @@ const LEAST_PAIRS: usize = 6;
 /// their differences is the interval. A pair is drawn as a whole, with all gaps of its two responses, because both are
 /// slowed down by the same load.
 pub(super) fn difference(pairs: &[Pair], quantile: f64) -> Option<Difference> {
-    let (mut beside, mut through) = (Vec::new(), Vec::new());
+    let (mut direct, mut proxied) = (Vec::new(), Vec::new());
     let mut of = |drawn: &mut dyn Iterator<Item = &Pair>| {
-        beside.clear();
-        through.clear();
+        direct.clear();
+        proxied.clear();
         for pair in drawn {
-            beside.extend_from_slice(&pair.beside);
-            through.extend_from_slice(&pair.through);
+            direct.extend_from_slice(&pair.direct);
+            proxied.extend_from_slice(&pair.proxied);
         }
-        Some((at(&mut beside, quantile)?, at(&mut through, quantile)?))
+        Some((at(&mut direct, quantile)?, at(&mut proxied, quantile)?))
     };
-    let (seen_beside, seen_through) = of(&mut pairs.iter())?;
+    let (observed_direct, observed_proxied) = of(&mut pairs.iter())?;
     // A fixed seed makes the result reproducible.
     let mut chance = fastrand::Rng::with_seed(0x746f_6b6f);
     let mut drawn = Vec::with_capacity(ROUNDS);
     for _ in 0..ROUNDS {
         let places: Vec<usize> = pairs.iter().map(|_| chance.usize(..pairs.len())).collect();
-        if let Some((beside, through)) = of(&mut places.iter().filter_map(|place| pairs.get(*place))) {
-            drawn.push(through - beside);
+        if let Some((direct, proxied)) = of(&mut places.iter().filter_map(|place| pairs.get(*place))) {
+            drawn.push(proxied - direct);
         }
     }
     Some(Difference {
-        beside: seen_beside,
-        through: seen_through,
+        direct: observed_direct,
+        proxied: observed_proxied,
         low: at(&mut drawn, TAIL)?,
         high: at(&mut drawn, 1.0 - TAIL)?,
-        few: pairs.len() < LEAST_PAIRS,
+        few: pairs.len() < MIN_PAIRS,
     })
 }
 
@@ -96,7 +96,7 @@ mod tests {
     fn pairs(count: usize, added: f64) -> Vec<Pair> {
         let mut chance = fastrand::Rng::with_seed(7);
         let mut time = || 10.0 + chance.f64();
-        (0..count).map(|_| Pair { beside: vec![time()], through: vec![time() + added] }).collect()
+        (0..count).map(|_| Pair { direct: vec![time()], proxied: vec![time() + added] }).collect()
     }
 
     #[test]
@@ -112,8 +112,8 @@ mod tests {
         assert_eq!(same.added(), None, "{same:?}");
         for (count, added) in [(6, 80.0), (8, 80.0), (20, 3.0), (200, 0.4)] {
             let slower = difference(&pairs(count, added), 0.5).unwrap();
-            let told = slower.added().unwrap_or_else(|| panic!("{count}: {slower:?}"));
-            assert!((told - added).abs() < 0.5 && slower.low <= told && told <= slower.high, "{slower:?}");
+            let found = slower.added().unwrap_or_else(|| panic!("{count}: {slower:?}"));
+            assert!((found - added).abs() < 0.5 && slower.low <= found && found <= slower.high, "{slower:?}");
         }
         let faster = difference(&pairs(20, -3.0), 0.99).unwrap();
         assert!(faster.added().unwrap() < -2.0, "{faster:?}");
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn one_slow_response_does_not_affect_p99() {
         let mut odd = pairs(20, 0.0);
-        odd[7].through = vec![500.0];
+        odd[7].proxied = vec![500.0];
         let slowest = difference(&odd, 0.99).unwrap();
         assert_eq!(slowest.added(), None, "{slowest:?}");
     }
@@ -132,7 +132,7 @@ mod tests {
         let mut chance = fastrand::Rng::with_seed(1);
         let over = (0..200).filter(|_| {
             let pairs: Vec<Pair> =
-                (0..12).map(|_| Pair { beside: vec![chance.f64()], through: vec![chance.f64()] }).collect();
+                (0..12).map(|_| Pair { direct: vec![chance.f64()], proxied: vec![chance.f64()] }).collect();
             difference(&pairs, 0.5).unwrap().added().is_some()
         });
         let over = over.count();
@@ -141,10 +141,10 @@ mod tests {
 
     #[test]
     fn few_pairs_give_no_difference() {
-        for count in 1..LEAST_PAIRS {
+        for count in 1..MIN_PAIRS {
             assert_eq!(difference(&pairs(count, 100.0), 0.5).unwrap().added(), None, "{count}");
         }
         assert_eq!(difference(&[], 0.5), None);
-        assert_eq!(difference(&[Pair { beside: vec![1.0], through: Vec::new() }], 0.5), None);
+        assert_eq!(difference(&[Pair { direct: vec![1.0], proxied: Vec::new() }], 0.5), None);
     }
 }

@@ -129,7 +129,7 @@ impl fmt::Display for Report {
         }
         writeln!(f)?;
         for check in &self.checks {
-            writeln!(f, "{:<9} {:<9} {}", check.grade, check.name, check.said)?;
+            writeln!(f, "{:<9} {:<9} {}", check.grade, check.name.as_str(), check.said)?;
             if let Some(mend) = &check.mend {
                 writeln!(f, "{:19} fix: {mend}", "")?;
             }

@@ -7,18 +7,17 @@ use crate::client::Recording;
 use crate::client::Target;
 use crate::verify::bypass;
 use crate::verify::canary;
-use crate::verify::canary::Ask;
 use crate::verify::canary::Canary;
+use crate::verify::canary::Kind;
+use crate::verify::compare;
+use crate::verify::compare::Outcome;
+use crate::verify::compare::SideError;
 use crate::verify::counted;
 use crate::verify::counted::Counted;
 use crate::verify::engine;
-use crate::verify::likeness;
 use crate::verify::report::Check;
 use crate::verify::report::Grade;
 use crate::verify::report::Report;
-use crate::verify::sandwich;
-use crate::verify::sandwich::Outcome;
-use crate::verify::sandwich::Silent;
 use crate::verify::settings::CheckName;
 use crate::verify::settings::Settings;
 use crate::verify::verdict;
@@ -49,14 +48,14 @@ pub fn run(settings: &Settings) -> Report {
 }
 
 /// One side of the comparison: direct or proxied.
-struct Way {
+struct Side {
     caller: Caller,
     name: String,
 }
 
-impl Way {
-    fn new(name: &str, target: &Target, settings: &Settings) -> Way {
-        Way { caller: Caller::new(target, settings.timeout), name: format!("{name} at {}", target) }
+impl Side {
+    fn new(name: &str, target: &Target, settings: &Settings) -> Side {
+        Side { caller: Caller::new(target, settings.timeout), name: format!("{name} at {}", target) }
     }
 
     fn wrong(&self, said: &str) -> Check {
@@ -93,8 +92,8 @@ impl Way {
 }
 
 fn verify(settings: &Settings, report: &mut Report) -> Result<(), Check> {
-    let mut beside = Way::new("the server", &settings.upstream, settings);
-    let mut through = Way::new("the proxy", &settings.relay, settings);
+    let mut beside = Side::new("the server", &settings.upstream, settings);
+    let mut through = Side::new("the proxy", &settings.relay, settings);
     let mut admin = Caller::new(&settings.admin, settings.timeout);
 
     let listed = beside.ask(&canary::get(settings, &settings.upstream, "/v1/models", "*/*"))?;
@@ -108,7 +107,7 @@ fn verify(settings: &Settings, report: &mut Report) -> Result<(), Check> {
     report.model = Some(model.clone());
 
     let before = counted::look(settings, &mut admin);
-    let body = canary::body(settings, &model, Ask::Stream);
+    let body = canary::body(settings, &model, Kind::Stream);
     // One warm-up canary on each side: opens the connections and triggers one-time work in the server.
     beside.canary(settings, &body)?;
     let warm = through.canary(settings, &body)?;
@@ -126,7 +125,7 @@ fn verify(settings: &Settings, report: &mut Report) -> Result<(), Check> {
     }
     let sent = u64::from(settings.requests) + 1;
     let gained = before.and_then(|before| counted::settled(settings, &mut admin, &before, sent));
-    let again = through.caller.asked_again();
+    let again = through.caller.retried();
     let engine = recognised(&list, gained.as_ref().ok());
     report.engine = engine.map(|engine| engine.info().title);
     let advice = engine::advice(engine);
@@ -140,11 +139,11 @@ fn verify(settings: &Settings, report: &mut Report) -> Result<(), Check> {
     report.checks.push(verdict::latency(&report.latency, settings.most_added));
 
     let recordings = |canaries: &[Canary]| canaries.iter().map(|canary| canary.recording.clone()).collect::<Vec<_>>();
-    let streams = likeness::compare(&recordings(&straight), &recordings(&relayed));
+    let streams = compare::compare_streams(&recordings(&straight), &recordings(&relayed));
     let others = exact(settings, &mut beside, &mut through, &model)?;
     report.checks.push(verdict::bytes(relayed.len(), &streams, &others));
 
-    let unasked = beside.canary(settings, &canary::body(settings, &model, Ask::StreamWithoutUsage))?;
+    let unasked = beside.canary(settings, &canary::body(settings, &model, Kind::StreamWithoutUsage))?;
     report.checks.push(verdict::usage(advice, warm.usage.is_some(), &unasked));
     report.checks.push(verdict::queue(advice, gained.as_ref().ok()));
     report.checks.push(match &gained {
@@ -170,25 +169,25 @@ fn recognised(models: &Value, gained: Option<&Counted>) -> Option<Engine> {
 /// Compares non-streamed responses byte for byte.
 fn exact(
     settings: &Settings,
-    beside: &mut Way,
-    through: &mut Way,
+    beside: &mut Side,
+    through: &mut Side,
     model: &str,
 ) -> Result<Vec<(&'static str, Outcome)>, Check> {
-    let whole = canary::body(settings, model, Ask::Whole);
+    let whole = canary::body(settings, model, Kind::Whole);
     let get = |path: &'static str| move |caller: &Caller| canary::get(settings, caller.target(), path, "*/*");
     let post = |body: Vec<u8>| move |caller: &Caller| canary::post(settings, caller.target(), &body);
     let mut outcomes = Vec::new();
     let mut compare = |name: &'static str, request: &dyn Fn(&Caller) -> Vec<u8>| {
-        let outcome = sandwich::compare(&mut beside.caller, &mut through.caller, request);
+        let outcome = compare::compare_exact(&mut beside.caller, &mut through.caller, request);
         let outcome = outcome.map_err(|silent| match silent {
-            Silent::Beside(failure) => beside.wrong(&format!("{failure} (request: {name})")),
-            Silent::Through(failure) => through.wrong(&format!("{failure} (request: {name})")),
+            SideError::Direct(failure) => beside.wrong(&format!("{failure} (request: {name})")),
+            SideError::Proxied(failure) => through.wrong(&format!("{failure} (request: {name})")),
         });
         outcome.map(|outcome| outcomes.push((name, outcome)))
     };
     compare("model list", &get("/v1/models"))?;
-    compare("unknown path", &get(canary::NOWHERE))?;
-    compare("rejected request", &post(canary::NO_JSON.to_vec()))?;
+    compare("unknown path", &get(canary::UNKNOWN_PATH))?;
+    compare("rejected request", &post(canary::INVALID_JSON.to_vec()))?;
     compare("non-streamed response", &post(whole))?;
     Ok(outcomes)
 }

@@ -1,6 +1,5 @@
 //! Settings of a verification.
 
-use std::fmt;
 use std::net::IpAddr;
 use std::net::SocketAddr;
 use std::str::FromStr;
@@ -10,65 +9,43 @@ use serde::Serialize;
 
 use crate::client::Target;
 
-/// API of the canaries.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Api {
-    /// OpenAI chat completions.
-    #[default]
-    Chat,
-    /// OpenAI completions, for models without a chat template.
-    Completions,
-}
-
-impl Api {
-    /// Every API with its name.
-    pub const NAMES: &[(&str, Api)] = &[("chat", Api::Chat), ("completions", Api::Completions)];
+tokometer_observe::closed_enum! {
+    /// API of the canaries.
+    pub enum Api {
+        /// OpenAI chat completions.
+        Chat = "chat",
+        /// OpenAI completions, for models without a chat template.
+        Completions = "completions",
+    }
 }
 
 impl FromStr for Api {
     type Err = UnknownName;
 
     fn from_str(text: &str) -> Result<Api, UnknownName> {
-        named(Api::NAMES, text)
+        named(&Api::ALL.map(|api| (api.as_str(), api)), text)
     }
 }
 
-/// Name of a check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CheckName {
-    /// The server is reachable on both sides.
-    Reach,
-    /// The proxy adds no significant latency.
-    Latency,
-    /// Responses are identical, byte for byte where possible.
-    Bytes,
-    /// The engine reports the token count of a stream whose client did not ask for it.
-    Usage,
-    /// The engine reports queue times.
-    Queue,
-    /// The admin server counted the canaries.
-    Counts,
-    /// Only the proxy can reach the server.
-    Bypass,
-}
-
-impl CheckName {
-    /// Every check with its name.
-    pub const NAMES: &[(&str, CheckName)] = &[
-        ("reach", CheckName::Reach),
-        ("latency", CheckName::Latency),
-        ("bytes", CheckName::Bytes),
-        ("usage", CheckName::Usage),
-        ("queue", CheckName::Queue),
-        ("counts", CheckName::Counts),
-        ("bypass", CheckName::Bypass),
-    ];
-}
-
-impl fmt::Display for CheckName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(CheckName::NAMES.iter().find(|(_, name)| name == self).map_or("", |(text, _)| text))
+tokometer_observe::closed_enum! {
+    /// Name of a check.
+    #[derive(Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum CheckName {
+        /// The server is reachable on both sides.
+        Reach = "reach",
+        /// The proxy adds no significant latency.
+        Latency = "latency",
+        /// Responses are identical, byte for byte where possible.
+        Bytes = "bytes",
+        /// The engine reports the token count of a stream whose client did not ask for it.
+        Usage = "usage",
+        /// The engine reports queue times.
+        Queue = "queue",
+        /// The admin server counted the canaries.
+        Counts = "counts",
+        /// Only the proxy can reach the server.
+        Bypass = "bypass",
     }
 }
 
@@ -76,7 +53,7 @@ impl FromStr for CheckName {
     type Err = UnknownName;
 
     fn from_str(text: &str) -> Result<CheckName, UnknownName> {
-        named(CheckName::NAMES, text)
+        named(&CheckName::ALL.map(|name| (name.as_str(), name)), text)
     }
 }
 
@@ -152,8 +129,8 @@ mod tests {
 
     #[test]
     fn names_parse_back() {
-        for (text, name) in CheckName::NAMES {
-            assert_eq!((text.parse(), name.to_string().as_str()), (Ok(*name), *text));
+        for name in CheckName::ALL {
+            assert_eq!(name.as_str().parse(), Ok(name));
         }
         assert_eq!("completions".parse(), Ok(Api::Completions));
         assert_eq!("x".parse::<Api>().unwrap_err().to_string(), "write one of chat, completions");

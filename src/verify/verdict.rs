@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use crate::verify::canary::Canary;
+use crate::verify::compare::Closeness;
+use crate::verify::compare::Likeness;
+use crate::verify::compare::Outcome;
 use crate::verify::counted::Counted;
 use crate::verify::difference::Pair;
 use crate::verify::difference::difference;
-use crate::verify::likeness::Likeness;
 use crate::verify::report::Check;
 use crate::verify::report::Grade;
 use crate::verify::report::Row;
-use crate::verify::sandwich::Closeness;
-use crate::verify::sandwich::Outcome;
 use crate::verify::settings::CheckName;
 use tokometer_decode::engine::Advice;
 
@@ -27,7 +27,7 @@ pub(super) fn rows(beside: &[Canary], through: &[Canary]) -> Vec<Row> {
     ];
     let row = |time, pairs: &[Pair], percentile: u8| {
         let found = difference(pairs, f64::from(percentile) / 100.0)?;
-        let (beside_ms, through_ms) = (found.beside, found.through);
+        let (beside_ms, through_ms) = (found.direct, found.proxied);
         let (added_ms, low_ms, high_ms) = (found.added(), found.low, found.high);
         Some(Row { time, percentile, beside_ms, through_ms, added_ms, low_ms, high_ms })
     };

@@ -23,13 +23,12 @@ use tokometer::admin::Settings;
 
 use crate::injected;
 
-/// A program with a number of open streams, and optionally an error for the health checks.
+/// A program with a number of open streams.
 pub(crate) struct Program {
     open: watch::Sender<usize>,
     drains: AtomicUsize,
     draining: Mutex<Option<Draining>>,
     pub(crate) grace: Mutex<Duration>,
-    unwell: Mutex<Option<String>>,
 }
 
 impl Program {
@@ -39,25 +38,12 @@ impl Program {
             drains: AtomicUsize::new(0),
             draining: Mutex::default(),
             grace: Mutex::new(Duration::from_secs(30)),
-            unwell: Mutex::new(None),
         })
-    }
-
-    fn state(&self) -> Result<(), String> {
-        self.unwell.lock().unwrap().clone().map_or(Ok(()), Err)
     }
 }
 
 #[async_trait]
 impl Control for Program {
-    fn started(&self) -> Result<(), String> {
-        self.state()
-    }
-
-    fn ready(&self) -> Result<(), String> {
-        self.state()
-    }
-
     fn begin_drain(&self, requested_by: &str) {
         self.drains.fetch_add(1, Ordering::SeqCst);
         *self.draining.lock().unwrap() =
@@ -200,19 +186,6 @@ fn head_returns_get_without_a_body() {
         assert_eq!(body(&head), "", "{path}");
         assert!(head.contains(&format!("content-length: {}\r\n", body(&get).len())), "{path}: {head}");
     }
-}
-
-#[test]
-fn failing_probes_report_the_reason() {
-    let program = Program::new(0);
-    let server = serve(program.clone());
-    *program.unwell.lock().unwrap() = Some("the listener 0.0.0.0:8000 is not up yet".to_owned());
-    for path in ["/startz", "/readyz"] {
-        let answer = ask(&server, "GET", path);
-        assert_eq!(status(&answer), 503, "{path}");
-        assert!(body(&answer).contains("0.0.0.0:8000 is not up"), "{answer}");
-    }
-    assert_eq!(status(&ask(&server, "GET", "/livez")), 200, "a restart would not help");
 }
 
 #[test]

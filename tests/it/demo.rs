@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use tokometer::app::{DemoSettings, demo};
+use tokometer::top::Display;
 
 #[test]
 fn short_demo_records_every_request_and_exits() {
     let settings = DemoSettings {
         duration: Some(Duration::from_secs(3)),
         streams: 6,
-        plain: true,
+        display: Display { colour: false, ascii: true, plain: true },
         admin: ([127, 0, 0, 1], 0).into(),
     };
     let mut out = Vec::new();

@@ -15,13 +15,16 @@ use std::thread;
 use std::time::Duration;
 
 use crate::pair::reserved;
-use tokometer::top::Canvas;
-use tokometer::top::Frame;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Color;
+use ratatui::widgets::Widget;
+use tokometer::top::Display;
 use tokometer::top::Glyphs;
+use tokometer::top::Screen;
 use tokometer::top::Settings;
 use tokometer::top::Sort;
 use tokometer::top::View;
-use tokometer::top::draw;
 use tokometer::top::run;
 use tokometer_telemetry::live::snapshot::Distribution;
 use tokometer_telemetry::live::snapshot::Engine;
@@ -176,14 +179,29 @@ fn objective(name: &str, target: f64, good: u64, bad: u64, burn_rate: Option<f64
     }
 }
 
-fn frame(snapshot: Option<&Snapshot>) -> Frame<'_> {
-    Frame { snapshot, admin: "127.0.0.1:9464", trouble: None, view: View::default(), glyphs: Glyphs::BLOCKS }
+fn screen(snapshot: Option<&Snapshot>) -> Screen<'_> {
+    let (admin, view, glyphs) = ("127.0.0.1:9464", View::default(), Glyphs::BLOCKS);
+    Screen { snapshot, admin, error: None, view, glyphs, colour: true }
+}
+
+fn draw(screen: &Screen<'_>, width: u16, height: u16) -> Buffer {
+    let area = Rect::new(0, 0, width, height);
+    let mut buffer = Buffer::empty(area);
+    screen.render(area, &mut buffer);
+    buffer
+}
+
+/// The lines of a screen without trailing spaces.
+fn text(buffer: &Buffer) -> String {
+    let rows = buffer.content.chunks(buffer.area.width.max(1).into());
+    let lines = rows.map(|row| row.iter().map(|cell| cell.symbol()).collect::<String>());
+    lines.map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
 /// Compares a screen with its fixture.
-fn assert_kept(name: &str, canvas: &Canvas) {
+fn assert_kept(name: &str, buffer: &Buffer) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/top").join(format!("{name}.txt"));
-    let shown = canvas.plain();
+    let shown = text(buffer);
     if std::env::vars_os().any(|(name, _)| name == "UPDATE") {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, &shown).unwrap();
@@ -197,7 +215,7 @@ fn screens_of_every_size_match_their_fixtures() {
     for (width, height) in [(80, 24), (40, 10), (200, 60)] {
         for streams in [0, 9, 2000] {
             let snapshot = busy(streams);
-            assert_kept(&format!("{width}x{height}-{streams}"), &draw(&frame(Some(&snapshot)), width, height));
+            assert_kept(&format!("{width}x{height}-{streams}"), &draw(&screen(Some(&snapshot)), width, height));
         }
     }
 }
@@ -205,9 +223,9 @@ fn screens_of_every_size_match_their_fixtures() {
 #[test]
 fn ascii_screens_are_ascii() {
     let snapshot = busy(9);
-    let canvas = draw(&Frame { glyphs: Glyphs::ASCII, ..frame(Some(&snapshot)) }, 100, 30);
-    assert!(canvas.plain().is_ascii(), "{}", canvas.plain());
-    assert_kept("100x30-ascii", &canvas);
+    let shown = draw(&Screen { glyphs: Glyphs::ASCII, ..screen(Some(&snapshot)) }, 100, 30);
+    assert!(text(&shown).is_ascii(), "{}", text(&shown));
+    assert_kept("100x30-ascii", &shown);
 }
 
 #[test]
@@ -216,11 +234,11 @@ fn wedged_engine_and_lost_server_are_shown() {
     let pair = &mut snapshot.pairs[0];
     (pair.state, pair.silent_seconds, pair.own) = ("wedged".to_owned(), Some(31.0), None);
     snapshot.draining = true;
-    let trouble = Some("the admin server at 127.0.0.1:9464 cannot be reached: Connection refused");
+    let error = Some("the admin server at 127.0.0.1:9464 cannot be reached: Connection refused");
     let view = View { paused: true, sort: Sort::Wait, offset: 2, slow: 1 };
-    assert_kept("80x24-wedged", &draw(&Frame { trouble, view, ..frame(Some(&snapshot)) }, 80, 24));
-    assert_kept("40x10-wedged", &draw(&frame(Some(&snapshot)), 40, 10));
-    assert_kept("80x24-nothing", &draw(&frame(None), 80, 24));
+    assert_kept("80x24-wedged", &draw(&Screen { error, view, ..screen(Some(&snapshot)) }, 80, 24));
+    assert_kept("40x10-wedged", &draw(&screen(Some(&snapshot)), 40, 10));
+    assert_kept("80x24-nothing", &draw(&screen(None), 80, 24));
 }
 
 #[test]
@@ -229,10 +247,10 @@ fn any_size_works_and_nothing_exceeds_the_edge() {
     for width in (0..=10).chain([40, 79, 80, 81, 111, 500]) {
         for height in (0..=12).chain([24, 33, 34, 90]) {
             for snapshot in [Some(&full), Some(&empty), None] {
-                let shown = draw(&frame(snapshot), width, height).plain();
+                let shown = text(&draw(&screen(snapshot), width, height));
                 let lines: Vec<&str> = shown.lines().collect();
-                assert_eq!(lines.len(), if width == 0 { 0 } else { height }, "{width}x{height}");
-                assert!(lines.iter().all(|line| line.chars().count() <= width), "{width}x{height}");
+                assert_eq!(lines.len(), if width == 0 { 0 } else { height.into() }, "{width}x{height}");
+                assert!(lines.iter().all(|line| line.chars().count() <= width.into()), "{width}x{height}");
             }
         }
     }
@@ -241,7 +259,7 @@ fn any_size_works_and_nothing_exceeds_the_edge() {
 #[test]
 fn scrolling_and_sorting_show_other_streams() {
     let snapshot = busy(2000);
-    let shown = |view: View| draw(&Frame { view, ..frame(Some(&snapshot)) }, 100, 24).plain();
+    let shown = |view: View| text(&draw(&Screen { view, ..screen(Some(&snapshot)) }, 100, 24));
     assert!(shown(View::default()).contains("of 2,000, by age"));
     let view = View { offset: 1_000_000, ..View::default() };
     assert!(shown(view).contains("-2000 of 2,000"), "{}", shown(view));
@@ -253,20 +271,11 @@ fn scrolling_and_sorting_show_other_streams() {
 #[test]
 fn colours_are_written_only_when_enabled() {
     let snapshot = busy(9);
-    let canvas = draw(&frame(Some(&snapshot)), 80, 24);
-    assert!(canvas.ansi(true).contains("\x1b[0;32m"));
-    assert!(!canvas.ansi(false).contains("\x1b[0;3"), "no colour at all");
-    // Without the codes both texts are equal.
-    let bare = |text: String| {
-        let mut rest = text.as_str();
-        let mut bare = String::new();
-        while let Some((before, code)) = rest.split_once("\x1b[") {
-            bare.push_str(before);
-            rest = code.split_once(|c: char| c.is_ascii_alphabetic()).map_or("", |(_, after)| after);
-        }
-        bare + rest
-    };
-    assert_eq!(bare(canvas.ansi(true)), bare(canvas.ansi(false)));
+    let with = draw(&screen(Some(&snapshot)), 80, 24);
+    assert!(with.content.iter().any(|cell| cell.fg == Color::Green));
+    let without = draw(&Screen { colour: false, ..screen(Some(&snapshot)) }, 80, 24);
+    assert!(without.content.iter().all(|cell| (cell.fg, cell.bg) == (Color::Reset, Color::Reset)), "no colour at all");
+    assert_eq!(text(&with), text(&without));
 }
 
 /// An admin server that sends these responses in order, each on a new connection.
@@ -296,7 +305,8 @@ fn answer(status: &str, body: &str) -> String {
 }
 
 fn settings(admin: SocketAddr, once: bool) -> Settings {
-    Settings { admin: admin.into(), once, interval: Duration::from_millis(100), colour: false, dumb: true, ascii: true }
+    let display = Display { colour: false, ascii: true, plain: true };
+    Settings { admin: admin.into(), once, interval: Duration::from_millis(100), end: None, display }
 }
 
 #[test]

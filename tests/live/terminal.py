@@ -77,6 +77,8 @@ class Terminal:
 
 def _styled(style, code):
     """The style after a code (ECMA-48, SGR): bold, faint, inverse, and the colour."""
+    # The first eight of 256 colours (38;5;N) are the basic ones.
+    code = re.sub(r"38;5;([0-7])(?=;|$)", r"3\1", code)
     for number in (int(number or 0) for number in code.split(";")):
         match number:
             case 0:

@@ -40,7 +40,7 @@ pub(in crate::admin) struct Feed {
 struct Watchers {
     all: Vec<mpsc::Sender<Bytes>>,
     /// A task sends snapshots to them.
-    told: bool,
+    is_sending: bool,
 }
 
 impl fmt::Debug for Feed {
@@ -51,7 +51,7 @@ impl fmt::Debug for Feed {
 
 /// No snapshot: the function that makes it panicked.
 #[derive(Debug)]
-pub(in crate::admin) struct Unmade;
+pub(in crate::admin) struct SnapshotError;
 
 impl Feed {
     /// Sends snapshots from `make` until `stopped`.
@@ -60,11 +60,11 @@ impl Feed {
     }
 
     /// A snapshot at most one second old, as JSON.
-    pub(in crate::admin) async fn latest(&self) -> Result<Bytes, Unmade> {
+    pub(in crate::admin) async fn latest(&self) -> Result<Bytes, SnapshotError> {
         self.younger_than(PERIOD).await
     }
 
-    async fn younger_than(&self, most: Duration) -> Result<Bytes, Unmade> {
+    async fn younger_than(&self, most: Duration) -> Result<Bytes, SnapshotError> {
         let mut latest = self.latest.lock().await;
         if let Some((made, snapshot)) = &*latest
             && made.elapsed() < most
@@ -75,7 +75,7 @@ impl Feed {
         // On another thread, so that a slow snapshot does not delay probes.
         let Ok(snapshot) = tokio::task::spawn_blocking(move || make()).await else {
             tracing::error!("Making the snapshot of the live page panicked.");
-            return Err(Unmade);
+            return Err(SnapshotError);
         };
         let snapshot = Bytes::from(snapshot);
         *latest = Some((at, snapshot.clone()));
@@ -83,7 +83,7 @@ impl Feed {
     }
 
     /// Adds a watcher, which gets a snapshot immediately and then one per second; `None` if the server is stopping.
-    pub(in crate::admin) async fn watch(self: &Arc<Self>) -> Result<Option<Events>, Unmade> {
+    pub(in crate::admin) async fn watch(self: &Arc<Self>) -> Result<Option<Events>, SnapshotError> {
         if *self.stopped.borrow() {
             return Ok(None);
         }
@@ -94,14 +94,14 @@ impl Feed {
         let mut watchers = self.watchers();
         watchers.all.retain(|watcher| !watcher.is_closed());
         watchers.all.push(sender);
-        if !std::mem::replace(&mut watchers.told, true) {
-            tokio::spawn(Arc::clone(self).tell());
+        if !std::mem::replace(&mut watchers.is_sending, true) {
+            tokio::spawn(Arc::clone(self).send_all());
         }
         Ok(Some(Events(events)))
     }
 
     /// Sends a snapshot to all watchers once a second, until there are none or the server stops.
-    async fn tell(self: Arc<Self>) {
+    async fn send_all(self: Arc<Self>) {
         let mut stopped = self.stopped.clone();
         let mut ticks = tokio::time::interval_at(Instant::now() + PERIOD, PERIOD);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -135,8 +135,8 @@ impl Watchers {
     /// Removes closed watchers; true if none is left, so that the task can end.
     fn leave(&mut self) -> bool {
         self.all.retain(|watcher| !watcher.is_closed());
-        self.told = !self.all.is_empty();
-        !self.told
+        self.is_sending = !self.all.is_empty();
+        !self.is_sending
     }
 }
 

@@ -99,13 +99,13 @@ impl Drop for Rig {
 
 /// Grade and text of a check.
 fn told(report: &Report, name: CheckName) -> (Grade, String) {
-    let check = report.check(name).unwrap_or_else(|| panic!("no {name} in:\n{report}"));
+    let check = report.check(name).unwrap_or_else(|| panic!("no {name:?} in:\n{report}"));
     (check.grade, format!("{} fix: {}", check.said, check.mend.as_deref().unwrap_or("none")))
 }
 
 fn assert_told(report: &Report, name: CheckName, grade: Grade, words: &[&str]) {
     let (seen, said) = told(report, name);
-    assert_eq!(seen, grade, "{name}: {said}\n{report}");
+    assert_eq!(seen, grade, "{name:?}: {said}\n{report}");
     for word in words {
         assert!(said.contains(word), "no {word:?} in {said:?}");
     }

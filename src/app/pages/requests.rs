@@ -6,8 +6,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use serde_json::Value;
 use serde_json::json;
 
-use crate::admin::Rendered;
-use crate::admin::Told;
+use crate::admin::JsonPage;
+use crate::admin::TextPage;
 use crate::app::figures::figures;
 use tokometer_observe::measure::TimeLine;
 use tokometer_telemetry::live::Finished;
@@ -26,7 +26,7 @@ const MAX_LISTED: usize = 200;
 const MAX_BYTES: usize = 2 << 20;
 
 /// `/engine/healthz`: 503 if the engine of a listener is wedged.
-pub(super) fn engine(in_flight: &Arc<InFlight>) -> Told {
+pub(in crate::app) fn engine_health(in_flight: &Arc<InFlight>) -> JsonPage {
     let in_flight = Arc::clone(in_flight);
     Arc::new(move |query| {
         let wanted = match only(query, &["pair"]) {
@@ -67,7 +67,7 @@ fn told(name: &str, verdict: &Verdict) -> Value {
 }
 
 /// `/exchanges`: requests in flight, the latest that ended, and the slowest of them.
-pub(super) fn exchanges(in_flight: &Arc<InFlight>) -> Rendered {
+pub(in crate::app) fn exchanges(in_flight: &Arc<InFlight>) -> TextPage {
     let in_flight = Arc::clone(in_flight);
     Arc::new(move |query| {
         let most = match only(query, &["limit"]).and_then(|asked| asked.map_or(Ok(LISTED), number)) {
@@ -153,7 +153,7 @@ fn ended(finished: &Finished, now: Instant, wall: SystemTime) -> Value {
 
 /// A timeline: points as arrays of time (milliseconds from the last byte of the request), tokens, and longest gap
 /// within (milliseconds).
-pub(super) fn time_line(line: &TimeLine, requested: Option<Duration>) -> Value {
+pub(in crate::app) fn time_line(line: &TimeLine, requested: Option<Duration>) -> Value {
     let requested = requested.unwrap_or_default();
     let point = |point: tokometer_observe::measure::Point| {
         json!([milliseconds(point.at.saturating_sub(requested)), point.tokens, milliseconds(point.longest_gap)])

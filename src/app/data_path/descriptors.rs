@@ -13,7 +13,7 @@ use tokometer_telemetry::export::open_descriptors;
 const RESERVED: usize = 64;
 
 /// Raises the soft open-files limit to the hard limit. The soft limit is low for programs that use select(2).
-pub(super) fn raise_limit() {
+pub(in crate::app) fn raise_limit() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current == maximum {
         return;
@@ -26,7 +26,7 @@ pub(super) fn raise_limit() {
 
 /// Maximum client connections by the available descriptors, after those in use now and those reserved for the admin
 /// server and the span receiver.
-pub(super) fn connections(settings: &Settings) -> usize {
+pub(in crate::app) fn connections(settings: &Settings) -> usize {
     let limit = getrlimit(Resource::Nofile).current.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
     let open = open_descriptors().and_then(|open| usize::try_from(open).ok()).unwrap_or(0);
     let receiver = settings.queue.as_ref().map_or(0, |queue| queue.max_connections);

@@ -58,10 +58,10 @@ type Ended = (Arc<Record>, Option<UncountedText>);
 
 /// Called with the number of requests that are counted without their records. The labels contain a listener and a
 /// route.
-pub(super) type CountUnrecorded = Box<dyn Fn(&Labels, Outcome, u64) + Send + Sync>;
+pub(in crate::app) type CountUnrecorded = Box<dyn Fn(&Labels, Outcome, u64) + Send + Sync>;
 
 /// Sits between the data path and the sinks.
-pub(super) struct Backlog {
+pub(in crate::app) struct Backlog {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -125,7 +125,11 @@ impl Backlog {
     ///
     /// # Errors
     /// If the thread cannot be started.
-    pub(super) fn start(next: Arc<dyn Sink>, pairs: usize, count_unrecorded: CountUnrecorded) -> io::Result<Backlog> {
+    pub(in crate::app) fn start(
+        next: Arc<dyn Sink>,
+        pairs: usize,
+        count_unrecorded: CountUnrecorded,
+    ) -> io::Result<Backlog> {
         let shared = Arc::new(Shared {
             next,
             waiting: Inbox::new(MOST),
@@ -150,17 +154,17 @@ impl Backlog {
 
     /// Processes all waiting records. Call it before the sinks are read, on a thread outside the data path, never from
     /// a sink.
-    pub(super) fn settle(&self) {
+    pub(in crate::app) fn settle(&self) {
         self.shared.settle();
     }
 
     /// Number of requests whose records were dropped because the queue was full.
-    pub(super) fn dropped(&self) -> u64 {
+    pub(in crate::app) fn dropped(&self) -> u64 {
         self.shared.dropped.all.load(Relaxed)
     }
 
     /// Processes the rest. Later records are processed immediately.
-    pub(super) fn stop(&self) {
+    pub(in crate::app) fn stop(&self) {
         self.shared.over.store(true, SeqCst);
         if let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() {
             thread.thread().unpark();

@@ -1,4 +1,6 @@
-//! One sink that forwards to several.
+//! Sinks of request records: a queue before the others, and one sink that forwards to several.
+
+pub(super) mod backlog;
 
 use std::fmt;
 use std::sync::Arc;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::admin::Snapshots;
-use crate::app::backlog::Backlog;
-use crate::app::path::Handles;
+use crate::app::data_path::Handles;
+use crate::app::sinks::backlog::Backlog;
 use tokometer_engine::scrape;
 use tokometer_engine::scrape::Engines;
 use tokometer_operator::rules;
@@ -23,19 +23,19 @@ use tokometer_telemetry::slo::Sum;
 use tokometer_telemetry::slo::Window;
 
 /// The sources of a snapshot.
-pub(super) struct Sources {
-    pub(super) started: Instant,
-    pub(super) in_flight: Arc<InFlight>,
-    pub(super) judge: Arc<Judge>,
-    pub(super) backlog: Arc<Backlog>,
-    pub(super) window: Arc<Window>,
-    pub(super) engines: Engines,
-    pub(super) handles: Handles,
+pub(in crate::app) struct Sources {
+    pub(in crate::app) started: Instant,
+    pub(in crate::app) in_flight: Arc<InFlight>,
+    pub(in crate::app) judge: Arc<Judge>,
+    pub(in crate::app) backlog: Arc<Backlog>,
+    pub(in crate::app) window: Arc<Window>,
+    pub(in crate::app) engines: Engines,
+    pub(in crate::app) handles: Handles,
 }
 
 impl Sources {
     /// Returns a function that makes snapshots as JSON.
-    pub(super) fn snapshots(self) -> Snapshots {
+    pub(in crate::app) fn snapshots(self) -> Snapshots {
         let view = View::new(Arc::clone(&self.in_flight));
         // Only string keys and finite numbers: serialization cannot fail.
         Arc::new(move || serde_json::to_vec(&self.snapshot(&view, Instant::now())).unwrap_or_default())

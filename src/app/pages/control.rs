@@ -13,14 +13,14 @@ use tokio::sync::watch;
 
 use crate::admin;
 use crate::admin::Draining;
+use crate::app::data_path::Handles;
 use crate::app::instrument::LAST_TELEMETRY;
-use crate::app::path::Handles;
 use tokometer_proxy::relay;
 use tokometer_telemetry::export::Exporters;
 
 /// The data path, as seen by the admin server.
 #[derive(Debug)]
-pub(super) struct Controlled {
+pub(in crate::app) struct ProgramControl {
     handles: Handles,
     /// How long connections are accepted after a drain request.
     lame_duck: Duration,
@@ -31,9 +31,14 @@ pub(super) struct Controlled {
     drained: watch::Sender<bool>,
 }
 
-impl Controlled {
-    pub(super) fn new(handles: Handles, lame_duck: Duration, grace: Duration, exporters: Arc<Exporters>) -> Controlled {
-        Controlled {
+impl ProgramControl {
+    pub(in crate::app) fn new(
+        handles: Handles,
+        lame_duck: Duration,
+        grace: Duration,
+        exporters: Arc<Exporters>,
+    ) -> ProgramControl {
+        ProgramControl {
             handles,
             lame_duck,
             grace: ArcSwap::from_pointee(grace),
@@ -44,12 +49,12 @@ impl Controlled {
     }
 
     /// Applies a new grace period.
-    pub(super) fn reload(&self, grace: Duration) {
+    pub(in crate::app) fn reload(&self, grace: Duration) {
         self.grace.store(Arc::new(grace));
     }
 
     /// Records who started a drain; false if one was already running.
-    pub(super) fn note(&self, requested_by: &str) -> bool {
+    pub(in crate::app) fn note(&self, requested_by: &str) -> bool {
         let mut draining = self.draining.lock().unwrap_or_else(PoisonError::into_inner);
         let is_first = draining.is_none();
         draining.get_or_insert_with(|| Draining { began: Instant::now(), requested_by: requested_by.to_owned() });
@@ -57,7 +62,7 @@ impl Controlled {
     }
 
     /// Returns when a drain requested over the admin server is complete and its telemetry is sent.
-    pub(super) async fn drained(&self) {
+    pub(in crate::app) async fn drained(&self) {
         // Cannot fail: `self` owns the sender.
         self.drained.subscribe().wait_for(|drained| *drained).await.ok();
     }
@@ -68,16 +73,7 @@ impl Controlled {
 }
 
 #[async_trait]
-impl admin::Control for Controlled {
-    fn started(&self) -> Result<(), String> {
-        // The admin server starts last.
-        Ok(())
-    }
-
-    fn ready(&self) -> Result<(), String> {
-        Ok(())
-    }
-
+impl admin::Control for ProgramControl {
     fn begin_drain(&self, requested_by: &str) {
         if !self.note(requested_by) {
             return;

@@ -10,11 +10,8 @@ use std::time::Duration;
 use clap::Args;
 use clap::value_parser;
 
-use crate::cli::FAILURE;
-use crate::cli::WRONG_USAGE;
 use crate::cli::arguments::positive_duration;
-use crate::cli::complain;
-use crate::cli::print;
+use crate::cli::{complain, fail, print, wrong_usage};
 use tokometer_decode::Engine;
 use tokometer_operator::inject;
 use tokometer_operator::inject::Mode;
@@ -99,26 +96,25 @@ fn variable(text: &str) -> Result<(String, String), String> {
 pub(super) fn inject(arguments: &InjectArgs) -> ExitCode {
     let text = match read(arguments) {
         Ok(text) => text,
-        Err(message) => return wrong(&message),
+        Err(message) => return wrong_usage(&message),
     };
     let done = match (arguments.remove, arguments.image.as_deref().or(IMAGE)) {
         (true, _) => inject::remove(&text),
         (false, Some(image)) => inject::inject(&text, &options(arguments, image)),
-        (false, None) => return wrong("set the sidecar's image: --image REGISTRY/tokometer:VERSION"),
+        (false, None) => return wrong_usage(&"set the sidecar's image: --image REGISTRY/tokometer:VERSION"),
     };
     match done {
         Ok((manifest, reports)) => {
-            tell(&reports, arguments.explain);
+            report(&reports, arguments.explain);
             let printed = print(&manifest);
             let is_done = |report: &Report| matches!(report.outcome, Outcome::Injected | Outcome::Removed);
             if reports.iter().any(is_done) {
                 return printed;
             }
             let what = if arguments.remove { "removed" } else { "injected" };
-            complain(&format!("tokometer: nothing was {what}"));
-            ExitCode::from(FAILURE)
+            fail(&format!("nothing was {what}"))
         }
-        Err(error) => wrong(&error.to_string()),
+        Err(error) => wrong_usage(&error),
     }
 }
 
@@ -147,16 +143,11 @@ fn read(arguments: &InjectArgs) -> Result<String, String> {
 }
 
 /// Skipped objects are always reported: they are written unchanged.
-fn tell(reports: &[Report], explain: bool) {
+fn report(reports: &[Report], explain: bool) {
     for report in reports {
         if explain || report.outcome == Outcome::Skipped {
             complain(&format!("{}: {}", report.object, report.outcome.as_str()));
             report.notes.iter().for_each(|note| complain(&format!("  - {note}")));
         }
     }
-}
-
-fn wrong(message: &str) -> ExitCode {
-    complain(&format!("tokometer: {message}"));
-    ExitCode::from(WRONG_USAGE)
 }

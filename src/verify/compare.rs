@@ -1,7 +1,9 @@
-//! Compares proxied streams with direct ones, at the strictest level at which the server's own streams are identical.
+//! Compares proxied responses with direct ones, at the strictest level at which the server's own responses are identical.
 
 use std::collections::BTreeSet;
 
+use crate::client::Caller;
+use crate::client::Failure;
 use crate::client::Recording;
 use crate::client::header_of;
 use crate::verify::mask::Hide;
@@ -66,11 +68,11 @@ pub(super) enum Likeness {
 }
 
 /// Compares direct streams with proxied ones.
-pub(super) fn compare(beside: &[Recording], through: &[Recording]) -> Likeness {
-    let varying = varying_headers(beside);
+pub(super) fn compare_streams(direct: &[Recording], proxied: &[Recording]) -> Likeness {
+    let varying = varying_headers(direct);
     let mut forms = Vec::new();
     for level in Level::ALL {
-        let own: BTreeSet<Vec<u8>> = beside.iter().map(|recording| form(recording, level, &varying)).collect();
+        let own: BTreeSet<Vec<u8>> = direct.iter().map(|recording| form(recording, level, &varying)).collect();
         if let (Some(own), 1) = (own.first(), own.len()) {
             forms.push((level, own.clone()));
         }
@@ -79,7 +81,7 @@ pub(super) fn compare(beside: &[Recording], through: &[Recording]) -> Likeness {
         return Likeness::Incomparable;
     };
     let differing = |level: Level, own: &[u8]| -> Vec<Vec<u8>> {
-        through.iter().map(|recording| form(recording, level, &varying)).filter(|form| form != own).collect()
+        proxied.iter().map(|recording| form(recording, level, &varying)).filter(|form| form != own).collect()
     };
     let different = differing(*level, closest);
     let Some(first) = different.first() else { return Likeness::Same(*level) };
@@ -89,9 +91,13 @@ pub(super) fn compare(beside: &[Recording], through: &[Recording]) -> Likeness {
     Likeness::Differ { answers: different.len(), certain, place: place(closest, first) }
 }
 
+fn momentary_headers() -> BTreeSet<Vec<u8>> {
+    MOMENTARY.iter().map(|name| name.to_vec()).collect()
+}
+
 /// Lower-case names of headers whose values differ among these responses.
 fn varying_headers(recordings: &[Recording]) -> BTreeSet<Vec<u8>> {
-    let mut varying: BTreeSet<Vec<u8>> = MOMENTARY.iter().map(|name| name.to_vec()).collect();
+    let mut varying = momentary_headers();
     let mut first: Option<Vec<(Vec<u8>, Vec<u8>)>> = None;
     for recording in recordings {
         let headers = recording.head().skip(1).filter_map(header_of);
@@ -169,7 +175,7 @@ fn head(recording: &Recording, varying: &BTreeSet<Vec<u8>>) -> Vec<u8> {
 }
 
 /// Position of the first difference, with excerpts of both sides.
-pub(super) fn place(own: &[u8], other: &[u8]) -> String {
+fn place(own: &[u8], other: &[u8]) -> String {
     const BEFORE: usize = 12;
     const AFTER: usize = 28;
     let at = own.iter().zip(other).take_while(|(own, other)| own == other).count();
@@ -178,6 +184,83 @@ pub(super) fn place(own: &[u8], other: &[u8]) -> String {
         part.escape_ascii().to_string()
     };
     format!("at byte {at}: direct `{}`, proxied `{}`", part(own), part(other))
+}
+
+/// How strictly a response could be compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Closeness {
+    /// Every byte.
+    Exact,
+    /// Every byte except ids and times.
+    Masked,
+    /// Every byte except ids, times and the model's output.
+    Shape,
+}
+
+/// Result of a comparison.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Same(Closeness),
+    /// The server's own responses differ.
+    Incomparable,
+    Differs(String),
+}
+
+/// Which side failed to respond.
+#[derive(Debug)]
+pub(super) enum SideError {
+    Direct(Failure),
+    Proxied(Failure),
+}
+
+/// Maximum number of attempts to get two identical direct responses.
+const TRIES: usize = 4;
+
+/// Compares one response byte for byte: sends the request directly, proxied and directly again, with the bytes that
+/// `request` makes for each side. If the direct responses are identical, including times, the proxied one must be too.
+pub(super) fn compare_exact(
+    direct: &mut Caller,
+    proxied: &mut Caller,
+    request: impl Fn(&Caller) -> Vec<u8>,
+) -> Result<Outcome, SideError> {
+    let send_direct = |caller: &mut Caller| caller.ask(&request(caller)).map_err(SideError::Direct);
+    let mut before = send_direct(direct)?;
+    let mut best = Outcome::Incomparable;
+    for _ in 0..TRIES {
+        let between = proxied.ask(&request(proxied)).map_err(SideError::Proxied)?;
+        let after = send_direct(direct)?;
+        if before.bytes() == after.bytes() {
+            return Ok(match between.bytes() == before.bytes() {
+                true => Outcome::Same(Closeness::Exact),
+                false => Outcome::Differs(place(before.bytes(), between.bytes())),
+            });
+        }
+        let compared = [(Closeness::Masked, Hide::Momentary), (Closeness::Shape, Hide::Spoken)]
+            .into_iter()
+            .find_map(|(closeness, hide)| hidden([&before, &between, &after], closeness, hide));
+        // The model's output may differ once because of the server; a proxy that changes bytes does so every time.
+        if !matches!(best, Outcome::Same(_)) {
+            best = compared.unwrap_or(best);
+        }
+        before = after;
+    }
+    Ok(best)
+}
+
+/// Compares with values masked; `None` when the two direct responses still differ.
+fn hidden(answers: [&Recording; 3], closeness: Closeness, hide: Hide) -> Option<Outcome> {
+    let [before, between, after] = answers.map(|answer| masked_response(answer, hide));
+    (before == after).then(|| match between == before {
+        true => Outcome::Same(closeness),
+        false => Outcome::Differs(place(&before, &between)),
+    })
+}
+
+/// Headers and body. `content-length` is masked, because it depends on masked values.
+fn masked_response(response: &Recording, hide: Hide) -> Vec<u8> {
+    let mut form = head(response, &momentary_headers());
+    form.extend_from_slice(&masked(&response.body(), hide));
+    form
 }
 
 #[cfg(test)]
@@ -208,15 +291,15 @@ mod tests {
     #[test]
     fn comparison_is_as_strict_as_the_servers_own_streams_allow() {
         let one = |id: u32, date: &str| stream("s", date, &[&event(id, "a"), &event(id, "b"), "[DONE]"], false);
-        assert_eq!(compare(&[one(1, "x"), one(2, "y")], &[one(3, "z")]), Likeness::Same(Level::Whole));
+        assert_eq!(compare_streams(&[one(1, "x"), one(2, "y")], &[one(3, "z")]), Likeness::Same(Level::Whole));
         let merged = stream("s", "x", &[&event(1, "a"), &event(1, "b"), "[DONE]"], true);
-        assert_eq!(compare(&[one(1, "x"), merged.clone()], &[merged]), Likeness::Same(Level::Text));
+        assert_eq!(compare_streams(&[one(1, "x"), merged.clone()], &[merged]), Likeness::Same(Level::Text));
         assert_eq!(
-            compare(&[said(&["a", "b"]), said(&["c", "d", "e"])], &[said(&["f"])]),
+            compare_streams(&[said(&["a", "b"]), said(&["c", "d", "e"])], &[said(&["f"])]),
             Likeness::Same(Level::Chunks)
         );
         let other = stream("s", "d", &["{\"kind\":1}"], false);
-        assert_eq!(compare(&[said(&["a"]), other], &[said(&["a"])]), Likeness::Incomparable);
+        assert_eq!(compare_streams(&[said(&["a"]), other], &[said(&["a"])]), Likeness::Incomparable);
     }
 
     #[test]
@@ -226,7 +309,8 @@ mod tests {
             stream("t", "d", &[&event(1, "a"), &event(1, "b")], false),
             stream("s", "d", &[&event(1, "a"), "{\"id\":\"1\",\"kontent\":\"b\"}"], false),
         ] {
-            let Likeness::Differ { answers: 1, certain: true, place } = compare(&own, &[changed, said(&["a", "b"])])
+            let Likeness::Differ { answers: 1, certain: true, place } =
+                compare_streams(&own, &[changed, said(&["a", "b"])])
             else {
                 panic!("the streams must differ")
             };
@@ -237,14 +321,30 @@ mod tests {
     #[test]
     fn different_text_is_certain_only_when_repeated() {
         let own: Vec<Recording> = (0..6).map(|_| said(&["a", "b"])).collect();
-        let through = |odd: usize| -> Vec<Recording> {
+        let proxied = |odd: usize| -> Vec<Recording> {
             (0..6).map(|number| if number < odd { said(&["a", "x"]) } else { said(&["a", "b"]) }).collect()
         };
         for (odd, expected) in [(1, false), (4, false), (5, true), (6, true)] {
-            let Likeness::Differ { answers, certain, .. } = compare(&own, &through(odd)) else {
+            let Likeness::Differ { answers, certain, .. } = compare_streams(&own, &proxied(odd)) else {
                 panic!("{odd} streams must differ")
             };
             assert_eq!((answers, certain), (odd, expected));
         }
+    }
+
+    fn answer(id: u32, content: &str) -> Recording {
+        let body = format!("{{\"id\":{id},\"content\":\"{content}\"}}");
+        recorded(&[(&format!("HTTP/1.1 200 OK\r\ndate: {id}\r\ncontent-length: {}\r\n\r\n{body}", body.len()), 1)])
+    }
+
+    #[test]
+    fn only_values_that_differ_directly_are_masked() {
+        let compared = |answers: [&Recording; 3], hide| hidden(answers, Closeness::Masked, hide);
+        let (one, two, three) = (answer(1, "a"), answer(22, "a"), answer(333, "a"));
+        assert_eq!(compared([&one, &two, &three], Hide::Momentary), Some(Outcome::Same(Closeness::Masked)));
+        let outcome = compared([&one, &answer(2, "b"), &three], Hide::Momentary);
+        assert!(matches!(outcome, Some(Outcome::Differs(_))), "{outcome:?}");
+        assert_eq!(compared([&one, &two, &answer(3, "b")], Hide::Momentary), None);
+        assert!(matches!(compared([&one, &two, &answer(3, "b")], Hide::Spoken), Some(Outcome::Same(_))));
     }
 }

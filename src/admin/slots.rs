@@ -43,7 +43,7 @@ impl Page {
 
 /// The open connections.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(super) struct Slots {
     /// Maximum number of connections without a page in progress.
     max_waiting: usize,
     all: Mutex<All>,
@@ -64,14 +64,14 @@ struct Entry {
     evict: Arc<Notify>,
 }
 
-impl Places {
-    pub(super) fn new(max_waiting: usize) -> Arc<Places> {
-        Arc::new(Places { max_waiting, all: Mutex::default() })
+impl Slots {
+    pub(super) fn new(max_waiting: usize) -> Arc<Slots> {
+        Arc::new(Slots { max_waiting, all: Mutex::default() })
     }
 
     /// Adds a connection. At the maximum number of waiting connections, closes the oldest one of the address with the
     /// most: clients that send no complete request cannot lock out others.
-    pub(super) fn admit(self: &Arc<Self>, client: IpAddr) -> Arc<Place> {
+    pub(super) fn admit(self: &Arc<Self>, client: IpAddr) -> Arc<Slot> {
         let mut all = self.all();
         while all.by_id.values().filter(|entry| entry.page.is_none()).count() >= self.max_waiting
             && let Some(entry) = all.oldest_of_the_largest_client().and_then(|id| all.by_id.remove(&id))
@@ -83,7 +83,7 @@ impl Places {
         all.next += 1;
         let evicted = Arc::new(Notify::new());
         all.by_id.insert(id, Entry { client, since: Instant::now(), page: None, evict: Arc::clone(&evicted) });
-        Arc::new(Place { places: Arc::clone(self), id, evicted, response: AtomicU8::new(Response::None as u8) })
+        Arc::new(Slot { slots: Arc::clone(self), id, evicted, response: AtomicU8::new(Response::None as u8) })
     }
 
     fn all(&self) -> MutexGuard<'_, All> {
@@ -117,15 +117,15 @@ enum Response {
 
 /// The slot of one connection. Released when the connection and the page rendered for it have ended.
 #[derive(Debug)]
-pub(super) struct Place {
-    places: Arc<Places>,
+pub(super) struct Slot {
+    slots: Arc<Slots>,
     id: u64,
     evicted: Arc<Notify>,
     /// A [`Response`].
     response: AtomicU8,
 }
 
-impl Place {
+impl Slot {
     /// Returns when the connection must close.
     pub(super) async fn evicted(&self) {
         self.evicted.notified().await;
@@ -133,15 +133,15 @@ impl Place {
 
     /// Records the time of a request.
     pub(super) fn touch(&self) {
-        if let Some(entry) = self.places.all().by_id.get_mut(&self.id) {
+        if let Some(entry) = self.slots.all().by_id.get_mut(&self.id) {
             entry.since = Instant::now();
         }
     }
 
     /// Starts a response of this page; `None` if the maximum is in progress.
-    pub(super) fn begin(self: &Arc<Self>, page: Page) -> Option<Held> {
+    pub(super) fn begin(self: &Arc<Self>, page: Page) -> Option<PageSlot> {
         let (most, most_of_client) = page.limits();
-        let mut all = self.places.all();
+        let mut all = self.slots.all();
         let client = all.by_id.get(&self.id)?.client;
         let mut same = all.by_id.values().filter(|entry| entry.page == Some(page)).map(|entry| entry.client);
         let (of_client, others): (Vec<IpAddr>, Vec<IpAddr>) = same.by_ref().partition(|other| *other == client);
@@ -151,7 +151,7 @@ impl Place {
         all.by_id.get_mut(&self.id)?.page = Some(page);
         let response = if page == Page::Events { Response::Events } else { Response::Whole };
         self.response.store(response as u8, Ordering::Release);
-        Some(Held(Arc::clone(self)))
+        Some(PageSlot(Arc::clone(self)))
     }
 
     /// Called when all data so far is written to the socket. True if that was a response or an event of a stream: the
@@ -160,7 +160,7 @@ impl Place {
         let response = self.response.load(Ordering::Acquire);
         if response == Response::Handed as u8 {
             self.response.store(Response::None as u8, Ordering::Release);
-            if let Some(entry) = self.places.all().by_id.get_mut(&self.id) {
+            if let Some(entry) = self.slots.all().by_id.get_mut(&self.id) {
                 entry.page = None;
                 entry.since = Instant::now();
             }
@@ -169,17 +169,17 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
-        self.places.all().by_id.remove(&self.id);
+        self.slots.all().by_id.remove(&self.id);
     }
 }
 
 /// A response in progress: held while its page is rendered, and by its body.
 #[derive(Debug)]
-pub(super) struct Held(Arc<Place>);
+pub(super) struct PageSlot(Arc<Slot>);
 
-impl Drop for Held {
+impl Drop for PageSlot {
     fn drop(&mut self) {
         self.0.response.store(Response::Handed as u8, Ordering::Release);
     }
@@ -193,40 +193,40 @@ mod tests {
         IpAddr::from([10, 0, 0, last])
     }
 
-    fn is_evicted(place: &Place) -> bool {
-        !place.places.all().by_id.contains_key(&place.id)
+    fn is_evicted(slot: &Slot) -> bool {
+        !slot.slots.all().by_id.contains_key(&slot.id)
     }
 
     #[test]
     fn client_with_most_waiting_connections_loses_its_oldest() {
-        let places = Places::new(4);
-        let kubelet = places.admit(ip(1));
-        let attacker: Vec<_> = (0..3).map(|_| places.admit(ip(2))).collect();
-        let scraper = places.admit(ip(3));
+        let slots = Slots::new(4);
+        let kubelet = slots.admit(ip(1));
+        let attacker: Vec<_> = (0..3).map(|_| slots.admit(ip(2))).collect();
+        let scraper = slots.admit(ip(3));
         assert!(is_evicted(&attacker[0]) && !is_evicted(&attacker[1]) && !is_evicted(&kubelet));
-        let more: Vec<_> = (0..100).map(|_| places.admit(ip(2))).collect();
+        let more: Vec<_> = (0..100).map(|_| slots.admit(ip(2))).collect();
         assert!(!is_evicted(&kubelet) && !is_evicted(&scraper) && !is_evicted(&more[99]));
-        assert_eq!(places.all().by_id.len(), 4);
+        assert_eq!(slots.all().by_id.len(), 4);
     }
 
     #[test]
     fn connection_with_a_page_in_progress_is_not_evicted() {
-        let places = Places::new(1);
-        let busy = places.admit(ip(1));
+        let slots = Slots::new(1);
+        let busy = slots.admit(ip(1));
         let held = busy.begin(Page::Metrics).unwrap();
-        let (second, third) = (places.admit(ip(1)), places.admit(ip(1)));
+        let (second, third) = (slots.admit(ip(1)), slots.admit(ip(1)));
         assert!(!is_evicted(&busy) && is_evicted(&second) && !is_evicted(&third));
         drop(held);
         assert!(busy.flushed());
-        let fourth = places.admit(ip(1));
+        let fourth = slots.admit(ip(1));
         assert!(is_evicted(&third) && is_evicted(&busy) && !is_evicted(&fourth));
     }
 
     #[test]
     fn page_holds_its_slot_until_its_body_is_written() {
-        let places = Places::new(100);
-        let readers: Vec<_> = (0..5).map(|last| places.admit(ip(last))).collect();
-        let mut held: Vec<_> = readers[..4].iter().map(|place| place.begin(Page::Metrics).unwrap()).collect();
+        let slots = Slots::new(100);
+        let readers: Vec<_> = (0..5).map(|last| slots.admit(ip(last))).collect();
+        let mut held: Vec<_> = readers[..4].iter().map(|slot| slot.begin(Page::Metrics).unwrap()).collect();
         assert!(readers[4].begin(Page::Metrics).is_none(), "in total");
         assert!(readers[4].begin(Page::Exchanges).is_some(), "each page has its own limit");
         assert!(!readers[0].flushed(), "only a part of the body is written");
@@ -238,21 +238,21 @@ mod tests {
 
     #[test]
     fn one_client_leaves_slots_for_others() {
-        let places = Places::new(100);
-        let mine: Vec<_> = (0..3).map(|_| places.admit(ip(1))).collect();
-        let _held: Vec<_> = mine[..2].iter().map(|place| place.begin(Page::Metrics).unwrap()).collect();
+        let slots = Slots::new(100);
+        let mine: Vec<_> = (0..3).map(|_| slots.admit(ip(1))).collect();
+        let _held: Vec<_> = mine[..2].iter().map(|slot| slot.begin(Page::Metrics).unwrap()).collect();
         assert!(mine[2].begin(Page::Metrics).is_none());
-        assert!(places.admit(ip(2)).begin(Page::Metrics).is_some());
+        assert!(slots.admit(ip(2)).begin(Page::Metrics).is_some());
     }
 
     #[test]
     fn page_holds_its_slot_after_its_connection_closes() {
-        let places = Places::new(100);
-        let place = places.admit(ip(1));
-        let held = place.begin(Page::Config).unwrap();
-        drop(place);
-        assert_eq!(places.all().by_id.len(), 1);
+        let slots = Slots::new(100);
+        let slot = slots.admit(ip(1));
+        let held = slot.begin(Page::Config).unwrap();
+        drop(slot);
+        assert_eq!(slots.all().by_id.len(), 1);
         drop(held);
-        assert_eq!(places.all().by_id.len(), 0);
+        assert_eq!(slots.all().by_id.len(), 0);
     }
 }

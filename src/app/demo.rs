@@ -1,0 +1,189 @@
+//! `tokometer demo`: a simulated server, tokometer in front of it and a load, in one process, shown by `top`.
+
+use std::collections::BTreeMap;
+use std::io::{self, IsTerminal, Write};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::app::instrument;
+use crate::app::instrument::Instrument;
+use crate::config;
+use crate::top;
+use tokometer_observe::measure::{Outcome, Record, Sink};
+use tokometer_proxy::listen::Address;
+use tokometer_proxy::listen::Pair;
+use tokometer_sim::load;
+use tokometer_sim::server;
+use tokometer_sim::server::Simulator;
+
+/// Intervals between updates of the screen, and between plain lines.
+const REDRAW: Duration = Duration::from_secs(1);
+const LINE: Duration = Duration::from_secs(2);
+
+/// Duration of a demo without a terminal.
+const UNATTENDED: Duration = Duration::from_secs(20);
+
+/// User settings of a demo.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// End after this long; `None`: run until the user ends it, or for 20 s without a terminal.
+    pub duration: Option<Duration>,
+    /// Concurrent streams.
+    pub streams: usize,
+    /// What the terminal can show.
+    pub display: top::Display,
+    /// Preferred admin address; if it is in use, any free port.
+    pub admin: SocketAddr,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        let display = top::Display { colour: true, ascii: false, plain: false };
+        Settings { duration: None, streams: 24, display, admin: SocketAddr::from(([127, 0, 0, 1], 9464)) }
+    }
+}
+
+/// Why a demo failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The simulated server.
+    #[error(transparent)]
+    Simulator(#[from] server::Error),
+    /// The proxy.
+    #[error(transparent)]
+    Instrument(#[from] instrument::Error),
+    /// The load.
+    #[error(transparent)]
+    Load(#[from] load::Error),
+    /// The display of the traffic.
+    #[error(transparent)]
+    Top(#[from] top::Error),
+    /// The output, or a runtime.
+    #[error("the demo cannot run: {0}")]
+    Io(#[from] io::Error),
+    /// The proxy and the load recorded different numbers of requests.
+    #[error("the proxy recorded {recorded} requests, the client {ended}: this is a bug in tokometer")]
+    Disagree {
+        /// Recorded by the proxy.
+        recorded: u64,
+        /// Recorded by the load.
+        ended: u64,
+    },
+}
+
+/// Runs a demo and writes to `out`.
+///
+/// # Errors
+/// If a part cannot start, or the request counts of the proxy and the client differ.
+pub fn run(settings: &Settings, out: &mut impl Write) -> Result<(), Error> {
+    let duration = settings.duration.or((!io::stdout().is_terminal()).then_some(UNATTENDED));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let simulator = runtime.block_on(Simulator::start(simulated()))?;
+    let outcomes = Arc::new(Outcomes::default());
+    let instrument = start(settings, &simulator, &outcomes)?;
+    let relay = instrument.addresses().first().map(ToString::to_string).unwrap_or_default();
+    let mut admin = instrument.admin();
+    if admin.ip().is_unspecified() {
+        admin.set_ip([127, 0, 0, 1].into());
+    }
+    writeln!(
+        out,
+        "simulated vLLM, {} concurrent streams, some of which fail\n\
+         look: http://{admin}/live   metrics: http://{admin}/metrics   relay: http://{relay}",
+        settings.streams
+    )?;
+    let load = runtime.spawn(load::run(offered(settings, duration, &relay), |_| {}));
+    let display = top::Settings {
+        admin: admin.into(),
+        once: false,
+        interval: if settings.display.has_screen() { REDRAW } else { LINE },
+        end: duration.map(|duration| Instant::now() + duration),
+        display: settings.display,
+    };
+    top::run(&display, out)?;
+    // The user may have ended the demo early.
+    let summary = if display.end.is_some_and(|end| Instant::now() >= end) {
+        Some(runtime.block_on(load).map_err(io::Error::other)??)
+    } else {
+        load.abort();
+        None
+    };
+    runtime.block_on(instrument.drain(Duration::ZERO, std::future::pending()));
+    instrument.stop();
+    // Only after `stop`: a low-priority thread records the last requests.
+    let outcomes = outcomes.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let counts: Vec<String> = outcomes.iter().map(|(outcome, count)| format!("{} {count}", outcome.as_str())).collect();
+    writeln!(out, "\n{}", counts.join("   "))?;
+    if let Some(summary) = summary {
+        let first_token = summary.time_to_first_token_ms.p50;
+        writeln!(
+            out,
+            "{} requests in {:.1} s; time to first token p50 at the client: {first_token:.1} ms",
+            summary.requests, summary.seconds
+        )?;
+        let recorded = outcomes.values().sum();
+        if recorded != summary.requests {
+            return Err(Error::Disagree { recorded, ended: summary.requests });
+        }
+    }
+    writeln!(out, "next: tokometer run --listen 0.0.0.0:8000 --upstream 127.0.0.1:8001   (your server on port 8001)")?;
+    Ok(())
+}
+
+/// A server with a small batch, so that requests queue, and with faults, so that outcomes vary.
+fn simulated() -> server::Settings {
+    let faults = [("stall:2", 0.02), ("error-event:10", 0.02), ("cut:10", 0.01), ("status:429", 0.02)];
+    let faults = faults.iter().filter_map(|(name, chance)| Some((name.parse().ok()?, *chance)));
+    server::Settings {
+        max_concurrency: 20,
+        per_request_metrics: true,
+        force_include_usage: true,
+        faults: faults.collect(),
+        ..server::Settings::default()
+    }
+}
+
+fn offered(settings: &Settings, duration: Option<Duration>, relay: &str) -> load::Settings {
+    load::Settings {
+        url: format!("http://{relay}"),
+        concurrency: settings.streams,
+        duration,
+        requests: duration.is_none().then_some(u64::MAX),
+        ramp: Duration::from_secs(1),
+        max_tokens: 400,
+        abort: 0.03,
+        ..load::Settings::default()
+    }
+}
+
+fn start(settings: &Settings, simulator: &Simulator, outcomes: &Arc<Outcomes>) -> Result<Instrument, Error> {
+    let pair = Pair {
+        name: "demo".to_owned(),
+        listen: Address::Tcp { host: "127.0.0.1".to_owned(), port: 0 },
+        upstream: simulator.local_address().into(),
+        tls: None,
+        upstream_tls: None,
+    };
+    let mut all = config::Settings::of_pair(pair);
+    all.admin.listen = settings.admin;
+    let also = || Some(Arc::clone(outcomes) as Arc<dyn Sink>);
+    let page: Arc<dyn Fn() -> String + Send + Sync> = Arc::new(|| "# the demo has no configuration\n".to_owned());
+    match Instrument::start(&all, also(), Arc::clone(&page)) {
+        Err(instrument::Error::Admin(_)) => {
+            all.admin.listen.set_port(0);
+            Ok(Instrument::start(&all, also(), page)?)
+        }
+        started => Ok(started?),
+    }
+}
+
+/// Counts requests by outcome.
+#[derive(Debug, Default)]
+struct Outcomes(Mutex<BTreeMap<Outcome, u64>>);
+
+impl Sink for Outcomes {
+    fn record(&self, record: &Arc<Record>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(record.outcome).or_default() += 1;
+    }
+}

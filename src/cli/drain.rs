@@ -1,0 +1,149 @@
+//! `tokometer drain`, for preStop hooks.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::Value;
+
+use crate::cli::arguments::positive_duration;
+use crate::cli::{WRONG_USAGE, complain, fail, print};
+use crate::client::{Caller, Failure, Target};
+use crate::config::Environment;
+
+/// Default URL of the admin server.
+const ADMIN: &str = "http://127.0.0.1:9464";
+
+/// The variable with the admin server's listen address.
+const LISTEN: &str = "TOKOMETER_ADMIN_LISTEN";
+
+/// Maximum time for a response, in addition to the requested wait.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Arguments of `drain`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  tokometer drain
+  tokometer drain --wait --timeout 300s
+  tokometer drain --admin http://127.0.0.1:9464 --wait
+
+New connections are accepted for another process.lame_duck_secs. Open streams continue.
+
+Exit codes: 0 draining (with --wait: no stream is open), 1 failure, 2 wrong usage.")]
+pub struct DrainArgs {
+    /// URL of the admin server [default: TOKOMETER_ADMIN_LISTEN, otherwise http://127.0.0.1:9464]
+    #[arg(long, value_name = "URL")]
+    pub admin: Option<String>,
+    /// Wait until no stream is open
+    #[arg(long)]
+    pub wait: bool,
+    /// Maximum time to wait, such as 300s or 5m
+    #[arg(long, value_name = "DURATION", default_value = "300s", value_parser = positive_duration)]
+    pub timeout: Duration,
+}
+
+/// Starts the drain and reports its result.
+pub(super) fn drain(arguments: &DrainArgs, environment: &Environment) -> ExitCode {
+    let (admin, source) = match &arguments.admin {
+        Some(admin) => (admin.clone(), "flag --admin".to_owned()),
+        None => (of_this_machine(environment.get(LISTEN)), format!("environment variable {LISTEN}")),
+    };
+    let wait = arguments.wait.then_some(arguments.timeout);
+    match (request(&admin, wait), wait) {
+        (Ok(open @ 1..), Some(wait)) => {
+            fail(&format!("{} still open after {} s", streams_are(open), wait.as_secs_f64()))
+        }
+        (Ok(_), Some(_)) => print("drained: no stream is open\n"),
+        (Ok(open), None) => print(&format!("draining: {} open\n", streams_are(open))),
+        (Err(error @ DrainError::Address(_)), _) => {
+            complain(&format!("{source}: {error}"));
+            ExitCode::from(WRONG_USAGE)
+        }
+        (Err(error), _) => fail(&error),
+    }
+}
+
+/// Why the drain failed.
+#[derive(Debug, thiserror::Error)]
+enum DrainError {
+    /// Invalid address.
+    #[error("`{0}` is not the address of an admin server; write http://127.0.0.1:9464")]
+    Address(String),
+    /// The server does not respond, or stopped responding.
+    #[error("the admin server at {address} {source}; is tokometer running, and is this its admin address (--admin)?")]
+    Unreachable {
+        /// The address.
+        address: String,
+        /// The system's error.
+        source: Failure,
+    },
+    /// The admin server rejected the request.
+    #[error("the admin server at {address} rejected the drain: {message}")]
+    Refused {
+        /// The address.
+        address: String,
+        /// The reason in the response.
+        message: String,
+    },
+    /// The server is not tokometer.
+    #[error("the server at {0} is not tokometer's admin server; set its address with --admin")]
+    NotTokometer(String),
+}
+
+/// Requests a drain at this admin address (`http://127.0.0.1:9464` or `127.0.0.1:9464`) and returns the number of open
+/// streams. With `wait`, returns when no stream is open or the time is over; otherwise immediately.
+fn request(admin: &str, wait: Option<Duration>) -> Result<u64, DrainError> {
+    let rest = admin.strip_prefix("http://").unwrap_or(admin);
+    let address = rest.strip_suffix('/').unwrap_or(rest).to_owned();
+    let target =
+        format!("http://{address}").parse::<Target>().ok().filter(|_| !address.contains('/') && address.contains(':'));
+    let target = target.ok_or_else(|| DrainError::Address(admin.to_owned()))?;
+    let query = wait.map(|wait| format!("?wait={}ms", wait.as_millis())).unwrap_or_default();
+    let request =
+        format!("POST /drain{query} HTTP/1.1\r\nhost: {address}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+    let mut client = Caller::new(&target, wait.unwrap_or_default() + TIMEOUT);
+    let response = match client.ask(request.as_bytes()) {
+        Ok(response) => response.body(),
+        Err(Failure::Resolve(_)) => return Err(DrainError::Address(admin.to_owned())),
+        Err(source) => return Err(DrainError::Unreachable { address, source }),
+    };
+    let body: Value = serde_json::from_slice(&response).unwrap_or_default();
+    match (body["draining"].as_bool(), body["open_streams"].as_u64(), body["error"]["message"].as_str()) {
+        (Some(true), Some(open_streams), _) => Ok(open_streams),
+        (_, _, Some(message)) => Err(DrainError::Refused { address, message: message.to_owned() }),
+        _ => Err(DrainError::NotTokometer(address)),
+    }
+}
+
+fn streams_are(open: u64) -> String {
+    if open == 1 { "1 stream is".to_owned() } else { format!("{open} streams are") }
+}
+
+/// The address to connect to, for a listen address.
+fn of_this_machine(listen: Option<&str>) -> String {
+    match listen.and_then(|listen| listen.rsplit_once(':')) {
+        Some(("" | "0.0.0.0" | "*", port)) => format!("http://127.0.0.1:{port}"),
+        Some(("[::]", port)) => format!("http://[::1]:{port}"),
+        Some((host, port)) => format!("http://{host}:{port}"),
+        None => listen.unwrap_or(ADMIN).to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wildcard_addresses_become_loopback() {
+        for (listen, expected) in [
+            (None, ADMIN),
+            (Some(":9000"), "http://127.0.0.1:9000"),
+            (Some("0.0.0.0:9000"), "http://127.0.0.1:9000"),
+            (Some("[::]:9000"), "http://[::1]:9000"),
+            (Some("10.0.0.7:9000"), "http://10.0.0.7:9000"),
+        ] {
+            assert_eq!(of_this_machine(listen), expected);
+        }
+    }
+}
