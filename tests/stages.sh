@@ -251,8 +251,8 @@ run_both() {
 # build machine (node, a browser, tmux, root, kubectl).
 #
 # Live stages that take seconds, and the slow ones.
-live_fast="live-engine live-queueing live-routes live-clients live-http2 live-websocket live-exporters live-spans live-verify live-chart live-guide live-dashboards"
-live_slow="live-rules live-alerts live-wedge live-reliability live-lifecycle"
+live_fast="live-engine live-queueing live-routes live-clients live-http2 live-websocket live-exporters live-spans live-verify live-chart live-guide"
+live_slow="live-dashboards live-rules live-alerts live-wedge live-reliability live-lifecycle"
 left="" right="" last=""
 case ${1:-fast} in
 fast) stages="format lint build components" left="unit integration" right=$live_fast last="hostile" ;;

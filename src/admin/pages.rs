@@ -74,7 +74,7 @@ pub struct Pages {
     pub config: Arc<dyn Fn() -> String + Send + Sync>,
     /// `/engine/healthz`: health of the engine, based on its tokens. Must be fast: it runs on the thread of all probes.
     pub engine: JsonPage,
-    /// `/exchanges`: requests in flight, and the latest that ended.
+    /// `/requests`: requests in flight, and the latest that ended.
     pub exchanges: TextPage,
     /// `/live`.
     pub live: Snapshots,
@@ -101,7 +101,7 @@ const PATHS: [(&str, &str, &str); 13] = [
         READ,
         "503 while the engine has pending requests and has sent no token for too long; ?pair=NAME selects one listener",
     ),
-    ("/exchanges", READ, "requests in flight, the latest that ended and the slowest, as JSON; ?limit=20, at most 200"),
+    ("/requests", READ, "requests in flight, the latest that ended and the slowest, as JSON; ?limit=20, at most 200"),
     ("/live/snapshot", READ, "the data of the live page, as JSON"),
     ("/live/events", READ, "the same once a second, as server-sent events; for at most 16 watchers"),
     (
@@ -182,7 +182,7 @@ async fn limited<B>(request: &Request<B>, site: &Site, slot: &Arc<Slot>) -> Answ
     let query = request.uri().query().map(str::to_owned);
     let page = match request.uri().path() {
         "/metrics" => Page::Metrics,
-        "/exchanges" => Page::Exchanges,
+        "/requests" => Page::Exchanges,
         "/live/snapshot" => Page::Snapshot,
         "/live/events" => Page::Events,
         "/drain/wait" => Page::DrainWait,

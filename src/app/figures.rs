@@ -35,7 +35,7 @@ macro_rules! fields {
 /// All values but the phases, in order. Times (`_ms`) are milliseconds from the last byte of the request, except
 /// `duration_ms`, which starts at its first byte.
 static FIELDS: [Field; 47] = fields! { |r|
-    /// Outcome of the request, as listed in [METRICS.md](METRICS.md), `tokometer.exchanges`.
+    /// Outcome of the request, as listed in [METRICS.md](METRICS.md), `tokometer.requests`.
     outcome = r.outcome.as_str(),
     /// HTTP status; null without a response.
     status = r.status,

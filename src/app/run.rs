@@ -87,7 +87,7 @@ pub fn run(config: Config, flags: &Flags, environment: &Environment, logs: &logg
         for address in instrument.receives_spans() {
             tracing::info!(%address, "Receiving the engine's spans: OTLP over gRPC and HTTP.");
         }
-        tracing::info!(address = %instrument.admin(), "The admin server is listening: /metrics, /live, /readyz, /engine/healthz, /exchanges, /drain.");
+        tracing::info!(address = %instrument.admin(), "The admin server is listening: /metrics, /live, /readyz, /engine/healthz, /requests, /drain.");
         let drained = instrument.drained();
         let mut drained = std::pin::pin!(async {
             drained.await;

@@ -51,7 +51,7 @@ impl Counted {
             }
             let label = |name: &[u8]| String::from_utf8_lossy(sample.labels.get(name).unwrap_or_default()).into_owned();
             match sample.name {
-                b"tokometer_exchanges_total" => {
+                b"tokometer_requests_total" => {
                     counted.exchanges += sample.value;
                     *counted.engines.entry(label(b"gen_ai_provider_name")).or_default() += sample.value;
                 }
@@ -135,10 +135,10 @@ mod tests {
     use super::*;
 
     const PAGE: &str = "\
-# TYPE tokometer_exchanges counter
-tokometer_exchanges_total{gen_ai_provider_name=\"vllm\",server_port=\"8001\",outcome=\"ok\"} 5
-tokometer_exchanges_total{gen_ai_provider_name=\"\",server_port=\"8001\",outcome=\"http_4xx\"} 1
-tokometer_exchanges_total{gen_ai_provider_name=\"vllm\",server_port=\"9001\",outcome=\"ok\"} 70
+# TYPE tokometer_requests counter
+tokometer_requests_total{gen_ai_provider_name=\"vllm\",server_port=\"8001\",outcome=\"ok\"} 5
+tokometer_requests_total{gen_ai_provider_name=\"\",server_port=\"8001\",outcome=\"http_4xx\"} 1
+tokometer_requests_total{gen_ai_provider_name=\"vllm\",server_port=\"9001\",outcome=\"ok\"} 70
 tokometer_output_tokens_total{server_port=\"8001\",source=\"usage\"} 160
 tokometer_output_tokens_total{server_port=\"8001\",source=\"deltas_lower_bound\"} 30
 tokometer_output_tokens_total{server_port=\"8001\",source=\"tokenizer\"} 9

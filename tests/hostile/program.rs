@@ -234,7 +234,7 @@ impl Metrics {
     /// Requests recorded; the metric was renamed once.
     pub(crate) fn requests(&self, parts: &[&str]) -> f64 {
         let named = |name| self.sum(name, parts);
-        named("tokometer_requests_total").or_else(|| named("tokometer_exchanges_total")).unwrap_or(0.0)
+        named("tokometer_requests_total").or_else(|| named("tokometer_requests_total")).unwrap_or(0.0)
     }
 
     /// Output tokens of this model.

@@ -137,7 +137,7 @@ fn every_path_of_the_index_responds() {
         "/livez",
         "/readyz",
         "/engine/healthz",
-        "/exchanges",
+        "/requests",
         "/live/snapshot",
         "/drain",
         "/drain/wait",
@@ -172,9 +172,9 @@ fn engine_health_has_its_status_and_pages_survive_a_panic() {
     let answer = ask(&server, "GET", "/engine/healthz?pair=wedged");
     assert_eq!((status(&answer), &json(&answer)["healthy"]), (503, &false.into()));
     assert_eq!(status(&ask(&server, "GET", "/readyz")), 200, "only the engine is unhealthy");
-    assert_eq!(json(&ask(&server, "GET", "/exchanges?limit=2"))["query"], "limit=2");
-    assert_eq!(status(&ask(&server, "GET", "/exchanges?panic")), 500);
-    assert_eq!(status(&ask(&server, "GET", "/exchanges")), 200);
+    assert_eq!(json(&ask(&server, "GET", "/requests?limit=2"))["query"], "limit=2");
+    assert_eq!(status(&ask(&server, "GET", "/requests?panic")), 500);
+    assert_eq!(status(&ask(&server, "GET", "/requests")), 200);
 }
 
 #[test]

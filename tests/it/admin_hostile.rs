@@ -120,7 +120,7 @@ fn slow_readers_get_two_bodies_at_a_time() {
     let (server, rendered) = with_large_exchanges(Duration::from_secs(60));
     let mut readers: Vec<TcpStream> = (0..60).map(|_| connect(&server)).collect();
     for stream in &mut readers {
-        stream.write_all(b"GET /exchanges HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+        stream.write_all(b"GET /requests HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
     }
     let mut refused = 0;
     for stream in &mut readers {
@@ -143,14 +143,14 @@ fn client_that_reads_no_response_is_closed_and_frees_its_slot() {
     let silent: Vec<TcpStream> = (0..2)
         .map(|_| {
             let mut stream = connect(&server);
-            stream.write_all(b"GET /exchanges HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+            stream.write_all(b"GET /requests HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
             stream.read_exact(&mut [0; 12]).unwrap();
             stream
         })
         .collect();
-    assert_eq!(status(&ask(&server, "GET", "/exchanges")), 503);
+    assert_eq!(status(&ask(&server, "GET", "/requests")), 503);
     let began = Instant::now();
-    while status(&ask(&server, "HEAD", "/exchanges")) == 503 {
+    while status(&ask(&server, "HEAD", "/requests")) == 503 {
         assert!(began.elapsed() < Duration::from_secs(30), "the slots were not freed");
     }
     drop(silent);
@@ -160,7 +160,7 @@ fn client_that_reads_no_response_is_closed_and_frees_its_slot() {
 fn slow_reads_do_not_extend_the_response_timeout() {
     let (server, _) = with_large_exchanges(Duration::from_millis(500));
     let mut stream = connect(&server);
-    stream.write_all(b"GET /exchanges HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+    stream.write_all(b"GET /requests HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
     let (mut read, mut bytes) = (0, vec![0; 256 << 10]);
     loop {
         match stream.read(&mut bytes) {
@@ -212,7 +212,7 @@ fn foreign_hosts_and_origins_are_rejected_except_for_probes() {
     for headers in foreign {
         for path in [
             "/config",
-            "/exchanges",
+            "/requests",
             "/metrics",
             "/live",
             "/live/snapshot",

@@ -118,7 +118,7 @@ impl Stage {
     fn ended(&self) -> Value {
         let began = Instant::now();
         loop {
-            let page = self.json("/exchanges").1;
+            let page = self.json("/requests").1;
             if page["latest"].as_array().is_some_and(|latest| !latest.is_empty()) {
                 return page;
             }
@@ -173,7 +173,7 @@ fn hang_before_the_first_token_is_a_wedge_until_it_arrives() {
     assert_eq!(server_says(&stage), 200, "the server's own health check is not affected");
     assert_eq!(stage.metric("tokometer_engine_wedged{"), 1.0);
     assert!(stage.metric("tokometer_engine_silence_seconds{") > BOUND.as_secs_f64());
-    let open = stage.json("/exchanges").1["open"][0].take();
+    let open = stage.json("/requests").1["open"][0].take();
     assert_eq!((&open["doing"], &open["model"], &open["tokens"]), (&"prefill".into(), &"sim".into(), &0.into()));
 
     stage.until("recovered", is_well);
@@ -238,7 +238,7 @@ fn backpressure_is_no_wedge() {
         assert_eq!(status, 200, "{pair}");
     }
     assert_eq!(stage.health().1["state"], "idle");
-    assert_eq!(stage.metric("tokometer_in_flight_held_up{"), 1.0);
+    assert_eq!(stage.metric("tokometer_in_flight_blocked{"), 1.0);
     drop(answer);
     stage.until("the request has ended", |_, pair| pair["in_flight"] == 0);
 }
@@ -252,8 +252,8 @@ fn non_streamed_response_has_its_own_bound() {
     answer.read_to_end(&mut Vec::new()).expect("the whole response");
     let page = stage.ended();
     assert_eq!(page["latest"][0]["timeline"], Value::Null, "no token arrival was observed");
-    assert_eq!(stage.json("/exchanges?limit=0").1["latest"].as_array().map(Vec::len), Some(0));
-    assert_eq!(stage.json("/exchanges?limit=x").0, 400);
+    assert_eq!(stage.json("/requests?limit=0").1["latest"].as_array().map(Vec::len), Some(0));
+    assert_eq!(stage.json("/requests?limit=x").0, 400);
 }
 
 #[test]

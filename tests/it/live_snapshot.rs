@@ -100,7 +100,7 @@ fn snapshot_agrees_with_the_metrics() {
     });
     let metrics = page(&instrument, "/metrics");
     let all = |name: &str| sums(&metrics, name, "no such label").values().sum::<u64>();
-    assert_eq!(told.since_start.exchanges, sums(&metrics, "tokometer_exchanges_total", "outcome"));
+    assert_eq!(told.since_start.exchanges, sums(&metrics, "tokometer_requests_total", "outcome"));
     assert!(told.since_start.exchanges.len() >= 3, "faults must occur: {:?}", told.since_start.exchanges);
     assert_eq!(told.since_start.tokens, all("tokometer_live_tokens_total"));
     // All requests ended within the distributions' window of a minute.

@@ -116,7 +116,7 @@ fn sum(page: &str, parts: &[&str]) -> f64 {
 /// The metrics page once this many requests are counted: bytes are forwarded before they are counted.
 fn page_after(instrument: &Instrument, requests: f64) -> String {
     let page = || get(instrument.admin(), "/metrics");
-    until("all requests are counted", || (sum(&page(), &["tokometer_exchanges_total{"]) == requests).then_some(()));
+    until("all requests are counted", || (sum(&page(), &["tokometer_requests_total{"]) == requests).then_some(()));
     // Values computed for the first page may be older than its counters.
     page()
 }
@@ -133,7 +133,7 @@ fn junk_model_names_in_errors_do_not_displace_real_models() {
     assert_eq!(sum(&page, &["tokometer_live_tokens_total{", "gen_ai_response_model=\"real\""]), 7.0);
     assert_eq!(sum(&page, &["tokometer_cost_total{", "model=\"real\"", "source=\"exact\""]), 21e-6);
     assert_eq!(
-        sum(&page, &["tokometer_exchanges_total{", "outcome=\"http_4xx\"", "gen_ai_request_model=\"other\""]),
+        sum(&page, &["tokometer_requests_total{", "outcome=\"http_4xx\"", "gen_ai_request_model=\"other\""]),
         300.0
     );
     assert!(!page.contains("junk"), "an unconfirmed model name is not a label");

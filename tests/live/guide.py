@@ -46,7 +46,7 @@ DASHBOARDS = "tokometer dashboards --out /var/lib/grafana/dashboards --config to
 QUERIES = "tokometer dashboards --queries"
 RUN = "tokometer run --listen 0.0.0.0:8000 --upstream 127.0.0.1:8001"
 RUN_WITH_SPANS = "tokometer run --listen :8000 --upstream :8001 --otlp-receiver 127.0.0.1:4317 --set otlp.endpoint=http://collector:4318"
-LOOK = "curl -s localhost:9464/metrics | grep tokometer_exchanges_total"
+LOOK = "curl -s localhost:9464/metrics | grep tokometer_requests_total"
 VERIFY = "tokometer verify --relay http://127.0.0.1:8000 --upstream http://127.0.0.1:8001"
 HELP = "make help"
 
@@ -69,9 +69,9 @@ NO_COMMANDS = {
     "Deployment/vllm: injected",
     "components:",
     "initContainers:",
-    "clients -> listen -> relay -> inference server",
+    "clients -> proxy (listen, relay) -> inference server",
     "engine --OTLP--> tokometer --OTLP, the same bytes--> collector",
-    "queue:",
+    "engine_spans:",
     "(input - cached) * input_per_million + cached * cached_input_per_million + output * output_per_million",
     "chat my-model                SERVER    from the first byte of the request to the end",
     "direct:  http://127.0.0.1:8001, model sim on vLLM",

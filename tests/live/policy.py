@@ -118,7 +118,7 @@ def whoever_applies_a_deployment_is_warned():
         assert answer["errors"] == [], f"{name}: {answer['errors']}"
         assert (word in warned) if word else warned == "", f"{name}: {warned or 'no warning'}"
     for name, answer in zip(taken, _admit({}, [deployment(pod) for pod in taken.values()]), strict=True):
-        assert answer["warnings"] == answer["errors"] == [], f"{name}: {answer}"
+        assert answer["warnings"] == answer["errors"] == [], f"{name}: {response}"
 
 
 def the_policy_and_the_template_give_the_same_container():

@@ -251,7 +251,7 @@ def _buckets(instance, slow):
 def _catalogue():
     """Alert: series that make it fire, minute before which it must not fire, minute at which it must; series on which it never may."""
     in_flight, live = 'tokometer_in_flight{phase="%s",%s}', _pod("tokometer_live_tokens_total")
-    exchanges = "tokometer_exchanges_total"
+    exchanges = "tokometer_requests_total"
     waiting, streaming = in_flight % ("waiting_first_token", POD), in_flight % ("streaming", POD)
     info = _pod("tokometer_build_info", 'version="x"')
     ended = lambda outcome: _pod(exchanges, f'outcome="{outcome}"')  # noqa: E731

@@ -24,7 +24,7 @@ def a_real_engine_is_relayed_and_counted_exactly():
         assert (report["model"], report["engine"]) == ("tiny", "llama.cpp"), report
         assert {name: check["grade"] for name, check in checks.items()} == dict.fromkeys(checks, "good"), checks
         # Its greedy responses are identical each time.
-        assert "text, byte for byte" in checks["bytes"]["said"] and "a refused request: every byte" in checks["bytes"]["said"], checks["bytes"]
+        assert "text, byte for byte" in checks["bytes"]["said"] and "rejected request: every byte" in checks["bytes"]["said"], checks["bytes"]
         assert "header_timing" in checks["queue"]["said"], checks["queue"]
         assert len(report["latency"]) == 6, report["latency"]
 

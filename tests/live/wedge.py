@@ -45,7 +45,7 @@ def _health(relay):
 
 
 def _open(relay):
-    return json.loads(get(f"http://127.0.0.1:{relay.admin}/exchanges")[1])["open"]
+    return json.loads(get(f"http://127.0.0.1:{relay.admin}/requests")[1])["open"]
 
 
 def _becomes(relay, status, seconds):
@@ -81,7 +81,7 @@ def a_server_stopped_while_it_decodes():
         # Tokens that it sent before may still be in transit.
         assert all(one["doing"] == "decode" for one in _open(relay)), _open(relay)
         _stopped(server, relay, "decode", DECODE, askers)
-        exchanges = json.loads(get(f"http://127.0.0.1:{relay.admin}/exchanges")[1])
+        exchanges = json.loads(get(f"http://127.0.0.1:{relay.admin}/requests")[1])
         slowest = exchanges["longest_gap"][0]
         points = slowest["timeline"]["points"]
         assert slowest["longest_gap_ms"] > 2000 and len(points) <= 48, slowest
@@ -149,7 +149,7 @@ def a_client_that_does_not_read_is_no_evidence():
             while time.monotonic() - began < 2 * DECODE:
                 status, pair = _health(relay)
                 assert status == 200, pair
-            assert relay.total("tokometer_in_flight_held_up") == 1
+            assert relay.total("tokometer_in_flight_blocked") == 1
 
 
 def a_probe_is_answered_at_once_while_five_hundred_streams_run():

@@ -1,4 +1,4 @@
-//! Admin pages `/engine/healthz` and `/exchanges`. Their JSON field names are a stable interface.
+//! Admin pages `/engine/healthz` and `/requests`. Their JSON field names are a stable interface.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -22,7 +22,7 @@ const LISTED: usize = 100;
 /// Maximum number of entries of each list.
 const MAX_LISTED: usize = 200;
 
-/// Maximum size of `/exchanges` in bytes. Lists are truncated when it is reached.
+/// Maximum size of `/requests` in bytes. Lists are truncated when it is reached.
 const MAX_BYTES: usize = 2 << 20;
 
 /// `/engine/healthz`: 503 if the engine of a listener is wedged.
@@ -66,7 +66,7 @@ fn told(name: &str, verdict: &Verdict) -> Value {
     })
 }
 
-/// `/exchanges`: requests in flight, the latest that ended, and the slowest of them.
+/// `/requests`: requests in flight, the latest that ended, and the slowest of them.
 pub(in crate::app) fn exchanges(in_flight: &Arc<InFlight>) -> TextPage {
     let in_flight = Arc::clone(in_flight);
     Arc::new(move |query| {

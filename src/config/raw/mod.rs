@@ -97,7 +97,7 @@ block! {
         /// Queue times from the engine's own spans.
         engine_spans: EngineSpans = EngineSpans::default(),
         /// The admin server: `/metrics`, `/live` (with `/live/snapshot` and `/live/events`), `/startz`, `/livez`, `/readyz`,
-        /// `/engine/healthz`, `/exchanges`, `/drain`, `/drain/wait`, `/config`.
+        /// `/engine/healthz`, `/requests`, `/drain`, `/drain/wait`, `/config`.
         admin: Admin = Admin::default(),
         /// Logs of tokometer itself, on stderr. They never contain prompts or responses.
         log: Log = Log::default(),

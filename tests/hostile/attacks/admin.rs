@@ -30,7 +30,7 @@ const RECORDS: usize = 4_000;
 const EVIL: &str = "evil.example";
 
 /// Pages with information about the program or its traffic.
-const PRIVATE: [&str; 4] = ["/config", "/exchanges", "/live/snapshot", "/live"];
+const PRIVATE: [&str; 4] = ["/config", "/requests", "/live/snapshot", "/live"];
 
 pub(super) fn attacks() -> Vec<Attack> {
     vec![
@@ -55,7 +55,7 @@ async fn slow_readers(target: Target) -> Outcome<()> {
         stream.ask(&requests, FAST.len() * 20).await?;
     }
     for at in 0..60 {
-        let path = if at % 2 == 0 { "/exchanges?limit=1000000" } else { "/live/snapshot?limit=1000000" };
+        let path = if at % 2 == 0 { "/requests?limit=1000000" } else { "/live/snapshot?limit=1000000" };
         let mut reader = connect(target.admin, Some(4096)).await?;
         reader.write_all(get(path, &target.admin.to_string()).as_bytes()).await?;
         let mut some = [0; 100];

@@ -29,13 +29,13 @@ const DAMAGES: [(&str, Damage); 26] = [
     ("panel-no-targets", |board| first_panel(board)["targets"] = json!([])),
     ("target-promql", |board| ask(board, "sum(rate(x[5m])")),
     ("target-promql", |board| ask(board, "1 + 1")),
-    ("target-rate-interval", |board| ask(board, "sum(rate(tokometer_exchanges_total[5m]))")),
+    ("target-rate-interval", |board| ask(board, "sum(rate(tokometer_requests_total[5m]))")),
     ("target-job", |board| ask(board, "tokometer_build_info{instance=~\"$instance\"}")),
     ("target-instance", |board| {
         ask(board, "tokometer_build_info{job=~\"$job\"} or tokometer_build_info{job=~\"$job\",instance=~\"$instance\"}")
     }),
-    ("target-counter-agg", |board| ask(board, "rate(tokometer_exchanges_total[$__rate_interval])")),
-    ("target-counter-agg", |board| ask(board, "sum(tokometer_exchanges_total)")),
+    ("target-counter-agg", |board| ask(board, "rate(tokometer_requests_total[$__rate_interval])")),
+    ("target-counter-agg", |board| ask(board, "sum(tokometer_requests_total)")),
     ("target-both-histograms", |board| {
         ask(board, "histogram_quantile(0.9, sum by (le) (rate(tokometer_chunk_gap_seconds_bucket[$__rate_interval])))")
     }),

@@ -101,7 +101,7 @@ fn unknown_names_are_reported() {
     let names = Names::read();
     let of = |expr: &str| names.unknown(&read(expr).unwrap().0[0]).unwrap();
     assert_eq!(of("tokometer_tokens_total"), "nothing exports tokometer_tokens_total");
-    assert_eq!(of("tokometer_exchanges_total{slo=\"x\"}"), "tokometer_exchanges_total has no label slo");
+    assert_eq!(of("tokometer_requests_total{slo=\"x\"}"), "tokometer_requests_total has no label slo");
     assert_eq!(of("slo:sli_error:ratio_rate7m"), "nothing exports slo:sli_error:ratio_rate7m");
 }
 

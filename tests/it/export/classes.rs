@@ -183,7 +183,7 @@ fn classes_over_the_cap_fold_without_folding_models() {
     assert_eq!(sum("tokometer_labels_folded_total", "kind", "prompt_class"), 3.0);
     assert_eq!(sum("tokometer_labels_folded_total", "kind", "label_set"), 0.0);
     for (model, ended) in [("a", 4.0), ("b", 3.0), ("c", 1.0)] {
-        assert_eq!(sum("tokometer_exchanges_total", "gen_ai_request_model", model), ended);
+        assert_eq!(sum("tokometer_requests_total", "gen_ai_request_model", model), ended);
     }
 }
 

@@ -54,7 +54,7 @@ fn names_in_errors_take_no_place_from_real_models() {
     exporters.record(&Arc::new(records::good("real")));
     exporters.record(&Arc::new(records::gave_up("real")));
     let samples = samples(&exporters);
-    let exchanges = |model| sum(&samples, "tokometer_exchanges_total", model);
+    let exchanges = |model| sum(&samples, "tokometer_requests_total", model);
     assert_eq!(
         (exchanges(Some("real")), exchanges(Some("other")), exchanges(None)),
         (Some(2.0), Some(400.0), Some(402.0))
@@ -180,9 +180,9 @@ fn requests_without_records_are_counted_by_operation_and_outcome() {
     exporters.count_unrecorded(&labels, Outcome::Ok, 99_000);
     exporters.count_unrecorded(&labels, Outcome::Http5xx, 999);
     let samples = samples(&exporters);
-    assert_eq!(sum(&samples, "tokometer_exchanges_total", None), Some(100_000.0));
+    assert_eq!(sum(&samples, "tokometer_requests_total", None), Some(100_000.0));
     let failed = samples.iter().filter(|((name, labels), _)| {
-        name == "tokometer_exchanges_total"
+        name == "tokometer_requests_total"
             && labels["outcome"] == "http_5xx"
             && labels["gen_ai_operation_name"] == "chat"
     });

@@ -74,10 +74,10 @@ fn every_value_of_the_script_is_in_its_series() {
     let of = |name: &str, labels: &[(&str, &str)]| value(&samples, name, labels);
     let near = |have: f64, want: f64| assert!((have - want).abs() < 1e-9, "{have} is not {want}");
 
-    assert_eq!(of("tokometer_exchanges_total", &[("outcome", "ok")]), 2.0);
-    assert_eq!(of("tokometer_exchanges_total", &[("outcome", "rejected_busy"), ("status_class", "4xx")]), 1.0);
-    assert_eq!(of("tokometer_exchanges_total", &[("outcome", "upstream_refused")]), 0.0);
-    assert_eq!(of("tokometer_exchanges_total", &[("gen_ai_operation_name", "other")]), 1.0);
+    assert_eq!(of("tokometer_requests_total", &[("outcome", "ok")]), 2.0);
+    assert_eq!(of("tokometer_requests_total", &[("outcome", "rejected_busy"), ("status_class", "4xx")]), 1.0);
+    assert_eq!(of("tokometer_requests_total", &[("outcome", "upstream_refused")]), 0.0);
+    assert_eq!(of("tokometer_requests_total", &[("gen_ai_operation_name", "other")]), 1.0);
     assert_eq!(of("tokometer_finishes_total", &[("finish_reason", "stop")]), 2.0);
 
     // Only the two successful ones, measured from the last byte of the request.
@@ -149,7 +149,7 @@ fn labels_are_escaped_and_unreadable_ones_cleaned() {
     for (accept, form) in [(OPEN, Form::OpenMetrics), ("", Form::Plain)] {
         let samples = text::parse(&scrape(&exporters, accept), form).samples;
         assert_eq!(
-            value(&samples, "tokometer_exchanges_total", &[("outcome", "ok"), ("gen_ai_request_model", "a\"b\\c_d")]),
+            value(&samples, "tokometer_requests_total", &[("outcome", "ok"), ("gen_ai_request_model", "a\"b\\c_d")]),
             1.0
         );
     }
@@ -162,7 +162,7 @@ fn models_over_the_cap_become_other_and_are_counted() {
         exporters.record(&Arc::new(records::good(model)));
     }
     let samples = text::parse(&scrape(&exporters, OPEN), Form::OpenMetrics).samples;
-    let ended = |model| value(&samples, "tokometer_exchanges_total", &[("gen_ai_request_model", model)]);
+    let ended = |model| value(&samples, "tokometer_requests_total", &[("gen_ai_request_model", model)]);
     assert_eq!((ended("a"), ended("b"), ended("other")), (2.0, 1.0, 2.0));
     assert_eq!(value(&samples, "tokometer_labels_folded_total", &[("kind", "model")]), 2.0);
 }
@@ -174,7 +174,7 @@ fn label_sets_over_the_cap_are_folded_and_counted() {
         exporters.record(&Arc::new(records::good(model)));
     }
     let samples = text::parse(&scrape(&exporters, OPEN), Form::OpenMetrics).samples;
-    assert_eq!(value(&samples, "tokometer_exchanges_total", &[("gen_ai_request_model", "other")]), 3.0);
+    assert_eq!(value(&samples, "tokometer_requests_total", &[("gen_ai_request_model", "other")]), 3.0);
     assert_eq!(value(&samples, "tokometer_labels_folded_total", &[("kind", "label_set")]), 3.0);
     assert_eq!(value(&samples, "gen_ai_server_request_duration_seconds_count", &[]), 6.0);
 }
@@ -187,7 +187,7 @@ fn rejected_model_names_take_no_place() {
     }
     exporters.record(&Arc::new(records::good("real")));
     let samples = text::parse(&scrape(&exporters, OPEN), Form::OpenMetrics).samples;
-    assert_eq!(value(&samples, "tokometer_exchanges_total", &[("gen_ai_request_model", "real")]), 1.0);
+    assert_eq!(value(&samples, "tokometer_requests_total", &[("gen_ai_request_model", "real")]), 1.0);
     assert_eq!(
         value(&samples, "gen_ai_server_request_duration_seconds_count", &[("gen_ai_request_model", "other")]),
         2.0

@@ -48,13 +48,13 @@ impl Collect for Still {
         put(Id::InFlightOldest, &[(Key::Phase, "streaming".into())], 2.5);
         put(Id::InFlightWaited, &[(Key::Phase, "streaming".into())], 1.25);
         put(Id::InFlightStalled, &[], 1.0);
-        put(Id::InFlightHeldUp, &[], 1.0);
+        put(Id::InFlightBlocked, &[], 1.0);
         put(Id::EngineSilence, &[], 1.25);
         put(Id::EngineSilenceBound, &[], 60.0);
         put(Id::EngineWedged, &[], 0.0);
         let mut put = |id, attributes: &[(Key, Value)], value: f64| points.put(id, attributes, value);
         put(Id::InFlightUntracked, &[], 0.0);
-        put(Id::RecentExchanges, &[], 7.0);
+        put(Id::RecentRequests, &[], 7.0);
         put(Id::RecentMemory, &[], 9000.0);
         put(Id::RecentDropped, &[], 0.0);
         put(Id::RecordsDropped, &[], 6.0);
@@ -72,7 +72,7 @@ impl Collect for Still {
 
         let tenant = || (Key::Tenant, text("acme"));
         for (class, ended) in [("success", 5.0), ("client_abort", 0.0), ("failure", 3.0), ("unobserved", 0.0)] {
-            put(Id::TenantExchanges, &[tenant(), (Key::OutcomeClass, class.into())], ended);
+            put(Id::TenantRequests, &[tenant(), (Key::OutcomeClass, class.into())], ended);
         }
         put(Id::TenantInputTokens, &[tenant(), (Key::Source, "usage".into())], 500.0);
         put(Id::TenantCachedTokens, &[tenant()], 100.0);

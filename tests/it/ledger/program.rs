@@ -57,7 +57,7 @@ fn tenant_usage_is_exported_without_secrets() {
     let tenant = "tenant=\"d8ad00265ff0\"";
     let page = until("all requests are exported", || {
         let page = get(instrument.admin(), "/metrics");
-        let done = value(&page, &["tokometer_tenant_exchanges_total", tenant, "\"success\""]) == Some(6.0);
+        let done = value(&page, &["tokometer_tenant_requests_total", tenant, "\"success\""]) == Some(6.0);
         done.then_some(page)
     });
     let output = value(&page, &["tokometer_tenant_output_tokens_total", tenant, "source=\"usage\""]).unwrap();
@@ -67,7 +67,7 @@ fn tenant_usage_is_exported_without_secrets() {
     assert!((cost - (input + 2.0 * output) / 1e6).abs() < 1e-12, "{cost}");
     assert_eq!(value(&page, &["tokometer_budget_spent_total", "\"daily\"", "unit=\"tokens\""]), Some(input + output));
     assert_eq!(value(&page, &["tokometer_budget_limit", "\"daily\""]), Some(1000.0));
-    let everything = [page, get(instrument.admin(), "/config"), get(instrument.admin(), "/exchanges")];
+    let everything = [page, get(instrument.admin(), "/config"), get(instrument.admin(), "/requests")];
     instrument.stop();
     runtime.block_on(simulator.stop());
     let log = std::fs::read_to_string(log).unwrap();

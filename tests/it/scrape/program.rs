@@ -117,7 +117,7 @@ fn engine_queue_is_exported_and_scrapes_are_no_traffic() {
     let (ours, own) =
         (after["tokometer_engine_queue_time_seconds_total"], engine["vllm:request_queue_time_seconds_sum"]);
     assert!((ours - own).abs() < 1e-9 && own > 0.0, "{ours} is not the engine's {own}");
-    assert_eq!(after["tokometer_exchanges_total"], requests);
+    assert_eq!(after["tokometer_requests_total"], requests);
     assert_eq!(after["tokometer_engine_scrape_failures_total"], 0.0);
 
     runtime.block_on(simulator.stop());
@@ -128,7 +128,7 @@ fn engine_queue_is_exported_and_scrapes_are_no_traffic() {
     let of_page = |name: &&String| name.contains("_engine_") && !of_traffic.iter().any(|other| name.contains(other));
     let told: Vec<&String> = gone.keys().filter(of_page).collect();
     assert!(told.is_empty(), "{told:?} of a stopped engine");
-    assert_eq!(gone["tokometer_exchanges_total"], requests);
+    assert_eq!(gone["tokometer_requests_total"], requests);
     instrument.stop();
 }
 

@@ -27,7 +27,7 @@ fn engine(settings: &Settings) -> Vec<Rule> {
     let live = series(Id::LiveTokens);
     let phase = Key::Phase.label();
     let waiting = format!("sum by ({POD}) ({in_flight}{{{phase}=\"waiting_first_token\"}})");
-    let exchanges = series(Id::Exchanges);
+    let exchanges = series(Id::Requests);
     let outcome = Key::Outcome.label();
     let ended = |matchers: &str, window| format!("sum by ({POD}) (increase({exchanges}{matchers}[{window}]))");
     let truncated = format!("{{{outcome}=\"truncated\"}}");
@@ -133,7 +133,7 @@ fn own(settings: &Settings) -> Vec<Rule> {
         ),
         alert("LLMSidecarBypassed", "warning")
             .pending("15m")
-            .when(format!("{}\n> 5 + 1.1 * {}", ended("vllm:request_success_total"), ended(&series(Id::Exchanges))))
+            .when(format!("{}\n> 5 + 1.1 * {}", ended("vllm:request_success_total"), ended(&series(Id::Requests))))
             .about(
                 "The server answers more requests than pass tokometer",
                 "vLLM in {{ $labels.pod }} ended {{ $value | humanize }} requests in the last 15 minutes, a \

@@ -331,7 +331,7 @@ impl Collect for Ledger {
             for class in ["success", "client_abort", "failure", "unobserved"] {
                 let of = usage.ended.iter().filter(|(outcome, _)| outcome_class(*outcome) == class);
                 let ended: u64 = of.map(|(_, n)| n).sum();
-                points.put(Id::TenantExchanges, &[tenant.clone(), (Key::OutcomeClass, class.into())], ended);
+                points.put(Id::TenantRequests, &[tenant.clone(), (Key::OutcomeClass, class.into())], ended);
             }
             for (id, counts) in [(Id::TenantInputTokens, usage.input), (Id::TenantOutputTokens, usage.output)] {
                 for (source, tokens) in counts {
@@ -454,7 +454,7 @@ mod tests {
             ledger.add(&Record::new(labels, Instant::now(), outcome, Duration::ZERO));
         }
         // Requests without a tenant, and those of other tenants.
-        assert_eq!(values_of(&ledger, Id::TenantExchanges), [2.0, 0.0, 2.0, 1.0, 0.0, 0.0, 0.0, 0.0]);
+        assert_eq!(values_of(&ledger, Id::TenantRequests), [2.0, 0.0, 2.0, 1.0, 0.0, 0.0, 0.0, 0.0]);
         assert_eq!(values_of(&ledger, Id::LabelsFolded), [0.0]);
     }
 

@@ -188,7 +188,7 @@ impl Recorder {
             if labels.route.is_read() {
                 let mut found = handles.found();
                 for (outcome, class) in failure::EXPECTED {
-                    found.add(Id::Exchanges, ended(outcome, class), 0);
+                    found.add(Id::Requests, ended(outcome, class), 0);
                 }
             }
             Arc::new(handles)
@@ -238,7 +238,7 @@ impl Recorder {
             }
         }
         let found = &mut *handles.found();
-        found.add(Id::Exchanges, ended(record.outcome, failure::status_class(record.status)), 1);
+        found.add(Id::Requests, ended(record.outcome, failure::status_class(record.status)), 1);
         found.add(Id::RequestBody, NONE, record.request_bytes);
         found.add(Id::ResponseBody, NONE, record.response_bytes);
         // Requests on other paths are counted but not parsed: nothing else is known about them.
@@ -265,7 +265,7 @@ impl Recorder {
     /// Counts requests for which no record was kept.
     pub(crate) fn count_unrecorded(&self, labels: &Labels, outcome: Outcome, requests: u64) {
         let handles = self.handles(&Arc::new(labels.clone()), false);
-        handles.found().add(Id::Exchanges, ended(outcome, None), requests);
+        handles.found().add(Id::Requests, ended(outcome, None), requests);
     }
 }
 

@@ -309,14 +309,14 @@ impl Collect for InFlight {
             }
             let verdict = stats.verdict;
             points.put_at(pair, Id::InFlightStalled, &[], stats.stalled);
-            points.put_at(pair, Id::InFlightHeldUp, &[], verdict.held_up);
+            points.put_at(pair, Id::InFlightBlocked, &[], verdict.held_up);
             points.put_at(pair, Id::EngineSilence, &[], verdict.silent);
             points.put_at(pair, Id::EngineSilenceBound, &[], verdict.rule.map(|_| verdict.bound));
             points.put_at(pair, Id::EngineWedged, &[], verdict.state == State::Wedged);
         }
         let (recent, bytes) = self.recent.held();
         points.put(Id::InFlightUntracked, &[], self.untracked());
-        points.put(Id::RecentExchanges, &[], recent);
+        points.put(Id::RecentRequests, &[], recent);
         points.put(Id::RecentMemory, &[], bytes);
         points.put(Id::RecentDropped, &[], self.recent.dropped());
     }

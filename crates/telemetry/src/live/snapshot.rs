@@ -278,7 +278,7 @@ pub struct Slow {
 pub struct SinceStart {
     /// Output tokens: the sum of `tokometer_live_tokens_total`.
     pub tokens: u64,
-    /// Ended requests by outcome, without zero counts: sums of `tokometer_exchanges_total`, without the operation
+    /// Ended requests by outcome, without zero counts: sums of `tokometer_requests_total`, without the operation
     /// `other`.
     pub exchanges: BTreeMap<String, u64>,
     /// Requests not watched in flight because there were too many. They are still counted.

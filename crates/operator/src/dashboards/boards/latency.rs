@@ -122,7 +122,7 @@ fn tokens() -> Row {
 
 fn where_the_time_goes() -> Row {
     let phases = sum_rate(Id::PhaseDuration).by(Key::Phase).parsed();
-    let phases = format!("({phases})\n/ on () group_left ()\n{}", divisor(total(Id::Exchanges).parsed()));
+    let phases = format!("({phases})\n/ on () group_left ()\n{}", divisor(total(Id::Requests).parsed()));
     let panels = vec![
         stacked("Mean time of an exchange, by what it was", "s")
             .about(
@@ -173,7 +173,7 @@ fn what_ends_without_a_token() -> Row {
             .outcome_colors()
             .range_or(
                 "{{outcome}}",
-                positive(total(Id::Exchanges).by(Key::Outcome).parsed().without(Key::Outcome, "ok")),
+                positive(total(Id::Requests).by(Key::Outcome).parsed().without(Key::Outcome, "ok")),
                 "only where an exchange did not end well",
             ),
         stacked("Finish reasons per second", "ops")

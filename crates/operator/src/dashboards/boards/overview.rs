@@ -50,7 +50,7 @@ fn is_anything_wrong() -> Row {
         count(Id::BuildInfo)
     );
     const FAILED: &str = "upstream_.*|truncated|error_in_stream|http_5xx|rejected_busy|no_output";
-    let failed = total(Id::Exchanges).parsed().like(Key::Outcome, FAILED);
+    let failed = total(Id::Requests).parsed().like(Key::Outcome, FAILED);
     let panels = vec![
         stat("Budget burn rate, 1 h", TIMES)
             .about(
@@ -103,7 +103,7 @@ fn is_anything_wrong() -> Row {
             .idle_is_grey()
             .decimals(2)
             .thresholds(GOOD, &[(0.005, "orange"), (0.05, BAD)])
-            .range("failures", or_idle(share(failed, total(Id::Exchanges).parsed())))
+            .range("failures", or_idle(share(failed, total(Id::Requests).parsed())))
             .leads_to("Latency and speed", boards::LATENCY)
             .size(4, 5),
     ];
@@ -152,7 +152,7 @@ fn traffic() -> Row {
                  server failed.",
             )
             .outcome_colors()
-            .range("{{outcome}}", positive(total(Id::Exchanges).by(Key::Outcome).parsed())),
+            .range("{{outcome}}", positive(total(Id::Requests).by(Key::Outcome).parsed())),
         graph("Tokens per second", MANY_TOKENS_PER_SECOND)
             .about(
                 "Prompt tokens of exchanges that ended, those of them from the cache, and output as it \
@@ -206,7 +206,7 @@ fn by_model_and_pod() -> Row {
             "Each model that answered: its traffic, its speed, and how fast its worst objective burns. \
                  What no model answered has a row of its own. Click a model for its latency and speed.",
         )
-        .rows(total(Id::Exchanges).by(Key::ResponseModel).parsed())
+        .rows(total(Id::Requests).by(Key::ResponseModel).parsed())
         .rows(total(Id::LiveTokens).by(Key::ResponseModel))
         .rows(quantile(0.99, Id::OwnTimeToFirstToken).by(Key::ResponseModel))
         .rows(quantile(0.1, Id::DecodeRate).by(Key::ResponseModel))
@@ -272,7 +272,7 @@ fn fleet() -> Row {
 
 /// Who uses the fleet, and what it costs.
 fn tenants_and_cost() -> Row {
-    let all = total(Id::TenantExchanges).by(Key::Tenant);
+    let all = total(Id::TenantRequests).by(Key::Tenant);
     let failed = all.clone().only(Key::OutcomeClass, "failure");
     let panels = vec![
         graph("Output tokens per second by tenant", MANY_TOKENS_PER_SECOND)

@@ -116,7 +116,7 @@ fn load() -> Row {
         stacked("In flight", "short")
             .about("Open exchanges before and after their first token.")
             .range("{{phase}}", sum(Id::InFlight).by(Key::Phase))
-            .range("clients take nothing", sum(Id::InFlightHeldUp))
+            .range("clients take nothing", sum(Id::InFlightBlocked))
             .range("stalled", sum(Id::InFlightStalled))
             .fields_like(
                 "^(clients take nothing|stalled)$",
@@ -146,7 +146,7 @@ fn errors() -> Row {
         stacked("Exchanges per second by outcome", "reqps")
             .about("Grey is what clients did.")
             .outcome_colors()
-            .range("{{outcome}}", positive(total(Id::Exchanges).by(Key::Outcome).parsed())),
+            .range("{{outcome}}", positive(total(Id::Requests).by(Key::Outcome).parsed())),
         graph("Connections without a server, per second", "ops")
             .about("By the reason that the system gave.")
             .range("{{reason}}", total(Id::ConnectFailures).by(Key::Reason))
@@ -155,7 +155,7 @@ fn errors() -> Row {
             .about("Before their first token, or in the middle of the answer.")
             .range_or(
                 "{{outcome}}",
-                total(Id::Exchanges).by(Key::Outcome).parsed().like(Key::Outcome, "client_abort_.*"),
+                total(Id::Requests).by(Key::Outcome).parsed().like(Key::Outcome, "client_abort_.*"),
                 "only where a client went away",
             ),
     ];

@@ -37,7 +37,7 @@ pub fn metrics_markdown() -> String {
     let mut out = String::from(HEAD);
     let sections = [
         ("GenAI conventions", Scope::GenAi),
-        ("Requests", Scope::Exchange),
+        ("Requests", Scope::Request),
         ("Servers", Scope::Server),
         ("The process", Scope::Process),
     ];

@@ -134,74 +134,74 @@ catalogue! {
     // Requests.
 
     /// Requests that ended, each with exactly one outcome
-    Exchanges = counter(Scope::Exchange, "tokometer.exchanges", "{exchange}").by(&[Key::Outcome, Key::StatusClass]),
+    Requests = counter(Scope::Request, "tokometer.requests", "{request}").by(&[Key::Outcome, Key::StatusClass]),
     /// Choices with a finish reason (a request may have several)
-    Finishes = counter(Scope::Exchange, "tokometer.finishes", "{choice}").by(&[Key::FinishReason]),
+    Finishes = counter(Scope::Request, "tokometer.finishes", "{choice}").by(&[Key::FinishReason]),
     /// Time from the last byte of the request to the end of the response headers
-    OwnTimeToHeaders = histogram(Scope::Exchange, "tokometer.time_to_headers", "s", WAIT)
+    OwnTimeToHeaders = histogram(Scope::Request, "tokometer.time_to_headers", "s", WAIT)
         .by(&[Key::OutcomeClass]).exemplars(),
     /// Time from the last byte of the request to the first event of a streamed response
-    OwnTimeToFirstEvent = histogram(Scope::Exchange, "tokometer.time_to_first_event", "s", WAIT)
+    OwnTimeToFirstEvent = histogram(Scope::Request, "tokometer.time_to_first_event", "s", WAIT)
         .by(&[Key::OutcomeClass]).exemplars(),
     /// Time from the last byte of the request to the first token on any channel of a streamed response, regardless of
     /// its outcome
-    OwnTimeToFirstToken = histogram(Scope::Exchange, "tokometer.time_to_first_token", "s", WAIT)
+    OwnTimeToFirstToken = histogram(Scope::Request, "tokometer.time_to_first_token", "s", WAIT)
         .by(&[Key::OutcomeClass]).by_prompt().exemplars(),
     /// Time from the last byte of the request to the first visible content of a streamed response
-    OwnTimeToFirstVisible = histogram(Scope::Exchange, "tokometer.time_to_first_visible", "s", WAIT)
+    OwnTimeToFirstVisible = histogram(Scope::Request, "tokometer.time_to_first_visible", "s", WAIT)
         .by(&[Key::OutcomeClass]).by_prompt().exemplars(),
     /// Time waited by requests that ended without a token
-    WaitWithoutFirstToken = histogram(Scope::Exchange, "tokometer.wait_without_first_token", "s", WAIT)
+    WaitWithoutFirstToken = histogram(Scope::Request, "tokometer.wait_without_first_token", "s", WAIT)
         .by(&[Key::Outcome]).exemplars(),
     /// Tokens per second between the first and the last token-bearing event of one stream; `source` marks lower bounds
     /// and estimates
-    DecodeRate = histogram(Scope::Exchange, "tokometer.decode.tokens", "{token}/s", RATE)
+    DecodeRate = histogram(Scope::Request, "tokometer.decode.tokens", "{token}/s", RATE)
         .by(&[Key::Source]).exemplars(),
     /// Gap between token-bearing events divided by the tokens in the event: k observations of gap/k
-    InterTokenLatency = histogram(Scope::Exchange, "tokometer.inter_token_latency", "s", GAP).exemplars(),
+    InterTokenLatency = histogram(Scope::Request, "tokometer.inter_token_latency", "s", GAP).exemplars(),
     /// Gap between token-bearing events
-    ChunkGap = histogram(Scope::Exchange, "tokometer.chunk_gap", "s", GAP).exemplars(),
+    ChunkGap = histogram(Scope::Request, "tokometer.chunk_gap", "s", GAP).exemplars(),
     /// Tokens in one event after the first, where the engine reports them
-    ChunkTokens = histogram(Scope::Exchange, "tokometer.chunk.tokens", "{token}", CHUNK_TOKENS),
+    ChunkTokens = histogram(Scope::Request, "tokometer.chunk.tokens", "{token}", CHUNK_TOKENS),
     /// Gaps longer than the stall threshold that were not caused by the client
-    Stalls = counter(Scope::Exchange, "tokometer.stalls", "{stall}"),
+    Stalls = counter(Scope::Request, "tokometer.stalls", "{stall}"),
     /// Uncached prompt tokens divided by the time to the first token without queueing; only where cached tokens and
     /// queue time are known
-    PrefillRate = histogram(Scope::Exchange, "tokometer.prefill.tokens", "{token}/s", PREFILL_RATE)
+    PrefillRate = histogram(Scope::Request, "tokometer.prefill.tokens", "{token}/s", PREFILL_RATE)
         .by(&[Key::Source]).by_prompt().exemplars(),
     /// Time in the server's queue; `remainder` (Ollama) includes some milliseconds of templating and tokenizing
-    QueueTime = histogram(Scope::Exchange, "tokometer.queue.time", "s", WAIT).by(&[Key::Source]).exemplars(),
+    QueueTime = histogram(Scope::Request, "tokometer.queue.time", "s", WAIT).by(&[Key::Source]).exemplars(),
     /// Time of a request by phase; the phases add up to the time from its first byte to its end
-    PhaseDuration = histogram(Scope::Exchange, "tokometer.phase.duration", "s", PHASE).by(&[Key::Phase]).exemplars(),
+    PhaseDuration = histogram(Scope::Request, "tokometer.phase.duration", "s", PHASE).by(&[Key::Phase]).exemplars(),
     /// Time during which the response was blocked on a slow client (backpressure)
-    DeliveryBlocked = histogram(Scope::Exchange, "tokometer.delivery.blocked", "s", WAIT).exemplars(),
+    DeliveryBlocked = histogram(Scope::Request, "tokometer.delivery.blocked", "s", WAIT).exemplars(),
     /// Prompt tokens, including cached ones
-    InputTokens = counter(Scope::Exchange, "tokometer.input.tokens", "{token}").by(&[Key::Source]),
+    InputTokens = counter(Scope::Request, "tokometer.input.tokens", "{token}").by(&[Key::Source]),
     /// Output tokens of requests that ended, including partial ones of aborted requests
-    OutputTokens = counter(Scope::Exchange, "tokometer.output.tokens", "{token}").by(&[Key::Source]),
+    OutputTokens = counter(Scope::Request, "tokometer.output.tokens", "{token}").by(&[Key::Source]),
     /// Prompt tokens read from the engine's cache, where the engine reports them
-    CachedTokens = counter(Scope::Exchange, "tokometer.cached.tokens", "{token}"),
+    CachedTokens = counter(Scope::Request, "tokometer.cached.tokens", "{token}"),
     /// Prompt tokens written to the engine's cache, where the engine reports them
-    CacheCreationTokens = counter(Scope::Exchange, "tokometer.cache_creation.tokens", "{token}"),
+    CacheCreationTokens = counter(Scope::Request, "tokometer.cache_creation.tokens", "{token}"),
     /// Audio tokens in prompts, where the engine reports them
-    InputAudioTokens = counter(Scope::Exchange, "tokometer.input.audio.tokens", "{token}"),
+    InputAudioTokens = counter(Scope::Request, "tokometer.input.audio.tokens", "{token}"),
     /// Image tokens in prompts, where the engine reports them
-    InputImageTokens = counter(Scope::Exchange, "tokometer.input.image.tokens", "{token}"),
+    InputImageTokens = counter(Scope::Request, "tokometer.input.image.tokens", "{token}"),
     /// Reasoning tokens in the output, where the engine reports them
-    ReasoningTokens = counter(Scope::Exchange, "tokometer.reasoning.tokens", "{token}"),
+    ReasoningTokens = counter(Scope::Request, "tokometer.reasoning.tokens", "{token}"),
     /// Audio tokens in the output, where the engine reports them
-    OutputAudioTokens = counter(Scope::Exchange, "tokometer.output.audio.tokens", "{token}"),
+    OutputAudioTokens = counter(Scope::Request, "tokometer.output.audio.tokens", "{token}"),
     /// Output tokens while they are streamed: a lower bound that is corrected upward at the end of each stream
-    LiveTokens = counter(Scope::Exchange, "tokometer.live.tokens", "{token}"),
+    LiveTokens = counter(Scope::Request, "tokometer.live.tokens", "{token}"),
     /// Bytes of request bodies
-    RequestBody = counter(Scope::Exchange, "tokometer.request.body", "By"),
+    RequestBody = counter(Scope::Request, "tokometer.request.body", "By"),
     /// Bytes of response bodies
-    ResponseBody = counter(Scope::Exchange, "tokometer.response.body", "By"),
+    ResponseBody = counter(Scope::Request, "tokometer.response.body", "By"),
 
     // Requests in flight and recently ended ones.
 
     /// Open requests
-    InFlight = up_down(Scope::Server, "tokometer.in_flight", "{exchange}").by(&[Key::Phase]).recorded(),
+    InFlight = up_down(Scope::Server, "tokometer.in_flight", "{request}").by(&[Key::Phase]).recorded(),
     /// Mean age of the requests in flight, from their first byte; absent when there is none
     InFlightMeanAge = gauge(Scope::Server, "tokometer.in_flight.age.mean", "s").by(&[Key::Phase]),
     /// Age of the oldest request in flight; absent when there is none
@@ -209,24 +209,24 @@ catalogue! {
     /// Maximum time that a request in flight has waited for its next (or first) token; absent when there is none
     InFlightWaited = gauge(Scope::Server, "tokometer.in_flight.wait.max", "s").by(&[Key::Phase]),
     /// Streams whose next token is overdue by the stall threshold and whose clients are not blocking
-    InFlightStalled = gauge(Scope::Server, "tokometer.in_flight.stalled", "{exchange}"),
+    InFlightStalled = gauge(Scope::Server, "tokometer.in_flight.stalled", "{request}"),
     /// Requests in flight that are blocked on a slow client (backpressure)
-    InFlightHeldUp = gauge(Scope::Server, "tokometer.in_flight.held_up", "{exchange}"),
+    InFlightBlocked = gauge(Scope::Server, "tokometer.in_flight.blocked", "{request}"),
     /// Requests not tracked while in flight because more than 65,536 were open
-    InFlightUntracked = counter(Scope::Process, "tokometer.in_flight.untracked", "{exchange}"),
+    InFlightUntracked = counter(Scope::Process, "tokometer.in_flight.untracked", "{request}"),
     /// Time since the engine last sent a token to any client while it had pending requests; 0 when it has none
     EngineSilence = gauge(Scope::Server, "tokometer.engine.silence", "s"),
     /// Maximum silence allowed for the requests in flight; absent when the engine has no pending request
     EngineSilenceBound = gauge(Scope::Server, "tokometer.engine.silence.bound", "s"),
     /// 1 while the engine has been silent for longer than its bound, so that /engine/healthz returns 503; else 0
     EngineWedged = gauge(Scope::Server, "tokometer.engine.wedged", ""),
-    /// Ended requests kept for /exchanges
-    RecentExchanges = gauge(Scope::Process, "tokometer.recent.exchanges", "{exchange}"),
+    /// Ended requests kept for /requests
+    RecentRequests = gauge(Scope::Process, "tokometer.recent.requests", "{request}"),
     /// Memory used by the kept ended requests
     RecentMemory = gauge(Scope::Process, "tokometer.recent.memory", "By"),
     /// Ended requests not kept because they ended faster than they could be stored
-    RecentDropped = counter(Scope::Process, "tokometer.recent.dropped", "{exchange}"),
-    /// Requests whose records were dropped because too many were waiting to be counted: only tokometer.exchanges counts
+    RecentDropped = counter(Scope::Process, "tokometer.recent.dropped", "{request}"),
+    /// Requests whose records were dropped because too many were waiting to be counted: only tokometer.requests counts
     /// them, by operation, server and outcome
     RecordsDropped = counter(Scope::Process, "tokometer.records.dropped", "{request}"),
     /// Access log lines lost; absent where no access log is written
@@ -272,7 +272,7 @@ catalogue! {
     EventLoopLag = gauge(Scope::Process, "tokometer.event_loop.lag", "s"),
     /// Responses without a token count from the engine that the tokenizer could not count either; only where a
     /// tokenizer is configured
-    TokenizerUncounted = counter(Scope::Process, "tokometer.tokenizer.uncounted", "{answer}").by(&[Key::Reason]),
+    TokenizerUncounted = counter(Scope::Process, "tokometer.tokenizer.uncounted", "{response}").by(&[Key::Reason]),
 
     // The engine's own metrics.
 
@@ -329,15 +329,15 @@ catalogue! {
     /// OTLP exports that failed after their retries
     ExportsFailed = counter(Scope::Process, "tokometer.telemetry.exports.failed", "{export}").by(&[Key::Signal]),
     /// Requests whose attributes were folded into `other` because a cap was reached
-    LabelsFolded = counter(Scope::Process, "tokometer.labels.folded", "{exchange}").by(&[Key::Kind]),
+    LabelsFolded = counter(Scope::Process, "tokometer.labels.folded", "{request}").by(&[Key::Kind]),
 
     // Objectives.
 
     /// Requests evaluated by an objective; bad ones carry the reason
-    SloEvents = counter(Scope::Process, "tokometer.slo.events", "{exchange}")
+    SloEvents = counter(Scope::Process, "tokometer.slo.events", "{request}")
         .by(&[Key::Slo, Key::Model, Key::Verdict, Key::Reason]),
     /// Requests in scope of an objective but not evaluated: the server was not the cause, or too little is known
-    SloExcluded = counter(Scope::Process, "tokometer.slo.excluded", "{exchange}")
+    SloExcluded = counter(Scope::Process, "tokometer.slo.excluded", "{request}")
         .by(&[Key::Slo, Key::Model, Key::Reason]),
     /// Output tokens of requests that met a goodput objective
     SloGoodTokens = counter(Scope::Process, "tokometer.slo.good_output.tokens", "{token}")
@@ -350,7 +350,7 @@ catalogue! {
     // Tenants, cost and budgets.
 
     /// Requests by tenant; only with `tenants`
-    TenantExchanges = counter(Scope::Process, "tokometer.tenant.exchanges", "{exchange}")
+    TenantRequests = counter(Scope::Process, "tokometer.tenant.requests", "{request}")
         .by(&[Key::Tenant, Key::OutcomeClass]),
     /// Prompt tokens by tenant, including cached ones; only with `tenants`
     TenantInputTokens = counter(Scope::Process, "tokometer.tenant.input.tokens", "{token}")
@@ -366,7 +366,7 @@ catalogue! {
         .by(&[Key::Model, Key::Tenant, Key::Currency, Key::Source]),
     /// Responses not included in any cost because their model has no price or their token count is unknown; only with
     /// `prices`
-    Unpriced = counter(Scope::Process, "tokometer.unpriced", "{exchange}").by(&[Key::Model, Key::Reason]),
+    Unpriced = counter(Scope::Process, "tokometer.unpriced", "{request}").by(&[Key::Model, Key::Reason]),
     /// Amount of a budget used since the process started, in the budget's unit
     BudgetSpent = counter(Scope::Process, "tokometer.budget.spent", "").by(&[Key::Budget, Key::Unit]),
     /// Daily limit of a budget (midnight to midnight UTC)
@@ -388,9 +388,9 @@ catalogue! {
     /// Bytes of export requests being read or waiting to be forwarded
     EngineMessagesWaiting = gauge(Scope::Process, "tokometer.engine_spans.messages.waiting", "By"),
     /// Requests by result of the search for their engine span; counted only while spans arrive
-    SpanJoins = counter(Scope::Process, "tokometer.span_joins", "{exchange}").by(&[Key::Result]),
+    SpanJoins = counter(Scope::Process, "tokometer.span_joins", "{request}").by(&[Key::Result]),
     /// Requests waiting for their engine span
-    SpanJoinsHeld = gauge(Scope::Process, "tokometer.span_joins.held", "{exchange}"),
+    SpanJoinsHeld = gauge(Scope::Process, "tokometer.span_joins.held", "{request}"),
 
     // The process.
 

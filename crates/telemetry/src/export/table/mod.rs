@@ -32,7 +32,7 @@ pub enum Scope {
     /// A request, with the attributes of the GenAI conventions.
     GenAi,
     /// A request, with the attributes of the GenAI conventions and `streaming`.
-    Exchange,
+    Request,
     /// A listener (listen address and upstream).
     Server,
     /// The process.
@@ -53,7 +53,7 @@ impl Scope {
         ];
         match self {
             Scope::GenAi => ALL.split_at(6).0,
-            Scope::Exchange => ALL,
+            Scope::Request => ALL,
             Scope::Server => &[Key::ServerAddress, Key::ServerPort],
             Scope::Process => &[],
         }
@@ -132,7 +132,7 @@ impl Metric {
             optional: &[],
             generation: Generation::Every,
             exemplar: false,
-            recorded: matches!(scope, Scope::GenAi | Scope::Exchange),
+            recorded: matches!(scope, Scope::GenAi | Scope::Request),
         }
     }
 
