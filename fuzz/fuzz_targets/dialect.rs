@@ -6,14 +6,14 @@ use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 use tokometer_fuzz::cut::Cut;
 use tokometer_decode::AnswerText;
-use tokometer_decode::Each;
+use tokometer_decode::EventSink;
 use tokometer_decode::EngineFacts;
 use tokometer_decode::Framing;
 use tokometer_decode::RequestDecoder;
 use tokometer_decode::RequestFacts;
 use tokometer_decode::ResponseDecoder;
+use tokometer_decode::ResponseInfo;
 use tokometer_decode::Route;
-use tokometer_decode::Said;
 use tokometer_decode::StreamEvent;
 use tokometer_decode::TextLimits;
 use tokometer_decode::TextMemory;
@@ -29,8 +29,8 @@ struct Told {
     said: Vec<(Option<String>, EngineFacts)>,
 }
 
-impl Each for Told {
-    fn event(&mut self, event: &StreamEvent, said: &Said<'_>) {
+impl EventSink for Told {
+    fn event(&mut self, event: &StreamEvent, said: &ResponseInfo<'_>) {
         self.events.push(*event);
         self.said.push((said.model().map(str::to_owned), said.engine()));
     }

@@ -4,22 +4,15 @@
 
 use libfuzzer_sys::fuzz_target;
 use memchr::memchr2;
+use tokometer_decode::framing::Piece;
+use tokometer_decode::framing::SseFramer;
+use tokometer_decode::framing::next_piece;
 use tokometer_fuzz::cut::Cut;
 use tokometer_fuzz::work::Work;
 
-use crate::ndjson::next_piece;
-use crate::sse::Piece;
-use crate::sse::SseFramer;
-
-// Private parts of `decode` that refer to nothing else in it.
-#[path = "../../crates/decode/src/framing/ndjson.rs"]
-mod ndjson;
-#[path = "../../crates/decode/src/framing/sse.rs"]
-mod sse;
-
 /// The data of each event. `ahead`: lines that the framer offers are taken before it reads them, as predictions do.
 fn read(pieces: &[&[u8]], ahead: bool) -> Vec<Vec<u8>> {
-    let mut framer = SseFramer::new();
+    let mut framer = SseFramer::default();
     let mut events = Vec::new();
     let mut data = Vec::new();
     for piece in pieces {

@@ -5,20 +5,16 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use tokometer_decode::scan::Pause;
+use tokometer_decode::scan::Scanner;
 use tokometer_fuzz::cut::Cut;
 use tokometer_fuzz::work::Work;
 
-use crate::scan::Pause;
-use crate::scan::Scanner;
 use crate::scanner::lenient;
 use crate::scanner::strict;
 use crate::scanner::tree::Finds;
 use crate::scanner::tree::Node;
 
-// A private part of `decode` that refers to nothing else in it.
-#[allow(dead_code, reason = "only predictions use the rest")]
-#[path = "../../crates/decode/src/scan/mod.rs"]
-mod scan;
 #[path = "../scanner/mod.rs"]
 mod scanner;
 

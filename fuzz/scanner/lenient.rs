@@ -3,8 +3,8 @@
 use super::tree::DEPTH;
 use super::tree::LONGEST;
 use super::tree::Node;
-use crate::scan::Place;
-use crate::scan::Shape;
+use tokometer_decode::scan::Place;
+use tokometer_decode::scan::Shape;
 
 /// True if the scanner must accept this text to its end.
 pub(crate) fn accepts(text: &[u8]) -> bool {

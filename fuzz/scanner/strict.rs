@@ -14,8 +14,8 @@ use super::tree::Finds;
 use super::tree::Found;
 use super::tree::LONGEST;
 use super::tree::Node;
-use crate::scan::Place;
-use crate::scan::Shape;
+use tokometer_decode::scan::Place;
+use tokometer_decode::scan::Shape;
 
 /// The expected findings in this text; `None` if it is not JSON (or has a key that is not Unicode).
 pub(crate) fn finds(text: &[u8]) -> Option<Finds> {
