@@ -113,7 +113,7 @@ live-vllm: ## A real vLLM 0.32 on the CPU, with both of its front ends (gets 6 G
 
 .PHONY: hostile
 hostile: ## Attacks on the program: work, memory, pauses and counts are asserted (needs root for the memory cgroup)
-	tests/stages.sh hostile hostile-cgroup
+	tests/stages.sh hostile-release hostile-cgroup
 
 .PHONY: hostile-table
 hostile-table: ## What the attacks cost, for docs/PERFORMANCE.md; asserts nothing

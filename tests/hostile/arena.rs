@@ -187,7 +187,7 @@ fn miscounts(metrics: &Metrics, seen: &Seen, requests: u64) -> Vec<String> {
 }
 
 /// The measurements that exceed a limit.
-pub(crate) fn over_limits(attack: &Attack, measured: &Measured, asserts_cpu: bool) -> Vec<String> {
+pub(crate) fn over_limits(attack: &Attack, measured: &Measured, cpu_factor: u32) -> Vec<String> {
     let mut over = Vec::new();
     let mut assert = |holds: bool, what: String| {
         if !holds {
@@ -196,10 +196,9 @@ pub(crate) fn over_limits(attack: &Attack, measured: &Measured, asserts_cpu: boo
     };
     let seen = &measured.seen;
     let connections = u32::try_from(attack.connections).unwrap_or(u32::MAX);
-    let allowed = limits::CPU_PER_MB.mul_f64(measured.bytes as f64 / 1e6)
-        + limits::CPU_PER_CONNECTION * connections
-        + limits::CPU_NOISE;
-    if attack.costs && asserts_cpu {
+    let cost = limits::CPU_PER_MB.mul_f64(measured.bytes as f64 / 1e6) + limits::CPU_PER_CONNECTION * connections;
+    let allowed = cost * cpu_factor + limits::CPU_NOISE;
+    if attack.costs {
         assert(
             measured.cpu <= allowed && !measured.busy,
             format!("CPU {:.2?} for {} bytes, limit {allowed:.2?}", measured.cpu, measured.bytes),

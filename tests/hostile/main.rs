@@ -6,7 +6,7 @@
 //! compressed requests and probes of the admin server. NAMES select attacks by parts of their names. `--table` writes
 //! the measurements to `target/bench/hostile.md` and asserts nothing. `--cgroup` runs each process with the chart's
 //! configuration in a memory cgroup of this size, which requires root; if no cgroup can be created, the exit code is
-//! 77. `TOKOMETER_BIN` is the binary to attack: CPU time is asserted only for an optimised build.
+//! 77. `TOKOMETER_BIN` is the binary to attack; a debug build may use more CPU time.
 
 mod arena;
 mod attack;
@@ -75,11 +75,8 @@ fn run() -> Outcome<ExitCode> {
         }
         println!("in a memory cgroup of {} MiB, with {}", limit >> 20, arguments.join(" "));
     }
-    // A debug build uses many times as much CPU time.
-    let optimised = !cfg!(debug_assertions) || std::env::var_os("TOKOMETER_BIN").is_some();
-    if !optimised {
-        println!("CPU time is not asserted: {} is a debug build", program::binary().display());
-    }
+    let cpu_factor = if program::is_debug_build() { limits::DEBUG_CPU_FACTOR } else { 1 };
+    println!("{}: CPU limits times {cpu_factor}", program::binary().display());
     // Attackers and upstream need one descriptor each per connection.
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let raised = rustix::process::Rlimit { current: limit.maximum, ..limit };
@@ -102,7 +99,7 @@ fn run() -> Outcome<ExitCode> {
                 continue;
             }
         };
-        let over = arena::over_limits(attack, &measured, optimised);
+        let over = arena::over_limits(attack, &measured, cpu_factor);
         counted |= measured.decoded.is_some();
         let row = table::row(attack, &measured);
         println!("{row}");

@@ -53,6 +53,11 @@ pub(crate) fn binary() -> PathBuf {
     given.map_or_else(|| env!("CARGO_BIN_EXE_tokometer").into(), PathBuf::from)
 }
 
+/// True for a build of cargo's profile `dev`, whose data path is optimised but has its assertions on.
+pub(crate) fn is_debug_build() -> bool {
+    binary().parent().is_some_and(|folder| folder.ends_with("debug"))
+}
+
 /// A command that runs it with an empty environment.
 pub(crate) fn command(launch: &Launch) -> Command {
     let mut before = String::new();

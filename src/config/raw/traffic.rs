@@ -168,7 +168,8 @@ block! {
         /// server itself (`/`, `/health`, `/metrics`, `/v1/models` and similar paths, and paths set to `probe` in
         /// `routes`). They are always forwarded and counted in connections and bytes, but do not use the model.
         probes: bool = false,
-        /// Token counting for responses whose token counts the engine does not report. Off until a vocabulary is set.
+        /// Token counting for responses whose token counts the engine does not report. Off until a vocabulary is set. Needs
+        /// a build with the feature `tokenizer`, such as the images.
         tokenizer: Tokenizer = Tokenizer::default(),
     }
 }
