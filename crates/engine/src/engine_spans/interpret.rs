@@ -30,7 +30,7 @@ pub const ID_BYTES: usize = 127;
 /// The span of one request, as reported by its engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RequestSpan {
-    /// The id of its response, in the form returned by [`comparable_id`].
+    /// The id of its response, in the form returned by `comparable_id`.
     pub id: Option<Box<str>>,
     /// The parent span: the caller's, where the caller sent a `traceparent`.
     pub parent: Option<u64>,

@@ -86,7 +86,7 @@ impl Upstream {
         }
     }
 
-    /// Connects. `original` is the result of [`Upstream::route`] for this client, `protocol` the one negotiated with
+    /// Connects. `original` is the result of `route` for this client, `protocol` the one negotiated with
     /// it.
     pub async fn connect(&self, original: Option<SocketAddr>, protocol: Protocol) -> io::Result<Stream> {
         let socket = patiently(|| self.open(original)).await?;
