@@ -126,7 +126,7 @@ def a_pod_that_the_policy_made_is_not_changed_when_it_is_made_anew():
 def every_way_to_make_pods_ends_in_a_server_that_answers_through_its_sidecar():
     node = cluster()
     few = {"cpu": "100m", "memory": "128Mi"}
-    fetch = {"name": "fetch", "image": TOKOMETER, "args": ["version"]}
+    fetch = {"name": "fetch", "image": TOKOMETER, "args": ["--version"]}
     with node.namespace("ways") as namespace, release.installed(node, namespace):
         made = {
             "deployment": workloads.deployment("deployment", replicas=2),
